@@ -1,0 +1,176 @@
+#include "daemon/abi/client.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/printable.h"
+#include "daemon/abi/transport.h"
+#include "daemon/abi/version.h"
+
+namespace fineserve::abi {
+namespace {
+
+constexpr uint32_t kHelloSequence = 1;
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+      return absl::StatusCode::kPermissionDenied;
+    case EAGAIN:
+    case ETIMEDOUT:
+      return absl::StatusCode::kDeadlineExceeded;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+absl::Status Errno(int error, absl::string_view path, absl::string_view what) {
+  const char* text = error == EAGAIN ? "no answer in time" : strerror(error);
+  return absl::Status(CodeOf(error),
+                      absl::StrCat(path, ": ", what, ": ", text));
+}
+
+absl::StatusCode CodeOf(RefusalCode code) {
+  switch (code) {
+    case RefusalCode::kVersion:
+      return absl::StatusCode::kFailedPrecondition;
+    case RefusalCode::kNotPermitted:
+      return absl::StatusCode::kPermissionDenied;
+    case RefusalCode::kCapacity:
+    case RefusalCode::kPoolExhausted:
+      return absl::StatusCode::kResourceExhausted;
+    case RefusalCode::kShuttingDown:
+      return absl::StatusCode::kUnavailable;
+    default:
+      return absl::StatusCode::kInvalidArgument;
+  }
+}
+
+// Blocking, with the kernel keeping the time limit: also connect() honours
+// SO_SNDTIMEO when the daemon's backlog is full.
+absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
+                                           absl::Duration timeout) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": too long for a socket"));
+  }
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Errno(errno, path, "socket");
+  const timeval limit = absl::ToTimeval(timeout);
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address)) != 0) {
+    return Errno(errno, path, "connect");
+  }
+  return fd;
+}
+
+absl::Status OtherVersion(absl::string_view path, uint32_t theirs) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("fineserved at ", path, " speaks ABI version ", theirs,
+                   ", this program version ", kAbiVersion));
+}
+
+absl::Status Nonsense(absl::string_view path, absl::string_view what) {
+  return absl::DataLossError(
+      absl::StrCat(path, ": is this a fineserved? ", what));
+}
+
+absl::Status ToStatus(const Refused& refused, absl::string_view path) {
+  if (refused.code == RefusalCode::kVersion &&
+      refused.daemon_abi_version != kAbiVersion) {
+    return OtherVersion(path, refused.daemon_abi_version);
+  }
+  return absl::Status(CodeOf(refused.code),
+                      absl::StrCat("fineserved at ", path,
+                                   " refused: ", Printable(refused.text)));
+}
+
+// Copies the Welcome, or says what came instead.
+absl::Status Interpret(const Received& received, absl::string_view path,
+                       Welcome* welcome) {
+  const MessageHeader* header = received.header();
+  if (header == nullptr) return Nonsense(path, "its answer has no header");
+  if (header->abi_version != kAbiVersion) {
+    return OtherVersion(path, header->abi_version);
+  }
+  if (header->sequence != kHelloSequence) {
+    return Nonsense(path, "its answer is to another request");
+  }
+  Refused refused;
+  if (received.As(&refused)) return ToStatus(refused, path);
+  if (!received.As(welcome)) return Nonsense(path, "its answer is no Welcome");
+  if (received.descriptors_lost() || received.descriptor_count() < 1) {
+    return Nonsense(path, "its Welcome came without a table");
+  }
+  return absl::OkStatus();
+}
+
+Hello MakeHello() {
+  auto hello = MakeMessage<Hello>(kHelloSequence);
+  hello.role = Role::kObserver;
+  hello.pid = static_cast<uint32_t>(getpid());
+  CopyText(hello.program, program_invocation_short_name);
+  return hello;
+}
+
+bool IsSocket(const std::string& path) {
+  struct stat st;
+  return stat(path.c_str(), &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
+}  // namespace
+
+absl::StatusOr<ObserverLink> ConnectObserver(const std::string& path,
+                                             absl::Duration timeout) {
+  absl::StatusOr<driver::Descriptor> fd = Connect(path, timeout);
+  if (!fd.ok()) return fd.status();
+  if (const int error = Send(fd->get(), MakeHello()); error != 0) {
+    return Errno(error, path, "Hello");
+  }
+  Received received;
+  if (const int error = received.ReceiveFrom(fd->get()); error != 0) {
+    return Errno(error, path, "Welcome");
+  }
+  ObserverLink link{};
+  if (absl::Status s = Interpret(received, path, &link.welcome); !s.ok()) {
+    return s;
+  }
+  link.socket = *std::move(fd);
+  link.table.Reset(received.TakeDescriptor(0));
+  return link;
+}
+
+std::vector<std::string> ListSockets(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
+  if (dir == nullptr) return paths;
+  while (const dirent* entry = readdir(dir.get())) {
+    const std::string path = absl::StrCat(folder, "/", entry->d_name);
+    if (absl::EndsWith(path, ".sock") && IsSocket(path)) paths.push_back(path);
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace fineserve::abi

@@ -1,0 +1,39 @@
+#ifndef DAEMON_ABI_CLIENT_H_
+#define DAEMON_ABI_CLIENT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "daemon/abi/messages.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::abi {
+
+// An observer's connection to a daemon. The daemon forgets the observer when
+// `socket` closes; the table stays readable after that.
+struct ObserverLink {
+  driver::Descriptor socket;
+  Welcome welcome;
+  driver::Descriptor table;
+};
+
+// Connects as an observer. Every wait is bounded by `timeout`. Errors:
+//   NotFound            no socket at `path`
+//   Unavailable         a socket, but nobody listens
+//   DeadlineExceeded    somebody listens, but does not answer
+//   FailedPrecondition  another abi_version; the message names both
+//   PermissionDenied, ResourceExhausted, …  refused; the daemon's own words
+//   DataLoss            it answered nonsense
+absl::StatusOr<ObserverLink> ConnectObserver(
+    const std::string& path, absl::Duration timeout = absl::Seconds(2));
+
+// The paths of the sockets (*.sock) in a runtime folder, sorted; empty if
+// there is no such folder. A daemon that was killed leaves its socket behind,
+// so each may be stale.
+std::vector<std::string> ListSockets(const std::string& folder);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_CLIENT_H_

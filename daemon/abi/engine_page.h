@@ -1,0 +1,119 @@
+#ifndef DAEMON_ABI_ENGINE_PAGE_H_
+#define DAEMON_ABI_ENGINE_PAGE_H_
+
+// An engine page: what the shim in one process says about itself. One memfd
+// named "fineserve-page". It is made by the daemon for a process that
+// connected (and sealed against new writable mappings once that process has
+// its own), or by the shim itself when there is no daemon, so that
+// `fsctl explain PID` works in both cases. The shim alone writes it and may
+// scribble or die at any instruction: readers copy, then check
+// (page_reader.h). Nothing here decides about anybody else's memory.
+//
+// Bytes:
+//   0       PageHeader                         4,096 bytes
+//   4,096   Decision[kDecisionCapacity]          256 bytes each
+//
+// Decisions form a ring: record n lies at n % kDecisionCapacity. Record n is
+// complete when its sequence is 2n + 2, being written when it is 2n + 1.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/version.h"
+
+namespace fineserve::abi {
+
+inline constexpr char kPageMagic[8] = {'F', 'S', 'P', 'A', 'G', 'E', 0, 0};
+inline constexpr char kPageMemfdName[] = "fineserve-page";
+inline constexpr uint32_t kDecisionCapacity = 240;
+inline constexpr uint32_t kFrameCapacity = 16;
+
+// How the process stands to a daemon.
+enum class LinkState : uint32_t {
+  kNotTried = 0,  // no large allocation yet
+  kConnected = 1,
+  kNoDaemon = 2,  // pass-through
+  kRefused = 3,   // pass-through; the daemon said why
+  kLost = 4,      // the daemon went away; leased memory stays
+};
+
+// The driver function that the program called.
+enum class Channel : uint16_t {
+  kMemAlloc = 1,  // cuMemAlloc
+  kMemFree = 2,   // cuMemFree of a redirected address
+};
+
+enum class Verdict : uint16_t {
+  kPassThrough = 1,  // given to the driver as it came
+  kRedirected = 2,   // backed by leased slabs
+  kDenied = 3,       // KV, but the pool is exhausted: CUDA_ERROR_OUT_OF_MEMORY
+  kReleased = 4,     // slabs given back
+};
+
+enum class Reason : uint16_t {
+  kNotKv = 1,         // large, no rule said KV
+  kScope = 2,         // inside fs_kv_begin/end
+  kDeclaredSize = 3,  // its size is declared as KV
+  kNoDaemon = 4,      // KV by rule, but nobody to lease from
+  kRefused = 5,       // KV by rule, but the daemon refused this process
+  kPoolExhausted = 6,
+  kDriverError = 7,  // a driver call failed while mapping; `result` names it
+  kFreed = 8,
+  kForkedChild = 9,  // no lease is asked for after fork
+};
+
+// One decision about one call, as the writer fills it.
+struct DecisionRecord {
+  uint64_t time_ns;  // CLOCK_MONOTONIC
+  uint64_t address;  // what the program got (0 if nothing)
+  uint64_t bytes;    // what the program asked for
+  uint32_t lease;    // 0 if none
+  uint32_t result;   // CUresult returned to the program
+  Channel channel;
+  Verdict verdict;
+  Reason reason;
+  uint16_t frame_count;  // ≤ kFrameCapacity; 0 if the stack was not captured
+  uint32_t tid;
+  uint32_t reserved_word;
+  uint64_t frames[kFrameCapacity];  // instruction pointers, innermost first
+  uint64_t reserved[9];
+};
+static_assert(sizeof(DecisionRecord) == 248);
+
+struct Decision {
+  std::atomic<uint64_t> sequence;
+  std::atomic<uint64_t> record[sizeof(DecisionRecord) / 8];
+};
+static_assert(sizeof(Decision) == 256);
+
+struct PageHeader {
+  char magic[8];
+  uint32_t abi_version;
+  uint32_t pid;
+  uint64_t page_bytes;
+  uint64_t epoch;      // of the daemon that made it; 0: made by the shim
+  uint32_t engine_id;  // 0: none
+  std::atomic<uint32_t> link_state;  // LinkState
+  std::atomic<uint64_t> decisions;   // records begun so far
+  // Calls that were too small to be KV are only counted, per thread, and
+  // folded in when a thread ends or makes a large call: a lower bound.
+  std::atomic<uint64_t> small_allocations;
+  std::atomic<uint64_t> large_allocations;
+  std::atomic<uint64_t> redirected_allocations;
+  std::atomic<uint64_t> redirected_bytes;  // now held, as asked for
+  std::atomic<uint64_t> denied_allocations;
+  std::atomic<uint64_t> stacks_captured;
+  char program[64];        // NUL-terminated
+  char link_message[256];  // why pass-through; written once, before link_state
+  uint8_t reserved[3680];
+};
+static_assert(sizeof(PageHeader) == 4096);
+
+inline constexpr size_t kPageBytes =
+    sizeof(PageHeader) + kDecisionCapacity * sizeof(Decision);
+static_assert(kPageBytes == 65536);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_ENGINE_PAGE_H_

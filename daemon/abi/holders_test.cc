@@ -1,0 +1,89 @@
+#include "daemon/abi/holders.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "daemon/abi/engine_page.h"
+#include "daemon/abi/slab_table.h"
+
+namespace fineserve::abi {
+namespace {
+
+class Memfd {
+ public:
+  explicit Memfd(const char* name) : fd_(memfd_create(name, MFD_CLOEXEC)) {}
+  ~Memfd() { close(fd_); }
+  int fd() const { return fd_; }
+  uint64_t inode() const {
+    struct stat st = {};
+    fstat(fd_, &st);
+    return st.st_ino;
+  }
+
+ private:
+  const int fd_;
+};
+
+std::vector<Holder> HoldersOf(uint64_t inode) {
+  std::vector<Holder> all = FindHolders();
+  std::erase_if(all, [&](const Holder& h) { return h.inode != inode; });
+  return all;
+}
+
+TEST(HoldersTest, OwnTableAndPageAreFoundWithKindAndReadablePath) {
+  const Memfd table(kTableMemfdName);
+  const Memfd page(kPageMemfdName);
+  const auto tables = HoldersOf(table.inode());
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].pid, getpid());
+  EXPECT_EQ(tables[0].kind, Holder::Kind::kTable);
+  EXPECT_FALSE(tables[0].comm.empty());
+  const int fd = open(tables[0].path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat st;
+  ASSERT_EQ(fstat(fd, &st), 0);
+  EXPECT_EQ(st.st_ino, table.inode());
+  close(fd);
+  const auto pages = HoldersOf(page.inode());
+  ASSERT_EQ(pages.size(), 1u);
+  EXPECT_EQ(pages[0].kind, Holder::Kind::kPage);
+}
+
+TEST(HoldersTest, TwoDescriptorsOfOneMemfdAreOneHolder) {
+  const Memfd table(kTableMemfdName);
+  const int copy = dup(table.fd());
+  EXPECT_EQ(HoldersOf(table.inode()).size(), 1u);
+  close(copy);
+}
+
+TEST(HoldersTest, MemfdsOfOtherNamesAreNotOurs) {
+  const Memfd longer("fineserve-table-2");
+  const Memfd shorter("fineserve-tabl");
+  EXPECT_TRUE(HoldersOf(longer.inode()).empty());
+  EXPECT_TRUE(HoldersOf(shorter.inode()).empty());
+}
+
+TEST(HoldersTest, ProcessThatInheritedTheTableIsAHolderUntilItDies) {
+  const Memfd table(kTableMemfdName);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  const auto both = HoldersOf(table.inode());
+  EXPECT_EQ(both.size(), 2u);
+  EXPECT_TRUE(std::any_of(both.begin(), both.end(),
+                          [&](const Holder& h) { return h.pid == child; }));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(HoldersOf(table.inode()).size(), 1u);
+  EXPECT_TRUE(FindHolders(child).empty());
+}
+
+}  // namespace
+}  // namespace fineserve::abi

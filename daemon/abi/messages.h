@@ -1,0 +1,192 @@
+#ifndef DAEMON_ABI_MESSAGES_H_
+#define DAEMON_ABI_MESSAGES_H_
+
+// Messages between shim (or fsctl) and fineserved: one datagram each on an
+// AF_UNIX SOCK_SEQPACKET socket, host byte order, fixed size per type. The
+// client asks, the daemon answers each request with exactly one message that
+// carries the request's sequence; the daemon never speaks first.
+//
+//   client                            daemon
+//   Hello                        →
+//                                ←    Welcome + [table, page]  | Refused
+//   LeaseRequest                 →
+//                                ←    LeaseGrant               | Refused
+//   GranuleRequest               →                    } once per batch: at most
+//                                ←    GranuleBatch + [descriptors]  } one in
+//   ...                                                flight, client-paced
+//   ReturnRequest                →
+//                                ←    ReturnDone               | Refused
+//
+// The kernel stamps every message with its sender's credentials (SO_PASSCRED);
+// a message whose pid is not the member's is dropped and counted. So a forked
+// child that kept the socket cannot act for its parent.
+//
+// MessageHeader is the same in every version for ever: it lets two versions
+// refuse each other by name.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "daemon/abi/slab_table.h"
+#include "daemon/abi/version.h"
+
+namespace fineserve::abi {
+
+inline constexpr uint32_t kMessageMagic = 0x31565346;  // "FSV1"
+inline constexpr size_t kMaxMessageBytes = 1024;
+// Linux refuses more descriptors in one SCM_RIGHTS message (SCM_MAX_FD).
+inline constexpr uint32_t kMaxDescriptorsPerMessage = 253;
+inline constexpr uint32_t kDeclaredSizeCapacity = 32;
+
+enum class MessageType : uint16_t {
+  kHello = 1,
+  kWelcome = 2,
+  kRefused = 3,
+  kLeaseRequest = 4,
+  kLeaseGrant = 5,
+  kGranuleRequest = 6,
+  kGranuleBatch = 7,
+  kReturnRequest = 8,
+  kReturnDone = 9,
+};
+
+enum class RefusalCode : uint32_t {
+  kVersion = 1,        // the daemon speaks another abi_version
+  kNotPermitted = 2,   // another user, or another pid namespace
+  kWrongGpu = 3,       // this daemon serves another GPU
+  kCapacity = 4,       // engine or member table full
+  kPoolExhausted = 5,  // not enough free slabs now
+  kUnknownLease = 6,   // not a lease of this engine
+  kMalformed = 7,
+  kShuttingDown = 8,
+  kDriver = 9,  // a driver call failed in the daemon
+};
+
+enum class Role : uint32_t {
+  kMember = 1,    // a process that maps KV: gets a page and leases
+  kObserver = 2,  // fsctl: gets the table only
+};
+
+struct MessageHeader {
+  uint32_t magic;
+  uint16_t abi_version;
+  MessageType type;
+  uint32_t bytes;     // of the whole message
+  uint32_t sequence;  // the answer repeats its request's
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+// Asks to join. A member names the engine that it belongs to: members with the
+// same name and user form one engine. Descriptors of the answer: the table,
+// and for a member its page.
+struct Hello {
+  static constexpr MessageType kType = MessageType::kHello;
+  MessageHeader header;
+  Role role;
+  uint32_t pid;  // as the client sees itself; must be the kernel's for us
+  uint8_t gpu_uuid[16];  // all zero: whichever GPU you serve
+  char engine_name[kNameBytes];
+  char program[kNameBytes];
+};
+static_assert(sizeof(Hello) == 168);
+
+struct Welcome {
+  static constexpr MessageType kType = MessageType::kWelcome;
+  MessageHeader header;
+  uint64_t epoch;
+  uint32_t engine_id;  // 0 for an observer
+  uint32_t daemon_pid;
+  uint64_t granule_bytes;
+  uint32_t granules_per_slab;
+  uint32_t slab_count;
+  uint32_t declared_size_count;  // ≤ kDeclaredSizeCapacity
+  uint32_t reserved;
+  uint64_t declared_sizes[kDeclaredSizeCapacity];  // bytes of one allocation
+};
+static_assert(sizeof(Welcome) == 312);
+
+struct Refused {
+  static constexpr MessageType kType = MessageType::kRefused;
+  MessageHeader header;
+  RefusalCode code;
+  uint32_t daemon_abi_version;
+  char text[240];  // one line for the user, NUL-terminated
+};
+static_assert(sizeof(Refused) == 264);
+
+// Asks for whole slabs, zeroed. Granted once their zero fill has completed;
+// the answer may therefore take as long as zeroing them.
+struct LeaseRequest {
+  static constexpr MessageType kType = MessageType::kLeaseRequest;
+  MessageHeader header;
+  uint32_t slab_count;  // ≥ 1
+  uint32_t reserved;
+  uint64_t bytes;  // of the allocation behind it, for the log
+};
+static_assert(sizeof(LeaseRequest) == 32);
+
+struct LeaseGrant {
+  static constexpr MessageType kType = MessageType::kLeaseGrant;
+  MessageHeader header;
+  uint32_t lease;  // never 0, never reused within an epoch
+  uint32_t slab_count;
+};
+static_assert(sizeof(LeaseGrant) == 24);
+
+// Asks for descriptors of a lease's granules [first, first + max_count), in
+// the order in which they are to be mapped: slab by slab.
+struct GranuleRequest {
+  static constexpr MessageType kType = MessageType::kGranuleRequest;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t first;
+  uint32_t max_count;  // 1 … kMaxDescriptorsPerMessage
+  uint32_t reserved;
+};
+static_assert(sizeof(GranuleRequest) == 32);
+
+// Carries `count` descriptors, fewer than asked for if the daemon was short of
+// them (at least 1). A client that got MSG_CTRUNC closes what came and asks
+// again for fewer.
+struct GranuleBatch {
+  static constexpr MessageType kType = MessageType::kGranuleBatch;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t first;
+  uint32_t count;
+  uint32_t reserved;
+};
+static_assert(sizeof(GranuleBatch) == 32);
+
+// Gives a lease back. The client has unmapped it in a synchronised context:
+// nothing of its own can touch it any more.
+struct ReturnRequest {
+  static constexpr MessageType kType = MessageType::kReturnRequest;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t reserved;
+};
+static_assert(sizeof(ReturnRequest) == 24);
+
+struct ReturnDone {
+  static constexpr MessageType kType = MessageType::kReturnDone;
+  MessageHeader header;
+  uint32_t lease;
+  uint32_t reserved;
+};
+static_assert(sizeof(ReturnDone) == 24);
+
+// A message of type M with its header filled in and everything else zero.
+template <typename M>
+M MakeMessage(uint32_t sequence) {
+  static_assert(std::is_trivially_copyable_v<M> &&
+                sizeof(M) <= kMaxMessageBytes);
+  M message{};
+  message.header = {kMessageMagic, kAbiVersion, M::kType, sizeof(M), sequence};
+  return message;
+}
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_MESSAGES_H_

@@ -1,0 +1,149 @@
+#include "daemon/abi/page_reader.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/printable.h"
+#include "daemon/abi/version.h"
+
+namespace fineserve::abi {
+namespace {
+
+// A copy of the page's bytes. PageHeader's and Decision's atomics have the
+// layout of their words, and nobody writes the copy.
+struct PageCopy {
+  PageHeader header;
+  Decision decisions[kDecisionCapacity];
+};
+static_assert(sizeof(PageCopy) == kPageBytes);
+
+template <typename... Parts>
+absl::Status Bad(const Parts&... parts) {
+  return absl::DataLossError(absl::StrCat("engine page: ", parts...));
+}
+
+absl::Status CopyPage(int fd, PageCopy* to) {
+  size_t done = 0;
+  while (done < sizeof(*to)) {
+    const ssize_t n = pread(fd, reinterpret_cast<char*>(to) + done,
+                            sizeof(*to) - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Bad("read: ", strerror(errno));
+    if (n == 0) return Bad("the file has only ", done, " bytes");
+    done += static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeader(const PageHeader& h) {
+  if (memcmp(h.magic, kPageMagic, sizeof(kPageMagic)) != 0) {
+    return Bad("no page: wrong magic in front");
+  }
+  if (h.abi_version != kAbiVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "engine page of pid ", h.pid, " has ABI version ", h.abi_version,
+        ", this program reads version ", kAbiVersion));
+  }
+  if (h.page_bytes != kPageBytes) return Bad("page_bytes is ", h.page_bytes);
+  if (h.pid == 0 || h.pid > INT32_MAX) return Bad("pid is ", h.pid);
+  const uint32_t state = h.link_state.load(std::memory_order_relaxed);
+  if (state > static_cast<uint32_t>(LinkState::kLost)) {
+    return Bad("link_state is ", state);
+  }
+  return absl::OkStatus();
+}
+
+uint64_t Get(const std::atomic<uint64_t>& word) {
+  return word.load(std::memory_order_relaxed);
+}
+
+PageSnapshot CopyHeader(const PageHeader& h) {
+  PageSnapshot to;
+  to.pid = h.pid;
+  to.epoch = h.epoch;
+  to.engine_id = h.engine_id;
+  to.link_state =
+      static_cast<LinkState>(h.link_state.load(std::memory_order_relaxed));
+  to.program = Printable(h.program);
+  to.link_message = Printable(h.link_message);
+  to.small_allocations = Get(h.small_allocations);
+  to.large_allocations = Get(h.large_allocations);
+  to.redirected_allocations = Get(h.redirected_allocations);
+  to.redirected_bytes = Get(h.redirected_bytes);
+  to.denied_allocations = Get(h.denied_allocations);
+  to.stacks_captured = Get(h.stacks_captured);
+  to.decisions_begun = Get(h.decisions);
+  return to;
+}
+
+bool InRange(const DecisionRecord& r) {
+  const auto between = [](auto value, auto first, auto last) {
+    return value >= first && value <= last;
+  };
+  return between(r.channel, Channel::kMemAlloc, Channel::kMemFree) &&
+         between(r.verdict, Verdict::kPassThrough, Verdict::kReleased) &&
+         between(r.reason, Reason::kNotKv, Reason::kForkedChild) &&
+         r.frame_count <= kFrameCapacity;
+}
+
+DecisionSnapshot CopyDecision(const DecisionRecord& r, uint64_t number) {
+  DecisionSnapshot to{number,   r.time_ns, r.address, r.bytes,
+                      r.lease,  r.result,  r.channel, r.verdict,
+                      r.reason, r.tid,     {}};
+  to.frames.assign(r.frames, r.frames + r.frame_count);
+  return to;
+}
+
+// `before`, `copy` and `after` are three readings of one place in the ring:
+// the record counts only if the place stood still around the middle one.
+void ReadDecision(uint32_t place, const Decision& before, const Decision& copy,
+                  const Decision& after, PageSnapshot* to) {
+  const uint64_t sequence = Get(before.sequence);
+  if (sequence == 0 && Get(after.sequence) == 0) return;  // never used
+  if (sequence % 2 != 0 || sequence != Get(after.sequence)) {
+    ++to->unfinished;
+    return;
+  }
+  DecisionRecord record;
+  memcpy(&record, copy.record, sizeof(record));
+  const uint64_t number = sequence / 2 - 1;
+  if (number % kDecisionCapacity != place || !InRange(record)) {
+    ++to->malformed;
+    return;
+  }
+  to->decisions.push_back(CopyDecision(record, number));
+}
+
+}  // namespace
+
+absl::StatusOr<PageSnapshot> ReadPage(int fd) {
+  // Three copies around each other stand for the seqlock: system calls are
+  // our only access, and each ends before the next begins.
+  auto copies = std::make_unique<PageCopy[]>(3);
+  for (int i = 0; i < 3; ++i) {
+    if (absl::Status s = CopyPage(fd, &copies[i]); !s.ok()) return s;
+  }
+  const PageHeader& header = copies[1].header;
+  if (absl::Status s = CheckHeader(header); !s.ok()) return s;
+  PageSnapshot snapshot = CopyHeader(header);
+  if (snapshot.decisions_begun > kDecisionCapacity) {
+    snapshot.overwritten = snapshot.decisions_begun - kDecisionCapacity;
+  }
+  for (uint32_t i = 0; i < kDecisionCapacity; ++i) {
+    ReadDecision(i, copies[0].decisions[i], copies[1].decisions[i],
+                 copies[2].decisions[i], &snapshot);
+  }
+  std::sort(snapshot.decisions.begin(), snapshot.decisions.end(),
+            [](const DecisionSnapshot& a, const DecisionSnapshot& b) {
+              return a.number < b.number;
+            });
+  return snapshot;
+}
+
+}  // namespace fineserve::abi

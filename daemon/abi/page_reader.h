@@ -1,0 +1,58 @@
+#ifndef DAEMON_ABI_PAGE_READER_H_
+#define DAEMON_ABI_PAGE_READER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/engine_page.h"
+
+namespace fineserve::abi {
+
+// One decision of a shim, checked: enums are in range, frames are bounded.
+struct DecisionSnapshot {
+  uint64_t number = 0;   // from 0, since the page was made
+  uint64_t time_ns = 0;  // CLOCK_MONOTONIC
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint32_t lease = 0;
+  uint32_t result = 0;  // CUresult
+  Channel channel = Channel::kMemAlloc;
+  Verdict verdict = Verdict::kPassThrough;
+  Reason reason = Reason::kNotKv;
+  uint32_t tid = 0;
+  std::vector<uint64_t> frames;  // innermost first
+};
+
+// What an engine page said. All of it is that process's own word.
+struct PageSnapshot {
+  uint32_t pid = 0;
+  uint64_t epoch = 0;      // 0: the page was made by the shim
+  uint32_t engine_id = 0;  // 0: none
+  LinkState link_state = LinkState::kNotTried;
+  std::string program;       // printable
+  std::string link_message;  // printable
+  uint64_t small_allocations = 0;
+  uint64_t large_allocations = 0;
+  uint64_t redirected_allocations = 0;
+  uint64_t redirected_bytes = 0;
+  uint64_t denied_allocations = 0;
+  uint64_t stacks_captured = 0;
+
+  uint64_t decisions_begun = 0;
+  std::vector<DecisionSnapshot> decisions;  // oldest first
+  uint64_t overwritten = 0;  // older decisions that the ring has dropped
+  uint32_t unfinished = 0;   // records that were being written
+  uint32_t malformed = 0;    // records that contradict engine_page.h
+};
+
+// Reads an engine page through its descriptor. It is read, not mapped: the
+// process that owns it may cut it to nothing at any moment, and a mapping
+// would then raise SIGBUS. FailedPrecondition if it is of another abi_version
+// (naming both), DataLoss if it is no page. Any thread.
+absl::StatusOr<PageSnapshot> ReadPage(int fd);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_PAGE_READER_H_

@@ -1,0 +1,233 @@
+#include "daemon/abi/page_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "daemon/abi/transport.h"
+
+namespace fineserve::abi {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A memfd with a valid, empty page, writable here.
+class PageReaderTest : public ::testing::Test {
+ protected:
+  PageReaderTest() {
+    fd_ = memfd_create(kPageMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    EXPECT_EQ(ftruncate(fd_, kPageBytes), 0);
+    base_ = static_cast<char*>(
+        mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
+    FillHeader();
+  }
+  ~PageReaderTest() override {
+    munmap(base_, kPageBytes);
+    close(fd_);
+  }
+
+  void FillHeader() {
+    memcpy(header().magic, kPageMagic, sizeof(kPageMagic));
+    header().abi_version = kAbiVersion;
+    header().pid = 4712;
+    header().page_bytes = kPageBytes;
+  }
+
+  PageHeader& header() { return *reinterpret_cast<PageHeader*>(base_); }
+  Decision& place(uint32_t i) {
+    return reinterpret_cast<Decision*>(base_ + sizeof(PageHeader))[i];
+  }
+
+  static DecisionRecord Record(uint64_t bytes) {
+    DecisionRecord record = {};
+    record.bytes = bytes;
+    record.channel = Channel::kMemAlloc;
+    record.verdict = Verdict::kRedirected;
+    record.reason = Reason::kDeclaredSize;
+    record.frame_count = 2;
+    record.frames[0] = bytes + 1;
+    record.frames[1] = bytes + 2;
+    return record;
+  }
+
+  // Appends as the shim does.
+  void Append(const DecisionRecord& record) {
+    const uint64_t n = header().decisions.fetch_add(1);
+    Decision& d = place(n % kDecisionCapacity);
+    uint64_t words[sizeof(record) / 8];
+    memcpy(words, &record, sizeof(record));
+    d.sequence.store(2 * n + 1, std::memory_order_relaxed);
+    for (size_t i = 0; i < sizeof(record) / 8; ++i) {
+      d.record[i].store(words[i], std::memory_order_release);
+    }
+    d.sequence.store(2 * n + 2, std::memory_order_release);
+  }
+
+  int fd_;
+  char* base_;
+};
+
+TEST_F(PageReaderTest, CopiesHeaderCountersAndDecisions) {
+  CopyText(header().program, "vllm");
+  CopyText(header().link_message, "no daemon\n\x1b[31m");
+  header().link_state = static_cast<uint32_t>(LinkState::kNoDaemon);
+  header().engine_id = 3;
+  header().small_allocations = 11;
+  header().redirected_bytes = 12;
+  Append(Record(64));
+  const auto page = ReadPage(fd_);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->pid, 4712u);
+  EXPECT_EQ(page->engine_id, 3u);
+  EXPECT_EQ(page->link_state, LinkState::kNoDaemon);
+  EXPECT_EQ(page->program, "vllm");
+  EXPECT_EQ(page->link_message, "no daemon??[31m");
+  EXPECT_EQ(page->small_allocations, 11u);
+  EXPECT_EQ(page->redirected_bytes, 12u);
+  ASSERT_EQ(page->decisions.size(), 1u);
+  EXPECT_EQ(page->decisions[0].bytes, 64u);
+  EXPECT_EQ(page->decisions[0].reason, Reason::kDeclaredSize);
+  EXPECT_THAT(page->decisions[0].frames, ElementsAre(65u, 66u));
+}
+
+TEST_F(PageReaderTest, OtherVersionIsRefusedNamingBoth) {
+  header().abi_version = 9;
+  const absl::Status status = ReadPage(fd_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 9"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("version " + std::to_string(kAbiVersion)));
+}
+
+TEST_F(PageReaderTest, WrapAroundKeepsTheNewestInOrderAndCountsTheLost) {
+  constexpr uint64_t kWritten = 2 * kDecisionCapacity + 17;
+  for (uint64_t i = 0; i < kWritten; ++i) Append(Record(i));
+  const auto page = ReadPage(fd_);
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->decisions_begun, kWritten);
+  EXPECT_EQ(page->overwritten, kWritten - kDecisionCapacity);
+  ASSERT_EQ(page->decisions.size(), kDecisionCapacity);
+  for (uint64_t i = 0; i < kDecisionCapacity; ++i) {
+    EXPECT_EQ(page->decisions[i].number, kWritten - kDecisionCapacity + i);
+    EXPECT_EQ(page->decisions[i].bytes, page->decisions[i].number);
+  }
+}
+
+TEST_F(PageReaderTest, RecordBeingWrittenIsSkippedAndCounted) {
+  for (uint64_t i = 0; i < 3; ++i) Append(Record(i));
+  place(1).sequence = 2 * (kDecisionCapacity + 1) + 1;
+  const auto page = ReadPage(fd_);
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->unfinished, 1u);
+  ASSERT_EQ(page->decisions.size(), 2u);
+  EXPECT_EQ(page->decisions[0].number, 0u);
+  EXPECT_EQ(page->decisions[1].number, 2u);
+}
+
+TEST_F(PageReaderTest, CutFileIsAnErrorNotASignal) {
+  ASSERT_EQ(ftruncate(fd_, kPageBytes - 1), 0);
+  EXPECT_EQ(ReadPage(fd_).status().code(), absl::StatusCode::kDataLoss);
+  ASSERT_EQ(ftruncate(fd_, 0), 0);
+  EXPECT_EQ(ReadPage(fd_).status().code(), absl::StatusCode::kDataLoss);
+  ASSERT_EQ(ftruncate(fd_, kPageBytes), 0);
+}
+
+struct BadRecord {
+  const char* name;
+  void (*apply)(DecisionRecord&);
+};
+
+class MalformedRecord : public PageReaderTest,
+                        public ::testing::WithParamInterface<BadRecord> {};
+
+TEST_P(MalformedRecord, IsCountedAndNotShown) {
+  DecisionRecord record = Record(1);
+  GetParam().apply(record);
+  Append(record);
+  Append(Record(2));
+  const auto page = ReadPage(fd_);
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->malformed, 1u);
+  ASSERT_EQ(page->decisions.size(), 1u);
+  EXPECT_EQ(page->decisions[0].bytes, 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , MalformedRecord,
+    ::testing::Values(
+        BadRecord{"Channel", [](DecisionRecord& r) { r.channel = Channel{3}; }},
+        BadRecord{"Verdict", [](DecisionRecord& r) { r.verdict = Verdict{0}; }},
+        BadRecord{"Reason", [](DecisionRecord& r) { r.reason = Reason{99}; }},
+        BadRecord{"Frames", [](DecisionRecord& r) { r.frame_count = 0xffff; }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(PageReaderTest, SequenceOfAnotherPlaceIsMalformed) {
+  Append(Record(1));
+  place(0).sequence = 2 * 5 + 2;
+  const auto page = ReadPage(fd_);
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->malformed, 1u);
+  EXPECT_TRUE(page->decisions.empty());
+}
+
+TEST_F(PageReaderTest, LinkStateOutOfRangeIsNoPage) {
+  header().link_state = 5;
+  EXPECT_EQ(ReadPage(fd_).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(PageReaderTest, RecordUnderAFastWriterIsWholeOrSkipped) {
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t i = 0; !stop.load(std::memory_order_relaxed); ++i) {
+      Append(Record(i));
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto page = ReadPage(fd_);
+    ASSERT_TRUE(page.ok()) << page.status();
+    ASSERT_EQ(page->malformed, 0u);
+    for (const DecisionSnapshot& d : page->decisions) {
+      ASSERT_EQ(d.bytes, d.number);
+      ASSERT_THAT(d.frames, ElementsAre(d.number + 1, d.number + 2));
+    }
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST_F(PageReaderTest, ScribbledAndCutPageNeverBreaksTheReader) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  int readable = 0;
+  for (int i = 0; i < 2000; ++i) {
+    for (int n = 0; n < 50; ++n) {
+      base_[random() % kPageBytes] = static_cast<char>(random());
+    }
+    if (i % 2 == 0) {
+      FillHeader();
+      header().link_state = 0;
+    }
+    const auto page = ReadPage(fd_);
+    if (!page.ok()) continue;
+    ++readable;
+    ASSERT_LE(page->decisions.size() + page->unfinished + page->malformed,
+              kDecisionCapacity);
+    ASSERT_LT(page->program.size() + page->link_message.size(), 64u + 256u + 1);
+    for (const DecisionSnapshot& d : page->decisions) {
+      ASSERT_LE(d.frames.size(), kFrameCapacity);
+    }
+  }
+  EXPECT_GE(readable, 1000);
+}
+
+}  // namespace
+}  // namespace fineserve::abi

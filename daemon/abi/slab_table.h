@@ -1,0 +1,155 @@
+#ifndef DAEMON_ABI_SLAB_TABLE_H_
+#define DAEMON_ABI_SLAB_TABLE_H_
+
+// The slab table: who holds which slab of one GPU's pool. One memfd named
+// "fineserve-table", sealed against resizing and against new writable
+// mappings. The daemon alone writes; shims and fsctl map it read-only. It
+// outlives the daemon in every engine that mapped it, so that a new daemon and
+// fsctl can still name who holds the old pool.
+//
+// Bytes:
+//   0                   TableHeader                       4,096 bytes
+//   engines_offset      EngineEntry[engine_capacity]        512 bytes each
+//   slabs_offset        SlabEntry[slab_count]                32 bytes each
+//
+// Reading. The daemon may change or die at any instruction, so a reader copies,
+// then checks the copy (table_reader.h). Three rules make copies consistent:
+//   * TableHeader's constants are written before the memfd is shared.
+//   * A SlabEntry's truth is its single 64-bit word. `since_ns` beside it is
+//     for people and may be one change behind.
+//   * An EngineEntry is guarded by its sequence: odd while being written.
+//     A reader retries a bounded number of times, then reports it as torn.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/version.h"
+
+namespace fineserve::abi {
+
+inline constexpr char kTableMagic[8] = {'F', 'S', 'T', 'A', 'B', 'L', 'E', 0};
+inline constexpr char kTableMemfdName[] = "fineserve-table";
+inline constexpr uint32_t kEngineCapacity = 64;
+inline constexpr uint32_t kMemberCapacity = 16;
+inline constexpr size_t kNameBytes = 64;  // NUL included
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// What a slab is doing. FREE, PARTIAL and FULL are the paper's (§5.2); a slab
+// passes through the others between two owners.
+enum class SlabState : uint8_t {
+  kFree = 0,         // zeroed, nobody's
+  kPartial = 1,      // leased, some blocks in use
+  kFull = 2,         // leased, all blocks in use (or a whole-slab lease)
+  kZeroing = 3,      // the zero fill has not completed
+  kReturning = 4,    // asked back; the engine still may touch it
+  kQuarantined = 5,  // its engine died; the driver may still run its kernels
+};
+inline constexpr int kSlabStateCount = 6;
+
+enum class EngineState : uint32_t {
+  kUnused = 0,
+  kAlive = 1,
+  kQuarantined = 2,  // every member exited; the driver still lists one
+};
+
+// A slab's word: state (8 bits) | engine (24) | lease (32). Engine and lease
+// are 0 for a slab that is nobody's.
+struct SlabWord {
+  SlabState state = SlabState::kFree;
+  uint32_t engine = 0;
+  uint32_t lease = 0;
+
+  static constexpr uint64_t Pack(SlabWord w) {
+    return static_cast<uint64_t>(w.state) |
+           (static_cast<uint64_t>(w.engine & 0xffffff) << 8) |
+           (static_cast<uint64_t>(w.lease) << 32);
+  }
+  static constexpr SlabWord Unpack(uint64_t word) {
+    return {static_cast<SlabState>(word & 0xff),
+            static_cast<uint32_t>(word >> 8) & 0xffffff,
+            static_cast<uint32_t>(word >> 32)};
+  }
+};
+
+struct SlabEntry {
+  std::atomic<uint64_t> word;      // SlabWord, packed
+  std::atomic<uint64_t> since_ns;  // CLOCK_MONOTONIC of the last change
+  uint64_t reserved[2];
+};
+static_assert(sizeof(SlabEntry) == 32);
+
+// The payload of an EngineEntry: what a reader copies between two reads of
+// `sequence`. Words, so that the copy can be made of atomic loads.
+struct EngineRecord {
+  uint32_t id;  // never reused within an epoch
+  EngineState state;
+  uint32_t uid;
+  uint32_t member_count;  // ≤ kMemberCapacity; exited members leave
+  uint64_t slabs_held;
+  uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
+  uint32_t member_pids[kMemberCapacity];
+  char name[kNameBytes];  // NUL-terminated
+};
+static_assert(sizeof(EngineRecord) == 160);
+static_assert(sizeof(EngineRecord) % 8 == 0);
+
+struct EngineEntry {
+  std::atomic<uint32_t> sequence;  // odd: being written
+  uint32_t reserved_word;
+  std::atomic<uint64_t> record[sizeof(EngineRecord) / 8];
+  uint64_t reserved[43];
+};
+static_assert(sizeof(EngineEntry) == 512);
+
+// What the daemon counted since it started. Relaxed counters; each is exact,
+// together they are no snapshot.
+struct TableCounters {
+  std::atomic<uint64_t> leases_granted;
+  std::atomic<uint64_t> leases_denied;
+  std::atomic<uint64_t> slabs_zeroed;
+  std::atomic<uint64_t> bytes_zeroed;
+  std::atomic<uint64_t> slabs_quarantined;
+  std::atomic<uint64_t> engines_died;  // members exited with slabs still held
+  std::atomic<uint64_t> messages_dropped;     // malformed, or not from a member
+  std::atomic<uint64_t> connections_refused;  // stranger, version, capacity
+  uint64_t reserved[56];
+};
+static_assert(sizeof(TableCounters) == 512);
+
+// Bits of TableHeader::flags.
+inline constexpr uint32_t kTableEmulatedDevice = 1;
+
+struct TableHeader {
+  char magic[8];
+  uint32_t abi_version;
+  uint32_t flags;
+  uint64_t table_bytes;
+  uint64_t epoch;       // random, new for each daemon start; never 0
+  uint32_t daemon_pid;  // in the pid namespace that daemon and engines share
+  uint32_t engine_capacity;
+  uint32_t engines_offset;  // bytes from the table's start
+  uint32_t slabs_offset;
+  uint64_t granule_bytes;
+  uint32_t granules_per_slab;
+  uint32_t slab_count;
+  uint64_t started_ns;  // CLOCK_REALTIME
+  uint8_t gpu_uuid[16];
+  char gpu_name[kNameBytes];
+  uint8_t reserved[3432];
+  TableCounters counters;
+};
+static_assert(sizeof(TableHeader) == 4096);
+static_assert(offsetof(TableHeader, counters) == 3584);
+static_assert(offsetof(TableHeader, gpu_uuid) == 72);
+
+constexpr size_t TableBytes(uint32_t slab_count) {
+  return sizeof(TableHeader) + kEngineCapacity * sizeof(EngineEntry) +
+         slab_count * sizeof(SlabEntry);
+}
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_SLAB_TABLE_H_

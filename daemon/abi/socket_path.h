@@ -1,0 +1,38 @@
+#ifndef DAEMON_ABI_SOCKET_PATH_H_
+#define DAEMON_ABI_SOCKET_PATH_H_
+
+// Where a GPU's daemon listens. Shim, fsctl and daemon must agree, so the rule
+// is part of the contract:
+//
+//   folder   $FINESERVE_RUNTIME_DIR, else /run/fineserve if that folder exists
+//            or we are root, else $XDG_RUNTIME_DIR/fineserve, else
+//            /tmp/fineserve-<uid>
+//   socket   <folder>/GPU-<uuid>.sock
+//
+// The UUID is the key because a device's ordinal depends on
+// CUDA_VISIBLE_DEVICES.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fineserve::abi {
+
+// Capacity of the buffers below; sun_path is shorter, so the daemon refuses a
+// folder that does not fit.
+inline constexpr size_t kPathBytes = 512;
+
+// Writes the folder, NUL-terminated. Returns false if it does not fit. Does
+// not touch the file system beyond one stat. Any thread.
+bool RuntimeFolder(char (&out)[kPathBytes]);
+
+// Writes the socket's path in `folder`. Returns false if it does not fit into
+// sockaddr_un.
+bool SocketPath(const char* folder, const uint8_t (&gpu_uuid)[16],
+                char (&out)[kPathBytes]);
+
+// Writes "GPU-8-4-4-4-12", NVIDIA's spelling. `out` holds 41 bytes.
+void FormatGpuUuid(const uint8_t (&gpu_uuid)[16], char (&out)[41]);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_SOCKET_PATH_H_

@@ -1,0 +1,262 @@
+#include "daemon/abi/table_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/printable.h"
+#include "daemon/abi/transport.h"
+#include "daemon/abi/version.h"
+
+namespace fineserve::abi {
+namespace {
+
+// Far above the 8,192 handles that a GPU's pool may have (design.md §3.3):
+// only bounds what a hostile file can make us allocate.
+constexpr uint32_t kMostSlabs = 1 << 20;
+constexpr size_t kMostBytes = TableBytes(kMostSlabs);
+// A writer needs well under a microsecond; a dead one stays odd for ever.
+constexpr int kEngineTries = 1000;
+
+// Loads one word of memory that somebody else may be writing. Not through
+// std::atomic's members, because TableHeader's constants are plain fields.
+uint64_t LoadWord(const void* base, size_t offset, int order) {
+  const auto* word = reinterpret_cast<const uint64_t*>(
+      static_cast<const char*>(base) + offset);
+  // Acquire where it pairs with TableWriter's releases.
+  return order == __ATOMIC_ACQUIRE ? __atomic_load_n(word, __ATOMIC_ACQUIRE)
+                                   : __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+void CopyWords(const void* base, size_t offset, size_t bytes, int order,
+               void* to) {
+  for (size_t at = 0; at < bytes; at += 8) {
+    const uint64_t word = LoadWord(base, offset + at, order);
+    memcpy(static_cast<char*>(to) + at, &word, sizeof(word));
+  }
+}
+
+template <typename... Parts>
+absl::Status Bad(const Parts&... parts) {
+  return absl::DataLossError(absl::StrCat("slab table: ", parts...));
+}
+
+// The header's fields before `counters`, as a copy that does not change.
+struct HeaderCopy {
+  alignas(8) unsigned char bytes[sizeof(TableHeader)];
+  const TableHeader& operator*() const {
+    return *reinterpret_cast<const TableHeader*>(bytes);
+  }
+  const TableHeader* operator->() const { return &**this; }
+};
+
+absl::Status CheckIdentity(const TableHeader& h, size_t file_bytes) {
+  if (memcmp(h.magic, kTableMagic, sizeof(kTableMagic)) != 0) {
+    return Bad("no table: wrong magic in front");
+  }
+  if (h.abi_version != kAbiVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("slab table has ABI version ", h.abi_version,
+                     ", this program reads version ", kAbiVersion));
+  }
+  if (h.table_bytes != file_bytes) {
+    return Bad("table_bytes is ", h.table_bytes, ", the file has ", file_bytes);
+  }
+  if (h.epoch == 0) return Bad("epoch is 0");
+  if (h.daemon_pid == 0 || h.daemon_pid > INT32_MAX) {
+    return Bad("daemon_pid is ", h.daemon_pid);
+  }
+  if (!IsTerminated(h.gpu_name)) return Bad("gpu_name has no end");
+  return absl::OkStatus();
+}
+
+// True if `count` entries of `entry_bytes` at `offset` lie within the file.
+bool Within(uint64_t offset, uint64_t count, uint64_t entry_bytes,
+            uint64_t file_bytes) {
+  return offset % 8 == 0 && offset >= sizeof(TableHeader) &&
+         offset <= file_bytes && count <= (file_bytes - offset) / entry_bytes;
+}
+
+absl::Status CheckLayout(const TableHeader& h, size_t file_bytes) {
+  if (h.engine_capacity != kEngineCapacity) {
+    return Bad("engine_capacity is ", h.engine_capacity);
+  }
+  if (!Within(h.engines_offset, h.engine_capacity, sizeof(EngineEntry),
+              file_bytes)) {
+    return Bad("engines_offset ", h.engines_offset, " is out of bounds");
+  }
+  if (h.slab_count == 0 || h.slab_count > kMostSlabs) {
+    return Bad("slab_count is ", h.slab_count);
+  }
+  if (!Within(h.slabs_offset, h.slab_count, sizeof(SlabEntry), file_bytes)) {
+    return Bad("slabs_offset ", h.slabs_offset, " with ", h.slab_count,
+               " slabs is out of bounds");
+  }
+  const uint64_t granules = uint64_t{h.slab_count} * h.granules_per_slab;
+  uint64_t pool_bytes;
+  if (granules == 0 || h.granule_bytes == 0 ||
+      __builtin_mul_overflow(granules, h.granule_bytes, &pool_bytes)) {
+    return Bad("granules of ", h.granule_bytes, " bytes, ", h.granules_per_slab,
+               " a slab, make no pool");
+  }
+  return absl::OkStatus();
+}
+
+CounterSnapshot CopyCounters(const TableCounters& c) {
+  const auto get = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  return {get(c.leases_granted),    get(c.leases_denied),
+          get(c.slabs_zeroed),      get(c.bytes_zeroed),
+          get(c.slabs_quarantined), get(c.engines_died),
+          get(c.messages_dropped),  get(c.connections_refused)};
+}
+
+void CopyConstants(const TableHeader& h, TableSnapshot* to) {
+  to->flags = h.flags;
+  to->epoch = h.epoch;
+  to->daemon_pid = h.daemon_pid;
+  to->granule_bytes = h.granule_bytes;
+  to->granules_per_slab = h.granules_per_slab;
+  to->started_ns = h.started_ns;
+  memcpy(to->gpu_uuid, h.gpu_uuid, sizeof(to->gpu_uuid));
+  to->gpu_name = Printable(h.gpu_name);
+  to->counters = CopyCounters(h.counters);
+}
+
+// Copies an entry's record between two equal, even sequences. False if the
+// entry never stood still.
+bool CopyEngine(const void* base, size_t entry_offset, EngineRecord* to) {
+  const auto* entry = reinterpret_cast<const EngineEntry*>(
+      static_cast<const char*>(base) + entry_offset);
+  for (int i = 0; i < kEngineTries; ++i) {
+    // Acquire: pairs with the writer's release of the even sequence.
+    const uint32_t before = entry->sequence.load(std::memory_order_acquire);
+    if (before % 2 != 0) continue;
+    // Acquire loads: a word of a later write brings its odd sequence along,
+    // so the load below sees that it changed.
+    CopyWords(base, entry_offset + offsetof(EngineEntry, record),
+              sizeof(EngineRecord), __ATOMIC_ACQUIRE, to);
+    if (entry->sequence.load(std::memory_order_relaxed) == before) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
+                                           uint32_t slot) {
+  if (r.state > EngineState::kQuarantined) {
+    return Bad("engine slot ", slot, ": state is ",
+               static_cast<uint32_t>(r.state));
+  }
+  if (r.member_count > kMemberCapacity) {
+    return Bad("engine slot ", slot, ": member_count is ", r.member_count);
+  }
+  if (!IsTerminated(r.name)) {
+    return Bad("engine slot ", slot, ": name has no end");
+  }
+  EngineSnapshot engine{r.id, r.state, r.uid, r.slabs_held, r.since_ns, {}, {}};
+  for (uint32_t i = 0; i < r.member_count; ++i) {
+    if (r.member_pids[i] == 0 || r.member_pids[i] > INT32_MAX) {
+      return Bad("engine slot ", slot, ": member pid is ", r.member_pids[i]);
+    }
+    engine.member_pids.push_back(r.member_pids[i]);
+  }
+  engine.name = Printable(r.name);
+  return engine;
+}
+
+absl::Status ReadEngines(const void* base, const TableHeader& h,
+                         TableSnapshot* to) {
+  for (uint32_t slot = 0; slot < h.engine_capacity; ++slot) {
+    EngineRecord record;
+    if (!CopyEngine(base, h.engines_offset + slot * sizeof(EngineEntry),
+                    &record)) {
+      ++to->torn_engines;
+      continue;
+    }
+    if (record.state == EngineState::kUnused) continue;
+    absl::StatusOr<EngineSnapshot> engine = CheckEngine(record, slot);
+    if (!engine.ok()) return engine.status();
+    to->engines.push_back(*std::move(engine));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSlabs(const void* base, const TableHeader& h,
+                       TableSnapshot* to) {
+  to->slabs.reserve(h.slab_count);
+  for (uint32_t i = 0; i < h.slab_count; ++i) {
+    const size_t offset = h.slabs_offset + i * sizeof(SlabEntry);
+    // Acquire: pairs with TableWriter::OnSlabChange, so that since_ns is at
+    // least this change's.
+    const SlabWord word = SlabWord::Unpack(
+        LoadWord(base, offset + offsetof(SlabEntry, word), __ATOMIC_ACQUIRE));
+    if (static_cast<int>(word.state) >= kSlabStateCount) {
+      return Bad("slab ", i, ": state is ", static_cast<int>(word.state));
+    }
+    to->slabs.push_back(
+        {word, LoadWord(base, offset + offsetof(SlabEntry, since_ns),
+                        __ATOMIC_RELAXED)});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFile(int fd, size_t* bytes) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return Bad("not a memfd that is sealed against shrinking");
+  }
+  struct stat st;
+  if (fstat(fd, &st) != 0) return Bad("fstat: ", strerror(errno));
+  *bytes = static_cast<size_t>(st.st_size);
+  if (*bytes < sizeof(TableHeader) || *bytes > kMostBytes) {
+    return Bad("the file has ", *bytes, " bytes");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TableReader> TableReader::Map(int fd) {
+  size_t bytes = 0;
+  if (absl::Status s = CheckFile(fd, &bytes); !s.ok()) return s;
+  void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) return Bad("mmap: ", strerror(errno));
+  return TableReader(base, bytes);
+}
+
+TableReader::TableReader(TableReader&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+
+TableReader& TableReader::operator=(TableReader&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+TableReader::~TableReader() {
+  if (base_ != nullptr) munmap(const_cast<void*>(base_), bytes_);
+}
+
+absl::StatusOr<TableSnapshot> TableReader::Read() const {
+  HeaderCopy header;
+  CopyWords(base_, 0, sizeof(TableHeader), __ATOMIC_RELAXED, header.bytes);
+  if (absl::Status s = CheckIdentity(*header, bytes_); !s.ok()) return s;
+  if (absl::Status s = CheckLayout(*header, bytes_); !s.ok()) return s;
+  TableSnapshot snapshot;
+  CopyConstants(*header, &snapshot);
+  if (absl::Status s = ReadEngines(base_, *header, &snapshot); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = ReadSlabs(base_, *header, &snapshot); !s.ok()) return s;
+  return snapshot;
+}
+
+}  // namespace fineserve::abi

@@ -1,0 +1,93 @@
+#ifndef DAEMON_ABI_TABLE_READER_H_
+#define DAEMON_ABI_TABLE_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/slab_table.h"
+
+namespace fineserve::abi {
+
+// Plain copies of what the slab table said, checked. See slab_table.h for the
+// meaning of each field.
+
+struct CounterSnapshot {
+  uint64_t leases_granted = 0;
+  uint64_t leases_denied = 0;
+  uint64_t slabs_zeroed = 0;
+  uint64_t bytes_zeroed = 0;
+  uint64_t slabs_quarantined = 0;
+  uint64_t engines_died = 0;
+  uint64_t messages_dropped = 0;
+  uint64_t connections_refused = 0;
+};
+
+struct EngineSnapshot {
+  uint32_t id = 0;
+  EngineState state = EngineState::kUnused;
+  uint32_t uid = 0;
+  uint64_t slabs_held = 0;
+  uint64_t since_ns = 0;  // CLOCK_MONOTONIC
+  std::vector<uint32_t> member_pids;
+  std::string name;  // printable
+};
+
+struct SlabSnapshot {
+  SlabWord word;
+  uint64_t since_ns = 0;  // CLOCK_MONOTONIC; may be one change behind
+};
+
+struct TableSnapshot {
+  uint32_t flags = 0;
+  uint64_t epoch = 0;
+  uint32_t daemon_pid = 0;
+  uint64_t granule_bytes = 0;
+  uint32_t granules_per_slab = 0;
+  uint64_t started_ns = 0;  // CLOCK_REALTIME
+  uint8_t gpu_uuid[16] = {};
+  std::string gpu_name;  // printable
+  CounterSnapshot counters;
+  std::vector<EngineSnapshot> engines;  // those in use, in table order
+  // Entries that were being written at every try: the daemon is busy with them
+  // or died in the middle.
+  uint32_t torn_engines = 0;
+  std::vector<SlabSnapshot> slabs;
+
+  uint64_t slab_bytes() const { return granule_bytes * granules_per_slab; }
+  uint64_t pool_bytes() const { return slab_bytes() * slabs.size(); }
+};
+
+// Maps a slab table and copies it out. The file's content may be hostile or
+// half-written: everything is copied once, then the copy is checked.
+//
+// Thread-safe: reading changes nothing. The mapping lives as long as the
+// reader; the descriptor may be closed once Map has returned.
+class TableReader {
+ public:
+  // Maps `fd` read-only. Fails unless it is a memfd sealed against shrinking:
+  // without the seal its writer could cut it under us, and the next access
+  // would raise SIGBUS.
+  static absl::StatusOr<TableReader> Map(int fd);
+
+  TableReader(TableReader&& other) noexcept;
+  TableReader& operator=(TableReader&& other) noexcept;
+  ~TableReader();
+
+  // FailedPrecondition if the table is of another abi_version (naming both),
+  // DataLoss if anything in it contradicts slab_table.h (naming field and
+  // value). Slabs are each exact, together they are no snapshot.
+  absl::StatusOr<TableSnapshot> Read() const;
+
+ private:
+  TableReader(const void* base, size_t bytes) : base_(base), bytes_(bytes) {}
+
+  const void* base_;
+  size_t bytes_;
+};
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_TABLE_READER_H_

@@ -1,0 +1,15 @@
+#ifndef DAEMON_ABI_VERSION_H_
+#define DAEMON_ABI_VERSION_H_
+
+#include <cstdint>
+
+namespace fineserve::abi {
+
+// Version of everything that two FineServe binaries share: messages, slab
+// table, engine page. Any change of a layout or of a meaning raises it; two
+// versions never talk.
+inline constexpr uint32_t kAbiVersion = 1;
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_VERSION_H_

@@ -1,0 +1,154 @@
+#include "daemon/backing/device.h"
+
+#include <string.h>
+
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "daemon/abi/socket_path.h"
+#include "kernels/driver/device_memory.h"
+#include "kernels/driver/status.h"
+
+namespace fineserve::backing {
+namespace {
+
+using driver::CUdevice;
+using driver::Driver;
+using driver::ToStatus;
+
+std::string UuidText(const uint8_t (&uuid)[16]) {
+  char text[41];
+  abi::FormatGpuUuid(uuid, text);
+  return text;
+}
+
+absl::StatusOr<Device> Describe(Driver driver, int ordinal, bool emulated) {
+  const driver::EntryPoints& call = driver.call();
+  Device device;
+  device.emulated = emulated;
+  absl::Status s = ToStatus(call, call.cuDeviceGet(&device.ordinal, ordinal),
+                            absl::StrCat("cuDeviceGet(", ordinal, ")"));
+  if (!s.ok()) return s;
+  driver::CUuuid uuid;
+  s = ToStatus(call, call.cuDeviceGetUuid_v2(&uuid, device.ordinal),
+               "cuDeviceGetUuid");
+  if (!s.ok()) return s;
+  memcpy(device.uuid, uuid.bytes, sizeof(device.uuid));
+  char name[256] = {};
+  s = ToStatus(call, call.cuDeviceGetName(name, sizeof(name), device.ordinal),
+               "cuDeviceGetName");
+  if (!s.ok()) return s;
+  device.name = name;
+  size_t bytes = 0;
+  s = ToStatus(call, call.cuDeviceTotalMem_v2(&bytes, device.ordinal),
+               "cuDeviceTotalMem");
+  if (!s.ok()) return s;
+  device.total_bytes = bytes;
+  return device;
+}
+
+absl::StatusOr<std::vector<Device>> ListDevices(Driver driver, bool emulated) {
+  int count = 0;
+  const driver::EntryPoints& call = driver.call();
+  absl::Status s =
+      ToStatus(call, call.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  if (!s.ok()) return s;
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) {
+    absl::StatusOr<Device> device = Describe(driver, i, emulated);
+    if (!device.ok()) return device.status();
+    devices.push_back(*std::move(device));
+  }
+  return devices;
+}
+
+// The ordinals that `wanted` matches.
+std::vector<size_t> Matches(const std::vector<Device>& devices,
+                            absl::string_view wanted) {
+  std::vector<size_t> matches;
+  int ordinal = -1;
+  const bool is_number = absl::SimpleAtoi(wanted, &ordinal);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const std::string uuid = UuidText(devices[i].uuid);
+    const bool by_uuid = wanted.size() > 4 && absl::string_view(uuid).substr(
+                                                  0, wanted.size()) == wanted;
+    if (is_number ? static_cast<int>(i) == ordinal : by_uuid) {
+      matches.push_back(i);
+    }
+  }
+  return matches;
+}
+
+absl::Status NoSuchGpu(const std::vector<Device>& devices,
+                       const std::string& gpu) {
+  std::vector<std::string> known;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    known.push_back(absl::StrCat(i, " (", UuidText(devices[i].uuid), ", ",
+                                 devices[i].name, ")"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no GPU \"", gpu, "\"; there ", known.size() == 1 ? "is " : "are ",
+      known.empty() ? "none" : absl::StrJoin(known, ", ")));
+}
+
+absl::Status RequireAttribute(Driver driver, const Device& device,
+                              driver::CUdevice_attribute attribute,
+                              absl::string_view what) {
+  int value = 0;
+  const driver::EntryPoints& call = driver.call();
+  absl::Status s = ToStatus(
+      call, call.cuDeviceGetAttribute(&value, attribute, device.ordinal),
+      "cuDeviceGetAttribute");
+  if (!s.ok()) return s;
+  if (value != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(device.name, " cannot serve: it lacks ", what));
+}
+
+}  // namespace
+
+std::string DeviceChoice::DriverLibrary() const {
+  return emulated() ? emulated_folder + "/libcuda.so.1" : "libcuda.so.1";
+}
+
+std::string DeviceChoice::NvmlLibrary() const {
+  return emulated() ? emulated_folder + "/libnvidia-ml.so.1"
+                    : "libnvidia-ml.so.1";
+}
+
+absl::StatusOr<Device> FindDevice(Driver driver, const DeviceChoice& choice) {
+  absl::StatusOr<std::vector<Device>> devices =
+      ListDevices(driver, choice.emulated());
+  if (!devices.ok()) return devices.status();
+  absl::string_view wanted = choice.gpu;
+  if (choice.emulated()) {
+    absl::ConsumePrefix(&wanted, "emulated");
+    if (wanted.empty()) wanted = ":0";
+    if (!absl::ConsumePrefix(&wanted, ":")) {
+      return NoSuchGpu(*devices, choice.gpu);
+    }
+  }
+  const std::vector<size_t> matches = Matches(*devices, wanted);
+  if (matches.size() != 1) return NoSuchGpu(*devices, choice.gpu);
+  Device device = (*devices)[matches[0]];
+  absl::Status s = RequireAttribute(
+      driver, device,
+      driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+      "virtual memory management");
+  if (!s.ok()) return s;
+  s = RequireAttribute(
+      driver, device,
+      driver::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+      "export of memory as POSIX descriptors");
+  if (!s.ok()) return s;
+  absl::StatusOr<uint64_t> granularity =
+      driver::AllocationGranularity(driver, device.ordinal);
+  if (!granularity.ok()) return granularity.status();
+  device.granularity = *granularity;
+  return device;
+}
+
+}  // namespace fineserve::backing

@@ -1,0 +1,64 @@
+#include "daemon/backing/sim_backing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::backing {
+namespace {
+
+absl::Status Errno(absl::string_view what) {
+  return absl::InternalError(absl::StrCat(what, ": ", strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<SimBacking> SimBacking::Create(
+    const slab::PoolGeometry& geometry) {
+  SimBacking backing(geometry);
+  for (uint32_t i = 0; i < geometry.granule_count(); ++i) {
+    driver::Descriptor fd(memfd_create("sim-granule", MFD_CLOEXEC));
+    if (!fd.valid()) return Errno("memfd_create");
+    if (ftruncate(fd.get(), static_cast<off_t>(geometry.granule_bytes)) != 0) {
+      return Errno("ftruncate");
+    }
+    backing.granules_.push_back(std::move(fd));
+  }
+  return backing;
+}
+
+absl::StatusOr<driver::Descriptor> SimBacking::Export(uint32_t index) {
+  driver::Descriptor copy(fcntl(granules_[index].get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return Errno("F_DUPFD_CLOEXEC");
+  return copy;
+}
+
+absl::Status SimBacking::StartZero(slab::SlabId slab) {
+  zeroing_.push_back(slab);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<slab::SlabId>> SimBacking::TakeZeroed() {
+  if (!completes_) return std::vector<slab::SlabId>{};
+  std::vector<slab::SlabId> done(zeroing_.begin(), zeroing_.end());
+  for (slab::SlabId slab : done) {
+    const uint32_t first = slab::Number(slab) * geometry_.granules_per_slab;
+    for (uint32_t i = first; i < first + geometry_.granules_per_slab; ++i) {
+      if (fallocate(granules_[i].get(),
+                    FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                    static_cast<off_t>(geometry_.granule_bytes)) != 0) {
+        return Errno("fallocate");
+      }
+    }
+  }
+  zeroing_.clear();
+  return done;
+}
+
+}  // namespace fineserve::backing

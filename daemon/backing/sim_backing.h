@@ -1,0 +1,44 @@
+#ifndef DAEMON_BACKING_SIM_BACKING_H_
+#define DAEMON_BACKING_SIM_BACKING_H_
+
+#include <deque>
+#include <vector>
+
+#include "daemon/backing/backing.h"
+
+namespace fineserve::backing {
+
+// A pool without any driver: granules are memfds, fills complete when the test
+// says so, and the list of device processes is the test's. Confined to one
+// thread.
+class SimBacking final : public Backing {
+ public:
+  static absl::StatusOr<SimBacking> Create(const slab::PoolGeometry& geometry);
+
+  const slab::PoolGeometry& geometry() const override { return geometry_; }
+  absl::StatusOr<driver::Descriptor> Export(uint32_t index) override;
+  absl::Status StartZero(slab::SlabId slab) override;
+  absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
+  absl::StatusOr<std::vector<pid_t>> DevicePids() override { return pids_; }
+
+  // Fills complete in TakeZeroed only while this is on (it is at first).
+  void set_zeroing_completes(bool completes) { completes_ = completes; }
+  void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
+    pids_ = std::move(pids);
+  }
+  size_t zeroing_count() const { return zeroing_.size(); }
+
+ private:
+  explicit SimBacking(const slab::PoolGeometry& geometry)
+      : geometry_(geometry) {}
+
+  slab::PoolGeometry geometry_;
+  std::vector<driver::Descriptor> granules_;
+  std::deque<slab::SlabId> zeroing_;
+  bool completes_ = true;
+  absl::StatusOr<std::vector<pid_t>> pids_ = std::vector<pid_t>{};
+};
+
+}  // namespace fineserve::backing
+
+#endif  // DAEMON_BACKING_SIM_BACKING_H_

@@ -1,0 +1,61 @@
+#ifndef DAEMON_CONFIG_CONFIG_H_
+#define DAEMON_CONFIG_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace fineserve::config {
+
+// Says which allocations of which engines are KV: those of exactly these sizes.
+struct EngineRule {
+  std::string name;                // glob over the engine's name, e.g. "vllm-*"
+  std::vector<uint64_t> kv_sizes;  // bytes
+};
+
+// What fineserved can be told, by file and flags. Defaults are the values of an
+// empty file. Example of every key:
+//
+//   gpu = "GPU-8f0c3f1e"        # ordinal, UUID or its prefix, "emulated"
+//   runtime_dir = "/run/fineserve"
+//   log_level = "info"          # trace debug info warn error
+//
+//   [pool]
+//   size = "16GiB"
+//   planes = 1
+//   slab = "32MiB"
+//
+//   [[engine]]
+//   name = "vllm-*"
+//   kv_sizes = ["512MiB"]
+struct Config {
+  std::string gpu = "0";
+  std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
+  std::string log_level = "info";
+  uint64_t pool_bytes = 0;  // required, by file or flag
+  uint32_t planes = 1;
+  uint64_t slab_bytes = 0;  // 0: chosen
+  std::vector<EngineRule> engines;
+};
+
+// Reads a TOML file. Errors are InvalidArgument with one line
+// "FILE:LINE: what is wrong; the fix": bad TOML, an unknown key, a wrong type,
+// a bad size. NotFound if the file cannot be read.
+absl::StatusOr<Config> ReadConfig(const std::string& path);
+
+// What log_level may be.
+std::vector<std::string> LogLevels();
+
+// Sets `bytes` from `text` ("16GiB"). InvalidArgument with the fix.
+absl::Status SetByteSize(const std::string& text, uint64_t* bytes);
+
+// The declared sizes of the first rule that matches the engine's name.
+std::vector<uint64_t> DeclaredSizes(const Config& config,
+                                    const std::string& engine_name);
+
+}  // namespace fineserve::config
+
+#endif  // DAEMON_CONFIG_CONFIG_H_

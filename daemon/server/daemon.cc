@@ -1,0 +1,191 @@
+#include "daemon/server/daemon.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/random.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
+#include "daemon/server/old_pool.h"
+#include "kernels/driver/status.h"
+
+namespace fineserve::server {
+namespace {
+
+const RealClock kClock;
+
+// A zero fill of a slab takes 10 µs to some ms.
+constexpr uint64_t kFillPollUs = 1000;
+
+absl::StatusOr<uint64_t> FreeBytes(driver::Driver driver,
+                                   driver::CUdevice device) {
+  absl::StatusOr<driver::Context> context =
+      driver::Context::Retain(driver, device);
+  if (!context.ok()) return context.status();
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  absl::Status s = driver::ToStatus(
+      driver.call(), driver.call().cuMemGetInfo_v2(&free_bytes, &total_bytes),
+      "cuMemGetInfo");
+  if (!s.ok()) return s;
+  return free_bytes;
+}
+
+uint64_t RandomEpoch() {
+  uint64_t epoch = 0;
+  while (epoch == 0) {
+    if (getrandom(&epoch, sizeof(epoch), 0) != sizeof(epoch)) epoch = 0;
+  }
+  return epoch;
+}
+
+slab::TableIdentity IdentityOf(const Plan& plan) {
+  slab::TableIdentity identity;
+  identity.epoch = RandomEpoch();
+  identity.flags = plan.device.emulated ? abi::kTableEmulatedDevice : 0;
+  memcpy(identity.gpu_uuid, plan.device.uuid, sizeof(identity.gpu_uuid));
+  identity.gpu_name = plan.device.name;
+  identity.geometry = plan.geometry;
+  return identity;
+}
+
+// On a terminal only: a log does not want it.
+void ShowProgress(uint32_t done, uint32_t of) {
+  static const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (!terminal || (done % 64 != 0 && done != of)) return;
+  fprintf(stderr, "\rcreating granules: %u of %u%s", done, of,
+          done == of ? "\n" : "");
+}
+
+absl::Status ExplainFailure(const absl::Status& s, const Plan& plan) {
+  if (!absl::IsResourceExhausted(s)) return s;
+  char wanted[abi::kByteSizeText];
+  char available[abi::kByteSizeText];
+  abi::FormatByteSize(plan.geometry.pool_bytes(), wanted);
+  abi::FormatByteSize(plan.free_bytes, available);
+  const std::string old_pool = DescribeOldPool(plan.device.uuid);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a pool of ", wanted, " does not fit: the GPU had ", available, " free",
+      old_pool.empty() ? "; give a smaller --pool" : "; ", old_pool, " (",
+      s.message(), ")"));
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const config::Config& config,
+                              const backing::DeviceChoice& choice) {
+  absl::StatusOr<driver::Driver> driver =
+      driver::Driver::Load(choice.DriverLibrary());
+  if (!driver.ok()) return driver.status();
+  absl::StatusOr<backing::Device> device = backing::FindDevice(*driver, choice);
+  if (!device.ok()) return device.status();
+  absl::StatusOr<slab::PoolGeometry> geometry =
+      slab::ChooseGeometry({config.pool_bytes, config.planes, config.slab_bytes,
+                            device->granularity, slab::kMaxHandles});
+  if (!geometry.ok()) return geometry.status();
+  absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
+  if (!free_bytes.ok()) return free_bytes.status();
+  return Plan{*driver, *device, *geometry, *free_bytes};
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
+    const Plan& plan, const backing::DeviceChoice& choice,
+    config::Config config, Reload reload) {
+  absl::StatusOr<Endpoint> endpoint =
+      Endpoint::Claim(config.runtime_dir, plan.device.uuid);
+  if (!endpoint.ok()) return endpoint.status();
+  const std::string old_pool = DescribeOldPool(plan.device.uuid);
+  if (!old_pool.empty()) spdlog::warn("{}", old_pool);
+  absl::StatusOr<backing::Nvml> nvml =
+      backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid);
+  if (!nvml.ok()) {
+    spdlog::warn("{}; slabs of dead engines will stay quarantined",
+                 std::string(nvml.status().message()));
+  }
+  absl::StatusOr<std::unique_ptr<backing::CudaBacking>> backing =
+      backing::CudaBacking::Create(plan.driver, plan.device, plan.geometry,
+                                   std::move(nvml), ShowProgress);
+  if (!backing.ok()) return ExplainFailure(backing.status(), plan);
+  const slab::TableIdentity identity = IdentityOf(plan);
+  absl::StatusOr<std::unique_ptr<slab::TableWriter>> table =
+      slab::TableWriter::Create(identity, &kClock);
+  if (!table.ok()) return table.status();
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
+                 *std::move(backing), *std::move(table), identity));
+  absl::StatusOr<driver::Descriptor> listener = daemon->endpoint_.Listen();
+  if (!listener.ok()) return listener.status();
+  daemon->sockets_.Listen(*std::move(listener));
+  daemon->pool_.Start();
+  return daemon;
+}
+
+Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
+               std::unique_ptr<backing::Backing> backing,
+               std::unique_ptr<slab::TableWriter> table,
+               const slab::TableIdentity& identity)
+    : config_(std::move(config)),
+      reload_(std::move(reload)),
+      endpoint_(std::move(endpoint)),
+      backing_(std::move(backing)),
+      table_(std::move(table)),
+      pool_(backing_.get(), table_.get(), &kClock),
+      sockets_(&loop_, &pool_, table_.get(), identity,
+               [this](const std::string& engine_name) {
+                 return config::DeclaredSizes(config_, engine_name);
+               }) {}
+
+void Daemon::Serve() {
+  const auto stop = [this] { loop_.Stop(); };
+  const auto on_term = loop_.OnSignal(SIGTERM, stop);
+  const auto on_int = loop_.OnSignal(SIGINT, stop);
+  const auto on_hup = loop_.OnSignal(SIGHUP, [this] { ReadConfigAgain(); });
+  const auto after_each = loop_.AfterEach([this] { Settle(); });
+  Settle();
+  spdlog::info("serving {} on {}", slab::Describe(backing_->geometry()),
+               endpoint_.socket_path());
+  sd_notify(0, "READY=1");
+  loop_.Run();
+  sd_notify(0, "STOPPING=1");
+  spdlog::info("ending; slabs that stay mapped: {}", pool_.DescribeHolders());
+}
+
+void Daemon::Settle() {
+  sockets_.Deliver(pool_.Poll());
+  uint64_t period_us = 0;
+  if (pool_.quarantining()) period_us = PoolService::kPidCheckNs / 1000;
+  if (pool_.filling()) period_us = kFillPollUs;
+  if (period_us == poll_period_us_) return;
+  poll_period_us_ = period_us;
+  // The timer's own callback has nothing to do: Settle runs after each round.
+  poll_timer_ = period_us == 0 ? nullptr : loop_.Every(period_us, [] {});
+}
+
+void Daemon::ReadConfigAgain() {
+  sd_notify(0, "RELOADING=1");
+  absl::StatusOr<config::Config> config = reload_();
+  if (!config.ok()) {
+    spdlog::error("configuration kept as it was: {}",
+                  std::string(config.status().message()));
+  } else {
+    if (config->pool_bytes != config_.pool_bytes ||
+        config->slab_bytes != config_.slab_bytes ||
+        config->planes != config_.planes || config->gpu != config_.gpu ||
+        config->runtime_dir != config_.runtime_dir) {
+      spdlog::warn("gpu, runtime_dir and [pool] change with a restart only");
+    }
+    config_ = *std::move(config);
+    spdlog::set_level(spdlog::level::from_str(config_.log_level));
+    spdlog::info("configuration read again: {} engine rules",
+                 config_.engines.size());
+  }
+  sd_notify(0, "READY=1");
+}
+
+}  // namespace fineserve::server

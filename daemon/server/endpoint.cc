@@ -1,0 +1,113 @@
+#include "daemon/server/endpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/socket_path.h"
+
+namespace fineserve::server {
+namespace {
+
+absl::Status Errno(absl::string_view what, const std::string& path) {
+  return absl::InternalError(
+      absl::StrCat(what, " ", path, ": ", strerror(errno)));
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Errno("cannot make", folder);
+  }
+  struct stat st;
+  if (lstat(folder.c_str(), &st) != 0) return Errno("cannot read", folder);
+  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+      (st.st_mode & 0077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(folder,
+                     " must be a folder of this user with mode 0700; "
+                     "remove it or set FINESERVE_RUNTIME_DIR"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
+  driver::Descriptor lock(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) return Errno("cannot open", path);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    char pid[32] = {};
+    if (pread(lock.get(), pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
+    return absl::FailedPreconditionError(
+        absl::StrCat("pid ", pid, " serves this GPU already (lock ", path,
+                     "); stop it first"));
+  }
+  const std::string pid = absl::StrCat(getpid());
+  if (ftruncate(lock.get(), 0) != 0 ||
+      pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
+    return Errno("cannot write", path);
+  }
+  return lock;
+}
+
+}  // namespace
+
+absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
+                                         const uint8_t (&gpu_uuid)[16]) {
+  char path[abi::kPathBytes];
+  if (folder.empty()) {
+    if (!abi::RuntimeFolder(path)) {
+      return absl::InvalidArgumentError(
+          "the runtime folder's path is too long");
+    }
+    folder = path;
+  }
+  absl::Status s = MakeFolder(folder);
+  if (!s.ok()) return s;
+  if (!abi::SocketPath(folder.c_str(), gpu_uuid, path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the path of a socket in ", folder, " is too long"));
+  }
+  absl::StatusOr<driver::Descriptor> lock =
+      TakeLock(absl::StrCat(path, ".lock"));
+  if (!lock.ok()) return lock.status();
+  return Endpoint(*std::move(lock), path);
+}
+
+Endpoint::~Endpoint() {
+  if (lock_.valid()) unlink(socket_path_.c_str());
+}
+
+absl::StatusOr<driver::Descriptor> Endpoint::Listen() const {
+  driver::Descriptor listener(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return Errno("socket for", socket_path_);
+  const int on = 1;
+  if (setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) !=
+      0) {
+    return Errno("SO_PASSCRED on", socket_path_);
+  }
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, socket_path_.c_str(), socket_path_.size() + 1);
+  unlink(socket_path_.c_str());
+  const mode_t old_mask = umask(0177);
+  const int bound = bind(listener.get(), reinterpret_cast<sockaddr*>(&address),
+                         sizeof(address));
+  umask(old_mask);
+  if (bound != 0) return Errno("cannot bind", socket_path_);
+  if (listen(listener.get(), 128) != 0) {
+    return Errno("cannot listen on", socket_path_);
+  }
+  return listener;
+}
+
+}  // namespace fineserve::server

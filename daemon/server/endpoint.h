@@ -1,0 +1,42 @@
+#ifndef DAEMON_SERVER_ENDPOINT_H_
+#define DAEMON_SERVER_ENDPOINT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::server {
+
+// A daemon's place in the file system: the runtime folder (0700), one lock per
+// GPU, one socket per GPU (0600). The lock dies with its process, so a socket
+// whose lock is free is stale.
+class Endpoint {
+ public:
+  // Makes the folder if need be ("" for the default) and takes the GPU's lock.
+  // FailedPrecondition, naming the pid, if another daemon serves this GPU;
+  // PermissionDenied if the folder is not ours alone.
+  static absl::StatusOr<Endpoint> Claim(std::string folder,
+                                        const uint8_t (&gpu_uuid)[16]);
+  Endpoint(Endpoint&&) = default;
+  Endpoint& operator=(Endpoint&&) = delete;
+  ~Endpoint();  // removes the socket
+
+  // Binds and listens, replacing a stale socket. Peers' credentials come with
+  // every message (SO_PASSCRED is inherited by accepted sockets).
+  absl::StatusOr<driver::Descriptor> Listen() const;
+
+  const std::string& socket_path() const { return socket_path_; }
+
+ private:
+  Endpoint(driver::Descriptor lock, std::string socket_path)
+      : lock_(std::move(lock)), socket_path_(std::move(socket_path)) {}
+
+  driver::Descriptor lock_;
+  std::string socket_path_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_ENDPOINT_H_

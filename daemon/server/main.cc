@@ -1,0 +1,86 @@
+// fineserved: owns one GPU's KV pool.
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <climits>
+#include <string>
+
+#include "daemon/abi/byte_size.h"
+#include "daemon/server/daemon.h"
+#include "daemon/server/options.h"
+
+namespace fineserve::server {
+namespace {
+
+// Where the emulated driver lies beside this program.
+std::string EmulatedFolder() {
+  char path[PATH_MAX] = {};
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  const std::string program(path, n > 0 ? static_cast<size_t>(n) : 0);
+  const std::string folder = program.substr(0, program.rfind('/'));
+  return folder + "/../lib/emucuda";
+}
+
+void SetUpLogging(const std::string& level) {
+  auto logger = spdlog::stderr_color_mt("fineserved");
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %n %^%l%$: %v");
+  logger->set_level(spdlog::level::from_str(level));
+  spdlog::set_default_logger(logger);
+}
+
+// Exported granules and peers' sockets count against it.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void Print(const Plan& plan) {
+  char total[abi::kByteSizeText];
+  char available[abi::kByteSizeText];
+  abi::FormatByteSize(plan.device.total_bytes, total);
+  abi::FormatByteSize(plan.free_bytes, available);
+  printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(), total,
+         available);
+  printf("pool      %s\n", slab::Describe(plan.geometry).c_str());
+  if (plan.geometry.pool_bytes() > plan.free_bytes) {
+    printf("warning   the pool does not fit into what is free now\n");
+  }
+}
+
+// What the user asked for and cannot have is a usage error; the rest is not.
+int ExitCode(const absl::Status& s) {
+  fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
+  return absl::IsInvalidArgument(s) ? 2 : 1;
+}
+
+int Run(int argc, char** argv) {
+  const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
+  if (const int* code = absl::get_if<int>(&parsed)) return *code;
+  const auto& options = absl::get<Options>(parsed);
+  const backing::DeviceChoice choice = {options.config.gpu, EmulatedFolder()};
+  const absl::StatusOr<Plan> plan = MakePlan(options.config, choice);
+  if (!plan.ok()) return ExitCode(plan.status());
+  if (options.dry_run) {
+    Print(*plan);
+    return 0;
+  }
+  SetUpLogging(options.config.log_level);
+  RaiseDescriptorLimit();
+  const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
+      Daemon::Start(*plan, choice, options.config,
+                    [argc, argv] { return ReadAgain(argc, argv); });
+  if (!daemon.ok()) return ExitCode(daemon.status());
+  (*daemon)->Serve();
+  return 0;
+}
+
+}  // namespace
+}  // namespace fineserve::server
+
+int main(int argc, char** argv) { return fineserve::server::Run(argc, argv); }

@@ -1,0 +1,72 @@
+#include "daemon/server/old_pool.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
+#include "daemon/abi/byte_size.h"
+#include "daemon/abi/holders.h"
+#include "daemon/abi/table_reader.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::server {
+namespace {
+
+absl::optional<abi::TableSnapshot> ReadTable(const std::string& path) {
+  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return absl::nullopt;
+  const absl::StatusOr<abi::TableReader> reader =
+      abi::TableReader::Map(fd.get());
+  if (!reader.ok()) return absl::nullopt;
+  absl::StatusOr<abi::TableSnapshot> table = reader->Read();
+  if (!table.ok()) return absl::nullopt;
+  return *std::move(table);
+}
+
+std::string DescribeEngine(const abi::TableSnapshot& table, pid_t pid) {
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    if (std::find(engine.member_pids.begin(), engine.member_pids.end(),
+                  static_cast<uint32_t>(pid)) == engine.member_pids.end()) {
+      continue;
+    }
+    char size[abi::kByteSizeText];
+    abi::FormatByteSize(engine.slabs_held * table.slab_bytes(), size);
+    return absl::StrCat(" (engine ", engine.name, "): ", engine.slabs_held,
+                        " slabs, ", size);
+  }
+  return " (no member: a copy of its descriptors)";
+}
+
+}  // namespace
+
+std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16]) {
+  std::map<uint32_t, std::vector<std::string>> by_daemon;
+  for (const abi::Holder& holder : abi::FindHolders()) {
+    if (holder.kind != abi::Holder::Kind::kTable || holder.pid == getpid()) {
+      continue;
+    }
+    const absl::optional<abi::TableSnapshot> table = ReadTable(holder.path);
+    if (!table.has_value() || memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
+      continue;
+    }
+    by_daemon[table->daemon_pid].push_back(
+        absl::StrCat("pid ", holder.pid, DescribeEngine(*table, holder.pid)));
+  }
+  std::vector<std::string> pools;
+  for (const auto& [daemon, holders] : by_daemon) {
+    pools.push_back(absl::StrCat("the pool of a former daemon (pid ", daemon,
+                                 ") is still held by ",
+                                 absl::StrJoin(holders, ", ")));
+  }
+  return absl::StrJoin(pools, "; ");
+}
+
+}  // namespace fineserve::server

@@ -1,0 +1,17 @@
+#ifndef DAEMON_SERVER_OLD_POOL_H_
+#define DAEMON_SERVER_OLD_POOL_H_
+
+#include <cstdint>
+#include <string>
+
+namespace fineserve::server {
+
+// A daemon that dies leaves its pool with the engines that mapped it. One line
+// that names them: "the pool of a former daemon (pid 4711) is still held by
+// pid 4712 (vllm): 12 slabs, 384 MiB; …"; empty if nobody holds an old pool of
+// this GPU.
+std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16]);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_OLD_POOL_H_

@@ -1,0 +1,125 @@
+#include "daemon/server/options.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/version.h"
+
+namespace fineserve::server {
+namespace {
+
+constexpr char kDefaultConfig[] = "/etc/fineserve/fineserve.toml";
+
+constexpr char kFooter[] = R"(
+Examples:
+  fineserved --gpu 0 --pool 16GiB
+  fineserved --gpu emulated --pool 1GiB --slab 16MiB
+  fineserved --config /etc/fineserve/fineserve.toml --dry-run
+
+Signals: SIGHUP reads the configuration again (engine rules, log level);
+SIGTERM and SIGINT end the daemon, engines keep what they have mapped.
+Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or configuration.)";
+
+// The flags as typed; empty means not given.
+struct Flags {
+  std::string gpu, pool, slab, config_path, runtime_dir, log_level;
+  uint32_t planes = 0;
+  bool dry_run = false;
+};
+
+void Declare(CLI::App* app, Flags* f) {
+  app->add_option(
+      "--gpu", f->gpu,
+      "GPU to serve: ordinal, UUID (or its beginning), \"emulated\"");
+  app->add_option("--pool", f->pool, "Size of the KV pool, e.g. 16GiB");
+  app->add_option("--slab", f->slab, "Size of a slab (default: chosen)");
+  app->add_option("--planes", f->planes, "Planes a slab is spread over (1)")
+      ->check(CLI::Range(1, 1024));
+  app->add_option(
+      "--config", f->config_path,
+      absl::StrCat("TOML file (default: ", kDefaultConfig, " if it exists)"));
+  app->add_option("--runtime-dir", f->runtime_dir, "Folder of the socket");
+  app->add_option("--log-level", f->log_level, "trace debug info warn error")
+      ->check(CLI::IsMember(config::LogLevels()));
+  app->add_flag("--dry-run", f->dry_run,
+                "Check everything, print the plan, allocate nothing");
+  app->set_version_flag(
+      "--version",
+      absl::StrCat("fineserved " FINESERVE_VERSION ", ABI ", abi::kAbiVersion));
+  app->footer(kFooter);
+}
+
+absl::Status Merge(const Flags& f, Options* out) {
+  out->dry_run = f.dry_run;
+  out->config_path = f.config_path;
+  if (out->config_path.empty() && access(kDefaultConfig, F_OK) == 0) {
+    out->config_path = kDefaultConfig;
+  }
+  if (!out->config_path.empty()) {
+    absl::StatusOr<config::Config> file = config::ReadConfig(out->config_path);
+    if (!file.ok()) return file.status();
+    out->config = *std::move(file);
+  }
+  config::Config& c = out->config;
+  if (!f.gpu.empty()) c.gpu = f.gpu;
+  if (!f.runtime_dir.empty()) c.runtime_dir = f.runtime_dir;
+  if (!f.log_level.empty()) c.log_level = f.log_level;
+  if (f.planes != 0) c.planes = f.planes;
+  for (const auto& [flag, text, bytes] :
+       {std::tuple{"--pool", &f.pool, &c.pool_bytes},
+        std::tuple{"--slab", &f.slab, &c.slab_bytes}}) {
+    if (text->empty()) continue;
+    absl::Status s = config::SetByteSize(*text, bytes);
+    if (!s.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
+    }
+  }
+  if (c.pool_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "no pool size; give --pool 16GiB or [pool] size in the configuration");
+  }
+  return absl::OkStatus();
+}
+
+int Fail(absl::string_view message) {
+  fprintf(stderr, "fineserved: %s\n", std::string(message).c_str());
+  return 2;
+}
+
+}  // namespace
+
+absl::variant<Options, int> ParseOptions(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "Owns one GPU's KV pool and leases its slabs to LLM engines that run "
+      "under the FineServe preload.",
+      "fineserved");
+  Declare(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return Fail(absl::StrCat(e.what(), "; see fineserved --help"));
+  }
+  Options options;
+  const absl::Status s = Merge(flags, &options);
+  if (!s.ok()) return Fail(s.message());
+  return options;
+}
+
+absl::StatusOr<config::Config> ReadAgain(int argc, char** argv) {
+  Flags flags;
+  CLI::App app;
+  Declare(&app, &flags);
+  app.parse(argc, argv);  // it parsed once, so it does again
+  Options options;
+  absl::Status s = Merge(flags, &options);
+  if (!s.ok()) return s;
+  return options.config;
+}
+
+}  // namespace fineserve::server

@@ -1,0 +1,251 @@
+#include "daemon/server/pool_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/abi/transport.h"
+
+namespace fineserve::server {
+
+using slab::EngineId;
+using slab::LeaseId;
+using slab::Number;
+using slab::SlabId;
+using slab::SlabManager;
+
+PoolService::PoolService(backing::Backing* backing, slab::TableWriter* table,
+                         const Clock* clock)
+    : backing_(backing),
+      table_(table),
+      clock_(clock),
+      slabs_(backing->geometry().slab_count, table) {
+  for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
+    free_slots_.insert(slot);
+  }
+}
+
+void PoolService::Start() {
+  std::vector<SlabId> all;
+  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) all.push_back(SlabId{i});
+  Fill(all);
+}
+
+absl::StatusOr<EngineId> PoolService::FindOrMake(const std::string& name,
+                                                 uid_t uid) {
+  for (const auto& [id, engine] : engines_) {
+    if (engine.state == abi::EngineState::kAlive && engine.name == name &&
+        engine.uid == uid) {
+      return id;
+    }
+  }
+  if (free_slots_.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "this daemon serves ", abi::kEngineCapacity, " engines already"));
+  }
+  const uint32_t slot = *free_slots_.begin();
+  free_slots_.erase(free_slots_.begin());
+  const EngineId id{++last_engine_};
+  engines_[id] = {slot,           name, uid, {}, {}, abi::EngineState::kAlive,
+                  clock_->NowNs()};
+  return id;
+}
+
+absl::StatusOr<EngineId> PoolService::Join(const std::string& name, uid_t uid,
+                                           pid_t pid) {
+  const absl::StatusOr<EngineId> id = FindOrMake(name, uid);
+  if (!id.ok()) return id;
+  Engine& engine = engines_[*id];
+  if (engine.members.size() >= abi::kMemberCapacity &&
+      engine.members.count(pid) == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("engine ", Number(*id), " (", name, ") has ",
+                     abi::kMemberCapacity, " members already"));
+  }
+  engine.members.insert(pid);
+  spdlog::info("engine {} ({}): pid {} joined", Number(*id), name, pid);
+  Publish(*id);
+  return id;
+}
+
+void PoolService::Exited(pid_t pid) {
+  for (auto it = engines_.begin(); it != engines_.end();) {
+    const EngineId id = it->first;
+    Engine& engine = it->second;
+    ++it;  // Bury may erase it
+    if (engine.members.erase(pid) == 0) continue;
+    engine.exited.insert(pid);
+    spdlog::info("engine {} ({}): pid {} exited", Number(id), engine.name, pid);
+    if (engine.members.empty()) {
+      Bury(id, &engine);
+    } else {
+      Publish(id);
+    }
+  }
+}
+
+void PoolService::Bury(EngineId id, Engine* engine) {
+  const uint32_t held = slabs_.Quarantine(id);
+  if (held == 0) {
+    Remove(id);
+    return;
+  }
+  engine->state = abi::EngineState::kQuarantined;
+  engine->since_ns = clock_->NowNs();
+  slab::Count(table_->counters().engines_died);
+  slab::Count(table_->counters().slabs_quarantined, held);
+  spdlog::warn("engine {} ({}) died holding {} slabs: quarantined", Number(id),
+               engine->name, held);
+  Publish(id);
+}
+
+void PoolService::Remove(EngineId id) {
+  const uint32_t slot = engines_[id].slot;
+  table_->ClearEngine(slot);
+  free_slots_.insert(slot);
+  engines_.erase(id);
+}
+
+SlabManager::Outcome PoolService::Lease(EngineId engine, uint32_t slab_count,
+                                        uint64_t ticket) {
+  SlabManager::Outcome outcome = slabs_.Request(engine, slab_count, ticket);
+  if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
+    slab::Count(table_->counters().leases_denied);
+    spdlog::warn(
+        "pool exhausted: engine {} ({}) wants {} slabs, {} are free; held by: "
+        "{}",
+        Number(engine), engines_[engine].name, slab_count, none->available,
+        DescribeHolders());
+  } else if (absl::holds_alternative<SlabManager::Grant>(outcome)) {
+    slab::Count(table_->counters().leases_granted);
+    Publish(engine);
+  }
+  return outcome;
+}
+
+absl::Status PoolService::Return(EngineId engine, LeaseId lease) {
+  absl::StatusOr<std::vector<SlabId>> slabs = slabs_.Return(engine, lease);
+  if (!slabs.ok()) return slabs.status();
+  Fill(*slabs);
+  Publish(engine);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<driver::Descriptor> PoolService::ExportGranule(EngineId engine,
+                                                              LeaseId lease,
+                                                              uint32_t index) {
+  const std::vector<SlabId>* held = slabs_.Find(engine, lease);
+  const uint32_t per_slab = backing_->geometry().granules_per_slab;
+  if (held == nullptr || index / per_slab >= held->size()) {
+    return absl::NotFoundError(absl::StrCat("engine ", Number(engine),
+                                            " has no granule ", index,
+                                            " in lease ", Number(lease)));
+  }
+  return backing_->Export(Number((*held)[index / per_slab]) * per_slab +
+                          index % per_slab);
+}
+
+void PoolService::Fill(const std::vector<SlabId>& slabs) {
+  for (SlabId slab : slabs) {
+    const absl::Status s = backing_->StartZero(slab);
+    if (s.ok()) continue;
+    ++failed_fills_;
+    spdlog::error("slab {} is lost: {}", Number(slab),
+                  std::string(s.message()));
+  }
+}
+
+std::vector<PoolService::Grant> PoolService::Poll() {
+  EndQuarantines();
+  std::vector<Grant> grants = slabs_.TakeGrants();
+  absl::StatusOr<std::vector<SlabId>> zeroed = backing_->TakeZeroed();
+  if (!zeroed.ok()) {
+    // The device is gone; nothing that was being filled will become FREE.
+    spdlog::error("zeroing failed: {}", std::string(zeroed.status().message()));
+    failed_fills_ = slabs_.zeroing_count();
+    return grants;
+  }
+  for (SlabId slab : *zeroed) {
+    slab::Count(table_->counters().slabs_zeroed);
+    slab::Count(table_->counters().bytes_zeroed,
+                backing_->geometry().slab_bytes());
+    for (Grant& grant : slabs_.Zeroed(slab)) grants.push_back(std::move(grant));
+  }
+  for (const Grant& grant : grants) {
+    slab::Count(table_->counters().leases_granted);
+    Publish(grant.engine);
+  }
+  return grants;
+}
+
+bool PoolService::quarantining() const {
+  return std::any_of(engines_.begin(), engines_.end(), [](const auto& entry) {
+    return entry.second.state == abi::EngineState::kQuarantined;
+  });
+}
+
+void PoolService::EndQuarantines() {
+  const uint64_t now = clock_->NowNs();
+  if (!quarantining() || now < next_pid_check_ns_) return;
+  next_pid_check_ns_ = now + kPidCheckNs;
+  const absl::StatusOr<std::vector<pid_t>> listed = backing_->DevicePids();
+  if (!listed.ok()) {
+    if (!std::exchange(cannot_list_logged_, true)) {
+      spdlog::warn("quarantined slabs stay so, the driver cannot tell: {}",
+                   std::string(listed.status().message()));
+    }
+    return;
+  }
+  for (auto it = engines_.begin(); it != engines_.end();) {
+    const EngineId id = it->first;
+    const Engine& engine = it->second;
+    ++it;
+    if (engine.state != abi::EngineState::kQuarantined) continue;
+    const bool lingers =
+        std::any_of(listed->begin(), listed->end(),
+                    [&](pid_t pid) { return engine.exited.count(pid) != 0; });
+    if (lingers) continue;
+    const std::vector<SlabId> released = slabs_.Release(id);
+    spdlog::info("engine {} ({}): {} slabs leave quarantine", Number(id),
+                 engine.name, released.size());
+    Remove(id);
+    Fill(released);
+  }
+}
+
+std::string PoolService::DescribeHolders() const {
+  std::vector<std::string> holders;
+  for (const auto& [id, count] : slabs_.Holdings()) {
+    const Engine& engine = engines_.at(id);
+    const bool dead = engine.state == abi::EngineState::kQuarantined;
+    holders.push_back(absl::StrCat("engine ", Number(id), " (", engine.name,
+                                   dead ? ", dead" : "", ") ", count,
+                                   " slabs"));
+  }
+  return holders.empty() ? "nobody" : absl::StrJoin(holders, ", ");
+}
+
+void PoolService::Publish(EngineId id) {
+  const Engine& engine = engines_[id];
+  abi::EngineRecord record = {};
+  record.id = Number(id);
+  record.state = engine.state;
+  record.uid = engine.uid;
+  record.slabs_held = slabs_.HeldBy(id);
+  record.since_ns = engine.since_ns;
+  // A quarantined engine shows the pids that its quarantine waits for.
+  const std::set<pid_t>& pids = engine.state == abi::EngineState::kQuarantined
+                                    ? engine.exited
+                                    : engine.members;
+  for (pid_t pid : pids) {
+    if (record.member_count == abi::kMemberCapacity) break;
+    record.member_pids[record.member_count++] = static_cast<uint32_t>(pid);
+  }
+  abi::CopyText(record.name, engine.name.c_str());
+  table_->SetEngine(engine.slot, record);
+}
+
+}  // namespace fineserve::server

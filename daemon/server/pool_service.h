@@ -1,0 +1,105 @@
+#ifndef DAEMON_SERVER_POOL_SERVICE_H_
+#define DAEMON_SERVER_POOL_SERVICE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/backing/backing.h"
+#include "daemon/clock/clock.h"
+#include "daemon/slab/slab_manager.h"
+#include "daemon/slab/table_writer.h"
+
+namespace fineserve::server {
+
+// One pool with its engines: joins slab manager, backing and table, and
+// decides when a dead engine's slabs may be used again. Knows nothing of
+// sockets or time sources, so tests drive it step by step. Confined to the
+// daemon's thread.
+//
+// Who may die where. A member may die at any point; Exited is then called
+// once, after the kernel has reported it. When an engine's last member has
+// exited its slabs are QUARANTINED, and only a driver that no longer lists any
+// of the engine's processes ends that (design.md §3.10).
+class PoolService {
+ public:
+  using Grant = slab::SlabManager::Grant;
+  static constexpr uint64_t kPidCheckNs = 50'000'000;
+
+  // All must outlive this object.
+  PoolService(backing::Backing* backing, slab::TableWriter* table,
+              const Clock* clock);
+
+  // Begins the first zero fill of every slab.
+  void Start();
+
+  // `pid` becomes a member of the engine of this name and user, which is made
+  // if there is none. ResourceExhausted if a table is full; the message tells
+  // which.
+  absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
+                                      pid_t pid);
+  // `pid` has exited. Does nothing if it is no member.
+  void Exited(pid_t pid);
+
+  // Asks for whole slabs; see SlabManager::Request. An exhausted pool is
+  // logged with who holds what.
+  slab::SlabManager::Outcome Lease(slab::EngineId engine, uint32_t slab_count,
+                                   uint64_t ticket);
+  absl::Status Return(slab::EngineId engine, slab::LeaseId lease);
+  // The lease's granules in mapping order: descriptor of the `index`-th.
+  // NotFound for a lease or index that is not the engine's.
+  absl::StatusOr<driver::Descriptor> ExportGranule(slab::EngineId engine,
+                                                   slab::LeaseId lease,
+                                                   uint32_t index);
+
+  // Collects completed zero fills and ends quarantines. Returns the waiting
+  // requests that were granted. To be called again and again while filling(),
+  // and every kPidCheckNs while quarantining().
+  std::vector<Grant> Poll();
+  bool filling() const { return slabs_.zeroing_count() > failed_fills_; }
+  bool quarantining() const;
+
+  // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
+  std::string DescribeHolders() const;
+
+  const slab::SlabManager& slabs() const { return slabs_; }
+
+ private:
+  struct Engine {
+    uint32_t slot;  // in the table
+    std::string name;
+    uid_t uid;
+    std::set<pid_t> members;
+    std::set<pid_t> exited;  // the driver may still list them
+    abi::EngineState state;
+    uint64_t since_ns;
+  };
+
+  absl::StatusOr<slab::EngineId> FindOrMake(const std::string& name, uid_t uid);
+  void Bury(slab::EngineId id, Engine* engine);
+  void EndQuarantines();
+  void Remove(slab::EngineId id);
+  void Fill(const std::vector<slab::SlabId>& slabs);
+  void Publish(slab::EngineId id);
+
+  backing::Backing* const backing_;
+  slab::TableWriter* const table_;
+  const Clock* const clock_;
+  slab::SlabManager slabs_;
+  std::map<slab::EngineId, Engine> engines_;
+  std::set<uint32_t> free_slots_;
+  uint32_t last_engine_ = 0;
+  uint32_t failed_fills_ = 0;       // slabs that can never become FREE again
+  uint64_t next_pid_check_ns_ = 0;  // asking NVML takes about a millisecond
+  bool cannot_list_logged_ = false;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_POOL_SERVICE_H_

@@ -1,0 +1,190 @@
+#include "daemon/server/pool_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <memory>
+#include <string>
+
+#include "daemon/backing/sim_backing.h"
+
+namespace fineserve::server {
+namespace {
+
+using slab::EngineId;
+using slab::LeaseId;
+using slab::SlabManager;
+using ::testing::HasSubstr;
+
+constexpr uid_t kUser = 1000;
+
+class PoolServiceTest : public ::testing::Test {
+ protected:
+  PoolServiceTest() {
+    pool_->Start();
+    pool_->Poll();
+  }
+  void TearDown() override { pool_->slabs().CheckInvariants(); }
+
+  EngineId Join(const std::string& name, pid_t pid) {
+    return *pool_->Join(name, kUser, pid);
+  }
+  LeaseId LeaseNow(EngineId engine, uint32_t slabs) {
+    return absl::get<PoolService::Grant>(pool_->Lease(engine, slabs, ++ticket_))
+        .lease;
+  }
+  void PollAfterPidCheck() {
+    clock_.AdvanceNs(PoolService::kPidCheckNs);
+    pool_->Poll();
+  }
+  abi::EngineRecord Entry(uint32_t slot) {
+    abi::EngineRecord record;
+    const auto& entry = reinterpret_cast<const abi::EngineEntry*>(
+        static_cast<char*>(base_) + sizeof(abi::TableHeader))[slot];
+    uint64_t words[sizeof(record) / 8];
+    for (size_t i = 0; i < sizeof(record) / 8; ++i) words[i] = entry.record[i];
+    memcpy(&record, words, sizeof(record));
+    return record;
+  }
+
+  static slab::TableIdentity Identity() {
+    slab::TableIdentity identity;
+    identity.epoch = 1;
+    identity.geometry = {4096, 2, 8};
+    return identity;
+  }
+
+  ManualClock clock_;
+  backing::SimBacking backing_ =
+      *backing::SimBacking::Create(Identity().geometry);
+  std::unique_ptr<slab::TableWriter> table_ =
+      *slab::TableWriter::Create(Identity(), &clock_);
+  void* base_ = mmap(nullptr, abi::TableBytes(8), PROT_READ, MAP_SHARED,
+                     table_->descriptor(), 0);
+  std::unique_ptr<PoolService> pool_ =
+      std::make_unique<PoolService>(&backing_, table_.get(), &clock_);
+  uint64_t ticket_ = 0;
+};
+
+TEST_F(PoolServiceTest, MembersOfOneNameFormOneEngine) {
+  const EngineId a = Join("a", 10);
+  EXPECT_EQ(Join("a", 11), a);
+  EXPECT_NE(Join("b", 12), a);
+  EXPECT_EQ(Entry(0).member_count, 2u);
+}
+
+TEST_F(PoolServiceTest, SameNameOfAnotherUserIsAnotherEngine) {
+  const EngineId a = Join("a", 10);
+  EXPECT_NE(*pool_->Join("a", kUser + 1, 11), a);
+}
+
+TEST_F(PoolServiceTest, EngineLivesWhileOneMemberLives) {
+  const EngineId a = Join("a", 10);
+  Join("a", 11);
+  LeaseNow(a, 3);
+  pool_->Exited(10);
+  EXPECT_FALSE(pool_->quarantining());
+  EXPECT_EQ(pool_->slabs().HeldBy(a), 3u);
+  pool_->Exited(11);
+  EXPECT_TRUE(pool_->quarantining());
+}
+
+TEST_F(PoolServiceTest, DeadEnginesSlabsWaitUntilTheDriverListsNoMember) {
+  const EngineId a = Join("a", 10);
+  Join("a", 11);
+  LeaseNow(a, 3);
+  backing_.set_device_pids(std::vector<pid_t>{10, 99});
+  pool_->Exited(10);
+  pool_->Exited(11);
+  PollAfterPidCheck();
+  EXPECT_EQ(pool_->slabs().free_count(), 5u);
+  EXPECT_EQ(Entry(0).state, abi::EngineState::kQuarantined);
+  EXPECT_EQ(Entry(0).slabs_held, 3u);
+  backing_.set_device_pids(std::vector<pid_t>{99});
+  PollAfterPidCheck();
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().free_count(), 8u);
+  EXPECT_EQ(Entry(0).state, abi::EngineState::kUnused);
+}
+
+TEST_F(PoolServiceTest, WithoutTheDriversWordSlabsStayQuarantined) {
+  const EngineId a = Join("a", 10);
+  LeaseNow(a, 2);
+  backing_.set_device_pids(absl::UnavailableError("no NVML"));
+  pool_->Exited(10);
+  for (int i = 0; i < 100; ++i) PollAfterPidCheck();
+  EXPECT_EQ(pool_->slabs().free_count(), 6u);
+}
+
+TEST_F(PoolServiceTest, NewEngineOfADeadOnesNameIsAnotherEngine) {
+  const EngineId a = Join("a", 10);
+  LeaseNow(a, 1);
+  backing_.set_device_pids(std::vector<pid_t>{10});
+  pool_->Exited(10);
+  EXPECT_NE(Join("a", 11), a);
+}
+
+TEST_F(PoolServiceTest, EngineWithoutSlabsLeavesAtOnce) {
+  Join("a", 10);
+  pool_->Exited(10);
+  EXPECT_EQ(Entry(0).state, abi::EngineState::kUnused);
+}
+
+TEST_F(PoolServiceTest, ReleasedSlabsAreZeroedBeforeTheyAreFree) {
+  const EngineId a = Join("a", 10);
+  LeaseNow(a, 8);
+  pool_->Exited(10);
+  backing_.set_zeroing_completes(false);
+  PollAfterPidCheck();
+  EXPECT_EQ(backing_.zeroing_count(), 8u);
+  EXPECT_EQ(pool_->slabs().free_count(), 0u);
+  backing_.set_zeroing_completes(true);
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().free_count(), 8u);
+}
+
+TEST_F(PoolServiceTest, RequestThatWaitsForZeroingIsGrantedByPoll) {
+  const EngineId a = Join("a", 10);
+  const EngineId b = Join("b", 11);
+  const LeaseId lease = LeaseNow(a, 8);
+  backing_.set_zeroing_completes(false);
+  ASSERT_TRUE(pool_->Return(a, lease).ok());
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Waiting>(pool_->Lease(b, 4, 77)));
+  EXPECT_TRUE(pool_->Poll().empty());
+  backing_.set_zeroing_completes(true);
+  const auto grants = pool_->Poll();
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].ticket, 77u);
+}
+
+TEST_F(PoolServiceTest, GranulesAreExportedSlabBySlabToTheirOwnerOnly) {
+  const EngineId a = Join("a", 10);
+  const EngineId b = Join("b", 11);
+  const LeaseId lease = LeaseNow(a, 2);  // 2 slabs of 2 granules
+  EXPECT_TRUE(pool_->ExportGranule(a, lease, 3).ok());
+  EXPECT_TRUE(absl::IsNotFound(pool_->ExportGranule(a, lease, 4).status()));
+  EXPECT_TRUE(absl::IsNotFound(pool_->ExportGranule(b, lease, 0).status()));
+}
+
+TEST_F(PoolServiceTest, HoldersAreNamedWithTheirState) {
+  LeaseNow(Join("a", 10), 2);
+  LeaseNow(Join("b", 11), 3);
+  backing_.set_device_pids(std::vector<pid_t>{11});
+  pool_->Exited(11);
+  EXPECT_EQ(pool_->DescribeHolders(),
+            "engine 1 (a) 2 slabs, engine 2 (b, dead) 3 slabs");
+}
+
+TEST_F(PoolServiceTest, EngineTableFullIsRefusedByName) {
+  for (uint32_t i = 0; i < abi::kEngineCapacity; ++i) {
+    Join(std::to_string(i), static_cast<pid_t>(100 + i));
+  }
+  const auto refused = pool_->Join("one more", kUser, 9);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("64 engines"));
+}
+
+}  // namespace
+}  // namespace fineserve::server

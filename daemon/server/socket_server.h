@@ -1,0 +1,85 @@
+#ifndef DAEMON_SERVER_SOCKET_SERVER_H_
+#define DAEMON_SERVER_SOCKET_SERVER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/abi/messages.h"
+#include "daemon/abi/transport.h"
+#include "daemon/server/event_loop.h"
+#include "daemon/server/pool_service.h"
+#include "daemon/slab/table_writer.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::server {
+
+// Speaks daemon/abi/messages.h with shims and observers, and watches its
+// members' lives. Confined to the loop's thread.
+//
+// Trust. A peer is accepted if it runs as our user or root in our pid
+// namespace; every message must carry the pid that said Hello. A datagram that
+// is no message of ours is dropped, counted, and ends the connection. The end
+// of a connection means nothing: only a pidfd says that a member has exited,
+// for a forked child may hold the socket open, and a living process may close
+// it while its memory stays mapped.
+class SocketServer {
+ public:
+  // The sizes declared as KV for an engine of this name.
+  using DeclaredSizes =
+      std::function<std::vector<uint64_t>(const std::string& engine_name)>;
+
+  // All must outlive this object.
+  SocketServer(EventLoop* loop, PoolService* pool, slab::TableWriter* table,
+               const slab::TableIdentity& identity, DeclaredSizes declared);
+  ~SocketServer();
+
+  // Takes over a listening SOCK_SEQPACKET socket.
+  void Listen(driver::Descriptor listener);
+
+  // Sends a granted lease to whoever waits for it.
+  void Deliver(const std::vector<PoolService::Grant>& grants);
+
+ private:
+  struct Connection;
+  struct Member;
+
+  void Accept();
+  void OnReadable(Connection* connection);
+  // Handles one datagram; false ends the connection.
+  bool Handle(Connection* c, abi::Received* received);
+  bool HandleHello(Connection* c, const abi::Received& received);
+  bool Admit(Connection* c, const abi::Hello& hello);
+  bool HandleLease(Connection* c, const abi::LeaseRequest& request);
+  bool HandleGranules(Connection* c, const abi::GranuleRequest& request);
+  bool HandleReturn(Connection* c, const abi::ReturnRequest& request);
+  bool SendWelcome(Connection* c, const abi::Hello& hello,
+                   slab::EngineId engine);
+  bool Refuse(Connection* c, uint32_t sequence, abi::RefusalCode code,
+              const std::string& text);
+  absl::Status Watch(pid_t pid);
+  void Close(Connection* c);
+
+  EventLoop* const loop_;
+  PoolService* const pool_;
+  slab::TableWriter* const table_;
+  const slab::TableIdentity identity_;
+  const DeclaredSizes declared_;
+  driver::Descriptor listener_;
+  std::unique_ptr<EventSource> listener_source_;
+  std::list<Connection> connections_;
+  std::map<pid_t, Member> members_;
+  // Requests that wait for zero fills, by ticket.
+  std::map<uint64_t, Connection*> waiting_;
+  uint64_t last_ticket_ = 0;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_SOCKET_SERVER_H_

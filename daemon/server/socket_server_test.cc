@@ -1,0 +1,338 @@
+// A client on one end of a real socket, the server's loop turned by hand: no
+// thread, no waiting.
+#include "daemon/server/socket_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "daemon/abi/engine_page.h"
+#include "daemon/backing/sim_backing.h"
+#include "daemon/server/endpoint.h"
+
+namespace fineserve::server {
+namespace {
+
+using abi::MakeMessage;
+using ::testing::HasSubstr;
+
+class SocketServerTest : public ::testing::Test {
+ protected:
+  SocketServerTest() {
+    setenv("FINESERVE_RUNTIME_DIR", folder_.c_str(), 1);
+    identity_.epoch = 77;
+    identity_.geometry = {4096, 4, 300};
+    identity_.gpu_uuid[0] = 5;
+    backing_ = std::make_unique<backing::SimBacking>(
+        *backing::SimBacking::Create(identity_.geometry));
+    table_ = *slab::TableWriter::Create(identity_, &clock_);
+    pool_ =
+        std::make_unique<PoolService>(backing_.get(), table_.get(), &clock_);
+    server_ = std::make_unique<SocketServer>(
+        &loop_, pool_.get(), table_.get(), identity_, [](const std::string&) {
+          return std::vector<uint64_t>{64, 128};
+        });
+    endpoint_ =
+        std::make_unique<Endpoint>(*Endpoint::Claim("", identity_.gpu_uuid));
+    server_->Listen(*endpoint_->Listen());
+    pool_->Start();
+    pool_->Poll();
+  }
+  ~SocketServerTest() override { std::filesystem::remove_all(folder_); }
+
+  static std::string MakeFolder() {
+    char path[] = "/tmp/fineserve-server-XXXXXX";
+    return mkdtemp(path);
+  }
+
+  driver::Descriptor Connect() {
+    driver::Descriptor fd(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, endpoint_->socket_path().c_str());
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                      sizeof(address)),
+              0);
+    return fd;
+  }
+
+  // Turns the loop until nothing is pending.
+  void Turn() {
+    while (loop_.RunOnce()) {
+    }
+  }
+
+  template <typename M>
+  M Ask(const driver::Descriptor& fd, const auto& request) {
+    EXPECT_EQ(abi::Send(fd.get(), request), 0);
+    Turn();
+    return Answer<M>(fd);
+  }
+  template <typename M>
+  M Answer(const driver::Descriptor& fd) {
+    M answer = {};
+    EXPECT_EQ(received_.ReceiveFrom(fd.get()), 0);
+    EXPECT_TRUE(received_.As(&answer));
+    return answer;
+  }
+
+  static abi::Hello HelloFrom(const char* name) {
+    auto hello = MakeMessage<abi::Hello>(1);
+    hello.role = abi::Role::kMember;
+    hello.pid = static_cast<uint32_t>(getpid());
+    abi::CopyText(hello.engine_name, name);
+    return hello;
+  }
+  static abi::LeaseRequest LeaseOf(uint32_t slabs) {
+    auto request = MakeMessage<abi::LeaseRequest>(2);
+    request.slab_count = slabs;
+    return request;
+  }
+  driver::Descriptor Member(const char* name) {
+    driver::Descriptor fd = Connect();
+    Ask<abi::Welcome>(fd, HelloFrom(name));
+    return fd;
+  }
+  uint64_t dropped() { return table_->counters().messages_dropped.load(); }
+
+  const std::string folder_ = MakeFolder();
+  ManualClock clock_;
+  slab::TableIdentity identity_;
+  std::unique_ptr<backing::SimBacking> backing_;
+  std::unique_ptr<slab::TableWriter> table_;
+  std::unique_ptr<PoolService> pool_;
+  EventLoop loop_;
+  std::unique_ptr<SocketServer> server_;
+  std::unique_ptr<Endpoint> endpoint_;
+  abi::Received received_;
+};
+
+TEST_F(SocketServerTest, SocketIsOurUsersAlone) {
+  struct stat st;
+  ASSERT_EQ(stat(endpoint_->socket_path().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+}
+
+TEST_F(SocketServerTest, SecondDaemonForTheGpuIsRefusedNamingTheFirst) {
+  const auto second = Endpoint::Claim("", identity_.gpu_uuid);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr("pid " + std::to_string(getpid())));
+}
+
+TEST_F(SocketServerTest, FolderThatOthersCanEnterIsRefused) {
+  chmod(folder_.c_str(), 0755);
+  EXPECT_EQ(Endpoint::Claim("", identity_.gpu_uuid).status().code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndPage) {
+  driver::Descriptor fd = Connect();
+  const auto welcome = Ask<abi::Welcome>(fd, HelloFrom("a"));
+  EXPECT_EQ(welcome.epoch, 77u);
+  EXPECT_EQ(welcome.slab_count, 300u);
+  EXPECT_EQ(welcome.declared_size_count, 2u);
+  EXPECT_EQ(welcome.declared_sizes[1], 128u);
+  ASSERT_EQ(received_.descriptor_count(), 2u);
+}
+
+TEST_F(SocketServerTest, ObserverGetsTheTableAndMayAskForNothing) {
+  driver::Descriptor fd = Connect();
+  auto hello = HelloFrom("");
+  hello.role = abi::Role::kObserver;
+  EXPECT_EQ(Ask<abi::Welcome>(fd, hello).engine_id, 0u);
+  EXPECT_EQ(received_.descriptor_count(), 1u);
+  EXPECT_EQ(Ask<abi::Refused>(fd, LeaseOf(1)).code,
+            abi::RefusalCode::kMalformed);
+}
+
+TEST_F(SocketServerTest, OtherVersionIsRefusedNamingBoth) {
+  driver::Descriptor fd = Connect();
+  auto hello = HelloFrom("a");
+  hello.header.abi_version = 41;
+  const auto refused = Ask<abi::Refused>(fd, hello);
+  EXPECT_EQ(refused.code, abi::RefusalCode::kVersion);
+  EXPECT_THAT(refused.text, HasSubstr("ABI 41"));
+  EXPECT_THAT(refused.text, HasSubstr("daemon speaks ABI " +
+                                      std::to_string(abi::kAbiVersion)));
+}
+
+TEST_F(SocketServerTest, WrongGpuIsRefused) {
+  driver::Descriptor fd = Connect();
+  auto hello = HelloFrom("a");
+  hello.gpu_uuid[3] = 9;
+  EXPECT_EQ(Ask<abi::Refused>(fd, hello).code, abi::RefusalCode::kWrongGpu);
+}
+
+TEST_F(SocketServerTest, PidThatIsNotTheKernelsIsRefused) {
+  driver::Descriptor fd = Connect();
+  auto hello = HelloFrom("a");
+  hello.pid = 1;
+  EXPECT_EQ(Ask<abi::Refused>(fd, hello).code, abi::RefusalCode::kNotPermitted);
+}
+
+TEST_F(SocketServerTest, GarbageIsDroppedCountedAndEndsTheConnection) {
+  driver::Descriptor fd = Connect();
+  const uint64_t before = dropped();
+  abi::SendBytes(fd.get(), "hello, world", 12, nullptr, 0);
+  Turn();
+  EXPECT_EQ(dropped(), before + 1);
+  EXPECT_EQ(received_.ReceiveFrom(fd.get()), EPIPE);
+}
+
+TEST_F(SocketServerTest, LeasedGranulesComeInBatchesAndAreTheSlabs) {
+  driver::Descriptor fd = Member("a");
+  const auto grant = Ask<abi::LeaseGrant>(fd, LeaseOf(100));
+  EXPECT_EQ(grant.slab_count, 100u);
+  uint32_t got = 0;
+  while (got < 400) {
+    auto request = MakeMessage<abi::GranuleRequest>(3);
+    request.lease = grant.lease;
+    request.first = got;
+    request.max_count = 1000;
+    const auto batch = Ask<abi::GranuleBatch>(fd, request);
+    ASSERT_GE(batch.count, 1u);
+    ASSERT_LE(batch.count, abi::kMaxDescriptorsPerMessage);
+    EXPECT_EQ(batch.count, received_.descriptor_count());
+    got += batch.count;
+  }
+  EXPECT_EQ(got, 400u);
+}
+
+TEST_F(SocketServerTest, GranulesOfAnotherEnginesLeaseAreRefused) {
+  driver::Descriptor a = Member("a");
+  driver::Descriptor b = Member("b");
+  auto request = MakeMessage<abi::GranuleRequest>(3);
+  request.lease = Ask<abi::LeaseGrant>(a, LeaseOf(1)).lease;
+  request.max_count = 1;
+  EXPECT_EQ(Ask<abi::Refused>(b, request).code,
+            abi::RefusalCode::kUnknownLease);
+  EXPECT_EQ(received_.descriptor_count(), 0u);
+}
+
+TEST_F(SocketServerTest, ExhaustedPoolIsRefusedNamingWhatIsLeft) {
+  driver::Descriptor fd = Member("a");
+  Ask<abi::LeaseGrant>(fd, LeaseOf(298));
+  const auto refused = Ask<abi::Refused>(fd, LeaseOf(3));
+  EXPECT_EQ(refused.code, abi::RefusalCode::kPoolExhausted);
+  EXPECT_THAT(refused.text, HasSubstr("2 slabs left, 3 wanted"));
+}
+
+TEST_F(SocketServerTest, WaitingLeaseIsAnsweredWhenItsSlabsAreZero) {
+  driver::Descriptor fd = Member("a");
+  auto back = MakeMessage<abi::ReturnRequest>(4);
+  back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
+  backing_->set_zeroing_completes(false);
+  Ask<abi::ReturnDone>(fd, back);
+  EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
+  Turn();
+  server_->Deliver(pool_->Poll());
+  EXPECT_EQ(received_.ReceiveFrom(fd.get()), EAGAIN);
+  backing_->set_zeroing_completes(true);
+  server_->Deliver(pool_->Poll());
+  EXPECT_EQ(Answer<abi::LeaseGrant>(fd).slab_count, 7u);
+}
+
+TEST_F(SocketServerTest, LeaseOfAConnectionThatLeftWhileWaitingIsNotLost) {
+  driver::Descriptor fd = Member("a");
+  auto back = MakeMessage<abi::ReturnRequest>(4);
+  back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(300)).lease;
+  backing_->set_zeroing_completes(false);
+  Ask<abi::ReturnDone>(fd, back);
+  EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
+  Turn();
+  fd.Reset();
+  Turn();
+  backing_->set_zeroing_completes(true);
+  server_->Deliver(pool_->Poll());
+  server_->Deliver(pool_->Poll());
+  EXPECT_EQ(pool_->slabs().free_count(), 300u);
+}
+
+TEST_F(SocketServerTest, EndOfAConnectionTakesNothingFromALivingProcess) {
+  driver::Descriptor fd = Member("a");
+  Ask<abi::LeaseGrant>(fd, LeaseOf(5));
+  fd.Reset();
+  Turn();
+  EXPECT_EQ(pool_->slabs().free_count(), 295u);
+}
+
+TEST_F(SocketServerTest, ForkedChildCannotSpeakForItsParent) {
+  driver::Descriptor fd = Member("a");
+  auto back = MakeMessage<abi::ReturnRequest>(4);
+  back.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(5)).lease;
+  const uint64_t before = dropped();
+  const pid_t child = fork();
+  if (child == 0) _exit(abi::Send(fd.get(), back));
+  int status;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(WEXITSTATUS(status), 0);
+  Turn();
+  EXPECT_EQ(dropped(), before + 1);
+  EXPECT_EQ(pool_->slabs().free_count(), 295u);
+  Ask<abi::ReturnDone>(fd, back);  // the parent still can
+}
+
+TEST_F(SocketServerTest,
+       KilledMembersSlabsAreQuarantinedThoughAForkKeepsItsSocket) {
+  int ready[2];
+  int hold[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(hold), 0);
+  const pid_t member = fork();
+  if (member == 0) {
+    close(hold[1]);
+    driver::Descriptor fd = Connect();
+    abi::Send(fd.get(), HelloFrom("a"));
+    abi::Send(fd.get(), LeaseOf(5));
+    if (fork() == 0) {
+      char byte;
+      _exit(read(hold[0], &byte, 1));  // until the test ends
+    }
+    _exit(write(ready[1], "x", 1) == 1 ? (pause(), 0) : 1);
+  }
+  close(hold[0]);
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  Turn();
+  EXPECT_EQ(pool_->slabs().free_count(), 295u);
+  backing_->set_device_pids(std::vector<pid_t>{member});
+  kill(member, SIGKILL);
+  int status;
+  waitpid(member, &status, 0);
+  Turn();
+  EXPECT_TRUE(pool_->quarantining());
+  EXPECT_EQ(pool_->slabs().free_count(), 295u);
+  close(hold[1]);
+}
+
+TEST_F(SocketServerTest, PageCannotBeMappedWritableOnceItsMemberHasSpoken) {
+  driver::Descriptor fd = Connect();
+  Ask<abi::Welcome>(fd, HelloFrom("a"));
+  const driver::Descriptor page(received_.TakeDescriptor(1));
+  const auto map = [&] {
+    return mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                page.get(), 0);
+  };
+  void* mine = map();
+  ASSERT_NE(mine, MAP_FAILED);
+  Ask<abi::LeaseGrant>(fd, LeaseOf(1));
+  EXPECT_EQ(map(), MAP_FAILED);
+  EXPECT_EQ(ftruncate(page.get(), 0), -1);
+  static_cast<abi::PageHeader*>(mine)->decisions.store(1);  // still works
+  munmap(mine, abi::kPageBytes);
+}
+
+}  // namespace
+}  // namespace fineserve::server

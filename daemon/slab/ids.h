@@ -1,0 +1,23 @@
+#ifndef DAEMON_SLAB_IDS_H_
+#define DAEMON_SLAB_IDS_H_
+
+#include <cstdint>
+
+namespace fineserve::slab {
+
+// Indices are types, so that one cannot stand for another.
+enum class SlabId : uint32_t {};    // 0 … slab_count - 1
+enum class EngineId : uint32_t {};  // from 1, never reused within an epoch
+enum class LeaseId : uint32_t {};   // from 1, never reused within an epoch
+
+inline constexpr EngineId kNoEngine{0};
+inline constexpr LeaseId kNoLease{0};
+
+template <typename Id>
+constexpr uint32_t Number(Id id) {
+  return static_cast<uint32_t>(id);
+}
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_SLAB_IDS_H_

@@ -1,0 +1,76 @@
+#include "daemon/slab/pool_geometry.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
+
+namespace fineserve::slab {
+namespace {
+
+std::string Size(uint64_t bytes) {
+  char text[abi::kByteSizeText];
+  abi::FormatByteSize(bytes, text);
+  return text;
+}
+
+uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Handles of a pool whose granules, one per plane and slab, have this size.
+uint64_t HandlesFor(const GeometryRequest& r, uint64_t granule_bytes) {
+  return r.pool_bytes / (granule_bytes * r.planes) * r.planes;
+}
+
+uint64_t ChooseGranule(const GeometryRequest& r) {
+  const uint64_t least = RoundUp(
+      (r.pool_bytes + r.max_handles - 1) / r.max_handles, r.granularity);
+  // Flooring to whole slabs may allow one step less than `least` says.
+  uint64_t granule = std::max(least, 2 * r.granularity) - r.granularity;
+  while (HandlesFor(r, granule) > r.max_handles) granule += r.granularity;
+  if (r.planes > 1) return granule;
+  return std::max(granule, RoundUp(kDefaultSlabBytes, r.granularity));
+}
+
+}  // namespace
+
+absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& r) {
+  if (r.planes == 0 || r.granularity == 0) {
+    return absl::InvalidArgumentError("planes and granularity must be ≥ 1");
+  }
+  const uint64_t step = r.granularity * r.planes;
+  if (r.slab_bytes % step != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slab size ", Size(r.slab_bytes), " is no multiple of ", Size(step),
+        " (", r.planes, " planes × ", Size(r.granularity), "); use ",
+        Size(RoundUp(r.slab_bytes, step))));
+  }
+  PoolGeometry g;
+  g.granule_bytes =
+      r.slab_bytes != 0 ? r.slab_bytes / r.planes : ChooseGranule(r);
+  g.granules_per_slab = r.planes;
+  const uint64_t slabs = r.pool_bytes / g.slab_bytes();
+  if (slabs == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pool of ", Size(r.pool_bytes),
+                     " holds no slab; the least is ", Size(g.slab_bytes())));
+  }
+  if (slabs * r.planes > r.max_handles) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slabs of ", Size(g.slab_bytes()), " make ", slabs * r.planes,
+        " handles, over the limit of ", r.max_handles, "; use slabs of ",
+        Size(ChooseGranule(r) * r.planes)));
+  }
+  g.slab_count = static_cast<uint32_t>(slabs);
+  return g;
+}
+
+std::string Describe(const PoolGeometry& g) {
+  return absl::StrCat(g.slab_count, " slabs of ", Size(g.slab_bytes()), " (",
+                      g.granules_per_slab, " × ", Size(g.granule_bytes), "), ",
+                      Size(g.pool_bytes()), " in ", g.granule_count(),
+                      " handles");
+}
+
+}  // namespace fineserve::slab

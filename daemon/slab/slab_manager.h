@@ -1,0 +1,128 @@
+#ifndef DAEMON_SLAB_SLAB_MANAGER_H_
+#define DAEMON_SLAB_SLAB_MANAGER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/variant.h"
+#include "daemon/abi/slab_table.h"
+#include "daemon/slab/ids.h"
+
+namespace fineserve::slab {
+
+// Where the manager's changes go: the shared slab table, or a test's record.
+class SlabObserver {
+ public:
+  virtual ~SlabObserver() = default;
+  virtual void OnSlabChange(SlabId slab, abi::SlabWord word) = 0;
+};
+
+// Who holds which slab of one pool: the truth, of which the slab table is the
+// published copy. Pure bookkeeping, no driver call; confined to one thread.
+//
+// A slab's life, and who moves it:
+//
+//     ┌── Request ──► FULL ── Return ──► ZEROING ── Zeroed ──┐
+//   FREE               │                    ▲                │
+//     ▲                └─ Quarantine ─► QUARANTINED          │
+//     │                                     └─ Release ──────┤
+//     └──────────────────────────────────────────────────────┘
+//
+// Invariants (CheckInvariants):
+//   * every slab is in exactly one of: free, zeroing, held by one lease;
+//   * a lease's slabs name that lease and its engine, and no others do;
+//   * a slab reaches FREE only from ZEROING: whoever gets it next finds zeros;
+//   * waiting requests together want no more than free + zeroing slabs, so
+//     each will be granted without anybody giving up anything.
+class SlabManager {
+ public:
+  // A lease that has been granted. `slabs` in mapping order.
+  struct Grant {
+    LeaseId lease;
+    EngineId engine;
+    uint64_t ticket;  // the request's
+    std::vector<SlabId> slabs;
+  };
+  // The request waits for zero fills that are under way.
+  struct Waiting {};
+  // The pool has not enough slabs that are free or about to be.
+  struct Exhausted {
+    uint32_t available;
+  };
+  using Outcome = absl::variant<Grant, Waiting, Exhausted>;
+
+  // All slabs start in ZEROING: the caller begins their first fill. The
+  // observer must outlive the manager; it hears of that too.
+  SlabManager(uint32_t slab_count, SlabObserver* observer);
+  SlabManager(const SlabManager&) = delete;
+  SlabManager& operator=(const SlabManager&) = delete;
+
+  // Asks for `count` ≥ 1 slabs. First come, first served: nobody overtakes a
+  // waiting request. `ticket` is the caller's name for the request and comes
+  // back in its grant.
+  Outcome Request(EngineId engine, uint32_t count, uint64_t ticket);
+
+  // Gives a lease back. The slabs that now must be zeroed, in order.
+  // NotFound if `engine` has no such lease.
+  absl::StatusOr<std::vector<SlabId>> Return(EngineId engine, LeaseId lease);
+
+  // The zero fill of `slab` has completed: it is FREE. Returns the waiting
+  // requests that this satisfies. `slab` must be in ZEROING.
+  std::vector<Grant> Zeroed(SlabId slab);
+
+  // The engine died: its waiting requests are dropped, its slabs stay its own
+  // and become QUARANTINED. Returns how many those are. Dropping a request may
+  // unblock others: see TakeGrants.
+  uint32_t Quarantine(EngineId engine);
+
+  // Nothing of a dead engine runs any more: its slabs go to ZEROING. Returns
+  // them.
+  std::vector<SlabId> Release(EngineId engine);
+
+  // Requests that became grantable without a Zeroed (after Quarantine).
+  std::vector<Grant> TakeGrants();
+
+  uint32_t free_count() const { return static_cast<uint32_t>(free_.size()); }
+  uint32_t zeroing_count() const { return zeroing_count_; }
+  uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
+  // Slabs held per engine, quarantined ones included.
+  std::map<EngineId, uint32_t> Holdings() const;
+  uint32_t HeldBy(EngineId engine) const;
+  // The slabs of a lease in mapping order; null if `engine` has no such lease.
+  const std::vector<SlabId>* Find(EngineId engine, LeaseId lease) const;
+
+  // Aborts, naming what is wrong, if an invariant above does not hold.
+  void CheckInvariants() const;
+
+ private:
+  struct Lease {
+    EngineId engine;
+    std::vector<SlabId> slabs;
+  };
+  struct Pending {
+    EngineId engine;
+    uint32_t count;
+    uint64_t ticket;
+  };
+
+  void Set(SlabId slab, abi::SlabWord word);
+  Grant GrantNow(const Pending& request);
+  std::vector<SlabId> ZeroAll(const std::vector<SlabId>& slabs);
+
+  SlabObserver* const observer_;
+  std::vector<abi::SlabWord> slabs_;
+  std::set<SlabId> free_;  // lowest first: leases come out contiguous
+  std::map<LeaseId, Lease> leases_;
+  std::deque<Pending> waiting_;
+  uint32_t zeroing_count_ = 0;
+  uint32_t promised_ = 0;  // Σ count over waiting_
+  uint32_t last_lease_ = 0;
+};
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_SLAB_SLAB_MANAGER_H_

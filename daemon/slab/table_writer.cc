@@ -1,0 +1,113 @@
+#include "daemon/slab/table_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/transport.h"
+
+namespace fineserve::slab {
+namespace {
+
+absl::Status Errno(absl::string_view what) {
+  return absl::InternalError(
+      absl::StrCat("slab table: ", what, ": ", strerror(errno)));
+}
+
+uint64_t WallClockNs() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 +
+         static_cast<uint64_t>(t.tv_nsec);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Create(
+    const TableIdentity& identity, const Clock* clock) {
+  const size_t bytes = abi::TableBytes(identity.geometry.slab_count);
+  driver::Descriptor fd(
+      memfd_create(abi::kTableMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return Errno("memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return Errno("ftruncate");
+  }
+  void* base =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return Errno("mmap");
+  std::unique_ptr<TableWriter> writer(
+      new TableWriter(std::move(fd), base, bytes, clock));
+  writer->FillHeader(identity);
+  // Our mapping stays writable; F_SEAL_WRITE would refuse because of it.
+  if (fcntl(writer->descriptor(), F_ADD_SEALS,
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) !=
+      0) {
+    return Errno("F_ADD_SEALS");
+  }
+  return writer;
+}
+
+TableWriter::TableWriter(driver::Descriptor descriptor, void* base,
+                         size_t bytes, const Clock* clock)
+    : descriptor_(std::move(descriptor)),
+      base_(base),
+      bytes_(bytes),
+      clock_(clock),
+      header_(new (base) abi::TableHeader{}) {}
+
+TableWriter::~TableWriter() { munmap(base_, bytes_); }
+
+void TableWriter::FillHeader(const TableIdentity& identity) {
+  header_->abi_version = abi::kAbiVersion;
+  header_->flags = identity.flags;
+  header_->table_bytes = bytes_;
+  header_->epoch = identity.epoch;
+  header_->daemon_pid = static_cast<uint32_t>(getpid());
+  header_->engine_capacity = abi::kEngineCapacity;
+  header_->engines_offset = sizeof(abi::TableHeader);
+  header_->slabs_offset = sizeof(abi::TableHeader) +
+                          abi::kEngineCapacity * sizeof(abi::EngineEntry);
+  header_->granule_bytes = identity.geometry.granule_bytes;
+  header_->granules_per_slab = identity.geometry.granules_per_slab;
+  header_->slab_count = identity.geometry.slab_count;
+  header_->started_ns = WallClockNs();
+  memcpy(header_->gpu_uuid, identity.gpu_uuid, sizeof(header_->gpu_uuid));
+  abi::CopyText(header_->gpu_name, identity.gpu_name.c_str());
+  memcpy(header_->magic, abi::kTableMagic, sizeof(abi::kTableMagic));
+  char* base = static_cast<char*>(base_);
+  engines_ =
+      reinterpret_cast<abi::EngineEntry*>(base + header_->engines_offset);
+  slabs_ = reinterpret_cast<abi::SlabEntry*>(base + header_->slabs_offset);
+}
+
+void TableWriter::OnSlabChange(SlabId slab, abi::SlabWord word) {
+  abi::SlabEntry& entry = slabs_[Number(slab)];
+  entry.since_ns.store(clock_->NowNs(), std::memory_order_relaxed);
+  // Release: a reader that sees the new word sees its since_ns too. Pairs with
+  // the acquire in TableReader.
+  entry.word.store(abi::SlabWord::Pack(word), std::memory_order_release);
+}
+
+void TableWriter::SetEngine(uint32_t slot, const abi::EngineRecord& record) {
+  abi::EngineEntry& entry = engines_[slot];
+  uint64_t words[sizeof(record) / 8];
+  memcpy(words, &record, sizeof(record));
+  const uint32_t sequence = entry.sequence.load(std::memory_order_relaxed);
+  // Odd: being written. The release stores below keep it in front of the
+  // words; pairs with the acquire loads of the words in TableReader.
+  entry.sequence.store(sequence + 1, std::memory_order_relaxed);
+  for (size_t i = 0; i < sizeof(record) / 8; ++i) {
+    entry.record[i].store(words[i], std::memory_order_release);
+  }
+  // Even again. Pairs with TableReader's first acquire of the sequence.
+  entry.sequence.store(sequence + 2, std::memory_order_release);
+}
+
+}  // namespace fineserve::slab

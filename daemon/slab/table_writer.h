@@ -1,0 +1,69 @@
+#ifndef DAEMON_SLAB_TABLE_WRITER_H_
+#define DAEMON_SLAB_TABLE_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/slab_table.h"
+#include "daemon/clock/clock.h"
+#include "daemon/slab/pool_geometry.h"
+#include "daemon/slab/slab_manager.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::slab {
+
+// What a table says about its pool for as long as it lives.
+struct TableIdentity {
+  uint64_t epoch = 0;
+  uint32_t flags = 0;
+  uint8_t gpu_uuid[16] = {};
+  std::string gpu_name;
+  PoolGeometry geometry;
+};
+
+// The daemon's hand on the slab table (daemon/abi/slab_table.h): creates the
+// memfd, maps it, and is its only writer. Confined to the daemon's thread; any
+// process may read at any time.
+class TableWriter final : public SlabObserver {
+ public:
+  // The memfd is sealed against resizing and, once this writer has mapped it,
+  // against new writable mappings (F_SEAL_FUTURE_WRITE).
+  static absl::StatusOr<std::unique_ptr<TableWriter>> Create(
+      const TableIdentity& identity, const Clock* clock);
+  ~TableWriter() override;
+
+  void OnSlabChange(SlabId slab, abi::SlabWord word) override;
+
+  // Publishes an engine in `slot` < kEngineCapacity.
+  void SetEngine(uint32_t slot, const abi::EngineRecord& record);
+  void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
+
+  abi::TableCounters& counters() { return header_->counters; }
+  // For handing to peers: they can only read through it.
+  int descriptor() const { return descriptor_.get(); }
+
+ private:
+  TableWriter(driver::Descriptor descriptor, void* base, size_t bytes,
+              const Clock* clock);
+  void FillHeader(const TableIdentity& identity);
+
+  const driver::Descriptor descriptor_;
+  void* const base_;
+  const size_t bytes_;
+  const Clock* const clock_;
+  abi::TableHeader* const header_;
+  abi::EngineEntry* engines_ = nullptr;
+  abi::SlabEntry* slabs_ = nullptr;
+};
+
+// Adds to a counter of the table. Relaxed: a statistic, nothing is published
+// with it.
+inline void Count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_SLAB_TABLE_WRITER_H_

@@ -1,0 +1,171 @@
+#include "kernels/driver/device_memory.h"
+
+#include <atomic>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/driver/status.h"
+
+namespace fineserve::driver {
+namespace {
+
+std::atomic<uint64_t> refused_releases{0};
+
+// Relaxed: a statistic, nothing is published with it.
+void CountIfRefused(CUresult result) {
+  if (result != CUDA_SUCCESS) {
+    refused_releases.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+CUmemAllocationProp PropFor(CUdevice device) {
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  return prop;
+}
+
+}  // namespace
+
+uint64_t release_failures() {
+  return refused_releases.load(std::memory_order_relaxed);
+}
+
+absl::StatusOr<Context> Context::Retain(Driver driver, CUdevice device) {
+  CUcontext context = nullptr;
+  const EntryPoints& call = driver.call();
+  absl::Status s =
+      ToStatus(call, call.cuDevicePrimaryCtxRetain(&context, device),
+               absl::StrCat("cuDevicePrimaryCtxRetain(device ", device, ")"));
+  if (!s.ok()) return s;
+  Context owner(driver, device);
+  s = ToStatus(call, call.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  if (!s.ok()) return s;
+  return owner;
+}
+
+Context::Context(Context&& other) noexcept
+    : driver_(other.driver_),
+      device_(other.device_),
+      owns_(std::exchange(other.owns_, false)) {}
+
+Context::~Context() {
+  if (owns_) {
+    CountIfRefused(driver_.call().cuDevicePrimaryCtxRelease_v2(device_));
+  }
+}
+
+absl::StatusOr<Granule> Granule::Create(Driver driver, CUdevice device,
+                                        uint64_t bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  const CUmemAllocationProp prop = PropFor(device);
+  const EntryPoints& call = driver.call();
+  absl::Status s = ToStatus(call, call.cuMemCreate(&handle, bytes, &prop, 0),
+                            absl::StrCat("cuMemCreate(", bytes, " bytes)"));
+  if (!s.ok()) return s;
+  return Granule(driver, handle, bytes);
+}
+
+absl::StatusOr<Granule> Granule::Import(Driver driver, int descriptor,
+                                        uint64_t bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  const EntryPoints& call = driver.call();
+  // The descriptor travels as a pointer's value (CUDA Driver API, VMM).
+  void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor));
+  absl::Status s = ToStatus(
+      call,
+      call.cuMemImportFromShareableHandle(
+          &handle, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+      "cuMemImportFromShareableHandle");
+  if (!s.ok()) return s;
+  return Granule(driver, handle, bytes);
+}
+
+Granule::Granule(Granule&& other) noexcept
+    : driver_(other.driver_),
+      handle_(std::exchange(other.handle_, 0)),
+      bytes_(other.bytes_) {}
+
+Granule::~Granule() {
+  if (handle_ != 0) CountIfRefused(driver_.call().cuMemRelease(handle_));
+}
+
+absl::StatusOr<Descriptor> Granule::Export() const {
+  int descriptor = -1;
+  const EntryPoints& call = driver_.call();
+  absl::Status s = ToStatus(
+      call,
+      call.cuMemExportToShareableHandle(
+          &descriptor, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      "cuMemExportToShareableHandle");
+  if (!s.ok()) return s;
+  return Descriptor(descriptor);
+}
+
+absl::StatusOr<Reservation> Reservation::Create(Driver driver, uint64_t bytes) {
+  CUdeviceptr address = 0;
+  const EntryPoints& call = driver.call();
+  absl::Status s =
+      ToStatus(call, call.cuMemAddressReserve(&address, bytes, 0, 0, 0),
+               absl::StrCat("cuMemAddressReserve(", bytes, " bytes)"));
+  if (!s.ok()) return s;
+  return Reservation(driver, address, bytes);
+}
+
+Reservation::Reservation(Reservation&& other) noexcept
+    : driver_(other.driver_),
+      address_(std::exchange(other.address_, 0)),
+      bytes_(other.bytes_) {}
+
+Reservation::~Reservation() {
+  if (address_ != 0) {
+    CountIfRefused(driver_.call().cuMemAddressFree(address_, bytes_));
+  }
+}
+
+absl::StatusOr<Mapping> Mapping::Create(Driver driver, CUdeviceptr address,
+                                        const Granule& granule) {
+  const EntryPoints& call = driver.call();
+  absl::Status s = ToStatus(
+      call, call.cuMemMap(address, granule.bytes(), 0, granule.handle(), 0),
+      absl::StrCat("cuMemMap(", granule.bytes(), " bytes at 0x",
+                   absl::Hex(address), ")"));
+  if (!s.ok()) return s;
+  return Mapping(driver, address, granule.bytes());
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : driver_(other.driver_),
+      address_(std::exchange(other.address_, 0)),
+      bytes_(other.bytes_) {}
+
+Mapping::~Mapping() {
+  if (address_ != 0) {
+    CountIfRefused(driver_.call().cuMemUnmap(address_, bytes_));
+  }
+}
+
+absl::Status AllowReadWrite(Driver driver, CUdevice device, CUdeviceptr address,
+                            uint64_t bytes) {
+  const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device},
+                                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const EntryPoints& call = driver.call();
+  return ToStatus(call, call.cuMemSetAccess(address, bytes, &access, 1),
+                  absl::StrCat("cuMemSetAccess(", bytes, " bytes at 0x",
+                               absl::Hex(address), ")"));
+}
+
+absl::StatusOr<uint64_t> AllocationGranularity(Driver driver, CUdevice device) {
+  size_t bytes = 0;
+  const CUmemAllocationProp prop = PropFor(device);
+  const EntryPoints& call = driver.call();
+  absl::Status s =
+      ToStatus(call,
+               call.cuMemGetAllocationGranularity(
+                   &bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+               "cuMemGetAllocationGranularity");
+  if (!s.ok()) return s;
+  return bytes;
+}
+
+}  // namespace fineserve::driver

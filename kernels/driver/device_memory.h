@@ -1,0 +1,119 @@
+#ifndef KERNELS_DRIVER_DEVICE_MEMORY_H_
+#define KERNELS_DRIVER_DEVICE_MEMORY_H_
+
+// Owners of what the driver hands out: one move-only type per kind. Each is
+// confined to one thread at a time and releases in its destructor; a release
+// that the driver refuses is counted (release_failures), for there is nothing
+// else left to do. Declare them in the order context, reservation, granule,
+// mapping: what is declared last must die first.
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/driver/descriptor.h"
+#include "kernels/driver/driver.h"
+
+namespace fineserve::driver {
+
+// How many releases the driver has refused in this process. Any thread.
+uint64_t release_failures();
+
+// A retained primary context, current in the creating thread.
+class Context {
+ public:
+  // Retains `device`'s primary context and makes it current in this thread.
+  static absl::StatusOr<Context> Retain(Driver driver, CUdevice device);
+  Context(Context&& other) noexcept;
+  Context& operator=(Context&&) = delete;
+  ~Context();
+
+  CUdevice device() const { return device_; }
+
+ private:
+  Context(Driver driver, CUdevice device) : driver_(driver), device_(device) {}
+
+  Driver driver_;
+  CUdevice device_;
+  bool owns_ = true;
+};
+
+// One physical allocation of device memory: a granule.
+class Granule {
+ public:
+  // Creates `bytes` (a multiple of AllocationGranularity) on `device`,
+  // exportable as a POSIX descriptor. ResourceExhausted if it does not fit.
+  static absl::StatusOr<Granule> Create(Driver driver, CUdevice device,
+                                        uint64_t bytes);
+  // Imports what another process exported; `descriptor` stays the caller's.
+  static absl::StatusOr<Granule> Import(Driver driver, int descriptor,
+                                        uint64_t bytes);
+  Granule(Granule&& other) noexcept;
+  Granule& operator=(Granule&&) = delete;
+  ~Granule();
+
+  // A new descriptor that names this memory and keeps it alive.
+  absl::StatusOr<Descriptor> Export() const;
+
+  CUmemGenericAllocationHandle handle() const { return handle_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Granule(Driver driver, CUmemGenericAllocationHandle handle, uint64_t bytes)
+      : driver_(driver), handle_(handle), bytes_(bytes) {}
+
+  Driver driver_;
+  CUmemGenericAllocationHandle handle_;  // 0: moved from
+  uint64_t bytes_;
+};
+
+// A range of device addresses with nothing behind it.
+class Reservation {
+ public:
+  static absl::StatusOr<Reservation> Create(Driver driver, uint64_t bytes);
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&&) = delete;
+  ~Reservation();
+
+  CUdeviceptr address() const { return address_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Reservation(Driver driver, CUdeviceptr address, uint64_t bytes)
+      : driver_(driver), address_(address), bytes_(bytes) {}
+
+  Driver driver_;
+  CUdeviceptr address_;  // 0: moved from
+  uint64_t bytes_;
+};
+
+// A granule seen at an address inside a reservation; keeps the memory alive
+// even when the granule's handle is gone. No access until SetAccess.
+class Mapping {
+ public:
+  static absl::StatusOr<Mapping> Create(Driver driver, CUdeviceptr address,
+                                        const Granule& granule);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping();
+
+ private:
+  Mapping(Driver driver, CUdeviceptr address, uint64_t bytes)
+      : driver_(driver), address_(address), bytes_(bytes) {}
+
+  Driver driver_;
+  CUdeviceptr address_;  // 0: moved from
+  uint64_t bytes_;
+};
+
+// Lets `device` read and write [address, address + bytes), which may span any
+// number of adjacent mappings: one driver call.
+absl::Status AllowReadWrite(Driver driver, CUdevice device, CUdeviceptr address,
+                            uint64_t bytes);
+
+// The smallest granule on `device`, in bytes (2 MiB on every GPU so far).
+absl::StatusOr<uint64_t> AllocationGranularity(Driver driver, CUdevice device);
+
+}  // namespace fineserve::driver
+
+#endif  // KERNELS_DRIVER_DEVICE_MEMORY_H_

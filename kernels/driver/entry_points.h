@@ -1,0 +1,122 @@
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_H_
+
+// The one list of CUDA driver entry points: what FineServe calls, what the
+// emulated driver provides, and what a program may link against.
+//
+//   X(symbol, name, since, need, args)
+//     symbol  the exported symbol, and the member in driver::EntryPoints
+//     name    what a program asks cuGetProcAddress for
+//     since   the CUDA version (1000 × major + 10 × minor) that introduced
+//             this ABI of the name; asking with a version in
+//             [since, next row's since) of the same name must yield `symbol`
+//             (checked against cudaTypedefs.h where a toolkit is present)
+//     need    kRequired: FineServe cannot work with a driver that lacks it;
+//             kOptional: the emulated driver has it, we do without
+//     args    the parameter list; every entry point returns CUresult
+
+#include "kernels/driver/cuda_types.h"
+
+// clang-format off
+#define FINESERVE_DRIVER_ENTRY_POINTS(X) \
+  /* Initialisation, resolution, errors */ \
+  X(cuInit, cuInit, 2000, kRequired, (unsigned int flags)) \
+  X(cuDriverGetVersion, cuDriverGetVersion, 2020, kRequired, (int* version)) \
+  X(cuGetErrorName, cuGetErrorName, 6000, kRequired, (CUresult error, const char** name)) \
+  X(cuGetErrorString, cuGetErrorString, 6000, kRequired, (CUresult error, const char** text)) \
+  X(cuGetProcAddress, cuGetProcAddress, 11030, kOptional, (const char* symbol, void** pfn, int cuda_version, uint64_t flags)) \
+  X(cuGetProcAddress_v2, cuGetProcAddress, 12000, kOptional, (const char* symbol, void** pfn, int cuda_version, uint64_t flags, CUdriverProcAddressQueryResult* status)) \
+  X(cuGetExportTable, cuGetExportTable, 3000, kOptional, (const void** table, const CUuuid* id)) \
+  /* Devices and contexts */ \
+  X(cuDeviceGet, cuDeviceGet, 2000, kRequired, (CUdevice* device, int ordinal)) \
+  X(cuDeviceGetCount, cuDeviceGetCount, 2000, kRequired, (int* count)) \
+  X(cuDeviceGetName, cuDeviceGetName, 2000, kRequired, (char* name, int capacity, CUdevice device)) \
+  X(cuDeviceGetUuid, cuDeviceGetUuid, 9020, kOptional, (CUuuid* uuid, CUdevice device)) \
+  X(cuDeviceGetUuid_v2, cuDeviceGetUuid, 11040, kRequired, (CUuuid* uuid, CUdevice device)) \
+  X(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, kRequired, (int* value, CUdevice_attribute attribute, CUdevice device)) \
+  X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, kRequired, (size_t* bytes, CUdevice device)) \
+  X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId, 4010, kOptional, (char* pci_bus_id, int capacity, CUdevice device)) \
+  X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, kRequired, (CUcontext* context, CUdevice device)) \
+  X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, kRequired, (CUdevice device)) \
+  X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, kOptional, (CUdevice device)) \
+  X(cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxSetFlags, 11000, kOptional, (CUdevice device, unsigned int flags)) \
+  X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, kOptional, (CUdevice device, unsigned int* flags, int* active)) \
+  X(cuCtxCreate_v2, cuCtxCreate, 3020, kOptional, (CUcontext* context, unsigned int flags, CUdevice device)) \
+  X(cuCtxDestroy_v2, cuCtxDestroy, 4000, kOptional, (CUcontext context)) \
+  X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000, kRequired, (CUcontext context)) \
+  X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, kRequired, (CUcontext* context)) \
+  X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, kRequired, (CUcontext context)) \
+  X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, kRequired, (CUcontext* context)) \
+  X(cuCtxGetDevice, cuCtxGetDevice, 2000, kRequired, (CUdevice* device)) \
+  X(cuCtxGetDevice_v2, cuCtxGetDevice, 13000, kOptional, (CUdevice* device, CUcontext context)) \
+  X(cuCtxSynchronize, cuCtxSynchronize, 2000, kRequired, (void)) \
+  X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, kOptional, (CUcontext context)) \
+  /* Legacy allocation */ \
+  X(cuMemAlloc_v2, cuMemAlloc, 3020, kRequired, (CUdeviceptr* address, size_t bytes)) \
+  X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, kOptional, (CUdeviceptr* address, size_t* pitch, size_t width_bytes, size_t rows, unsigned int element_bytes)) \
+  X(cuMemFree_v2, cuMemFree, 3020, kRequired, (CUdeviceptr address)) \
+  X(cuMemGetInfo_v2, cuMemGetInfo, 3020, kRequired, (size_t* free_bytes, size_t* total_bytes)) \
+  X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, kRequired, (CUdeviceptr* base, size_t* bytes, CUdeviceptr address)) \
+  X(cuMemAllocHost_v2, cuMemAllocHost, 3020, kOptional, (void** host, size_t bytes)) \
+  X(cuMemHostAlloc, cuMemHostAlloc, 2020, kOptional, (void** host, size_t bytes, unsigned int flags)) \
+  X(cuMemFreeHost, cuMemFreeHost, 2000, kOptional, (void* host)) \
+  /* Virtual memory management */ \
+  X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, kRequired, (size_t* bytes, const CUmemAllocationProp* prop, CUmemAllocationGranularity_flags option)) \
+  X(cuMemCreate, cuMemCreate, 10020, kRequired, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop, unsigned long long flags)) \
+  X(cuMemRelease, cuMemRelease, 10020, kRequired, (CUmemGenericAllocationHandle handle)) \
+  X(cuMemAddressReserve, cuMemAddressReserve, 10020, kRequired, (CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)) \
+  X(cuMemAddressFree, cuMemAddressFree, 10020, kRequired, (CUdeviceptr address, size_t bytes)) \
+  X(cuMemMap, cuMemMap, 10020, kRequired, (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)) \
+  X(cuMemUnmap, cuMemUnmap, 10020, kRequired, (CUdeviceptr address, size_t bytes)) \
+  X(cuMemSetAccess, cuMemSetAccess, 10020, kRequired, (CUdeviceptr address, size_t bytes, const CUmemAccessDesc* desc, size_t count)) \
+  X(cuMemGetAccess, cuMemGetAccess, 10020, kOptional, (unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address)) \
+  X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, kRequired, (void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)) \
+  X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, kRequired, (CUmemGenericAllocationHandle* handle, void* shareable, CUmemAllocationHandleType type)) \
+  X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020, kOptional, (CUmemAllocationProp* prop, CUmemGenericAllocationHandle handle)) \
+  X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, kOptional, (CUmemGenericAllocationHandle* handle, void* address)) \
+  /* Copies and fills */ \
+  X(cuMemcpy, cuMemcpy, 4000, kOptional, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
+  X(cuMemcpyAsync, cuMemcpyAsync, 4000, kOptional, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
+  X(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020, kRequired, (CUdeviceptr to, const void* from, size_t bytes)) \
+  X(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020, kRequired, (void* to, CUdeviceptr from, size_t bytes)) \
+  X(cuMemcpyDtoD_v2, cuMemcpyDtoD, 3020, kOptional, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
+  X(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync, 3020, kOptional, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream)) \
+  X(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync, 3020, kOptional, (void* to, CUdeviceptr from, size_t bytes, CUstream stream)) \
+  X(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync, 3020, kOptional, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
+  X(cuMemsetD8_v2, cuMemsetD8, 3020, kRequired, (CUdeviceptr to, unsigned char value, size_t count)) \
+  X(cuMemsetD32_v2, cuMemsetD32, 3020, kOptional, (CUdeviceptr to, unsigned int value, size_t count)) \
+  X(cuMemsetD8Async, cuMemsetD8Async, 3020, kRequired, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream)) \
+  X(cuMemsetD32Async, cuMemsetD32Async, 3020, kRequired, (CUdeviceptr to, unsigned int value, size_t count, CUstream stream)) \
+  /* Streams and events */ \
+  X(cuStreamCreate, cuStreamCreate, 2000, kRequired, (CUstream* stream, unsigned int flags)) \
+  X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, kOptional, (CUstream* stream, unsigned int flags, int priority)) \
+  X(cuStreamDestroy_v2, cuStreamDestroy, 4000, kRequired, (CUstream stream)) \
+  X(cuStreamSynchronize, cuStreamSynchronize, 2000, kRequired, (CUstream stream)) \
+  X(cuStreamQuery, cuStreamQuery, 2000, kOptional, (CUstream stream)) \
+  X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, kOptional, (CUstream stream, CUevent event, unsigned int flags)) \
+  X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, kOptional, (CUstream stream, CUhostFn function, void* user_data)) \
+  X(cuEventCreate, cuEventCreate, 2000, kRequired, (CUevent* event, unsigned int flags)) \
+  X(cuEventRecord, cuEventRecord, 2000, kRequired, (CUevent event, CUstream stream)) \
+  X(cuEventQuery, cuEventQuery, 2000, kRequired, (CUevent event)) \
+  X(cuEventSynchronize, cuEventSynchronize, 2000, kOptional, (CUevent event)) \
+  X(cuEventElapsedTime, cuEventElapsedTime, 2000, kOptional, (float* milliseconds, CUevent start, CUevent end)) \
+  X(cuEventDestroy_v2, cuEventDestroy, 4000, kRequired, (CUevent event))
+// clang-format on
+
+namespace fineserve::driver {
+
+enum class Need : uint8_t { kRequired, kOptional };
+
+// A driver's functions, resolved. A member is null only if its row is
+// kOptional and the driver lacks it. Plain data: safe to read from any thread
+// once filled; owns nothing.
+struct EntryPoints {
+#define FINESERVE_MEMBER(symbol, name, since, need, args) \
+  CUresult(*symbol) args = nullptr;
+  FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_MEMBER)
+#undef FINESERVE_MEMBER
+};
+
+}  // namespace fineserve::driver
+
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_H_

@@ -1,0 +1,23 @@
+#ifndef KERNELS_DRIVER_STATUS_H_
+#define KERNELS_DRIVER_STATUS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "kernels/driver/entry_points.h"
+
+namespace fineserve::driver {
+
+// CUDA_SUCCESS gives OK. Anything else gives a status whose message is `what`
+// (the call and its arguments) followed by the driver's own words, e.g.
+// "cuMemCreate(2097152 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory",
+// and which carries the number, for ToResult. Any thread.
+absl::Status ToStatus(const EntryPoints& driver, CUresult result,
+                      absl::string_view what);
+
+// The number that ToStatus put in; CUDA_SUCCESS for OK, CUDA_ERROR_UNKNOWN for
+// a status that came from elsewhere.
+CUresult ToResult(const absl::Status& status);
+
+}  // namespace fineserve::driver
+
+#endif  // KERNELS_DRIVER_STATUS_H_

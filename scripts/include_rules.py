@@ -1,0 +1,75 @@
+"""Checks who includes whom: each folder may use only what its row names.
+
+The rows are design note 0001's; a new dependency changes the note first.
+"""
+
+import pathlib
+import re
+import sys
+
+# folder -> the folders that its files may include, besides their own.
+ALLOWED = {
+    "kernels/driver": set(),
+    "daemon/abi": {"kernels/driver"},
+    "daemon/clock": set(),
+    "daemon/slab": {"daemon/abi", "daemon/clock", "kernels/driver"},
+    "daemon/backing": {"daemon/abi", "daemon/slab", "kernels/driver"},
+    "daemon/config": {"daemon/abi"},
+    "daemon/server": {
+        "daemon/abi",
+        "daemon/backing",
+        "daemon/clock",
+        "daemon/config",
+        "daemon/slab",
+        "kernels/driver",
+    },
+    "shim": {"daemon/abi", "kernels/driver"},
+    "tools/emucuda": {"kernels/driver"},
+    "tools/fsctl": {"daemon/abi", "kernels/driver"},
+    # Engines know nothing of FineServe; the driver's prototypes are their
+    # cuda.h.
+    "tests/engines": {"kernels/driver"},
+}
+# Besides, driver/ may be used from abi/ for Descriptor only.
+ABI_MAY_USE = {"kernels/driver/descriptor.h"}
+# Folders whose files may include anything: they test and measure the rest.
+FREE = ("tests/", "bench/")
+
+INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
+
+
+def folder_of(path: str) -> str:
+    """The longest known folder that holds path, else its own folder."""
+    known = [f for f in ALLOWED if path.startswith(f + "/")]
+    return max(known, key=len) if known else str(pathlib.PurePath(path).parent)
+
+
+def violations(path: str) -> list[str]:
+    folder = folder_of(path)
+    if folder not in ALLOWED:
+        if path.startswith(FREE):
+            return []
+        return [f"{path}: folder {folder} has no row in include_rules.py"]
+    found = []
+    for header in INCLUDE.findall(pathlib.Path(path).read_text()):
+        if not pathlib.Path(header).is_file():
+            if not header.startswith("absl/"):
+                found.append(f"{path}: \"{header}\" is not root-relative")
+            continue
+        used = folder_of(header)
+        if used != folder and used not in ALLOWED[folder]:
+            found.append(f"{path}: {folder} may not include {header}")
+        if folder == "daemon/abi" and used == "kernels/driver":
+            if header not in ABI_MAY_USE:
+                found.append(f"{path}: abi may use descriptor.h only")
+    return found
+
+
+def main() -> int:
+    found = [v for path in sys.argv[1:] for v in violations(path)]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
