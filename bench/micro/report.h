@@ -1,0 +1,62 @@
+#ifndef BENCH_MICRO_REPORT_H_
+#define BENCH_MICRO_REPORT_H_
+
+#include <string>
+#include <vector>
+
+namespace fineserve::bench {
+
+enum class Compare { kAtMost, kAtLeast };
+
+// What a bench found: figures, and claims that they support or refute. Prints
+// a table for people and writes one JSON object for machines:
+//
+//   {"bench", "commit", "machine": {"cpu", "cores", "kernel"},
+//    "figures": {"name with unit": number, ...},
+//    "claims": [{"claim", "value", "target", "holds"}, ...]}
+//
+// Figures keep their order. Not thread-safe.
+class Report {
+ public:
+  explicit Report(std::string bench) : bench_(std::move(bench)) {}
+
+  // `name` ends with its unit: "hooked cuMemAlloc, 1 thread (ns/call)".
+  void Figure(std::string name, double value);
+
+  // Says whether `value` compares to `target` as claimed.
+  void Claim(std::string claim, double value, double target, Compare compare);
+
+  bool AllClaimsHold() const;
+
+  // To standard output.
+  void Print() const;
+
+  // False, with a message on standard error, if the file cannot be written.
+  bool WriteJson(const std::string& path) const;
+
+ private:
+  struct NamedValue {
+    std::string name;
+    double value;
+  };
+  struct Tested {
+    std::string claim;
+    double value;
+    double target;
+    Compare compare;
+    bool holds;
+  };
+
+  std::string bench_;
+  std::vector<NamedValue> figures_;
+  std::vector<Tested> claims_;
+};
+
+// Writes the JSON if the command line has `--json FILE`, after printing the
+// table. Returns main's exit status: a claim that does not hold is a result,
+// not a failure.
+int Finish(const Report& report, int argc, char** argv);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_MICRO_REPORT_H_

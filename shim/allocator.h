@@ -1,0 +1,68 @@
+#ifndef SHIM_ALLOCATOR_H_
+#define SHIM_ALLOCATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/engine_page.h"
+#include "shim/classify.h"
+#include "shim/daemon_link.h"
+#include "shim/driver.h"
+#include "shim/kv_whole.h"
+#include "shim/page.h"
+#include "shim/range_table.h"
+
+namespace fineserve::shim {
+
+// One allocation that the fast path did not settle.
+struct AllocationCall {
+  size_t bytes;
+  bool in_scope;
+  const void* caller;  // return address of the hooked call
+};
+
+// Decides about large allocations and about frees of redirected ranges, acts,
+// and records what it did. The state of the process as a whole: constructed
+// statically, trivially destroyed (hooks are called before the first
+// constructor and after the last destructor), thread-safe.
+//
+// Fails open: whatever goes wrong on our side, the program gets the driver's
+// own memory. The one answer of our own is CUDA_ERROR_OUT_OF_MEMORY for KV
+// when the pool is exhausted.
+class Allocator {
+ public:
+  // `ranges` outlives the allocator. It lies apart because hooks read it
+  // without any of the rest.
+  explicit constexpr Allocator(RangeTable* ranges) : ranges_(ranges) {}
+
+  driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
+                            driver::CUdeviceptr* out);
+  driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
+
+  // The child's half of fork(). If the parent had joined (or tried), the child
+  // is pass-through for good: its CUDA state is not usable and its locks may
+  // be held by nobody. Otherwise it starts afresh.
+  void AfterForkInChild();
+
+  PageWriter& page() { return page_; }
+  DaemonLink& link() { return link_; }
+  DeclaredSizes& declared() { return declared_; }
+
+ private:
+  void JoinDaemon(const Driver& real);
+  bool Redirect(const Driver& real, const AllocationCall& call,
+                abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  bool Conclude(const MapResult& mapped, const Redirection& range,
+                abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  driver::CUresult Release(const Driver& real, const Redirection& range);
+
+  PageWriter page_;
+  DeclaredSizes declared_;
+  DaemonLink link_{&page_, &declared_};
+  RangeTable* const ranges_;
+  std::atomic<bool> forked_{false};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_ALLOCATOR_H_

@@ -1,0 +1,321 @@
+#include "shim/allocator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/testdata/fake_daemon.h"
+#include "shim/testdata/fake_driver.h"
+#include "shim/testdata/page_copy.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::LinkState;
+using abi::Reason;
+using abi::Verdict;
+using driver::CUdeviceptr;
+using driver::CUresult;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Fault = FakeDaemon::Fault;
+
+constexpr size_t kMiB = 1 << 20;
+constexpr size_t kSlabBytes = 4 * kMiB;  // the fake daemon's default
+
+class AllocatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
+    allocator_.link().set_timeouts(
+        {.join_ms = 500, .request_ms = 500, .reconnect_pause_ms = 0});
+    testing::internal::CaptureStderr();
+  }
+  void TearDown() override {
+    testing::internal::GetCapturedStderr();
+    allocator_.link().AbandonInChild();
+    allocator_.page().AbandonInChild();
+    unsetenv("FINESERVE_RUNTIME_DIR");
+  }
+
+  void StartDaemon(const FakeDaemon::Options& options = {}) {
+    daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kFakeGpu, options);
+  }
+  CUresult AllocateKv(size_t bytes, CUdeviceptr* out) {
+    return allocator_.Allocate(driver_, {bytes, true, nullptr}, out);
+  }
+  CUresult AllocateOther(size_t bytes, CUdeviceptr* out) {
+    return allocator_.Allocate(driver_, {bytes, false, nullptr}, out);
+  }
+  PageCopy Page() const { return CopyPage(MapPageOf(getpid())); }
+  abi::DecisionRecord LastDecision() const { return Page().decisions.back(); }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  Driver driver_ = NewFakeDriver();
+  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
+  Allocator allocator_{ranges_.get()};
+  FakeDriverState& fake_ = TheFakeDriver();
+};
+
+TEST_F(AllocatorTest, KvIsBackedByWholeSlabsUnderOneAccessCall) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  ASSERT_EQ(AllocateKv(kSlabBytes + 1, &address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(address, kReserved);
+  EXPECT_EQ(fake_.mapped_bytes, 2 * kSlabBytes);
+  EXPECT_EQ(fake_.accessible_bytes, 2 * kSlabBytes);
+  EXPECT_EQ(fake_.handles, 0) << "each handle is released, the mapping stays";
+  EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuMemSetAccess"),
+            1);
+  EXPECT_EQ(daemon_->free_slabs(), 98u);
+  const abi::DecisionRecord d = LastDecision();
+  EXPECT_EQ(d.verdict, Verdict::kRedirected);
+  EXPECT_EQ(d.reason, Reason::kScope);
+  EXPECT_EQ(d.address, kReserved);
+  EXPECT_EQ(d.bytes, kSlabBytes + 1);
+  EXPECT_EQ(Page().redirected_bytes, kSlabBytes + 1);
+}
+
+TEST_F(AllocatorTest, DeclaredSizeOfTheDaemonIsKv) {
+  StartDaemon({.declared = {64 * kMiB}});
+  CUdeviceptr address = 0;
+  AllocateOther(64 * kMiB, &address);
+  EXPECT_EQ(address, kReserved);
+  EXPECT_EQ(LastDecision().reason, Reason::kDeclaredSize);
+  AllocateOther(64 * kMiB + 1, &address);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(LastDecision().reason, Reason::kNotKv);
+}
+
+TEST_F(AllocatorTest, FreeWaitsForTheContextBeforeItUnmapsAndReturns) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  fake_.log.clear();
+  ASSERT_EQ(allocator_.Free(driver_, address), driver::CUDA_SUCCESS);
+  EXPECT_THAT(fake_.log,
+              ElementsAre("cuCtxPushCurrent", "cuCtxSynchronize",
+                          "cuCtxPopCurrent", "cuMemUnmap", "cuMemAddressFree"));
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+  EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
+  EXPECT_EQ(Page().redirected_bytes, 0u);
+  EXPECT_FALSE(ranges_->MayHold(address));
+}
+
+TEST_F(AllocatorTest, StickyErrorAtFreeKeepsLeaseAndRange) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  fake_.fail = "cuCtxSynchronize";
+  fake_.fail_with = driver::CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(allocator_.Free(driver_, address),
+            driver::CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+  EXPECT_EQ(fake_.mapped_bytes, kSlabBytes);
+  EXPECT_TRUE(ranges_->MayHold(address));
+}
+
+TEST_F(AllocatorTest, AddressInsideARangeIsNoValueToFree) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  fake_.log.clear();
+  EXPECT_EQ(allocator_.Free(driver_, address + 1),
+            driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(fake_.log, IsEmpty());
+  EXPECT_TRUE(ranges_->MayHold(address));
+}
+
+TEST_F(AllocatorTest, AddressBetweenRangesIsTheDrivers) {
+  StartDaemon();
+  fake_.log.clear();
+  EXPECT_EQ(allocator_.Free(driver_, kReserved), driver::CUDA_SUCCESS);
+  EXPECT_THAT(fake_.log, ElementsAre("cuMemFree"));
+}
+
+TEST_F(AllocatorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
+  StartDaemon({.slab_count = 1});
+  CUdeviceptr address = 7;
+  EXPECT_EQ(AllocateKv(2 * kSlabBytes, &address),
+            driver::CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(address, 7u);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kDenied);
+  EXPECT_EQ(LastDecision().reason, Reason::kPoolExhausted);
+  EXPECT_EQ(Page().denied_allocations, 1u);
+  EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuMemAlloc"), 0);
+}
+
+// Every driver call of a mapping, at its first and at a later occurrence.
+struct FailingCall {
+  const char* function;
+  int after;
+};
+class FailedMapping : public AllocatorTest,
+                      public testing::WithParamInterface<FailingCall> {};
+
+TEST_P(FailedMapping, IsUndoneAndPassesThrough) {
+  StartDaemon();
+  fake_.fail = GetParam().function;
+  fake_.fail_after = GetParam().after;
+  fake_.fail_with = driver::CUDA_ERROR_NOT_PERMITTED;
+  CUdeviceptr address = 0;
+  EXPECT_EQ(AllocateKv(2 * kSlabBytes, &address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  EXPECT_EQ(fake_.reserved_bytes, 0u);
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+  EXPECT_FALSE(ranges_->MayHold(kReserved));
+  const abi::DecisionRecord d = LastDecision();
+  EXPECT_EQ(d.verdict, Verdict::kPassThrough);
+  EXPECT_EQ(d.reason, Reason::kDriverError);
+  EXPECT_EQ(d.result, driver::CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(d.address, kDriversOwn);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, FailedMapping,
+    testing::Values(FailingCall{"cuCtxGetCurrent", 0},
+                    FailingCall{"cuMemAddressReserve", 0},
+                    FailingCall{"cuMemImport", 0},
+                    FailingCall{"cuMemImport", 3}, FailingCall{"cuMemMap", 0},
+                    FailingCall{"cuMemMap", 2}, FailingCall{"cuMemRelease", 0},
+                    FailingCall{"cuMemRelease", 3},
+                    // The first two name the GPU before the mapping.
+                    FailingCall{"cuCtxGetDevice", 2},
+                    FailingCall{"cuMemSetAccess", 0}),
+    [](const auto& info) {
+      return info.param.function + std::to_string(info.param.after);
+    });
+
+TEST_F(AllocatorTest, RollbackThatFailsKeepsTheLease) {
+  StartDaemon();
+  driver_.entry.cuMemUnmap = [](CUdeviceptr, size_t) {
+    return driver::CUDA_ERROR_UNMAP_FAILED;
+  };
+  fake_.fail = "cuMemSetAccess";
+  CUdeviceptr address = 0;
+  EXPECT_EQ(AllocateKv(kSlabBytes, &address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+}
+
+TEST_F(AllocatorTest, DaemonGoneMidLeaseLeavesNothingAndPassesThrough) {
+  StartDaemon({.fault = Fault::kCloseAtGranules});
+  CUdeviceptr address = 0;
+  EXPECT_EQ(AllocateKv(kSlabBytes, &address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(fake_.reserved_bytes, 0u);
+  EXPECT_EQ(LastDecision().reason, Reason::kNoDaemon);
+  EXPECT_EQ(Page().link_state, LinkState::kLost);
+}
+
+TEST_F(AllocatorTest, KvWithoutDaemonPassesThroughWithTheReason) {
+  CUdeviceptr address = 0;
+  EXPECT_EQ(AllocateKv(kSlabBytes, &address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(LastDecision().reason, Reason::kNoDaemon);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kPassThrough);
+}
+
+TEST_F(AllocatorTest, KvOfARefusedProcessPassesThroughWithTheReason) {
+  StartDaemon({.fault = Fault::kRefuseMember});
+  CUdeviceptr address = 0;
+  EXPECT_EQ(AllocateKv(kSlabBytes, &address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(LastDecision().reason, Reason::kRefused);
+}
+
+TEST_F(AllocatorTest, RedirectedMemoryOutlivesItsDaemon) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  daemon_.reset();
+  EXPECT_EQ(fake_.mapped_bytes, kSlabBytes);
+  EXPECT_EQ(allocator_.Free(driver_, address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+}
+
+TEST_F(AllocatorTest, NextDaemonServesKvAfterALoss) {
+  StartDaemon();
+  CUdeviceptr first = 0, lost = 0, second = 0;
+  AllocateKv(kSlabBytes, &first);
+  daemon_.reset();
+  AllocateKv(kSlabBytes, &lost);
+  EXPECT_EQ(lost, kDriversOwn);
+  StartDaemon({.epoch = 43});
+  AllocateKv(kSlabBytes, &second);
+  EXPECT_NE(second, kDriversOwn);
+  EXPECT_EQ(allocator_.Free(driver_, first), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), IsEmpty()) << "another daemon's lease";
+  EXPECT_EQ(allocator_.Free(driver_, second), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+}
+
+TEST_F(AllocatorTest, ErrorsOfTheProgramAreTheDriversToName) {
+  StartDaemon();
+  EXPECT_EQ(AllocateKv(kSlabBytes, nullptr), driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+}
+
+TEST_F(AllocatorTest, WithoutAContextNobodyIsAsked) {
+  StartDaemon();
+  driver_.entry.cuCtxGetDevice = [](driver::CUdevice*) {
+    return driver::CUDA_ERROR_INVALID_CONTEXT;
+  };
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  EXPECT_EQ(daemon_->connections(), 0);
+  EXPECT_EQ(allocator_.link().state(), LinkState::kNotTried);
+}
+
+TEST_F(AllocatorTest, StackOfALargeAllocationIsRecorded) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateOther(2 * kMiB, &address);
+  EXPECT_GE(LastDecision().frame_count, 1);
+  EXPECT_EQ(Page().stacks_captured, 1u);
+  EXPECT_EQ(Page().large_allocations, 1u);
+}
+
+TEST_F(AllocatorTest, SmallAllocationInAScopeIsKvButNotUnwound) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(512, &address);
+  EXPECT_EQ(address, kReserved);
+  EXPECT_EQ(LastDecision().frame_count, 0);
+  EXPECT_EQ(Page().stacks_captured, 0u);
+}
+
+TEST_F(AllocatorTest, ChildForkedAfterJoiningAsksForNothing) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  const uint32_t free_before = daemon_->free_slabs();
+  // What the fork handler does, here in one process.
+  allocator_.AfterForkInChild();
+  CUdeviceptr in_child = 0;
+  EXPECT_EQ(AllocateKv(kSlabBytes, &in_child), driver::CUDA_SUCCESS);
+  EXPECT_EQ(in_child, kDriversOwn);
+  EXPECT_EQ(LastDecision().reason, Reason::kForkedChild);
+  EXPECT_EQ(daemon_->free_slabs(), free_before);
+  fake_.log.clear();
+  allocator_.Free(driver_, address);
+  EXPECT_THAT(fake_.log, ElementsAre("cuMemFree"));
+}
+
+TEST_F(AllocatorTest, ChildForkedBeforeJoiningStartsAfresh) {
+  StartDaemon();
+  allocator_.AfterForkInChild();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  EXPECT_EQ(address, kReserved);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

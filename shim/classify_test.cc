@@ -1,0 +1,64 @@
+#include "shim/classify.h"
+
+#include <gtest/gtest.h>
+
+namespace fineserve::shim {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+struct Case {
+  const char* name;
+  uint64_t bytes;
+  bool in_scope;
+  bool kv;
+  abi::Reason reason;
+};
+
+class ClassifyTable : public testing::TestWithParam<Case> {};
+
+TEST_P(ClassifyTable, GivesVerdictAndReason) {
+  DeclaredSizes declared;
+  const uint64_t sizes[] = {64 * kMiB, 100 * kMiB};
+  declared.Set(sizes, 2);
+  const Case& c = GetParam();
+  const Classification got = Classify(c.bytes, c.in_scope, declared);
+  EXPECT_EQ(got.kv, c.kv);
+  EXPECT_EQ(got.reason, c.reason);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, ClassifyTable,
+    testing::Values(
+        Case{"ScopeMakesAnySizeKv", 512, true, true, abi::Reason::kScope},
+        Case{"ScopeComesBeforeDeclared", 64 * kMiB, true, true,
+             abi::Reason::kScope},
+        Case{"FirstDeclaredSizeIsKv", 64 * kMiB, false, true,
+             abi::Reason::kDeclaredSize},
+        Case{"LastDeclaredSizeIsKv", 100 * kMiB, false, true,
+             abi::Reason::kDeclaredSize},
+        Case{"OneByteMoreIsNot", 64 * kMiB + 1, false, false,
+             abi::Reason::kNotKv},
+        Case{"OneByteLessIsNot", 64 * kMiB - 1, false, false,
+             abi::Reason::kNotKv},
+        Case{"LargeAloneIsNot", 8192 * kMiB, false, false, abi::Reason::kNotKv},
+        Case{"ZeroIsNot", 0, false, false, abi::Reason::kNotKv}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(DeclaredSizes, SetReplacesWhatWasDeclared) {
+  DeclaredSizes declared;
+  const uint64_t first[] = {64 * kMiB, 100 * kMiB};
+  const uint64_t second[] = {200 * kMiB};
+  declared.Set(first, 2);
+  declared.Set(second, 1);
+  EXPECT_TRUE(declared.Contains(200 * kMiB));
+  EXPECT_FALSE(declared.Contains(64 * kMiB));
+  EXPECT_FALSE(declared.Contains(100 * kMiB));
+}
+
+TEST(DeclaredSizes, NothingDeclaredContainsNothing) {
+  EXPECT_FALSE(DeclaredSizes().Contains(0));
+}
+
+}  // namespace
+}  // namespace fineserve::shim

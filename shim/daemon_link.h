@@ -1,0 +1,127 @@
+#ifndef SHIM_DAEMON_LINK_H_
+#define SHIM_DAEMON_LINK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/engine_page.h"
+#include "daemon/abi/messages.h"
+#include "daemon/abi/transport.h"
+#include "shim/checked_descriptor.h"
+#include "shim/classify.h"
+#include "shim/mutex.h"
+#include "shim/page.h"
+
+namespace fineserve::shim {
+
+// A lease as the daemon granted it.
+struct Lease {
+  uint32_t id = 0;
+  uint64_t epoch = 0;
+  uint64_t granule_bytes = 0;
+  uint32_t granule_count = 0;
+
+  uint64_t bytes() const { return granule_bytes * granule_count; }
+};
+
+enum class Exchange {
+  kOk,
+  kExhausted,  // the pool has too few free slabs
+  kRefused,    // anything else that the daemon said no to
+  kLost,       // no daemon (any more), or one that talks nonsense
+};
+
+// The conversation with this GPU's daemon: connects at the first large
+// allocation, one request in flight, every wait bounded. When it fails the
+// process runs on without FineServe and says so once.
+//
+// Thread-safe: a mutex spans each exchange. No hot path takes it: state() and
+// the declared sizes are atomics. After fork only AbandonInChild may be called
+// and the link stays unused, because the mutex may be held for ever.
+//
+//   kNotTried ─► kConnected ─► kLost ─► (a new daemon) kConnected
+//         └────► kNoDaemon, kRefused: final
+class DaemonLink {
+ public:
+  struct Timeouts {
+    int join_ms = 2'000;             // connect, Hello to Welcome
+    int request_ms = 10'000;         // a lease waits for its slabs' zero fill
+    int reconnect_pause_ms = 5'000;  // heuristic: between tries after a loss
+  };
+
+  // `page` and `declared` outlive the link.
+  constexpr DaemonLink(PageWriter* page, DeclaredSizes* declared)
+      : page_(page), declared_(declared) {}
+
+  void set_timeouts(const Timeouts& t) { timeouts_ = t; }
+  // Ignore the sizes that the daemon declares.
+  void set_keep_declared(bool keep) { keep_declared_ = keep; }
+
+  abi::LinkState state() const {
+    // Pairs with the release in SetState: the page and the sizes are there.
+    return state_.load(std::memory_order_acquire);
+  }
+
+  // True once a connection was tried, in whatever way it ended.
+  bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
+
+  // Tries once to join the daemon of this GPU; later calls return the state.
+  // `reconnect`: after a loss, look for a new daemon. A process joins one
+  // daemon: for another GPU the answer is kNoDaemon.
+  abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
+
+  // Leases as many whole slabs as hold `bytes`.
+  Exchange Take(uint64_t bytes, Lease* out);
+
+  // Receives descriptors of granules [first, first + n) of a lease, n ≥ 1 as
+  // many as fit. They are `out`'s until taken. Asks for half as many whenever
+  // this process had too few free descriptors; kRefused when not even one fits.
+  Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
+
+  // Gives a lease back. One of an older daemon is forgotten: kOk.
+  Exchange Return(uint32_t lease, uint64_t epoch);
+
+  // In a forked child: closes everything, takes no lock.
+  void AbandonInChild();
+
+ private:
+  template <typename Request, typename Answer>
+  Exchange Ask(Request request, Answer* answer, abi::Received* received,
+               int timeout_ms) FINESERVE_REQUIRES(mutex_);
+  Exchange Interpret(const abi::Received& received, uint32_t sequence)
+      FINESERVE_REQUIRES(mutex_);
+  bool Meet() FINESERVE_REQUIRES(mutex_);
+  bool SayHello() FINESERVE_REQUIRES(mutex_);
+  bool Accept(const abi::Welcome& welcome, abi::Received* received)
+      FINESERVE_REQUIRES(mutex_);
+  void KeepTable(int fd) FINESERVE_REQUIRES(mutex_);
+  void PassThrough() FINESERVE_REQUIRES(mutex_);
+  Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
+  void SetState(abi::LinkState state);
+
+  PageWriter* const page_;
+  DeclaredSizes* const declared_;
+  Timeouts timeouts_;
+  bool keep_declared_ = false;
+
+  std::atomic<abi::LinkState> state_{abi::LinkState::kNotTried};
+  std::atomic<bool> engaged_{false};
+  Mutex mutex_;
+  CheckedDescriptor socket_;
+  // The latest daemon's table. The mappings of all of them are kept: they name
+  // who holds the old pool after its daemon has gone.
+  CheckedDescriptor table_;
+  uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
+  uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
+  bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
+  // Why the last attempt failed: one line for the user.
+  char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};
+  char path_[128] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_DAEMON_LINK_H_

@@ -1,0 +1,31 @@
+#ifndef SHIM_HOOK_TABLE_H_
+#define SHIM_HOOK_TABLE_H_
+
+// Which names the shim answers with its own functions. Pure: names in, hook
+// out; where a hook lies is known to hooks.cc alone.
+
+namespace fineserve::shim {
+
+enum class Hook {
+  kNone,
+  kMemAlloc,         // cuMemAlloc_v2
+  kMemFree,          // cuMemFree_v2
+  kGetProcAddress,   // cuGetProcAddress, its first ABI (four parameters)
+  kGetProcAddress2,  // cuGetProcAddress_v2 (five)
+  kDlsym,
+  kDlvsym,
+};
+
+// The hook for an exported symbol's name, as dlsym is asked. Most names fail
+// the first two characters and cost no more.
+Hook HookForSymbol(const char* symbol);
+
+// The hook for a name and version as cuGetProcAddress is asked: only where the
+// ABI that the driver answers with is the one that the hook implements. A
+// driver gives the newest ABI not newer than `cuda_version`; cuMemAlloc before
+// 3020 had 32-bit sizes. The per-thread-stream flag changes none of these.
+Hook HookForRequest(const char* name, int cuda_version);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_HOOK_TABLE_H_

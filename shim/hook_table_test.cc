@@ -1,0 +1,55 @@
+#include "shim/hook_table.h"
+
+#include <gtest/gtest.h>
+
+namespace fineserve::shim {
+namespace {
+
+struct Request {
+  const char* name;
+  int version;
+  Hook hook;
+};
+
+// The ABI that a driver answers with is the newest not newer than the version.
+constexpr Request kRequests[] = {
+    {"cuMemAlloc", 2000, Hook::kNone},
+    {"cuMemAlloc", 3010, Hook::kNone},
+    {"cuMemAlloc", 3020, Hook::kMemAlloc},
+    {"cuMemAlloc", 13000, Hook::kMemAlloc},
+    {"cuMemFree", 3019, Hook::kNone},
+    {"cuMemFree", 3020, Hook::kMemFree},
+    {"cuGetProcAddress", 11020, Hook::kNone},
+    {"cuGetProcAddress", 11030, Hook::kGetProcAddress},
+    {"cuGetProcAddress", 11999, Hook::kGetProcAddress},
+    {"cuGetProcAddress", 12000, Hook::kGetProcAddress2},
+    {"cuGetProcAddress", 13000, Hook::kGetProcAddress2},
+    {"cuMemAllocHost", 13000, Hook::kNone},
+    {"cuMemAllocAsync", 13000, Hook::kNone},
+    {"cuInit", 13000, Hook::kNone},
+    {"dlsym", 13000, Hook::kNone},
+    {"", 0, Hook::kNone},
+};
+
+TEST(HookTable, RequestIsHookedOnlyWhereTheAbiIsOurs) {
+  for (const Request& r : kRequests) {
+    EXPECT_EQ(HookForRequest(r.name, r.version), r.hook)
+        << r.name << " asked with version " << r.version;
+  }
+}
+
+TEST(HookTable, SymbolIsHookedByItsWholeName) {
+  EXPECT_EQ(HookForSymbol("cuMemAlloc_v2"), Hook::kMemAlloc);
+  EXPECT_EQ(HookForSymbol("cuMemFree_v2"), Hook::kMemFree);
+  EXPECT_EQ(HookForSymbol("cuGetProcAddress"), Hook::kGetProcAddress);
+  EXPECT_EQ(HookForSymbol("cuGetProcAddress_v2"), Hook::kGetProcAddress2);
+  EXPECT_EQ(HookForSymbol("dlsym"), Hook::kDlsym);
+  EXPECT_EQ(HookForSymbol("dlvsym"), Hook::kDlvsym);
+  for (const char* other : {"cuMemAlloc", "cuMemFree", "cuMemAlloc_v22",
+                            "cuMem", "dlsymx", "malloc", "c", ""}) {
+    EXPECT_EQ(HookForSymbol(other), Hook::kNone) << other;
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::shim

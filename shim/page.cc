@@ -1,0 +1,157 @@
+#include "shim/page.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/abi/transport.h"
+#include "shim/settings.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::DecisionRecord;
+using abi::PageHeader;
+
+// Counters are sums that nothing is inferred from.
+void Add(std::atomic<uint64_t>* counter, uint64_t n) {
+  counter->fetch_add(n, std::memory_order_relaxed);
+}
+
+void CopyCounter(const std::atomic<uint64_t>& from, std::atomic<uint64_t>* to) {
+  Add(to, from.load(std::memory_order_relaxed));
+}
+
+void FillHeader(PageHeader* h, uint64_t epoch, uint32_t engine_id) {
+  memcpy(h->magic, abi::kPageMagic, sizeof(h->magic));
+  h->abi_version = abi::kAbiVersion;
+  h->pid = static_cast<uint32_t>(getpid());
+  h->page_bytes = abi::kPageBytes;
+  h->epoch = epoch;
+  h->engine_id = engine_id;
+  ProgramName(h->program);
+}
+
+bool HasPageSize(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 &&
+         st.st_size >= static_cast<off_t>(abi::kPageBytes);
+}
+
+}  // namespace
+
+bool PageWriter::CreateOwn() {
+  if (has_page()) return true;
+  const int fd =
+      memfd_create(abi::kPageMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return false;
+  if (ftruncate(fd, abi::kPageBytes) == 0 && Install(fd, 0, 0)) return true;
+  close(fd);
+  return false;
+}
+
+bool PageWriter::Adopt(int fd, uint64_t epoch, uint32_t engine_id) {
+  if (HasPageSize(fd) && Install(fd, epoch, engine_id)) return true;
+  close(fd);
+  return false;
+}
+
+bool PageWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
+  void* mapped =
+      mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return false;
+  auto* fresh = static_cast<Page*>(mapped);
+  FillHeader(&fresh->header, epoch, engine_id);
+  if (const Page* old = page()) CarryCounters(*old, fresh);
+  descriptor_.Close();
+  descriptor_.Adopt(fd);
+  // Release: publishes the mapping and its header. Pairs with page().
+  page_.store(fresh, std::memory_order_release);
+  AddSmall(pending_small_.exchange(0, std::memory_order_relaxed));
+  return true;
+}
+
+// What other threads count on the old page meanwhile is lost.
+void PageWriter::CarryCounters(const Page& from, Page* to) {
+  const PageHeader& f = from.header;
+  PageHeader* t = &to->header;
+  CopyCounter(f.small_allocations, &t->small_allocations);
+  CopyCounter(f.large_allocations, &t->large_allocations);
+  CopyCounter(f.redirected_allocations, &t->redirected_allocations);
+  CopyCounter(f.redirected_bytes, &t->redirected_bytes);
+  CopyCounter(f.denied_allocations, &t->denied_allocations);
+  CopyCounter(f.stacks_captured, &t->stacks_captured);
+}
+
+void PageWriter::SetLink(abi::LinkState state, const char* message) {
+  Page* p = page();
+  if (p == nullptr) return;
+  PageHeader& h = p->header;
+  if (message != nullptr && h.link_message[0] == '\0') {
+    abi::CopyText(h.link_message, message);
+  }
+  // Release: publishes the message. Pairs with a reader's acquire of the state.
+  h.link_state.store(static_cast<uint32_t>(state), std::memory_order_release);
+}
+
+void PageWriter::Record(const DecisionRecord& record) {
+  Page* p = page();
+  if (p == nullptr) return;
+  // The ticket decides the place; it publishes nothing.
+  const uint64_t n =
+      p->header.decisions.fetch_add(1, std::memory_order_relaxed);
+  abi::Decision& d = p->decisions[n % abi::kDecisionCapacity];
+  uint64_t before = d.sequence.load(std::memory_order_relaxed);
+  const bool busy_or_newer = (before & 1) != 0 || before > 2 * n;
+  // Acquire: pairs with the release of 2n + 2 by the place's last writer.
+  if (busy_or_newer || !d.sequence.compare_exchange_strong(
+                           before, 2 * n + 1, std::memory_order_acquire,
+                           std::memory_order_relaxed)) {
+    return;
+  }
+  uint64_t words[sizeof(DecisionRecord) / 8];
+  memcpy(words, &record, sizeof(words));
+  for (size_t i = 0; i < sizeof(words) / 8; ++i) {
+    // Release: a reader that sees this word (acquire) sees 2n + 1 too. A fence
+    // would do for all of them, but TSan does not model fences.
+    d.record[i].store(words[i], std::memory_order_release);
+  }
+  // Release: publishes the words. Pairs with the reader's acquire of sequence.
+  d.sequence.store(2 * n + 2, std::memory_order_release);
+}
+
+void PageWriter::AddSmall(uint64_t count) {
+  Page* p = page();
+  Add(p != nullptr ? &p->header.small_allocations : &pending_small_, count);
+}
+
+void PageWriter::CountLarge() {
+  if (Page* p = page()) Add(&p->header.large_allocations, 1);
+}
+
+void PageWriter::CountStack() {
+  if (Page* p = page()) Add(&p->header.stacks_captured, 1);
+}
+
+void PageWriter::CountDenied() {
+  if (Page* p = page()) Add(&p->header.denied_allocations, 1);
+}
+
+void PageWriter::CountRedirected(uint64_t bytes) {
+  Page* p = page();
+  if (p == nullptr) return;
+  Add(&p->header.redirected_allocations, 1);
+  Add(&p->header.redirected_bytes, bytes);
+}
+
+void PageWriter::CountReleased(uint64_t bytes) {
+  if (Page* p = page()) Add(&p->header.redirected_bytes, uint64_t{0} - bytes);
+}
+
+void PageWriter::AbandonInChild() {
+  page_.store(nullptr, std::memory_order_relaxed);
+  pending_small_.store(0, std::memory_order_relaxed);
+  descriptor_.Close();
+}
+
+}  // namespace fineserve::shim

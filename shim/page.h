@@ -1,0 +1,72 @@
+#ifndef SHIM_PAGE_H_
+#define SHIM_PAGE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "daemon/abi/engine_page.h"
+#include "shim/checked_descriptor.h"
+
+namespace fineserve::shim {
+
+// Writes this process's engine page: counters and the ring of decisions, for
+// `fsctl explain`. The page is a memfd that the daemon sent or, without a
+// daemon, one of our own; its descriptor stays open because /proc/PID/fd is
+// where readers look for it.
+//
+// Thread-safe; Record and the counters take no lock. Without a page they do
+// nothing, except that small allocations are kept for the page to come.
+// Create, Adopt and SetLink: one thread at a time (the daemon link's lock).
+// A page that was replaced stays mapped: another thread may still write it.
+class PageWriter {
+ public:
+  constexpr PageWriter() = default;
+
+  // Makes a page of our own if there is none. False if memory is short.
+  bool CreateOwn();
+
+  // Takes over a daemon's page (`fd` passes to us) and carries the counters
+  // over. False, and closed, if it is no page.
+  bool Adopt(int fd, uint64_t epoch, uint32_t engine_id);
+
+  // `message` (null: none) says why the process passes through. The first one
+  // stays: readers may be copying it.
+  void SetLink(abi::LinkState state, const char* message);
+
+  // Appends to the ring. A record whose place is still being written by a
+  // thread 240 decisions behind is dropped.
+  void Record(const abi::DecisionRecord& record);
+
+  void AddSmall(uint64_t count);
+  void CountLarge();
+  void CountStack();
+  void CountDenied();
+  void CountRedirected(uint64_t bytes);
+  void CountReleased(uint64_t bytes);
+
+  // In a forked child: forgets the parent's page and closes the descriptor.
+  void AbandonInChild();
+
+  bool has_page() const { return page() != nullptr; }
+
+ private:
+  struct Page {
+    abi::PageHeader header;
+    abi::Decision decisions[abi::kDecisionCapacity];
+  };
+  static_assert(sizeof(Page) == abi::kPageBytes);
+
+  // Pairs with the release in Install.
+  Page* page() const { return page_.load(std::memory_order_acquire); }
+  bool Install(int fd, uint64_t epoch, uint32_t engine_id);
+  void CarryCounters(const Page& from, Page* to);
+
+  std::atomic<Page*> page_{nullptr};
+  CheckedDescriptor descriptor_;
+  // Counted while there was no page.
+  std::atomic<uint64_t> pending_small_{0};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_PAGE_H_

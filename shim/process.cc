@@ -1,0 +1,103 @@
+#include "shim/process.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "shim/driver.h"
+#include "shim/settings.h"
+#include "shim/thread_state.h"
+
+namespace fineserve::shim {
+
+constinit RangeTable g_ranges;
+constinit Allocator g_allocator{&g_ranges};
+
+namespace {
+
+using driver::CUDA_ERROR_NOT_INITIALIZED;
+using driver::CUdeviceptr;
+using driver::CUresult;
+
+pthread_key_t g_thread_key;
+pthread_once_t g_started = PTHREAD_ONCE_INIT;
+
+void FoldCounters(ThreadState* thread) {
+  g_allocator.page().AddSmall(thread->small_allocations);
+  thread->small_allocations = 0;
+}
+
+void OnThreadEnd(void* thread) {
+  auto* state = static_cast<ThreadState*>(thread);
+  FoldCounters(state);
+  // What other destructors of this thread still allocate registers it again.
+  state->fast_limit = 0;
+}
+
+void OnForkInChild() {
+  g_allocator.AfterForkInChild();
+  t_state.small_allocations = 0;  // the parent counts them
+}
+
+void Start() {
+  pthread_key_create(&g_thread_key, &OnThreadEnd);
+  pthread_atfork(nullptr, nullptr, &OnForkInChild);
+  const char* sizes = getenv("FINESERVE_KV_SIZES");
+  if (sizes == nullptr || sizes[0] == '\0') return;
+  uint64_t declared[abi::kDeclaredSizeCapacity];
+  g_allocator.declared().Set(declared, ParseSizes(sizes, declared));
+  g_allocator.link().set_keep_declared(true);
+}
+
+void UpdateFastLimit(ThreadState* thread) {
+  thread->fast_limit = thread->scope_depth == 0 ? kLargeBytes : 0;
+}
+
+// Not before a thread's first allocation: a thread that never allocates costs
+// nothing, and a hook may run before our constructors.
+void Register(ThreadState* thread) {
+  pthread_once(&g_started, &Start);
+  pthread_setspecific(g_thread_key, thread);
+  UpdateFastLimit(thread);
+}
+
+}  // namespace
+
+CUresult AllocateSlowly(size_t bytes, CUdeviceptr* out, const void* caller) {
+  ThreadState& thread = t_state;
+  const Driver* real = RealDriver();
+  if (real == nullptr || thread.nested > 0 || Disabled()) {
+    return g_real_mem_alloc.load(std::memory_order_relaxed)(out, bytes);
+  }
+  Register(&thread);
+  const bool in_scope = thread.scope_depth > 0;
+  ReentryGuard guard;
+  if (bytes < kLargeBytes && !in_scope) {
+    ++thread.small_allocations;
+    return real->entry.cuMemAlloc_v2(out, bytes);
+  }
+  const CUresult result =
+      g_allocator.Allocate(*real, {bytes, in_scope, caller}, out);
+  FoldCounters(&thread);
+  return result;
+}
+
+CUresult FreeSlowly(CUdeviceptr address) {
+  const Driver* real = RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (t_state.nested > 0) return real->entry.cuMemFree_v2(address);
+  ReentryGuard guard;
+  return g_allocator.Free(*real, address);
+}
+
+void ChangeScope(int by) {
+  ThreadState& thread = t_state;
+  if (by > 0) {
+    ++thread.scope_depth;
+  } else if (thread.scope_depth > 0) {
+    --thread.scope_depth;
+  }
+  // The next allocation registers the thread and sets it again.
+  thread.fast_limit = 0;
+}
+
+}  // namespace fineserve::shim

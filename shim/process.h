@@ -1,0 +1,28 @@
+#ifndef SHIM_PROCESS_H_
+#define SHIM_PROCESS_H_
+
+// The shim's state in this process and what the hooks do off their fast path.
+
+#include <cstddef>
+
+#include "kernels/driver/cuda_types.h"
+#include "shim/allocator.h"
+
+namespace fineserve::shim {
+
+extern constinit RangeTable g_ranges;
+extern constinit Allocator g_allocator;
+
+// cuMemAlloc_v2 and cuMemFree_v2 when the fast path does not apply: an
+// unregistered thread, a large size, an open scope, an address that may be
+// ours. `caller` is the return address of the hooked call.
+driver::CUresult AllocateSlowly(size_t bytes, driver::CUdeviceptr* out,
+                                const void* caller);
+driver::CUresult FreeSlowly(driver::CUdeviceptr address);
+
+// Opens (+1) or closes (-1) a KV scope of this thread.
+void ChangeScope(int by);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_PROCESS_H_

@@ -1,0 +1,322 @@
+// The preload library in programs of its own, on the null driver.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "shim/testdata/fake_daemon.h"
+
+namespace fineserve::shim {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Words = std::vector<std::string>;
+
+constexpr uint8_t kNullGpu[16] = {'f', 'i', 'n', 'e', 's', 'e', 'r', 'v',
+                                  'e', '-', 'n', 'u', 'l', 'l', '-', '0'};
+
+std::string OwnFolder() {
+  char path[PATH_MAX] = "";
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return ".";
+  const std::string own(path);
+  return own.substr(0, own.rfind('/'));
+}
+
+std::string Lib(const std::string& name) {
+  return OwnFolder() + "/../lib/" + name;
+}
+
+struct Ran {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream all;
+  all << in.rdbuf();
+  return all.str();
+}
+
+std::vector<char*> Pointers(const Words& words) {
+  std::vector<char*> pointers;
+  for (const std::string& w : words)
+    pointers.push_back(const_cast<char*>(w.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+class ProcessTest : public testing::Test {
+ protected:
+  // Runs one of our programs under these preloads and with nothing else of
+  // this process's environment.
+  Ran Run(const std::string& program, const Words& words, const Words& preloads,
+          const Words& more_environment = {}) {
+    Words argv = {program};
+    argv.insert(argv.end(), words.begin(), words.end());
+    std::string preload;
+    for (const std::string& p : preloads) preload += Lib(p) + ":";
+    Words environment = {"LD_PRELOAD=" + preload,
+                         "LD_LIBRARY_PATH=" + Lib("nulldriver"),
+                         "FINESERVE_RUNTIME_DIR=" + folder_.path()};
+    environment.insert(environment.end(), more_environment.begin(),
+                       more_environment.end());
+    const std::string out = folder_.path() + "/out";
+    const std::string err = folder_.path() + "/err";
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
+    posix_spawn_file_actions_addopen(&files, 1, out.c_str(), kFlags, 0600);
+    posix_spawn_file_actions_addopen(&files, 2, err.c_str(), kFlags, 0600);
+    pid_t child = -1;
+    const std::string path = OwnFolder() + "/" + program;
+    EXPECT_EQ(posix_spawn(&child, path.c_str(), &files, nullptr,
+                          Pointers(argv).data(), Pointers(environment).data()),
+              0);
+    posix_spawn_file_actions_destroy(&files);
+    int status = -1;
+    waitpid(child, &status, 0);
+    return {status, ReadAll(out), ReadAll(err)};
+  }
+
+  Ran RunCuda(const Words& words, const Words& environment = {}) {
+    return Run("shim_cuda_program", words, {"libfineserve_shim.so"},
+               environment);
+  }
+  std::string RunDlsym(const Words& words,
+                       const Words& preloads = {"libfineserve_shim.so"}) {
+    const Ran ran = Run("shim_dlsym_program", words, preloads);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.err, "");
+    return ran.out;
+  }
+  void StartDaemon(const FakeDaemon::Options& options = {}) {
+    daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kNullGpu, options);
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<FakeDaemon> daemon_;
+};
+
+using WithoutDaemon = ProcessTest;
+using WithDaemon = ProcessTest;
+using Fork = ProcessTest;
+using Dlsym = ProcessTest;
+using ProcAddress = ProcessTest;
+
+TEST_F(WithoutDaemon, CudaWorksAndOneLineSaysWhyNotMore) {
+  const Ran ran = RunCuda(
+      {"alloc", "4194304", "alloc", "4194304", "scoped", "4194304", "free"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out, "alloc 0 own\nalloc 0 own\nalloc 0 own\nfree 0\n");
+  EXPECT_THAT(ran.err, StartsWith("fineserve: no daemon at "));
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+}
+
+TEST_F(WithoutDaemon, SmallAllocationsAloneSayNothing) {
+  const Ran ran = RunCuda({"small", "1000", "page"});
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(ran.out, "page none\n");
+}
+
+TEST_F(WithoutDaemon, SmallAllocationsAreCountedButNeverUnwound) {
+  const Ran ran =
+      RunCuda({"small", "1000", "thread", "500", "alloc", "4194304", "page"});
+  EXPECT_THAT(ran.out, HasSubstr("page small 1500 large 1 stacks 1 pages 1\n"));
+}
+
+TEST_F(WithoutDaemon, DisabledIsSilentAndHasNoPage) {
+  StartDaemon();
+  const Ran ran =
+      RunCuda({"scoped", "4194304", "free", "page"}, {"FINESERVE_DISABLE=1"});
+  EXPECT_EQ(ran.out, "alloc 0 own\nfree 0\npage none\n");
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(daemon_->connections(), 0);
+}
+
+TEST_F(WithDaemon, ScopedAllocationIsSharedAndComesBackAtFree) {
+  StartDaemon();
+  const Ran ran = RunCuda({"scoped", "4194304", "inside", "free", "unmaps"});
+  EXPECT_EQ(ran.out, "alloc 0 shared\ninside 1\nfree 0\nunmaps 1\n");
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+  EXPECT_THAT(daemon_->last_hello().engine_name,
+              StartsWith("shim_cuda_progr-"));
+}
+
+TEST_F(WithDaemon, DeclaredSizeOfTheEnvironmentIsShared) {
+  StartDaemon({.declared = {8 << 20}});
+  const Ran ran = RunCuda({"alloc", "4194304", "alloc", "8388608"},
+                          {"FINESERVE_KV_SIZES=4MiB"});
+  EXPECT_EQ(ran.out, "alloc 0 shared\nalloc 0 own\n");
+}
+
+TEST_F(WithDaemon, ExhaustedPoolIsOutOfMemoryToTheProgram) {
+  StartDaemon({.slab_count = 1});
+  EXPECT_EQ(RunCuda({"scoped", "8388608"}).out, "alloc 2 own\n");
+}
+
+TEST_F(WithDaemon, ProgramThatClosesEverythingLosesTheDaemonOnly) {
+  StartDaemon();
+  const Ran ran =
+      RunCuda({"scoped", "4194304", "closeall", "free", "scoped", "4194304"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_THAT(ran.out, StartsWith("alloc 0 shared\nfree 0\nalloc 0 "));
+  EXPECT_THAT(ran.err, HasSubstr("closed by this program"));
+}
+
+TEST_F(WithDaemon, ExecStartsAfreshWithoutOurDescriptors) {
+  StartDaemon();
+  const Ran ran = RunCuda(
+      {"scoped", "4194304", "sockets", "exec", "sockets", "scoped", "4194304"});
+  EXPECT_EQ(ran.out, "alloc 0 shared\nsockets 1\nsockets 0\nalloc 0 shared\n");
+  EXPECT_EQ(daemon_->connections(), 2);
+}
+
+TEST_F(Fork, ChildPassesThroughAndParentsLeaseStays) {
+  StartDaemon();
+  const Ran ran = RunCuda({"scoped", "4194304", "fork", "sockets", "free",
+                           "unmaps", "scoped", "4194304", "page"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out,
+            "alloc 0 shared\nsockets 0\nfree 0\nunmaps 0\nalloc 0 own\n"
+            "page small 0 large 1 stacks 1 pages 1\n");
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(daemon_->free_slabs(), 99u);
+  EXPECT_EQ(daemon_->connections(), 1);
+}
+
+TEST_F(Fork, ChildOfAParentThatNeverAllocatedIsAnEngineLikeAnyOther) {
+  StartDaemon();
+  EXPECT_EQ(RunCuda({"small", "10", "fork", "scoped", "4194304"}).out,
+            "alloc 0 shared\n");
+}
+
+TEST_F(Fork, NeverHangsOnALockThatAnotherThreadHeld) {
+  StartDaemon();
+  const Ran ran = RunCuda({"scoped", "4194304", "storm", "50"});
+  EXPECT_EQ(ran.out, "alloc 0 shared\nstorm 50\n");
+}
+
+TEST_F(ProcAddress, IsSubstitutedOnlyWhereTheAbiIsOurs) {
+  struct {
+    const char* name;
+    const char* version;
+    const char* want;
+  } const cases[] = {
+      {"cuMemAlloc", "3020", "shim"},
+      {"cuMemAlloc", "13000", "shim"},
+      {"cuMemAlloc", "2000", "null"},
+      {"cuMemFree", "3020", "shim"},
+      {"cuGetProcAddress", "11030", "shim"},
+      {"cuGetProcAddress", "12000", "shim"},
+      {"cuMemCreate", "10020", "driver"},
+      {"cuInit", "2000", "driver"},
+      {"cuMemAlloc_v2", "13000", "null"},
+      {"", "0", "null"},
+  };
+  for (const auto& c : cases) {
+    const std::string want = std::string("resolve ") + c.want + "\n";
+    EXPECT_EQ(RunCuda({"resolve", c.name, c.version}).out, want) << c.name;
+    EXPECT_EQ(RunCuda({"resolve1", c.name, c.version}).out, want) << c.name;
+  }
+}
+
+TEST_F(ProcAddress, DisabledGivesTheDriversOwn) {
+  EXPECT_EQ(
+      RunCuda({"resolve", "cuMemAlloc", "3020"}, {"FINESERVE_DISABLE=1"}).out,
+      "resolve driver\n");
+}
+
+TEST_F(Dlsym, WithoutDriverHooksAreNotRevealed) {
+  EXPECT_EQ(RunDlsym({"default", "cuMemAlloc_v2", "error", "self",
+                      "cuGetProcAddress_v2", "next", "cuMemFree_v2", "error"}),
+            "null\nerror yes\nnull\nnull\nerror yes\n");
+}
+
+TEST_F(Dlsym, WithDriverEveryHandleLeadsToTheHook) {
+  EXPECT_EQ(
+      RunDlsym({"load", "driver", "cuMemAlloc_v2", "default", "cuMemAlloc_v2",
+                "self", "cuMemFree_v2", "next", "cuMemAlloc_v2", "driver",
+                "cuGetProcAddress_v2", "error"}),
+      "loaded yes\nshim\nshim\nshim\nshim\nshim\nerror no\n");
+}
+
+TEST_F(Dlsym, DriverInALocalScopeIsHookedByItsHandle) {
+  EXPECT_EQ(RunDlsym({"loadlocal", "driver", "cuMemAlloc_v2", "driver",
+                      "cuMemCreate"}),
+            "loaded yes\nshim\ndriver\n");
+}
+
+TEST_F(Dlsym, OtherNamesAndFailuresAreLibcs) {
+  EXPECT_EQ(RunDlsym({"default", "malloc", "default", "no_such_name", "error",
+                      "next", "malloc", "default", "cuNoSuchName"}),
+            "libc\nnull\nerror yes\nlibc\nnull\n");
+}
+
+TEST_F(Dlsym, ItsOwnNameIsAnsweredWithTheHook) {
+  EXPECT_EQ(RunDlsym({"default", "dlsym", "libc", "dlsym"}), "shim\nshim\n");
+}
+
+TEST_F(Dlsym, ConstructorOfAnotherPreloadMayAskFirst) {
+  for (const Words& preloads :
+       {Words{"libshim_probe.so", "libfineserve_shim.so"},
+        Words{"libfineserve_shim.so", "libshim_probe.so"}}) {
+    EXPECT_EQ(RunDlsym({"early", "malloc", "early", "cuMemAlloc_v2", "early",
+                        "dlsym"},
+                       preloads),
+              "libc\nnull\nshim\n");
+  }
+}
+
+TEST_F(Dlsym, NextOfALibraryBeforeTheShimIsTheHook) {
+  EXPECT_EQ(
+      RunDlsym({"probe", "cuMemAlloc_v2", "load", "probe", "cuMemAlloc_v2",
+                "probe", "dlsym", "probe", "malloc", "probedlsym"},
+               {"libshim_probe.so", "libfineserve_shim.so"}),
+      "null\nloaded yes\nshim\nshim\nlibc\nshim\n");
+}
+
+TEST_F(Dlsym, NextOfALibraryBehindTheShimIsWhatComesBehindIt) {
+  EXPECT_EQ(
+      RunDlsym({"probe", "cuMemAlloc_v2", "load", "probe", "cuMemAlloc_v2",
+                "probe", "dlsym", "probe", "malloc", "probedlsym"},
+               {"libfineserve_shim.so", "libshim_probe.so"}),
+      "null\nloaded yes\ndriver\nlibc\nlibc\nlibc\n");
+}
+
+TEST_F(Dlsym, SharesAProcessWithAMallocInterposerInEitherOrder) {
+  for (const Words& preloads :
+       {Words{"libshim_malloc_interposer.so", "libfineserve_shim.so"},
+        Words{"libfineserve_shim.so", "libshim_malloc_interposer.so"}}) {
+    EXPECT_EQ(RunDlsym({"malloc", "load", "driver", "cuMemAlloc_v2"}, preloads),
+              "malloc interposed\nloaded yes\nshim\n");
+  }
+}
+
+TEST_F(Dlsym, SharesAProcessWithADlsymForwarderInEitherOrder) {
+  for (const Words& preloads :
+       {Words{"libshim_dlsym_forwarder.so", "libfineserve_shim.so"},
+        Words{"libfineserve_shim.so", "libshim_dlsym_forwarder.so"}}) {
+    EXPECT_EQ(RunDlsym({"load", "driver", "cuMemAlloc_v2", "default", "malloc"},
+                       preloads),
+              "loaded yes\nshim\nlibc\n");
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,36 @@
+#ifndef SHIM_SETTINGS_H_
+#define SHIM_SETTINGS_H_
+
+// What the environment asks of the shim.
+//
+//   FINESERVE_DISABLE=1      hooks pass straight to the driver
+//   FINESERVE_KV_SIZES=...   sizes of KV allocations, e.g. 64MiB,67108864
+//                            (spelled as in daemon/abi/byte_size.h);
+//                            they replace those that the daemon declares
+//   FINESERVE_ENGINE=name    the engine that this process belongs to
+//   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/messages.h"
+
+namespace fineserve::shim {
+
+// Any thread, at any time; asks the environment once.
+bool Disabled();
+
+// Fills `sizes` from a comma-separated list and returns how many there are.
+// An item that is no size, is too small to be looked at (kLargeBytes), or
+// comes after the last place is skipped with a warning.
+uint32_t ParseSizes(const char* list,
+                    uint64_t (&sizes)[abi::kDeclaredSizeCapacity]);
+
+// This process as the daemon shall know it: $FINESERVE_ENGINE, else
+// "<comm>-<pid>", and the executable's short name.
+void EngineName(char (&out)[abi::kNameBytes]);
+void ProgramName(char (&out)[abi::kNameBytes]);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_SETTINGS_H_

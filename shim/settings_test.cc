@@ -1,0 +1,54 @@
+#include "shim/settings.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace fineserve::shim {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+TEST(ParseSizes, TakesSpelledAndPlainSizes) {
+  uint64_t sizes[abi::kDeclaredSizeCapacity];
+  ASSERT_EQ(ParseSizes("64MiB,67108864,2G", sizes), 3u);
+  EXPECT_EQ(sizes[0], 64 * kMiB);
+  EXPECT_EQ(sizes[1], 64 * kMiB);
+  EXPECT_EQ(sizes[2], 2048 * kMiB);
+}
+
+TEST(ParseSizes, WarnsOfEachItemItSkips) {
+  uint64_t sizes[abi::kDeclaredSizeCapacity];
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(ParseSizes("oops,1MiB,,4MiB", sizes), 1u);
+  const std::string warned = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(sizes[0], 4 * kMiB);
+  EXPECT_NE(warned.find("\"oops\" is no size"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("1MiB is under 2MiB"), std::string::npos) << warned;
+}
+
+TEST(ParseSizes, StopsAtTheCapacity) {
+  std::string list;
+  for (int i = 0; i < 40; ++i) list += "4MiB,";
+  uint64_t sizes[abi::kDeclaredSizeCapacity];
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ParseSizes(list.c_str(), sizes), abi::kDeclaredSizeCapacity);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("only the first 32"),
+            std::string::npos);
+}
+
+TEST(EngineName, IsTheChosenOneElseCommAndPid) {
+  char name[abi::kNameBytes];
+  unsetenv("FINESERVE_ENGINE");
+  EngineName(name);
+  EXPECT_EQ(std::string(name), "shim_test-" + std::to_string(getpid()));
+  setenv("FINESERVE_ENGINE", "llama-0", 1);
+  EngineName(name);
+  EXPECT_STREQ(name, "llama-0");
+  unsetenv("FINESERVE_ENGINE");
+}
+
+}  // namespace
+}  // namespace fineserve::shim

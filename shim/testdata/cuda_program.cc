@@ -1,0 +1,188 @@
+// A program that uses the driver by its symbols, as told on its command line:
+//
+//   alloc BYTES     allocates                   prints "alloc RESULT
+//   shared|own" scoped BYTES    the same in a KV scope      "shared": from
+//   reserved range small COUNT     COUNT allocations of 512 B thread COUNT the
+//   same in a thread that ends free            frees the latest prints "free
+//   RESULT" inside          frees latest + 1            prints "inside RESULT"
+//   fork            what follows runs in a child; the parent waits and exits
+//   storm COUNT     forks COUNT children while a thread allocates KV
+//   resolve NAME V  asks cuGetProcAddress_v2    prints "resolve
+//   shim|driver|..." resolve1 NAME V asks the first cuGetProcAddress unmaps
+//   prints "unmaps N" page            prints "page small N large N stacks N
+//   pages N" closeall        closes every descriptor from 3 on exec starts
+//   afresh with what follows sockets         prints "sockets N", the open ones
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "bench/micro/null_driver.h"
+#include "kernels/driver/prototypes.h"
+#include "shim/testdata/page_copy.h"
+#include "shim/testdata/where.h"
+
+extern "C" {
+__attribute__((weak)) void fs_kv_begin(void);
+__attribute__((weak)) void fs_kv_end(void);
+}
+
+namespace {
+
+using fineserve::driver::CUdeviceptr;
+using fineserve::driver::CUresult;
+
+constexpr CUdeviceptr kReserved = 0x5000'0000'0000;
+constexpr CUdeviceptr kReservedEnd = 0x6000'0000'0000;
+
+CUdeviceptr g_latest = 0;
+
+CUresult AllocScoped(CUdeviceptr* out, size_t bytes) {
+  if (fs_kv_begin != nullptr) fs_kv_begin();
+  const CUresult result = fineserve::driver::cuMemAlloc_v2(out, bytes);
+  if (fs_kv_end != nullptr) fs_kv_end();
+  return result;
+}
+
+void PrintAlloc(CUresult result) {
+  const bool shared = g_latest >= kReserved && g_latest < kReservedEnd;
+  printf("alloc %u %s\n", result, shared ? "shared" : "own");
+}
+
+void Small(long count) {
+  for (long i = 0; i < count; ++i) {
+    CUdeviceptr address;
+    fineserve::driver::cuMemAlloc_v2(&address, 512);
+  }
+}
+
+void Resolve(const char* name, int version) {
+  void* function = nullptr;
+  fineserve::driver::CUdriverProcAddressQueryResult status;
+  fineserve::driver::cuGetProcAddress_v2(name, &function, version, 0, &status);
+  printf("resolve %s\n", WhereIs(function));
+}
+
+void ResolveByFirstAbi(const char* name, int version) {
+  void* function = nullptr;
+  fineserve::driver::cuGetProcAddress(name, &function, version, 0);
+  printf("resolve %s\n", WhereIs(function));
+}
+
+void PrintPage() {
+  const void* mapped = fineserve::shim::MapPageOf(getpid());
+  const int pages = fineserve::shim::CountPages(getpid());
+  if (mapped == nullptr) {
+    printf("page none\n");
+    return;
+  }
+  const auto p = fineserve::shim::CopyPage(mapped);
+  printf("page small %lu large %lu stacks %lu pages %d\n", p.small_allocations,
+         p.large_allocations, p.stacks_captured, pages);
+}
+
+void PrintSockets() {
+  int count = 0;
+  for (int fd = 3; fd < 256; ++fd) {
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode)) ++count;
+  }
+  printf("sockets %d\n", count);
+}
+
+void ForkHere() {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) return;
+  int status = 0;
+  waitpid(child, &status, 0);
+  exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+// Children must get their answer whatever the thread was in the middle of.
+void Storm(long count) {
+  std::atomic<bool> stop{false};
+  std::thread allocating([&stop] {
+    while (!stop) {
+      CUdeviceptr address;
+      if (AllocScoped(&address, 4 << 20) == 0) {
+        fineserve::driver::cuMemFree_v2(address);
+      }
+    }
+  });
+  long answered = 0;
+  for (long i = 0; i < count; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      CUdeviceptr address = 0;
+      _exit(AllocScoped(&address, 4 << 20) == 0 &&
+                    (address < kReserved || address >= kReservedEnd)
+                ? 0
+                : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) ++answered;
+  }
+  stop = true;
+  allocating.join();
+  printf("storm %ld\n", answered);
+}
+
+// Runs the words from argv[i] on; returns the index of the next command.
+int RunCommand(char** argv, int i) {
+  const std::string command = argv[i++];
+  if (command == "alloc") {
+    PrintAlloc(fineserve::driver::cuMemAlloc_v2(&g_latest, atol(argv[i++])));
+  } else if (command == "scoped") {
+    PrintAlloc(AllocScoped(&g_latest, atol(argv[i++])));
+  } else if (command == "small") {
+    Small(atol(argv[i++]));
+  } else if (command == "thread") {
+    std::thread(Small, atol(argv[i++])).join();
+  } else if (command == "free") {
+    printf("free %u\n", fineserve::driver::cuMemFree_v2(g_latest));
+  } else if (command == "inside") {
+    printf("inside %u\n", fineserve::driver::cuMemFree_v2(g_latest + 1));
+  } else if (command == "fork") {
+    ForkHere();
+  } else if (command == "storm") {
+    Storm(atol(argv[i++]));
+  } else if (command == "resolve") {
+    Resolve(argv[i], atoi(argv[i + 1]));
+    i += 2;
+  } else if (command == "resolve1") {
+    ResolveByFirstAbi(argv[i], atoi(argv[i + 1]));
+    i += 2;
+  } else if (command == "unmaps") {
+    printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
+  } else if (command == "page") {
+    PrintPage();
+  } else if (command == "closeall") {
+    for (int fd = 3; fd < 256; ++fd) close(fd);
+  } else if (command == "exec") {
+    fflush(stdout);
+    argv[i - 1] = argv[0];
+    execv("/proc/self/exe", argv + i - 1);
+  } else if (command == "sockets") {
+    PrintSockets();
+  }
+  return i;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int i = 1;
+  while (i < argc) i = RunCommand(argv, i);
+  return 0;
+}

@@ -1,0 +1,216 @@
+#include "shim/testdata/fake_daemon.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "daemon/abi/engine_page.h"
+#include "daemon/abi/socket_path.h"
+
+namespace fineserve::shim {
+namespace {
+
+int Listen(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  unlink(path.c_str());
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(fd, 8) != 0) {
+    perror("fake daemon");
+  }
+  return fd;
+}
+
+int Memfd(const char* name, size_t bytes) {
+  const int fd = memfd_create(name, MFD_CLOEXEC);
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) perror(name);
+  return fd;
+}
+
+}  // namespace
+
+FakeDaemon::FakeDaemon(const std::string& folder, const uint8_t (&gpu_uuid)[16],
+                       const Options& options)
+    : options_(options),
+      granule_(Memfd("granule", 4096)),
+      free_slabs_(options.slab_count) {
+  char path[abi::kPathBytes];
+  abi::SocketPath(folder.c_str(), gpu_uuid, path);
+  path_ = path;
+  listener_ = Listen(path_);
+  if (pipe(stop_) != 0) perror("pipe");
+  thread_ = std::thread(&FakeDaemon::Run, this);
+}
+
+FakeDaemon::~FakeDaemon() {
+  close(stop_[1]);
+  thread_.join();
+  close(stop_[0]);
+  close(listener_);
+  close(granule_);
+  unlink(path_.c_str());
+}
+
+std::vector<uint32_t> FakeDaemon::batch_sizes_asked() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return batch_sizes_;
+}
+
+std::vector<uint32_t> FakeDaemon::returned() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return returned_;
+}
+
+abi::Hello FakeDaemon::last_hello() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return hello_;
+}
+
+uint32_t FakeDaemon::free_slabs() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return free_slabs_;
+}
+
+// One client at a time; the other end of stop_ closing ends everything.
+void FakeDaemon::Run() {
+  for (;;) {
+    pollfd p[2] = {{stop_[0], 0, 0}, {listener_, POLLIN, 0}};
+    poll(p, 2, -1);
+    if (p[0].revents != 0) return;
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket < 0) return;
+    ++connections_;
+    Serve(socket);
+    close(socket);
+  }
+}
+
+void FakeDaemon::Serve(int socket) {
+  abi::Received received;
+  for (;;) {
+    pollfd p[2] = {{stop_[0], 0, 0}, {socket, POLLIN, 0}};
+    poll(p, 2, -1);
+    if (p[0].revents != 0 || received.ReceiveFrom(socket) != 0 ||
+        !Answer(socket, received)) {
+      return;
+    }
+  }
+}
+
+bool FakeDaemon::Answer(int socket, const abi::Received& received) {
+  abi::Hello hello;
+  abi::LeaseRequest lease;
+  abi::GranuleRequest granules;
+  abi::ReturnRequest back;
+  if (received.As(&hello)) return AnswerHello(socket, hello);
+  if (received.As(&lease)) return AnswerLease(socket, lease);
+  if (received.As(&granules)) return AnswerGranules(socket, granules);
+  if (received.As(&back)) return AnswerReturn(socket, back);
+  return false;
+}
+
+bool FakeDaemon::Refuse(int socket, uint32_t sequence, abi::RefusalCode code,
+                        const char* text) {
+  auto refused = abi::MakeMessage<abi::Refused>(sequence);
+  refused.code = code;
+  refused.daemon_abi_version = abi::kAbiVersion;
+  if (options_.fault == Fault::kOtherVersion) {
+    refused.header.abi_version = refused.daemon_abi_version = 7;
+  }
+  abi::CopyText(refused.text, text);
+  return abi::Send(socket, refused) == 0;
+}
+
+bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hello_ = hello;
+  }
+  const uint32_t sequence = hello.header.sequence;
+  if (options_.fault == Fault::kSilentAtHello) return true;
+  if (options_.fault == Fault::kOtherVersion) {
+    return Refuse(socket, sequence, abi::RefusalCode::kVersion, "version 7");
+  }
+  if (options_.fault == Fault::kRefuseMember) {
+    return Refuse(socket, sequence, abi::RefusalCode::kCapacity,
+                  "64 engines are joined already");
+  }
+  auto welcome = abi::MakeMessage<abi::Welcome>(sequence);
+  welcome.epoch = options_.epoch;
+  welcome.engine_id = 1;
+  welcome.granule_bytes = options_.granule_bytes;
+  welcome.granules_per_slab = options_.granules_per_slab;
+  welcome.slab_count = options_.slab_count;
+  for (uint64_t bytes : options_.declared) {
+    welcome.declared_sizes[welcome.declared_size_count++] = bytes;
+  }
+  const int fds[2] = {Memfd(abi::kTableMemfdName, 4096),
+                      Memfd("fineserve-page", abi::kPageBytes)};
+  page_ = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fds[1], 0);
+  const bool sent = abi::Send(socket, welcome, fds, 2) == 0;
+  close(fds[0]);
+  close(fds[1]);
+  return sent;
+}
+
+bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {
+  if (options_.fault == Fault::kCloseAtLease) return false;
+  if (options_.fault == Fault::kSilentAtLease) return true;
+  std::lock_guard<std::mutex> lock(mutex_);
+  uint32_t sequence = request.header.sequence;
+  if (request.slab_count > free_slabs_) {
+    return Refuse(socket, sequence, abi::RefusalCode::kPoolExhausted, "empty");
+  }
+  if (options_.fault == Fault::kWrongSequenceAtLease) ++sequence;
+  free_slabs_ -= request.slab_count;
+  lease_slabs_.push_back(request.slab_count);
+  auto grant = abi::MakeMessage<abi::LeaseGrant>(sequence);
+  grant.lease = static_cast<uint32_t>(lease_slabs_.size());
+  grant.slab_count = request.slab_count;
+  return abi::Send(socket, grant) == 0;
+}
+
+bool FakeDaemon::AnswerGranules(int socket,
+                                const abi::GranuleRequest& request) {
+  if (options_.fault == Fault::kCloseAtGranules) return false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    batch_sizes_.push_back(request.max_count);
+  }
+  auto batch = abi::MakeMessage<abi::GranuleBatch>(request.header.sequence);
+  batch.lease = request.lease;
+  if (options_.fault == Fault::kWrongGranules) ++batch.lease;
+  batch.first = request.first;
+  batch.count = request.max_count;
+  const std::vector<int> fds(batch.count, granule_);
+  return abi::Send(socket, batch, fds.data(), batch.count) == 0;
+}
+
+bool FakeDaemon::AnswerReturn(int socket, const abi::ReturnRequest& request) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  returned_.push_back(request.lease);
+  free_slabs_ += lease_slabs_.at(request.lease - 1);
+  auto done = abi::MakeMessage<abi::ReturnDone>(request.header.sequence);
+  done.lease = request.lease;
+  return abi::Send(socket, done) == 0;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = "/tmp/fineserve-test-XXXXXX";
+  path_ = mkdtemp(pattern.data());
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,38 @@
+#ifndef SHIM_TESTDATA_FAKE_DRIVER_H_
+#define SHIM_TESTDATA_FAKE_DRIVER_H_
+
+// A driver's entry points for tests: they keep a log and fail on demand.
+
+#include <string>
+#include <vector>
+
+#include "shim/driver.h"
+
+namespace fineserve::shim {
+
+// What the fake driver saw and holds. One test at a time.
+struct FakeDriverState {
+  std::vector<std::string> log;
+  // The function that fails, after `fail_after` more successes of it.
+  std::string fail;
+  int fail_after = 0;
+  driver::CUresult fail_with = driver::CUDA_ERROR_UNKNOWN;
+  // Balance of what is held.
+  uint64_t reserved_bytes = 0;
+  uint64_t mapped_bytes = 0;
+  int handles = 0;
+  uint64_t accessible_bytes = 0;
+};
+
+inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;
+inline constexpr driver::CUdeviceptr kReserved = 0x10'0000'0000;
+extern const uint8_t kFakeGpu[16];
+
+FakeDriverState& TheFakeDriver();
+
+// Resets the state and returns the entry points.
+Driver NewFakeDriver();
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_TESTDATA_FAKE_DRIVER_H_

@@ -1,0 +1,87 @@
+#include "shim/testdata/page_copy.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace fineserve::shim {
+namespace {
+
+using abi::Decision;
+using abi::DecisionRecord;
+using abi::PageHeader;
+
+bool CopyDecision(const Decision& d, uint64_t n, DecisionRecord* out) {
+  // Pairs with the writer's release of 2n + 2.
+  if (d.sequence.load(std::memory_order_acquire) != 2 * n + 2) return false;
+  uint64_t words[sizeof(DecisionRecord) / 8];
+  for (size_t i = 0; i < sizeof(words) / 8; ++i) {
+    // Acquire: a word of a later record brings its odd sequence along.
+    words[i] = d.record[i].load(std::memory_order_acquire);
+  }
+  if (d.sequence.load(std::memory_order_relaxed) != 2 * n + 2) return false;
+  memcpy(out, words, sizeof(*out));
+  return true;
+}
+
+std::vector<std::string> PageLinks(pid_t pid) {
+  std::vector<std::string> links;
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    if (target.string().find(abi::kPageMemfdName) != std::string::npos) {
+      links.push_back(entry.path());
+    }
+  }
+  return links;
+}
+
+}  // namespace
+
+PageCopy CopyPage(const void* page) {
+  const auto& h = *static_cast<const PageHeader*>(page);
+  const auto* ring = reinterpret_cast<const Decision*>(&h + 1);
+  PageCopy copy;
+  // Pairs with PageWriter::SetLink: the message is complete.
+  copy.link_state =
+      static_cast<abi::LinkState>(h.link_state.load(std::memory_order_acquire));
+  copy.link_message = h.link_message;
+  copy.program = h.program;
+  copy.epoch = h.epoch;
+  copy.pid = h.pid;
+  copy.begun = h.decisions;
+  copy.small_allocations = h.small_allocations;
+  copy.large_allocations = h.large_allocations;
+  copy.redirected_allocations = h.redirected_allocations;
+  copy.redirected_bytes = h.redirected_bytes;
+  copy.denied_allocations = h.denied_allocations;
+  copy.stacks_captured = h.stacks_captured;
+  const uint64_t first = copy.begun > abi::kDecisionCapacity
+                             ? copy.begun - abi::kDecisionCapacity
+                             : 0;
+  for (uint64_t n = first; n < copy.begun; ++n) {
+    DecisionRecord record;
+    if (CopyDecision(ring[n % abi::kDecisionCapacity], n, &record)) {
+      copy.decisions.push_back(record);
+    }
+  }
+  return copy;
+}
+
+int CountPages(pid_t pid) { return static_cast<int>(PageLinks(pid).size()); }
+
+const void* MapPageOf(pid_t pid) {
+  const std::vector<std::string> links = PageLinks(pid);
+  if (links.empty()) return nullptr;
+  const int fd = open(links[0].c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return nullptr;
+  void* page = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  return page == MAP_FAILED ? nullptr : page;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,39 @@
+// A library to preload before or behind the shim: asks dlsym in its
+// constructor, which may run before the shim's own, and later by RTLD_NEXT.
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "shim/testdata/where.h"
+
+namespace {
+
+constexpr const char* kEarlyNames[] = {"malloc", "cuMemAlloc_v2", "dlsym"};
+const char* g_early[3];
+
+__attribute__((constructor)) void AskEarly() {
+  for (int i = 0; i < 3; ++i) {
+    g_early[i] = WhereIs(dlsym(RTLD_DEFAULT, kEarlyNames[i]));
+  }
+}
+
+}  // namespace
+
+extern "C" const char* probe_early(const char* name) {
+  for (int i = 0; i < 3; ++i) {
+    if (strcmp(kEarlyNames[i], name) == 0) return g_early[i];
+  }
+  return "unknown";
+}
+
+// Not a tail call: the caller that dlsym sees is this library.
+extern "C" void* probe_next(const char* name) {
+  void* volatile found = dlsym(RTLD_NEXT, name);
+  return found;
+}
+
+// As a library that defines dlsym itself looks for the next one.
+extern "C" void* probe_next_dlsym() {
+  void* volatile found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+  return found;
+}

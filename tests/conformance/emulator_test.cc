@@ -1,0 +1,359 @@
+// What only the emulated driver has: injection, delays, the call log, settings
+// from the environment, and the ways in which it models teardown.
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/gate.h"
+#include "tests/conformance/isolation.h"
+#include "tests/conformance/session.h"
+#include "tools/emucuda/emucuda.h"
+
+namespace fineserve::conformance {
+namespace {
+
+// A control function of emucuda.h.
+#define CONTROL(name) \
+  reinterpret_cast<decltype(&::name)>(dlsym(DriverLibrary(), #name))
+
+std::string StateFile(const char* name) {
+  return std::string(getenv("EMUCUDA_DIR")) + "/" + name;
+}
+
+uint64_t HostBytesOf(const std::string& path) {
+  struct stat status = {};
+  EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+  return static_cast<uint64_t>(status.st_blocks) * 512;
+}
+
+CUresult TryCreate(uint64_t bytes = 2 * kMiB) {
+  const CUmemAllocationProp prop = DeviceMemoryProperties();
+  CUmemGenericAllocationHandle handle = 0;
+  return Cuda().cuMemCreate(&handle, bytes, &prop, 0);
+}
+
+CONFORMANCE_TEST(Emulator, FailureIsInjectedIntoTheNthCall) {
+  setenv("EMUCUDA_FAIL", "cuMemCreate@3=2,cuMemAddressFree@*=999", 1);
+  ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+  EXPECT_EQ(TryCreate(), CUDA_SUCCESS);
+  EXPECT_EQ(TryCreate(), CUDA_SUCCESS);
+  EXPECT_EQ(TryCreate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(TryCreate(), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuMemAddressFree(0, 0), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(Cuda().cuMemAddressFree(0, 0), CUDA_ERROR_UNKNOWN);
+}
+
+CONFORMANCE_TEST(Emulator, InjectedFailureHasNoEffect) {
+  const Session gpu;
+  const auto used_bytes = CONTROL(emucuda_used_bytes);
+  ASSERT_EQ(CONTROL(emucuda_set_failures)("cuMemCreate@1=2"), 0);
+  const uint64_t before = used_bytes(0);
+  EXPECT_EQ(TryCreate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(used_bytes(0), before);
+  EXPECT_EQ(TryCreate(), CUDA_SUCCESS);
+  EXPECT_EQ(used_bytes(0), before + 2 * kMiB);
+}
+
+CONFORMANCE_TEST(Emulator, MalformedSettingsAreRefused) {
+  for (const char* variable :
+       {"EMUCUDA_FAIL", "EMUCUDA_LATENCY_US", "EMUCUDA_MEMORY",
+        "EMUCUDA_DEVICES", "EMUCUDA_DRIVER_VERSION"}) {
+    Peer peer([variable](Channel&) {
+      setenv(variable, "nonsense@1", 1);
+      EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_INVALID_VALUE) << variable;
+    });
+    peer.Join();
+  }
+}
+
+CONFORMANCE_TEST(Emulator, MalformedRulesChangeNothing) {
+  ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+  const auto set_failures = CONTROL(emucuda_set_failures);
+  ASSERT_EQ(set_failures("cuMemCreate@*=2"), 0);
+  EXPECT_EQ(set_failures("cuMemCreate@*"), -1);
+  EXPECT_EQ(set_failures("cuNoSuch@1=2"), -1);
+  EXPECT_EQ(TryCreate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(set_failures(nullptr), 0);
+  EXPECT_EQ(TryCreate(), CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Emulator, FolderOpenToOthersIsRefused) {
+  ASSERT_EQ(chmod(getenv("EMUCUDA_DIR"), 0755), 0);
+  EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_OPERATING_SYSTEM);
+}
+
+CONFORMANCE_TEST(Emulator, FirstProcessDecidesTheSize) {
+  setenv("EMUCUDA_MEMORY", "512MiB", 1);
+  Peer first([](Channel&) {
+    const Session gpu;
+    EXPECT_EQ(gpu.TotalBytes(), 512 * kMiB);
+  });
+  first.Join();
+  setenv("EMUCUDA_MEMORY", "16GiB", 1);
+  const Session gpu;
+  EXPECT_EQ(gpu.TotalBytes(), 512 * kMiB);
+  EXPECT_EQ(gpu.FreeBytes(), 512 * kMiB);
+}
+
+CONFORMANCE_TEST(Emulator, DevicesDifferByUuidAndShareNothing) {
+  setenv("EMUCUDA_DEVICES", "2", 1);
+  const Session gpu;
+  CUuuid first, second;
+  ASSERT_EQ(Cuda().cuDeviceGetUuid_v2(&first, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuDeviceGetUuid_v2(&second, 1), CUDA_SUCCESS);
+  EXPECT_NE(memcmp(&first, &second, sizeof(first)), 0);
+  gpu.Create(64 * kMiB);
+  const auto used_bytes = CONTROL(emucuda_used_bytes);
+  EXPECT_EQ(used_bytes(0), 64 * kMiB);
+  EXPECT_EQ(used_bytes(1), 0u);
+}
+
+CONFORMANCE_TEST(Emulator, OlderDriverLacksNewerFunctions) {
+  setenv("EMUCUDA_DRIVER_VERSION", "12040", 1);
+  void* function = nullptr;
+  ASSERT_EQ(Cuda().cuGetProcAddress_v2("cuCtxSynchronize", &function, 13000, 0,
+                                       nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(function, reinterpret_cast<void*>(Cuda().cuCtxSynchronize));
+}
+
+CONFORMANCE_TEST(Emulator, CallsAreCountedPerFunction) {
+  const Session gpu;
+  const auto call_count = CONTROL(emucuda_call_count);
+  const uint64_t before = call_count("cuMemCreate");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] { EXPECT_EQ(TryCreate(), CUDA_SUCCESS); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(call_count("cuMemCreate"), before + 4);
+  EXPECT_EQ(call_count("cuNoSuchFunction"), 0u);
+}
+
+CONFORMANCE_TEST(Emulator, LogHasOneLinePerCall) {
+  setenv("EMUCUDA_LOG", StateFile("calls.log").c_str(), 1);
+  ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+  TryCreate();
+  TryCreate(1);
+  std::ifstream log(StateFile("calls.log"));
+  std::string pid, ns, line;
+  std::vector<std::string> calls;
+  while (log >> pid >> ns && std::getline(log, line)) calls.push_back(line);
+  EXPECT_EQ(pid, std::to_string(getpid()));
+  EXPECT_EQ(calls,
+            (std::vector<std::string>{" cuInit() 0", " cuMemCreate(0x200000) 0",
+                                      " cuMemCreate(0x1) 1"}));
+}
+
+CONFORMANCE_TEST(Emulator, EntryPointIsTheDriversOwn) {
+  const auto entry_point = CONTROL(emucuda_entry_point);
+  EXPECT_EQ(entry_point("cuMemAlloc_v2"),
+            reinterpret_cast<void*>(Cuda().cuMemAlloc_v2));
+  EXPECT_EQ(entry_point("cuNoSuchFunction"), nullptr);
+}
+
+CONFORMANCE_TEST(Emulator, OnlyTheDriversFunctionsAreExported) {
+  void* const library = DriverLibrary();
+  for (const char* symbol : {"_Znwm", "__cxa_throw", "_ZSt9terminatev"}) {
+    void* const found = dlsym(library, symbol);
+    Dl_info owner = {};
+    if (found == nullptr || dladdr(found, &owner) == 0) continue;
+    EXPECT_EQ(strstr(owner.dli_fname, "libcuda"), nullptr) << symbol;
+  }
+}
+
+CONFORMANCE_TEST(Emulator, ZeroingAHugePoolCostsNoHostMemory) {
+  const Session gpu;
+  const uint64_t bytes = uint64_t{16} << 30;
+  const CUdeviceptr address = gpu.NewMapping(bytes);
+  gpu.Write(address + bytes / 2, 1);
+  ASSERT_EQ(Cuda().cuMemsetD8_v2(address, 0, bytes), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(address + bytes / 2), 0u);
+  EXPECT_EQ(HostBytesOf(StateFile("gpu0.memory")), 0u);
+}
+
+CONFORMANCE_TEST(Emulator, ReleasedMemoryGoesBackToTheHost) {
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(8 * kMiB);
+  ASSERT_EQ(Cuda().cuMemsetD8_v2(address, 1, 8 * kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(HostBytesOf(StateFile("gpu0.memory")), 8 * kMiB);
+  ASSERT_EQ(Cuda().cuMemUnmap(address, 8 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(HostBytesOf(StateFile("gpu0.memory")), 0u);
+}
+
+CONFORMANCE_TEST(Emulator, FreshMemoryOfADeadProcessReadsZero) {
+  Peer peer([](Channel& channel) {
+    const Session gpu;
+    EXPECT_EQ(Cuda().cuMemsetD8_v2(gpu.NewMapping(2 * kMiB), 0xff, 2 * kMiB),
+              CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    channel.Send(0);
+    channel.Receive();
+  });
+  peer.channel().Receive();
+  peer.Kill();
+  const Session gpu;
+  EXPECT_EQ(CONTROL(emucuda_used_bytes)(0), 0u);
+  EXPECT_EQ(gpu.Read(gpu.NewMapping(2 * kMiB)), 0u);
+}
+
+// NVIDIA's driver defers teardown while a child keeps its descriptors open.
+CONFORMANCE_TEST(Emulator, ForkedChildKeepsADeadParentsMemory) {
+  Peer parent([](Channel& channel) {
+    const Session gpu;
+    gpu.NewMapping(64 * kMiB);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);  // outlives its parent, but not a failed test
+      channel.Send(static_cast<uint64_t>(getpid()));
+      pause();
+    }
+    pause();
+  });
+  const pid_t child = static_cast<pid_t>(parent.channel().Receive());
+  parent.Kill();
+  const Session gpu;
+  const auto used_bytes = CONTROL(emucuda_used_bytes);
+  EXPECT_EQ(used_bytes(0), 64 * kMiB);
+  kill(child, SIGKILL);
+  while (used_bytes(0) != 0) sched_yield();  // bounded by the test's alarm
+}
+
+CONFORMANCE_TEST(Emulator, ForkedChildDoesNotSeeDeviceMappings) {
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+  gpu.Write(address, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    _exit(*reinterpret_cast<volatile char*>(address));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
+CONFORMANCE_TEST(Emulator, HostReadsMappedMemoryAndFaultsElsewhere) {
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+  gpu.Write(address, 77);
+  EXPECT_EQ(*reinterpret_cast<const volatile uint32_t*>(address), 77u);
+  ASSERT_EQ(Cuda().cuMemUnmap(address, 2 * kMiB), CUDA_SUCCESS);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    _exit(*reinterpret_cast<volatile char*>(address));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+CONFORMANCE_TEST(Emulator, BadHostPointerKillsTheContextNotTheProcess) {
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+  EXPECT_EQ(
+      Cuda().cuMemcpyHtoD_v2(address, reinterpret_cast<void*>(0x10), 65536),
+      CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+// A real driver may wait for the stream first, so the gate is for us alone.
+CONFORMANCE_TEST(Emulator, SmallPageableSourceIsStagedBehindBusyStream) {
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+  uint32_t word = 1;
+  {
+    Gate gate;
+    ASSERT_EQ(gate.Block(nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(Cuda().cuMemcpyHtoDAsync_v2(address, &word, 4, nullptr),
+              CUDA_SUCCESS);
+    word = 2;
+  }
+  EXPECT_EQ(gpu.Read(address), 1u);
+}
+
+// A victim allocates, exports and frees without pause while it is killed; the
+// device must stay usable and end up empty.
+CONFORMANCE_TEST(Emulator, KillAtAnyInstantLeavesTheDeviceUsable) {
+  for (int round = 0; round < 20; ++round) {
+    Peer victim([](Channel& channel) {
+      const Session gpu;
+      channel.Send(0);
+      for (;;) {
+        const auto handle = gpu.Create(2 * kMiB);
+        close(gpu.Export(handle));
+        Cuda().cuMemRelease(handle);
+      }
+    });
+    victim.channel().Receive();
+    for (int i = 0; i < round * 5; ++i) sched_yield();
+    victim.Kill();
+  }
+  const Session gpu;
+  EXPECT_EQ(CONTROL(emucuda_used_bytes)(0), 0u);
+  EXPECT_EQ(gpu.Read(gpu.NewMapping(2 * kMiB)), 0u);
+}
+
+CONFORMANCE_TEST(Emulator, ProcessesAllocatingTogetherNeverShareAGranule) {
+  constexpr int kRounds = 1000;
+  const auto work = [](Channel& channel) {
+    const Session gpu;
+    const auto mark = static_cast<uint32_t>(getpid());
+    channel.Receive();
+    for (int i = 0; i < kRounds; ++i) {
+      const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+      ASSERT_EQ(gpu.Read(address), 0u);
+      gpu.Write(address, mark);
+      ASSERT_EQ(gpu.Read(address), mark);
+      ASSERT_EQ(Cuda().cuMemUnmap(address, 2 * kMiB), CUDA_SUCCESS);
+    }
+  };
+  Peer first(work), second(work);
+  first.channel().Send(0);
+  second.channel().Send(0);
+  first.Join();
+  second.Join();
+}
+
+CONFORMANCE_TEST(Emulator, ExitWithWorkInFlightDoesNotHang) {
+  Peer peer([](Channel&) {
+    const Session gpu;
+    CONTROL(emucuda_set_stream_delay_us)(30'000'000);
+    Cuda().cuMemsetD8Async(gpu.NewMapping(2 * kMiB), 1, 2 * kMiB, nullptr);
+    exit(0);  // with destructors, unlike a test's own end
+  });
+  peer.Join();
+}
+
+CONFORMANCE_TEST(Emulator, DelayHoldsWorkBackButNotMarkers) {
+  const Session gpu;
+  CUstream stream = nullptr;
+  CUevent before = nullptr, after = nullptr;
+  const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+            CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuEventCreate(&before, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuEventCreate(&after, 0), CUDA_SUCCESS);
+  CONTROL(emucuda_set_stream_delay_us)(30'000'000);  // beyond the test's end
+  ASSERT_EQ(Cuda().cuEventRecord(before, stream), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemsetD8Async(address, 1, 4, stream), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuEventRecord(after, stream), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuEventSynchronize(before), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuEventQuery(after), CUDA_ERROR_NOT_READY);
+}
+
+}  // namespace
+}  // namespace fineserve::conformance

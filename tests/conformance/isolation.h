@@ -1,0 +1,75 @@
+#ifndef TESTS_CONFORMANCE_ISOLATION_H_
+#define TESTS_CONFORMANCE_ISOLATION_H_
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+namespace fineserve::conformance {
+
+// Runs `body` in a forked child on a machine of its own (a fresh EMUCUDA_DIR,
+// removed afterwards; a real driver ignores it): a driver is initialised once
+// per process, and an illegal address ends a context for good. The child's
+// failures and skips become the calling test's. It dies with its parent, and
+// after a minute: a driver that hangs fails its test, not the whole run.
+void RunIsolated(void (*body)());
+
+// One end of a conversation between two processes. Not thread-safe. A peer's
+// death shows as a failed test expectation, never as a hang.
+class Channel {
+ public:
+  explicit Channel(int fd) : fd_(fd) {}
+  ~Channel();
+  Channel(Channel&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  Channel& operator=(Channel&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  void Send(uint64_t word);
+  uint64_t Receive();
+  void SendDescriptor(int fd);  // the sender keeps its own copy
+  int ReceiveDescriptor();      // the caller closes it
+
+ private:
+  int fd_;
+};
+
+// A process forked from a test that has not touched the driver yet. Killed by
+// the destructor unless it was joined.
+class Peer {
+ public:
+  explicit Peer(const std::function<void(Channel&)>& body);
+  ~Peer() { Kill(); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  Channel& channel() { return channel_; }
+  pid_t pid() const { return pid_; }
+  void Kill();  // SIGKILL, and waits
+  // Waits; its failed expectations become the caller's.
+  void Join();
+
+ private:
+  Channel channel_;
+  pid_t pid_;
+};
+
+// Exits a forked child with a status that tells its parent whether the
+// expectations held, without running the parent's destructors.
+[[noreturn]] void ExitWithVerdict();
+
+}  // namespace fineserve::conformance
+
+// A test whose body runs isolated.
+#define CONFORMANCE_TEST(suite, name)                              \
+  static void suite##_##name##_Body();                             \
+  TEST(suite, name) {                                              \
+    ::fineserve::conformance::RunIsolated(&suite##_##name##_Body); \
+  }                                                                \
+  static void suite##_##name##_Body()
+
+#endif  // TESTS_CONFORMANCE_ISOLATION_H_

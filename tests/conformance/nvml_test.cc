@@ -1,0 +1,182 @@
+// The emulated NVML: who uses the device, and how much of it.
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/isolation.h"
+#include "tests/conformance/session.h"
+
+namespace fineserve::conformance {
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kUninitialised = 1;
+constexpr int kNotFound = 6;
+constexpr int kInsufficientSize = 7;
+
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+
+// NVML's functions as its header declares them, by their exported names.
+template <typename Signature>
+Signature* Nvml(const char* symbol) {
+  static void* const library = dlopen(FINESERVE_EMULATED_NVML, RTLD_NOW);
+  EXPECT_NE(library, nullptr) << dlerror();
+  void* const found = dlsym(library, symbol);
+  EXPECT_NE(found, nullptr) << symbol;
+  return reinterpret_cast<Signature*>(found);
+}
+
+void* FirstDevice() {
+  void* device = nullptr;
+  EXPECT_EQ(Nvml<int()>("nvmlInit_v2")(), kSuccess);
+  EXPECT_EQ(
+      Nvml<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")(0, &device),
+      kSuccess);
+  return device;
+}
+
+std::vector<pid_t> Clients(void* device) {
+  const auto list = Nvml<int(void*, unsigned*, ProcessInfo*)>(
+      "nvmlDeviceGetComputeRunningProcesses_v3");
+  unsigned count = 64;
+  ProcessInfo processes[64];
+  EXPECT_EQ(list(device, &count, processes), kSuccess);
+  std::vector<pid_t> pids;
+  for (unsigned i = 0; i < count; ++i) {
+    pids.push_back(static_cast<pid_t>(processes[i].pid));
+  }
+  return pids;
+}
+
+std::string UuidOfDriver() {
+  CUuuid uuid = {};
+  EXPECT_EQ(Cuda().cuDeviceGetUuid_v2(&uuid, 0), CUDA_SUCCESS);
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    char byte[8];
+    snprintf(byte, sizeof(byte), "%s%02x",
+             i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+             static_cast<unsigned char>(uuid.bytes[i]));
+    text += byte;
+  }
+  return text;
+}
+
+CONFORMANCE_TEST(Nvml, AsksForInitialisation) {
+  unsigned count = 0;
+  EXPECT_EQ(Nvml<int(unsigned*)>("nvmlDeviceGetCount_v2")(&count),
+            kUninitialised);
+  EXPECT_EQ(Nvml<int()>("nvmlShutdown")(), kUninitialised);
+  EXPECT_EQ(Nvml<int()>("nvmlInit_v2")(), kSuccess);
+  EXPECT_EQ(Nvml<int(unsigned*)>("nvmlDeviceGetCount_v2")(&count), kSuccess);
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(Nvml<int()>("nvmlShutdown")(), kSuccess);
+}
+
+CONFORMANCE_TEST(Nvml, UuidIsTheDrivers) {
+  const Session gpu;
+  void* const device = FirstDevice();
+  char uuid[96] = "";
+  EXPECT_EQ(Nvml<int(void*, char*, unsigned)>("nvmlDeviceGetUUID")(
+                device, uuid, sizeof(uuid)),
+            kSuccess);
+  EXPECT_EQ(uuid, UuidOfDriver());
+  void* found = nullptr;
+  const auto by_uuid =
+      Nvml<int(const char*, void**)>("nvmlDeviceGetHandleByUUID");
+  EXPECT_EQ(by_uuid(uuid, &found), kSuccess);
+  EXPECT_EQ(found, device);
+  EXPECT_EQ(by_uuid("GPU-none", &found), kNotFound);
+}
+
+CONFORMANCE_TEST(Nvml, VersionIsTheDrivers) {
+  FirstDevice();
+  int nvml_version = 0, version = 1;
+  EXPECT_EQ(Nvml<int(int*)>("nvmlSystemGetCudaDriverVersion_v2")(&nvml_version),
+            kSuccess);
+  EXPECT_EQ(Cuda().cuDriverGetVersion(&version), CUDA_SUCCESS);
+  EXPECT_EQ(nvml_version, version);
+}
+
+CONFORMANCE_TEST(Nvml, MemoryIsThatOfAllProcesses) {
+  const Session gpu;
+  void* const device = FirstDevice();
+  const auto memory = Nvml<int(void*, MemoryInfo*)>("nvmlDeviceGetMemoryInfo");
+  MemoryInfo before = {}, after = {};
+  ASSERT_EQ(memory(device, &before), kSuccess);
+  gpu.Create(64 * kMiB);
+  ASSERT_EQ(memory(device, &after), kSuccess);
+  EXPECT_EQ(after.used, before.used + 64 * kMiB);
+  EXPECT_EQ(after.free, gpu.FreeBytes());
+  EXPECT_EQ(after.total, gpu.TotalBytes());
+}
+
+CONFORMANCE_TEST(Nvml, ListsWhoTouchedTheDevice) {
+  void* const device = FirstDevice();
+  EXPECT_TRUE(Clients(device).empty()) << "NVML itself is no client";
+  ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+  EXPECT_TRUE(Clients(device).empty()) << "cuInit touches no device";
+  const Session gpu;
+  EXPECT_EQ(Clients(device), std::vector<pid_t>{getpid()});
+}
+
+CONFORMANCE_TEST(Nvml, TooSmallListNamesTheSizeItNeeds) {
+  const Session gpu;
+  unsigned count = 0;
+  const auto list = Nvml<int(void*, unsigned*, ProcessInfo*)>(
+      "nvmlDeviceGetComputeRunningProcesses_v3");
+  EXPECT_EQ(list(FirstDevice(), &count, nullptr), kInsufficientSize);
+  EXPECT_EQ(count, 1u);
+}
+
+CONFORMANCE_TEST(Nvml, KilledProcessLeavesTheList) {
+  Peer peer([](Channel& channel) {
+    const Session gpu;
+    channel.Send(0);
+    channel.Receive();  // until killed
+  });
+  peer.channel().Receive();
+  void* const device = FirstDevice();
+  EXPECT_EQ(Clients(device), std::vector<pid_t>{peer.pid()});
+  peer.Kill();
+  EXPECT_TRUE(Clients(device).empty());
+}
+
+// As under NVIDIA's deferred teardown: "dead" is not "gone".
+CONFORMANCE_TEST(Nvml, ForkedChildKeepsItsDeadParentListed) {
+  Peer parent([](Channel& channel) {
+    const Session gpu;
+    if (fork() == 0) {
+      alarm(60);  // outlives its parent, but not a failed test
+      channel.Send(static_cast<uint64_t>(getpid()));
+      pause();
+    }
+    pause();
+  });
+  const pid_t child = static_cast<pid_t>(parent.channel().Receive());
+  const pid_t dead = parent.pid();
+  parent.Kill();
+  void* const device = FirstDevice();
+  EXPECT_EQ(Clients(device), std::vector<pid_t>{dead});
+  kill(child, SIGKILL);
+  while (!Clients(device).empty()) sched_yield();  // bounded by the alarm
+}
+
+}  // namespace
+}  // namespace fineserve::conformance

@@ -1,0 +1,111 @@
+// cuGetProcAddress: names and versions.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/conformance/isolation.h"
+#include "tests/conformance/session.h"
+
+namespace fineserve::conformance {
+namespace {
+
+struct Answer {
+  CUresult result;
+  void* function;
+  CUdriverProcAddressQueryResult status;
+};
+
+Answer Ask(const char* name, int version, uint64_t flags = 0) {
+  Answer answer = {CUDA_ERROR_UNKNOWN, &answer, CU_GET_PROC_ADDRESS_SUCCESS};
+  answer.result = Cuda().cuGetProcAddress_v2(name, &answer.function, version,
+                                             flags, &answer.status);
+  return answer;
+}
+
+template <typename Function>
+void* Untyped(Function function) {
+  return reinterpret_cast<void*>(function);
+}
+
+int DriverVersion() {
+  int version = 0;
+  EXPECT_EQ(Cuda().cuDriverGetVersion(&version), CUDA_SUCCESS);
+  return version;
+}
+
+CONFORMANCE_TEST(Resolver, WorksBeforeInit) {
+  EXPECT_EQ(Ask("cuInit", 2000).result, CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Resolver, UnknownNameIsNotFound) {
+  for (const char* name : {"", "cuNoSuchFunction", "cuMemAlloc_v2x"}) {
+    const Answer answer = Ask(name, 12000);
+    EXPECT_EQ(answer.result, CUDA_ERROR_NOT_FOUND) << name;
+    EXPECT_EQ(answer.status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) << name;
+    EXPECT_EQ(answer.function, nullptr) << name;
+  }
+}
+
+CONFORMANCE_TEST(Resolver, VersionBelowTheFirstIsNotSufficient) {
+  const Answer answer = Ask("cuMemCreate", 10010);
+  EXPECT_EQ(answer.result, CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(answer.status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+  EXPECT_EQ(answer.function, nullptr);
+}
+
+CONFORMANCE_TEST(Resolver, NullArgumentsAreRefused) {
+  void* function = nullptr;
+  EXPECT_EQ(Cuda().cuGetProcAddress_v2(nullptr, &function, 12000, 0, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Cuda().cuGetProcAddress_v2("cuInit", nullptr, 12000, 0, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+CONFORMANCE_TEST(Resolver, PerThreadFlagFallsBackToThePlainFunction) {
+  const Answer answer =
+      Ask("cuMemCreate", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+  EXPECT_EQ(answer.result, CUDA_SUCCESS);
+  EXPECT_NE(answer.function, nullptr);
+}
+
+CONFORMANCE_TEST(Resolver, ResolvedFunctionsWork) {
+  const Answer answer = Ask("cuDriverGetVersion", 2020);
+  ASSERT_EQ(answer.result, CUDA_SUCCESS);
+  int version = 0;
+  const auto function =
+      reinterpret_cast<decltype(Cuda().cuDriverGetVersion)>(answer.function);
+  EXPECT_EQ(function(&version), CUDA_SUCCESS);
+  EXPECT_EQ(version, DriverVersion());
+}
+
+// A real driver's pointer may differ from its export: only the emulated one's
+// is compared.
+CONFORMANCE_TEST(Resolver, NewestVersionNotAboveTheAskedOneIsChosen) {
+  if (getenv("FINESERVE_LIBCUDA") != nullptr) {
+    GTEST_SKIP() << "a real driver may resolve to another pointer than dlsym";
+  }
+  const EntryPoints& cuda = Cuda();
+  EXPECT_EQ(Ask("cuDeviceGetUuid", 9020).function,
+            Untyped(cuda.cuDeviceGetUuid));
+  EXPECT_EQ(Ask("cuDeviceGetUuid", 11030).function,
+            Untyped(cuda.cuDeviceGetUuid));
+  EXPECT_EQ(Ask("cuDeviceGetUuid", 11040).function,
+            Untyped(cuda.cuDeviceGetUuid_v2));
+  EXPECT_EQ(Ask("cuMemAlloc", 3020).function, Untyped(cuda.cuMemAlloc_v2));
+  EXPECT_EQ(Ask("cuCtxSynchronize", 12090).function,
+            Untyped(cuda.cuCtxSynchronize));
+  EXPECT_EQ(Ask("cuGetProcAddress", 11030).function,
+            Untyped(cuda.cuGetProcAddress));
+  EXPECT_EQ(Ask("cuGetProcAddress", 12000).function,
+            Untyped(cuda.cuGetProcAddress_v2));
+}
+
+CONFORMANCE_TEST(Resolver, UnknownExportTableIsRefused) {
+  const void* table = nullptr;
+  const CUuuid id = {};
+  EXPECT_NE(Cuda().cuGetExportTable(&table, &id), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace fineserve::conformance

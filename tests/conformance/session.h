@@ -1,0 +1,59 @@
+#ifndef TESTS_CONFORMANCE_SESSION_H_
+#define TESTS_CONFORMANCE_SESSION_H_
+
+#include <cstdint>
+
+#include "kernels/driver/entry_points.h"
+
+namespace fineserve::conformance {
+
+using namespace fineserve::driver;  // NOLINT: the tests speak CUDA
+
+// The shared library under test: $FINESERVE_LIBCUDA, or else the emulated one.
+void* DriverLibrary();
+
+// The driver, resolved by dlsym; not initialised. A missing symbol that is
+// kRequired fails the test.
+const EntryPoints& Cuda();
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// cuInit and device 0's primary context, current in this thread. Failures
+// show as failed expectations. What it hands out lives until the process ends.
+class Session {
+ public:
+  Session();
+
+  CUcontext context() const { return context_; }
+  // The smallest piece of memory that can be mapped.
+  uint64_t granularity() const { return granularity_; }
+
+  CUmemGenericAllocationHandle Create(uint64_t bytes) const;
+  CUdeviceptr Reserve(uint64_t bytes) const;
+  // Maps `handle` with access at `address`.
+  void MapAt(CUdeviceptr address, uint64_t bytes,
+             CUmemGenericAllocationHandle handle) const;
+  // Creates, reserves and maps; the handle is released.
+  CUdeviceptr NewMapping(uint64_t bytes) const;
+  int Export(CUmemGenericAllocationHandle handle) const;
+  CUmemGenericAllocationHandle Import(int fd) const;
+
+  // Through the device, and complete on return.
+  void Write(CUdeviceptr address, uint32_t word) const;
+  uint32_t Read(CUdeviceptr address) const;
+
+  uint64_t FreeBytes() const;
+  uint64_t TotalBytes() const;
+
+ private:
+  CUcontext context_ = nullptr;
+  uint64_t granularity_ = 0;
+};
+
+// Exportable memory of device 0.
+CUmemAllocationProp DeviceMemoryProperties();
+CUmemAccessDesc DeviceAccess(CUmemAccess_flags flags);
+
+}  // namespace fineserve::conformance
+
+#endif  // TESTS_CONFORMANCE_SESSION_H_

@@ -1,0 +1,191 @@
+// Memory shared by processes, and what their deaths give back.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/conformance/isolation.h"
+#include "tests/conformance/session.h"
+
+namespace fineserve::conformance {
+namespace {
+
+constexpr uint64_t kBytes = 64 * kMiB;
+
+// A driver may take a moment to give a dead process's memory back; a minute of
+// this ends with the test's own alarm.
+void AwaitFreeBytes(const Session& gpu, uint64_t bytes) {
+  while (gpu.FreeBytes() < bytes) sched_yield();
+}
+
+CONFORMANCE_TEST(Sharing, ExportedDescriptorSharesBytesAcrossProcesses) {
+  Peer peer([](Channel& channel) {
+    const Session gpu;
+    const int fd = channel.ReceiveDescriptor();
+    const CUdeviceptr address = gpu.Reserve(kBytes);
+    gpu.MapAt(address, kBytes, gpu.Import(fd));
+    EXPECT_EQ(gpu.Read(address + kBytes - 4), 11u);
+    gpu.Write(address, 12);
+    channel.Send(0);
+  });
+  const Session gpu;
+  const auto handle = gpu.Create(kBytes);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, handle);
+  gpu.Write(address + kBytes - 4, 11);
+  peer.channel().SendDescriptor(gpu.Export(handle));
+  peer.channel().Receive();
+  EXPECT_EQ(gpu.Read(address), 12u);
+  peer.Join();
+}
+
+CONFORMANCE_TEST(Sharing, ImportedHandleHasTheWholeSize) {
+  const Session gpu;
+  const int fd = gpu.Export(gpu.Create(kBytes));
+  const auto handle = gpu.Import(fd);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  EXPECT_EQ(Cuda().cuMemMap(address, kBytes / 2, 0, handle, 0),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Cuda().cuMemMap(address, kBytes, 0, handle, 0), CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Sharing, ImporterOutlivesTheExporter) {
+  Peer owner([](Channel& channel) {
+    const Session gpu;
+    const auto handle = gpu.Create(kBytes);
+    const CUdeviceptr address = gpu.Reserve(kBytes);
+    gpu.MapAt(address, kBytes, handle);
+    gpu.Write(address, 21);
+    channel.SendDescriptor(gpu.Export(handle));
+    channel.Receive();  // until killed
+  });
+  const Session gpu;
+  const int fd = owner.channel().ReceiveDescriptor();
+  const auto handle = gpu.Import(fd);
+  close(fd);
+  owner.Kill();
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, handle);
+  gpu.NewMapping(kBytes);  // must not take the same memory
+  EXPECT_EQ(gpu.Read(address), 21u);
+}
+
+CONFORMANCE_TEST(Sharing, DescriptorInFlightKeepsMemoryAlive) {
+  Peer owner([](Channel& channel) {
+    const Session gpu;
+    const auto handle = gpu.Create(kBytes);
+    const CUdeviceptr address = gpu.Reserve(kBytes);
+    gpu.MapAt(address, kBytes, handle);
+    gpu.Write(address, 31);
+    channel.SendDescriptor(gpu.Export(handle));
+    channel.Receive();  // until killed
+  });
+  const int fd = owner.channel().ReceiveDescriptor();
+  owner.Kill();
+  const Session gpu;
+  const CUdeviceptr other = gpu.NewMapping(kBytes);
+  gpu.Write(other, 32);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, gpu.Import(fd));
+  EXPECT_EQ(gpu.Read(address), 31u);
+  EXPECT_EQ(gpu.Read(other), 32u);
+}
+
+CONFORMANCE_TEST(Sharing, DescriptorOutlivesItsHandle) {
+  const Session gpu;
+  const auto handle = gpu.Create(kBytes);
+  const int fd = gpu.Export(handle);
+  ASSERT_EQ(Cuda().cuMemRelease(handle), CUDA_SUCCESS);
+  const CUdeviceptr other = gpu.NewMapping(kBytes);
+  gpu.Write(other, 41);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, gpu.Import(fd));
+  gpu.Write(address, 42);
+  EXPECT_EQ(gpu.Read(other), 41u);
+}
+
+CONFORMANCE_TEST(Sharing, ExportedDescriptorIsCloseOnExec) {
+  const Session gpu;
+  const int fd = gpu.Export(gpu.Create(kBytes));
+  EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+}
+
+CONFORMANCE_TEST(Sharing, ForeignDescriptorIsRefused) {
+  const Session gpu;
+  const int fd = memfd_create("foreign", MFD_CLOEXEC);
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_NE(Cuda().cuMemImportFromShareableHandle(
+                &handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Sharing, MemoryCreatedWithoutHandleTypeIsNotExported) {
+  const Session gpu;
+  CUmemAllocationProp prop = DeviceMemoryProperties();
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_EQ(Cuda().cuMemCreate(&handle, gpu.granularity(), &prop, 0),
+            CUDA_SUCCESS);
+  int fd = -1;
+  EXPECT_NE(Cuda().cuMemExportToShareableHandle(
+                &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Sharing, FreeBytesCountEveryProcess) {
+  Peer peer([](Channel& channel) {
+    const Session gpu;
+    channel.Send(0);
+    channel.Receive();
+    gpu.Create(kBytes);
+    channel.Send(0);
+    channel.Receive();
+  });
+  peer.channel().Receive();
+  const Session gpu;
+  const uint64_t before = gpu.FreeBytes();
+  peer.channel().Send(0);
+  peer.channel().Receive();
+  EXPECT_LE(gpu.FreeBytes() + kBytes, before);
+  peer.channel().Send(0);
+  peer.Join();
+}
+
+CONFORMANCE_TEST(Sharing, KilledProcessGivesItsMemoryBack) {
+  Peer peer([](Channel& channel) {
+    const Session gpu;
+    gpu.NewMapping(kBytes);
+    channel.Send(gpu.FreeBytes());
+    channel.Receive();  // until killed
+  });
+  const uint64_t while_alive = peer.channel().Receive();
+  peer.Kill();
+  const Session gpu;
+  AwaitFreeBytes(gpu, while_alive + kBytes);
+  const CUdeviceptr address = gpu.NewMapping(kBytes);
+  gpu.Write(address, 1);
+  EXPECT_EQ(gpu.Read(address), 1u);
+}
+
+CONFORMANCE_TEST(Sharing, ChildForkedAfterInitCannotUseTheDriver) {
+  const Session gpu;
+  const pid_t child = fork();
+  if (child == 0) {
+    size_t bytes;
+    EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT_EQ(Cuda().cuMemGetInfo_v2(&bytes, &bytes),
+              CUDA_ERROR_NOT_INITIALIZED);
+    ExitWithVerdict();
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  gpu.Write(gpu.NewMapping(gpu.granularity()), 1);  // the parent still can
+}
+
+}  // namespace
+}  // namespace fineserve::conformance

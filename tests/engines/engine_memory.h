@@ -1,0 +1,56 @@
+#ifndef TESTS_ENGINES_ENGINE_MEMORY_H_
+#define TESTS_ENGINES_ENGINE_MEMORY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/engines/device_memory.h"
+#include "tests/engines/engine_options.h"
+
+namespace stock_engine {
+
+// What an engine holds on its device: weights, KV, workspace. Needs a current
+// context, which must outlive it. Frees everything at its end. Not thread-safe.
+class EngineMemory {
+ public:
+  // Allocates weights and workspace, in the order and sizes of an engine that
+  // loads a model; KV comes later. Exits on a CUDA error.
+  explicit EngineMemory(const Options& options);
+  ~EngineMemory();
+  EngineMemory(const EngineMemory&) = delete;
+  EngineMemory& operator=(const EngineMemory&) = delete;
+
+  // Allocates the KV of every layer. On CUDA_ERROR_OUT_OF_MEMORY gives back
+  // what it had, writes which layer failed to `where` and returns false; any
+  // other error exits.
+  bool AllocateKv(std::string* where);
+  void FreeKv();
+  bool has_kv() const { return !kv_.empty(); }
+  uint64_t kv_bytes() const;
+
+  void WriteWeights();
+  void WriteKv(uint64_t seed);
+  // First mismatch in weights (which were written once) or KV.
+  Mismatch VerifyAll();
+  Mismatch FindNonZeroKv();
+  uint64_t kv_seed() const { return kv_seed_; }
+
+  // Makes and frees small allocations, a few alive at any time.
+  static void ChurnSmallAllocations(int count, uint64_t seed);
+
+ private:
+  void AllocateWeights();
+  void AddKvAllocation(CUdeviceptr address, size_t bytes);
+
+  const Options options_;
+  Copier copier_;
+  std::vector<Range> weights_;
+  CUdeviceptr workspace_ = 0;
+  std::vector<CUdeviceptr> kv_allocations_;
+  std::vector<Range> kv_;  // one per layer
+  uint64_t kv_seed_ = 0;
+};
+
+}  // namespace stock_engine
+
+#endif  // TESTS_ENGINES_ENGINE_MEMORY_H_

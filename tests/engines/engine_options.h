@@ -1,0 +1,30 @@
+#ifndef TESTS_ENGINES_ENGINE_OPTIONS_H_
+#define TESTS_ENGINES_ENGINE_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stock_engine {
+
+struct Options {
+  size_t weight_bytes = 8 << 20;
+  size_t kv_bytes = 16 << 20;  // per layer
+  size_t workspace_bytes = 4 << 20;
+  int layers = 2;
+  bool one_kv_allocation = false;  // all layers in one cuMemAlloc
+  uint64_t seed = 1;
+  int rounds = 1;
+  int small_allocations = 0;
+  bool hold = false;
+  int device = 0;
+};
+
+// Reads "4096", "64KiB", "64MiB", "2GiB" (or K, M, G, all powers of 1024).
+bool ParseBytes(const char* text, size_t* bytes);
+
+// Parses the command line; on a mistake prints one line and exits with 2.
+Options ParseOptions(int argc, char** argv);
+
+}  // namespace stock_engine
+
+#endif  // TESTS_ENGINES_ENGINE_OPTIONS_H_

@@ -1,0 +1,182 @@
+// An engine that knows nothing of FineServe: it allocates device memory as an
+// LLM engine does, writes a pattern into all of it and reads it back. Tests
+// preload the shim onto it; `--help` lists what it does.
+//
+// stdout, one line each, flushed:
+//   kv zero: yes | no
+//   round 0 ok seed=1 bytes=33554432       once per --rounds
+//   ready pid=4711 kv=33554432
+//   ok … | error …                         one answer per command (--hold)
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "tests/engines/engine_memory.h"
+#include "tests/engines/engine_options.h"
+
+namespace stock_engine {
+namespace {
+
+// The primary context of one device, current on this thread.
+class Context {
+ public:
+  explicit Context(int ordinal) {
+    STOCK_ENGINE_CALL(cuInit, 0);
+    STOCK_ENGINE_CALL(cuDeviceGet, &device_, ordinal);
+    fineserve::driver::CUcontext context;
+    STOCK_ENGINE_CALL(cuDevicePrimaryCtxRetain, &context, device_);
+    STOCK_ENGINE_CALL(cuCtxSetCurrent, context);
+  }
+  ~Context() { STOCK_ENGINE_CALL(cuDevicePrimaryCtxRelease_v2, device_); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+ private:
+  fineserve::driver::CUdevice device_ = 0;
+};
+
+bool ReportMismatch(const Mismatch& mismatch) {
+  if (!mismatch.found) return false;
+  printf("error mismatch %s\n", mismatch.Text().c_str());
+  return true;
+}
+
+// Allocates KV and says whether it came zeroed, before anything is written.
+bool StartKv(EngineMemory& memory) {
+  std::string where;
+  if (!memory.AllocateKv(&where)) {
+    printf("error cuMemAlloc_v2 CUDA_ERROR_OUT_OF_MEMORY %s\n", where.c_str());
+    return false;
+  }
+  const Mismatch dirty = memory.FindNonZeroKv();
+  printf("kv zero: %s\n", dirty.found ? "no" : "yes");
+  if (dirty.found) fprintf(stderr, "nonzero %s\n", dirty.Text().c_str());
+  return true;
+}
+
+bool RunRounds(EngineMemory& memory, const Options& options) {
+  memory.WriteWeights();
+  for (int round = 0; round < options.rounds; ++round) {
+    EngineMemory::ChurnSmallAllocations(options.small_allocations,
+                                        options.seed + round);
+    memory.WriteKv(options.seed + round);
+    if (ReportMismatch(memory.VerifyAll())) return false;
+    printf("round %d ok seed=%" PRIu64 " bytes=%" PRIu64 "\n", round,
+           memory.kv_seed(), memory.kv_bytes());
+  }
+  return true;
+}
+
+// Sleeps for ever, holding every descriptor of its parent. Nothing but system
+// calls: other threads' locks may be held.
+[[noreturn]] void SleepUntilKilled() {
+  for (;;) pause();
+}
+
+// Forks a child that only a signal ends. The raw call runs no fork handlers, as
+// language runtimes that call clone themselves.
+void Fork(bool through_libc) {
+  signal(SIGCHLD, SIG_IGN);  // a killed child leaves no zombie
+  const long pid =
+      through_libc ? fork() : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (pid == 0) SleepUntilKilled();
+  printf(pid > 0 ? "ok child=%ld\n" : "error fork %ld\n", pid);
+}
+
+void Verify(EngineMemory& memory) {
+  if (ReportMismatch(memory.VerifyAll())) return;
+  printf("ok verified bytes=%" PRIu64 " seed=%" PRIu64 "\n", memory.kv_bytes(),
+         memory.kv_seed());
+}
+
+void Write(EngineMemory& memory, const std::string& seed) {
+  char* end;
+  const uint64_t value = strtoull(seed.c_str(), &end, 10);
+  if (seed.empty() || *end != '\0') {
+    puts("error write needs a number");
+    return;
+  }
+  memory.WriteKv(value);
+  printf("ok wrote bytes=%" PRIu64 " seed=%" PRIu64 "\n", memory.kv_bytes(),
+         value);
+}
+
+void CheckZero(EngineMemory& memory) {
+  const Mismatch dirty = memory.FindNonZeroKv();
+  if (dirty.found) {
+    printf("error nonzero %s\n", dirty.Text().c_str());
+  } else {
+    printf("ok zero bytes=%" PRIu64 "\n", memory.kv_bytes());
+  }
+}
+
+void CheckFree() {
+  size_t free_bytes, total_bytes;
+  STOCK_ENGINE_CALL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+  printf("ok free=%zu total=%zu\n", free_bytes, total_bytes);
+}
+
+void Free(EngineMemory& memory) {
+  const uint64_t bytes = memory.kv_bytes();
+  memory.FreeKv();
+  printf("ok freed bytes=%" PRIu64 "\n", bytes);
+}
+
+void Allocate(EngineMemory& memory) {
+  std::string where;
+  if (memory.has_kv()) {
+    puts("error kv is allocated already");
+  } else if (!memory.AllocateKv(&where)) {
+    printf("error cuMemAlloc_v2 CUDA_ERROR_OUT_OF_MEMORY %s\n", where.c_str());
+  } else {
+    printf("ok allocated bytes=%" PRIu64 "\n", memory.kv_bytes());
+  }
+}
+
+void Obey(EngineMemory& memory, const std::string& line) {
+  const size_t space = line.find(' ');
+  const std::string command = line.substr(0, space);
+  const std::string argument =
+      space == std::string::npos ? "" : line.substr(space + 1);
+  if (command == "verify") return Verify(memory);
+  if (command == "write") return Write(memory, argument);
+  if (command == "checkzero") return CheckZero(memory);
+  if (command == "checkfree") return CheckFree();
+  if (command == "free") return Free(memory);
+  if (command == "alloc") return Allocate(memory);
+  if (command == "fork") return Fork(argument == "libc");
+  printf("error unknown command '%s'\n", line.c_str());
+}
+
+void Hold(EngineMemory& memory) {
+  for (std::string line; std::getline(std::cin, line) && line != "exit";) {
+    Obey(memory, line);
+  }
+  puts("ok exit");
+}
+
+int Run(const Options& options) {
+  Context context(options.device);
+  EngineMemory memory(options);
+  if (!StartKv(memory)) return kExitNoKvMemory;
+  if (!RunRounds(memory, options)) return kExitMismatch;
+  printf("ready pid=%d kv=%" PRIu64 "\n", getpid(), memory.kv_bytes());
+  if (options.hold) Hold(memory);
+  return 0;
+}
+
+}  // namespace
+}  // namespace stock_engine
+
+int main(int argc, char** argv) {
+  // Tests read through a pipe and wait for lines.
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  return stock_engine::Run(stock_engine::ParseOptions(argc, argv));
+}

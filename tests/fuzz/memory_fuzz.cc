@@ -1,0 +1,63 @@
+// Any bytes as slab table or engine page: a snapshot within its bounds, or an
+// error; never a crash.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/abi/engine_page.h"
+#include "daemon/abi/page_reader.h"
+#include "daemon/abi/table_reader.h"
+#include "daemon/server/engine_page.h"
+#include "daemon/slab/table_writer.h"
+#include "kernels/driver/descriptor.h"
+#include "tests/fuzz/target.h"
+
+namespace fineserve::fuzz {
+namespace {
+
+driver::Descriptor Memfd(const uint8_t* bytes, size_t count) {
+  driver::Descriptor fd(memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (pwrite(fd.get(), bytes, count, 0) != static_cast<ssize_t>(count)) abort();
+  fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+  return fd;
+}
+
+std::vector<uint8_t> BytesOf(int fd, size_t count) {
+  std::vector<uint8_t> bytes(count);
+  if (pread(fd, bytes.data(), count, 0) != static_cast<ssize_t>(count)) abort();
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::vector<uint8_t>> Seeds() {
+  const ManualClock clock;
+  slab::TableIdentity identity;
+  identity.epoch = 1;
+  identity.geometry = {2 << 20, 4, 10};
+  const auto table = *slab::TableWriter::Create(identity, &clock);
+  const auto page = *server::MakePage(1, slab::EngineId{1}, getpid());
+  return {BytesOf(table->descriptor(), abi::TableBytes(10)),
+          BytesOf(page.get(), abi::kPageBytes)};
+}
+
+}  // namespace fineserve::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
+  const auto fd = fineserve::fuzz::Memfd(bytes, count);
+  if (const auto reader = fineserve::abi::TableReader::Map(fd.get());
+      reader.ok()) {
+    const auto table = reader->Read();
+    if (table.ok() && fineserve::abi::TableBytes(
+                          static_cast<uint32_t>(table->slabs.size())) > count) {
+      abort();  // more slabs than the file holds
+    }
+  }
+  const auto page = fineserve::abi::ReadPage(fd.get());
+  if (page.ok() && page->decisions.size() > fineserve::abi::kDecisionCapacity) {
+    abort();
+  }
+  return 0;
+}

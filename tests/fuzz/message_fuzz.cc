@@ -1,0 +1,173 @@
+// Any bytes as a client's datagrams: the daemon's books stay right, and a
+// well-behaved engine beside the fuzzer is served as ever.
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "daemon/backing/sim_backing.h"
+#include "daemon/server/endpoint.h"
+#include "daemon/server/socket_server.h"
+#include "spdlog/spdlog.h"
+#include "tests/fuzz/target.h"
+
+namespace fineserve::fuzz {
+namespace {
+
+void Require(bool holds) {
+  if (!holds) abort();
+}
+
+// One daemon for all runs: state that a bad message leaves behind would show.
+class Daemon {
+ public:
+  Daemon() {
+    spdlog::set_level(spdlog::level::off);
+    char folder[] = "/tmp/fineserve-fuzz-XXXXXX";
+    Require(mkdtemp(folder) != nullptr);
+    folder_ = folder;
+    endpoint_ = std::make_unique<server::Endpoint>(
+        *server::Endpoint::Claim(folder_, identity_.gpu_uuid));
+    server_.Listen(*endpoint_->Listen());
+    pool_.Start();
+    pool_.Poll();
+    good_ = Connect();
+    Greet(good_);
+  }
+
+  ~Daemon() {
+    const std::string lock = endpoint_->socket_path() + ".lock";
+    endpoint_.reset();
+    unlink(lock.c_str());
+    rmdir(folder_.c_str());
+  }
+
+  // Greets properly if asked to, so that the bytes meet a member's handlers.
+  void Feed(const uint8_t* bytes, size_t count, bool greet) {
+    driver::Descriptor fd = Connect();
+    if (greet) Greet(fd);
+    // Cut into datagrams where the input says so.
+    while (count > 0) {
+      const size_t n = std::min<size_t>(count, 1 + bytes[0] * 5u);
+      send(fd.get(), bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+      bytes += n;
+      count -= n;
+    }
+    Turn();
+    fd.Reset();
+    Turn();
+    pool_.slabs().CheckInvariants();
+    CheckGoodEngine();
+  }
+
+ private:
+  static slab::TableIdentity Identity() {
+    slab::TableIdentity identity;
+    identity.epoch = 1;
+    identity.geometry = {4096, 2, 8};
+    return identity;
+  }
+
+  driver::Descriptor Connect() {
+    driver::Descriptor fd(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, endpoint_->socket_path().c_str());
+    Require(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                    sizeof(address)) == 0);
+    return fd;
+  }
+
+  void Turn() {
+    while (loop_.RunOnce()) {
+    }
+    server_.Deliver(pool_.Poll());
+  }
+
+  template <typename M>
+  M Ask(const driver::Descriptor& fd, const auto& request) {
+    Require(abi::Send(fd.get(), request) == 0);
+    Turn();
+    M answer;
+    Require(received_.ReceiveFrom(fd.get()) == 0 && received_.As(&answer));
+    return answer;
+  }
+
+  void Greet(const driver::Descriptor& fd) {
+    auto hello = abi::MakeMessage<abi::Hello>(1);
+    hello.role = abi::Role::kMember;
+    hello.pid = static_cast<uint32_t>(getpid());
+    abi::CopyText(hello.engine_name, "good");
+    Ask<abi::Welcome>(fd, hello);
+  }
+
+  // The fuzzer speaks as a member of the same engine, so it may have leased
+  // slabs; what must hold is that an answer comes and leases can be returned.
+  void CheckGoodEngine() {
+    // Lease numbers only grow, by fewer than this in one input.
+    const uint32_t first = last_lease_ + 1;
+    for (uint32_t lease = first; lease < first + 256; ++lease) {
+      auto back = abi::MakeMessage<abi::ReturnRequest>(2);
+      back.lease = lease;
+      if (pool_.slabs().Find(slab::EngineId{1}, slab::LeaseId{lease})) {
+        last_lease_ = lease;
+        Ask<abi::ReturnDone>(good_, back);
+      }
+    }
+    Require(pool_.slabs().free_count() == 8);
+  }
+
+  const slab::TableIdentity identity_ = Identity();
+  std::string folder_;
+  ManualClock clock_;
+  backing::SimBacking backing_ =
+      *backing::SimBacking::Create(Identity().geometry);
+  std::unique_ptr<slab::TableWriter> table_ =
+      *slab::TableWriter::Create(Identity(), &clock_);
+  server::PoolService pool_{&backing_, table_.get(), &clock_};
+  server::EventLoop loop_;
+  server::SocketServer server_{
+      &loop_, &pool_, table_.get(), identity_,
+      [](const std::string&) { return std::vector<uint64_t>{}; }};
+  std::unique_ptr<server::Endpoint> endpoint_;
+  driver::Descriptor good_;
+  abi::Received received_;
+  uint32_t last_lease_ = 0;
+};
+
+template <typename M>
+std::vector<uint8_t> Bytes(const M& message) {
+  const auto* first = reinterpret_cast<const uint8_t*>(&message);
+  return {first, first + sizeof(message)};
+}
+
+}  // namespace
+
+std::vector<std::vector<uint8_t>> Seeds() {
+  auto lease = abi::MakeMessage<abi::LeaseRequest>(1);
+  lease.slab_count = 3;
+  auto granules = abi::MakeMessage<abi::GranuleRequest>(2);
+  granules.lease = 1;
+  granules.max_count = 200;
+  auto back = abi::MakeMessage<abi::ReturnRequest>(3);
+  back.lease = 1;
+  auto hello = abi::MakeMessage<abi::Hello>(4);
+  hello.role = abi::Role::kObserver;
+  hello.pid = static_cast<uint32_t>(getpid());
+  return {Bytes(lease), Bytes(granules), Bytes(back), Bytes(hello)};
+}
+
+}  // namespace fineserve::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
+  static fineserve::fuzz::Daemon daemon;
+  const bool greet = count % 2 == 0;
+  daemon.Feed(bytes, count, greet);
+  return 0;
+}

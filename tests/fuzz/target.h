@@ -1,0 +1,19 @@
+#ifndef TESTS_FUZZ_TARGET_H_
+#define TESTS_FUZZ_TARGET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// What every fuzz target defines: libFuzzer's entry, and valid inputs to start
+// from. A target aborts when something that must hold does not.
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count);
+
+namespace fineserve::fuzz {
+
+std::vector<std::vector<uint8_t>> Seeds();
+
+}  // namespace fineserve::fuzz
+
+#endif  // TESTS_FUZZ_TARGET_H_

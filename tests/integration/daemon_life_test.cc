@@ -1,0 +1,189 @@
+// fineserved as its operator meets it, and fsctl's view of it.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+using DaemonLifeTest = Site;
+
+TEST_F(DaemonLifeTest, EndsCleanlyOnSigterm) {
+  const auto daemon = StartDaemon();
+  const std::string socket = SocketPath();
+  const auto engine = StartEngine("8MiB");
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), 0);
+  EXPECT_NE(access(socket.c_str(), F_OK), 0);
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("4 slabs"));
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_F(DaemonLifeTest, StartsAgainOverTheSocketOfAKilledOne) {
+  const auto daemon = StartDaemon();
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const auto next = StartDaemon();
+  EXPECT_EQ(Table().daemon_pid, static_cast<uint32_t>(next->pid()));
+}
+
+TEST_F(DaemonLifeTest, SecondDaemonOnOneGpuIsRefusedNamingTheFirst) {
+  const auto daemon = StartDaemon();
+  const Finished second =
+      RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", "64MiB"},
+               environment());
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, HasSubstr("pid " + std::to_string(daemon->pid()) +
+                                    " serves this GPU already"));
+}
+
+TEST_F(DaemonLifeTest, TellsSystemdWhenItIsReady) {
+  const std::string path = folder() + "/notify";
+  const driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, path.c_str());
+  ASSERT_EQ(
+      bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+      0);
+  setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  const auto daemon = StartDaemon();
+  unsetenv("NOTIFY_SOCKET");
+  const auto next = [&] {
+    char message[256] = {};
+    EXPECT_GT(recv(fd.get(), message, sizeof(message) - 1, 0), 0);
+    return std::string(message);
+  };
+  EXPECT_EQ(next(), "READY=1");
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(next(), "STOPPING=1");
+}
+
+struct Mistake {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* file;  // content of fineserve.toml, or null
+  const char* says;
+};
+
+class MistakeTest : public Site,
+                    public ::testing::WithParamInterface<Mistake> {};
+
+TEST_P(MistakeTest, IsOneLineWithTheFixAndExit2) {
+  std::vector<std::string> command = {Program("fineserved")};
+  const Mistake& mistake = GetParam();
+  if (mistake.file != nullptr) {
+    std::ofstream(folder() + "/fineserve.toml") << mistake.file;
+    command.insert(command.end(), {"--config", folder() + "/fineserve.toml"});
+  }
+  command.insert(command.end(), mistake.arguments.begin(),
+                 mistake.arguments.end());
+  const Finished run = RunToEnd(command, environment());
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr(mistake.says));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, MistakeTest,
+    ::testing::Values(
+        Mistake{"UnknownFlag", {"--bogus"}, nullptr, "fineserved --help"},
+        Mistake{"NoPool", {"--gpu", "emulated"}, nullptr, "--pool 16GiB"},
+        Mistake{"BadSize",
+                {"--gpu", "emulated", "--pool", "1gig"},
+                nullptr,
+                "like 512MiB"},
+        Mistake{"WrongGpu",
+                {"--gpu", "emulated:7", "--pool", "64MiB"},
+                nullptr,
+                "there is 0 (GPU-"},
+        Mistake{"SlabThatDoesNotFit",
+                {"--gpu", "emulated", "--pool", "64MiB", "--slab", "3MiB"},
+                nullptr,
+                "use 4 MiB"},
+        Mistake{"UnknownKey",
+                {"--gpu", "emulated"},
+                "[pool]\nsize = \"64MiB\"\ncolour = 1\n",
+                "fineserve.toml:3: unknown key \"colour\""},
+        Mistake{"BadSizeInFile",
+                {"--gpu", "emulated"},
+                "[pool]\nsize = \"64 MegaBytes\"\n",
+                "fineserve.toml:2: size: bad size"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST_F(DaemonLifeTest, DryRunShowsThePlanAndTakesNothing) {
+  const Finished plan =
+      RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", "64MiB",
+                "--slab", "4MiB", "--dry-run"},
+               environment());
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("16 slabs of 4 MiB"));
+  EXPECT_NE(access((folder() + "/run").c_str(), F_OK), 0);
+}
+
+TEST_F(DaemonLifeTest, FsctlShowsSlabsAndEngines) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  const Finished slabs = Fsctl({"slabs", "--json"});
+  ASSERT_EQ(slabs.code, 0) << slabs.err;
+  const auto json = nlohmann::json::parse(slabs.out);
+  EXPECT_EQ(json["slab_count"], kSlabs) << slabs.out;
+  EXPECT_EQ(json["states"]["full"]["slabs"], 4) << slabs.out;
+  const Finished engines = Fsctl({"engines"});
+  EXPECT_THAT(engines.out,
+              HasSubstr("stock_engine-" + std::to_string(engine->pid())));
+  EXPECT_THAT(Fsctl({"slabs"}).out, HasSubstr("full   1 stock_engine-"));
+}
+
+TEST_F(DaemonLifeTest, FsctlReadsADeadDaemonsTableThroughAnEngine) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const Finished slabs = Fsctl({"slabs"});
+  EXPECT_EQ(slabs.code, 0) << slabs.err;
+  EXPECT_THAT(slabs.out + slabs.err, HasSubstr("read through engine pid " +
+                                               std::to_string(engine->pid())));
+}
+
+TEST_F(DaemonLifeTest, ExplainNamesEachDecisionAndItsReason) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  const Finished text = Fsctl({"explain", std::to_string(engine->pid())});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("8 MiB"));
+  EXPECT_THAT(text.out, HasSubstr("declared"));
+  const Finished json =
+      Fsctl({"explain", std::to_string(engine->pid()), "--json"});
+  EXPECT_TRUE(nlohmann::json::accept(json.out)) << json.out;
+}
+
+TEST_F(DaemonLifeTest, RunStartsAnEngineOnThisDaemon) {
+  const auto daemon = StartDaemon();
+  const Finished run = Fsctl({"run", "--name", "llama", "--kv-size", "8MiB",
+                              "--", Program("stock_engine"), "--kv", "8MiB"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("ready"));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("(llama): pid"));
+  EXPECT_EQ(Table().counters.leases_granted, 2u);
+}
+
+TEST_F(DaemonLifeTest, DoctorIsContentWithAServingDaemon) {
+  const auto daemon = StartDaemon();
+  const Finished doctor = Fsctl({"doctor"});
+  EXPECT_EQ(doctor.code, 0) << doctor.out << doctor.err;
+}
+
+}  // namespace
+}  // namespace fineserve::integration

@@ -1,0 +1,158 @@
+// Who dies, and what the others notice: nothing.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using abi::SlabState;
+using ::testing::HasSubstr;
+
+using DeathTest = Site;
+
+TEST_F(DeathTest, KilledEnginesSlabsComeBackAndTheOtherGoesOn) {
+  const auto daemon = StartDaemon();
+  const auto a = StartEngine("16MiB");
+  const auto b = StartEngine("8MiB", {"--seed", "5"});
+  a->Signal(SIGKILL);
+  a->Wait();
+  EXPECT_TRUE(EventuallyFree(kSlabs - 4));
+  EXPECT_THAT(b->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("died holding 8 slabs"));
+  const auto c = StartEngine("24MiB");  // and finds zeros
+  EXPECT_EQ(SlabsOf(c->pid()), 12u);
+  EXPECT_THAT(b->Ask("verify"), HasSubstr("ok verified"));
+}
+
+// The child was forked behind libc's back, so it keeps the engine's socket and
+// the device: the pidfd reports the engine's end, the driver does not.
+TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("16MiB");
+  const std::string answer = engine->Ask("fork");
+  ASSERT_THAT(answer, HasSubstr("ok child="));
+  const pid_t child = atoi(answer.c_str() + strlen("ok child="));
+  engine->Signal(SIGKILL);
+  engine->Wait();
+  ASSERT_TRUE(
+      Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
+  // The daemon asks the driver again and again; each answer still names it.
+  for (int i = 0; i < 5; ++i) {
+    usleep(60'000);
+    ASSERT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+  }
+  kill(child, SIGKILL);
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+TEST_F(DeathTest, EnginesGoOnWithoutTheirDaemon) {
+  auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB", {"--seed", "3"});
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(engine->Ask("write 9"), HasSubstr("ok"));
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(engine->Ask("free"), HasSubstr("ok freed"));
+  EXPECT_THAT(engine->Ask("alloc"), HasSubstr("ok allocated"));
+  EXPECT_THAT(engine->Ask("checkzero"), HasSubstr("ok zero"));
+  EXPECT_THAT(engine->Ask("exit"), HasSubstr("ok exit"));
+  EXPECT_EQ(engine->Wait(), 0);
+}
+
+TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
+  auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB", {"--seed", "3"});
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const auto next = StartDaemon();
+  EXPECT_THAT(next->Stderr(),
+              HasSubstr("pool of a former daemon (pid " +
+                        std::to_string(daemon->pid()) + ") is still held by"));
+  EXPECT_THAT(next->Stderr(),
+              HasSubstr("pid " + std::to_string(engine->pid())));
+  EXPECT_THAT(next->Stderr(), HasSubstr("4 slabs, 16 MiB"));
+  // The old pool's bytes are the engine's own still: the new pool has others.
+  const auto other = StartEngine("32MiB", {"--seed", "8"});
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_F(DeathTest, FreeingAnOldPoolsKvDoesNotTouchTheNewPool) {
+  auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const auto next = StartDaemon();
+  const auto other = StartEngine("32MiB");  // all of the new pool
+  EXPECT_THAT(engine->Ask("free"), HasSubstr("ok freed"));
+  EXPECT_EQ(SlabsOf(other->pid()), kSlabs);
+  EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_F(DeathTest, PoolThatTheOldOneLeavesNoRoomForNamesItsHolders) {
+  auto daemon = StartDaemon({"--pool", "768MiB"});
+  const auto engine = StartEngine("256MiB");
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const Finished refused =
+      RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", "768MiB"},
+               environment());
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("does not fit"));
+  EXPECT_THAT(refused.err, HasSubstr("pid " + std::to_string(engine->pid())));
+}
+
+TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("4MiB");
+  const uint64_t before = Table().counters.messages_dropped;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 200; ++i) {
+    const driver::Descriptor fd(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, SocketPath().c_str());
+    ASSERT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                      sizeof(address)),
+              0);
+    std::vector<unsigned char> bytes(1 + random() % 2000);
+    for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
+    send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_TRUE(Eventually(
+      [&] { return Table().counters.messages_dropped == before + 200; }));
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+}
+
+// Kills at random moments of start, serving and freeing; at the end no slab is
+// missing and the survivor's bytes are its own.
+TEST_F(DeathTest, RandomKillsLoseNoSlab) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto daemon = StartDaemon();
+  const auto survivor = StartEngine("4MiB", {"--seed", "1"});
+  for (int i = 0; i < 30; ++i) {
+    const auto victim = LaunchEngine("8MiB", {"--rounds", "1000"});
+    usleep(random() % 60'000);
+    victim->Signal(SIGKILL);
+    victim->Wait();
+    ASSERT_THAT(survivor->Ask("verify"), HasSubstr("ok verified"));
+  }
+  EXPECT_TRUE(EventuallyFree(kSlabs - 2));
+}
+
+}  // namespace
+}  // namespace fineserve::integration

@@ -1,0 +1,55 @@
+// The preload where nobody serves: the engine must not notice.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using NoDaemonTest = Site;
+
+TEST_F(NoDaemonTest, EngineRunsAsIfNoShimWereThereWithOneWarning) {
+  const auto engine = StartEngine("8MiB", {"--rounds", "3"});
+  EXPECT_THAT(engine->Ask("free"), HasSubstr("ok"));
+  EXPECT_THAT(engine->Ask("alloc"), HasSubstr("ok"));
+  const std::string said = engine->Stderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_THAT(said, HasSubstr("fineserve: no daemon"));
+  EXPECT_THAT(said, HasSubstr("fineserved --gpu"));
+}
+
+TEST_F(NoDaemonTest, ExplainTellsWhyNothingWasRedirected) {
+  const auto engine = StartEngine("8MiB");
+  const Finished explain = Fsctl({"explain", std::to_string(engine->pid())});
+  EXPECT_EQ(explain.code, 0) << explain.err;
+  EXPECT_THAT(explain.out, HasSubstr("no daemon"));
+}
+
+TEST_F(NoDaemonTest, DisabledShimSaysNothing) {
+  Process::Environment environment = EngineEnvironment();
+  environment["FINESERVE_DISABLE"] = "1";
+  const Finished run =
+      RunToEnd({Program("stock_engine"), "--kv", "8MiB"}, environment);
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+}
+
+TEST_F(NoDaemonTest, ProgramsWithoutCudaAreLeftAlone) {
+  const Finished run = RunToEnd({"/bin/true"}, EngineEnvironment());
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+}
+
+TEST_F(NoDaemonTest, FsctlSaysHowToStartOneAndExits3) {
+  const Finished slabs = Fsctl({"slabs"});
+  EXPECT_EQ(slabs.code, 3);
+  EXPECT_THAT(slabs.err, HasSubstr("fineserved --gpu"));
+}
+
+}  // namespace
+}  // namespace fineserve::integration

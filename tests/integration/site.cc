@@ -1,0 +1,150 @@
+#include "tests/integration/site.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "daemon/abi/client.h"
+
+namespace fineserve::integration {
+namespace {
+
+std::string MakeFolder(const char* pattern) {
+  std::string path = pattern;
+  if (mkdtemp(path.data()) == nullptr) abort();
+  return path;
+}
+
+void Append(std::vector<std::string>* to,
+            const std::vector<std::string>& more) {
+  to->insert(to->end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+Site::Site()
+    : folder_(MakeFolder("/tmp/fineserve-site-XXXXXX")),
+      device_folder_(MakeFolder("/dev/shm/fineserve-gpu-XXXXXX")),
+      environment_{{"FINESERVE_RUNTIME_DIR", folder_ + "/run"},
+                   {"EMUCUDA_DIR", device_folder_},
+                   {"EMUCUDA_MEMORY", "1GiB"}} {}
+
+Site::~Site() {
+  std::filesystem::remove_all(folder_);
+  std::filesystem::remove_all(device_folder_);
+}
+
+std::string Site::Program(const std::string& name) const {
+  return std::string(FINESERVE_BUILD_DIR) + "/bin/" + name;
+}
+
+Process::Environment Site::EngineEnvironment() const {
+  Process::Environment e = environment_;
+  const std::string lib = std::string(FINESERVE_BUILD_DIR) + "/lib";
+  e["LD_PRELOAD"] = lib + "/libfineserve_shim.so";
+  e["LD_LIBRARY_PATH"] = lib + "/emucuda";
+  return e;
+}
+
+std::unique_ptr<Process> Site::StartDaemon(
+    const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {Program("fineserved"),
+                                      "--gpu",
+                                      "emulated",
+                                      "--pool",
+                                      "64MiB",
+                                      "--slab",
+                                      "4MiB"};
+  Append(&command, arguments);
+  auto daemon = std::make_unique<Process>(command, environment_);
+  const bool serves = Eventually([&] {
+    return daemon->Stderr().find(" serving ") != std::string::npos ||
+           !daemon->alive();
+  });
+  EXPECT_TRUE(serves && daemon->alive()) << daemon->Stderr();
+  return daemon;
+}
+
+std::unique_ptr<Process> Site::LaunchEngine(
+    const std::string& kv, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {Program("stock_engine"),
+                                      "--kv",
+                                      kv,
+                                      "--layers",
+                                      "2",
+                                      "--hold",
+                                      "--weights",
+                                      "8MiB",
+                                      "--workspace",
+                                      "3MiB",
+                                      "--small",
+                                      "100"};
+  Append(&command, arguments);
+  Process::Environment environment = EngineEnvironment();
+  environment["FINESERVE_KV_SIZES"] = kv;
+  return std::make_unique<Process>(command, environment);
+}
+
+std::unique_ptr<Process> Site::StartEngine(
+    const std::string& kv, const std::vector<std::string>& arguments) {
+  auto engine = LaunchEngine(kv, arguments);
+  EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
+  EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+  return engine;
+}
+
+Finished Site::Fsctl(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {Program("fsctl")};
+  Append(&command, arguments);
+  return RunToEnd(command, environment_);
+}
+
+std::string Site::SocketPath() {
+  const auto sockets = abi::ListSockets(folder_ + "/run");
+  EXPECT_EQ(sockets.size(), 1u);
+  return sockets.empty() ? "" : sockets[0];
+}
+
+abi::TableSnapshot Site::Table() {
+  const auto link = abi::ConnectObserver(SocketPath());
+  if (!link.ok()) {
+    ADD_FAILURE() << link.status();
+    return {};
+  }
+  const auto reader = abi::TableReader::Map(link->table.get());
+  if (!reader.ok()) {
+    ADD_FAILURE() << reader.status();
+    return {};
+  }
+  const auto table = reader->Read();
+  if (!table.ok()) {
+    ADD_FAILURE() << table.status();
+    return {};
+  }
+  return *table;
+}
+
+uint32_t Site::SlabsIn(abi::SlabState state) {
+  const abi::TableSnapshot table = Table();
+  return static_cast<uint32_t>(std::count_if(
+      table.slabs.begin(), table.slabs.end(),
+      [&](const auto& slab) { return slab.word.state == state; }));
+}
+
+uint32_t Site::SlabsOf(pid_t member) {
+  for (const abi::EngineSnapshot& engine : Table().engines) {
+    for (uint32_t pid : engine.member_pids) {
+      if (static_cast<pid_t>(pid) == member) {
+        return static_cast<uint32_t>(engine.slabs_held);
+      }
+    }
+  }
+  return 0;
+}
+
+bool Site::EventuallyFree(uint32_t slabs) {
+  return Eventually([&] { return SlabsIn(abi::SlabState::kFree) == slabs; });
+}
+
+}  // namespace fineserve::integration

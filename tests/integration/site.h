@@ -1,0 +1,58 @@
+#ifndef TESTS_INTEGRATION_SITE_H_
+#define TESTS_INTEGRATION_SITE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/abi/table_reader.h"
+#include "tests/integration/process.h"
+
+namespace fineserve::integration {
+
+// A machine of its own for each test: an emulated GPU, a runtime folder, and
+// whatever daemons and engines the test starts on it. All are real processes.
+class Site : public ::testing::Test {
+ protected:
+  Site();
+  ~Site() override;
+
+  // Starts fineserved on the emulated GPU with a pool of 16 slabs of 4 MiB and
+  // waits until it serves.
+  std::unique_ptr<Process> StartDaemon(
+      const std::vector<std::string>& arguments = {});
+  // Starts the stock engine under the preload, with two layers of `kv` each
+  // ("4MiB" is one slab), and waits until it has written and verified.
+  std::unique_ptr<Process> StartEngine(
+      const std::string& kv, const std::vector<std::string>& arguments = {});
+  // The same without waiting.
+  std::unique_ptr<Process> LaunchEngine(
+      const std::string& kv, const std::vector<std::string>& arguments = {});
+  Finished Fsctl(const std::vector<std::string>& arguments);
+
+  // The living daemon's table.
+  abi::TableSnapshot Table();
+  uint32_t SlabsIn(abi::SlabState state);
+  uint32_t SlabsOf(pid_t member);
+  bool EventuallyFree(uint32_t slabs);
+  std::string SocketPath();
+
+  std::string Program(const std::string& name) const;
+  const Process::Environment& environment() const { return environment_; }
+  // Environment that makes a program an engine on this site.
+  Process::Environment EngineEnvironment() const;
+  const std::string& folder() const { return folder_; }
+
+  static constexpr uint32_t kSlabs = 16;
+
+ private:
+  std::string folder_;
+  std::string device_folder_;
+  Process::Environment environment_;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_SITE_H_

@@ -1,0 +1,113 @@
+#include "tools/emucuda/context.h"
+
+#include <utility>
+
+namespace fineserve::emucuda {
+
+Context::Context(int device)
+    : device_(device),
+      default_stream_(std::make_shared<Stream>(*this, /*blocking=*/true)) {}
+
+void Context::Destroy() {
+  alive_.store(false, std::memory_order_release);
+  for (const auto& stream : Streams()) {
+    stream->WaitIdle();
+    stream->Close();
+  }
+}
+
+void Context::Revive() {
+  const MutexLock lock(mutex_);
+  default_stream_ = std::make_shared<Stream>(*this, /*blocking=*/true);
+  streams_.clear();
+  sticky_.store(CUDA_SUCCESS, std::memory_order_release);
+  alive_.store(true, std::memory_order_release);
+}
+
+void Context::Fail(CUresult error) {
+  CUresult none = CUDA_SUCCESS;  // the first error stays
+  sticky_.compare_exchange_strong(none, error, std::memory_order_release,
+                                  std::memory_order_relaxed);
+}
+
+std::shared_ptr<Stream> Context::default_stream() const {
+  const MutexLock lock(mutex_);
+  return default_stream_;
+}
+
+std::shared_ptr<Stream> Context::CreateStream(bool blocking) {
+  auto stream = std::make_shared<Stream>(*this, blocking);
+  const MutexLock lock(mutex_);
+  std::erase_if(streams_, [](const auto& other) { return other.expired(); });
+  streams_.push_back(stream);
+  return stream;
+}
+
+CUresult Context::Submit(Stream& stream, Operation operation) {
+  const MutexLock lock(mutex_);
+  operation.after = LegacyOrder(stream);
+  return stream.Push(std::move(operation));
+}
+
+CUresult Context::SubmitWork(Stream& stream, std::function<CUresult()> work) {
+  auto run = [this, work = std::move(work)] {
+    if (sticky() != CUDA_SUCCESS) return;
+    if (const CUresult error = work()) Fail(error);
+  };
+  return Submit(stream, {.after = {}, .run = std::move(run)});
+}
+
+CUresult Context::RunWork(Stream& stream, std::function<CUresult()> work) {
+  if (const CUresult result = SubmitWork(stream, std::move(work))) {
+    return result;
+  }
+  stream.WaitIdle();
+  return sticky();
+}
+
+CUresult Context::Synchronize(Stream& stream) {
+  std::vector<Dependency> before;
+  {
+    const MutexLock lock(mutex_);
+    before = LegacyOrder(stream);
+  }
+  for (const Dependency& other : before) other.stream->WaitFor(other.position);
+  stream.WaitIdle();
+  return sticky();
+}
+
+bool Context::Idle(Stream& stream) {
+  const MutexLock lock(mutex_);
+  return stream.Idle() && LegacyOrder(stream).empty();
+}
+
+CUresult Context::Synchronize() {
+  for (const auto& stream : Streams()) stream->WaitIdle();
+  return sticky();
+}
+
+std::vector<Dependency> Context::LegacyOrder(const Stream& stream) {
+  std::vector<Dependency> before;
+  if (!stream.blocking()) return before;
+  if (&stream != default_stream_.get()) {
+    if (!default_stream_->Idle()) before.push_back(default_stream_->Tail());
+    return before;
+  }
+  for (const auto& weak : streams_) {
+    const std::shared_ptr<Stream> other = weak.lock();
+    if (other == nullptr || !other->blocking() || other->Idle()) continue;
+    before.push_back(other->Tail());
+  }
+  return before;
+}
+
+std::vector<std::shared_ptr<Stream>> Context::Streams() const {
+  const MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<Stream>> streams = {default_stream_};
+  for (const auto& weak : streams_) {
+    if (auto stream = weak.lock()) streams.push_back(std::move(stream));
+  }
+  return streams;
+}
+
+}  // namespace fineserve::emucuda

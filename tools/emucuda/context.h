@@ -1,0 +1,71 @@
+#ifndef TOOLS_EMUCUDA_CONTEXT_H_
+#define TOOLS_EMUCUDA_CONTEXT_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tools/emucuda/driver_types.h"
+#include "tools/emucuda/mutex.h"
+#include "tools/emucuda/stream.h"
+
+namespace fineserve::emucuda {
+
+// A device context: its streams and its fate. Thread-safe. Never deleted, so
+// that a stale CUcontext is recognised instead of followed (a few hundred
+// bytes each; programs make few).
+class Context {
+ public:
+  explicit Context(int device);
+
+  int device() const { return device_; }
+
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
+  // Waits for all streams, then refuses further use.
+  void Destroy();
+  // A primary context keeps its handle from one life to the next.
+  void Revive();
+
+  // The first error that killed the context, or CUDA_SUCCESS.
+  CUresult sticky() const { return sticky_.load(std::memory_order_acquire); }
+  void Fail(CUresult error);
+
+  std::shared_ptr<Stream> default_stream() const;
+  std::shared_ptr<Stream> CreateStream(bool blocking);
+
+  // Appends to a stream of this context, ordered with the default stream as
+  // CUDA's legacy rule demands: an operation on the default stream waits for
+  // all earlier ones of blocking streams, and the other way round.
+  CUresult Submit(Stream& stream, Operation operation);
+  // Device work: skipped once the context is dead; its error kills it.
+  CUresult SubmitWork(Stream& stream, std::function<CUresult()> work);
+  // Ditto, and waits for it; returns the sticky error if there is one.
+  CUresult RunWork(Stream& stream, std::function<CUresult()> work);
+
+  // All that was submitted to `stream` and, by the legacy rule, before it.
+  CUresult Synchronize(Stream& stream);
+  bool Idle(Stream& stream);
+  CUresult Synchronize();
+
+ private:
+  std::vector<Dependency> LegacyOrder(const Stream& stream)
+      EMUCUDA_REQUIRES(mutex_);
+  std::vector<std::shared_ptr<Stream>> Streams() const;
+
+  const int device_;
+  // Release in Destroy, Revive and Fail, acquire in the readers above.
+  std::atomic<bool> alive_{true};
+  std::atomic<CUresult> sticky_{CUDA_SUCCESS};
+
+  // Held over "look at the other streams, then push": submissions have one
+  // order. Never held while an operation runs.
+  mutable Mutex mutex_;
+  std::shared_ptr<Stream> default_stream_ EMUCUDA_GUARDED_BY(mutex_);
+  // Others, also closed ones until they are idle.
+  std::vector<std::weak_ptr<Stream>> streams_ EMUCUDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_CONTEXT_H_

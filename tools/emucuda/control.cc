@@ -1,0 +1,49 @@
+// The control API of emucuda.h.
+
+#include "tools/emucuda/driver.h"
+#include "tools/emucuda/prototypes.h"
+#include "tools/emucuda/resolver.h"
+
+namespace emucuda = fineserve::emucuda;
+
+extern "C" {
+
+void emucuda_set_stream_delay_us(unsigned microseconds) {
+  emucuda::Driver::Get();  // or else its first use would overwrite this
+  emucuda::SetStreamDelay(microseconds);
+}
+
+int emucuda_set_failures(const char* rules) {
+  auto& injection = emucuda::Driver::Get().injection();
+  return injection.SetFailures(rules == nullptr ? "" : rules) ? 0 : -1;
+}
+
+int emucuda_set_latency_us(const char* rules) {
+  auto& injection = emucuda::Driver::Get().injection();
+  return injection.SetLatencies(rules == nullptr ? "" : rules) ? 0 : -1;
+}
+
+uint64_t emucuda_call_count(const char* symbol) {
+  const auto entries = emucuda::FindEntries(symbol == nullptr ? "" : symbol);
+  uint64_t count = 0;
+  for (const emucuda::Entry entry : entries) {
+    count += emucuda::Driver::Get().log().count(entry);
+  }
+  return count;
+}
+
+void* emucuda_entry_point(const char* symbol) {
+  const auto entries = emucuda::FindEntries(symbol == nullptr ? "" : symbol);
+  return entries.empty() ? nullptr : emucuda::FunctionOf(entries.back());
+}
+
+uint64_t emucuda_used_bytes(int device) {
+  const emucuda::Driver& driver = emucuda::Driver::Get();
+  if (driver.ready() != fineserve::driver::CUDA_SUCCESS ||
+      !driver.HasDevice(device)) {
+    return 0;
+  }
+  return driver.memory(device).UsedBytes();
+}
+
+}  // extern "C"

@@ -1,0 +1,121 @@
+#include "tools/emucuda/control_file.h"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "tools/emucuda/driver_types.h"
+#include "tools/emucuda/range_locks.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+constexpr uint64_t kMagic = 0x3141445543554d45ull;  // "EMUCUDA1"
+constexpr ByteRange kSectionLock = {64, 65};
+constexpr uint64_t kFirstSlot = 4096;
+constexpr int kSlots = 1024;
+constexpr uint64_t kFirstGranule = 32768;
+
+struct Header {
+  uint64_t magic;
+  uint64_t memory_bytes;
+};
+static_assert(sizeof(Header) == 16);
+
+struct Slot {
+  uint32_t pid;
+  uint32_t zero[3];
+};
+static_assert(sizeof(Slot) == 16);
+static_assert(kFirstSlot + kSlots * sizeof(Slot) <= kFirstGranule);
+
+ByteRange SlotRange(int slot) {
+  const uint64_t start =
+      kFirstSlot + static_cast<uint64_t>(slot) * sizeof(Slot);
+  return {start, start + sizeof(Slot)};
+}
+
+template <typename T>
+bool WriteAt(int fd, uint64_t offset, const T& record) {
+  return pwrite(fd, &record, sizeof(record), static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(sizeof(record));
+}
+
+template <typename T>
+bool ReadAt(int fd, uint64_t offset, T* record) {
+  return pread(fd, record, sizeof(*record), static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(sizeof(*record));
+}
+
+uint64_t GranuleRecord(uint64_t offset) {
+  return kFirstGranule + offset / kGranularity * sizeof(uint64_t);
+}
+
+// Returns the device's size, deciding it if nobody has yet; 0 on failure.
+uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
+  Header header;
+  if (ReadAt(control_fd, 0, &header) && header.magic == kMagic) {
+    return header.memory_bytes;
+  }
+  header = {kMagic, wanted_bytes};
+  if (ftruncate(memory_fd, static_cast<off_t>(wanted_bytes)) != 0) return 0;
+  return WriteAt(control_fd, 0, header) ? wanted_bytes : 0;
+}
+
+}  // namespace
+
+std::unique_ptr<ControlFile> ControlFile::Open(const StateFolder& folder,
+                                               int device, int memory_fd,
+                                               uint64_t wanted_bytes) {
+  Descriptor file = folder.OpenFile(device, "control");
+  if (!file.ok() || !WriteLock(file.get(), kSectionLock)) return nullptr;
+  const uint64_t bytes = AgreeOnSize(file.get(), memory_fd, wanted_bytes);
+  Unlock(file.get(), kSectionLock);
+  if (bytes == 0) return nullptr;
+  return std::unique_ptr<ControlFile>(new ControlFile(std::move(file), bytes));
+}
+
+ControlFile::CriticalSection::CriticalSection(const ControlFile& file)
+    : fd_(file.file_.get()) {
+  WriteLock(fd_, kSectionLock);
+}
+
+ControlFile::CriticalSection::~CriticalSection() { Unlock(fd_, kSectionLock); }
+
+bool ControlFile::WriteGranule(uint64_t offset, uint64_t bytes) {
+  return WriteAt(file_.get(), GranuleRecord(offset), bytes);
+}
+
+uint64_t ControlFile::ReadGranule(uint64_t offset) const {
+  uint64_t bytes;
+  if (!ReadAt(file_.get(), GranuleRecord(offset), &bytes)) return 0;
+  return bytes;
+}
+
+bool ControlFile::ClaimSlot() {
+  // In the section, so that no reader sees a taken slot with its last
+  // owner's pid.
+  const CriticalSection section(*this);
+  const Slot mine = {static_cast<uint32_t>(getpid()), {}};
+  for (int slot = 0; slot < kSlots; ++slot) {
+    if (!TryWriteLock(file_.get(), SlotRange(slot))) continue;
+    return WriteAt(file_.get(), SlotRange(slot).start, mine);
+  }
+  return false;
+}
+
+std::vector<uint32_t> ControlFile::Clients() const {
+  const CriticalSection section(*this);
+  std::vector<uint32_t> pids;
+  for (int i = 0; i < kSlots; ++i) {
+    Slot slot;
+    if (!FindConflict(file_.get(), SlotRange(i))) continue;
+    if (ReadAt(file_.get(), SlotRange(i).start, &slot) && slot.pid != 0) {
+      pids.push_back(slot.pid);
+    }
+  }
+  return pids;
+}
+
+}  // namespace fineserve::emucuda

@@ -1,0 +1,76 @@
+#ifndef TOOLS_EMUCUDA_CONTROL_FILE_H_
+#define TOOLS_EMUCUDA_CONTROL_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/emucuda/descriptor.h"
+#include "tools/emucuda/state_folder.h"
+
+namespace fineserve::emucuda {
+
+// gpuN.control: what all processes must agree on about one device.
+//
+//   offset   bytes  what
+//        0       8  magic "EMUCUDA1"; zero until the device is sized
+//        8       8  memory bytes
+//       64       1  lock byte of the critical section
+//     4096  1024×16  client slots: pid (4), zero (12); OFD write lock = taken
+//    32768    8 each  directory: bytes of the granule starting there, one entry
+//                    per 2 MiB of memory; meaningful while that memory is
+//                    referenced
+//
+// Written only inside the critical section (except for ReadGranule's entry,
+// which its allocator wrote before anyone could ask). A holder that dies at any
+// instruction leaves whole records or records that nobody looks at.
+//
+// Thread-safe, except that CriticalSection excludes other processes, not other
+// threads: callers bring a mutex (and hold it across fork, lest the child keep
+// the section locked).
+class ControlFile {
+ public:
+  // Sizes the device on first use: `memory_fd` becomes `wanted_bytes` long.
+  static std::unique_ptr<ControlFile> Open(const StateFolder& folder,
+                                           int device, int memory_fd,
+                                           uint64_t wanted_bytes);
+
+  uint64_t memory_bytes() const { return memory_bytes_; }
+
+  // Held by this process for the object's lifetime; the kernel ends it when
+  // the process dies.
+  class CriticalSection {
+   public:
+    explicit CriticalSection(const ControlFile& file);
+    ~CriticalSection();
+    CriticalSection(const CriticalSection&) = delete;
+    CriticalSection& operator=(const CriticalSection&) = delete;
+
+   private:
+    const int fd_;
+  };
+
+  // Both need the critical section only for writing.
+  bool WriteGranule(uint64_t offset, uint64_t bytes);
+  uint64_t ReadGranule(uint64_t offset) const;  // 0 if there is none
+
+  // Enters this process into the client list until the last descriptor of
+  // this file's description is closed. False if all slots are taken.
+  bool ClaimSlot();
+
+  // Pids of all slots taken by other descriptions. A pid may be dead already
+  // while a forked child keeps its slot.
+  std::vector<uint32_t> Clients() const;
+
+ private:
+  ControlFile(Descriptor file, uint64_t memory_bytes)
+      : file_(std::move(file)), memory_bytes_(memory_bytes) {}
+
+  const Descriptor file_;
+  const uint64_t memory_bytes_;
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_CONTROL_FILE_H_

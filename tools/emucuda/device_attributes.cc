@@ -1,0 +1,47 @@
+#include "tools/emucuda/device_attributes.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+// One past the last attribute of CUDA 13.0.
+constexpr unsigned kAttributeEnd = 149;
+
+}  // namespace
+
+bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
+                     int* value) {
+  if (attribute == 0 || attribute >= kAttributeEnd) return false;
+  switch (attribute) {
+    case driver::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = 1024;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+      *value = 32;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+      *value = 1'000'000;  // kHz
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = 108;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      *value = device + 1;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = 8;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+    case driver::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case driver::
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      *value = 1;
+      break;
+    default:
+      *value = 0;
+      break;
+  }
+  return true;
+}
+
+}  // namespace fineserve::emucuda

@@ -1,0 +1,15 @@
+#ifndef TOOLS_EMUCUDA_DEVICE_ATTRIBUTES_H_
+#define TOOLS_EMUCUDA_DEVICE_ATTRIBUTES_H_
+
+#include "tools/emucuda/driver_types.h"
+
+namespace fineserve::emucuda {
+
+// cuDeviceGetAttribute. False for numbers that CUDA does not define; what it
+// defines and we do not model reads 0.
+bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
+                     int* value);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_DEVICE_ATTRIBUTES_H_

@@ -1,0 +1,121 @@
+#ifndef TOOLS_EMUCUDA_DEVICE_MEMORY_H_
+#define TOOLS_EMUCUDA_DEVICE_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "tools/emucuda/control_file.h"
+#include "tools/emucuda/descriptor.h"
+#include "tools/emucuda/driver_types.h"
+#include "tools/emucuda/mutex.h"
+#include "tools/emucuda/range_locks.h"
+
+namespace fineserve::emucuda {
+
+class Allocation;
+
+// One device's physical memory, shared by all processes of a state folder.
+//
+// A granule is a range of gpuN.memory. It is in use as long as some file
+// description holds an OFD read lock on it:
+//   - each process has one description for all that it references; a count per
+//     granule decides when its lock goes (adjacent locks merge in the kernel,
+//     so only a granule's exact range may be unlocked);
+//   - an exported descriptor is a description of its own, whose file offset is
+//     the granule's start: it keeps memory alive in flight, even after the
+//     exporter's death. The length stands in the control file's directory.
+// To allocate: inside the critical section of all processes, find an unlocked
+// range, take it by a write lock, punch a hole (so that it reads zero and dead
+// owners' pages go back to the host), record its length, downgrade to a read
+// lock. A process killed in between leaves nothing, for locks die with it.
+//
+// Thread-safe. Lives as long as the process (allocations point to it).
+class DeviceMemory {
+ public:
+  // nullptr if the files cannot be opened or sized.
+  static std::unique_ptr<DeviceMemory> Open(const StateFolder& folder,
+                                            int device, uint64_t wanted_bytes);
+
+  // A fresh granule that reads zero; `bytes` is a multiple of kGranularity.
+  // OUT_OF_MEMORY if no contiguous range is free.
+  CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation);
+
+  // A new CLOEXEC descriptor that names the granule and keeps it alive.
+  CUresult Export(const Allocation& allocation, Descriptor* descriptor);
+
+  // The granule named by an exported descriptor, which stays the caller's.
+  // INVALID_VALUE if it names none of this device.
+  CUresult Import(int fd, std::shared_ptr<Allocation>* allocation);
+
+  // Referenced by any process or exported descriptor.
+  uint64_t UsedBytes() const;
+  uint64_t TotalBytes() const { return control_->memory_bytes(); }
+
+  // Enters this process into the device's client list, once.
+  void ClaimSlot() EMUCUDA_EXCLUDES(mutex_);
+  std::vector<uint32_t> Clients() const { return control_->Clients(); }
+
+  int fd() const { return memory_.get(); }
+
+  // Held across fork, so that no child inherits a locked critical section.
+  void LockForFork() EMUCUDA_ANNOTATE(acquire_capability(mutex_)) {
+    mutex_.Lock();
+  }
+  void UnlockAfterFork() EMUCUDA_ANNOTATE(release_capability(mutex_)) {
+    mutex_.Unlock();
+  }
+
+ private:
+  friend class Allocation;
+
+  DeviceMemory(Descriptor memory, Descriptor probe,
+               std::unique_ptr<ControlFile> control)
+      : memory_(std::move(memory)),
+        probe_(std::move(probe)),
+        control_(std::move(control)) {}
+
+  // INVALID_VALUE, or the granule that `fd` names.
+  CUresult Identify(int fd, ByteRange* granule) const;
+  // Takes a free range with a write lock.
+  CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
+  // Zeroes, records and publishes a range taken with a write lock.
+  CUresult Publish(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
+  CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
+  void Release(ByteRange granule) EMUCUDA_EXCLUDES(mutex_);
+
+  const Descriptor memory_;  // its locks are this process's references
+  const Descriptor probe_;   // holds no lock, hence sees everybody's
+  const std::unique_ptr<ControlFile> control_;
+
+  Mutex mutex_;
+  std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start
+  bool slot_claimed_ EMUCUDA_GUARDED_BY(mutex_) = false;
+};
+
+// One reference of this process to a granule, dropped on destruction.
+// Immutable, hence thread-safe.
+class Allocation {
+ public:
+  ~Allocation() { memory_.Release(granule_); }
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
+  DeviceMemory& memory() const { return memory_; }
+  int fd() const { return memory_.fd(); }
+  uint64_t offset() const { return granule_.start; }
+  uint64_t bytes() const { return granule_.bytes(); }
+
+ private:
+  friend class DeviceMemory;
+  Allocation(DeviceMemory& memory, ByteRange granule)
+      : memory_(memory), granule_(granule) {}
+
+  DeviceMemory& memory_;
+  const ByteRange granule_;
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_DEVICE_MEMORY_H_

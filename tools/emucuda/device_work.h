@@ -1,0 +1,34 @@
+#ifndef TOOLS_EMUCUDA_DEVICE_WORK_H_
+#define TOOLS_EMUCUDA_DEVICE_WORK_H_
+
+#include <cstdint>
+
+#include "tools/emucuda/address_space.h"
+#include "tools/emucuda/driver_types.h"
+
+namespace fineserve::emucuda {
+
+// What the emulated device does with memory, as `device`. Works on the device
+// file, not on the mapped addresses: unmapped or forbidden memory is an
+// ILLEGAL_ADDRESS, a bad host pointer too, never a SIGSEGV. LAUNCH_FAILED
+// means that the host's file system is full. Thread-safe.
+
+// `width` (1 or 4) bytes of `value`, repeated; `bytes` is a multiple of it. A
+// large fill with zero frees the pages instead of writing them.
+struct Pattern {
+  uint32_t value = 0;
+  uint32_t width = 1;
+};
+CUresult Fill(const AddressSpace& space, int device, CUdeviceptr to,
+              Pattern pattern, uint64_t bytes);
+
+CUresult CopyIn(const AddressSpace& space, int device, CUdeviceptr to,
+                const void* from, uint64_t bytes);
+CUresult CopyOut(const AddressSpace& space, int device, void* to,
+                 CUdeviceptr from, uint64_t bytes);
+CUresult CopyWithin(const AddressSpace& space, int device, CUdeviceptr to,
+                    CUdeviceptr from, uint64_t bytes);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_DEVICE_WORK_H_

@@ -1,0 +1,119 @@
+#include "tools/emucuda/legacy_heap.h"
+
+#include <memory>
+#include <utility>
+
+#include "tools/emucuda/context.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+constexpr uint64_t kAlignment = 512;
+constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
+
+uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// The lowest gap of `bytes` between live allocations; false if none.
+bool FindGap(const std::map<uint64_t, uint64_t>& live, uint64_t chunk_bytes,
+             uint64_t bytes, uint64_t* offset) {
+  uint64_t start = 0;
+  for (const auto& [next, next_bytes] : live) {
+    if (next - start >= bytes) break;
+    start = RoundUp(next + next_bytes, kAlignment);
+  }
+  *offset = start;
+  return start + bytes <= chunk_bytes;
+}
+
+}  // namespace
+
+CUresult LegacyHeap::Allocate(const Context& owner, DeviceMemory& memory,
+                              uint64_t bytes, CUdeviceptr* address) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > memory.TotalBytes()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const MutexLock lock(mutex_);
+  if (bytes < kSmallBytes && Fit(owner, bytes, address)) return CUDA_SUCCESS;
+  const CUresult result =
+      AddChunk(owner, memory, RoundUp(bytes, kGranularity), address);
+  if (result == CUDA_SUCCESS) chunks_[*address].live[0] = bytes;
+  return result;
+}
+
+bool LegacyHeap::Fit(const Context& owner, uint64_t bytes,
+                     CUdeviceptr* address) {
+  for (auto& [base, chunk] : chunks_) {
+    uint64_t offset;
+    // A larger chunk belongs to one large allocation.
+    if (chunk.owner != &owner || chunk.bytes != kGranularity) continue;
+    if (!FindGap(chunk.live, chunk.bytes, bytes, &offset)) continue;
+    chunk.live[offset] = bytes;
+    *address = base + offset;
+    return true;
+  }
+  return false;
+}
+
+CUresult LegacyHeap::AddChunk(const Context& owner, DeviceMemory& memory,
+                              uint64_t bytes, CUdeviceptr* address) {
+  auto object = std::make_shared<MemoryObject>();
+  object->device = owner.device();
+  CUresult result = memory.Allocate(bytes, &object->allocation);
+  if (result == CUDA_SUCCESS) result = space_.Reserve(bytes, 0, 0, address);
+  if (result != CUDA_SUCCESS) return result;
+  result = space_.Map(*address, bytes, std::move(object));
+  if (result == CUDA_SUCCESS) {
+    result = space_.SetAccess(*address, bytes, owner.device(),
+                              driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result != CUDA_SUCCESS) space_.Unmap(*address, bytes);
+  }
+  if (result != CUDA_SUCCESS) {
+    space_.Free(*address, bytes);
+    return result;
+  }
+  chunks_[*address] = {bytes, &owner, {}};
+  return CUDA_SUCCESS;
+}
+
+CUresult LegacyHeap::Free(CUdeviceptr address) {
+  const MutexLock lock(mutex_);
+  auto chunk = chunks_.upper_bound(address);
+  if (chunk == chunks_.begin()) return CUDA_ERROR_INVALID_VALUE;
+  --chunk;
+  if (chunk->second.live.erase(address - chunk->first) == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (chunk->second.live.empty()) RemoveChunk(chunk);
+  return CUDA_SUCCESS;
+}
+
+void LegacyHeap::FreeAll(const Context& owner) {
+  const MutexLock lock(mutex_);
+  for (auto next = chunks_.begin(); next != chunks_.end();) {
+    const auto chunk = next++;
+    if (chunk->second.owner == &owner) RemoveChunk(chunk);
+  }
+}
+
+void LegacyHeap::RemoveChunk(Chunks::iterator chunk) {
+  space_.Unmap(chunk->first, chunk->second.bytes);
+  space_.Free(chunk->first, chunk->second.bytes);
+  chunks_.erase(chunk);
+}
+
+bool LegacyHeap::Find(CUdeviceptr address, CUdeviceptr* base,
+                      uint64_t* bytes) const {
+  const MutexLock lock(mutex_);
+  auto chunk = chunks_.upper_bound(address);
+  if (chunk == chunks_.begin()) return false;
+  --chunk;
+  auto found = chunk->second.live.upper_bound(address - chunk->first);
+  if (found == chunk->second.live.begin()) return false;
+  --found;
+  *base = chunk->first + found->first;
+  *bytes = found->second;
+  return address - *base < *bytes;
+}
+
+}  // namespace fineserve::emucuda

@@ -1,0 +1,23 @@
+#ifndef TOOLS_EMUCUDA_RESOLVER_H_
+#define TOOLS_EMUCUDA_RESOLVER_H_
+
+#include "kernels/driver/cuda_types.h"
+#include "tools/emucuda/entry.h"
+
+namespace fineserve::emucuda {
+
+// The driver's own definition, whatever a preloaded library exports.
+void* FunctionOf(Entry entry);
+
+struct Resolution {
+  driver::CUdriverProcAddressQueryResult status;
+  void* function;  // null unless status is SUCCESS
+};
+
+// The newest version of `name` that is at most `wanted_version`, among those
+// that a driver of `driver_version` has.
+Resolution Resolve(const char* name, int wanted_version, int driver_version);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_RESOLVER_H_

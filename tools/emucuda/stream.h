@@ -1,0 +1,82 @@
+#ifndef TOOLS_EMUCUDA_STREAM_H_
+#define TOOLS_EMUCUDA_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tools/emucuda/driver_types.h"
+#include "tools/emucuda/mutex.h"
+
+namespace fineserve::emucuda {
+
+class Context;
+class Stream;
+
+// A place in a stream: everything up to and including its position-th
+// operation.
+struct Dependency {
+  std::shared_ptr<Stream> stream;
+  uint64_t position = 0;
+};
+
+struct Operation {
+  std::vector<Dependency> after;
+  std::function<void()> run;
+  bool is_work = true;  // work is delayed (SetStreamDelay), markers are not
+};
+
+// A FIFO of operations, executed one at a time by a thread of its own, which
+// starts with the first operation and ends once the stream is closed and
+// empty. Thread-safe. No lock is held while an operation runs or is delayed.
+//
+// Waits cannot form a cycle: an operation depends only on operations that were
+// submitted before it (Context::Submit orders submissions).
+//
+// The worker is detached and keeps the stream alive, so that process exit
+// neither waits for it nor destroys what it uses.
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  // Blocking streams synchronise with their context's default stream.
+  Stream(Context& context, bool blocking)
+      : context_(context), blocking_(blocking) {}
+
+  Context& context() const { return context_; }
+  bool blocking() const { return blocking_; }
+
+  // OUT_OF_MEMORY if no thread can be started; CONTEXT_IS_DESTROYED once
+  // closed.
+  CUresult Push(Operation operation);
+  Dependency Tail();
+  bool Idle();
+  void WaitFor(uint64_t position);
+  void WaitIdle() { WaitFor(Tail().position); }
+  // Refuses further operations; what is queued still runs.
+  void Close();
+
+ private:
+  void Work();
+  // False once closed and empty.
+  bool Next(Operation* operation);
+  void Execute(Operation* operation);
+
+  Context& context_;
+  const bool blocking_;
+
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Operation> queue_ EMUCUDA_GUARDED_BY(mutex_);
+  uint64_t pushed_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  uint64_t completed_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  bool working_ EMUCUDA_GUARDED_BY(mutex_) = false;
+  bool closed_ EMUCUDA_GUARDED_BY(mutex_) = false;
+};
+
+// Applies to every stream of the process, from the next operation on.
+void SetStreamDelay(unsigned microseconds);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_STREAM_H_

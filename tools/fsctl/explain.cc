@@ -1,0 +1,88 @@
+#include "tools/fsctl/explain.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/holders.h"
+#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/explain_view.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr char kShimName[] = "libfineserve_shim.so";
+
+AddressMap ReadMap(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/maps"));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return AddressMap::Parse(text.str());
+}
+
+absl::Status CheckProcess(pid_t pid) {
+  const std::string folder = absl::StrCat("/proc/", pid, "/fd");
+  const driver::Descriptor fd(
+      open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid()) return absl::OkStatus();
+  if (errno == ENOENT) {
+    return absl::NotFoundError(absl::StrCat("no process has pid ", pid,
+                                            "; fsctl engines lists engines"));
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "may not look into pid ", pid, "; run fsctl as its user or as root"));
+}
+
+absl::StatusOr<abi::PageSnapshot> ReadPageAt(const std::string& path) {
+  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
+  return abi::ReadPage(fd.get());
+}
+
+// The page that the process itself writes. It may also hold others': a daemon
+// holds its engines', a forked child its parent's.
+absl::StatusOr<abi::PageSnapshot> FindPage(pid_t pid) {
+  absl::Status trouble = absl::OkStatus();
+  for (const abi::Holder& holder : abi::FindHolders(pid)) {
+    if (holder.kind != abi::Holder::Kind::kPage) continue;
+    absl::StatusOr<abi::PageSnapshot> page = ReadPageAt(holder.path);
+    if (page.ok() && page->pid == static_cast<uint32_t>(pid)) return page;
+    if (!page.ok()) trouble = page.status();
+  }
+  return trouble.ok() ? absl::NotFoundError("") : trouble;
+}
+
+int NoPage(pid_t pid, const AddressMap& map) {
+  if (map.HasModule(kShimName)) {
+    return Fail(kExitBadAnswer,
+                absl::StrCat("pid ", pid,
+                             " has the shim, which has decided nothing yet: no "
+                             "large GPU allocation; ask again later"));
+  }
+  return Fail(kExitBadAnswer,
+              absl::StrCat("pid ", pid,
+                           " runs without the shim; start it with: fsctl run "
+                           "-- COMMAND"));
+}
+
+}  // namespace
+
+int RunExplain(const Globals& globals, const ExplainOptions& options) {
+  const absl::Status process = CheckProcess(options.pid);
+  if (!process.ok()) return Fail(kExitBadAnswer, process);
+  const AddressMap map = ReadMap(options.pid);
+  const auto page = FindPage(options.pid);
+  if (absl::IsNotFound(page.status())) return NoPage(options.pid, map);
+  if (!page.ok()) return Fail(kExitBadAnswer, page.status());
+  return Print(globals.json ? ExplainJson(*page, map, Now())
+                            : ExplainText(*page, map, options.last, Now(),
+                                          globals.color));
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,107 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/fsctl/address_map.h"
+#include "tools/fsctl/explain_view.h"
+#include "tools/fsctl/fabricated.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kMaps[] =
+    "00001000-00002000 r--p 00000000 08:01 77 /opt/my lib/libtorch.so\n"
+    "00002000-00003000 r-xp 00001000 08:01 77 /opt/my lib/libtorch.so\n"
+    "00008000-00009800 rw-p 00000000 00:00 0 \n"
+    "0000a000-0000b000 rw-p 00000000 00:00 0 [heap]\n"
+    "garbage\n"
+    "7fff0000-7fff1000 r-xp 00000000 08:01 78 /usr/lib/libevil\x1b[2J.so "
+    "(deleted)\n";
+
+TEST(AddressMapTest, OffsetCountsFromTheModulesLowestMapping) {
+  const AddressMap map = AddressMap::Parse(kMaps);
+  EXPECT_EQ(map.Name(0x2010), "libtorch.so+0x1010");
+  EXPECT_EQ(map.Name(0x1000), "libtorch.so+0x0");
+}
+
+TEST(AddressMapTest, AddressOutsideOfFilesStaysANumber) {
+  const AddressMap map = AddressMap::Parse(kMaps);
+  EXPECT_EQ(map.Name(0x3000), "0x3000");  // one behind the end
+  EXPECT_EQ(map.Name(0x8100), "0x8100");
+  EXPECT_EQ(map.Name(0xa100), "0xa100");
+  EXPECT_EQ(map.Name(0x10), "0x10");
+  EXPECT_EQ(AddressMap::Parse("").Name(1), "0x1");
+}
+
+TEST(AddressMapTest, ModulesAreFoundByNameAndPrintedSafely) {
+  const AddressMap map = AddressMap::Parse(kMaps);
+  EXPECT_TRUE(map.HasModule("libtorch.so"));
+  EXPECT_FALSE(map.HasModule("torch.so"));
+  EXPECT_EQ(map.Name(0x7fff0001), "libevil?[2J.so (deleted)+0x1");
+}
+
+TEST(ExplainTest, TextIsTheGoldenOne) {
+  EXPECT_EQ(ExplainText(FabricatePage(), AddressMap::Parse(kMaps), 20, kTestNow,
+                        false),
+            R"(process   vllm (pid 4712), engine 1
+link      connected
+calls     large 40, small at least 1234, stacks captured 40
+KV        redirected 32, now holding 2 GiB, denied 1
+
+decisions, the last 2 of 2
+#0  12 s ago  cuMemAlloc  512 MiB  at 0x7f0000000000  redirected  lease 3
+      its size is declared as KV
+      libtorch.so+0x500
+      0x9000
+#1  12 s ago  cuMemAlloc  512 MiB  at 0x0  denied  CUDA error 2
+      KV, but too few free slabs
+)");
+}
+
+TEST(ExplainTest, LastKeepsTheNewest) {
+  const std::string text =
+      ExplainText(FabricatePage(), AddressMap(), 1, kTestNow, false);
+  EXPECT_THAT(text, HasSubstr("the last 1 of 2"));
+  EXPECT_THAT(text, HasSubstr("#1 "));
+  EXPECT_THAT(text, Not(HasSubstr("#0 ")));
+}
+
+TEST(ExplainTest, ZeroMeansAll) {
+  EXPECT_THAT(ExplainText(FabricatePage(), AddressMap(), 0, kTestNow, false),
+              HasSubstr("#0 "));
+}
+
+TEST(ExplainTest, LinkMessageSaysWhyItPassesThrough) {
+  abi::PageSnapshot page = FabricatePage();
+  page.link_state = abi::LinkState::kNoDaemon;
+  page.link_message = "nobody listens at x";
+  const std::string text = ExplainText(page, AddressMap(), 1, kTestNow, false);
+  EXPECT_THAT(text, HasSubstr("no daemon"));
+  EXPECT_THAT(text, HasSubstr("nobody listens at x"));
+}
+
+TEST(ExplainTest, LostRecordsAreCounted) {
+  abi::PageSnapshot page = FabricatePage();
+  page.overwritten = 7;
+  page.unfinished = 1;
+  page.malformed = 2;
+  EXPECT_THAT(ExplainText(page, AddressMap(), 0, kTestNow, false),
+              HasSubstr("(7 are overwritten) (1 being written) (2 malformed)"));
+}
+
+TEST(ExplainTest, JsonHasEveryDecision) {
+  const auto json = nlohmann::json::parse(
+      ExplainJson(FabricatePage(), AddressMap::Parse(kMaps), kTestNow));
+  EXPECT_EQ(json["link"], "connected");
+  ASSERT_EQ(json["decisions"].size(), 2u);
+  EXPECT_EQ(json["decisions"][0]["frames"][0], "libtorch.so+0x500");
+  EXPECT_EQ(json["decisions"][0]["age_seconds"], 12);
+  EXPECT_EQ(json["decisions"][1]["result"], 2);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

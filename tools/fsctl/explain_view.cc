@@ -1,0 +1,220 @@
+#include "tools/fsctl/explain_view.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using abi::Channel;
+using abi::LinkState;
+using abi::Reason;
+using abi::Verdict;
+using Json = nlohmann::ordered_json;
+
+// The innermost frames; the rest is in --json.
+constexpr size_t kFramesShown = 4;
+
+const char* LinkWords(LinkState state) {
+  switch (state) {
+    case LinkState::kNotTried:
+      return "not tried: no large allocation yet";
+    case LinkState::kConnected:
+      return "connected";
+    case LinkState::kNoDaemon:
+      return "no daemon: everything passes through";
+    case LinkState::kRefused:
+      return "refused: everything passes through";
+    case LinkState::kLost:
+      return "lost: the daemon went away";
+  }
+  return "?";
+}
+
+const char* LinkName(LinkState state) {
+  switch (state) {
+    case LinkState::kNotTried:
+      return "not_tried";
+    case LinkState::kConnected:
+      return "connected";
+    case LinkState::kNoDaemon:
+      return "no_daemon";
+    case LinkState::kRefused:
+      return "refused";
+    case LinkState::kLost:
+      return "lost";
+  }
+  return "?";
+}
+
+const char* ChannelName(Channel channel) {
+  return channel == Channel::kMemAlloc ? "cuMemAlloc" : "cuMemFree";
+}
+
+const char* VerdictName(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kPassThrough:
+      return "passed through";
+    case Verdict::kRedirected:
+      return "redirected";
+    case Verdict::kDenied:
+      return "denied";
+    case Verdict::kReleased:
+      return "released";
+  }
+  return "?";
+}
+
+Color VerdictColor(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kRedirected:
+      return Color::kGreen;
+    case Verdict::kDenied:
+      return Color::kRed;
+    default:
+      return Color::kNone;
+  }
+}
+
+const char* ReasonWords(Reason reason) {
+  switch (reason) {
+    case Reason::kNotKv:
+      return "no rule says that it is KV";
+    case Reason::kScope:
+      return "inside fs_kv_begin/end";
+    case Reason::kDeclaredSize:
+      return "its size is declared as KV";
+    case Reason::kNoDaemon:
+      return "KV, but no daemon to lease from";
+    case Reason::kRefused:
+      return "KV, but the daemon refused this process";
+    case Reason::kPoolExhausted:
+      return "KV, but too few free slabs";
+    case Reason::kDriverError:
+      return "a driver call failed while mapping";
+    case Reason::kFreed:
+      return "the program freed it";
+    case Reason::kForkedChild:
+      return "a forked child gets no lease";
+  }
+  return "?";
+}
+
+Color LinkColor(LinkState state) {
+  if (state == LinkState::kConnected) return Color::kGreen;
+  return state == LinkState::kNotTried ? Color::kNone : Color::kYellow;
+}
+
+std::string Head(const abi::PageSnapshot& page, bool color) {
+  std::string out = absl::StrCat(
+      "process   ", page.program, " (pid ", page.pid, ")",
+      page.engine_id == 0 ? "" : absl::StrCat(", engine ", page.engine_id),
+      "\nlink      ",
+      Paint(color, LinkColor(page.link_state), LinkWords(page.link_state)),
+      "\n");
+  if (!page.link_message.empty()) {
+    absl::StrAppend(&out, "          ", page.link_message, "\n");
+  }
+  absl::StrAppend(
+      &out, "calls     large ", page.large_allocations, ", small at least ",
+      page.small_allocations, ", stacks captured ", page.stacks_captured,
+      "\nKV        redirected ", page.redirected_allocations, ", now holding ",
+      Size(page.redirected_bytes), ", denied ", page.denied_allocations, "\n");
+  return out;
+}
+
+std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
+                          const Moment& now, bool color) {
+  std::string out = absl::StrCat(
+      "#", d.number, "  ", Age(now.monotonic_ns, d.time_ns), " ago  ",
+      ChannelName(d.channel), "  ", Size(d.bytes), "  at ", Hex(d.address),
+      "  ", Paint(color, VerdictColor(d.verdict), VerdictName(d.verdict)));
+  if (d.lease != 0) absl::StrAppend(&out, "  lease ", d.lease);
+  if (d.result != 0) absl::StrAppend(&out, "  CUDA error ", d.result);
+  absl::StrAppend(&out, "\n      ", ReasonWords(d.reason), "\n");
+  for (size_t i = 0; i < std::min(kFramesShown, d.frames.size()); ++i) {
+    const std::string frame = absl::StrCat("      ", map.Name(d.frames[i]));
+    absl::StrAppend(&out, Paint(color, Color::kDim, frame), "\n");
+  }
+  return out;
+}
+
+std::string DecisionsTitle(const abi::PageSnapshot& page, size_t shown) {
+  if (page.decisions.empty()) return "\nno decision yet\n";
+  std::string out = absl::StrCat("\ndecisions, the last ", shown, " of ",
+                                 page.decisions_begun);
+  if (page.overwritten > 0) {
+    absl::StrAppend(&out, " (", page.overwritten, " are overwritten)");
+  }
+  if (page.unfinished > 0) {
+    absl::StrAppend(&out, " (", page.unfinished, " being written)");
+  }
+  if (page.malformed > 0) {
+    absl::StrAppend(&out, " (", page.malformed, " malformed)");
+  }
+  return out + "\n";
+}
+
+Json FramesJson(const abi::DecisionSnapshot& d, const AddressMap& map) {
+  Json frames = Json::array();
+  for (uint64_t frame : d.frames) frames.push_back(map.Name(frame));
+  return frames;
+}
+
+Json DecisionJson(const abi::DecisionSnapshot& d, const AddressMap& map,
+                  const Moment& now) {
+  return {{"number", d.number},
+          {"age_seconds", AgeSeconds(now.monotonic_ns, d.time_ns)},
+          {"call", ChannelName(d.channel)},
+          {"bytes", d.bytes},
+          {"address", Hex(d.address)},
+          {"verdict", VerdictName(d.verdict)},
+          {"reason", ReasonWords(d.reason)},
+          {"lease", d.lease},
+          {"result", d.result},
+          {"tid", d.tid},
+          {"frames", FramesJson(d, map)}};
+}
+
+}  // namespace
+
+std::string ExplainText(const abi::PageSnapshot& page, const AddressMap& map,
+                        size_t last, const Moment& now, bool color) {
+  const size_t total = page.decisions.size();
+  const size_t shown = last == 0 ? total : std::min(last, total);
+  std::string out = Head(page, color) + DecisionsTitle(page, shown);
+  for (size_t i = total - shown; i < total; ++i) {
+    out += DecisionLines(page.decisions[i], map, now, color);
+  }
+  return out;
+}
+
+std::string ExplainJson(const abi::PageSnapshot& page, const AddressMap& map,
+                        const Moment& now) {
+  Json decisions = Json::array();
+  for (const abi::DecisionSnapshot& d : page.decisions) {
+    decisions.push_back(DecisionJson(d, map, now));
+  }
+  const Json out = {{"pid", page.pid},
+                    {"program", page.program},
+                    {"engine", page.engine_id},
+                    {"daemon_epoch", Hex(page.epoch)},
+                    {"link", LinkName(page.link_state)},
+                    {"link_message", page.link_message},
+                    {"small_allocations", page.small_allocations},
+                    {"large_allocations", page.large_allocations},
+                    {"redirected_allocations", page.redirected_allocations},
+                    {"redirected_bytes", page.redirected_bytes},
+                    {"denied_allocations", page.denied_allocations},
+                    {"stacks_captured", page.stacks_captured},
+                    {"decisions_begun", page.decisions_begun},
+                    {"overwritten", page.overwritten},
+                    {"unfinished", page.unfinished},
+                    {"malformed", page.malformed},
+                    {"decisions", decisions}};
+  return out.dump(2) + "\n";
+}
+
+}  // namespace fineserve::fsctl

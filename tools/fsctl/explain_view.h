@@ -1,0 +1,23 @@
+#ifndef TOOLS_FSCTL_EXPLAIN_VIEW_H_
+#define TOOLS_FSCTL_EXPLAIN_VIEW_H_
+
+#include <cstddef>
+#include <string>
+
+#include "daemon/abi/page_reader.h"
+#include "tools/fsctl/address_map.h"
+#include "tools/fsctl/format.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl explain PID` prints about a process: its link, its counters and
+// the `last` newest decisions (0: all), oldest first.
+std::string ExplainText(const abi::PageSnapshot& page, const AddressMap& map,
+                        size_t last, const Moment& now, bool color);
+// The same, always with all decisions.
+std::string ExplainJson(const abi::PageSnapshot& page, const AddressMap& map,
+                        const Moment& now);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_EXPLAIN_VIEW_H_

@@ -1,0 +1,83 @@
+#ifndef TOOLS_FSCTL_FABRICATED_H_
+#define TOOLS_FSCTL_FABRICATED_H_
+
+// A pool and a page made up for tests of the renderings.
+
+#include "daemon/abi/page_reader.h"
+#include "tools/fsctl/daemon_choice.h"
+#include "tools/fsctl/format.h"
+
+namespace fineserve::fsctl {
+
+inline constexpr uint64_t kTestSecond = 1'000'000'000;
+inline constexpr Moment kTestNow = {1000 * kTestSecond, 5000 * kTestSecond};
+
+// Eight slabs of 64 MiB: 0-2 full (engine 1), 3 zeroing, 4-5 free, 6 of a
+// quarantined engine 2, 7 of an engine that the table does not list.
+inline Pool FabricatePool() {
+  Pool pool;
+  pool.socket = "/run/fineserve/GPU-x.sock";
+  abi::TableSnapshot& t = pool.table;
+  t.flags = abi::kTableEmulatedDevice;
+  t.epoch = 0xfedcba9876543210;
+  t.daemon_pid = 4711;
+  t.granule_bytes = 2 << 20;
+  t.granules_per_slab = 32;
+  t.started_ns = kTestNow.realtime_ns - 300 * kTestSecond;
+  t.gpu_uuid[0] = 0x4a;
+  t.gpu_name = "Test GPU";
+  t.counters.leases_granted = 3;
+  t.counters.leases_denied = 1;
+  t.counters.slabs_zeroed = 12;
+  t.counters.bytes_zeroed = 12 * t.slab_bytes();
+  const uint64_t then = kTestNow.monotonic_ns - 60 * kTestSecond;
+  t.engines = {
+      {1, abi::EngineState::kAlive, 1000, 3, then, {4712, 4713}, "vllm-a"},
+      {2, abi::EngineState::kQuarantined, 1000, 1, then, {}, "vllm-b"}};
+  for (int i = 0; i < 8; ++i) t.slabs.push_back({{}, then});
+  for (int i = 0; i < 3; ++i) t.slabs[i].word = {abi::SlabState::kFull, 1, 5};
+  t.slabs[3].word = {abi::SlabState::kZeroing, 0, 0};
+  t.slabs[6].word = {abi::SlabState::kQuarantined, 2, 7};
+  t.slabs[7].word = {abi::SlabState::kFull, 9, 8};
+  return pool;
+}
+
+// Two decisions: one redirected with a stack, one denied.
+inline abi::PageSnapshot FabricatePage() {
+  abi::PageSnapshot page;
+  page.pid = 4712;
+  page.epoch = 77;
+  page.engine_id = 1;
+  page.link_state = abi::LinkState::kConnected;
+  page.program = "vllm";
+  page.small_allocations = 1234;
+  page.large_allocations = 40;
+  page.redirected_allocations = 32;
+  page.redirected_bytes = 2ull << 30;
+  page.denied_allocations = 1;
+  page.stacks_captured = 40;
+  page.decisions_begun = 2;
+  abi::DecisionSnapshot redirected;
+  redirected.number = 0;
+  redirected.time_ns = kTestNow.monotonic_ns - 12 * kTestSecond;
+  redirected.address = 0x7f0000000000;
+  redirected.bytes = 512 << 20;
+  redirected.lease = 3;
+  redirected.verdict = abi::Verdict::kRedirected;
+  redirected.reason = abi::Reason::kDeclaredSize;
+  redirected.frames = {0x1500, 0x9000};
+  abi::DecisionSnapshot denied = redirected;
+  denied.number = 1;
+  denied.address = 0;
+  denied.lease = 0;
+  denied.result = 2;
+  denied.verdict = abi::Verdict::kDenied;
+  denied.reason = abi::Reason::kPoolExhausted;
+  denied.frames.clear();
+  page.decisions = {redirected, denied};
+  return page;
+}
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_FABRICATED_H_

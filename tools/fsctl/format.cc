@@ -1,0 +1,127 @@
+#include "tools/fsctl/format.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
+#include "daemon/abi/socket_path.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kSecond = 1000 * kMillisecond;
+
+uint64_t Read(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return static_cast<uint64_t>(t.tv_sec) * kSecond +
+         static_cast<uint64_t>(t.tv_nsec);
+}
+
+const char* Escape(Color color) {
+  switch (color) {
+    case Color::kNone:
+      return "";
+    case Color::kBold:
+      return "\x1b[1m";
+    case Color::kDim:
+      return "\x1b[2m";
+    case Color::kGreen:
+      return "\x1b[32m";
+    case Color::kYellow:
+      return "\x1b[33m";
+    case Color::kRed:
+      return "\x1b[31m";
+  }
+  return "";
+}
+
+bool Known(uint64_t now_ns, uint64_t then_ns) {
+  return then_ns != 0 && then_ns <= now_ns;
+}
+
+}  // namespace
+
+Moment Now() { return {Read(CLOCK_MONOTONIC), Read(CLOCK_REALTIME)}; }
+
+std::string Size(uint64_t bytes) {
+  char text[abi::kByteSizeText];
+  abi::FormatByteSize(bytes, text);
+  return text;
+}
+
+std::string Age(uint64_t now_ns, uint64_t then_ns) {
+  if (!Known(now_ns, then_ns)) return "-";
+  const uint64_t ns = now_ns - then_ns;
+  const uint64_t seconds = ns / kSecond;
+  if (seconds == 0) return absl::StrCat(ns / kMillisecond, " ms");
+  if (seconds < 120) return absl::StrCat(seconds, " s");
+  if (seconds < 120 * 60) return absl::StrCat(seconds / 60, " min");
+  if (seconds < 48 * 3600) return absl::StrCat(seconds / 3600, " h");
+  return absl::StrCat(seconds / 86400, " d");
+}
+
+uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns) {
+  return Known(now_ns, then_ns) ? (now_ns - then_ns) / kSecond : 0;
+}
+
+std::string Hex(uint64_t value) { return absl::StrCat("0x", absl::Hex(value)); }
+
+std::string GpuName(const uint8_t (&uuid)[16]) {
+  char text[41];
+  abi::FormatGpuUuid(uuid, text);
+  return text;
+}
+
+bool UseColor(const std::string& mode, bool is_terminal) {
+  if (mode == "always") return true;
+  if (mode == "never" || !is_terminal) return false;
+  const char* no_color = getenv("NO_COLOR");
+  const char* terminal = getenv("TERM");
+  return (no_color == nullptr || no_color[0] == '\0') &&
+         (terminal == nullptr || strcmp(terminal, "dumb") != 0);
+}
+
+std::string Paint(bool on, Color color, const std::string& text) {
+  if (!on || color == Color::kNone) return text;
+  return absl::StrCat(Escape(color), text, "\x1b[0m");
+}
+
+TextTable::TextTable(const std::vector<std::string>& columns) {
+  std::vector<Cell> heading;
+  for (const std::string& column : columns) {
+    right_.push_back(column[0] == '>');
+    heading.emplace_back(right_.back() ? column.substr(1) : column,
+                         Color::kBold);
+  }
+  rows_.push_back(std::move(heading));
+}
+
+std::string TextTable::Render(bool color) const {
+  std::vector<size_t> widths(right_.size(), 0);
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].text.size());
+    }
+  }
+  std::string out;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - row[i].text.size(), ' ');
+      const std::string text = Paint(color, row[i].color, row[i].text);
+      absl::StrAppend(&line, i == 0 ? "" : "  ", right_[i] ? pad : "", text);
+      // No trailing blanks: they wrap on narrow terminals.
+      if (!right_[i] && i + 1 < row.size()) line += pad;
+    }
+    absl::StrAppend(&out, line, "\n");
+  }
+  return out;
+}
+
+}  // namespace fineserve::fsctl

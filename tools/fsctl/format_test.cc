@@ -1,0 +1,80 @@
+#include "tools/fsctl/format.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+struct AgeCase {
+  const char* name;
+  uint64_t now_ns;
+  uint64_t then_ns;
+  const char* text;
+};
+
+class AgeTest : public ::testing::TestWithParam<AgeCase> {};
+
+TEST_P(AgeTest, ReadsAsPeopleSayIt) {
+  EXPECT_EQ(Age(GetParam().now_ns, GetParam().then_ns), GetParam().text);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , AgeTest,
+    ::testing::Values(AgeCase{"Milliseconds", kSecond, kSecond / 10, "900 ms"},
+                      AgeCase{"Seconds", 200 * kSecond, 81 * kSecond, "119 s"},
+                      AgeCase{"Minutes", 200 * kSecond, 80 * kSecond, "2 min"},
+                      AgeCase{"Hours", 7201 * kSecond, kSecond, "2 h"},
+                      AgeCase{"Days", 48 * 3600 * kSecond + 1, 1, "2 d"},
+                      AgeCase{"Unknown", 5, 0, "-"},
+                      AgeCase{"Future", 5, 6, "-"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(FormatTest, SizesAreBinary) {
+  EXPECT_EQ(Size(512 << 20), "512 MiB");
+  EXPECT_EQ(Size(0), "0 B");
+}
+
+TEST(FormatTest, ColourNeedsATerminalUnlessAskedFor) {
+  unsetenv("NO_COLOR");
+  setenv("TERM", "xterm", 1);
+  EXPECT_TRUE(UseColor("auto", true));
+  EXPECT_FALSE(UseColor("auto", false));
+  EXPECT_TRUE(UseColor("always", false));
+  EXPECT_FALSE(UseColor("never", true));
+}
+
+TEST(FormatTest, NoColorWinsOverAutoButNotOverAlways) {
+  setenv("TERM", "xterm", 1);
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_FALSE(UseColor("auto", true));
+  EXPECT_TRUE(UseColor("always", true));
+  setenv("NO_COLOR", "", 1);  // empty counts as unset
+  EXPECT_TRUE(UseColor("auto", true));
+  unsetenv("NO_COLOR");
+}
+
+TEST(FormatTest, ColumnsAlignAndNoLineEndsInBlanks) {
+  TextTable table({">N", "NAME", ">SIZE"});
+  table.Add({"1", "a", "10"});
+  table.Add({"100", "long name", "2"});
+  table.Add({"", "x"});
+  EXPECT_EQ(table.Render(false),
+            "  N  NAME       SIZE\n"
+            "  1  a            10\n"
+            "100  long name     2\n"
+            "     x\n");
+}
+
+TEST(FormatTest, ColoursTakeNoWidth) {
+  TextTable table({"A", "B"});
+  table.Add({{"red", Color::kRed}, "x"});
+  EXPECT_EQ(table.Render(true),
+            "\x1b[1mA\x1b[0m    \x1b[1mB\x1b[0m\n"
+            "\x1b[31mred\x1b[0m  x\n");
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

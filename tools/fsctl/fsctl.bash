@@ -1,0 +1,61 @@
+# bash completion for fsctl
+
+_fsctl_words() {
+  case "$1" in
+    slabs) echo "--all" ;;
+    explain) echo "--last" ;;
+    run) echo "--name --kv-size --" ;;
+  esac
+}
+
+# UUIDs of the GPUs whose daemon has a socket; the folder's rule stands in
+# daemon/abi/socket_path.h.
+_fsctl_gpus() {
+  local folder socket
+  for folder in "${FINESERVE_RUNTIME_DIR:-}" /run/fineserve \
+    "${XDG_RUNTIME_DIR:-/nonexistent}/fineserve" "/tmp/fineserve-$(id -u)"; do
+    [[ -d "$folder" ]] || continue
+    for socket in "$folder"/*.sock; do
+      [[ -S "$socket" ]] && basename "$socket" .sock
+    done
+    return
+  done
+}
+
+_fsctl() {
+  local current=${COMP_WORDS[COMP_CWORD]}
+  local previous=${COMP_WORDS[COMP_CWORD - 1]}
+  local commands="slabs engines explain doctor run"
+  local flags="--gpu --json --color --help"
+  local i command=""
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case "${COMP_WORDS[i]}" in
+      --)  # what follows is another program's command line
+        COMPREPLY=()
+        if ((i + 1 == COMP_CWORD)); then
+          mapfile -t COMPREPLY < <(compgen -c -- "$current")
+        else
+          mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        fi
+        return
+        ;;
+      slabs | engines | explain | doctor | run)
+        [[ -n "$command" ]] || command=${COMP_WORDS[i]}
+        ;;
+    esac
+  done
+  local words
+  case "$previous" in
+    --gpu) words=$(_fsctl_gpus) ;;
+    --color) words="auto always never" ;;
+    --name | --kv-size | --last) return ;;
+    explain) words=$(ps -e -o pid=) ;;
+    *)
+      words="$flags $(_fsctl_words "$command")"
+      [[ -n "$command" ]] || words="$commands $flags --version"
+      ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}
+
+complete -F _fsctl fsctl

@@ -1,0 +1,204 @@
+// fsctl: looks at FineServe and starts engines under it. This file only
+// registers commands and flags; each command lies in a file of its own.
+
+#include <string.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/version.h"
+#include "tools/fsctl/command.h"
+#include "tools/fsctl/doctor.h"
+#include "tools/fsctl/engines.h"
+#include "tools/fsctl/explain.h"
+#include "tools/fsctl/format.h"
+#include "tools/fsctl/run.h"
+#include "tools/fsctl/slabs.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+struct Commands {
+  Globals globals;
+  std::string color = "auto";
+  SlabsOptions slabs;
+  ExplainOptions explain;
+  RunOptions run;
+  std::function<int()> chosen;
+};
+
+CLI::App* AddCommand(CLI::App& app, const char* name, const char* what,
+                     const char* examples) {
+  CLI::App* command = app.add_subcommand(name, what);
+  command->footer(absl::StrCat("Examples:\n", examples,
+                               "\nGlobal flags: --gpu, --json, --color; see "
+                               "fsctl --help\n"));
+  return command;
+}
+
+std::string PidTrouble(const std::string& text) {
+  pid_t pid = 0;
+  const bool good = absl::SimpleAtoi(text, &pid) && pid > 0;
+  return good ? "" : absl::StrCat("not a process id: ", text);
+}
+
+// CLI11 knows no "--"; its usage line would leave the command out.
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return "Usage: fsctl run [OPTIONS] -- COMMAND [ARGS...]\n";
+  }
+};
+
+void AddSlabs(CLI::App& app, Commands& c) {
+  CLI::App* command =
+      AddCommand(app, "slabs", "Show who holds which slab of the pool",
+                 "  fsctl slabs\n"
+                 "  fsctl slabs --all --gpu GPU-4a1f\n"
+                 "  fsctl slabs --json | jq .states.free.bytes\n");
+  command->add_flag("--all", c.slabs.all, "One line per slab");
+  command->callback(
+      [&] { c.chosen = [&] { return RunSlabs(c.globals, c.slabs); }; });
+}
+
+void AddEngines(CLI::App& app, Commands& c) {
+  AddCommand(app, "engines", "List the engines that share the pool",
+             "  fsctl engines\n"
+             "  fsctl engines --json | jq '.engines[].pids'\n")
+      ->callback([&] { c.chosen = [&] { return RunEngines(c.globals); }; });
+}
+
+void AddExplain(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, "explain", "Show what the shim in a process decided, and why",
+      "  fsctl explain 4711\n"
+      "  fsctl explain 4711 --last 0     every decision that is kept\n");
+  command->add_option("PID", c.explain.pid, "The process")
+      ->required()
+      ->check(CLI::Validator(PidTrouble, "NUMBER"));
+  command->add_option("--last", c.explain.last,
+                      "How many decisions to print, 0 for all (20)");
+  command->callback(
+      [&] { c.chosen = [&] { return RunExplain(c.globals, c.explain); }; });
+}
+
+void AddDoctor(CLI::App& app, Commands& c) {
+  AddCommand(app, "doctor", "Check this machine and say what to repair",
+             "  fsctl doctor\n"
+             "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")"
+             "'\n")
+      ->callback([&] { c.chosen = [&] { return RunDoctor(c.globals); }; });
+}
+
+void AddRun(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, "run", "Run a command with its KV memory in the pool",
+      "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
+      "  fsctl run --name chat --kv-size 512MiB -- ./engine --port 8000\n"
+      "The device is the command's own choice (CUDA_VISIBLE_DEVICES).\n");
+  command->formatter(std::make_shared<RunFormatter>());
+  command->add_option("--name", c.run.name,
+                      "Name of the engine; processes of one name form one");
+  command
+      ->add_option("--kv-size", c.run.kv_sizes,
+                   "Size of an allocation that is KV, e.g. 512MiB; repeatable")
+      ->expected(1);
+  command->callback(
+      [&] { c.chosen = [&] { return RunRun(c.globals, c.run); }; });
+}
+
+void AddGlobals(CLI::App& app, Commands& c) {
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version",
+                       absl::StrCat("fsctl " FINESERVE_VERSION " (ABI version ",
+                                    abi::kAbiVersion, ")"));
+  app.add_option("--gpu", c.globals.gpu,
+                 "UUID (or its beginning) or socket of a daemon; needed only "
+                 "when several run");
+  app.add_flag("--json", c.globals.json, "Print JSON");
+  app.add_option("--color", c.color, "auto, always or never (auto)")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+  app.footer(
+      "Examples:\n"
+      "  fsctl doctor\n"
+      "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
+      "  fsctl slabs\n"
+      "\nExit codes: 0 ok, 1 the answer is bad, 2 usage, 3 no daemon\n");
+}
+
+std::string CommandLineOf(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? "fsctl"
+                        : absl::StrCat("fsctl ", chosen[0]->get_name());
+}
+
+// CLI11's own words, on one line, with where to read on.
+int UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  std::string what = error.what();
+  for (char& c : what) {
+    if (c == '\n') c = ' ';
+  }
+  return Fail(kExitUsage,
+              absl::StrCat(what, "; see ", CommandLineOf(app), " --help"));
+}
+
+// CLI11 would only say that a subcommand is required.
+bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  const auto is_it = [&](const CLI::App* command) {
+    return command->get_name() == argv[1];
+  };
+  return app.get_subcommands(is_it).empty();
+}
+
+// Everything behind the first "--" belongs to the command to run and is not
+// looked at. Returns how many words stand before it.
+int SplitCommand(int argc, char** argv, std::vector<std::string>* command) {
+  for (int i = 1; i < argc; ++i) {
+    if (strcmp(argv[i], "--") != 0) continue;
+    command->assign(argv + i + 1, argv + argc);
+    return i;
+  }
+  return argc;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("fsctl: look at FineServe and run engines under it", "fsctl");
+  Commands commands;
+  AddGlobals(app, commands);
+  AddSlabs(app, commands);
+  AddEngines(app, commands);
+  AddExplain(app, commands);
+  AddDoctor(app, commands);
+  AddRun(app, commands);
+  const int own = SplitCommand(argc, argv, &commands.run.command);
+  if (IsUnknownCommand(app, own, argv)) {
+    return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1],
+                                         "'; see fsctl --help"));
+  }
+  try {
+    app.parse(own, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return UsageError(app, error);
+  }
+  if (own < argc && !app.got_subcommand("run")) {
+    return Fail(kExitUsage,
+                "only run takes a command behind --; see fsctl "
+                "--help");
+  }
+  commands.globals.color = UseColor(commands.color, isatty(STDOUT_FILENO));
+  return commands.chosen();
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl
+
+int main(int argc, char** argv) { return fineserve::fsctl::Main(argc, argv); }

@@ -1,0 +1,17 @@
+#ifndef TOOLS_FSCTL_SLABS_H_
+#define TOOLS_FSCTL_SLABS_H_
+
+#include "tools/fsctl/command.h"
+
+namespace fineserve::fsctl {
+
+struct SlabsOptions {
+  bool all = false;  // one line per slab
+};
+
+// `fsctl slabs`: who holds which slab. Returns the exit code.
+int RunSlabs(const Globals& globals, const SlabsOptions& options);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_SLABS_H_
