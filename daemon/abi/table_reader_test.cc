@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -267,26 +268,25 @@ INSTANTIATE_TEST_SUITE_P(, BrokenTable, ::testing::ValuesIn(kBreakages),
 // A writer rewrites one engine as fast as it can; every record that is not
 // reported torn must be one that was written whole.
 TEST_F(TableReaderTest, RecordUnderAFastWriterIsWholeOrTorn) {
-  std::atomic<bool> stop{false};
-  std::thread writer([&] {
-    for (uint32_t id = 1; !stop.load(std::memory_order_relaxed); ++id) {
+  std::jthread writer([&](std::stop_token stop) {
+    for (uint32_t id = 1; !stop.stop_requested(); ++id) {
       EngineRecord record = AliveEngine(id % 1000 + 1);
       record.slabs_held = record.id;
       record.since_ns = record.id;
       SetEngine(engine(0), record);
     }
   });
-  for (int i = 0; i < 300; ++i) {
+  // Only records that were seen count: the writer may not have begun yet.
+  for (int seen = 0; seen < 5000;) {
     const auto table = Read();
     ASSERT_TRUE(table.ok()) << table.status();
     for (const EngineSnapshot& e : table->engines) {
+      ++seen;
       ASSERT_EQ(e.slabs_held, e.id);
       ASSERT_EQ(e.since_ns, e.id);
       ASSERT_THAT(e.member_pids, ElementsAre(100 + e.id));
     }
   }
-  stop = true;
-  writer.join();
 }
 
 // What must hold of any snapshot, whoever wrote the bytes.
@@ -307,10 +307,9 @@ void CheckBounds(const TableSnapshot& table) {
 TEST_F(TableReaderTest, ScribbledMemoryNeverBreaksTheReader) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  std::atomic<bool> stop{false};
-  std::thread scribbler([&] {
+  std::jthread scribbler([&](std::stop_token stop) {
     std::mt19937_64 random(seed);
-    while (!stop.load(std::memory_order_relaxed)) {
+    while (!stop.stop_requested()) {
       const size_t front = random() % 4 == 0 ? 512 : bytes_;
       const size_t at = random() % front / 8 * 8;
       const uint64_t word = random() % 3 == 0 ? random() : random() % 8;
@@ -326,8 +325,6 @@ TEST_F(TableReaderTest, ScribbledMemoryNeverBreaksTheReader) {
     ++readable;
     CheckBounds(*table);
   }
-  stop = true;
-  scribbler.join();
   RecordProperty("readable", readable);
 }
 

@@ -31,6 +31,8 @@ struct Flags {
 };
 
 void Declare(CLI::App* app, Flags* f) {
+  // So that a wrapper's flags can be overridden by appending.
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option(
       "--gpu", f->gpu,
       "GPU to serve: ordinal, UUID (or its beginning), \"emulated\"");

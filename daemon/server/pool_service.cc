@@ -56,7 +56,7 @@ absl::StatusOr<EngineId> PoolService::FindOrMake(const std::string& name,
 
 absl::StatusOr<EngineId> PoolService::Join(const std::string& name, uid_t uid,
                                            pid_t pid) {
-  const absl::StatusOr<EngineId> id = FindOrMake(name, uid);
+  absl::StatusOr<EngineId> id = FindOrMake(name, uid);
   if (!id.ok()) return id;
   Engine& engine = engines_[*id];
   if (engine.members.size() >= abi::kMemberCapacity &&

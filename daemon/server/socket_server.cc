@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,8 @@ struct SocketServer::Connection {
   driver::Descriptor page;  // until sealed
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
+  // Granted, but no descriptor of them has left: nobody can have mapped them.
+  std::set<LeaseId> unfetched;
   std::list<Connection>::iterator self;
 };
 
@@ -97,9 +100,9 @@ void SocketServer::OnReadable(Connection* c) {
 }
 
 void SocketServer::Close(Connection* c) {
-  // A lease that is granted later finds no one; its engine's death or the
-  // page's counters show it.
+  // A lease that is granted later finds no one, and Deliver returns it.
   if (c->waiting_ticket != 0) waiting_.erase(c->waiting_ticket);
+  for (LeaseId lease : c->unfetched) ReturnUnseen(c->engine, lease);
   connections_.erase(c->self);
 }
 
@@ -286,9 +289,7 @@ void SocketServer::Deliver(const std::vector<PoolService::Grant>& grants) {
   for (const PoolService::Grant& grant : grants) {
     const auto it = waiting_.find(grant.ticket);
     if (it == waiting_.end()) {
-      // Its connection ended while it waited: nobody knows of this lease.
-      const absl::Status s = pool_->Return(grant.engine, grant.lease);
-      if (!s.ok()) spdlog::error("{}", std::string(s.message()));
+      ReturnUnseen(grant.engine, grant.lease);
       continue;
     }
     Connection* c = it->second;
@@ -297,12 +298,22 @@ void SocketServer::Deliver(const std::vector<PoolService::Grant>& grants) {
     auto answer = abi::MakeMessage<abi::LeaseGrant>(c->waiting_sequence);
     answer.lease = slab::Number(grant.lease);
     answer.slab_count = static_cast<uint32_t>(grant.slabs.size());
+    c->unfetched.insert(grant.lease);
     // If the peer is gone its pidfd will say so, and the lease is found then.
     abi::Send(c->socket.get(), answer);
   }
 }
 
+// Takes back a lease that its connection's end left without anybody who knows
+// of it.
+void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
+  // NotFound: the engine died too, and its slabs are on their way already.
+  const absl::Status s = pool_->Return(engine, lease);
+  if (!s.ok()) spdlog::debug("{}", std::string(s.message()));
+}
+
 bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
+  c->unfetched.erase(LeaseId{r.lease});
   const uint32_t wanted = std::min(r.max_count, abi::kMaxDescriptorsPerMessage);
   std::vector<driver::Descriptor> owned;
   std::vector<int> descriptors;
@@ -337,6 +348,7 @@ bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
 }
 
 bool SocketServer::HandleReturn(Connection* c, const abi::ReturnRequest& r) {
+  c->unfetched.erase(LeaseId{r.lease});
   const absl::Status s = pool_->Return(c->engine, LeaseId{r.lease});
   if (!s.ok()) {
     return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,

@@ -63,6 +63,7 @@ class SocketServer {
                    slab::EngineId engine);
   bool Refuse(Connection* c, uint32_t sequence, abi::RefusalCode code,
               const std::string& text);
+  void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
   absl::Status Watch(pid_t pid);
   void Close(Connection* c);
 

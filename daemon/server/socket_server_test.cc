@@ -260,9 +260,21 @@ TEST_F(SocketServerTest, LeaseOfAConnectionThatLeftWhileWaitingIsNotLost) {
   EXPECT_EQ(pool_->slabs().free_count(), 300u);
 }
 
-TEST_F(SocketServerTest, EndOfAConnectionTakesNothingFromALivingProcess) {
+TEST_F(SocketServerTest, LeaseThatWasNeverFetchedReturnsWithItsConnection) {
   driver::Descriptor fd = Member("a");
   Ask<abi::LeaseGrant>(fd, LeaseOf(5));
+  fd.Reset();
+  Turn();
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().free_count(), 300u);
+}
+
+TEST_F(SocketServerTest, EndOfAConnectionTakesNothingFromALivingProcess) {
+  driver::Descriptor fd = Member("a");
+  auto request = MakeMessage<abi::GranuleRequest>(3);
+  request.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(5)).lease;
+  request.max_count = 1;
+  Ask<abi::GranuleBatch>(fd, request);
   fd.Reset();
   Turn();
   EXPECT_EQ(pool_->slabs().free_count(), 295u);
