@@ -23,7 +23,8 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
     },
-    "shim": {"daemon/abi", "kernels/driver"},
+    "shim": {"daemon/abi", "kernels/driver", "shim/testdata"},
+    "shim/testdata": {"bench/micro", "daemon/abi", "kernels/driver", "shim"},
     "tools/emucuda": {"kernels/driver"},
     "tools/fsctl": {"daemon/abi", "kernels/driver"},
     # Engines know nothing of FineServe; the driver's prototypes are their

@@ -41,7 +41,7 @@ absl::StatusOr<Nvml> Nvml::Load(const std::string& library,
   if (handle == nullptr) {
     return absl::NotFoundError(absl::StrCat("no NVML: ", dlerror()));
   }
-  auto api = std::make_unique<Api>();
+  auto api = std::make_shared<Api>();
   const auto find = [&](const char* name, auto* out) {
     *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(
         dlsym(handle, name));
@@ -63,7 +63,7 @@ absl::StatusOr<Nvml> Nvml::Load(const std::string& library,
   s = api->Check(api->handle_by_uuid(uuid, &device),
                  absl::StrCat("nvmlDeviceGetHandleByUUID(", uuid, ")"));
   if (!s.ok()) return s;
-  return Nvml(api.release(), device);
+  return Nvml(std::move(api), device);
 }
 
 absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {

@@ -4,7 +4,9 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,9 +27,10 @@ class Nvml {
 
  private:
   struct Api;
-  Nvml(const Api* api, void* device) : api_(api), device_(device) {}
+  Nvml(std::shared_ptr<const Api> api, void* device)
+      : api_(std::move(api)), device_(device) {}
 
-  const Api* api_;  // lives as long as the library: for ever
+  std::shared_ptr<const Api> api_;
   void* device_;
 };
 

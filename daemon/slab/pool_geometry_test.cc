@@ -20,6 +20,8 @@ struct Case {
   uint32_t want_slabs;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
 class ChooseGeometryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ChooseGeometryTest, CutsThePool) {

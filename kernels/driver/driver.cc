@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/driver/status.h"
@@ -53,7 +54,7 @@ absl::StatusOr<Driver> Driver::Load(const std::string& library) {
   if (handle == nullptr) {
     return absl::NotFoundError(absl::StrCat("no CUDA driver: ", dlerror()));
   }
-  auto entry_points = std::make_unique<EntryPoints>();
+  auto entry_points = std::make_shared<EntryPoints>();
   if (absl::Status s = ResolveAll(handle, entry_points.get()); !s.ok()) {
     return s;
   }
@@ -67,7 +68,7 @@ absl::StatusOr<Driver> Driver::Load(const std::string& library) {
       !s.ok()) {
     return s;
   }
-  return Driver(entry_points.release(), version);
+  return Driver(std::move(entry_points), version);
 }
 
 }  // namespace fineserve::driver

@@ -1,7 +1,9 @@
 #ifndef KERNELS_DRIVER_DRIVER_H_
 #define KERNELS_DRIVER_DRIVER_H_
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "kernels/driver/entry_points.h"
@@ -25,10 +27,10 @@ class Driver {
   int version() const { return version_; }
 
  private:
-  Driver(const EntryPoints* entry_points, int version)
-      : entry_points_(entry_points), version_(version) {}
+  Driver(std::shared_ptr<const EntryPoints> entry_points, int version)
+      : entry_points_(std::move(entry_points)), version_(version) {}
 
-  const EntryPoints* entry_points_;  // never freed, as the library
+  std::shared_ptr<const EntryPoints> entry_points_;
   int version_;
 };
 

@@ -1,17 +1,24 @@
 // A program that uses the driver by its symbols, as told on its command line:
+// clang-format off
 //
-//   alloc BYTES     allocates                   prints "alloc RESULT
-//   shared|own" scoped BYTES    the same in a KV scope      "shared": from
-//   reserved range small COUNT     COUNT allocations of 512 B thread COUNT the
-//   same in a thread that ends free            frees the latest prints "free
-//   RESULT" inside          frees latest + 1            prints "inside RESULT"
-//   fork            what follows runs in a child; the parent waits and exits
-//   storm COUNT     forks COUNT children while a thread allocates KV
-//   resolve NAME V  asks cuGetProcAddress_v2    prints "resolve
-//   shim|driver|..." resolve1 NAME V asks the first cuGetProcAddress unmaps
-//   prints "unmaps N" page            prints "page small N large N stacks N
-//   pages N" closeall        closes every descriptor from 3 on exec starts
-//   afresh with what follows sockets         prints "sockets N", the open ones
+//   alloc BYTES       allocates: "alloc RESULT shared|own", "shared" meaning
+//                     from a reserved range
+//   scoped BYTES      the same in a KV scope
+//   small COUNT       COUNT allocations of 512 B
+//   thread COUNT      the same in a thread that ends
+//   free              frees the latest: "free RESULT"
+//   inside            frees latest + 1: "inside RESULT"
+//   fork              what follows runs in a child; the parent waits and exits
+//   storm COUNT       forks COUNT children while a thread allocates KV
+//   resolve NAME V    asks cuGetProcAddress_v2: "resolve shim|driver|..."
+//   resolve1 NAME V   asks the first cuGetProcAddress
+//   unmaps            "unmaps N"
+//   page              "page small N large N stacks N pages N"
+//   closeall          closes every descriptor from 3 on
+//   exec              starts afresh with what follows
+//   sockets           "sockets N", the open ones
+//
+// clang-format on
 
 #include <fcntl.h>
 #include <stdio.h>

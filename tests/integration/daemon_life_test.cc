@@ -77,6 +77,10 @@ struct Mistake {
   const char* says;
 };
 
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
+
 class MistakeTest : public Site,
                     public ::testing::WithParamInterface<Mistake> {};
 
