@@ -126,8 +126,8 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
 void DaemonLink::KeepTable(int fd) {
   struct stat st;
   if (fstat(fd, &st) == 0 && st.st_size > 0) {
-    mmap(nullptr, static_cast<size_t>(st.st_size), PROT_READ, MAP_SHARED, fd,
-         0);
+    static_cast<void>(mmap(nullptr, static_cast<size_t>(st.st_size), PROT_READ,
+                           MAP_SHARED, fd, 0));
   }
   table_.Close();
   table_.Adopt(fd);

@@ -99,7 +99,7 @@ struct Site {
 
 // Maps the whole pool plane by plane, as an engine's view of it: slab s's
 // p-th granule lies at index s of plane p.
-void MapView(driver::Driver driver, const backing::Device& device,
+void MapView(const driver::Driver& driver, const backing::Device& device,
              backing::CudaBacking* pool) {
   const slab::PoolGeometry& g = pool->geometry();
   std::vector<driver::Reservation> planes;
@@ -203,7 +203,7 @@ Result Measure(const Site& site, uint64_t pool_bytes, uint32_t planes) {
       (creates * kCreateUs +
        static_cast<double>(calls.Of("cuMemSetAccess")) * kSetAccessUs) /
       1000;
-  r.on_demand_ms = static_cast<double>(pool_bytes / kOnDemandPageBytes) *
+  r.on_demand_ms = static_cast<double>(pool_bytes) / kOnDemandPageBytes *
                    (kCreateUs + kSetAccessUs) / 1000;
   return r;
 }

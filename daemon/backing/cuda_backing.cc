@@ -10,7 +10,7 @@ namespace fineserve::backing {
 using driver::ToStatus;
 
 absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
-    driver::Driver driver, const Device& device,
+    const driver::Driver& driver, const Device& device,
     const slab::PoolGeometry& geometry, absl::StatusOr<Nvml> nvml,
     Progress progress) {
   absl::StatusOr<driver::Context> context =
@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
   return backing;
 }
 
-CudaBacking::CudaBacking(driver::Driver driver,
+CudaBacking::CudaBacking(const driver::Driver& driver,
                          const slab::PoolGeometry& geometry,
                          driver::Context context, driver::Reservation range,
                          absl::StatusOr<Nvml> nvml)

@@ -25,7 +25,7 @@ class CudaBacking final : public Backing {
   // free. `nvml_error` is logged by the caller if NVML cannot be had: then
   // DevicePids cannot tell, and quarantined slabs stay so.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
-      driver::Driver driver, const Device& device,
+      const driver::Driver& driver, const Device& device,
       const slab::PoolGeometry& geometry, absl::StatusOr<Nvml> nvml,
       Progress progress = nullptr);
   ~CudaBacking() override;
@@ -43,7 +43,7 @@ class CudaBacking final : public Backing {
     driver::CUevent event;
   };
 
-  CudaBacking(driver::Driver driver, const slab::PoolGeometry& geometry,
+  CudaBacking(const driver::Driver& driver, const slab::PoolGeometry& geometry,
               driver::Context context, driver::Reservation range,
               absl::StatusOr<Nvml> nvml);
   absl::Status CreateGranules(driver::CUdevice device, Progress progress);

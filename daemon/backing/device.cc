@@ -25,7 +25,8 @@ std::string UuidText(const uint8_t (&uuid)[16]) {
   return text;
 }
 
-absl::StatusOr<Device> Describe(Driver driver, int ordinal, bool emulated) {
+absl::StatusOr<Device> Describe(const Driver& driver, int ordinal,
+                                bool emulated) {
   const driver::EntryPoints& call = driver.call();
   Device device;
   device.emulated = emulated;
@@ -50,7 +51,8 @@ absl::StatusOr<Device> Describe(Driver driver, int ordinal, bool emulated) {
   return device;
 }
 
-absl::StatusOr<std::vector<Device>> ListDevices(Driver driver, bool emulated) {
+absl::StatusOr<std::vector<Device>> ListDevices(const Driver& driver,
+                                                bool emulated) {
   int count = 0;
   const driver::EntryPoints& call = driver.call();
   absl::Status s =
@@ -94,7 +96,7 @@ absl::Status NoSuchGpu(const std::vector<Device>& devices,
       known.empty() ? "none" : absl::StrJoin(known, ", ")));
 }
 
-absl::Status RequireAttribute(Driver driver, const Device& device,
+absl::Status RequireAttribute(const Driver& driver, const Device& device,
                               driver::CUdevice_attribute attribute,
                               absl::string_view what) {
   int value = 0;
@@ -119,7 +121,8 @@ std::string DeviceChoice::NvmlLibrary() const {
                     : "libnvidia-ml.so.1";
 }
 
-absl::StatusOr<Device> FindDevice(Driver driver, const DeviceChoice& choice) {
+absl::StatusOr<Device> FindDevice(const Driver& driver,
+                                  const DeviceChoice& choice) {
   absl::StatusOr<std::vector<Device>> devices =
       ListDevices(driver, choice.emulated());
   if (!devices.ok()) return devices.status();

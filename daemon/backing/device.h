@@ -35,7 +35,7 @@ struct DeviceChoice {
 // Finds the chosen GPU and checks that it can serve: VMM, and export as POSIX
 // descriptors. InvalidArgument if there is no such GPU (the message lists
 // those there are), FailedPrecondition if it cannot serve.
-absl::StatusOr<Device> FindDevice(driver::Driver driver,
+absl::StatusOr<Device> FindDevice(const driver::Driver& driver,
                                   const DeviceChoice& choice);
 
 }  // namespace fineserve::backing

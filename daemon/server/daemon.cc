@@ -23,7 +23,7 @@ const RealClock kClock;
 // A zero fill of a slab takes 10 µs to some ms.
 constexpr uint64_t kFillPollUs = 1000;
 
-absl::StatusOr<uint64_t> FreeBytes(driver::Driver driver,
+absl::StatusOr<uint64_t> FreeBytes(const driver::Driver& driver,
                                    driver::CUdevice device) {
   absl::StatusOr<driver::Context> context =
       driver::Context::Retain(driver, device);

@@ -310,7 +310,7 @@ TEST_F(SocketServerTest,
     abi::Send(fd.get(), LeaseOf(5));
     if (fork() == 0) {
       char byte;
-      _exit(read(hold[0], &byte, 1));  // until the test ends
+      _exit(read(hold[0], &byte, 1) == 1 ? 1 : 0);  // until the test ends
     }
     _exit(write(ready[1], "x", 1) == 1 ? (pause(), 0) : 1);
   }

@@ -117,7 +117,8 @@ constexpr bool SameShape(CUresult (*)(A...), ::CUresult (*)(B...)) {
   if constexpr (sizeof...(A) != sizeof...(B)) {
     return false;
   } else {
-    return ((sizeof(A) == sizeof(B)) && ...);
+    return ((sizeof(A) == sizeof(B)) &&
+            ...);  // NOLINT(bugprone-sizeof-expression)
   }
 }
 #define FINESERVE_SAME_SHAPE(symbol, name, since, need, args)     \

@@ -31,7 +31,7 @@ uint64_t release_failures() {
   return refused_releases.load(std::memory_order_relaxed);
 }
 
-absl::StatusOr<Context> Context::Retain(Driver driver, CUdevice device) {
+absl::StatusOr<Context> Context::Retain(const Driver& driver, CUdevice device) {
   CUcontext context = nullptr;
   const EntryPoints& call = driver.call();
   absl::Status s =
@@ -45,7 +45,7 @@ absl::StatusOr<Context> Context::Retain(Driver driver, CUdevice device) {
 }
 
 Context::Context(Context&& other) noexcept
-    : driver_(other.driver_),
+    : driver_(std::move(other.driver_)),
       device_(other.device_),
       owns_(std::exchange(other.owns_, false)) {}
 
@@ -55,7 +55,7 @@ Context::~Context() {
   }
 }
 
-absl::StatusOr<Granule> Granule::Create(Driver driver, CUdevice device,
+absl::StatusOr<Granule> Granule::Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   const CUmemAllocationProp prop = PropFor(device);
@@ -66,7 +66,7 @@ absl::StatusOr<Granule> Granule::Create(Driver driver, CUdevice device,
   return Granule(driver, handle, bytes);
 }
 
-absl::StatusOr<Granule> Granule::Import(Driver driver, int descriptor,
+absl::StatusOr<Granule> Granule::Import(const Driver& driver, int descriptor,
                                         uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   const EntryPoints& call = driver.call();
@@ -82,7 +82,7 @@ absl::StatusOr<Granule> Granule::Import(Driver driver, int descriptor,
 }
 
 Granule::Granule(Granule&& other) noexcept
-    : driver_(other.driver_),
+    : driver_(std::move(other.driver_)),
       handle_(std::exchange(other.handle_, 0)),
       bytes_(other.bytes_) {}
 
@@ -102,7 +102,8 @@ absl::StatusOr<Descriptor> Granule::Export() const {
   return Descriptor(descriptor);
 }
 
-absl::StatusOr<Reservation> Reservation::Create(Driver driver, uint64_t bytes) {
+absl::StatusOr<Reservation> Reservation::Create(const Driver& driver,
+                                                uint64_t bytes) {
   CUdeviceptr address = 0;
   const EntryPoints& call = driver.call();
   absl::Status s =
@@ -113,7 +114,7 @@ absl::StatusOr<Reservation> Reservation::Create(Driver driver, uint64_t bytes) {
 }
 
 Reservation::Reservation(Reservation&& other) noexcept
-    : driver_(other.driver_),
+    : driver_(std::move(other.driver_)),
       address_(std::exchange(other.address_, 0)),
       bytes_(other.bytes_) {}
 
@@ -123,7 +124,8 @@ Reservation::~Reservation() {
   }
 }
 
-absl::StatusOr<Mapping> Mapping::Create(Driver driver, CUdeviceptr address,
+absl::StatusOr<Mapping> Mapping::Create(const Driver& driver,
+                                        CUdeviceptr address,
                                         const Granule& granule) {
   const EntryPoints& call = driver.call();
   absl::Status s = ToStatus(
@@ -135,7 +137,7 @@ absl::StatusOr<Mapping> Mapping::Create(Driver driver, CUdeviceptr address,
 }
 
 Mapping::Mapping(Mapping&& other) noexcept
-    : driver_(other.driver_),
+    : driver_(std::move(other.driver_)),
       address_(std::exchange(other.address_, 0)),
       bytes_(other.bytes_) {}
 
@@ -145,8 +147,8 @@ Mapping::~Mapping() {
   }
 }
 
-absl::Status AllowReadWrite(Driver driver, CUdevice device, CUdeviceptr address,
-                            uint64_t bytes) {
+absl::Status AllowReadWrite(const Driver& driver, CUdevice device,
+                            CUdeviceptr address, uint64_t bytes) {
   const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device},
                                   CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   const EntryPoints& call = driver.call();
@@ -155,7 +157,8 @@ absl::Status AllowReadWrite(Driver driver, CUdevice device, CUdeviceptr address,
                                absl::Hex(address), ")"));
 }
 
-absl::StatusOr<uint64_t> AllocationGranularity(Driver driver, CUdevice device) {
+absl::StatusOr<uint64_t> AllocationGranularity(const Driver& driver,
+                                               CUdevice device) {
   size_t bytes = 0;
   const CUmemAllocationProp prop = PropFor(device);
   const EntryPoints& call = driver.call();

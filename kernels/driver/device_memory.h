@@ -23,7 +23,7 @@ uint64_t release_failures();
 class Context {
  public:
   // Retains `device`'s primary context and makes it current in this thread.
-  static absl::StatusOr<Context> Retain(Driver driver, CUdevice device);
+  static absl::StatusOr<Context> Retain(const Driver& driver, CUdevice device);
   Context(Context&& other) noexcept;
   Context& operator=(Context&&) = delete;
   ~Context();
@@ -31,7 +31,8 @@ class Context {
   CUdevice device() const { return device_; }
 
  private:
-  Context(Driver driver, CUdevice device) : driver_(driver), device_(device) {}
+  Context(const Driver& driver, CUdevice device)
+      : driver_(driver), device_(device) {}
 
   Driver driver_;
   CUdevice device_;
@@ -43,10 +44,10 @@ class Granule {
  public:
   // Creates `bytes` (a multiple of AllocationGranularity) on `device`,
   // exportable as a POSIX descriptor. ResourceExhausted if it does not fit.
-  static absl::StatusOr<Granule> Create(Driver driver, CUdevice device,
+  static absl::StatusOr<Granule> Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes);
   // Imports what another process exported; `descriptor` stays the caller's.
-  static absl::StatusOr<Granule> Import(Driver driver, int descriptor,
+  static absl::StatusOr<Granule> Import(const Driver& driver, int descriptor,
                                         uint64_t bytes);
   Granule(Granule&& other) noexcept;
   Granule& operator=(Granule&&) = delete;
@@ -59,7 +60,8 @@ class Granule {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  Granule(Driver driver, CUmemGenericAllocationHandle handle, uint64_t bytes)
+  Granule(const Driver& driver, CUmemGenericAllocationHandle handle,
+          uint64_t bytes)
       : driver_(driver), handle_(handle), bytes_(bytes) {}
 
   Driver driver_;
@@ -70,7 +72,8 @@ class Granule {
 // A range of device addresses with nothing behind it.
 class Reservation {
  public:
-  static absl::StatusOr<Reservation> Create(Driver driver, uint64_t bytes);
+  static absl::StatusOr<Reservation> Create(const Driver& driver,
+                                            uint64_t bytes);
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&&) = delete;
   ~Reservation();
@@ -79,7 +82,7 @@ class Reservation {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  Reservation(Driver driver, CUdeviceptr address, uint64_t bytes)
+  Reservation(const Driver& driver, CUdeviceptr address, uint64_t bytes)
       : driver_(driver), address_(address), bytes_(bytes) {}
 
   Driver driver_;
@@ -91,14 +94,15 @@ class Reservation {
 // even when the granule's handle is gone. No access until SetAccess.
 class Mapping {
  public:
-  static absl::StatusOr<Mapping> Create(Driver driver, CUdeviceptr address,
+  static absl::StatusOr<Mapping> Create(const Driver& driver,
+                                        CUdeviceptr address,
                                         const Granule& granule);
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&&) = delete;
   ~Mapping();
 
  private:
-  Mapping(Driver driver, CUdeviceptr address, uint64_t bytes)
+  Mapping(const Driver& driver, CUdeviceptr address, uint64_t bytes)
       : driver_(driver), address_(address), bytes_(bytes) {}
 
   Driver driver_;
@@ -108,11 +112,12 @@ class Mapping {
 
 // Lets `device` read and write [address, address + bytes), which may span any
 // number of adjacent mappings: one driver call.
-absl::Status AllowReadWrite(Driver driver, CUdevice device, CUdeviceptr address,
-                            uint64_t bytes);
+absl::Status AllowReadWrite(const Driver& driver, CUdevice device,
+                            CUdeviceptr address, uint64_t bytes);
 
 // The smallest granule on `device`, in bytes (2 MiB on every GPU so far).
-absl::StatusOr<uint64_t> AllocationGranularity(Driver driver, CUdevice device);
+absl::StatusOr<uint64_t> AllocationGranularity(const Driver& driver,
+                                               CUdevice device);
 
 }  // namespace fineserve::driver
 

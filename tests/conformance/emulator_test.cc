@@ -29,7 +29,8 @@ namespace {
   reinterpret_cast<decltype(&::name)>(dlsym(DriverLibrary(), #name))
 
 std::string StateFile(const char* name) {
-  return std::string(getenv("EMUCUDA_DIR")) + "/" + name;
+  const char* folder = getenv("EMUCUDA_DIR");
+  return std::string(folder == nullptr ? "" : folder) + "/" + name;
 }
 
 uint64_t HostBytesOf(const std::string& path) {
@@ -90,7 +91,7 @@ CONFORMANCE_TEST(Emulator, MalformedRulesChangeNothing) {
 }
 
 CONFORMANCE_TEST(Emulator, FolderOpenToOthersIsRefused) {
-  ASSERT_EQ(chmod(getenv("EMUCUDA_DIR"), 0755), 0);
+  ASSERT_EQ(chmod(StateFile("").c_str(), 0755), 0);
   EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_OPERATING_SYSTEM);
 }
 

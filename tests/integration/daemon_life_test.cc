@@ -15,7 +15,6 @@ namespace fineserve::integration {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 
 using DaemonLifeTest = Site;
 

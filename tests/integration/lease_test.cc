@@ -9,7 +9,6 @@ namespace {
 
 using abi::SlabState;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 using LeaseTest = Site;
 

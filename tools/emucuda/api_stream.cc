@@ -11,7 +11,6 @@
 
 namespace fineserve::driver {
 
-using emucuda::Call;
 using emucuda::CallInContext;
 using emucuda::Completion;
 using emucuda::Context;
@@ -19,7 +18,6 @@ using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::Event;
 using emucuda::Operation;
-using emucuda::Require;
 using emucuda::Stream;
 
 namespace {

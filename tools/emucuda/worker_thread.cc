@@ -27,7 +27,7 @@ bool StartDetached(std::function<void()> body) {
   const bool started = pthread_create(&thread, nullptr, Run, owned.get()) == 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return false;
-  owned.release();  // Run owns it
+  static_cast<void>(owned.release());  // Run owns it
   pthread_detach(thread);
   return true;
 }

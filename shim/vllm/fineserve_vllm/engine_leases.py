@@ -1,0 +1,184 @@
+"""One engine's leases, driven by its scheduler's own calls.
+
+plugin.install() makes vLLM's Scheduler call the methods below at the entry and
+exit of schedule(), at the entry and exit of update_from_output(), and in
+has_requests().
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fineserve_vllm.pool import LeasedBlockPool
+
+_log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]  # seconds, monotonic
+
+
+@dataclasses.dataclass(frozen=True)
+class AskBackOptions:
+    """What happens to an ask-back that running requests hold up.
+
+    deadline_s: after this long it counts as stuck, once.
+    preempt: at the deadline, preempt the requests that hold its blocks, as
+        vLLM's reset_prefix_cache(reset_running_requests=True) does. They
+        recompute. Otherwise the slab waits for them to finish.
+    """
+
+    deadline_s: float = 10.0
+    preempt: bool = False
+
+
+@dataclasses.dataclass
+class Counters:
+    """Totals since the engine started, in slabs (preempted: in requests)."""
+
+    asked_back: int = 0
+    given_back: int = 0
+    stuck: int = 0
+    preempted: int = 0
+
+
+class EngineLeases:
+    """The leases of one scheduler's pool.
+
+    Confined to the scheduler's thread, except wake().
+
+    Args:
+        scheduler: vLLM's Scheduler; only the preemption path touches it.
+        reserve_blocks: blocks that the engine may take before an answer to a
+            want arrives; wants cover the used blocks and these.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        pool: LeasedBlockPool,
+        reserve_blocks: int,
+        options: AskBackOptions,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.pool = pool
+        self.counters = Counters()
+        self._scheduler = scheduler
+        self._reserve_blocks = reserve_blocks
+        self._options = options
+        self._clock = clock
+        self._wanted = -1
+        self._asked_at: dict[int, float] = {}  # view index -> time
+        self._stuck: set[int] = set()
+        # Set by any thread, cleared by the scheduler's: one word, no lock.
+        self._wake_pending = False
+        self._post_wakeup: Callable[[], None] | None = None
+
+    # Called from the wrapped Scheduler.
+
+    def schedule_begins(self) -> None:
+        self._wake_pending = False
+        self.pool.fence.schedule_begins()
+        self.pool.apply(self.pool.grants.poll())
+        self._watch_deadlines()
+        self._return_drained()
+        self._want()
+
+    def schedule_ends(self, output: object) -> None:
+        self.pool.fence.schedule_ends(output)
+
+    def step_begins_processing(self, output: object) -> None:
+        self.pool.fence.step_processed(output)
+
+    def step_processed(self) -> None:
+        self._return_drained()
+
+    def has_work(self) -> bool:
+        """Whether the scheduler should run a step, if only to look at leases.
+        An idle EngineCore runs schedule() only if has_requests() says so; the
+        step has no tokens, and its end returns what was asked back."""
+        return self._wake_pending
+
+    # Waking.
+
+    @property
+    def attached(self) -> bool:
+        return self._post_wakeup is not None
+
+    def attach(self, post_wakeup: Callable[[], None]) -> None:
+        """post_wakeup: makes a blocked engine ask has_requests() again; must
+        be callable from any thread."""
+        self._post_wakeup = post_wakeup
+
+    def wake(self) -> None:
+        """Makes the engine poll its grants soon, even if idle. Any thread."""
+        self._wake_pending = True
+        if self._post_wakeup is not None:
+            self._post_wakeup()
+
+    # Inside.
+
+    def _return_drained(self) -> None:
+        self.counters.given_back += len(self.pool.return_drained())
+
+    def _watch_deadlines(self) -> None:
+        leaving = self.pool.leaving
+        if not leaving and not self._asked_at:
+            return
+        now = self._clock()
+        for index in leaving - self._asked_at.keys():
+            self._asked_at[index] = now
+            self.counters.asked_back += 1
+        for index in self._asked_at.keys() - leaving:
+            del self._asked_at[index]
+            self._stuck.discard(index)
+        overdue = {
+            index
+            for index, asked_at in self._asked_at.items()
+            if now - asked_at >= self._options.deadline_s
+        }
+        for index in overdue - self._stuck:
+            self._stuck.add(index)
+            self.counters.stuck += 1
+            _log.warning(
+                "slab %d was asked back %.1f s ago and still holds %d used "
+                "blocks",
+                index,
+                now - self._asked_at[index],
+                len(self.pool.used_in_leaving(index)),
+            )
+        if overdue and self._options.preempt:
+            self._preempt_holders(overdue)
+
+    def _preempt_holders(self, overdue: set[int]) -> None:
+        held = frozenset[int]().union(
+            *(self.pool.used_in_leaving(index) for index in overdue)
+        )
+        scheduler = self._scheduler
+        # Last first: each goes to the head of the waiting queue, so that they
+        # resume in their old order.
+        for request in reversed(list(scheduler.running)) if held else ():
+            groups = scheduler.kv_cache_manager.get_block_ids(
+                request.request_id
+            )
+            if held.isdisjoint(block_id for ids in groups for block_id in ids):
+                continue
+            scheduler.running.remove(request)
+            # Stale output is dropped because the request may resume in this
+            # very step, and for the same reason it must not look as if it had
+            # been scheduled in the one before.
+            scheduler._preempt_request(
+                request, time.monotonic(), drop_stale_output=True
+            )
+            scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
+            self.counters.preempted += 1
+
+    def _want(self) -> None:
+        pool = self.pool
+        used = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
+        wanted = pool.slabs_for(used + self._reserve_blocks)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            pool.grants.want(wanted)

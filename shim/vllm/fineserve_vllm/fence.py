@@ -1,0 +1,59 @@
+"""The step fence: which steps may still write KV blocks.
+
+With async scheduling vLLM frees blocks while a step in flight still writes
+them. A slab whose last block was freed is therefore idle only when every step
+scheduled up to then has been processed (design.md 3.9). The fence counts by
+itself: vLLM's own (defer_block_free) runs only for KV-connector consumers.
+"""
+
+from __future__ import annotations
+
+import collections
+
+
+class StepFence:
+    """Steps of one scheduler, numbered from 1 in the order of schedule().
+
+    Confined to the scheduler's thread. EngineCore hands every output of
+    schedule() to update_from_output(), those of zero tokens included, oldest
+    first; a result that came out of order would only hold the fence back.
+    """
+
+    def __init__(self) -> None:
+        self.scheduled = 0
+        self._scheduling = False
+        # (step, its SchedulerOutput), oldest first.
+        self._in_flight: collections.deque[tuple[int, object]] = (
+            collections.deque()
+        )
+
+    @property
+    def processed(self) -> int:
+        """The last step that, with all before it, has been processed."""
+        return self._in_flight[0][0] - 1 if self._in_flight else self.scheduled
+
+    def schedule_begins(self) -> None:
+        self._scheduling = True
+
+    def schedule_ends(self, output: object) -> None:
+        self._scheduling = False
+        self.scheduled += 1
+        self._in_flight.append((self.scheduled, output))
+
+    def step_processed(self, output: object) -> None:
+        """To be called before the frees that the step's result brings about."""
+        for position, (_, in_flight) in enumerate(self._in_flight):
+            if in_flight is output:
+                del self._in_flight[position]
+                return
+
+    def barrier(self) -> int:
+        """The step that must be processed before a block freed now is idle:
+        within schedule() the step in the making, which may still copy from it
+        (copy-on-write)."""
+        return self.scheduled + 1 if self._scheduling else self.scheduled
+
+    def passed(self, barrier: int) -> bool:
+        # Within schedule() all steps in flight may be processed although the
+        # step in the making is not: barrier() then lies beyond `scheduled`.
+        return barrier <= self.processed

@@ -1,0 +1,221 @@
+"""The free queue of a pool whose blocks come and go with their slabs.
+
+vLLM's queue is one deque: unhashed blocks are prepended (reused at once),
+hashed ones appended (evicted last, in LRU order). So it always reads F ++ B,
+F the initial and prepended blocks, B the appended ones. Here B stays vLLM's
+own linked list, which this class inherits, and F is split by slab into plain
+lists used as stacks. Blocks leave F from the densest slab (the one with the
+fewest blocks in F; cached blocks count as occupied), then B in LRU order. With
+one slab the order is vLLM's, id by id.
+
+Blocks freed since the last settle() lie in one stack, `_recent`, and are reused
+first, last in first out: sorting them into their slabs costs one pass, paid at
+schedule entry instead of once per free.
+
+A block is in B exactly if it is linked (prev_free_block is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
+
+from fineserve_vllm.grants import Slab
+
+_Stack = list[KVCacheBlock]  # top at the end
+
+
+class LeasedFreeQueue(FreeKVCacheBlockQueue):
+    """Drop-in for FreeKVCacheBlockQueue that links only leased blocks.
+
+    Confined to the scheduler's thread. `num_free_blocks` is the inherited
+    counter; it covers F and B, never a block of a slab that is leaving.
+
+    Args:
+        blocks: every block of the view, by id.
+        slabs: every slab of the view; all start unleased.
+        on_left: called with each used block of a leaving slab when it is freed;
+            that block does not enter the queue.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[KVCacheBlock],
+        slabs: Sequence[Slab],
+        on_left: Callable[[KVCacheBlock], None],
+    ) -> None:
+        super().__init__([])
+        self._blocks = blocks
+        self._on_left = on_left
+        self._ids = {slab.index: slab.ids for slab in slabs}
+        # Last slab first: _rank() sorts stably and slabs are taken from the
+        # end, so that of two equally dense slabs the lower one serves first.
+        self._stacks: dict[int, _Stack] = {
+            slab.index: [] for slab in reversed(slabs)
+        }
+        # By block id; of no use for ids outside all slabs.
+        self._stack_of: list[_Stack] = [[]] * len(blocks)
+        for slab in slabs:
+            stack = self._stacks[slab.index]
+            self._stack_of[slab.ids.start : slab.ids.stop] = [stack] * len(
+                slab.ids
+            )
+        self._recent: _Stack = []
+        self._current: _Stack = []
+        self._order: list[_Stack] = []  # the slabs after _current, densest last
+        self._leaving: set[int] = set()  # used block ids of leaving slabs
+
+    # Leases.
+
+    def link(self, index: int) -> None:
+        """Adds a newly leased slab, all of whose blocks are unused."""
+        ids = self._ids[index]
+        self._stacks[index].extend(self._blocks[i] for i in reversed(ids))
+        self.num_free_blocks += len(ids)
+        self._rank()
+
+    def unlink(self, index: int) -> list[KVCacheBlock]:
+        """Takes a slab's free blocks out and returns them, by id. Its used
+        blocks are reported through on_left as they are freed."""
+        self._sort_in_recent()
+        stack = self._stacks[index]
+        taken = sorted(stack, key=lambda block: block.block_id)
+        self.num_free_blocks -= len(taken)
+        in_front = {block.block_id for block in taken}
+        stack.clear()
+        self._rank()
+        for i in self._ids[index]:
+            if i in in_front:
+                continue
+            block = self._blocks[i]
+            if block.prev_free_block is None:
+                self._leaving.add(i)
+            else:
+                super().remove(block)
+                taken.append(block)
+        return taken
+
+    def settle(self) -> None:
+        """Restores the order by density. To be called at schedule entry."""
+        # One slab needs no order, and its ids must be reused as vLLM does.
+        if self._recent and len(self._stacks) > 1:
+            self._sort_in_recent()
+            self._rank()
+
+    def _sort_in_recent(self) -> None:
+        stack_of = self._stack_of
+        for block in self._recent:
+            stack_of[block.block_id].append(block)
+        self._recent.clear()
+
+    def _rank(self) -> None:
+        self._order = sorted(
+            filter(None, self._stacks.values()), key=len, reverse=True
+        )
+        self._current = self._order.pop() if self._order else []
+
+    # What vLLM calls.
+
+    def popleft_n(self, n: int) -> list[KVCacheBlock]:
+        stack = self._recent or self._current
+        if 0 < n <= len(stack):
+            self.num_free_blocks -= n
+            if n == 1:
+                return [stack.pop()]
+            taken = stack[: -n - 1 : -1]
+            del stack[-n:]
+            return taken
+        return self._gather(n)
+
+    def _gather(self, n: int) -> list[KVCacheBlock]:
+        """popleft_n over several stacks and B."""
+        assert self.num_free_blocks >= n
+        taken: list[KVCacheBlock] = []
+        missing = n
+        while missing > 0:
+            stack = self._recent or self._current
+            if not stack:
+                if not self._order:
+                    break
+                stack = self._current = self._order.pop()
+            if missing < len(stack):
+                taken += stack[: -missing - 1 : -1]
+                del stack[-missing:]
+                missing = 0
+            else:
+                stack.reverse()
+                taken += stack
+                missing -= len(stack)
+                stack.clear()
+        self.num_free_blocks -= len(taken)
+        if not taken:
+            return super().popleft_n(n)
+        if missing > 0:
+            taken += super().popleft_n(missing)
+        return taken
+
+    def popleft(self) -> KVCacheBlock:
+        if self.num_free_blocks == 0:
+            raise ValueError("No free blocks available")
+        return self.popleft_n(1)[0]
+
+    def prepend_n(self, blocks: list[KVCacheBlock]) -> None:
+        if self._leaving:
+            blocks = self._without_leaving(blocks)
+        if blocks:
+            self._recent += blocks[::-1]
+            self.num_free_blocks += len(blocks)
+
+    def append_n(self, blocks: list[KVCacheBlock]) -> None:
+        if self._leaving:
+            blocks = self._without_leaving(blocks)
+        if blocks:
+            super().append_n(blocks)
+
+    def append(self, block: KVCacheBlock) -> None:
+        self.append_n([block])
+
+    def remove(self, block: KVCacheBlock) -> None:
+        if block.prev_free_block is not None:
+            super().remove(block)
+            return
+        # Blocks are touched through their hash, so they are in B. Kept correct
+        # for callers that take any free block.
+        for stack in (self._recent, self._stack_of[block.block_id]):
+            for position, candidate in enumerate(stack):
+                if candidate is block:
+                    del stack[position]
+                    self.num_free_blocks -= 1
+                    return
+        raise RuntimeError(f"remove() of a block that is not free: {block}")
+
+    def get_all_free_blocks(self) -> list[KVCacheBlock]:
+        front: list[KVCacheBlock] = self._recent[::-1] + self._current[::-1]
+        for stack in reversed(self._order):
+            front += stack[::-1]
+        return front + super().get_all_free_blocks()
+
+    def iter_blocks_after(
+        self, cursor: KVCacheBlock | None
+    ) -> Iterator[KVCacheBlock]:
+        if cursor is not None and cursor.prev_free_block is not None:
+            yield from super().iter_blocks_after(cursor)
+            return
+        found = cursor is None
+        for block in self.get_all_free_blocks():
+            if found:
+                yield block
+            found = found or block is cursor
+
+    def _without_leaving(
+        self, blocks: list[KVCacheBlock]
+    ) -> list[KVCacheBlock]:
+        kept = []
+        for block in blocks:
+            if block.block_id in self._leaving:
+                self._leaving.remove(block.block_id)
+                self._on_left(block)
+            else:
+                kept.append(block)
+        return kept

@@ -1,0 +1,113 @@
+"""What an engine may use: the interface between vLLM's block pool and leases.
+
+A slab, as vLLM sees it, is a range of block ids. The pool links only the ids of
+leased slabs. All calls come from the thread that runs the scheduler; none may
+block. The in-memory implementation stands in for the daemon in tests and
+benches; the C ABI (shim/fineserve_kv.h) implements the same interface.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+
+@dataclasses.dataclass(frozen=True)
+class Slab:
+    """One leasable slab.
+
+    index: view index, from 1 (index 0 is the engine's private scratch, where
+        the null block lives).
+    ids: the usable block ids; ids that straddle a slab boundary are left out.
+    """
+
+    index: int
+    ids: range
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What has changed since the last poll, by view index."""
+
+    leased: Sequence[int] = ()
+    asked_back: Sequence[int] = ()
+
+
+class Grants(Protocol):
+    """An engine's leases."""
+
+    def slabs(self) -> Sequence[Slab]:
+        """Every slab of the view, leased or not, in order of index."""
+
+    def poll(self) -> Changes:
+        """New leases and ask-backs. A slab asked back stays leased until
+        give_back; asking again changes nothing."""
+
+    def want(self, slab_count: int) -> None:
+        """How many slabs the engine could use now, those it has included."""
+
+    def give_back(self, index: int) -> None:
+        """Ends a lease. The caller vouches that no block of the slab is in use
+        or cached and that no step in flight may still write it."""
+
+
+class InMemoryGrants:
+    """Leases decided by whoever holds this object. Not thread-safe."""
+
+    def __init__(self, slabs: Iterable[Slab], leased: Iterable[int]) -> None:
+        self._slabs = list(slabs)
+        self._held: set[int] = set()
+        self._newly_leased: list[int] = []
+        self._asked_back: list[int] = []
+        self.wanted = 0
+        self.returned: list[int] = []  # in order, for tests
+        for index in leased:
+            self.lease(index)
+
+    @classmethod
+    def uniform(
+        cls, slab_count: int, blocks_per_slab: int, leased: Iterable[int] = ()
+    ) -> InMemoryGrants:
+        """slab_count leasable slabs beside the private index 0."""
+        slabs = [
+            Slab(i, range(i * blocks_per_slab, (i + 1) * blocks_per_slab))
+            for i in range(1, slab_count + 1)
+        ]
+        return cls(slabs, leased)
+
+    @classmethod
+    def everything(cls, num_blocks: int) -> InMemoryGrants:
+        """One slab that holds every id but the null block's, leased: the pool
+        must then behave as vLLM's own, ids included."""
+        return cls([Slab(1, range(1, num_blocks))], leased=[1])
+
+    def slabs(self) -> Sequence[Slab]:
+        return self._slabs
+
+    def poll(self) -> Changes:
+        changes = Changes(self._newly_leased, self._asked_back)
+        self._newly_leased, self._asked_back = [], []
+        return changes
+
+    def want(self, slab_count: int) -> None:
+        self.wanted = slab_count
+
+    def give_back(self, index: int) -> None:
+        self._held.remove(index)
+        self.returned.append(index)
+
+    # The lessor's side.
+
+    @property
+    def held(self) -> frozenset[int]:
+        return frozenset(self._held)
+
+    def lease(self, index: int) -> None:
+        assert index not in self._held
+        self._held.add(index)
+        self._newly_leased.append(index)
+
+    def ask_back(self, index: int) -> None:
+        assert index in self._held
+        self._asked_back.append(index)

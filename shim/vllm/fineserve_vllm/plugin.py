@@ -1,0 +1,213 @@
+"""Puts the leased pool into vLLM.
+
+register() is the entry point (group vllm.general_plugins); vLLM calls it in the
+API server, EngineCore and workers, possibly more than once. install() replaces
+the name BlockPool that KVCacheCoordinator constructs, and wraps methods of
+Scheduler (AsyncScheduler inherits them) and of EngineCoreProc. All that vLLM
+could change to break this is named here, in pool.py and in free_queue.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from fineserve_vllm import liveness, support, wake
+from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
+from fineserve_vllm.pool import GrantsFactory, LeasedBlockPool
+
+_log = logging.getLogger(__name__)
+
+_LEASES = "_fineserve_leases"  # attribute of Scheduler instances
+
+# Heuristic, until the daemon measures how long a want takes.
+_STEPS_PER_ROUND_TRIP = 4
+
+_undo: list[Callable[[], None]] = []
+_engine_core_wrapped = False
+
+_engines: weakref.WeakSet[EngineLeases] = weakref.WeakSet()
+_engines_lock = threading.Lock()
+
+
+def register() -> None:
+    """vLLM's plugin hook. Without a source of leases vLLM stays as it is."""
+    liveness.raise_to(liveness.State.LOADED)
+    _log.debug(
+        "FineServe: no source of leases in this process: vLLM keeps its own "
+        "block pool"
+    )
+
+
+def install(
+    grants_factory: GrantsFactory,
+    *,
+    ask_back: AskBackOptions = AskBackOptions(),
+    refuse_unsupported: bool = True,
+) -> None:
+    """Makes every scheduler built from now on live on leases.
+
+    Calling it again replaces the arguments. refuse_unsupported=False is for
+    tests of the pool where leases are not supported yet.
+
+    Raises:
+        RuntimeError: this vLLM lacks a name that the plugin relies on; nothing
+            has been changed.
+    """
+    uninstall()
+    try:
+        coordinator = importlib.import_module(
+            "vllm.v1.core.kv_cache_coordinator"
+        )
+        scheduler = importlib.import_module("vllm.v1.core.sched.scheduler")
+        _set(coordinator, "BlockPool", LeasedBlockPool)
+        _wrap_scheduler(scheduler.Scheduler, ask_back, refuse_unsupported)
+    except (AttributeError, ImportError) as error:
+        uninstall()
+        raise RuntimeError(
+            f"FineServe: this vLLM version is not supported: {error}"
+        ) from error
+    LeasedBlockPool.grants_factory = staticmethod(grants_factory)
+    liveness.raise_to(liveness.State.POOL_REPLACED)
+
+
+def uninstall() -> None:
+    """Restores vLLM for what is built from now on."""
+    global _engine_core_wrapped
+    while _undo:
+        _undo.pop()()
+    _engine_core_wrapped = False
+    LeasedBlockPool.grants_factory = None
+
+
+def leases_of(scheduler: Any) -> EngineLeases | None:
+    """The leases of a Scheduler; None if it was built without."""
+    return getattr(scheduler, _LEASES, None)
+
+
+def wake_all() -> None:
+    """Makes every engine of this process poll its grants. Any thread."""
+    with _engines_lock:
+        engines = list(_engines)
+    for engine in engines:
+        engine.wake()
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    original = vars(owner).get(name)
+    if original is None:
+        raise AttributeError(f"{owner.__name__} defines no {name}")
+    setattr(owner, name, value)
+    _undo.append(lambda: setattr(owner, name, original))
+
+
+def _wrap(cls: type, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replaces a method; wrapper takes the original, self and the arguments."""
+    original = vars(cls).get(name)
+    if original is None:
+        raise AttributeError(f"{cls.__name__} defines no {name}")
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    _set(cls, name, wrapped)
+
+
+def _wrap_scheduler(
+    cls: type, ask_back: AskBackOptions, refuse_unsupported: bool
+) -> None:
+    def construct(
+        original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        if refuse_unsupported:
+            given = inspect.signature(original).bind(self, *args, **kwargs)
+            support.refuse(
+                given.arguments["vllm_config"],
+                given.arguments["kv_cache_config"],
+            )
+            support.refuse_scheduler_class(type(self), cls)
+        original(self, *args, **kwargs)
+        pool = self.kv_cache_manager.block_pool
+        if not isinstance(pool, LeasedBlockPool):
+            raise RuntimeError(
+                f"FineServe: this vLLM version is not supported: its scheduler "
+                f"built a {type(pool).__name__} instead of the leased pool"
+            )
+        engine = EngineLeases(self, pool, _reserve_blocks(self), ask_back)
+        setattr(self, _LEASES, engine)
+        with _engines_lock:
+            _engines.add(engine)
+        _wrap_engine_core()
+        liveness.raise_to(liveness.State.POOL_CONSTRUCTED)
+
+    def schedule(
+        original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        engine = leases_of(self)
+        if engine is None:
+            return original(self, *args, **kwargs)
+        engine.schedule_begins()
+        output = original(self, *args, **kwargs)
+        engine.schedule_ends(output)
+        return output
+
+    def update_from_output(
+        original: Callable[..., Any],
+        self: Any,
+        scheduler_output: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        engine = leases_of(self)
+        if engine is None:
+            return original(self, scheduler_output, *args, **kwargs)
+        engine.step_begins_processing(scheduler_output)
+        result = original(self, scheduler_output, *args, **kwargs)
+        engine.step_processed()
+        return result
+
+    def has_requests(original: Callable[..., bool], self: Any) -> bool:
+        engine = leases_of(self)
+        return original(self) or (engine is not None and engine.has_work())
+
+    _wrap(cls, "__init__", construct)
+    _wrap(cls, "schedule", schedule)
+    _wrap(cls, "update_from_output", update_from_output)
+    _wrap(cls, "has_requests", has_requests)
+
+
+def _reserve_blocks(scheduler: Any) -> int:
+    """Blocks that the running steps can take before a want is answered."""
+    tokens = scheduler.max_num_scheduled_tokens
+    per_step = -(-tokens // scheduler.block_size)
+    per_step += scheduler.max_num_running_reqs
+    return _STEPS_PER_ROUND_TRIP * per_step
+
+
+def _wrap_engine_core() -> None:
+    """Lets an EngineCoreProc tell its leases how to wake it.
+
+    By the time a scheduler is built, an engine's module is imported and the
+    engine's constructor is running: what it calls later can still be wrapped.
+    """
+    global _engine_core_wrapped
+    core = sys.modules.get("vllm.v1.engine.core")
+    if core is None or _engine_core_wrapped:
+        return
+
+    def process_input_queue(original: Callable[..., Any], self: Any) -> Any:
+        engine = leases_of(self.scheduler)
+        if engine is not None and not engine.attached:
+            engine.attach(wake.poster(self.input_queue))
+        return original(self)
+
+    _wrap(core.EngineCoreProc, "_process_input_queue", process_input_queue)
+    _engine_core_wrapped = True

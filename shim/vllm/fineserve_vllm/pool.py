@@ -1,0 +1,178 @@
+"""vLLM's block pool on leased slabs.
+
+The pool keeps a KVCacheBlock for every id of the view, but its free queue links
+only ids of leased slabs, and num_gpu_blocks counts what the pool has now
+instead of the view. Everything else is vLLM's own code: admission reads the
+free count, and get_usage and reset_prefix_cache compare it with num_gpu_blocks.
+The two readers outside (num_gpu_blocks + 1 as "cannot be had") stay true.
+
+Life of a slab here: unleased -> linked -> leaving (asked back; used blocks
+left) -> drained (waits for the fence) -> unleased.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+
+from fineserve_vllm.fence import StepFence
+from fineserve_vllm.free_queue import LeasedFreeQueue
+from fineserve_vllm.grants import Changes, Grants, Slab
+
+# From the number of blocks in the view to the engine's leases.
+GrantsFactory = Callable[[int], Grants]
+
+
+@dataclasses.dataclass
+class _Leaving:
+    used: set[int]  # block ids
+    barrier: int = 0  # of the fence; counts once `used` is empty
+
+
+class LeasedBlockPool(BlockPool):
+    """A BlockPool whose capacity follows its leases.
+
+    Confined to the scheduler's thread. vLLM constructs it with its own
+    arguments, which differ between versions and are passed through; the grants
+    come from `grants` or, for vLLM's calls, from `grants_factory`.
+
+    Invariants: a block is handed out only while its slab is linked; a slab is
+    given back only when none of its blocks is used or cached and the fence has
+    passed the step at which the last one was freed. The null block is id 0,
+    which lies in no slab.
+    """
+
+    grants_factory: GrantsFactory | None = None  # set by plugin.install()
+    free_block_queue: LeasedFreeQueue
+
+    def __init__(
+        self, *args: Any, grants: Grants | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if grants is None:
+            factory = type(self).grants_factory
+            if factory is None:
+                raise RuntimeError(
+                    "LeasedBlockPool has no leases: pass `grants` or call "
+                    "fineserve_vllm.plugin.install()"
+                )
+            grants = factory(len(self.blocks))
+        self.grants = grants
+        self.fence = StepFence()
+        slabs = grants.slabs()
+        self._slabs = {slab.index: slab for slab in slabs}
+        self._check(slabs)
+        self._linked: set[int] = set()
+        self._leaving: dict[int, _Leaving] = {}
+        self._leaving_slab_of: dict[int, int] = {}  # by used block id
+        for block in self.blocks:
+            block.prev_free_block = block.next_free_block = None
+        self.free_block_queue = LeasedFreeQueue(
+            self.blocks, slabs, self._block_left
+        )
+        self.num_gpu_blocks = 1  # the null block
+        self.apply(grants.poll())
+
+    def _check(self, slabs: Sequence[Slab]) -> None:
+        end = 1  # 0 is the null block
+        for slab in sorted(slabs, key=lambda slab: slab.ids.start):
+            ids = slab.ids
+            if ids.step != 1 or ids.start < end or not ids:
+                raise ValueError(
+                    f"slab {slab.index}: block ids {ids} are empty, overlap "
+                    f"another slab or hold the null block"
+                )
+            end = ids.stop
+        if end > len(self.blocks):
+            raise ValueError(
+                f"slabs end at block id {end}, the view at {len(self.blocks)}"
+            )
+
+    # Leases. To be called at schedule entry only: allocate_slots compares the
+    # free count more than once per request and must not see it shrink.
+
+    @property
+    def linked(self) -> frozenset[int]:
+        """The slabs that blocks are allocated from, by view index."""
+        return frozenset(self._linked)
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """The slabs asked back and not yet given back."""
+        return frozenset(self._leaving)
+
+    def used_in_leaving(self, index: int) -> frozenset[int]:
+        """The block ids that keep a leaving slab from being drained."""
+        return frozenset(self._leaving[index].used)
+
+    def slabs_for(self, block_count: int) -> int:
+        """How many slabs hold so many blocks, at most all of them."""
+        if not self._slabs:
+            return 0
+        smallest = min(len(slab.ids) for slab in self._slabs.values())
+        return min(-(-block_count // smallest), len(self._slabs))
+
+    def apply(self, changes: Changes) -> None:
+        """Grows and shrinks the pool by what has changed."""
+        for index in changes.leased:
+            if index in self._linked or index in self._leaving:
+                raise ValueError(f"slab {index} leased twice")
+            self._linked.add(index)
+            self.free_block_queue.link(index)
+            self.num_gpu_blocks += len(self._slabs[index].ids)
+        for index in changes.asked_back:
+            if index in self._linked:
+                self._start_leaving(index)
+        self._evict_used_in_leaving()
+        self.free_block_queue.settle()
+
+    def return_drained(self) -> list[int]:
+        """Gives back the drained slabs that the fence has passed."""
+        if not self._leaving:
+            return []
+        ready = [
+            index
+            for index, leaving in self._leaving.items()
+            if not leaving.used and self.fence.passed(leaving.barrier)
+        ]
+        for index in ready:
+            del self._leaving[index]
+            self.grants.give_back(index)
+        return ready
+
+    def _start_leaving(self, index: int) -> None:
+        self._linked.remove(index)
+        free = self.free_block_queue.unlink(index)
+        self.num_gpu_blocks -= len(free)
+        for block in free:
+            self._forget(block)
+        used = set(self._slabs[index].ids).difference(b.block_id for b in free)
+        self._leaving[index] = _Leaving(used, self.fence.barrier())
+        self._leaving_slab_of.update(dict.fromkeys(used, index))
+
+    def _evict_used_in_leaving(self) -> None:
+        """Keeps requests from joining used blocks of leaving slabs through the
+        prefix cache, which could put off the return for ever. Repeated, as
+        running requests cache the blocks they fill."""
+        for block_id in self._leaving_slab_of:
+            block = self.blocks[block_id]
+            if block.block_hash is not None:
+                self._maybe_evict_cached_block(block)
+
+    def _block_left(self, block: KVCacheBlock) -> None:
+        """A used block of a leaving slab has been freed."""
+        self._forget(block)
+        self.num_gpu_blocks -= 1
+        leaving = self._leaving[self._leaving_slab_of.pop(block.block_id)]
+        leaving.used.remove(block.block_id)
+        leaving.barrier = self.fence.barrier()
+
+    def _forget(self, block: KVCacheBlock) -> None:
+        """What get_new_blocks does to a block's former content."""
+        if self._reuse_watchers:
+            self._notify_reuse([block])
+        self._maybe_evict_cached_block(block)

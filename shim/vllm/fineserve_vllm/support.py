@@ -1,0 +1,63 @@
+"""What leases do not support yet, refused where the scheduler is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
+    """Raises RuntimeError, naming the flag to set, for what would corrupt or
+    strand leased memory. Takes vLLM's VllmConfig and KVCacheConfig."""
+    parallel = vllm_config.parallel_config
+    for flag, value in (
+        ("--tensor-parallel-size", parallel.tensor_parallel_size),
+        ("--pipeline-parallel-size", parallel.pipeline_parallel_size),
+    ):
+        if value > 1:
+            raise RuntimeError(
+                f"FineServe: KV cache in several processes is not supported "
+                f"yet: set {flag} 1 (is {value})"
+            )
+    if vllm_config.kv_transfer_config is not None:
+        raise RuntimeError(
+            "FineServe: KV connectors are not supported yet, they read and "
+            "write blocks behind the scheduler: remove --kv-transfer-config "
+            "and --kv-offloading-size"
+        )
+    if vllm_config.model_config.enable_sleep_mode:
+        raise RuntimeError(
+            "FineServe: sleep mode is not supported yet, it would free the KV "
+            "cache itself: remove --enable-sleep-mode"
+        )
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) > 1:
+        raise RuntimeError(
+            f"FineServe: hybrid KV caches are not supported yet (this model "
+            f"has {len(groups)} groups): set "
+            f"--disable-hybrid-kv-cache-manager or serve another model"
+        )
+    page_sizes = {size for group in groups for size in _page_sizes(group)}
+    if len(page_sizes) > 1:
+        raise RuntimeError(
+            f"FineServe: layers with KV pages of several sizes are not "
+            f"supported yet ({sorted(page_sizes)} bytes): serve another model"
+        )
+
+
+def _page_sizes(group: Any) -> list[int]:
+    spec = group.kv_cache_spec
+    # UniformTypeKVCacheSpecs: one group, a spec per layer.
+    per_layer = getattr(spec, "kv_cache_specs", None)
+    specs = [spec] if per_layer is None else per_layer.values()
+    return [layer.page_size_bytes for layer in specs]
+
+
+def refuse_scheduler_class(cls: type, base: type) -> None:
+    """A scheduler that overrides the step entirely may skip the fence."""
+    for name in ("schedule", "update_from_output"):
+        if getattr(cls, name) is not getattr(base, name):
+            raise RuntimeError(
+                f"FineServe: {cls.__module__}.{cls.__qualname__} overrides "
+                f"{name}(), so that steps cannot be counted: remove "
+                f"--scheduler-cls"
+            )
