@@ -8,6 +8,7 @@
 //            or we are root, else $XDG_RUNTIME_DIR/fineserve, else
 //            /tmp/fineserve-<uid>
 //   socket   <folder>/GPU-<uuid>.sock
+//   lock     the socket's path + ".lock"; stays when its daemon is gone
 //
 // The UUID is the key because a device's ordinal depends on
 // CUDA_VISIBLE_DEVICES.
@@ -16,6 +17,8 @@
 #include <cstdint>
 
 namespace fineserve::abi {
+
+inline constexpr char kLockSuffix[] = ".lock";
 
 // Capacity of the buffers below; sun_path is shorter, so the daemon refuses a
 // folder that does not fit.

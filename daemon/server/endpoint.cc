@@ -77,7 +77,7 @@ absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
         absl::StrCat("the path of a socket in ", folder, " is too long"));
   }
   absl::StatusOr<driver::Descriptor> lock =
-      TakeLock(absl::StrCat(path, ".lock"));
+      TakeLock(absl::StrCat(path, abi::kLockSuffix));
   if (!lock.ok()) return lock.status();
   return Endpoint(*std::move(lock), path);
 }

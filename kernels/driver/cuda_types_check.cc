@@ -118,7 +118,7 @@ constexpr bool SameShape(CUresult (*)(A...), ::CUresult (*)(B...)) {
     return false;
   } else {
     return ((sizeof(A) == sizeof(B)) &&
-            ...);  // NOLINT(bugprone-sizeof-expression)
+            ...);
   }
 }
 #define FINESERVE_SAME_SHAPE(symbol, name, since, need, args)     \

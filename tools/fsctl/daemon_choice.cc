@@ -55,6 +55,14 @@ absl::StatusOr<Pool> ReadThroughHolder(const abi::Holder& holder) {
   return pool;
 }
 
+// A daemon leaves its lock behind, so this tells whose pools concern us: not
+// those of daemons with another runtime folder.
+bool WasServedHere(const Pool& pool) {
+  char socket[abi::kPathBytes];
+  return abi::SocketPath(SocketFolder().c_str(), pool.table.gpu_uuid, socket) &&
+         access(absl::StrCat(socket, abi::kLockSuffix).c_str(), F_OK) == 0;
+}
+
 bool SameGpu(const Pool& a, const Pool& b) {
   return std::equal(std::begin(a.table.gpu_uuid), std::end(a.table.gpu_uuid),
                     std::begin(b.table.gpu_uuid));
@@ -138,7 +146,7 @@ std::vector<Pool> OrphanedPools(const std::vector<Pool>& live) {
   for (const abi::Holder& holder : abi::FindHolders()) {
     if (holder.kind != abi::Holder::Kind::kTable) continue;
     absl::StatusOr<Pool> pool = ReadThroughHolder(holder);
-    if (!pool.ok()) continue;
+    if (!pool.ok() || !WasServedHere(*pool)) continue;
     const bool has_daemon =
         std::any_of(live.begin(), live.end(),
                     [&](const Pool& other) { return SameGpu(*pool, other); });

@@ -33,8 +33,9 @@ std::string SocketFolder();
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
                             std::vector<absl::Status>* troubles);
 
-// The pools that some process holds a table of, each once, apart from those of
-// `live`; of several pools of one GPU the youngest.
+// The pools of this runtime folder's former daemons that some process still
+// holds a table of, each once, apart from those of `live`; of several pools of
+// one GPU the youngest.
 std::vector<Pool> OrphanedPools(const std::vector<Pool>& live);
 
 // The one that `gpu` names: a UUID or the beginning of one, or a socket; empty

@@ -1,0 +1,29 @@
+"""Stand-ins for the parts of vLLM that the plugin touches.
+
+Our own code, for machines without vLLM: the package `vllm` beside this file has
+the names and parameters that signatures/*.json recorded from real releases
+(generate.py writes them, test_pool_doubles.py checks both ends) and only the
+behaviour that the plugin's unit tests need.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+PLUGIN = HERE.parents[2] / "shim" / "vllm"
+
+
+def prepare() -> bool:
+    """Makes the plugin importable, and `vllm` too: the installed one if there
+    is one (returns True), else the doubles."""
+    for folder in (str(PLUGIN),):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    spec = importlib.util.find_spec("vllm")
+    real = spec is not None and str(HERE) not in str(spec.origin)
+    if not real and str(HERE) not in sys.path:
+        sys.path.insert(0, str(HERE))
+    return real
