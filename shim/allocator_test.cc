@@ -157,6 +157,10 @@ struct FailingCall {
   const char* function;
   int after;
 };
+void PrintTo(const FailingCall& call, std::ostream* out) {
+  *out << call.function << " after " << call.after;
+}
+
 class FailedMapping : public AllocatorTest,
                       public testing::WithParamInterface<FailingCall> {};
 

@@ -12,7 +12,6 @@ namespace fineserve::driver {
 
 using emucuda::Allocation;
 using emucuda::Call;
-using emucuda::Descriptor;
 using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::kGranularity;
@@ -69,7 +68,7 @@ CUresult Export(const MemoryObject& object, int* fd) {
   Descriptor descriptor;
   const CUresult result =
       object.allocation->memory().Export(*object.allocation, &descriptor);
-  if (result == CUDA_SUCCESS) *fd = descriptor.Take();
+  if (result == CUDA_SUCCESS) *fd = descriptor.Release();
   return result;
 }
 

@@ -69,7 +69,7 @@ std::unique_ptr<ControlFile> ControlFile::Open(const StateFolder& folder,
                                                int device, int memory_fd,
                                                uint64_t wanted_bytes) {
   Descriptor file = folder.OpenFile(device, "control");
-  if (!file.ok() || !WriteLock(file.get(), kSectionLock)) return nullptr;
+  if (!file.valid() || !WriteLock(file.get(), kSectionLock)) return nullptr;
   const uint64_t bytes = AgreeOnSize(file.get(), memory_fd, wanted_bytes);
   Unlock(file.get(), kSectionLock);
   if (bytes == 0) return nullptr;

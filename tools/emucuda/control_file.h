@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/emucuda/descriptor.h"
+#include "tools/emucuda/driver_types.h"
 #include "tools/emucuda/state_folder.h"
 
 namespace fineserve::emucuda {

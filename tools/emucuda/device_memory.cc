@@ -36,9 +36,9 @@ std::unique_ptr<DeviceMemory> DeviceMemory::Open(const StateFolder& folder,
                                                  int device,
                                                  uint64_t wanted_bytes) {
   Descriptor memory = folder.OpenFile(device, "memory");
-  if (!memory.ok()) return nullptr;
+  if (!memory.valid()) return nullptr;
   Descriptor probe = Reopen(memory.get());
-  if (!probe.ok()) return nullptr;
+  if (!probe.valid()) return nullptr;
   auto control = ControlFile::Open(folder, device, memory.get(), wanted_bytes);
   if (control == nullptr) return nullptr;
   return std::unique_ptr<DeviceMemory>(new DeviceMemory(
@@ -104,7 +104,7 @@ void DeviceMemory::Release(ByteRange granule) {
 CUresult DeviceMemory::Export(const Allocation& allocation,
                               Descriptor* descriptor) {
   Descriptor fresh = Reopen(memory_.get());
-  if (!fresh.ok()) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (!fresh.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
   const off_t start = static_cast<off_t>(allocation.offset());
   if (lseek(fresh.get(), start, SEEK_SET) != start ||
       !TryReadLock(fresh.get(), allocation.granule_)) {

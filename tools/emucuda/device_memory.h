@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tools/emucuda/control_file.h"
-#include "tools/emucuda/descriptor.h"
 #include "tools/emucuda/driver_types.h"
 #include "tools/emucuda/mutex.h"
 #include "tools/emucuda/range_locks.h"

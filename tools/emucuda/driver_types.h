@@ -4,6 +4,7 @@
 // The driver's vocabulary inside the emulator, without repeating `driver::`.
 
 #include "kernels/driver/cuda_types.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::emucuda {
 
@@ -14,6 +15,7 @@ using driver::CUevent;
 using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::CUstream;
+using driver::Descriptor;
 using enum driver::CUresult;
 
 inline constexpr int kMaxDevices = 8;

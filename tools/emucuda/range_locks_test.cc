@@ -6,7 +6,6 @@
 #include <random>
 #include <vector>
 
-#include "tools/emucuda/descriptor.h"
 #include "tools/emucuda/test_machine.h"
 
 namespace fineserve::emucuda {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/emucuda/descriptor.h"
+#include "tools/emucuda/driver_types.h"
 
 namespace fineserve::emucuda {
 
