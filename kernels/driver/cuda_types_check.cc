@@ -117,8 +117,8 @@ constexpr bool SameShape(CUresult (*)(A...), ::CUresult (*)(B...)) {
   if constexpr (sizeof...(A) != sizeof...(B)) {
     return false;
   } else {
-    return ((sizeof(A) == sizeof(B)) &&
-            ...);
+    // Pointers to aggregates are meant. NOLINTNEXTLINE(bugprone-sizeof-*)
+    return ((sizeof(A) == sizeof(B)) && ...);
   }
 }
 #define FINESERVE_SAME_SHAPE(symbol, name, since, need, args)     \

@@ -66,6 +66,9 @@ class LeasedBlockPool(BlockPool):
         slabs = grants.slabs()
         self._slabs = {slab.index: slab for slab in slabs}
         self._check(slabs)
+        self._smallest_slab = max(
+            1, min((len(slab.ids) for slab in slabs), default=1)
+        )
         self._linked: set[int] = set()
         self._leaving: dict[int, _Leaving] = {}
         self._leaving_slab_of: dict[int, int] = {}  # by used block id
@@ -81,10 +84,12 @@ class LeasedBlockPool(BlockPool):
         end = 1  # 0 is the null block
         for slab in sorted(slabs, key=lambda slab: slab.ids.start):
             ids = slab.ids
-            if ids.step != 1 or ids.start < end or not ids:
+            if not ids:  # its blocks all straddle its boundaries
+                continue
+            if ids.step != 1 or ids.start < end:
                 raise ValueError(
-                    f"slab {slab.index}: block ids {ids} are empty, overlap "
-                    f"another slab or hold the null block"
+                    f"slab {slab.index}: block ids {ids} overlap another slab, "
+                    f"leave gaps or hold the null block"
                 )
             end = ids.stop
         if end > len(self.blocks):
@@ -111,10 +116,9 @@ class LeasedBlockPool(BlockPool):
 
     def slabs_for(self, block_count: int) -> int:
         """How many slabs hold so many blocks, at most all of them."""
-        if not self._slabs:
-            return 0
-        smallest = min(len(slab.ids) for slab in self._slabs.values())
-        return min(-(-block_count // smallest), len(self._slabs))
+        return min(
+            -(-block_count // self._smallest_slab), len(self._slabs)
+        )
 
     def apply(self, changes: Changes) -> None:
         """Grows and shrinks the pool by what has changed."""

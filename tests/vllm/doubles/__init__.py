@@ -19,9 +19,8 @@ PLUGIN = HERE.parents[2] / "shim" / "vllm"
 def prepare() -> bool:
     """Makes the plugin importable, and `vllm` too: the installed one if there
     is one (returns True), else the doubles."""
-    for folder in (str(PLUGIN),):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
+    if str(PLUGIN) not in sys.path:
+        sys.path.insert(0, str(PLUGIN))
     spec = importlib.util.find_spec("vllm")
     real = spec is not None and str(HERE) not in str(spec.origin)
     if not real and str(HERE) not in sys.path:
