@@ -18,7 +18,9 @@ import doubles
 
 REAL = doubles.prepare()
 
-SEED = int(os.environ.get("FINESERVE_SEED", random.SystemRandom().getrandbits(32)))
+SEED = int(
+    os.environ.get("FINESERVE_SEED", random.SystemRandom().getrandbits(32))
+)
 STEPS = int(os.environ.get("FINESERVE_POOL_STEPS", "1500"))
 BLOCK = 16  # tokens
 
@@ -66,7 +68,9 @@ def prompt(rng: random.Random) -> list[int]:
     family = rng.randrange(4)
     shared = rng.randrange(0, 12) * BLOCK
     tokens = [family * 1000 + i for i in range(shared)]
-    return tokens + [rng.randrange(50) for _ in range(rng.randrange(1, 5 * BLOCK))]
+    return tokens + [
+        rng.randrange(50) for _ in range(rng.randrange(1, 5 * BLOCK))
+    ]
 
 
 def content(events: list[Any]) -> collections.Counter[str]:
@@ -86,7 +90,9 @@ class Holding:
 class Lockstep:
     """Drives pools through the same operations; each must act like the first."""
 
-    def __init__(self, test: unittest.TestCase, rng: random.Random, pools: list[Any]):
+    def __init__(
+        self, test: unittest.TestCase, rng: random.Random, pools: list[Any]
+    ):
         self.test = test
         self.rng = rng
         self.pools = pools
@@ -114,7 +120,14 @@ class Lockstep:
 
     def step(self) -> None:
         operation = self.rng.choices(
-            [self.admit, self.take, self.finish, self.grow, self.evict, self.reset],
+            [
+                self.admit,
+                self.take,
+                self.finish,
+                self.grow,
+                self.evict,
+                self.reset,
+            ],
             weights=[30, 15, 35, 15, 4, 1],
         )[0]
         operation()
@@ -126,7 +139,9 @@ class Lockstep:
         hits: list[list[Any]] = [[] for _ in self.pools]
         if self.pools[0].enable_caching:
             for block_hash in request.block_hashes:
-                found = [p.get_cached_block(block_hash, [0]) for p in self.pools]
+                found = [
+                    p.get_cached_block(block_hash, [0]) for p in self.pools
+                ]
                 if not self.same([f is not None for f in found]):
                     break
                 for mine, blocks in zip(hits, found):
@@ -165,6 +180,10 @@ class Lockstep:
             tokens = [self.rng.randrange(50) for _ in range(BLOCK)]
             holding.request.append_output_token_ids(tokens)
             self.cache(holding)
+
+    def used_ids(self) -> set[int]:
+        """In the first pool."""
+        return {b.block_id for h in self.held for b in h.blocks[0]}
 
     def cache(self, holding: Holding) -> None:
         full = holding.request.num_tokens // BLOCK
@@ -265,20 +284,29 @@ class PoolPropertiesTest(unittest.TestCase):
                     lockstep.step()
                     pools[1].apply(Changes())  # a schedule entry
                     for holding in lockstep.held:
-                        ids = [[b.block_id for b in bs] for bs in holding.blocks]
+                        ids = [
+                            [b.block_id for b in bs] for bs in holding.blocks
+                        ]
                         self.assertEqual(ids[0], ids[1])
                     free = [
-                        [b.block_id for b in p.free_block_queue.get_all_free_blocks()]
+                        [
+                            b.block_id
+                            for b in p.free_block_queue.get_all_free_blocks()
+                        ]
                         for p in pools
                     ]
                     self.assertEqual(free[0], free[1])
                     lockstep.same([sampled(pool) for pool in pools])
 
-    def test_with_many_slabs_fully_leased_all_but_ids_equals_vllms(self) -> None:
+    def test_with_many_slabs_fully_leased_all_but_ids_equals_vllms(
+        self,
+    ) -> None:
         for caching in (False, True):
             with self.subTest(caching=caching, seed=SEED):
                 slabs, per_slab = 9, 20
-                grants = InMemoryGrants.uniform(slabs, per_slab, range(1, slabs + 1))
+                grants = InMemoryGrants.uniform(
+                    slabs, per_slab, range(1, slabs + 1)
+                )
                 view = (slabs + 1) * per_slab
                 ours = make_pool(LeasedBlockPool, view, caching, grants=grants)
                 stock = make_pool(BlockPool, slabs * per_slab + 1, caching)
@@ -307,7 +335,16 @@ class PoolPropertiesTest(unittest.TestCase):
             LeasedBlockPool, (slabs + 1) * per_slab, caching, grants=grants
         )
         lockstep = Lockstep(self, rng, [pool])
-        in_flight: list[object] = []
+        in_flight: list[tuple[object, set[int]]] = []  # what each may write
+
+        def give_back() -> None:
+            for index in pool.return_drained():
+                for _, written in in_flight:
+                    self.assertTrue(
+                        written.isdisjoint(layout[index - 1].ids),
+                        f"slab {index} was given back under a step in flight",
+                    )
+
         cached: collections.Counter[bytes] = collections.Counter()
         barriers: dict[int, int] = {}  # slab -> steps to be processed
         # The checks see every event before compare() drains it.
@@ -315,21 +352,28 @@ class PoolPropertiesTest(unittest.TestCase):
         for _ in range(2 * STEPS):
             action = rng.random()
             if action < 0.08 and len(grants.held) < slabs:
-                grants.lease(rng.choice([s.index for s in layout if s.index not in grants.held]))
+                grants.lease(
+                    rng.choice(
+                        [s.index for s in layout if s.index not in grants.held]
+                    )
+                )
             elif action < 0.16 and grants.held:
                 grants.ask_back(rng.choice(sorted(grants.held)))
             elif action < 0.40:
                 pool.fence.schedule_begins()
                 pool.apply(grants.poll())
-                returned = pool.return_drained()
+                give_back()
+                # Copies within the step read and write what it frees.
+                written = lockstep.used_ids()
                 if rng.random() < 0.3:
                     lockstep.step()  # frees and takes within schedule()
+                written |= lockstep.used_ids()
                 output = object()
                 pool.fence.schedule_ends(output)
-                in_flight.append(output)
+                in_flight.append((output, written))
             elif action < 0.60 and in_flight:
-                pool.fence.step_processed(in_flight.pop(0))
-                pool.return_drained()
+                pool.fence.step_processed(in_flight.pop(0)[0])
+                give_back()
             else:
                 lockstep.step()
             self.check_leases(pool, grants, lockstep)
@@ -353,9 +397,9 @@ class PoolPropertiesTest(unittest.TestCase):
             grants.ask_back(index)
         pool.apply(grants.poll())
         while in_flight:
-            self.assertTrue(grants.held or not pool.leaving)
-            pool.fence.step_processed(in_flight.pop(0))
-        pool.return_drained()
+            pool.fence.step_processed(in_flight.pop(0)[0])
+            give_back()
+        give_back()
         self.assertEqual(grants.held, frozenset())
         self.assertEqual(pool.get_num_free_blocks(), 0)
         self.assertEqual(pool.num_gpu_blocks, 1)
@@ -381,7 +425,7 @@ class PoolPropertiesTest(unittest.TestCase):
             if slab.index in grants.held
             for i in slab.ids
         }
-        used = {b.block_id for h in lockstep.held for b in h.blocks[0]}
+        used = lockstep.used_ids()
         self.assertLessEqual(used, leased, "a used block outside the lease")
         for block in pool.blocks:
             if block.block_id not in leased:
@@ -399,7 +443,9 @@ class PoolPropertiesTest(unittest.TestCase):
         for i in range(STEPS):
             if rng.random() < 0.2:
                 index = rng.randrange(1, slabs + 1)
-                (grants.ask_back if index in grants.held else grants.lease)(index)
+                (grants.ask_back if index in grants.held else grants.lease)(
+                    index
+                )
             manager.block_pool.apply(grants.poll())
             manager.block_pool.return_drained()
             request = new_request(str(i), prompt(rng))
@@ -436,7 +482,11 @@ class PoolPropertiesTest(unittest.TestCase):
         phases = ["full", "shrinking", "half", "regrown"]
         for i in range(rounds):
             phase = phases[i * len(phases) // rounds]
-            if phase == "shrinking" and i % 90 == 0 and len(grants.held) > slabs // 2:
+            if (
+                phase == "shrinking"
+                and i % 90 == 0
+                and len(grants.held) > slabs // 2
+            ):
                 # Whoever asks back takes the fullest: the worst for the cache.
                 grants.ask_back(min(managers["leased"].block_pool.linked))
             if phase == "regrown" and len(grants.held) < slabs:
@@ -462,18 +512,22 @@ class PoolPropertiesTest(unittest.TestCase):
                 rate[0] += hit_tokens
                 rate[1] += request.num_tokens
         print(
-            f"\nprefix hit rate, vLLM {VLLM_VERSION}, seed {SEED}", file=sys.stderr
+            f"\nprefix hit rate, vLLM {VLLM_VERSION}, seed {SEED}",
+            file=sys.stderr,
         )
         rate_of = {key: hit / total for key, (hit, total) in hits.items()}
         for name in managers:
             row = "  ".join(f"{p} {rate_of[name, p]:.3f}" for p in phases)
             print(f"  {name:12} {row}", file=sys.stderr)
-        self.assertEqual(rate_of["leased", "full"], rate_of["stock, all", "full"])
+        self.assertEqual(
+            rate_of["leased", "full"], rate_of["stock, all", "full"]
+        )
         self.assertGreaterEqual(
             rate_of["leased", "half"], rate_of["stock, half", "half"] - 0.05
         )
         self.assertGreaterEqual(
-            rate_of["leased", "regrown"], rate_of["stock, half", "regrown"] - 0.05
+            rate_of["leased", "regrown"],
+            rate_of["stock, half", "regrown"] - 0.05,
         )
 
 

@@ -167,6 +167,18 @@ def _tokenizer(special: dict[str, int]) -> dict[str, Any]:
     }
 
 
+_QWEN25_VL_PREPROCESSOR = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "processor_class": "Qwen2_5_VLProcessor",
+    "min_pixels": 3136,
+    "max_pixels": 12845056,
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+
 _TOKENIZER_CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "unk_token": "<unk>",
@@ -189,7 +201,19 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "Qwen/Qwen1.5-7B": {"config": _QWEN15},
     "Qwen/Qwen3-0.6B": {"config": _QWEN3},
-    "Qwen/Qwen2.5-VL-3B-Instruct": {"config": _QWEN25_VL},
+    "Qwen/Qwen2.5-VL-3B-Instruct": {
+        "config": _QWEN25_VL,
+        "preprocessor_config": _QWEN25_VL_PREPROCESSOR,
+        "tokenizer": _tokenizer(
+            {
+                "<|vision_start|>": 151652,
+                "<|vision_end|>": 151653,
+                "<|image_pad|>": 151655,
+                "<|video_pad|>": 151656,
+            }
+        ),
+        "tokenizer_config": _TOKENIZER_CONFIG,
+    },
     "llava-hf/llava-1.5-7b-hf": {
         "config": _LLAVA,
         "preprocessor_config": _LLAVA_PREPROCESSOR,

@@ -1,7 +1,9 @@
 """A pytest plugin for vLLM's own tests: our pool in place, everything leased.
 
-FINESERVE_UPSTREAM_POOL is `original` or `leased`; FINESERVE_UPSTREAM_RESULTS
-names the file for the outcomes. vLLM's tests/conftest.py is not used: it needs
+FINESERVE_UPSTREAM_POOL is `original`, `leased`, or `linked`: as leased, but with
+all free blocks moved to the part of our free queue that is vLLM's linked list,
+for tests that follow its private pointers. FINESERVE_UPSTREAM_RESULTS names the
+file for the outcomes. vLLM's tests/conftest.py is not used: it needs
 packages that only end-to-end tests use; the three fixtures of it that the core
 tests ask for are here.
 """
@@ -70,6 +72,20 @@ def _record(cls: type) -> None:
     cls.get_new_blocks = recording_get
 
 
+def _link_free_blocks(cls: type) -> None:
+    """Their order stays the same: first the unlinked part, then the list."""
+    construct = cls.__init__
+
+    @functools.wraps(construct)
+    def linking_construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        queue = self.free_block_queue
+        if queue.num_free_blocks:
+            queue.append_n(queue.popleft_n(queue.num_free_blocks))
+
+    cls.__init__ = linking_construct
+
+
 def _everything(num_blocks: int) -> Any:
     from fineserve_vllm.grants import InMemoryGrants
 
@@ -82,7 +98,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for mark in ("cpu_test", "skip_global_cleanup", "optional", "slow_test"):
         config.addinivalue_line("markers", f"{mark}: upstream's")
     module = importlib.import_module("vllm.v1.core.block_pool")
-    if os.environ["FINESERVE_UPSTREAM_POOL"] == "original":
+    pool = os.environ["FINESERVE_UPSTREAM_POOL"]
+    if pool == "original":
         _record(module.BlockPool)
         return
     from fineserve_vllm import plugin
@@ -93,6 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
     importlib.import_module("vllm.v1.core.kv_cache_coordinator")
     plugin.install(_everything, refuse_unsupported=False)
     _record(LeasedBlockPool)
+    if pool == "linked":
+        _link_free_blocks(LeasedBlockPool)
     # For tests that build a pool themselves.
     module.BlockPool = LeasedBlockPool
 

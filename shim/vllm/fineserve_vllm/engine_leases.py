@@ -1,8 +1,7 @@
 """One engine's leases, driven by its scheduler's own calls.
 
 plugin.install() makes vLLM's Scheduler call the methods below at the entry and
-exit of schedule(), at the entry and exit of update_from_output(), and in
-has_requests().
+exit of schedule(), at the exit of update_from_output(), and in has_requests().
 """
 
 from __future__ import annotations
@@ -89,10 +88,8 @@ class EngineLeases:
     def schedule_ends(self, output: object) -> None:
         self.pool.fence.schedule_ends(output)
 
-    def step_begins_processing(self, output: object) -> None:
+    def step_processed(self, output: object) -> None:
         self.pool.fence.step_processed(output)
-
-    def step_processed(self) -> None:
         self._return_drained()
 
     def has_work(self) -> bool:

@@ -41,7 +41,7 @@ class StepFence:
         self._in_flight.append((self.scheduled, output))
 
     def step_processed(self, output: object) -> None:
-        """To be called before the frees that the step's result brings about."""
+        """The model has run this step to its end."""
         for position, (_, in_flight) in enumerate(self._in_flight):
             if in_flight is output:
                 del self._in_flight[position]

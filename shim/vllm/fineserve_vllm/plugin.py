@@ -166,12 +166,10 @@ def _wrap_scheduler(
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        engine = leases_of(self)
-        if engine is None:
-            return original(self, scheduler_output, *args, **kwargs)
-        engine.step_begins_processing(scheduler_output)
         result = original(self, scheduler_output, *args, **kwargs)
-        engine.step_processed()
+        engine = leases_of(self)
+        if engine is not None:
+            engine.step_processed(scheduler_output)
         return result
 
     def has_requests(original: Callable[..., bool], self: Any) -> bool:

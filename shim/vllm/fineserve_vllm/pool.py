@@ -116,9 +116,7 @@ class LeasedBlockPool(BlockPool):
 
     def slabs_for(self, block_count: int) -> int:
         """How many slabs hold so many blocks, at most all of them."""
-        return min(
-            -(-block_count // self._smallest_slab), len(self._slabs)
-        )
+        return min(-(-block_count // self._smallest_slab), len(self._slabs))
 
     def apply(self, changes: Changes) -> None:
         """Grows and shrinks the pool by what has changed."""

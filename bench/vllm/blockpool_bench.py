@@ -1,0 +1,277 @@
+"""Is the leased block pool as fast as vLLM's own?
+
+Run with the Python of an environment that has vLLM. Both pools have the same
+number of usable blocks; ours has them in many slabs, all leased, which is how
+an engine runs between lease changes. Each figure is the median over rounds of
+the nanoseconds per call, each claim the median of the rounds' ratios. The pools
+take turns within a round, and are built anew several times in changing order,
+as their place in memory matters. A second vLLM pool takes part as control: the
+largest ratio of vLLM to itself is the noise of the run, and what is claimed to
+be no slower than vLLM may exceed 1 by that and no more.
+
+Modes:
+  uncached  prefix caching off
+  unhashed  prefix caching on, blocks freed before they were full
+  hashed    prefix caching on, every block freed with a hash, so that every
+            allocation evicts (the pool is warmed up to that state)
+
+Schedule entry is measured beside: what vLLM has not and ours pays per step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import itertools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "shim" / "vllm"))
+
+from fineserve_vllm.grants import Changes, InMemoryGrants  # noqa: E402
+from fineserve_vllm.pool import LeasedBlockPool  # noqa: E402
+from vllm import __version__ as vllm_version  # noqa: E402
+from vllm.v1.core.block_pool import BlockPool  # noqa: E402
+
+BLOCK_TOKENS = 16
+_now = time.perf_counter_ns
+
+
+class Workload:
+    """Takes n blocks, gives them back, and times both."""
+
+    def __init__(self, pool: Any, hashed: bool) -> None:
+        self.pool = pool
+        self._hashed = hashed
+        self._next_hash = 0
+        # Warm up: with hashes until every block is cached.
+        for _ in range(3):
+            for _ in range(pool.get_num_free_blocks() // 64):
+                self.run(64, 1)
+        self.enter_schedule()
+
+    def run(self, n: int, calls: int) -> tuple[float, float]:
+        """Mean ns of get_new_blocks(n) and of free_blocks of n."""
+        get = self.pool.get_new_blocks
+        free = self.pool.free_blocks
+        get_ns = free_ns = 0
+        for _ in range(calls):
+            t0 = _now()
+            blocks = get(n)
+            t1 = _now()
+            if self._hashed:
+                self._hash(blocks)
+            blocks.reverse()
+            t2 = _now()
+            free(blocks)
+            t3 = _now()
+            get_ns += t1 - t0
+            free_ns += t3 - t2
+        return get_ns / calls, free_ns / calls
+
+    def _hash(self, blocks: list[Any]) -> None:
+        for block in blocks:
+            self._next_hash += 1
+            key = self._next_hash.to_bytes(36, "big")
+            block.set_block_hash(key, BLOCK_TOKENS)
+            self.pool.cached_block_hash_to_block.insert(key, block)
+
+    def enter_schedule(self) -> float:
+        """ns of what schedule() adds; 0 for vLLM's own pool."""
+        if not isinstance(self.pool, LeasedBlockPool):
+            return 0
+        start = _now()
+        self.pool.apply(self.pool.grants.poll())
+        self.pool.return_drained()
+        return _now() - start
+
+
+STOCK, LEASED, CONTROL = range(3)
+
+
+def build(which: int, caching: bool, args: argparse.Namespace) -> Any:
+    slabs, blocks = args.slabs, args.blocks_per_slab
+    if which != LEASED:
+        return BlockPool(slabs * blocks + 1, caching, BLOCK_TOKENS)
+    grants = InMemoryGrants.uniform(slabs, blocks, range(1, slabs + 1))
+    return LeasedBlockPool(
+        (slabs + 1) * blocks, caching, BLOCK_TOKENS, grants=grants
+    )
+
+
+class Results:
+    def __init__(self) -> None:
+        self.figures: dict[str, float] = {}
+        self.claims: list[dict[str, Any]] = []
+
+    def claim(self, claim: str, value: float, target: float) -> None:
+        self.claims.append(
+            {
+                "claim": claim,
+                "value": value,
+                "target": target,
+                "holds": value <= target,
+            }
+        )
+
+
+SPECIALISING_CALLS = 128
+
+# (operation, n, mode) -> per pool, one mean per round
+Samples = dict[tuple[str, int, str], tuple[list[float], ...]]
+
+
+def sample(args: argparse.Namespace) -> Samples:
+    samples: Samples = collections.defaultdict(lambda: ([], [], []))
+    for mode, caching in (
+        ("uncached", False),
+        ("unhashed", True),
+        ("hashed", True),
+    ):
+        for build_number in range(args.builds):
+            orders = itertools.cycle(itertools.permutations(range(3)))
+            for _ in range(build_number):
+                next(orders)
+            loads = {
+                which: Workload(build(which, caching, args), mode == "hashed")
+                for which in next(orders)
+            }
+            for n in (1, 16, 256):
+                calls = max(8, 1024 // n)
+                for _ in range(args.rounds):
+                    for which in next(orders):
+                        # CPython specialises vLLM's methods for the class of
+                        # the pool; an engine has only one.
+                        loads[which].run(n, SPECIALISING_CALLS)
+                        get_ns, free_ns = loads[which].run(n, calls)
+                        loads[which].enter_schedule()
+                        samples["get", n, mode][which].append(get_ns)
+                        samples["free", n, mode][which].append(free_ns)
+    return samples
+
+
+def ratio(numerators: list[float], denominators: list[float]) -> float:
+    # Two digits: what differs in the third does not repeat.
+    return round(
+        statistics.median(a / b for a, b in zip(numerators, denominators)), 2
+    )
+
+
+def measure(results: Results, args: argparse.Namespace) -> None:
+    samples = sample(args)
+    noise = max(
+        abs(ratio(pools[CONTROL], pools[STOCK]) - 1)
+        for (_, n, _), pools in samples.items()
+        if n > 1
+    )
+    for (operation, n, mode), pools in samples.items():
+        name = f"{operation} {n}, {mode}"
+        for which, label in ((STOCK, "vLLM"), (LEASED, "leased")):
+            results.figures[f"{name}: {label} (ns)"] = statistics.median(
+                pools[which]
+            )
+        results.claim(
+            f"{name}: leased / vLLM",
+            ratio(pools[LEASED], pools[STOCK]),
+            1.3 if n == 1 else round(1 + noise, 2),
+        )
+    results.figures["noise: vLLM / vLLM - 1 (ratio)"] = round(noise, 2)
+    measure_schedule_entry(results, args)
+
+
+def measure_schedule_entry(results: Results, args: argparse.Namespace) -> None:
+    """After a step that freed blocks of many slabs, and after an idle one."""
+    load = Workload(build(LEASED, False, args), hashed=False)
+    busy, idle = [], []
+    for _ in range(args.rounds):
+        load.run(256, 1)
+        busy.append(load.enter_schedule())
+        idle.append(load.enter_schedule())
+    results.figures["schedule entry, nothing freed (ns)"] = statistics.median(
+        idle
+    )
+    results.figures["schedule entry, 256 blocks freed (ns)"] = (
+        statistics.median(busy)
+    )
+
+
+def _first_line(read: Callable[[], str]) -> str:
+    try:
+        return read().strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def commit() -> str:
+    return os.environ.get("FINESERVE_COMMIT") or _first_line(
+        lambda: (
+            subprocess.run(
+                ["git", "rev-parse", "HEAD"],
+                cwd=ROOT,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+    )
+
+
+def machine() -> dict[str, Any]:
+    def cpu() -> str:
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(": ", 1)[1]
+        return "unknown"
+
+    return {
+        "cpu": _first_line(cpu),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "vllm": vllm_version,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--builds", type=int, default=6)
+    parser.add_argument("--slabs", type=int, default=64)
+    parser.add_argument("--blocks-per-slab", type=int, default=64)
+    args = parser.parse_args()
+    results = Results()
+    measure(results, args)
+    width = max(len(name) for name in results.figures)
+    print(f"blockpool, vLLM {vllm_version}")
+    for name, value in results.figures.items():
+        print(f"  {name:{width}} {value:12.2f}")
+    for c in results.claims:
+        holds = "holds" if c["holds"] else "DOES NOT HOLD"
+        print(
+            f"  {c['claim']:{width}} {c['value']:12.2f}  <= {c['target']:g}"
+            f"  {holds}"
+        )
+    if args.json:
+        document = {
+            "bench": "blockpool",
+            "commit": commit(),
+            "machine": machine(),
+            "figures": results.figures,
+            "claims": results.claims,
+        }
+        args.json.write_text(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Writes the compatibility table from the results of the vLLM tests.
+
+    compatibility.py RESULT.json... --output TABLE.md
+
+Results come from upstream.py --json and engine_loop.py --json, and from
+compatibility.py --run VERSION --json FILE, which runs the property and
+discovery tests in that version's environment. Results of one version from
+several files are joined; what has not been exercised shows as a dash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_HERE = pathlib.Path(__file__).resolve().parent
+_SHIM = _HERE.parent.parent / "shim" / "vllm"
+_DASH = "–"
+
+Results = dict[str, Any]  # of one version
+
+
+def run_unittests(version: str, folder: pathlib.Path) -> Results:
+    """Runs the plugin's tests on the real vLLM, module by module."""
+    python = folder / f"vllm-{version}" / "bin" / "python"
+    environment = os.environ | {
+        "PYTHONPATH": f"{_SHIM}:{_HERE}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    results: Results = {"version": version, "modules": {}}
+    for module in (
+        "test_pool_properties",
+        "test_pool_engine",
+        "test_pool_units",
+        "test_pool_doubles",
+    ):
+        finished = subprocess.run(
+            [python, "-m", "unittest", "-v", module],
+            cwd=_HERE,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        ran = re.search(r"^Ran (\d+) tests?", finished.stderr, re.MULTILINE)
+        last = finished.stderr.strip().splitlines()[-1:]
+        skipped = re.search(r"skipped=(\d+)", last[0]) if last else None
+        bad = re.findall(r"(?:failures|errors)=(\d+)", last[0]) if last else []
+        results["modules"][module] = {
+            "ran": int(ran[1]) if ran else 0,
+            "skipped": int(skipped[1]) if skipped else 0,
+            "failed": sum(map(int, bad)),
+            "ok": finished.returncode == 0 and ran is not None,
+        }
+        if finished.returncode:
+            sys.stderr.write(finished.stderr[-4000:])
+    return results
+
+
+def join(paths: list[pathlib.Path]) -> list[Results]:
+    """One entry per version, newest first."""
+    joined: dict[str, Results] = {}
+    for path in paths:
+        result = json.loads(path.read_text())
+        entry = joined.setdefault(result["version"], {"loop": []})
+        entry["version"] = result["version"]
+        entry["loop"] += result.pop("loop", [])
+        entry.update(result)
+    return sorted(joined.values(), key=_version_key, reverse=True)
+
+
+def _version_key(entry: Results) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", entry["version"])]
+
+
+def _upstream(part: Callable[[Results], object]) -> Callable[[Results], str]:
+    def cell(entry: Results) -> str:
+        return str(part(entry["upstream"])) if "upstream" in entry else _DASH
+
+    return cell
+
+
+def _module(*names: str) -> Callable[[Results], str]:
+    def cell(entry: Results) -> str:
+        runs = [entry.get("modules", {}).get(name) for name in names]
+        if None in runs:
+            return _DASH
+        if not all(run["ok"] for run in runs):
+            return f"**{sum(run['failed'] for run in runs)} failed**"
+        return f"{sum(run['ran'] - run['skipped'] for run in runs)} passed"
+
+    return cell
+
+
+def _loop(async_scheduling: bool) -> Callable[[Results], str]:
+    def cell(entry: Results) -> str:
+        runs = [
+            run
+            for run in entry["loop"]
+            if run["options"]["async_scheduling"] == async_scheduling
+            and not run["options"]["stock"]
+        ]
+        if not runs:
+            return _DASH
+        total = {
+            key: sum(run[key] for run in runs)
+            for key in ("steps", "given_back", "preemptions", "tokens")
+        }
+        queries = sum(run["cache_queries"] for run in runs)
+        hit_rate = sum(run["cache_hits"] for run in runs) / max(1, queries)
+        return (
+            f"{total['steps']:,} steps, {total['tokens']:,} tokens right, "
+            f"{total['given_back']:,} slabs returned, "
+            f"{total['preemptions']:,} preemptions, hit rate {hit_rate:.2f}"
+        )
+
+    return cell
+
+
+def _tokens(entry: Results) -> str:
+    if "tokens" not in entry:
+        return _DASH
+    run = entry["tokens"]
+    if run["wrong"]:
+        return f"**{run['wrong']} of {run['requests']} requests differ**"
+    return (
+        f"{run['tokens']:,} tokens equal, {run['given_back']} slabs returned, "
+        f"{run['preemptions']} preemptions"
+    )
+
+
+_ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
+    (
+        "vLLM's own tests/v1/core: passed with its pool and with ours",
+        _upstream(lambda u: u["passed_both"]),
+    ),
+    (
+        "– of these built a block pool; block ids handed out, all equal",
+        _upstream(
+            lambda u: f"{u['passed_that_built_a_pool']}; {u['ids_compared']:,}"
+        ),
+    ),
+    (
+        "– follow private pointers of the free list (pass once the free "
+        "blocks are linked)",
+        _upstream(lambda u: len(u["follows_private_pointers"])),
+    ),
+    (
+        "– pass with its pool and not with ours; with other ids",
+        _upstream(lambda u: f"{len(u['differs'])}; {len(u['other_ids'])}"),
+    ),
+    (
+        "– fail with both here, by reason",
+        _upstream(
+            lambda u: ", ".join(
+                f"{len(tests)} {reason}"
+                for reason, tests in u["failed_both_by_reason"].items()
+            )
+            or "0"
+        ),
+    ),
+    ("Property tests against vLLM's pool", _module("test_pool_properties")),
+    (
+        "Discovery, seams, refusals, waking",
+        _module("test_pool_engine", "test_pool_doubles"),
+    ),
+    ("Free queue, fence, pool", _module("test_pool_units")),
+    ("EngineCore loop, synchronous", _loop(False)),
+    ("EngineCore loop, async scheduling", _loop(True)),
+    ("Real tokens on a CPU build, leases moving", _tokens),
+)
+
+
+def table(entries: list[Results]) -> str:
+    head = "| what was exercised | " + " | ".join(
+        f"vLLM {entry['version']}" for entry in entries
+    )
+    lines = [head + " |", "|---" * (len(entries) + 1) + "|"]
+    for title, cell in _ROWS:
+        cells = " | ".join(cell(entry) for entry in entries)
+        lines.append(f"| {title} | {cells} |")
+    return "\n".join(lines)
+
+
+_PREAMBLE = """\
+# vLLM versions: what was exercised
+
+Generated by tests/vllm/compatibility.py from test results; do not edit.
+A dash: not exercised. No GPU was used.
+
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", nargs="*", type=pathlib.Path)
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--run", metavar="VERSION")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument(
+        "--dir",
+        type=pathlib.Path,
+        default=os.environ.get(
+            "FINESERVE_VLLM_DIR", pathlib.Path.home() / ".cache" / "fineserve"
+        ),
+    )
+    options = parser.parse_args()
+    if options.run:
+        results = run_unittests(options.run, pathlib.Path(options.dir))
+        text = json.dumps(results, indent=1)
+        if options.json:
+            options.json.write_text(text)
+        else:
+            print(text)
+        return 0 if all(m["ok"] for m in results["modules"].values()) else 1
+    if not options.results:
+        parser.error("no results given")
+    text = _PREAMBLE + table(join(options.results)) + "\n"
+    if options.output:
+        options.output.write_text(text)
+    else:
+        print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

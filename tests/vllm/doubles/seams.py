@@ -1,0 +1,156 @@
+"""What the plugin touches in vLLM: the list behind the signatures.
+
+METHODS: (module, class) -> methods that the plugin calls, overrides or wraps.
+ATTRIBUTES: (module, class) -> attributes that it reads or sets.
+NAMES: module -> names in it that it replaces or uses.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import pathlib
+import textwrap
+from typing import Any
+
+SIGNATURES = pathlib.Path(__file__).parent / "signatures"
+
+METHODS = {
+    ("vllm.v1.core.block_pool", "BlockPool"): [
+        "__init__",
+        "get_new_blocks",
+        "free_blocks",
+        "touch",
+        "evict_blocks",
+        "unpin_blocks",
+        "reset_prefix_cache",
+        "get_num_free_blocks",
+        "get_usage",
+        "take_events",
+        "_maybe_evict_cached_block",
+        "_notify_reuse",
+    ],
+    ("vllm.v1.core.kv_cache_utils", "FreeKVCacheBlockQueue"): [
+        "__init__",
+        "popleft",
+        "popleft_n",
+        "remove",
+        "append",
+        "append_n",
+        "prepend_n",
+        "get_all_free_blocks",
+        "iter_blocks_after",
+    ],
+    ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"): ["set_block_hash"],
+    ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): ["__init__"],
+    ("vllm.v1.core.kv_cache_manager", "KVCacheManager"): ["get_block_ids"],
+    ("vllm.v1.core.sched.scheduler", "Scheduler"): [
+        "__init__",
+        "schedule",
+        "update_from_output",
+        "has_requests",
+        "_preempt_request",
+    ],
+    ("vllm.v1.engine.core", "EngineCoreProc"): [
+        "_process_input_queue",
+        "has_work",
+    ],
+}
+
+ATTRIBUTES = {
+    ("vllm.v1.core.block_pool", "BlockPool"): [
+        "num_gpu_blocks",
+        "blocks",
+        "free_block_queue",
+        "null_block",
+        "_reuse_watchers",
+    ],
+    ("vllm.v1.core.kv_cache_utils", "FreeKVCacheBlockQueue"): [
+        "num_free_blocks",
+        "fake_free_list_head",
+    ],
+    ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"): [
+        "block_id",
+        "ref_cnt",
+        "prev_free_block",
+        "next_free_block",
+    ],
+    ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): ["block_pool"],
+    ("vllm.v1.core.sched.scheduler", "Scheduler"): [
+        "kv_cache_manager",
+        "running",
+        "prev_step_scheduled_req_ids",
+        "max_num_scheduled_tokens",
+        "max_num_running_reqs",
+        "block_size",
+    ],
+    ("vllm.v1.engine.core", "EngineCoreProc"): ["input_queue"],
+}
+
+NAMES = {
+    "vllm.v1.core.kv_cache_coordinator": ["BlockPool"],
+    "vllm.v1.engine": ["EngineCoreRequestType"],
+}
+
+
+def _class(key: tuple[str, str]) -> Any:
+    return getattr(importlib.import_module(key[0]), key[1])
+
+
+def _parameters(function: Any) -> list[list[Any]]:
+    """[name, kind, whether it has a default] per parameter."""
+    return [
+        [p.name, p.kind.name, p.default is not p.empty]
+        for p in inspect.signature(function).parameters.values()
+    ]
+
+
+def _assigned(cls: Any) -> set[str]:
+    """Names assigned to self in __init__, or fields of a dataclass."""
+    names = set(getattr(cls, "__dataclass_fields__", ()))
+    if "__init__" in vars(cls) and not names:
+        source = textwrap.dedent(inspect.getsource(cls.__init__))
+        for node in ast.walk(ast.parse(source)):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "self"
+            ):
+                names.add(node.attr)
+    return names
+
+
+def record() -> dict[str, Any]:
+    """The seams of the `vllm` that imports resolve to."""
+    methods = {
+        f"{key[0]}.{key[1]}.{name}": _parameters(getattr(_class(key), name))
+        for key, names in METHODS.items()
+        for name in names
+    }
+    attributes = {
+        f"{key[0]}.{key[1]}.{name}": name in _assigned(_class(key))
+        for key, names in ATTRIBUTES.items()
+        for name in names
+    }
+    names = {
+        f"{module}.{name}": hasattr(importlib.import_module(module), name)
+        for module, expected in NAMES.items()
+        for name in expected
+    }
+    return {"methods": methods, "attributes": attributes, "names": names}
+
+
+def dump(seams: dict[str, Any]) -> str:
+    """JSON with one line per entry, so that a release reads as a diff."""
+    parts = [
+        f"{json.dumps(part)}: {{\n"
+        + ",\n".join(
+            f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in entries.items()
+        )
+        + "\n}"
+        for part, entries in seams.items()
+    ]
+    return "{" + ",\n".join(parts) + "}\n"

@@ -1,0 +1,67 @@
+"""The doubles are like vLLM where the plugin touches it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unittest
+
+import doubles
+
+REAL = doubles.prepare()
+
+from doubles import seams  # noqa: E402
+
+
+def recorded() -> dict[str, object]:
+    return {
+        path.stem: json.loads(path.read_text())
+        for path in sorted(seams.SIGNATURES.glob("*.json"))
+    }
+
+
+class DoublesTest(unittest.TestCase):
+    maxDiff = None
+
+    def test_every_recorded_seam_exists_in_every_version(self) -> None:
+        self.assertTrue(recorded())
+        for version, seam in recorded().items():
+            for part in ("attributes", "names"):
+                missing = [k for k, there in seam[part].items() if not there]
+                self.assertEqual(missing, [], version)
+
+    def test_recorded_versions_agree_on_what_the_plugin_calls(self) -> None:
+        """Not a law: when one differs, the plugin must handle both, and this
+        test gets the list of what it handles."""
+        versions = recorded()
+        newest = versions[max(versions)]
+        for version, seam in versions.items():
+            self.assertEqual(seam, newest, version)
+
+    def test_doubles_have_the_recorded_signatures(self) -> None:
+        # In a process of its own: here `vllm` may be the real one.
+        program = (
+            "import sys, json; sys.path[:0] = sys.argv[1:]; import seams; "
+            "print(json.dumps(seams.record()))"
+        )
+        here = str(doubles.HERE)
+        done = subprocess.run(
+            [sys.executable, "-c", program, here],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        versions = recorded()
+        self.assertEqual(json.loads(done.stdout), versions[max(versions)])
+
+    @unittest.skipUnless(REAL, "vLLM is not installed")
+    def test_installed_vllm_has_the_recorded_signatures(self) -> None:
+        import vllm
+
+        self.assertIn(vllm.__version__, recorded(), "run doubles/generate.py")
+        self.assertEqual(seams.record(), recorded()[vllm.__version__])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,445 @@
+"""The plugin in vLLM's scheduler: what is replaced, refused, woken, counted.
+
+Runs on vLLM where it is installed, else on the doubles.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from typing import Any
+
+import doubles
+from doubles import build
+
+from fineserve_vllm import liveness, plugin, support
+from fineserve_vllm.engine_leases import AskBackOptions
+from fineserve_vllm.grants import InMemoryGrants
+from fineserve_vllm.pool import LeasedBlockPool
+from vllm.v1.core import kv_cache_coordinator
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import core as engine_core
+
+SLABS, PER_SLAB = 4, 16
+NUM_BLOCKS = (SLABS + 1) * PER_SLAB
+
+
+class EngineTest(unittest.TestCase):
+    """A scheduler with slabs 1 and 2 leased."""
+
+    def setUp(self) -> None:
+        self.grants = InMemoryGrants.uniform(SLABS, PER_SLAB, leased=[1, 2])
+        self.addCleanup(plugin.uninstall)
+
+    def install(self, **arguments: Any) -> None:
+        plugin.install(lambda num_blocks: self.grants, **arguments)
+
+    def scheduler(self, **changed: Any) -> Any:
+        return build.scheduler(NUM_BLOCKS, **changed)
+
+
+class InstallTest(EngineTest):
+    def test_a_scheduler_built_after_install_lives_on_leases(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        self.assertIsInstance(pool, LeasedBlockPool)
+        self.assertEqual(pool.get_num_free_blocks(), 2 * PER_SLAB)
+
+    def test_installing_twice_wraps_once_and_uninstalling_restores(
+        self,
+    ) -> None:
+        before = dict(vars(Scheduler))
+        self.install()
+        self.install()
+        scheduler = self.scheduler()
+        build.step(scheduler)
+        fence = scheduler.kv_cache_manager.block_pool.fence
+        self.assertEqual((fence.scheduled, fence.processed), (1, 1))
+        plugin.uninstall()
+        self.assertEqual(dict(vars(Scheduler)), before)
+        self.assertIs(kv_cache_coordinator.BlockPool, BlockPool)
+        self.assertIs(
+            type(self.scheduler().kv_cache_manager.block_pool), BlockPool
+        )
+
+    def test_schedulers_have_leases_of_their_own(self) -> None:
+        plugin.install(InMemoryGrants.everything)
+        first, second = self.scheduler(), self.scheduler()
+        self.assertIsNot(plugin.leases_of(first), plugin.leases_of(second))
+        self.assertIsNot(
+            first.kv_cache_manager.block_pool.grants,
+            second.kv_cache_manager.block_pool.grants,
+        )
+
+    def test_a_version_without_the_name_is_refused_and_left_alone(self) -> None:
+        before = dict(vars(Scheduler))
+        del kv_cache_coordinator.BlockPool
+        self.addCleanup(setattr, kv_cache_coordinator, "BlockPool", BlockPool)
+        with self.assertRaisesRegex(RuntimeError, "defines no BlockPool"):
+            self.install()
+        self.assertEqual(dict(vars(Scheduler)), before)
+
+    def test_a_scheduler_that_got_another_pool_is_refused(self) -> None:
+        self.install()
+        kv_cache_coordinator.BlockPool = BlockPool  # as if built elsewhere
+        with self.assertRaisesRegex(RuntimeError, "instead of the leased pool"):
+            self.scheduler()
+
+    def test_register_without_a_source_of_leases_leaves_vllm_alone(
+        self,
+    ) -> None:
+        before = dict(vars(Scheduler))
+        with self.assertLogs("fineserve_vllm.plugin", "DEBUG"):
+            plugin.register()
+        self.assertEqual(dict(vars(Scheduler)), before)
+        self.assertIs(kv_cache_coordinator.BlockPool, BlockPool)
+
+
+class RefusalTest(EngineTest):
+    def test_what_is_not_supported_is_refused_with_the_flag_to_set(
+        self,
+    ) -> None:
+        spec = types.SimpleNamespace(page_size_bytes=1)
+        layers = {"a": spec, "b": types.SimpleNamespace(page_size_bytes=2)}
+        group = types.SimpleNamespace(kv_cache_spec=spec)
+        mixed = types.SimpleNamespace(
+            kv_cache_spec=types.SimpleNamespace(kv_cache_specs=layers)
+        )
+        self.install()
+        for flag, path, value in (
+            (
+                "--tensor-parallel-size 1",
+                "vllm_config__parallel_config__tensor_parallel_size",
+                2,
+            ),
+            (
+                "--pipeline-parallel-size 1",
+                "vllm_config__parallel_config__pipeline_parallel_size",
+                2,
+            ),
+            (
+                "--kv-transfer-config",
+                "vllm_config__kv_transfer_config",
+                types.SimpleNamespace(),
+            ),
+            (
+                "--enable-sleep-mode",
+                "vllm_config__model_config__enable_sleep_mode",
+                True,
+            ),
+            (
+                "--disable-hybrid-kv-cache-manager",
+                "kv_cache_config__kv_cache_groups",
+                [group, group],
+            ),
+            (
+                "pages of several sizes",
+                "kv_cache_config__kv_cache_groups",
+                [mixed],
+            ),
+        ):
+            with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
+                self.scheduler(**{path: value})
+
+    def test_a_scheduler_class_that_bypasses_the_step_is_refused(self) -> None:
+        class Bypassing(Scheduler):
+            def schedule(self, *args: Any, **kwargs: Any) -> None:
+                raise NotImplementedError
+
+        with self.assertRaisesRegex(RuntimeError, "--scheduler-cls"):
+            support.refuse_scheduler_class(Bypassing, Scheduler)
+
+    def test_without_leases_nothing_is_refused(self) -> None:
+        self.scheduler(vllm_config__parallel_config__tensor_parallel_size=2)
+
+
+class AskBackTest(EngineTest):
+    def both(self) -> list[bool]:
+        return [False, True] if build.REAL else [False]
+
+    def test_an_idle_scheduler_returns_a_slab_in_one_step_when_woken(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        self.grants.ask_back(2)
+        self.assertFalse(scheduler.has_requests())
+        plugin.wake_all()
+        self.assertTrue(scheduler.has_requests())
+        output = build.step(scheduler)
+        self.assertEqual(output.total_num_scheduled_tokens, 0)
+        self.assertFalse(scheduler.has_requests())
+        self.assertEqual(self.grants.returned, [2])
+
+    def test_a_blocked_engine_core_is_woken_from_another_thread(self) -> None:
+        self.install()
+        core = idle_engine_core(self.scheduler())
+        waiting = threading.Thread(
+            target=core._process_input_queue, daemon=True
+        )
+        # The first pass finds something queued and tells the leases the queue.
+        core.input_queue.put_nowait(wakeup())
+        plugin.leases_of(core.scheduler).wake()
+        core._process_input_queue()
+        build.step(core.scheduler)
+        waiting.start()
+        self.grants.ask_back(2)
+        plugin.wake_all()
+        waiting.join(timeout=30)
+        self.assertFalse(waiting.is_alive(), "the engine slept on")
+        build.step(core.scheduler)
+        self.assertEqual(self.grants.returned, [2])
+
+    def test_a_slab_of_a_running_request_waits_for_its_end_and_steps(
+        self,
+    ) -> None:
+        for async_scheduling in self.both():
+            with self.subTest(async_scheduling=async_scheduling):
+                self.setUp()
+                self.install()
+                scheduler = self.scheduler(async_scheduling=async_scheduling)
+                build.add_request(scheduler, "a", 100)
+                first = scheduler.schedule()
+                self.grants.ask_back(1)
+                self.grants.ask_back(2)
+                second = scheduler.schedule()
+                self.assertEqual(self.grants.returned, [])
+                build.finish_request(scheduler, "a")
+                build.process(scheduler, first)
+                self.assertEqual(self.grants.returned, [])
+                build.process(scheduler, second)
+                self.assertEqual(sorted(self.grants.returned), [1, 2])
+
+    def test_at_the_deadline_the_holders_can_be_preempted(self) -> None:
+        for async_scheduling in self.both():
+            with self.subTest(async_scheduling=async_scheduling):
+                self.setUp()
+                self.install(
+                    ask_back=AskBackOptions(deadline_s=0, preempt=True)
+                )
+                scheduler = self.scheduler(async_scheduling=async_scheduling)
+                build.add_request(scheduler, "in slab 1", 16 * PER_SLAB)
+                build.step(scheduler)
+                self.assertEqual(len(scheduler.running), 1)
+                build.add_request(scheduler, "in slab 2", 8 * PER_SLAB)
+                build.step(scheduler)
+                pool = scheduler.kv_cache_manager.block_pool
+                # One step in flight while the request is thrown out.
+                in_flight = scheduler.schedule()
+                before = scheduler.kv_cache_manager.get_block_ids("in slab 2")
+                self.grants.ask_back(1)
+                output = scheduler.schedule()
+                engine = plugin.leases_of(scheduler)
+                self.assertEqual(engine.counters.preempted, 1)
+                self.assertEqual(engine.counters.stuck, 1)
+                self.assertEqual(
+                    scheduler.kv_cache_manager.get_block_ids("in slab 2")[0][
+                        : len(before[0])
+                    ],
+                    before[0],
+                    "a request outside the slab was touched",
+                )
+                self.assertEqual(self.grants.returned, [])
+                build.process(scheduler, in_flight)
+                self.assertEqual(self.grants.returned, [])
+                build.process(scheduler, output)
+                self.assertEqual(self.grants.returned, [1])
+                # And the preempted request can go on elsewhere.
+                self.grants.lease(3)
+                for _ in range(3):
+                    build.step(scheduler)
+                if build.REAL:
+                    self.assertEqual(len(scheduler.running), 2)
+                    for request in scheduler.running:
+                        (ids,) = scheduler.kv_cache_manager.get_block_ids(
+                            request.request_id
+                        )
+                        self.assertTrue(min(ids) >= 2 * PER_SLAB, ids)
+                self.assertEqual(pool.linked, {2, 3})
+
+    @unittest.skipUnless(build.REAL, "the doubles do not resume requests")
+    def test_a_request_preempted_and_resumed_in_one_step_is_sent_whole(
+        self,
+    ) -> None:
+        """The model runner must learn all its tokens again, as if it had not
+        run in the step before."""
+        for async_scheduling in self.both():
+            with self.subTest(async_scheduling=async_scheduling):
+                self.setUp()
+                self.install(
+                    ask_back=AskBackOptions(deadline_s=0, preempt=True)
+                )
+                scheduler = self.scheduler(async_scheduling=async_scheduling)
+                build.add_request(scheduler, "a", 100)
+                build.step(scheduler)
+                build.step(scheduler)
+                self.grants.lease(3)
+                self.grants.ask_back(1)
+                output = scheduler.schedule()
+                self.assertIn("a", output.num_scheduled_tokens)
+                self.assertIn("a", output.preempted_req_ids)
+                sent = output.scheduled_cached_reqs
+                self.assertEqual(sent.resumed_req_ids, {"a"})
+                self.assertEqual(len(sent.all_token_ids["a"]), 102)
+
+    def test_without_preemption_the_slab_stays_stuck_and_counted(self) -> None:
+        self.install(ask_back=AskBackOptions(deadline_s=0))
+        scheduler = self.scheduler()
+        build.add_request(scheduler, "a", 100)
+        build.step(scheduler)
+        self.grants.ask_back(1)
+        for _ in range(3):
+            build.step(scheduler)
+        engine = plugin.leases_of(scheduler)
+        self.assertEqual(engine.counters.stuck, 1)
+        self.assertEqual(engine.counters.preempted, 0)
+        self.assertEqual(self.grants.returned, [])
+
+
+def wakeup() -> Any:
+    engine = importlib.import_module("vllm.v1.engine")
+    return (engine.EngineCoreRequestType.WAKEUP, None)
+
+
+def idle_engine_core(scheduler: Any) -> Any:
+    """An EngineCoreProc as far as its wait for input goes."""
+    if not build.REAL:
+        return engine_core.EngineCoreProc(scheduler)
+    import queue
+
+    core = object.__new__(engine_core.EngineCoreProc)
+    core.scheduler = scheduler
+    core.input_queue = queue.Queue()
+    core.aborts_queue = queue.Queue()
+    core.batch_queue = None
+    core.engines_running = False
+    core.process_input_queue_block = True
+    core.shutdown_state = engine_core.EngineShutdownState.RUNNING
+    core._idle_state_callbacks = []
+    return core
+
+
+def run_elsewhere(program: str, path: list[str]) -> str:
+    """Runs a program that prints "ready", and returns the liveness of its
+    process as seen from this one."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        lines = []
+        for line in child.stdout:
+            lines.append(line)
+            if line.strip() == "ready":
+                break
+        state = liveness.read(child.pid)
+        _, errors = child.communicate()
+    if child.returncode != 0:
+        raise AssertionError(f"{lines} {errors}")
+    return "none" if state is None else state.name
+
+
+class LivenessTest(unittest.TestCase):
+    HOLD = "print('ready', flush=True); input_ended = __import__('sys').stdin.read()"
+    HERE = str(pathlib.Path(__file__).parent)
+
+    def path(self) -> list[str]:
+        found = [str(doubles.PLUGIN), self.HERE]
+        return found if build.REAL else [*found, str(doubles.HERE)]
+
+    def test_another_process_reads_how_far_the_plugin_got(self) -> None:
+        install = (
+            "from fineserve_vllm import plugin, grants; plugin.register(); "
+            "plugin.install(grants.InMemoryGrants.everything); "
+        )
+        scheduler = "from doubles import build; s = build.scheduler(50); "
+        for expected, program in {
+            "none": "",
+            "LOADED": "from fineserve_vllm import plugin; plugin.register(); ",
+            "POOL_REPLACED": install,
+            "POOL_CONSTRUCTED": install + scheduler,
+        }.items():
+            with self.subTest(expected):
+                found = run_elsewhere(program + self.HOLD, self.path())
+                self.assertEqual(found, expected)
+
+    def test_a_plugin_that_cannot_be_imported_leaves_no_word(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            broken = pathlib.Path(folder, "fineserve_vllm")
+            broken.mkdir()
+            (broken / "__init__.py").write_text("")
+            (broken / "plugin.py").write_text("import name_that_is_gone\n")
+            program = (
+                "try:\n"  # as vLLM does
+                "    from fineserve_vllm import plugin\n"
+                "    plugin.register()\n"
+                "except Exception: pass\n"
+            )
+            found = run_elsewhere(program + self.HOLD, [folder, *self.path()])
+        self.assertEqual(found, "none")
+
+    def test_a_renamed_pool_never_counts_as_replaced(self) -> None:
+        program = (
+            "from vllm.v1.core import kv_cache_coordinator as c\n"
+            "c.Pool = c.BlockPool\n"
+            "del c.BlockPool\n"
+            "from fineserve_vllm import plugin, grants\n"
+            "plugin.register()\n"
+            "try: plugin.install(grants.InMemoryGrants.everything)\n"
+            "except RuntimeError: pass\n"
+        )
+        found = run_elsewhere(program + self.HOLD, self.path())
+        self.assertEqual(found, "LOADED")
+
+    def test_a_forked_child_does_not_pass_for_its_parent(self) -> None:
+        liveness.raise_to(liveness.State.LOADED)
+        parent = liveness.read(os.getpid())
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            before = liveness.read(os.getpid())
+            liveness.raise_to(liveness.State.POOL_REPLACED)
+            after = liveness.read(os.getpid())
+            os.write(writing, f"{before} {after}".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.assertEqual(os.read(reading, 100).decode(), "None 2")
+        os.close(reading)
+        os.close(writing)
+        self.assertEqual(liveness.read(os.getpid()), parent)
+
+
+@unittest.skipUnless(build.REAL, "vLLM is not installed")
+class DiscoveryTest(unittest.TestCase):
+    def test_vllms_loader_finds_the_plugin_through_pythonpath(self) -> None:
+        program = (
+            "from vllm.plugins import load_general_plugins\n"
+            "load_general_plugins()\n" + LivenessTest.HOLD
+        )
+        found = run_elsewhere(program, [str(doubles.PLUGIN)])
+        self.assertEqual(found, "LOADED")
+
+    def test_the_users_choice_of_plugins_is_respected(self) -> None:
+        program = (
+            "import os; os.environ['VLLM_PLUGINS'] = ''\n"
+            "from vllm.plugins import load_general_plugins\n"
+            "load_general_plugins()\n" + LivenessTest.HOLD
+        )
+        self.assertEqual(run_elsewhere(program, [str(doubles.PLUGIN)]), "none")
+
+
+if __name__ == "__main__":
+    unittest.main()
