@@ -18,7 +18,6 @@ from typing import Any
 
 import doubles
 from doubles import build
-
 from fineserve_vllm import liveness, plugin, support
 from fineserve_vllm.engine_leases import AskBackOptions
 from fineserve_vllm.grants import InMemoryGrants
@@ -353,7 +352,7 @@ def run_elsewhere(program: str, path: list[str]) -> str:
 
 
 class LivenessTest(unittest.TestCase):
-    HOLD = "print('ready', flush=True); input_ended = __import__('sys').stdin.read()"
+    HOLD = "print('ready', flush=True); __import__('sys').stdin.read()"
     HERE = str(pathlib.Path(__file__).parent)
 
     def path(self) -> list[str]:

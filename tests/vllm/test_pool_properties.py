@@ -88,7 +88,7 @@ class Holding:
 
 
 class Lockstep:
-    """Drives pools through the same operations; each must act like the first."""
+    """Drives pools through the same operations; all must act alike."""
 
     def __init__(
         self, test: unittest.TestCase, rng: random.Random, pools: list[Any]
@@ -346,7 +346,6 @@ class PoolPropertiesTest(unittest.TestCase):
                     )
 
         cached: collections.Counter[bytes] = collections.Counter()
-        barriers: dict[int, int] = {}  # slab -> steps to be processed
         # The checks see every event before compare() drains it.
         lockstep.compare = lambda: None
         for _ in range(2 * STEPS):

@@ -18,6 +18,7 @@ A block is in B exactly if it is linked (prev_free_block is set).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
@@ -140,7 +141,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         assert self.num_free_blocks >= n
         self.num_free_blocks -= n
         head = self.fake_free_list_head
-        block = head.next_free_block
+        block: Any = head.next_free_block
         taken = []
         for _ in range(n):
             taken.append(block)

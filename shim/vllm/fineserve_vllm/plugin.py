@@ -184,9 +184,10 @@ def _wrap_scheduler(
 
 def _reserve_blocks(scheduler: Any) -> int:
     """Blocks that the running steps can take before a want is answered."""
-    tokens = scheduler.max_num_scheduled_tokens
-    per_step = -(-tokens // scheduler.block_size)
-    per_step += scheduler.max_num_running_reqs
+    tokens: int = scheduler.max_num_scheduled_tokens
+    requests: int = scheduler.max_num_running_reqs
+    block_tokens: int = scheduler.block_size
+    per_step = -(-tokens // block_tokens) + requests
     return _STEPS_PER_ROUND_TRIP * per_step
 
 

@@ -22,7 +22,12 @@ def prepare() -> bool:
     if str(PLUGIN) not in sys.path:
         sys.path.insert(0, str(PLUGIN))
     spec = importlib.util.find_spec("vllm")
-    real = spec is not None and str(HERE) not in str(spec.origin)
+    # Without an origin it is a folder of that name, not a package.
+    real = (
+        spec is not None
+        and spec.origin is not None
+        and str(HERE) not in spec.origin
+    )
     if not real and str(HERE) not in sys.path:
         sys.path.insert(0, str(HERE))
     return real
