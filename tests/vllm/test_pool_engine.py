@@ -131,6 +131,11 @@ class RefusalTest(EngineTest):
                 types.SimpleNamespace(),
             ),
             (
+                "--speculative-config",
+                "vllm_config__speculative_config",
+                types.SimpleNamespace(),
+            ),
+            (
                 "--enable-sleep-mode",
                 "vllm_config__model_config__enable_sleep_mode",
                 True,

@@ -18,6 +18,8 @@ import json
 import logging
 import os
 import pathlib
+import random
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,16 +76,26 @@ def _record(cls: type) -> None:
 
 def _link_free_blocks(cls: type) -> None:
     """Their order stays the same: first the unlinked part, then the list."""
-    construct = cls.__init__
+    from fineserve_vllm.free_queue import LeasedFreeQueue
+
+    def link(queue: Any) -> None:
+        if queue.num_free_blocks:
+            queue.append_n(queue.popleft_n(queue.num_free_blocks))
+
+    construct, prepend_n = cls.__init__, LeasedFreeQueue.prepend_n
 
     @functools.wraps(construct)
     def linking_construct(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
-        queue = self.free_block_queue
-        if queue.num_free_blocks:
-            queue.append_n(queue.popleft_n(queue.num_free_blocks))
+        link(self.free_block_queue)
+
+    @functools.wraps(prepend_n)
+    def linking_prepend_n(self: Any, blocks: Any) -> None:
+        prepend_n(self, blocks)
+        link(self)
 
     cls.__init__ = linking_construct
+    LeasedFreeQueue.prepend_n = linking_prepend_n
 
 
 def _everything(num_blocks: int) -> Any:
@@ -119,6 +131,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     _ids.restart()
+    # Two runs must be the same run: request ids of random tests are UUIDs.
+    source = random.Random(0)
+    uuid.uuid4 = lambda: uuid.UUID(int=source.getrandbits(128), version=4)
 
 
 _PRECEDENCE = {"passed": 0, "skipped": 1, "failed": 2}

@@ -24,6 +24,12 @@ def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
             "write blocks behind the scheduler: remove --kv-transfer-config "
             "and --kv-offloading-size"
         )
+    if vllm_config.speculative_config is not None:
+        raise RuntimeError(
+            "FineServe: speculative decoding is not supported yet, a drafter "
+            "may still write KV when its step has been processed: remove "
+            "--speculative-config"
+        )
     if vllm_config.model_config.enable_sleep_mode:
         raise RuntimeError(
             "FineServe: sleep mode is not supported yet, it would free the KV "

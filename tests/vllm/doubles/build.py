@@ -64,6 +64,7 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
             ),
             model_config=types.SimpleNamespace(enable_sleep_mode=False),
             kv_transfer_config=None,
+            speculative_config=None,
         ), types.SimpleNamespace(
             num_blocks=num_blocks,
             kv_cache_groups=[types.SimpleNamespace(kv_cache_spec=spec)],
