@@ -456,7 +456,9 @@ def main() -> int:
         if name not in ("version", "options"):
             print(f"  {name:<32}{value:>14,.6g}")
     if path:
-        path.write_text(json.dumps({"version": vllm.__version__, "loop": [report]}))
+        path.write_text(
+            json.dumps({"version": vllm.__version__, "loop": [report]})
+        )
     return 0
 
 

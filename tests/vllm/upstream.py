@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -31,6 +32,7 @@ import upstream_models
 _HERE = pathlib.Path(__file__).resolve().parent
 _SHIM = _HERE.parent.parent / "shim" / "vllm"
 _SKIP = 77
+_HUB_HOME = "hub_home"
 
 # Enough of a build backend for pip to let go of the sdist: vLLM's own wants
 # torch and a compiler merely to state the version.
@@ -86,15 +88,13 @@ def run(
     """One pytest run; returns upstream_plugin's results."""
     results = scratch / f"{pool}.json"
     results.unlink(missing_ok=True)
-    home = scratch / "hub_home"
-    upstream_models.write(home)
     environment = os.environ | {
         "FINESERVE_UPSTREAM_POOL": pool,
         "FINESERVE_UPSTREAM_RESULTS": str(results),
         "PYTHONPATH": f"{_SHIM}:{_HERE}",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HOME": str(home),
+        "HF_HOME": str(scratch / _HUB_HOME),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         # vLLM's word for a CPU-only job on an accelerator's wheel.
@@ -120,6 +120,7 @@ def run(
 
 _REASONS = (
     (r"hub|repository ID|LocalEntryNotFound|offline", "model from the hub"),
+    (r"Engine core initialization", "runs a model"),
     (r"infer device|CUDA|cuda|GPU|gpu|NVIDIA|triton", "needs a GPU"),
     (r"No module named|ImportError|fixture '", "package not installed"),
 )
@@ -265,8 +266,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
         arguments = (python, source, options.tests, scratch)
-        original = run("original", *arguments)
-        leased = run("leased", *arguments)
+        upstream_models.write(scratch / _HUB_HOME)
+        with concurrent.futures.ThreadPoolExecutor() as both:
+            runs = [
+                both.submit(run, pool, *arguments)
+                for pool in ("original", "leased")
+            ]
+        original, leased = (each.result() for each in runs)
         verdict = compare(original, leased)
         explain(verdict, original, arguments)
         verdict["not_repeatable"] = []
