@@ -95,7 +95,9 @@ absl::Status CheckLayout(const TableHeader& h, size_t file_bytes) {
   if (h.slab_count == 0 || h.slab_count > kMostSlabs) {
     return Bad("slab_count is ", h.slab_count);
   }
-  if (!Within(h.slabs_offset, h.slab_count, sizeof(SlabEntry), file_bytes)) {
+  if (h.slabs_offset <
+          h.engines_offset + h.engine_capacity * sizeof(EngineEntry) ||
+      !Within(h.slabs_offset, h.slab_count, sizeof(SlabEntry), file_bytes)) {
     return Bad("slabs_offset ", h.slabs_offset, " with ", h.slab_count,
                " slabs is out of bounds");
   }

@@ -215,6 +215,8 @@ constexpr Breakage kBreakages[] = {
      }},
     {"SlabsBehindTheEnd", "slabs_offset",
      [](TableHeader& h, EngineEntry&, SlabEntry&) { h.slabs_offset += 8; }},
+    {"SlabsOverEngines", "slabs_offset",
+     [](TableHeader& h, EngineEntry&, SlabEntry&) { h.slabs_offset -= 8; }},
     {"TooManySlabs", "slabs_offset",
      [](TableHeader& h, EngineEntry&, SlabEntry&) { h.slab_count += 1; }},
     {"AbsurdSlabs", "slab_count",
