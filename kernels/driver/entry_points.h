@@ -15,6 +15,7 @@
 //             kOptional: the emulated driver has it, we do without
 //     args    the parameter list; every entry point returns CUresult
 
+#include "kernels/driver/cuda_graph_types.h"
 #include "kernels/driver/cuda_types.h"
 
 // clang-format off
@@ -100,7 +101,14 @@
   X(cuEventQuery, cuEventQuery, 2000, kRequired, (CUevent event)) \
   X(cuEventSynchronize, cuEventSynchronize, 2000, kOptional, (CUevent event)) \
   X(cuEventElapsedTime, cuEventElapsedTime, 2000, kOptional, (float* milliseconds, CUevent start, CUevent end)) \
-  X(cuEventDestroy_v2, cuEventDestroy, 4000, kRequired, (CUevent event))
+  X(cuEventDestroy_v2, cuEventDestroy, 4000, kRequired, (CUevent event)) \
+  /* Graphs */ \
+  X(cuGraphCreate, cuGraphCreate, 10000, kOptional, (CUgraph* graph, unsigned int flags)) \
+  X(cuGraphDestroy, cuGraphDestroy, 10000, kOptional, (CUgraph graph)) \
+  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, kOptional, (CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t after_count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kOptional, (CUgraphExec* exec, CUgraph graph, unsigned long long flags)) \
+  X(cuGraphLaunch, cuGraphLaunch, 10000, kOptional, (CUgraphExec exec, CUstream stream)) \
+  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kOptional, (CUgraphExec exec))
 // clang-format on
 
 namespace fineserve::driver {
