@@ -7,20 +7,6 @@
 namespace fineserve::shim {
 namespace {
 
-struct SymbolRow {
-  const char* symbol;
-  Hook hook;
-};
-
-constexpr SymbolRow kSymbols[] = {
-    {"cuMemAlloc_v2", Hook::kMemAlloc},
-    {"cuMemFree_v2", Hook::kMemFree},
-    {"cuGetProcAddress", Hook::kGetProcAddress},
-    {"cuGetProcAddress_v2", Hook::kGetProcAddress2},
-    {"dlsym", Hook::kDlsym},
-    {"dlvsym", Hook::kDlvsym},
-};
-
 struct RequestRow {
   const char* name;
   int since;  // the first CUDA version that answers with this ABI
@@ -42,12 +28,16 @@ constexpr RequestRow kRequests[] = {
 
 }  // namespace
 
+bool IsLoaders(Hook hook) {
+  return hook >= Hook::kDlsym && hook <= Hook::kDlmopen;
+}
+
 Hook HookForSymbol(const char* symbol) {
   const bool candidate = (symbol[0] == 'c' && symbol[1] == 'u') ||
                          (symbol[0] == 'd' && symbol[1] == 'l');
   if (!candidate) return Hook::kNone;
-  for (const SymbolRow& row : kSymbols) {
-    if (strcmp(row.symbol, symbol) == 0) return row.hook;
+  for (uint32_t i = 1; i < abi::kHookCount; ++i) {
+    if (strcmp(abi::kHookSymbols[i], symbol) == 0) return static_cast<Hook>(i);
   }
   return Hook::kNone;
 }

@@ -4,17 +4,14 @@
 // Which names the shim answers with its own functions. Pure: names in, hook
 // out; where a hook lies is known to hooks.cc alone.
 
+#include "daemon/abi/hooks.h"
+
 namespace fineserve::shim {
 
-enum class Hook {
-  kNone,
-  kMemAlloc,         // cuMemAlloc_v2
-  kMemFree,          // cuMemFree_v2
-  kGetProcAddress,   // cuGetProcAddress, its first ABI (four parameters)
-  kGetProcAddress2,  // cuGetProcAddress_v2 (five)
-  kDlsym,
-  kDlvsym,
-};
+using abi::Hook;
+
+// True for the dynamic loader's own functions.
+bool IsLoaders(Hook hook);
 
 // The hook for an exported symbol's name, as dlsym is asked. Most names fail
 // the first two characters and cost no more.

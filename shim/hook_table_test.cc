@@ -45,6 +45,8 @@ TEST(HookTable, SymbolIsHookedByItsWholeName) {
   EXPECT_EQ(HookForSymbol("cuGetProcAddress_v2"), Hook::kGetProcAddress2);
   EXPECT_EQ(HookForSymbol("dlsym"), Hook::kDlsym);
   EXPECT_EQ(HookForSymbol("dlvsym"), Hook::kDlvsym);
+  EXPECT_EQ(HookForSymbol("dlopen"), Hook::kDlopen);
+  EXPECT_EQ(HookForSymbol("dlmopen"), Hook::kDlmopen);
   for (const char* other : {"cuMemAlloc", "cuMemFree", "cuMemAlloc_v22",
                             "cuMem", "dlsymx", "malloc", "c", ""}) {
     EXPECT_EQ(HookForSymbol(other), Hook::kNone) << other;

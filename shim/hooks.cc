@@ -13,13 +13,16 @@
 
 #define FINESERVE_EXPORT extern "C" __attribute__((visibility("default")))
 
-// dlsym_stub.S
+// loader_stubs.S
 extern "C" void* dlsym(void* handle, const char* name) noexcept;
 extern "C" void* dlvsym(void* handle, const char* name,
                         const char* version) noexcept;
+extern "C" void* dlopen(const char* file, int flags) noexcept;
+extern "C" void* dlmopen(long space, const char* file, int flags) noexcept;
 
 namespace fineserve::driver {
 
+using abi::Path;
 using shim::g_ranges;
 using shim::g_real_mem_alloc;
 using shim::g_real_mem_free;
@@ -29,9 +32,11 @@ namespace {
 
 // After the driver has answered: its answer counts only where it is the ABI
 // that our function has.
-void Substitute(const char* name, int cuda_version, void** function) {
+void Substitute(const char* name, int cuda_version, Path path,
+                void** function) {
   const Hook hook = shim::HookForRequest(name, cuda_version);
   if (hook == Hook::kNone || *function == nullptr || shim::Disabled()) return;
+  shim::g_allocator.page().CountUse(hook, path);
   *function = shim::HookAddress(hook);
 }
 
@@ -61,7 +66,10 @@ FINESERVE_EXPORT CUresult cuGetProcAddress(const char* symbol, void** pfn,
   }
   const CUresult result =
       real->entry.cuGetProcAddress(symbol, pfn, cuda_version, flags);
-  if (result == CUDA_SUCCESS) Substitute(symbol, cuda_version, pfn);
+  shim::CountCall(Hook::kGetProcAddress);
+  if (result == CUDA_SUCCESS) {
+    Substitute(symbol, cuda_version, Path::kResolver, pfn);
+  }
   return result;
 }
 
@@ -74,7 +82,10 @@ cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
   }
   const CUresult result =
       real->entry.cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, status);
-  if (result == CUDA_SUCCESS) Substitute(symbol, cuda_version, pfn);
+  shim::CountCall(Hook::kGetProcAddress2);
+  if (result == CUDA_SUCCESS) {
+    Substitute(symbol, cuda_version, Path::kResolver2, pfn);
+  }
   return result;
 }
 
@@ -100,6 +111,10 @@ void* HookAddress(Hook hook) {
       return reinterpret_cast<void*>(&dlsym);
     case Hook::kDlvsym:
       return reinterpret_cast<void*>(&dlvsym);
+    case Hook::kDlopen:
+      return reinterpret_cast<void*>(&dlopen);
+    case Hook::kDlmopen:
+      return reinterpret_cast<void*>(&dlmopen);
     case Hook::kNone:
       break;
   }

@@ -32,6 +32,19 @@ void FillHeader(PageHeader* h, uint64_t epoch, uint32_t engine_id) {
   ProgramName(h->program);
 }
 
+// Counts here and shows the sum there, if there is a page. Two threads may
+// leave the page one behind until the next count.
+template <typename T>
+void AddAndShow(std::atomic<T>* here, std::atomic<T>* there) {
+  const T sum = here->fetch_add(1, std::memory_order_relaxed) + 1;
+  if (there != nullptr) there->store(sum, std::memory_order_relaxed);
+}
+
+template <typename T>
+void Show(const std::atomic<T>& here, std::atomic<T>* there) {
+  there->store(here.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
 bool HasPageSize(int fd) {
   struct stat st;
   return fstat(fd, &st) == 0 &&
@@ -63,6 +76,7 @@ bool PageWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
   auto* fresh = static_cast<Page*>(mapped);
   FillHeader(&fresh->header, epoch, engine_id);
   if (const Page* old = page()) CarryCounters(*old, fresh);
+  CopyUses(fresh);
   descriptor_.Close();
   descriptor_.Adopt(fd);
   // Release: publishes the mapping and its header. Pairs with page().
@@ -81,6 +95,33 @@ void PageWriter::CarryCounters(const Page& from, Page* to) {
   CopyCounter(f.redirected_bytes, &t->redirected_bytes);
   CopyCounter(f.denied_allocations, &t->denied_allocations);
   CopyCounter(f.stacks_captured, &t->stacks_captured);
+}
+
+void PageWriter::CopyUses(Page* to) const {
+  for (uint32_t hook = 0; hook < abi::kHookCount; ++hook) {
+    for (uint32_t path = 0; path < abi::kPathCount; ++path) {
+      Show(uses_[hook][path], &to->header.hook_uses[hook][path]);
+    }
+  }
+  Show(deepbind_, &to->header.deepbind_stripped);
+  Show(foreign_namespaces_, &to->header.foreign_namespaces);
+}
+
+void PageWriter::CountUse(abi::Hook hook, abi::Path path) {
+  const auto h = static_cast<uint32_t>(hook);
+  const auto n = static_cast<uint32_t>(path);
+  Page* p = page();
+  AddAndShow(&uses_[h][n], p ? &p->header.hook_uses[h][n] : nullptr);
+}
+
+void PageWriter::CountDeepbind() {
+  Page* p = page();
+  AddAndShow(&deepbind_, p ? &p->header.deepbind_stripped : nullptr);
+}
+
+void PageWriter::CountForeignNamespace() {
+  Page* p = page();
+  AddAndShow(&foreign_namespaces_, p ? &p->header.foreign_namespaces : nullptr);
 }
 
 void PageWriter::SetLink(abi::LinkState state, const char* message) {

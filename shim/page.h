@@ -15,7 +15,7 @@ namespace fineserve::shim {
 // where readers look for it.
 //
 // Thread-safe; Record and the counters take no lock. Without a page they do
-// nothing, except that small allocations are kept for the page to come.
+// nothing, except that some counters are kept for the page to come.
 // Create, Adopt and SetLink: one thread at a time (the daemon link's lock).
 // A page that was replaced stays mapped: another thread may still write it.
 class PageWriter {
@@ -36,6 +36,11 @@ class PageWriter {
   // Appends to the ring. A record whose place is still being written by a
   // thread 240 decisions behind is dropped.
   void Record(const abi::DecisionRecord& record);
+
+  // These three are kept for the page to come, and over a fork.
+  void CountUse(abi::Hook hook, abi::Path path);
+  void CountDeepbind();
+  void CountForeignNamespace();
 
   void AddSmall(uint64_t count);
   void CountLarge();
@@ -60,11 +65,17 @@ class PageWriter {
   Page* page() const { return page_.load(std::memory_order_acquire); }
   bool Install(int fd, uint64_t epoch, uint32_t engine_id);
   void CarryCounters(const Page& from, Page* to);
+  void CopyUses(Page* to) const;
 
   std::atomic<Page*> page_{nullptr};
   CheckedDescriptor descriptor_;
   // Counted while there was no page.
   std::atomic<uint64_t> pending_small_{0};
+  // What the page says of hooks, whether there is a page or not: a program
+  // looks functions up long before its first large allocation.
+  std::atomic<uint32_t> uses_[abi::kHookCount][abi::kPathCount] = {};
+  std::atomic<uint64_t> deepbind_{0};
+  std::atomic<uint64_t> foreign_namespaces_{0};
 };
 
 }  // namespace fineserve::shim

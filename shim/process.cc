@@ -69,6 +69,7 @@ CUresult AllocateSlowly(size_t bytes, CUdeviceptr* out, const void* caller) {
     return g_real_mem_alloc.load(std::memory_order_relaxed)(out, bytes);
   }
   Register(&thread);
+  CountCall(abi::Hook::kMemAlloc);
   const bool in_scope = thread.scope_depth > 0;
   ReentryGuard guard;
   if (bytes < kLargeBytes && !in_scope) {
@@ -85,8 +86,13 @@ CUresult FreeSlowly(CUdeviceptr address) {
   const Driver* real = RealDriver();
   if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   if (t_state.nested > 0) return real->entry.cuMemFree_v2(address);
+  CountCall(abi::Hook::kMemFree);
   ReentryGuard guard;
   return g_allocator.Free(*real, address);
+}
+
+void CountCall(abi::Hook hook) {
+  g_allocator.page().CountUse(hook, abi::Path::kCalled);
 }
 
 void ChangeScope(int by) {

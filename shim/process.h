@@ -20,6 +20,9 @@ driver::CUresult AllocateSlowly(size_t bytes, driver::CUdeviceptr* out,
                                 const void* caller);
 driver::CUresult FreeSlowly(driver::CUdeviceptr address);
 
+// Notes that a hook was called.
+void CountCall(abi::Hook hook);
+
 // Opens (+1) or closes (-1) a KV scope of this thread.
 void ChangeScope(int by);
 

@@ -318,5 +318,92 @@ TEST_F(Dlsym, SharesAProcessWithADlsymForwarderInEitherOrder) {
   }
 }
 
+using Dlopen = ProcessTest;
+
+TEST_F(Dlopen, KeepsTheCallerWhoseRunpathIsSearched) {
+  for (const Words& preloads :
+       {Words{"libshim_runpath.so"},
+        Words{"libshim_runpath.so", "libfineserve_shim.so"},
+        Words{"libfineserve_shim.so", "libshim_runpath.so"}}) {
+    EXPECT_EQ(RunDlsym({"runpath", "libshim_hidden.so", "error", "runpath",
+                        "libno_such.so", "error"},
+                       preloads),
+              "opened yes\nerror no\nopened no\nerror yes\n");
+  }
+}
+
+TEST_F(Dlopen, ItsNameIsAnsweredWithTheHookByEveryLookup) {
+  EXPECT_EQ(RunDlsym({"default", "dlopen", "libc", "dlopen", "default",
+                      "dlmopen", "libc", "dlmopen"}),
+            "shim\nshim\nshim\nshim\n");
+  EXPECT_EQ(RunDlsym({"probe", "dlopen", "probe", "dlmopen"},
+                     {"libshim_probe.so", "libfineserve_shim.so"}),
+            "shim\nshim\n");
+  EXPECT_EQ(RunDlsym({"probe", "dlopen"},
+                     {"libfineserve_shim.so", "libshim_probe.so"}),
+            "libc\n");
+}
+
+// Without the shim a library so opened sees the driver first, which shows that
+// the test's library is one that would escape.
+TEST_F(Dlopen, DeepbindIsTakenOffCountedAndSaidOnce) {
+  const std::string library = Lib("libshim_deepbind.so");
+  EXPECT_EQ(Run("shim_cuda_program", {"deepbind", library}, {}).out,
+            "deepbind driver libc\n");
+  const Ran ran = RunCuda(
+      {"deepbind", library, "deepbind", library, "alloc", "4194304", "loads"});
+  EXPECT_THAT(ran.out, StartsWith("deepbind shim shim\ndeepbind shim shim\n"));
+  EXPECT_THAT(ran.out, HasSubstr("deepbind 2 foreign 0\n"));
+  const size_t first = ran.err.find("without RTLD_DEEPBIND");
+  EXPECT_NE(first, std::string::npos) << ran.err;
+  EXPECT_EQ(ran.err.find("without RTLD_DEEPBIND", first + 1),
+            std::string::npos);
+}
+
+TEST_F(Dlopen, DeepbindStaysWhereTheUserWantsItOrTheShimIsOff) {
+  const std::string library = Lib("libshim_deepbind.so");
+  for (const char* setting :
+       {"FINESERVE_KEEP_DEEPBIND=1", "FINESERVE_DISABLE=1"}) {
+    const Ran ran = RunCuda({"deepbind", library}, {setting});
+    EXPECT_EQ(ran.out, "deepbind driver libc\n") << setting;
+    EXPECT_EQ(ran.err, "");
+  }
+}
+
+TEST_F(Dlopen, NamespaceOfItsOwnIsDetectedAndCounted) {
+  const Ran ran = RunCuda({"foreign", "alloc", "4194304", "loads"});
+  EXPECT_THAT(ran.out, StartsWith("foreign yes\n"));
+  EXPECT_THAT(ran.out, HasSubstr("deepbind 0 foreign 1\n"));
+}
+
+using Paths = ProcessTest;
+
+TEST_F(Paths, PageSaysByWhichChannelAHookWasReached) {
+  const struct {
+    const char* command;
+    const char* argument;
+    const char* want;
+  } cases[] = {
+      {"lookup", "cuMemFree_v2", "uses 1 0 0 0 0 0 0\n"},
+      {"byhandle", "cuMemFree_v2", "uses 0 1 0 0 0 0 0\n"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_THAT(RunCuda({c.command, c.argument, "alloc", "4194304", "uses",
+                         "cuMemFree_v2"})
+                    .out,
+                HasSubstr(c.want))
+        << c.command;
+  }
+  EXPECT_THAT(RunCuda({"resolve", "cuMemFree", "3020", "resolve1", "cuMemFree",
+                       "3020", "alloc", "4194304", "uses", "cuMemFree_v2"})
+                  .out,
+              HasSubstr("uses 0 0 0 0 1 1 0\n"));
+}
+
+TEST_F(Paths, HookBoundByItsSymbolWasCalledAndNeverAnsweredWith) {
+  EXPECT_THAT(RunCuda({"alloc", "4194304", "uses", "cuMemAlloc_v2"}).out,
+              HasSubstr("uses 0 0 0 0 0 0 1\n"));
+}
+
 }  // namespace
 }  // namespace fineserve::shim

@@ -2,8 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 #include "shim/elf_module.h"
+#include "shim/process.h"
 #include "shim/settings.h"
+#include "shim/warn.h"
 
 namespace fineserve::shim {
 
@@ -14,10 +18,28 @@ constinit DlvsymFunction fineserve_real_dlvsym = nullptr;
 
 namespace {
 
+using abi::Path;
+
+// For a process without glibc: nothing can be opened.
+void* OpenNothing(const char*, int) { return nullptr; }
+void* OpenNothingIn(long, const char*, int) { return nullptr; }
+
+}  // namespace
+
+constinit DlopenFunction fineserve_real_dlopen = &OpenNothing;
+constinit DlmopenFunction fineserve_real_dlmopen = &OpenNothingIn;
+
+namespace {
+
 constexpr char kLibcSoname[] = "libc.so.6";
 constexpr DlsymAnswer kAskLibc = {nullptr, 0};
 
 DlsymAnswer Answer(void* value) { return {value, 1}; }
+
+DlsymAnswer AnswerHook(Hook hook, Path path) {
+  g_allocator.page().CountUse(hook, path);
+  return Answer(HookAddress(hook));
+}
 
 void* LibcFunction(const char* name) {
   Module libc;
@@ -54,23 +76,20 @@ bool ShimIsNextAfter(const void* caller, const char* name) {
   return from.position < shim.position;
 }
 
-bool IsLookup(Hook hook) {
-  return hook == Hook::kDlsym || hook == Hook::kDlvsym;
-}
-
-// A lookup function that was found by handle: ours in place of libc's.
-DlsymAnswer FilterLookup(Hook hook, const void* found) {
-  void* const ours = HookAddress(hook);
-  const bool libcs = found == reinterpret_cast<void*>(RealDlsym()) ||
-                     found == reinterpret_cast<void*>(RealDlvsym());
-  return libcs || found == ours ? Answer(ours) : kAskLibc;
+// One of the loader's functions that was found: ours in place of libc's.
+DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
+                          const void* found) {
+  const bool known = found == HookAddress(hook) || found == LibcFunction(name);
+  return known ? AnswerHook(hook, path) : kAskLibc;
 }
 
 // RTLD_NEXT: glibc, seeing the original caller, finds our exported function
 // exactly where it is next. What remains is to hide it from a process that has
 // no driver.
 DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
-  if (IsLookup(hook) || DriverLoaded() || !ShimIsNextAfter(caller, name)) {
+  if (!ShimIsNextAfter(caller, name)) return kAskLibc;
+  if (IsLoaders(hook) || DriverLoaded()) {
+    g_allocator.page().CountUse(hook, Path::kNext);
     return kAskLibc;
   }
   return Answer(DefinitionBehindShim(name));
@@ -82,13 +101,29 @@ DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   void* const found = RealDlsym()(handle, name);
   // Asked again with the right caller, which also sets dlerror.
   if (found == nullptr) return kAskLibc;
-  if (IsLookup(hook)) return FilterLookup(hook, found);
-  void* const ours = HookAddress(hook);
-  if (found == ours) {
-    return Answer(DriverLoaded() ? ours : DefinitionBehindShim(name));
+  const Path path = handle == RTLD_DEFAULT ? Path::kDefault : Path::kHandle;
+  if (IsLoaders(hook)) return FilterLoaders(hook, path, name, found);
+  if (found == HookAddress(hook)) {
+    return DriverLoaded() ? AnswerHook(hook, path)
+                          : Answer(DefinitionBehindShim(name));
   }
   const bool substitute = !Disabled() && IsDriversDefinition(found, name);
-  return substitute ? Answer(ours) : kAskLibc;
+  return substitute ? AnswerHook(hook, path) : kAskLibc;
+}
+
+int WithoutDeepbind(const char* file, int flags) {
+  if ((flags & RTLD_DEEPBIND) == 0 || Disabled() || KeepDeepbind()) {
+    return flags;
+  }
+  g_allocator.page().CountDeepbind();
+  static constinit std::atomic<bool> warned{false};
+  if (!warned.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "opening %s without RTLD_DEEPBIND, which would lead its CUDA calls "
+        "past FineServe (FINESERVE_KEEP_DEEPBIND=1 keeps the flag)",
+        file == nullptr ? "the program" : file);
+  }
+  return flags & ~RTLD_DEEPBIND;
 }
 
 }  // namespace
@@ -138,12 +173,28 @@ extern "C" DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,
   if (RealDlvsym() == nullptr) return Answer(nullptr);
   if (name == nullptr || version == nullptr) return kAskLibc;
   const Hook hook = HookForSymbol(name);
-  if (!IsLookup(hook)) return kAskLibc;
+  if (!IsLoaders(hook)) return kAskLibc;
+  constexpr Path kPath = Path::kVersioned;
   if (handle == RTLD_NEXT) {
-    return ShimIsNextAfter(caller, name) ? Answer(HookAddress(hook)) : kAskLibc;
+    return ShimIsNextAfter(caller, name) ? AnswerHook(hook, kPath) : kAskLibc;
   }
   void* const found = RealDlvsym()(handle, name, version);
-  return found == nullptr ? kAskLibc : FilterLookup(hook, found);
+  return found == nullptr ? kAskLibc : FilterLoaders(hook, kPath, name, found);
+}
+
+extern "C" int fineserve_filter_dlopen(const char* file, int flags) {
+  if (DlopenFunction real = RealDlopen()) fineserve_real_dlopen = real;
+  return WithoutDeepbind(file, flags);
+}
+
+extern "C" int fineserve_filter_dlmopen(long space, const char* file,
+                                        int flags) {
+  if (void* real = LibcFunction("dlmopen")) {
+    fineserve_real_dlmopen = reinterpret_cast<DlmopenFunction>(real);
+  }
+  if (space == LM_ID_BASE) return WithoutDeepbind(file, flags);
+  g_allocator.page().CountForeignNamespace();
+  return flags;
 }
 
 }  // namespace fineserve::shim

@@ -1,11 +1,17 @@
 #ifndef SHIM_RESOLVE_H_
 #define SHIM_RESOLVE_H_
 
-// dlsym and dlvsym, answered. The exported functions are assembly stubs
-// (dlsym_stub.S) that ask a filter and otherwise jump to the C library's own,
-// so that glibc sees the original caller: RTLD_NEXT and RTLD_DEFAULT depend on
-// it. dlvsym matters because it is how other tools that define dlsym find the
-// next one: they would find the C library's and lead a program past us.
+// dlsym and dlvsym, answered; dlopen and dlmopen, watched. The exported
+// functions are assembly stubs (loader_stubs.S) that ask a filter and otherwise
+// jump to the C library's own, so that glibc sees the original caller:
+// RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. dlvsym matters because it
+// is how other tools that define dlsym find the next one: they would find the
+// C library's and lead a program past us.
+//
+// A library opened with RTLD_DEEPBIND sees its own dependencies before us, the
+// driver and the C library's dlsym among them. So dlopen loses that flag
+// (counted, one warning; FINESERVE_KEEP_DEEPBIND=1 keeps it). A namespace of
+// its own (dlmopen) has no preloads at all: that can be counted only.
 //
 // Everything here works before any constructor has run and allocates nothing.
 
@@ -18,7 +24,8 @@ namespace fineserve::shim {
 using DlsymFunction = void* (*)(void* handle, const char* name);
 using DlvsymFunction = void* (*)(void* handle, const char* name,
                                  const char* version);
-using DlopenFunction = void* (*)(const char* name, int flags);
+using DlopenFunction = void* (*)(const char* file, int flags);
+using DlmopenFunction = void* (*)(long space, const char* file, int flags);
 
 inline constexpr char kDriverSoname[] = "libcuda.so.1";
 
@@ -47,9 +54,14 @@ DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
                                    const char* unused, const void* caller);
 DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,
                                     const char* version, const void* caller);
+// These return the flags for the real function.
 // The stubs' jump targets; set by the filters, which run first.
+int fineserve_filter_dlopen(const char* file, int flags);
+int fineserve_filter_dlmopen(long space, const char* file, int flags);
 extern DlsymFunction fineserve_real_dlsym;
 extern DlvsymFunction fineserve_real_dlvsym;
+extern DlopenFunction fineserve_real_dlopen;
+extern DlmopenFunction fineserve_real_dlmopen;
 }
 
 }  // namespace fineserve::shim

@@ -19,8 +19,8 @@ namespace {
 
 enum Answer : int { kUnknown, kNo, kYes };
 
-bool AskDisabled() {
-  const char* value = getenv("FINESERVE_DISABLE");
+bool IsSet(const char* name) {
+  const char* value = getenv(name);
   return value != nullptr && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
@@ -51,11 +51,13 @@ bool Disabled() {
   static constinit std::atomic<int> answer{kUnknown};
   int a = answer.load(std::memory_order_relaxed);
   if (a == kUnknown) {
-    a = AskDisabled() ? kYes : kNo;
+    a = IsSet("FINESERVE_DISABLE") ? kYes : kNo;
     answer.store(a, std::memory_order_relaxed);
   }
   return a == kYes;
 }
+
+bool KeepDeepbind() { return IsSet("FINESERVE_KEEP_DEEPBIND"); }
 
 uint32_t ParseSizes(const char* list,
                     uint64_t (&sizes)[abi::kDeclaredSizeCapacity]) {

@@ -7,6 +7,7 @@
 //   FINESERVE_KV_SIZES=...   sizes of KV allocations, e.g. 64MiB,67108864
 //                            (spelled as in daemon/abi/byte_size.h);
 //                            they replace those that the daemon declares
+//   FINESERVE_KEEP_DEEPBIND=1  dlopen keeps RTLD_DEEPBIND (resolve.h)
 //   FINESERVE_ENGINE=name    the engine that this process belongs to
 //   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
 
@@ -19,6 +20,7 @@ namespace fineserve::shim {
 
 // Any thread, at any time; asks the environment once.
 bool Disabled();
+bool KeepDeepbind();
 
 // Fills `sizes` from a comma-separated list and returns how many there are.
 // An item that is no size, is too small to be looked at (kLargeBytes), or

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/abi/hooks.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::abi {
@@ -28,6 +29,10 @@ inline constexpr char kPageMagic[8] = {'F', 'S', 'P', 'A', 'G', 'E', 0, 0};
 inline constexpr char kPageMemfdName[] = "fineserve-page";
 inline constexpr uint32_t kDecisionCapacity = 240;
 inline constexpr uint32_t kFrameCapacity = 16;
+// Room for hooks and paths to come.
+inline constexpr uint32_t kHookCapacity = 48;
+inline constexpr uint32_t kPathCapacity = 8;
+static_assert(kHookCount <= kHookCapacity && kPathCount <= kPathCapacity);
 
 // How the process stands to a daemon.
 enum class LinkState : uint32_t {
@@ -106,7 +111,13 @@ struct PageHeader {
   std::atomic<uint64_t> stacks_captured;
   char program[64];        // NUL-terminated
   char link_message[256];  // why pass-through; written once, before link_state
-  uint8_t reserved[3680];
+  // How often each hook was handed out or called, by Hook and Path.
+  std::atomic<uint32_t> hook_uses[kHookCapacity][kPathCapacity];
+  std::atomic<uint64_t> deepbind_stripped;  // dlopen with RTLD_DEEPBIND
+  // Libraries that were loaded into a namespace of their own, where no hook
+  // reaches (dlmopen).
+  std::atomic<uint64_t> foreign_namespaces;
+  uint8_t reserved[2128];
 };
 static_assert(sizeof(PageHeader) == 4096);
 

@@ -63,6 +63,20 @@ uint64_t Get(const std::atomic<uint64_t>& word) {
   return word.load(std::memory_order_relaxed);
 }
 
+std::vector<HookUse> CopyHooks(const PageHeader& h) {
+  std::vector<HookUse> hooks;
+  for (uint32_t i = 1; i < kHookCount; ++i) {
+    HookUse use{static_cast<Hook>(i), {}};
+    for (uint32_t path = 0; path < kPathCount; ++path) {
+      use.uses[path] = h.hook_uses[i][path].load(std::memory_order_relaxed);
+    }
+    const bool used = std::any_of(use.uses.begin(), use.uses.end(),
+                                  [](uint32_t n) { return n != 0; });
+    if (used) hooks.push_back(use);
+  }
+  return hooks;
+}
+
 PageSnapshot CopyHeader(const PageHeader& h) {
   PageSnapshot to;
   to.pid = h.pid;
@@ -78,6 +92,9 @@ PageSnapshot CopyHeader(const PageHeader& h) {
   to.redirected_bytes = Get(h.redirected_bytes);
   to.denied_allocations = Get(h.denied_allocations);
   to.stacks_captured = Get(h.stacks_captured);
+  to.deepbind_stripped = Get(h.deepbind_stripped);
+  to.foreign_namespaces = Get(h.foreign_namespaces);
+  to.hooks = CopyHooks(h);
   to.decisions_begun = Get(h.decisions);
   return to;
 }

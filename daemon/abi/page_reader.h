@@ -1,6 +1,8 @@
 #ifndef DAEMON_ABI_PAGE_READER_H_
 #define DAEMON_ABI_PAGE_READER_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +27,14 @@ struct DecisionSnapshot {
   std::vector<uint64_t> frames;  // innermost first
 };
 
+// A hook that the program came to, and how often by each path.
+struct HookUse {
+  Hook hook = Hook::kNone;
+  std::array<uint32_t, kPathCount> uses = {};  // by Path
+
+  uint32_t by(Path path) const { return uses[static_cast<size_t>(path)]; }
+};
+
 // What an engine page said. All of it is that process's own word.
 struct PageSnapshot {
   uint32_t pid = 0;
@@ -39,6 +49,9 @@ struct PageSnapshot {
   uint64_t redirected_bytes = 0;
   uint64_t denied_allocations = 0;
   uint64_t stacks_captured = 0;
+  uint64_t deepbind_stripped = 0;
+  uint64_t foreign_namespaces = 0;
+  std::vector<HookUse> hooks;  // those that were used at all
 
   uint64_t decisions_begun = 0;
   std::vector<DecisionSnapshot> decisions;  // oldest first

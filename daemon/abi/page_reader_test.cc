@@ -233,5 +233,23 @@ TEST_F(PageReaderTest, ScribbledAndCutPageNeverBreaksTheReader) {
   EXPECT_GE(readable, 1000);
 }
 
+TEST_F(PageReaderTest, HooksThatWereUsedAreListedWithTheirPaths) {
+  const auto hook = static_cast<uint32_t>(Hook::kMemFree);
+  header().hook_uses[hook][static_cast<uint32_t>(Path::kResolver2)] = 3;
+  header().hook_uses[hook][static_cast<uint32_t>(Path::kCalled)] = 8;
+  header().hook_uses[kHookCapacity - 1][0] = 5;  // a hook of no name
+  header().deepbind_stripped = 2;
+  header().foreign_namespaces = 1;
+  const auto page = ReadPage(fd_);
+  ASSERT_TRUE(page.ok());
+  ASSERT_EQ(page->hooks.size(), 1u);
+  EXPECT_EQ(page->hooks[0].hook, Hook::kMemFree);
+  EXPECT_EQ(page->hooks[0].by(Path::kResolver2), 3u);
+  EXPECT_EQ(page->hooks[0].by(Path::kCalled), 8u);
+  EXPECT_EQ(page->hooks[0].by(Path::kDefault), 0u);
+  EXPECT_EQ(page->deepbind_stripped, 2u);
+  EXPECT_EQ(page->foreign_namespaces, 1u);
+}
+
 }  // namespace
 }  // namespace fineserve::abi

@@ -14,12 +14,20 @@
 //   resolve1 NAME V   asks the first cuGetProcAddress
 //   unmaps            "unmaps N"
 //   page              "page small N large N stacks N pages N"
+//   lookup NAME       asks dlsym(RTLD_DEFAULT): "lookup shim|driver|..."
+//   byhandle NAME     the same with the driver's handle
+//   foreign           opens the driver in a namespace of its own
+//   uses NAME         "uses N…", one number per path (daemon/abi/hooks.h)
+//   loads             "deepbind N foreign N"
+//   deepbind FILE     opens FILE with RTLD_DEEPBIND: "deepbind WHERE WHERE", of
+//                     its cuMemAlloc_v2 and of its dlsym
 //   closeall          closes every descriptor from 3 on
 //   exec              starts afresh with what follows
 //   sockets           "sockets N", the open ones
 //
 // clang-format on
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +102,40 @@ void PrintPage() {
   const auto p = fineserve::shim::CopyPage(mapped);
   printf("page small %lu large %lu stacks %lu pages %d\n", p.small_allocations,
          p.large_allocations, p.stacks_captured, pages);
+}
+
+void Lookup(void* handle, const char* name) {
+  printf("lookup %s\n", WhereIs(dlsym(handle, name)));
+}
+
+void PrintUses(const std::string& symbol) {
+  const auto p =
+      fineserve::shim::CopyPage(fineserve::shim::MapPageOf(getpid()));
+  printf("uses");
+  for (uint32_t i = 0; i < fineserve::abi::kHookCount; ++i) {
+    if (symbol != fineserve::abi::kHookSymbols[i]) continue;
+    for (uint32_t n : p.uses[i]) printf(" %u", n);
+  }
+  printf("\n");
+}
+
+void PrintLoads() {
+  const auto p =
+      fineserve::shim::CopyPage(fineserve::shim::MapPageOf(getpid()));
+  printf("deepbind %lu foreign %lu\n", p.deepbind_stripped,
+         p.foreign_namespaces);
+}
+
+void OpenDeepbind(const char* file) {
+  using Where = void* (*)();
+  void* library = dlopen(file, RTLD_NOW | RTLD_DEEPBIND);
+  if (library == nullptr) {
+    printf("deepbind %s\n", dlerror());
+    return;
+  }
+  const auto alloc = reinterpret_cast<Where>(dlsym(library, "deepbind_alloc"));
+  const auto lookup = reinterpret_cast<Where>(dlsym(library, "deepbind_dlsym"));
+  printf("deepbind %s %s\n", WhereIs(alloc()), WhereIs(lookup()));
 }
 
 void PrintSockets() {
@@ -174,6 +216,19 @@ int RunCommand(char** argv, int i) {
     printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
   } else if (command == "page") {
     PrintPage();
+  } else if (command == "lookup") {
+    Lookup(RTLD_DEFAULT, argv[i++]);
+  } else if (command == "byhandle") {
+    Lookup(dlopen("libcuda.so.1", RTLD_NOW), argv[i++]);
+  } else if (command == "foreign") {
+    void* opened = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+    printf("foreign %s\n", opened != nullptr ? "yes" : "no");
+  } else if (command == "uses") {
+    PrintUses(argv[i++]);
+  } else if (command == "loads") {
+    PrintLoads();
+  } else if (command == "deepbind") {
+    OpenDeepbind(argv[i++]);
   } else if (command == "closeall") {
     for (int fd = 3; fd < 256; ++fd) close(fd);
   } else if (command == "exec") {

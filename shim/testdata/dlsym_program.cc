@@ -10,6 +10,7 @@
 //   early NAME      what a preloaded library's constructor got for NAME
 //   malloc          prints how many allocations an interposer saw
 //   probe NAME      RTLD_NEXT asked by a preloaded library
+//   runpath NAME    what a preloaded library with a RUNPATH may open
 //   probedlsym      the same for dlsym, asked of dlvsym
 
 #include <dlfcn.h>
@@ -25,6 +26,7 @@ __attribute__((weak)) const char* probe_early(const char* name);
 __attribute__((weak)) void* probe_next(const char* name);
 __attribute__((weak)) void* probe_next_dlsym();
 __attribute__((weak)) long interposed_mallocs();
+__attribute__((weak)) void* runpath_open(const char* file);
 }
 
 namespace {
@@ -65,6 +67,9 @@ void RunNamed(const std::string& command, const char* name) {
   if (command == "driver") Print(dlsym(g_driver, name));
   if (command == "libc") Print(dlsym(dlopen("libc.so.6", RTLD_NOW), name));
   if (command == "early") printf("%s\n", probe_early(name));
+  if (command == "runpath") {
+    printf("opened %s\n", runpath_open(name) != nullptr ? "yes" : "no");
+  }
   if (command == "probe") Print(probe_next(name));
 }
 

@@ -60,6 +60,13 @@ PageCopy CopyPage(const void* page) {
   copy.redirected_bytes = h.redirected_bytes;
   copy.denied_allocations = h.denied_allocations;
   copy.stacks_captured = h.stacks_captured;
+  copy.deepbind_stripped = h.deepbind_stripped;
+  copy.foreign_namespaces = h.foreign_namespaces;
+  for (uint32_t i = 0; i < abi::kHookCount; ++i) {
+    for (uint32_t n = 0; n < abi::kPathCount; ++n) {
+      copy.uses[i][n] = h.hook_uses[i][n];
+    }
+  }
   const uint64_t first = copy.begun > abi::kDecisionCapacity
                              ? copy.begun - abi::kDecisionCapacity
                              : 0;

@@ -25,9 +25,16 @@ struct PageCopy {
   uint64_t redirected_bytes = 0;
   uint64_t denied_allocations = 0;
   uint64_t stacks_captured = 0;
+  uint32_t uses[abi::kHookCount][abi::kPathCount] = {};
+  uint64_t deepbind_stripped = 0;
+  uint64_t foreign_namespaces = 0;
   // Complete ones, oldest first.
   std::vector<abi::DecisionRecord> decisions;
 };
+
+inline uint32_t Uses(const PageCopy& page, abi::Hook hook, abi::Path path) {
+  return page.uses[static_cast<uint32_t>(hook)][static_cast<uint32_t>(path)];
+}
 
 // `page` is kPageBytes long and may be written meanwhile.
 PageCopy CopyPage(const void* page);

@@ -1,0 +1,59 @@
+#ifndef DAEMON_ABI_HOOKS_H_
+#define DAEMON_ABI_HOOKS_H_
+
+// The functions that the shim puts itself in place of. The order is part of
+// the engine page (engine_page.h): a row number is a hook's place there, so
+// rows are only ever appended.
+//
+//   X(hook, symbol)
+
+#include <cstdint>
+
+// clang-format off
+#define FINESERVE_HOOKS(X) \
+  /* The dynamic loader's own */ \
+  X(kDlsym, dlsym) \
+  X(kDlvsym, dlvsym) \
+  X(kDlopen, dlopen) \
+  X(kDlmopen, dlmopen) \
+  /* The driver's */ \
+  X(kGetProcAddress, cuGetProcAddress) \
+  X(kGetProcAddress2, cuGetProcAddress_v2) \
+  X(kMemAlloc, cuMemAlloc_v2) \
+  X(kMemFree, cuMemFree_v2)
+// clang-format on
+
+namespace fineserve::abi {
+
+enum class Hook : uint32_t {
+  kNone = 0,
+#define FINESERVE_HOOK(hook, symbol) hook,
+  FINESERVE_HOOKS(FINESERVE_HOOK)
+#undef FINESERVE_HOOK
+};
+
+// By Hook; [0] is kNone's.
+inline constexpr const char* kHookSymbols[] = {"",
+#define FINESERVE_SYMBOL(hook, symbol) #symbol,
+                                               FINESERVE_HOOKS(FINESERVE_SYMBOL)
+#undef FINESERVE_SYMBOL
+};
+inline constexpr uint32_t kHookCount =
+    sizeof(kHookSymbols) / sizeof(kHookSymbols[0]);
+
+// By which channel a program came to a hook. A hook that was called and never
+// answered with was bound by its symbol, by the dynamic linker.
+enum class Path : uint32_t {
+  kDefault,    // dlsym(RTLD_DEFAULT)
+  kHandle,     // dlsym with the handle of a library
+  kNext,       // dlsym(RTLD_NEXT)
+  kVersioned,  // dlvsym
+  kResolver,   // cuGetProcAddress
+  kResolver2,  // cuGetProcAddress_v2
+  kCalled,     // was called; calls that the fast path settles do not count
+};
+inline constexpr uint32_t kPathCount = 7;
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_HOOKS_H_
