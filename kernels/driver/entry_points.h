@@ -16,6 +16,7 @@
 //     args    the parameter list; every entry point returns CUresult
 
 #include "kernels/driver/cuda_graph_types.h"
+#include "kernels/driver/cuda_kernel_types.h"
 #include "kernels/driver/cuda_types.h"
 
 // clang-format off
@@ -108,7 +109,19 @@
   X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, kOptional, (CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t after_count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) \
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kOptional, (CUgraphExec* exec, CUgraph graph, unsigned long long flags)) \
   X(cuGraphLaunch, cuGraphLaunch, 10000, kOptional, (CUgraphExec exec, CUstream stream)) \
-  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kOptional, (CUgraphExec exec))
+  X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kOptional, (CUgraphExec exec)) \
+  /* Libraries and kernels */ \
+  X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, kOptional, (int* least, int* greatest)) \
+  X(cuLibraryLoadData, cuLibraryLoadData, 12000, kOptional, (CUlibrary* library, const void* code, CUjit_option* jit_options, void** jit_values, unsigned int jit_count, CUlibraryOption* options, void** values, unsigned int count)) \
+  X(cuLibraryUnload, cuLibraryUnload, 12000, kOptional, (CUlibrary library)) \
+  X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, kOptional, (CUkernel* kernel, CUlibrary library, const char* name)) \
+  X(cuKernelGetFunction, cuKernelGetFunction, 12000, kOptional, (CUfunction* function, CUkernel kernel)) \
+  X(cuKernelGetName, cuKernelGetName, 12030, kOptional, (const char** name, CUkernel kernel)) \
+  X(cuKernelGetAttribute, cuKernelGetAttribute, 12000, kOptional, (int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device)) \
+  X(cuKernelSetAttribute, cuKernelSetAttribute, 12000, kOptional, (CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device)) \
+  X(cuLaunchKernel, cuLaunchKernel, 4000, kOptional, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments, void** extra)) \
+  X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, kOptional, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments)) \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, kOptional, (int* blocks, CUfunction function, int block_threads, size_t shared_bytes, unsigned int flags))
 // clang-format on
 
 namespace fineserve::driver {

@@ -18,6 +18,8 @@ namespace {
 
 constexpr int kSuccess = 0;
 constexpr int kUninitialised = 1;
+constexpr int kInvalidArgument = 2;
+constexpr int kNotSupported = 3;
 constexpr int kNotFound = 6;
 constexpr int kInsufficientSize = 7;
 
@@ -143,6 +145,48 @@ CONFORMANCE_TEST(Nvml, TooSmallListNamesTheSizeItNeeds) {
       "nvmlDeviceGetComputeRunningProcesses_v3");
   EXPECT_EQ(list(FirstDevice(), &count, nullptr), kInsufficientSize);
   EXPECT_EQ(count, 1u);
+}
+
+// The call's first version, which PyTorch still asks for.
+CONFORMANCE_TEST(Nvml, OldProcessListHasTheSameProcesses) {
+  const Session gpu;
+  struct OldProcessInfo {
+    unsigned pid;
+    unsigned long long used_bytes;
+  } processes[4];
+  unsigned count = 4;
+  const auto list = Nvml<int(void*, unsigned*, OldProcessInfo*)>(
+      "nvmlDeviceGetComputeRunningProcesses");
+  EXPECT_EQ(list(FirstDevice(), &count, processes), kSuccess);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(processes[0].pid, static_cast<unsigned>(getpid()));
+}
+
+CONFORMANCE_TEST(Nvml, DeviceIsFoundByTheDriversBusId) {
+  const Session gpu;
+  void* const device = FirstDevice();
+  char bus_id[32] = "";
+  ASSERT_EQ(Cuda().cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), 0),
+            CUDA_SUCCESS);
+  const auto by_bus_id =
+      Nvml<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+  void* found = nullptr;
+  EXPECT_EQ(by_bus_id(bus_id, &found), kSuccess);
+  EXPECT_EQ(found, device);
+  EXPECT_EQ(by_bus_id((std::string("0000") + bus_id).c_str(), &found),
+            kSuccess);
+  EXPECT_EQ(by_bus_id("0000:7f:00.0", &found), kNotFound);
+  EXPECT_EQ(by_bus_id("nowhere", &found), kNotFound);
+}
+
+CONFORMANCE_TEST(Nvml, LinksThatAreNotThereAreNotSupported) {
+  const Session gpu;
+  void* const device = FirstDevice();
+  int type = 0;
+  const auto link_type =
+      Nvml<int(void*, unsigned, int*)>("nvmlDeviceGetNvLinkRemoteDeviceType");
+  EXPECT_EQ(link_type(device, 0, &type), kNotSupported);
+  EXPECT_EQ(link_type(device, 0, nullptr), kInvalidArgument);
 }
 
 CONFORMANCE_TEST(Nvml, KilledProcessLeavesTheList) {

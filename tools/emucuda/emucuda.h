@@ -38,6 +38,8 @@
 //   - An address that the driver never gave out is refused at the call
 //     (INVALID_VALUE); one that is reserved but not mapped, or mapped without
 //     access, kills the context at execution (sticky ILLEGAL_ADDRESS).
+//   - Code is loaded but not interpreted: any kernel name is found in any
+//     library. Kernels with a version on the host run, others are skipped.
 //
 // The control API below is found by dlsym in libcuda.so.1. All functions may
 // be called from any thread.
@@ -67,6 +69,10 @@ void* emucuda_entry_point(const char* symbol);
 
 // Bytes of a device referenced by any process; 0 before cuInit.
 uint64_t emucuda_used_bytes(int device);
+
+// Launches in this process of kernels that the device cannot run; they take
+// their place in the stream and do nothing (host_kernel.h lists the others).
+uint64_t emucuda_skipped_launches(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,29 @@
+#ifndef KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_
+#define KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_
+
+// The CUDA Driver API types of libraries and kernels, as cuda_types.h declares
+// the rest: CUDA 13's values and layouts, checked by cuda_types_check.cc.
+
+#include "kernels/driver/cuda_types.h"
+
+namespace fineserve::driver {
+
+using CUlibrary = struct CUlib_st*;
+using CUkernel = struct CUkern_st*;
+using CUfunction = struct CUfunc_st*;
+
+// Options of just-in-time compilation and of loading: passed, never read.
+enum CUjit_option : unsigned int {};
+enum CUlibraryOption : unsigned int {};
+
+enum CUfunction_attribute : unsigned int {
+  CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
+  CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
+  CU_FUNC_ATTRIBUTE_PTX_VERSION = 5,
+  CU_FUNC_ATTRIBUTE_BINARY_VERSION = 6,
+  CU_FUNC_ATTRIBUTE_MAX = 16,
+};
+
+}  // namespace fineserve::driver
+
+#endif  // KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_

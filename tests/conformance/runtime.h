@@ -1,0 +1,32 @@
+#ifndef TESTS_CONFORMANCE_RUNTIME_H_
+#define TESTS_CONFORMANCE_RUNTIME_H_
+
+#include "tools/emucuda/cudart/api_list.h"
+#include "tools/emucuda/cudart/error.h"
+
+namespace fineserve::conformance {
+
+using namespace cudart;  // NOLINT: the tests speak CUDA
+
+// A CUDA runtime's functions, by dlsym.
+struct RuntimeFunctions {
+#define FINESERVE_RUNTIME_MEMBER(name, args) cudaError_t(*name) args = nullptr;
+  EMUCUDA_RUNTIME_API(FINESERVE_RUNTIME_MEMBER)
+#undef FINESERVE_RUNTIME_MEMBER
+};
+
+// The runtime under test: $FINESERVE_LIBCUDART, or else the emulated one, on
+// the driver of session.h. A missing function fails the test.
+const RuntimeFunctions& Runtime();
+void* RuntimeLibrary();
+
+// Functions that are not in the list, by name.
+void* FindInRuntime(const char* name);
+template <typename Signature>
+Signature* RuntimeFunction(const char* name) {
+  return reinterpret_cast<Signature*>(FindInRuntime(name));
+}
+
+}  // namespace fineserve::conformance
+
+#endif  // TESTS_CONFORMANCE_RUNTIME_H_
