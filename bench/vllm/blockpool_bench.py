@@ -31,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,10 @@ from vllm.v1.core.block_pool import BlockPool  # noqa: E402
 
 BLOCK_TOKENS = 16
 _now = time.perf_counter_ns
+# As much of vLLM's as leases look at.
+_SCHEDULER = types.SimpleNamespace(
+    kv_cache_manager=types.SimpleNamespace(watermark_blocks=0)
+)
 
 
 class Workload:
@@ -58,7 +63,7 @@ class Workload:
         self._hashed = hashed
         self._next_hash = 0
         self._leases = (
-            EngineLeases(None, pool, 0, AskBackOptions())
+            EngineLeases(_SCHEDULER, pool, 0, AskBackOptions())
             if isinstance(pool, LeasedBlockPool)
             else None
         )

@@ -41,6 +41,7 @@ def run_unittests(version: str, folder: pathlib.Path) -> Results:
         "test_pool_engine",
         "test_pool_units",
         "test_pool_doubles",
+        "test_kv_scope",
     ):
         finished = subprocess.run(
             [python, "-m", "unittest", "-v", module],
@@ -173,6 +174,10 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         _module("test_pool_engine", "test_pool_doubles"),
     ),
     ("Free queue, fence, pool", _module("test_pool_units")),
+    (
+        "KV allocation of both model runners in the shim's scope",
+        _module("test_kv_scope"),
+    ),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),
     ("Real tokens on a CPU build, leases moving", _tokens),

@@ -420,9 +420,13 @@ class EngineLeasesTest(unittest.TestCase):
         self.grants = InMemoryGrants.uniform(4, 10, leased=[1, 2])
         self.pool = new_pool(self.grants, 50)
         self.now = 0.0
+        self.watermark = 0  # blocks, as vLLM computes them from the view
 
     def engine(self, **options: Any) -> EngineLeases:
-        scheduler = types.SimpleNamespace(running=[])
+        self.manager = types.SimpleNamespace(watermark_blocks=self.watermark)
+        scheduler = types.SimpleNamespace(
+            running=[], kv_cache_manager=self.manager
+        )
         return EngineLeases(
             scheduler,
             self.pool,
@@ -447,6 +451,15 @@ class EngineLeasesTest(unittest.TestCase):
         self.grants.want(-1)
         self.step(engine)
         self.assertEqual(self.grants.wanted, -1, "an unchanged want repeated")
+
+    def test_the_watermark_is_a_fraction_of_what_is_leased(self) -> None:
+        self.watermark = 25  # half of the view
+        engine = self.engine()
+        self.step(engine)
+        self.assertEqual(self.manager.watermark_blocks, 10)  # of 1 + 20
+        self.grants.lease(3)
+        self.step(engine)
+        self.assertEqual(self.manager.watermark_blocks, 15)
 
     def test_an_unused_slab_is_back_one_step_after_it_is_asked_for(
         self,

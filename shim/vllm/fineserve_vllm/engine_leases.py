@@ -49,7 +49,7 @@ class EngineLeases:
     Confined to the scheduler's thread, except wake().
 
     Args:
-        scheduler: vLLM's Scheduler; only the preemption path touches it.
+        scheduler: vLLM's Scheduler; touched for preemption and --watermark.
         reserve_blocks: blocks that the engine may take before an answer to a
             want arrives; wants cover the used blocks and these.
     """
@@ -68,6 +68,10 @@ class EngineLeases:
         self._reserve_blocks = reserve_blocks
         self._options = options
         self._clock = clock
+        # vLLM's --watermark, a fraction of the pool; its blocks were computed
+        # from the view.
+        manager = scheduler.kv_cache_manager
+        self._watermark = manager.watermark_blocks / len(pool.blocks)
         self._wanted = -1
         self._asked_at: dict[int, float] = {}  # view index -> time
         self._stuck: set[int] = set()
@@ -81,6 +85,7 @@ class EngineLeases:
         self._wake_pending = False
         self.pool.fence.schedule_begins()
         self.pool.apply(self.pool.grants.poll())
+        self._follow_watermark()
         self._watch_deadlines()
         self._return_drained()
         self._want()
@@ -119,6 +124,12 @@ class EngineLeases:
 
     def _return_drained(self) -> None:
         self.counters.given_back += len(self.pool.return_drained())
+
+    def _follow_watermark(self) -> None:
+        if self._watermark > 0:
+            self._scheduler.kv_cache_manager.watermark_blocks = int(
+                self._watermark * self.pool.num_gpu_blocks
+            )
 
     def _watch_deadlines(self) -> None:
         leaving = self.pool.leaving

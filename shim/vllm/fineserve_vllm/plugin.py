@@ -1,10 +1,12 @@
 """Puts the leased pool into vLLM.
 
 register() is the entry point (group vllm.general_plugins); vLLM calls it in the
-API server, EngineCore and workers, possibly more than once. install() replaces
+API server, EngineCore and workers, possibly more than once. Under the preloaded
+shim it marks the KV allocation (kv_scope.py). install() replaces
 the name BlockPool that KVCacheCoordinator constructs, and wraps methods of
 Scheduler (AsyncScheduler inherits them) and of EngineCoreProc. All that vLLM
-could change to break this is named here, in pool.py and in free_queue.py.
+could change to break this is named here, in kv_scope.py, pool.py and
+free_queue.py.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import liveness, support, wake
+from fineserve_vllm import kv_scope, liveness, support, wake
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
 from fineserve_vllm.pool import GrantsFactory, LeasedBlockPool
 
@@ -38,12 +40,16 @@ _engines_lock = threading.Lock()
 
 
 def register() -> None:
-    """vLLM's plugin hook. Without a source of leases vLLM stays as it is."""
+    """vLLM's plugin hook. Without a source of leases vLLM keeps its own block
+    pool."""
     liveness.raise_to(liveness.State.LOADED)
     _log.debug(
         "FineServe: no source of leases in this process: vLLM keeps its own "
         "block pool"
     )
+    library = kv_scope.shim()
+    if library is not None:
+        kv_scope.install(library)
 
 
 def install(

@@ -8,8 +8,13 @@ doubles until test_pool_doubles.py passes.
 
 from __future__ import annotations
 
-import seams
-import vllm
+import sys
+
+# The installed vLLM, not the double of it beside this file.
+sys.path.append(sys.path.pop(0))
+
+import seams  # noqa: E402
+import vllm  # noqa: E402
 
 
 def main() -> None:

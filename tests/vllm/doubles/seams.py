@@ -78,6 +78,10 @@ ATTRIBUTES = {
         "next_free_block",
     ],
     ("vllm.v1.core.kv_cache_coordinator", "KVCacheCoordinator"): ["block_pool"],
+    ("vllm.v1.core.kv_cache_manager", "KVCacheManager"): [
+        "block_pool",
+        "watermark_blocks",
+    ],
     ("vllm.v1.core.sched.scheduler", "Scheduler"): [
         "kv_cache_manager",
         "running",

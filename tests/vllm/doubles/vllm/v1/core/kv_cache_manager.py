@@ -18,6 +18,7 @@ class KVCacheManager:
             hash_block_size=block_size,
         )
         self.block_pool = self.coordinator.block_pool
+        self.watermark_blocks = 0
         self.held = {}  # request id -> blocks
 
     def get_block_ids(self, request_id):

@@ -1,0 +1,105 @@
+"""Tells the shim which of vLLM's allocations is the KV cache.
+
+A worker makes a context (tag "kv_cache") in which both model runners allocate
+the KV cache and nothing else; the small cache that the first runner makes to
+profile CUDA graphs is allocated without it. fs_kv_begin/end are called around
+that context (shim/fineserve_kv.h).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_TAG = "kv_cache"
+_CONTEXT = "_maybe_get_memory_pool_context"
+_INITIALIZE = "initialize_from_config"  # of WorkerWrapperBase
+
+# The pools of PyTorch that KV segments came from; kept as long as the process.
+_pools: list[Any] = []
+
+_undo: Callable[[], None] | None = None
+
+
+def shim() -> Any | None:
+    """The preloaded shim's C interface; None without the preload."""
+    process = ctypes.CDLL(None)
+    return process if hasattr(process, "fs_kv_begin") else None
+
+
+def install(library: Any) -> None:
+    """Puts the KV allocation of every worker into a scope of the shim. Again:
+    changes nothing.
+
+    Raises:
+        RuntimeError: this vLLM lacks a name that the scope relies on.
+    """
+    global _undo
+    if _undo is not None:
+        return
+    wrapper = importlib.import_module(
+        "vllm.v1.worker.worker_base"
+    ).WorkerWrapperBase
+    original = vars(wrapper).get(_INITIALIZE)
+    if original is None:
+        raise RuntimeError(
+            f"FineServe: this vLLM version is not supported: "
+            f"{wrapper.__name__} defines no {_INITIALIZE}"
+        )
+    @functools.wraps(original)
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _mark(self.worker, library)
+        return original(self, *args, **kwargs)
+
+    setattr(wrapper, _INITIALIZE, initialize)
+    _undo = functools.partial(setattr, wrapper, _INITIALIZE, original)
+
+
+def uninstall() -> None:
+    """Restores vLLM for what is built from now on."""
+    global _undo
+    if _undo is not None:
+        _undo()
+        _undo = None
+
+
+def _mark(worker: Any, library: Any) -> None:
+    """Puts the KV allocation of one worker into a scope. Workers that have no
+    such context (the CPU's) are left alone."""
+    original: Callable[..., Any] | None = getattr(worker, _CONTEXT, None)
+    if original is None:
+        return
+
+    def context(tag: str) -> Any:
+        inner = original(tag)
+        return _scope(inner, library) if tag == _TAG else inner
+
+    setattr(worker, _CONTEXT, context)
+
+
+@contextlib.contextmanager
+def _scope(inner: Any, library: Any) -> Iterator[None]:
+    library.fs_kv_begin()
+    try:
+        with inner, _fresh_segments(inner):
+            yield
+    finally:
+        library.fs_kv_end()
+
+
+def _fresh_segments(inner: Any) -> Any:
+    """PyTorch's allocator serves from cached segments that the shim has seen
+    long ago, unless told to use a pool of its own. A context that vLLM made
+    (its cumem allocator) has one already."""
+    import torch
+
+    if type(inner) is not contextlib.nullcontext:
+        return contextlib.nullcontext()
+    if not torch.cuda.is_available():
+        return contextlib.nullcontext()
+    _pools.append(torch.cuda.MemPool())
+    return torch.cuda.use_mem_pool(_pools[-1])
