@@ -37,7 +37,8 @@ struct MemoryInfo {
 // NVML's functions as its header declares them, by their exported names.
 template <typename Signature>
 Signature* Nvml(const char* symbol) {
-  static void* const library = dlopen(FINESERVE_EMULATED_NVML, RTLD_NOW);
+  static void* const library =
+      dlopen(EmulatedLibrary("libnvidia-ml.so.1").c_str(), RTLD_NOW);
   EXPECT_NE(library, nullptr) << dlerror();
   void* const found = dlsym(library, symbol);
   EXPECT_NE(found, nullptr) << symbol;

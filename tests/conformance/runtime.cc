@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "tests/conformance/session.h"
 
@@ -28,8 +29,9 @@ void* RuntimeLibrary() {
   static void* const library = [] {
     EXPECT_NE(DriverLibrary(), nullptr);
     const char* named = getenv("FINESERVE_LIBCUDART");
-    void* loaded =
-        dlopen(named != nullptr ? named : FINESERVE_EMULATED_CUDART, RTLD_NOW);
+    const std::string path =
+        named != nullptr ? named : EmulatedLibrary("libcudart.so.13");
+    void* loaded = dlopen(path.c_str(), RTLD_NOW);
     EXPECT_NE(loaded, nullptr) << dlerror();
     return loaded;
   }();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 namespace fineserve::conformance {
 namespace {
@@ -24,10 +25,17 @@ EntryPoints Load() {
 
 }  // namespace
 
+bool OnEmulatedDevice() { return getenv("FINESERVE_LIBCUDA") == nullptr; }
+
+std::string EmulatedLibrary(const char* name) {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe");
+  return self.parent_path().parent_path() / "lib" / "emucuda" / name;
+}
+
 void* DriverLibrary() {
-  const char* path = getenv("FINESERVE_LIBCUDA");
-  if (path == nullptr) path = FINESERVE_EMULATED_LIBCUDA;
-  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const std::string path = OnEmulatedDevice() ? EmulatedLibrary("libcuda.so.1")
+                                              : getenv("FINESERVE_LIBCUDA");
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library, nullptr) << dlerror();
   return library;
 }

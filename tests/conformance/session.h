@@ -2,6 +2,7 @@
 #define TESTS_CONFORMANCE_SESSION_H_
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/driver/entry_points.h"
 
@@ -9,8 +10,13 @@ namespace fineserve::conformance {
 
 using namespace fineserve::driver;  // NOLINT: the tests speak CUDA
 
-// The shared library under test: $FINESERVE_LIBCUDA, or else the emulated one.
+// The shared library under test: $FINESERVE_LIBCUDA ("libcuda.so.1" is what any
+// program would get), or else the emulated one.
 void* DriverLibrary();
+bool OnEmulatedDevice();
+
+// A library of the emulated device, which lies beside this program.
+std::string EmulatedLibrary(const char* name);
 
 // The driver, resolved by dlsym; not initialised. A missing symbol that is
 // kRequired fails the test.

@@ -115,7 +115,7 @@ TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("4MiB");
   const uint64_t before = Table().counters.messages_dropped;
-  const unsigned seed = std::random_device{}();
+  const unsigned seed = RandomSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 200; ++i) {
@@ -139,7 +139,7 @@ TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
 // Kills at random moments of start, serving and freeing; at the end no slab is
 // missing and the survivor's bytes are its own.
 TEST_F(DeathTest, RandomKillsLoseNoSlab) {
-  const unsigned seed = std::random_device{}();
+  const unsigned seed = RandomSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const auto daemon = StartDaemon();

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,6 +56,13 @@ uint64_t NowNs() {
 
 bool PastDeadline(uint64_t started_ns) {
   return NowNs() > started_ns + kBoundNs;
+}
+
+unsigned RandomSeed() {
+  unsigned seed = 0;
+  EXPECT_EQ(getrandom(&seed, sizeof(seed), 0),
+            static_cast<ssize_t>(sizeof(seed)));
+  return seed;
 }
 
 void Breathe() { usleep(2000); }

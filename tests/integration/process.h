@@ -69,6 +69,9 @@ struct Finished {
 Finished RunToEnd(const std::vector<std::string>& command,
                   const Process::Environment& environment);
 
+// A seed of its own for each run. (std::random_device would need glibc 2.36.)
+unsigned RandomSeed();
+
 // Sleeps for a moment between two looks at a condition.
 void Breathe();
 bool PastDeadline(uint64_t started_ns);

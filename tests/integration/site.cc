@@ -16,6 +16,27 @@ std::string MakeFolder(const char* pattern) {
   return path;
 }
 
+// What holds bin/ and lib/: the build folder, or a bundle.
+std::filesystem::path Prefix() {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe");
+  return self.parent_path().parent_path();
+}
+
+std::string Shim() {
+  const auto installed = Prefix() / "lib/fineserve/libfineserve_shim.so";
+  return std::filesystem::exists(installed)
+             ? installed
+             : Prefix() / "lib/libfineserve_shim.so";
+}
+
+// $FINESERVE_TEST_GPU as fineserved's --gpu.
+std::string Gpu() {
+  const char* wanted = getenv("FINESERVE_TEST_GPU");
+  return wanted == nullptr ? "emulated" : wanted;
+}
+
+bool OnEmulatedGpu() { return Gpu().rfind("emulated", 0) == 0; }
+
 void Append(std::vector<std::string>* to,
             const std::vector<std::string>& more) {
   to->insert(to->end(), more.begin(), more.end());
@@ -36,14 +57,13 @@ Site::~Site() {
 }
 
 std::string Site::Program(const std::string& name) const {
-  return std::string(FINESERVE_BUILD_DIR) + "/bin/" + name;
+  return Prefix() / "bin" / name;
 }
 
 Process::Environment Site::EngineEnvironment() const {
   Process::Environment e = environment_;
-  const std::string lib = std::string(FINESERVE_BUILD_DIR) + "/lib";
-  e["LD_PRELOAD"] = lib + "/libfineserve_shim.so";
-  e["LD_LIBRARY_PATH"] = lib + "/emucuda";
+  e["LD_PRELOAD"] = Shim();
+  if (OnEmulatedGpu()) e["LD_LIBRARY_PATH"] = Prefix() / "lib" / "emucuda";
   return e;
 }
 
@@ -51,7 +71,7 @@ std::unique_ptr<Process> Site::StartDaemon(
     const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {Program("fineserved"),
                                       "--gpu",
-                                      "emulated",
+                                      Gpu(),
                                       "--pool",
                                       "64MiB",
                                       "--slab",

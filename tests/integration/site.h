@@ -12,14 +12,15 @@
 
 namespace fineserve::integration {
 
-// A machine of its own for each test: an emulated GPU, a runtime folder, and
-// whatever daemons and engines the test starts on it. All are real processes.
+// A machine of its own for each test: an emulated GPU (a real one by
+// FINESERVE_TEST_GPU=0), a runtime folder, and whatever daemons and engines the
+// test starts on it. All are real processes.
 class Site : public ::testing::Test {
  protected:
   Site();
   ~Site() override;
 
-  // Starts fineserved on the emulated GPU with a pool of 16 slabs of 4 MiB and
+  // Starts fineserved on the GPU with a pool of 16 slabs of 4 MiB and
   // waits until it serves.
   std::unique_ptr<Process> StartDaemon(
       const std::vector<std::string>& arguments = {});

@@ -1,0 +1,120 @@
+// Does memory mapped from many granules move as fast as one cuMemAlloc? The
+// worst case for address translation: granules of the smallest size.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/conformance/isolation.h"
+#include "tests/conformance/session.h"
+#include "tests/gpu/measure.h"
+
+namespace fineserve::gpu {
+namespace {
+
+using namespace conformance;  // NOLINT: the tests speak CUDA
+
+constexpr int kRounds = 15;
+// Heuristic: what a copy through slabs may lose.
+constexpr double kLeastRatio = 0.95;
+
+CUdeviceptr Allocated(uint64_t bytes) {
+  CUdeviceptr address = 0;
+  EXPECT_EQ(Cuda().cuMemAlloc_v2(&address, bytes), CUDA_SUCCESS);
+  return address;
+}
+
+CUdeviceptr OfGranules(const Session& gpu, uint64_t bytes) {
+  const uint64_t unit = gpu.granularity();
+  const CUdeviceptr range = gpu.Reserve(bytes);
+  for (uint64_t at = 0; at < bytes; at += unit) {
+    const auto handle = gpu.Create(unit);
+    EXPECT_EQ(Cuda().cuMemMap(range + at, unit, 0, handle, 0), CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuMemRelease(handle), CUDA_SUCCESS);
+  }
+  const auto access = DeviceAccess(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(Cuda().cuMemSetAccess(range, bytes, &access, 1), CUDA_SUCCESS);
+  return range;
+}
+
+// Device time between two events.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    EXPECT_EQ(Cuda().cuEventCreate(&start_, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuEventCreate(&end_, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+  }
+  void Start() { EXPECT_EQ(Cuda().cuEventRecord(start_, nullptr), 0u); }
+  double StopMs() {
+    float ms = 0;
+    EXPECT_EQ(Cuda().cuEventRecord(end_, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuEventElapsedTime(&ms, start_, end_), CUDA_SUCCESS);
+    return ms;
+  }
+
+ private:
+  CUevent start_ = nullptr, end_ = nullptr;
+};
+
+// GB/s, counting each byte read and each byte written.
+struct Speed {
+  std::vector<double> copy, fill;
+};
+
+void Measure(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, Speed* speed) {
+  Stopwatch watch;
+  const auto gigabytes = static_cast<double>(bytes) / 1e9;
+  watch.Start();
+  ASSERT_EQ(Cuda().cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr),
+            CUDA_SUCCESS);
+  speed->copy.push_back(2 * gigabytes / watch.StopMs() * 1e3);
+  watch.Start();
+  ASSERT_EQ(Cuda().cuMemsetD32Async(to, 1, bytes / 4, nullptr), CUDA_SUCCESS);
+  speed->fill.push_back(gigabytes / watch.StopMs() * 1e3);
+}
+
+void ExpectCopied(const Session& gpu, CUdeviceptr to, CUdeviceptr from,
+                  uint64_t bytes) {
+  gpu.Write(from + bytes - 4, 77);
+  ASSERT_EQ(Cuda().cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(to + bytes - 4), 77u);
+}
+
+void Report(const char* what, const std::vector<double>& plain,
+            const std::vector<double>& slabs) {
+  const double ratio = Median(slabs) / Median(plain);
+  Figure(std::string(what) + "_plain_GBps", Median(plain));
+  Figure(std::string(what) + "_slabs_GBps", Median(slabs));
+  Figure(std::string(what) + "_ratio", ratio);
+  if (!OnEmulatedDevice()) {
+    EXPECT_GE(ratio, kLeastRatio) << what;
+  }
+}
+
+CONFORMANCE_TEST(Bandwidth, SlabsAgainstOneAllocation) {
+  const Session gpu;
+  const uint64_t unit = gpu.granularity();
+  const uint64_t most = OnEmulatedDevice() ? 16 * kMiB : 4096 * kMiB;
+  const uint64_t bytes =
+      std::min(most, gpu.FreeBytes() / 5) / unit * unit;  // four of them
+  ASSERT_GT(bytes, 0u);
+  const CUdeviceptr plain[] = {Allocated(bytes), Allocated(bytes)};
+  const CUdeviceptr slabs[] = {OfGranules(gpu, bytes), OfGranules(gpu, bytes)};
+  Speed of_plain, of_slabs, warm_up;
+  Measure(plain[0], plain[1], bytes, &warm_up);
+  Measure(slabs[0], slabs[1], bytes, &warm_up);
+  for (int i = 0; i < kRounds; ++i) {
+    Measure(plain[0], plain[1], bytes, &of_plain);
+    Measure(slabs[0], slabs[1], bytes, &of_slabs);
+  }
+  ExpectCopied(gpu, slabs[0], slabs[1], bytes);
+  Figure("copied_MiB", static_cast<double>(bytes / kMiB));
+  Report("copy", of_plain.copy, of_slabs.copy);
+  Report("fill", of_plain.fill, of_slabs.fill);
+}
+
+}  // namespace
+}  // namespace fineserve::gpu

@@ -1,0 +1,125 @@
+#include "tests/gpu/check.h"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::gpu {
+namespace {
+
+// What every test program gets. An empty preload: a user's own must not reach
+// the driver's tests.
+Environment CommonEnvironment(const Plan& plan) {
+  Environment e = {{"LD_PRELOAD", ""},
+                   {"FINESERVE_TEST_PATIENCE", "300"},
+                   {"EMUCUDA_DIR", plan.folder + "/gpu"}};
+  if (!plan.emulated) {
+    e["FINESERVE_LIBCUDA"] = "libcuda.so.1";
+    e["FINESERVE_TEST_GPU"] = "0";
+  }
+  if (plan.allow_mps) e["FINESERVE_ALLOW_MPS"] = "1";
+  return e;
+}
+
+Check GoogleTest(const Plan& plan, std::string name, std::string question,
+                 const std::string& program, const std::string& filter) {
+  Check check = {std::move(name), std::move(question), {}, ""};
+  check.command.words = {plan.prefix + "/bin/" + program,
+                         "--gtest_filter=" + filter, "--gtest_color=no",
+                         "--gtest_output=json:" + CasesFile(plan, check.name)};
+  check.command.environment = CommonEnvironment(plan);
+  return check;
+}
+
+// The scenes that need no power over the device.
+constexpr char kRealScenes[] =
+    "LeaseTest.*:DeathTest.KilledEngines*:DeathTest.EnginesGoOn*:"
+    "DeathTest.RandomKills*";
+
+// The runtime that programs here would get; the one that lies in PyTorch's
+// wheels is asked by the "torch" check.
+Check Runtime(const Plan& plan) {
+  Check check = GoogleTest(plan, "runtime",
+                           "a CUDA runtime on the driver, at its public API",
+                           "runtime_conformance_test", "*");
+  if (plan.emulated) return check;
+  for (const char* name : {"libcudart.so.13", "libcudart.so.12"}) {
+    if (dlopen(name, RTLD_LAZY | RTLD_LOCAL) == nullptr) continue;
+    check.command.environment["FINESERVE_LIBCUDART"] = name;
+    return check;
+  }
+  check.skipped = "no libcudart.so.13 or .12 is found here";
+  return check;
+}
+
+Check EndToEnd(const Plan& plan) {
+  return GoogleTest(plan, "end-to-end",
+                    "fineserved, stock engines under the shim, kill -9",
+                    "integration_test", plan.emulated ? "*" : kRealScenes);
+}
+
+Check Emulator(const Plan& plan) {
+  Check check =
+      GoogleTest(plan, "emulator", "what only the emulated device has",
+                 "emulator_conformance_test", "*");
+  if (!plan.emulated) check.skipped = "there is none on a real GPU";
+  return check;
+}
+
+}  // namespace
+
+std::string CasesFile(const Plan& plan, const std::string& check) {
+  return absl::StrCat(plan.folder, "/", check, ".json");
+}
+
+std::string LogFile(const Plan& plan, const std::string& check) {
+  return absl::StrCat(plan.folder, "/", check, ".log");
+}
+
+std::vector<Check> Checks(const Plan& plan) {
+  const auto unproven = [&plan](const char* name, const char* question,
+                                const char* filter) {
+    return GoogleTest(plan, name, question, "unproven_test", filter);
+  };
+  return {
+      unproven("export",
+               "a descriptor of device memory works in another process",
+               "Export.*"),
+      GoogleTest(plan, "conformance", "the driver behaves as FineServe needs",
+                 "driver_conformance_test", "*"),
+      unproven("handles-8k", "cost of 8,192 handles", "Handles.Eight*"),
+      unproven("handles-32k", "cost of 32,768 handles", "Handles.ThirtyTwo*"),
+      unproven("mps", "import under MPS", "Mps.*"),
+      unproven("graph-swap", "graph replay after a swap behind the address",
+               "Swap.*"),
+      unproven("teardown", "delay from kill -9 until the driver forgets",
+               "Teardown.*"),
+      unproven("bandwidth", "bandwidth through slabs against cuMemAlloc",
+               "Bandwidth.*"),
+      unproven("virtual-machine", "descriptor export inside a sandboxed VM",
+               "Sandbox.*"),
+      EndToEnd(plan),
+      Runtime(plan),
+      Emulator(plan),
+  };
+}
+
+Outcome Perform(const Plan& plan, const Check& check) {
+  if (!check.skipped.empty()) return {Verdict::kSkipped, check.skipped, {}, 0};
+  const auto start = std::chrono::steady_clock::now();
+  const std::string ended = RunToEnd(check.command, LogFile(plan, check.name));
+  std::vector<Case> cases = ReadCases(CasesFile(plan, check.name));
+  // 1 is how a test program says that a case failed.
+  const bool says_more = ended != "ended with 1" || cases.empty();
+  Outcome outcome = Judge(std::move(cases), says_more ? ended : "");
+  outcome.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  return outcome;
+}
+
+}  // namespace fineserve::gpu

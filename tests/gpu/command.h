@@ -1,0 +1,25 @@
+#ifndef TESTS_GPU_COMMAND_H_
+#define TESTS_GPU_COMMAND_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fineserve::gpu {
+
+using Environment = std::map<std::string, std::string>;
+
+struct Command {
+  std::vector<std::string> words;  // the first is found on PATH
+  Environment environment;         // on top of ours
+  unsigned limit_s = 600;          // killed then, with all its children
+};
+
+// Runs it to its end; standard output and error go to the file `log`. Returns
+// how it failed: "ended with 3", "died of signal 11", "was killed after 600 s";
+// empty if it ended with 0.
+std::string RunToEnd(const Command& command, const std::string& log);
+
+}  // namespace fineserve::gpu
+
+#endif  // TESTS_GPU_COMMAND_H_

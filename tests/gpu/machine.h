@@ -1,0 +1,26 @@
+#ifndef TESTS_GPU_MACHINE_H_
+#define TESTS_GPU_MACHINE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace fineserve::gpu {
+
+// Where the checks run, in words for the report.
+struct Machine {
+  std::string gpu;      // "NVIDIA H200, 139.8 GiB"
+  std::string uuid;     // "GPU-…"
+  std::string driver;   // "580.65.06, CUDA 13.0", "emulated, CUDA 13.0"
+  std::string commit;   // of the bundle or the tree
+  std::string system;   // "Linux 6.1.0, glibc 2.36, 16 CPUs (AMD EPYC …)"
+  std::string sandbox;  // "none seen", "virtual machine (QEMU), container"
+};
+
+// Loads the driver under test. Errors: what is wrong with it, in one line.
+absl::StatusOr<Machine> DescribeMachine(bool emulated,
+                                        const std::string& prefix);
+
+}  // namespace fineserve::gpu
+
+#endif  // TESTS_GPU_MACHINE_H_

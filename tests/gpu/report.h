@@ -1,0 +1,37 @@
+#ifndef TESTS_GPU_REPORT_H_
+#define TESTS_GPU_REPORT_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/gpu/check.h"
+#include "tests/gpu/machine.h"
+#include "tests/gpu/outcome.h"
+
+namespace fineserve::gpu {
+
+struct Report {
+  bool emulated = true;
+  std::string date;  // UTC, ISO 8601
+  Machine machine;
+  std::vector<std::pair<Check, Outcome>> checks;
+};
+
+bool AllHeld(const Report& report);  // of what ran
+
+// One object:
+//   {"device": "real" | "emulated", "date", "gpu", "uuid", "driver", "commit",
+//    "system", "sandbox", "held": bool,
+//    "checks": [{"name", "question", "verdict", "reason", "seconds",
+//                "cases": [{"name", "verdict", "reason",
+//                           "figures": {"create_us": "1.5", ...}}]}]}
+std::string Json(const Report& report);
+
+// The same for people: a table of checks, then what failed, what was skipped
+// and every figure.
+std::string Markdown(const Report& report);
+
+}  // namespace fineserve::gpu
+
+#endif  // TESTS_GPU_REPORT_H_
