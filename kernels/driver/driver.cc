@@ -44,6 +44,11 @@ absl::Status ResolveAll(void* library, EntryPoints* out) {
   }
   FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_RESOLVE)
 #undef FINESERVE_RESOLVE
+#define FINESERVE_RESOLVE(plain, variant, name, since, args, call)             \
+  out->plain##_##variant = reinterpret_cast<decltype(out->plain##_##variant)>( \
+      dlsym(library, #plain "_" #variant));
+  FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(FINESERVE_RESOLVE)
+#undef FINESERVE_RESOLVE
   return absl::OkStatus();
 }
 

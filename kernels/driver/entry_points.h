@@ -14,10 +14,13 @@
 //     need    kRequired: FineServe cannot work with a driver that lacks it;
 //             kOptional: the emulated driver has it, we do without
 //     args    the parameter list; every entry point returns CUresult
+// per_thread_entry_points.h lists their per-thread variants.
 
 #include "kernels/driver/cuda_graph_types.h"
 #include "kernels/driver/cuda_kernel_types.h"
+#include "kernels/driver/cuda_structs.h"
 #include "kernels/driver/cuda_types.h"
+#include "kernels/driver/per_thread_entry_points.h"
 
 // clang-format off
 #define FINESERVE_DRIVER_ENTRY_POINTS(X) \
@@ -62,6 +65,21 @@
   X(cuMemAllocHost_v2, cuMemAllocHost, 3020, kOptional, (void** host, size_t bytes)) \
   X(cuMemHostAlloc, cuMemHostAlloc, 2020, kOptional, (void** host, size_t bytes, unsigned int flags)) \
   X(cuMemFreeHost, cuMemFreeHost, 2000, kOptional, (void* host)) \
+  X(cuMemAllocManaged, cuMemAllocManaged, 6000, kOptional, (CUdeviceptr* address, size_t bytes, unsigned int flags)) \
+  X(cuMemHostRegister_v2, cuMemHostRegister, 6050, kOptional, (void* host, size_t bytes, unsigned int flags)) \
+  X(cuMemHostUnregister, cuMemHostUnregister, 4000, kOptional, (void* host)) \
+  X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer, 3020, kOptional, (CUdeviceptr* address, void* host, unsigned int flags)) \
+  X(cuMemHostGetFlags, cuMemHostGetFlags, 2030, kOptional, (unsigned int* flags, void* host)) \
+  X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, kOptional, (void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)) \
+  X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, kOptional, (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream)) \
+  X(cuMemPrefetchAsync_v2, cuMemPrefetchAsync, 12020, kOptional, (CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream)) \
+  X(cuMemAdvise, cuMemAdvise, 8000, kOptional, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device)) \
+  X(cuMemAdvise_v2, cuMemAdvise, 12020, kOptional, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location)) \
+  X(cuMemRangeGetAttribute, cuMemRangeGetAttribute, 8000, kOptional, (void* value, size_t value_bytes, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes)) \
+  X(cuMemRangeGetAttributes, cuMemRangeGetAttributes, 8000, kOptional, (void** values, size_t* value_bytes, CUmem_range_attribute* attributes, size_t count, CUdeviceptr address, size_t bytes)) \
+  X(cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync, 13000, kOptional, (CUdeviceptr* addresses, size_t* bytes, size_t count, CUmemLocation* locations, size_t* location_starts, size_t location_count, unsigned long long flags, CUstream stream)) \
+  X(cuMemDiscardBatchAsync, cuMemDiscardBatchAsync, 13000, kOptional, (CUdeviceptr* addresses, size_t* bytes, size_t count, unsigned long long flags, CUstream stream)) \
+  X(cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardAndPrefetchBatchAsync, 13000, kOptional, (CUdeviceptr* addresses, size_t* bytes, size_t count, CUmemLocation* locations, size_t* location_starts, size_t location_count, unsigned long long flags, CUstream stream)) \
   /* Virtual memory management */ \
   X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020, kRequired, (size_t* bytes, const CUmemAllocationProp* prop, CUmemAllocationGranularity_flags option)) \
   X(cuMemCreate, cuMemCreate, 10020, kRequired, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop, unsigned long long flags)) \
@@ -76,6 +94,37 @@
   X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, kRequired, (CUmemGenericAllocationHandle* handle, void* shareable, CUmemAllocationHandleType type)) \
   X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020, kOptional, (CUmemAllocationProp* prop, CUmemGenericAllocationHandle handle)) \
   X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, kOptional, (CUmemGenericAllocationHandle* handle, void* address)) \
+  /* Stream-ordered allocation */ \
+  X(cuMemAllocAsync, cuMemAllocAsync, 11020, kOptional, (CUdeviceptr* address, size_t bytes, CUstream stream)) \
+  X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, kOptional, (CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream)) \
+  X(cuMemFreeAsync, cuMemFreeAsync, 11020, kOptional, (CUdeviceptr address, CUstream stream)) \
+  X(cuMemPoolCreate, cuMemPoolCreate, 11020, kOptional, (CUmemoryPool* pool, const CUmemPoolProps* props)) \
+  X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, kOptional, (CUmemoryPool pool)) \
+  X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, kOptional, (CUmemoryPool pool, size_t keep_bytes)) \
+  X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, kOptional, (CUmemoryPool pool, CUmemPool_attribute attribute, void* value)) \
+  X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, kOptional, (CUmemoryPool pool, CUmemPool_attribute attribute, void* value)) \
+  X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, kOptional, (CUmemoryPool pool, const CUmemAccessDesc* desc, size_t count)) \
+  X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020, kOptional, (CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location)) \
+  X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020, kOptional, (void* shareable, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)) \
+  X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020, kOptional, (CUmemoryPool* pool, void* shareable, CUmemAllocationHandleType type, unsigned long long flags)) \
+  X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, kOptional, (CUmemPoolPtrExportData* exported, CUdeviceptr address)) \
+  X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020, kOptional, (CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* exported)) \
+  X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, kOptional, (CUmemoryPool* pool, CUdevice device)) \
+  X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, kOptional, (CUmemoryPool* pool, CUdevice device)) \
+  X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, kOptional, (CUdevice device, CUmemoryPool pool)) \
+  X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000, kOptional, (CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type)) \
+  X(cuMemGetMemPool, cuMemGetMemPool, 13000, kOptional, (CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type)) \
+  X(cuMemSetMemPool, cuMemSetMemPool, 13000, kOptional, (CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool)) \
+  /* Legacy sharing between processes, and what a pointer is */ \
+  X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, kOptional, (CUipcMemHandle* handle, CUdeviceptr address)) \
+  X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, kOptional, (CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags)) \
+  X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, kOptional, (CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags)) \
+  X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, kOptional, (CUdeviceptr address)) \
+  X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, kOptional, (CUipcEventHandle* handle, CUevent event)) \
+  X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, kOptional, (CUevent* event, CUipcEventHandle handle)) \
+  X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, kOptional, (void* value, CUpointer_attribute attribute, CUdeviceptr address)) \
+  X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, kOptional, (unsigned int count, CUpointer_attribute* attributes, void** values, CUdeviceptr address)) \
+  X(cuPointerSetAttribute, cuPointerSetAttribute, 6000, kOptional, (const void* value, CUpointer_attribute attribute, CUdeviceptr address)) \
   /* Copies and fills */ \
   X(cuMemcpy, cuMemcpy, 4000, kOptional, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
   X(cuMemcpyAsync, cuMemcpyAsync, 4000, kOptional, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
@@ -89,6 +138,27 @@
   X(cuMemsetD32_v2, cuMemsetD32, 3020, kOptional, (CUdeviceptr to, unsigned int value, size_t count)) \
   X(cuMemsetD8Async, cuMemsetD8Async, 3020, kRequired, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream)) \
   X(cuMemsetD32Async, cuMemsetD32Async, 3020, kRequired, (CUdeviceptr to, unsigned int value, size_t count, CUstream stream)) \
+  X(cuMemcpyPeer, cuMemcpyPeer, 4000, kOptional, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes)) \
+  X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, 4000, kOptional, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes, CUstream stream)) \
+  X(cuMemcpyBatchAsync, cuMemcpyBatchAsync, 12080, kOptional, (CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count, CUmemcpyAttributes* attributes, size_t* attribute_starts, size_t attribute_count, size_t* failed, CUstream stream)) \
+  X(cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync, 13000, kOptional, (CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count, CUmemcpyAttributes* attributes, size_t* attribute_starts, size_t attribute_count, CUstream stream)) \
+  X(cuMemcpy2D_v2, cuMemcpy2D, 3020, kOptional, (const CUDA_MEMCPY2D* copy)) \
+  X(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned, 3020, kOptional, (const CUDA_MEMCPY2D* copy)) \
+  X(cuMemcpy2DAsync_v2, cuMemcpy2DAsync, 3020, kOptional, (const CUDA_MEMCPY2D* copy, CUstream stream)) \
+  X(cuMemcpy3D_v2, cuMemcpy3D, 3020, kOptional, (const CUDA_MEMCPY3D* copy)) \
+  X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync, 3020, kOptional, (const CUDA_MEMCPY3D* copy, CUstream stream)) \
+  X(cuMemcpy3DPeer, cuMemcpy3DPeer, 4000, kOptional, (const CUDA_MEMCPY3D_PEER* copy)) \
+  X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, 4000, kOptional, (const CUDA_MEMCPY3D_PEER* copy, CUstream stream)) \
+  X(cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync, 12080, kOptional, (size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, size_t* failed, unsigned long long flags, CUstream stream)) \
+  X(cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync, 13000, kOptional, (size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, unsigned long long flags, CUstream stream)) \
+  X(cuMemsetD16_v2, cuMemsetD16, 3020, kOptional, (CUdeviceptr to, unsigned short value, size_t count)) \
+  X(cuMemsetD16Async, cuMemsetD16Async, 3020, kOptional, (CUdeviceptr to, unsigned short value, size_t count, CUstream stream)) \
+  X(cuMemsetD2D8_v2, cuMemsetD2D8, 3020, kOptional, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t rows)) \
+  X(cuMemsetD2D16_v2, cuMemsetD2D16, 3020, kOptional, (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t rows)) \
+  X(cuMemsetD2D32_v2, cuMemsetD2D32, 3020, kOptional, (CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t rows)) \
+  X(cuMemsetD2D8Async, cuMemsetD2D8Async, 3020, kOptional, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t rows, CUstream stream)) \
+  X(cuMemsetD2D16Async, cuMemsetD2D16Async, 3020, kOptional, (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t rows, CUstream stream)) \
+  X(cuMemsetD2D32Async, cuMemsetD2D32Async, 3020, kOptional, (CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t rows, CUstream stream)) \
   /* Streams and events */ \
   X(cuStreamCreate, cuStreamCreate, 2000, kRequired, (CUstream* stream, unsigned int flags)) \
   X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, kOptional, (CUstream* stream, unsigned int flags, int priority)) \
@@ -135,6 +205,10 @@ struct EntryPoints {
 #define FINESERVE_MEMBER(symbol, name, since, need, args) \
   CUresult(*symbol) args = nullptr;
   FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_MEMBER)
+#undef FINESERVE_MEMBER
+#define FINESERVE_MEMBER(plain, variant, name, since, args, call) \
+  CUresult(*plain##_##variant) args = nullptr;
+  FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(FINESERVE_MEMBER)
 #undef FINESERVE_MEMBER
 };
 

@@ -13,6 +13,10 @@ extern "C" {
   CUresult symbol args;
 FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_PROTOTYPE)
 #undef FINESERVE_PROTOTYPE
+#define FINESERVE_PROTOTYPE(plain, variant, name, since, args, call) \
+  CUresult plain##_##variant args;
+FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(FINESERVE_PROTOTYPE)
+#undef FINESERVE_PROTOTYPE
 }
 }  // namespace fineserve::driver
 

@@ -93,6 +93,14 @@ CONFORMANCE_TEST(Resolver, NewestVersionNotAboveTheAskedOneIsChosen) {
   EXPECT_EQ(Ask("cuMemAlloc", 3020).function, Untyped(cuda.cuMemAlloc_v2));
   EXPECT_EQ(Ask("cuCtxSynchronize", 12090).function,
             Untyped(cuda.cuCtxSynchronize));
+  EXPECT_EQ(Ask("cuMemcpyAsync", 12000).function, Untyped(cuda.cuMemcpyAsync));
+  constexpr auto kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  EXPECT_EQ(Ask("cuMemcpyAsync", 12000, kPerThread).function,
+            Untyped(cuda.cuMemcpyAsync_ptsz));
+  EXPECT_EQ(Ask("cuMemcpyAsync", 4000, kPerThread).function,
+            Untyped(cuda.cuMemcpyAsync));  // the variant came with 7000
+  EXPECT_EQ(Ask("cuMemcpyHtoD", 13000, kPerThread).function,
+            Untyped(cuda.cuMemcpyHtoD_v2_ptds));
   EXPECT_EQ(Ask("cuGetProcAddress", 11030).function,
             Untyped(cuda.cuGetProcAddress));
   EXPECT_EQ(Ask("cuGetProcAddress", 12000).function,

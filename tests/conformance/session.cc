@@ -20,6 +20,12 @@ EntryPoints Load() {
       << #symbol;
   FINESERVE_DRIVER_ENTRY_POINTS(CONFORMANCE_LOAD)
 #undef CONFORMANCE_LOAD
+#define CONFORMANCE_LOAD(plain, variant, name, since, args, call) \
+  points.plain##_##variant =                                      \
+      reinterpret_cast<decltype(points.plain##_##variant)>(       \
+          dlsym(library, #plain "_" #variant));
+  FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(CONFORMANCE_LOAD)
+#undef CONFORMANCE_LOAD
   return points;
 }
 

@@ -158,6 +158,27 @@ CUresult AddressSpace::Protect(CUdeviceptr address, uint64_t bytes) {
   return CUDA_SUCCESS;
 }
 
+CUresult AddressSpace::Place(std::shared_ptr<const MemoryObject> object,
+                             CUdeviceptr* address) {
+  const uint64_t bytes = object->allocation->bytes();
+  const int device = object->device;
+  CUresult result = Reserve(bytes, 0, 0, address);
+  if (result != CUDA_SUCCESS) return result;
+  result = Map(*address, bytes, std::move(object));
+  if (result == CUDA_SUCCESS) {
+    result = SetAccess(*address, bytes, device,
+                       driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result != CUDA_SUCCESS) Unmap(*address, bytes);
+  }
+  if (result != CUDA_SUCCESS) Free(*address, bytes);
+  return result;
+}
+
+void AddressSpace::Remove(CUdeviceptr address, uint64_t bytes) {
+  Unmap(address, bytes);
+  Free(address, bytes);
+}
+
 CUresult AddressSpace::GetAccess(CUdeviceptr address, int device,
                                  CUmemAccess_flags* access) const {
   const MutexLock lock(mutex_);
@@ -192,7 +213,9 @@ CUresult AddressSpace::Resolve(int device, CUdeviceptr address, uint64_t bytes,
     const auto found = Around(address);
     if (found == mappings_.end()) return CUDA_ERROR_ILLEGAL_ADDRESS;
     const auto& [base, mapping] = *found;
-    if ((mapping.access[device] & wanted) != wanted) {
+    const int reader =
+        mapping.object->handle == 0 ? mapping.object->device : device;
+    if ((mapping.access[reader] & wanted) != wanted) {
       return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     const uint64_t skip = address - base;

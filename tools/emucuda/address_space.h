@@ -46,6 +46,13 @@ class AddressSpace {
   CUresult SetAccess(CUdeviceptr address, uint64_t bytes, int device,
                      driver::CUmemAccess_flags access);
 
+  // Reserves as many addresses as the object has bytes, and maps it there for
+  // its own device: memory that the driver places by itself.
+  CUresult Place(std::shared_ptr<const MemoryObject> object,
+                 CUdeviceptr* address);
+  // Undoes Place.
+  void Remove(CUdeviceptr address, uint64_t bytes);
+
   // What `device` may do at an address; INVALID_VALUE if nothing is mapped.
   CUresult GetAccess(CUdeviceptr address, int device,
                      driver::CUmemAccess_flags* access) const;
@@ -57,7 +64,8 @@ class AddressSpace {
   bool Contains(CUdeviceptr address) const;
 
   // The memory behind a range that `device` is to read or write;
-  // ILLEGAL_ADDRESS if a byte is unmapped or access is missing.
+  // ILLEGAL_ADDRESS if a byte is unmapped or access is missing. Copies reach
+  // what the driver placed by itself from every device.
   CUresult Resolve(int device, CUdeviceptr address, uint64_t bytes,
                    driver::CUmemAccess_flags wanted,
                    std::vector<Segment>* segments) const;

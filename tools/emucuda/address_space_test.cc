@@ -23,6 +23,7 @@ class AddressSpaceTest : public ::testing::Test {
   }
   std::shared_ptr<const MemoryObject> NewObject(uint64_t bytes) {
     auto object = std::make_shared<MemoryObject>();
+    object->handle = 1;  // the program's, not the driver's own
     EXPECT_EQ(memory_->Allocate(bytes, &object->allocation), CUDA_SUCCESS);
     return object;
   }

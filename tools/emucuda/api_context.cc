@@ -46,6 +46,13 @@ CUcontext HandleOf(Context* context) {
   return reinterpret_cast<CUcontext>(context);
 }
 
+// Lets memory pools give back what nothing uses any more, too.
+CUresult Synchronize(Context& context) {
+  const CUresult result = context.Synchronize();
+  Driver::Get().pools().TrimToThresholds();
+  return result;
+}
+
 }  // namespace
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -174,7 +181,7 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
 
 CUresult cuCtxSynchronize() {
   return CallInContext(Entry::cuCtxSynchronize,
-                       [](Context& context) { return context.Synchronize(); });
+                       [](Context& context) { return Synchronize(context); });
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
@@ -183,7 +190,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
       [&] {
         Context* context = nullptr;
         if (const CUresult result = Named(handle, &context)) return result;
-        return context->Synchronize();
+        return Synchronize(*context);
       },
       handle);
 }

@@ -1,16 +1,13 @@
-// Exported functions: copies and fills.
+// Exported functions: linear copies.
 
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "tools/emucuda/call.h"
-#include "tools/emucuda/device_work.h"
-#include "tools/emucuda/driver.h"
 #include "tools/emucuda/prototypes.h"
-#include "tools/emucuda/stream_handle.h"
+#include "tools/emucuda/submit_work.h"
 
 namespace fineserve::driver {
 
@@ -18,116 +15,113 @@ using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Driver;
 using emucuda::Entry;
-using emucuda::Pattern;
-using emucuda::Stream;
+using emucuda::IsDevice;
+using emucuda::IsPinned;
+using emucuda::Place;
+using emucuda::PlaceOf;
+using emucuda::Reachable;
+using emucuda::SubmitTo;
+using emucuda::Wait;
 
 namespace {
 
 // Pageable sources up to this are staged at the call, as a real driver does.
 constexpr size_t kStagedBytes = 64 << 10;
 
-enum class Wait { kNo, kYes };
-
-using Work = std::function<CUresult()>;
-
-bool IsDevice(CUdeviceptr address) {
-  return Driver::Get().space().Contains(address);
+CUdeviceptr Address(const void* host) {
+  return reinterpret_cast<CUdeviceptr>(host);
 }
 
-bool IsPinned(const void* host, size_t bytes) {
-  return Driver::Get().pinned().Contains(host, bytes);
+// A copy from a small pageable source that the caller may overwrite at once.
+CUresult CopyStaged(Context& context, CUdeviceptr to, CUdeviceptr from,
+                    size_t bytes, CUstream stream) {
+  const char* start = reinterpret_cast<const char*>(from);
+  const auto& space = Driver::Get().space();
+  return SubmitTo(context, stream, Wait::kNo,
+                  [&space, device = context.device(), to,
+                   staged = std::vector<char>(start, start + bytes)] {
+                    return emucuda::CopyIn(space, device, to, staged.data(),
+                                           staged.size());
+                  });
 }
 
-CUresult Submit(Context& context, CUstream handle, Wait wait, Work work) {
-  const std::shared_ptr<Stream> stream = emucuda::FindStream(context, handle);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  Context& owner = stream->context();
-  return wait == Wait::kYes ? owner.RunWork(*stream, std::move(work))
-                            : owner.SubmitWork(*stream, std::move(work));
+// Unified addressing: the addresses say what is host and what is device. A copy
+// from or to pageable memory is complete when the call returns, as CUDA
+// documents, except for small ones that are staged.
+CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
+                 size_t bytes, CUstream stream, Wait wait) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Place target = PlaceOf(to);
+  const Place source = PlaceOf(from);
+  const bool pageable_source = !source.on_device && !IsPinned(from, bytes);
+  const bool pageable_target = !target.on_device && !IsPinned(to, bytes);
+  if (wait == Wait::kNo && pageable_source && target.on_device &&
+      bytes <= kStagedBytes) {
+    return CopyStaged(context, to, from, bytes, stream);
+  }
+  if (pageable_source || pageable_target) wait = Wait::kYes;
+  const auto& space = Driver::Get().space();
+  return SubmitTo(context, stream, wait,
+                  [&space, device = context.device(), target, source, bytes] {
+                    return emucuda::Copy(space, device, target, source, bytes);
+                  });
 }
 
 CUresult CopyIn(Context& context, CUdeviceptr to, const void* from,
                 size_t bytes, CUstream stream, Wait wait) {
   if (bytes == 0) return CUDA_SUCCESS;
-  if (from == nullptr || !IsDevice(to)) return CUDA_ERROR_INVALID_VALUE;
-  const auto& space = Driver::Get().space();
-  const int device = context.device();
-  if (wait == Wait::kNo && !IsPinned(from, bytes)) {
-    if (bytes <= kStagedBytes) {
-      const char* start = static_cast<const char*>(from);
-      std::vector<char> staged(start, start + bytes);
-      return Submit(context, stream, Wait::kNo,
-                    [&space, device, to, staged = std::move(staged)] {
-                      return emucuda::CopyIn(space, device, to, staged.data(),
-                                             staged.size());
-                    });
-    }
-    wait = Wait::kYes;
-  }
-  return Submit(context, stream, wait, [&space, device, to, from, bytes] {
-    return emucuda::CopyIn(space, device, to, from, bytes);
-  });
+  if (!Reachable(to)) return CUDA_ERROR_INVALID_VALUE;
+  return CopyAny(context, to, Address(from), bytes, stream, wait);
 }
 
-// A copy to pageable memory is complete when the call returns, as CUDA
-// documents.
 CUresult CopyOut(Context& context, void* to, CUdeviceptr from, size_t bytes,
                  CUstream stream, Wait wait) {
   if (bytes == 0) return CUDA_SUCCESS;
-  if (to == nullptr || !IsDevice(from)) return CUDA_ERROR_INVALID_VALUE;
-  if (!IsPinned(to, bytes)) wait = Wait::kYes;
-  const auto& space = Driver::Get().space();
-  const int device = context.device();
-  return Submit(context, stream, wait, [&space, device, to, from, bytes] {
-    return emucuda::CopyOut(space, device, to, from, bytes);
-  });
+  if (!Reachable(from)) return CUDA_ERROR_INVALID_VALUE;
+  return CopyAny(context, Address(to), from, bytes, stream, wait);
 }
 
 CUresult CopyWithin(Context& context, CUdeviceptr to, CUdeviceptr from,
-                    size_t bytes, CUstream stream, Wait wait) {
+                    size_t bytes, CUstream stream) {
   if (bytes == 0) return CUDA_SUCCESS;
-  if (!IsDevice(to) || !IsDevice(from)) return CUDA_ERROR_INVALID_VALUE;
-  const auto& space = Driver::Get().space();
-  const int device = context.device();
-  return Submit(context, stream, wait, [&space, device, to, from, bytes] {
-    return emucuda::CopyWithin(space, device, to, from, bytes);
-  });
+  if (!Reachable(to) || !Reachable(from)) return CUDA_ERROR_INVALID_VALUE;
+  return CopyAny(context, to, from, bytes, stream, Wait::kNo);
 }
 
-// Unified addressing: the addresses say what is host and what is device.
-CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
-                 size_t bytes, CUstream stream, Wait wait) {
-  void* const host_to = reinterpret_cast<void*>(to);
-  const void* const host_from = reinterpret_cast<const void*>(from);
-  if (IsDevice(to) && IsDevice(from)) {
-    return CopyWithin(context, to, from, bytes, stream, wait);
+CUresult CopyPeer(Context& context, CUdeviceptr to, CUcontext to_context,
+                  CUdeviceptr from, CUcontext from_context, size_t bytes,
+                  CUstream stream) {
+  const auto& contexts = Driver::Get().contexts();
+  if (contexts.Find(to_context) == nullptr ||
+      contexts.Find(from_context) == nullptr) {
+    return CUDA_ERROR_INVALID_CONTEXT;
   }
-  if (IsDevice(to)) return CopyIn(context, to, host_from, bytes, stream, wait);
-  if (IsDevice(from)) {
-    return CopyOut(context, host_to, from, bytes, stream, wait);
-  }
-  if (bytes == 0) return CUDA_SUCCESS;
-  if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
-  return Submit(context, stream, Wait::kYes, [host_to, host_from, bytes] {
-    memmove(host_to, host_from, bytes);
-    return CUDA_SUCCESS;
-  });
+  return CopyWithin(context, to, from, bytes, stream);
 }
 
-CUresult Fill(Context& context, CUdeviceptr to, Pattern pattern, size_t count,
-              CUstream stream, Wait wait) {
-  uint64_t bytes;
-  if (to % pattern.width != 0 ||
-      __builtin_mul_overflow(count, pattern.width, &bytes)) {
+// Copies of a batch may run in any order; here they run in that of the list.
+// `failed`, if given, names the copy that could not be submitted.
+CUresult CopyBatch(Context& context, const CUdeviceptr* to,
+                   const CUdeviceptr* from, const size_t* bytes, size_t count,
+                   const CUmemcpyAttributes* attributes,
+                   const size_t* attribute_starts, size_t attribute_count,
+                   size_t* failed, CUstream stream) {
+  if (failed != nullptr) *failed = SIZE_MAX;
+  if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 ||
+      attributes == nullptr || attribute_starts == nullptr ||
+      attribute_count == 0 || attribute_count > count ||
+      attribute_starts[0] != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (count == 0) return CUDA_SUCCESS;
-  if (!IsDevice(to)) return CUDA_ERROR_INVALID_VALUE;
-  const auto& space = Driver::Get().space();
-  const int device = context.device();
-  return Submit(context, stream, wait, [&space, device, to, pattern, bytes] {
-    return emucuda::Fill(space, device, to, pattern, bytes);
-  });
+  for (size_t i = 0; i < count; ++i) {
+    const CUresult result =
+        CopyAny(context, to[i], from[i], bytes[i], stream, Wait::kNo);
+    if (result == CUDA_SUCCESS) continue;
+    if (failed != nullptr) *failed = i;
+    return result;
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -174,7 +168,7 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return CallInContext(
       Entry::cuMemcpyDtoD_v2,
       [&](Context& context) {
-        return CopyWithin(context, to, from, bytes, nullptr, Wait::kNo);
+        return CopyWithin(context, to, from, bytes, nullptr);
       },
       to, from, bytes);
 }
@@ -204,48 +198,59 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
   return CallInContext(
       Entry::cuMemcpyDtoDAsync_v2,
       [&](Context& context) {
-        return CopyWithin(context, to, from, bytes, stream, Wait::kNo);
+        return CopyWithin(context, to, from, bytes, stream);
       },
       to, from, bytes, stream);
 }
 
-// CUDA leaves open whether these wait; not waiting finds more bugs.
-CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                      CUcontext from_context, size_t bytes) {
   return CallInContext(
-      Entry::cuMemsetD8_v2,
+      Entry::cuMemcpyPeer,
       [&](Context& context) {
-        return Fill(context, to, {value, 1}, count, nullptr, Wait::kNo);
+        return CopyPeer(context, to, to_context, from, from_context, bytes,
+                        nullptr);
       },
-      to, value, count);
+      to, to_context, from, from_context, bytes);
 }
 
-CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context,
+                           CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
   return CallInContext(
-      Entry::cuMemsetD32_v2,
+      Entry::cuMemcpyPeerAsync,
       [&](Context& context) {
-        return Fill(context, to, {value, 4}, count, nullptr, Wait::kNo);
+        return CopyPeer(context, to, to_context, from, from_context, bytes,
+                        stream);
       },
-      to, value, count);
+      to, to_context, from, from_context, bytes, stream);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count,
-                         CUstream stream) {
+CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
+                            size_t count, CUmemcpyAttributes* attributes,
+                            size_t* attribute_starts, size_t attribute_count,
+                            size_t* failed, CUstream stream) {
   return CallInContext(
-      Entry::cuMemsetD8Async,
+      Entry::cuMemcpyBatchAsync,
       [&](Context& context) {
-        return Fill(context, to, {value, 1}, count, stream, Wait::kNo);
+        return CopyBatch(context, to, from, bytes, count, attributes,
+                         attribute_starts, attribute_count, failed, stream);
       },
-      to, value, count, stream);
+      count, stream);
 }
 
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count,
-                          CUstream stream) {
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from,
+                               size_t* bytes, size_t count,
+                               CUmemcpyAttributes* attributes,
+                               size_t* attribute_starts, size_t attribute_count,
+                               CUstream stream) {
   return CallInContext(
-      Entry::cuMemsetD32Async,
+      Entry::cuMemcpyBatchAsync_v2,
       [&](Context& context) {
-        return Fill(context, to, {value, 4}, count, stream, Wait::kNo);
+        return CopyBatch(context, to, from, bytes, count, attributes,
+                         attribute_starts, attribute_count, nullptr, stream);
       },
-      to, value, count, stream);
+      count, stream);
 }
 
 }  // namespace fineserve::driver

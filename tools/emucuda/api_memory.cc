@@ -1,26 +1,41 @@
-// Exported functions: legacy allocation and memory information.
-
-#include <memory>
+// Exported functions: legacy allocation, pinned memory, memory information.
 
 #include "tools/emucuda/call.h"
 #include "tools/emucuda/driver.h"
+#include "tools/emucuda/find_block.h"
 #include "tools/emucuda/prototypes.h"
 
 namespace fineserve::driver {
 
+using emucuda::BlockKind;
 using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Driver;
 using emucuda::Entry;
+using emucuda::MemoryBlock;
 
 namespace {
 
 constexpr uint64_t kPitchAlignment = 512;
 
+constexpr unsigned kHostAllocFlags = CU_MEMHOSTALLOC_PORTABLE |
+                                     CU_MEMHOSTALLOC_DEVICEMAP |
+                                     CU_MEMHOSTALLOC_WRITECOMBINED;
+constexpr unsigned kHostRegisterFlags =
+    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+
 CUresult Allocate(Context& context, CUdeviceptr* address, uint64_t bytes) {
   Driver& driver = Driver::Get();
   return driver.heap().Allocate(context, driver.memory(context.device()), bytes,
-                                address);
+                                BlockKind::kDevice, address);
+}
+
+CUresult Free(CUdeviceptr address) {
+  Driver& driver = Driver::Get();
+  if (driver.heap().Free(address) == CUDA_SUCCESS) return CUDA_SUCCESS;
+  return driver.pools().Free(address, {}) ? CUDA_SUCCESS
+                                          : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult AllocatePitch(Context& context, CUdeviceptr* address, size_t* pitch,
@@ -34,20 +49,13 @@ CUresult AllocatePitch(Context& context, CUdeviceptr* address, size_t* pitch,
 }
 
 CUresult AddressRange(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
-  Driver& driver = Driver::Get();
-  uint64_t found_bytes;
-  CUdeviceptr found;
-  if (!driver.heap().Find(address, &found, &found_bytes)) {
-    std::shared_ptr<const emucuda::MemoryObject> object;
-    const CUresult result =
-        driver.space().GetMapping(address, &found, &found_bytes, &object);
-    // A legacy chunk outside its live allocations is nobody's.
-    if (result != CUDA_SUCCESS || object->handle == 0) {
-      return CUDA_ERROR_NOT_FOUND;
-    }
+  MemoryBlock block;
+  if (!FindBlock(Driver::Get(), address, &block) ||
+      block.kind == BlockKind::kHost) {
+    return CUDA_ERROR_NOT_FOUND;
   }
-  if (base != nullptr) *base = found;
-  if (bytes != nullptr) *bytes = found_bytes;
+  if (base != nullptr) *base = block.base;
+  if (bytes != nullptr) *bytes = block.bytes;
   return CUDA_SUCCESS;
 }
 
@@ -84,7 +92,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
       [&](Context& context) {
         if (address == 0) return CUDA_SUCCESS;
         if (const CUresult result = context.Synchronize()) return result;
-        return Driver::Get().heap().Free(address);
+        return Free(address);
       },
       address);
 }
@@ -111,9 +119,9 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes,
 CUresult cuMemAllocHost_v2(void** host, size_t bytes) {
   return CallInContext(
       Entry::cuMemAllocHost_v2,
-      [&](Context&) {
+      [&](Context& context) {
         if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Driver::Get().pinned().Allocate(bytes, host);
+        return Driver::Get().pinned().Allocate(context, bytes, 0, host);
       },
       bytes);
 }
@@ -121,9 +129,11 @@ CUresult cuMemAllocHost_v2(void** host, size_t bytes) {
 CUresult cuMemHostAlloc(void** host, size_t bytes, unsigned int flags) {
   return CallInContext(
       Entry::cuMemHostAlloc,
-      [&](Context&) {
-        if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Driver::Get().pinned().Allocate(bytes, host);
+      [&](Context& context) {
+        if (host == nullptr || (flags & ~kHostAllocFlags) != 0) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        return Driver::Get().pinned().Allocate(context, bytes, flags, host);
       },
       bytes, flags);
 }
@@ -136,6 +146,72 @@ CUresult cuMemFreeHost(void* host) {
         return Driver::Get().pinned().Free(host);
       },
       host);
+}
+
+CUresult cuMemHostRegister_v2(void* host, size_t bytes, unsigned int flags) {
+  return CallInContext(
+      Entry::cuMemHostRegister_v2,
+      [&](Context& context) {
+        if ((flags & ~kHostRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+        return Driver::Get().pinned().Register(context, host, bytes, flags);
+      },
+      host, bytes, flags);
+}
+
+CUresult cuMemHostUnregister(void* host) {
+  return CallInContext(
+      Entry::cuMemHostUnregister,
+      [&](Context& context) {
+        if (const CUresult result = context.Synchronize()) return result;
+        return Driver::Get().pinned().Unregister(host);
+      },
+      host);
+}
+
+// Unified addressing: the device's address is the host's.
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* host,
+                                      unsigned int flags) {
+  return CallInContext(
+      Entry::cuMemHostGetDevicePointer_v2,
+      [&](Context&) {
+        if (address == nullptr || flags != 0 ||
+            !Driver::Get().pinned().Contains(host, 1)) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        *address = reinterpret_cast<CUdeviceptr>(host);
+        return CUDA_SUCCESS;
+      },
+      host);
+}
+
+CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
+  return CallInContext(
+      Entry::cuMemHostGetFlags,
+      [&](Context&) {
+        MemoryBlock block;
+        if (flags == nullptr ||
+            !Driver::Get().pinned().Find(reinterpret_cast<CUdeviceptr>(host),
+                                         &block)) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        *flags = block.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        return CUDA_SUCCESS;
+      },
+      host);
+}
+
+// dma-buf descriptors are for other drivers; there are none here
+// (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0).
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address,
+                                       size_t bytes, CUmemRangeHandleType type,
+                                       unsigned long long flags) {
+  return CallInContext(
+      Entry::cuMemGetHandleForAddressRange,
+      [&](Context&) {
+        if (handle == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_NOT_SUPPORTED;
+      },
+      address, bytes);
 }
 
 }  // namespace fineserve::driver

@@ -54,13 +54,17 @@ CUresult Create(Context& context, CUstream* stream, unsigned flags) {
 }
 
 CUresult Record(Event& event, Stream& stream) {
-  auto recording = std::make_shared<Completion>();
+  std::shared_ptr<Completion> recording = event.NewRecording();
   Operation operation = {.after = {},
                          .run = [recording] { recording->Finish(); },
                          .is_work = false};
   const CUresult result = stream.context().Submit(stream, std::move(operation));
-  if (result == CUDA_SUCCESS) event.Record(std::move(recording));
-  return result;
+  if (result != CUDA_SUCCESS) {
+    recording->Finish();
+    return result;
+  }
+  event.Record(std::move(recording));
+  return CUDA_SUCCESS;
 }
 
 // Waits for what the event names now; nothing if it was never recorded.
@@ -83,6 +87,25 @@ CUresult Elapsed(const Event& start, const Event& end, float* milliseconds) {
                   static_cast<int64_t>(first->finished_ns());
   *milliseconds = static_cast<float>(static_cast<double>(ns) / 1e6);
   return CUDA_SUCCESS;
+}
+
+// An event that another process may open measures no time.
+CUresult CreateEvent(CUevent* event, unsigned flags) {
+  std::shared_ptr<emucuda::SharedEvent> shared;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+    if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+    shared = emucuda::SharedEvent::Create();
+    if (shared == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *event = Driver::Get().events().Add(
+      std::make_shared<Event>(flags, std::move(shared)));
+  return CUDA_SUCCESS;
+}
+
+// What a synchronisation lets memory pools give back.
+CUresult Synchronized(CUresult result) {
+  Driver::Get().pools().TrimToThresholds();
+  return result;
 }
 
 }  // namespace
@@ -116,8 +139,9 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  return CallOnStream(Entry::cuStreamSynchronize, stream,
-                      [](Stream& s) { return s.context().Synchronize(s); });
+  return CallOnStream(Entry::cuStreamSynchronize, stream, [](Stream& s) {
+    return Synchronized(s.context().Synchronize(s));
+  });
 }
 
 CUresult cuStreamQuery(CUstream stream) {
@@ -150,11 +174,7 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
       Entry::cuEventCreate,
       [&](Context&) {
         if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        // Events across processes are not emulated.
-        if ((flags & CU_EVENT_INTERPROCESS) != 0)
-          return CUDA_ERROR_NOT_SUPPORTED;
-        *event = Driver::Get().events().Add(std::make_shared<Event>(flags));
-        return CUDA_SUCCESS;
+        return CreateEvent(event, flags);
       },
       flags);
 }
@@ -179,7 +199,7 @@ CUresult cuEventQuery(CUevent event) {
 CUresult cuEventSynchronize(CUevent event) {
   return CallOnEvent(Entry::cuEventSynchronize, event, [](Event& e) {
     if (const auto recording = e.Latest()) recording->Wait();
-    return emucuda::CurrentContext()->sticky();
+    return Synchronized(emucuda::CurrentContext()->sticky());
   });
 }
 

@@ -26,6 +26,8 @@ CUresult Check(Driver& driver, Require require) {
 
 }  // namespace
 
+constinit thread_local Entry PerThreadCall::current_ = PerThreadCall::kNone;
+
 CUresult BeginCall(Entry entry, Require require) {
   Driver& driver = Driver::Get();
   driver.log().Count(entry);

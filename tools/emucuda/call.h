@@ -24,6 +24,24 @@ enum class Require {
   kContext,  // cuInit and a current context that is not dead
 };
 
+// The variant through which this thread came into a plain function, if any:
+// it is what is counted and logged, and stream 0 is then the thread's own.
+// Confined to one thread.
+class PerThreadCall {
+ public:
+  explicit PerThreadCall(Entry variant) { current_ = variant; }
+  ~PerThreadCall() { current_ = kNone; }
+  PerThreadCall(const PerThreadCall&) = delete;
+  PerThreadCall& operator=(const PerThreadCall&) = delete;
+
+  static bool active() { return current_ != kNone; }
+  static Entry EntryOf(Entry plain) { return active() ? current_ : plain; }
+
+ private:
+  static constexpr Entry kNone = static_cast<Entry>(-1);
+  static constinit thread_local Entry current_;
+};
+
 // Counts the call and decides whether its body may run.
 CUresult BeginCall(Entry entry, Require require);
 
@@ -41,7 +59,8 @@ uint64_t LogWord(T value) {
 // Runs `body` unless something forbids it; `args` are for the log. Memory
 // exhaustion inside the emulator ends here: no exception leaves the library.
 template <typename Body, typename... Args>
-CUresult Call(Entry entry, Require require, Body&& body, Args... args) {
+CUresult Call(Entry plain, Require require, Body&& body, Args... args) {
+  const Entry entry = PerThreadCall::EntryOf(plain);
   CUresult result;
   try {
     result = BeginCall(entry, require);

@@ -20,6 +20,7 @@ void Context::Revive() {
   const MutexLock lock(mutex_);
   default_stream_ = std::make_shared<Stream>(*this, /*blocking=*/true);
   streams_.clear();
+  per_thread_streams_.clear();
   sticky_.store(CUDA_SUCCESS, std::memory_order_release);
   alive_.store(true, std::memory_order_release);
 }
@@ -35,9 +36,20 @@ std::shared_ptr<Stream> Context::default_stream() const {
   return default_stream_;
 }
 
-std::shared_ptr<Stream> Context::CreateStream(bool blocking) {
-  auto stream = std::make_shared<Stream>(*this, blocking);
+std::shared_ptr<Stream> Context::per_thread_stream() {
   const MutexLock lock(mutex_);
+  auto& stream = per_thread_streams_[std::this_thread::get_id()];
+  if (stream == nullptr) stream = NewStream(/*blocking=*/true);
+  return stream;
+}
+
+std::shared_ptr<Stream> Context::CreateStream(bool blocking) {
+  const MutexLock lock(mutex_);
+  return NewStream(blocking);
+}
+
+std::shared_ptr<Stream> Context::NewStream(bool blocking) {
+  auto stream = std::make_shared<Stream>(*this, blocking);
   std::erase_if(streams_, [](const auto& other) { return other.expired(); });
   streams_.push_back(stream);
   return stream;

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tools/emucuda/driver_types.h"
@@ -32,6 +34,8 @@ class Context {
   void Fail(CUresult error);
 
   std::shared_ptr<Stream> default_stream() const;
+  // The calling thread's own default stream; a blocking one.
+  std::shared_ptr<Stream> per_thread_stream();
   std::shared_ptr<Stream> CreateStream(bool blocking);
 
   // Appends to a stream of this context, ordered with the default stream as
@@ -49,6 +53,7 @@ class Context {
   CUresult Synchronize();
 
  private:
+  std::shared_ptr<Stream> NewStream(bool blocking) EMUCUDA_REQUIRES(mutex_);
   std::vector<Dependency> LegacyOrder(const Stream& stream)
       EMUCUDA_REQUIRES(mutex_);
   std::vector<std::shared_ptr<Stream>> Streams() const;
@@ -64,6 +69,9 @@ class Context {
   std::shared_ptr<Stream> default_stream_ EMUCUDA_GUARDED_BY(mutex_);
   // Others, also closed ones until they are idle.
   std::vector<std::weak_ptr<Stream>> streams_ EMUCUDA_GUARDED_BY(mutex_);
+  // A dead thread's stream goes to the next thread of the same id.
+  std::map<std::thread::id, std::shared_ptr<Stream>> per_thread_streams_
+      EMUCUDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace fineserve::emucuda

@@ -11,11 +11,14 @@
 namespace fineserve::emucuda {
 namespace {
 
-constexpr uint64_t kMagic = 0x3141445543554d45ull;  // "EMUCUDA1"
+constexpr uint64_t kMagic = 0x3241445543554d45ull;  // "EMUCUDA2"
 constexpr ByteRange kSectionLock = {64, 65};
 constexpr uint64_t kFirstSlot = 4096;
 constexpr int kSlots = 1024;
+constexpr uint64_t kSerialCounter = 72;
 constexpr uint64_t kFirstGranule = 32768;
+// Enough for the 16 TiB that a device may have.
+constexpr int kUnitBits = 24;
 
 struct Header {
   uint64_t magic;
@@ -83,14 +86,21 @@ ControlFile::CriticalSection::CriticalSection(const ControlFile& file)
 
 ControlFile::CriticalSection::~CriticalSection() { Unlock(fd_, kSectionLock); }
 
-bool ControlFile::WriteGranule(uint64_t offset, uint64_t bytes) {
-  return WriteAt(file_.get(), GranuleRecord(offset), bytes);
+bool ControlFile::WriteGranule(uint64_t offset, uint64_t bytes,
+                               uint64_t* serial) {
+  uint64_t count = 0;
+  if (!ReadAt(file_.get(), kSerialCounter, &count)) count = 0;
+  *serial = ++count;
+  const uint64_t entry = bytes / kGranularity | count << kUnitBits;
+  return WriteAt(file_.get(), kSerialCounter, count) &&
+         WriteAt(file_.get(), GranuleRecord(offset), entry);
 }
 
-uint64_t ControlFile::ReadGranule(uint64_t offset) const {
-  uint64_t bytes;
-  if (!ReadAt(file_.get(), GranuleRecord(offset), &bytes)) return 0;
-  return bytes;
+ControlFile::Granule ControlFile::ReadGranule(uint64_t offset) const {
+  uint64_t entry;
+  if (!ReadAt(file_.get(), GranuleRecord(offset), &entry)) return {};
+  const uint64_t units = entry & ((uint64_t{1} << kUnitBits) - 1);
+  return {units * kGranularity, entry >> kUnitBits};
 }
 
 bool ControlFile::ClaimSlot() {

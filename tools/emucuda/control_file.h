@@ -14,13 +14,15 @@ namespace fineserve::emucuda {
 // gpuN.control: what all processes must agree on about one device.
 //
 //   offset   bytes  what
-//        0       8  magic "EMUCUDA1"; zero until the device is sized
+//        0       8  magic "EMUCUDA2"; zero until the device is sized
 //        8       8  memory bytes
 //       64       1  lock byte of the critical section
+//       72       8  how many granules were ever allocated
 //     4096  1024×16  client slots: pid (4), zero (12); OFD write lock = taken
-//    32768    8 each  directory: bytes of the granule starting there, one entry
-//                    per 2 MiB of memory; meaningful while that memory is
-//                    referenced
+//    32768    8 each  directory, one entry per 2 MiB of memory: of the granule
+//                    starting there, its length in units of 2 MiB (low 24
+//                    bits) and its serial number (high 40); meaningful while
+//                    that memory is referenced
 //
 // Written only inside the critical section (except for ReadGranule's entry,
 // which its allocator wrote before anyone could ask). A holder that dies at any
@@ -51,9 +53,15 @@ class ControlFile {
     const int fd_;
   };
 
-  // Both need the critical section only for writing.
-  bool WriteGranule(uint64_t offset, uint64_t bytes);
-  uint64_t ReadGranule(uint64_t offset) const;  // 0 if there is none
+  // A granule as the directory has it: no two of a device share a serial.
+  struct Granule {
+    uint64_t bytes = 0;  // 0 if there is none
+    uint64_t serial = 0;
+  };
+
+  // Needs the critical section; false on failure.
+  bool WriteGranule(uint64_t offset, uint64_t bytes, uint64_t* serial);
+  Granule ReadGranule(uint64_t offset) const;
 
   // Enters this process into the client list until the last descriptor of
   // this file's description is closed. False if all slots are taken.

@@ -35,6 +35,7 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
     case driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case driver::
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+    case driver::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
       *value = 1;
       break;
     default:

@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace fineserve::emucuda {
 namespace {
+
+constexpr size_t kPoisonBytes = size_t{1} << 20;
 
 // Frees the pages behind a range; it then reads zero.
 bool PunchHole(int fd, ByteRange range) {
@@ -32,9 +35,9 @@ Descriptor Reopen(int fd) {
 
 }  // namespace
 
-std::unique_ptr<DeviceMemory> DeviceMemory::Open(const StateFolder& folder,
-                                                 int device,
-                                                 uint64_t wanted_bytes) {
+std::unique_ptr<DeviceMemory> DeviceMemory::Open(
+    const StateFolder& folder, int device, uint64_t wanted_bytes,
+    std::optional<uint8_t> poison) {
   Descriptor memory = folder.OpenFile(device, "memory");
   if (!memory.valid()) return nullptr;
   Descriptor probe = Reopen(memory.get());
@@ -42,23 +45,25 @@ std::unique_ptr<DeviceMemory> DeviceMemory::Open(const StateFolder& folder,
   auto control = ControlFile::Open(folder, device, memory.get(), wanted_bytes);
   if (control == nullptr) return nullptr;
   return std::unique_ptr<DeviceMemory>(new DeviceMemory(
-      std::move(memory), std::move(probe), std::move(control)));
+      std::move(memory), std::move(probe), std::move(control), poison));
 }
 
 CUresult DeviceMemory::Allocate(uint64_t bytes,
                                 std::shared_ptr<Allocation>* allocation) {
   ByteRange granule;
+  uint64_t serial = 0;
   {
     const MutexLock lock(mutex_);
     const ControlFile::CriticalSection section(*control_);
     if (const CUresult result = Take(bytes, &granule)) return result;
-    if (const CUresult result = Publish(granule)) {
+    if (const CUresult result = Publish(granule, &serial)) {
       Unlock(memory_.get(), granule);
       return result;
     }
     references_[granule.start] = 1;
   }
-  allocation->reset(new Allocation(*this, granule));
+  Poison(granule);
+  allocation->reset(new Allocation(*this, granule, serial));
   return CUDA_SUCCESS;
 }
 
@@ -71,10 +76,22 @@ CUresult DeviceMemory::Take(uint64_t bytes, ByteRange* granule) {
                                                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult DeviceMemory::Publish(ByteRange granule) {
+void DeviceMemory::Poison(ByteRange range) const {
+  if (!poison_) return;
+  const std::vector<uint8_t> bytes(kPoisonBytes, *poison_);
+  while (range.start < range.end) {
+    const size_t piece = std::min<uint64_t>(bytes.size(), range.bytes());
+    const ssize_t done = pwrite(memory_.get(), bytes.data(), piece,
+                                static_cast<off_t>(range.start));
+    if (done <= 0) return;  // the file system is full: the rest reads zero
+    range.start += static_cast<uint64_t>(done);
+  }
+}
+
+CUresult DeviceMemory::Publish(ByteRange granule, uint64_t* serial) {
   const bool published =
       PunchHole(memory_.get(), granule) &&
-      control_->WriteGranule(granule.start, granule.bytes()) &&
+      control_->WriteGranule(granule.start, granule.bytes(), serial) &&
       TryReadLock(memory_.get(), granule);
   return published ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
@@ -118,17 +135,23 @@ CUresult DeviceMemory::Identify(int fd, ByteRange* granule) const {
   if (!SameFile(fd, memory_.get())) return CUDA_ERROR_INVALID_VALUE;
   const off_t position = lseek(fd, 0, SEEK_CUR);
   if (position < 0) return CUDA_ERROR_INVALID_VALUE;
-  const uint64_t start = static_cast<uint64_t>(position);
+  uint64_t serial;
+  return Look(static_cast<uint64_t>(position), granule, &serial);
+}
+
+CUresult DeviceMemory::Look(uint64_t start, ByteRange* granule,
+                            uint64_t* serial) const {
   if (start % kGranularity != 0 || start >= TotalBytes()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const uint64_t bytes = control_->ReadGranule(start);
-  if (bytes == 0 || bytes > TotalBytes() - start) {
+  const ControlFile::Granule found = control_->ReadGranule(start);
+  if (found.bytes == 0 || found.bytes > TotalBytes() - start) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *granule = {start, start + bytes};
-  // Somebody must hold it, or its directory entry is history: the descriptor
-  // itself does, unless it is a plain open of our file.
+  *granule = {start, start + found.bytes};
+  *serial = found.serial;
+  // Somebody must hold it, or its directory entry is history: an exported
+  // descriptor itself does, unless it is a plain open of our file.
   return FindConflict(probe_.get(), *granule) ? CUDA_SUCCESS
                                               : CUDA_ERROR_INVALID_VALUE;
 }
@@ -140,8 +163,26 @@ CUresult DeviceMemory::Import(int fd, std::shared_ptr<Allocation>* allocation) {
     const MutexLock lock(mutex_);
     if (const CUresult result = Reference(granule)) return result;
   }
-  allocation->reset(new Allocation(*this, granule));
+  const uint64_t serial = control_->ReadGranule(granule.start).serial;
+  allocation->reset(new Allocation(*this, granule, serial));
   return CUDA_SUCCESS;
+}
+
+CUresult DeviceMemory::Attach(uint64_t start, uint64_t serial,
+                              std::shared_ptr<Allocation>* allocation) {
+  ByteRange granule;
+  uint64_t found;
+  if (const CUresult result = Look(start, &granule, &found)) return result;
+  {
+    const MutexLock lock(mutex_);
+    if (const CUresult result = Reference(granule)) return result;
+  }
+  allocation->reset(new Allocation(*this, granule, serial));
+  // Its last holder may have left just before our reference; from that on it
+  // stays what it is.
+  if (control_->ReadGranule(start).serial == serial) return CUDA_SUCCESS;
+  allocation->reset();
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 uint64_t DeviceMemory::UsedBytes() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tools/emucuda/control_file.h"
@@ -33,12 +34,14 @@ class Allocation;
 // Thread-safe. Lives as long as the process (allocations point to it).
 class DeviceMemory {
  public:
-  // nullptr if the files cannot be opened or sized.
-  static std::unique_ptr<DeviceMemory> Open(const StateFolder& folder,
-                                            int device, uint64_t wanted_bytes);
+  // nullptr if the files cannot be opened or sized. Fresh memory reads as the
+  // byte `poison` instead of zero if there is one.
+  static std::unique_ptr<DeviceMemory> Open(
+      const StateFolder& folder, int device, uint64_t wanted_bytes,
+      std::optional<uint8_t> poison = std::nullopt);
 
-  // A fresh granule that reads zero; `bytes` is a multiple of kGranularity.
-  // OUT_OF_MEMORY if no contiguous range is free.
+  // A fresh granule that reads zero (or poison); `bytes` is a multiple of
+  // kGranularity. OUT_OF_MEMORY if no contiguous range is free.
   CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation);
 
   // A new CLOEXEC descriptor that names the granule and keeps it alive.
@@ -47,6 +50,14 @@ class DeviceMemory {
   // The granule named by an exported descriptor, which stays the caller's.
   // INVALID_VALUE if it names none of this device.
   CUresult Import(int fd, std::shared_ptr<Allocation>* allocation);
+
+  // The granule that starts at `start`, if it is still the one with that serial
+  // number and somebody references it; else INVALID_VALUE.
+  CUresult Attach(uint64_t start, uint64_t serial,
+                  std::shared_ptr<Allocation>* allocation);
+
+  // Overwrites a part of an allocation of this process with poison, if any.
+  void Poison(ByteRange range) const;
 
   // Referenced by any process or exported descriptor.
   uint64_t UsedBytes() const;
@@ -70,23 +81,29 @@ class DeviceMemory {
   friend class Allocation;
 
   DeviceMemory(Descriptor memory, Descriptor probe,
-               std::unique_ptr<ControlFile> control)
+               std::unique_ptr<ControlFile> control,
+               std::optional<uint8_t> poison)
       : memory_(std::move(memory)),
         probe_(std::move(probe)),
-        control_(std::move(control)) {}
+        control_(std::move(control)),
+        poison_(poison) {}
 
   // INVALID_VALUE, or the granule that `fd` names.
   CUresult Identify(int fd, ByteRange* granule) const;
+  // INVALID_VALUE, or the referenced granule that starts at `start`.
+  CUresult Look(uint64_t start, ByteRange* granule, uint64_t* serial) const;
   // Takes a free range with a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
   // Zeroes, records and publishes a range taken with a write lock.
-  CUresult Publish(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
+  CUresult Publish(ByteRange granule, uint64_t* serial)
+      EMUCUDA_REQUIRES(mutex_);
   CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
   void Release(ByteRange granule) EMUCUDA_EXCLUDES(mutex_);
 
   const Descriptor memory_;  // its locks are this process's references
   const Descriptor probe_;   // holds no lock, hence sees everybody's
   const std::unique_ptr<ControlFile> control_;
+  const std::optional<uint8_t> poison_;
 
   Mutex mutex_;
   std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start
@@ -105,14 +122,16 @@ class Allocation {
   int fd() const { return memory_.fd(); }
   uint64_t offset() const { return granule_.start; }
   uint64_t bytes() const { return granule_.bytes(); }
+  uint64_t serial() const { return serial_; }
 
  private:
   friend class DeviceMemory;
-  Allocation(DeviceMemory& memory, ByteRange granule)
-      : memory_(memory), granule_(granule) {}
+  Allocation(DeviceMemory& memory, ByteRange granule, uint64_t serial)
+      : memory_(memory), granule_(granule), serial_(serial) {}
 
   DeviceMemory& memory_;
   const ByteRange granule_;
+  const uint64_t serial_;
 };
 
 }  // namespace fineserve::emucuda

@@ -64,8 +64,9 @@ std::vector<char> Repeat(Pattern pattern, uint64_t bytes) {
     memset(buffer.data(), static_cast<int>(pattern.value), buffer.size());
     return buffer;
   }
-  for (size_t i = 0; i < buffer.size(); i += sizeof(pattern.value)) {
-    memcpy(&buffer[i], &pattern.value, sizeof(pattern.value));
+  // The buffer holds whole patterns: 1 MiB, or all the bytes there are.
+  for (size_t i = 0; i < buffer.size(); i += pattern.width) {
+    memcpy(&buffer[i], &pattern.value, pattern.width);
   }
   return buffer;
 }
@@ -161,6 +162,45 @@ CUresult CopyWithin(const AddressSpace& space, int device, CUdeviceptr to,
     to += piece;
     from += piece;
     bytes -= piece;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Copy(const AddressSpace& space, int device, Place to, Place from,
+              uint64_t bytes) {
+  void* const host_to = reinterpret_cast<void*>(to.address);
+  const void* const host_from = reinterpret_cast<const void*>(from.address);
+  if (to.on_device && from.on_device) {
+    return CopyWithin(space, device, to.address, from.address, bytes);
+  }
+  if (to.on_device) return CopyIn(space, device, to.address, host_from, bytes);
+  if (from.on_device) {
+    return CopyOut(space, device, host_to, from.address, bytes);
+  }
+  memmove(host_to, host_from, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult FillPlace(const AddressSpace& space, int device, Place to,
+                   Pattern pattern, uint64_t bytes) {
+  if (to.on_device) return Fill(space, device, to.address, pattern, bytes);
+  char* next = reinterpret_cast<char*>(to.address);
+  for (uint64_t done = 0; done < bytes; done += pattern.width) {
+    memcpy(next + done, &pattern.value, pattern.width);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CopyBox(const AddressSpace& space, int device, const Box& box) {
+  for (uint64_t z = 0; z < box.depth; ++z) {
+    for (uint64_t y = 0; y < box.height; ++y) {
+      Place to = box.to, from = box.from;
+      to.address += z * box.to_slice + y * box.to_pitch;
+      from.address += z * box.from_slice + y * box.from_pitch;
+      if (const CUresult error = Copy(space, device, to, from, box.width)) {
+        return error;
+      }
+    }
   }
   return CUDA_SUCCESS;
 }

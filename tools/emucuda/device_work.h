@@ -13,8 +13,8 @@ namespace fineserve::emucuda {
 // ILLEGAL_ADDRESS, a bad host pointer too, never a SIGSEGV. LAUNCH_FAILED
 // means that the host's file system is full. Thread-safe.
 
-// `width` (1 or 4) bytes of `value`, repeated; `bytes` is a multiple of it. A
-// large fill with zero frees the pages instead of writing them.
+// `width` (1, 2 or 4) bytes of `value`, repeated; `bytes` is a multiple of it.
+// A large fill with zero frees the pages instead of writing them.
 struct Pattern {
   uint32_t value = 0;
   uint32_t width = 1;
@@ -28,6 +28,31 @@ CUresult CopyOut(const AddressSpace& space, int device, void* to,
                  CUdeviceptr from, uint64_t bytes);
 CUresult CopyWithin(const AddressSpace& space, int device, CUdeviceptr to,
                     CUdeviceptr from, uint64_t bytes);
+
+// An address, and whether it was one of the device's when the work was
+// submitted: memory that is gone by now must not be taken for the host's.
+struct Place {
+  CUdeviceptr address = 0;
+  bool on_device = false;
+};
+CUresult Copy(const AddressSpace& space, int device, Place to, Place from,
+              uint64_t bytes);
+CUresult FillPlace(const AddressSpace& space, int device, Place to,
+                   Pattern pattern, uint64_t bytes);
+
+// `depth` slices of `height` rows of `width` bytes; pitches in bytes.
+struct Box {
+  Place to;
+  Place from;
+  uint64_t to_pitch = 0;
+  uint64_t from_pitch = 0;
+  uint64_t to_slice = 0;
+  uint64_t from_slice = 0;
+  uint64_t width = 0;
+  uint64_t height = 0;
+  uint64_t depth = 0;
+};
+CUresult CopyBox(const AddressSpace& space, int device, const Box& box);
 
 }  // namespace fineserve::emucuda
 

@@ -68,7 +68,8 @@ CUresult Driver::OpenDevices() {
       StateFolder::Open(settings_.folder, &complaint);
   std::vector<Device> devices;
   for (int i = 0; folder && i < settings_.devices; ++i) {
-    auto memory = DeviceMemory::Open(*folder, i, settings_.memory_bytes);
+    auto memory = DeviceMemory::Open(*folder, i, settings_.memory_bytes,
+                                     settings_.poison);
     if (memory == nullptr) {
       complaint = "emucuda: the files of device " + std::to_string(i) + " in " +
                   settings_.folder + " cannot be opened or sized";

@@ -14,9 +14,12 @@
 #include "tools/emucuda/handle_registry.h"
 #include "tools/emucuda/injection.h"
 #include "tools/emucuda/legacy_heap.h"
+#include "tools/emucuda/managed_advice.h"
 #include "tools/emucuda/memory_handles.h"
 #include "tools/emucuda/mutex.h"
+#include "tools/emucuda/opened_memory.h"
 #include "tools/emucuda/pinned_memory.h"
+#include "tools/emucuda/pool_table.h"
 #include "tools/emucuda/settings.h"
 #include "tools/emucuda/state_folder.h"
 
@@ -54,9 +57,17 @@ class Driver {
   Injection& injection() { return injection_; }
   CallLog& log() { return log_; }
   AddressSpace& space() { return space_; }
+  const AddressSpace& space() const { return space_; }
   MemoryHandles& handles() { return handles_; }
   LegacyHeap& heap() { return heap_; }
+  const LegacyHeap& heap() const { return heap_; }
+  PoolTable& pools() { return pools_; }
+  const PoolTable& pools() const { return pools_; }
+  OpenedMemory& opened() { return opened_; }
+  const OpenedMemory& opened() const { return opened_; }
   PinnedMemory& pinned() { return pinned_; }
+  const PinnedMemory& pinned() const { return pinned_; }
+  ManagedAdvice& advice() { return advice_; }
   ContextTable& contexts() { return contexts_; }
   HandleRegistry<CUstream, Stream>& streams() { return streams_; }
   HandleRegistry<CUevent, Event>& events() { return events_; }
@@ -83,7 +94,10 @@ class Driver {
   AddressSpace space_;
   MemoryHandles handles_;
   LegacyHeap heap_{space_};
+  PoolTable pools_{space_};
+  OpenedMemory opened_{space_};
   PinnedMemory pinned_;
+  ManagedAdvice advice_;
   ContextTable contexts_{heap_};
   HandleRegistry<CUstream, Stream> streams_;
   HandleRegistry<CUevent, Event> events_;

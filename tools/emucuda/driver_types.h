@@ -13,6 +13,7 @@ using driver::CUdevice;
 using driver::CUdeviceptr;
 using driver::CUevent;
 using driver::CUmemGenericAllocationHandle;
+using driver::CUmemoryPool;
 using driver::CUresult;
 using driver::CUstream;
 using driver::Descriptor;

@@ -4,8 +4,13 @@ namespace fineserve::emucuda {
 namespace {
 
 constexpr EntryRow kRows[kEntries] = {
-#define EMUCUDA_ROW(symbol, name, since, need, args) {#symbol, #name, since},
+#define EMUCUDA_ROW(symbol, name, since, need, args) \
+  {#symbol, #name, since, false},
     FINESERVE_DRIVER_ENTRY_POINTS(EMUCUDA_ROW)
+#undef EMUCUDA_ROW
+#define EMUCUDA_ROW(plain, variant, name, since, args, call) \
+  {#plain "_" #variant, #name, since, true},
+        FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(EMUCUDA_ROW)
 #undef EMUCUDA_ROW
 };
 

@@ -15,16 +15,22 @@ enum class Entry : int {
 #define EMUCUDA_ENTRY(symbol, name, since, need, args) symbol,
   FINESERVE_DRIVER_ENTRY_POINTS(EMUCUDA_ENTRY)
 #undef EMUCUDA_ENTRY
+#define EMUCUDA_ENTRY(plain, variant, name, since, args, call) \
+  plain##_##variant,
+      FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(EMUCUDA_ENTRY)
+#undef EMUCUDA_ENTRY
 };
 
-#define EMUCUDA_ONE(symbol, name, since, need, args) +1
-inline constexpr size_t kEntries = FINESERVE_DRIVER_ENTRY_POINTS(EMUCUDA_ONE);
+#define EMUCUDA_ONE(...) +1
+inline constexpr size_t kEntries = FINESERVE_DRIVER_ENTRY_POINTS(EMUCUDA_ONE)
+    FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(EMUCUDA_ONE);
 #undef EMUCUDA_ONE
 
 struct EntryRow {
   const char* symbol;
   const char* name;
   int since;
+  bool per_thread;  // a variant whose stream 0 is the calling thread's own
 };
 
 // By Entry.

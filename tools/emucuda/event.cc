@@ -17,17 +17,22 @@ uint64_t MonotonicNs() {
 }  // namespace
 
 void Completion::Finish() {
+  if (shared_ != nullptr) return shared_->Finish(recording_);
   const MutexLock lock(mutex_);
   finished_ns_ = MonotonicNs();
   changed_.NotifyAll();
 }
 
 void Completion::Wait() {
+  if (shared_ != nullptr) return shared_->Wait(recording_);
   const MutexLock lock(mutex_);
   while (finished_ns_ == 0) changed_.Wait(mutex_);
 }
 
-bool Completion::finished() { return finished_ns() != 0; }
+bool Completion::finished() {
+  if (shared_ != nullptr) return shared_->Finished(recording_);
+  return finished_ns() != 0;
+}
 
 uint64_t Completion::finished_ns() {
   const MutexLock lock(mutex_);
@@ -35,11 +40,22 @@ uint64_t Completion::finished_ns() {
 }
 
 std::shared_ptr<Completion> Event::Latest() const {
+  if (shared_ != nullptr) {
+    const uint64_t latest = shared_->Latest();
+    if (latest == 0) return nullptr;
+    return std::make_shared<Completion>(shared_, latest);
+  }
   const MutexLock lock(mutex_);
   return latest_;
 }
 
+std::shared_ptr<Completion> Event::NewRecording() const {
+  if (shared_ == nullptr) return std::make_shared<Completion>();
+  return std::make_shared<Completion>(shared_, shared_->Record());
+}
+
 void Event::Record(std::shared_ptr<Completion> recording) {
+  if (shared_ != nullptr) return;  // Latest asks the shared state
   const MutexLock lock(mutex_);
   latest_ = std::move(recording);
 }

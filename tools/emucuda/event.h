@@ -3,22 +3,32 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "tools/emucuda/driver_types.h"
 #include "tools/emucuda/mutex.h"
+#include "tools/emucuda/shared_event.h"
 
 namespace fineserve::emucuda {
 
 // One recording of an event. Thread-safe.
 class Completion {
  public:
+  Completion() = default;
+  // Recording number `recording` of an interprocess event.
+  Completion(std::shared_ptr<SharedEvent> shared, uint64_t recording)
+      : shared_(std::move(shared)), recording_(recording) {}
+
   void Finish();
   void Wait();
   bool finished();
-  // Monotonic time of Finish; 0 before.
+  // Monotonic time of Finish; 0 before. Not for interprocess events.
   uint64_t finished_ns();
 
  private:
+  const std::shared_ptr<SharedEvent> shared_;  // null: this process's alone
+  const uint64_t recording_ = 0;
+
   Mutex mutex_;
   Condition changed_;
   uint64_t finished_ns_ EMUCUDA_GUARDED_BY(mutex_) = 0;
@@ -28,14 +38,20 @@ class Completion {
 // Thread-safe.
 class Event {
  public:
-  explicit Event(unsigned flags) : flags_(flags) {}
+  // `shared` is the state of an interprocess event, null for others.
+  explicit Event(unsigned flags, std::shared_ptr<SharedEvent> shared = nullptr)
+      : flags_(flags), shared_(std::move(shared)) {}
 
   bool timed() const { return (flags_ & driver::CU_EVENT_DISABLE_TIMING) == 0; }
+  const std::shared_ptr<SharedEvent>& shared() const { return shared_; }
   std::shared_ptr<Completion> Latest() const;  // null if never recorded
+  // A recording to be: whoever gets it must finish it, or Record it.
+  std::shared_ptr<Completion> NewRecording() const;
   void Record(std::shared_ptr<Completion> recording);
 
  private:
   const unsigned flags_;
+  const std::shared_ptr<SharedEvent> shared_;
   mutable Mutex mutex_;
   std::shared_ptr<Completion> latest_ EMUCUDA_GUARDED_BY(mutex_);
 };

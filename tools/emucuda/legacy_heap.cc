@@ -30,49 +30,47 @@ bool FindGap(const std::map<uint64_t, uint64_t>& live, uint64_t chunk_bytes,
 }  // namespace
 
 CUresult LegacyHeap::Allocate(const Context& owner, DeviceMemory& memory,
-                              uint64_t bytes, CUdeviceptr* address) {
+                              uint64_t bytes, BlockKind kind,
+                              CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > memory.TotalBytes()) return CUDA_ERROR_OUT_OF_MEMORY;
   const MutexLock lock(mutex_);
-  if (bytes < kSmallBytes && Fit(owner, bytes, address)) return CUDA_SUCCESS;
+  if (bytes < kSmallBytes && Fit(owner, bytes, kind, address)) {
+    return CUDA_SUCCESS;
+  }
   const CUresult result =
-      AddChunk(owner, memory, RoundUp(bytes, kGranularity), address);
+      AddChunk(owner, memory, RoundUp(bytes, kGranularity), kind, address);
   if (result == CUDA_SUCCESS) chunks_[*address].live[0] = bytes;
   return result;
 }
 
-bool LegacyHeap::Fit(const Context& owner, uint64_t bytes,
+bool LegacyHeap::Fit(const Context& owner, uint64_t bytes, BlockKind kind,
                      CUdeviceptr* address) {
   for (auto& [base, chunk] : chunks_) {
     uint64_t offset;
     // A larger chunk belongs to one large allocation.
     if (chunk.owner != &owner || chunk.bytes != kGranularity) continue;
+    if (chunk.kind != kind) continue;
     if (!FindGap(chunk.live, chunk.bytes, bytes, &offset)) continue;
     chunk.live[offset] = bytes;
     *address = base + offset;
+    const Allocation& memory = *chunk.object->allocation;
+    const uint64_t start = memory.offset() + offset;
+    memory.memory().Poison({start, start + bytes});
     return true;
   }
   return false;
 }
 
 CUresult LegacyHeap::AddChunk(const Context& owner, DeviceMemory& memory,
-                              uint64_t bytes, CUdeviceptr* address) {
+                              uint64_t bytes, BlockKind kind,
+                              CUdeviceptr* address) {
   auto object = std::make_shared<MemoryObject>();
   object->device = owner.device();
   CUresult result = memory.Allocate(bytes, &object->allocation);
-  if (result == CUDA_SUCCESS) result = space_.Reserve(bytes, 0, 0, address);
+  if (result == CUDA_SUCCESS) result = space_.Place(object, address);
   if (result != CUDA_SUCCESS) return result;
-  result = space_.Map(*address, bytes, std::move(object));
-  if (result == CUDA_SUCCESS) {
-    result = space_.SetAccess(*address, bytes, owner.device(),
-                              driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (result != CUDA_SUCCESS) space_.Unmap(*address, bytes);
-  }
-  if (result != CUDA_SUCCESS) {
-    space_.Free(*address, bytes);
-    return result;
-  }
-  chunks_[*address] = {bytes, &owner, {}};
+  chunks_[*address] = {bytes, &owner, kind, std::move(object), {}};
   return CUDA_SUCCESS;
 }
 
@@ -97,23 +95,29 @@ void LegacyHeap::FreeAll(const Context& owner) {
 }
 
 void LegacyHeap::RemoveChunk(Chunks::iterator chunk) {
-  space_.Unmap(chunk->first, chunk->second.bytes);
-  space_.Free(chunk->first, chunk->second.bytes);
+  space_.Remove(chunk->first, chunk->second.bytes);
   chunks_.erase(chunk);
 }
 
-bool LegacyHeap::Find(CUdeviceptr address, CUdeviceptr* base,
-                      uint64_t* bytes) const {
+bool LegacyHeap::Find(CUdeviceptr address, MemoryBlock* block) const {
   const MutexLock lock(mutex_);
   auto chunk = chunks_.upper_bound(address);
   if (chunk == chunks_.begin()) return false;
   --chunk;
-  auto found = chunk->second.live.upper_bound(address - chunk->first);
-  if (found == chunk->second.live.begin()) return false;
-  --found;
-  *base = chunk->first + found->first;
-  *bytes = found->second;
-  return address - *base < *bytes;
+  const auto& [base, found] = *chunk;
+  auto live = found.live.upper_bound(address - base);
+  if (live == found.live.begin()) return false;
+  --live;
+  if (address - base - live->first >= live->second) return false;
+  *block = {.kind = found.kind,
+            .base = base + live->first,
+            .bytes = live->second,
+            .device = found.object->device,
+            .owner = found.owner,
+            .id = BlockId(*found.object, live->first),
+            .object = found.object,
+            .object_base = base};
+  return true;
 }
 
 }  // namespace fineserve::emucuda

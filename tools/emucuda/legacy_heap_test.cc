@@ -17,8 +17,9 @@ class LegacyHeapTest : public ::testing::Test {
 
   CUdeviceptr Allocate(uint64_t bytes) {
     CUdeviceptr address = 0;
-    EXPECT_EQ(heap_.Allocate(context_, *memory_, bytes, &address),
-              CUDA_SUCCESS);
+    EXPECT_EQ(
+        heap_.Allocate(context_, *memory_, bytes, BlockKind::kDevice, &address),
+        CUDA_SUCCESS);
     return address;
   }
 
@@ -53,7 +54,8 @@ TEST_F(LegacyHeapTest, OnlyStartsOfLiveAllocationsAreFreed) {
 TEST_F(LegacyHeapTest, OtherContextsKeepTheirs) {
   const Context other(0);
   CUdeviceptr theirs = 0;
-  ASSERT_EQ(heap_.Allocate(other, *memory_, 100, &theirs), CUDA_SUCCESS);
+  ASSERT_EQ(heap_.Allocate(other, *memory_, 100, BlockKind::kDevice, &theirs),
+            CUDA_SUCCESS);
   Allocate(100);
   heap_.FreeAll(context_);
   EXPECT_EQ(memory_->UsedBytes(), kGranularity);
@@ -62,7 +64,8 @@ TEST_F(LegacyHeapTest, OtherContextsKeepTheirs) {
 
 TEST_F(LegacyHeapTest, TooMuchIsOutOfMemory) {
   CUdeviceptr address = 0;
-  EXPECT_EQ(heap_.Allocate(context_, *memory_, ~uint64_t{0}, &address),
+  EXPECT_EQ(heap_.Allocate(context_, *memory_, ~uint64_t{0}, BlockKind::kDevice,
+                           &address),
             CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(memory_->UsedBytes(), 0u);
 }
@@ -77,7 +80,9 @@ TEST_F(LegacyHeapTest, RandomTrafficNeverOverlaps) {
       const uint64_t bytes =
           1 + random() % (random() % 8 == 0 ? 3 << 20 : 9000);
       CUdeviceptr address = 0;
-      if (heap_.Allocate(context_, *memory_, bytes, &address)) continue;
+      if (heap_.Allocate(context_, *memory_, bytes, BlockKind::kDevice,
+                         &address))
+        continue;
       const auto [place, fresh] = live.emplace(address, bytes);
       ASSERT_TRUE(fresh);
       ASSERT_EQ(address % 512, 0u);

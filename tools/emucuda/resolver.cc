@@ -17,19 +17,22 @@ void* const kFunctions[kEntries] = {
   reinterpret_cast<void*>(&driver::symbol),
     FINESERVE_DRIVER_ENTRY_POINTS(EMUCUDA_FUNCTION)
 #undef EMUCUDA_FUNCTION
+#define EMUCUDA_FUNCTION(plain, variant, name, since, args, call) \
+  reinterpret_cast<void*>(&driver::plain##_##variant),
+        FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(EMUCUDA_FUNCTION)
+#undef EMUCUDA_FUNCTION
 };
 
-}  // namespace
-
-void* FunctionOf(Entry entry) { return kFunctions[static_cast<size_t>(entry)]; }
-
-Resolution Resolve(const char* name, int wanted_version, int driver_version) {
+// Ditto, among the variants of one kind.
+Resolution ResolveAmong(bool per_thread, const char* name, int wanted_version,
+                        int driver_version) {
   Resolution best = {.status = driver::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
                      .function = nullptr};
   int best_since = 0;
   for (size_t i = 0; i < kEntries; ++i) {
     const EntryRow& row = EntryRows()[i];
-    if (strcmp(row.name, name) != 0 || row.since > driver_version) continue;
+    if (row.per_thread != per_thread || row.since > driver_version) continue;
+    if (strcmp(row.name, name) != 0) continue;
     if (best.function == nullptr) {
       best.status = driver::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
     }
@@ -39,6 +42,20 @@ Resolution Resolve(const char* name, int wanted_version, int driver_version) {
             .function = kFunctions[i]};
   }
   return best;
+}
+
+}  // namespace
+
+void* FunctionOf(Entry entry) { return kFunctions[static_cast<size_t>(entry)]; }
+
+Resolution Resolve(const char* name, int wanted_version, int driver_version,
+                   bool prefer_per_thread) {
+  if (prefer_per_thread) {
+    const Resolution variant =
+        ResolveAmong(true, name, wanted_version, driver_version);
+    if (variant.function != nullptr) return variant;
+  }
+  return ResolveAmong(false, name, wanted_version, driver_version);
 }
 
 }  // namespace fineserve::emucuda
@@ -57,10 +74,9 @@ CUresult ResolveFor(const char* symbol, void** pfn, int cuda_version,
   if (symbol == nullptr || pfn == nullptr || flags > 2) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Per-thread variants (flags 2) do not exist here: plain ones stand in, as
-  // on a driver without them.
   const emucuda::Resolution found = emucuda::Resolve(
-      symbol, cuda_version, Driver::Get().settings().driver_version);
+      symbol, cuda_version, Driver::Get().settings().driver_version,
+      flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
   *pfn = found.function;
   if (status != nullptr) *status = found.status;
   return *pfn != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;

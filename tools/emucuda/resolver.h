@@ -15,8 +15,10 @@ struct Resolution {
 };
 
 // The newest version of `name` that is at most `wanted_version`, among those
-// that a driver of `driver_version` has.
-Resolution Resolve(const char* name, int wanted_version, int driver_version);
+// that a driver of `driver_version` has: of its per-thread variants if these
+// are preferred and one fits, else of the plain ones.
+Resolution Resolve(const char* name, int wanted_version, int driver_version,
+                   bool prefer_per_thread);
 
 }  // namespace fineserve::emucuda
 

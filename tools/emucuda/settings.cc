@@ -32,13 +32,24 @@ void Complain(std::string* complaint, const char* name, const std::string& text,
 }
 
 template <typename T>
+struct Unwrapped {
+  using Type = T;
+};
+template <typename T>
+struct Unwrapped<std::optional<T>> {
+  using Type = T;
+};
+template <typename T>
+using ValueOf = typename Unwrapped<T>::Type;
+
+template <typename T>
 void ReadNumber(const char* name, uint64_t low, uint64_t high, T* value,
                 std::string* complaint) {
   const std::string text = Variable(name);
   if (text.empty()) return;
   const std::optional<uint64_t> number = ParseNumber(text, low, high);
   if (number) {
-    *value = static_cast<T>(*number);
+    *value = static_cast<ValueOf<T>>(*number);
     return;
   }
   const std::string wanted = "expected a number from " + std::to_string(low) +
@@ -100,6 +111,7 @@ Settings ReadSettings(std::string* complaint) {
              complaint);
   ReadNumber("EMUCUDA_STREAM_DELAY_US", 0, 1000000000,
              &settings.stream_delay_us, complaint);
+  ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
   ReadMemory(&settings.memory_bytes, complaint);
   return settings;
 }

@@ -18,6 +18,7 @@ struct Settings {
   uint64_t memory_bytes = uint64_t{80} << 30;
   int driver_version = 13000;
   unsigned stream_delay_us = 0;
+  std::optional<uint8_t> poison;
 };
 
 // "512MiB", "16GiB", "4096": a positive number of bytes; nullopt if malformed

@@ -44,6 +44,11 @@ bool Stream::Idle() {
   return completed_ == pushed_;
 }
 
+bool Stream::Reached(uint64_t position) {
+  const MutexLock lock(mutex_);
+  return completed_ >= position;
+}
+
 void Stream::WaitFor(uint64_t position) {
   const MutexLock lock(mutex_);
   while (completed_ < position) changed_.Wait(mutex_);

@@ -51,6 +51,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   CUresult Push(Operation operation);
   Dependency Tail();
   bool Idle();
+  bool Reached(uint64_t position);
   void WaitFor(uint64_t position);
   void WaitIdle() { WaitFor(Tail().position); }
   // Refuses further operations; what is queued still runs.

@@ -3,18 +3,25 @@
 
 #include <memory>
 
+#include "tools/emucuda/call.h"
 #include "tools/emucuda/context.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/driver_types.h"
 
 namespace fineserve::emucuda {
 
-// The stream behind a handle: null and CU_STREAM_LEGACY (1) are the current
-// context's default stream, and so is CU_STREAM_PER_THREAD (2), since the
-// emulator has no per-thread streams. Null if there is none, or if its context
-// is gone.
+// The stream behind a handle: 0 is the current context's default stream or, in
+// a per-thread variant, the calling thread's own. Null if there is none, or if
+// its context is gone.
 inline std::shared_ptr<Stream> FindStream(Context& current, CUstream handle) {
-  if (reinterpret_cast<uint64_t>(handle) <= 2) return current.default_stream();
+  const uint64_t number = reinterpret_cast<uint64_t>(handle);
+  if (number == driver::CU_STREAM_PER_THREAD ||
+      (number == 0 && PerThreadCall::active())) {
+    return current.per_thread_stream();
+  }
+  if (number == 0 || number == driver::CU_STREAM_LEGACY) {
+    return current.default_stream();
+  }
   auto stream = Driver::Get().streams().Find(handle);
   return stream != nullptr && stream->context().alive() ? stream : nullptr;
 }
