@@ -10,8 +10,8 @@
 namespace fineserve::shim {
 namespace {
 
-using abi::Channel;
 using abi::DecisionRecord;
+using abi::Hook;
 using abi::LinkState;
 using abi::Reason;
 using abi::Verdict;
@@ -21,15 +21,21 @@ using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
 using driver::CUdevice;
 using driver::CUdeviceptr;
+using driver::CUevent;
 using driver::CUresult;
+using driver::CUstream;
 using driver::CUuuid;
 
-DecisionRecord NewRecord(Channel channel) {
+// Heuristic: how long an allocation waits, when the pool is exhausted, for
+// frees of its own process that have not passed yet.
+constexpr int kDeferredWaitMs = 1'000;
+
+DecisionRecord NewRecord(Hook hook) {
   DecisionRecord r = {};
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   r.time_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-  r.channel = channel;
+  r.hook = hook;
   r.tid = static_cast<uint32_t>(gettid());
   return r;
 }
@@ -46,9 +52,9 @@ bool CurrentGpu(const Driver& real, uint8_t (&out)[16]) {
   return true;
 }
 
-CUresult PassThrough(const Driver& real, size_t bytes, CUdeviceptr* out,
-                     DecisionRecord* record) {
-  const CUresult result = real.entry.cuMemAlloc_v2(out, bytes);
+CUresult PassThrough(const Driver& real, const AllocationCall& call,
+                     const CUdeviceptr* out, DecisionRecord* record) {
+  const CUresult result = call.original(real.entry);
   record->verdict = Verdict::kPassThrough;
   if (result == CUDA_SUCCESS) record->address = *out;
   // A mapping that failed left its own result, which is what wants explaining.
@@ -67,13 +73,46 @@ bool Decline(Reason reason, DecisionRecord* record) {
   return Decline(reason, CUDA_SUCCESS, record);
 }
 
+bool IsCapturing(const Driver& real, CUstream stream) {
+  driver::CUstreamCaptureStatus status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
+  // A driver without the call has no captures.
+  CallOptional(real.entry.cuStreamIsCapturing, stream, &status);
+  return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// A pool of host memory or of another device is no place for KV of this one.
+bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
+  if (pool == nullptr) return true;
+  driver::CUmemLocation here = {driver::CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  auto access = driver::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  return real.entry.cuCtxGetDevice(&here.id) == CUDA_SUCCESS &&
+         CallOptional(real.entry.cuMemPoolGetAccess, &access, pool, &here) ==
+             CUDA_SUCCESS &&
+         access == driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+// Why slabs cannot stand in for the memory of this call; kScope if they can.
+Reason Obstacle(const Driver& real, const AllocationCall& call) {
+  if (call.kind == MemoryKind::kOther) return Reason::kMemoryKind;
+  if (call.kind == MemoryKind::kPlain) return Reason::kScope;
+  if (IsCapturing(real, call.stream)) return Reason::kCapturing;
+  return IsOfCurrentDevice(real, call.pool) ? Reason::kScope
+                                            : Reason::kMemoryKind;
+}
+
+void SleepMs(int ms) {
+  const timespec pause = {0, ms * 1'000'000L};
+  nanosleep(&pause, nullptr);
+}
+
 }  // namespace
 
 CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
                              CUdeviceptr* out) {
   JoinDaemon(real);
+  CollectDeferred(real);
   const Classification c = Classify(call.bytes, call.in_scope, declared_);
-  DecisionRecord record = NewRecord(Channel::kMemAlloc);
+  DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
   record.reason = c.reason;
   page_.CountLarge();
@@ -85,7 +124,7 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
   if (c.kv && Redirect(real, call, &record, out)) {
     result = static_cast<CUresult>(record.result);
   } else {
-    result = PassThrough(real, call.bytes, out, &record);
+    result = PassThrough(real, call, out, &record);
   }
   page_.Record(record);
   return result;
@@ -120,14 +159,34 @@ bool Allocator::Redirect(const Driver& real, const AllocationCall& call,
   const LinkState state = link_.Join(gpu, /*reconnect=*/true);
   if (state == LinkState::kRefused) return Decline(Reason::kRefused, record);
   if (state != LinkState::kConnected) return Decline(Reason::kNoDaemon, record);
-  KvWhole kv(real.entry, &link_);
+  const Reason obstacle = Obstacle(real, call);
+  if (obstacle != Reason::kScope) return Decline(obstacle, record);
   Redirection range;
-  MapResult mapped = kv.Map(call.bytes, &range);
-  if (mapped.outcome == MapOutcome::kMapped && !ranges_->Insert(range)) {
-    kv.Discard(range);
-    mapped = {MapOutcome::kDriverError, CUDA_ERROR_OUT_OF_MEMORY};
-  }
+  const MapResult mapped = MapKv(real, call.bytes, &range);
   return Conclude(mapped, range, record, out);
+}
+
+bool Allocator::WaitForDeferred(const Driver& real) {
+  for (int ms = 0; ms < kDeferredWaitMs && !deferred_.empty(); ++ms) {
+    if (CollectDeferred(real)) return true;
+    SleepMs(1);
+  }
+  return false;
+}
+
+// An exhausted pool gets back first what this process has freed already.
+MapResult Allocator::MapKv(const Driver& real, uint64_t bytes,
+                           Redirection* out) {
+  KvWhole kv(real.entry, &link_);
+  MapResult mapped = kv.Map(bytes, out);
+  while (mapped.outcome == MapOutcome::kExhausted && WaitForDeferred(real)) {
+    mapped = kv.Map(bytes, out);
+  }
+  if (mapped.outcome == MapOutcome::kMapped && !ranges_->Insert(*out)) {
+    kv.Discard(*out);
+    return {MapOutcome::kDriverError, CUDA_ERROR_OUT_OF_MEMORY};
+  }
+  return mapped;
 }
 
 bool Allocator::Conclude(const MapResult& mapped, const Redirection& range,
@@ -159,10 +218,11 @@ CUresult Allocator::Free(const Driver& real, CUdeviceptr address) {
   if (forked_.load(std::memory_order_relaxed)) {
     return real.entry.cuMemFree_v2(address);
   }
+  CollectDeferred(real);
   Redirection range;
   switch (ranges_->Take(address, &range)) {
     case RangeTable::Found::kBase:
-      return Release(real, range);
+      return Release(real, Hook::kMemFree, range);
     case RangeTable::Found::kInside:
       return CUDA_ERROR_INVALID_VALUE;
     case RangeTable::Found::kNothing:
@@ -171,24 +231,82 @@ CUresult Allocator::Free(const Driver& real, CUdeviceptr address) {
   return real.entry.cuMemFree_v2(address);
 }
 
-CUresult Allocator::Release(const Driver& real, const Redirection& range) {
-  KvWhole kv(real.entry, &link_);
-  const CUresult result = kv.Unmap(range);
-  DecisionRecord record = NewRecord(Channel::kMemFree);
-  record.address = range.base;
-  record.bytes = range.asked_bytes;
-  record.lease = range.lease;
-  record.result = result;
-  record.verdict = Verdict::kReleased;
-  record.reason =
-      result == CUDA_SUCCESS ? Reason::kFreed : Reason::kDriverError;
+CUresult Allocator::FreeInStreamOrder(const Driver& real, Hook hook,
+                                      CUdeviceptr address, CUstream stream,
+                                      const Original& original) {
+  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
+  CollectDeferred(real);
+  // A graph frees only what it allocated.
+  if (IsCapturing(real, stream)) return CUDA_ERROR_INVALID_VALUE;
+  Redirection range;
+  switch (ranges_->Take(address, &range)) {
+    case RangeTable::Found::kBase:
+      return Defer(real, hook, range, stream);
+    case RangeTable::Found::kInside:
+      return CUDA_ERROR_INVALID_VALUE;
+    case RangeTable::Found::kNothing:
+      break;
+  }
+  return original(real.entry);
+}
+
+CUresult Allocator::Release(const Driver& real, Hook hook,
+                            const Redirection& range) {
+  const CUresult result = KvWhole(real.entry, &link_).Unmap(range);
+  RecordFree(hook, range, Verdict::kReleased, result);
   if (result == CUDA_SUCCESS) {
     page_.CountReleased(range.asked_bytes);
   } else {
     ranges_->Insert(range);  // still the program's, still leased
   }
-  page_.Record(record);
   return result;
+}
+
+CUresult Allocator::Defer(const Driver& real, Hook hook,
+                          const Redirection& range, CUstream stream) {
+  CUevent passed = nullptr;
+  CUresult result =
+      real.entry.cuEventCreate(&passed, driver::CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = real.entry.cuEventRecord(passed, stream);
+  if (result != CUDA_SUCCESS) {
+    if (passed != nullptr) real.entry.cuEventDestroy_v2(passed);
+    ranges_->Insert(range);  // nothing was freed
+    return result;
+  }
+  if (!deferred_.Add(range, passed)) {
+    real.entry.cuEventDestroy_v2(passed);
+    return Release(real, hook, range);  // waits for the context instead
+  }
+  RecordFree(hook, range, Verdict::kDeferred, CUDA_SUCCESS);
+  CollectDeferred(real);
+  return CUDA_SUCCESS;
+}
+
+bool Allocator::CollectDeferred(const Driver& real) {
+  if (forked_.load(std::memory_order_relaxed)) return false;
+  bool any = false;
+  KvWhole kv(real.entry, &link_);
+  Redirection range;
+  while (deferred_.TakePassed(real.entry, &range)) {
+    const CUresult result = kv.Discard(range);
+    if (result == CUDA_SUCCESS) page_.CountReleased(range.asked_bytes);
+    RecordFree(Hook::kMemFreeAsync, range, Verdict::kReleased, result);
+    any = any || result == CUDA_SUCCESS;
+  }
+  return any;
+}
+
+void Allocator::RecordFree(Hook hook, const Redirection& range, Verdict verdict,
+                           CUresult result) {
+  DecisionRecord record = NewRecord(hook);
+  record.address = range.base;
+  record.bytes = range.asked_bytes;
+  record.lease = range.lease;
+  record.result = result;
+  record.verdict = verdict;
+  record.reason =
+      result == CUDA_SUCCESS ? Reason::kFreed : Reason::kDriverError;
+  page_.Record(record);
 }
 
 void Allocator::AfterForkInChild() {

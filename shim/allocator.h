@@ -7,18 +7,32 @@
 #include "daemon/abi/engine_page.h"
 #include "shim/classify.h"
 #include "shim/daemon_link.h"
+#include "shim/deferred_frees.h"
 #include "shim/driver.h"
 #include "shim/kv_whole.h"
+#include "shim/original.h"
 #include "shim/page.h"
 #include "shim/range_table.h"
 
 namespace fineserve::shim {
 
+// What the memory of a call has to be for slabs to stand in for it.
+enum class MemoryKind {
+  kPlain,          // the current device's, to be used at once
+  kStreamOrdered,  // the same, unless the stream is being captured
+  kOther,          // pitched, managed: never redirected
+};
+
 // One allocation that the fast path did not settle.
 struct AllocationCall {
+  abi::Hook hook;
   size_t bytes;
-  bool in_scope;
   const void* caller;  // return address of the hooked call
+  Original original;
+  MemoryKind kind = MemoryKind::kPlain;
+  driver::CUstream stream = nullptr;    // of kStreamOrdered
+  driver::CUmemoryPool pool = nullptr;  // the same; null: the device's own
+  bool in_scope = false;
 };
 
 // Decides about large allocations and about frees of redirected ranges, acts,
@@ -39,6 +53,18 @@ class Allocator {
                             driver::CUdeviceptr* out);
   driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
 
+  // The free of a redirected range takes effect, for other engines too, once
+  // the work before it on `stream` is done. `original` is asked about every
+  // other address.
+  driver::CUresult FreeInStreamOrder(const Driver& real, abi::Hook hook,
+                                     driver::CUdeviceptr address,
+                                     driver::CUstream stream,
+                                     const Original& original);
+
+  // Gives back what was freed in stream order and has passed meanwhile. True
+  // if that was anything.
+  bool CollectDeferred(const Driver& real);
+
   // The child's half of fork(). If the parent had joined (or tried), the child
   // is pass-through for good: its CUDA state is not usable and its locks may
   // be held by nobody. Otherwise it starts afresh.
@@ -52,14 +78,22 @@ class Allocator {
   void JoinDaemon(const Driver& real);
   bool Redirect(const Driver& real, const AllocationCall& call,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  bool WaitForDeferred(const Driver& real);
+  MapResult MapKv(const Driver& real, uint64_t bytes, Redirection* out);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
-  driver::CUresult Release(const Driver& real, const Redirection& range);
+  driver::CUresult Release(const Driver& real, abi::Hook hook,
+                           const Redirection& range);
+  driver::CUresult Defer(const Driver& real, abi::Hook hook,
+                         const Redirection& range, driver::CUstream stream);
+  void RecordFree(abi::Hook hook, const Redirection& range,
+                  abi::Verdict verdict, driver::CUresult result);
 
   PageWriter page_;
   DeclaredSizes declared_;
   DaemonLink link_{&page_, &declared_};
   RangeTable* const ranges_;
+  DeferredFrees deferred_;
   std::atomic<bool> forked_{false};
 };
 

@@ -17,10 +17,12 @@
 namespace fineserve::shim {
 namespace {
 
+using abi::Hook;
 using abi::LinkState;
 using abi::Reason;
 using abi::Verdict;
 using driver::CUdeviceptr;
+using driver::CUmemoryPool;
 using driver::CUresult;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -48,10 +50,28 @@ class AllocatorTest : public testing::Test {
     daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kFakeGpu, options);
   }
   CUresult AllocateKv(size_t bytes, CUdeviceptr* out) {
-    return allocator_.Allocate(driver_, {bytes, true, nullptr}, out);
+    return Allocate(bytes, true, out, MemoryKind::kPlain);
   }
   CUresult AllocateOther(size_t bytes, CUdeviceptr* out) {
-    return allocator_.Allocate(driver_, {bytes, false, nullptr}, out);
+    return Allocate(bytes, false, out, MemoryKind::kPlain);
+  }
+  CUresult Allocate(size_t bytes, bool in_scope, CUdeviceptr* out,
+                    MemoryKind kind, CUmemoryPool pool = nullptr) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemAlloc_v2(out, bytes);
+    };
+    AllocationCall call{Hook::kMemAllocAsync, bytes, nullptr,
+                        Original(original), kind};
+    call.in_scope = in_scope;
+    call.pool = pool;
+    return allocator_.Allocate(driver_, call, out);
+  }
+  CUresult FreeAsync(CUdeviceptr address) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemFree_v2(address);
+    };
+    return allocator_.FreeInStreamOrder(driver_, Hook::kMemFreeAsync, address,
+                                        nullptr, Original(original));
   }
   PageCopy Page() const { return CopyPage(MapPageOf(getpid())); }
   abi::DecisionRecord LastDecision() const { return Page().decisions.back(); }
@@ -319,6 +339,126 @@ TEST_F(AllocatorTest, ChildForkedBeforeJoiningStartsAfresh) {
   CUdeviceptr address = 0;
   AllocateKv(kSlabBytes, &address);
   EXPECT_EQ(address, kReserved);
+}
+
+using StreamOrder = AllocatorTest;
+
+TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {
+  StartDaemon();
+  CUdeviceptr address = 0, other = 0;
+  ASSERT_EQ(Allocate(kSlabBytes, true, &address, MemoryKind::kStreamOrdered),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(address, kReserved);
+  fake_.passed = false;
+  ASSERT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kDeferred);
+  AllocateOther(4 * kMiB, &other);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+  EXPECT_EQ(fake_.mapped_bytes, kSlabBytes) << "a kernel may still write";
+  EXPECT_EQ(Page().redirected_bytes, kSlabBytes);
+  fake_.passed = true;
+  AllocateOther(4 * kMiB, &other);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  EXPECT_EQ(Page().redirected_bytes, 0u);
+  EXPECT_EQ(fake_.events, 0);
+}
+
+TEST_F(StreamOrder, FreeOfAnIdleStreamGivesBackAtOnceAndNeverWaits) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  fake_.log.clear();
+  ASSERT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+  EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuCtxSynchronize"),
+            0);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
+}
+
+TEST_F(StreamOrder, SecondFreeAndFreeInsideAreRefused) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  EXPECT_EQ(FreeAsync(address + 512), driver::CUDA_ERROR_INVALID_VALUE);
+  fake_.passed = false;
+  EXPECT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
+  fake_.log.clear();
+  // Not ours any more: the driver refuses what it never allocated.
+  FreeAsync(address);
+  EXPECT_EQ(fake_.log.back(), "cuMemFree");
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+}
+
+TEST_F(StreamOrder, EventThatCannotBeRecordedFreesNothing) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  for (const char* call : {"cuEventCreate", "cuEventRecord"}) {
+    fake_.fail = call;
+    fake_.fail_after = 0;
+    fake_.fail_with = driver::CUDA_ERROR_INVALID_HANDLE;
+    EXPECT_EQ(FreeAsync(address), driver::CUDA_ERROR_INVALID_HANDLE) << call;
+    EXPECT_TRUE(ranges_->MayHold(address));
+    EXPECT_EQ(fake_.events, 0);
+  }
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+}
+
+TEST_F(StreamOrder, ExhaustedPoolWaitsForWhatThisProcessFreed) {
+  StartDaemon({.slab_count = 1});
+  CUdeviceptr first = 0, second = 0;
+  AllocateKv(kSlabBytes, &first);
+  fake_.passed = false;
+  fake_.passes_after = 5;  // queries
+  FreeAsync(first);
+  EXPECT_EQ(AllocateKv(kSlabBytes, &second), driver::CUDA_SUCCESS);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kRedirected);
+}
+
+TEST_F(StreamOrder, StreamThatNeverPassesKeepsItsSlabsAndTheWaitEnds) {
+  StartDaemon({.slab_count = 1});
+  CUdeviceptr first = 0, second = 0;
+  AllocateKv(kSlabBytes, &first);
+  fake_.passed = false;
+  FreeAsync(first);
+  EXPECT_EQ(AllocateKv(kSlabBytes, &second), driver::CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(fake_.mapped_bytes, kSlabBytes);
+}
+
+TEST_F(StreamOrder, AllocationOfACaptureBelongsToTheGraph) {
+  StartDaemon();
+  CUdeviceptr address = 0, kept = 0;
+  AllocateKv(kSlabBytes, &kept);
+  fake_.capturing = true;
+  Allocate(kSlabBytes, true, &address, MemoryKind::kStreamOrdered);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(LastDecision().reason, Reason::kCapturing);
+  EXPECT_EQ(FreeAsync(kept), driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(ranges_->MayHold(kept));
+}
+
+TEST_F(StreamOrder, PoolThatThisDeviceCannotWriteIsLeftAlone) {
+  StartDaemon();
+  auto* const pool = reinterpret_cast<CUmemoryPool>(&fake_);
+  CUdeviceptr address = 0;
+  fake_.pool_access = driver::CU_MEM_ACCESS_FLAGS_PROT_READ;
+  Allocate(kSlabBytes, true, &address, MemoryKind::kStreamOrdered, pool);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(LastDecision().reason, Reason::kMemoryKind);
+  fake_.pool_access = driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  Allocate(kSlabBytes, true, &address, MemoryKind::kStreamOrdered, pool);
+  EXPECT_EQ(address, kReserved);
+}
+
+TEST_F(AllocatorTest, PitchedAndManagedMemoryIsNeverRedirectedAndSaysSo) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  Allocate(kSlabBytes, true, &address, MemoryKind::kOther);
+  EXPECT_EQ(address, kDriversOwn);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kPassThrough);
+  EXPECT_EQ(LastDecision().reason, Reason::kMemoryKind);
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
 }
 
 }  // namespace

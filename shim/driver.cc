@@ -9,7 +9,6 @@
 namespace fineserve::shim {
 namespace {
 
-using driver::CU_GET_PROC_ADDRESS_DEFAULT;
 using driver::CUDA_ERROR_NOT_INITIALIZED;
 using driver::CUDA_SUCCESS;
 using driver::CUdeviceptr;
@@ -18,17 +17,20 @@ using driver::CUresult;
 using driver::EntryPoints;
 using driver::Need;
 
+constexpr uint64_t kPlain = driver::CU_GET_PROC_ADDRESS_DEFAULT;
+constexpr uint64_t kPerThread =
+    driver::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
 using GetProcAddress = decltype(EntryPoints::cuGetProcAddress_v2);
 
 // A driver's pointer for a name may differ from its export, so its resolver is
 // asked first, with the version that introduced the ABI we mean.
 void* Find(void* library, GetProcAddress resolver, const char* symbol,
-           const char* name, int since) {
+           const char* name, int since, uint64_t flags) {
   void* found = nullptr;
   CUdriverProcAddressQueryResult status = {};
   if (resolver != nullptr &&
-      resolver(name, &found, since, CU_GET_PROC_ADDRESS_DEFAULT, &status) ==
-          CUDA_SUCCESS &&
+      resolver(name, &found, since, flags, &status) == CUDA_SUCCESS &&
       found != nullptr) {
     return found;
   }
@@ -41,11 +43,17 @@ void FillFrom(void* library, Driver* out) {
   out->complete = true;
 #define FINESERVE_RESOLVE(symbol, name, since, need, args)             \
   out->entry.symbol = reinterpret_cast<decltype(EntryPoints::symbol)>( \
-      Find(library, resolver, #symbol, #name, since));                 \
+      Find(library, resolver, #symbol, #name, since, kPlain));         \
   if (Need::need == Need::kRequired && out->entry.symbol == nullptr) { \
     out->complete = false;                                             \
   }
   FINESERVE_DRIVER_ENTRY_POINTS(FINESERVE_RESOLVE)
+#undef FINESERVE_RESOLVE
+#define FINESERVE_RESOLVE(plain, variant, name, since, args, call)     \
+  out->entry.plain##_##variant =                                       \
+      reinterpret_cast<decltype(EntryPoints::plain##_##variant)>(Find( \
+          library, resolver, #plain "_" #variant, #name, since, kPerThread));
+  FINESERVE_DRIVER_PER_THREAD_ENTRY_POINTS(FINESERVE_RESOLVE)
 #undef FINESERVE_RESOLVE
 }
 

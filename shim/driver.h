@@ -5,6 +5,7 @@
 // to reach them.
 
 #include <atomic>
+#include <cstdint>
 
 #include "kernels/driver/entry_points.h"
 

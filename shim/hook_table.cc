@@ -4,6 +4,8 @@
 
 #include <climits>
 
+#include "kernels/driver/cuda_types.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -12,18 +14,22 @@ struct RequestRow {
   int since;  // the first CUDA version that answers with this ABI
   int until;  // the last
   Hook hook;
+  Hook per_thread = Hook::kNone;  // its variant, if it has one
 };
 
-// The suffixed names are no documented requests. A driver that answers them
-// all the same can only mean the ABI of that name.
 constexpr RequestRow kRequests[] = {
     {"cuMemAlloc", 3020, INT_MAX, Hook::kMemAlloc},
     {"cuMemFree", 3020, INT_MAX, Hook::kMemFree},
+    {"cuMemAllocPitch", 3020, INT_MAX, Hook::kMemAllocPitch},
+    {"cuMemAllocManaged", 6000, INT_MAX, Hook::kMemAllocManaged},
+    {"cuMemAllocAsync", 11020, INT_MAX, Hook::kMemAllocAsync,
+     Hook::kMemAllocAsyncPtsz},
+    {"cuMemAllocFromPoolAsync", 11020, INT_MAX, Hook::kMemAllocFromPool,
+     Hook::kMemAllocFromPoolPtsz},
+    {"cuMemFreeAsync", 11020, INT_MAX, Hook::kMemFreeAsync,
+     Hook::kMemFreeAsyncPtsz},
     {"cuGetProcAddress", 11030, 11999, Hook::kGetProcAddress},
     {"cuGetProcAddress", 12000, INT_MAX, Hook::kGetProcAddress2},
-    {"cuMemAlloc_v2", 0, INT_MAX, Hook::kMemAlloc},
-    {"cuMemFree_v2", 0, INT_MAX, Hook::kMemFree},
-    {"cuGetProcAddress_v2", 0, INT_MAX, Hook::kGetProcAddress2},
 };
 
 }  // namespace
@@ -42,15 +48,33 @@ Hook HookForSymbol(const char* symbol) {
   return Hook::kNone;
 }
 
-Hook HookForRequest(const char* name, int cuda_version) {
+namespace {
+
+// "cuMemAlloc_v2" and the like are no documented requests. A driver that
+// answers them all the same can only mean the ABI of that name.
+Hook HookForSuffixedRequest(const char* name) {
+  return strstr(name, "_v") != nullptr || strstr(name, "_pt") != nullptr
+             ? HookForSymbol(name)
+             : Hook::kNone;
+}
+
+bool WantsPerThread(uint64_t flags) {
+  return flags == driver::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+}
+
+}  // namespace
+
+Hook HookForRequest(const char* name, int cuda_version, uint64_t flags) {
   if (name[0] != 'c' || name[1] != 'u') return Hook::kNone;
   for (const RequestRow& row : kRequests) {
     if (cuda_version >= row.since && cuda_version <= row.until &&
         strcmp(row.name, name) == 0) {
-      return row.hook;
+      const bool variant =
+          WantsPerThread(flags) && row.per_thread != Hook::kNone;
+      return variant ? row.per_thread : row.hook;
     }
   }
-  return Hook::kNone;
+  return HookForSuffixedRequest(name);
 }
 
 }  // namespace fineserve::shim

@@ -4,6 +4,8 @@
 // Which names the shim answers with its own functions. Pure: names in, hook
 // out; where a hook lies is known to hooks.cc alone.
 
+#include <cstdint>
+
 #include "daemon/abi/hooks.h"
 
 namespace fineserve::shim {
@@ -20,8 +22,9 @@ Hook HookForSymbol(const char* symbol);
 // The hook for a name and version as cuGetProcAddress is asked: only where the
 // ABI that the driver answers with is the one that the hook implements. A
 // driver gives the newest ABI not newer than `cuda_version`; cuMemAlloc before
-// 3020 had 32-bit sizes. The per-thread-stream flag changes none of these.
-Hook HookForRequest(const char* name, int cuda_version);
+// 3020 had 32-bit sizes. `flags` are the request's: one that prefers
+// per-thread streams gets the variant that means them.
+Hook HookForRequest(const char* name, int cuda_version, uint64_t flags);
 
 }  // namespace fineserve::shim
 

@@ -9,6 +9,7 @@ struct Request {
   const char* name;
   int version;
   Hook hook;
+  uint64_t flags = 0;
 };
 
 // The ABI that a driver answers with is the newest not newer than the version.
@@ -25,7 +26,19 @@ constexpr Request kRequests[] = {
     {"cuGetProcAddress", 12000, Hook::kGetProcAddress2},
     {"cuGetProcAddress", 13000, Hook::kGetProcAddress2},
     {"cuMemAllocHost", 13000, Hook::kNone},
-    {"cuMemAllocAsync", 13000, Hook::kNone},
+    {"cuMemAllocPitch", 3010, Hook::kNone},
+    {"cuMemAllocPitch", 3020, Hook::kMemAllocPitch},
+    {"cuMemAllocManaged", 6000, Hook::kMemAllocManaged},
+    {"cuMemAllocAsync", 11010, Hook::kNone},
+    {"cuMemAllocAsync", 11020, Hook::kMemAllocAsync},
+    {"cuMemAllocAsync", 11020, Hook::kMemAllocAsyncPtsz, 2},
+    {"cuMemAllocAsync", 11020, Hook::kMemAllocAsync, 1},
+    {"cuMemAllocFromPoolAsync", 11020, Hook::kMemAllocFromPool},
+    {"cuMemAllocFromPoolAsync", 11020, Hook::kMemAllocFromPoolPtsz, 2},
+    {"cuMemFreeAsync", 11020, Hook::kMemFreeAsync},
+    {"cuMemFreeAsync", 13000, Hook::kMemFreeAsyncPtsz, 2},
+    {"cuMemAlloc", 3020, Hook::kMemAlloc, 2},  // it has no variant
+    {"cuMemAlloc_v2", 0, Hook::kMemAlloc},
     {"cuInit", 13000, Hook::kNone},
     {"dlsym", 13000, Hook::kNone},
     {"", 0, Hook::kNone},
@@ -33,7 +46,7 @@ constexpr Request kRequests[] = {
 
 TEST(HookTable, RequestIsHookedOnlyWhereTheAbiIsOurs) {
   for (const Request& r : kRequests) {
-    EXPECT_EQ(HookForRequest(r.name, r.version), r.hook)
+    EXPECT_EQ(HookForRequest(r.name, r.version, r.flags), r.hook)
         << r.name << " asked with version " << r.version;
   }
 }

@@ -12,6 +12,8 @@
 #include "shim/thread_state.h"
 
 #define FINESERVE_EXPORT extern "C" __attribute__((visibility("default")))
+// The return address of the hooked call. A macro: it means the hook's frame.
+#define FINESERVE_CALLER __builtin_return_address(0)
 
 // loader_stubs.S
 extern "C" void* dlsym(void* handle, const char* name) noexcept;
@@ -23,21 +25,51 @@ extern "C" void* dlmopen(long space, const char* file, int flags) noexcept;
 namespace fineserve::driver {
 
 using abi::Path;
+using shim::AllocationCall;
+using shim::CallOptional;
 using shim::g_ranges;
 using shim::g_real_mem_alloc;
 using shim::g_real_mem_free;
 using shim::Hook;
+using shim::MemoryKind;
+using shim::Original;
 
 namespace {
 
 // After the driver has answered: its answer counts only where it is the ABI
 // that our function has.
-void Substitute(const char* name, int cuda_version, Path path,
+void Substitute(const char* name, int cuda_version, uint64_t flags, Path path,
                 void** function) {
-  const Hook hook = shim::HookForRequest(name, cuda_version);
+  const Hook hook = shim::HookForRequest(name, cuda_version, flags);
   if (hook == Hook::kNone || *function == nullptr || shim::Disabled()) return;
   shim::g_allocator.page().CountUse(hook, path);
   *function = shim::HookAddress(hook);
+}
+
+// The default stream as a per-thread variant means it.
+CUstream PerThread(CUstream stream) {
+  return stream != nullptr ? stream
+                           : reinterpret_cast<CUstream>(CU_STREAM_PER_THREAD);
+}
+
+// Every allocation but cuMemAlloc_v2, whose fast path is its own.
+CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
+  shim::ThreadState& thread = shim::t_state;
+  if (call.bytes >= thread.fast_limit) {
+    return shim::AllocateSlowly(call, address);
+  }
+  // A registered thread has a driver.
+  ++thread.small_allocations;
+  return call.original(shim::RealDriver()->entry);
+}
+
+CUresult FreeAsync(Hook hook, CUdeviceptr address, CUstream stream,
+                   const Original& original) {
+  if (g_ranges.MayHold(address)) {
+    return shim::FreeAsyncSlowly(hook, address, stream, original);
+  }
+  const shim::Driver* real = shim::RealDriver();
+  return real == nullptr ? CUDA_ERROR_NOT_INITIALIZED : original(real->entry);
 }
 
 }  // namespace
@@ -48,7 +80,98 @@ FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
     ++thread.small_allocations;
     return g_real_mem_alloc.load(std::memory_order_relaxed)(address, bytes);
   }
-  return shim::AllocateSlowly(bytes, address, __builtin_return_address(0));
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAlloc_v2, address, bytes);
+  };
+  return shim::AllocateSlowly(
+      {Hook::kMemAlloc, bytes, FINESERVE_CALLER, Original(call)}, address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address,
+                                             size_t* pitch, size_t width_bytes,
+                                             size_t rows,
+                                             unsigned element_bytes) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocPitch_v2, address, pitch, width_bytes,
+                        rows, element_bytes);
+  };
+  return Allocate({Hook::kMemAllocPitch, width_bytes * rows, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kOther},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
+                                            unsigned flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocManaged, address, bytes, flags);
+  };
+  return Allocate({Hook::kMemAllocManaged, bytes, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kOther},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes,
+                                          CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocAsync, address, bytes, stream);
+  };
+  return Allocate({Hook::kMemAllocAsync, bytes, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kStreamOrdered, stream},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address,
+                                               size_t bytes, CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocAsync_ptsz, address, bytes, stream);
+  };
+  return Allocate(
+      {Hook::kMemAllocAsyncPtsz, bytes, FINESERVE_CALLER, Original(call),
+       MemoryKind::kStreamOrdered, PerThread(stream)},
+      address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address,
+                                                  size_t bytes,
+                                                  CUmemoryPool pool,
+                                                  CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocFromPoolAsync, address, bytes, pool,
+                        stream);
+  };
+  return Allocate({Hook::kMemAllocFromPool, bytes, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kStreamOrdered, stream, pool},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address,
+                                                       size_t bytes,
+                                                       CUmemoryPool pool,
+                                                       CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocFromPoolAsync_ptsz, address, bytes, pool,
+                        stream);
+  };
+  return Allocate(
+      {Hook::kMemAllocFromPoolPtsz, bytes, FINESERVE_CALLER, Original(call),
+       MemoryKind::kStreamOrdered, PerThread(stream), pool},
+      address);
+}
+
+FINESERVE_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemFreeAsync, address, stream);
+  };
+  return FreeAsync(Hook::kMemFreeAsync, address, stream, Original(call));
+}
+
+FINESERVE_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address,
+                                              CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemFreeAsync_ptsz, address, stream);
+  };
+  return FreeAsync(Hook::kMemFreeAsyncPtsz, address, PerThread(stream),
+                   Original(call));
 }
 
 FINESERVE_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
@@ -68,7 +191,7 @@ FINESERVE_EXPORT CUresult cuGetProcAddress(const char* symbol, void** pfn,
       real->entry.cuGetProcAddress(symbol, pfn, cuda_version, flags);
   shim::CountCall(Hook::kGetProcAddress);
   if (result == CUDA_SUCCESS) {
-    Substitute(symbol, cuda_version, Path::kResolver, pfn);
+    Substitute(symbol, cuda_version, flags, Path::kResolver, pfn);
   }
   return result;
 }
@@ -84,7 +207,7 @@ cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
       real->entry.cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, status);
   shim::CountCall(Hook::kGetProcAddress2);
   if (result == CUDA_SUCCESS) {
-    Substitute(symbol, cuda_version, Path::kResolver2, pfn);
+    Substitute(symbol, cuda_version, flags, Path::kResolver2, pfn);
   }
   return result;
 }
@@ -98,23 +221,13 @@ FINESERVE_EXPORT void fs_kv_end(void) { fineserve::shim::ChangeScope(-1); }
 namespace fineserve::shim {
 
 void* HookAddress(Hook hook) {
+  using namespace driver;  // NOLINT: the hooks
   switch (hook) {
-    case Hook::kMemAlloc:
-      return reinterpret_cast<void*>(&driver::cuMemAlloc_v2);
-    case Hook::kMemFree:
-      return reinterpret_cast<void*>(&driver::cuMemFree_v2);
-    case Hook::kGetProcAddress:
-      return reinterpret_cast<void*>(&driver::cuGetProcAddress);
-    case Hook::kGetProcAddress2:
-      return reinterpret_cast<void*>(&driver::cuGetProcAddress_v2);
-    case Hook::kDlsym:
-      return reinterpret_cast<void*>(&dlsym);
-    case Hook::kDlvsym:
-      return reinterpret_cast<void*>(&dlvsym);
-    case Hook::kDlopen:
-      return reinterpret_cast<void*>(&dlopen);
-    case Hook::kDlmopen:
-      return reinterpret_cast<void*>(&dlmopen);
+#define FINESERVE_CASE(hook, symbol) \
+  case Hook::hook:                   \
+    return reinterpret_cast<void*>(&symbol);
+    FINESERVE_HOOKS(FINESERVE_CASE)
+#undef FINESERVE_CASE
     case Hook::kNone:
       break;
   }

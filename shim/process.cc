@@ -62,22 +62,20 @@ void Register(ThreadState* thread) {
 
 }  // namespace
 
-CUresult AllocateSlowly(size_t bytes, CUdeviceptr* out, const void* caller) {
+CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   ThreadState& thread = t_state;
   const Driver* real = RealDriver();
-  if (real == nullptr || thread.nested > 0 || Disabled()) {
-    return g_real_mem_alloc.load(std::memory_order_relaxed)(out, bytes);
-  }
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (thread.nested > 0 || Disabled()) return call.original(real->entry);
   Register(&thread);
-  CountCall(abi::Hook::kMemAlloc);
-  const bool in_scope = thread.scope_depth > 0;
+  CountCall(call.hook);
+  call.in_scope = thread.scope_depth > 0;
   ReentryGuard guard;
-  if (bytes < kLargeBytes && !in_scope) {
+  if (call.bytes < kLargeBytes && !call.in_scope) {
     ++thread.small_allocations;
-    return real->entry.cuMemAlloc_v2(out, bytes);
+    return call.original(real->entry);
   }
-  const CUresult result =
-      g_allocator.Allocate(*real, {bytes, in_scope, caller}, out);
+  const CUresult result = g_allocator.Allocate(*real, call, out);
   FoldCounters(&thread);
   return result;
 }
@@ -89,6 +87,16 @@ CUresult FreeSlowly(CUdeviceptr address) {
   CountCall(abi::Hook::kMemFree);
   ReentryGuard guard;
   return g_allocator.Free(*real, address);
+}
+
+CUresult FreeAsyncSlowly(abi::Hook hook, CUdeviceptr address,
+                         driver::CUstream stream, const Original& original) {
+  const Driver* real = RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (t_state.nested > 0) return original(real->entry);
+  CountCall(hook);
+  ReentryGuard guard;
+  return g_allocator.FreeInStreamOrder(*real, hook, address, stream, original);
 }
 
 void CountCall(abi::Hook hook) {

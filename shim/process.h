@@ -13,12 +13,15 @@ namespace fineserve::shim {
 extern constinit RangeTable g_ranges;
 extern constinit Allocator g_allocator;
 
-// cuMemAlloc_v2 and cuMemFree_v2 when the fast path does not apply: an
-// unregistered thread, a large size, an open scope, an address that may be
-// ours. `caller` is the return address of the hooked call.
-driver::CUresult AllocateSlowly(size_t bytes, driver::CUdeviceptr* out,
-                                const void* caller);
+// An allocation to which the fast path does not apply: an unregistered thread,
+// a large size, an open scope.
+driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
+
+// Frees of an address that may be ours.
 driver::CUresult FreeSlowly(driver::CUdeviceptr address);
+driver::CUresult FreeAsyncSlowly(abi::Hook hook, driver::CUdeviceptr address,
+                                 driver::CUstream stream,
+                                 const Original& original);
 
 // Notes that a hook was called.
 void CountCall(abi::Hook hook);

@@ -43,17 +43,12 @@ enum class LinkState : uint32_t {
   kLost = 4,      // the daemon went away; leased memory stays
 };
 
-// The driver function that the program called.
-enum class Channel : uint16_t {
-  kMemAlloc = 1,  // cuMemAlloc
-  kMemFree = 2,   // cuMemFree of a redirected address
-};
-
 enum class Verdict : uint16_t {
   kPassThrough = 1,  // given to the driver as it came
   kRedirected = 2,   // backed by leased slabs
   kDenied = 3,       // KV, but the pool is exhausted: CUDA_ERROR_OUT_OF_MEMORY
   kReleased = 4,     // slabs given back
+  kDeferred = 5,     // freed; slabs are given back when its stream has passed
 };
 
 enum class Reason : uint16_t {
@@ -66,6 +61,9 @@ enum class Reason : uint16_t {
   kDriverError = 7,  // a driver call failed while mapping; `result` names it
   kFreed = 8,
   kForkedChild = 9,  // no lease is asked for after fork
+  // KV by rule, but memory of a kind that slabs cannot stand in for:
+  kMemoryKind = 10,  // pitched, managed, or of a pool that is not this device's
+  kCapturing = 11,   // allocated by a stream capture: it belongs to the graph
 };
 
 // One decision about one call, as the writer fills it.
@@ -75,7 +73,7 @@ struct DecisionRecord {
   uint64_t bytes;    // what the program asked for
   uint32_t lease;    // 0 if none
   uint32_t result;   // CUresult returned to the program
-  Channel channel;
+  Hook hook;         // the function that the program called
   Verdict verdict;
   Reason reason;
   uint16_t frame_count;  // ≤ kFrameCapacity; 0 if the stack was not captured

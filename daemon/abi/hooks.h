@@ -20,12 +20,20 @@
   X(kGetProcAddress, cuGetProcAddress) \
   X(kGetProcAddress2, cuGetProcAddress_v2) \
   X(kMemAlloc, cuMemAlloc_v2) \
-  X(kMemFree, cuMemFree_v2)
+  X(kMemFree, cuMemFree_v2) \
+  X(kMemAllocPitch, cuMemAllocPitch_v2) \
+  X(kMemAllocManaged, cuMemAllocManaged) \
+  X(kMemAllocAsync, cuMemAllocAsync) \
+  X(kMemAllocAsyncPtsz, cuMemAllocAsync_ptsz) \
+  X(kMemAllocFromPool, cuMemAllocFromPoolAsync) \
+  X(kMemAllocFromPoolPtsz, cuMemAllocFromPoolAsync_ptsz) \
+  X(kMemFreeAsync, cuMemFreeAsync) \
+  X(kMemFreeAsyncPtsz, cuMemFreeAsync_ptsz)
 // clang-format on
 
 namespace fineserve::abi {
 
-enum class Hook : uint32_t {
+enum class Hook : uint16_t {
   kNone = 0,
 #define FINESERVE_HOOK(hook, symbol) hook,
   FINESERVE_HOOKS(FINESERVE_HOOK)

@@ -103,16 +103,15 @@ bool InRange(const DecisionRecord& r) {
   const auto between = [](auto value, auto first, auto last) {
     return value >= first && value <= last;
   };
-  return between(r.channel, Channel::kMemAlloc, Channel::kMemFree) &&
-         between(r.verdict, Verdict::kPassThrough, Verdict::kReleased) &&
-         between(r.reason, Reason::kNotKv, Reason::kForkedChild) &&
+  return r.hook != Hook::kNone && static_cast<uint32_t>(r.hook) < kHookCount &&
+         between(r.verdict, Verdict::kPassThrough, Verdict::kDeferred) &&
+         between(r.reason, Reason::kNotKv, Reason::kCapturing) &&
          r.frame_count <= kFrameCapacity;
 }
 
 DecisionSnapshot CopyDecision(const DecisionRecord& r, uint64_t number) {
-  DecisionSnapshot to{number,   r.time_ns, r.address, r.bytes,
-                      r.lease,  r.result,  r.channel, r.verdict,
-                      r.reason, r.tid,     {}};
+  DecisionSnapshot to{number, r.time_ns, r.address, r.bytes, r.lease, r.result,
+                      r.hook, r.verdict, r.reason,  r.tid,   {}};
   to.frames.assign(r.frames, r.frames + r.frame_count);
   return to;
 }

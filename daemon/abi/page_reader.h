@@ -20,7 +20,7 @@ struct DecisionSnapshot {
   uint64_t bytes = 0;
   uint32_t lease = 0;
   uint32_t result = 0;  // CUresult
-  Channel channel = Channel::kMemAlloc;
+  Hook hook = Hook::kMemAlloc;
   Verdict verdict = Verdict::kPassThrough;
   Reason reason = Reason::kNotKv;
   uint32_t tid = 0;

@@ -50,7 +50,7 @@ class PageReaderTest : public ::testing::Test {
   static DecisionRecord Record(uint64_t bytes) {
     DecisionRecord record = {};
     record.bytes = bytes;
-    record.channel = Channel::kMemAlloc;
+    record.hook = Hook::kMemAlloc;
     record.verdict = Verdict::kRedirected;
     record.reason = Reason::kDeclaredSize;
     record.frame_count = 2;
@@ -164,7 +164,7 @@ TEST_P(MalformedRecord, IsCountedAndNotShown) {
 INSTANTIATE_TEST_SUITE_P(
     , MalformedRecord,
     ::testing::Values(
-        BadRecord{"Channel", [](DecisionRecord& r) { r.channel = Channel{3}; }},
+        BadRecord{"Hook", [](DecisionRecord& r) { r.hook = Hook{999}; }},
         BadRecord{"Verdict", [](DecisionRecord& r) { r.verdict = Verdict{0}; }},
         BadRecord{"Reason", [](DecisionRecord& r) { r.reason = Reason{99}; }},
         BadRecord{"Frames", [](DecisionRecord& r) { r.frame_count = 0xffff; }}),

@@ -110,6 +110,39 @@ CUresult SetAccess(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
   return CUDA_SUCCESS;
 }
 
+CUresult CreateEvent(CUevent* event, unsigned) {
+  if (Fails("cuEventCreate")) return Failure();
+  *event = reinterpret_cast<CUevent>(&TheFakeDriver());
+  ++TheFakeDriver().events;
+  return CUDA_SUCCESS;
+}
+
+CUresult RecordEvent(CUevent, CUstream) {
+  return Fails("cuEventRecord") ? Failure() : CUDA_SUCCESS;
+}
+
+CUresult QueryEvent(CUevent) {
+  FakeDriverState& s = TheFakeDriver();
+  if (s.passes_after >= 0 && s.passes_after-- == 0) s.passed = true;
+  return s.passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult DestroyEvent(CUevent) {
+  --TheFakeDriver().events;
+  return CUDA_SUCCESS;
+}
+
+CUresult IsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  *status = TheFakeDriver().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                      : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+CUresult PoolAccess(CUmemAccess_flags* flags, CUmemoryPool, CUmemLocation*) {
+  *flags = TheFakeDriver().pool_access;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 Driver NewFakeDriver() {
@@ -131,6 +164,12 @@ Driver NewFakeDriver() {
   d.entry.cuMemMap = &Map;
   d.entry.cuMemUnmap = &Unmap;
   d.entry.cuMemSetAccess = &SetAccess;
+  d.entry.cuEventCreate = &CreateEvent;
+  d.entry.cuEventRecord = &RecordEvent;
+  d.entry.cuEventQuery = &QueryEvent;
+  d.entry.cuEventDestroy_v2 = &DestroyEvent;
+  d.entry.cuStreamIsCapturing = &IsCapturing;
+  d.entry.cuMemPoolGetAccess = &PoolAccess;
   return d;
 }
 

@@ -22,6 +22,13 @@ struct FakeDriverState {
   uint64_t mapped_bytes = 0;
   int handles = 0;
   uint64_t accessible_bytes = 0;
+  int events = 0;
+  // What streams and pools answer.
+  bool passed = true;
+  int passes_after = -1;  // queries until `passed` becomes true; -1: never
+  bool capturing = false;
+  driver::CUmemAccess_flags pool_access =
+      driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 };
 
 inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;

@@ -8,7 +8,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-using abi::Channel;
+using abi::Hook;
 using abi::LinkState;
 using abi::Reason;
 using abi::Verdict;
@@ -49,8 +49,8 @@ const char* LinkName(LinkState state) {
   return "?";
 }
 
-const char* ChannelName(Channel channel) {
-  return channel == Channel::kMemAlloc ? "cuMemAlloc" : "cuMemFree";
+const char* HookName(Hook hook) {
+  return abi::kHookSymbols[static_cast<size_t>(hook)];
 }
 
 const char* VerdictName(Verdict verdict) {
@@ -63,6 +63,8 @@ const char* VerdictName(Verdict verdict) {
       return "denied";
     case Verdict::kReleased:
       return "released";
+    case Verdict::kDeferred:
+      return "freed, not passed yet";
   }
   return "?";
 }
@@ -98,6 +100,10 @@ const char* ReasonWords(Reason reason) {
       return "the program freed it";
     case Reason::kForkedChild:
       return "a forked child gets no lease";
+    case Reason::kMemoryKind:
+      return "KV, but slabs cannot stand in for memory of this kind";
+    case Reason::kCapturing:
+      return "KV, but allocated by a stream capture";
   }
   return "?";
 }
@@ -129,7 +135,7 @@ std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
                           const Moment& now, bool color) {
   std::string out = absl::StrCat(
       "#", d.number, "  ", Age(now.monotonic_ns, d.time_ns), " ago  ",
-      ChannelName(d.channel), "  ", Size(d.bytes), "  at ", Hex(d.address),
+      HookName(d.hook), "  ", Size(d.bytes), "  at ", Hex(d.address),
       "  ", Paint(color, VerdictColor(d.verdict), VerdictName(d.verdict)));
   if (d.lease != 0) absl::StrAppend(&out, "  lease ", d.lease);
   if (d.result != 0) absl::StrAppend(&out, "  CUDA error ", d.result);
@@ -167,7 +173,7 @@ Json DecisionJson(const abi::DecisionSnapshot& d, const AddressMap& map,
                   const Moment& now) {
   return {{"number", d.number},
           {"age_seconds", AgeSeconds(now.monotonic_ns, d.time_ns)},
-          {"call", ChannelName(d.channel)},
+          {"call", HookName(d.hook)},
           {"bytes", d.bytes},
           {"address", Hex(d.address)},
           {"verdict", VerdictName(d.verdict)},
