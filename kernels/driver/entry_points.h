@@ -165,6 +165,7 @@
   X(cuStreamDestroy_v2, cuStreamDestroy, 4000, kRequired, (CUstream stream)) \
   X(cuStreamSynchronize, cuStreamSynchronize, 2000, kRequired, (CUstream stream)) \
   X(cuStreamQuery, cuStreamQuery, 2000, kOptional, (CUstream stream)) \
+  X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, kOptional, (CUstream stream, CUstreamCaptureStatus* status)) \
   X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, kOptional, (CUstream stream, CUevent event, unsigned int flags)) \
   X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, kOptional, (CUstream stream, CUhostFn function, void* user_data)) \
   X(cuEventCreate, cuEventCreate, 2000, kRequired, (CUevent* event, unsigned int flags)) \

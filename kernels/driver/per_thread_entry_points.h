@@ -61,6 +61,7 @@
   X(cuMemsetD2D32Async, ptsz, cuMemsetD2D32Async, 7000, (CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t rows, CUstream stream), (to, pitch, value, width, rows, stream)) \
   X(cuStreamSynchronize, ptsz, cuStreamSynchronize, 7000, (CUstream stream), (stream)) \
   X(cuStreamQuery, ptsz, cuStreamQuery, 7000, (CUstream stream), (stream)) \
+  X(cuStreamIsCapturing, ptsz, cuStreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus* status), (stream, status)) \
   X(cuStreamWaitEvent, ptsz, cuStreamWaitEvent, 7000, (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags)) \
   X(cuLaunchHostFunc, ptsz, cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void* user_data), (stream, function, user_data)) \
   X(cuEventRecord, ptsz, cuEventRecord, 7000, (CUevent event, CUstream stream), (event, stream)) \

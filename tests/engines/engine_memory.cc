@@ -69,31 +69,32 @@ bool EngineMemory::AllocateKv(std::string* where) {
   const size_t bytes =
       options_.kv_bytes * (options_.one_kv_allocation ? options_.layers : 1);
   for (int i = 0; i < calls; ++i) {
-    CUdeviceptr address = 0;
-    const CUresult result = fineserve::driver::cuMemAlloc_v2(&address, bytes);
+    KvAllocation allocation;
+    const CUresult result = stock_engine::AllocateKv(
+        options_.allocator, options_.device, bytes, &allocation);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
       *where = "layer=" + std::to_string(i) + " bytes=" + std::to_string(bytes);
       FreeKv();
       return false;
     }
-    CheckCuda(result, "cuMemAlloc_v2");
-    AddKvAllocation(address, bytes);
+    AddKvAllocation(allocation, bytes);
   }
   return true;
 }
 
-void EngineMemory::AddKvAllocation(CUdeviceptr address, size_t bytes) {
-  kv_allocations_.push_back(address);
+void EngineMemory::AddKvAllocation(const KvAllocation& allocation,
+                                   size_t bytes) {
+  kv_allocations_.push_back(allocation);
   for (size_t at = 0; at < bytes; at += options_.kv_bytes) {
     const uint64_t layer = kv_.size();
-    kv_.push_back({"layer=" + std::to_string(layer), layer, address + at,
-                   options_.kv_bytes});
+    kv_.push_back({"layer=" + std::to_string(layer), layer,
+                   allocation.address + at, options_.kv_bytes});
   }
 }
 
 void EngineMemory::FreeKv() {
-  for (CUdeviceptr address : kv_allocations_) {
-    STOCK_ENGINE_CALL(cuMemFree_v2, address);
+  for (const KvAllocation& allocation : kv_allocations_) {
+    stock_engine::FreeKv(options_.allocator, allocation);
   }
   kv_allocations_.clear();
   kv_.clear();

@@ -6,6 +6,7 @@
 
 #include "tests/engines/device_memory.h"
 #include "tests/engines/engine_options.h"
+#include "tests/engines/kv_memory.h"
 
 namespace stock_engine {
 
@@ -40,13 +41,13 @@ class EngineMemory {
 
  private:
   void AllocateWeights();
-  void AddKvAllocation(CUdeviceptr address, size_t bytes);
+  void AddKvAllocation(const KvAllocation& allocation, size_t bytes);
 
   const Options options_;
   Copier copier_;
   std::vector<Range> weights_;
   CUdeviceptr workspace_ = 0;
-  std::vector<CUdeviceptr> kv_allocations_;
+  std::vector<KvAllocation> kv_allocations_;
   std::vector<Range> kv_;  // one per layer
   uint64_t kv_seed_ = 0;
 };

@@ -18,6 +18,7 @@ constexpr char kUsage[] =
     "  --layers N         layers (2)\n"
     "  --kv SIZE          bytes of KV per layer (16MiB)\n"
     "  --one-kv           one KV allocation in all, not one per layer\n"
+    "  --allocator NAME   how KV is allocated: plain, async, virtual (plain)\n"
     "  --workspace SIZE   bytes of workspace (4MiB)\n"
     "  --seed N           what is written (1)\n"
     "  --rounds N         write and verify N times, seed + 1 each time (1)\n"
@@ -58,6 +59,13 @@ int CountOrExit(const char* option, const char* value, int least) {
   return static_cast<int>(NumberOrExit(option, value, least, 1000000));
 }
 
+KvAllocator AllocatorOrExit(const char* option, const char* value) {
+  if (strcmp(value, "plain") == 0) return KvAllocator::kPlain;
+  if (strcmp(value, "async") == 0) return KvAllocator::kAsync;
+  if (strcmp(value, "virtual") == 0) return KvAllocator::kVirtual;
+  UsageError(option, value);
+}
+
 void Apply(char option, const char* name, const char* value, Options* options) {
   switch (option) {
     case 'w':
@@ -74,6 +82,9 @@ void Apply(char option, const char* name, const char* value, Options* options) {
       break;
     case 'o':
       options->one_kv_allocation = true;
+      break;
+    case 'a':
+      options->allocator = AllocatorOrExit(name, value);
       break;
     case 'e':
       options->seed = NumberOrExit(name, value, 0, UINT64_MAX);
@@ -103,6 +114,7 @@ constexpr option kOptions[] = {{"weights", required_argument, nullptr, 'w'},
                                {"workspace", required_argument, nullptr, 'p'},
                                {"layers", required_argument, nullptr, 'l'},
                                {"one-kv", no_argument, nullptr, 'o'},
+                               {"allocator", required_argument, nullptr, 'a'},
                                {"seed", required_argument, nullptr, 'e'},
                                {"rounds", required_argument, nullptr, 'r'},
                                {"small", required_argument, nullptr, 's'},

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tests/engines/kv_memory.h"
+
 namespace stock_engine {
 
 struct Options {
@@ -12,6 +14,7 @@ struct Options {
   size_t workspace_bytes = 4 << 20;
   int layers = 2;
   bool one_kv_allocation = false;  // all layers in one cuMemAlloc
+  KvAllocator allocator = KvAllocator::kPlain;
   uint64_t seed = 1;
   int rounds = 1;
   int small_allocations = 0;

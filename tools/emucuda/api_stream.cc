@@ -151,6 +151,15 @@ CUresult cuStreamQuery(CUstream stream) {
   });
 }
 
+// There is no capture here.
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return CallOnStream(Entry::cuStreamIsCapturing, stream, [&](Stream&) {
+    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   return CallOnStream(Entry::cuStreamWaitEvent, stream, [&](Stream& s) {
     const std::shared_ptr<Event> found = Driver::Get().events().Find(event);

@@ -135,8 +135,8 @@ std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
                           const Moment& now, bool color) {
   std::string out = absl::StrCat(
       "#", d.number, "  ", Age(now.monotonic_ns, d.time_ns), " ago  ",
-      HookName(d.hook), "  ", Size(d.bytes), "  at ", Hex(d.address),
-      "  ", Paint(color, VerdictColor(d.verdict), VerdictName(d.verdict)));
+      HookName(d.hook), "  ", Size(d.bytes), "  at ", Hex(d.address), "  ",
+      Paint(color, VerdictColor(d.verdict), VerdictName(d.verdict)));
   if (d.lease != 0) absl::StrAppend(&out, "  lease ", d.lease);
   if (d.result != 0) absl::StrAppend(&out, "  CUDA error ", d.result);
   absl::StrAppend(&out, "\n      ", ReasonWords(d.reason), "\n");

@@ -1,0 +1,62 @@
+// Engines that take their KV from the driver in other ways than cuMemAlloc:
+// slabs stand in there too.
+#include <gmock/gmock.h>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AllocatorChannel : public Site,
+                         public ::testing::WithParamInterface<const char*> {
+ protected:
+  std::unique_ptr<Process> Start(const std::string& kv) {
+    return StartEngine(kv, {"--allocator", GetParam()});
+  }
+};
+
+TEST_P(AllocatorChannel, KvLandsInSlabsAndKeepsItsData) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start("8MiB");
+  EXPECT_EQ(SlabsOf(engine->pid()), 4u);
+  const auto other = StartEngine("12MiB", {"--seed", "22"});
+  EXPECT_THAT(engine->Ask("write 7"), HasSubstr("ok"));
+  EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+}
+
+TEST_P(AllocatorChannel, WhatIsFreedCanBeHadAgainAndIsZero) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start("16MiB");  // half of the pool
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_THAT(engine->Ask("free"), HasSubstr("ok freed"));
+    ASSERT_THAT(engine->Ask("alloc"), HasSubstr("ok allocated"));
+    ASSERT_THAT(engine->Ask("checkzero"), HasSubstr("ok zero"));
+    ASSERT_THAT(engine->Ask("write " + std::to_string(i)), HasSubstr("ok"));
+    ASSERT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+  }
+  EXPECT_EQ(SlabsOf(engine->pid()), 8u);
+}
+
+TEST_P(AllocatorChannel, ExhaustedPoolIsOutOfMemory) {
+  const auto daemon = StartDaemon();
+  const auto a = StartEngine("24MiB");
+  const auto b = LaunchEngine("12MiB", {"--allocator", GetParam()});
+  EXPECT_THAT(b->ReadLine(), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
+  EXPECT_EQ(b->Wait(), 4);
+}
+
+TEST_P(AllocatorChannel, WithoutDaemonTheDriverServesIt) {
+  const auto engine = Start("8MiB");
+  EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
+  EXPECT_THAT(engine->Stderr(), HasSubstr("no daemon"));
+}
+
+INSTANTIATE_TEST_SUITE_P(By, AllocatorChannel,
+                         ::testing::Values("plain", "async"),
+                         [](const auto& p) { return std::string(p.param); });
+
+}  // namespace
+}  // namespace fineserve::integration
