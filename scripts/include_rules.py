@@ -26,7 +26,7 @@ ALLOWED = {
     "shim": {"daemon/abi", "kernels/driver", "shim/testdata"},
     "shim/testdata": {"bench/micro", "daemon/abi", "kernels/driver", "shim"},
     "tools/emucuda": {"kernels/driver"},
-    "tools/fsctl": {"daemon/abi", "kernels/driver"},
+    "tools/fsctl": {"daemon/abi", "daemon/slab", "kernels/driver"},
     # Engines know nothing of FineServe; the driver's prototypes are their
     # cuda.h.
     "tests/engines": {"kernels/driver"},

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace fineserve::abi {
 
@@ -18,6 +19,12 @@ bool ParseByteSize(const char* text, uint64_t* bytes);
 // "512 MiB", "1.5 GiB", "4711 B": the largest unit that is exact to one
 // decimal, or else bytes rounded to one decimal of the largest unit.
 void FormatByteSize(uint64_t bytes, char (&out)[kByteSizeText]);
+
+inline std::string SizeText(uint64_t bytes) {
+  char text[kByteSizeText];
+  FormatByteSize(bytes, text);
+  return text;
+}
 
 }  // namespace fineserve::abi
 

@@ -65,13 +65,10 @@ void ShowProgress(uint32_t done, uint32_t of) {
 
 absl::Status ExplainFailure(const absl::Status& s, const Plan& plan) {
   if (!absl::IsResourceExhausted(s)) return s;
-  char wanted[abi::kByteSizeText];
-  char available[abi::kByteSizeText];
-  abi::FormatByteSize(plan.geometry.pool_bytes(), wanted);
-  abi::FormatByteSize(plan.free_bytes, available);
   const std::string old_pool = DescribeOldPool(plan.device.uuid);
   return absl::ResourceExhaustedError(absl::StrCat(
-      "a pool of ", wanted, " does not fit: the GPU had ", available, " free",
+      "a pool of ", abi::SizeText(plan.geometry.pool_bytes()),
+      " does not fit: the GPU had ", abi::SizeText(plan.free_bytes), " free",
       old_pool.empty() ? "; give a smaller --pool" : "; ", old_pool, " (",
       s.message(), ")"));
 }

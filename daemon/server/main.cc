@@ -41,12 +41,9 @@ void RaiseDescriptorLimit() {
 }
 
 void Print(const Plan& plan) {
-  char total[abi::kByteSizeText];
-  char available[abi::kByteSizeText];
-  abi::FormatByteSize(plan.device.total_bytes, total);
-  abi::FormatByteSize(plan.free_bytes, available);
-  printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(), total,
-         available);
+  printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(),
+         abi::SizeText(plan.device.total_bytes).c_str(),
+         abi::SizeText(plan.free_bytes).c_str());
   printf("pool      %s\n", slab::Describe(plan.geometry).c_str());
   if (plan.geometry.pool_bytes() > plan.free_bytes) {
     printf("warning   the pool does not fit into what is free now\n");

@@ -37,10 +37,9 @@ std::string DescribeEngine(const abi::TableSnapshot& table, pid_t pid) {
                   static_cast<uint32_t>(pid)) == engine.member_pids.end()) {
       continue;
     }
-    char size[abi::kByteSizeText];
-    abi::FormatByteSize(engine.slabs_held * table.slab_bytes(), size);
     return absl::StrCat(" (engine ", engine.name, "): ", engine.slabs_held,
-                        " slabs, ", size);
+                        " slabs, ",
+                        abi::SizeText(engine.slabs_held * table.slab_bytes()));
   }
   return " (no member: a copy of its descriptors)";
 }

@@ -8,12 +8,6 @@
 namespace fineserve::slab {
 namespace {
 
-std::string Size(uint64_t bytes) {
-  char text[abi::kByteSizeText];
-  abi::FormatByteSize(bytes, text);
-  return text;
-}
-
 uint64_t RoundUp(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -41,10 +35,11 @@ absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& r) {
   }
   const uint64_t step = r.granularity * r.planes;
   if (r.slab_bytes % step != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "slab size ", Size(r.slab_bytes), " is no multiple of ", Size(step),
-        " (", r.planes, " planes × ", Size(r.granularity), "); use ",
-        Size(RoundUp(r.slab_bytes, step))));
+    return absl::InvalidArgumentError(
+        absl::StrCat("slab size ", abi::SizeText(r.slab_bytes),
+                     " is no multiple of ", abi::SizeText(step), " (", r.planes,
+                     " planes × ", abi::SizeText(r.granularity), "); use ",
+                     abi::SizeText(RoundUp(r.slab_bytes, step))));
   }
   PoolGeometry g;
   g.granule_bytes =
@@ -52,25 +47,25 @@ absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& r) {
   g.granules_per_slab = r.planes;
   const uint64_t slabs = r.pool_bytes / g.slab_bytes();
   if (slabs == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pool of ", Size(r.pool_bytes),
-                     " holds no slab; the least is ", Size(g.slab_bytes())));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a pool of ", abi::SizeText(r.pool_bytes),
+        " holds no slab; the least is ", abi::SizeText(g.slab_bytes())));
   }
   if (slabs * r.planes > r.max_handles) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "slabs of ", Size(g.slab_bytes()), " make ", slabs * r.planes,
+        "slabs of ", abi::SizeText(g.slab_bytes()), " make ", slabs * r.planes,
         " handles, over the limit of ", r.max_handles, "; use slabs of ",
-        Size(ChooseGranule(r) * r.planes)));
+        abi::SizeText(ChooseGranule(r) * r.planes)));
   }
   g.slab_count = static_cast<uint32_t>(slabs);
   return g;
 }
 
 std::string Describe(const PoolGeometry& g) {
-  return absl::StrCat(g.slab_count, " slabs of ", Size(g.slab_bytes()), " (",
-                      g.granules_per_slab, " × ", Size(g.granule_bytes), "), ",
-                      Size(g.pool_bytes()), " in ", g.granule_count(),
-                      " handles");
+  return absl::StrCat(
+      g.slab_count, " slabs of ", abi::SizeText(g.slab_bytes()), " (",
+      g.granules_per_slab, " × ", abi::SizeText(g.granule_bytes), "), ",
+      abi::SizeText(g.pool_bytes()), " in ", g.granule_count(), " handles");
 }
 
 }  // namespace fineserve::slab

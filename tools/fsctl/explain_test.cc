@@ -53,11 +53,11 @@ calls     large 40, small at least 1234, stacks captured 40
 KV        redirected 32, now holding 2 GiB, denied 1
 
 decisions, the last 2 of 2
-#0  12 s ago  cuMemAlloc  512 MiB  at 0x7f0000000000  redirected  lease 3
+#0  12 s ago  cuMemAlloc_v2  512 MiB  at 0x7f0000000000  redirected  lease 3
       its size is declared as KV
       libtorch.so+0x500
       0x9000
-#1  12 s ago  cuMemAlloc  512 MiB  at 0x0  denied  CUDA error 2
+#1  12 s ago  cuMemAlloc_v2  512 MiB  at 0x0  denied  CUDA error 2
       KV, but too few free slabs
 )");
 }

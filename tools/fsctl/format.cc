@@ -49,11 +49,7 @@ bool Known(uint64_t now_ns, uint64_t then_ns) {
 
 Moment Now() { return {Read(CLOCK_MONOTONIC), Read(CLOCK_REALTIME)}; }
 
-std::string Size(uint64_t bytes) {
-  char text[abi::kByteSizeText];
-  abi::FormatByteSize(bytes, text);
-  return text;
-}
+std::string Size(uint64_t bytes) { return abi::SizeText(bytes); }
 
 std::string Age(uint64_t now_ns, uint64_t then_ns) {
   if (!Known(now_ns, then_ns)) return "-";

@@ -4,6 +4,7 @@ _fsctl_words() {
   case "$1" in
     slabs) echo "--all" ;;
     explain) echo "--last" ;;
+    geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
     run) echo "--name --kv-size --" ;;
   esac
 }
@@ -25,7 +26,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs engines explain doctor run"
+  local commands="slabs engines explain doctor geometry run"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -39,7 +40,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | engines | explain | doctor | run)
+      slabs | engines | explain | doctor | geometry | run)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -48,7 +49,7 @@ _fsctl() {
   case "$previous" in
     --gpu) words=$(_fsctl_gpus) ;;
     --color) words="auto always never" ;;
-    --name | --kv-size | --last) return ;;
+    --name | --kv-size | --last | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
     explain) words=$(ps -e -o pid=) ;;
     *)
       words="$flags $(_fsctl_words "$command")"

@@ -18,6 +18,7 @@
 #include "tools/fsctl/engines.h"
 #include "tools/fsctl/explain.h"
 #include "tools/fsctl/format.h"
+#include "tools/fsctl/geometry.h"
 #include "tools/fsctl/run.h"
 #include "tools/fsctl/slabs.h"
 
@@ -29,6 +30,7 @@ struct Commands {
   std::string color = "auto";
   SlabsOptions slabs;
   ExplainOptions explain;
+  GeometryOptions geometry;
   RunOptions run;
   std::function<int()> chosen;
 };
@@ -94,6 +96,38 @@ void AddDoctor(CLI::App& app, Commands& c) {
              "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")"
              "'\n")
       ->callback([&] { c.chosen = [&] { return RunDoctor(c.globals); }; });
+}
+
+void AddGeometry(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, "geometry", "Show how block formats cut a pool into slabs",
+      "  fsctl geometry --pool 64GiB \\\n"
+      "    --model 8b:layers=32,kv-heads=8,head-dim=128,precision=fp16 \\\n"
+      "    --model 32b:layers=64,kv-heads=8,head-dim=128,precision=fp8\n"
+      "  fsctl geometry --pool 64GiB --slab 512MiB "
+      "--format planes=36,page=64KiB\n"
+      "  fsctl geometry --running --format planes=36,page=64KiB,tokens=16\n"
+      "\nA --model has layers, kv-heads, head-dim, precision (fp32 fp16 bf16 "
+      "fp8 int8 fp4\nint4), tp, quant-bytes (per block and layer), tokens (per "
+      "block, 16), layout\n(layers; split: K and V apart; packed: all layers "
+      "of a block together).\n");
+  GeometryOptions& o = c.geometry;
+  command->add_option("--model", o.models, "[NAME:]KEY=VALUE,...; repeatable");
+  command->add_option("--format", o.formats,
+                      "[NAME:]planes=N,page=SIZE[,tokens=N]; repeatable");
+  command->add_option("--pool", o.pool, "Size of the pool");
+  command->add_option("--slab", o.slab, "Judge slabs of this size");
+  command->add_option("--granule", o.granule, "With --slab: its granules");
+  command->add_flag("--running", o.running, "Judge the running daemon's pool");
+  command->add_option("--engines", o.engines,
+                      "Engines that hold slabs at once (one per format)");
+  command->add_option("--granularity", o.granularity, "The driver's (2MiB)");
+  command
+      ->add_option("--max-handles", o.max_handles, "Most handles of the pool")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--all", o.all, "Every cut that is worth considering");
+  command->callback(
+      [&] { c.chosen = [&] { return RunGeometry(c.globals, c.geometry); }; });
 }
 
 void AddRun(CLI::App& app, Commands& c) {
@@ -177,6 +211,7 @@ int Main(int argc, char** argv) {
   AddEngines(app, commands);
   AddExplain(app, commands);
   AddDoctor(app, commands);
+  AddGeometry(app, commands);
   AddRun(app, commands);
   const int own = SplitCommand(argc, argv, &commands.run.command);
   if (IsUnknownCommand(app, own, argv)) {

@@ -1,0 +1,101 @@
+#include "daemon/slab/slab_layout.h"
+
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
+
+namespace fineserve::slab {
+namespace {
+
+uint64_t DivideUp(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
+
+// Shares after which block and slab boundaries meet again.
+uint64_t Period(uint64_t plane_bytes, uint64_t page_bytes) {
+  return page_bytes / std::gcd(plane_bytes, page_bytes);
+}
+
+// Blocks that every share of so many bytes holds at least.
+uint64_t Least(uint64_t plane_bytes, uint64_t page_bytes) {
+  const uint64_t whole = plane_bytes / page_bytes;
+  if (Period(plane_bytes, page_bytes) == 1) return whole;
+  // The worst start leaves up to page - gcd unused in front.
+  const uint64_t lost = page_bytes - std::gcd(plane_bytes, page_bytes);
+  return plane_bytes < lost ? 0 : (plane_bytes - lost) / page_bytes;
+}
+
+}  // namespace
+
+SlabLayout::SlabLayout(const PoolGeometry& pool, const Format& format)
+    : format_(format),
+      granule_bytes_(pool.granule_bytes),
+      granules_per_slab_(pool.granules_per_slab),
+      granules_per_plane_(pool.granules_per_slab / format.planes),
+      slab_count_(pool.slab_count) {}
+
+absl::StatusOr<SlabLayout> SlabLayout::Create(const PoolGeometry& pool,
+                                              const Format& format) {
+  if (format.planes == 0 || format.page_bytes == 0 ||
+      format.block_tokens == 0 || pool.granule_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "a format has planes, page bytes and tokens, a pool granule bytes");
+  }
+  const SlabLayout layout(pool, format);
+  if (layout.granules_per_plane_ > 0 && layout.LeastBlocks() > 0) {
+    return layout;
+  }
+  // Two pages hold one block wherever the share begins.
+  const uint64_t share =
+      DivideUp(2 * format.page_bytes, pool.granule_bytes) * pool.granule_bytes;
+  const uint64_t granules = Least(pool.granule_bytes, format.page_bytes) > 0
+                                ? format.planes
+                                : share / pool.granule_bytes * format.planes;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "slabs of ", abi::SizeText(pool.slab_bytes()), " (",
+      pool.granules_per_slab, " × ", abi::SizeText(pool.granule_bytes),
+      ") hold no block of ", format.planes, " planes × ", format.page_bytes,
+      " bytes in every slab; slabs of ",
+      abi::SizeText(granules * pool.granule_bytes), " do"));
+}
+
+BlockRange SlabLayout::Blocks(uint64_t view_index) const {
+  const uint64_t begin = view_index * plane_bytes();
+  return {DivideUp(begin, format_.page_bytes),
+          (begin + plane_bytes()) / format_.page_bytes};
+}
+
+uint64_t SlabLayout::ViewBlocks() const {
+  return (uint64_t{slab_count_} + 1) * plane_bytes() / format_.page_bytes;
+}
+
+uint64_t SlabLayout::LeastBlocks() const {
+  return Least(plane_bytes(), format_.page_bytes);
+}
+
+uint64_t SlabLayout::MostBlocks() const {
+  return plane_bytes() / format_.page_bytes;
+}
+
+double SlabLayout::MeanBlocks() const {
+  // Of `period` boundaries all but one lie inside a block.
+  const double period =
+      static_cast<double>(Period(plane_bytes(), format_.page_bytes));
+  return static_cast<double>(plane_bytes()) /
+             static_cast<double>(format_.page_bytes) -
+         (period - 1) / period;
+}
+
+double SlabLayout::TailWaste() const {
+  return static_cast<double>(granules_per_slab_ % format_.planes) /
+         granules_per_slab_;
+}
+
+double SlabLayout::StraddleWaste() const {
+  const double slab_bytes =
+      static_cast<double>(granules_per_slab_ * granule_bytes_);
+  const double block_bytes = static_cast<double>(format_.block_bytes());
+  return 1 - TailWaste() - MeanBlocks() * block_bytes / slab_bytes;
+}
+
+}  // namespace fineserve::slab

@@ -1,0 +1,72 @@
+#ifndef DAEMON_SLAB_SLAB_LAYOUT_H_
+#define DAEMON_SLAB_SLAB_LAYOUT_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "daemon/slab/format.h"
+#include "daemon/slab/pool_geometry.h"
+
+namespace fineserve::slab {
+
+// Block ids [first, end) of one view index.
+struct BlockRange {
+  uint64_t first = 0;
+  uint64_t end = 0;
+
+  uint64_t size() const { return end - first; }
+};
+
+// How the slabs of a pool look to one format (design.md §3.2, §3.3).
+//
+//   view index     0        1        2        (0: the engine's scratch)
+//   plane p     |--------|--------|--------|  each share: plane_bytes(), the
+//   block        0  1  2  3  4  5  6  7  8    slab's granules of plane p
+//                      ^^^^^ straddles a boundary: never used
+//
+// Block b lies at b × page_bytes in every plane, whatever its slab. Where a
+// page divides the share this is the paper's id, slab × blocks per slab + local
+// id (§5.2). Plain value, immutable.
+class SlabLayout {
+ public:
+  // InvalidArgument, with a slab size that fits, if a slab has fewer granules
+  // than the format has planes or a share may hold no block.
+  static absl::StatusOr<SlabLayout> Create(const PoolGeometry& pool,
+                                           const Format& format);
+
+  const Format& format() const { return format_; }
+  uint32_t granules_per_plane() const { return granules_per_plane_; }
+  // C: what a slab gives to each plane, bytes.
+  uint64_t plane_bytes() const { return granules_per_plane_ * granule_bytes_; }
+
+  // The one function that says which blocks of a slab may be used: those that
+  // lie wholly in its share. `view_index` is from 1; 0 answers for the scratch.
+  BlockRange Blocks(uint64_t view_index) const;
+
+  // Ids of the whole view, the scratch's included: the engine's num_blocks.
+  uint64_t ViewBlocks() const;
+
+  // Usable blocks of a slab: every share's count is one of these two.
+  uint64_t LeastBlocks() const;
+  uint64_t MostBlocks() const;
+  double MeanBlocks() const;
+
+  // Fractions of a slab's bytes that no block uses: granules that no plane
+  // gets, and, in the shares, blocks that straddle a boundary.
+  double TailWaste() const;
+  double StraddleWaste() const;
+  double Waste() const { return TailWaste() + StraddleWaste(); }
+
+ private:
+  SlabLayout(const PoolGeometry& pool, const Format& format);
+
+  Format format_;
+  uint64_t granule_bytes_;
+  uint32_t granules_per_slab_;
+  uint32_t granules_per_plane_;
+  uint32_t slab_count_;
+};
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_SLAB_SLAB_LAYOUT_H_

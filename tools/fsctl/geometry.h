@@ -1,0 +1,48 @@
+#ifndef TOOLS_FSCTL_GEOMETRY_H_
+#define TOOLS_FSCTL_GEOMETRY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/slab/geometry_search.h"
+#include "tools/fsctl/command.h"
+#include "tools/fsctl/geometry_spec.h"
+
+namespace fineserve::fsctl {
+
+struct GeometryOptions {
+  std::vector<std::string> formats;
+  std::vector<std::string> models;
+  std::string pool;  // bytes, as all sizes here
+  std::string slab;  // judge this cut instead of searching
+  std::string granule;
+  std::string granularity = "2MiB";
+  uint32_t engines = 0;
+  uint32_t max_handles = slab::kMaxHandles;
+  bool running = false;  // judge the running daemon's pool
+  bool all = false;      // every cut of the frontier
+};
+
+// Prints how formats cut a pool into slabs: what is wasted, how many handles.
+int RunGeometry(const Globals& globals, const GeometryOptions& options);
+
+// The renderings, apart for tests. `frontier` is not empty.
+std::string FrontierText(const slab::SearchRequest& request,
+                         const std::vector<NamedFormat>& formats,
+                         const std::vector<slab::GeometryChoice>& frontier,
+                         bool all, bool color);
+std::string FrontierJson(const slab::SearchRequest& request,
+                         const std::vector<NamedFormat>& formats,
+                         const std::vector<slab::GeometryChoice>& frontier);
+
+// How formats fit one given cut; `refused` counts those that do not.
+std::string FitText(const slab::PoolGeometry& pool,
+                    const std::vector<NamedFormat>& formats, bool color,
+                    int* refused);
+std::string FitJson(const slab::PoolGeometry& pool,
+                    const std::vector<NamedFormat>& formats, int* refused);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_GEOMETRY_H_
