@@ -1,6 +1,8 @@
 #include "tests/gpu/check.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -70,6 +72,32 @@ Check Emulator(const Plan& plan) {
   return check;
 }
 
+// The script lies in share/ of a bundle; in the tree, where it is written.
+Check Torch(const Plan& plan) {
+  Check check = {"torch", "stock PyTorch under the shim", {}, ""};
+  std::string script = plan.prefix + "/share/fineserve/torch_check.py";
+  if (access(script.c_str(), R_OK) != 0) {
+    script = plan.prefix + "/../../tests/gpu/torch_check.py";
+  }
+  const char* python = getenv("FINESERVE_PYTHON");
+  check.command.words = {python == nullptr ? "python3" : python,
+                         script,
+                         "--prefix",
+                         plan.prefix,
+                         "--device",
+                         plan.emulated ? "emulated" : "real",
+                         "--output",
+                         CasesFile(plan, check.name)};
+  check.command.environment = CommonEnvironment(plan);
+  check.command.environment["PYTHONDONTWRITEBYTECODE"] = "1";
+  check.command.limit_s = 1800;
+  const Command found = {{check.command.words[0], "-c", ""}, {}, 60};
+  if (!RunToEnd(found, "/dev/null").empty()) {
+    check.skipped = "there is no " + check.command.words[0];
+  }
+  return check;
+}
+
 }  // namespace
 
 std::string CasesFile(const Plan& plan, const std::string& check) {
@@ -105,6 +133,7 @@ std::vector<Check> Checks(const Plan& plan) {
       EndToEnd(plan),
       Runtime(plan),
       Emulator(plan),
+      Torch(plan),
   };
 }
 

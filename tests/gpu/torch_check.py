@@ -1,0 +1,269 @@
+"""PyTorch, as it was installed, under the shim: gpu_check's last check.
+
+Starts a fineserved with a small pool, runs stock PyTorch programs with the shim
+preloaded, and looks from outside, by `fsctl slabs`, at what they lease. Writes
+GoogleTest's JSON, as gpu_check's other programs do. Needs Python 3.8 and no
+package but torch; without that every case is skipped with the reason.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+MIB = 1 << 20
+KV_BYTES = 128 * MIB
+SLAB_BYTES = 16 * MIB
+POOL_BYTES = 512 * MIB
+PATIENCE_S = 120
+
+# What the programs share: KV's size is one that nothing else asks for.
+PRELUDE = f"""
+import sys, torch
+KV_BYTES = {KV_BYTES}
+assert torch.cuda.is_available(), "torch sees no GPU"
+def round_trip(n):
+    sent = torch.arange(n, dtype=torch.int32)
+    got = sent.to("cuda").cpu()
+    assert torch.equal(sent, got), "bytes changed on their way"
+def ready():
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+PROGRAMS = {
+    "ImportsAndCopies": "round_trip(1 << 20)",
+    "ZerosAreZero": (
+        "t = torch.zeros(3 << 20, device='cuda').cpu()\n"
+        "assert bool((t == 0).all()), 'torch.zeros is not zero'"
+    ),
+    "CachingAllocatorGivesBack": (
+        "for i in range(20):\n"
+        "    t = torch.empty(32 << 20, dtype=torch.uint8, device='cuda')\n"
+        "    del t\n"
+        "torch.cuda.empty_cache()\n"
+        "assert torch.cuda.memory_reserved() == 0, torch.cuda.memory_reserved()"
+    ),
+}
+
+KV_PROGRAM = """
+kv = torch.empty(KV_BYTES, dtype=torch.uint8, device="cuda")
+pattern = (torch.arange(KV_BYTES, dtype=torch.int64) % 251).to(torch.uint8)
+kv.copy_(pattern)
+ready()
+assert torch.equal(kv.cpu(), pattern), "KV changed"
+"""
+
+
+class NotShown(Exception):
+    """A case that failed; its text says what was found."""
+
+
+class Site:
+    """A fineserved of our own and the programs on it."""
+
+    def __init__(self, prefix, emulated):
+        self.bin = prefix / "bin"
+        libraries = prefix / "lib"
+        shim = libraries / "fineserve" / "libfineserve_shim.so"
+        if not shim.exists():
+            shim = libraries / "libfineserve_shim.so"
+        self.folder = tempfile.TemporaryDirectory(prefix="fineserve-torch-")
+        self.environment = dict(os.environ)
+        self.environment.pop("LD_PRELOAD", None)
+        self.environment["FINESERVE_RUNTIME_DIR"] = self.folder.name + "/run"
+        self.engine = dict(self.environment)
+        self.engine["LD_PRELOAD"] = str(shim)
+        self.engine["FINESERVE_KV_SIZES"] = str(KV_BYTES)
+        if emulated:
+            # torch's own run path leads to NVIDIA's runtime, so ours goes first.
+            emucuda = libraries / "emucuda"
+            self.engine["LD_PRELOAD"] += f":{emucuda / 'libcudart.so.13'}"
+            self.engine["LD_LIBRARY_PATH"] = str(emucuda)
+        self.gpu = "emulated" if emulated else "0"
+
+    def __enter__(self):
+        log = pathlib.Path(self.folder.name) / "fineserved.log"
+        with open(log, "w") as stderr:
+            self.daemon = subprocess.Popen(
+                [self.bin / "fineserved", "--gpu", self.gpu]
+                + ["--pool", str(POOL_BYTES), "--slab", str(SLAB_BYTES)],
+                env=self.environment,
+                stderr=stderr,
+            )
+        wait_until(
+            lambda: " serving " in log.read_text() or self.daemon.poll() is not None
+        )
+        if self.daemon.poll() is not None:
+            raise NotShown("fineserved: " + log.read_text().strip())
+        return self
+
+    def __exit__(self, *_):
+        self.daemon.terminate()
+        self.daemon.wait()
+        self.folder.cleanup()
+
+    def slabs(self, state):
+        out = subprocess.run(
+            [self.bin / "fsctl", "slabs", "--json"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        return json.loads(out)["states"][state]["slabs"]
+
+    def start(self, program, settings=None):
+        return subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + program],
+            env={**self.engine, **(settings or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+
+    def run(self, program, settings=None):
+        finish(self.start(program, settings))
+
+
+def wait_until(condition):
+    """True if it held within PATIENCE_S."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def finish(process):
+    """Lets a program go on to its end, which must be a good one."""
+    _, errors = process.communicate("go\n", timeout=PATIENCE_S)
+    if process.returncode != 0:
+        raise NotShown(f"ended with {process.returncode}: {errors[-1500:]}")
+
+
+def await_ready(process):
+    if process.stdout.readline() != "ready\n":
+        finish(process)
+        raise NotShown("ended before it was ready")
+
+
+def kv_lands_in_slabs(site):
+    process = site.start(KV_PROGRAM)
+    await_ready(process)
+    leased = site.slabs("full")
+    finish(process)
+    if leased != KV_BYTES // SLAB_BYTES:
+        raise NotShown(f"{leased} slabs leased instead of {KV_BYTES // SLAB_BYTES}")
+
+
+def other_memory_stays_out(site):
+    process = site.start("t = torch.empty(96 << 20, dtype=torch.uint8, device='cuda'); ready()")
+    await_ready(process)
+    leased = site.slabs("full")
+    finish(process)
+    if leased != 0:
+        raise NotShown(f"{leased} slabs leased to a program without KV")
+
+
+def two_processes_trade_slabs(site):
+    for _ in range(3):
+        pair = [site.start(KV_PROGRAM), site.start(KV_PROGRAM)]
+        for process in pair:
+            await_ready(process)
+        for process in pair:
+            finish(process)
+    require_free(site)
+
+
+def killed_program_gives_slabs_back(site):
+    process = site.start(KV_PROGRAM)
+    await_ready(process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    require_free(site)
+
+
+def require_free(site):
+    free = POOL_BYTES // SLAB_BYTES
+    if not wait_until(lambda: site.slabs("free") == free):
+        raise NotShown(f"only {site.slabs('free')} of {free} slabs came back")
+
+
+def expandable_segments(site):
+    site.run(
+        "round_trip(8 << 20)",
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    )
+
+
+def cases(site):
+    for name, program in PROGRAMS.items():
+        yield name, lambda p=program: site.run(p)
+    yield "ExpandableSegments", lambda: expandable_segments(site)
+    yield "KvLandsInSlabs", lambda: kv_lands_in_slabs(site)
+    yield "OtherMemoryStaysOut", lambda: other_memory_stays_out(site)
+    yield "TwoProcessesTradeSlabs", lambda: two_processes_trade_slabs(site)
+    yield "KilledProgramGivesSlabsBack", lambda: killed_program_gives_slabs_back(site)
+
+
+def result(name, failure="", skip=""):
+    entry = {
+        "name": name,
+        "classname": "Torch",
+        "status": "RUN",
+        "result": "SKIPPED" if skip else "COMPLETED",
+    }
+    if skip:
+        entry["skip_reason"] = skip
+    if failure:
+        entry["failures"] = [{"failure": failure, "type": ""}]
+    return entry
+
+
+def perform(name, case):
+    try:
+        case()
+        return result(name)
+    except (NotShown, subprocess.SubprocessError, OSError) as error:
+        return result(name, failure=str(error))
+
+
+def all_results(prefix, emulated):
+    found = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.__version__)"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        universal_newlines=True,
+    )
+    if found.returncode != 0:
+        return [result("Imports", skip=f"{sys.executable} has no torch")]
+    try:
+        with Site(prefix, emulated) as site:
+            results = [perform(*case) for case in cases(site)]
+    except NotShown as error:
+        return [result("DaemonServes", failure=str(error))]
+    results[0]["torch_version"] = found.stdout.strip()
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prefix", type=pathlib.Path, required=True)
+    parser.add_argument("--device", choices=["real", "emulated"], required=True)
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    results = all_results(options.prefix, options.device == "emulated")
+    report = {"testsuites": [{"name": "Torch", "testsuite": results}]}
+    options.output.write_text(json.dumps(report))
+    return 1 if any("failures" in r for r in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
