@@ -1,5 +1,7 @@
 #include "tests/engines/engine_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
@@ -19,6 +21,9 @@ constexpr size_t kLargeTensors = 4;
 // Ranges of weights are numbered from here, so that no weight shares its
 // pattern with a layer.
 constexpr uint64_t kFirstWeightNumber = 1 << 20;
+// What QueueWrites writes; no pattern repeats it.
+constexpr unsigned char kQueuedByte = 0xee;
+
 constexpr uint64_t kWeightSeed = 0x77656967687473;
 
 CUdeviceptr Allocate(size_t bytes) {
@@ -111,6 +116,20 @@ void EngineMemory::WriteWeights() {
 void EngineMemory::WriteKv(uint64_t seed) {
   kv_seed_ = seed;
   for (const Range& range : kv_) copier_.Write(range, seed);
+}
+
+void EngineMemory::QueueWrites() {
+  fineserve::driver::CUstream stream = nullptr;
+  STOCK_ENGINE_CALL(cuStreamCreate, &stream,
+                    fineserve::driver::CU_STREAM_NON_BLOCKING);
+  const auto wait_for_ever = [](void*) {
+    for (;;) pause();
+  };
+  STOCK_ENGINE_CALL(cuLaunchHostFunc, stream, wait_for_ever, nullptr);
+  for (const Range& range : kv_) {
+    STOCK_ENGINE_CALL(cuMemsetD8Async, range.address, kQueuedByte, range.bytes,
+                      stream);
+  }
 }
 
 Mismatch EngineMemory::VerifyAll() {

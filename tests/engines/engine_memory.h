@@ -31,6 +31,9 @@ class EngineMemory {
 
   void WriteWeights();
   void WriteKv(uint64_t seed);
+  // Leaves writes to all KV queued on the device, behind a host function that
+  // never returns: they are undone work when the process is killed.
+  void QueueWrites();
   // First mismatch in weights (which were written once) or KV.
   Mismatch VerifyAll();
   Mismatch FindNonZeroKv();

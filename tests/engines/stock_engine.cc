@@ -140,6 +140,11 @@ void Allocate(EngineMemory& memory) {
   }
 }
 
+void QueueWrites(EngineMemory& memory) {
+  memory.QueueWrites();
+  printf("ok queued bytes=%" PRIu64 "\n", memory.kv_bytes());
+}
+
 void Obey(EngineMemory& memory, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string command = line.substr(0, space);
@@ -147,6 +152,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
       space == std::string::npos ? "" : line.substr(space + 1);
   if (command == "verify") return Verify(memory);
   if (command == "write") return Write(memory, argument);
+  if (command == "queue") return QueueWrites(memory);
   if (command == "checkzero") return CheckZero(memory);
   if (command == "checkfree") return CheckFree();
   if (command == "free") return Free(memory);

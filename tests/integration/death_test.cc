@@ -53,6 +53,40 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
+// The device still writes into a dead engine's KV for a while, and the driver
+// lists the engine for so long: a daemon that took the engine's exit for the
+// end of its work would hand the slabs to somebody whose bytes then change.
+TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
+  if (getenv("FINESERVE_TEST_GPU") != nullptr) {
+    GTEST_SKIP() << "only the emulated device lingers to order";
+  }
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", "2500"}});
+  ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
+  engine->Signal(SIGKILL);
+  engine->Wait();
+  // A tenant for the other half of the pool, and one for whom nothing is left.
+  const auto early = StartEngine("16MiB", {"--seed", "3"});
+  EXPECT_EQ(SlabsOf(early->pid()), 8u);
+  const auto greedy = LaunchEngine("16MiB", {"--seed", "4"});
+  EXPECT_THAT(greedy->ReadLine(), HasSubstr("OUT_OF_MEMORY"));
+  bool held = true;
+  for (;;) {
+    const uint32_t quarantined = SlabsIn(SlabState::kQuarantined);
+    if (!Lingers()) break;  // then what we saw may be of a moment after
+    held = held && quarantined == 8;
+    Breathe();
+  }
+  EXPECT_TRUE(held);
+  EXPECT_THAT(early->Ask("verify"), HasSubstr("ok verified"));
+  if (greedy->alive()) {  // its KV is the dead engine's: see what became of it
+    EXPECT_THAT(greedy->Ask("verify"), HasSubstr("ok verified"));
+  }
+  EXPECT_TRUE(EventuallyFree(8));
+  const auto late = StartEngine("16MiB", {"--seed", "5"});  // and finds zeros
+  EXPECT_EQ(SlabsOf(late->pid()), 8u);
+}
+
 TEST_F(DeathTest, EnginesGoOnWithoutTheirDaemon) {
   auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB", {"--seed", "3"});

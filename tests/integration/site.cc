@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
 
 #include "daemon/abi/client.h"
 
@@ -87,7 +90,8 @@ std::unique_ptr<Process> Site::StartDaemon(
 }
 
 std::unique_ptr<Process> Site::LaunchEngine(
-    const std::string& kv, const std::vector<std::string>& arguments) {
+    const std::string& kv, const std::vector<std::string>& arguments,
+    const Process::Environment& more) {
   std::vector<std::string> command = {Program("stock_engine"),
                                       "--kv",
                                       kv,
@@ -103,12 +107,14 @@ std::unique_ptr<Process> Site::LaunchEngine(
   Append(&command, arguments);
   Process::Environment environment = EngineEnvironment();
   environment["FINESERVE_KV_SIZES"] = kv;
+  environment.insert(more.begin(), more.end());
   return std::make_unique<Process>(command, environment);
 }
 
 std::unique_ptr<Process> Site::StartEngine(
-    const std::string& kv, const std::vector<std::string>& arguments) {
-  auto engine = LaunchEngine(kv, arguments);
+    const std::string& kv, const std::vector<std::string>& arguments,
+    const Process::Environment& more) {
+  auto engine = LaunchEngine(kv, arguments, more);
   EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes");
   EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
   return engine;
@@ -118,6 +124,23 @@ Finished Site::Fsctl(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {Program("fsctl")};
   Append(&command, arguments);
   return RunToEnd(command, environment_);
+}
+
+// By the helper process of tools/emucuda/linger.h that holds this site's
+// device.
+bool Site::Lingers() const {
+  std::error_code ignored;
+  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
+    std::string name;
+    std::getline(std::ifstream(process.path() / "comm"), name);
+    if (name != "emucuda-linger") continue;
+    for (const auto& fd :
+         std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
+      const auto target = std::filesystem::read_symlink(fd.path(), ignored);
+      if (target.parent_path() == device_folder_) return true;
+    }
+  }
+  return false;
 }
 
 std::string Site::SocketPath() {

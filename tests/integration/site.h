@@ -27,10 +27,12 @@ class Site : public ::testing::Test {
   // Starts the stock engine under the preload, with two layers of `kv` each
   // ("4MiB" is one slab), and waits until it has written and verified.
   std::unique_ptr<Process> StartEngine(
-      const std::string& kv, const std::vector<std::string>& arguments = {});
+      const std::string& kv, const std::vector<std::string>& arguments = {},
+      const Process::Environment& more = {});
   // The same without waiting.
   std::unique_ptr<Process> LaunchEngine(
-      const std::string& kv, const std::vector<std::string>& arguments = {});
+      const std::string& kv, const std::vector<std::string>& arguments = {},
+      const Process::Environment& more = {});
   Finished Fsctl(const std::vector<std::string>& arguments);
 
   // The living daemon's table.
@@ -38,6 +40,8 @@ class Site : public ::testing::Test {
   uint32_t SlabsIn(abi::SlabState state);
   uint32_t SlabsOf(pid_t member);
   bool EventuallyFree(uint32_t slabs);
+  // Whether the emulated device still has a dead client's work to do.
+  bool Lingers() const;
   std::string SocketPath();
 
   std::string Program(const std::string& name) const;

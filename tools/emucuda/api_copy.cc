@@ -62,8 +62,13 @@ CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
   }
   if (pageable_source || pageable_target) wait = Wait::kYes;
   const auto& space = Driver::Get().space();
+  auto lingering = target.on_device && source.on_device
+                       ? Driver::Get().linger().QueueCopy(
+                             space, context.device(), to, from, bytes)
+                       : nullptr;
   return SubmitTo(context, stream, wait,
-                  [&space, device = context.device(), target, source, bytes] {
+                  [lingering = std::move(lingering), &space,
+                   device = context.device(), target, source, bytes] {
                     return emucuda::Copy(space, device, target, source, bytes);
                   });
 }

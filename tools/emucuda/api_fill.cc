@@ -1,5 +1,7 @@
 // Exported functions: fills.
 
+#include <utility>
+
 #include "tools/emucuda/call.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/submit_work.h"
@@ -33,10 +35,13 @@ CUresult FillRows(Context& context, CUdeviceptr to, size_t pitch,
   if (count == 0 || rows == 0) return CUDA_SUCCESS;
   if (!Reachable(to)) return CUDA_ERROR_INVALID_VALUE;
   const auto& space = Driver::Get().space();
+  auto lingering = rows == 1 ? Driver::Get().linger().QueueFill(
+                                   space, context.device(), to, pattern, width)
+                             : nullptr;
   return SubmitTo(
       context, stream, Wait::kNo,
-      [&space, device = context.device(), start = PlaceOf(to), pitch, pattern,
-       width, rows] {
+      [lingering = std::move(lingering), &space, device = context.device(),
+       start = PlaceOf(to), pitch, pattern, width, rows] {
         Place row = start;
         CUresult result = CUDA_SUCCESS;
         for (size_t y = 0; y < rows && result == CUDA_SUCCESS; ++y) {

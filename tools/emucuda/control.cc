@@ -1,5 +1,7 @@
 // The control API of emucuda.h.
 
+#include <string>
+
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/resolver.h"
@@ -11,6 +13,14 @@ extern "C" {
 void emucuda_set_stream_delay_us(unsigned microseconds) {
   emucuda::Driver::Get();  // or else its first use would overwrite this
   emucuda::SetStreamDelay(microseconds);
+}
+
+int emucuda_set_linger_ms(unsigned milliseconds) {
+  emucuda::Driver& driver = emucuda::Driver::Get();
+  std::string complaint;
+  if (driver.ready() != fineserve::driver::CUDA_SUCCESS) return -1;
+  return driver.linger().Set(milliseconds, driver.devices(), &complaint) ? 0
+                                                                         : -1;
 }
 
 int emucuda_set_failures(const char* rules) {

@@ -39,6 +39,7 @@ class ControlFile {
                                            uint64_t wanted_bytes);
 
   uint64_t memory_bytes() const { return memory_bytes_; }
+  int fd() const { return file_.get(); }
 
   // Held by this process for the object's lifetime; the kernel ends it when
   // the process dies.

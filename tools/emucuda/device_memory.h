@@ -68,6 +68,7 @@ class DeviceMemory {
   std::vector<uint32_t> Clients() const { return control_->Clients(); }
 
   int fd() const { return memory_.get(); }
+  int control_fd() const { return control_->fd(); }
 
   // Held across fork, so that no child inherits a locked critical section.
   void LockForFork() EMUCUDA_ANNOTATE(acquire_capability(mutex_)) {

@@ -81,6 +81,10 @@ CUresult Driver::OpenDevices() {
     Complain(complaint);
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
+  if (!linger_.Set(settings_.linger_ms, devices, &complaint)) {
+    Complain(complaint);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
   devices_ = std::move(devices);
   return CUDA_SUCCESS;
 }

@@ -14,6 +14,7 @@
 #include "tools/emucuda/handle_registry.h"
 #include "tools/emucuda/injection.h"
 #include "tools/emucuda/legacy_heap.h"
+#include "tools/emucuda/linger.h"
 #include "tools/emucuda/managed_advice.h"
 #include "tools/emucuda/memory_handles.h"
 #include "tools/emucuda/mutex.h"
@@ -68,6 +69,7 @@ class Driver {
   PinnedMemory& pinned() { return pinned_; }
   const PinnedMemory& pinned() const { return pinned_; }
   ManagedAdvice& advice() { return advice_; }
+  Linger& linger() { return linger_; }
   ContextTable& contexts() { return contexts_; }
   HandleRegistry<CUstream, Stream>& streams() { return streams_; }
   HandleRegistry<CUevent, Event>& events() { return events_; }
@@ -98,6 +100,7 @@ class Driver {
   OpenedMemory opened_{space_};
   PinnedMemory pinned_;
   ManagedAdvice advice_;
+  Linger linger_;
   ContextTable contexts_{heap_};
   HandleRegistry<CUstream, Stream> streams_;
   HandleRegistry<CUevent, Event> events_;

@@ -16,6 +16,14 @@
 //                            file decides, later ones take what is there
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
+//   EMUCUDA_LINGER_MS        writes that are queued when a process dies are
+//   done
+//                            so much later; until then it keeps its memory and
+//                            its place in NVML's list (linger.h); default 0:
+//                            they die with it. Needs emucuda-linger beside the
+//                            library
+//   EMUCUDA_POISON           0 … 255: fresh device memory reads as this byte
+//                            instead of zero, which touches all of it
 //   EMUCUDA_FAIL             cuMemCreate@3=2,cuMemMap@*=999: the 3rd call of
 //                            that function returns error 2, every call of the
 //                            other returns 999; nothing else happens in them
@@ -38,6 +46,10 @@
 //   - An address that the driver never gave out is refused at the call
 //     (INVALID_VALUE); one that is reserved but not mapped, or mapped without
 //     access, kills the context at execution (sticky ILLEGAL_ADDRESS).
+//   - Managed memory is device memory that the host maps: it counts as used,
+//   and
+//     cannot exceed the device. Pools, legacy IPC and per-thread streams are
+//     emulated; arrays, textures and dma-buf are not.
 //   - Code is loaded but not interpreted: any kernel name is found in any
 //     library. Kernels with a version on the host run, others are skipped.
 //
@@ -52,6 +64,10 @@ extern "C" {
 
 // Sleep before each stream operation (copy, fill, host function).
 void emucuda_set_stream_delay_us(unsigned microseconds);
+
+// As EMUCUDA_LINGER_MS, from now on. Returns 0, or -1 before cuInit and if the
+// helper cannot be started.
+int emucuda_set_linger_ms(unsigned milliseconds);
 
 // Replace all injected failures or latencies; syntax as in the environment,
 // "" or NULL clears them. "@n" counts calls from this moment on. Returns 0, or

@@ -111,6 +111,7 @@ Settings ReadSettings(std::string* complaint) {
              complaint);
   ReadNumber("EMUCUDA_STREAM_DELAY_US", 0, 1000000000,
              &settings.stream_delay_us, complaint);
+  ReadNumber("EMUCUDA_LINGER_MS", 0, 3600000, &settings.linger_ms, complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
   ReadMemory(&settings.memory_bytes, complaint);
   return settings;

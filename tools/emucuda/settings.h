@@ -19,6 +19,7 @@ struct Settings {
   int driver_version = 13000;
   unsigned stream_delay_us = 0;
   std::optional<uint8_t> poison;
+  unsigned linger_ms = 0;
 };
 
 // "512MiB", "16GiB", "4096": a positive number of bytes; nullopt if malformed

@@ -1,0 +1,141 @@
+// Device work that outlives its client, and memory that starts dirty.
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/conformance/gate.h"
+#include "tests/conformance/isolation.h"
+#include "tests/conformance/session.h"
+
+namespace fineserve::conformance {
+namespace {
+
+constexpr uint64_t kBytes = 4 * kMiB;
+constexpr uint32_t kBefore = 1;
+constexpr uint32_t kQueued = 2;
+
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+
+template <typename Signature>
+Signature* Nvml(const char* symbol) {
+  static void* const library =
+      dlopen(EmulatedLibrary("libnvidia-ml.so.1").c_str(), RTLD_NOW);
+  EXPECT_NE(library, nullptr) << dlerror();
+  return reinterpret_cast<Signature*>(dlsym(library, symbol));
+}
+
+// Whether NVML's process list has this pid.
+bool IsListed(pid_t pid) {
+  void* device = nullptr;
+  EXPECT_EQ(Nvml<int()>("nvmlInit_v2")(), 0);
+  EXPECT_EQ(
+      Nvml<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2")(0, &device),
+      0);
+  unsigned count = 64;
+  ProcessInfo processes[64];
+  const auto list = Nvml<int(void*, unsigned*, ProcessInfo*)>(
+      "nvmlDeviceGetComputeRunningProcesses_v3");
+  EXPECT_EQ(list(device, &count, processes), 0);
+  return std::any_of(processes, processes + count, [&](const ProcessInfo& p) {
+    return p.pid == static_cast<unsigned>(pid);
+  });
+}
+
+// Until the driver has done with a dead client; a test that hangs is killed.
+void AwaitTeardown(pid_t pid) {
+  while (IsListed(pid)) usleep(1000);
+}
+
+// Queues a fill of imported memory behind a gate that never opens.
+void QueueForEver(Channel& channel) {
+  const Session gpu;
+  const int fd = channel.ReceiveDescriptor();
+  const CUmemGenericAllocationHandle handle = gpu.Import(fd);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, handle);
+  CUstream stream = nullptr;
+  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+            CUDA_SUCCESS);
+  Gate gate;
+  ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuMemsetD32Async(address, kQueued, kBytes / 4, stream),
+            CUDA_SUCCESS);
+  channel.Send(0);
+  channel.Receive();  // until killed
+}
+
+// Kills a client that has a fill queued, and returns what its memory holds once
+// the driver lists the client no more.
+uint32_t WordAfterKill(const char* linger_ms) {
+  Peer peer([linger_ms](Channel& channel) {
+    setenv("EMUCUDA_LINGER_MS", linger_ms, 1);
+    QueueForEver(channel);
+  });
+  const Session gpu;
+  const CUmemGenericAllocationHandle handle = gpu.Create(kBytes);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, handle);
+  gpu.Write(address + kBytes - 4, kBefore);
+  const int fd = gpu.Export(handle);
+  peer.channel().SendDescriptor(fd);
+  close(fd);
+  peer.channel().Receive();
+  EXPECT_TRUE(IsListed(peer.pid()));
+  const pid_t pid = peer.pid();
+  peer.Kill();
+  AwaitTeardown(pid);
+  return gpu.Read(address + kBytes - 4);
+}
+
+CONFORMANCE_TEST(Linger, QueuedWriteLandsBeforeTheClientIsListedNoMore) {
+  EXPECT_EQ(WordAfterKill("100"), kQueued);
+}
+
+CONFORMANCE_TEST(Linger, WithoutItQueuedWritesDieWithTheirClient) {
+  EXPECT_EQ(WordAfterKill("0"), kBefore);
+}
+
+CONFORMANCE_TEST(Linger, ClientWithNothingQueuedIsGoneAtOnce) {
+  Peer peer([](Channel& channel) {
+    setenv("EMUCUDA_LINGER_MS", "3600000", 1);  // more than a test may take
+    const Session gpu;
+    gpu.Write(gpu.NewMapping(kBytes), 1);
+    channel.Send(0);
+    channel.Receive();
+  });
+  peer.channel().Receive();
+  const pid_t pid = peer.pid();
+  peer.Kill();
+  AwaitTeardown(pid);
+}
+
+CONFORMANCE_TEST(Poison, FreshMemoryReadsAsTheByte) {
+  setenv("EMUCUDA_POISON", "255", 1);
+  setenv("EMUCUDA_MEMORY", "64MiB", 1);
+  const Session gpu;
+  EXPECT_EQ(gpu.Read(gpu.NewMapping(gpu.granularity())), 0xffffffffu);
+  CUdeviceptr small = 0;
+  ASSERT_EQ(Cuda().cuMemAlloc_v2(&small, 4096), CUDA_SUCCESS);
+  CUdeviceptr neighbour = 0;  // keeps the chunk when `small` goes
+  ASSERT_EQ(Cuda().cuMemAlloc_v2(&neighbour, 4096), CUDA_SUCCESS);
+  gpu.Write(small, 0);
+  ASSERT_EQ(Cuda().cuMemFree_v2(small), CUDA_SUCCESS);
+  CUdeviceptr again = 0;
+  ASSERT_EQ(Cuda().cuMemAlloc_v2(&again, 4096), CUDA_SUCCESS);
+  EXPECT_EQ(again, small);
+  EXPECT_EQ(gpu.Read(again), 0xffffffffu);
+}
+
+}  // namespace
+}  // namespace fineserve::conformance
