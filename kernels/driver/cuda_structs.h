@@ -9,6 +9,10 @@
 
 namespace fineserve::driver {
 
+// How a context is to be made beyond its flags; we pass none.
+using CUexecAffinityParam = struct CUexecAffinityParam_st;
+using CUctxCreateParams = struct CUctxCreateParams_st;
+
 struct CUmemPoolProps {
   CUmemAllocationType allocType;
   CUmemAllocationHandleType handleTypes;

@@ -47,6 +47,8 @@
   X(cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxSetFlags, 11000, kOptional, (CUdevice device, unsigned int flags)) \
   X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, kOptional, (CUdevice device, unsigned int* flags, int* active)) \
   X(cuCtxCreate_v2, cuCtxCreate, 3020, kOptional, (CUcontext* context, unsigned int flags, CUdevice device)) \
+  X(cuCtxCreate_v3, cuCtxCreate, 11040, kOptional, (CUcontext* context, CUexecAffinityParam* params, int param_count, unsigned int flags, CUdevice device)) \
+  X(cuCtxCreate_v4, cuCtxCreate, 12050, kOptional, (CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device)) \
   X(cuCtxDestroy_v2, cuCtxDestroy, 4000, kOptional, (CUcontext context)) \
   X(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000, kRequired, (CUcontext context)) \
   X(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, kRequired, (CUcontext* context)) \
@@ -178,6 +180,7 @@
   X(cuGraphCreate, cuGraphCreate, 10000, kOptional, (CUgraph* graph, unsigned int flags)) \
   X(cuGraphDestroy, cuGraphDestroy, 10000, kOptional, (CUgraph graph)) \
   X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 10000, kOptional, (CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t after_count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context)) \
+  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 10000, kOptional, (CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t after_count, const CUDA_MEMCPY3D* params, CUcontext context)) \
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kOptional, (CUgraphExec* exec, CUgraph graph, unsigned long long flags)) \
   X(cuGraphLaunch, cuGraphLaunch, 10000, kOptional, (CUgraphExec exec, CUstream stream)) \
   X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kOptional, (CUgraphExec exec)) \

@@ -50,6 +50,25 @@ CONFORMANCE_TEST(Context, PushAndPopNest) {
   EXPECT_EQ(Cuda().cuCtxDestroy_v2(second), CUDA_SUCCESS);
 }
 
+// What a program compiled with CUDA 11.4, and with 12.5 or newer, calls.
+CONFORMANCE_TEST(Context, LaterFormsOfCreateTakeNoParameters) {
+  const Session gpu;
+  CUcontext created = nullptr, current = nullptr;
+  if (Cuda().cuCtxCreate_v3 != nullptr) {
+    ASSERT_EQ(Cuda().cuCtxCreate_v3(&created, nullptr, 0, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(Cuda().cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, created);
+    EXPECT_EQ(Cuda().cuCtxDestroy_v2(created), CUDA_SUCCESS);
+  }
+  if (Cuda().cuCtxCreate_v4 == nullptr) {
+    GTEST_SKIP() << "this driver is older than CUDA 12.5";
+  }
+  ASSERT_EQ(Cuda().cuCtxCreate_v4(&created, nullptr, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuCtxGetCurrent(&current), CUDA_SUCCESS);
+  EXPECT_EQ(current, created);
+  EXPECT_EQ(Cuda().cuCtxDestroy_v2(created), CUDA_SUCCESS);
+}
+
 CONFORMANCE_TEST(Context, PrimaryContextIsOnePerDevice) {
   const Session gpu;
   CUcontext again = nullptr;

@@ -76,7 +76,7 @@ CONFORMANCE_TEST(Graph, RowsLieAPitchApart) {
   const CUdeviceptr address = gpu.NewMapping(gpu.granularity());
   gpu.Write(address + 16, 5);
   FillGraph graph;
-  EXPECT_EQ(graph.TryAdd(gpu, {address, 512, 0x61, 1, 16, 3}), CUDA_SUCCESS);
+  EXPECT_EQ(graph.TryAdd(gpu, {address, 512, 0x6161, 2, 8, 3}), CUDA_SUCCESS);
   graph.Instantiate();
   graph.Run();
   EXPECT_EQ(gpu.Read(address + 1024 + 12), 0x61616161u);
@@ -140,6 +140,40 @@ CONFORMANCE_TEST(Graph, ReplayAfterASwapWritesTheNewMemoryOnly) {
   EXPECT_EQ(gpu.Read(address), 7u);
   EXPECT_EQ(gpu.Read(address + unit - 4), 7u);
   EXPECT_EQ(gpu.Read(old_alias), 8u) << "the graph wrote memory swapped out";
+}
+
+CONFORMANCE_TEST(Graph, CopyNodeReadsWhatIsMappedAtTheLaunch) {
+  NEEDS_GRAPHS();
+  const Session gpu;
+  const uint64_t unit = gpu.granularity();
+  const CUdeviceptr from = gpu.Reserve(unit);
+  const CUdeviceptr to = gpu.NewMapping(unit);
+  gpu.MapAt(from, unit, gpu.Create(unit));
+  gpu.Write(from, 1);
+  CUDA_MEMCPY3D copy = {};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+  copy.dstDevice = to;
+  copy.srcPitch = copy.dstPitch = unit;
+  copy.WidthInBytes = unit;
+  copy.Height = copy.Depth = 1;
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  ASSERT_EQ(Cuda().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy,
+                                        gpu.context()),
+            CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuGraphLaunch(exec, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(to), 1u);
+  ASSERT_EQ(Cuda().cuMemUnmap(from, unit), CUDA_SUCCESS);
+  gpu.MapAt(from, unit, gpu.Create(unit));
+  gpu.Write(from, 2);
+  gpu.Write(from + unit - 4, 3);
+  ASSERT_EQ(Cuda().cuGraphLaunch(exec, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(to), 2u);
+  EXPECT_EQ(gpu.Read(to + unit - 4), 3u);
 }
 
 CONFORMANCE_TEST(Graph, LaunchIntoUnmappedAddressesIsAnIllegalAddress) {

@@ -53,6 +53,13 @@ CUresult Synchronize(Context& context) {
   return result;
 }
 
+CUresult CreateCurrent(Driver& driver, CUcontext* context, CUdevice device) {
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  driver.memory(device).ClaimSlot();
+  *context = driver.contexts().Create(device);
+  return Push(*context);
+}
+
 }  // namespace
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -100,10 +107,24 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags,
 CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags,
                         CUdevice device) {
   return CallOnDevice(Entry::cuCtxCreate_v2, device, [&](Driver& d) {
-    if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    d.memory(device).ClaimSlot();
-    *context = d.contexts().Create(device);
-    return Push(*context);
+    return CreateCurrent(d, context, device);
+  });
+}
+
+// Shares of the device and streams of other APIs are not emulated.
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params,
+                        int param_count, unsigned int flags, CUdevice device) {
+  return CallOnDevice(Entry::cuCtxCreate_v3, device, [&](Driver& d) {
+    if (params != nullptr && param_count != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    return CreateCurrent(d, context, device);
+  });
+}
+
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params,
+                        unsigned int flags, CUdevice device) {
+  return CallOnDevice(Entry::cuCtxCreate_v4, device, [&](Driver& d) {
+    if (params != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    return CreateCurrent(d, context, device);
   });
 }
 

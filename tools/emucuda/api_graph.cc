@@ -1,7 +1,8 @@
-// Exported functions: graphs of fills. Addresses are recorded as numbers and
-// resolved when a launch runs, as on a device: a graph sees what is mapped
-// there then, not what was there when it was made.
+// Exported functions: graphs of fills and copies. Addresses are recorded as
+// numbers and resolved when a launch runs, as on a device: a graph sees what is
+// mapped there then, not what was there when it was made.
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tools/emucuda/mutex.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/stream_handle.h"
+#include "tools/emucuda/submit_work.h"
 
 namespace fineserve::driver {
 
@@ -27,6 +29,8 @@ using emucuda::MutexLock;
 namespace {
 
 using Fill = CUDA_MEMSET_NODE_PARAMS;
+// What a node does on a device.
+using Node = std::function<CUresult(int device)>;
 
 // A node depends only on nodes that were there before it, so that the order of
 // insertion is an order of execution. Thread-safe.
@@ -34,22 +38,22 @@ class Graph {
  public:
   // INVALID_VALUE if a dependency is no node of this graph. A node's handle is
   // the address of its allocation.
-  CUresult Add(const Fill& fill, const CUgraphNode* after, size_t after_count,
+  CUresult Add(Node work, const CUgraphNode* after, size_t after_count,
                CUgraphNode* node) {
     const MutexLock lock(mutex_);
     for (size_t i = 0; i < after_count; ++i) {
       if (!Has(after[i])) return CUDA_ERROR_INVALID_VALUE;
     }
-    nodes_.push_back(std::make_unique<Fill>(fill));
+    nodes_.push_back(std::make_unique<Node>(std::move(work)));
     *node = reinterpret_cast<CUgraphNode>(nodes_.back().get());
     return CUDA_SUCCESS;
   }
 
-  std::vector<Fill> Fills() const {
+  std::vector<Node> Nodes() const {
     const MutexLock lock(mutex_);
-    std::vector<Fill> fills;
-    for (const auto& node : nodes_) fills.push_back(*node);
-    return fills;
+    std::vector<Node> nodes;
+    for (const auto& node : nodes_) nodes.push_back(*node);
+    return nodes;
   }
 
  private:
@@ -61,11 +65,11 @@ class Graph {
   }
 
   mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Fill>> nodes_ EMUCUDA_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Node>> nodes_ EMUCUDA_GUARDED_BY(mutex_);
 };
 
 // What a graph was when it was instantiated; never changed.
-using Executable = std::vector<Fill>;
+using Executable = std::vector<Node>;
 
 // As all driver state: made at first use, never destroyed.
 HandleRegistry<CUgraph, Graph>& Graphs() {
@@ -84,16 +88,10 @@ CUresult Check(const Fill& fill) {
       (fill.height > 1 && fill.pitch < row_bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  switch (fill.elementSize) {
-    case 1:
-    case 4:
-      return fill.dst % fill.elementSize == 0 ? CUDA_SUCCESS
-                                              : CUDA_ERROR_INVALID_VALUE;
-    case 2:
-      return CUDA_ERROR_NOT_SUPPORTED;  // the emulated device has no such fill
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  const uint64_t width = fill.elementSize;
+  const bool known = width == 1 || width == 2 || width == 4;
+  return known && fill.dst % width == 0 ? CUDA_SUCCESS
+                                        : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult Run(int device, const Fill& fill) {
@@ -108,18 +106,59 @@ CUresult Run(int device, const Fill& fill) {
   return CUDA_SUCCESS;
 }
 
-CUresult Launch(Context& context, CUgraphExec exec, CUstream handle) {
-  const std::shared_ptr<Executable> fills = Executables().Find(exec);
-  const auto stream = emucuda::FindStream(context, handle);
-  if (fills == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const int device = stream->context().device();
-  return stream->context().SubmitWork(*stream, [device, fills] {
-    for (const Fill& fill : *fills) {
-      const CUresult result = Run(device, fill);
-      if (result != CUDA_SUCCESS) return result;
-    }
-    return CUDA_SUCCESS;
-  });
+bool OnDevice(CUmemorytype type, CUdeviceptr address) {
+  return (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED) &&
+         emucuda::IsDevice(address);
+}
+
+// Within the device only; one row or several, no slices.
+CUresult ToBox(const CUDA_MEMCPY3D& copy, emucuda::Box* box) {
+  if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!OnDevice(copy.srcMemoryType, copy.srcDevice) ||
+      !OnDevice(copy.dstMemoryType, copy.dstDevice) || copy.Depth != 1 ||
+      copy.srcZ != 0 || copy.dstZ != 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (copy.Height > 1 && (copy.srcPitch < copy.WidthInBytes ||
+                          copy.dstPitch < copy.WidthInBytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *box = {.to = emucuda::PlaceOf(copy.dstDevice + copy.dstY * copy.dstPitch +
+                                 copy.dstXInBytes),
+          .from = emucuda::PlaceOf(copy.srcDevice + copy.srcY * copy.srcPitch +
+                                   copy.srcXInBytes),
+          .to_pitch = copy.dstPitch,
+          .from_pitch = copy.srcPitch,
+          .width = copy.WidthInBytes,
+          .height = copy.Height,
+          .depth = 1};
+  return CUDA_SUCCESS;
+}
+
+CUresult AddNode(CUgraph graph, Node work, const CUgraphNode* after,
+                 size_t after_count, CUgraphNode* node) {
+  const std::shared_ptr<Graph> found = Graphs().Find(graph);
+  if (found == nullptr || node == nullptr ||
+      (after == nullptr && after_count != 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return found->Add(std::move(work), after, after_count, node);
+}
+
+CUresult Launch(Context& context, CUgraphExec exec, CUstream stream) {
+  const std::shared_ptr<Executable> nodes = Executables().Find(exec);
+  if (nodes == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const int device = context.device();
+  return emucuda::SubmitTo(context, stream, emucuda::Wait::kNo,
+                           [device, nodes] {
+                             for (const Node& node : *nodes) {
+                               const CUresult result = node(device);
+                               if (result != CUDA_SUCCESS) return result;
+                             }
+                             return CUDA_SUCCESS;
+                           });
 }
 
 }  // namespace
@@ -152,15 +191,33 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
   return CallInContext(
       Entry::cuGraphAddMemsetNode,
       [&](Context&) {
-        const std::shared_ptr<Graph> found = Graphs().Find(graph);
-        if (found == nullptr || node == nullptr || params == nullptr ||
-            (after == nullptr && after_count != 0)) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const CUresult result = Check(*params);
-        return result == CUDA_SUCCESS
-                   ? found->Add(*params, after, after_count, node)
-                   : result;
+        if (result != CUDA_SUCCESS) return result;
+        const Fill fill = *params;
+        return AddNode(
+            graph, [fill](int device) { return Run(device, fill); }, after,
+            after_count, node);
+      },
+      graph, after_count);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph,
+                              const CUgraphNode* after, size_t after_count,
+                              const CUDA_MEMCPY3D* params, CUcontext) {
+  return CallInContext(
+      Entry::cuGraphAddMemcpyNode,
+      [&](Context&) {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        emucuda::Box box;
+        const CUresult result = ToBox(*params, &box);
+        if (result != CUDA_SUCCESS) return result;
+        return AddNode(
+            graph,
+            [box](int device) {
+              return emucuda::CopyBox(Driver::Get().space(), device, box);
+            },
+            after, after_count, node);
       },
       graph, after_count);
 }
@@ -175,7 +232,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
           return CUDA_ERROR_INVALID_VALUE;
         }
         if (flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
-        *exec = Executables().Add(std::make_shared<Executable>(found->Fills()));
+        *exec = Executables().Add(std::make_shared<Executable>(found->Nodes()));
         return CUDA_SUCCESS;
       },
       graph, flags);

@@ -84,6 +84,11 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index,
   });
 }
 
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index,
+                                                     nvmlDevice_t* device) {
+  return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
 EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
                                                     nvmlDevice_t* device) {
   return Ask(device, [&](Machine& machine) {
