@@ -59,10 +59,8 @@ absl::StatusOr<SlabLayout> SlabLayout::Create(const PoolGeometry& pool,
       abi::SizeText(granules * pool.granule_bytes), " do"));
 }
 
-BlockRange SlabLayout::Blocks(uint64_t view_index) const {
-  const uint64_t begin = view_index * plane_bytes();
-  return {DivideUp(begin, format_.page_bytes),
-          (begin + plane_bytes()) / format_.page_bytes};
+abi::BlockRange SlabLayout::Blocks(uint64_t view_index) const {
+  return abi::BlocksOfView(view_index, plane_bytes(), format_.page_bytes);
 }
 
 uint64_t SlabLayout::ViewBlocks() const {

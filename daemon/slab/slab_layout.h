@@ -4,18 +4,11 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "daemon/abi/block_range.h"
 #include "daemon/slab/format.h"
 #include "daemon/slab/pool_geometry.h"
 
 namespace fineserve::slab {
-
-// Block ids [first, end) of one view index.
-struct BlockRange {
-  uint64_t first = 0;
-  uint64_t end = 0;
-
-  uint64_t size() const { return end - first; }
-};
 
 // How the slabs of a pool look to one format (design.md §3.2, §3.3).
 //
@@ -39,9 +32,8 @@ class SlabLayout {
   // C: what a slab gives to each plane, bytes.
   uint64_t plane_bytes() const { return granules_per_plane_ * granule_bytes_; }
 
-  // The one function that says which blocks of a slab may be used: those that
-  // lie wholly in its share. `view_index` is from 1; 0 answers for the scratch.
-  BlockRange Blocks(uint64_t view_index) const;
+  // The usable blocks of a slab; view index 0 answers for the scratch.
+  abi::BlockRange Blocks(uint64_t view_index) const;
 
   // Ids of the whole view, the scratch's included: the engine's num_blocks.
   uint64_t ViewBlocks() const;

@@ -99,7 +99,7 @@ void CheckEveryBlock(const PoolGeometry& pool, const Format& format) {
   uint64_t usable = 0, next_free_id = 0;
   uint64_t least = UINT64_MAX, most = 0;
   for (uint64_t view = 0; view <= pool.slab_count; ++view) {
-    const BlockRange blocks = layout.Blocks(view);
+    const abi::BlockRange blocks = layout.Blocks(view);
     ASSERT_GE(blocks.first, next_free_id) << "overlaps the slab before";
     next_free_id = blocks.end;
     ASSERT_GE(blocks.first * format.page_bytes, view * share);

@@ -1,0 +1,367 @@
+// What does a KV block cost?
+//
+// Ours (shim/block_allocator.h) against (b) a free list in shared memory under
+// a robust mutex, (c) a request to a daemon for each block, (d) pages mapped on
+// demand at published driver latencies, with and without a buffer of mapped
+// pages, and (e) the least that any shared allocator pays: a pair of CAS on a
+// warm word.
+//
+// Two workloads. "steady": 1,024 blocks live, the oldest go, as many come, so
+// that no page ever empties. "burst": 512 blocks are taken and then all freed
+// in random order. Llama-3.1-8B FP16: 32 planes, pages of 64 KiB, 32 blocks in
+// 2 MiB. ns per block are for taking and freeing it. Rounds of all ways
+// alternate; medians. Two engines are two threads with an allocator each; (b)
+// is one list for both.
+
+#include <benchmark/benchmark.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/micro/on_demand.h"
+#include "bench/micro/report.h"
+#include "shim/block_allocator.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr uint32_t kSlabs = 128;
+constexpr uint32_t kPlanes = 32;
+constexpr uint64_t kPlaneBytes = 2 << 20;
+constexpr uint64_t kPageBytes = 64 << 10;
+constexpr uint32_t kBlocksPerSlab = kPlaneBytes / kPageBytes;
+constexpr uint32_t kLive = 1024;
+constexpr uint32_t kBurst = 512;
+constexpr int kRounds = 21;
+
+// One engine's way to blocks.
+class Blocks {
+ public:
+  virtual ~Blocks() = default;
+  virtual void Allocate(uint32_t count, uint32_t* ids) = 0;
+  virtual void Free(uint32_t count, const uint32_t* ids) = 0;
+};
+
+class Ours : public Blocks {
+ public:
+  Ours() {
+    blocks_.Create(kSlabs, kPlaneBytes, kPageBytes);
+    for (uint32_t v = 1; v <= kSlabs; ++v) blocks_.Link(v);
+  }
+  void Allocate(uint32_t count, uint32_t* ids) override {
+    if (!blocks_.Allocate(count, ids)) abort();
+  }
+  void Free(uint32_t count, const uint32_t* ids) override {
+    if (blocks_.Free(count, ids) != count) abort();
+  }
+
+ private:
+  shim::BlockAllocator blocks_;
+};
+
+// The list that every engine of a GPU would share.
+struct SharedList {
+  pthread_mutex_t mutex;
+  uint32_t count;
+  uint32_t ids[2 * kSlabs * kBlocksPerSlab];
+
+  static SharedList* Create() {
+    auto* list = static_cast<SharedList*>(
+        mmap(nullptr, sizeof(SharedList), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    pthread_mutexattr_t robust;
+    pthread_mutexattr_init(&robust);
+    pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&list->mutex, &robust);
+    list->count = 2 * kSlabs * kBlocksPerSlab;
+    std::iota(list->ids, list->ids + list->count, 0u);
+    return list;
+  }
+};
+
+class RobustMutex : public Blocks {
+ public:
+  explicit RobustMutex(SharedList* list) : list_(*list) {}
+  void Allocate(uint32_t count, uint32_t* ids) override {
+    pthread_mutex_lock(&list_.mutex);
+    for (uint32_t i = 0; i < count; ++i) ids[i] = list_.ids[--list_.count];
+    pthread_mutex_unlock(&list_.mutex);
+  }
+  void Free(uint32_t count, const uint32_t* ids) override {
+    pthread_mutex_lock(&list_.mutex);
+    for (uint32_t i = 0; i < count; ++i) list_.ids[list_.count++] = ids[i];
+    pthread_mutex_unlock(&list_.mutex);
+  }
+
+ private:
+  SharedList& list_;
+};
+
+// A process that answers at once, over the kind of socket that our daemon has;
+// frees are told without waiting.
+class Requests : public Blocks {
+ public:
+  Requests() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0) abort();
+    server_ = fork();
+    if (server_ == 0) {
+      close(ends[0]);
+      Serve(ends[1]);
+    }
+    close(ends[1]);
+    socket_ = ends[0];
+  }
+  ~Requests() override {
+    close(socket_);
+    waitpid(server_, nullptr, 0);
+  }
+  void Allocate(uint32_t count, uint32_t* ids) override {
+    for (uint32_t i = 0; i < count; ++i) {
+      Message message = {1, 0, {}};
+      if (send(socket_, &message, sizeof(message), 0) < 0 ||
+          recv(socket_, &message, sizeof(message), 0) <= 0) {
+        abort();
+      }
+      ids[i] = message.id;
+    }
+  }
+  void Free(uint32_t count, const uint32_t* ids) override {
+    for (uint32_t i = 0; i < count; ++i) {
+      const Message message = {2, ids[i], {}};
+      if (send(socket_, &message, sizeof(message), 0) < 0) abort();
+    }
+  }
+
+ private:
+  struct Message {
+    uint32_t what;
+    uint32_t id;
+    char rest[56];
+  };
+
+  [[noreturn]] static void Serve(int socket) {
+    std::vector<uint32_t> free(kSlabs * kBlocksPerSlab);
+    std::iota(free.begin(), free.end(), 0u);
+    Message message;
+    while (recv(socket, &message, sizeof(message), 0) > 0) {
+      if (message.what == 2) {
+        free.push_back(message.id);
+        continue;
+      }
+      message.id = free.back();
+      free.pop_back();
+      if (send(socket, &message, sizeof(message), MSG_NOSIGNAL) < 0) break;
+    }
+    _exit(0);
+  }
+
+  pid_t server_;
+  int socket_;
+};
+
+class Mapped : public Blocks {
+ public:
+  explicit Mapped(bool buffer)
+      : pages_(kSlabs, kBlocksPerSlab, kPlanes, DriverLatency{}, buffer) {}
+  void Allocate(uint32_t count, uint32_t* ids) override {
+    pages_.Allocate(count, ids);
+  }
+  void Free(uint32_t count, const uint32_t* ids) override {
+    pages_.Free(count, ids);
+  }
+  uint64_t driver_calls() const { return pages_.driver_calls(); }
+
+ private:
+  OnDemand pages_;
+};
+
+double Ns(const std::function<void()>& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double, std::nano>(
+             std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+// One engine's run of a workload.
+class Workload {
+ public:
+  explicit Workload(Blocks* blocks) : blocks_(*blocks), live_(kLive) {
+    blocks_.Allocate(kLive, live_.data());
+    std::shuffle(live_.begin(), live_.end(), random_);
+  }
+  ~Workload() { blocks_.Free(kLive, live_.data()); }
+
+  // ns per block, `at_once` of them a call.
+  double Steady(uint32_t at_once, uint32_t count) {
+    const double ns = Ns([&] {
+      for (uint32_t done = 0; done < count; done += at_once) {
+        uint32_t* oldest = &live_[next_];
+        blocks_.Free(at_once, oldest);
+        blocks_.Allocate(at_once, oldest);
+        next_ = (next_ + at_once) % kLive;
+      }
+    });
+    return ns / count;
+  }
+
+  double Burst(uint32_t bursts) {
+    std::vector<uint32_t> ids(kBurst);
+    double ns = 0;
+    for (uint32_t i = 0; i < bursts; ++i) {
+      ns += Ns([&] {
+        for (uint32_t& id : ids) blocks_.Allocate(1, &id);
+      });
+      std::shuffle(ids.begin(), ids.end(), random_);
+      ns += Ns([&] {
+        for (const uint32_t id : ids) blocks_.Free(1, &id);
+      });
+    }
+    return ns / (bursts * kBurst);
+  }
+
+ private:
+  Blocks& blocks_;
+  std::vector<uint32_t> live_;
+  uint32_t next_ = 0;
+  std::mt19937 random_{42};
+};
+
+double CasPair(uint32_t count) {
+  static std::atomic<uint32_t> word{0};
+  return Ns([&] {
+           for (uint32_t i = 0; i < count; ++i) {
+             uint32_t expected = 0;
+             word.compare_exchange_strong(expected, 1);
+             benchmark::DoNotOptimize(expected);
+             expected = 1;
+             word.compare_exchange_strong(expected, 0);
+             benchmark::DoNotOptimize(expected);
+           }
+         }) /
+         count;
+}
+
+// Runs two engines together; the mean of both.
+double Together(Workload* a, Workload* b,
+                const std::function<double(Workload*)>& run) {
+  std::atomic<int> waiting{2};
+  double ns[2];
+  const auto one = [&](int i, Workload* w) {
+    waiting.fetch_sub(1);
+    while (waiting.load() > 0) std::this_thread::yield();
+    ns[i] = run(w);
+  };
+  std::thread other([&] { one(1, b); });
+  one(0, a);
+  other.join();
+  return (ns[0] + ns[1]) / 2;
+}
+
+using Samples = std::map<std::string, std::vector<double>>;
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+constexpr uint32_t kCheap = 1 << 18;  // blocks per round of the cheap ways
+
+struct Engines {
+  explicit Engines(SharedList* list) : mutex_a(list), mutex_b(list) {}
+
+  Requests requests;  // first: it forks
+  Ours ours_a, ours_b;
+  RobustMutex mutex_a, mutex_b;
+  Mapped buffered{true}, unbuffered{false};
+};
+
+void Round(Samples* s, Engines* e) {
+  Workload ours(&e->ours_a), ours2(&e->ours_b);
+  Workload mutex(&e->mutex_a), mutex2(&e->mutex_b), requests(&e->requests);
+  const auto steady1 = [](Workload* w) { return w->Steady(1, kCheap); };
+  const auto steady16 = [](Workload* w) { return w->Steady(16, kCheap); };
+  (*s)["(e) CAS pair on a warm word (ns)"].push_back(CasPair(kCheap));
+  (*s)["(a) ours, steady, 1 a call (ns)"].push_back(steady1(&ours));
+  (*s)["(a) ours, steady, 16 a call (ns)"].push_back(steady16(&ours));
+  (*s)["(a) ours, steady, 1 a call, 2 engines (ns)"].push_back(
+      Together(&ours, &ours2, steady1));
+  (*s)["(a) ours, steady, 16 a call, 2 engines (ns)"].push_back(
+      Together(&ours, &ours2, steady16));
+  (*s)["(b) robust mutex, steady, 1 a call (ns)"].push_back(steady1(&mutex));
+  (*s)["(b) robust mutex, steady, 16 a call (ns)"].push_back(steady16(&mutex));
+  (*s)["(b) robust mutex, steady, 1 a call, 2 engines (ns)"].push_back(
+      Together(&mutex, &mutex2, steady1));
+  (*s)["(b) robust mutex, steady, 16 a call, 2 engines (ns)"].push_back(
+      Together(&mutex, &mutex2, steady16));
+  (*s)["(c) request per block, steady (ns)"].push_back(
+      requests.Steady(1, 4096));
+  (*s)["(a) ours, burst (ns)"].push_back(ours.Burst(64));
+  (*s)["(b) robust mutex, burst (ns)"].push_back(mutex.Burst(64));
+}
+
+void MappedRound(Samples* s, Engines* e) {
+  Workload off(&e->unbuffered), on(&e->buffered);
+  (*s)["(d) on demand, steady (ns)"].push_back(off.Steady(1, 1 << 14));
+  (*s)["(d) on demand, burst, no buffer (ns)"].push_back(off.Burst(1));
+  (*s)["(d) on demand, burst, buffer (ns)"].push_back(on.Burst(1));
+}
+
+int Main(int argc, char** argv) {
+  SharedList* list = SharedList::Create();
+  Engines engines(list);
+  Samples samples;
+  for (int i = 0; i < kRounds; ++i) Round(&samples, &engines);
+  for (int i = 0; i < 3; ++i) MappedRound(&samples, &engines);
+  Report report("blocks");
+  for (const auto& [name, values] : samples) {
+    report.Figure(name, Median(values));
+  }
+  report.Figure("(d) driver calls, no buffer",
+                static_cast<double>(engines.unbuffered.driver_calls()));
+  report.Figure("(d) driver calls, buffer",
+                static_cast<double>(engines.buffered.driver_calls()));
+  const auto ratio = [&](const char* a, const char* b) {
+    // Round by round: a slow minute of the machine falls on both.
+    std::vector<double> ratios;
+    for (size_t i = 0; i < samples[a].size(); ++i) {
+      ratios.push_back(samples[a][i] / samples[b][i]);
+    }
+    return Median(ratios);
+  };
+  report.Claim("ours, 1 a call / CAS pair",
+               ratio("(a) ours, steady, 1 a call (ns)",
+                     "(e) CAS pair on a warm word (ns)"),
+               3, Compare::kAtMost);
+  report.Claim("ours, 16 a call, per block / CAS pair",
+               ratio("(a) ours, steady, 16 a call (ns)",
+                     "(e) CAS pair on a warm word (ns)"),
+               1, Compare::kAtMost);
+  report.Claim("request per block / ours, 1 a call",
+               ratio("(c) request per block, steady (ns)",
+                     "(a) ours, steady, 1 a call (ns)"),
+               100, Compare::kAtLeast);
+  return Finish(report, argc, argv);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }

@@ -1,0 +1,29 @@
+#ifndef DAEMON_ABI_BLOCK_RANGE_H_
+#define DAEMON_ABI_BLOCK_RANGE_H_
+
+#include <cstdint>
+
+namespace fineserve::abi {
+
+// Block ids [first, end).
+struct BlockRange {
+  uint64_t first = 0;
+  uint64_t end = 0;
+
+  constexpr uint64_t size() const { return end - first; }
+};
+
+// The one function that says which blocks of a slab may be used (design.md
+// §3.2): those that lie wholly in [v × plane_bytes, (v + 1) × plane_bytes) of
+// each plane, block b being at b × page_bytes. A block over a boundary is in
+// neither slab. `page_bytes` is at most `plane_bytes`.
+constexpr BlockRange BlocksOfView(uint64_t view_index, uint64_t plane_bytes,
+                                  uint64_t page_bytes) {
+  const uint64_t begin = view_index * plane_bytes;
+  return {(begin + page_bytes - 1) / page_bytes,
+          (begin + plane_bytes) / page_bytes};
+}
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_BLOCK_RANGE_H_
