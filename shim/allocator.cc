@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "shim/stack.h"
 #include "shim/thread_state.h"
 
@@ -111,15 +113,13 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
                              CUdeviceptr* out) {
   JoinDaemon(real);
   CollectDeferred(real);
-  const Classification c = Classify(call.bytes, call.in_scope, declared_);
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
-  record.reason = c.reason;
   page_.CountLarge();
-  if (call.bytes >= kLargeBytes) {
-    record.frame_count = CaptureStack(call.caller, record.frames);
-    page_.CountStack();
-  }
+  const RuleMatch match = Inspect(call, &record);
+  const Classification c =
+      Classify(call.bytes, call.in_scope, match, declared_);
+  record.reason = c.reason;
   CUresult result;
   if (c.kv && Redirect(real, call, &record, out)) {
     result = static_cast<CUresult>(record.result);
@@ -130,11 +130,32 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
   return result;
 }
 
+// Captures the stack of a large allocation and asks the rules about it.
+RuleMatch Allocator::Inspect(const AllocationCall& call,
+                             DecisionRecord* record) {
+  if (call.bytes < kLargeBytes) return {};
+  const bool ask = !call.in_scope && !rules_.empty() &&
+                   !forked_.load(std::memory_order_relaxed);
+  uint64_t frames[kNamedFrames];
+  static_assert(kNamedFrames >= abi::kFrameCapacity);
+  const uint16_t count = CaptureStack(
+      call.caller, frames, ask ? kNamedFrames : abi::kFrameCapacity);
+  page_.CountStack();
+  record->frame_count =
+      std::min(count, static_cast<uint16_t>(abi::kFrameCapacity));
+  memcpy(record->frames, frames, record->frame_count * sizeof(frames[0]));
+  if (!ask) return {};
+  const RuleMatch match = rules_.Match(frames, count, call.bytes);
+  record->unnamed_frames = match.unnamed_frames;
+  memcpy(record->rule, match.name, sizeof(record->rule));
+  return match;
+}
+
 // At every large allocation, since an early one may find no current context.
 void Allocator::JoinDaemon(const Driver& real) {
   if (forked_.load(std::memory_order_relaxed)) {
     if (page_.has_page() || !page_.CreateOwn()) return;
-    page_.SetLink(LinkState::kNoDaemon, "forked child: it asks for no lease");
+    page_.SetLink(LinkState::kForked, "a forked child asks for no lease");
     return;
   }
   uint8_t gpu[16];
@@ -158,6 +179,7 @@ bool Allocator::Redirect(const Driver& real, const AllocationCall& call,
   if (out == nullptr || call.bytes == 0 || !CurrentGpu(real, gpu)) return false;
   const LinkState state = link_.Join(gpu, /*reconnect=*/true);
   if (state == LinkState::kRefused) return Decline(Reason::kRefused, record);
+  if (!link_.Serves(gpu)) return Decline(Reason::kOtherGpu, record);
   if (state != LinkState::kConnected) return Decline(Reason::kNoDaemon, record);
   const Reason obstacle = Obstacle(real, call);
   if (obstacle != Reason::kScope) return Decline(obstacle, record);
@@ -303,7 +325,7 @@ void Allocator::RecordFree(Hook hook, const Redirection& range, Verdict verdict,
   record.bytes = range.asked_bytes;
   record.lease = range.lease;
   record.result = result;
-  record.verdict = verdict;
+  record.verdict = result == CUDA_SUCCESS ? verdict : Verdict::kKept;
   record.reason =
       result == CUDA_SUCCESS ? Reason::kFreed : Reason::kDriverError;
   page_.Record(record);

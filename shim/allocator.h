@@ -76,6 +76,7 @@ class Allocator {
 
  private:
   void JoinDaemon(const Driver& real);
+  RuleMatch Inspect(const AllocationCall& call, abi::DecisionRecord* record);
   bool Redirect(const Driver& real, const AllocationCall& call,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
   bool WaitForDeferred(const Driver& real);
@@ -91,7 +92,8 @@ class Allocator {
 
   PageWriter page_;
   DeclaredSizes declared_;
-  DaemonLink link_{&page_, &declared_};
+  FrameRules rules_;
+  DaemonLink link_{&page_, &declared_, &rules_};
   RangeTable* const ranges_;
   DeferredFrees deferred_;
   std::atomic<bool> forked_{false};

@@ -21,9 +21,11 @@ bool DeclaredSizes::Contains(uint64_t bytes) const {
   return false;
 }
 
-Classification Classify(uint64_t bytes, bool in_scope,
+Classification Classify(uint64_t bytes, bool in_scope, const RuleMatch& match,
                         const DeclaredSizes& declared) {
   if (in_scope) return {true, abi::Reason::kScope};
+  if (match.found && match.kv) return {true, abi::Reason::kFrames};
+  if (match.found) return {false, abi::Reason::kExcluded};
   if (declared.Contains(bytes)) return {true, abi::Reason::kDeclaredSize};
   return {false, abi::Reason::kNotKv};
 }

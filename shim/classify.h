@@ -6,6 +6,7 @@
 
 #include "daemon/abi/engine_page.h"
 #include "daemon/abi/messages.h"
+#include "shim/frame_rules.h"
 
 namespace fineserve::shim {
 
@@ -29,10 +30,10 @@ struct Classification {
   abi::Reason reason;
 };
 
-// Is an allocation KV, and by which rule? Pure. Rules in order: an explicit
-// scope, a declared size. Nothing is guessed: an allocation that no rule names
-// stays the driver's.
-Classification Classify(uint64_t bytes, bool in_scope,
+// Is an allocation KV, and by what? Pure. In order: an explicit scope, the
+// native frames (`match`: what the rules said of them), a declared size.
+// Nothing is guessed: an allocation that no rule names stays the driver's.
+Classification Classify(uint64_t bytes, bool in_scope, const RuleMatch& match,
                         const DeclaredSizes& declared);
 
 }  // namespace fineserve::shim

@@ -7,10 +7,15 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
+constexpr RuleMatch kNone = {};
+constexpr RuleMatch kSays = {.found = true, .kv = true};
+constexpr RuleMatch kExcludes = {.found = true, .kv = false};
+
 struct Case {
   const char* name;
   uint64_t bytes;
   bool in_scope;
+  RuleMatch match;
   bool kv;
   abi::Reason reason;
 };
@@ -22,7 +27,7 @@ TEST_P(ClassifyTable, GivesVerdictAndReason) {
   const uint64_t sizes[] = {64 * kMiB, 100 * kMiB};
   declared.Set(sizes, 2);
   const Case& c = GetParam();
-  const Classification got = Classify(c.bytes, c.in_scope, declared);
+  const Classification got = Classify(c.bytes, c.in_scope, c.match, declared);
   EXPECT_EQ(got.kv, c.kv);
   EXPECT_EQ(got.reason, c.reason);
 }
@@ -30,19 +35,25 @@ TEST_P(ClassifyTable, GivesVerdictAndReason) {
 INSTANTIATE_TEST_SUITE_P(
     Rules, ClassifyTable,
     testing::Values(
-        Case{"ScopeMakesAnySizeKv", 512, true, true, abi::Reason::kScope},
-        Case{"ScopeComesBeforeDeclared", 64 * kMiB, true, true,
+        Case{"ScopeMakesAnySizeKv", 512, true, kNone, true, abi::Reason::kScope},
+        Case{"ScopeComesBeforeFrames", 64 * kMiB, true, kExcludes, true,
              abi::Reason::kScope},
-        Case{"FirstDeclaredSizeIsKv", 64 * kMiB, false, true,
+        Case{"FramesMakeKv", 3 * kMiB, false, kSays, true,
+             abi::Reason::kFrames},
+        Case{"FramesComeBeforeDeclared", 64 * kMiB, false, kExcludes, false,
+             abi::Reason::kExcluded},
+        Case{"ScopeComesBeforeDeclared", 64 * kMiB, true, kNone, true,
+             abi::Reason::kScope},
+        Case{"FirstDeclaredSizeIsKv", 64 * kMiB, false, kNone, true,
              abi::Reason::kDeclaredSize},
-        Case{"LastDeclaredSizeIsKv", 100 * kMiB, false, true,
+        Case{"LastDeclaredSizeIsKv", 100 * kMiB, false, kNone, true,
              abi::Reason::kDeclaredSize},
-        Case{"OneByteMoreIsNot", 64 * kMiB + 1, false, false,
+        Case{"OneByteMoreIsNot", 64 * kMiB + 1, false, kNone, false,
              abi::Reason::kNotKv},
-        Case{"OneByteLessIsNot", 64 * kMiB - 1, false, false,
+        Case{"OneByteLessIsNot", 64 * kMiB - 1, false, kNone, false,
              abi::Reason::kNotKv},
-        Case{"LargeAloneIsNot", 8192 * kMiB, false, false, abi::Reason::kNotKv},
-        Case{"ZeroIsNot", 0, false, false, abi::Reason::kNotKv}),
+        Case{"LargeAloneIsNot", 8192 * kMiB, false, kNone, false, abi::Reason::kNotKv},
+        Case{"ZeroIsNot", 0, false, kNone, false, abi::Reason::kNotKv}),
     [](const auto& info) { return info.param.name; });
 
 TEST(DeclaredSizes, SetReplacesWhatWasDeclared) {

@@ -28,6 +28,7 @@ bool IsUsable(const abi::Welcome& w) {
   uint64_t slab_bytes;
   return w.granule_bytes > 0 && w.granules_per_slab > 0 && w.engine_id != 0 &&
          w.declared_size_count <= abi::kDeclaredSizeCapacity &&
+         w.rule_count <= abi::kRuleCapacity &&
          !__builtin_mul_overflow(w.granule_bytes, w.granules_per_slab,
                                  &slab_bytes);
 }
@@ -68,6 +69,11 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
     retry_at_ms_ = NowMs() + timeouts_.reconnect_pause_ms;
   }
   return state();
+}
+
+bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
+  MutexLock lock(&mutex_);
+  return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
 }
 
 bool DaemonLink::Meet() {
@@ -112,6 +118,7 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
     return false;
   }
   KeepTable(received->TakeDescriptor(kTableDescriptor));
+  if (!FetchRules(welcome.rule_count)) return false;
   welcome_ = welcome;
   if (!keep_declared_) {
     declared_->Set(welcome.declared_sizes, welcome.declared_size_count);
@@ -119,6 +126,21 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   page_->SetLink(LinkState::kConnected, nullptr);
   SetState(LinkState::kConnected);
   return true;
+}
+
+bool DaemonLink::FetchRules(uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    auto request = abi::MakeMessage<abi::RuleRequest>(0);
+    request.index = i;
+    abi::RuleAnswer answer;
+    Received received;
+    if (Ask(request, &answer, &received, timeouts_.join_ms) != Exchange::kOk ||
+        answer.index != i) {
+      return false;
+    }
+    fetched_[i] = answer.rule;
+  }
+  return rules_->Set(fetched_, count);
 }
 
 // Mapped and never unmapped, so that this process carries the table over its

@@ -10,6 +10,7 @@
 #include "daemon/abi/transport.h"
 #include "shim/checked_descriptor.h"
 #include "shim/classify.h"
+#include "shim/frame_rules.h"
 #include "shim/mutex.h"
 #include "shim/page.h"
 
@@ -50,9 +51,10 @@ class DaemonLink {
     int reconnect_pause_ms = 5'000;  // heuristic: between tries after a loss
   };
 
-  // `page` and `declared` outlive the link.
-  constexpr DaemonLink(PageWriter* page, DeclaredSizes* declared)
-      : page_(page), declared_(declared) {}
+  // All outlive the link.
+  constexpr DaemonLink(PageWriter* page, DeclaredSizes* declared,
+                       FrameRules* rules)
+      : page_(page), declared_(declared), rules_(rules) {}
 
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // Ignore the sizes that the daemon declares.
@@ -70,6 +72,9 @@ class DaemonLink {
   // `reconnect`: after a loss, look for a new daemon. A process joins one
   // daemon: for another GPU the answer is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
+
+  // False if this process joined, or tried to, for another GPU.
+  bool Serves(const uint8_t (&gpu_uuid)[16]);
 
   // Leases as many whole slabs as hold `bytes`.
   Exchange Take(uint64_t bytes, Lease* out);
@@ -95,6 +100,7 @@ class DaemonLink {
   bool SayHello() FINESERVE_REQUIRES(mutex_);
   bool Accept(const abi::Welcome& welcome, abi::Received* received)
       FINESERVE_REQUIRES(mutex_);
+  bool FetchRules(uint32_t count) FINESERVE_REQUIRES(mutex_);
   void KeepTable(int fd) FINESERVE_REQUIRES(mutex_);
   void PassThrough() FINESERVE_REQUIRES(mutex_);
   Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
@@ -102,6 +108,7 @@ class DaemonLink {
 
   PageWriter* const page_;
   DeclaredSizes* const declared_;
+  FrameRules* const rules_;
   Timeouts timeouts_;
   bool keep_declared_ = false;
 
@@ -116,6 +123,8 @@ class DaemonLink {
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
+  // Here, since a program's thread may have a small stack.
+  abi::Rule fetched_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
   // Why the last attempt failed: one line for the user.
   char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};

@@ -55,7 +55,8 @@ class DaemonLinkTest : public testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   PageWriter page_;
   DeclaredSizes declared_;
-  DaemonLink link_{&page_, &declared_};
+  FrameRules rules_;
+  DaemonLink link_{&page_, &declared_, &rules_};
 };
 
 TEST_F(DaemonLinkTest, JoinTakesPageAndDeclaredSizesWithoutAWord) {

@@ -140,13 +140,30 @@ bool Covers(const dl_phdr_info& info, uintptr_t address) {
 }
 
 Module Describe(const dl_phdr_info& info, size_t position) {
-  Module m{info.dlpi_addr, nullptr, position};
+  Module m{info.dlpi_addr, nullptr,        position,
+           info.dlpi_name, info.dlpi_phdr, info.dlpi_phnum};
   for (int i = 0; i < info.dlpi_phnum; ++i) {
     if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
     m.dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr +
                                                    info.dlpi_phdr[i].p_vaddr);
   }
   return m;
+}
+
+// The table has no length of its own: a hash table reaches its last symbol.
+size_t CountInGnuHash(const uint32_t* hash) {
+  const uint32_t bucket_count = hash[0];
+  const uint32_t first_symbol = hash[1];
+  const uint32_t* buckets =
+      hash + 4 + hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chain = buckets + bucket_count;
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < bucket_count; ++i) {
+    if (buckets[i] > last) last = buckets[i];
+  }
+  if (last < first_symbol) return first_symbol;  // nothing is defined
+  while ((chain[last - first_symbol] & 1) == 0) ++last;
+  return last + 1;
 }
 
 // One walk over the link map; `matches(info, module)` ends it.
@@ -212,6 +229,16 @@ void* FindDefinition(const Module& module, const char* name) {
   }
   if (s == nullptr) return nullptr;
   return reinterpret_cast<void*>(module.base + s->st_value);
+}
+
+SymbolTable DynamicSymbols(const Module& module) {
+  if (module.dynamic == nullptr) return {};
+  const Tables t = ReadTables(module);
+  if (t.symbols == nullptr || t.strings == nullptr) return {};
+  if (t.gnu_hash != nullptr) {
+    return {t.symbols, CountInGnuHash(t.gnu_hash), t.strings};
+  }
+  return {t.symbols, t.sysv_hash != nullptr ? t.sysv_hash[1] : 0, t.strings};
 }
 
 }  // namespace fineserve::shim

@@ -19,6 +19,16 @@ struct Module {
   uintptr_t base = 0;
   const ElfW(Dyn) * dynamic = nullptr;
   size_t position = 0;
+  const char* path = nullptr;  // empty for the executable
+  const ElfW(Phdr) * segments = nullptr;
+  size_t segment_count = 0;
+};
+
+// A table of symbols as it is loaded. Points into the module.
+struct SymbolTable {
+  const ElfW(Sym) * symbols = nullptr;
+  size_t count = 0;
+  const char* strings = nullptr;
 };
 
 // All of these: any thread, also before any constructor has run and inside
@@ -37,6 +47,9 @@ bool FindModuleByPosition(size_t position, Module* out);
 // The address of the global or weak function `name` that `module` defines
 // (its default version where there are several), or null.
 void* FindDefinition(const Module& module, const char* name);
+
+// All that `module` defines or asks for by its dynamic symbols.
+SymbolTable DynamicSymbols(const Module& module);
 
 }  // namespace fineserve::shim
 

@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "daemon/abi/hooks.h"
+#include "daemon/abi/rule.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::abi {
@@ -41,6 +42,7 @@ enum class LinkState : uint32_t {
   kNoDaemon = 2,  // pass-through
   kRefused = 3,   // pass-through; the daemon said why
   kLost = 4,      // the daemon went away; leased memory stays
+  kForked = 5,    // pass-through: a child of a process that had joined
 };
 
 enum class Verdict : uint16_t {
@@ -49,6 +51,7 @@ enum class Verdict : uint16_t {
   kDenied = 3,       // KV, but the pool is exhausted: CUDA_ERROR_OUT_OF_MEMORY
   kReleased = 4,     // slabs given back
   kDeferred = 5,     // freed; slabs are given back when its stream has passed
+  kKept = 6,         // could not be freed: still mapped, still leased
 };
 
 enum class Reason : uint16_t {
@@ -64,6 +67,9 @@ enum class Reason : uint16_t {
   // KV by rule, but memory of a kind that slabs cannot stand in for:
   kMemoryKind = 10,  // pitched, managed, or of a pool that is not this device's
   kCapturing = 11,   // allocated by a stream capture: it belongs to the graph
+  kFrames = 12,    // a rule says KV of its native frames; `rule` names it
+  kExcluded = 13,  // a rule says that it is not
+  kOtherGpu = 14,  // KV by rule, on a GPU whose daemon was not joined
 };
 
 // One decision about one call, as the writer fills it.
@@ -78,9 +84,11 @@ struct DecisionRecord {
   Reason reason;
   uint16_t frame_count;  // ≤ kFrameCapacity; 0 if the stack was not captured
   uint32_t tid;
-  uint32_t reserved_word;
+  uint16_t unnamed_frames;  // of which no rule could see a name
+  uint16_t reserved_half;
   uint64_t frames[kFrameCapacity];  // instruction pointers, innermost first
-  uint64_t reserved[9];
+  char rule[kRuleNameBytes];  // the rule that matched; empty if none did
+  uint64_t reserved[5];
 };
 static_assert(sizeof(DecisionRecord) == 248);
 

@@ -9,6 +9,8 @@
 //   client                            daemon
 //   Hello                        →
 //                                ←    Welcome + [table, page]  | Refused
+//   RuleRequest                  →                    } once per rule that
+//                                ←    RuleAnswer      } Welcome announced
 //   LeaseRequest                 →
 //                                ←    LeaseGrant               | Refused
 //   GranuleRequest               →                    } once per batch: at most
@@ -28,6 +30,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "daemon/abi/rule.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/abi/version.h"
 
@@ -49,6 +52,8 @@ enum class MessageType : uint16_t {
   kGranuleBatch = 7,
   kReturnRequest = 8,
   kReturnDone = 9,
+  kRuleRequest = 10,
+  kRuleAnswer = 11,
 };
 
 enum class RefusalCode : uint32_t {
@@ -101,10 +106,29 @@ struct Welcome {
   uint32_t granules_per_slab;
   uint32_t slab_count;
   uint32_t declared_size_count;  // ≤ kDeclaredSizeCapacity
-  uint32_t reserved;
+  uint32_t rule_count;           // ≤ kRuleCapacity; asked for one by one
   uint64_t declared_sizes[kDeclaredSizeCapacity];  // bytes of one allocation
 };
 static_assert(sizeof(Welcome) == 312);
+
+// Asks for one of the rules that Welcome announced. They stay as they were
+// then for as long as the connection lasts.
+struct RuleRequest {
+  static constexpr MessageType kType = MessageType::kRuleRequest;
+  MessageHeader header;
+  uint32_t index;  // < Welcome's rule_count, else Refused
+  uint32_t reserved;
+};
+static_assert(sizeof(RuleRequest) == 24);
+
+struct RuleAnswer {
+  static constexpr MessageType kType = MessageType::kRuleAnswer;
+  MessageHeader header;
+  uint32_t index;
+  uint32_t reserved;
+  Rule rule;
+};
+static_assert(sizeof(RuleAnswer) == 912);
 
 struct Refused {
   static constexpr MessageType kType = MessageType::kRefused;

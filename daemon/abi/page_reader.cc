@@ -53,7 +53,7 @@ absl::Status CheckHeader(const PageHeader& h) {
   if (h.page_bytes != kPageBytes) return Bad("page_bytes is ", h.page_bytes);
   if (h.pid == 0 || h.pid > INT32_MAX) return Bad("pid is ", h.pid);
   const uint32_t state = h.link_state.load(std::memory_order_relaxed);
-  if (state > static_cast<uint32_t>(LinkState::kLost)) {
+  if (state > static_cast<uint32_t>(LinkState::kForked)) {
     return Bad("link_state is ", state);
   }
   return absl::OkStatus();
@@ -104,14 +104,16 @@ bool InRange(const DecisionRecord& r) {
     return value >= first && value <= last;
   };
   return r.hook != Hook::kNone && static_cast<uint32_t>(r.hook) < kHookCount &&
-         between(r.verdict, Verdict::kPassThrough, Verdict::kDeferred) &&
-         between(r.reason, Reason::kNotKv, Reason::kCapturing) &&
+         between(r.verdict, Verdict::kPassThrough, Verdict::kKept) &&
+         between(r.reason, Reason::kNotKv, Reason::kOtherGpu) &&
          r.frame_count <= kFrameCapacity;
 }
 
 DecisionSnapshot CopyDecision(const DecisionRecord& r, uint64_t number) {
   DecisionSnapshot to{number, r.time_ns, r.address, r.bytes, r.lease, r.result,
-                      r.hook, r.verdict, r.reason,  r.tid,   {}};
+                      r.hook, r.verdict, r.reason,  r.tid,   0,       {},      {}};
+  to.unnamed_frames = r.unnamed_frames;
+  to.rule = Printable(r.rule);
   to.frames.assign(r.frames, r.frames + r.frame_count);
   return to;
 }

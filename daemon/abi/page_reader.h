@@ -24,6 +24,8 @@ struct DecisionSnapshot {
   Verdict verdict = Verdict::kPassThrough;
   Reason reason = Reason::kNotKv;
   uint32_t tid = 0;
+  uint16_t unnamed_frames = 0;
+  std::string rule;              // printable; empty if none matched
   std::vector<uint64_t> frames;  // innermost first
 };
 

@@ -65,6 +65,15 @@ Setter ByteSize(uint64_t* out) {
   };
 }
 
+Setter Flag(bool* out) {
+  return [out](const toml::node& node) {
+    const auto value = node.value<bool>();
+    if (!node.is_boolean()) return WrongType("true or false");
+    *out = *value;
+    return absl::OkStatus();
+  };
+}
+
 Setter Count(uint32_t* out, uint32_t least, uint32_t most) {
   return [=](const toml::node& node) {
     const auto value = node.value<int64_t>();
@@ -91,6 +100,38 @@ Setter ByteSizes(std::vector<uint64_t>* out) {
       out->push_back(bytes);
     }
     return absl::OkStatus();
+  };
+}
+
+// A list whose elements `element` reads; `what` says how to write it.
+Setter List(const char* what,
+            std::function<absl::Status(const toml::node&)> element) {
+  return [what, element = std::move(element)](const toml::node& node) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return WrongType(what);
+    for (const toml::node& one : *array) {
+      absl::Status s = element(one);
+      if (!s.ok()) return s;
+    }
+    return absl::OkStatus();
+  };
+}
+
+Setter Texts(std::vector<std::string>* out) {
+  return List("a list of strings, like [\"a::b\"]",
+              [out](const toml::node& node) {
+                out->emplace_back();
+                return Text(&out->back())(node);
+              });
+}
+
+Setter ShippedRules(std::vector<std::string>* out) {
+  return [out](const toml::node& node) {
+    out->clear();  // they replace the defaults
+    return List("a list of names", [out](const toml::node& one) {
+      out->emplace_back();
+      return OneOf(&out->back(), ShippedRuleNames())(one);
+    })(node);
   };
 }
 
@@ -150,6 +191,45 @@ Setter EngineRules(const std::string& path, std::vector<EngineRule>* out) {
   };
 }
 
+Setter FrameRules(const std::string& path, std::vector<FrameRule>* out) {
+  return [path, out](const toml::node& node) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return WrongType("written as [[rule]]");
+    for (const toml::node& element : *array) {
+      RuleText text;
+      absl::Status s =
+          Section(path, {{"name", Text(&text.name)},
+                         {"engine", Text(&text.engine)},
+                         {"frames", Texts(&text.frames)},
+                         {"module", Text(&text.module)},
+                         {"min_bytes", ByteSize(&text.min_bytes)},
+                         {"max_bytes", ByteSize(&text.max_bytes)},
+                         {"kv", Flag(&text.kv)}})(element);
+      if (!s.ok()) return s;
+      absl::StatusOr<FrameRule> rule = MakeFrameRule(text);
+      if (!rule.ok()) {
+        return At(path, element.source(),
+                  absl::StrCat("[[rule]] \"", text.name,
+                               "\": ", rule.status().message()));
+      }
+      out->push_back(*std::move(rule));
+    }
+    return absl::OkStatus();
+  };
+}
+
+absl::Status CheckRuleCount(const std::string& path, const Config& c) {
+  const size_t count = c.rules.size() + c.shipped_rules.size();
+  if (count <= abi::kRuleCapacity) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": ", c.rules.size(), " [[rule]] and ", c.shipped_rules.size(),
+      " shipped_rules; at most ", abi::kRuleCapacity, " together"));
+}
+
+bool IsMatch(const std::string& glob, const std::string& name) {
+  return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+}
+
 }  // namespace
 
 std::vector<std::string> LogLevels() {
@@ -183,7 +263,10 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
              {"pool", Section(path, {{"size", ByteSize(&c.pool_bytes)},
                                      {"planes", Count(&c.planes, 1, 1024)},
                                      {"slab", ByteSize(&c.slab_bytes)}})},
-             {"engine", EngineRules(path, &c.engines)}});
+             {"engine", EngineRules(path, &c.engines)},
+             {"shipped_rules", ShippedRules(&c.shipped_rules)},
+             {"rule", FrameRules(path, &c.rules)}});
+  if (s.ok()) s = CheckRuleCount(path, c);
   if (!s.ok()) return s;
   return c;
 }
@@ -191,11 +274,21 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
 std::vector<uint64_t> DeclaredSizes(const Config& config,
                                     const std::string& engine_name) {
   for (const EngineRule& rule : config.engines) {
-    if (fnmatch(rule.name.c_str(), engine_name.c_str(), 0) == 0) {
-      return rule.kv_sizes;
-    }
+    if (IsMatch(rule.name, engine_name)) return rule.kv_sizes;
   }
   return {};
+}
+
+std::vector<abi::Rule> RulesFor(const Config& config,
+                                const std::string& engine_name) {
+  std::vector<abi::Rule> rules;
+  for (const FrameRule& rule : config.rules) {
+    if (IsMatch(rule.engine, engine_name)) rules.push_back(rule.rule);
+  }
+  for (const std::string& name : config.shipped_rules) {
+    rules.push_back(ShippedRule(name).rule);
+  }
+  return rules;
 }
 
 }  // namespace fineserve::config

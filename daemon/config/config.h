@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/abi/rule.h"
+#include "daemon/config/frame_rules.h"
 
 namespace fineserve::config {
 
@@ -31,6 +33,17 @@ struct EngineRule {
 //   [[engine]]
 //   name = "vllm-*"
 //   kv_sizes = ["512MiB"]
+//
+//   shipped_rules = ["llama.cpp", "tensorrt-llm"]   # frame_rules.h
+//
+//   [[rule]]                    # the first that matches decides
+//   name = "my engine"
+//   engine = "my-*"             # glob, all engines if absent
+//   frames = ["pool_allocate", "KvCache::KvCache"]  # inner to outer
+//   module = "libmine*.so"      # holds the innermost of them
+//   min_bytes = "64MiB"
+//   max_bytes = "1TiB"
+//   kv = true                   # false: what matches is not KV
 struct Config {
   std::string gpu = "0";
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
@@ -39,6 +52,9 @@ struct Config {
   uint32_t planes = 1;
   uint64_t slab_bytes = 0;  // 0: chosen
   std::vector<EngineRule> engines;
+  // With the shipped ones ≤ abi::kRuleCapacity.
+  std::vector<FrameRule> rules;
+  std::vector<std::string> shipped_rules = DefaultShippedRules();
 };
 
 // Reads a TOML file. Errors are InvalidArgument with one line
@@ -55,6 +71,11 @@ absl::Status SetByteSize(const std::string& text, uint64_t* bytes);
 // The declared sizes of the first rule that matches the engine's name.
 std::vector<uint64_t> DeclaredSizes(const Config& config,
                                     const std::string& engine_name);
+
+// The frame rules for an engine of this name, in the order in which they are
+// to be tried: the file's own, then the shipped ones.
+std::vector<abi::Rule> RulesFor(const Config& config,
+                                const std::string& engine_name);
 
 }  // namespace fineserve::config
 

@@ -93,6 +93,73 @@ TEST_F(ConfigTest, UnknownLogLevelNamesTheChoices) {
               HasSubstr(":1: log_level: must be one of trace, debug"));
 }
 
+TEST_F(ConfigTest, RuleIsReadWholeAndForItsEnginesOnly) {
+  const auto c = Read(R"(
+shipped_rules = []
+[[rule]]
+name = "mine"
+engine = "my-*"
+frames = ["pool_allocate", "KvCache::KvCache"]
+module = "libmine*.so"
+min_bytes = "64MiB"
+max_bytes = "1TiB"
+kv = false
+)");
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_TRUE(RulesFor(*c, "other").empty());
+  const std::vector<abi::Rule> rules = RulesFor(*c, "my-engine");
+  ASSERT_EQ(rules.size(), 1u);
+  const abi::Rule& r = rules[0];
+  EXPECT_STREQ(r.name, "mine");
+  EXPECT_STREQ(r.module, "libmine*.so");
+  ASSERT_EQ(r.frame_count, 2u);
+  EXPECT_STREQ(r.frames[1], "_Z*7KvCacheC*");
+  EXPECT_EQ(r.min_bytes, 64ull << 20);
+  EXPECT_EQ(r.max_bytes, 1ull << 40);
+  EXPECT_EQ(r.kv, 0u);
+}
+
+TEST_F(ConfigTest, OwnRulesComeBeforeTheShippedOnes) {
+  const auto c = Read("[[rule]]\nname = \"mine\"\nframes = [\"f\"]\n");
+  ASSERT_TRUE(c.ok()) << c.status();
+  std::vector<std::string> names;
+  for (const abi::Rule& r : RulesFor(*c, "x")) names.push_back(r.name);
+  EXPECT_THAT(names, ElementsAre("mine", "llama.cpp", "tensorrt-llm"));
+}
+
+TEST_F(ConfigTest, ShippedRulesAreChosenByName) {
+  const auto c = Read("shipped_rules = [\"vllm-cumem\"]\n");
+  ASSERT_TRUE(c.ok()) << c.status();
+  ASSERT_EQ(RulesFor(*c, "x").size(), 1u);
+  EXPECT_STREQ(RulesFor(*c, "x")[0].name, "vllm-cumem");
+  EXPECT_THAT(ErrorOf("shipped_rules = [\"vllm\"]\n"),
+              HasSubstr(":1: shipped_rules: must be one of llama.cpp"));
+}
+
+TEST_F(ConfigTest, BadRuleNamesItsLineAndTheFix) {
+  EXPECT_THAT(ErrorOf("\n[[rule]]\nname = \"x\"\n"),
+              HasSubstr(":2: [[rule]] \"x\": a [[rule]] needs frames"));
+  EXPECT_THAT(ErrorOf("[[rule]]\nframes = [\"f\"]\n"),
+              HasSubstr("needs a name"));
+  EXPECT_THAT(ErrorOf("[[rule]]\nname = \"x\"\nframes = [\"f()\"]\n"),
+              HasSubstr("bad function \"f()\""));
+  EXPECT_THAT(ErrorOf("[[rule]]\nname = \"x\"\nframe = [\"f\"]\n"),
+              HasSubstr(":3: unknown key \"frame\""));
+  EXPECT_THAT(ErrorOf("[[rule]]\nname = \"x\"\nkv = 1\n"),
+              HasSubstr(":3: kv: must be true or false"));
+  EXPECT_THAT(ErrorOf("[[rule]]\nname = \"x\"\nframes = [\"f\"]\n"
+                      "min_bytes = \"2GiB\"\nmax_bytes = \"1GiB\"\n"),
+              HasSubstr("min_bytes is above max_bytes"));
+}
+
+TEST_F(ConfigTest, MoreRulesThanTheShimHoldsAreRefused) {
+  std::string text;
+  for (int i = 0; i < 15; ++i) {
+    text += "[[rule]]\nname = \"x\"\nframes = [\"f\"]\n";
+  }
+  EXPECT_THAT(ErrorOf(text), HasSubstr("at most 16 together"));
+}
+
 TEST_F(ConfigTest, MissingFileSaysSo) {
   EXPECT_EQ(ReadConfig("/nonexistent.toml").status().code(),
             absl::StatusCode::kNotFound);

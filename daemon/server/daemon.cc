@@ -135,7 +135,9 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       pool_(backing_.get(), table_.get(), &kClock),
       sockets_(&loop_, &pool_, table_.get(), identity,
                [this](const std::string& engine_name) {
-                 return config::DeclaredSizes(config_, engine_name);
+                 return SocketServer::KvRules{
+                     config::DeclaredSizes(config_, engine_name),
+                     config::RulesFor(config_, engine_name)};
                }) {}
 
 void Daemon::Serve() {
@@ -179,8 +181,9 @@ void Daemon::ReadConfigAgain() {
     }
     config_ = *std::move(config);
     spdlog::set_level(spdlog::level::from_str(config_.log_level));
-    spdlog::info("configuration read again: {} engine rules",
-                 config_.engines.size());
+    spdlog::info("configuration read again: {} engine rules, {} frame rules",
+                 config_.engines.size(),
+                 config_.rules.size() + config_.shipped_rules.size());
   }
   sd_notify(0, "READY=1");
 }

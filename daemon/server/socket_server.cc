@@ -28,6 +28,7 @@ struct SocketServer::Connection {
   bool greeted = false;
   EngineId engine = slab::kNoEngine;
   driver::Descriptor page;  // until sealed
+  std::vector<abi::Rule> rules;  // as announced in its Welcome
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
   // Granted, but no descriptor of them has left: nobody can have mapped them.
@@ -61,12 +62,12 @@ int OpenPidfd(pid_t pid) {
 SocketServer::SocketServer(EventLoop* loop, PoolService* pool,
                            slab::TableWriter* table,
                            const slab::TableIdentity& identity,
-                           DeclaredSizes declared)
+                           KvRulesOf rules_of)
     : loop_(loop),
       pool_(pool),
       table_(table),
       identity_(identity),
-      declared_(std::move(declared)) {}
+      rules_of_(std::move(rules_of)) {}
 
 SocketServer::~SocketServer() = default;
 
@@ -139,7 +140,9 @@ bool SocketServer::Handle(Connection* c, abi::Received* received) {
   abi::LeaseRequest lease;
   abi::GranuleRequest granules;
   abi::ReturnRequest back;
+  abi::RuleRequest rule;
   if (c->engine != slab::kNoEngine) {
+    if (received->As(&rule)) return HandleRule(c, rule);
     if (received->As(&lease)) return HandleLease(c, lease);
     if (received->As(&granules)) return HandleGranules(c, granules);
     if (received->As(&back)) return HandleReturn(c, back);
@@ -239,10 +242,13 @@ bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
   welcome.granule_bytes = identity_.geometry.granule_bytes;
   welcome.granules_per_slab = identity_.geometry.granules_per_slab;
   welcome.slab_count = identity_.geometry.slab_count;
-  const std::vector<uint64_t> sizes = declared_(hello.engine_name);
-  for (size_t i = 0; i < sizes.size() && i < abi::kDeclaredSizeCapacity; ++i) {
-    welcome.declared_sizes[welcome.declared_size_count++] = sizes[i];
+  KvRules rules = rules_of_(hello.engine_name);
+  for (uint64_t bytes : rules.sizes) {
+    if (welcome.declared_size_count == abi::kDeclaredSizeCapacity) break;
+    welcome.declared_sizes[welcome.declared_size_count++] = bytes;
   }
+  c->rules = std::move(rules.frames);
+  welcome.rule_count = static_cast<uint32_t>(c->rules.size());
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
   if (engine != slab::kNoEngine) {
@@ -258,6 +264,18 @@ bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
   c->greeted = true;
   c->engine = engine;
   return abi::Send(c->socket.get(), welcome, descriptors, count) == 0;
+}
+
+bool SocketServer::HandleRule(Connection* c, const abi::RuleRequest& r) {
+  if (r.index >= c->rules.size()) {
+    return Refuse(
+        c, r.header.sequence, RefusalCode::kMalformed,
+        absl::StrCat("no rule ", r.index, ": there are ", c->rules.size()));
+  }
+  auto answer = abi::MakeMessage<abi::RuleAnswer>(r.header.sequence);
+  answer.index = r.index;
+  answer.rule = c->rules[r.index];
+  return abi::Send(c->socket.get(), answer) == 0;
 }
 
 bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {

@@ -31,13 +31,16 @@ namespace fineserve::server {
 // it while its memory stays mapped.
 class SocketServer {
  public:
-  // The sizes declared as KV for an engine of this name.
-  using DeclaredSizes =
-      std::function<std::vector<uint64_t>(const std::string& engine_name)>;
+  // What the configuration says of an engine's KV.
+  struct KvRules {
+    std::vector<uint64_t> sizes;    // bytes of one allocation
+    std::vector<abi::Rule> frames;  // in the order in which they are tried
+  };
+  using KvRulesOf = std::function<KvRules(const std::string& engine_name)>;
 
   // All must outlive this object.
   SocketServer(EventLoop* loop, PoolService* pool, slab::TableWriter* table,
-               const slab::TableIdentity& identity, DeclaredSizes declared);
+               const slab::TableIdentity& identity, KvRulesOf rules_of);
   ~SocketServer();
 
   // Takes over a listening SOCK_SEQPACKET socket.
@@ -58,6 +61,7 @@ class SocketServer {
   bool Admit(Connection* c, const abi::Hello& hello);
   bool HandleLease(Connection* c, const abi::LeaseRequest& request);
   bool HandleGranules(Connection* c, const abi::GranuleRequest& request);
+  bool HandleRule(Connection* c, const abi::RuleRequest& request);
   bool HandleReturn(Connection* c, const abi::ReturnRequest& request);
   bool SendWelcome(Connection* c, const abi::Hello& hello,
                    slab::EngineId engine);
@@ -71,7 +75,7 @@ class SocketServer {
   PoolService* const pool_;
   slab::TableWriter* const table_;
   const slab::TableIdentity identity_;
-  const DeclaredSizes declared_;
+  const KvRulesOf rules_of_;
   driver::Descriptor listener_;
   std::unique_ptr<EventSource> listener_source_;
   std::list<Connection> connections_;

@@ -41,7 +41,8 @@ class SocketServerTest : public ::testing::Test {
         std::make_unique<PoolService>(backing_.get(), table_.get(), &clock_);
     server_ = std::make_unique<SocketServer>(
         &loop_, pool_.get(), table_.get(), identity_, [](const std::string&) {
-          return std::vector<uint64_t>{64, 128};
+          return SocketServer::KvRules{{64, 128}, {RuleNamed("first"),
+                                                   RuleNamed("second")}};
         });
     endpoint_ =
         std::make_unique<Endpoint>(*Endpoint::Claim("", identity_.gpu_uuid));
@@ -50,6 +51,12 @@ class SocketServerTest : public ::testing::Test {
     pool_->Poll();
   }
   ~SocketServerTest() override { std::filesystem::remove_all(folder_); }
+
+  static abi::Rule RuleNamed(const char* name) {
+    abi::Rule rule = {};
+    abi::CopyText(rule.name, name);
+    return rule;
+  }
 
   static std::string MakeFolder() {
     char path[] = "/tmp/fineserve-server-XXXXXX";
@@ -145,6 +152,18 @@ TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndPage) {
   EXPECT_EQ(welcome.declared_size_count, 2u);
   EXPECT_EQ(welcome.declared_sizes[1], 128u);
   ASSERT_EQ(received_.descriptor_count(), 2u);
+}
+
+TEST_F(SocketServerTest, MemberAsksForItsRulesOneByOne) {
+  driver::Descriptor fd = Connect();
+  EXPECT_EQ(Ask<abi::Welcome>(fd, HelloFrom("a")).rule_count, 2u);
+  auto request = abi::MakeMessage<abi::RuleRequest>(9);
+  request.index = 1;
+  const auto answer = Ask<abi::RuleAnswer>(fd, request);
+  EXPECT_EQ(answer.index, 1u);
+  EXPECT_STREQ(answer.rule.name, "second");
+  request.index = 2;
+  EXPECT_EQ(Ask<abi::Refused>(fd, request).code, RefusalCode::kMalformed);
 }
 
 TEST_F(SocketServerTest, ObserverGetsTheTableAndMayAskForNothing) {

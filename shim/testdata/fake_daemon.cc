@@ -110,6 +110,8 @@ bool FakeDaemon::Answer(int socket, const abi::Received& received) {
   abi::LeaseRequest lease;
   abi::GranuleRequest granules;
   abi::ReturnRequest back;
+  abi::RuleRequest rule;
+  if (received.As(&rule)) return AnswerRule(socket, rule);
   if (received.As(&hello)) return AnswerHello(socket, hello);
   if (received.As(&lease)) return AnswerLease(socket, lease);
   if (received.As(&granules)) return AnswerGranules(socket, granules);
@@ -152,6 +154,7 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
   for (uint64_t bytes : options_.declared) {
     welcome.declared_sizes[welcome.declared_size_count++] = bytes;
   }
+  welcome.rule_count = static_cast<uint32_t>(options_.rules.size());
   const int fds[2] = {Memfd(abi::kTableMemfdName, 4096),
                       Memfd("fineserve-page", abi::kPageBytes)};
   page_ = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fds[1], 0);
@@ -159,6 +162,14 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
   close(fds[0]);
   close(fds[1]);
   return sent;
+}
+
+bool FakeDaemon::AnswerRule(int socket, const abi::RuleRequest& request) {
+  if (options_.fault == Fault::kCloseAtRule) return false;
+  auto answer = abi::MakeMessage<abi::RuleAnswer>(request.header.sequence);
+  answer.index = request.index;
+  answer.rule = options_.rules.at(request.index);
+  return abi::Send(socket, answer) == 0;
 }
 
 bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {

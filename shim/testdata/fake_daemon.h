@@ -21,6 +21,7 @@ class FakeDaemon {
     kNone,
     kOtherVersion,   // refuses in the name of version 7
     kRefuseMember,   // refuses Hello with a text
+    kCloseAtRule,
     kSilentAtHello,  // takes Hello, says nothing
     kSilentAtLease,
     kCloseAtLease,
@@ -35,6 +36,7 @@ class FakeDaemon {
     uint32_t granules_per_slab = 2;
     uint32_t slab_count = 100;
     std::vector<uint64_t> declared = {};
+    std::vector<abi::Rule> rules = {};
   };
 
   // Listens in `folder` for the GPU; the folder must exist.
@@ -61,6 +63,7 @@ class FakeDaemon {
   bool AnswerHello(int socket, const abi::Hello& hello);
   bool AnswerLease(int socket, const abi::LeaseRequest& request);
   bool AnswerGranules(int socket, const abi::GranuleRequest& request);
+  bool AnswerRule(int socket, const abi::RuleRequest& request);
   bool AnswerReturn(int socket, const abi::ReturnRequest& request);
   bool Refuse(int socket, uint32_t sequence, abi::RefusalCode code,
               const char* text);

@@ -14,7 +14,11 @@ namespace {
 constexpr char kEveryKey[] =
     "gpu = \"0\"\nruntime_dir = \"/run\"\nlog_level = \"info\"\n"
     "[pool]\nsize = \"16GiB\"\nplanes = 4\nslab = \"32MiB\"\n"
-    "[[engine]]\nname = \"a-*\"\nkv_sizes = [\"1GiB\", \"5\"]\n";
+    "[[engine]]\nname = \"a-*\"\nkv_sizes = [\"1GiB\", \"5\"]\n"
+    "[[rule]]\nname = \"r\"\nengine = \"a*\"\nframes = [\"f\", \"a::~a\"]\n"
+    "module = \"m*.so\"\nmin_bytes = \"2MiB\"\nmax_bytes = \"1TiB\"\n"
+    "kv = false\n";
+constexpr char kShipped[] = "shipped_rules = [\"llama.cpp\", \"vllm-cumem\"]\n";
 
 // The file lies in memory: a run must not wait for a disk.
 const std::string& Path() {
@@ -26,7 +30,8 @@ const std::string& Path() {
 }  // namespace
 
 std::vector<std::vector<uint8_t>> fineserve::fuzz::Seeds() {
-  return {{kEveryKey, kEveryKey + sizeof(kEveryKey) - 1}};
+  return {{kEveryKey, kEveryKey + sizeof(kEveryKey) - 1},
+          {kShipped, kShipped + sizeof(kShipped) - 1}};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
@@ -39,6 +44,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   if (!config.ok() &&
       config.status().message().find(Path() + ":") == std::string::npos) {
     abort();  // an error without its place
+  }
+  if (config.ok() && fineserve::config::RulesFor(*config, "a").size() >
+                         fineserve::abi::kRuleCapacity) {
+    abort();  // more than a shim takes
   }
   return 0;
 }

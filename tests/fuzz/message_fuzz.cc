@@ -134,7 +134,9 @@ class Daemon {
   server::EventLoop loop_;
   server::SocketServer server_{
       &loop_, &pool_, table_.get(), identity_,
-      [](const std::string&) { return std::vector<uint64_t>{}; }};
+      [](const std::string&) {
+        return server::SocketServer::KvRules{{}, {abi::Rule{}, abi::Rule{}}};
+      }};
   std::unique_ptr<server::Endpoint> endpoint_;
   driver::Descriptor good_;
   abi::Received received_;
@@ -157,10 +159,13 @@ std::vector<std::vector<uint8_t>> Seeds() {
   granules.max_count = 200;
   auto back = abi::MakeMessage<abi::ReturnRequest>(3);
   back.lease = 1;
+  auto rule = abi::MakeMessage<abi::RuleRequest>(5);
+  rule.index = 1;
   auto hello = abi::MakeMessage<abi::Hello>(4);
   hello.role = abi::Role::kObserver;
   hello.pid = static_cast<uint32_t>(getpid());
-  return {Bytes(lease), Bytes(granules), Bytes(back), Bytes(hello)};
+  return {Bytes(lease), Bytes(granules), Bytes(back), Bytes(rule),
+          Bytes(hello)};
 }
 
 }  // namespace fineserve::fuzz

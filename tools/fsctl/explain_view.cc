@@ -29,6 +29,8 @@ const char* LinkWords(LinkState state) {
       return "refused: everything passes through";
     case LinkState::kLost:
       return "lost: the daemon went away";
+    case LinkState::kForked:
+      return "forked child: everything passes through";
   }
   return "?";
 }
@@ -45,6 +47,8 @@ const char* LinkName(LinkState state) {
       return "refused";
     case LinkState::kLost:
       return "lost";
+    case LinkState::kForked:
+      return "forked";
   }
   return "?";
 }
@@ -65,6 +69,8 @@ const char* VerdictName(Verdict verdict) {
       return "released";
     case Verdict::kDeferred:
       return "freed, not passed yet";
+    case Verdict::kKept:
+      return "could not be freed";
   }
   return "?";
 }
@@ -95,7 +101,7 @@ const char* ReasonWords(Reason reason) {
     case Reason::kPoolExhausted:
       return "KV, but too few free slabs";
     case Reason::kDriverError:
-      return "a driver call failed while mapping";
+      return "a driver call failed";
     case Reason::kFreed:
       return "the program freed it";
     case Reason::kForkedChild:
@@ -104,8 +110,25 @@ const char* ReasonWords(Reason reason) {
       return "KV, but slabs cannot stand in for memory of this kind";
     case Reason::kCapturing:
       return "KV, but allocated by a stream capture";
+    case Reason::kFrames:
+      return "its native frames match";
+    case Reason::kExcluded:
+      return "its native frames are excluded";
+    case Reason::kOtherGpu:
+      return "KV, but this process joined the daemon of another GPU";
   }
   return "?";
+}
+
+// The reason, the rule that spoke and what no rule could see.
+std::string Why(const abi::DecisionSnapshot& d) {
+  std::string out = ReasonWords(d.reason);
+  if (!d.rule.empty()) absl::StrAppend(&out, " (rule \"", d.rule, "\")");
+  if (d.rule.empty() && d.unnamed_frames > 0) {
+    absl::StrAppend(&out, "; ", d.unnamed_frames,
+                    " frames had no name that a rule could see");
+  }
+  return out;
 }
 
 Color LinkColor(LinkState state) {
@@ -139,7 +162,7 @@ std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
       Paint(color, VerdictColor(d.verdict), VerdictName(d.verdict)));
   if (d.lease != 0) absl::StrAppend(&out, "  lease ", d.lease);
   if (d.result != 0) absl::StrAppend(&out, "  CUDA error ", d.result);
-  absl::StrAppend(&out, "\n      ", ReasonWords(d.reason), "\n");
+  absl::StrAppend(&out, "\n      ", Why(d), "\n");
   for (size_t i = 0; i < std::min(kFramesShown, d.frames.size()); ++i) {
     const std::string frame = absl::StrCat("      ", map.Name(d.frames[i]));
     absl::StrAppend(&out, Paint(color, Color::kDim, frame), "\n");
@@ -178,6 +201,8 @@ Json DecisionJson(const abi::DecisionSnapshot& d, const AddressMap& map,
           {"address", Hex(d.address)},
           {"verdict", VerdictName(d.verdict)},
           {"reason", ReasonWords(d.reason)},
+          {"rule", d.rule},
+          {"unnamed_frames", d.unnamed_frames},
           {"lease", d.lease},
           {"result", d.result},
           {"tid", d.tid},
