@@ -180,7 +180,7 @@ TEST_F(PageReaderTest, SequenceOfAnotherPlaceIsMalformed) {
 }
 
 TEST_F(PageReaderTest, LinkStateOutOfRangeIsNoPage) {
-  header().link_state = 5;
+  header().link_state = 6;
   EXPECT_EQ(ReadPage(fd_).status().code(), absl::StatusCode::kDataLoss);
 }
 

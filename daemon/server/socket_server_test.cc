@@ -41,8 +41,8 @@ class SocketServerTest : public ::testing::Test {
         std::make_unique<PoolService>(backing_.get(), table_.get(), &clock_);
     server_ = std::make_unique<SocketServer>(
         &loop_, pool_.get(), table_.get(), identity_, [](const std::string&) {
-          return SocketServer::KvRules{{64, 128}, {RuleNamed("first"),
-                                                   RuleNamed("second")}};
+          return SocketServer::KvRules{
+              {64, 128}, {RuleNamed("first"), RuleNamed("second")}};
         });
     endpoint_ =
         std::make_unique<Endpoint>(*Endpoint::Claim("", identity_.gpu_uuid));
@@ -163,7 +163,7 @@ TEST_F(SocketServerTest, MemberAsksForItsRulesOneByOne) {
   EXPECT_EQ(answer.index, 1u);
   EXPECT_STREQ(answer.rule.name, "second");
   request.index = 2;
-  EXPECT_EQ(Ask<abi::Refused>(fd, request).code, RefusalCode::kMalformed);
+  EXPECT_EQ(Ask<abi::Refused>(fd, request).code, abi::RefusalCode::kMalformed);
 }
 
 TEST_F(SocketServerTest, ObserverGetsTheTableAndMayAskForNothing) {

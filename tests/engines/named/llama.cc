@@ -1,0 +1,35 @@
+// Allocates as llama.cpp does: its KV cache's constructor gets a buffer from
+// the CUDA backend, by a function that is not exported; weights come by the
+// same function from elsewhere.
+
+#include "kernels/driver/prototypes.h"
+
+using fineserve::driver::CUdeviceptr;
+
+static CUdeviceptr ggml_backend_cuda_buffer_type_alloc_buffer(size_t bytes) {
+  CUdeviceptr address = 0;
+  fineserve::driver::cuMemAlloc_v2(&address, bytes);
+  return address;
+}
+
+class llama_kv_cache {
+ public:
+  explicit llama_kv_cache(size_t bytes);
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  CUdeviceptr address_;
+};
+
+llama_kv_cache::llama_kv_cache(size_t bytes)
+    : address_(ggml_backend_cuda_buffer_type_alloc_buffer(bytes)) {}
+
+extern "C" CUdeviceptr allocate_kv(size_t bytes) {
+  const llama_kv_cache cache(bytes);
+  return cache.address();
+}
+
+extern "C" CUdeviceptr allocate_weights(size_t bytes) {
+  const CUdeviceptr address = ggml_backend_cuda_buffer_type_alloc_buffer(bytes);
+  return address;
+}
