@@ -138,8 +138,8 @@ RuleMatch Allocator::Inspect(const AllocationCall& call,
                    !forked_.load(std::memory_order_relaxed);
   uint64_t frames[kNamedFrames];
   static_assert(kNamedFrames >= abi::kFrameCapacity);
-  const uint16_t count = CaptureStack(
-      call.caller, frames, ask ? kNamedFrames : abi::kFrameCapacity);
+  const uint16_t count = CaptureStack(call.caller, frames,
+                                      ask ? kNamedFrames : abi::kFrameCapacity);
   page_.CountStack();
   record->frame_count =
       std::min(count, static_cast<uint16_t>(abi::kFrameCapacity));

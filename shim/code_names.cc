@@ -85,9 +85,8 @@ void CopyCut(const char* from, char (*to)[N]) {
 void NameFromMemory(const Module& module, Group* group) {
   const SymbolTable table = DynamicSymbols(module);
   for (size_t i = 0; i < table.count; ++i) group->Offer(table.symbols[i]);
-  group->TakeFound([&](uint64_t name, auto* to) {
-    CopyCut(table.strings + name, to);
-  });
+  group->TakeFound(
+      [&](uint64_t name, auto* to) { CopyCut(table.strings + name, to); });
 }
 
 // A module's file, read piece by piece.

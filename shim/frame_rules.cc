@@ -36,7 +36,8 @@ constexpr uint64_t Bit(uint32_t rule, uint32_t frame) {
 // The bits of one rule that code of this name matches. The innermost frame
 // stands for the module as well; a rule without frames has only that.
 uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
-  const bool module = rule.module[0] == '\0' || Matches(rule.module, name.module);
+  const bool module =
+      rule.module[0] == '\0' || Matches(rule.module, name.module);
   if (rule.frame_count == 0) return module ? Bit(index, 0) : 0;
   if (name.symbol[0] == '\0') return 0;
   uint64_t bits = 0;
@@ -114,8 +115,7 @@ bool FrameRules::Look(const uint64_t* ips, size_t count, uint64_t unloads,
 
 // Looks up the names of all frames: those of one module cost little more than
 // one.
-RuleMatch FrameRules::Learn(const uint64_t* ips, size_t count,
-                            uint64_t bytes) {
+RuleMatch FrameRules::Learn(const uint64_t* ips, size_t count, uint64_t bytes) {
   const MappedRoom room;
   if (room.get() == nullptr) return {};
   uint64_t generation;

@@ -44,7 +44,7 @@ class FrameRules {
  private:
   // What is known of the code before one return address.
   struct Known {
-    uint64_t ip = 0;     // 0: the place is free
+    uint64_t ip = 0;      // 0: the place is free
     uint64_t frames = 0;  // bit of each rule's frame that it matches
     bool named = false;
   };

@@ -67,9 +67,9 @@ enum class Reason : uint16_t {
   // KV by rule, but memory of a kind that slabs cannot stand in for:
   kMemoryKind = 10,  // pitched, managed, or of a pool that is not this device's
   kCapturing = 11,   // allocated by a stream capture: it belongs to the graph
-  kFrames = 12,    // a rule says KV of its native frames; `rule` names it
-  kExcluded = 13,  // a rule says that it is not
-  kOtherGpu = 14,  // KV by rule, on a GPU whose daemon was not joined
+  kFrames = 12,      // a rule says KV of its native frames; `rule` names it
+  kExcluded = 13,    // a rule says that it is not
+  kOtherGpu = 14,    // KV by rule, on a GPU whose daemon was not joined
 };
 
 // One decision about one call, as the writer fills it.
@@ -87,7 +87,7 @@ struct DecisionRecord {
   uint16_t unnamed_frames;  // of which no rule could see a name
   uint16_t reserved_half;
   uint64_t frames[kFrameCapacity];  // instruction pointers, innermost first
-  char rule[kRuleNameBytes];  // the rule that matched; empty if none did
+  char rule[kRuleNameBytes];        // the rule that matched; empty if none did
   uint64_t reserved[5];
 };
 static_assert(sizeof(DecisionRecord) == 248);

@@ -110,8 +110,9 @@ bool InRange(const DecisionRecord& r) {
 }
 
 DecisionSnapshot CopyDecision(const DecisionRecord& r, uint64_t number) {
-  DecisionSnapshot to{number, r.time_ns, r.address, r.bytes, r.lease, r.result,
-                      r.hook, r.verdict, r.reason,  r.tid,   0,       {},      {}};
+  DecisionSnapshot to{number,   r.time_ns, r.address, r.bytes,  r.lease,
+                      r.result, r.hook,    r.verdict, r.reason, r.tid,
+                      0,        {},        {}};
   to.unnamed_frames = r.unnamed_frames;
   to.rule = Printable(r.rule);
   to.frames.assign(r.frames, r.frames + r.frame_count);

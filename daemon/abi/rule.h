@@ -28,9 +28,9 @@ struct Rule {
   // Glob ('*') over the basename of the module that holds the innermost of
   // the named frames; without frames, of the module of any frame. Empty: any.
   char module[kRuleModuleBytes];
-  uint64_t min_bytes;  // of the allocation, inclusive
-  uint64_t max_bytes;  // inclusive
-  uint32_t kv;         // 1: what it matches is KV; 0: it is not
+  uint64_t min_bytes;    // of the allocation, inclusive
+  uint64_t max_bytes;    // inclusive
+  uint32_t kv;           // 1: what it matches is KV; 0: it is not
   uint32_t frame_count;  // ≤ kRuleFrameCapacity; 0 only with a module
   // From inner to outer; other frames may lie between.
   char frames[kRuleFrameCapacity][kPatternBytes];

@@ -197,14 +197,13 @@ Setter FrameRules(const std::string& path, std::vector<FrameRule>* out) {
     if (array == nullptr) return WrongType("written as [[rule]]");
     for (const toml::node& element : *array) {
       RuleText text;
-      absl::Status s =
-          Section(path, {{"name", Text(&text.name)},
-                         {"engine", Text(&text.engine)},
-                         {"frames", Texts(&text.frames)},
-                         {"module", Text(&text.module)},
-                         {"min_bytes", ByteSize(&text.min_bytes)},
-                         {"max_bytes", ByteSize(&text.max_bytes)},
-                         {"kv", Flag(&text.kv)}})(element);
+      absl::Status s = Section(path, {{"name", Text(&text.name)},
+                                      {"engine", Text(&text.engine)},
+                                      {"frames", Texts(&text.frames)},
+                                      {"module", Text(&text.module)},
+                                      {"min_bytes", ByteSize(&text.min_bytes)},
+                                      {"max_bytes", ByteSize(&text.max_bytes)},
+                                      {"kv", Flag(&text.kv)}})(element);
       if (!s.ok()) return s;
       absl::StatusOr<FrameRule> rule = MakeFrameRule(text);
       if (!rule.ok()) {

@@ -27,7 +27,7 @@ struct SocketServer::Connection {
   ucred peer = {};
   bool greeted = false;
   EngineId engine = slab::kNoEngine;
-  driver::Descriptor page;  // until sealed
+  driver::Descriptor page;       // until sealed
   std::vector<abi::Rule> rules;  // as announced in its Welcome
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;

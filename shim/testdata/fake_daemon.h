@@ -19,8 +19,8 @@ class FakeDaemon {
  public:
   enum class Fault {
     kNone,
-    kOtherVersion,   // refuses in the name of version 7
-    kRefuseMember,   // refuses Hello with a text
+    kOtherVersion,  // refuses in the name of version 7
+    kRefuseMember,  // refuses Hello with a text
     kCloseAtRule,
     kSilentAtHello,  // takes Hello, says nothing
     kSilentAtLease,
