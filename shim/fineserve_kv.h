@@ -11,6 +11,8 @@
  *   fs_kv_end();
  */
 
+#include <sys/types.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -23,6 +25,17 @@ void fs_kv_begin(void);
 /* Closes the innermost scope of this thread. Without an open scope it does
  * nothing. */
 void fs_kv_end(void);
+
+/* For torch.cuda.memory.CUDAPluggableAllocator (and a MemPool of it): device
+ * memory that is KV, in the current context, which PyTorch makes `device`'s.
+ *
+ *   allocator = torch.cuda.memory.CUDAPluggableAllocator(
+ *       ".../libfineserve_shim.so", "fs_torch_malloc", "fs_torch_free")
+ *
+ * `stream` is PyTorch's (a cudaStream_t) and not used. Returns null if there is
+ * no memory, which PyTorch reports as out of memory. Any thread. */
+void* fs_torch_malloc(ssize_t bytes, int device, void* stream);
+void fs_torch_free(void* address, ssize_t bytes, int device, void* stream);
 
 #ifdef __cplusplus
 }

@@ -184,7 +184,9 @@
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kOptional, (CUgraphExec* exec, CUgraph graph, unsigned long long flags)) \
   X(cuGraphLaunch, cuGraphLaunch, 10000, kOptional, (CUgraphExec exec, CUstream stream)) \
   X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kOptional, (CUgraphExec exec)) \
-  /* Libraries and kernels */ \
+  /* Libraries and kernels, writes of a word in stream order */ \
+  X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
+  X(cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
   X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, kOptional, (int* least, int* greatest)) \
   X(cuLibraryLoadData, cuLibraryLoadData, 12000, kOptional, (CUlibrary* library, const void* code, CUjit_option* jit_options, void** jit_values, unsigned int jit_count, CUlibraryOption* options, void** values, unsigned int count)) \
   X(cuLibraryUnload, cuLibraryUnload, 12000, kOptional, (CUlibrary library)) \

@@ -64,6 +64,8 @@
   X(cuStreamIsCapturing, ptsz, cuStreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus* status), (stream, status)) \
   X(cuStreamWaitEvent, ptsz, cuStreamWaitEvent, 7000, (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags)) \
   X(cuLaunchHostFunc, ptsz, cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void* user_data), (stream, function, user_data)) \
+  X(cuStreamWriteValue32, ptsz, cuStreamWriteValue32, 8000, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamWriteValue32_v2, ptsz, cuStreamWriteValue32, 11070, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags), (stream, address, value, flags)) \
   X(cuEventRecord, ptsz, cuEventRecord, 7000, (CUevent event, CUstream stream), (event, stream)) \
   X(cuGraphLaunch, ptsz, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream)) \
   X(cuLaunchKernel, ptsz, cuLaunchKernel, 7000, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments, void** extra), (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments, extra)) \

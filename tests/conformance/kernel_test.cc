@@ -209,5 +209,22 @@ CONFORMANCE_TEST(Kernel, AttributesAreRememberedPerKernel) {
       CUDA_ERROR_INVALID_VALUE);
 }
 
+// What PyTorch's driver API insists on, beside the calls of virtual memory.
+CONFORMANCE_TEST(Kernel, WordIsWrittenInStreamOrder) {
+  const Session gpu;
+  const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());
+  CUstream stream = nullptr;
+  ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+            CUDA_SUCCESS);
+  Gate gate;
+  ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuStreamWriteValue32_v2(stream, memory + 4, 77, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(ReadBack<uint32_t>(memory, 2), (std::vector<uint32_t>{0, 0}));
+  gate.Open();
+  ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(ReadBack<uint32_t>(memory, 2), (std::vector<uint32_t>{0, 77}));
+}
+
 }  // namespace
 }  // namespace fineserve::conformance
