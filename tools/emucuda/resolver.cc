@@ -3,6 +3,10 @@
 
 #include "tools/emucuda/resolver.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "tools/emucuda/call.h"
@@ -82,6 +86,15 @@ CUresult ResolveFor(const char* symbol, void** pfn, int cuda_version,
   return *pfn != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+void SayOnce() {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  fprintf(stderr,
+          "emucuda: pid %d has a statically linked CUDA runtime, which needs a "
+          "real GPU; link the shared one (nvcc -cudart shared)\n",
+          getpid());
+}
+
 }  // namespace
 
 CUresult cuGetProcAddress(const char* symbol, void** pfn, int cuda_version,
@@ -101,11 +114,14 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
       cuda_version, flags);
 }
 
-// Private tables are NVIDIA's; the emulator ships no answer to them.
+// Private tables are NVIDIA's; the emulator ships no answer to them. Who asks
+// is a CUDA runtime that is linked into a program or into one of its libraries:
+// its own message ("operation not supported") would not say why.
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   return Call(Entry::cuGetExportTable, Require::kNothing, [&] {
     if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *table = nullptr;
+    SayOnce();
     return CUDA_ERROR_NOT_SUPPORTED;
   });
 }

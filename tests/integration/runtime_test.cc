@@ -1,0 +1,55 @@
+// Stock programs on the CUDA runtime API, as nvcc compiles them.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kKvBytes[] = "12582912";  // three slabs
+
+class RuntimeTest : public Site {
+ protected:
+  void SetUp() override {
+    if (access(Program("runtime_engine_shared").c_str(), X_OK) != 0) {
+      GTEST_SKIP() << "no nvcc when this was built";
+    }
+  }
+
+  std::unique_ptr<Process> Launch(const std::string& program) {
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_KV_SIZES"] = kKvBytes;
+    return std::make_unique<Process>(
+        std::vector<std::string>{Program(program), kKvBytes}, environment);
+  }
+};
+
+TEST_F(RuntimeTest, KvOfTheSharedRuntimeLandsInSlabs) {
+  const auto daemon = StartDaemon();
+  const auto engine = Launch("runtime_engine_shared");
+  EXPECT_THAT(engine->ReadLineWith("kv"), HasSubstr("zero: yes"));
+  ASSERT_EQ(engine->ReadLineWith("ready"), "ready") << engine->Stderr();
+  EXPECT_EQ(SlabsOf(engine->pid()), 3u);
+  const Finished explained = Fsctl({"explain", std::to_string(engine->pid())});
+  EXPECT_THAT(explained.out, HasSubstr("its size is declared as KV"));
+  EXPECT_THAT(explained.out, HasSubstr("libcudart.so.13"));
+  engine->CloseStdin();
+  EXPECT_EQ(engine->Wait(), 0) << engine->Stderr();
+  EXPECT_TRUE(EventuallyFree(kSlabs));
+}
+
+TEST_F(RuntimeTest, StaticRuntimeIsToldOnceThatItNeedsARealGpu) {
+  const auto daemon = StartDaemon();
+  const auto engine = Launch("runtime_engine_static");
+  EXPECT_EQ(engine->Wait(), 1);
+  const std::string said = engine->Stderr();
+  const std::string why = "has a statically linked CUDA runtime, which needs";
+  EXPECT_THAT(said, HasSubstr(why));
+  EXPECT_EQ(said.find(why), said.rfind(why)) << said;
+}
+
+}  // namespace
+}  // namespace fineserve::integration
