@@ -1,0 +1,65 @@
+#ifndef BENCH_FRAGMENTATION_POOLS_H_
+#define BENCH_FRAGMENTATION_POOLS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/slab/format.h"
+#include "daemon/slab/pool_geometry.h"
+
+namespace fineserve::bench {
+
+struct Model {
+  std::string name;
+  slab::KvShape shape;
+
+  slab::Format format() const { return *slab::FormatOf(shape); }
+  uint64_t token_bytes() const {
+    return format().block_bytes() / shape.block_tokens;
+  }
+};
+
+// The blocks of one request, as a pool knows them.
+struct Held {
+  size_t model = 0;
+  std::vector<uint64_t> blocks;
+};
+
+// A KV pool that several models share, by some scheme.
+class Pool {
+ public:
+  virtual ~Pool() = default;
+  // Caches `tokens` of one request whole, or nothing and false.
+  virtual bool Cache(size_t model, uint32_t tokens, Held* held) = 0;
+  virtual void Drop(const Held& held) = 0;
+  // Bytes that hold no token's block at the moment, by cause; empty where the
+  // scheme does not tell.
+  struct Loss {
+    uint64_t tail = 0;     // granules and straddling blocks that no format uses
+    uint64_t partial = 0;  // free blocks in slabs that a model holds
+  };
+  virtual Loss Lost() const { return {}; }
+};
+
+// Slabs (ours): a model leases one when it is dry, returns it when it empties.
+std::unique_ptr<Pool> MakeSlabPool(const slab::PoolGeometry& geometry,
+                                   const std::vector<Model>& models);
+// Each model has an equal share for itself.
+std::unique_ptr<Pool> MakePartitionedPool(uint64_t bytes,
+                                          const std::vector<Model>& models);
+// One block size for all, the largest format's (C2).
+std::unique_ptr<Pool> MakeFixedBlockPool(uint64_t bytes,
+                                         const std::vector<Model>& models);
+// Blocks of each format's own size, first fit in one address range (C1).
+std::unique_ptr<Pool> MakeFirstFitPool(uint64_t bytes,
+                                       const std::vector<Model>& models);
+// The authors' released code: the pool is split by number of layers, slabs of
+// twice the least common multiple within each part (facts/scheduling.md).
+std::unique_ptr<Pool> MakeSplitByDepthPool(uint64_t bytes,
+                                           const std::vector<Model>& models);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_FRAGMENTATION_POOLS_H_
