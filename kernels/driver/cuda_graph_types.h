@@ -12,6 +12,7 @@ namespace fineserve::driver {
 
 using CUgraph = struct CUgraph_st*;
 using CUgraphNode = struct CUgraphNode_st*;
+using CUgraphEdgeData = struct CUgraphEdgeData_st;
 using CUgraphExec = struct CUgraphExec_st*;
 
 // Fills `height` rows of `width` elements; rows lie `pitch` bytes apart.

@@ -11,10 +11,29 @@ namespace fineserve::driver {
 using CUlibrary = struct CUlib_st*;
 using CUkernel = struct CUkern_st*;
 using CUfunction = struct CUfunc_st*;
+using CUlaunchAttribute = struct CUlaunchAttribute_st;
 
 // Options of just-in-time compilation and of loading: passed, never read.
 enum CUjit_option : unsigned int {};
 enum CUlibraryOption : unsigned int {};
+
+enum CUmoduleLoadingMode : unsigned int {
+  CU_MODULE_EAGER_LOADING = 1,
+  CU_MODULE_LAZY_LOADING = 2,
+};
+
+struct CUlaunchConfig {
+  unsigned int gridDimX;
+  unsigned int gridDimY;
+  unsigned int gridDimZ;
+  unsigned int blockDimX;
+  unsigned int blockDimY;
+  unsigned int blockDimZ;
+  unsigned int sharedMemBytes;
+  CUstream hStream;
+  CUlaunchAttribute* attrs;
+  unsigned int numAttrs;
+};
 
 enum CUfunction_attribute : unsigned int {
   CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,

@@ -58,6 +58,24 @@
   X(cuCtxGetDevice_v2, cuCtxGetDevice, 13000, kOptional, (CUdevice* device, CUcontext context)) \
   X(cuCtxSynchronize, cuCtxSynchronize, 2000, kRequired, (void)) \
   X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, kOptional, (CUcontext context)) \
+  X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, kOptional, (CUdevice device)) \
+  X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, kOptional, (CUdevice device)) \
+  X(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags, 7000, kOptional, (CUdevice device, unsigned int flags)) \
+  X(cuDeviceGetByPCIBusId, cuDeviceGetByPCIBusId, 4010, kOptional, (CUdevice* device, const char* pci_bus_id)) \
+  X(cuDeviceComputeCapability, cuDeviceComputeCapability, 2000, kOptional, (int* major, int* minor, CUdevice device)) \
+  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000, kOptional, (int* can, CUdevice device, CUdevice peer)) \
+  X(cuDeviceGetP2PAttribute, cuDeviceGetP2PAttribute, 8000, kOptional, (int* value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to)) \
+  X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, kOptional, (CUcontext peer, unsigned int flags)) \
+  X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, kOptional, (CUcontext peer)) \
+  X(cuCtxGetFlags, cuCtxGetFlags, 7000, kOptional, (unsigned int* flags)) \
+  X(cuCtxSetFlags, cuCtxSetFlags, 12010, kOptional, (unsigned int flags)) \
+  X(cuCtxGetId, cuCtxGetId, 12000, kOptional, (CUcontext context, unsigned long long* id)) \
+  X(cuCtxGetApiVersion, cuCtxGetApiVersion, 3020, kOptional, (CUcontext context, unsigned int* version)) \
+  X(cuCtxGetLimit, cuCtxGetLimit, 3010, kOptional, (size_t* value, CUlimit limit)) \
+  X(cuCtxSetLimit, cuCtxSetLimit, 3010, kOptional, (CUlimit limit, size_t value)) \
+  X(cuCtxResetPersistingL2Cache, cuCtxResetPersistingL2Cache, 11000, kOptional, (void)) \
+  X(cuProfilerStart, cuProfilerStart, 4000, kOptional, (void)) \
+  X(cuProfilerStop, cuProfilerStop, 4000, kOptional, (void)) \
   /* Legacy allocation */ \
   X(cuMemAlloc_v2, cuMemAlloc, 3020, kRequired, (CUdeviceptr* address, size_t bytes)) \
   X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, kOptional, (CUdeviceptr* address, size_t* pitch, size_t width_bytes, size_t rows, unsigned int element_bytes)) \
@@ -176,6 +194,28 @@
   X(cuEventSynchronize, cuEventSynchronize, 2000, kOptional, (CUevent event)) \
   X(cuEventElapsedTime, cuEventElapsedTime, 2000, kOptional, (float* milliseconds, CUevent start, CUevent end)) \
   X(cuEventDestroy_v2, cuEventDestroy, 4000, kRequired, (CUevent event)) \
+  X(cuStreamGetPriority, cuStreamGetPriority, 5050, kOptional, (CUstream stream, int* priority)) \
+  X(cuStreamGetFlags, cuStreamGetFlags, 5050, kOptional, (CUstream stream, unsigned int* flags)) \
+  X(cuStreamGetId, cuStreamGetId, 12000, kOptional, (CUstream stream, unsigned long long* id)) \
+  X(cuStreamGetCtx, cuStreamGetCtx, 9020, kOptional, (CUstream stream, CUcontext* context)) \
+  X(cuStreamGetDevice, cuStreamGetDevice, 12080, kOptional, (CUstream stream, CUdevice* device)) \
+  X(cuStreamAddCallback, cuStreamAddCallback, 5000, kOptional, (CUstream stream, CUstreamCallback callback, void* user_data, unsigned int flags)) \
+  X(cuStreamAttachMemAsync, cuStreamAttachMemAsync, 6000, kOptional, (CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags)) \
+  X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
+  X(cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
+  X(cuStreamWriteValue64, cuStreamWriteValue64, 9000, kOptional, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags)) \
+  X(cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070, kOptional, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags)) \
+  X(cuStreamWaitValue32, cuStreamWaitValue32, 8000, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
+  X(cuStreamWaitValue32_v2, cuStreamWaitValue32, 11070, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
+  X(cuStreamWaitValue64, cuStreamWaitValue64, 9000, kOptional, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags)) \
+  X(cuStreamWaitValue64_v2, cuStreamWaitValue64, 11070, kOptional, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags)) \
+  X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, kOptional, (CUstream stream, CUstreamCaptureMode mode)) \
+  X(cuStreamEndCapture, cuStreamEndCapture, 10000, kOptional, (CUstream stream, CUgraph* graph)) \
+  X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo, 11030, kOptional, (CUstream stream, CUstreamCaptureStatus* status, uint64_t* id, CUgraph* graph, const CUgraphNode** dependencies, size_t* count)) \
+  X(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo, 12030, kOptional, (CUstream stream, CUstreamCaptureStatus* status, uint64_t* id, CUgraph* graph, const CUgraphNode** dependencies, const CUgraphEdgeData** edges, size_t* count)) \
+  X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, kOptional, (CUstreamCaptureMode* mode)) \
+  X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, kOptional, (CUevent event, CUstream stream, unsigned int flags)) \
+  X(cuEventElapsedTime_v2, cuEventElapsedTime, 12080, kOptional, (float* milliseconds, CUevent start, CUevent end)) \
   /* Graphs */ \
   X(cuGraphCreate, cuGraphCreate, 10000, kOptional, (CUgraph* graph, unsigned int flags)) \
   X(cuGraphDestroy, cuGraphDestroy, 10000, kOptional, (CUgraph graph)) \
@@ -184,9 +224,7 @@
   X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, kOptional, (CUgraphExec* exec, CUgraph graph, unsigned long long flags)) \
   X(cuGraphLaunch, cuGraphLaunch, 10000, kOptional, (CUgraphExec exec, CUstream stream)) \
   X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, kOptional, (CUgraphExec exec)) \
-  /* Libraries and kernels, writes of a word in stream order */ \
-  X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
-  X(cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070, kOptional, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)) \
+  /* Libraries and kernels */ \
   X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, kOptional, (int* least, int* greatest)) \
   X(cuLibraryLoadData, cuLibraryLoadData, 12000, kOptional, (CUlibrary* library, const void* code, CUjit_option* jit_options, void** jit_values, unsigned int jit_count, CUlibraryOption* options, void** values, unsigned int count)) \
   X(cuLibraryUnload, cuLibraryUnload, 12000, kOptional, (CUlibrary library)) \
@@ -197,7 +235,24 @@
   X(cuKernelSetAttribute, cuKernelSetAttribute, 12000, kOptional, (CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device)) \
   X(cuLaunchKernel, cuLaunchKernel, 4000, kOptional, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments, void** extra)) \
   X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, kOptional, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments)) \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, kOptional, (int* blocks, CUfunction function, int block_threads, size_t shared_bytes, unsigned int flags))
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, kOptional, (int* blocks, CUfunction function, int block_threads, size_t shared_bytes, unsigned int flags)) \
+  X(cuModuleLoad, cuModuleLoad, 2000, kOptional, (CUmodule* module, const char* file)) \
+  X(cuModuleLoadData, cuModuleLoadData, 2000, kOptional, (CUmodule* module, const void* image)) \
+  X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, kOptional, (CUmodule* module, const void* image, unsigned int count, CUjit_option* options, void** values)) \
+  X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, kOptional, (CUmodule* module, const void* image)) \
+  X(cuModuleUnload, cuModuleUnload, 2000, kOptional, (CUmodule module)) \
+  X(cuModuleGetLoadingMode, cuModuleGetLoadingMode, 11070, kOptional, (CUmoduleLoadingMode* mode)) \
+  X(cuModuleGetFunction, cuModuleGetFunction, 2000, kOptional, (CUfunction* function, CUmodule module, const char* name)) \
+  X(cuModuleGetGlobal_v2, cuModuleGetGlobal, 3020, kOptional, (CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name)) \
+  X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, kOptional, (CUlibrary* library, const char* file, CUjit_option* jit_options, void** jit_values, unsigned int jit_count, CUlibraryOption* options, void** values, unsigned int count)) \
+  X(cuLibraryGetModule, cuLibraryGetModule, 12000, kOptional, (CUmodule* module, CUlibrary library)) \
+  X(cuFuncGetName, cuFuncGetName, 12030, kOptional, (const char** name, CUfunction function)) \
+  X(cuFuncGetAttribute, cuFuncGetAttribute, 2020, kOptional, (int* value, CUfunction_attribute attribute, CUfunction function)) \
+  X(cuFuncSetAttribute, cuFuncSetAttribute, 9000, kOptional, (CUfunction function, CUfunction_attribute attribute, int value)) \
+  X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, kOptional, (const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra)) \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, kOptional, (int* blocks, CUfunction function, int block_threads, size_t dynamic_shared_bytes)) \
+  X(cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxPotentialBlockSize, 6050, kOptional, (int* grid_blocks, int* block_threads, CUfunction function, CUoccupancyB2DSize shared_bytes_of, size_t dynamic_shared_bytes, int limit)) \
+  X(cuOccupancyMaxPotentialBlockSizeWithFlags, cuOccupancyMaxPotentialBlockSizeWithFlags, 7000, kOptional, (int* grid_blocks, int* block_threads, CUfunction function, CUoccupancyB2DSize shared_bytes_of, size_t dynamic_shared_bytes, int limit, unsigned int flags))
 // clang-format on
 
 namespace fineserve::driver {

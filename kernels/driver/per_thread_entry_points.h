@@ -67,9 +67,28 @@
   X(cuStreamWriteValue32, ptsz, cuStreamWriteValue32, 8000, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags), (stream, address, value, flags)) \
   X(cuStreamWriteValue32_v2, ptsz, cuStreamWriteValue32, 11070, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags), (stream, address, value, flags)) \
   X(cuEventRecord, ptsz, cuEventRecord, 7000, (CUevent event, CUstream stream), (event, stream)) \
+  X(cuStreamGetPriority, ptsz, cuStreamGetPriority, 7000, (CUstream stream, int* priority), (stream, priority)) \
+  X(cuStreamGetFlags, ptsz, cuStreamGetFlags, 7000, (CUstream stream, unsigned int* flags), (stream, flags)) \
+  X(cuStreamGetId, ptsz, cuStreamGetId, 12000, (CUstream stream, unsigned long long* id), (stream, id)) \
+  X(cuStreamGetCtx, ptsz, cuStreamGetCtx, 9020, (CUstream stream, CUcontext* context), (stream, context)) \
+  X(cuStreamGetDevice, ptsz, cuStreamGetDevice, 12080, (CUstream stream, CUdevice* device), (stream, device)) \
+  X(cuStreamAddCallback, ptsz, cuStreamAddCallback, 7000, (CUstream stream, CUstreamCallback callback, void* user_data, unsigned int flags), (stream, callback, user_data, flags)) \
+  X(cuStreamAttachMemAsync, ptsz, cuStreamAttachMemAsync, 7000, (CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags), (stream, address, bytes, flags)) \
+  X(cuStreamWriteValue64, ptsz, cuStreamWriteValue64, 9000, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamWriteValue64_v2, ptsz, cuStreamWriteValue64, 11070, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamWaitValue32, ptsz, cuStreamWaitValue32, 8000, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamWaitValue32_v2, ptsz, cuStreamWaitValue32, 11070, (CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamWaitValue64, ptsz, cuStreamWaitValue64, 9000, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamWaitValue64_v2, ptsz, cuStreamWaitValue64, 11070, (CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags), (stream, address, value, flags)) \
+  X(cuStreamBeginCapture_v2, ptsz, cuStreamBeginCapture, 10010, (CUstream stream, CUstreamCaptureMode mode), (stream, mode)) \
+  X(cuStreamEndCapture, ptsz, cuStreamEndCapture, 10000, (CUstream stream, CUgraph* graph), (stream, graph)) \
+  X(cuStreamGetCaptureInfo_v2, ptsz, cuStreamGetCaptureInfo, 11030, (CUstream stream, CUstreamCaptureStatus* status, uint64_t* id, CUgraph* graph, const CUgraphNode** dependencies, size_t* count), (stream, status, id, graph, dependencies, count)) \
+  X(cuStreamGetCaptureInfo_v3, ptsz, cuStreamGetCaptureInfo, 12030, (CUstream stream, CUstreamCaptureStatus* status, uint64_t* id, CUgraph* graph, const CUgraphNode** dependencies, const CUgraphEdgeData** edges, size_t* count), (stream, status, id, graph, dependencies, edges, count)) \
+  X(cuEventRecordWithFlags, ptsz, cuEventRecordWithFlags, 11010, (CUevent event, CUstream stream, unsigned int flags), (event, stream, flags)) \
   X(cuGraphLaunch, ptsz, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream)) \
   X(cuLaunchKernel, ptsz, cuLaunchKernel, 7000, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments, void** extra), (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments, extra)) \
-  X(cuLaunchCooperativeKernel, ptsz, cuLaunchCooperativeKernel, 9000, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments), (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments))
+  X(cuLaunchCooperativeKernel, ptsz, cuLaunchCooperativeKernel, 9000, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** arguments), (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments)) \
+  X(cuLaunchKernelEx, ptsz, cuLaunchKernelEx, 11060, (const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra), (config, function, arguments, extra))
 // clang-format on
 
 #endif  // KERNELS_DRIVER_PER_THREAD_ENTRY_POINTS_H_

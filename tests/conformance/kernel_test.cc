@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -224,6 +225,68 @@ CONFORMANCE_TEST(Kernel, WordIsWrittenInStreamOrder) {
   gate.Open();
   ASSERT_EQ(Cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(ReadBack<uint32_t>(memory, 2), (std::vector<uint32_t>{0, 77}));
+}
+
+CONFORMANCE_TEST(Kernel, RegisteredHostFunctionIsTheKernel) {
+  const Session gpu;
+  const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());
+  const size_t sizes[] = {sizeof(CUdeviceptr), sizeof(uint32_t)};
+  const auto add = [](const void* const* arguments, void* user) {
+    CUdeviceptr to;
+    uint32_t value;
+    memcpy(&to, arguments[0], sizeof(to));
+    memcpy(&value, arguments[1], sizeof(value));
+    *reinterpret_cast<uint32_t*>(to) += value;
+    ++*static_cast<int*>(user);
+  };
+  static int launches = 0;
+  const auto enroll = reinterpret_cast<decltype(&::emucuda_register_kernel)>(
+      dlsym(DriverLibrary(), "emucuda_register_kernel"));
+  ASSERT_EQ(enroll("_Z3addPjj", add, &launches, sizes, 2), 0);
+  gpu.Write(memory, 40);
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  ASSERT_EQ(Cuda().cuModuleLoadData(&module, kFatBinary.data()), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuModuleGetFunction(&function, module, "_Z3addPjj"),
+            CUDA_SUCCESS);
+  CUdeviceptr to = memory;
+  uint32_t value = 2;
+  void* arguments[] = {&to, &value};
+  CUlaunchConfig config = {};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  ASSERT_EQ(Cuda().cuLaunchKernelEx(&config, function, arguments, nullptr),
+            CUDA_SUCCESS);
+  value = 1000;  // the launch has its own copy
+  ASSERT_EQ(Cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(memory), 42u);
+  EXPECT_EQ(launches, 1);
+  EXPECT_EQ(Cuda().cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Kernel, UnknownOnesAreRefusedIfSo) {
+  setenv("EMUCUDA_UNKNOWN_KERNELS", "refuse", 1);
+  const Session gpu;
+  EXPECT_EQ(Launch(Kernel(Load(), kUnknown), nullptr),
+            CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(Skipped(), 0u);
+}
+
+CONFORMANCE_TEST(Module, LoadingModeComesFromTheEnvironment) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  const Session gpu;
+  CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
+  ASSERT_EQ(Cuda().cuModuleGetLoadingMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_MODULE_EAGER_LOADING);
+}
+
+CONFORMANCE_TEST(Module, WhatIsNoCodeIsRefused) {
+  const Session gpu;
+  CUmodule module = nullptr;
+  EXPECT_EQ(Cuda().cuModuleLoadData(&module, "no code"),
+            CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(Cuda().cuModuleLoad(&module, "/no/such/file.cubin"),
+            CUDA_ERROR_FILE_NOT_FOUND);
 }
 
 }  // namespace

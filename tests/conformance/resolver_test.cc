@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/isolation.h"
+#include "tests/conformance/runtime_requests.h"
 #include "tests/conformance/session.h"
 
 namespace fineserve::conformance {
@@ -75,6 +76,16 @@ CONFORMANCE_TEST(Resolver, ResolvedFunctionsWork) {
       reinterpret_cast<decltype(Cuda().cuDriverGetVersion)>(answer.function);
   EXPECT_EQ(function(&version), CUDA_SUCCESS);
   EXPECT_EQ(version, DriverVersion());
+}
+
+CONFORMANCE_TEST(Resolver, EveryMemoryRequestOfTheRuntimeIsAnswered) {
+  for (const RuntimeRequest& request : kRuntimeMemoryRequests) {
+    if (request.version > DriverVersion()) continue;
+    const Answer answer = Ask(request.name, request.version, request.flags);
+    EXPECT_EQ(answer.result, CUDA_SUCCESS)
+        << request.name << " " << request.version << " " << request.flags;
+    EXPECT_NE(answer.function, nullptr) << request.name;
+  }
 }
 
 // A real driver's pointer may differ from its export: only the emulated one's

@@ -91,6 +91,25 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
                       [](Driver&) { return CUDA_SUCCESS; });
 }
 
+// The first versions, which the CUDA runtime still asks for, do the same.
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return CallOnDevice(Entry::cuDevicePrimaryCtxRelease, device, [&](Driver& d) {
+    return d.contexts().ReleasePrimary(device);
+  });
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  return CallOnDevice(Entry::cuDevicePrimaryCtxReset, device, [&](Driver& d) {
+    d.contexts().ResetPrimary(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+  return CallOnDevice(Entry::cuDevicePrimaryCtxSetFlags, device,
+                      [](Driver&) { return CUDA_SUCCESS; });
+}
+
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags,
                                     int* active) {
   return CallOnDevice(Entry::cuDevicePrimaryCtxGetState, device,

@@ -176,25 +176,4 @@ CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value,
       to, pitch, value, width, rows, stream);
 }
 
-// The flags say how the write is ordered with others; ours are in order.
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address,
-                              uint32_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWriteValue32,
-      [&](Context& context) {
-        return Fill(context, address, {value, sizeof(value)}, 1, stream);
-      },
-      stream, address, value);
-}
-
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address,
-                                 uint32_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWriteValue32_v2,
-      [&](Context& context) {
-        return Fill(context, address, {value, sizeof(value)}, 1, stream);
-      },
-      stream, address, value);
-}
-
 }  // namespace fineserve::driver

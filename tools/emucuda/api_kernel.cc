@@ -27,10 +27,6 @@ using emucuda::Require;
 
 namespace {
 
-// Priorities are hints, as on a device of NVIDIA's: lower is more urgent.
-constexpr int kLeastPriority = 0;
-constexpr int kGreatestPriority = -5;
-
 // Of a multiprocessor; see kMaxThreadsPerBlock.
 constexpr int kMaxThreadsPerMultiprocessor = 2048;
 constexpr int kMaxBlocksPerMultiprocessor = 32;
@@ -68,6 +64,9 @@ CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Context& owner = stream->context();
   if (kernel->host() == nullptr) {
+    if (Driver::Get().settings().refuse_unknown_kernels) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
     skipped_launches.fetch_add(1, std::memory_order_relaxed);
     return owner.SubmitWork(*stream, [] { return CUDA_SUCCESS; });
   }
@@ -102,12 +101,22 @@ CUresult CallOnKernel(Entry entry, CUkernel handle, CUdevice device,
   return Call(entry, Require::kInit, checked, handle);
 }
 
+CUresult ActiveBlocks(int* blocks, CUfunction function, int block_threads) {
+  if (blocks == nullptr || block_threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (emucuda::FindFunction(function) == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  *blocks = std::min(kMaxThreadsPerMultiprocessor / block_threads,
+                     kMaxBlocksPerMultiprocessor);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return CallInContext(Entry::cuCtxGetStreamPriorityRange, [&](Context&) {
-    if (least != nullptr) *least = kLeastPriority;
-    if (greatest != nullptr) *greatest = kGreatestPriority;
+    if (least != nullptr) *least = emucuda::kLeastPriority;
+    if (greatest != nullptr) *greatest = emucuda::kGreatestPriority;
     return CUDA_SUCCESS;
   });
 }
@@ -217,24 +226,37 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
       function, stream);
 }
 
+// A launch's attributes (clusters, priorities) change nothing here.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                          void** arguments, void** extra) {
+  return CallInContext(
+      Entry::cuLaunchKernelEx,
+      [&](Context& context) {
+        if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return Launch(context, function,
+                      {config->gridDimX, config->gridDimY, config->gridDimZ,
+                       config->blockDimX, config->blockDimY, config->blockDimZ},
+                      config->hStream, arguments);
+      },
+      function);
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
+                                                     CUfunction function,
+                                                     int block_threads,
+                                                     size_t shared_bytes) {
+  return Call(
+      Entry::cuOccupancyMaxActiveBlocksPerMultiprocessor, Require::kInit,
+      [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
+}
+
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, CUfunction function, int block_threads, size_t shared_bytes,
     unsigned int flags) {
   return Call(
       Entry::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
       Require::kInit,
-      [&] {
-        if (blocks == nullptr || block_threads <= 0) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (emucuda::FindFunction(function) == nullptr) {
-          return CUDA_ERROR_INVALID_HANDLE;
-        }
-        *blocks = std::min(kMaxThreadsPerMultiprocessor / block_threads,
-                           kMaxBlocksPerMultiprocessor);
-        return CUDA_SUCCESS;
-      },
-      function);
+      [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
 }
 
 }  // namespace fineserve::driver

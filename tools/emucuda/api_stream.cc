@@ -1,5 +1,6 @@
 // Exported functions: streams and events.
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -44,12 +45,16 @@ CUresult CallOnEvent(Entry entry, CUevent handle, Body body) {
   return CallInContext(entry, checked, handle);
 }
 
-CUresult Create(Context& context, CUstream* stream, unsigned flags) {
+// Priorities out of range are clamped, as on a real driver.
+CUresult Create(Context& context, CUstream* stream, unsigned flags,
+                int priority = 0) {
   if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-  *stream = Driver::Get().streams().Add(context.CreateStream(blocking));
+  *stream = Driver::Get().streams().Add(context.CreateStream(
+      blocking, std::clamp(priority, emucuda::kGreatestPriority,
+                           emucuda::kLeastPriority)));
   return CUDA_SUCCESS;
 }
 
@@ -121,8 +126,10 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
                                     int priority) {
   return CallInContext(
       Entry::cuStreamCreateWithPriority,
-      [&](Context& context) { return Create(context, stream, flags); }, flags,
-      priority);
+      [&](Context& context) {
+        return Create(context, stream, flags, priority);
+      },
+      flags, priority);
 }
 
 // Returns at once; what is queued still runs.
@@ -196,6 +203,17 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   });
 }
 
+// Nothing is captured here, so that an external recording is a recording.
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
+                                unsigned int flags) {
+  return CallOnStream(Entry::cuEventRecordWithFlags, stream, [&](Stream& s) {
+    if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Record(*found, s);
+  });
+}
+
 CUresult cuEventQuery(CUevent event) {
   return CallOnEvent(Entry::cuEventQuery, event, [](Event& e) {
     const auto recording = e.Latest();
@@ -214,6 +232,16 @@ CUresult cuEventSynchronize(CUevent event) {
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return CallOnEvent(Entry::cuEventElapsedTime, start, [&](Event& first) {
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto last = Driver::Get().events().Find(end);
+    if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Elapsed(first, *last, milliseconds);
+  });
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
+                               CUevent end) {
+  return CallOnEvent(Entry::cuEventElapsedTime_v2, start, [&](Event& first) {
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const auto last = Driver::Get().events().Find(end);
     if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -4,8 +4,18 @@
 
 namespace fineserve::emucuda {
 
+namespace {
+
+uint64_t NextId() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
 Context::Context(int device)
     : device_(device),
+      id_(NextId()),
       default_stream_(std::make_shared<Stream>(*this, /*blocking=*/true)) {}
 
 void Context::Destroy() {
@@ -39,17 +49,17 @@ std::shared_ptr<Stream> Context::default_stream() const {
 std::shared_ptr<Stream> Context::per_thread_stream() {
   const MutexLock lock(mutex_);
   auto& stream = per_thread_streams_[std::this_thread::get_id()];
-  if (stream == nullptr) stream = NewStream(/*blocking=*/true);
+  if (stream == nullptr) stream = NewStream(/*blocking=*/true, /*priority=*/0);
   return stream;
 }
 
-std::shared_ptr<Stream> Context::CreateStream(bool blocking) {
+std::shared_ptr<Stream> Context::CreateStream(bool blocking, int priority) {
   const MutexLock lock(mutex_);
-  return NewStream(blocking);
+  return NewStream(blocking, priority);
 }
 
-std::shared_ptr<Stream> Context::NewStream(bool blocking) {
-  auto stream = std::make_shared<Stream>(*this, blocking);
+std::shared_ptr<Stream> Context::NewStream(bool blocking, int priority) {
+  auto stream = std::make_shared<Stream>(*this, blocking, priority);
   std::erase_if(streams_, [](const auto& other) { return other.expired(); });
   streams_.push_back(stream);
   return stream;

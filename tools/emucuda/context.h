@@ -1,6 +1,7 @@
 #ifndef TOOLS_EMUCUDA_CONTEXT_H_
 #define TOOLS_EMUCUDA_CONTEXT_H_
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -22,6 +23,17 @@ class Context {
   explicit Context(int device);
 
   int device() const { return device_; }
+  uint64_t id() const { return id_; }  // of no other context, ever
+
+  // The limits of a context, as set; 0 = the device's own.
+  size_t limit(unsigned which) const { return limits_[which]; }
+  void SetLimit(unsigned which, size_t value) { limits_[which] = value; }
+  static constexpr unsigned kLimits = 10;  // CU_LIMIT_MAX of CUDA 13
+
+  // False if that is so already. `device` is a peer's.
+  bool SetPeerAccess(int device, bool enabled) {
+    return peers_[device].exchange(enabled) != enabled;
+  }
 
   bool alive() const { return alive_.load(std::memory_order_acquire); }
   // Waits for all streams, then refuses further use.
@@ -36,7 +48,7 @@ class Context {
   std::shared_ptr<Stream> default_stream() const;
   // The calling thread's own default stream; a blocking one.
   std::shared_ptr<Stream> per_thread_stream();
-  std::shared_ptr<Stream> CreateStream(bool blocking);
+  std::shared_ptr<Stream> CreateStream(bool blocking, int priority = 0);
 
   // Appends to a stream of this context, ordered with the default stream as
   // CUDA's legacy rule demands: an operation on the default stream waits for
@@ -53,12 +65,17 @@ class Context {
   CUresult Synchronize();
 
  private:
-  std::shared_ptr<Stream> NewStream(bool blocking) EMUCUDA_REQUIRES(mutex_);
+  std::shared_ptr<Stream> NewStream(bool blocking, int priority)
+      EMUCUDA_REQUIRES(mutex_);
   std::vector<Dependency> LegacyOrder(const Stream& stream)
       EMUCUDA_REQUIRES(mutex_);
   std::vector<std::shared_ptr<Stream>> Streams() const;
 
   const int device_;
+  const uint64_t id_;
+  // Settings that nothing here obeys, each for itself.
+  std::array<std::atomic<size_t>, kLimits> limits_ = {};
+  std::array<std::atomic<bool>, kMaxDevices> peers_ = {};
   // Release in Destroy, Revive and Fail, acquire in the readers above.
   std::atomic<bool> alive_{true};
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};

@@ -1,8 +1,11 @@
 // The control API of emucuda.h.
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/emucuda/driver.h"
+#include "tools/emucuda/host_kernel.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/resolver.h"
 
@@ -31,6 +34,26 @@ int emucuda_set_failures(const char* rules) {
 int emucuda_set_latency_us(const char* rules) {
   auto& injection = emucuda::Driver::Get().injection();
   return injection.SetLatencies(rules == nullptr ? "" : rules) ? 0 : -1;
+}
+
+int emucuda_register_kernel(const char* name, emucuda_kernel run,
+                            void* user_data, const size_t* argument_bytes,
+                            size_t arguments) {
+  if (name == nullptr || run == nullptr ||
+      (argument_bytes == nullptr && arguments > 0)) {
+    return -1;
+  }
+  emucuda::HostKernel kernel;
+  kernel.argument_bytes.assign(argument_bytes, argument_bytes + arguments);
+  kernel.run = [run, user_data](const emucuda::AddressSpace&, int,
+                                const emucuda::KernelArguments& values) {
+    std::vector<const void*> pointers;
+    for (const auto& value : values) pointers.push_back(value.data());
+    run(pointers.data(), user_data);
+    return fineserve::driver::CUDA_SUCCESS;
+  };
+  emucuda::RegisterHostKernel(name, std::move(kernel));
+  return 0;
 }
 
 uint64_t emucuda_call_count(const char* symbol) {

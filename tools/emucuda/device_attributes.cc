@@ -36,7 +36,17 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
     case driver::
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case driver::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case driver::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case driver::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+    case driver::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case driver::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+    case driver::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+    case driver::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case driver::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
       *value = 1;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+      *value = driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
       break;
     default:
       *value = 0;

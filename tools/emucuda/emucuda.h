@@ -24,6 +24,8 @@
 //                            library
 //   EMUCUDA_POISON           0 … 255: fresh device memory reads as this byte
 //                            instead of zero, which touches all of it
+//   EMUCUDA_UNKNOWN_KERNELS  skip (the default: counted no-ops) or refuse (the
+//                            launch fails with CUDA_ERROR_NOT_SUPPORTED)
 //   EMUCUDA_FAIL             cuMemCreate@3=2,cuMemMap@*=999: the 3rd call of
 //                            that function returns error 2, every call of the
 //                            other returns 999; nothing else happens in them
@@ -56,6 +58,7 @@
 // The control API below is found by dlsym in libcuda.so.1. All functions may
 // be called from any thread.
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -85,6 +88,16 @@ void* emucuda_entry_point(const char* symbol);
 
 // Bytes of a device referenced by any process; 0 before cuInit.
 uint64_t emucuda_used_bytes(int device);
+
+// Makes a host function the kernel of a (mangled) name, in libraries and
+// modules that were not asked for the name yet. It runs on the stream, once a
+// launch, and gets pointers to copies of the launch's first `arguments`
+// arguments, of the sizes given. Device memory is at its device addresses;
+// touching what is not mapped is a SIGSEGV. Returns 0, or -1 for bad arguments.
+typedef void (*emucuda_kernel)(const void* const* arguments, void* user_data);
+int emucuda_register_kernel(const char* name, emucuda_kernel run,
+                            void* user_data, const size_t* argument_bytes,
+                            size_t arguments);
 
 // Launches in this process of kernels that the device cannot run; they take
 // their place in the stream and do nothing (host_kernel.h lists the others).

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "tools/emucuda/device_work.h"
+#include "tools/emucuda/mutex.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -106,9 +110,33 @@ std::optional<HostKernel> FindFill(std::string_view name) {
                     .run = RunFill};
 }
 
+// What programs registered; never destroyed.
+struct Registry {
+  Mutex mutex;
+  std::map<std::string, HostKernel, std::less<>> kernels
+      EMUCUDA_GUARDED_BY(mutex);
+};
+
+Registry& Registered() {
+  static Registry& registry = *new Registry;
+  return registry;
+}
+
 }  // namespace
 
+void RegisterHostKernel(std::string name, HostKernel kernel) {
+  Registry& registry = Registered();
+  const MutexLock lock(registry.mutex);
+  registry.kernels[std::move(name)] = std::move(kernel);
+}
+
 std::optional<HostKernel> FindHostKernel(std::string_view mangled_name) {
+  {
+    Registry& registry = Registered();
+    const MutexLock lock(registry.mutex);
+    const auto found = registry.kernels.find(mangled_name);
+    if (found != registry.kernels.end()) return found->second;
+  }
   return FindFill(mangled_name);
 }
 

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,8 +27,13 @@ struct HostKernel {
       run;
 };
 
+// Lets `run` be the kernel of that name, in libraries that do not know the name
+// yet; it takes precedence over the known ones. Thread-safe.
+void RegisterHostKernel(std::string name, HostKernel kernel);
+
 // The host's version of a kernel, by its mangled name; nullopt if there is
-// none. Known: PyTorch's fill with one value (torch.zeros, ones, full, fill_).
+// none. Known: what was registered, and PyTorch's fill with one value
+// (torch.zeros, ones, full, fill_).
 std::optional<HostKernel> FindHostKernel(std::string_view mangled_name);
 
 }  // namespace fineserve::emucuda

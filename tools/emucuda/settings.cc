@@ -70,6 +70,14 @@ void ReadMemory(uint64_t* bytes, std::string* complaint) {
            "expected a multiple of 2MiB up to 16TiB, such as 512MiB");
 }
 
+void ReadUnknownKernels(bool* refuse, std::string* complaint) {
+  const std::string text = Variable("EMUCUDA_UNKNOWN_KERNELS");
+  *refuse = text == "refuse";
+  if (text.empty() || text == "skip" || text == "refuse") return;
+  Complain(complaint, "EMUCUDA_UNKNOWN_KERNELS", text,
+           "expected skip or refuse");
+}
+
 }  // namespace
 
 std::optional<uint64_t> ParseNumber(std::string_view text, uint64_t low,
@@ -114,6 +122,7 @@ Settings ReadSettings(std::string* complaint) {
   ReadNumber("EMUCUDA_LINGER_MS", 0, 3600000, &settings.linger_ms, complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
   ReadMemory(&settings.memory_bytes, complaint);
+  ReadUnknownKernels(&settings.refuse_unknown_kernels, complaint);
   return settings;
 }
 

@@ -20,6 +20,7 @@ struct Settings {
   unsigned stream_delay_us = 0;
   std::optional<uint8_t> poison;
   unsigned linger_ms = 0;
+  bool refuse_unknown_kernels = false;
 };
 
 // "512MiB", "16GiB", "4096": a positive number of bytes; nullopt if malformed

@@ -19,6 +19,11 @@ void SetStreamDelay(unsigned microseconds) {
   g_delay_us.store(microseconds, std::memory_order_relaxed);
 }
 
+uint64_t Stream::NextId() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 CUresult Stream::Push(Operation operation) {
   const MutexLock lock(mutex_);
   if (closed_) return CUDA_ERROR_CONTEXT_IS_DESTROYED;

@@ -40,11 +40,16 @@ struct Operation {
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   // Blocking streams synchronise with their context's default stream.
-  Stream(Context& context, bool blocking)
-      : context_(context), blocking_(blocking) {}
+  Stream(Context& context, bool blocking, int priority = 0)
+      : context_(context),
+        blocking_(blocking),
+        priority_(priority),
+        id_(NextId()) {}
 
   Context& context() const { return context_; }
   bool blocking() const { return blocking_; }
+  int priority() const { return priority_; }  // a hint, not obeyed
+  uint64_t id() const { return id_; }         // of no other stream, ever
 
   // OUT_OF_MEMORY if no thread can be started; CONTEXT_IS_DESTROYED once
   // closed.
@@ -58,6 +63,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Close();
 
  private:
+  static uint64_t NextId();
   void Work();
   // False once closed and empty.
   bool Next(Operation* operation);
@@ -65,6 +71,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   Context& context_;
   const bool blocking_;
+  const int priority_;
+  const uint64_t id_;
 
   Mutex mutex_;
   Condition changed_;

@@ -10,6 +10,11 @@
 
 namespace fineserve::emucuda {
 
+// Stream priorities are hints, as on a device of NVIDIA's: lower is more
+// urgent.
+inline constexpr int kLeastPriority = 0;
+inline constexpr int kGreatestPriority = -5;
+
 // The stream behind a handle: 0 is the current context's default stream or, in
 // a per-thread variant, the calling thread's own. Null if there is none, or if
 // its context is gone.

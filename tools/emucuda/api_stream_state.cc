@@ -1,0 +1,154 @@
+// Exported functions: what a stream is, callbacks, and captures, which are not
+// emulated: no stream ever captures.
+
+#include "tools/emucuda/call.h"
+#include "tools/emucuda/driver.h"
+#include "tools/emucuda/prototypes.h"
+#include "tools/emucuda/stream_handle.h"
+
+namespace fineserve::driver {
+
+using emucuda::BlockKind;
+using emucuda::Call;
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::MemoryBlock;
+using emucuda::Require;
+using emucuda::Stream;
+
+namespace {
+
+// Runs `body(stream)` on the stream behind a handle, if `out` is given.
+template <typename Body>
+CUresult AskStream(Entry entry, CUstream handle, const void* out, Body body) {
+  const auto checked = [&](Context& context) {
+    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto stream = emucuda::FindStream(context, handle);
+    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*stream);
+  };
+  return CallInContext(entry, checked, handle);
+}
+
+// The mode that a thread would capture in.
+constinit thread_local CUstreamCaptureMode t_capture_mode =
+    CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+CUresult NotCapturing(CUstreamCaptureStatus* status, uint64_t* id) {
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (id != nullptr) *id = 0;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  return AskStream(Entry::cuStreamGetPriority, stream, priority,
+                   [&](Stream& s) {
+                     *priority = s.priority();
+                     return CUDA_SUCCESS;
+                   });
+}
+
+CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  return AskStream(Entry::cuStreamGetFlags, stream, flags, [&](Stream& s) {
+    *flags = s.blocking() ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  return AskStream(Entry::cuStreamGetId, stream, id, [&](Stream& s) {
+    *id = s.id();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  return AskStream(Entry::cuStreamGetCtx, stream, context, [&](Stream& s) {
+    *context = reinterpret_cast<CUcontext>(&s.context());
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  return AskStream(Entry::cuStreamGetDevice, stream, device, [&](Stream& s) {
+    *device = s.context().device();
+    return CUDA_SUCCESS;
+  });
+}
+
+// Called even if the context has died: the callback is told the error.
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback,
+                             void* user_data, unsigned int flags) {
+  return AskStream(
+      Entry::cuStreamAddCallback, stream,
+      reinterpret_cast<const void*>(callback), [&](Stream& s) {
+        if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        Context& context = s.context();
+        return context.Submit(
+            s, {.after = {}, .run = [stream, callback, user_data, &context] {
+                  callback(stream, context.sticky(), user_data);
+                }});
+      });
+}
+
+// Managed memory is everybody's here.
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address,
+                                size_t bytes, unsigned int flags) {
+  return AskStream(
+      Entry::cuStreamAttachMemAsync, stream,
+      reinterpret_cast<const void*>(address), [&](Stream&) {
+        MemoryBlock block;
+        const bool managed = Driver::Get().heap().Find(address, &block) &&
+                             block.kind == BlockKind::kManaged;
+        const bool known = flags == CU_MEM_ATTACH_GLOBAL ||
+                           flags == CU_MEM_ATTACH_HOST ||
+                           flags == CU_MEM_ATTACH_SINGLE;
+        return managed && known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      });
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return AskStream(Entry::cuStreamBeginCapture_v2, stream, &mode,
+                   [](Stream&) { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return AskStream(Entry::cuStreamEndCapture, stream, graph,
+                   [](Stream&) { return CUDA_ERROR_ILLEGAL_STATE; });
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream,
+                                   CUstreamCaptureStatus* status, uint64_t* id,
+                                   CUgraph* graph,
+                                   const CUgraphNode** dependencies,
+                                   size_t* count) {
+  return AskStream(Entry::cuStreamGetCaptureInfo_v2, stream, status,
+                   [&](Stream&) { return NotCapturing(status, id); });
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream,
+                                   CUstreamCaptureStatus* status, uint64_t* id,
+                                   CUgraph* graph,
+                                   const CUgraphNode** dependencies,
+                                   const CUgraphEdgeData** edges,
+                                   size_t* count) {
+  return AskStream(Entry::cuStreamGetCaptureInfo_v3, stream, status,
+                   [&](Stream&) { return NotCapturing(status, id); });
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return Call(Entry::cuThreadExchangeStreamCaptureMode, Require::kInit, [&] {
+    if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUstreamCaptureMode before = t_capture_mode;
+    t_capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace fineserve::driver
