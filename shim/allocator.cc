@@ -8,6 +8,7 @@
 
 #include "shim/stack.h"
 #include "shim/thread_state.h"
+#include "shim/warn.h"
 
 namespace fineserve::shim {
 namespace {
@@ -24,6 +25,7 @@ using driver::CUDA_SUCCESS;
 using driver::CUdevice;
 using driver::CUdeviceptr;
 using driver::CUevent;
+using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::CUstream;
 using driver::CUuuid;
@@ -42,11 +44,20 @@ DecisionRecord NewRecord(Hook hook) {
   return r;
 }
 
-// False without a current context, or from a driver that is too old.
-bool CurrentGpu(const Driver& real, uint8_t (&out)[16]) {
+bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
+  if (call.prop == nullptr) {
+    return real.entry.cuCtxGetDevice(out) == CUDA_SUCCESS;
+  }
+  *out = call.prop->location.id;
+  return call.prop->location.type == driver::CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+// The GPU whose memory is asked for: the current context's, or the one that
+// cuMemCreate names. False if there is none, or from a driver that is too old.
+bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
   CUdevice device;
   CUuuid uuid;
-  if (!real.complete || real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+  if (!real.complete || !DeviceOf(real, call, &device) ||
       real.entry.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
     return false;
   }
@@ -96,6 +107,10 @@ bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
 // Why slabs cannot stand in for the memory of this call; kScope if they can.
 Reason Obstacle(const Driver& real, const AllocationCall& call) {
   if (call.kind == MemoryKind::kOther) return Reason::kMemoryKind;
+  if (call.prop != nullptr &&
+      call.prop->location.type != driver::CU_MEM_LOCATION_TYPE_DEVICE) {
+    return Reason::kMemoryKind;
+  }
   if (call.kind == MemoryKind::kPlain) return Reason::kScope;
   if (IsCapturing(real, call.stream)) return Reason::kCapturing;
   return IsOfCurrentDevice(real, call.pool) ? Reason::kScope
@@ -111,7 +126,7 @@ void SleepMs(int ms) {
 
 CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
                              CUdeviceptr* out) {
-  JoinDaemon(real);
+  JoinDaemon(real, call);
   CollectDeferred(real);
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
@@ -152,14 +167,14 @@ RuleMatch Allocator::Inspect(const AllocationCall& call,
 }
 
 // At every large allocation, since an early one may find no current context.
-void Allocator::JoinDaemon(const Driver& real) {
+void Allocator::JoinDaemon(const Driver& real, const AllocationCall& call) {
   if (forked_.load(std::memory_order_relaxed)) {
     if (page_.has_page() || !page_.CreateOwn()) return;
     page_.SetLink(LinkState::kForked, "a forked child asks for no lease");
     return;
   }
   uint8_t gpu[16];
-  if (link_.state() == LinkState::kNotTried && CurrentGpu(real, gpu)) {
+  if (link_.state() == LinkState::kNotTried && GpuOf(real, call, gpu)) {
     link_.Join(gpu, /*reconnect=*/false);
   }
 }
@@ -174,17 +189,18 @@ bool Allocator::Redirect(const Driver& real, const AllocationCall& call,
   if (!real.complete) {
     return Decline(Reason::kDriverError, CUDA_ERROR_NOT_SUPPORTED, record);
   }
+  const Reason obstacle = Obstacle(real, call);
+  if (obstacle != Reason::kScope) return Decline(obstacle, record);
   uint8_t gpu[16];
   // Errors of the program's own, which the driver shall name.
-  if (out == nullptr || call.bytes == 0 || !CurrentGpu(real, gpu)) return false;
+  if (out == nullptr || call.bytes == 0 || !GpuOf(real, call, gpu))
+    return false;
   const LinkState state = link_.Join(gpu, /*reconnect=*/true);
   if (state == LinkState::kRefused) return Decline(Reason::kRefused, record);
   if (!link_.Serves(gpu)) return Decline(Reason::kOtherGpu, record);
   if (state != LinkState::kConnected) return Decline(Reason::kNoDaemon, record);
-  const Reason obstacle = Obstacle(real, call);
-  if (obstacle != Reason::kScope) return Decline(obstacle, record);
   Redirection range;
-  const MapResult mapped = MapKv(real, call.bytes, &range);
+  const MapResult mapped = MapKv(real, call, &range);
   return Conclude(mapped, range, record, out);
 }
 
@@ -197,18 +213,27 @@ bool Allocator::WaitForDeferred(const Driver& real) {
 }
 
 // An exhausted pool gets back first what this process has freed already.
-MapResult Allocator::MapKv(const Driver& real, uint64_t bytes,
+MapResult Allocator::MapKv(const Driver& real, const AllocationCall& call,
                            Redirection* out) {
-  KvWhole kv(real.entry, &link_);
-  MapResult mapped = kv.Map(bytes, out);
+  MapResult mapped = MapOnce(real, call, out);
   while (mapped.outcome == MapOutcome::kExhausted && WaitForDeferred(real)) {
-    mapped = kv.Map(bytes, out);
-  }
-  if (mapped.outcome == MapOutcome::kMapped && !ranges_->Insert(*out)) {
-    kv.Discard(*out);
-    return {MapOutcome::kDriverError, CUDA_ERROR_OUT_OF_MEMORY};
+    mapped = MapOnce(real, call, out);
   }
   return mapped;
+}
+
+MapResult Allocator::MapOnce(const Driver& real, const AllocationCall& call,
+                             Redirection* out) {
+  if (call.prop != nullptr) {
+    return virtual_memory_.Create(real.entry, call.bytes, *call.prop, out);
+  }
+  KvWhole kv(real.entry, &link_);
+  const MapResult mapped = kv.Map(call.bytes, out);
+  if (mapped.outcome != MapOutcome::kMapped || ranges_->Insert(*out)) {
+    return mapped;
+  }
+  kv.Discard(*out);
+  return {MapOutcome::kTableFull};
 }
 
 bool Allocator::Conclude(const MapResult& mapped, const Redirection& range,
@@ -230,6 +255,12 @@ bool Allocator::Conclude(const MapResult& mapped, const Redirection& range,
       return Decline(Reason::kRefused, record);
     case MapOutcome::kNoDaemon:
       return Decline(Reason::kNoDaemon, record);
+    case MapOutcome::kWrongSize:
+      return Decline(Reason::kSlabSize, record);
+    case MapOutcome::kWrongKind:
+      return Decline(Reason::kMemoryKind, record);
+    case MapOutcome::kTableFull:
+      return Decline(Reason::kTableFull, record);
     case MapOutcome::kDriverError:
       break;
   }
@@ -329,6 +360,112 @@ void Allocator::RecordFree(Hook hook, const Redirection& range, Verdict verdict,
   record.reason =
       result == CUDA_SUCCESS ? Reason::kFreed : Reason::kDriverError;
   page_.Record(record);
+}
+
+CUresult Allocator::MapHandle(const Driver& real, CUdeviceptr address,
+                              uint64_t bytes, uint64_t offset,
+                              CUmemGenericAllocationHandle handle,
+                              unsigned long long flags,
+                              const Original& original) {
+  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
+  return virtual_memory_.Map(real.entry, address, bytes, offset, handle, flags,
+                             original);
+}
+
+CUresult Allocator::UnmapRange(const Driver& real, CUdeviceptr address,
+                               uint64_t bytes, const Original& original) {
+  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
+  Ended ended;
+  const CUresult result =
+      virtual_memory_.Unmap(real.entry, address, bytes, original, &ended);
+  RecordEnd(Hook::kMemUnmap, ended);
+  return result;
+}
+
+CUresult Allocator::ReleaseHandle(const Driver& real,
+                                  CUmemGenericAllocationHandle handle,
+                                  const Original& original) {
+  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
+  Ended ended;
+  const CUresult result =
+      virtual_memory_.Release(real.entry, handle, original, &ended);
+  RecordEnd(Hook::kMemRelease, ended);
+  return result;
+}
+
+void Allocator::RecordEnd(Hook hook, const Ended& ended) {
+  if (ended.count == 0) return;
+  Redirection range;
+  range.asked_bytes = ended.bytes;
+  range.lease = ended.lease;
+  page_.CountReleased(ended.bytes);
+  RecordFree(hook, range, Verdict::kReleased, CUDA_SUCCESS);
+}
+
+CUresult Allocator::ExportHandle(const Driver& real,
+                                 CUmemGenericAllocationHandle handle,
+                                 const Original& original) {
+  VirtualAllocation a;
+  if (forked_.load(std::memory_order_relaxed) ||
+      !virtual_memory_.Find(handle, &a)) {
+    return original(real.entry);
+  }
+  return RefuseSharing(Hook::kMemExport, handle, a.bytes,
+                       CUDA_ERROR_NOT_SUPPORTED);
+}
+
+CUresult Allocator::RetainHandle(const Driver& real,
+                                 CUmemGenericAllocationHandle* out,
+                                 CUdeviceptr address,
+                                 const Original& original) {
+  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
+  Redirection range;
+  // Memory of cuMemAlloc has no handle.
+  if (out == nullptr || ranges_->Find(address, &range)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return virtual_memory_.Retain(address, out) ? CUDA_SUCCESS
+                                              : original(real.entry);
+}
+
+CUresult Allocator::HandleProperties(const Driver& real,
+                                     driver::CUmemAllocationProp* out,
+                                     CUmemGenericAllocationHandle handle,
+                                     const Original& original) {
+  VirtualAllocation a;
+  if (out == nullptr || !virtual_memory_.Find(handle, &a)) {
+    return original(real.entry);
+  }
+  *out = a.prop;
+  return CUDA_SUCCESS;
+}
+
+CUresult Allocator::ShareAddress(const Driver& real, Hook hook,
+                                 CUdeviceptr address, CUresult refusal,
+                                 const Original& original) {
+  Redirection range;
+  if (forked() || !queries_.Find(address, &range)) return original(real.entry);
+  return RefuseSharing(hook, address, range.asked_bytes, refusal);
+}
+
+// Another process or device would keep what it was handed after the lease has
+// ended, and write into another engine's KV.
+CUresult Allocator::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
+                                  CUresult result) {
+  DecisionRecord record = NewRecord(hook);
+  record.address = address;
+  record.bytes = bytes;
+  record.verdict = Verdict::kDenied;
+  record.reason = Reason::kShared;
+  record.result = result;
+  page_.Record(record);
+  if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "%s refused: this memory is KV in leased slabs, which cannot be "
+        "shared (let the allocation not be KV, or set FINESERVE_DISABLE=1)",
+        abi::kHookSymbols[static_cast<size_t>(hook)]);
+  }
+  return result;
 }
 
 void Allocator::AfterForkInChild() {

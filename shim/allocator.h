@@ -12,7 +12,9 @@
 #include "shim/kv_whole.h"
 #include "shim/original.h"
 #include "shim/page.h"
+#include "shim/pointer_queries.h"
 #include "shim/range_table.h"
+#include "shim/virtual_memory.h"
 
 namespace fineserve::shim {
 
@@ -32,6 +34,8 @@ struct AllocationCall {
   MemoryKind kind = MemoryKind::kPlain;
   driver::CUstream stream = nullptr;    // of kStreamOrdered
   driver::CUmemoryPool pool = nullptr;  // the same; null: the device's own
+  // Of cuMemCreate, whose answer is a handle; else null.
+  const driver::CUmemAllocationProp* prop = nullptr;
   bool in_scope = false;
 };
 
@@ -45,9 +49,11 @@ struct AllocationCall {
 // when the pool is exhausted.
 class Allocator {
  public:
-  // `ranges` outlives the allocator. It lies apart because hooks read it
+  // Both outlive the allocator: redirected allocations, and the program's own
+  // mappings of redirected memory. They lie apart because hooks read them
   // without any of the rest.
-  explicit constexpr Allocator(RangeTable* ranges) : ranges_(ranges) {}
+  constexpr Allocator(RangeTable* ranges, RangeTable* mappings)
+      : ranges_(ranges), mappings_(mappings) {}
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
@@ -65,6 +71,39 @@ class Allocator {
   // if that was anything.
   bool CollectDeferred(const Driver& real);
 
+  // The rest of the cuMemCreate family, for what may be ours.
+  driver::CUresult MapHandle(const Driver& real, driver::CUdeviceptr address,
+                             uint64_t bytes, uint64_t offset,
+                             driver::CUmemGenericAllocationHandle handle,
+                             unsigned long long flags,
+                             const Original& original);
+  driver::CUresult UnmapRange(const Driver& real, driver::CUdeviceptr address,
+                              uint64_t bytes, const Original& original);
+  driver::CUresult ReleaseHandle(const Driver& real,
+                                 driver::CUmemGenericAllocationHandle handle,
+                                 const Original& original);
+  driver::CUresult ExportHandle(const Driver& real,
+                                driver::CUmemGenericAllocationHandle handle,
+                                const Original& original);
+  driver::CUresult RetainHandle(const Driver& real,
+                                driver::CUmemGenericAllocationHandle* out,
+                                driver::CUdeviceptr address,
+                                const Original& original);
+  driver::CUresult HandleProperties(const Driver& real,
+                                    driver::CUmemAllocationProp* out,
+                                    driver::CUmemGenericAllocationHandle handle,
+                                    const Original& original);
+  // Legacy IPC and DMA-BUF of an address: `refusal` for redirected memory.
+  driver::CUresult ShareAddress(const Driver& real, abi::Hook hook,
+                                driver::CUdeviceptr address,
+                                driver::CUresult refusal,
+                                const Original& original);
+
+  // A forked child asks the driver itself: our tables' locks may be held.
+  bool forked() const { return forked_.load(std::memory_order_relaxed); }
+  const PointerQueries& queries() const { return queries_; }
+  bool holds_handles() const { return !virtual_memory_.empty(); }
+
   // The child's half of fork(). If the parent had joined (or tried), the child
   // is pass-through for good: its CUDA state is not usable and its locks may
   // be held by nobody. Otherwise it starts afresh.
@@ -75,12 +114,18 @@ class Allocator {
   DeclaredSizes& declared() { return declared_; }
 
  private:
-  void JoinDaemon(const Driver& real);
+  void JoinDaemon(const Driver& real, const AllocationCall& call);
   RuleMatch Inspect(const AllocationCall& call, abi::DecisionRecord* record);
   bool Redirect(const Driver& real, const AllocationCall& call,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
   bool WaitForDeferred(const Driver& real);
-  MapResult MapKv(const Driver& real, uint64_t bytes, Redirection* out);
+  MapResult MapKv(const Driver& real, const AllocationCall& call,
+                  Redirection* out);
+  MapResult MapOnce(const Driver& real, const AllocationCall& call,
+                    Redirection* out);
+  void RecordEnd(abi::Hook hook, const Ended& ended);
+  driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,
+                                 uint64_t bytes, driver::CUresult result);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
   driver::CUresult Release(const Driver& real, abi::Hook hook,
@@ -95,8 +140,12 @@ class Allocator {
   FrameRules rules_;
   DaemonLink link_{&page_, &declared_, &rules_};
   RangeTable* const ranges_;
+  RangeTable* const mappings_;
+  PointerQueries queries_{ranges_, mappings_};
+  VirtualMemory virtual_memory_{&link_, mappings_};
   DeferredFrees deferred_;
   std::atomic<bool> forked_{false};
+  std::atomic<bool> sharing_warned_{false};
 };
 
 }  // namespace fineserve::shim

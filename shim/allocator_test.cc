@@ -80,7 +80,8 @@ class AllocatorTest : public testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   Driver driver_ = NewFakeDriver();
   std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
-  Allocator allocator_{ranges_.get()};
+  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
+  Allocator allocator_{ranges_.get(), mappings_.get()};
   FakeDriverState& fake_ = TheFakeDriver();
 };
 

@@ -220,6 +220,12 @@ Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
   return Exchange::kRefused;
 }
 
+SlabGeometry DaemonLink::geometry() {
+  MutexLock lock(&mutex_);
+  return {welcome_.granule_bytes,
+          welcome_.granule_bytes * welcome_.granules_per_slab};
+}
+
 Exchange DaemonLink::Take(uint64_t bytes, Lease* out) {
   MutexLock lock(&mutex_);
   if (state() != LinkState::kConnected) return Exchange::kLost;

@@ -26,6 +26,12 @@ struct Lease {
   uint64_t bytes() const { return granule_bytes * granule_count; }
 };
 
+// Of the daemon's pool; zeros before it was met.
+struct SlabGeometry {
+  uint64_t granule_bytes = 0;
+  uint64_t slab_bytes = 0;
+};
+
 enum class Exchange {
   kOk,
   kExhausted,  // the pool has too few free slabs
@@ -75,6 +81,8 @@ class DaemonLink {
 
   // False if this process joined, or tried to, for another GPU.
   bool Serves(const uint8_t (&gpu_uuid)[16]);
+
+  SlabGeometry geometry();
 
   // Leases as many whole slabs as hold `bytes`.
   Exchange Take(uint64_t bytes, Lease* out);

@@ -1,6 +1,6 @@
 #include "shim/elf_module.h"
 
-#include <string.h>
+#include "shim/same_text.h"
 
 namespace fineserve::shim {
 namespace {
@@ -72,7 +72,7 @@ bool IsDefaultDefinition(const Tables& t, uint32_t index, const char* name) {
   if (t.versions != nullptr && (t.versions[index] & kHiddenVersion) != 0) {
     return false;
   }
-  return strcmp(t.strings + s.st_name, name) == 0;
+  return SameText(t.strings + s.st_name, name);
 }
 
 uint32_t GnuHash(const char* name) {
@@ -197,7 +197,7 @@ bool FindModuleBySoname(const char* soname, Module* out) {
       [soname](const dl_phdr_info&, const Module& m) {
         if (m.dynamic == nullptr) return false;
         const char* own = ReadTables(m).soname;
-        return own != nullptr && strcmp(own, soname) == 0;
+        return own != nullptr && SameText(own, soname);
       },
       out);
 }

@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "kernels/driver/cuda_types.h"
+#include "shim/same_text.h"
 
 namespace fineserve::shim {
 namespace {
@@ -28,6 +29,19 @@ constexpr RequestRow kRequests[] = {
      Hook::kMemAllocFromPoolPtsz},
     {"cuMemFreeAsync", 11020, INT_MAX, Hook::kMemFreeAsync,
      Hook::kMemFreeAsyncPtsz},
+    {"cuMemCreate", 10020, INT_MAX, Hook::kMemCreate},
+    {"cuMemRelease", 10020, INT_MAX, Hook::kMemRelease},
+    {"cuMemMap", 10020, INT_MAX, Hook::kMemMap},
+    {"cuMemUnmap", 10020, INT_MAX, Hook::kMemUnmap},
+    {"cuMemExportToShareableHandle", 10020, INT_MAX, Hook::kMemExport},
+    {"cuMemRetainAllocationHandle", 11000, INT_MAX, Hook::kMemRetain},
+    {"cuMemGetAllocationPropertiesFromHandle", 10020, INT_MAX,
+     Hook::kMemProperties},
+    {"cuMemGetAddressRange", 3020, INT_MAX, Hook::kMemAddressRange},
+    {"cuPointerGetAttribute", 4000, INT_MAX, Hook::kPointerAttribute},
+    {"cuPointerGetAttributes", 7000, INT_MAX, Hook::kPointerAttributes},
+    {"cuIpcGetMemHandle", 4010, INT_MAX, Hook::kIpcGetMemHandle},
+    {"cuMemGetHandleForAddressRange", 11070, INT_MAX, Hook::kHandleForRange},
     {"cuGetProcAddress", 11030, 11999, Hook::kGetProcAddress},
     {"cuGetProcAddress", 12000, INT_MAX, Hook::kGetProcAddress2},
 };
@@ -43,7 +57,7 @@ Hook HookForSymbol(const char* symbol) {
                          (symbol[0] == 'd' && symbol[1] == 'l');
   if (!candidate) return Hook::kNone;
   for (uint32_t i = 1; i < abi::kHookCount; ++i) {
-    if (strcmp(abi::kHookSymbols[i], symbol) == 0) return static_cast<Hook>(i);
+    if (SameText(abi::kHookSymbols[i], symbol)) return static_cast<Hook>(i);
   }
   return Hook::kNone;
 }
@@ -68,7 +82,7 @@ Hook HookForRequest(const char* name, int cuda_version, uint64_t flags) {
   if (name[0] != 'c' || name[1] != 'u') return Hook::kNone;
   for (const RequestRow& row : kRequests) {
     if (cuda_version >= row.since && cuda_version <= row.until &&
-        strcmp(row.name, name) == 0) {
+        SameText(row.name, name)) {
       const bool variant =
           WantsPerThread(flags) && row.per_thread != Hook::kNone;
       return variant ? row.per_thread : row.hook;

@@ -27,6 +27,8 @@ namespace fineserve::driver {
 using abi::Path;
 using shim::AllocationCall;
 using shim::CallOptional;
+using shim::g_allocator;
+using shim::g_mappings;
 using shim::g_ranges;
 using shim::g_real_mem_alloc;
 using shim::g_real_mem_free;
@@ -63,13 +65,36 @@ CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   return call.original(shim::RealDriver()->entry);
 }
 
+CUresult Pass(const Original& original) {
+  const shim::Driver* real = shim::RealDriver();
+  return real == nullptr ? CUDA_ERROR_NOT_INITIALIZED : original(real->entry);
+}
+
 CUresult FreeAsync(Hook hook, CUdeviceptr address, CUstream stream,
                    const Original& original) {
   if (g_ranges.MayHold(address)) {
     return shim::FreeAsyncSlowly(hook, address, stream, original);
   }
-  const shim::Driver* real = shim::RealDriver();
-  return real == nullptr ? CUDA_ERROR_NOT_INITIALIZED : original(real->entry);
+  return Pass(original);
+}
+
+// For calls about handles: only a process that holds some of ours pays more
+// than a load.
+template <typename Ask>
+CUresult AskIfHandles(Hook hook, const Original& original, Ask ask) {
+  return g_allocator.holds_handles() ? shim::AskAllocator(hook, original, ask)
+                                     : Pass(original);
+}
+
+// For calls about an address.
+template <typename Ask>
+CUresult AskIfHeld(CUdeviceptr address, Hook hook, const Original& original,
+                   Ask ask) {
+  const bool may_hold =
+      g_ranges.MayHold(address) || g_mappings.MayHold(address);
+  return may_hold && !g_allocator.forked()
+             ? shim::AskAllocator(hook, original, ask)
+             : Pass(original);
 }
 
 }  // namespace
@@ -179,6 +204,162 @@ FINESERVE_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     return g_real_mem_free.load(std::memory_order_relaxed)(address);
   }
   return shim::FreeSlowly(address);
+}
+
+FINESERVE_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle,
+                                      size_t bytes,
+                                      const CUmemAllocationProp* prop,
+                                      unsigned long long flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemCreate, handle, bytes, prop, flags);
+  };
+  AllocationCall create{Hook::kMemCreate, bytes, FINESERVE_CALLER,
+                        Original(call)};
+  create.kind =
+      prop == nullptr || flags != 0 ? MemoryKind::kOther : MemoryKind::kPlain;
+  create.prop = prop;
+  return Allocate(create, handle);
+}
+
+FINESERVE_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemRelease, handle);
+  };
+  return AskIfHandles(
+      Hook::kMemRelease, Original(call), [&](const shim::Driver& real) {
+        return g_allocator.ReleaseHandle(real, handle, Original(call));
+      });
+}
+
+FINESERVE_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes,
+                                   size_t offset,
+                                   CUmemGenericAllocationHandle handle,
+                                   unsigned long long flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemMap, address, bytes, offset, handle, flags);
+  };
+  return AskIfHandles(
+      Hook::kMemMap, Original(call), [&](const shim::Driver& real) {
+        return g_allocator.MapHandle(real, address, bytes, offset, handle,
+                                     flags, Original(call));
+      });
+}
+
+FINESERVE_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemUnmap, address, bytes);
+  };
+  return AskIfHandles(
+      Hook::kMemUnmap, Original(call), [&](const shim::Driver& real) {
+        return g_allocator.UnmapRange(real, address, bytes, Original(call));
+      });
+}
+
+FINESERVE_EXPORT CUresult cuMemExportToShareableHandle(
+    void* shareable, CUmemGenericAllocationHandle handle,
+    CUmemAllocationHandleType type, unsigned long long flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemExportToShareableHandle, shareable, handle,
+                        type, flags);
+  };
+  return AskIfHandles(
+      Hook::kMemExport, Original(call), [&](const shim::Driver& real) {
+        return g_allocator.ExportHandle(real, handle, Original(call));
+      });
+}
+
+FINESERVE_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(
+    CUmemAllocationProp* prop, CUmemGenericAllocationHandle handle) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemGetAllocationPropertiesFromHandle, prop,
+                        handle);
+  };
+  return AskIfHandles(
+      Hook::kMemProperties, Original(call), [&](const shim::Driver& real) {
+        return g_allocator.HandleProperties(real, prop, handle, Original(call));
+      });
+}
+
+FINESERVE_EXPORT CUresult cuMemRetainAllocationHandle(
+    CUmemGenericAllocationHandle* handle, void* address) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemRetainAllocationHandle, handle, address);
+  };
+  const auto at = reinterpret_cast<CUdeviceptr>(address);
+  return AskIfHeld(
+      at, Hook::kMemRetain, Original(call), [&](const shim::Driver& real) {
+        return g_allocator.RetainHandle(real, handle, at, Original(call));
+      });
+}
+
+FINESERVE_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base,
+                                                  size_t* bytes,
+                                                  CUdeviceptr address) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemGetAddressRange_v2, base, bytes, address);
+  };
+  return AskIfHeld(address, Hook::kMemAddressRange, Original(call),
+                   [&](const shim::Driver& real) {
+                     return g_allocator.queries().AddressRange(
+                         real.entry, base, bytes, address, Original(call));
+                   });
+}
+
+FINESERVE_EXPORT CUresult cuPointerGetAttribute(void* value,
+                                                CUpointer_attribute attribute,
+                                                CUdeviceptr address) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuPointerGetAttribute, value, attribute, address);
+  };
+  return AskIfHeld(address, Hook::kPointerAttribute, Original(call),
+                   [&](const shim::Driver& real) {
+                     return g_allocator.queries().Attribute(
+                         real.entry, value, attribute, address, Original(call));
+                   });
+}
+
+FINESERVE_EXPORT CUresult
+cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
+                       void** values, CUdeviceptr address) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuPointerGetAttributes, count, attributes, values,
+                        address);
+  };
+  return AskIfHeld(address, Hook::kPointerAttributes, Original(call),
+                   [&](const shim::Driver& real) {
+                     return g_allocator.queries().Attributes(
+                         real.entry, count, attributes, values, address,
+                         Original(call));
+                   });
+}
+
+// As the driver answers for memory that was mapped: no legacy IPC.
+FINESERVE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle,
+                                            CUdeviceptr address) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuIpcGetMemHandle, handle, address);
+  };
+  return AskIfHeld(address, Hook::kIpcGetMemHandle, Original(call),
+                   [&](const shim::Driver& real) {
+                     return g_allocator.ShareAddress(
+                         real, Hook::kIpcGetMemHandle, address,
+                         CUDA_ERROR_INVALID_VALUE, Original(call));
+                   });
+}
+
+FINESERVE_EXPORT CUresult cuMemGetHandleForAddressRange(
+    void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+    unsigned long long flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemGetHandleForAddressRange, handle, address,
+                        bytes, type, flags);
+  };
+  return AskIfHeld(address, Hook::kHandleForRange, Original(call),
+                   [&](const shim::Driver& real) {
+                     return g_allocator.ShareAddress(
+                         real, Hook::kHandleForRange, address,
+                         CUDA_ERROR_NOT_SUPPORTED, Original(call));
+                   });
 }
 
 FINESERVE_EXPORT CUresult cuGetProcAddress(const char* symbol, void** pfn,

@@ -1,38 +1,13 @@
 #include "shim/kv_whole.h"
 
-#include "kernels/driver/descriptor.h"
-
 namespace fineserve::shim {
-namespace {
 
-using driver::CUcontext;
-using driver::CUDA_ERROR_OPERATING_SYSTEM;
 using driver::CUDA_SUCCESS;
 using driver::CUdevice;
 using driver::CUdeviceptr;
 using driver::CUmemAccessDesc;
 using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
-
-MapResult DriverError(CUresult result) {
-  return {MapOutcome::kDriverError, result};
-}
-
-MapOutcome OutcomeOf(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::kOk:
-      return MapOutcome::kMapped;
-    case Exchange::kExhausted:
-      return MapOutcome::kExhausted;
-    case Exchange::kRefused:
-      return MapOutcome::kRefused;
-    case Exchange::kLost:
-      break;
-  }
-  return MapOutcome::kNoDaemon;
-}
-
-}  // namespace
 
 MapResult KvWhole::Map(uint64_t bytes, Redirection* out) {
   Lease lease;
@@ -67,41 +42,24 @@ CUresult KvWhole::Reserve(const Lease& lease, Redirection* out) {
   return entry_.cuMemAddressReserve(&out->base, lease.bytes(), 0, 0, 0);
 }
 
+// Each handle is released at once: the mapping keeps the memory.
 MapResult KvWhole::MapGranules(const Lease& lease, CUdeviceptr base,
                                uint32_t* mapped) {
-  abi::Received batch;
-  while (*mapped < lease.granule_count) {
-    const Exchange got = link_->Granules(lease, *mapped, &batch);
-    // Not one descriptor was free in this process: no fault of the daemon's.
-    if (got == Exchange::kRefused) {
-      return DriverError(CUDA_ERROR_OPERATING_SYSTEM);
-    }
-    if (got != Exchange::kOk) return {OutcomeOf(got)};
-    for (uint32_t i = 0; i < batch.descriptor_count(); ++i) {
-      // Closed after the import: 8,192 of them would exhaust the host's limit.
-      const driver::Descriptor granule(batch.TakeDescriptor(i));
-      const CUdeviceptr at = base + *mapped * lease.granule_bytes;
-      const CUresult result = MapOne(granule.get(), at, lease.granule_bytes);
-      if (result != CUDA_SUCCESS) return DriverError(result);
+  const uint64_t bytes = lease.granule_bytes;
+  const auto map = [&](CUmemGenericAllocationHandle granule) {
+    const CUdeviceptr at = base + *mapped * bytes;
+    const CUresult result = entry_.cuMemMap(at, bytes, 0, granule, 0);
+    const CUresult released = entry_.cuMemRelease(granule);
+    if (result != CUDA_SUCCESS) return result;
+    if (released == CUDA_SUCCESS) {
       ++*mapped;
+    } else {
+      // Mapped, but not counted: the caller unmaps only what was.
+      entry_.cuMemUnmap(at, bytes);
     }
-  }
-  return {MapOutcome::kMapped};
-}
-
-CUresult KvWhole::MapOne(int descriptor, CUdeviceptr address, uint64_t bytes) {
-  CUmemGenericAllocationHandle handle = 0;
-  // The driver takes the descriptor's number in place of a pointer.
-  void* shareable = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
-  CUresult result = entry_.cuMemImportFromShareableHandle(
-      &handle, shareable, driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (result != CUDA_SUCCESS) return result;
-  result = entry_.cuMemMap(address, bytes, 0, handle, 0);
-  const CUresult released = entry_.cuMemRelease(handle);
-  if (result != CUDA_SUCCESS || released == CUDA_SUCCESS) return result;
-  // Mapped, but to be counted as not: the caller unmaps only what it counted.
-  entry_.cuMemUnmap(address, bytes);
-  return released;
+    return released;
+  };
+  return ImportGranules(entry_, link_, lease, lease.granule_count, map);
 }
 
 CUresult KvWhole::Permit(const Redirection& range) {
@@ -124,19 +82,10 @@ MapResult KvWhole::RollBack(const Lease& lease, const Redirection& range,
   return why;
 }
 
-// In the context that the range was mapped in: the freeing thread may have
-// another one or none.
-CUresult KvWhole::Synchronize(CUcontext context) {
-  CUresult result = entry_.cuCtxPushCurrent_v2(context);
-  if (result != CUDA_SUCCESS) return result;
-  result = entry_.cuCtxSynchronize();
-  CUcontext popped = nullptr;
-  entry_.cuCtxPopCurrent_v2(&popped);
-  return result;
-}
-
 CUresult KvWhole::Unmap(const Redirection& range) {
-  const CUresult result = Synchronize(range.context);
+  // In the context that the range was mapped in: the freeing thread may have
+  // another one or none.
+  const CUresult result = Synchronize(entry_, range.context);
   return result != CUDA_SUCCESS ? result : Discard(range);
 }
 

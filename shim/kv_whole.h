@@ -5,23 +5,10 @@
 
 #include "kernels/driver/entry_points.h"
 #include "shim/daemon_link.h"
+#include "shim/granules.h"
 #include "shim/range_table.h"
 
 namespace fineserve::shim {
-
-// How mapping an allocation onto leased slabs ended.
-enum class MapOutcome {
-  kMapped,
-  kExhausted,    // the pool is: the program gets CUDA_ERROR_OUT_OF_MEMORY
-  kNoDaemon,     // lost meanwhile; nothing is mapped
-  kRefused,      // by the daemon; nothing is mapped
-  kDriverError,  // `result` says what; everything was undone
-};
-
-struct MapResult {
-  MapOutcome outcome;
-  driver::CUresult result = driver::CUDA_SUCCESS;
-};
 
 // Mode `whole`: an allocation whose blocks we cannot see gets whole slabs for
 // the life of the allocation, in one virtual range:
@@ -52,12 +39,9 @@ class KvWhole {
   driver::CUresult Reserve(const Lease& lease, Redirection* out);
   MapResult MapGranules(const Lease& lease, driver::CUdeviceptr base,
                         uint32_t* mapped);
-  driver::CUresult MapOne(int descriptor, driver::CUdeviceptr address,
-                          uint64_t bytes);
   driver::CUresult Permit(const Redirection& range);
   MapResult RollBack(const Lease& lease, const Redirection& range,
                      uint32_t mapped, MapResult why);
-  driver::CUresult Synchronize(driver::CUcontext context);
 
   const driver::EntryPoints& entry_;
   DaemonLink* const link_;

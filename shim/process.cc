@@ -10,7 +10,8 @@
 namespace fineserve::shim {
 
 constinit RangeTable g_ranges;
-constinit Allocator g_allocator{&g_ranges};
+constinit RangeTable g_mappings;
+constinit Allocator g_allocator{&g_ranges, &g_mappings};
 
 namespace {
 

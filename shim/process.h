@@ -7,10 +7,13 @@
 
 #include "kernels/driver/cuda_types.h"
 #include "shim/allocator.h"
+#include "shim/driver.h"
+#include "shim/thread_state.h"
 
 namespace fineserve::shim {
 
 extern constinit RangeTable g_ranges;
+extern constinit RangeTable g_mappings;
 extern constinit Allocator g_allocator;
 
 // An allocation to which the fast path does not apply: an unregistered thread,
@@ -25,6 +28,19 @@ driver::CUresult FreeAsyncSlowly(abi::Hook hook, driver::CUdeviceptr address,
 
 // Notes that a hook was called.
 void CountCall(abi::Hook hook);
+
+// A call that may concern what is ours: answers with `ask(driver)`, or with
+// `original` within calls of our own.
+template <typename Ask>
+driver::CUresult AskAllocator(abi::Hook hook, const Original& original,
+                              Ask ask) {
+  const Driver* real = RealDriver();
+  if (real == nullptr) return driver::CUDA_ERROR_NOT_INITIALIZED;
+  if (t_state.nested > 0) return original(real->entry);
+  CountCall(hook);
+  ReentryGuard guard;
+  return ask(*real);
+}
 
 // Opens (+1) or closes (-1) a KV scope of this thread.
 void ChangeScope(int by);

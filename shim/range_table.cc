@@ -35,6 +35,24 @@ bool RangeTable::Insert(const Redirection& range) {
   return true;
 }
 
+bool RangeTable::Find(driver::CUdeviceptr address, Redirection* out) {
+  return FirstOverlap(address, 1, out);
+}
+
+bool RangeTable::FirstOverlap(driver::CUdeviceptr address, uint64_t bytes,
+                              Redirection* out) {
+  MutexLock lock(&mutex_);
+  size_t at = UpperBound(address);
+  const bool before =
+      at > 0 && address - ranges_[at - 1].base < ranges_[at - 1].reserved_bytes;
+  if (before) --at;
+  if (at == count_ || (!before && ranges_[at].base - address >= bytes)) {
+    return false;
+  }
+  *out = ranges_[at];
+  return true;
+}
+
 RangeTable::Found RangeTable::Take(driver::CUdeviceptr address,
                                    Redirection* out) {
   MutexLock lock(&mutex_);

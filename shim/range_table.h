@@ -18,6 +18,8 @@ struct Redirection {
   uint64_t epoch = 0;           // of the daemon that leased them
   uint32_t lease = 0;
   driver::CUcontext context = nullptr;  // current when it was mapped
+  // Of a mapping of the program's own (virtual_memory.h): what is mapped.
+  driver::CUmemGenericAllocationHandle handle = 0;
 };
 
 // The redirected allocations of this process, sorted by base; ranges do not
@@ -46,6 +48,13 @@ class RangeTable {
 
   // False if the table is full.
   bool Insert(const Redirection& range);
+
+  // Copies the range that holds `address`. False if none does.
+  bool Find(driver::CUdeviceptr address, Redirection* out);
+
+  // Copies the first range that overlaps [address, address + bytes).
+  bool FirstOverlap(driver::CUdeviceptr address, uint64_t bytes,
+                    Redirection* out);
 
   // Removes the range that begins at `address` and copies it to `out`. Only
   // one of several callers gets kBase for the same address.

@@ -107,5 +107,28 @@ TEST(RangeTable, OnlyOneOfTwoThreadsTakesABase) {
   EXPECT_EQ(taken, 1000);
 }
 
+TEST(RangeTable, FirstOverlapIsTheLowestThatSharesAByte) {
+  auto table = std::make_unique<RangeTable>();
+  for (driver::CUdeviceptr base : {0x1000, 0x3000}) {
+    Redirection range;
+    range.base = base;
+    range.reserved_bytes = 0x1000;
+    table->Insert(range);
+  }
+  struct {
+    driver::CUdeviceptr address;
+    uint64_t bytes;
+    driver::CUdeviceptr want;  // 0: none
+  } const cases[] = {{0x0, 0x1000, 0},         {0x0, 0x1001, 0x1000},
+                     {0x1fff, 1, 0x1000},      {0x2000, 0x1000, 0},
+                     {0x2000, 0x1001, 0x3000}, {0x3800, 1, 0x3000},
+                     {0x4000, 0x1000, 0},      {0x1800, 0x9000, 0x1000}};
+  for (const auto& c : cases) {
+    Redirection found;
+    const bool any = table->FirstOverlap(c.address, c.bytes, &found);
+    EXPECT_EQ(any ? found.base : 0, c.want) << std::hex << c.address;
+  }
+}
+
 }  // namespace
 }  // namespace fineserve::shim

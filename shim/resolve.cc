@@ -54,6 +54,13 @@ void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }
 
+// An older driver lacks some of what we hook: then so do we.
+bool DriverDefines(const char* name) {
+  Module driver;
+  return FindModuleBySoname(kDriverSoname, &driver) &&
+         FindDefinition(driver, name) != nullptr;
+}
+
 bool IsDriversDefinition(const void* found, const char* name) {
   Module driver;
   return FindModuleBySoname(kDriverSoname, &driver) &&
@@ -88,7 +95,7 @@ DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
 // no driver.
 DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   if (!ShimIsNextAfter(caller, name)) return kAskLibc;
-  if (IsLoaders(hook) || DriverLoaded()) {
+  if (IsLoaders(hook) || DriverDefines(name)) {
     g_allocator.page().CountUse(hook, Path::kNext);
     return kAskLibc;
   }
@@ -104,8 +111,8 @@ DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   const Path path = handle == RTLD_DEFAULT ? Path::kDefault : Path::kHandle;
   if (IsLoaders(hook)) return FilterLoaders(hook, path, name, found);
   if (found == HookAddress(hook)) {
-    return DriverLoaded() ? AnswerHook(hook, path)
-                          : Answer(DefinitionBehindShim(name));
+    return DriverDefines(name) ? AnswerHook(hook, path)
+                               : Answer(DefinitionBehindShim(name));
   }
   const bool substitute = !Disabled() && IsDriversDefinition(found, name);
   return substitute ? AnswerHook(hook, path) : kAskLibc;
@@ -146,11 +153,6 @@ DlvsymFunction RealDlvsym() {
 
 DlopenFunction RealDlopen() {
   return reinterpret_cast<DlopenFunction>(LibcFunction("dlopen"));
-}
-
-bool DriverLoaded() {
-  Module driver;
-  return FindModuleBySoname(kDriverSoname, &driver);
 }
 
 extern "C" DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,

@@ -35,9 +35,6 @@ DlsymFunction RealDlsym();
 DlvsymFunction RealDlvsym();
 DlopenFunction RealDlopen();
 
-// True once a libcuda.so.1 is loaded, in whatever scope.
-bool DriverLoaded();
-
 // Our exported function for a hook; null for kNone. Defined by hooks.cc.
 void* HookAddress(Hook hook);
 

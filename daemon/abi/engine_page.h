@@ -65,11 +65,15 @@ enum class Reason : uint16_t {
   kFreed = 8,
   kForkedChild = 9,  // no lease is asked for after fork
   // KV by rule, but memory of a kind that slabs cannot stand in for:
-  kMemoryKind = 10,  // pitched, managed, or of a pool that is not this device's
-  kCapturing = 11,   // allocated by a stream capture: it belongs to the graph
-  kFrames = 12,      // a rule says KV of its native frames; `rule` names it
-  kExcluded = 13,    // a rule says that it is not
-  kOtherGpu = 14,    // KV by rule, on a GPU whose daemon was not joined
+  // pitched, managed, of the host, with properties of its own
+  kMemoryKind = 10,
+  kCapturing = 11,  // allocated by a stream capture: it belongs to the graph
+  kFrames = 12,     // a rule says KV of its native frames; `rule` names it
+  kExcluded = 13,   // a rule says that it is not
+  kOtherGpu = 14,   // KV by rule, on a GPU whose daemon was not joined
+  kSlabSize = 15,   // cuMemCreate of no whole granules, or of few in a slab
+  kTableFull = 16,  // of the shim's tables of what it redirected
+  kShared = 17,     // the program would hand it to another process or device
 };
 
 // One decision about one call, as the writer fills it.

@@ -28,7 +28,19 @@
   X(kMemAllocFromPool, cuMemAllocFromPoolAsync) \
   X(kMemAllocFromPoolPtsz, cuMemAllocFromPoolAsync_ptsz) \
   X(kMemFreeAsync, cuMemFreeAsync) \
-  X(kMemFreeAsyncPtsz, cuMemFreeAsync_ptsz)
+  X(kMemFreeAsyncPtsz, cuMemFreeAsync_ptsz) \
+  X(kMemCreate, cuMemCreate) \
+  X(kMemRelease, cuMemRelease) \
+  X(kMemMap, cuMemMap) \
+  X(kMemUnmap, cuMemUnmap) \
+  X(kMemExport, cuMemExportToShareableHandle) \
+  X(kMemRetain, cuMemRetainAllocationHandle) \
+  X(kMemProperties, cuMemGetAllocationPropertiesFromHandle) \
+  X(kMemAddressRange, cuMemGetAddressRange_v2) \
+  X(kPointerAttribute, cuPointerGetAttribute) \
+  X(kPointerAttributes, cuPointerGetAttributes) \
+  X(kIpcGetMemHandle, cuIpcGetMemHandle) \
+  X(kHandleForRange, cuMemGetHandleForAddressRange)
 // clang-format on
 
 namespace fineserve::abi {

@@ -105,7 +105,7 @@ bool InRange(const DecisionRecord& r) {
   };
   return r.hook != Hook::kNone && static_cast<uint32_t>(r.hook) < kHookCount &&
          between(r.verdict, Verdict::kPassThrough, Verdict::kKept) &&
-         between(r.reason, Reason::kNotKv, Reason::kOtherGpu) &&
+         between(r.reason, Reason::kNotKv, Reason::kShared) &&
          r.frame_count <= kFrameCapacity;
 }
 

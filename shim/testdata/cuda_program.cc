@@ -21,6 +21,11 @@
 //   loads             "deepbind N foreign N"
 //   deepbind FILE     opens FILE with RTLD_DEEPBIND: "deepbind WHERE WHERE", of
 //                     its cuMemAlloc_v2 and of its dlsym
+//   signals           "signals N", how many handlers changed since the start
+//   threads COUNT     COUNT threads take and free KV at once: "threads N" did
+//   meminfo           cuMemGetInfo without arguments: "meminfo RESULT"
+//   ipc               asks for legacy IPC of the latest: "ipc RESULT"
+//   asyncfree         frees the latest in stream order: "asyncfree RESULT"
 //   closeall          closes every descriptor from 3 on
 //   exec              starts afresh with what follows
 //   sockets           "sockets N", the open ones
@@ -29,6 +34,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +45,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bench/micro/null_driver.h"
 #include "kernels/driver/prototypes.h"
@@ -138,6 +145,46 @@ void OpenDeepbind(const char* file) {
   printf("deepbind %s %s\n", WhereIs(alloc()), WhereIs(lookup()));
 }
 
+void* g_handlers[NSIG];
+
+void* HandlerOf(int signal) {
+  struct sigaction now = {};
+  sigaction(signal, nullptr, &now);
+  return reinterpret_cast<void*>(now.sa_handler);
+}
+
+void RememberHandlers() {
+  for (int i = 1; i < NSIG; ++i) g_handlers[i] = HandlerOf(i);
+}
+
+void PrintSignals() {
+  int changed = 0;
+  for (int i = 1; i < NSIG; ++i) changed += HandlerOf(i) != g_handlers[i];
+  printf("signals %d\n", changed);
+}
+
+void Threads(long count) {
+  std::atomic<long> good{0};
+  std::vector<std::thread> threads;
+  for (long i = 0; i < count; ++i) {
+    threads.emplace_back([&good] {
+      CUdeviceptr address = 0;
+      if (AllocScoped(&address, 4 << 20) == 0 && address >= kReserved &&
+          address < kReservedEnd &&
+          fineserve::driver::cuMemFree_v2(address) == 0) {
+        ++good;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  printf("threads %ld\n", good.load());
+}
+
+void AskIpc() {
+  fineserve::driver::CUipcMemHandle handle;
+  printf("ipc %u\n", fineserve::driver::cuIpcGetMemHandle(&handle, g_latest));
+}
+
 void PrintSockets() {
   int count = 0;
   for (int fd = 3; fd < 256; ++fd) {
@@ -216,6 +263,18 @@ int RunCommand(char** argv, int i) {
     printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
   } else if (command == "page") {
     PrintPage();
+  } else if (command == "signals") {
+    PrintSignals();
+  } else if (command == "threads") {
+    Threads(atol(argv[i++]));
+  } else if (command == "meminfo") {
+    printf("meminfo %u\n",
+           fineserve::driver::cuMemGetInfo_v2(nullptr, nullptr));
+  } else if (command == "ipc") {
+    AskIpc();
+  } else if (command == "asyncfree") {
+    printf("asyncfree %u\n",
+           fineserve::driver::cuMemFreeAsync(g_latest, nullptr));
   } else if (command == "lookup") {
     Lookup(RTLD_DEFAULT, argv[i++]);
   } else if (command == "byhandle") {
@@ -244,6 +303,7 @@ int RunCommand(char** argv, int i) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  RememberHandlers();
   int i = 1;
   while (i < argc) i = RunCommand(argv, i);
   return 0;

@@ -10,6 +10,7 @@
 //   early NAME      what a preloaded library's constructor got for NAME
 //   malloc          prints how many allocations an interposer saw
 //   probe NAME      RTLD_NEXT asked by a preloaded library
+//   versioned V     dlvsym(RTLD_DEFAULT, "dlsym", V)
 //   runpath NAME    what a preloaded library with a RUNPATH may open
 //   probedlsym      the same for dlsym, asked of dlvsym
 
@@ -67,6 +68,7 @@ void RunNamed(const std::string& command, const char* name) {
   if (command == "driver") Print(dlsym(g_driver, name));
   if (command == "libc") Print(dlsym(dlopen("libc.so.6", RTLD_NOW), name));
   if (command == "early") printf("%s\n", probe_early(name));
+  if (command == "versioned") Print(dlvsym(RTLD_DEFAULT, "dlsym", name));
   if (command == "runpath") {
     printf("opened %s\n", runpath_open(name) != nullptr ? "yes" : "no");
   }

@@ -80,7 +80,7 @@ CUresult AddressFree(CUdeviceptr, size_t bytes) {
 CUresult Import(CUmemGenericAllocationHandle* handle, void*,
                 CUmemAllocationHandleType) {
   if (Fails("cuMemImport")) return Failure();
-  *handle = 5;
+  *handle = TheFakeDriver().next_handle++;
   ++TheFakeDriver().handles;
   return CUDA_SUCCESS;
 }
@@ -107,6 +107,19 @@ CUresult Unmap(CUdeviceptr, size_t bytes) {
 CUresult SetAccess(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
   if (Fails("cuMemSetAccess")) return Failure();
   TheFakeDriver().accessible_bytes = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult Properties(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
+  *prop = {};
+  prop->allocFlags.gpuDirectRDMACapable = TheFakeDriver().rdma_capable;
+  return Fails("cuMemGetAllocationProperties") ? Failure() : CUDA_SUCCESS;
+}
+
+CUresult Create(CUmemGenericAllocationHandle* handle, size_t,
+                const CUmemAllocationProp*, unsigned long long) {
+  if (Fails("cuMemCreate")) return Failure();
+  *handle = kDriversHandle;
   return CUDA_SUCCESS;
 }
 
@@ -164,6 +177,8 @@ Driver NewFakeDriver() {
   d.entry.cuMemMap = &Map;
   d.entry.cuMemUnmap = &Unmap;
   d.entry.cuMemSetAccess = &SetAccess;
+  d.entry.cuMemCreate = &Create;
+  d.entry.cuMemGetAllocationPropertiesFromHandle = &Properties;
   d.entry.cuEventCreate = &CreateEvent;
   d.entry.cuEventRecord = &RecordEvent;
   d.entry.cuEventQuery = &QueryEvent;

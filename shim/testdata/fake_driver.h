@@ -21,6 +21,8 @@ struct FakeDriverState {
   uint64_t reserved_bytes = 0;
   uint64_t mapped_bytes = 0;
   int handles = 0;
+  driver::CUmemGenericAllocationHandle next_handle = 5;
+  bool rdma_capable = false;  // of what is imported
   uint64_t accessible_bytes = 0;
   int events = 0;
   // What streams and pools answer.
@@ -33,6 +35,7 @@ struct FakeDriverState {
 
 inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;
 inline constexpr driver::CUdeviceptr kReserved = 0x10'0000'0000;
+inline constexpr driver::CUmemGenericAllocationHandle kDriversHandle = 0x9999;
 extern const uint8_t kFakeGpu[16];
 
 FakeDriverState& TheFakeDriver();

@@ -55,7 +55,7 @@ TEST_P(AllocatorChannel, WithoutDaemonTheDriverServesIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(By, AllocatorChannel,
-                         ::testing::Values("plain", "async"),
+                         ::testing::Values("plain", "async", "virtual"),
                          [](const auto& p) { return std::string(p.param); });
 
 }  // namespace

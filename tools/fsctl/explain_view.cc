@@ -116,6 +116,12 @@ const char* ReasonWords(Reason reason) {
       return "its native frames are excluded";
     case Reason::kOtherGpu:
       return "KV, but this process joined the daemon of another GPU";
+    case Reason::kSlabSize:
+      return "KV, but slabs would not fit its size, or be half empty";
+    case Reason::kTableFull:
+      return "KV, but the shim's tables are full";
+    case Reason::kShared:
+      return "it lies in slabs, which cannot be shared this way";
   }
   return "?";
 }
