@@ -77,6 +77,31 @@ CONFORMANCE_TEST(Memory, UnmappedReleasedMemoryIsFree) {
   EXPECT_GE(gpu.FreeBytes(), before);
 }
 
+CONFORMANCE_TEST(Memory, ReservedAddressesCostNoMemory) {
+  const Session gpu;
+  const uint64_t before = gpu.FreeBytes();
+  gpu.Reserve(gpu.TotalBytes() / gpu.granularity() * gpu.granularity());
+  EXPECT_LT(before, gpu.FreeBytes() + 64 * kMiB);
+}
+
+CONFORMANCE_TEST(Memory, CountsUntilHandleAndLastMappingAreGone) {
+  const Session gpu;
+  const uint64_t bytes = 256 * kMiB;
+  const uint64_t before = gpu.FreeBytes();
+  const auto handle = gpu.Create(bytes);
+  const CUdeviceptr first = gpu.Reserve(bytes), second = gpu.Reserve(bytes);
+  const auto counted = [&] { return gpu.FreeBytes() + bytes <= before; };
+  EXPECT_TRUE(counted()) << "from its creation on";
+  gpu.MapAt(first, bytes, handle);
+  gpu.MapAt(second, bytes, handle);
+  ASSERT_EQ(Cuda().cuMemRelease(handle), CUDA_SUCCESS);
+  EXPECT_TRUE(counted()) << "two mappings left";
+  ASSERT_EQ(Cuda().cuMemUnmap(first, bytes), CUDA_SUCCESS);
+  EXPECT_TRUE(counted()) << "one mapping left";
+  ASSERT_EQ(Cuda().cuMemUnmap(second, bytes), CUDA_SUCCESS);
+  EXPECT_FALSE(counted());
+}
+
 CONFORMANCE_TEST(Memory, OneObjectMappedTwiceCountsOnce) {
   const Session gpu;
   const uint64_t before = gpu.FreeBytes();

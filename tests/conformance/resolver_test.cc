@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/runtime_requests.h"
 #include "tests/conformance/session.h"
@@ -116,6 +118,49 @@ CONFORMANCE_TEST(Resolver, NewestVersionNotAboveTheAskedOneIsChosen) {
             Untyped(cuda.cuGetProcAddress));
   EXPECT_EQ(Ask("cuGetProcAddress", 12000).function,
             Untyped(cuda.cuGetProcAddress_v2));
+}
+
+struct Row {
+  const char* name;
+  int since;
+  Need need;
+};
+constexpr Row kRows[] = {
+#define RESOLVER_ROW(symbol, name, since, need, args) \
+  {#name, since, Need::need},
+    FINESERVE_DRIVER_ENTRY_POINTS(RESOLVER_ROW)
+#undef RESOLVER_ROW
+};
+
+CONFORMANCE_TEST(Resolver, EveryRequiredFunctionIsFoundByNameAndVersion) {
+  for (const Row& row : kRows) {
+    if (row.need != Need::kRequired || row.since > DriverVersion()) continue;
+    const Answer answer = Ask(row.name, row.since);
+    EXPECT_EQ(answer.result, CUDA_SUCCESS) << row.name;
+    EXPECT_NE(answer.function, nullptr) << row.name;
+  }
+}
+
+// The rule of cudaTypedefs.h, by pointers that the resolver itself gave out:
+// a version keeps its answer until the next one of that name begins.
+CONFORMANCE_TEST(Resolver, AnswerChangesExactlyWhereAVersionBegins) {
+  int changes = 0;
+  for (const Row& first : kRows) {
+    for (const Row& next : kRows) {
+      if (strcmp(first.name, next.name) != 0 || first.since >= next.since ||
+          next.since > DriverVersion()) {
+        continue;
+      }
+      EXPECT_NE(Ask(first.name, first.since).function,
+                Ask(next.name, next.since).function)
+          << next.name << " " << next.since;
+      EXPECT_EQ(Ask(next.name, next.since).function,
+                Ask(next.name, next.since + 1).function)
+          << next.name << " " << next.since;
+      ++changes;
+    }
+  }
+  EXPECT_GT(changes, 3);
 }
 
 CONFORMANCE_TEST(Resolver, UnknownExportTableIsRefused) {

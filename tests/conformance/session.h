@@ -15,6 +15,12 @@ using namespace fineserve::driver;  // NOLINT: the tests speak CUDA
 void* DriverLibrary();
 bool OnEmulatedDevice();
 
+// For a test of what CUDA leaves open: we rely on nothing there, but want the
+// emulated device to keep its word.
+#define EMULATED_ONLY(what)                          \
+  if (!::fineserve::conformance::OnEmulatedDevice()) \
+  GTEST_SKIP() << "CUDA leaves open " what
+
 // A library of the emulated device, which lies beside this program.
 std::string EmulatedLibrary(const char* name);
 

@@ -42,7 +42,10 @@ CONFORMANCE_TEST(Sharing, ExportedDescriptorSharesBytesAcrossProcesses) {
   peer.Join();
 }
 
+// cuda.h allows to map a part; we never do, and the emulated device has each
+// object in one piece.
 CONFORMANCE_TEST(Sharing, ImportedHandleHasTheWholeSize) {
+  EMULATED_ONLY("whether a part of an object can be mapped");
   const Session gpu;
   const int fd = gpu.Export(gpu.Create(kBytes));
   const auto handle = gpu.Import(fd);
@@ -107,7 +110,34 @@ CONFORMANCE_TEST(Sharing, DescriptorOutlivesItsHandle) {
   EXPECT_EQ(gpu.Read(other), 41u);
 }
 
+CONFORMANCE_TEST(Sharing, ImportInTheExportingProcessAliases) {
+  const Session gpu;
+  const auto handle = gpu.Create(kBytes);
+  const int fd = gpu.Export(handle);
+  const CUdeviceptr first = gpu.Reserve(kBytes);
+  const CUdeviceptr second = gpu.Reserve(kBytes);
+  gpu.MapAt(first, kBytes, handle);
+  gpu.MapAt(second, kBytes, gpu.Import(fd));
+  gpu.Write(first + kBytes - 4, 51);
+  EXPECT_EQ(gpu.Read(second + kBytes - 4), 51u);
+}
+
+CONFORMANCE_TEST(Sharing, ImportLeavesTheDescriptorToItsOwner) {
+  const Session gpu;
+  const int fd = gpu.Export(gpu.Create(kBytes));
+  const auto first = gpu.Import(fd);
+  ASSERT_GE(fcntl(fd, F_GETFD), 0);
+  const auto second = gpu.Import(fd);
+  ASSERT_EQ(close(fd), 0);
+  ASSERT_EQ(Cuda().cuMemRelease(first), CUDA_SUCCESS);
+  const CUdeviceptr address = gpu.Reserve(kBytes);
+  gpu.MapAt(address, kBytes, second);
+  gpu.Write(address, 61);
+  EXPECT_EQ(gpu.Read(address), 61u);
+}
+
 CONFORMANCE_TEST(Sharing, ExportedDescriptorIsCloseOnExec) {
+  EMULATED_ONLY("whether a program inherits it");
   const Session gpu;
   const int fd = gpu.Export(gpu.Create(kBytes));
   EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
