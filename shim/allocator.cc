@@ -140,6 +140,7 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
     result = static_cast<CUresult>(record.result);
   } else {
     result = PassThrough(real, call, out, &record);
+    if (result == CUDA_SUCCESS) page_.CountPassed(call.bytes);
   }
   page_.Record(record);
   return result;

@@ -62,6 +62,7 @@ CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   }
   // A registered thread has a driver.
   ++thread.small_allocations;
+  thread.small_bytes += call.bytes;
   return call.original(shim::RealDriver()->entry);
 }
 
@@ -103,6 +104,7 @@ FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   shim::ThreadState& thread = shim::t_state;
   if (bytes < thread.fast_limit) [[likely]] {
     ++thread.small_allocations;
+    thread.small_bytes += bytes;
     return g_real_mem_alloc.load(std::memory_order_relaxed)(address, bytes);
   }
   const auto call = [&](const EntryPoints& real) {

@@ -81,7 +81,8 @@ bool PageWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
   descriptor_.Adopt(fd);
   // Release: publishes the mapping and its header. Pairs with page().
   page_.store(fresh, std::memory_order_release);
-  AddSmall(pending_small_.exchange(0, std::memory_order_relaxed));
+  AddSmall(pending_small_.exchange(0, std::memory_order_relaxed),
+           pending_small_bytes_.exchange(0, std::memory_order_relaxed));
   return true;
 }
 
@@ -95,6 +96,8 @@ void PageWriter::CarryCounters(const Page& from, Page* to) {
   CopyCounter(f.redirected_bytes, &t->redirected_bytes);
   CopyCounter(f.denied_allocations, &t->denied_allocations);
   CopyCounter(f.stacks_captured, &t->stacks_captured);
+  CopyCounter(f.small_bytes, &t->small_bytes);
+  CopyCounter(f.passed_bytes, &t->passed_bytes);
 }
 
 void PageWriter::CopyUses(Page* to) const {
@@ -161,9 +164,14 @@ void PageWriter::Record(const DecisionRecord& record) {
   d.sequence.store(2 * n + 2, std::memory_order_release);
 }
 
-void PageWriter::AddSmall(uint64_t count) {
+void PageWriter::AddSmall(uint64_t count, uint64_t bytes) {
   Page* p = page();
   Add(p != nullptr ? &p->header.small_allocations : &pending_small_, count);
+  Add(p != nullptr ? &p->header.small_bytes : &pending_small_bytes_, bytes);
+}
+
+void PageWriter::CountPassed(uint64_t bytes) {
+  if (Page* p = page()) Add(&p->header.passed_bytes, bytes);
 }
 
 void PageWriter::CountLarge() {
@@ -192,6 +200,7 @@ void PageWriter::CountReleased(uint64_t bytes) {
 void PageWriter::AbandonInChild() {
   page_.store(nullptr, std::memory_order_relaxed);
   pending_small_.store(0, std::memory_order_relaxed);
+  pending_small_bytes_.store(0, std::memory_order_relaxed);
   descriptor_.Close();
 }
 

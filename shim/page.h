@@ -42,7 +42,8 @@ class PageWriter {
   void CountDeepbind();
   void CountForeignNamespace();
 
-  void AddSmall(uint64_t count);
+  void AddSmall(uint64_t count, uint64_t bytes);
+  void CountPassed(uint64_t bytes);
   void CountLarge();
   void CountStack();
   void CountDenied();
@@ -71,6 +72,7 @@ class PageWriter {
   CheckedDescriptor descriptor_;
   // Counted while there was no page.
   std::atomic<uint64_t> pending_small_{0};
+  std::atomic<uint64_t> pending_small_bytes_{0};
   // What the page says of hooks, whether there is a page or not: a program
   // looks functions up long before its first large allocation.
   std::atomic<uint32_t> uses_[abi::kHookCount][abi::kPathCount] = {};

@@ -118,7 +118,7 @@ TEST_F(PageTest, FirstLinkMessageStays) {
 }
 
 TEST_F(PageTest, NewPageCarriesTheCountersOver) {
-  writer_.AddSmall(5);
+  writer_.AddSmall(5, 500);
   writer_.CountRedirected(77);
   const int fd = memfd_create(abi::kPageMemfdName, MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(fd, abi::kPageBytes), 0);
@@ -139,7 +139,7 @@ TEST_F(PageTest, FileThatIsTooShortIsNoPage) {
 
 TEST(PageWriter, CountsBeforeThereIsAPageAreKeptForIt) {
   PageWriter writer;
-  writer.AddSmall(9);
+  writer.AddSmall(9, 900);
   writer.Record(Patterned(1));
   ASSERT_TRUE(writer.CreateOwn());
   const PageCopy page = CopyPage(MapPageOf(getpid()));

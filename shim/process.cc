@@ -23,8 +23,9 @@ pthread_key_t g_thread_key;
 pthread_once_t g_started = PTHREAD_ONCE_INIT;
 
 void FoldCounters(ThreadState* thread) {
-  g_allocator.page().AddSmall(thread->small_allocations);
+  g_allocator.page().AddSmall(thread->small_allocations, thread->small_bytes);
   thread->small_allocations = 0;
+  thread->small_bytes = 0;
 }
 
 void OnThreadEnd(void* thread) {
@@ -37,6 +38,7 @@ void OnThreadEnd(void* thread) {
 void OnForkInChild() {
   g_allocator.AfterForkInChild();
   t_state.small_allocations = 0;  // the parent counts them
+  t_state.small_bytes = 0;
 }
 
 void Start() {
@@ -74,6 +76,7 @@ CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   ReentryGuard guard;
   if (call.bytes < kLargeBytes && !call.in_scope) {
     ++thread.small_allocations;
+    thread.small_bytes += call.bytes;
     return call.original(real->entry);
   }
   const CUresult result = g_allocator.Allocate(*real, call, out);

@@ -22,6 +22,7 @@ struct ThreadState {
   size_t fast_limit = 0;
   // Since the last fold into the page.
   uint64_t small_allocations = 0;
+  uint64_t small_bytes = 0;
   uint32_t scope_depth = 0;
   // Depth of our own calls into the driver: what the driver calls back through
   // its exported names is not the program's doing.

@@ -127,7 +127,11 @@ struct PageHeader {
   // Libraries that were loaded into a namespace of their own, where no hook
   // reaches (dlmopen).
   std::atomic<uint64_t> foreign_namespaces;
-  uint8_t reserved[2128];
+  // What the driver has given out through our hooks since the start, frees not
+  // deducted: by what was folded in, and at large.
+  std::atomic<uint64_t> small_bytes;
+  std::atomic<uint64_t> passed_bytes;
+  uint8_t reserved[2112];
 };
 static_assert(sizeof(PageHeader) == 4096);
 

@@ -94,6 +94,8 @@ PageSnapshot CopyHeader(const PageHeader& h) {
   to.stacks_captured = Get(h.stacks_captured);
   to.deepbind_stripped = Get(h.deepbind_stripped);
   to.foreign_namespaces = Get(h.foreign_namespaces);
+  to.small_bytes = Get(h.small_bytes);
+  to.passed_bytes = Get(h.passed_bytes);
   to.hooks = CopyHooks(h);
   to.decisions_begun = Get(h.decisions);
   return to;

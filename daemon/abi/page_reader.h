@@ -53,6 +53,8 @@ struct PageSnapshot {
   uint64_t stacks_captured = 0;
   uint64_t deepbind_stripped = 0;
   uint64_t foreign_namespaces = 0;
+  uint64_t small_bytes = 0;
+  uint64_t passed_bytes = 0;
   std::vector<HookUse> hooks;  // those that were used at all
 
   uint64_t decisions_begun = 0;

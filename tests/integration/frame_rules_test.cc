@@ -10,7 +10,6 @@ namespace fineserve::integration {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr char kFourMiB[] = "4194304";
 
@@ -99,6 +98,24 @@ TEST_F(FrameRulesTest, StrippedLibraryIsNotGuessedAndSaysWhy) {
   const std::string said = Explain(*engine);
   EXPECT_THAT(said, HasSubstr("no rule says that it is KV; "));
   EXPECT_THAT(said, HasSubstr("had no name that a rule could see"));
+}
+
+TEST_F(FrameRulesTest, ExplainNamesTheFunctionsOfTheStack) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start("named_llama.so", "allocate_kv");
+  const std::string said = Explain(*engine);
+  EXPECT_THAT(said, HasSubstr("ggml_backend_cuda_buffer_type_alloc_buffer("));
+  EXPECT_THAT(said, HasSubstr("llama_kv_cache::llama_kv_cache(unsigned long)"));
+}
+
+TEST_F(FrameRulesTest, DoctorNamesTheHooksAndWhatCannotBeReconciled) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  const std::string said = Fsctl({"doctor", std::to_string(engine->pid())}).out;
+  EXPECT_THAT(said, HasSubstr("preload        ok"));
+  EXPECT_THAT(said, HasSubstr("cuMemAlloc_v2"));
+  // The emulated NVML lists processes without their bytes.
+  EXPECT_THAT(said, HasSubstr("not reconciled: the driver does not say"));
 }
 
 TEST_F(FrameRulesTest, PythonHostIsJudgedByItsNativeFrames) {

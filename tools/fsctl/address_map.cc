@@ -45,7 +45,30 @@ std::string AddressMap::Name(uint64_t address) const {
   --piece;
   if (address >= piece->second.end) return Hex(address);
   const std::string& path = piece->second.path;
-  return absl::StrCat(BaseName(path), "+", Hex(address - bases_.at(path)));
+  const uint64_t offset = address - bases_.at(path);
+  const std::string place = absl::StrCat(BaseName(path), "+", Hex(offset));
+  const std::string function = FunctionName(path, offset);
+  return function.empty() ? place : absl::StrCat(function, " (", place, ")");
+}
+
+std::string AddressMap::FunctionName(const std::string& path,
+                                     uint64_t offset) const {
+  if (root_.empty()) return "";
+  auto it = symbols_.find(path);
+  if (it == symbols_.end()) {
+    it = symbols_.emplace(path, CodeSymbols::Read(root_ + path)).first;
+  }
+  // One less: a call may be the last instruction of its function.
+  return offset == 0 ? "" : it->second.Name(offset - 1);
+}
+
+std::string AddressMap::PathOf(const std::string& name_prefix) const {
+  for (const auto& [path, base] : bases_) {
+    if (BaseName(path).compare(0, name_prefix.size(), name_prefix) == 0) {
+      return path;
+    }
+  }
+  return "";
 }
 
 bool AddressMap::HasModule(const std::string& name) const {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/fsctl/code_symbols.h"
+
 namespace fineserve::fsctl {
 
 // The files that a process has mapped, to name an instruction pointer by them.
@@ -21,16 +23,28 @@ class AddressMap {
   // lies in no file.
   std::string Name(uint64_t address) const;
 
+  // Names functions too: "a::b(int)+0x12 (libtorch_cuda.so+0x1234)". `root` is
+  // where the process sees its files: /proc/PID/root. Files are read when the
+  // first address in them is named.
+  void NameFunctionsUnder(const std::string& root) { root_ = root; }
+
+  // The path of the first file whose name begins so; empty if none is mapped.
+  std::string PathOf(const std::string& name_prefix) const;
+
   // True if a file of this name (without folders) is mapped.
   bool HasModule(const std::string& name) const;
 
  private:
+  std::string FunctionName(const std::string& path, uint64_t offset) const;
+
   struct Piece {
     uint64_t end;
     std::string path;
   };
-  std::map<uint64_t, Piece> pieces_;       // by start
-  std::map<std::string, uint64_t> bases_;  // lowest start, by path
+  std::map<uint64_t, Piece> pieces_;                    // by start
+  std::map<std::string, uint64_t> bases_;               // lowest start, by path
+  std::string root_;                                    // empty: no functions
+  mutable std::map<std::string, CodeSymbols> symbols_;  // by path, once read
 };
 
 }  // namespace fineserve::fsctl

@@ -17,13 +17,21 @@
 namespace fineserve::fsctl {
 namespace {
 
-constexpr char kShimName[] = "libfineserve_shim.so";
+absl::StatusOr<abi::PageSnapshot> ReadPageAt(const std::string& path) {
+  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
+  return abi::ReadPage(fd.get());
+}
+
+}  // namespace
 
 AddressMap ReadMap(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/maps"));
   std::ostringstream text;
   text << file.rdbuf();
-  return AddressMap::Parse(text.str());
+  AddressMap map = AddressMap::Parse(text.str());
+  map.NameFunctionsUnder(absl::StrCat("/proc/", pid, "/root"));
+  return map;
 }
 
 absl::Status CheckProcess(pid_t pid) {
@@ -39,14 +47,8 @@ absl::Status CheckProcess(pid_t pid) {
       "may not look into pid ", pid, "; run fsctl as its user or as root"));
 }
 
-absl::StatusOr<abi::PageSnapshot> ReadPageAt(const std::string& path) {
-  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
-  return abi::ReadPage(fd.get());
-}
-
-// The page that the process itself writes. It may also hold others': a daemon
-// holds its engines', a forked child its parent's.
+// A process may also hold others' pages: a daemon holds its engines', a forked
+// child its parent's.
 absl::StatusOr<abi::PageSnapshot> FindPage(pid_t pid) {
   absl::Status trouble = absl::OkStatus();
   for (const abi::Holder& holder : abi::FindHolders(pid)) {
@@ -57,6 +59,8 @@ absl::StatusOr<abi::PageSnapshot> FindPage(pid_t pid) {
   }
   return trouble.ok() ? absl::NotFoundError("") : trouble;
 }
+
+namespace {
 
 int NoPage(pid_t pid, const AddressMap& map) {
   if (map.HasModule(kShimName)) {

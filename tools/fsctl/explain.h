@@ -5,6 +5,9 @@
 
 #include <cstddef>
 
+#include "absl/status/statusor.h"
+#include "daemon/abi/page_reader.h"
+#include "tools/fsctl/address_map.h"
 #include "tools/fsctl/command.h"
 
 namespace fineserve::fsctl {
@@ -13,6 +16,18 @@ struct ExplainOptions {
   pid_t pid = 0;
   size_t last = 20;  // decisions to print; 0: all
 };
+
+inline constexpr char kShimName[] = "libfineserve_shim.so";
+
+// What the process has mapped, with the names of functions.
+AddressMap ReadMap(pid_t pid);
+
+// Ok if there is such a process and we may look into it.
+absl::Status CheckProcess(pid_t pid);
+
+// The page that the process itself writes; NotFound with no text if it has
+// none.
+absl::StatusOr<abi::PageSnapshot> FindPage(pid_t pid);
 
 // `fsctl explain PID`: what the shim in a process decided and why. Needs no
 // daemon. Returns the exit code.

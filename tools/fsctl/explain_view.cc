@@ -17,24 +17,6 @@ using Json = nlohmann::ordered_json;
 // The innermost frames; the rest is in --json.
 constexpr size_t kFramesShown = 4;
 
-const char* LinkWords(LinkState state) {
-  switch (state) {
-    case LinkState::kNotTried:
-      return "not tried: no large allocation yet";
-    case LinkState::kConnected:
-      return "connected";
-    case LinkState::kNoDaemon:
-      return "no daemon: everything passes through";
-    case LinkState::kRefused:
-      return "refused: everything passes through";
-    case LinkState::kLost:
-      return "lost: the daemon went away";
-    case LinkState::kForked:
-      return "forked child: everything passes through";
-  }
-  return "?";
-}
-
 const char* LinkName(LinkState state) {
   switch (state) {
     case LinkState::kNotTried:
@@ -216,6 +198,24 @@ Json DecisionJson(const abi::DecisionSnapshot& d, const AddressMap& map,
 }
 
 }  // namespace
+
+const char* LinkWords(LinkState state) {
+  switch (state) {
+    case LinkState::kNotTried:
+      return "not tried: no large allocation yet";
+    case LinkState::kConnected:
+      return "connected";
+    case LinkState::kNoDaemon:
+      return "no daemon: everything passes through";
+    case LinkState::kRefused:
+      return "refused: everything passes through";
+    case LinkState::kLost:
+      return "lost: the daemon went away";
+    case LinkState::kForked:
+      return "forked child: everything passes through";
+  }
+  return "?";
+}
 
 std::string ExplainText(const abi::PageSnapshot& page, const AddressMap& map,
                         size_t last, const Moment& now, bool color) {

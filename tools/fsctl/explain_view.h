@@ -10,6 +10,8 @@
 
 namespace fineserve::fsctl {
 
+const char* LinkWords(abi::LinkState state);
+
 // What `fsctl explain PID` prints about a process: its link, its counters and
 // the `last` newest decisions (0: all), oldest first.
 std::string ExplainText(const abi::PageSnapshot& page, const AddressMap& map,

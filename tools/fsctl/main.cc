@@ -32,6 +32,7 @@ struct Commands {
   ExplainOptions explain;
   GeometryOptions geometry;
   RunOptions run;
+  pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
 
@@ -91,11 +92,20 @@ void AddExplain(CLI::App& app, Commands& c) {
 }
 
 void AddDoctor(CLI::App& app, Commands& c) {
-  AddCommand(app, "doctor", "Check this machine and say what to repair",
-             "  fsctl doctor\n"
-             "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")"
-             "'\n")
-      ->callback([&] { c.chosen = [&] { return RunDoctor(c.globals); }; });
+  CLI::App* command = AddCommand(
+      app, "doctor", "Check this machine, or one process, and what to repair",
+      "  fsctl doctor\n"
+      "  fsctl doctor 4711               which hooks it came to, what bypassed "
+      "them\n"
+      "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")'\n");
+  command->add_option("PID", c.doctor_pid, "A process to look at")
+      ->check(CLI::Validator(PidTrouble, "NUMBER"));
+  command->callback([&] {
+    c.chosen = [&] {
+      return c.doctor_pid == 0 ? RunDoctor(c.globals)
+                               : RunProcessDoctor(c.globals, c.doctor_pid);
+    };
+  });
 }
 
 void AddGeometry(CLI::App& app, Commands& c) {

@@ -1,0 +1,126 @@
+// What does it cost to decide whether a large allocation is KV?
+//
+// Baseline, in the same run and on the same stack: what the shim does for a
+// large allocation without rules, which is to capture its stack. Against it:
+// the same plus the rules, warm (the stack was seen) and cold (it was not: the
+// names of all frames are looked up). Cold is made by handing the rules over
+// again, which forgets what was known, as it happens after a dlclose.
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "bench/micro/report.h"
+#include "daemon/abi/transport.h"
+#include "shim/frame_rules.h"
+#include "shim/stack.h"
+
+namespace fineserve::bench {
+namespace {
+
+using shim::kNamedFrames;
+
+constexpr int kRounds = 2001;
+constexpr int kColdRounds = 101;
+constexpr uint64_t kKvBytes = 512 << 20;
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// As many rules as a shim takes; none of the first matches, the last does.
+std::vector<abi::Rule> Rules() {
+  std::vector<abi::Rule> rules(abi::kRuleCapacity);
+  for (abi::Rule& rule : rules) {
+    abi::CopyText(rule.name, "other");
+    abi::CopyText(rule.frames[0], "_Z*14llama_kv_cacheC*");
+    rule.frame_count = 1;
+    rule.max_bytes = UINT64_MAX;
+    rule.kv = 1;
+  }
+  abi::CopyText(rules.back().frames[0], "main");
+  return rules;
+}
+
+struct Percentiles {
+  double median;
+  double p99;
+};
+
+Percentiles Of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values[values.size() / 2], values[values.size() * 99 / 100]};
+}
+
+// The stack of one allocation, and what the rules say if there are any.
+struct Subject {
+  std::vector<abi::Rule> rules = Rules();
+  std::unique_ptr<shim::FrameRules> matcher =
+      std::make_unique<shim::FrameRules>();
+
+  void Forget() {
+    matcher->Set(rules.data(), static_cast<uint32_t>(rules.size()));
+  }
+
+  [[gnu::noinline]] bool Once(bool with_rules) {
+    uint64_t frames[kNamedFrames];
+    const uint16_t count =
+        shim::CaptureStack(__builtin_return_address(0), frames, kNamedFrames);
+    return with_rules && matcher->Match(frames, count, kKvBytes).found;
+  }
+};
+
+// Twenty frames between main and the allocation: a short Python stack.
+[[gnu::noinline]] bool Deep(Subject* subject, bool with_rules, int depth) {
+  const bool found = depth == 0 ? subject->Once(with_rules)
+                                : Deep(subject, with_rules, depth - 1);
+  asm volatile("" ::: "memory");  // keeps the frame: no tail call
+  return found;
+}
+
+double Ns(Subject* subject, bool with_rules) {
+  const uint64_t start = NowNs();
+  const bool found = Deep(subject, with_rules, 20);
+  const uint64_t end = NowNs();
+  if (found != with_rules) fprintf(stderr, "classify: the rule did not hit\n");
+  return static_cast<double>(end - start);
+}
+
+int Main(int argc, char** argv) {
+  Subject subject;
+  subject.Forget();
+  Ns(&subject, false);
+  Ns(&subject, true);
+  std::vector<double> without, warm, cold;
+  for (int i = 0; i < kRounds; ++i) {
+    without.push_back(Ns(&subject, false));
+    warm.push_back(Ns(&subject, true));
+  }
+  for (int i = 0; i < kColdRounds; ++i) {
+    subject.Forget();
+    cold.push_back(Ns(&subject, true));
+  }
+  Report report("classify");
+  const auto add = [&](const char* what, const std::vector<double>& ns) {
+    const Percentiles p = Of(ns);
+    report.Figure(std::string(what) + ", median (ns)", p.median);
+    report.Figure(std::string(what) + ", p99 (ns)", p.p99);
+  };
+  add("stack only, no rules", without);
+  add("stack and 16 rules, warm", warm);
+  add("stack and 16 rules, cold", cold);
+  report.Claim("warm / no rules (ratio)", Of(warm).median / Of(without).median,
+               2, Compare::kAtMost);
+  return Finish(report, argc, argv);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }

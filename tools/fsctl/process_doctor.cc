@@ -1,0 +1,77 @@
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/doctor.h"
+#include "tools/fsctl/explain.h"
+#include "tools/fsctl/memory_probe.h"
+#include "tools/fsctl/process_checks.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr absl::Duration kNvmlTimeout = absl::Seconds(30);
+// Heuristic: contexts, modules and cuBLAS workspaces of one process.
+constexpr uint64_t kDriversOwnBytes = uint64_t{1} << 30;
+
+std::string Environment(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/environ"));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The driver that the process has loaded brings its NVML along, in a bundle or
+// a build folder; else the system's.
+std::string NvmlOf(const AddressMap& map) {
+  const std::string driver = map.PathOf("libcuda.so");
+  const std::string beside =
+      driver.substr(0, driver.rfind('/') + 1) + "libnvidia-ml.so.1";
+  return access(beside.c_str(), R_OK) == 0 ? beside : "libnvidia-ml.so.1";
+}
+
+// The emulated driver needs no memory of its own.
+uint64_t OwnBytes(const AddressMap& map) {
+  return absl::StrContains(map.PathOf("libcuda.so"), "/emucuda/")
+             ? 0
+             : kDriversOwnBytes;
+}
+
+std::vector<Check> Diagnose(pid_t pid) {
+  const AddressMap map = ReadMap(pid);
+  std::vector<Check> checks = {CheckPreload(map, Environment(pid))};
+  const auto page = FindPage(pid);
+  if (!page.ok()) {
+    const bool none = absl::IsNotFound(page.status());
+    checks.push_back(
+        {none ? Check::Result::kSkipped : Check::Result::kFail, "page",
+         none ? "it has decided nothing yet: no large GPU allocation"
+              : std::string(page.status().message()),
+         none ? "" : "install shim and fsctl from one release"});
+    return checks;
+  }
+  checks.push_back(CheckLink(*page));
+  std::vector<Check> hooks = CheckHooks(*page, map);
+  std::move(hooks.begin(), hooks.end(), std::back_inserter(checks));
+  checks.push_back(CheckNamespaces(*page));
+  checks.push_back(CheckMemory(
+      *page, DriversBytesOf(pid, NvmlOf(map), kNvmlTimeout), OwnBytes(map)));
+  return checks;
+}
+
+}  // namespace
+
+int RunProcessDoctor(const Globals& globals, pid_t pid) {
+  const absl::Status process = CheckProcess(pid);
+  if (!process.ok()) return Fail(kExitBadAnswer, process);
+  const std::vector<Check> checks = Diagnose(pid);
+  Print(globals.json ? DoctorJson(checks) : DoctorText(checks, globals.color));
+  return AnyFailed(checks) ? kExitBadAnswer : kExitOk;
+}
+
+}  // namespace fineserve::fsctl
