@@ -108,14 +108,26 @@ TEST_F(FrameRulesTest, ExplainNamesTheFunctionsOfTheStack) {
   EXPECT_THAT(said, HasSubstr("llama_kv_cache::llama_kv_cache(unsigned long)"));
 }
 
-TEST_F(FrameRulesTest, DoctorNamesTheHooksAndWhatCannotBeReconciled) {
+TEST_F(FrameRulesTest, DoctorNamesTheHooksAndReconcilesTheMemory) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");
   const std::string said = Fsctl({"doctor", std::to_string(engine->pid())}).out;
   EXPECT_THAT(said, HasSubstr("preload        ok"));
   EXPECT_THAT(said, HasSubstr("cuMemAlloc_v2"));
-  // The emulated NVML lists processes without their bytes.
-  EXPECT_THAT(said, HasSubstr("not reconciled: the driver does not say"));
+  EXPECT_THAT(said, HasSubstr("memory         ok"));
+  EXPECT_THAT(said, HasSubstr("16 MiB are in slabs"));
+}
+
+TEST_F(FrameRulesTest, DoctorFindsWhatReachedTheDriverPastTheHooks) {
+  const auto daemon = StartDaemon();
+  Process escaped({Program("named_engine"), Named("named_escape.so"),
+                   "allocate_kv", "268435456"},
+                  EngineEnvironment());
+  ASSERT_EQ(escaped.ReadLineWith("ready"), "ready") << escaped.Stderr();
+  EXPECT_EQ(SlabsOf(escaped.pid()), 0u);
+  const std::string said = Fsctl({"doctor", std::to_string(escaped.pid())}).out;
+  EXPECT_THAT(said, HasSubstr("the driver counts 256 MiB"));
+  EXPECT_THAT(said, HasSubstr("at least 256 MiB bypassed"));
 }
 
 TEST_F(FrameRulesTest, PythonHostIsJudgedByItsNativeFrames) {

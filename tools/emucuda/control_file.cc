@@ -28,7 +28,8 @@ static_assert(sizeof(Header) == 16);
 
 struct Slot {
   uint32_t pid;
-  uint32_t zero[3];
+  uint32_t zero;
+  uint64_t bytes;
 };
 static_assert(sizeof(Slot) == 16);
 static_assert(kFirstSlot + kSlots * sizeof(Slot) <= kFirstGranule);
@@ -107,25 +108,31 @@ bool ControlFile::ClaimSlot() {
   // In the section, so that no reader sees a taken slot with its last
   // owner's pid.
   const CriticalSection section(*this);
-  const Slot mine = {static_cast<uint32_t>(getpid()), {}};
+  const Slot mine = {static_cast<uint32_t>(getpid()), 0, 0};
   for (int slot = 0; slot < kSlots; ++slot) {
     if (!TryWriteLock(file_.get(), SlotRange(slot))) continue;
+    slot_ = slot;
     return WriteAt(file_.get(), SlotRange(slot).start, mine);
   }
   return false;
 }
 
-std::vector<uint32_t> ControlFile::Clients() const {
+void ControlFile::WriteUsed(uint64_t bytes) const {
+  if (slot_ < 0) return;
+  WriteAt(file_.get(), SlotRange(slot_).start + offsetof(Slot, bytes), bytes);
+}
+
+std::vector<ControlFile::Client> ControlFile::Clients() const {
   const CriticalSection section(*this);
-  std::vector<uint32_t> pids;
+  std::vector<Client> clients;
   for (int i = 0; i < kSlots; ++i) {
     Slot slot;
     if (!FindConflict(file_.get(), SlotRange(i))) continue;
     if (ReadAt(file_.get(), SlotRange(i).start, &slot) && slot.pid != 0) {
-      pids.push_back(slot.pid);
+      clients.push_back({slot.pid, slot.bytes});
     }
   }
-  return pids;
+  return clients;
 }
 
 }  // namespace fineserve::emucuda

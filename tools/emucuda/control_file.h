@@ -18,7 +18,8 @@ namespace fineserve::emucuda {
 //        8       8  memory bytes
 //       64       1  lock byte of the critical section
 //       72       8  how many granules were ever allocated
-//     4096  1024×16  client slots: pid (4), zero (12); OFD write lock = taken
+//     4096  1024×16  client slots: pid (4), zero (4), bytes of the device that
+//                    the client has allocated (8); OFD write lock = taken
 //    32768    8 each  directory, one entry per 2 MiB of memory: of the granule
 //                    starting there, its length in units of 2 MiB (low 24
 //                    bits) and its serial number (high 40); meaningful while
@@ -68,9 +69,16 @@ class ControlFile {
   // this file's description is closed. False if all slots are taken.
   bool ClaimSlot();
 
-  // Pids of all slots taken by other descriptions. A pid may be dead already
-  // while a forked child keeps its slot.
-  std::vector<uint32_t> Clients() const;
+  // Tells how much this process has allocated. Nothing without a slot.
+  void WriteUsed(uint64_t bytes) const;
+
+  struct Client {
+    uint32_t pid;
+    uint64_t bytes;
+  };
+  // All slots taken by other descriptions. A pid may be dead already while a
+  // forked child keeps its slot.
+  std::vector<Client> Clients() const;
 
  private:
   ControlFile(Descriptor file, uint64_t memory_bytes)
@@ -78,6 +86,7 @@ class ControlFile {
 
   const Descriptor file_;
   const uint64_t memory_bytes_;
+  int slot_ = -1;
 };
 
 }  // namespace fineserve::emucuda

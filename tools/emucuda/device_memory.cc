@@ -61,9 +61,12 @@ CUresult DeviceMemory::Allocate(uint64_t bytes,
       return result;
     }
     references_[granule.start] = 1;
+    own_bytes_ += granule.bytes();
+    control_->WriteUsed(own_bytes_);
   }
   Poison(granule);
-  allocation->reset(new Allocation(*this, granule, serial));
+  allocation->reset(
+      new Allocation(*this, granule, serial, Allocation::Origin::kOwn));
   return CUDA_SUCCESS;
 }
 
@@ -106,8 +109,13 @@ CUresult DeviceMemory::Reference(ByteRange granule) {
   return CUDA_SUCCESS;
 }
 
-void DeviceMemory::Release(ByteRange granule) {
+void DeviceMemory::Release(const Allocation& allocation) {
+  const ByteRange granule = allocation.granule_;
   const MutexLock lock(mutex_);
+  if (allocation.origin_ == Allocation::Origin::kOwn) {
+    own_bytes_ -= granule.bytes();
+    control_->WriteUsed(own_bytes_);
+  }
   const auto found = references_.find(granule.start);
   if (--found->second > 0) return;
   references_.erase(found);
@@ -164,7 +172,8 @@ CUresult DeviceMemory::Import(int fd, std::shared_ptr<Allocation>* allocation) {
     if (const CUresult result = Reference(granule)) return result;
   }
   const uint64_t serial = control_->ReadGranule(granule.start).serial;
-  allocation->reset(new Allocation(*this, granule, serial));
+  allocation->reset(
+      new Allocation(*this, granule, serial, Allocation::Origin::kImported));
   return CUDA_SUCCESS;
 }
 
@@ -177,7 +186,8 @@ CUresult DeviceMemory::Attach(uint64_t start, uint64_t serial,
     const MutexLock lock(mutex_);
     if (const CUresult result = Reference(granule)) return result;
   }
-  allocation->reset(new Allocation(*this, granule, serial));
+  allocation->reset(
+      new Allocation(*this, granule, serial, Allocation::Origin::kImported));
   // Its last holder may have left just before our reference; from that on it
   // stays what it is.
   if (control_->ReadGranule(start).serial == serial) return CUDA_SUCCESS;
@@ -192,7 +202,7 @@ uint64_t DeviceMemory::UsedBytes() const {
 void DeviceMemory::ClaimSlot() {
   const MutexLock lock(mutex_);
   // A full list costs visibility only: memory stays held by its locks.
-  if (!slot_claimed_) control_->ClaimSlot();
+  if (!slot_claimed_ && control_->ClaimSlot()) control_->WriteUsed(own_bytes_);
   slot_claimed_ = true;
 }
 

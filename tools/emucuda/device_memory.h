@@ -65,7 +65,9 @@ class DeviceMemory {
 
   // Enters this process into the device's client list, once.
   void ClaimSlot() EMUCUDA_EXCLUDES(mutex_);
-  std::vector<uint32_t> Clients() const { return control_->Clients(); }
+  std::vector<ControlFile::Client> Clients() const {
+    return control_->Clients();
+  }
 
   int fd() const { return memory_.get(); }
   int control_fd() const { return control_->fd(); }
@@ -99,7 +101,7 @@ class DeviceMemory {
   CUresult Publish(ByteRange granule, uint64_t* serial)
       EMUCUDA_REQUIRES(mutex_);
   CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
-  void Release(ByteRange granule) EMUCUDA_EXCLUDES(mutex_);
+  void Release(const Allocation& allocation) EMUCUDA_EXCLUDES(mutex_);
 
   const Descriptor memory_;  // its locks are this process's references
   const Descriptor probe_;   // holds no lock, hence sees everybody's
@@ -109,13 +111,15 @@ class DeviceMemory {
   Mutex mutex_;
   std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start
   bool slot_claimed_ EMUCUDA_GUARDED_BY(mutex_) = false;
+  // Allocated here, not imported.
+  uint64_t own_bytes_ EMUCUDA_GUARDED_BY(mutex_) = 0;
 };
 
 // One reference of this process to a granule, dropped on destruction.
 // Immutable, hence thread-safe.
 class Allocation {
  public:
-  ~Allocation() { memory_.Release(granule_); }
+  ~Allocation() { memory_.Release(*this); }
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
 
@@ -127,12 +131,15 @@ class Allocation {
 
  private:
   friend class DeviceMemory;
-  Allocation(DeviceMemory& memory, ByteRange granule, uint64_t serial)
-      : memory_(memory), granule_(granule), serial_(serial) {}
+  enum class Origin { kOwn, kImported };
+  Allocation(DeviceMemory& memory, ByteRange granule, uint64_t serial,
+             Origin origin)
+      : memory_(memory), granule_(granule), serial_(serial), origin_(origin) {}
 
   DeviceMemory& memory_;
   const ByteRange granule_;
   const uint64_t serial_;
+  const Origin origin_;
 };
 
 }  // namespace fineserve::emucuda

@@ -147,10 +147,30 @@ TEST_F(DeviceMemoryTest, ClientsAreThoseWhoClaimed) {
   EXPECT_TRUE(onlooker->Clients().empty());
   claimed->ClaimSlot();
   claimed->ClaimSlot();
-  EXPECT_EQ(onlooker->Clients(),
-            std::vector<uint32_t>{static_cast<uint32_t>(getpid())});
+  ASSERT_EQ(onlooker->Clients().size(), 1u);
+  EXPECT_EQ(onlooker->Clients()[0].pid, static_cast<uint32_t>(getpid()));
   claimed.reset();
   EXPECT_TRUE(onlooker->Clients().empty());
+}
+
+TEST_F(DeviceMemoryTest, ClientUsesWhatItAllocatedAndNotWhatItImported) {
+  const auto one = machine_.Open(kTotal);
+  const auto other = machine_.Open(kTotal);
+  one->ClaimSlot();
+  const auto used = [&] { return other->Clients()[0].bytes; };
+  Ref first = Allocate(*one, kUnit);
+  Ref second = Allocate(*one, 2 * kUnit);
+  EXPECT_EQ(used(), 3 * kUnit);
+  second.reset();
+  EXPECT_EQ(used(), kUnit);
+  const Ref others = Allocate(*other, kUnit);
+  Descriptor descriptor;
+  ASSERT_EQ(other->Export(*others, &descriptor), CUDA_SUCCESS);
+  Ref imported;
+  ASSERT_EQ(one->Import(descriptor.get(), &imported), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kUnit);
+  first.reset();
+  EXPECT_EQ(used(), 0u);
 }
 
 // Two processes at random; the model is who owns which range.

@@ -19,14 +19,16 @@ nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
                          Process* processes, Describe describe) {
   return Ask(device, [&](Machine&) {
     if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-    const std::vector<uint32_t> pids = device->memory->Clients();
+    const auto clients = device->memory->Clients();
     const unsigned room = *count;
-    *count = static_cast<unsigned>(pids.size());
-    if (pids.size() > room) return NVML_ERROR_INSUFFICIENT_SIZE;
-    if (!pids.empty() && processes == nullptr) {
+    *count = static_cast<unsigned>(clients.size());
+    if (clients.size() > room) return NVML_ERROR_INSUFFICIENT_SIZE;
+    if (!clients.empty() && processes == nullptr) {
       return NVML_ERROR_INVALID_ARGUMENT;
     }
-    for (size_t i = 0; i < pids.size(); ++i) processes[i] = describe(pids[i]);
+    for (size_t i = 0; i < clients.size(); ++i) {
+      processes[i] = describe(clients[i]);
+    }
     return NVML_SUCCESS;
   });
 }
@@ -127,14 +129,14 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
 // processes on return; INSUFFICIENT_SIZE (with the count) if they do not fit.
 EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_v1_t* processes) {
-  return ListClients(device, count, processes, [](uint32_t pid) {
-    return nvmlProcessInfo_v1_t{pid, kNotAvailable};
+  return ListClients(device, count, processes, [](const auto& client) {
+    return nvmlProcessInfo_v1_t{client.pid, client.bytes};
   });
 }
 
 EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_t* processes) {
-  return ListClients(device, count, processes, [](uint32_t pid) {
-    return nvmlProcessInfo_t{pid, kNotAvailable, ~0u, ~0u};
+  return ListClients(device, count, processes, [](const auto& client) {
+    return nvmlProcessInfo_t{client.pid, client.bytes, ~0u, ~0u};
   });
 }

@@ -26,15 +26,14 @@ enum nvmlReturn_t : unsigned {
   NVML_ERROR_UNKNOWN = 999,
 };
 
-// usedGpuMemory when it is not known, as under a real driver in a container.
-inline constexpr unsigned long long kNotAvailable = ~0ull;
-
 struct nvmlMemory_t {
   unsigned long long total;
   unsigned long long free;
   unsigned long long used;
 };
 
+// usedGpuMemory: bytes that the process has allocated; what it has imported
+// counts with whoever allocated it.
 struct nvmlProcessInfo_v1_t {
   unsigned pid;
   unsigned long long usedGpuMemory;

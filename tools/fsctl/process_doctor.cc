@@ -35,11 +35,19 @@ std::string NvmlOf(const AddressMap& map) {
   return access(beside.c_str(), R_OK) == 0 ? beside : "libnvidia-ml.so.1";
 }
 
-// The emulated driver needs no memory of its own.
+// The emulated driver needs none but hands out small pieces of 2 MiB granules.
+constexpr uint64_t kEmulatedOwnBytes = uint64_t{32} << 20;
+
 uint64_t OwnBytes(const AddressMap& map) {
   return absl::StrContains(map.PathOf("libcuda.so"), "/emucuda/")
-             ? 0
+             ? kEmulatedOwnBytes
              : kDriversOwnBytes;
+}
+
+Check Reconcile(pid_t pid, const AddressMap& map,
+                const abi::PageSnapshot& page) {
+  return CheckMemory(page, DriversBytesOf(pid, NvmlOf(map), kNvmlTimeout),
+                     OwnBytes(map));
 }
 
 std::vector<Check> Diagnose(pid_t pid) {
@@ -53,14 +61,15 @@ std::vector<Check> Diagnose(pid_t pid) {
          none ? "it has decided nothing yet: no large GPU allocation"
               : std::string(page.status().message()),
          none ? "" : "install shim and fsctl from one release"});
+    // Nothing large by the hooks: whatever is large is past them.
+    if (none) checks.push_back(Reconcile(pid, map, {}));
     return checks;
   }
   checks.push_back(CheckLink(*page));
   std::vector<Check> hooks = CheckHooks(*page, map);
   std::move(hooks.begin(), hooks.end(), std::back_inserter(checks));
   checks.push_back(CheckNamespaces(*page));
-  checks.push_back(CheckMemory(
-      *page, DriversBytesOf(pid, NvmlOf(map), kNvmlTimeout), OwnBytes(map)));
+  checks.push_back(Reconcile(pid, map, *page));
   return checks;
 }
 
