@@ -132,7 +132,7 @@ bool DaemonLink::FetchRules(uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     auto request = abi::MakeMessage<abi::RuleRequest>(0);
     request.index = i;
-    abi::RuleAnswer answer;
+    abi::RuleAnswer answer = {};
     Received received;
     if (Ask(request, &answer, &received, timeouts_.join_ms) != Exchange::kOk ||
         answer.index != i) {
