@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "tests/conformance/runtime_requests.h"
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {
@@ -49,6 +54,46 @@ TEST_F(RuntimeTest, StaticRuntimeIsToldOnceThatItNeedsARealGpu) {
   const std::string why = "has a statically linked CUDA runtime, which needs";
   EXPECT_THAT(said, HasSubstr(why));
   EXPECT_EQ(said.find(why), said.rfind(why)) << said;
+}
+
+// What the runtime can allocate by, free by, and learn about addresses by. All
+// else that it asks for works on redirected memory as on any other.
+const std::set<std::string>& MustBeHooked() {
+  static const auto* const names =
+      new std::set<std::string>{"cuMemAlloc",
+                                "cuMemAllocPitch",
+                                "cuMemAllocManaged",
+                                "cuMemAllocAsync",
+                                "cuMemAllocFromPoolAsync",
+                                "cuMemFree",
+                                "cuMemFreeAsync",
+                                "cuMemGetAddressRange",
+                                "cuPointerGetAttribute",
+                                "cuPointerGetAttributes",
+                                "cuIpcGetMemHandle"};
+  return *names;
+}
+
+class RuntimeRequestTest : public Site {};
+
+TEST_F(RuntimeRequestTest,
+       EveryMemoryRequestOfNvidiasRuntimeIsAnsweredWithItsHook) {
+  const Finished asked =
+      RunToEnd({Program("ask_as_runtime")}, EngineEnvironment());
+  ASSERT_EQ(asked.code, 0) << asked.err;
+  std::istringstream lines(asked.out);
+  std::set<std::string> hooked;
+  std::string name, version, flags, library;
+  int requests = 0;
+  while (lines >> name >> version >> flags >> library) {
+    ++requests;
+    const bool must = MustBeHooked().count(name) != 0;
+    EXPECT_EQ(library, must ? "libfineserve_shim.so" : "libcuda.so.1")
+        << name << " " << version << " flags " << flags;
+    if (must) hooked.insert(name);
+  }
+  EXPECT_EQ(requests, std::size(conformance::kRuntimeMemoryRequests));
+  EXPECT_EQ(hooked, MustBeHooked()) << "one was never asked for";
 }
 
 }  // namespace
