@@ -79,6 +79,7 @@ absl::Status Check(const SearchRequest& r) {
 uint64_t ExactGranules(const std::vector<Format>& formats) {
   uint64_t lcm = 1;
   for (const Format& f : formats) {
+    if (f.planes == 0) return 0;
     if (__builtin_mul_overflow(lcm, f.planes / std::gcd(lcm, f.planes), &lcm)) {
       return 0;
     }

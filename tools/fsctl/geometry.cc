@@ -22,8 +22,9 @@ absl::StatusOr<uint64_t> Bytes(const char* flag, const std::string& text) {
 absl::StatusOr<std::vector<NamedFormat>> Formats(const GeometryOptions& o) {
   std::vector<NamedFormat> formats;
   const auto take = [&](absl::StatusOr<NamedFormat> parsed) {
-    if (parsed.ok()) formats.push_back(*std::move(parsed));
-    return parsed.status();
+    const absl::Status status = parsed.status();
+    if (status.ok()) formats.push_back(*std::move(parsed));
+    return status;
   };
   for (const std::string& text : o.models) {
     if (absl::Status s = take(ParseModel(text)); !s.ok()) return s;
