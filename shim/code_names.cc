@@ -122,6 +122,8 @@ class ElfFile {
     }
     const size_t count =
         std::min<size_t>(symbols.sh_size / sizeof(Sym), kMostSymbols);
+    // As many whole entries as there is room for.
+    // NOLINTNEXTLINE(bugprone-sizeof-expression)
     constexpr size_t kAtOnce = sizeof(NamingRoom::file) / sizeof(Sym);
     for (size_t i = 0; i < count; i += kAtOnce) {
       const size_t n = std::min(kAtOnce, count - i);

@@ -80,9 +80,10 @@ uint64_t ExactGranules(const std::vector<Format>& formats) {
   uint64_t lcm = 1;
   for (const Format& f : formats) {
     if (f.planes == 0) return 0;
-    if (__builtin_mul_overflow(lcm, f.planes / std::gcd(lcm, f.planes), &lcm)) {
-      return 0;
-    }
+    const uint64_t common = std::gcd(lcm, uint64_t{f.planes});  // at least 1
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero)
+    const uint64_t factor = f.planes / common;
+    if (__builtin_mul_overflow(lcm, factor, &lcm)) return 0;
   }
   return lcm;
 }

@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<GeometryChoice>> GeometryFrontier(
 const GeometryChoice& Cheapest(const std::vector<GeometryChoice>& frontier);
 
 // Granules of the smallest slab without tail: the planes' least common
-// multiple; 0 if it exceeds 64 bits.
+// multiple; 0 if it exceeds 64 bits or a format has no planes.
 uint64_t ExactGranules(const std::vector<Format>& formats);
 
 // Fewer slabs than this are no pool to share (heuristic).

@@ -22,7 +22,7 @@ absl::StatusOr<uint64_t> Bytes(const char* flag, const std::string& text) {
 absl::StatusOr<std::vector<NamedFormat>> Formats(const GeometryOptions& o) {
   std::vector<NamedFormat> formats;
   const auto take = [&](absl::StatusOr<NamedFormat> parsed) {
-    const absl::Status status = parsed.status();
+    absl::Status status = parsed.status();
     if (status.ok()) formats.push_back(*std::move(parsed));
     return status;
   };
