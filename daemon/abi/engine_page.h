@@ -74,6 +74,8 @@ enum class Reason : uint16_t {
   kSlabSize = 15,   // cuMemCreate of no whole granules, or of few in a slab
   kTableFull = 16,  // of the shim's tables of what it redirected
   kShared = 17,     // the program would hand it to another process or device
+  kView = 18,       // a KV tensor of the engine's view
+  kNoPlugin = 19,   // started for a view, but its plugin is not in place
 };
 
 // One decision about one call, as the writer fills it.
@@ -131,7 +133,11 @@ struct PageHeader {
   // deducted: by what was folded in, and at large.
   std::atomic<uint64_t> small_bytes;
   std::atomic<uint64_t> passed_bytes;
-  uint8_t reserved[2112];
+  // How far the code that replaces the engine's block pool has come
+  // (fs_kv_progress); 0: there is none.
+  std::atomic<uint32_t> plugin_stage;
+  uint32_t reserved_word;
+  uint8_t reserved[2104];
 };
 static_assert(sizeof(PageHeader) == 4096);
 

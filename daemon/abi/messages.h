@@ -4,7 +4,8 @@
 // Messages between shim (or fsctl) and fineserved: one datagram each on an
 // AF_UNIX SOCK_SEQPACKET socket, host byte order, fixed size per type. The
 // client asks, the daemon answers each request with exactly one message that
-// carries the request's sequence; the daemon never speaks first.
+// carries the request's sequence; the daemon never speaks first. A Notice is
+// not answered: what follows from it shows in the slab table.
 //
 //   client                            daemon
 //   Hello                        →
@@ -18,6 +19,21 @@
 //   ...                                                flight, client-paced
 //   ReturnRequest                →
 //                                ←    ReturnDone               | Refused
+//
+// An engine whose blocks we can see has a view of the pool instead of leases
+// of whole slabs (design.md §3.2, §3.4):
+//
+//   ViewRequest                  →
+//                                ←    ViewAnswer + [view page] | Refused
+//   (the engine allocates, fills and warms up on private scratch)
+//   PoolGranuleRequest           →                    } the pool's granules,
+//                                ←    GranuleBatch + [descriptors]  } as above
+//   ActivateRequest              →
+//                                ←    ActivateDone             | Refused
+//   WantNotice, GiveBackNotice   →    the slab table says who holds what
+//   ...
+//   CloseViewRequest             →
+//                                ←    CloseViewDone            | Refused
 //
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED);
 // a message whose pid is not the member's is dropped and counted. So a forked
@@ -54,6 +70,15 @@ enum class MessageType : uint16_t {
   kReturnDone = 9,
   kRuleRequest = 10,
   kRuleAnswer = 11,
+  kViewRequest = 12,
+  kViewAnswer = 13,
+  kPoolGranuleRequest = 14,
+  kActivateRequest = 15,
+  kActivateDone = 16,
+  kWantNotice = 17,
+  kGiveBackNotice = 18,
+  kCloseViewRequest = 19,
+  kCloseViewDone = 20,
 };
 
 enum class RefusalCode : uint32_t {
@@ -65,7 +90,9 @@ enum class RefusalCode : uint32_t {
   kUnknownLease = 6,   // not a lease of this engine
   kMalformed = 7,
   kShuttingDown = 8,
-  kDriver = 9,  // a driver call failed in the daemon
+  kDriver = 9,   // a driver call failed in the daemon
+  kFormat = 10,  // the pool's slabs do not hold blocks of this format
+  kView = 11,    // no view, another one already, or not in this state
 };
 
 enum class Role : uint32_t {
@@ -200,6 +227,107 @@ struct ReturnDone {
   uint32_t reserved;
 };
 static_assert(sizeof(ReturnDone) == 24);
+
+// Asks for a view of the pool. One per engine; the asking process is the one
+// that hands out blocks.
+struct ViewRequest {
+  static constexpr MessageType kType = MessageType::kViewRequest;
+  MessageHeader header;
+  ViewMode mode;
+  uint32_t planes;
+  uint64_t page_bytes;
+  uint32_t block_tokens;
+  uint32_t reserved;
+  // Blocks of the longest request that the engine must be able to finish: the
+  // floor is at least so many (0: one block).
+  uint64_t floor_blocks;
+  uint64_t cap_blocks;  // it will never use more; 0: no limit
+};
+static_assert(sizeof(ViewRequest) == 56);
+
+// Descriptor: the view page (view_page.h).
+struct ViewAnswer {
+  static constexpr MessageType kType = MessageType::kViewAnswer;
+  MessageHeader header;
+  uint64_t plane_bytes;         // C: what a slab gives to each plane
+  uint32_t granules_per_plane;  // the rest of a slab's granules is tail waste
+  uint32_t slab_count;          // of the pool at its largest
+  uint32_t engine_slot;         // its EngineEntry in the slab table
+  uint32_t floor_slabs;
+  uint32_t cap_slabs;
+  uint32_t reserved;
+};
+static_assert(sizeof(ViewAnswer) == 48);
+
+// Asks for descriptors of the pool's granules [first, first + max_count);
+// those of slab s begin at s × granules_per_slab. In mode kView an engine may
+// ask for any that exist, otherwise only for those of slabs that it holds. The
+// answer is a GranuleBatch of lease 0; it ends before the first granule that
+// may not be had (Refused, kUnknownLease, if that is the first).
+struct PoolGranuleRequest {
+  static constexpr MessageType kType = MessageType::kPoolGranuleRequest;
+  MessageHeader header;
+  uint32_t first;
+  uint32_t max_count;  // 1 … kMaxDescriptorsPerMessage
+};
+static_assert(sizeof(PoolGranuleRequest) == 24);
+
+// From now on slabs may be leased to the view. With this message the engine
+// vouches that it hands out no block but those of leased slabs.
+struct ActivateRequest {
+  static constexpr MessageType kType = MessageType::kActivateRequest;
+  MessageHeader header;
+  uint32_t slabs;  // view indices 1 … slabs exist in its tensors
+  uint32_t wanted;
+};
+static_assert(sizeof(ActivateRequest) == 24);
+
+struct ActivateDone {
+  static constexpr MessageType kType = MessageType::kActivateDone;
+  MessageHeader header;
+};
+static_assert(sizeof(ActivateDone) == 16);
+
+// How many slabs the engine could use now, those it has included.
+struct WantNotice {
+  static constexpr MessageType kType = MessageType::kWantNotice;
+  MessageHeader header;
+  uint32_t wanted;
+  uint32_t reserved;
+};
+static_assert(sizeof(WantNotice) == 24);
+
+inline constexpr uint32_t kGiveBackCapacity = 64;
+
+// Ends leases of a view's slabs: no block of theirs is in use and no step in
+// flight may still write one. An entry that names another lease than the slab
+// table does is ignored and counted.
+struct GiveBackNotice {
+  static constexpr MessageType kType = MessageType::kGiveBackNotice;
+  struct Entry {
+    uint32_t slab;
+    uint32_t lease;
+  };
+  MessageHeader header;
+  uint32_t count;  // ≤ kGiveBackCapacity
+  uint32_t reserved;
+  Entry entries[kGiveBackCapacity];
+};
+static_assert(sizeof(GiveBackNotice) == 536);
+
+// Ends the view and all its leases. The client has unmapped the pool in a
+// synchronised context.
+struct CloseViewRequest {
+  static constexpr MessageType kType = MessageType::kCloseViewRequest;
+  MessageHeader header;
+};
+static_assert(sizeof(CloseViewRequest) == 16);
+
+struct CloseViewDone {
+  static constexpr MessageType kType = MessageType::kCloseViewDone;
+  MessageHeader header;
+};
+static_assert(sizeof(CloseViewDone) == 16);
 
 // A message of type M with its header filled in and everything else zero.
 template <typename M>

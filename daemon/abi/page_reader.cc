@@ -96,6 +96,7 @@ PageSnapshot CopyHeader(const PageHeader& h) {
   to.foreign_namespaces = Get(h.foreign_namespaces);
   to.small_bytes = Get(h.small_bytes);
   to.passed_bytes = Get(h.passed_bytes);
+  to.plugin_stage = h.plugin_stage.load(std::memory_order_relaxed);
   to.hooks = CopyHooks(h);
   to.decisions_begun = Get(h.decisions);
   return to;
@@ -107,7 +108,7 @@ bool InRange(const DecisionRecord& r) {
   };
   return r.hook != Hook::kNone && static_cast<uint32_t>(r.hook) < kHookCount &&
          between(r.verdict, Verdict::kPassThrough, Verdict::kKept) &&
-         between(r.reason, Reason::kNotKv, Reason::kShared) &&
+         between(r.reason, Reason::kNotKv, Reason::kNoPlugin) &&
          r.frame_count <= kFrameCapacity;
 }
 

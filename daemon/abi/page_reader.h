@@ -55,6 +55,7 @@ struct PageSnapshot {
   uint64_t foreign_namespaces = 0;
   uint64_t small_bytes = 0;
   uint64_t passed_bytes = 0;
+  uint32_t plugin_stage = 0;   // fs_kv_progress
   std::vector<HookUse> hooks;  // those that were used at all
 
   uint64_t decisions_begun = 0;

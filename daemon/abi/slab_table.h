@@ -19,6 +19,11 @@
 //     for people and may be one change behind.
 //   * An EngineEntry is guarded by its sequence: odd while being written.
 //     A reader retries a bounded number of times, then reports it as torn.
+//
+// Waiting. After a change to slabs of an engine with a view, the daemon raises
+// the `changes` word of that engine's entry and wakes its futex (shared, on
+// the memfd). The engine looks at its slabs' words when `changes` differs from
+// what it saw; it may sleep on it, for a bounded time, for the daemon may die.
 
 #include <atomic>
 #include <cstddef>
@@ -46,8 +51,9 @@ enum class SlabState : uint8_t {
   kZeroing = 3,      // the zero fill has not completed
   kReturning = 4,    // asked back; the engine still may touch it
   kQuarantined = 5,  // its engine died; the driver may still run its kernels
+  kAbsent = 6,       // no memory behind it: the pool may grow into it
 };
-inline constexpr int kSlabStateCount = 6;
+inline constexpr int kSlabStateCount = 7;
 
 enum class EngineState : uint32_t {
   kUnused = 0,
@@ -81,6 +87,41 @@ struct SlabEntry {
 };
 static_assert(sizeof(SlabEntry) == 32);
 
+// How an engine maps the pool (design.md §3.5).
+enum class ViewMode : uint32_t {
+  kNone = 0,     // it has no view: whole slabs, or nothing
+  kView = 1,     // all slabs, from activation on
+  kGuarded = 2,  // leased slabs; the engine's own scratch elsewhere
+  kStrict = 3,   // leased slabs; nothing elsewhere (for debugging)
+};
+
+enum class ViewState : uint32_t {
+  kNone = 0,
+  kRegistered = 1,  // its format is accepted; no lease yet
+  kActive = 2,      // slabs are leased to it
+};
+
+// An engine's view of the pool: slabs cut into blocks of one format. Slab s is
+// at view index s + 1 (design.md §3.2). All zero: no view. Counts in slabs.
+struct ViewRecord {
+  ViewMode mode;
+  ViewState state;
+  uint32_t pid;  // the member that registered it and runs the block pool
+  uint32_t planes;
+  uint64_t page_bytes;
+  uint32_t block_tokens;
+  uint32_t granules_per_plane;
+  uint32_t slabs;   // view indices 1 … slabs exist in the engine's tensors
+  uint32_t floor;   // leased at all times once active
+  uint32_t cap;     // never more
+  uint32_t target;  // what the policy grants now
+  uint32_t wanted;  // the engine's word
+  uint32_t leased;  // those being returned included
+  uint32_t returning;
+  uint32_t reserved;
+};
+static_assert(sizeof(ViewRecord) == 64);
+
 // The payload of an EngineEntry: what a reader copies between two reads of
 // `sequence`. Words, so that the copy can be made of atomic loads.
 struct EngineRecord {
@@ -92,15 +133,16 @@ struct EngineRecord {
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
   char name[kNameBytes];  // NUL-terminated
+  ViewRecord view;
 };
-static_assert(sizeof(EngineRecord) == 160);
+static_assert(sizeof(EngineRecord) == 224);
 static_assert(sizeof(EngineRecord) % 8 == 0);
 
 struct EngineEntry {
   std::atomic<uint32_t> sequence;  // odd: being written
-  uint32_t reserved_word;
+  std::atomic<uint32_t> changes;   // see "Waiting" above
   std::atomic<uint64_t> record[sizeof(EngineRecord) / 8];
-  uint64_t reserved[43];
+  uint64_t reserved[35];
 };
 static_assert(sizeof(EngineEntry) == 512);
 
@@ -115,7 +157,11 @@ struct TableCounters {
   std::atomic<uint64_t> engines_died;  // members exited with slabs still held
   std::atomic<uint64_t> messages_dropped;     // malformed, or not from a member
   std::atomic<uint64_t> connections_refused;  // stranger, version, capacity
-  uint64_t reserved[56];
+  std::atomic<uint64_t> slabs_asked_back;
+  std::atomic<uint64_t> slabs_given_back;  // by views, asked or not
+  std::atomic<uint64_t> slabs_added;       // the pool grew
+  std::atomic<uint64_t> slabs_withdrawn;   // the pool shrank
+  uint64_t reserved[52];
 };
 static_assert(sizeof(TableCounters) == 512);
 

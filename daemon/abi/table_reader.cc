@@ -118,7 +118,9 @@ CounterSnapshot CopyCounters(const TableCounters& c) {
   return {get(c.leases_granted),    get(c.leases_denied),
           get(c.slabs_zeroed),      get(c.bytes_zeroed),
           get(c.slabs_quarantined), get(c.engines_died),
-          get(c.messages_dropped),  get(c.connections_refused)};
+          get(c.messages_dropped),  get(c.connections_refused),
+          get(c.slabs_asked_back),  get(c.slabs_given_back),
+          get(c.slabs_added),       get(c.slabs_withdrawn)};
 }
 
 void CopyConstants(const TableHeader& h, TableSnapshot* to) {
@@ -163,7 +165,13 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
   if (!IsTerminated(r.name)) {
     return Bad("engine slot ", slot, ": name has no end");
   }
-  EngineSnapshot engine{r.id, r.state, r.uid, r.slabs_held, r.since_ns, {}, {}};
+  if (r.view.mode > ViewMode::kStrict || r.view.state > ViewState::kActive) {
+    return Bad("engine slot ", slot, ": view of mode ",
+               static_cast<uint32_t>(r.view.mode), " in state ",
+               static_cast<uint32_t>(r.view.state));
+  }
+  EngineSnapshot engine{r.id,       r.state, r.uid, r.slabs_held,
+                        r.since_ns, {},      {},    r.view};
   for (uint32_t i = 0; i < r.member_count; ++i) {
     if (r.member_pids[i] == 0 || r.member_pids[i] > INT32_MAX) {
       return Bad("engine slot ", slot, ": member pid is ", r.member_pids[i]);

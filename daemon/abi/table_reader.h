@@ -23,6 +23,10 @@ struct CounterSnapshot {
   uint64_t engines_died = 0;
   uint64_t messages_dropped = 0;
   uint64_t connections_refused = 0;
+  uint64_t slabs_asked_back = 0;
+  uint64_t slabs_given_back = 0;
+  uint64_t slabs_added = 0;
+  uint64_t slabs_withdrawn = 0;
 };
 
 struct EngineSnapshot {
@@ -33,6 +37,7 @@ struct EngineSnapshot {
   uint64_t since_ns = 0;  // CLOCK_MONOTONIC
   std::vector<uint32_t> member_pids;
   std::string name;  // printable
+  ViewRecord view = {};
 };
 
 struct SlabSnapshot {

@@ -104,6 +104,11 @@ const char* ReasonWords(Reason reason) {
       return "KV, but the shim's tables are full";
     case Reason::kShared:
       return "it lies in slabs, which cannot be shared this way";
+    case Reason::kView:
+      return "a KV tensor of the engine's view of the pool";
+    case Reason::kNoPlugin:
+      return "the process was started for a view, but nothing has replaced its "
+             "block pool";
   }
   return "?";
 }

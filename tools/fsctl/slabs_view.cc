@@ -25,6 +25,7 @@ constexpr StateLook kLooks[abi::kSlabStateCount] = {
     {"free", '.', Color::kGreen},       {"partial", '-', Color::kNone},
     {"full", '#', Color::kNone},        {"zeroing", '0', Color::kYellow},
     {"returning", '<', Color::kYellow}, {"quarantined", '!', Color::kRed},
+    {"absent", ' ', Color::kNone},
 };
 
 const StateLook& Look(SlabState state) {
