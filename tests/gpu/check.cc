@@ -40,7 +40,24 @@ Check GoogleTest(const Plan& plan, std::string name, std::string question,
 // The scenes that need no power over the device.
 constexpr char kRealScenes[] =
     "LeaseTest.*:DeathTest.KilledEngines*:DeathTest.EnginesGoOn*:"
-    "DeathTest.RandomKills*";
+    "DeathTest.RandomKills*:*AllocatorChannel.*:RuntimeRequestTest.*";
+
+std::string Shim(const Plan& plan) {
+  const std::string installed = plan.prefix + "/lib/fineserve/";
+  return (access(installed.c_str(), X_OK) == 0 ? installed
+                                               : plan.prefix + "/lib/") +
+         "libfineserve_shim.so";
+}
+
+// Where no daemon is, the shim must change nothing that a program can see.
+Check UnderTheShim(const Plan& plan) {
+  Check check = GoogleTest(plan, "under-the-shim",
+                           "the driver behaves the same under the preload",
+                           "driver_conformance_test", "*");
+  check.command.environment["LD_PRELOAD"] = Shim(plan);
+  check.command.environment["FINESERVE_RUNTIME_DIR"] = plan.folder + "/none";
+  return check;
+}
 
 // The runtime that programs here would get; the one that lies in PyTorch's
 // wheels is asked by the "torch" check.
@@ -131,6 +148,11 @@ std::vector<Check> Checks(const Plan& plan) {
       unproven("virtual-machine", "descriptor export inside a sandboxed VM",
                "Sandbox.*"),
       EndToEnd(plan),
+      UnderTheShim(plan),
+      GoogleTest(plan, "channels",
+                 "each way to find the driver leads to the hooks, or is found "
+                 "out",
+                 "channel_conformance_test", "*"),
       Runtime(plan),
       Emulator(plan),
       Torch(plan),

@@ -118,18 +118,6 @@ TEST_F(FrameRulesTest, DoctorNamesTheHooksAndReconcilesTheMemory) {
   EXPECT_THAT(said, HasSubstr("16 MiB are in slabs"));
 }
 
-TEST_F(FrameRulesTest, DoctorFindsWhatReachedTheDriverPastTheHooks) {
-  const auto daemon = StartDaemon();
-  Process escaped({Program("named_engine"), Named("named_escape.so"),
-                   "allocate_kv", "268435456"},
-                  EngineEnvironment());
-  ASSERT_EQ(escaped.ReadLineWith("ready"), "ready") << escaped.Stderr();
-  EXPECT_EQ(SlabsOf(escaped.pid()), 0u);
-  const std::string said = Fsctl({"doctor", std::to_string(escaped.pid())}).out;
-  EXPECT_THAT(said, HasSubstr("the driver counts 256 MiB"));
-  EXPECT_THAT(said, HasSubstr("at least 256 MiB bypassed"));
-}
-
 TEST_F(FrameRulesTest, PythonHostIsJudgedByItsNativeFrames) {
   if (RunToEnd({"python3", "--version"}, environment()).code != 0) {
     GTEST_SKIP() << "there is no python3";

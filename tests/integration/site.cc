@@ -38,8 +38,6 @@ std::string Gpu() {
   return wanted == nullptr ? "emulated" : wanted;
 }
 
-bool OnEmulatedGpu() { return Gpu().rfind("emulated", 0) == 0; }
-
 void Append(std::vector<std::string>* to,
             const std::vector<std::string>& more) {
   to->insert(to->end(), more.begin(), more.end());
@@ -58,6 +56,8 @@ Site::~Site() {
   std::filesystem::remove_all(folder_);
   std::filesystem::remove_all(device_folder_);
 }
+
+bool Site::OnEmulatedGpu() { return Gpu().rfind("emulated", 0) == 0; }
 
 std::string Site::Program(const std::string& name) const {
   return Prefix() / "bin" / name;

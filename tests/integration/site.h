@@ -45,6 +45,7 @@ class Site : public ::testing::Test {
   std::string SocketPath();
 
   std::string Program(const std::string& name) const;
+  static bool OnEmulatedGpu();
   const Process::Environment& environment() const { return environment_; }
   // Environment that makes a program an engine on this site.
   Process::Environment EngineEnvironment() const;

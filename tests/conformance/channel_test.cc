@@ -1,0 +1,138 @@
+// The channels by which programs reach the driver, on any driver: what is
+// caught lands in slabs and the engine page names its channel; what escapes is
+// found out. The daemon's side of it is tests/integration's.
+#include <gmock/gmock.h>
+
+#include <ostream>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kSlabBytes[] = "4194304";
+
+class Channel : public Site {
+ protected:
+  // An engine that has allocated `bytes`, which are KV, by `channel`.
+  std::unique_ptr<Process> Start(const std::string& channel,
+                                 const std::string& library = "",
+                                 const std::string& bytes = kSlabBytes,
+                                 const Process::Environment& more = {}) {
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_KV_SIZES"] = bytes;
+    environment.insert(more.begin(), more.end());
+    std::vector<std::string> command = {Program("channel_engine"), channel,
+                                        bytes};
+    if (!library.empty()) command.push_back(Named(library));
+    auto engine = std::make_unique<Process>(command, environment);
+    EXPECT_THAT(engine->ReadLine(), Not(HasSubstr("at 0")));
+    EXPECT_EQ(engine->ReadLine(), "ready") << engine->Stderr();
+    return engine;
+  }
+
+  std::string Named(const std::string& library) const {
+    return Program("../lib/named/" + library);
+  }
+
+  std::string Doctor(const Process& engine) {
+    return Fsctl({"doctor", std::to_string(engine.pid())}).out;
+  }
+
+  // More than doctor takes for a driver's own (on a real GPU, a context's).
+  std::string EscapeBytes() const {
+    return OnEmulatedGpu() ? "268435456" : "3221225472";
+  }
+
+  // That what was allocated reached the driver past the hooks, and that the
+  // driver's count gives it away.
+  void ExpectFoundByReconciliation(const Process& engine) {
+    EXPECT_EQ(SlabsOf(engine.pid()), 0u);
+    const std::string said = Doctor(engine);
+    if (said.find("not reconciled") != std::string::npos) {
+      GTEST_SKIP() << "this driver does not tell what a process holds: "
+                   << said;
+    }
+    EXPECT_THAT(said, HasSubstr("bypassed them"));
+  }
+};
+
+struct Caught {
+  const char* test;
+  const char* channel;
+  const char* library;
+  const char* doctor_says;
+
+  friend void PrintTo(const Caught& c, std::ostream* out) { *out << c.channel; }
+};
+
+class CaughtChannel : public Channel,
+                      public ::testing::WithParamInterface<Caught> {};
+
+TEST_P(CaughtChannel, LandsInSlabsAndIsNamed) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start(GetParam().channel, GetParam().library);
+  EXPECT_EQ(SlabsOf(engine->pid()), 1u);
+  const std::string said = Doctor(*engine);
+  EXPECT_THAT(said, HasSubstr(GetParam().doctor_says));
+  EXPECT_THAT(said, Not(HasSubstr("bypassed them")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    By, CaughtChannel,
+    ::testing::Values(
+        Caught{"DirectSymbol", "symbol", "", "bound by its symbol"},
+        Caught{"SymbolOfAnOpenedLibrary", "library", "named_trtllm.so",
+               "bound by its symbol"},
+        Caught{"DlsymDefault", "default", "", "dlsym(RTLD_DEFAULT)"},
+        Caught{"DlsymOfTheDriversHandle", "handle", "", "dlsym of a library"},
+        Caught{"DlsymNext", "next", "", "dlsym(RTLD_NEXT)"},
+        Caught{"DlvsymOfDlsym", "versioned", "", "dlvsym"},
+        Caught{"FirstResolver", "first-resolver", "",
+               "handed out by cuGetProcAddress 1"},
+        Caught{"Resolver", "resolver", "",
+               "handed out by cuGetProcAddress_v2 1"},
+        Caught{"ResolverThroughItself", "itself", "",
+               "handed out by cuGetProcAddress_v2 1"},
+        Caught{"PerThreadVariant", "per-thread", "", "cuMemAllocAsync_ptsz"},
+        Caught{"Deepbind", "deepbind", "named_trtllm.so",
+               "RTLD_DEEPBIND taken off 1 times"}),
+    [](const auto& p) { return std::string(p.param.test); });
+
+using EscapingChannel = Channel;
+
+TEST_F(EscapingChannel, NamespaceOfItsOwnIsCountedAndWarnedOf) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start("namespace", "named_trtllm.so");
+  EXPECT_EQ(SlabsOf(engine->pid()), 1u);  // its own call was in ours
+  const std::string said = Doctor(*engine);
+  EXPECT_THAT(said, HasSubstr("1 libraries by dlmopen"));
+  EXPECT_THAT(said, HasSubstr("CUDA calls out of a dlmopen namespace escape"));
+}
+
+TEST_F(EscapingChannel, WalkOfTheDriversSymbolsIsFoundByReconciliation) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start("library", "named_escape.so", EscapeBytes());
+  ExpectFoundByReconciliation(*engine);
+}
+
+TEST_F(EscapingChannel, DeepbindThatTheUserKeepsIsFoundByReconciliation) {
+  const auto daemon = StartDaemon();
+  const auto engine = Start("deepbind", "named_trtllm.so", EscapeBytes(),
+                            {{"FINESERVE_KEEP_DEEPBIND", "1"}});
+  ExpectFoundByReconciliation(*engine);
+}
+
+// The way off: what the hooks would catch goes to the driver, unseen.
+TEST_F(EscapingChannel, DisabledShimCatchesNothing) {
+  const auto daemon = StartDaemon();
+  const auto engine =
+      Start("resolver", "", kSlabBytes, {{"FINESERVE_DISABLE", "1"}});
+  EXPECT_EQ(SlabsOf(engine->pid()), 0u);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
