@@ -248,8 +248,8 @@ constexpr Breakage kBreakages[] = {
        ChangeEngine(
            e, [](EngineRecord& r) { memset(r.name, 'x', sizeof(r.name)); });
      }},
-    {"SlabState", "slab 0: state is 6",
-     [](TableHeader&, EngineEntry&, SlabEntry& s) { s.word = 6; }},
+    {"SlabState", "slab 0: state is 7",
+     [](TableHeader&, EngineEntry&, SlabEntry& s) { s.word = 7; }},
 };
 
 class BrokenTable : public TableReaderTest,

@@ -179,11 +179,19 @@ Setter EngineRules(const std::string& path, std::vector<EngineRule>* out) {
       EngineRule rule;
       absl::Status s =
           Section(path, {{"name", Text(&rule.name)},
-                         {"kv_sizes", ByteSizes(&rule.kv_sizes)}})(element);
+                         {"kv_sizes", ByteSizes(&rule.kv_sizes)},
+                         {"floor", ByteSize(&rule.floor_bytes)},
+                         {"cap", ByteSize(&rule.cap_bytes)}})(element);
       if (!s.ok()) return s;
       if (rule.name.empty()) {
         return At(path, element.source(),
                   "an [[engine]] needs a name, like name = \"vllm-*\"");
+      }
+      if (rule.cap_bytes != 0 && rule.cap_bytes < rule.floor_bytes) {
+        return At(path, element.source(),
+                  absl::StrCat("cap ", abi::SizeText(rule.cap_bytes),
+                               " is less than floor ",
+                               abi::SizeText(rule.floor_bytes)));
       }
       out->push_back(std::move(rule));
     }
@@ -270,10 +278,9 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
   return c;
 }
 
-std::vector<uint64_t> DeclaredSizes(const Config& config,
-                                    const std::string& engine_name) {
+EngineRule RuleOf(const Config& config, const std::string& engine_name) {
   for (const EngineRule& rule : config.engines) {
-    if (IsMatch(rule.name, engine_name)) return rule.kv_sizes;
+    if (IsMatch(rule.name, engine_name)) return rule;
   }
   return {};
 }

@@ -12,10 +12,13 @@
 
 namespace fineserve::config {
 
-// Says which allocations of which engines are KV: those of exactly these sizes.
+// What the operator says of engines: which of their allocations are KV (those
+// of exactly these sizes), and what share of the pool a view of theirs gets.
 struct EngineRule {
   std::string name;                // glob over the engine's name, e.g. "vllm-*"
   std::vector<uint64_t> kv_sizes;  // bytes
+  uint64_t floor_bytes = 0;        // leased to it at all times
+  uint64_t cap_bytes = 0;          // never more; 0: no limit
 };
 
 // What fineserved can be told, by file and flags. Defaults are the values of an
@@ -33,6 +36,8 @@ struct EngineRule {
 //   [[engine]]
 //   name = "vllm-*"
 //   kv_sizes = ["512MiB"]
+//   floor = "2GiB"              # of a view: its own at all times
+//   cap = "12GiB"               # of a view: never more
 //
 //   shipped_rules = ["llama.cpp", "tensorrt-llm"]   # frame_rules.h
 //
@@ -68,9 +73,8 @@ std::vector<std::string> LogLevels();
 // Sets `bytes` from `text` ("16GiB"). InvalidArgument with the fix.
 absl::Status SetByteSize(const std::string& text, uint64_t* bytes);
 
-// The declared sizes of the first rule that matches the engine's name.
-std::vector<uint64_t> DeclaredSizes(const Config& config,
-                                    const std::string& engine_name);
+// The first rule that matches the engine's name; an empty one if none does.
+EngineRule RuleOf(const Config& config, const std::string& engine_name);
 
 // The frame rules for an engine of this name, in the order in which they are
 // to be tried: the file's own, then the shipped ones.

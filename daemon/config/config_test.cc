@@ -42,6 +42,8 @@ slab = "128MiB"
 [[engine]]
 name = "vllm-*"
 kv_sizes = ["512MiB", "1G"]
+floor = "2GiB"
+cap = "4GiB"
 )");
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_EQ(c->gpu, "emulated");
@@ -50,9 +52,18 @@ kv_sizes = ["512MiB", "1G"]
   EXPECT_EQ(c->pool_bytes, 16ull << 30);
   EXPECT_EQ(c->planes, 64u);
   EXPECT_EQ(c->slab_bytes, 128ull << 20);
-  EXPECT_THAT(DeclaredSizes(*c, "vllm-llama"),
+  EXPECT_THAT(RuleOf(*c, "vllm-llama").kv_sizes,
               ElementsAre(512ull << 20, 1ull << 30));
-  EXPECT_THAT(DeclaredSizes(*c, "other"), ElementsAre());
+  EXPECT_EQ(RuleOf(*c, "vllm-llama").floor_bytes, 2ull << 30);
+  EXPECT_EQ(RuleOf(*c, "vllm-llama").cap_bytes, 4ull << 30);
+  EXPECT_THAT(RuleOf(*c, "other").kv_sizes, ElementsAre());
+}
+
+TEST_F(ConfigTest, CapBelowFloorIsAnErrorThatNamesBoth) {
+  const std::string error =
+      ErrorOf("[[engine]]\nname = \"a\"\nfloor = \"2GiB\"\ncap = \"1GiB\"\n");
+  EXPECT_THAT(error, HasSubstr(std::string(path_) + ":1: "));
+  EXPECT_THAT(error, HasSubstr("cap 1 GiB is less than floor 2 GiB"));
 }
 
 TEST_F(ConfigTest, UnknownKeyNamesFileLineAndKnownKeys) {

@@ -135,9 +135,11 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       pool_(backing_.get(), table_.get(), &kClock),
       sockets_(&loop_, &pool_, table_.get(), identity,
                [this](const std::string& engine_name) {
+                 config::EngineRule rule = config::RuleOf(config_, engine_name);
                  return SocketServer::KvRules{
-                     config::DeclaredSizes(config_, engine_name),
-                     config::RulesFor(config_, engine_name)};
+                     std::move(rule.kv_sizes),
+                     config::RulesFor(config_, engine_name),
+                     {rule.floor_bytes, rule.cap_bytes}};
                }) {}
 
 void Daemon::Serve() {

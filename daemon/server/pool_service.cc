@@ -22,7 +22,8 @@ PoolService::PoolService(backing::Backing* backing, slab::TableWriter* table,
     : backing_(backing),
       table_(table),
       clock_(clock),
-      slabs_(backing->geometry().slab_count, table) {
+      slabs_(backing->geometry().slab_count, table),
+      views_(&slabs_, table, backing->geometry(), table->epoch()) {
   for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
     free_slots_.insert(slot);
   }
@@ -78,6 +79,9 @@ void PoolService::Exited(pid_t pid) {
     ++it;  // Bury may erase it
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
+    // Nobody is left who could give its slabs back; they are the engine's, and
+    // mapped by its other members perhaps, until the last one has exited.
+    if (views_.Record(id).pid == static_cast<uint32_t>(pid)) views_.Forget(id);
     spdlog::info("engine {} ({}): pid {} exited", Number(id), engine.name, pid);
     if (engine.members.empty()) {
       Bury(id, &engine);
@@ -88,6 +92,7 @@ void PoolService::Exited(pid_t pid) {
 }
 
 void PoolService::Bury(EngineId id, Engine* engine) {
+  views_.Forget(id);
   const uint32_t held = slabs_.Quarantine(id);
   if (held == 0) {
     Remove(id);
@@ -178,7 +183,75 @@ std::vector<PoolService::Grant> PoolService::Poll() {
     slab::Count(table_->counters().leases_granted);
     Publish(grant.engine);
   }
+  Share();
   return grants;
+}
+
+void PoolService::Share() {
+  for (EngineId id : views_.Balance()) {
+    Publish(id);
+    table_->Announce(engines_[id].slot);
+  }
+}
+
+absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
+                                       const ViewSpec& spec,
+                                       const ShareLimits& limits) {
+  absl::Status s =
+      views_.Register(engine, pid, engines_[engine].slot, spec, limits);
+  if (s.ok()) Publish(engine);
+  return s;
+}
+
+absl::Status PoolService::ActivateView(EngineId engine, pid_t pid,
+                                       uint32_t slabs, uint32_t wanted) {
+  absl::Status s = views_.Activate(engine, pid, slabs, wanted);
+  if (!s.ok()) return s;
+  const abi::ViewRecord view = views_.Record(engine);
+  spdlog::info(
+      "engine {} ({}): view active, {} planes × {} bytes, floor {}, cap {} "
+      "slabs",
+      Number(engine), engines_[engine].name, view.planes, view.page_bytes,
+      view.floor, view.cap);
+  Publish(engine);
+  return s;
+}
+
+absl::Status PoolService::GiveBack(EngineId engine, pid_t pid, SlabId slab,
+                                   LeaseId lease) {
+  if (!views_.IsActive(engine, pid)) {
+    return absl::NotFoundError("this process has no active view");
+  }
+  absl::Status s = slabs_.GiveBack(engine, slab, lease);
+  if (!s.ok()) return s;
+  slab::Count(table_->counters().slabs_given_back);
+  Fill({slab});
+  Publish(engine);
+  return s;
+}
+
+absl::Status PoolService::CloseView(EngineId engine, pid_t pid) {
+  if (views_.Record(engine).pid != static_cast<uint32_t>(pid)) {
+    return absl::NotFoundError("this process has no view");
+  }
+  std::vector<SlabId> freed;
+  for (const auto& [slab, lease] : slabs_.InView(engine)) {
+    if (slabs_.GiveBack(engine, slab, lease).ok()) freed.push_back(slab);
+  }
+  views_.Forget(engine);
+  Fill(freed);
+  Publish(engine);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<driver::Descriptor> PoolService::ExportPoolGranule(
+    EngineId engine, pid_t pid, uint32_t index) {
+  const SlabId slab{index / backing_->geometry().granules_per_slab};
+  if (!views_.MayMap(engine, pid, slab)) {
+    return absl::NotFoundError(absl::StrCat(
+        "engine ", Number(engine), " may not map slab ", Number(slab)));
+  }
+  return backing_->Export(index);
 }
 
 bool PoolService::quarantining() const {
@@ -218,11 +291,11 @@ void PoolService::EndQuarantines() {
 
 std::string PoolService::DescribeHolders() const {
   std::vector<std::string> holders;
-  for (const auto& [id, count] : slabs_.Holdings()) {
+  for (const auto& [id, holding] : slabs_.Holdings()) {
     const Engine& engine = engines_.at(id);
     const bool dead = engine.state == abi::EngineState::kQuarantined;
     holders.push_back(absl::StrCat("engine ", Number(id), " (", engine.name,
-                                   dead ? ", dead" : "", ") ", count,
+                                   dead ? ", dead" : "", ") ", holding.slabs,
                                    " slabs"));
   }
   return holders.empty() ? "nobody" : absl::StrJoin(holders, ", ");
@@ -234,7 +307,7 @@ void PoolService::Publish(EngineId id) {
   record.id = Number(id);
   record.state = engine.state;
   record.uid = engine.uid;
-  record.slabs_held = slabs_.HeldBy(id);
+  record.slabs_held = slabs_.HeldBy(id).slabs;
   record.since_ns = engine.since_ns;
   // A quarantined engine shows the pids that its quarantine waits for.
   const std::set<pid_t>& pids = engine.state == abi::EngineState::kQuarantined
@@ -245,6 +318,7 @@ void PoolService::Publish(EngineId id) {
     record.member_pids[record.member_count++] = static_cast<uint32_t>(pid);
   }
   abi::CopyText(record.name, engine.name.c_str());
+  record.view = views_.Record(id);
   table_->SetEngine(engine.slot, record);
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/backing/backing.h"
 #include "daemon/clock/clock.h"
+#include "daemon/server/view_service.h"
 #include "daemon/slab/slab_manager.h"
 #include "daemon/slab/table_writer.h"
 
@@ -58,7 +59,28 @@ class PoolService {
                                                    slab::LeaseId lease,
                                                    uint32_t index);
 
-  // Collects completed zero fills and ends quarantines. Returns the waiting
+  // Views of the pool: see ViewService, whose errors these pass on. `pid` is
+  // the member that asks.
+  absl::Status RegisterView(slab::EngineId engine, pid_t pid,
+                            const ViewSpec& spec, const ShareLimits& limits);
+  absl::Status ActivateView(slab::EngineId engine, pid_t pid, uint32_t slabs,
+                            uint32_t wanted);
+  bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted) {
+    return views_.Want(engine, pid, wanted);
+  }
+  // NotFound if the view does not hold `slab` by this lease.
+  absl::Status GiveBack(slab::EngineId engine, pid_t pid, slab::SlabId slab,
+                        slab::LeaseId lease);
+  // Ends the view and all its leases.
+  absl::Status CloseView(slab::EngineId engine, pid_t pid);
+  // Descriptor of the pool's `index`-th granule. NotFound if this process may
+  // not map it.
+  absl::StatusOr<driver::Descriptor> ExportPoolGranule(slab::EngineId engine,
+                                                       pid_t pid,
+                                                       uint32_t index);
+
+  // Collects completed zero fills, ends quarantines and shares the pool among
+  // the views. Returns the waiting
   // requests that were granted. To be called again and again while filling(),
   // and every kPidCheckNs while quarantining().
   std::vector<Grant> Poll();
@@ -69,6 +91,11 @@ class PoolService {
   std::string DescribeHolders() const;
 
   const slab::SlabManager& slabs() const { return slabs_; }
+  const ViewService& views() const { return views_; }
+  // Where an engine stands in the slab table.
+  uint32_t SlotOf(slab::EngineId engine) const {
+    return engines_.at(engine).slot;
+  }
 
  private:
   struct Engine {
@@ -86,12 +113,14 @@ class PoolService {
   void EndQuarantines();
   void Remove(slab::EngineId id);
   void Fill(const std::vector<slab::SlabId>& slabs);
+  void Share();
   void Publish(slab::EngineId id);
 
   backing::Backing* const backing_;
   slab::TableWriter* const table_;
   const Clock* const clock_;
   slab::SlabManager slabs_;
+  ViewService views_;
   std::map<slab::EngineId, Engine> engines_;
   std::set<uint32_t> free_slots_;
   uint32_t last_engine_ = 0;

@@ -86,7 +86,7 @@ TEST_F(PoolServiceTest, EngineLivesWhileOneMemberLives) {
   LeaseNow(a, 3);
   pool_->Exited(10);
   EXPECT_FALSE(pool_->quarantining());
-  EXPECT_EQ(pool_->slabs().HeldBy(a), 3u);
+  EXPECT_EQ(pool_->slabs().HeldBy(a).slabs, 3u);
   pool_->Exited(11);
   EXPECT_TRUE(pool_->quarantining());
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/server/connection.h"
 #include "daemon/server/engine_page.h"
 
 namespace fineserve::server {
@@ -19,22 +20,6 @@ namespace fineserve::server {
 using abi::RefusalCode;
 using slab::EngineId;
 using slab::LeaseId;
-
-// One peer. `engine` is set once it is a member.
-struct SocketServer::Connection {
-  driver::Descriptor socket;
-  std::unique_ptr<EventSource> source;
-  ucred peer = {};
-  bool greeted = false;
-  EngineId engine = slab::kNoEngine;
-  driver::Descriptor page;       // until sealed
-  std::vector<abi::Rule> rules;  // as announced in its Welcome
-  uint64_t waiting_ticket = 0;
-  uint32_t waiting_sequence = 0;
-  // Granted, but no descriptor of them has left: nobody can have mapped them.
-  std::set<LeaseId> unfetched;
-  std::list<Connection>::iterator self;
-};
 
 // A process whose exit we want to hear of.
 struct SocketServer::Member {
@@ -146,6 +131,7 @@ bool SocketServer::Handle(Connection* c, abi::Received* received) {
     if (received->As(&lease)) return HandleLease(c, lease);
     if (received->As(&granules)) return HandleGranules(c, granules);
     if (received->As(&back)) return HandleReturn(c, back);
+    if (absl::optional<bool> stays = HandleOfView(c, *received)) return *stays;
   }
   slab::Count(table_->counters().messages_dropped);
   Refuse(c, header->sequence, RefusalCode::kMalformed,
@@ -248,6 +234,7 @@ bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
     welcome.declared_sizes[welcome.declared_size_count++] = bytes;
   }
   c->rules = std::move(rules.frames);
+  c->share = rules.share;
   welcome.rule_count = static_cast<uint32_t>(c->rules.size());
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
@@ -332,13 +319,31 @@ void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
 
 bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
   c->unfetched.erase(LeaseId{r.lease});
-  const uint32_t wanted = std::min(r.max_count, abi::kMaxDescriptorsPerMessage);
+  return SendGranules(
+      c, r.header.sequence, r.lease, r.first, r.max_count, [&](uint32_t index) {
+        return pool_->ExportGranule(c->engine, LeaseId{r.lease}, index);
+      });
+}
+
+bool SocketServer::HandlePoolGranules(Connection* c,
+                                      const abi::PoolGranuleRequest& r) {
+  return SendGranules(c, r.header.sequence, /*lease=*/0, r.first, r.max_count,
+                      [&](uint32_t index) {
+                        return pool_->ExportPoolGranule(c->engine, c->peer.pid,
+                                                        index);
+                      });
+}
+
+bool SocketServer::SendGranules(Connection* c, uint32_t sequence,
+                                uint32_t lease, uint32_t first,
+                                uint32_t max_count,
+                                const ExportGranule& export_one) {
+  const uint32_t wanted = std::min(max_count, abi::kMaxDescriptorsPerMessage);
   std::vector<driver::Descriptor> owned;
   std::vector<int> descriptors;
   absl::Status error;
   for (uint32_t i = 0; i < wanted; ++i) {
-    absl::StatusOr<driver::Descriptor> granule =
-        pool_->ExportGranule(c->engine, LeaseId{r.lease}, r.first + i);
+    absl::StatusOr<driver::Descriptor> granule = export_one(first + i);
     if (!granule.ok()) {
       error = granule.status();
       break;
@@ -346,9 +351,9 @@ bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
     descriptors.push_back(granule->get());
     owned.push_back(*std::move(granule));
   }
-  auto batch = abi::MakeMessage<abi::GranuleBatch>(r.header.sequence);
-  batch.lease = r.lease;
-  batch.first = r.first;
+  auto batch = abi::MakeMessage<abi::GranuleBatch>(sequence);
+  batch.lease = lease;
+  batch.first = first;
   batch.count = static_cast<uint32_t>(descriptors.size());
   int sent = ETOOMANYREFS;
   // Too many descriptors of this user in flight: fewer may still go through.
@@ -357,11 +362,11 @@ bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
     if (sent != ETOOMANYREFS) break;
   }
   if (batch.count > 0) return sent == 0;
-  if (absl::IsNotFound(error) || r.max_count == 0) {
-    return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
+  if (absl::IsNotFound(error) || max_count == 0) {
+    return Refuse(c, sequence, RefusalCode::kUnknownLease,
                   std::string(error.message()));
   }
-  return Refuse(c, r.header.sequence, RefusalCode::kDriver,
+  return Refuse(c, sequence, RefusalCode::kDriver,
                 error.ok() ? strerror(sent) : std::string(error.message()));
 }
 

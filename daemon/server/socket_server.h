@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/types/optional.h"
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
 #include "daemon/server/event_loop.h"
@@ -35,6 +36,7 @@ class SocketServer {
   struct KvRules {
     std::vector<uint64_t> sizes;    // bytes of one allocation
     std::vector<abi::Rule> frames;  // in the order in which they are tried
+    ShareLimits share = {};
   };
   using KvRulesOf = std::function<KvRules(const std::string& engine_name)>;
 
@@ -52,6 +54,8 @@ class SocketServer {
  private:
   struct Connection;
   struct Member;
+  using ExportGranule =
+      std::function<absl::StatusOr<driver::Descriptor>(uint32_t index)>;
 
   void Accept();
   void OnReadable(Connection* connection);
@@ -63,10 +67,25 @@ class SocketServer {
   bool HandleGranules(Connection* c, const abi::GranuleRequest& request);
   bool HandleRule(Connection* c, const abi::RuleRequest& request);
   bool HandleReturn(Connection* c, const abi::ReturnRequest& request);
+  // The messages of views; nothing if it is none of them.
+  absl::optional<bool> HandleOfView(Connection* c,
+                                    const abi::Received& received);
+  bool HandleView(Connection* c, const abi::ViewRequest& request);
+  bool HandlePoolGranules(Connection* c, const abi::PoolGranuleRequest& r);
+  bool HandleActivate(Connection* c, const abi::ActivateRequest& request);
+  bool HandleCloseView(Connection* c, const abi::CloseViewRequest& request);
+  bool HandleWant(Connection* c, const abi::WantNotice& notice);
+  bool HandleGiveBack(Connection* c, const abi::GiveBackNotice& notice);
+  // Answers with descriptors of granules [first, first + max_count), up to
+  // the first that `export_one` refuses.
+  bool SendGranules(Connection* c, uint32_t sequence, uint32_t lease,
+                    uint32_t first, uint32_t max_count,
+                    const ExportGranule& export_one);
   bool SendWelcome(Connection* c, const abi::Hello& hello,
                    slab::EngineId engine);
   bool Refuse(Connection* c, uint32_t sequence, abi::RefusalCode code,
               const std::string& text);
+  bool RefuseView(Connection* c, uint32_t sequence, const absl::Status& s);
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
   absl::Status Watch(pid_t pid);
   void Close(Connection* c);

@@ -365,5 +365,77 @@ TEST_F(SocketServerTest, PageCannotBeMappedWritableOnceItsMemberHasSpoken) {
   munmap(mine, abi::kPageBytes);
 }
 
+abi::ViewRequest ViewOf(uint32_t planes) {
+  auto request = MakeMessage<abi::ViewRequest>(3);
+  request.mode = abi::ViewMode::kView;
+  request.planes = planes;
+  request.page_bytes = 1024;
+  request.block_tokens = 16;
+  return request;
+}
+
+TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
+  const driver::Descriptor engine = Member("a");
+  const auto answer = Ask<abi::ViewAnswer>(engine, ViewOf(4));
+  EXPECT_EQ(answer.plane_bytes, 4096u);
+  EXPECT_EQ(answer.granules_per_plane, 1u);
+  EXPECT_EQ(answer.slab_count, 300u);
+  EXPECT_EQ(answer.floor_slabs, 1u);
+  EXPECT_EQ(received_.descriptor_count(), 1u) << "the view page";
+  auto granules = MakeMessage<abi::PoolGranuleRequest>(4);
+  granules.first = 1190;
+  granules.max_count = 253;
+  const auto batch = Ask<abi::GranuleBatch>(engine, granules);
+  EXPECT_EQ(batch.count, 10u) << "the pool ends there";
+  EXPECT_EQ(received_.descriptor_count(), 10u);
+  auto activate = MakeMessage<abi::ActivateRequest>(5);
+  activate.slabs = 300;
+  activate.wanted = 2;
+  Ask<abi::ActivateDone>(engine, activate);
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 2u);
+  auto want = MakeMessage<abi::WantNotice>(0);
+  want.wanted = 7;
+  EXPECT_EQ(abi::Send(engine.get(), want), 0);
+  Turn();
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+  auto back = MakeMessage<abi::GiveBackNotice>(0);
+  back.count = 2;
+  back.entries[0] = {0, pool_->slabs().word(slab::SlabId{0}).lease};
+  back.entries[1] = {1, 4711};
+  EXPECT_EQ(abi::Send(engine.get(), back), 0);
+  Turn();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 6u);
+  EXPECT_EQ(dropped(), 1u) << "the entry with a wrong lease";
+  Ask<abi::CloseViewDone>(engine, MakeMessage<abi::CloseViewRequest>(6));
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
+}
+
+TEST_F(SocketServerTest, ViewOfAFormatThatDoesNotFitIsRefusedWithTheFix) {
+  const driver::Descriptor engine = Member("a");
+  const auto refused = Ask<abi::Refused>(engine, ViewOf(5));
+  EXPECT_EQ(refused.code, abi::RefusalCode::kFormat);
+  EXPECT_THAT(refused.text, HasSubstr("slabs of"));
+}
+
+TEST_F(SocketServerTest, GranulesWithoutAViewAreRefused) {
+  const driver::Descriptor engine = Member("a");
+  auto granules = MakeMessage<abi::PoolGranuleRequest>(4);
+  granules.max_count = 1;
+  EXPECT_EQ(Ask<abi::Refused>(engine, granules).code,
+            abi::RefusalCode::kUnknownLease);
+}
+
+TEST_F(SocketServerTest, GiveBackOfMoreThanTheMessageHoldsEndsTheConnection) {
+  const driver::Descriptor engine = Member("a");
+  auto back = MakeMessage<abi::GiveBackNotice>(0);
+  back.count = abi::kGiveBackCapacity + 1;
+  abi::Send(engine.get(), back);
+  Turn();
+  EXPECT_EQ(received_.ReceiveFrom(engine.get()), EPIPE);
+  EXPECT_EQ(dropped(), 1u);
+}
+
 }  // namespace
 }  // namespace fineserve::server

@@ -12,16 +12,42 @@ namespace fineserve::slab {
 using abi::SlabState;
 using abi::SlabWord;
 
-SlabManager::SlabManager(uint32_t slab_count, SlabObserver* observer)
-    : observer_(observer), slabs_(slab_count) {
+namespace {
+
+bool IsInView(const SlabWord& word) {
+  return word.state == SlabState::kPartial ||
+         word.state == SlabState::kReturning;
+}
+
+}  // namespace
+
+SlabManager::SlabManager(uint32_t slab_count, uint32_t present,
+                         SlabObserver* observer)
+    : observer_(observer),
+      slabs_(slab_count),
+      zeroing_count_(present),
+      absent_count_(slab_count - present) {
   for (uint32_t i = 0; i < slab_count; ++i) {
-    Set(SlabId{i}, {SlabState::kZeroing, 0, 0});
+    Set(SlabId{i},
+        {i < present ? SlabState::kZeroing : SlabState::kAbsent, 0, 0});
   }
-  zeroing_count_ = slab_count;
+}
+
+void SlabManager::CountHolding(SlabWord word, int by) {
+  if (word.engine == 0) return;
+  const EngineId engine{word.engine};
+  Holding& holding = holdings_[engine];
+  holding.slabs += by;
+  if (IsInView(word)) holding.in_view += by;
+  if (word.state == SlabState::kReturning) holding.returning += by;
+  if (holding.slabs == 0) holdings_.erase(engine);
 }
 
 void SlabManager::Set(SlabId slab, SlabWord word) {
-  slabs_[Number(slab)] = word;
+  SlabWord& now = slabs_[Number(slab)];
+  CountHolding(word, 1);  // first: an entry that stays is not made anew
+  CountHolding(now, -1);
+  now = word;
   observer_->OnSlabChange(slab, word);
 }
 
@@ -44,7 +70,6 @@ SlabManager::Grant SlabManager::GrantNow(const Pending& request) {
   for (uint32_t i = 0; i < request.count; ++i) {
     const SlabId slab = *free_.begin();
     free_.erase(free_.begin());
-    // Until formats carve blocks, a lease uses its slabs whole.
     Set(slab, {SlabState::kFull, Number(request.engine), Number(lease)});
     grant.slabs.push_back(slab);
   }
@@ -80,6 +105,62 @@ absl::StatusOr<std::vector<SlabId>> SlabManager::Return(EngineId engine,
   std::vector<SlabId> slabs = ZeroAll(*held);
   leases_.erase(lease);
   return slabs;
+}
+
+absl::optional<SlabId> SlabManager::LeaseForView(EngineId engine,
+                                                 SlabId below) {
+  if (!waiting_.empty() || free_.empty() || *free_.begin() >= below) {
+    return absl::nullopt;
+  }
+  const SlabId slab = *free_.begin();
+  free_.erase(free_.begin());
+  const LeaseId lease{++last_lease_};
+  leases_[lease] = {engine, {slab}};
+  Set(slab, {SlabState::kPartial, Number(engine), Number(lease)});
+  return slab;
+}
+
+bool SlabManager::AskBack(SlabId slab) {
+  SlabWord word = slabs_[Number(slab)];
+  if (word.state != SlabState::kPartial) return false;
+  word.state = SlabState::kReturning;
+  Set(slab, word);
+  return true;
+}
+
+absl::Status SlabManager::GiveBack(EngineId engine, SlabId slab,
+                                   LeaseId lease) {
+  const auto it = leases_.find(lease);
+  const bool holds = Number(slab) < slabs_.size() && it != leases_.end() &&
+                     it->second.engine == engine &&
+                     it->second.slabs == std::vector<SlabId>{slab} &&
+                     IsInView(word(slab));
+  if (!holds) {
+    return absl::NotFoundError(
+        absl::StrCat("engine ", Number(engine), " has no lease ", Number(lease),
+                     " of slab ", Number(slab), " in a view"));
+  }
+  ZeroAll({slab});
+  leases_.erase(it);
+  return absl::OkStatus();
+}
+
+bool SlabManager::Add(SlabId slab) {
+  if (word(slab).state != SlabState::kAbsent) return false;
+  --absent_count_;
+  ZeroAll({slab});
+  return true;
+}
+
+bool SlabManager::Withdraw(SlabId slab) {
+  if (word(slab).state != SlabState::kFree ||
+      promised_ >= free_count() + zeroing_count_) {
+    return false;
+  }
+  free_.erase(slab);
+  ++absent_count_;
+  Set(slab, {SlabState::kAbsent, 0, 0});
+  return true;
 }
 
 std::vector<SlabId> SlabManager::ZeroAll(const std::vector<SlabId>& slabs) {
@@ -130,20 +211,20 @@ std::vector<SlabId> SlabManager::Release(EngineId engine) {
   return released;
 }
 
-std::map<EngineId, uint32_t> SlabManager::Holdings() const {
-  std::map<EngineId, uint32_t> holdings;
-  for (const auto& [lease, held] : leases_) {
-    holdings[held.engine] += static_cast<uint32_t>(held.slabs.size());
+std::vector<std::pair<SlabId, LeaseId>> SlabManager::InView(
+    EngineId engine) const {
+  std::vector<std::pair<SlabId, LeaseId>> slabs;
+  for (uint32_t i = 0; i < slabs_.size(); ++i) {
+    if (slabs_[i].engine == Number(engine) && IsInView(slabs_[i])) {
+      slabs.emplace_back(SlabId{i}, LeaseId{slabs_[i].lease});
+    }
   }
-  return holdings;
+  return slabs;
 }
 
-uint32_t SlabManager::HeldBy(EngineId engine) const {
-  uint32_t count = 0;
-  for (const auto& [lease, held] : leases_) {
-    if (held.engine == engine) count += held.slabs.size();
-  }
-  return count;
+SlabManager::Holding SlabManager::HeldBy(EngineId engine) const {
+  const auto it = holdings_.find(engine);
+  return it == holdings_.end() ? Holding{} : it->second;
 }
 
 namespace {
@@ -170,19 +251,38 @@ void SlabManager::CheckInvariants() const {
       ++owners[Number(slab)];
       Require(word.lease == Number(lease) &&
                   word.engine == Number(held.engine) &&
-                  (word.state == SlabState::kFull ||
+                  (word.state == SlabState::kFull || IsInView(word) ||
                    word.state == SlabState::kQuarantined),
               absl::StrCat("slab ", Number(slab), " of lease ", Number(lease),
                            " says otherwise"));
     }
   }
   uint32_t zeroing = 0;
+  uint32_t absent = 0;
+  std::map<EngineId, Holding> holdings;
   for (size_t i = 0; i < slabs_.size(); ++i) {
-    const bool is_zeroing = slabs_[i].state == SlabState::kZeroing;
+    const SlabWord& word = slabs_[i];
+    const bool is_zeroing = word.state == SlabState::kZeroing;
+    const bool is_absent = word.state == SlabState::kAbsent;
     zeroing += is_zeroing;
-    Require(
-        owners[i] + is_zeroing == 1,
-        absl::StrCat("slab ", i, " is in ", owners[i] + is_zeroing, " places"));
+    absent += is_absent;
+    const int places = owners[i] + is_zeroing + is_absent;
+    Require(places == 1,
+            absl::StrCat("slab ", i, " is in ", places, " places"));
+    if (word.engine == 0) continue;
+    Holding& holding = holdings[EngineId{word.engine}];
+    ++holding.slabs;
+    holding.in_view += IsInView(word);
+    holding.returning += word.state == SlabState::kReturning;
+  }
+  Require(absent == absent_count_, "absent_count");
+  Require(holdings.size() == holdings_.size(), "holdings");
+  for (const auto& [engine, holding] : holdings) {
+    const Holding counted = HeldBy(engine);
+    Require(holding.slabs == counted.slabs &&
+                holding.in_view == counted.in_view &&
+                holding.returning == counted.returning,
+            absl::StrCat("holdings of engine ", Number(engine)));
   }
   uint32_t promised = 0;
   for (const Pending& request : waiting_) promised += request.count;

@@ -5,9 +5,11 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/variant.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/slab/ids.h"
@@ -26,14 +28,20 @@ class SlabObserver {
 //
 // A slab's life, and who moves it:
 //
-//     ┌── Request ──► FULL ── Return ──► ZEROING ── Zeroed ──┐
-//   FREE               │                    ▲                │
-//     ▲                └─ Quarantine ─► QUARANTINED          │
-//     │                                     └─ Release ──────┤
-//     └──────────────────────────────────────────────────────┘
+//   FREE ── Request ──► FULL ─────────────────── Return ──► ZEROING
+//   FREE ── LeaseForView ──► PARTIAL ───────── GiveBack ──► ZEROING
+//                  PARTIAL ── AskBack ──► RETURNING ─ GiveBack ──► ZEROING
+//   FULL, PARTIAL, RETURNING ── Quarantine ──► QUARANTINED
+//                                  QUARANTINED ── Release ──► ZEROING
+//   ZEROING ── Zeroed ──► FREE
+//   FREE ── Withdraw ──► ABSENT ── Add ──► ZEROING
+//
+// A lease of whole slabs (Request) ends as a whole; a view holds a lease for
+// each of its slabs (design.md §3.2, §3.7).
 //
 // Invariants (CheckInvariants):
-//   * every slab is in exactly one of: free, zeroing, held by one lease;
+//   * every slab is in exactly one of: absent, free, zeroing, held by one
+//     lease;
 //   * a lease's slabs name that lease and its engine, and no others do;
 //   * a slab reaches FREE only from ZEROING: whoever gets it next finds zeros;
 //   * waiting requests together want no more than free + zeroing slabs, so
@@ -55,9 +63,19 @@ class SlabManager {
   };
   using Outcome = absl::variant<Grant, Waiting, Exhausted>;
 
-  // All slabs start in ZEROING: the caller begins their first fill. The
-  // observer must outlive the manager; it hears of that too.
-  SlabManager(uint32_t slab_count, SlabObserver* observer);
+  // What an engine holds, quarantined slabs included.
+  struct Holding {
+    uint32_t slabs = 0;
+    uint32_t in_view = 0;    // of these: leased to its view
+    uint32_t returning = 0;  // of these: asked back
+  };
+
+  // The first `present` slabs start in ZEROING: the caller begins their first
+  // fill; the others are ABSENT. The observer must outlive the manager; it
+  // hears of that too.
+  SlabManager(uint32_t slab_count, uint32_t present, SlabObserver* observer);
+  SlabManager(uint32_t slab_count, SlabObserver* observer)
+      : SlabManager(slab_count, slab_count, observer) {}
   SlabManager(const SlabManager&) = delete;
   SlabManager& operator=(const SlabManager&) = delete;
 
@@ -69,6 +87,23 @@ class SlabManager {
   // Gives a lease back. The slabs that now must be zeroed, in order.
   // NotFound if `engine` has no such lease.
   absl::StatusOr<std::vector<SlabId>> Return(EngineId engine, LeaseId lease);
+
+  // Leases the lowest free slab below `below` to a view. Nothing if there is
+  // none or a request waits.
+  absl::optional<SlabId> LeaseForView(EngineId engine, SlabId below);
+
+  // A view shall give `slab` back. False unless it is PARTIAL.
+  bool AskBack(SlabId slab);
+
+  // A view ends its lease of one slab, which now must be zeroed. NotFound if
+  // the engine does not hold `slab` by this lease.
+  absl::Status GiveBack(EngineId engine, SlabId slab, LeaseId lease);
+
+  // Memory for `slab` is there: it must be zeroed first. False unless ABSENT.
+  bool Add(SlabId slab);
+  // Nothing will be leased there any more. False unless it is FREE and no
+  // waiting request needs it.
+  bool Withdraw(SlabId slab);
 
   // The zero fill of `slab` has completed: it is FREE. Returns the waiting
   // requests that this satisfies. `slab` must be in ZEROING.
@@ -89,9 +124,16 @@ class SlabManager {
   uint32_t free_count() const { return static_cast<uint32_t>(free_.size()); }
   uint32_t zeroing_count() const { return zeroing_count_; }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
-  // Slabs held per engine, quarantined ones included.
-  std::map<EngineId, uint32_t> Holdings() const;
-  uint32_t HeldBy(EngineId engine) const;
+  uint32_t absent_count() const { return absent_count_; }
+  // Slabs that waiting requests will get of those free and being zeroed.
+  uint32_t promised_count() const { return promised_; }
+  abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
+  // The slabs of an engine's view, those asked back included, with their
+  // leases.
+  std::vector<std::pair<SlabId, LeaseId>> InView(EngineId engine) const;
+  // By engine; those that hold nothing are left out.
+  const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
+  Holding HeldBy(EngineId engine) const;
   // The slabs of a lease in mapping order; null if `engine` has no such lease.
   const std::vector<SlabId>* Find(EngineId engine, LeaseId lease) const;
 
@@ -110,15 +152,18 @@ class SlabManager {
   };
 
   void Set(SlabId slab, abi::SlabWord word);
+  void CountHolding(abi::SlabWord word, int by);
   Grant GrantNow(const Pending& request);
   std::vector<SlabId> ZeroAll(const std::vector<SlabId>& slabs);
 
   SlabObserver* const observer_;
   std::vector<abi::SlabWord> slabs_;
+  std::map<EngineId, Holding> holdings_;
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
   std::map<LeaseId, Lease> leases_;
   std::deque<Pending> waiting_;
   uint32_t zeroing_count_ = 0;
+  uint32_t absent_count_ = 0;
   uint32_t promised_ = 0;  // Σ count over waiting_
   uint32_t last_lease_ = 0;
 };

@@ -98,14 +98,14 @@ TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
   const auto grant = absl::get<SlabManager::Grant>(manager_.Request(kA, 1, 1));
   EXPECT_EQ(manager_.Return(kB, grant.lease).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ(manager_.HeldBy(kA), 1u);
+  EXPECT_EQ(manager_.HeldBy(kA).slabs, 1u);
 }
 
 TEST_F(SlabManagerTest, DeadEnginesSlabsStayItsOwnUntilReleased) {
   ZeroEverything();
   manager_.Request(kA, 3, 1);
   EXPECT_EQ(manager_.Quarantine(kA), 3u);
-  EXPECT_EQ(manager_.HeldBy(kA), 3u);
+  EXPECT_EQ(manager_.HeldBy(kA).slabs, 3u);
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
       manager_.Request(kB, 6, 2)));
   EXPECT_EQ(manager_.Release(kA).size(), 3u);
@@ -120,6 +120,88 @@ TEST_F(SlabManagerTest, DeathOfTheFirstInLineLetsTheNextOneIn) {
   const auto grants = manager_.TakeGrants();
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].engine, kB);
+}
+
+TEST_F(SlabManagerTest, ViewGetsTheLowestFreeSlabThatItCanMap) {
+  ZeroEverything();
+  EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), SlabId{0});
+  EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), SlabId{1});
+  EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), absl::nullopt);
+  EXPECT_EQ(manager_.LeaseForView(kB, SlabId{kSlabs}), SlabId{2});
+}
+
+TEST_F(SlabManagerTest, ViewDoesNotOvertakeAWaitingRequest) {
+  manager_.Zeroed(SlabId{0});
+  manager_.Request(kA, 2, 1);
+  EXPECT_EQ(manager_.LeaseForView(kB, SlabId{kSlabs}), absl::nullopt);
+}
+
+TEST_F(SlabManagerTest, AskedBackSlabStaysLeasedUntilItIsGivenBack) {
+  ZeroEverything();
+  const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
+  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  EXPECT_TRUE(manager_.AskBack(slab));
+  EXPECT_FALSE(manager_.AskBack(slab)) << "asked twice";
+  EXPECT_EQ(manager_.HeldBy(kA).returning, 1u);
+  EXPECT_EQ(manager_.free_count(), kSlabs - 1);
+  EXPECT_TRUE(manager_.GiveBack(kA, slab, lease).ok());
+  EXPECT_EQ(recorder_.words[Number(slab)].state, SlabState::kZeroing);
+  EXPECT_EQ(manager_.HeldBy(kA).slabs, 0u);
+}
+
+TEST_F(SlabManagerTest, GiveBackNamesOwnerSlabAndLeaseOrNothingHappens) {
+  ZeroEverything();
+  const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
+  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  EXPECT_FALSE(manager_.GiveBack(kB, slab, lease).ok());
+  EXPECT_FALSE(manager_.GiveBack(kA, SlabId{5}, lease).ok());
+  EXPECT_FALSE(manager_.GiveBack(kA, slab, LeaseId{99}).ok());
+  EXPECT_FALSE(manager_.GiveBack(kA, SlabId{4711}, lease).ok());
+  ASSERT_TRUE(manager_.GiveBack(kA, slab, lease).ok());
+  EXPECT_FALSE(manager_.GiveBack(kA, slab, lease).ok()) << "given back twice";
+}
+
+TEST_F(SlabManagerTest, WholeLeaseCannotBeGivenBackSlabBySlab) {
+  ZeroEverything();
+  const auto grant = absl::get<SlabManager::Grant>(manager_.Request(kA, 1, 1));
+  EXPECT_FALSE(manager_.GiveBack(kA, grant.slabs[0], grant.lease).ok());
+}
+
+TEST_F(SlabManagerTest, DeadViewsSlabsCannotBeGivenBackFromQuarantine) {
+  ZeroEverything();
+  const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
+  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  manager_.AskBack(slab);
+  EXPECT_EQ(manager_.Quarantine(kA), 1u);
+  EXPECT_FALSE(manager_.GiveBack(kA, slab, lease).ok());
+  EXPECT_EQ(manager_.Release(kA).size(), 1u);
+}
+
+TEST_F(SlabManagerTest, WithdrawnSlabIsAbsentAndComesBackThroughZeroing) {
+  ZeroEverything();
+  EXPECT_TRUE(manager_.Withdraw(SlabId{7}));
+  EXPECT_FALSE(manager_.Withdraw(SlabId{7}));
+  EXPECT_EQ(manager_.free_count(), kSlabs - 1);
+  EXPECT_EQ(recorder_.words[7].state, SlabState::kAbsent);
+  EXPECT_TRUE(manager_.Add(SlabId{7}));
+  EXPECT_FALSE(manager_.Add(SlabId{7}));
+  EXPECT_EQ(recorder_.words[7].state, SlabState::kZeroing);
+}
+
+TEST_F(SlabManagerTest, SlabThatAWaitingRequestNeedsIsNotWithdrawn) {
+  for (uint32_t i = 0; i < 4; ++i) manager_.Zeroed(SlabId{i});
+  manager_.Request(kA, kSlabs, 1);
+  EXPECT_FALSE(manager_.Withdraw(SlabId{0}));
+}
+
+TEST(SlabManagerGrowthTest, AbsentSlabsAreNoPartOfThePoolYet) {
+  Recorder recorder(4);
+  SlabManager manager(4, 2, &recorder);
+  EXPECT_EQ(manager.absent_count(), 2u);
+  EXPECT_EQ(recorder.words[2].state, SlabState::kAbsent);
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
+      manager.Request(kA, 3, 1)));
+  manager.CheckInvariants();
 }
 
 // Random engines ask, return, die; random fills complete. After every step all
@@ -157,8 +239,25 @@ TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
                        [&](const auto& l) { return l.engine == engine; }),
         leases.end());
   };
+  // A slab in `state`, from a random place on; kSlabs if there is none.
+  const auto find = [&](SlabState state) {
+    const uint32_t start = random() % kSlabs;
+    for (uint32_t k = 0; k < kSlabs; ++k) {
+      const uint32_t i = (start + k) % kSlabs;
+      if (recorder.words[i].state == state) return i;
+    }
+    return kSlabs;
+  };
+  const auto give_back = [&](SlabState state) {
+    const uint32_t i = find(state);
+    if (i == kSlabs) return;
+    const SlabWord word = recorder.words[i];
+    ASSERT_TRUE(
+        manager.GiveBack(EngineId{word.engine}, SlabId{i}, LeaseId{word.lease})
+            .ok());
+  };
   for (uint64_t step = 0; step < 20000; ++step) {
-    switch (random() % 8) {
+    switch (random() % 14) {
       case 0:
       case 1:
       case 2: {
@@ -179,12 +278,41 @@ TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
       case 4:
         if (random() % 8 == 0) die(any_engine());
         break;
+      case 5:
+      case 6:
+        manager.LeaseForView(
+            any_engine(),
+            SlabId{static_cast<uint32_t>(random() % (kSlabs + 1))});
+        break;
+      case 7:
+        if (const uint32_t i = find(SlabState::kPartial); i < kSlabs) {
+          ASSERT_TRUE(manager.AskBack(SlabId{i}));
+        }
+        break;
+      case 8:
+        give_back(SlabState::kReturning);
+        break;
+      case 9:
+        give_back(SlabState::kPartial);
+        break;
+      case 10:
+        if (const uint32_t i = find(SlabState::kFree); i < kSlabs) {
+          manager.Withdraw(SlabId{i});
+        }
+        break;
+      case 11:
+        if (const uint32_t i = find(SlabState::kAbsent); i < kSlabs) {
+          ASSERT_TRUE(manager.Add(SlabId{i}));
+          keep(manager.TakeGrants());
+        }
+        break;
       default:
         zero_one();
     }
     manager.CheckInvariants();
   }
   for (uint32_t engine = 1; engine <= 4; ++engine) die(EngineId{engine});
+  for (uint32_t i = 0; i < kSlabs; ++i) manager.Add(SlabId{i});
   while (zero_one()) {
   }
   EXPECT_EQ(manager.free_count(), kSlabs);

@@ -2,11 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <climits>
 #include <new>
 #include <utility>
 
@@ -108,6 +111,14 @@ void TableWriter::SetEngine(uint32_t slot, const abi::EngineRecord& record) {
   }
   // Even again. Pairs with TableReader's first acquire of the sequence.
   entry.sequence.store(sequence + 2, std::memory_order_release);
+}
+
+void TableWriter::Announce(uint32_t slot) {
+  std::atomic<uint32_t>& changes = engines_[slot].changes;
+  // Release: the slabs' words are in place. Pairs with the engine's acquire.
+  changes.fetch_add(1, std::memory_order_release);
+  // Not private: the waiters are other processes.
+  syscall(SYS_futex, &changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace fineserve::slab

@@ -40,6 +40,11 @@ class TableWriter final : public SlabObserver {
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);
   void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
 
+  // Tells the engine in `slot` that slabs of its view have changed, and wakes
+  // whoever waits for that (slab_table.h, "Waiting").
+  void Announce(uint32_t slot);
+
+  uint64_t epoch() const { return header_->epoch; }
   abi::TableCounters& counters() { return header_->counters; }
   // For handing to peers: they can only read through it.
   int descriptor() const { return descriptor_.get(); }

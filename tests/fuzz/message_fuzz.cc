@@ -110,6 +110,10 @@ class Daemon {
   // The fuzzer speaks as a member of the same engine, so it may have leased
   // slabs; what must hold is that an answer comes and leases can be returned.
   void CheckGoodEngine() {
+    if (pool_.views().Record(slab::EngineId{1}).pid != 0) {
+      Ask<abi::CloseViewDone>(good_,
+                              abi::MakeMessage<abi::CloseViewRequest>(3));
+    }
     // Lease numbers only grow, by fewer than this in one input.
     const uint32_t first = last_lease_ + 1;
     for (uint32_t lease = first; lease < first + 256; ++lease) {
@@ -163,8 +167,24 @@ std::vector<std::vector<uint8_t>> Seeds() {
   auto hello = abi::MakeMessage<abi::Hello>(4);
   hello.role = abi::Role::kObserver;
   hello.pid = static_cast<uint32_t>(getpid());
-  return {Bytes(lease), Bytes(granules), Bytes(back), Bytes(rule),
-          Bytes(hello)};
+  auto view = abi::MakeMessage<abi::ViewRequest>(6);
+  view.mode = abi::ViewMode::kView;
+  view.planes = 2;
+  view.page_bytes = 512;
+  view.block_tokens = 16;
+  auto pool_granules = abi::MakeMessage<abi::PoolGranuleRequest>(7);
+  pool_granules.max_count = 20;
+  auto activate = abi::MakeMessage<abi::ActivateRequest>(8);
+  activate.slabs = 8;
+  auto want = abi::MakeMessage<abi::WantNotice>(9);
+  want.wanted = 5;
+  auto give_back = abi::MakeMessage<abi::GiveBackNotice>(10);
+  give_back.count = 1;
+  give_back.entries[0] = {0, 1};
+  const auto close = abi::MakeMessage<abi::CloseViewRequest>(11);
+  return {Bytes(lease), Bytes(granules),  Bytes(back),          Bytes(rule),
+          Bytes(hello), Bytes(view),      Bytes(pool_granules), Bytes(activate),
+          Bytes(want),  Bytes(give_back), Bytes(close)};
 }
 
 }  // namespace fineserve::fuzz

@@ -210,7 +210,8 @@ std::string StateBar(const abi::TableSnapshot& table, size_t width) {
       ++counts[static_cast<int>(table.slabs[i].word.state)];
     }
     auto most = std::max_element(counts.begin(), counts.end());
-    if (counts.back() > 0) most = counts.end() - 1;
+    constexpr int kQuarantined = static_cast<int>(SlabState::kQuarantined);
+    if (counts[kQuarantined] > 0) most = counts.begin() + kQuarantined;
     bar += kLooks[most - counts.begin()].mark;
   }
   return bar;

@@ -1,0 +1,118 @@
+// The part of SocketServer that speaks of views.
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+
+#include "daemon/server/connection.h"
+#include "daemon/server/socket_server.h"
+
+namespace fineserve::server {
+
+using abi::RefusalCode;
+using slab::LeaseId;
+
+namespace {
+
+RefusalCode CodeOf(const absl::Status& s) {
+  if (absl::IsInvalidArgument(s)) return RefusalCode::kFormat;
+  if (absl::IsResourceExhausted(s)) return RefusalCode::kPoolExhausted;
+  return RefusalCode::kView;
+}
+
+bool IsMode(abi::ViewMode mode) {
+  return mode >= abi::ViewMode::kView && mode <= abi::ViewMode::kStrict;
+}
+
+}  // namespace
+
+absl::optional<bool> SocketServer::HandleOfView(Connection* c,
+                                                const abi::Received& received) {
+  abi::WantNotice want;
+  abi::GiveBackNotice back;
+  abi::ViewRequest view;
+  abi::PoolGranuleRequest granules;
+  abi::ActivateRequest activate;
+  abi::CloseViewRequest close;
+  if (received.As(&want)) return HandleWant(c, want);
+  if (received.As(&back)) return HandleGiveBack(c, back);
+  if (received.As(&view)) return HandleView(c, view);
+  if (received.As(&granules)) return HandlePoolGranules(c, granules);
+  if (received.As(&activate)) return HandleActivate(c, activate);
+  if (received.As(&close)) return HandleCloseView(c, close);
+  return absl::nullopt;
+}
+
+bool SocketServer::RefuseView(Connection* c, uint32_t sequence,
+                              const absl::Status& s) {
+  spdlog::warn("pid {}: no view: {}", c->peer.pid, std::string(s.message()));
+  return Refuse(c, sequence, CodeOf(s), std::string(s.message()));
+}
+
+bool SocketServer::HandleView(Connection* c, const abi::ViewRequest& r) {
+  if (!IsMode(r.mode)) {
+    slab::Count(table_->counters().messages_dropped);
+    return false;
+  }
+  const ViewSpec spec = {r.mode,
+                         {r.planes, r.page_bytes, r.block_tokens},
+                         r.floor_blocks,
+                         r.cap_blocks};
+  const absl::Status s =
+      pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
+  if (!s.ok()) return RefuseView(c, r.header.sequence, s);
+  const slab::SlabLayout& layout = pool_->views().Layout(c->engine);
+  const abi::ViewRecord view = pool_->views().Record(c->engine);
+  auto answer = abi::MakeMessage<abi::ViewAnswer>(r.header.sequence);
+  answer.plane_bytes = layout.plane_bytes();
+  answer.granules_per_plane = layout.granules_per_plane();
+  answer.slab_count = identity_.geometry.slab_count;
+  answer.engine_slot = pool_->SlotOf(c->engine);
+  answer.floor_slabs = view.floor;
+  answer.cap_slabs = view.cap;
+  const int page = pool_->views().PageDescriptor(c->engine);
+  return abi::Send(c->socket.get(), answer, &page, 1) == 0;
+}
+
+bool SocketServer::HandleActivate(Connection* c,
+                                  const abi::ActivateRequest& r) {
+  const absl::Status s =
+      pool_->ActivateView(c->engine, c->peer.pid, r.slabs, r.wanted);
+  if (!s.ok()) return RefuseView(c, r.header.sequence, s);
+  const auto done = abi::MakeMessage<abi::ActivateDone>(r.header.sequence);
+  return abi::Send(c->socket.get(), done) == 0;
+}
+
+bool SocketServer::HandleCloseView(Connection* c,
+                                   const abi::CloseViewRequest& r) {
+  const absl::Status s = pool_->CloseView(c->engine, c->peer.pid);
+  if (!s.ok()) return RefuseView(c, r.header.sequence, s);
+  const auto done = abi::MakeMessage<abi::CloseViewDone>(r.header.sequence);
+  return abi::Send(c->socket.get(), done) == 0;
+}
+
+bool SocketServer::HandleWant(Connection* c, const abi::WantNotice& notice) {
+  if (!pool_->Want(c->engine, c->peer.pid, notice.wanted)) {
+    slab::Count(table_->counters().messages_dropped);
+  }
+  return true;
+}
+
+bool SocketServer::HandleGiveBack(Connection* c,
+                                  const abi::GiveBackNotice& notice) {
+  if (notice.count > abi::kGiveBackCapacity) {
+    slab::Count(table_->counters().messages_dropped);
+    return false;
+  }
+  for (uint32_t i = 0; i < notice.count; ++i) {
+    const abi::GiveBackNotice::Entry& entry = notice.entries[i];
+    const absl::Status s = pool_->GiveBack(
+        c->engine, c->peer.pid, slab::SlabId{entry.slab}, LeaseId{entry.lease});
+    if (s.ok()) continue;
+    slab::Count(table_->counters().messages_dropped);
+    spdlog::warn("pid {}: {}", c->peer.pid, std::string(s.message()));
+  }
+  return true;
+}
+
+}  // namespace fineserve::server

@@ -1,0 +1,43 @@
+#ifndef DAEMON_SERVER_VIEW_PAGE_H_
+#define DAEMON_SERVER_VIEW_PAGE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/view_page.h"
+#include "daemon/slab/ids.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::server {
+
+// The daemon's side of a view page (daemon/abi/view_page.h): made here, written
+// by the engine. Its size is sealed, so that reading the mapping cannot fault;
+// every value read is the engine's own word. Move-only.
+class ViewPage {
+ public:
+  static absl::StatusOr<ViewPage> Create(uint64_t epoch, slab::EngineId engine,
+                                         pid_t pid, uint32_t slab_count);
+  ViewPage(ViewPage&& other) noexcept;
+  ViewPage& operator=(ViewPage&& other) noexcept;
+  ~ViewPage();
+
+  // Blocks in use of a slab, as the engine says.
+  uint32_t UsedBlocks(slab::SlabId slab) const;
+
+  int descriptor() const { return descriptor_.get(); }
+
+ private:
+  ViewPage(driver::Descriptor descriptor, const void* base, size_t bytes)
+      : descriptor_(std::move(descriptor)), base_(base), bytes_(bytes) {}
+
+  driver::Descriptor descriptor_;
+  const void* base_;
+  size_t bytes_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_VIEW_PAGE_H_

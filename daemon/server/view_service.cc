@@ -1,0 +1,265 @@
+#include "daemon/server/view_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::server {
+
+using abi::SlabState;
+using abi::ViewState;
+using slab::EngineId;
+using slab::Number;
+using slab::SlabId;
+
+namespace {
+
+uint64_t DivideUp(uint64_t value, uint64_t by) {
+  return value / by + (value % by != 0);
+}
+
+// Slabs that hold so many blocks wherever they lie, and so many bytes.
+uint64_t SlabsFor(uint64_t blocks, uint64_t bytes,
+                  const slab::SlabLayout& layout,
+                  const slab::PoolGeometry& geometry) {
+  return std::max(DivideUp(blocks, layout.LeastBlocks()),
+                  DivideUp(bytes, geometry.slab_bytes()));
+}
+
+}  // namespace
+
+ViewService::ViewService(slab::SlabManager* slabs, slab::TableWriter* table,
+                         const slab::PoolGeometry& geometry, uint64_t epoch)
+    : slabs_(slabs), table_(table), geometry_(geometry), epoch_(epoch) {}
+
+uint32_t ViewService::Floors() const {
+  uint32_t sum = 0;
+  for (const auto& [id, view] : views_) sum += view.floor;
+  return sum;
+}
+
+absl::Status ViewService::Register(EngineId engine, pid_t pid, uint32_t slot,
+                                   const ViewSpec& spec,
+                                   const ShareLimits& limits) {
+  if (const auto it = views_.find(engine); it != views_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("engine ", Number(engine), " has a view already, of pid ",
+                     it->second.pid,
+                     "; give this one a name of its own ($FINESERVE_ENGINE, "
+                     "fsctl run --name)"));
+  }
+  if (slabs_->HeldBy(engine).in_view > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "engine ", Number(engine),
+        " still holds the slabs of a view whose "
+        "process has died; end its other processes or take another name"));
+  }
+  absl::StatusOr<slab::SlabLayout> layout =
+      slab::SlabLayout::Create(geometry_, spec.format);
+  if (!layout.ok()) return layout.status();
+  const uint32_t pool = slabs_->slab_count() - slabs_->absent_count();
+  // A view without a slab could serve nothing.
+  const uint64_t floor = std::max<uint64_t>(
+      1, SlabsFor(spec.floor_blocks, limits.floor_bytes, *layout, geometry_));
+  const uint32_t others = Floors();
+  if (floor > pool - std::min(pool, others)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "its floor of ", floor, " slabs (", spec.floor_blocks,
+        " blocks) does not fit: floors of other engines take ", others,
+        " of the pool's ", pool,
+        "; lower the longest request (vLLM: --max-model-len) or give a larger "
+        "pool"));
+  }
+  uint64_t cap = slabs_->slab_count();
+  if (spec.cap_blocks > 0) {
+    cap = std::min(cap, SlabsFor(spec.cap_blocks, 0, *layout, geometry_));
+  }
+  if (limits.cap_bytes > 0) {
+    cap = std::min(cap, limits.cap_bytes / geometry_.slab_bytes());
+  }
+  absl::StatusOr<ViewPage> page =
+      ViewPage::Create(epoch_, engine, pid, slabs_->slab_count());
+  if (!page.ok()) return page.status();
+  views_.emplace(
+      engine,
+      View{pid, slot, spec.mode, ViewState::kRegistered, *layout,
+           *std::move(page), slabs_->slab_count(), static_cast<uint32_t>(floor),
+           static_cast<uint32_t>(std::max(cap, floor)), 0, 0, false});
+  return absl::OkStatus();
+}
+
+const ViewService::View* ViewService::Find(EngineId engine, pid_t pid) const {
+  const auto it = views_.find(engine);
+  return it == views_.end() || it->second.pid != pid ? nullptr : &it->second;
+}
+
+ViewService::View* ViewService::Find(EngineId engine, pid_t pid) {
+  return const_cast<View*>(std::as_const(*this).Find(engine, pid));
+}
+
+absl::Status ViewService::Activate(EngineId engine, pid_t pid, uint32_t slabs,
+                                   uint32_t wanted) {
+  View* view = Find(engine, pid);
+  if (view == nullptr || view->state != ViewState::kRegistered) {
+    return absl::FailedPreconditionError(
+        view == nullptr ? "this process has registered no view"
+                        : "the view is active already");
+  }
+  if (slabs < view->floor) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its tensors have room for ", slabs, " slabs, its floor is ",
+        view->floor, ": give it more blocks (vLLM: --kv-cache-memory-bytes)"));
+  }
+  view->slabs = std::min(slabs, slabs_->slab_count());
+  view->cap = std::min(view->cap, view->slabs);
+  view->wanted = wanted;
+  view->state = ViewState::kActive;
+  return absl::OkStatus();
+}
+
+bool ViewService::IsActive(EngineId engine, pid_t pid) const {
+  const View* view = Find(engine, pid);
+  return view != nullptr && view->state == ViewState::kActive;
+}
+
+bool ViewService::Want(EngineId engine, pid_t pid, uint32_t wanted) {
+  if (!IsActive(engine, pid)) return false;
+  Find(engine, pid)->wanted = wanted;
+  return true;
+}
+
+bool ViewService::MayMap(EngineId engine, pid_t pid, SlabId slab) const {
+  const View* view = Find(engine, pid);
+  if (view == nullptr || Number(slab) >= slabs_->slab_count()) return false;
+  const abi::SlabWord word = slabs_->word(slab);
+  if (word.state == SlabState::kAbsent) return false;
+  return view->mode == abi::ViewMode::kView || word.engine == Number(engine);
+}
+
+void ViewService::Forget(EngineId engine) { views_.erase(engine); }
+
+uint32_t ViewService::Grant(EngineId engine, View* view, uint32_t count) {
+  uint32_t granted = 0;
+  while (granted < count &&
+         slabs_->LeaseForView(engine, SlabId{view->slabs}).has_value()) {
+    ++granted;
+  }
+  slab::Count(table_->counters().leases_granted, granted);
+  view->touched = view->touched || granted > 0;
+  return granted;
+}
+
+// Cheapest first: the fewer blocks a slab has in use, the sooner it is drained
+// and the less is lost of what the engine cached.
+void ViewService::AskBack(const std::vector<Views::iterator>& views,
+                          const slab::Rebalance& plan) {
+  struct Candidate {
+    uint32_t used;
+    SlabId slab;
+    size_t claim;
+  };
+  std::map<uint32_t, size_t> claim_of;
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (plan.spare[i] > 0) claim_of[Number(views[i]->first)] = i;
+  }
+  std::vector<Candidate> candidates;
+  for (uint32_t i = 0; i < slabs_->slab_count(); ++i) {
+    const abi::SlabWord word = slabs_->word(SlabId{i});
+    const auto claim = claim_of.find(word.engine);
+    if (word.state != SlabState::kPartial || claim == claim_of.end()) continue;
+    const View& view = views[claim->second]->second;
+    candidates.push_back(
+        {view.page.UsedBlocks(SlabId{i}), SlabId{i}, claim->second});
+  }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) {
+              return std::pair(a.used, a.slab) < std::pair(b.used, b.slab);
+            });
+  std::vector<uint32_t> spare = plan.spare;
+  uint32_t wanted = plan.ask_back;
+  for (const Candidate& c : candidates) {
+    if (wanted == 0) return;
+    if (spare[c.claim] == 0) continue;
+    slabs_->AskBack(c.slab);
+    slab::Count(table_->counters().slabs_asked_back);
+    views[c.claim]->second.touched = true;
+    --spare[c.claim];
+    --wanted;
+  }
+}
+
+std::vector<EngineId> ViewService::Balance() {
+  std::vector<Views::iterator> views;
+  std::vector<slab::Claim> claims;
+  uint32_t coming = slabs_->zeroing_count();
+  uint32_t held = 0;
+  for (auto it = views_.begin(); it != views_.end(); ++it) {
+    View& view = it->second;
+    view.touched = false;
+    if (view.state != ViewState::kActive) continue;
+    const slab::SlabManager::Holding h = slabs_->HeldBy(it->first);
+    views.push_back(it);
+    const uint32_t kept = h.in_view - h.returning;
+    claims.push_back({view.floor, view.cap, view.wanted, kept});
+    coming += h.returning;
+    held += kept;
+  }
+  if (views.empty()) return {};
+  // Requests for whole slabs came first.
+  const uint32_t promised = slabs_->promised_count();
+  const uint32_t free = slabs_->free_count();
+  const uint32_t shared =
+      held + free + coming - std::min(promised, free + coming);
+  const std::vector<uint32_t> targets = slab::FairTargets(shared, claims);
+  coming -= std::min(coming, promised - std::min(promised, free));
+  const slab::Rebalance plan = slab::PlanRebalance(
+      free - std::min(free, promised), coming, claims, targets);
+  for (size_t i = 0; i < views.size(); ++i) {
+    View& view = views[i]->second;
+    view.touched = view.touched || view.target != targets[i];
+    view.target = targets[i];
+    Grant(views[i]->first, &view, plan.grants[i]);
+  }
+  if (plan.ask_back > 0) AskBack(views, plan);
+  std::vector<EngineId> touched;
+  for (const Views::iterator& it : views) {
+    if (it->second.touched) touched.push_back(it->first);
+  }
+  return touched;
+}
+
+abi::ViewRecord ViewService::Record(EngineId engine) const {
+  abi::ViewRecord record = {};
+  const auto it = views_.find(engine);
+  if (it == views_.end()) return record;
+  const View& view = it->second;
+  const slab::SlabManager::Holding held = slabs_->HeldBy(engine);
+  record.mode = view.mode;
+  record.state = view.state;
+  record.pid = static_cast<uint32_t>(view.pid);
+  record.planes = view.layout.format().planes;
+  record.page_bytes = view.layout.format().page_bytes;
+  record.block_tokens = view.layout.format().block_tokens;
+  record.granules_per_plane = view.layout.granules_per_plane();
+  record.slabs = view.slabs;
+  record.floor = view.floor;
+  record.cap = view.cap;
+  record.target = view.target;
+  record.wanted = view.wanted;
+  record.leased = held.in_view;
+  record.returning = held.returning;
+  return record;
+}
+
+const slab::SlabLayout& ViewService::Layout(EngineId engine) const {
+  return views_.at(engine).layout;
+}
+
+int ViewService::PageDescriptor(EngineId engine) const {
+  return views_.at(engine).page.descriptor();
+}
+
+}  // namespace fineserve::server

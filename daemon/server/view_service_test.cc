@@ -1,0 +1,331 @@
+#include "daemon/server/view_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+
+#include "daemon/backing/sim_backing.h"
+#include "daemon/server/pool_service.h"
+
+namespace fineserve::server {
+namespace {
+
+using abi::SlabState;
+using slab::EngineId;
+using slab::LeaseId;
+using slab::SlabId;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kSlabs = 8;
+constexpr uint32_t kNoLimit = 0;
+
+// A pool of 8 slabs of 4 granules, engines "a" (pid 10) and "b" (pid 20).
+class ViewServiceTest : public ::testing::Test {
+ protected:
+  ViewServiceTest() {
+    pool_->Start();
+    pool_->Poll();
+  }
+  void TearDown() override { pool_->slabs().CheckInvariants(); }
+
+  static slab::TableIdentity Identity() {
+    slab::TableIdentity identity;
+    identity.epoch = 1;
+    identity.geometry = {4096, 4, kSlabs};
+    return identity;
+  }
+  // 4 planes of 1 KiB pages: 4 blocks a slab.
+  static ViewSpec Spec(uint64_t floor_blocks = 1, uint64_t cap_blocks = 0) {
+    return {abi::ViewMode::kView, {4, 1024, 16}, floor_blocks, cap_blocks};
+  }
+  EngineId Join(const std::string& name, pid_t pid) {
+    return *pool_->Join(name, 1000, pid);
+  }
+  EngineId Serve(const std::string& name, pid_t pid, uint32_t wanted,
+                 const ViewSpec& spec = Spec(),
+                 const ShareLimits& limits = {}) {
+    const EngineId id = Join(name, pid);
+    EXPECT_TRUE(pool_->RegisterView(id, pid, spec, limits).ok());
+    EXPECT_TRUE(pool_->ActivateView(id, pid, kSlabs, wanted).ok());
+    pool_->Poll();
+    return id;
+  }
+  void Want(EngineId id, pid_t pid, uint32_t wanted) {
+    EXPECT_TRUE(pool_->Want(id, pid, wanted));
+    pool_->Poll();
+  }
+  // What the engine was asked for comes back.
+  void GiveBackAsked(EngineId id, pid_t pid) {
+    for (const auto& [slab, lease] : pool_->slabs().InView(id)) {
+      if (pool_->slabs().word(slab).state != SlabState::kReturning) continue;
+      EXPECT_TRUE(pool_->GiveBack(id, pid, slab, lease).ok());
+    }
+    pool_->Poll();
+  }
+  void SetUsed(EngineId id, SlabId slab, uint32_t blocks) {
+    const size_t bytes = abi::ViewPageBytes(kSlabs);
+    void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                      pool_->views().PageDescriptor(id), 0);
+    ASSERT_NE(page, MAP_FAILED);
+    reinterpret_cast<uint32_t*>(static_cast<char*>(page) +
+                                sizeof(abi::ViewPageHeader))[Number(slab) + 1] =
+        blocks;
+    munmap(page, bytes);
+  }
+  uint32_t Leased(EngineId id) { return pool_->slabs().HeldBy(id).in_view; }
+  uint32_t Returning(EngineId id) {
+    return pool_->slabs().HeldBy(id).returning;
+  }
+  uint32_t ChangesOf(EngineId id) {
+    const auto* engines = reinterpret_cast<const abi::EngineEntry*>(
+        static_cast<char*>(base_) + sizeof(abi::TableHeader));
+    return engines[pool_->SlotOf(id)].changes.load();
+  }
+
+  ManualClock clock_;
+  backing::SimBacking backing_ =
+      *backing::SimBacking::Create(Identity().geometry);
+  std::unique_ptr<slab::TableWriter> table_ =
+      *slab::TableWriter::Create(Identity(), &clock_);
+  void* base_ = mmap(nullptr, abi::TableBytes(kSlabs), PROT_READ, MAP_SHARED,
+                     table_->descriptor(), 0);
+  std::unique_ptr<PoolService> pool_ =
+      std::make_unique<PoolService>(&backing_, table_.get(), &clock_);
+};
+
+TEST_F(ViewServiceTest, NothingIsLeasedBeforeActivation) {
+  const EngineId a = Join("a", 10);
+  ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
+  pool_->Poll();
+  EXPECT_FALSE(pool_->Want(a, 10, 5));
+  EXPECT_EQ(Leased(a), 0u);
+}
+
+TEST_F(ViewServiceTest, ActiveViewGetsItsFloorThoughItWantsNothing) {
+  const EngineId a = Serve("a", 10, 0, Spec(9));
+  EXPECT_EQ(Leased(a), 3u);
+  EXPECT_EQ(ChangesOf(a), 1u);
+}
+
+TEST_F(ViewServiceTest, FormatThatSlabsCannotHoldIsRefusedWithTheSizeThatFits) {
+  const EngineId a = Join("a", 10);
+  const absl::Status s = pool_->RegisterView(
+      a, 10, {abi::ViewMode::kView, {36, 1024, 16}, 1, 0}, {});
+  EXPECT_TRUE(absl::IsInvalidArgument(s));
+  EXPECT_THAT(std::string(s.message()), HasSubstr("144 KiB"));
+}
+
+TEST_F(ViewServiceTest, SecondViewOfAnEngineIsRefusedNamingTheFirst) {
+  const EngineId a = Serve("a", 10, 1);
+  Join("a", 11);
+  const absl::Status s = pool_->RegisterView(a, 11, Spec(), {});
+  EXPECT_TRUE(absl::IsFailedPrecondition(s));
+  EXPECT_THAT(std::string(s.message()), HasSubstr("pid 10"));
+}
+
+TEST_F(ViewServiceTest, FloorThatDoesNotFitBesideTheOthersIsRefused) {
+  Serve("a", 10, 0, Spec(20));  // 5 slabs
+  const EngineId b = Join("b", 20);
+  const absl::Status s = pool_->RegisterView(b, 20, Spec(16), {});
+  EXPECT_TRUE(absl::IsResourceExhausted(s));
+  EXPECT_TRUE(pool_->RegisterView(b, 20, Spec(12), {}).ok());
+}
+
+TEST_F(ViewServiceTest, TensorsSmallerThanTheFloorAreRefusedAtActivation) {
+  const EngineId a = Join("a", 10);
+  ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(12), {}).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(pool_->ActivateView(a, 10, 2, 0)));
+}
+
+TEST_F(ViewServiceTest, OnlySlabsThatTheTensorsHoldAreLeased) {
+  const EngineId a = Join("a", 10);
+  ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
+  ASSERT_TRUE(pool_->ActivateView(a, 10, 3, kSlabs).ok());
+  pool_->Poll();
+  EXPECT_EQ(Leased(a), 3u);
+}
+
+TEST_F(ViewServiceTest, ActivationTwiceOrByAnotherProcessIsRefused) {
+  const EngineId a = Serve("a", 10, 1);
+  Join("a", 11);
+  EXPECT_TRUE(absl::IsFailedPrecondition(pool_->ActivateView(a, 10, 8, 1)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(pool_->ActivateView(a, 11, 8, 1)));
+  EXPECT_FALSE(pool_->Want(a, 11, 5));
+}
+
+TEST_F(ViewServiceTest, IdleEngineKeepsItsSlabsUntilAnotherWantsThem) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  Want(a, 10, 1);
+  EXPECT_EQ(Returning(a), 0u);
+  Serve("b", 20, 3);
+  EXPECT_EQ(Returning(a), 3u);
+}
+
+TEST_F(ViewServiceTest, ContestedPoolEndsUpShared) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  const EngineId b = Serve("b", 20, kSlabs);
+  EXPECT_EQ(Leased(b), 0u) << "nothing is free yet";
+  EXPECT_EQ(Returning(a), 4u);
+  GiveBackAsked(a, 10);
+  EXPECT_EQ(Leased(a), 4u);
+  EXPECT_EQ(Leased(b), 4u);
+}
+
+TEST_F(ViewServiceTest, AskedOnceNotAgainWhileItIsOnItsWay) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  Serve("b", 20, kSlabs);
+  const uint32_t changes = ChangesOf(a);
+  pool_->Poll();
+  pool_->Poll();
+  EXPECT_EQ(Returning(a), 4u);
+  EXPECT_EQ(ChangesOf(a), changes) << "told again though nothing changed";
+}
+
+TEST_F(ViewServiceTest, CheapestSlabsAreAskedBack) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  for (uint32_t i = 0; i < kSlabs; ++i) SetUsed(a, SlabId{i}, 9);
+  SetUsed(a, SlabId{6}, 0);
+  SetUsed(a, SlabId{2}, 1);
+  Serve("b", 20, 2);
+  std::set<uint32_t> returning;
+  for (const auto& [slab, lease] : pool_->slabs().InView(a)) {
+    if (pool_->slabs().word(slab).state == SlabState::kReturning) {
+      returning.insert(Number(slab));
+    }
+  }
+  EXPECT_EQ(returning, (std::set<uint32_t>{2, 6}));
+}
+
+TEST_F(ViewServiceTest, CapByRequestAndByOperatorHolds) {
+  const EngineId a = Serve("a", 10, kSlabs, Spec(1, 12));
+  EXPECT_EQ(Leased(a), 3u);
+  const EngineId b = Serve("b", 20, kSlabs, Spec(), {0, 2 * 16384});
+  EXPECT_EQ(Leased(b), 2u);
+}
+
+TEST_F(ViewServiceTest, OperatorsFloorIsReservedInBytes) {
+  const EngineId a = Serve("a", 10, 0, Spec(), {4 * 16384, kNoLimit});
+  EXPECT_EQ(Leased(a), 4u);
+}
+
+TEST_F(ViewServiceTest, DeadEnginesSlabsGoToTheLivingAfterQuarantineOnly) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  const EngineId b = Serve("b", 20, kSlabs);
+  backing_.set_device_pids(std::vector<pid_t>{10});
+  pool_->Exited(10);
+  clock_.AdvanceNs(PoolService::kPidCheckNs);
+  pool_->Poll();
+  EXPECT_EQ(Leased(b), 0u);
+  EXPECT_EQ(pool_->slabs().HeldBy(a).slabs, kSlabs);
+  backing_.set_device_pids(std::vector<pid_t>{});
+  clock_.AdvanceNs(PoolService::kPidCheckNs);
+  pool_->Poll();
+  pool_->Poll();
+  EXPECT_EQ(Leased(b), kSlabs);
+}
+
+TEST_F(ViewServiceTest, DeadViewsSlabsStayWithTheMembersThatLive) {
+  const EngineId a = Serve("a", 10, 4);
+  Join("a", 11);
+  pool_->Exited(10);
+  pool_->Poll();
+  EXPECT_EQ(Leased(a), 4u);
+  const absl::Status s = pool_->RegisterView(a, 11, Spec(), {});
+  EXPECT_THAT(std::string(s.message()), HasSubstr("process has died"));
+}
+
+TEST_F(ViewServiceTest, ClosedViewGivesEverythingBackAndMayBeRegisteredAgain) {
+  const EngineId a = Serve("a", 10, 5);
+  EXPECT_FALSE(pool_->CloseView(a, 99).ok());
+  ASSERT_TRUE(pool_->CloseView(a, 10).ok());
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().free_count(), kSlabs);
+  EXPECT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
+}
+
+TEST_F(ViewServiceTest, RequestForWholeSlabsIsNotOvertakenByViews) {
+  backing_.set_zeroing_completes(false);
+  const EngineId a = Serve("a", 10, 4);
+  ASSERT_TRUE(pool_->CloseView(a, 10).ok());  // 4 slabs are being zeroed
+  const EngineId whole = Join("whole", 30);
+  pool_->Lease(whole, 6, 1);
+  const EngineId b = Serve("b", 20, kSlabs);
+  EXPECT_EQ(Leased(b), 0u);
+  backing_.set_zeroing_completes(true);
+  pool_->Poll();
+  EXPECT_EQ(pool_->slabs().HeldBy(whole).slabs, 6u);
+  EXPECT_EQ(Leased(b), 2u);
+}
+
+TEST_F(ViewServiceTest, GuardedViewMayMapItsOwnSlabsOnly) {
+  ViewSpec spec = Spec();
+  spec.mode = abi::ViewMode::kGuarded;
+  const EngineId a = Serve("a", 10, 2, spec);
+  EXPECT_TRUE(pool_->ExportPoolGranule(a, 10, 7).ok());
+  EXPECT_FALSE(pool_->ExportPoolGranule(a, 10, 8).ok());
+  EXPECT_FALSE(pool_->ExportPoolGranule(a, 11, 0).ok());
+  const EngineId b = Serve("b", 20, 1);
+  EXPECT_TRUE(pool_->ExportPoolGranule(b, 20, 31).ok()) << "mode view";
+  EXPECT_FALSE(pool_->ExportPoolGranule(b, 20, 32).ok());
+}
+
+// Engines register, want, give back, die at random; the pool's books stay
+// right, floors are kept when slabs allow, and at the end nothing is lost.
+TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  struct Engine {
+    EngineId id;
+    pid_t pid;
+  };
+  std::vector<Engine> engines;
+  pid_t last_pid = 100;
+  const auto step_end = [&] {
+    clock_.AdvanceNs(PoolService::kPidCheckNs);
+    pool_->Poll();
+    pool_->slabs().CheckInvariants();
+  };
+  const auto die = [&](size_t i) {
+    pool_->Exited(engines[i].pid);
+    engines.erase(engines.begin() + static_cast<std::ptrdiff_t>(i));
+  };
+  for (int step = 0; step < 5000; ++step) {
+    const size_t i = engines.empty() ? 0 : random() % engines.size();
+    switch (engines.empty() ? 0 : random() % 8) {
+      case 0: {
+        const pid_t pid = ++last_pid;
+        const EngineId id = Join("e" + std::to_string(pid), pid);
+        if (pool_->RegisterView(id, pid, Spec(1 + random() % 8), {}).ok() &&
+            pool_->ActivateView(id, pid, kSlabs, random() % 10).ok()) {
+          engines.push_back({id, pid});
+        } else {
+          pool_->Exited(pid);
+        }
+        break;
+      }
+      case 1:
+        if (random() % 4 == 0) die(i);
+        break;
+      case 2:
+      case 3:
+        Want(engines[i].id, engines[i].pid, random() % 10);
+        break;
+      default:
+        GiveBackAsked(engines[i].id, engines[i].pid);
+    }
+    step_end();
+  }
+  while (!engines.empty()) die(0);
+  step_end();
+  step_end();
+  EXPECT_EQ(pool_->slabs().free_count(), kSlabs);
+}
+
+}  // namespace
+}  // namespace fineserve::server
