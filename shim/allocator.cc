@@ -117,6 +117,32 @@ Reason Obstacle(const Driver& real, const AllocationCall& call) {
                                             : Reason::kMemoryKind;
 }
 
+// To ask about an event may end a capture that the program has under way, in
+// this thread or in another one, as CUDA's default mode of capturing has it.
+// Our question concerns no capture: it is asked in the mode that forbids
+// nothing.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const driver::EntryPoints& entry) : entry_(entry) {
+    changed_ = Exchange() == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (changed_) Exchange();
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  // A driver without the call has no captures.
+  CUresult Exchange() {
+    return CallOptional(entry_.cuThreadExchangeStreamCaptureMode, &mode_);
+  }
+
+  const driver::EntryPoints& entry_;
+  driver::CUstreamCaptureMode mode_ = driver::CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool changed_;
+};
+
 void SleepMs(int ms) {
   const timespec pause = {0, ms * 1'000'000L};
   nanosleep(&pause, nullptr);
@@ -337,7 +363,10 @@ CUresult Allocator::Defer(const Driver& real, Hook hook,
 }
 
 bool Allocator::CollectDeferred(const Driver& real) {
-  if (forked_.load(std::memory_order_relaxed)) return false;
+  if (forked_.load(std::memory_order_relaxed) || deferred_.empty()) {
+    return false;
+  }
+  const RelaxedCapture relaxed(real.entry);
   bool any = false;
   KvWhole kv(real.entry, &link_);
   Redirection range;

@@ -70,6 +70,7 @@ class Allocator {
   // Gives back what was freed in stream order and has passed meanwhile. True
   // if that was anything.
   bool CollectDeferred(const Driver& real);
+  bool has_deferred() const { return !deferred_.empty(); }
 
   // The rest of the cuMemCreate family, for what may be ours.
   driver::CUresult MapHandle(const Driver& real, driver::CUdeviceptr address,

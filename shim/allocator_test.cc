@@ -365,6 +365,21 @@ TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {
   EXPECT_EQ(fake_.events, 0);
 }
 
+// Else a capture that the program has under way would end by our question.
+TEST_F(StreamOrder, EventsAreAskedAboutInTheModeThatForbidsNothing) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  fake_.passed = false;
+  FreeAsync(address);
+  EXPECT_FALSE(allocator_.CollectDeferred(driver_));
+  fake_.passed = true;
+  EXPECT_TRUE(allocator_.CollectDeferred(driver_));
+  EXPECT_EQ(fake_.forbidden_queries, 0);
+  EXPECT_EQ(fake_.capture_mode, driver::CU_STREAM_CAPTURE_MODE_GLOBAL)
+      << "the program's own mode is back";
+}
+
 TEST_F(StreamOrder, FreeOfAnIdleStreamGivesBackAtOnceAndNeverWaits) {
   StartDaemon();
   CUdeviceptr address = 0;

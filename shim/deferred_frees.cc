@@ -10,15 +10,10 @@ bool DeferredFrees::Add(const Redirection& range, CUevent passed) {
   for (Entry& entry : entries_) {
     if (entry.passed != nullptr) continue;
     entry = {range, passed};
-    ++count_;
+    count_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
   return false;
-}
-
-bool DeferredFrees::empty() const {
-  MutexLock lock(&mutex_);
-  return count_ == 0;
 }
 
 // Only the thread that claimed an event may ask about it: another one could
@@ -37,7 +32,7 @@ void DeferredFrees::Settle(size_t place, bool taken) {
   entries_[place].claimed = false;
   if (!taken) return;
   entries_[place] = {};
-  --count_;
+  count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool DeferredFrees::TakePassed(const driver::EntryPoints& entry,

@@ -1,6 +1,7 @@
 #ifndef SHIM_DEFERRED_FREES_H_
 #define SHIM_DEFERRED_FREES_H_
 
+#include <atomic>
 #include <cstddef>
 
 #include "kernels/driver/entry_points.h"
@@ -13,7 +14,8 @@ namespace fineserve::shim {
 // free may still touch them. Each waits, mapped and leased, for an event that
 // was recorded on that stream, and is taken out once the event has passed.
 // There is no thread of ours in the host, so somebody must ask: every later
-// allocation or free that the shim looks at does.
+// allocation or free that the shim looks at does, and every call by which the
+// program waits for its work or asks whether it is done (wait_hooks.cc).
 //
 // Thread-safe; no driver call is made under the lock. Constant-initialised,
 // trivially destroyed.
@@ -32,7 +34,8 @@ class DeferredFrees {
   // sticky error) never passes: the range stays leased.
   bool TakePassed(const driver::EntryPoints& entry, Redirection* out);
 
-  bool empty() const;
+  // Without a lock: what a program pays that freed nothing in stream order.
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
  private:
   struct Entry {
@@ -44,9 +47,11 @@ class DeferredFrees {
   bool Claim(size_t place, Entry* out);
   void Settle(size_t place, bool taken);
 
-  mutable Mutex mutex_;
-  size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  Mutex mutex_;
   Entry entries_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+  // Changed under the lock. Relaxed: a hint when to look; what is found is read
+  // under the lock.
+  std::atomic<size_t> count_{0};
 };
 
 }  // namespace fineserve::shim

@@ -103,6 +103,13 @@ CUresult FreeAsyncSlowly(abi::Hook hook, CUdeviceptr address,
   return g_allocator.FreeInStreamOrder(*real, hook, address, stream, original);
 }
 
+void CollectDeferredFrees() {
+  const Driver* real = RealDriver();
+  if (real == nullptr || t_state.nested > 0) return;
+  ReentryGuard guard;
+  g_allocator.CollectDeferred(*real);
+}
+
 void CountCall(abi::Hook hook) {
   g_allocator.page().CountUse(hook, abi::Path::kCalled);
 }

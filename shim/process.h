@@ -26,6 +26,10 @@ driver::CUresult FreeAsyncSlowly(abi::Hook hook, driver::CUdeviceptr address,
                                  driver::CUstream stream,
                                  const Original& original);
 
+// After the program has waited, or has asked whether something is done: gives
+// back what it freed in stream order and has passed.
+void CollectDeferredFrees();
+
 // Notes that a hook was called.
 void CountCall(abi::Hook hook);
 

@@ -40,7 +40,15 @@
   X(kPointerAttribute, cuPointerGetAttribute) \
   X(kPointerAttributes, cuPointerGetAttributes) \
   X(kIpcGetMemHandle, cuIpcGetMemHandle) \
-  X(kHandleForRange, cuMemGetHandleForAddressRange)
+  X(kHandleForRange, cuMemGetHandleForAddressRange) \
+  X(kCtxSynchronize, cuCtxSynchronize) \
+  X(kCtxSynchronize2, cuCtxSynchronize_v2) \
+  X(kStreamSynchronize, cuStreamSynchronize) \
+  X(kStreamSynchronizePtsz, cuStreamSynchronize_ptsz) \
+  X(kStreamQuery, cuStreamQuery) \
+  X(kStreamQueryPtsz, cuStreamQuery_ptsz) \
+  X(kEventSynchronize, cuEventSynchronize) \
+  X(kEventQuery, cuEventQuery)
 // clang-format on
 
 namespace fineserve::abi {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <utility>
+
 namespace fineserve::shim {
 
 using namespace driver;  // every type of the entry points' lists
@@ -136,12 +138,18 @@ CUresult RecordEvent(CUevent, CUstream) {
 
 CUresult QueryEvent(CUevent) {
   FakeDriverState& s = TheFakeDriver();
+  s.forbidden_queries += s.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED;
   if (s.passes_after >= 0 && s.passes_after-- == 0) s.passed = true;
   return s.passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult DestroyEvent(CUevent) {
   --TheFakeDriver().events;
+  return CUDA_SUCCESS;
+}
+
+CUresult ExchangeCaptureMode(driver::CUstreamCaptureMode* mode) {
+  std::swap(*mode, TheFakeDriver().capture_mode);
   return CUDA_SUCCESS;
 }
 
@@ -184,6 +192,7 @@ Driver NewFakeDriver() {
   d.entry.cuEventQuery = &QueryEvent;
   d.entry.cuEventDestroy_v2 = &DestroyEvent;
   d.entry.cuStreamIsCapturing = &IsCapturing;
+  d.entry.cuThreadExchangeStreamCaptureMode = &ExchangeCaptureMode;
   d.entry.cuMemPoolGetAccess = &PoolAccess;
   return d;
 }

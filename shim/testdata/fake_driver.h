@@ -29,6 +29,11 @@ struct FakeDriverState {
   bool passed = true;
   int passes_after = -1;  // queries until `passed` becomes true; -1: never
   bool capturing = false;
+  // The thread's mode of capturing; any other than RELAXED forbids to ask about
+  // an event while a capture is under way somewhere.
+  driver::CUstreamCaptureMode capture_mode =
+      driver::CU_STREAM_CAPTURE_MODE_GLOBAL;
+  int forbidden_queries = 0;
   driver::CUmemAccess_flags pool_access =
       driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 };

@@ -27,7 +27,8 @@ constexpr char kUsage[] =
     "  --hold             after the first rounds, obey lines from stdin:\n"
     "                     verify | write SEED | checkzero | checkfree | free "
     "|\n"
-    "                     alloc | fork | fork libc | queue | exit\n"
+    "                     alloc | fork | fork libc | queue | stall | resume |\n"
+    "                     wait stream|context|event | ask stream|event | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no memory for KV\n";
 

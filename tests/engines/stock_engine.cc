@@ -20,6 +20,7 @@
 
 #include "tests/engines/engine_memory.h"
 #include "tests/engines/engine_options.h"
+#include "tests/engines/held_stream.h"
 
 namespace stock_engine {
 namespace {
@@ -145,6 +146,24 @@ void QueueWrites(EngineMemory& memory) {
   printf("ok queued bytes=%" PRIu64 "\n", memory.kv_bytes());
 }
 
+void Wait(const std::string& argument, bool ask) {
+  if (!HeldStream::Wait(argument, ask)) {
+    puts("error wait for what?");
+    return;
+  }
+  printf("ok %s %s\n", ask ? "asked" : "waited", argument.c_str());
+}
+
+void Stall() {
+  HeldStream::Stall();
+  puts("ok stalled");
+}
+
+void Resume() {
+  HeldStream::Resume();
+  puts("ok resumed");
+}
+
 void Obey(EngineMemory& memory, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string command = line.substr(0, space);
@@ -153,6 +172,11 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "verify") return Verify(memory);
   if (command == "write") return Write(memory, argument);
   if (command == "queue") return QueueWrites(memory);
+  if (command == "stall") return Stall();
+  if (command == "resume") return Resume();
+  if (command == "wait" || command == "ask") {
+    return Wait(argument, command == "ask");
+  }
   if (command == "checkzero") return CheckZero(memory);
   if (command == "checkfree") return CheckFree();
   if (command == "free") return Free(memory);
