@@ -27,6 +27,7 @@ struct SocketServer::Connection {
   ShareLimits share;             // as configured then
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
+  uint64_t waiting_since_ns = 0;
   // Granted, but no descriptor of them has left: nobody can have mapped them.
   std::set<slab::LeaseId> unfetched;
   std::list<Connection>::iterator self;

@@ -133,7 +133,7 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       backing_(std::move(backing)),
       table_(std::move(table)),
       pool_(backing_.get(), table_.get(), &kClock),
-      sockets_(&loop_, &pool_, table_.get(), identity,
+      sockets_(&loop_, &pool_, table_.get(), identity, &kClock,
                [this](const std::string& engine_name) {
                  config::EngineRule rule = config::RuleOf(config_, engine_name);
                  return SocketServer::KvRules{
@@ -159,8 +159,11 @@ void Daemon::Serve() {
 
 void Daemon::Settle() {
   sockets_.Deliver(pool_.Poll());
+  sockets_.Expire(kClock.NowNs());
   uint64_t period_us = 0;
-  if (pool_.quarantining()) period_us = PoolService::kPidCheckNs / 1000;
+  if (pool_.quarantining() || sockets_.waiting()) {
+    period_us = PoolService::kPidCheckNs / 1000;
+  }
   if (pool_.filling()) period_us = kFillPollUs;
   if (period_us == poll_period_us_) return;
   poll_period_us_ = period_us;

@@ -116,7 +116,8 @@ void PoolService::Remove(EngineId id) {
 
 SlabManager::Outcome PoolService::Lease(EngineId engine, uint32_t slab_count,
                                         uint64_t ticket) {
-  SlabManager::Outcome outcome = slabs_.Request(engine, slab_count, ticket);
+  SlabManager::Outcome outcome =
+      slabs_.Request(engine, slab_count, ticket, views_.Reclaimable());
   if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
     slab::Count(table_->counters().leases_denied);
     spdlog::warn(
@@ -188,7 +189,7 @@ std::vector<PoolService::Grant> PoolService::Poll() {
 }
 
 void PoolService::Share() {
-  for (EngineId id : views_.Balance()) {
+  for (EngineId id : views_.Balance(slabs_.promised_count())) {
     Publish(id);
     table_->Announce(engines_[id].slot);
   }

@@ -48,10 +48,13 @@ class PoolService {
   // `pid` has exited. Does nothing if it is no member.
   void Exited(pid_t pid);
 
-  // Asks for whole slabs; see SlabManager::Request. An exhausted pool is
-  // logged with who holds what.
+  // Asks for whole slabs; see SlabManager::Request. What views hold above their
+  // floors is asked back for it. An exhausted pool is logged with who holds
+  // what.
   slab::SlabManager::Outcome Lease(slab::EngineId engine, uint32_t slab_count,
                                    uint64_t ticket);
+  // Drops a request that waits; false if none has this ticket.
+  bool CancelLease(uint64_t ticket) { return slabs_.Cancel(ticket); }
   absl::Status Return(slab::EngineId engine, slab::LeaseId lease);
   // The lease's granules in mapping order: descriptor of the `index`-th.
   // NotFound for a lease or index that is not the engine's.

@@ -47,11 +47,12 @@ int OpenPidfd(pid_t pid) {
 SocketServer::SocketServer(EventLoop* loop, PoolService* pool,
                            slab::TableWriter* table,
                            const slab::TableIdentity& identity,
-                           KvRulesOf rules_of)
+                           const Clock* clock, KvRulesOf rules_of)
     : loop_(loop),
       pool_(pool),
       table_(table),
       identity_(identity),
+      clock_(clock),
       rules_of_(std::move(rules_of)) {}
 
 SocketServer::~SocketServer() = default;
@@ -87,7 +88,10 @@ void SocketServer::OnReadable(Connection* c) {
 
 void SocketServer::Close(Connection* c) {
   // A lease that is granted later finds no one, and Deliver returns it.
-  if (c->waiting_ticket != 0) waiting_.erase(c->waiting_ticket);
+  if (c->waiting_ticket != 0) {
+    waiting_.erase(c->waiting_ticket);
+    pool_->CancelLease(c->waiting_ticket);
+  }
   for (LeaseId lease : c->unfetched) ReturnUnseen(c->engine, lease);
   connections_.erase(c->self);
 }
@@ -274,6 +278,7 @@ bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
   // Noted first: a grant may come at once.
   c->waiting_ticket = ticket;
   c->waiting_sequence = r.header.sequence;
+  c->waiting_since_ns = clock_->NowNs();
   waiting_[ticket] = c;
   const slab::SlabManager::Outcome outcome =
       pool_->Lease(c->engine, r.slab_count, ticket);
@@ -288,6 +293,23 @@ bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
                                " slabs left, ", r.slab_count, " wanted"));
   }
   return true;
+}
+
+void SocketServer::Expire(uint64_t now_ns) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const auto [ticket, c] = *it;
+    if (now_ns - c->waiting_since_ns < kLeaseWaitNs) {
+      ++it;
+      continue;
+    }
+    it = waiting_.erase(it);
+    c->waiting_ticket = 0;
+    pool_->CancelLease(ticket);
+    spdlog::warn("pid {}: no slabs came back in time for its request",
+                 c->peer.pid);
+    Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
+           "no engine gave slabs back in time");
+  }
 }
 
 void SocketServer::Deliver(const std::vector<PoolService::Grant>& grants) {

@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
+#include "daemon/clock/clock.h"
 #include "daemon/server/event_loop.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
@@ -42,11 +43,21 @@ class SocketServer {
 
   // All must outlive this object.
   SocketServer(EventLoop* loop, PoolService* pool, slab::TableWriter* table,
-               const slab::TableIdentity& identity, KvRulesOf rules_of);
+               const slab::TableIdentity& identity, const Clock* clock,
+               KvRulesOf rules_of);
   ~SocketServer();
 
   // Takes over a listening SOCK_SEQPACKET socket.
   void Listen(driver::Descriptor listener);
+
+  // How long a request for whole slabs waits for what engines are asked to give
+  // back. Less than the shim's patience (DaemonLink::Timeouts::request_ms).
+  static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
+
+  // Refuses requests that have waited too long. To be called again and again
+  // while waiting().
+  void Expire(uint64_t now_ns);
+  bool waiting() const { return !waiting_.empty(); }
 
   // Sends a granted lease to whoever waits for it.
   void Deliver(const std::vector<PoolService::Grant>& grants);
@@ -94,6 +105,7 @@ class SocketServer {
   PoolService* const pool_;
   slab::TableWriter* const table_;
   const slab::TableIdentity identity_;
+  const Clock* const clock_;
   const KvRulesOf rules_of_;
   driver::Descriptor listener_;
   std::unique_ptr<EventSource> listener_source_;

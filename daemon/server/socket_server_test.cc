@@ -40,7 +40,8 @@ class SocketServerTest : public ::testing::Test {
     pool_ =
         std::make_unique<PoolService>(backing_.get(), table_.get(), &clock_);
     server_ = std::make_unique<SocketServer>(
-        &loop_, pool_.get(), table_.get(), identity_, [](const std::string&) {
+        &loop_, pool_.get(), table_.get(), identity_, &clock_,
+        [](const std::string&) {
           return SocketServer::KvRules{
               {64, 128}, {RuleNamed("first"), RuleNamed("second")}};
         });
@@ -410,6 +411,44 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(dropped(), 1u) << "the entry with a wrong lease";
   Ask<abi::CloseViewDone>(engine, MakeMessage<abi::CloseViewRequest>(6));
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
+}
+
+TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
+  const driver::Descriptor view = Member("view");
+  Ask<abi::ViewAnswer>(view, ViewOf(4));
+  auto activate = MakeMessage<abi::ActivateRequest>(5);
+  activate.slabs = 300;
+  activate.wanted = 300;
+  Ask<abi::ActivateDone>(view, activate);
+  pool_->Poll();
+  const driver::Descriptor whole = Member("whole");
+  for (const bool comes_back : {true, false}) {
+    EXPECT_EQ(abi::Send(whole.get(), LeaseOf(2)), 0);
+    Turn();
+    pool_->Poll();
+    EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).returning, 2u);
+    EXPECT_EQ(received_.ReceiveFrom(whole.get()), EAGAIN) << "it waits";
+    if (comes_back) {
+      auto back = MakeMessage<abi::GiveBackNotice>(0);
+      for (const auto& [slab, lease] :
+           pool_->slabs().InView(slab::EngineId{1})) {
+        if (pool_->slabs().word(slab).state != abi::SlabState::kReturning) {
+          continue;
+        }
+        back.entries[back.count++] = {Number(slab), Number(lease)};
+      }
+      EXPECT_EQ(abi::Send(view.get(), back), 0);
+      Turn();
+      server_->Deliver(pool_->Poll());
+      EXPECT_EQ(Answer<abi::LeaseGrant>(whole).slab_count, 2u);
+    } else {
+      clock_.AdvanceNs(SocketServer::kLeaseWaitNs);
+      server_->Expire(clock_.NowNs());
+      EXPECT_EQ(Answer<abi::Refused>(whole).code,
+                abi::RefusalCode::kPoolExhausted);
+      EXPECT_FALSE(server_->waiting());
+    }
+  }
 }
 
 TEST_F(SocketServerTest, ViewOfAFormatThatDoesNotFitIsRefusedWithTheFix) {

@@ -191,7 +191,7 @@ void ViewService::AskBack(const std::vector<Views::iterator>& views,
   }
 }
 
-std::vector<EngineId> ViewService::Balance() {
+std::vector<EngineId> ViewService::Balance(uint32_t reserved) {
   std::vector<Views::iterator> views;
   std::vector<slab::Claim> claims;
   uint32_t coming = slabs_->zeroing_count();
@@ -208,15 +208,12 @@ std::vector<EngineId> ViewService::Balance() {
     held += kept;
   }
   if (views.empty()) return {};
-  // Requests for whole slabs came first.
-  const uint32_t promised = slabs_->promised_count();
   const uint32_t free = slabs_->free_count();
-  const uint32_t shared =
-      held + free + coming - std::min(promised, free + coming);
-  const std::vector<uint32_t> targets = slab::FairTargets(shared, claims);
-  coming -= std::min(coming, promised - std::min(promised, free));
-  const slab::Rebalance plan = slab::PlanRebalance(
-      free - std::min(free, promised), coming, claims, targets);
+  const uint32_t all = held + free + coming;
+  const std::vector<uint32_t> targets =
+      slab::FairTargets(all - std::min(all, reserved), claims);
+  const slab::Rebalance plan =
+      slab::PlanRebalance(free, coming, reserved, claims, targets);
   for (size_t i = 0; i < views.size(); ++i) {
     View& view = views[i]->second;
     view.touched = view.touched || view.target != targets[i];
@@ -229,6 +226,17 @@ std::vector<EngineId> ViewService::Balance() {
     if (it->second.touched) touched.push_back(it->first);
   }
   return touched;
+}
+
+uint32_t ViewService::Reclaimable() const {
+  uint32_t sum = 0;
+  for (const auto& [id, view] : views_) {
+    const slab::SlabManager::Holding held = slabs_->HeldBy(id);
+    sum += held.returning;
+    const uint32_t kept = held.in_view - held.returning;
+    if (kept > view.floor) sum += kept - view.floor;
+  }
+  return sum;
 }
 
 abi::ViewRecord ViewService::Record(EngineId engine) const {

@@ -76,9 +76,14 @@ class ViewService {
   // there is none.
   void Forget(slab::EngineId engine);
 
-  // Grants and asks back until every view has what it should have now. Returns
-  // the engines whose record changed. Cheap if nothing did.
-  std::vector<slab::EngineId> Balance();
+  // Grants and asks back until every view has what it should have now,
+  // `reserved` slabs being for others. Returns the engines whose record
+  // changed. Cheap if nothing did.
+  std::vector<slab::EngineId> Balance(uint32_t reserved);
+
+  // Slabs that views hold above their floors, those being returned included:
+  // what Balance could get back for others.
+  uint32_t Reclaimable() const;
 
   // What the table says of the engine's view.
   abi::ViewRecord Record(slab::EngineId engine) const;

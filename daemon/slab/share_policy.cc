@@ -56,7 +56,7 @@ std::vector<uint32_t> FairTargets(uint32_t slabs,
   return targets;
 }
 
-Rebalance PlanRebalance(uint32_t free, uint32_t coming,
+Rebalance PlanRebalance(uint32_t free, uint32_t coming, uint32_t reserved,
                         const std::vector<Claim>& claims,
                         const std::vector<uint32_t>& targets) {
   Rebalance plan;
@@ -68,6 +68,9 @@ Rebalance PlanRebalance(uint32_t free, uint32_t coming,
     if (held < targets[i]) missing += targets[i] - held;
     if (held > targets[i]) plan.spare[i] = held - targets[i];
   }
+  const uint64_t needed = reserved + missing;
+  const uint64_t expected = uint64_t{free} + coming;
+  free -= std::min(free, reserved);
   // What a claim would have above its floor; negative below it.
   const auto above_floor = [&](size_t i) {
     return int64_t{claims[i].held} + plan.grants[i] - claims[i].floor;
@@ -84,8 +87,8 @@ Rebalance PlanRebalance(uint32_t free, uint32_t coming,
   }
   const uint64_t spare =
       std::accumulate(plan.spare.begin(), plan.spare.end(), uint64_t{0});
-  if (missing > coming) {
-    plan.ask_back = static_cast<uint32_t>(std::min(missing - coming, spare));
+  if (needed > expected) {
+    plan.ask_back = static_cast<uint32_t>(std::min(needed - expected, spare));
   }
   return plan;
 }

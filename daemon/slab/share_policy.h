@@ -33,11 +33,12 @@ struct Rebalance {
   std::vector<uint32_t> spare;
 };
 
-// Grants free slabs to whoever is below its target, whoever has least above
-// its floor first. Asks back only what is
-// missing then: a claim above its target keeps what nobody else wants.
-// `coming`: slabs that become free without asking, being zeroed or returned.
-Rebalance PlanRebalance(uint32_t free, uint32_t coming,
+// `reserved`: slabs, of those that are free or become so, that others wait for
+// and come first. Grants free slabs to whoever is below its target, whoever has
+// least above its floor first. Asks back only what is missing then: a claim
+// above its target keeps what nobody else wants. `coming`: slabs that become
+// free without asking, being zeroed or returned.
+Rebalance PlanRebalance(uint32_t free, uint32_t coming, uint32_t reserved,
                         const std::vector<Claim>& claims,
                         const std::vector<uint32_t>& targets);
 

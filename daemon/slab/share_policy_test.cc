@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(PlanRebalanceTest, KeepsWhatNobodyElseWants) {
   const std::vector<Claim> claims = {{1, 10, 2, 8}, {1, 10, 2, 2}};
-  const Rebalance plan = PlanRebalance(0, 0, claims, FairTargets(10, claims));
+  const Rebalance plan =
+      PlanRebalance(0, 0, 0, claims, FairTargets(10, claims));
   EXPECT_EQ(plan.ask_back, 0u);
   EXPECT_EQ(plan.grants, (Counts{0, 0}));
 }
@@ -66,7 +67,8 @@ TEST(PlanRebalanceTest, KeepsWhatNobodyElseWants) {
 TEST(PlanRebalanceTest, AsksBackOnlyWhatFreeAndComingSlabsDoNotCover) {
   const std::vector<Claim> claims = {{1, 10, 2, 6}, {1, 10, 9, 1}};
   // Targets 2 and 8: 7 are missing, 1 is free, 2 are coming.
-  const Rebalance plan = PlanRebalance(1, 2, claims, FairTargets(10, claims));
+  const Rebalance plan =
+      PlanRebalance(1, 2, 0, claims, FairTargets(10, claims));
   EXPECT_EQ(plan.grants, (Counts{0, 1}));
   EXPECT_EQ(plan.ask_back, 4u);
   EXPECT_EQ(plan.spare, (Counts{4, 0}));
@@ -74,14 +76,22 @@ TEST(PlanRebalanceTest, AsksBackOnlyWhatFreeAndComingSlabsDoNotCover) {
 
 TEST(PlanRebalanceTest, WhoHasLeastAboveItsFloorIsGrantedFirst) {
   const std::vector<Claim> claims = {{1, 10, 10, 3}, {1, 10, 10, 0}};
-  const Rebalance plan = PlanRebalance(4, 0, claims, {5, 5});
+  const Rebalance plan = PlanRebalance(4, 0, 0, claims, {5, 5});
   EXPECT_EQ(plan.grants, (Counts{1, 3}));
 }
 
 TEST(PlanRebalanceTest, FloorsComeBeforeEverythingElse) {
   const std::vector<Claim> claims = {{1, 10, 10, 2}, {6, 10, 10, 4}};
-  const Rebalance plan = PlanRebalance(2, 0, claims, {4, 6});
+  const Rebalance plan = PlanRebalance(2, 0, 0, claims, {4, 6});
   EXPECT_EQ(plan.grants, (Counts{0, 2}));
+}
+
+TEST(PlanRebalanceTest, ReservedSlabsAreNotGrantedAndAreAskedBackFor) {
+  // 8 slabs, 5 of them for others: 3 stay for the claims.
+  const std::vector<Claim> claims = {{1, 10, 10, 6}, {1, 10, 10, 0}};
+  const Rebalance plan = PlanRebalance(2, 0, 5, claims, FairTargets(3, claims));
+  EXPECT_EQ(plan.grants, (Counts{0, 0}));
+  EXPECT_EQ(plan.ask_back, 4u);
 }
 
 // Random claims: no target breaks its bounds or the pool's, nobody could have
@@ -124,7 +134,7 @@ TEST(SharePolicyPropertyTest, TargetsAreFairAndPlansKeepTheBounds) {
       }
     }
     const uint32_t free = upto(slabs - held);
-    const Rebalance plan = PlanRebalance(free, 0, claims, targets);
+    const Rebalance plan = PlanRebalance(free, 0, 0, claims, targets);
     uint32_t granted = 0;
     uint32_t spare = 0;
     for (size_t i = 0; i < claims.size(); ++i) {

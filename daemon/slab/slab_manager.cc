@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,8 +53,10 @@ void SlabManager::Set(SlabId slab, SlabWord word) {
 }
 
 SlabManager::Outcome SlabManager::Request(EngineId engine, uint32_t count,
-                                          uint64_t ticket) {
-  const uint32_t available = free_count() + zeroing_count_ - promised_;
+                                          uint64_t ticket,
+                                          uint32_t reclaimable) {
+  const uint32_t all = free_count() + zeroing_count_ + reclaimable;
+  const uint32_t available = all - std::min(all, promised_);
   if (count > available) return Exhausted{available};
   if (waiting_.empty() && count <= free_count()) {
     return GrantNow({engine, count, ticket});
@@ -61,6 +64,16 @@ SlabManager::Outcome SlabManager::Request(EngineId engine, uint32_t count,
   waiting_.push_back({engine, count, ticket});
   promised_ += count;
   return Waiting{};
+}
+
+bool SlabManager::Cancel(uint64_t ticket) {
+  const auto it =
+      std::find_if(waiting_.begin(), waiting_.end(),
+                   [&](const Pending& p) { return p.ticket == ticket; });
+  if (it == waiting_.end()) return false;
+  promised_ -= it->count;
+  waiting_.erase(it);
+  return true;
 }
 
 SlabManager::Grant SlabManager::GrantNow(const Pending& request) {
@@ -288,8 +301,6 @@ void SlabManager::CheckInvariants() const {
   for (const Pending& request : waiting_) promised += request.count;
   Require(zeroing == zeroing_count_, "zeroing_count");
   Require(promised == promised_, "promised");
-  Require(promised_ <= free_count() + zeroing_count_,
-          "waiting requests exceed what will come");
   Require(waiting_.empty() || waiting_.front().count > free_count(),
           "a request waits though it could be granted");
 }

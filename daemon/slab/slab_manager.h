@@ -44,8 +44,7 @@ class SlabObserver {
 //     lease;
 //   * a lease's slabs name that lease and its engine, and no others do;
 //   * a slab reaches FREE only from ZEROING: whoever gets it next finds zeros;
-//   * waiting requests together want no more than free + zeroing slabs, so
-//     each will be granted without anybody giving up anything.
+//   * nobody waits for what could be granted now.
 class SlabManager {
  public:
   // A lease that has been granted. `slabs` in mapping order.
@@ -55,7 +54,7 @@ class SlabManager {
     uint64_t ticket;  // the request's
     std::vector<SlabId> slabs;
   };
-  // The request waits for zero fills that are under way.
+  // The request waits for slabs that are about to be free.
   struct Waiting {};
   // The pool has not enough slabs that are free or about to be.
   struct Exhausted {
@@ -80,9 +79,15 @@ class SlabManager {
   SlabManager& operator=(const SlabManager&) = delete;
 
   // Asks for `count` ≥ 1 slabs. First come, first served: nobody overtakes a
-  // waiting request. `ticket` is the caller's name for the request and comes
-  // back in its grant.
-  Outcome Request(EngineId engine, uint32_t count, uint64_t ticket);
+  // waiting request. It waits for slabs that are being zeroed, and for up to
+  // `reclaimable` others that the caller will have back. `ticket` is the
+  // caller's name for the request and comes back in its grant.
+  Outcome Request(EngineId engine, uint32_t count, uint64_t ticket,
+                  uint32_t reclaimable = 0);
+
+  // Drops a waiting request; false if none has this ticket. Others may have
+  // become grantable: see TakeGrants.
+  bool Cancel(uint64_t ticket);
 
   // Gives a lease back. The slabs that now must be zeroed, in order.
   // NotFound if `engine` has no such lease.
@@ -125,7 +130,7 @@ class SlabManager {
   uint32_t zeroing_count() const { return zeroing_count_; }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   uint32_t absent_count() const { return absent_count_; }
-  // Slabs that waiting requests will get of those free and being zeroed.
+  // Slabs that waiting requests want.
   uint32_t promised_count() const { return promised_; }
   abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
   // The slabs of an engine's view, those asked back included, with their

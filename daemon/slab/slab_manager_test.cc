@@ -93,6 +93,31 @@ TEST_F(SlabManagerTest, WaitingRequestsAreNeverPromisedMoreThanWillCome) {
       manager_.Request(kB, 4, 2)));
 }
 
+TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
+  ZeroEverything();
+  const SlabId slab = *manager_.LeaseForView(kB, SlabId{kSlabs});
+  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
+      manager_.Request(kA, kSlabs, 1, /*reclaimable=*/0)));
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
+      manager_.Request(kA, kSlabs, 2, /*reclaimable=*/1)));
+  ASSERT_TRUE(manager_.GiveBack(kB, slab, lease).ok());
+  const auto grants = manager_.Zeroed(slab);
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].ticket, 2u);
+}
+
+TEST_F(SlabManagerTest, CancelledRequestLetsTheNextOneIn) {
+  manager_.Zeroed(SlabId{0});
+  manager_.Request(kA, 4, 1);
+  manager_.Request(kB, 1, 2);
+  EXPECT_FALSE(manager_.Cancel(3));
+  EXPECT_TRUE(manager_.Cancel(1));
+  const auto grants = manager_.TakeGrants();
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].ticket, 2u);
+}
+
 TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
   ZeroEverything();
   const auto grant = absl::get<SlabManager::Grant>(manager_.Request(kA, 1, 1));

@@ -137,7 +137,7 @@ class Daemon {
   server::PoolService pool_{&backing_, table_.get(), &clock_};
   server::EventLoop loop_;
   server::SocketServer server_{
-      &loop_, &pool_, table_.get(), identity_, [](const std::string&) {
+      &loop_, &pool_, table_.get(), identity_, &clock_, [](const std::string&) {
         return server::SocketServer::KvRules{{}, {abi::Rule{}, abi::Rule{}}};
       }};
   std::unique_ptr<server::Endpoint> endpoint_;
