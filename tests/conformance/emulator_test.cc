@@ -121,6 +121,64 @@ CONFORMANCE_TEST(Emulator, DevicesDifferByUuidAndShareNothing) {
   EXPECT_EQ(used_bytes(1), 0u);
 }
 
+std::string BusOf(CUdevice device) {
+  char bus[32] = "";
+  EXPECT_EQ(Cuda().cuDeviceGetPCIBusId(bus, sizeof(bus), device), CUDA_SUCCESS);
+  return bus;
+}
+
+// What a process says of its devices, in order; empty if it may see none.
+std::string DevicesSeenWith(const char* visible) {
+  setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+  int count = 0;
+  if (Cuda().cuInit(0) == CUDA_ERROR_NO_DEVICE) return "";
+  EXPECT_EQ(Cuda().cuDeviceGetCount(&count), CUDA_SUCCESS);
+  std::string seen;
+  for (CUdevice i = 0; i < count; ++i) seen += BusOf(i).substr(5, 2) + " ";
+  return seen;
+}
+
+CONFORMANCE_TEST(Emulator, VisibleDevicesAreNumberedAnewAndKeepTheirBus) {
+  setenv("EMUCUDA_DEVICES", "3", 1);
+  constexpr struct {
+    const char* visible;
+    const char* seen;
+  } kCases[] = {{"0,1,2", "01 02 03 "},
+                {"2,0", "03 01 "},
+                {"1,9,0", "02 "},
+                {"", ""},
+                {"-1", ""},
+                {"0,0,1", "01 "},
+                {"GPU-", "01 "},
+                {"no", ""}};
+  for (const auto& c : kCases) {
+    Peer peer([&](Channel&) {
+      EXPECT_EQ(DevicesSeenWith(c.visible), c.seen) << c.visible;
+    });
+    peer.Join();
+  }
+}
+
+CONFORMANCE_TEST(Emulator, VisibleDeviceIsTheSameByNumberAndByUuid) {
+  setenv("EMUCUDA_DEVICES", "2", 1);
+  Peer asked([&](Channel& parent) {
+    ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
+    CUuuid uuid;
+    ASSERT_EQ(Cuda().cuDeviceGetUuid_v2(&uuid, 1), CUDA_SUCCESS);
+    for (unsigned char byte : uuid.bytes) parent.Send(byte);
+  });
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char hex[4];
+    snprintf(hex, sizeof(hex), "%02x",
+             static_cast<unsigned>(asked.channel().Receive()));
+    text += hex;
+    if (i == 3 || i == 5 || i == 7 || i == 9) text += "-";
+  }
+  asked.Join();
+  EXPECT_EQ(DevicesSeenWith(text.c_str()), "02 ");
+}
+
 CONFORMANCE_TEST(Emulator, OlderDriverLacksNewerFunctions) {
   setenv("EMUCUDA_DRIVER_VERSION", "12040", 1);
   void* function = nullptr;

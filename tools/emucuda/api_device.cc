@@ -166,11 +166,13 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
                               CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceGetAttribute, value, device, [&](Driver&) {
-    return emucuda::DeviceAttribute(attribute, device, value)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_VALUE;
-  });
+  return CallOnDevice(Entry::cuDeviceGetAttribute, value, device,
+                      [&](Driver& d) {
+                        return emucuda::DeviceAttribute(
+                                   attribute, d.devices()[device].number, value)
+                                   ? CUDA_SUCCESS
+                                   : CUDA_ERROR_INVALID_VALUE;
+                      });
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
@@ -182,12 +184,13 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 }
 
 CUresult cuDeviceGetPCIBusId(char* pci_bus_id, int capacity, CUdevice device) {
-  return CallOnDevice(
-      Entry::cuDeviceGetPCIBusId, pci_bus_id, device, [&](Driver&) {
-        char text[32];
-        snprintf(text, sizeof(text), "0000:%02x:00.0", device + 1);
-        return CopyText(text, pci_bus_id, capacity);
-      });
+  return CallOnDevice(Entry::cuDeviceGetPCIBusId, pci_bus_id, device,
+                      [&](Driver& d) {
+                        char text[32];
+                        snprintf(text, sizeof(text), "0000:%02x:00.0",
+                                 d.devices()[device].number + 1);
+                        return CopyText(text, pci_bus_id, capacity);
+                      });
 }
 
 }  // namespace fineserve::driver

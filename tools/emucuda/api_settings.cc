@@ -73,12 +73,13 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* pci_bus_id) {
         sscanf(pci_bus_id, "%x:%x", &bus, &slot) != 2) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const int ordinal = static_cast<int>(bus) - 1;
-    if (domain != 0 || slot != 0 || !Driver::Get().HasDevice(ordinal)) {
-      return CUDA_ERROR_INVALID_DEVICE;
+    const auto& devices = Driver::Get().devices();
+    for (size_t i = 0; i < devices.size() && domain == 0 && slot == 0; ++i) {
+      if (devices[i].number != static_cast<int>(bus) - 1) continue;
+      *device = static_cast<CUdevice>(i);
+      return CUDA_SUCCESS;
     }
-    *device = ordinal;
-    return CUDA_SUCCESS;
+    return CUDA_ERROR_INVALID_DEVICE;
   });
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "tools/emucuda/visible_devices.h"
+
 namespace fineserve::emucuda {
 namespace {
 
@@ -67,7 +69,9 @@ CUresult Driver::OpenDevices() {
   const std::optional<StateFolder> folder =
       StateFolder::Open(settings_.folder, &complaint);
   std::vector<Device> devices;
-  for (int i = 0; folder && i < settings_.devices; ++i) {
+  std::vector<int> numbers;
+  if (folder) numbers = VisibleDevices(settings_, *folder);
+  for (int i : numbers) {
     auto memory = DeviceMemory::Open(*folder, i, settings_.memory_bytes,
                                      settings_.poison);
     if (memory == nullptr) {
@@ -75,12 +79,13 @@ CUresult Driver::OpenDevices() {
                   settings_.folder + " cannot be opened or sized";
       break;
     }
-    devices.push_back({folder->DeviceUuid(i), std::move(memory)});
+    devices.push_back({i, folder->DeviceUuid(i), std::move(memory)});
   }
   if (!complaint.empty()) {
     Complain(complaint);
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
+  if (devices.empty()) return CUDA_ERROR_NO_DEVICE;
   if (!linger_.Set(settings_.linger_ms, devices, &complaint)) {
     Complain(complaint);
     return CUDA_ERROR_OPERATING_SYSTEM;

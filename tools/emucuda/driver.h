@@ -27,6 +27,7 @@
 namespace fineserve::emucuda {
 
 struct Device {
+  int number = 0;  // in the machine; its place in devices() is its ordinal
   Uuid uuid = {};
   std::unique_ptr<DeviceMemory> memory;
 };

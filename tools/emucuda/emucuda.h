@@ -11,6 +11,8 @@
 //                            /dev/shm/emucuda-<uid>. Device UUIDs derive from
 //                            its real path and the ordinal.
 //   EMUCUDA_DEVICES          1 … 8, default 1
+//                            (CUDA_VISIBLE_DEVICES chooses among them, by
+//                            number or UUID)
 //   EMUCUDA_MEMORY           bytes per device (512MiB, 16GiB, …), default
 //                            80GiB; the process that creates the device's
 //                            file decides, later ones take what is there

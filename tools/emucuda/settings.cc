@@ -111,6 +111,9 @@ Settings ReadSettings(std::string* complaint) {
   if (settings.folder.empty()) {
     settings.folder = "/dev/shm/emucuda-" + std::to_string(geteuid());
   }
+  if (const char* visible = getenv("CUDA_VISIBLE_DEVICES")) {
+    settings.visible_devices = visible;
+  }
   settings.log_file = Variable("EMUCUDA_LOG");
   settings.failures = Variable("EMUCUDA_FAIL");
   settings.latencies = Variable("EMUCUDA_LATENCY_US");

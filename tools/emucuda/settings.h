@@ -15,6 +15,7 @@ struct Settings {
   std::string failures;
   std::string latencies;
   int devices = 1;
+  std::optional<std::string> visible_devices;  // unset: all
   uint64_t memory_bytes = uint64_t{80} << 30;
   int driver_version = 13000;
   unsigned stream_delay_us = 0;
