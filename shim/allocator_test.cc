@@ -342,6 +342,43 @@ TEST_F(AllocatorTest, ChildForkedBeforeJoiningStartsAfresh) {
   EXPECT_EQ(address, kReserved);
 }
 
+// Communication libraries register addresses and remember what lies behind.
+TEST_F(AllocatorTest, Pitfall11NothingChangesBehindAnAddressInUse) {
+  StartDaemon({.slab_count = 8});
+  CUdeviceptr living = 0, other = 0;
+  ASSERT_EQ(AllocateKv(kSlabBytes, &living), driver::CUDA_SUCCESS);
+  fake_.touched.clear();
+  // Neighbours come and go, at once, in stream order, and half-way.
+  AllocateKv(2 * kSlabBytes, &other);
+  EXPECT_EQ(allocator_.Free(driver_, other), driver::CUDA_SUCCESS);
+  AllocateKv(2 * kSlabBytes, &other);
+  fake_.passed = false;
+  EXPECT_EQ(FreeAsync(other), driver::CUDA_SUCCESS);
+  fake_.passed = true;
+  for (const char* call : {"cuMemImport", "cuMemMap", "cuMemSetAccess",
+                           "cuMemRelease", "cuCtxSynchronize"}) {
+    fake_.fail = call;
+    fake_.fail_after = call == std::string("cuMemImport") ? 3 : 1;
+    if (AllocateKv(2 * kSlabBytes, &other) == driver::CUDA_SUCCESS) {
+      allocator_.Free(driver_, other);
+    }
+  }
+  fake_.fail.clear();
+  EXPECT_EQ(AllocateKv(100 * kSlabBytes, &other),
+            driver::CUDA_ERROR_OUT_OF_MEMORY);
+  daemon_.reset();
+  AllocateKv(kSlabBytes, &other);
+  StartDaemon({.epoch = 43});
+  AllocateKv(kSlabBytes, &other);
+  EXPECT_FALSE(fake_.touched.empty());
+  for (const auto& t : fake_.touched) {
+    EXPECT_TRUE(t.address + t.bytes <= living ||
+                t.address >= living + kSlabBytes)
+        << std::hex << t.address << " + " << t.bytes;
+  }
+  EXPECT_EQ(allocator_.Free(driver_, living), driver::CUDA_SUCCESS);
+}
+
 using StreamOrder = AllocatorTest;
 
 TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {

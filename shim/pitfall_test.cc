@@ -1,7 +1,9 @@
 // What interposers before us got wrong, each as a test of its number. Pitfall 8
-// (memory of the host) is in virtual_memory_test.cc, 10 (unmapping waits) there
-// and in allocator_test.cc, 13 (a dead owner) in
-// tests/integration/death_test.cc.
+// (memory of the host) is in virtual_memory_test.cc, 10 (unmapping waits)
+// there, in allocator_test.cc and tests/integration/deferred_free_test.cc, 11
+// (what lies behind an address) also in allocator_test.cc; 12 (memory info), 13
+// (a dead owner) and 14 (devices by UUID), which need several processes and a
+// device, in tests/integration/pitfall_test.cc.
 
 #include <gmock/gmock.h>
 
@@ -110,7 +112,7 @@ TEST_F(Pitfall, Number14NoSignalHandlerIsTouched) {
   StartDaemon();
   EXPECT_EQ(
       RunCuda({"scoped", "4194304", "free", "alloc", "4194304", "signals"}).out,
-      "alloc 0 shared\nfree 0\nalloc 0 own\nsignals 0\n");
+      "alloc 0 shared\nfree 0\nalloc 0 own\nsignals 0 heard 2 blocked 0\n");
 }
 
 #ifdef LIBASAN

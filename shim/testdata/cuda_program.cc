@@ -21,7 +21,9 @@
 //   loads             "deepbind N foreign N"
 //   deepbind FILE     opens FILE with RTLD_DEEPBIND: "deepbind WHERE WHERE", of
 //                     its cuMemAlloc_v2 and of its dlsym
-//   signals           "signals N", how many handlers changed since the start
+//   signals           "signals N heard N blocked N": how many handlers changed
+//                     since the start, how many of a SIGUSR1 and a SIGUSR2 came
+//                     to the program's own, how many signals are blocked
 //   threads COUNT     COUNT threads take and free KV at once: "threads N" did
 //   meminfo           cuMemGetInfo without arguments: "meminfo RESULT"
 //   ipc               asks for legacy IPC of the latest: "ipc RESULT"
@@ -146,6 +148,13 @@ void OpenDeepbind(const char* file) {
 }
 
 void* g_handlers[NSIG];
+volatile sig_atomic_t g_heard = 0;
+
+// Profilers and checkpoint tools own these two.
+void TakeUserSignals() {
+  signal(SIGUSR1, [](int) { g_heard = g_heard + 1; });
+  signal(SIGUSR2, [](int) { g_heard = g_heard + 1; });
+}
 
 void* HandlerOf(int signal) {
   struct sigaction now = {};
@@ -160,7 +169,14 @@ void RememberHandlers() {
 void PrintSignals() {
   int changed = 0;
   for (int i = 1; i < NSIG; ++i) changed += HandlerOf(i) != g_handlers[i];
-  printf("signals %d\n", changed);
+  raise(SIGUSR1);
+  raise(SIGUSR2);
+  sigset_t blocked;
+  sigprocmask(SIG_SETMASK, nullptr, &blocked);
+  int count = 0;
+  for (int i = 1; i < NSIG; ++i) count += sigismember(&blocked, i) == 1;
+  printf("signals %d heard %d blocked %d\n", changed, static_cast<int>(g_heard),
+         count);
 }
 
 void Threads(long count) {
@@ -303,6 +319,7 @@ int RunCommand(char** argv, int i) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  TakeUserSignals();
   RememberHandlers();
   int i = 1;
   while (i < argc) i = RunCommand(argv, i);

@@ -73,7 +73,8 @@ CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
   return CUDA_SUCCESS;
 }
 
-CUresult AddressFree(CUdeviceptr, size_t bytes) {
+CUresult AddressFree(CUdeviceptr address, size_t bytes) {
+  TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemAddressFree")) return Failure();
   TheFakeDriver().reserved_bytes -= bytes;
   return CUDA_SUCCESS;
@@ -93,20 +94,24 @@ CUresult Release(CUmemGenericAllocationHandle) {
   return CUDA_SUCCESS;
 }
 
-CUresult Map(CUdeviceptr, size_t bytes, size_t, CUmemGenericAllocationHandle,
-             unsigned long long) {
+CUresult Map(CUdeviceptr address, size_t bytes, size_t,
+             CUmemGenericAllocationHandle, unsigned long long) {
+  TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemMap")) return Failure();
   TheFakeDriver().mapped_bytes += bytes;
   return CUDA_SUCCESS;
 }
 
-CUresult Unmap(CUdeviceptr, size_t bytes) {
+CUresult Unmap(CUdeviceptr address, size_t bytes) {
+  TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemUnmap")) return Failure();
   TheFakeDriver().mapped_bytes -= bytes;
   return CUDA_SUCCESS;
 }
 
-CUresult SetAccess(CUdeviceptr, size_t bytes, const CUmemAccessDesc*, size_t) {
+CUresult SetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*,
+                   size_t) {
+  TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemSetAccess")) return Failure();
   TheFakeDriver().accessible_bytes = bytes;
   return CUDA_SUCCESS;

@@ -25,6 +25,13 @@ struct FakeDriverState {
   bool rdma_capable = false;  // of what is imported
   uint64_t accessible_bytes = 0;
   int events = 0;
+  // Which addresses mappings were made, taken away or given access at, in
+  // order.
+  struct Touched {
+    driver::CUdeviceptr address;
+    uint64_t bytes;
+  };
+  std::vector<Touched> touched;
   // What streams and pools answer.
   bool passed = true;
   int passes_after = -1;  // queries until `passed` becomes true; -1: never

@@ -47,6 +47,10 @@ class Site : public ::testing::Test {
   std::string Program(const std::string& name) const;
   static bool OnEmulatedGpu();
   const Process::Environment& environment() const { return environment_; }
+  // A variable of every process that is started from now on.
+  void Set(const std::string& name, const std::string& value) {
+    environment_[name] = value;
+  }
   // Environment that makes a program an engine on this site.
   Process::Environment EngineEnvironment() const;
   const std::string& folder() const { return folder_; }
