@@ -83,7 +83,11 @@ struct SlabWord {
 struct SlabEntry {
   std::atomic<uint64_t> word;      // SlabWord, packed
   std::atomic<uint64_t> since_ns;  // CLOCK_MONOTONIC of the last change
-  uint64_t reserved[2];
+  // Which memory it is: raised when an absent slab gets granules, before its
+  // word says so. Who maps the slab's earlier granules must map these instead
+  // before it uses a lease.
+  std::atomic<uint64_t> memory;
+  uint64_t reserved;
 };
 static_assert(sizeof(SlabEntry) == 32);
 

@@ -21,10 +21,20 @@ class Backing {
  public:
   virtual ~Backing() = default;
 
+  // Of the pool at its largest; not every slab need have memory.
   virtual const slab::PoolGeometry& geometry() const = 0;
 
+  // Makes the granules of `slab`, which has none; they hold anything.
+  // ResourceExhausted if the GPU has not that much free; nothing is made then.
+  virtual absl::Status CreateSlab(slab::SlabId slab) = 0;
+
+  // Gives up the granules of `slab`, of which no fill is under way. The GPU
+  // gets them back when the last process that maps them does likewise.
+  virtual void DestroySlab(slab::SlabId slab) = 0;
+
   // A new descriptor of granule `index` < geometry().granule_count(). Granules
-  // [s × granules_per_slab, (s + 1) × granules_per_slab) are slab s's.
+  // [s × granules_per_slab, (s + 1) × granules_per_slab) are slab s's, which
+  // must have memory.
   virtual absl::StatusOr<driver::Descriptor> Export(uint32_t index) = 0;
 
   // Begins to fill `slab` with zeros. Returns at once; completion shows in

@@ -20,6 +20,7 @@ namespace {
 using slab::SlabId;
 
 constexpr slab::PoolGeometry kGeometry = {2 << 20, 2, 4};
+constexpr uint32_t kPresent = 3;
 
 // An emulated machine for this process: the driver reads its place once.
 class Machine : public ::testing::Environment {
@@ -43,13 +44,14 @@ class BackingTest : public ::testing::TestWithParam<const char*> {
       : backing_(std::string(GetParam()) == "Sim" ? MakeSim() : MakeCuda()) {}
 
   static std::unique_ptr<Backing> MakeSim() {
-    return std::make_unique<SimBacking>(*SimBacking::Create(kGeometry));
+    return std::make_unique<SimBacking>(
+        *SimBacking::Create(kGeometry, kPresent));
   }
   static std::unique_ptr<Backing> MakeCuda() {
     const DeviceChoice choice = {"emulated", FINESERVE_EMULATED_FOLDER};
     const auto driver = *driver::Driver::Load(choice.DriverLibrary());
     const Device device = *FindDevice(driver, choice);
-    return *CudaBacking::Create(driver, device, kGeometry,
+    return *CudaBacking::Create(driver, device, kGeometry, kPresent,
                                 Nvml::Load(choice.NvmlLibrary(), device.uuid));
   }
 
@@ -77,12 +79,22 @@ TEST_P(BackingTest, EachStartedFillCompletesOnce) {
 }
 
 TEST_P(BackingTest, EveryGranuleCanBeExportedAgainAndAgain) {
-  for (uint32_t i = 0; i < kGeometry.granule_count(); ++i) {
+  for (uint32_t i = 0; i < kPresent * kGeometry.granules_per_slab; ++i) {
     for (int again = 0; again < 2; ++again) {
       const auto granule = backing_->Export(i);
       ASSERT_TRUE(granule.ok()) << granule.status();
       EXPECT_TRUE(granule->valid());
     }
+  }
+}
+
+TEST_P(BackingTest, SlabComesAndGoesWithItsGranules) {
+  for (int again = 0; again < 3; ++again) {
+    ASSERT_TRUE(backing_->CreateSlab(SlabId{3}).ok());
+    ASSERT_TRUE(backing_->StartZero(SlabId{3}).ok());
+    EXPECT_EQ(Zeroed(1), (std::vector<SlabId>{SlabId{3}}));
+    EXPECT_TRUE(backing_->Export(7).ok());
+    backing_->DestroySlab(SlabId{3});
   }
 }
 
@@ -97,8 +109,9 @@ TEST(CudaBackingTest, FillZeroesItsSlabAndNoOther) {
   const DeviceChoice choice = {"emulated", FINESERVE_EMULATED_FOLDER};
   const auto driver = *driver::Driver::Load(choice.DriverLibrary());
   const Device device = *FindDevice(driver, choice);
-  const auto backing = *CudaBacking::Create(
-      driver, device, kGeometry, absl::UnavailableError("not needed"));
+  const auto backing =
+      *CudaBacking::Create(driver, device, kGeometry, kPresent,
+                           absl::UnavailableError("not needed"));
   // An engine's view of granules 1 (slab 0) and 2 (slab 1).
   const auto range =
       *driver::Reservation::Create(driver, 2 * kGeometry.granule_bytes);

@@ -11,8 +11,8 @@ using driver::ToStatus;
 
 absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
     const driver::Driver& driver, const Device& device,
-    const slab::PoolGeometry& geometry, absl::StatusOr<Nvml> nvml,
-    Progress progress) {
+    const slab::PoolGeometry& geometry, uint32_t present,
+    absl::StatusOr<Nvml> nvml, Progress progress) {
   absl::StatusOr<driver::Context> context =
       driver::Context::Retain(driver, device.ordinal);
   if (!context.ok()) return context.status();
@@ -20,24 +20,29 @@ absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
       driver::Reservation::Create(driver, geometry.pool_bytes());
   if (!range.ok()) return range.status();
   std::unique_ptr<CudaBacking> backing(
-      new CudaBacking(driver, geometry, *std::move(context), *std::move(range),
-                      std::move(nvml)));
-  absl::Status s = backing->CreateGranules(device.ordinal, progress);
-  if (!s.ok()) return s;
-  s = backing->CreateStream();
+      new CudaBacking(driver, device.ordinal, geometry, *std::move(context),
+                      *std::move(range), std::move(nvml)));
+  for (uint32_t i = 0; i < present; ++i) {
+    absl::Status s = backing->CreateSlab(slab::SlabId{i});
+    if (!s.ok()) return s;
+    if (progress != nullptr) progress(i + 1, present);
+  }
+  absl::Status s = backing->CreateStream();
   if (!s.ok()) return s;
   return backing;
 }
 
-CudaBacking::CudaBacking(const driver::Driver& driver,
+CudaBacking::CudaBacking(const driver::Driver& driver, driver::CUdevice device,
                          const slab::PoolGeometry& geometry,
                          driver::Context context, driver::Reservation range,
                          absl::StatusOr<Nvml> nvml)
     : driver_(driver),
+      device_(device),
       geometry_(geometry),
       nvml_(std::move(nvml)),
       context_(std::move(context)),
-      range_(std::move(range)) {}
+      range_(std::move(range)),
+      slabs_(geometry.slab_count) {}
 
 CudaBacking::~CudaBacking() {
   // The mappings must not go while a fill still writes through them.
@@ -48,24 +53,40 @@ CudaBacking::~CudaBacking() {
   for (const Fill& fill : fills_) driver_.call().cuEventDestroy_v2(fill.event);
 }
 
-absl::Status CudaBacking::CreateGranules(driver::CUdevice device,
-                                         Progress progress) {
-  const uint32_t count = geometry_.granule_count();
-  granules_.reserve(count);
-  mappings_.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) {
+driver::CUdeviceptr CudaBacking::AddressOf(slab::SlabId slab) const {
+  return range_.address() + slab::Number(slab) * geometry_.slab_bytes();
+}
+
+absl::StatusOr<CudaBacking::SlabMemory> CudaBacking::MakeMemory(
+    slab::SlabId slab) const {
+  SlabMemory memory;
+  for (uint32_t i = 0; i < geometry_.granules_per_slab; ++i) {
     absl::StatusOr<driver::Granule> granule =
-        driver::Granule::Create(driver_, device, geometry_.granule_bytes);
+        driver::Granule::Create(driver_, device_, geometry_.granule_bytes);
     if (!granule.ok()) return granule.status();
     absl::StatusOr<driver::Mapping> mapping = driver::Mapping::Create(
-        driver_, range_.address() + i * geometry_.granule_bytes, *granule);
+        driver_, AddressOf(slab) + i * geometry_.granule_bytes, *granule);
     if (!mapping.ok()) return mapping.status();
-    granules_.push_back(*std::move(granule));
-    mappings_.push_back(*std::move(mapping));
-    if (progress != nullptr) progress(i + 1, count);
+    memory.granules.push_back(*std::move(granule));
+    memory.mappings.push_back(*std::move(mapping));
   }
-  return driver::AllowReadWrite(driver_, device, range_.address(),
-                                range_.bytes());
+  absl::Status s = driver::AllowReadWrite(driver_, device_, AddressOf(slab),
+                                          geometry_.slab_bytes());
+  if (!s.ok()) return s;
+  return memory;
+}
+
+absl::Status CudaBacking::CreateSlab(slab::SlabId slab) {
+  absl::StatusOr<SlabMemory> memory = MakeMemory(slab);
+  if (!memory.ok()) return memory.status();
+  slabs_[slab::Number(slab)] = *std::move(memory);
+  return absl::OkStatus();
+}
+
+void CudaBacking::DestroySlab(slab::SlabId slab) {
+  SlabMemory& memory = slabs_[slab::Number(slab)];
+  memory.mappings.clear();
+  memory.granules.clear();
 }
 
 absl::Status CudaBacking::CreateStream() {
@@ -76,7 +97,8 @@ absl::Status CudaBacking::CreateStream() {
 }
 
 absl::StatusOr<driver::Descriptor> CudaBacking::Export(uint32_t index) {
-  return granules_[index].Export();
+  const uint32_t per_slab = geometry_.granules_per_slab;
+  return slabs_[index / per_slab].granules[index % per_slab].Export();
 }
 
 absl::StatusOr<driver::CUevent> CudaBacking::RecordEvent() {
@@ -94,13 +116,12 @@ absl::StatusOr<driver::CUevent> CudaBacking::RecordEvent() {
 
 absl::Status CudaBacking::StartZero(slab::SlabId slab) {
   const driver::EntryPoints& call = driver_.call();
-  const driver::CUdeviceptr address =
-      range_.address() + slab::Number(slab) * geometry_.slab_bytes();
   // 32-bit words: no slower on any device, and slabs are multiples of 2 MiB.
-  absl::Status s = ToStatus(
-      call,
-      call.cuMemsetD32Async(address, 0, geometry_.slab_bytes() / 4, stream_),
-      absl::StrCat("cuMemsetD32Async(slab ", slab::Number(slab), ")"));
+  absl::Status s =
+      ToStatus(call,
+               call.cuMemsetD32Async(AddressOf(slab), 0,
+                                     geometry_.slab_bytes() / 4, stream_),
+               absl::StrCat("cuMemsetD32Async(slab ", slab::Number(slab), ")"));
   if (!s.ok()) return s;
   absl::StatusOr<driver::CUevent> event = RecordEvent();
   if (!event.ok()) return event.status();

@@ -13,24 +13,26 @@
 
 namespace fineserve::backing {
 
-// A pool on a CUDA driver. The granules are created once, mapped side by side
-// into one range of the daemon's own (for zeroing), and exported on request.
-// Confined to the thread that created it: the context is current there.
+// A pool on a CUDA driver. The granules are mapped side by side into one range
+// of the daemon's own (for zeroing), and exported on request. Confined to the
+// thread that created it: the context is current there.
 class CudaBacking final : public Backing {
  public:
-  // Called now and then while granules are created: (done, of).
+  // Called after each slab that Create makes: (done, of).
   using Progress = void (*)(uint32_t done, uint32_t of);
 
-  // Creates the whole pool. ResourceExhausted if the GPU has not that much
-  // free. `nvml_error` is logged by the caller if NVML cannot be had: then
-  // DevicePids cannot tell, and quarantined slabs stay so.
+  // Creates the first `present` slabs. ResourceExhausted if the GPU has not
+  // that much free. `nvml_error` is logged by the caller if NVML cannot be had:
+  // then DevicePids cannot tell, and quarantined slabs stay so.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
       const driver::Driver& driver, const Device& device,
-      const slab::PoolGeometry& geometry, absl::StatusOr<Nvml> nvml,
-      Progress progress = nullptr);
+      const slab::PoolGeometry& geometry, uint32_t present,
+      absl::StatusOr<Nvml> nvml, Progress progress = nullptr);
   ~CudaBacking() override;
 
   const slab::PoolGeometry& geometry() const override { return geometry_; }
+  absl::Status CreateSlab(slab::SlabId slab) override;
+  void DestroySlab(slab::SlabId slab) override;
   absl::StatusOr<driver::Descriptor> Export(uint32_t index) override;
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
@@ -43,21 +45,28 @@ class CudaBacking final : public Backing {
     driver::CUevent event;
   };
 
-  CudaBacking(const driver::Driver& driver, const slab::PoolGeometry& geometry,
-              driver::Context context, driver::Reservation range,
-              absl::StatusOr<Nvml> nvml);
-  absl::Status CreateGranules(driver::CUdevice device, Progress progress);
+  // A slab's granules, each mapped; mappings die first.
+  struct SlabMemory {
+    std::vector<driver::Granule> granules;
+    std::vector<driver::Mapping> mappings;
+  };
+
+  CudaBacking(const driver::Driver& driver, driver::CUdevice device,
+              const slab::PoolGeometry& geometry, driver::Context context,
+              driver::Reservation range, absl::StatusOr<Nvml> nvml);
+  driver::CUdeviceptr AddressOf(slab::SlabId slab) const;
+  absl::StatusOr<SlabMemory> MakeMemory(slab::SlabId slab) const;
   absl::Status CreateStream();
   absl::StatusOr<driver::CUevent> RecordEvent();
 
   const driver::Driver driver_;
+  const driver::CUdevice device_;
   const slab::PoolGeometry geometry_;
   const absl::StatusOr<Nvml> nvml_;
   // In this order: what is below dies first.
   driver::Context context_;
   driver::Reservation range_;
-  std::vector<driver::Granule> granules_;
-  std::vector<driver::Mapping> mappings_;
+  std::vector<SlabMemory> slabs_;
   driver::CUstream stream_ = nullptr;
   std::deque<Fill> fills_;
 };

@@ -20,17 +20,35 @@ absl::Status Errno(absl::string_view what) {
 }  // namespace
 
 absl::StatusOr<SimBacking> SimBacking::Create(
-    const slab::PoolGeometry& geometry) {
+    const slab::PoolGeometry& geometry, uint32_t present) {
   SimBacking backing(geometry);
-  for (uint32_t i = 0; i < geometry.granule_count(); ++i) {
-    driver::Descriptor fd(memfd_create("sim-granule", MFD_CLOEXEC));
-    if (!fd.valid()) return Errno("memfd_create");
-    if (ftruncate(fd.get(), static_cast<off_t>(geometry.granule_bytes)) != 0) {
-      return Errno("ftruncate");
-    }
-    backing.granules_.push_back(std::move(fd));
+  backing.granules_.resize(geometry.granule_count());
+  for (uint32_t i = 0; i < present; ++i) {
+    absl::Status s = backing.CreateSlab(slab::SlabId{i});
+    if (!s.ok()) return s;
   }
   return backing;
+}
+
+absl::Status SimBacking::CreateSlab(slab::SlabId slab) {
+  if (device_full_) return absl::ResourceExhaustedError("the device is full");
+  const uint32_t first = slab::Number(slab) * geometry_.granules_per_slab;
+  for (uint32_t i = first; i < first + geometry_.granules_per_slab; ++i) {
+    driver::Descriptor fd(memfd_create("sim-granule", MFD_CLOEXEC));
+    if (!fd.valid()) return Errno("memfd_create");
+    if (ftruncate(fd.get(), static_cast<off_t>(geometry_.granule_bytes)) != 0) {
+      return Errno("ftruncate");
+    }
+    granules_[i] = std::move(fd);
+  }
+  return absl::OkStatus();
+}
+
+void SimBacking::DestroySlab(slab::SlabId slab) {
+  const uint32_t first = slab::Number(slab) * geometry_.granules_per_slab;
+  for (uint32_t i = first; i < first + geometry_.granules_per_slab; ++i) {
+    granules_[i].Reset();
+  }
 }
 
 absl::StatusOr<driver::Descriptor> SimBacking::Export(uint32_t index) {

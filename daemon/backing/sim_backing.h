@@ -13,9 +13,16 @@ namespace fineserve::backing {
 // thread.
 class SimBacking final : public Backing {
  public:
-  static absl::StatusOr<SimBacking> Create(const slab::PoolGeometry& geometry);
+  // The first `present` slabs have memory.
+  static absl::StatusOr<SimBacking> Create(const slab::PoolGeometry& geometry,
+                                           uint32_t present);
+  static absl::StatusOr<SimBacking> Create(const slab::PoolGeometry& geometry) {
+    return Create(geometry, geometry.slab_count);
+  }
 
   const slab::PoolGeometry& geometry() const override { return geometry_; }
+  absl::Status CreateSlab(slab::SlabId slab) override;
+  void DestroySlab(slab::SlabId slab) override;
   absl::StatusOr<driver::Descriptor> Export(uint32_t index) override;
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
@@ -26,6 +33,8 @@ class SimBacking final : public Backing {
   void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
     pids_ = std::move(pids);
   }
+  // CreateSlab fails while this is on.
+  void set_device_full(bool full) { device_full_ = full; }
   size_t zeroing_count() const { return zeroing_.size(); }
 
  private:
@@ -36,6 +45,7 @@ class SimBacking final : public Backing {
   std::vector<driver::Descriptor> granules_;
   std::deque<slab::SlabId> zeroing_;
   bool completes_ = true;
+  bool device_full_ = false;
   absl::StatusOr<std::vector<pid_t>> pids_ = std::vector<pid_t>{};
 };
 

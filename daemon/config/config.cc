@@ -268,6 +268,7 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
              {"runtime_dir", Text(&c.runtime_dir)},
              {"log_level", OneOf(&c.log_level, LogLevels())},
              {"pool", Section(path, {{"size", ByteSize(&c.pool_bytes)},
+                                     {"max", ByteSize(&c.max_pool_bytes)},
                                      {"planes", Count(&c.planes, 1, 1024)},
                                      {"slab", ByteSize(&c.slab_bytes)}})},
              {"engine", EngineRules(path, &c.engines)},

@@ -30,6 +30,7 @@ struct EngineRule {
 //
 //   [pool]
 //   size = "16GiB"
+//   max = "32GiB"               # SIGHUP with another size: up to this
 //   planes = 1
 //   slab = "32MiB"
 //
@@ -53,7 +54,8 @@ struct Config {
   std::string gpu = "0";
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
   std::string log_level = "info";
-  uint64_t pool_bytes = 0;  // required, by file or flag
+  uint64_t pool_bytes = 0;      // required, by file or flag
+  uint64_t max_pool_bytes = 0;  // 0: pool_bytes; the pool may grow to it
   uint32_t planes = 1;
   uint64_t slab_bytes = 0;  // 0: chosen
   std::vector<EngineRule> engines;

@@ -37,6 +37,7 @@ runtime_dir = "/run/x"
 log_level = "debug"
 [pool]
 size = "16GiB"
+max = "32GiB"
 planes = 64
 slab = "128MiB"
 [[engine]]
@@ -50,6 +51,7 @@ cap = "4GiB"
   EXPECT_EQ(c->runtime_dir, "/run/x");
   EXPECT_EQ(c->log_level, "debug");
   EXPECT_EQ(c->pool_bytes, 16ull << 30);
+  EXPECT_EQ(c->max_pool_bytes, 32ull << 30);
   EXPECT_EQ(c->planes, 64u);
   EXPECT_EQ(c->slab_bytes, 128ull << 20);
   EXPECT_THAT(RuleOf(*c, "vllm-llama").kv_sizes,
@@ -70,7 +72,7 @@ TEST_F(ConfigTest, UnknownKeyNamesFileLineAndKnownKeys) {
   const std::string error = ErrorOf("gpu = \"0\"\n[pool]\nsice = \"1GiB\"\n");
   EXPECT_THAT(error,
               HasSubstr(std::string(path_) + ":3: unknown key \"sice\""));
-  EXPECT_THAT(error, HasSubstr("planes, size, slab"));
+  EXPECT_THAT(error, HasSubstr("max, planes, size, slab"));
 }
 
 TEST_F(ConfigTest, BadSizeNamesLineValueAndFix) {

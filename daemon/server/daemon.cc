@@ -8,6 +8,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,8 +59,8 @@ slab::TableIdentity IdentityOf(const Plan& plan) {
 // On a terminal only: a log does not want it.
 void ShowProgress(uint32_t done, uint32_t of) {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (!terminal || (done % 64 != 0 && done != of)) return;
-  fprintf(stderr, "\rcreating granules: %u of %u%s", done, of,
+  if (!terminal || (done % 8 != 0 && done != of)) return;
+  fprintf(stderr, "\rcreating slabs: %u of %u%s", done, of,
           done == of ? "\n" : "");
 }
 
@@ -82,13 +83,21 @@ absl::StatusOr<Plan> MakePlan(const config::Config& config,
   if (!driver.ok()) return driver.status();
   absl::StatusOr<backing::Device> device = backing::FindDevice(*driver, choice);
   if (!device.ok()) return device.status();
-  absl::StatusOr<slab::PoolGeometry> geometry =
-      slab::ChooseGeometry({config.pool_bytes, config.planes, config.slab_bytes,
-                            device->granularity, slab::kMaxHandles});
+  absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
+      {std::max(config.pool_bytes, config.max_pool_bytes), config.planes,
+       config.slab_bytes, device->granularity, slab::kMaxHandles});
   if (!geometry.ok()) return geometry.status();
+  const uint64_t slabs = config.pool_bytes / geometry->slab_bytes();
+  if (slabs == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pool of ", abi::SizeText(config.pool_bytes),
+                     " holds no slab; the least is ",
+                     abi::SizeText(geometry->slab_bytes())));
+  }
   absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
   if (!free_bytes.ok()) return free_bytes.status();
-  return Plan{*driver, *device, *geometry, *free_bytes};
+  return Plan{*driver, *device, *geometry, static_cast<uint32_t>(slabs),
+              *free_bytes};
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
@@ -107,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   }
   absl::StatusOr<std::unique_ptr<backing::CudaBacking>> backing =
       backing::CudaBacking::Create(plan.driver, plan.device, plan.geometry,
-                                   std::move(nvml), ShowProgress);
+                                   plan.slabs, std::move(nvml), ShowProgress);
   if (!backing.ok()) return ExplainFailure(backing.status(), plan);
   const slab::TableIdentity identity = IdentityOf(plan);
   absl::StatusOr<std::unique_ptr<slab::TableWriter>> table =
@@ -115,7 +124,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (!table.ok()) return table.status();
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
-                 *std::move(backing), *std::move(table), identity));
+                 *std::move(backing), plan.slabs, *std::move(table), identity));
   absl::StatusOr<driver::Descriptor> listener = daemon->endpoint_.Listen();
   if (!listener.ok()) return listener.status();
   daemon->sockets_.Listen(*std::move(listener));
@@ -124,7 +133,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
 }
 
 Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
-               std::unique_ptr<backing::Backing> backing,
+               std::unique_ptr<backing::Backing> backing, uint32_t slabs,
                std::unique_ptr<slab::TableWriter> table,
                const slab::TableIdentity& identity)
     : config_(std::move(config)),
@@ -132,7 +141,7 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       endpoint_(std::move(endpoint)),
       backing_(std::move(backing)),
       table_(std::move(table)),
-      pool_(backing_.get(), table_.get(), &kClock),
+      pool_(backing_.get(), slabs, table_.get(), &kClock),
       sockets_(&loop_, &pool_, table_.get(), identity, &kClock,
                [this](const std::string& engine_name) {
                  config::EngineRule rule = config::RuleOf(config_, engine_name);
@@ -161,7 +170,7 @@ void Daemon::Settle() {
   sockets_.Deliver(pool_.Poll());
   sockets_.Expire(kClock.NowNs());
   uint64_t period_us = 0;
-  if (pool_.quarantining() || sockets_.waiting()) {
+  if (pool_.quarantining() || sockets_.waiting() || pool_.resizing()) {
     period_us = PoolService::kPidCheckNs / 1000;
   }
   if (pool_.filling()) period_us = kFillPollUs;
@@ -171,6 +180,18 @@ void Daemon::Settle() {
   poll_timer_ = period_us == 0 ? nullptr : loop_.Every(period_us, [] {});
 }
 
+void Daemon::Resize(uint64_t pool_bytes) {
+  const slab::PoolGeometry& g = backing_->geometry();
+  const absl::Status s = pool_.Resize(static_cast<uint32_t>(
+      std::min<uint64_t>(pool_bytes / g.slab_bytes(), UINT32_MAX)));
+  if (s.ok()) {
+    spdlog::info("the pool goes from {} to {} slabs", pool_.present_slabs(),
+                 pool_bytes / g.slab_bytes());
+  } else {
+    spdlog::error("pool size kept: {}", std::string(s.message()));
+  }
+}
+
 void Daemon::ReadConfigAgain() {
   sd_notify(0, "RELOADING=1");
   absl::StatusOr<config::Config> config = reload_();
@@ -178,11 +199,14 @@ void Daemon::ReadConfigAgain() {
     spdlog::error("configuration kept as it was: {}",
                   std::string(config.status().message()));
   } else {
-    if (config->pool_bytes != config_.pool_bytes ||
+    if (config->pool_bytes != config_.pool_bytes) Resize(config->pool_bytes);
+    if (config->max_pool_bytes != config_.max_pool_bytes ||
         config->slab_bytes != config_.slab_bytes ||
         config->planes != config_.planes || config->gpu != config_.gpu ||
         config->runtime_dir != config_.runtime_dir) {
-      spdlog::warn("gpu, runtime_dir and [pool] change with a restart only");
+      spdlog::warn(
+          "gpu, runtime_dir and the pool's max, slab and planes change with a "
+          "restart only");
     }
     config_ = *std::move(config);
     spdlog::set_level(spdlog::level::from_str(config_.log_level));

@@ -21,8 +21,9 @@ namespace fineserve::server {
 struct Plan {
   driver::Driver driver;
   backing::Device device;
-  slab::PoolGeometry geometry;
-  uint64_t free_bytes = 0;  // on the device now
+  slab::PoolGeometry geometry;  // of the pool at its largest
+  uint32_t slabs = 0;           // with memory from the start
+  uint64_t free_bytes = 0;      // on the device now
 };
 
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
@@ -47,11 +48,12 @@ class Daemon {
 
  private:
   Daemon(config::Config config, Reload reload, Endpoint endpoint,
-         std::unique_ptr<backing::Backing> backing,
+         std::unique_ptr<backing::Backing> backing, uint32_t slabs,
          std::unique_ptr<slab::TableWriter> table,
          const slab::TableIdentity& identity);
   void Settle();
   void ReadConfigAgain();
+  void Resize(uint64_t pool_bytes);
 
   config::Config config_;
   const Reload reload_;

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::server {
@@ -19,13 +20,14 @@ Examples:
   fineserved --gpu emulated --pool 1GiB --slab 16MiB
   fineserved --config /etc/fineserve/fineserve.toml --dry-run
 
-Signals: SIGHUP reads the configuration again (engine rules, log level);
+Signals: SIGHUP reads the configuration again (engine rules, log level, the
+pool's size up to its maximum);
 SIGTERM and SIGINT end the daemon, engines keep what they have mapped.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or configuration.)";
 
 // The flags as typed; empty means not given.
 struct Flags {
-  std::string gpu, pool, slab, config_path, runtime_dir, log_level;
+  std::string gpu, pool, max_pool, slab, config_path, runtime_dir, log_level;
   uint32_t planes = 0;
   bool dry_run = false;
 };
@@ -37,6 +39,8 @@ void Declare(CLI::App* app, Flags* f) {
       "--gpu", f->gpu,
       "GPU to serve: ordinal, UUID (or its beginning), \"emulated\"");
   app->add_option("--pool", f->pool, "Size of the KV pool, e.g. 16GiB");
+  app->add_option("--max-pool", f->max_pool,
+                  "Size that the pool may grow to (default: --pool)");
   app->add_option("--slab", f->slab, "Size of a slab (default: chosen)");
   app->add_option("--planes", f->planes, "Planes a slab is spread over (1)")
       ->check(CLI::Range(1, 1024));
@@ -72,6 +76,7 @@ absl::Status Merge(const Flags& f, Options* out) {
   if (f.planes != 0) c.planes = f.planes;
   for (const auto& [flag, text, bytes] :
        {std::tuple{"--pool", &f.pool, &c.pool_bytes},
+        std::tuple{"--max-pool", &f.max_pool, &c.max_pool_bytes},
         std::tuple{"--slab", &f.slab, &c.slab_bytes}}) {
     if (text->empty()) continue;
     absl::Status s = config::SetByteSize(*text, bytes);
@@ -82,6 +87,12 @@ absl::Status Merge(const Flags& f, Options* out) {
   if (c.pool_bytes == 0) {
     return absl::InvalidArgumentError(
         "no pool size; give --pool 16GiB or [pool] size in the configuration");
+  }
+  if (c.max_pool_bytes != 0 && c.max_pool_bytes < c.pool_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a pool of ", abi::SizeText(c.pool_bytes),
+        " is larger than its --max-pool ", abi::SizeText(c.max_pool_bytes),
+        "; raise [pool] max or --max-pool"));
   }
   return absl::OkStatus();
 }

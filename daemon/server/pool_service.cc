@@ -10,6 +10,13 @@
 #include "daemon/abi/transport.h"
 
 namespace fineserve::server {
+namespace {
+
+// Slabs made or withdrawn in one Poll. Heuristic: a granule costs 193 µs on an
+// A100, and members wait meanwhile.
+constexpr uint32_t kResizeStep = 8;
+
+}  // namespace
 
 using slab::EngineId;
 using slab::LeaseId;
@@ -17,13 +24,14 @@ using slab::Number;
 using slab::SlabId;
 using slab::SlabManager;
 
-PoolService::PoolService(backing::Backing* backing, slab::TableWriter* table,
-                         const Clock* clock)
+PoolService::PoolService(backing::Backing* backing, uint32_t present,
+                         slab::TableWriter* table, const Clock* clock)
     : backing_(backing),
       table_(table),
       clock_(clock),
-      slabs_(backing->geometry().slab_count, table),
-      views_(&slabs_, table, backing->geometry(), table->epoch()) {
+      slabs_(backing->geometry().slab_count, present, table),
+      views_(&slabs_, table, backing->geometry(), table->epoch()),
+      wanted_slabs_(present) {
   for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
     free_slots_.insert(slot);
   }
@@ -31,7 +39,7 @@ PoolService::PoolService(backing::Backing* backing, slab::TableWriter* table,
 
 void PoolService::Start() {
   std::vector<SlabId> all;
-  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) all.push_back(SlabId{i});
+  for (uint32_t i = 0; i < present_slabs(); ++i) all.push_back(SlabId{i});
   Fill(all);
 }
 
@@ -184,12 +192,62 @@ std::vector<PoolService::Grant> PoolService::Poll() {
     slab::Count(table_->counters().leases_granted);
     Publish(grant.engine);
   }
+  if (present_slabs() < wanted_slabs_) Grow();
+  if (present_slabs() > wanted_slabs_) Shrink();
   Share();
   return grants;
 }
 
+absl::Status PoolService::Resize(uint32_t slabs) {
+  if (slabs == 0 || slabs > slabs_.slab_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pool may have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
+  }
+  if (slabs < views_.Floors()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engines' floors take ", views_.Floors(),
+                     " slabs: the pool cannot shrink to ", slabs));
+  }
+  wanted_slabs_ = slabs;
+  return absl::OkStatus();
+}
+
+void PoolService::Grow() {
+  for (uint32_t i = 0, made = 0;
+       i < slabs_.slab_count() && present_slabs() < wanted_slabs_; ++i) {
+    if (slabs_.word(SlabId{i}).state != abi::SlabState::kAbsent) continue;
+    if (made++ == kResizeStep) return;
+    const absl::Status s = backing_->CreateSlab(SlabId{i});
+    if (!s.ok()) {
+      wanted_slabs_ = present_slabs();
+      spdlog::error("the pool stays at {} slabs: {}", wanted_slabs_,
+                    std::string(s.message()));
+      return;
+    }
+    slabs_.Add(SlabId{i});
+    slab::Count(table_->counters().slabs_added);
+    Fill({SlabId{i}});
+  }
+}
+
+// Highest first, so that what stays is what every view can map.
+void PoolService::Shrink() {
+  for (uint32_t i = slabs_.slab_count(), gone = 0;
+       i-- > 0 && present_slabs() > wanted_slabs_ && gone < kResizeStep;) {
+    if (!slabs_.Withdraw(SlabId{i})) continue;
+    ++gone;
+    backing_->DestroySlab(SlabId{i});
+    slab::Count(table_->counters().slabs_withdrawn);
+    // Whoever maps it must let it go, or the GPU never gets it back.
+    views_.TellAll();
+  }
+}
+
 void PoolService::Share() {
-  for (EngineId id : views_.Balance(slabs_.promised_count())) {
+  const uint32_t present = present_slabs();
+  const uint32_t surplus =
+      present > wanted_slabs_ ? present - wanted_slabs_ : 0;
+  for (EngineId id : views_.Balance(slabs_.promised_count() + surplus)) {
     Publish(id);
     table_->Announce(engines_[id].slot);
   }

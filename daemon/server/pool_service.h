@@ -33,12 +33,26 @@ class PoolService {
   using Grant = slab::SlabManager::Grant;
   static constexpr uint64_t kPidCheckNs = 50'000'000;
 
-  // All must outlive this object.
+  // All must outlive this object. The first `present` slabs have memory.
+  PoolService(backing::Backing* backing, uint32_t present,
+              slab::TableWriter* table, const Clock* clock);
   PoolService(backing::Backing* backing, slab::TableWriter* table,
-              const Clock* clock);
+              const Clock* clock)
+      : PoolService(backing, backing->geometry().slab_count, table, clock) {}
 
-  // Begins the first zero fill of every slab.
+  // Begins the first zero fill of every slab that is there.
   void Start();
+
+  // The pool shall have `slabs` slabs with memory, at most geometry()'s. Done
+  // by Poll, little by little, while resizing(): new slabs are made and
+  // zeroed; others are withdrawn once they are free, and views are asked for
+  // what they hold above their floors. InvalidArgument if it is too large, or
+  // smaller than the floors.
+  absl::Status Resize(uint32_t slabs);
+  bool resizing() const { return wanted_slabs_ != present_slabs(); }
+  uint32_t present_slabs() const {
+    return slabs_.slab_count() - slabs_.absent_count();
+  }
 
   // `pid` becomes a member of the engine of this name and user, which is made
   // if there is none. ResourceExhausted if a table is full; the message tells
@@ -116,6 +130,8 @@ class PoolService {
   void EndQuarantines();
   void Remove(slab::EngineId id);
   void Fill(const std::vector<slab::SlabId>& slabs);
+  void Grow();
+  void Shrink();
   void Share();
   void Publish(slab::EngineId id);
 
@@ -127,6 +143,7 @@ class PoolService {
   std::map<slab::EngineId, Engine> engines_;
   std::set<uint32_t> free_slots_;
   uint32_t last_engine_ = 0;
+  uint32_t wanted_slabs_;
   uint32_t failed_fills_ = 0;       // slabs that can never become FREE again
   uint64_t next_pid_check_ns_ = 0;  // asking NVML takes about a millisecond
   bool cannot_list_logged_ = false;

@@ -228,6 +228,12 @@ std::vector<EngineId> ViewService::Balance(uint32_t reserved) {
   return touched;
 }
 
+void ViewService::TellAll() {
+  for (const auto& [id, view] : views_) {
+    if (view.state == ViewState::kActive) table_->Announce(view.slot);
+  }
+}
+
 uint32_t ViewService::Reclaimable() const {
   uint32_t sum = 0;
   for (const auto& [id, view] : views_) {

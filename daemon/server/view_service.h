@@ -81,6 +81,12 @@ class ViewService {
   // changed. Cheap if nothing did.
   std::vector<slab::EngineId> Balance(uint32_t reserved);
 
+  // The floors of all views, in slabs.
+  uint32_t Floors() const;
+
+  // Makes every active view look at the table.
+  void TellAll();
+
   // Slabs that views hold above their floors, those being returned included:
   // what Balance could get back for others.
   uint32_t Reclaimable() const;
@@ -110,7 +116,6 @@ class ViewService {
 
   View* Find(slab::EngineId engine, pid_t pid);
   const View* Find(slab::EngineId engine, pid_t pid) const;
-  uint32_t Floors() const;
   uint32_t Grant(slab::EngineId engine, View* view, uint32_t count);
   void AskBack(const std::vector<Views::iterator>& views,
                const slab::Rebalance& plan);

@@ -274,6 +274,62 @@ TEST_F(ViewServiceTest, GuardedViewMayMapItsOwnSlabsOnly) {
   EXPECT_FALSE(pool_->ExportPoolGranule(b, 20, 32).ok());
 }
 
+TEST_F(ViewServiceTest, PoolShrinksByWhatIsFreeAndWhatViewsGiveBack) {
+  const EngineId a = Serve("a", 10, 5, Spec(8));
+  EXPECT_EQ(Leased(a), 5u);
+  ASSERT_TRUE(pool_->Resize(3).ok());
+  pool_->Poll();
+  EXPECT_EQ(pool_->present_slabs(), 5u) << "the free ones went at once";
+  EXPECT_EQ(Returning(a), 2u);
+  GiveBackAsked(a, 10);
+  pool_->Poll();
+  EXPECT_EQ(pool_->present_slabs(), 3u);
+  EXPECT_EQ(Leased(a), 3u);
+  EXPECT_FALSE(pool_->resizing());
+}
+
+TEST_F(ViewServiceTest, PoolGrowsWhileEnginesWaitForSlabs) {
+  const EngineId a = Serve("a", 10, 2);
+  ASSERT_TRUE(pool_->Resize(2).ok());
+  pool_->Poll();
+  Want(a, 10, kSlabs);
+  EXPECT_EQ(Leased(a), 2u);
+  ASSERT_TRUE(pool_->Resize(6).ok());
+  pool_->Poll();
+  pool_->Poll();
+  EXPECT_EQ(Leased(a), 6u);
+  EXPECT_EQ(table_->counters().slabs_added.load(), 4u);
+}
+
+TEST_F(ViewServiceTest, SlabThatCameBackSaysThatItIsOtherMemory) {
+  const auto* slabs = reinterpret_cast<const abi::SlabEntry*>(
+      static_cast<char*>(base_) + sizeof(abi::TableHeader) +
+      abi::kEngineCapacity * sizeof(abi::EngineEntry));
+  EXPECT_EQ(slabs[7].memory.load(), 0u);
+  ASSERT_TRUE(pool_->Resize(7).ok());
+  pool_->Poll();
+  ASSERT_TRUE(pool_->Resize(8).ok());
+  pool_->Poll();
+  EXPECT_EQ(slabs[7].memory.load(), 1u);
+  EXPECT_EQ(slabs[6].memory.load(), 0u);
+}
+
+TEST_F(ViewServiceTest, GpuThatIsFullEndsTheGrowth) {
+  ASSERT_TRUE(pool_->Resize(4).ok());
+  pool_->Poll();
+  backing_.set_device_full(true);
+  ASSERT_TRUE(pool_->Resize(8).ok());
+  pool_->Poll();
+  EXPECT_FALSE(pool_->resizing());
+  EXPECT_EQ(pool_->present_slabs(), 4u);
+}
+
+TEST_F(ViewServiceTest, PoolDoesNotShrinkBelowTheFloors) {
+  Serve("a", 10, 0, Spec(16));
+  EXPECT_TRUE(absl::IsInvalidArgument(pool_->Resize(3)));
+  EXPECT_TRUE(absl::IsInvalidArgument(pool_->Resize(9)));
+}
+
 // Engines register, want, give back, die at random; the pool's books stay
 // right, floors are kept when slabs allow, and at the end nothing is lost.
 TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
@@ -297,7 +353,7 @@ TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
   };
   for (int step = 0; step < 5000; ++step) {
     const size_t i = engines.empty() ? 0 : random() % engines.size();
-    switch (engines.empty() ? 0 : random() % 8) {
+    switch (engines.empty() ? 0 : random() % 9) {
       case 0: {
         const pid_t pid = ++last_pid;
         const EngineId id = Join("e" + std::to_string(pid), pid);
@@ -313,6 +369,9 @@ TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
         if (random() % 4 == 0) die(i);
         break;
       case 2:
+        // Refused below the floors.
+        pool_->Resize(1 + random() % kSlabs).IgnoreError();
+        break;
       case 3:
         Want(engines[i].id, engines[i].pid, random() % 10);
         break;
@@ -322,6 +381,7 @@ TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
     step_end();
   }
   while (!engines.empty()) die(0);
+  ASSERT_TRUE(pool_->Resize(kSlabs).ok());
   step_end();
   step_end();
   EXPECT_EQ(pool_->slabs().free_count(), kSlabs);

@@ -92,6 +92,12 @@ void TableWriter::FillHeader(const TableIdentity& identity) {
 
 void TableWriter::OnSlabChange(SlabId slab, abi::SlabWord word) {
   abi::SlabEntry& entry = slabs_[Number(slab)];
+  const uint64_t before = entry.word.load(std::memory_order_relaxed);
+  if (abi::SlabWord::Unpack(before).state == abi::SlabState::kAbsent &&
+      word.state != abi::SlabState::kAbsent) {
+    // Published by the word below.
+    entry.memory.fetch_add(1, std::memory_order_relaxed);
+  }
   entry.since_ns.store(clock_->NowNs(), std::memory_order_relaxed);
   // Release: a reader that sees the new word sees its since_ns too. Pairs with
   // the acquire in TableReader.
