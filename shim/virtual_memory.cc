@@ -38,10 +38,15 @@ bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
 // Memory that a network card reads must have been created for it.
 bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
   if (a.prop.allocFlags.gpuDirectRDMACapable == 0) return true;
-  CUmemAllocationProp granule = {};
-  return CallOptional(entry.cuMemGetAllocationPropertiesFromHandle, &granule,
-                      a.granules[0]) == CUDA_SUCCESS &&
-         granule.allocFlags.gpuDirectRDMACapable != 0;
+  for (uint32_t i = 0; i < a.granule_count; ++i) {
+    CUmemAllocationProp granule = {};
+    if (CallOptional(entry.cuMemGetAllocationPropertiesFromHandle, &granule,
+                     a.granules[i]) != CUDA_SUCCESS ||
+        granule.allocFlags.gpuDirectRDMACapable == 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void AddTo(Ended* ended, const VirtualAllocation& a) {

@@ -17,8 +17,15 @@ void CountIfRefused(CUresult result) {
   }
 }
 
-CUmemAllocationProp PropFor(CUdevice device) {
+// Ready for network cards where the device can be: a program may ask for such
+// memory, and what is not can never become it.
+CUmemAllocationProp PropFor(const EntryPoints& call, CUdevice device) {
   CUmemAllocationProp prop = {};
+  int capable = 0;
+  call.cuDeviceGetAttribute(
+      &capable, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+      device);
+  prop.allocFlags.gpuDirectRDMACapable = capable != 0;
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
@@ -58,10 +65,17 @@ Context::~Context() {
 absl::StatusOr<Granule> Granule::Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
-  const CUmemAllocationProp prop = PropFor(device);
   const EntryPoints& call = driver.call();
-  absl::Status s = ToStatus(call, call.cuMemCreate(&handle, bytes, &prop, 0),
-                            absl::StrCat("cuMemCreate(", bytes, " bytes)"));
+  CUmemAllocationProp prop = PropFor(call, device);
+  CUresult result = call.cuMemCreate(&handle, bytes, &prop, 0);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
+      prop.allocFlags.gpuDirectRDMACapable != 0) {
+    // A device may promise more than its machine (a virtual one) keeps.
+    prop.allocFlags.gpuDirectRDMACapable = 0;
+    result = call.cuMemCreate(&handle, bytes, &prop, 0);
+  }
+  absl::Status s =
+      ToStatus(call, result, absl::StrCat("cuMemCreate(", bytes, " bytes)"));
   if (!s.ok()) return s;
   return Granule(driver, handle, bytes);
 }
@@ -160,8 +174,8 @@ absl::Status AllowReadWrite(const Driver& driver, CUdevice device,
 absl::StatusOr<uint64_t> AllocationGranularity(const Driver& driver,
                                                CUdevice device) {
   size_t bytes = 0;
-  const CUmemAllocationProp prop = PropFor(device);
   const EntryPoints& call = driver.call();
+  const CUmemAllocationProp prop = PropFor(call, device);
   absl::Status s =
       ToStatus(call,
                call.cuMemGetAllocationGranularity(

@@ -43,7 +43,8 @@ class Context {
 class Granule {
  public:
   // Creates `bytes` (a multiple of AllocationGranularity) on `device`,
-  // exportable as a POSIX descriptor. ResourceExhausted if it does not fit.
+  // exportable as a POSIX descriptor and, where the device can, for network
+  // cards (GPUDirect RDMA). ResourceExhausted if it does not fit.
   static absl::StatusOr<Granule> Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes);
   // Imports what another process exported; `descriptor` stays the caller's.

@@ -1,5 +1,6 @@
 #include "kernels/driver/driver.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -125,6 +126,30 @@ TEST_F(DriverTest, ExportedGranuleOutlivesItsHandleAndKeepsItsBytes) {
                 &byte, range->address() + kGranuleBytes - 1, 1),
             CUDA_SUCCESS);
   EXPECT_EQ(byte, 7);
+}
+
+bool RdmaCapable(const Driver& driver, const Granule& granule) {
+  CUmemAllocationProp prop = {};
+  EXPECT_EQ(driver.call().cuMemGetAllocationPropertiesFromHandle(
+                &prop, granule.handle()),
+            CUDA_SUCCESS);
+  return prop.allocFlags.gpuDirectRDMACapable != 0;
+}
+
+TEST_F(DriverTest, GranuleIsForNetworkCardsWhereTheMachineKeepsTheDevicesWord) {
+  const Driver driver = Loaded();
+  const auto context = Context::Retain(driver, 0);
+  const auto capable = Granule::Create(driver, 0, kGranuleBytes);
+  ASSERT_TRUE(capable.ok()) << capable.status();
+  EXPECT_TRUE(RdmaCapable(driver, *capable));
+  void* const library = dlopen(FINESERVE_EMULATED_LIBCUDA, RTLD_NOW);
+  const auto fail = reinterpret_cast<int (*)(const char*)>(
+      dlsym(library, "emucuda_set_failures"));
+  fail("cuMemCreate@1=801");  // CUDA_ERROR_NOT_SUPPORTED
+  const auto plain = Granule::Create(driver, 0, kGranuleBytes);
+  fail("");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(RdmaCapable(driver, *plain));
 }
 
 TEST_F(DriverTest, GranuleThatDoesNotFitIsResourceExhausted) {

@@ -2,6 +2,7 @@
 // one test.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -19,6 +20,30 @@ CONFORMANCE_TEST(Vmm, SizeThatIsNoMultipleOfTheGranularityIsRefused) {
     EXPECT_EQ(Cuda().cuMemCreate(&handle, bytes, &prop, 0),
               CUDA_ERROR_INVALID_VALUE)
         << bytes;
+  }
+}
+
+CONFORMANCE_TEST(Vmm, MemoryForNetworkCardsStaysThatAcrossProcesses) {
+  const Session gpu;
+  int can = 0;
+  ASSERT_EQ(
+      Cuda().cuDeviceGetAttribute(
+          &can, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0),
+      CUDA_SUCCESS);
+  if (can == 0) GTEST_SKIP() << "this device cannot";
+  for (unsigned char capable : {0, 1}) {
+    CUmemAllocationProp prop = DeviceMemoryProperties();
+    prop.allocFlags.gpuDirectRDMACapable = capable;
+    CUmemGenericAllocationHandle handle = 0;
+    ASSERT_EQ(Cuda().cuMemCreate(&handle, gpu.granularity(), &prop, 0),
+              CUDA_SUCCESS);
+    const int fd = gpu.Export(handle);
+    CUmemAllocationProp seen = {};
+    EXPECT_EQ(
+        Cuda().cuMemGetAllocationPropertiesFromHandle(&seen, gpu.Import(fd)),
+        CUDA_SUCCESS);
+    EXPECT_EQ(seen.allocFlags.gpuDirectRDMACapable, capable);
+    close(fd);
   }
 }
 

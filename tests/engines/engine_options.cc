@@ -18,7 +18,8 @@ constexpr char kUsage[] =
     "  --layers N         layers (2)\n"
     "  --kv SIZE          bytes of KV per layer (16MiB)\n"
     "  --one-kv           one KV allocation in all, not one per layer\n"
-    "  --allocator NAME   how KV is allocated: plain, async, virtual (plain)\n"
+    "  --allocator NAME   how KV is allocated: plain, async, virtual,\n"
+    "                     rdma (plain)\n"
     "  --workspace SIZE   bytes of workspace (4MiB)\n"
     "  --seed N           what is written (1)\n"
     "  --rounds N         write and verify N times, seed + 1 each time (1)\n"
@@ -64,6 +65,7 @@ KvAllocator AllocatorOrExit(const char* option, const char* value) {
   if (strcmp(value, "plain") == 0) return KvAllocator::kPlain;
   if (strcmp(value, "async") == 0) return KvAllocator::kAsync;
   if (strcmp(value, "virtual") == 0) return KvAllocator::kVirtual;
+  if (strcmp(value, "rdma") == 0) return KvAllocator::kRdma;
   UsageError(option, value);
 }
 

@@ -9,10 +9,24 @@ CUmemLocation OnDevice(int device) {
   return {CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 
-CUmemAllocationProp Properties(int device) {
+bool CanRdma(int device) {
+  int can = 0;
+  STOCK_ENGINE_CALL(cuDeviceGetAttribute, &can,
+                    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                    device);
+  return can != 0;
+}
+
+bool IsMapped(KvAllocator how) {
+  return how == KvAllocator::kVirtual || how == KvAllocator::kRdma;
+}
+
+CUmemAllocationProp Properties(int device, KvAllocator how) {
   CUmemAllocationProp prop = {};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location = OnDevice(device);
+  prop.allocFlags.gpuDirectRDMACapable =
+      how == KvAllocator::kRdma && CanRdma(device);
   return prop;
 }
 
@@ -23,8 +37,9 @@ size_t RoundToGranularity(const CUmemAllocationProp& prop, size_t bytes) {
   return (bytes + granularity - 1) / granularity * granularity;
 }
 
-CUresult CreateAndMap(int device, size_t bytes, KvAllocation* out) {
-  const CUmemAllocationProp prop = Properties(device);
+CUresult CreateAndMap(KvAllocator how, int device, size_t bytes,
+                      KvAllocation* out) {
+  const CUmemAllocationProp prop = Properties(device, how);
   out->bytes = RoundToGranularity(prop, bytes);
   const CUresult created =
       fineserve::driver::cuMemCreate(&out->handle, out->bytes, &prop, 0);
@@ -43,7 +58,7 @@ CUresult CreateAndMap(int device, size_t bytes, KvAllocation* out) {
 CUresult AllocateKv(KvAllocator how, int device, size_t bytes,
                     KvAllocation* out) {
   *out = {};
-  if (how == KvAllocator::kVirtual) return CreateAndMap(device, bytes, out);
+  if (IsMapped(how)) return CreateAndMap(how, device, bytes, out);
   out->bytes = bytes;
   const bool async = how == KvAllocator::kAsync;
   const CUresult result = async ? cuMemAllocAsync(&out->address, bytes, nullptr)
@@ -62,6 +77,7 @@ void FreeKv(KvAllocator how, const KvAllocation& allocation) {
       STOCK_ENGINE_CALL(cuMemFreeAsync, allocation.address, nullptr);
       return;
     case KvAllocator::kVirtual:
+    case KvAllocator::kRdma:
       STOCK_ENGINE_CALL(cuMemUnmap, allocation.address, allocation.bytes);
       STOCK_ENGINE_CALL(cuMemRelease, allocation.handle);
       STOCK_ENGINE_CALL(cuMemAddressFree, allocation.address, allocation.bytes);

@@ -8,9 +8,10 @@
 namespace stock_engine {
 
 enum class KvAllocator {
-  kPlain,   // cuMemAlloc, cuMemFree
-  kAsync,   // cuMemAllocAsync, cuMemFreeAsync on the default stream
-  kVirtual  // reserve, create, map; unmap, release: as expandable segments do
+  kPlain,    // cuMemAlloc, cuMemFree
+  kAsync,    // cuMemAllocAsync, cuMemFreeAsync on the default stream
+  kVirtual,  // reserve, create, map; unmap, release: as expandable segments do
+  kRdma      // the same, for network cards where the device can: as NCCL does
 };
 
 struct KvAllocation {

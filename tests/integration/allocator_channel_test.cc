@@ -55,8 +55,20 @@ TEST_P(AllocatorChannel, WithoutDaemonTheDriverServesIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(By, AllocatorChannel,
-                         ::testing::Values("plain", "async", "virtual"),
+                         ::testing::Values("plain", "async", "virtual", "rdma"),
                          [](const auto& p) { return std::string(p.param); });
+
+using RdmaKv = Site;
+
+// The pool's granules are not capable of it either: the engine sees that its
+// device is not, and asks for plain memory.
+TEST_F(RdmaKv, DeviceWithoutItServesPlainMemory) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "a real GPU is what it is";
+  Set("EMUCUDA_GPU_DIRECT_RDMA", "0");
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB", {"--allocator", "rdma"});
+  EXPECT_EQ(SlabsOf(engine->pid()), 4u);
+}
 
 }  // namespace
 }  // namespace fineserve::integration

@@ -166,13 +166,13 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
                               CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceGetAttribute, value, device,
-                      [&](Driver& d) {
-                        return emucuda::DeviceAttribute(
-                                   attribute, d.devices()[device].number, value)
-                                   ? CUDA_SUCCESS
-                                   : CUDA_ERROR_INVALID_VALUE;
-                      });
+  return CallOnDevice(
+      Entry::cuDeviceGetAttribute, value, device, [&](Driver& d) {
+        return emucuda::DeviceAttribute(attribute, d.devices()[device].number,
+                                        d.settings(), value)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_VALUE;
+      });
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {

@@ -34,6 +34,16 @@ uint64_t HandleTypes(const MemoryBlock& block) {
   return block.object->prop.requestedHandleTypes;
 }
 
+// The driver's own memory always is where the device can; mapped memory if it
+// was created for it.
+bool RdmaCapable(const MemoryBlock& block) {
+  if (block.kind == BlockKind::kVirtual) {
+    return block.object->prop.allocFlags.gpuDirectRDMACapable != 0;
+  }
+  return block.kind == BlockKind::kDevice &&
+         Driver::Get().settings().gpu_direct_rdma != 0;
+}
+
 unsigned AccessFlags(const MemoryBlock& block) {
   CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const Context* context = emucuda::CurrentContext();
@@ -78,9 +88,10 @@ CUresult Describe(const MemoryBlock& block, CUdeviceptr address,
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       return HostPointer(block, address, value);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return Answer(value, 0);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return Answer(value, RdmaCapable(block) ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Answer(value, block.id);

@@ -42,6 +42,10 @@ CUresult CheckProperties(const CUmemAllocationProp& prop) {
       prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
+  if (prop.allocFlags.gpuDirectRDMACapable != 0 &&
+      Driver::Get().settings().gpu_direct_rdma == 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   return CheckLocation(prop.location);
 }
 
@@ -53,7 +57,9 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
   auto& memory = driver.memory(prop.location.id);
   memory.ClaimSlot();
   std::shared_ptr<Allocation> allocation;
-  if (const CUresult result = memory.Allocate(bytes, &allocation)) {
+  const bool rdma_capable = prop.allocFlags.gpuDirectRDMACapable != 0;
+  if (const CUresult result =
+          memory.Allocate(bytes, &allocation, rdma_capable)) {
     return result;
   }
   *handle = driver.handles().Add(prop.location.id, prop, std::move(allocation));
@@ -80,12 +86,13 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
     if (result == CUDA_ERROR_INVALID_VALUE) continue;
     if (result != CUDA_SUCCESS) return result;
     driver.memory(device).ClaimSlot();
-    const CUmemAllocationProp prop = {
+    CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
         .win32HandleMetaData = nullptr,
         .allocFlags = {}};
+    prop.allocFlags.gpuDirectRDMACapable = allocation->rdma_capable();
     *handle = driver.handles().Add(device, prop, std::move(allocation));
     return CUDA_SUCCESS;
   }

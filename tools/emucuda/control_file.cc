@@ -11,7 +11,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-constexpr uint64_t kMagic = 0x3241445543554d45ull;  // "EMUCUDA2"
+constexpr uint64_t kMagic = 0x3341445543554d45ull;  // "EMUCUDA3"
 constexpr ByteRange kSectionLock = {64, 65};
 constexpr uint64_t kFirstSlot = 4096;
 constexpr int kSlots = 1024;
@@ -88,11 +88,11 @@ ControlFile::CriticalSection::CriticalSection(const ControlFile& file)
 ControlFile::CriticalSection::~CriticalSection() { Unlock(fd_, kSectionLock); }
 
 bool ControlFile::WriteGranule(uint64_t offset, uint64_t bytes,
-                               uint64_t* serial) {
+                               bool rdma_capable, uint64_t* serial) {
   uint64_t count = 0;
   if (!ReadAt(file_.get(), kSerialCounter, &count)) count = 0;
-  *serial = ++count;
-  const uint64_t entry = bytes / kGranularity | count << kUnitBits;
+  *serial = ++count * 2 + (rdma_capable ? 1 : 0);
+  const uint64_t entry = bytes / kGranularity | *serial << kUnitBits;
   return WriteAt(file_.get(), kSerialCounter, count) &&
          WriteAt(file_.get(), GranuleRecord(offset), entry);
 }

@@ -14,7 +14,7 @@ namespace fineserve::emucuda {
 // gpuN.control: what all processes must agree on about one device.
 //
 //   offset   bytes  what
-//        0       8  magic "EMUCUDA2"; zero until the device is sized
+//        0       8  magic "EMUCUDA3"; zero until the device is sized
 //        8       8  memory bytes
 //       64       1  lock byte of the critical section
 //       72       8  how many granules were ever allocated
@@ -22,8 +22,9 @@ namespace fineserve::emucuda {
 //                    the client has allocated (8); OFD write lock = taken
 //    32768    8 each  directory, one entry per 2 MiB of memory: of the granule
 //                    starting there, its length in units of 2 MiB (low 24
-//                    bits) and its serial number (high 40); meaningful while
-//                    that memory is referenced
+//                    bits) and its serial number (high 40), which is odd for
+//                    memory that was created for network cards; meaningful
+//                    while that memory is referenced
 //
 // Written only inside the critical section (except for ReadGranule's entry,
 // which its allocator wrote before anyone could ask). A holder that dies at any
@@ -55,6 +56,8 @@ class ControlFile {
     const int fd_;
   };
 
+  static bool RdmaCapable(uint64_t serial) { return serial % 2 == 1; }
+
   // A granule as the directory has it: no two of a device share a serial.
   struct Granule {
     uint64_t bytes = 0;  // 0 if there is none
@@ -62,7 +65,8 @@ class ControlFile {
   };
 
   // Needs the critical section; false on failure.
-  bool WriteGranule(uint64_t offset, uint64_t bytes, uint64_t* serial);
+  bool WriteGranule(uint64_t offset, uint64_t bytes, bool rdma_capable,
+                    uint64_t* serial);
   Granule ReadGranule(uint64_t offset) const;
 
   // Enters this process into the client list until the last descriptor of

@@ -9,7 +9,7 @@ constexpr unsigned kAttributeEnd = 149;
 }  // namespace
 
 bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
-                     int* value) {
+                     const Settings& settings, int* value) {
   if (attribute == 0 || attribute >= kAttributeEnd) return false;
   switch (attribute) {
     case driver::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -44,6 +44,10 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
     case driver::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
     case driver::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
       *value = 1;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+    case driver::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+      *value = settings.gpu_direct_rdma;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
       *value = driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

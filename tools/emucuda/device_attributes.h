@@ -2,13 +2,14 @@
 #define TOOLS_EMUCUDA_DEVICE_ATTRIBUTES_H_
 
 #include "tools/emucuda/driver_types.h"
+#include "tools/emucuda/settings.h"
 
 namespace fineserve::emucuda {
 
 // cuDeviceGetAttribute. False for numbers that CUDA does not define; what it
-// defines and we do not model reads 0.
+// defines and we do not model reads 0. `device` is its number in the machine.
 bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
-                     int* value);
+                     const Settings& settings, int* value);
 
 }  // namespace fineserve::emucuda
 

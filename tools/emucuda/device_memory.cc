@@ -49,14 +49,15 @@ std::unique_ptr<DeviceMemory> DeviceMemory::Open(
 }
 
 CUresult DeviceMemory::Allocate(uint64_t bytes,
-                                std::shared_ptr<Allocation>* allocation) {
+                                std::shared_ptr<Allocation>* allocation,
+                                bool rdma_capable) {
   ByteRange granule;
   uint64_t serial = 0;
   {
     const MutexLock lock(mutex_);
     const ControlFile::CriticalSection section(*control_);
     if (const CUresult result = Take(bytes, &granule)) return result;
-    if (const CUresult result = Publish(granule, &serial)) {
+    if (const CUresult result = Publish(granule, rdma_capable, &serial)) {
       Unlock(memory_.get(), granule);
       return result;
     }
@@ -91,11 +92,12 @@ void DeviceMemory::Poison(ByteRange range) const {
   }
 }
 
-CUresult DeviceMemory::Publish(ByteRange granule, uint64_t* serial) {
-  const bool published =
-      PunchHole(memory_.get(), granule) &&
-      control_->WriteGranule(granule.start, granule.bytes(), serial) &&
-      TryReadLock(memory_.get(), granule);
+CUresult DeviceMemory::Publish(ByteRange granule, bool rdma_capable,
+                               uint64_t* serial) {
+  const bool published = PunchHole(memory_.get(), granule) &&
+                         control_->WriteGranule(granule.start, granule.bytes(),
+                                                rdma_capable, serial) &&
+                         TryReadLock(memory_.get(), granule);
   return published ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 

@@ -42,7 +42,9 @@ class DeviceMemory {
 
   // A fresh granule that reads zero (or poison); `bytes` is a multiple of
   // kGranularity. OUT_OF_MEMORY if no contiguous range is free.
-  CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation);
+  // Whether it is for network cards too is kept for whoever imports it.
+  CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation,
+                    bool rdma_capable = false);
 
   // A new CLOEXEC descriptor that names the granule and keeps it alive.
   CUresult Export(const Allocation& allocation, Descriptor* descriptor);
@@ -98,7 +100,7 @@ class DeviceMemory {
   // Takes a free range with a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
   // Zeroes, records and publishes a range taken with a write lock.
-  CUresult Publish(ByteRange granule, uint64_t* serial)
+  CUresult Publish(ByteRange granule, bool rdma_capable, uint64_t* serial)
       EMUCUDA_REQUIRES(mutex_);
   CUresult Reference(ByteRange granule) EMUCUDA_REQUIRES(mutex_);
   void Release(const Allocation& allocation) EMUCUDA_EXCLUDES(mutex_);
@@ -128,6 +130,7 @@ class Allocation {
   uint64_t offset() const { return granule_.start; }
   uint64_t bytes() const { return granule_.bytes(); }
   uint64_t serial() const { return serial_; }
+  bool rdma_capable() const { return ControlFile::RdmaCapable(serial_); }
 
  private:
   friend class DeviceMemory;

@@ -28,6 +28,8 @@
 //                            instead of zero, which touches all of it
 //   EMUCUDA_UNKNOWN_KERNELS  skip (the default: counted no-ops) or refuse (the
 //                            launch fails with CUDA_ERROR_NOT_SUPPORTED)
+//   EMUCUDA_GPU_DIRECT_RDMA  0: memory cannot be created for network cards
+//                            (default 1)
 //   EMUCUDA_FAIL             cuMemCreate@3=2,cuMemMap@*=999: the 3rd call of
 //                            that function returns error 2, every call of the
 //                            other returns 999; nothing else happens in them

@@ -122,6 +122,8 @@ Settings ReadSettings(std::string* complaint) {
              complaint);
   ReadNumber("EMUCUDA_STREAM_DELAY_US", 0, 1000000000,
              &settings.stream_delay_us, complaint);
+  ReadNumber("EMUCUDA_GPU_DIRECT_RDMA", 0, 1, &settings.gpu_direct_rdma,
+             complaint);
   ReadNumber("EMUCUDA_LINGER_MS", 0, 3600000, &settings.linger_ms, complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
   ReadMemory(&settings.memory_bytes, complaint);

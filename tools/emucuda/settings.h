@@ -22,6 +22,7 @@ struct Settings {
   std::optional<uint8_t> poison;
   unsigned linger_ms = 0;
   bool refuse_unknown_kernels = false;
+  int gpu_direct_rdma = 1;
 };
 
 // "512MiB", "16GiB", "4096": a positive number of bytes; nullopt if malformed
