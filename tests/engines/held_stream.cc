@@ -38,6 +38,22 @@ void HeldStream::Stall() {
 
 void HeldStream::Resume() { g_held.store(false, std::memory_order_release); }
 
+void HeldStream::CaptureAndWait() {
+  using namespace fineserve::driver;  // NOLINT: this function speaks CUDA
+  CUstream captured, other;
+  CUdeviceptr memory;
+  CUgraph graph;
+  STOCK_ENGINE_CALL(cuStreamCreate, &captured, CU_STREAM_NON_BLOCKING);
+  STOCK_ENGINE_CALL(cuStreamCreate, &other, CU_STREAM_NON_BLOCKING);
+  STOCK_ENGINE_CALL(cuMemAlloc_v2, &memory, 4096);
+  STOCK_ENGINE_CALL(cuStreamBeginCapture_v2, captured,
+                    CU_STREAM_CAPTURE_MODE_GLOBAL);
+  STOCK_ENGINE_CALL(cuMemsetD8Async, memory, 1, 4096, captured);
+  STOCK_ENGINE_CALL(cuStreamSynchronize, other);
+  STOCK_ENGINE_CALL(cuStreamEndCapture, captured, &graph);
+  STOCK_ENGINE_CALL(cuGraphDestroy, graph);
+}
+
 bool HeldStream::Wait(const std::string& what, bool ask) {
   if (what == "stream" && ask) {
     Check(fineserve::driver::cuStreamQuery(nullptr), "cuStreamQuery");

@@ -13,6 +13,10 @@ class HeldStream {
   static void Stall();
   static void Resume();
 
+  // Captures a fill in a stream of its own, in CUDA's default mode, and waits
+  // for another stream meanwhile.
+  static void CaptureAndWait();
+
   // Waits for "stream", "context" or "event" (the one of the last Stall), or
   // asks whether "stream" or "event" is done, and for nothing else. False if
   // `what` is something else.

@@ -164,6 +164,11 @@ void Resume() {
   puts("ok resumed");
 }
 
+void Capture() {
+  HeldStream::CaptureAndWait();
+  puts("ok captured");
+}
+
 void Obey(EngineMemory& memory, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string command = line.substr(0, space);
@@ -174,6 +179,7 @@ void Obey(EngineMemory& memory, const std::string& line) {
   if (command == "queue") return QueueWrites(memory);
   if (command == "stall") return Stall();
   if (command == "resume") return Resume();
+  if (command == "capture") return Capture();
   if (command == "wait" || command == "ask") {
     return Wait(argument, command == "ask");
   }

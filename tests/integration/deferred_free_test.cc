@@ -34,6 +34,14 @@ TEST_F(DeferredFree, SlabsStayLeasedUntilTheStreamHasPassed) {
   engine->Ask("resume");
 }
 
+TEST_F(DeferredFree, LookAtWhatWasFreedEndsNoCapture) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartAndFreeBehindWork();
+  EXPECT_THAT(engine->Ask("capture"), HasSubstr("ok captured"));
+  EXPECT_EQ(SlabsOf(engine->pid()), 4u);
+  engine->Ask("resume");
+}
+
 TEST_F(DeferredFree, AllocationWaitsForWhatItsOwnProcessFreed) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("24MiB", {"--allocator", "async"});

@@ -62,7 +62,8 @@ CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
   }
   if (pageable_source || pageable_target) wait = Wait::kYes;
   const auto& space = Driver::Get().space();
-  auto lingering = target.on_device && source.on_device
+  auto lingering = target.on_device && source.on_device &&
+                           !emucuda::IsCapturing(context, stream)
                        ? Driver::Get().linger().QueueCopy(
                              space, context.device(), to, from, bytes)
                        : nullptr;

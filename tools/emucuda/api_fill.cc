@@ -35,9 +35,10 @@ CUresult FillRows(Context& context, CUdeviceptr to, size_t pitch,
   if (count == 0 || rows == 0) return CUDA_SUCCESS;
   if (!Reachable(to)) return CUDA_ERROR_INVALID_VALUE;
   const auto& space = Driver::Get().space();
-  auto lingering = rows == 1 ? Driver::Get().linger().QueueFill(
-                                   space, context.device(), to, pattern, width)
-                             : nullptr;
+  auto lingering = rows == 1 && !emucuda::IsCapturing(context, stream)
+                       ? Driver::Get().linger().QueueFill(
+                             space, context.device(), to, pattern, width)
+                       : nullptr;
   return SubmitTo(
       context, stream, Wait::kNo,
       [lingering = std::move(lingering), &space, device = context.device(),

@@ -10,8 +10,8 @@
 #include "tools/emucuda/call.h"
 #include "tools/emucuda/device_work.h"
 #include "tools/emucuda/driver.h"
+#include "tools/emucuda/graph.h"
 #include "tools/emucuda/handle_registry.h"
-#include "tools/emucuda/mutex.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/stream_handle.h"
 #include "tools/emucuda/submit_work.h"
@@ -22,60 +22,18 @@ using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Driver;
 using emucuda::Entry;
+using emucuda::Graph;
+using emucuda::Graphs;
 using emucuda::HandleRegistry;
-using emucuda::Mutex;
-using emucuda::MutexLock;
+using emucuda::Node;
 
 namespace {
 
 using Fill = CUDA_MEMSET_NODE_PARAMS;
-// What a node does on a device.
-using Node = std::function<CUresult(int device)>;
-
-// A node depends only on nodes that were there before it, so that the order of
-// insertion is an order of execution. Thread-safe.
-class Graph {
- public:
-  // INVALID_VALUE if a dependency is no node of this graph. A node's handle is
-  // the address of its allocation.
-  CUresult Add(Node work, const CUgraphNode* after, size_t after_count,
-               CUgraphNode* node) {
-    const MutexLock lock(mutex_);
-    for (size_t i = 0; i < after_count; ++i) {
-      if (!Has(after[i])) return CUDA_ERROR_INVALID_VALUE;
-    }
-    nodes_.push_back(std::make_unique<Node>(std::move(work)));
-    *node = reinterpret_cast<CUgraphNode>(nodes_.back().get());
-    return CUDA_SUCCESS;
-  }
-
-  std::vector<Node> Nodes() const {
-    const MutexLock lock(mutex_);
-    std::vector<Node> nodes;
-    for (const auto& node : nodes_) nodes.push_back(*node);
-    return nodes;
-  }
-
- private:
-  bool Has(CUgraphNode node) const EMUCUDA_REQUIRES(mutex_) {
-    for (const auto& known : nodes_) {
-      if (reinterpret_cast<CUgraphNode>(known.get()) == node) return true;
-    }
-    return false;
-  }
-
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Node>> nodes_ EMUCUDA_GUARDED_BY(mutex_);
-};
-
 // What a graph was when it was instantiated; never changed.
 using Executable = std::vector<Node>;
 
 // As all driver state: made at first use, never destroyed.
-HandleRegistry<CUgraph, Graph>& Graphs() {
-  static auto& graphs = *new HandleRegistry<CUgraph, Graph>;
-  return graphs;
-}
 HandleRegistry<CUgraphExec, Executable>& Executables() {
   static auto& executables = *new HandleRegistry<CUgraphExec, Executable>;
   return executables;

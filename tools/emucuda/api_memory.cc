@@ -1,6 +1,7 @@
 // Exported functions: legacy allocation, pinned memory, memory information.
 
 #include "tools/emucuda/call.h"
+#include "tools/emucuda/capture.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/find_block.h"
 #include "tools/emucuda/prototypes.h"
@@ -66,6 +67,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
       Entry::cuMemAlloc_v2,
       [&](Context& context) {
         if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
         return Allocate(context, address, bytes);
       },
       bytes);
@@ -91,6 +93,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
       Entry::cuMemFree_v2,
       [&](Context& context) {
         if (address == 0) return CUDA_SUCCESS;
+        if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
         if (const CUresult result = context.Synchronize()) return result;
         return Free(address);
       },

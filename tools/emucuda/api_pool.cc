@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tools/emucuda/call.h"
+#include "tools/emucuda/capture.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/shared_block.h"
@@ -49,6 +50,10 @@ CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto stream = emucuda::FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // A node of a graph that allocates is not emulated.
+  if (const auto capture = stream->capture()) {
+    return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
   if (wanted == nullptr) wanted = CurrentPool(stream->context().device());
   const auto pool = Driver::Get().pools().Find(wanted);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tools/emucuda/call.h"
+#include "tools/emucuda/capture.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/event.h"
 #include "tools/emucuda/prototypes.h"
@@ -59,6 +60,10 @@ CUresult Create(Context& context, CUstream* stream, unsigned flags,
 }
 
 CUresult Record(Event& event, Stream& stream) {
+  if (const auto capture = stream.capture()) {
+    event.RecordCaptured(capture->PointOf(stream));
+    return CUDA_SUCCESS;
+  }
   std::shared_ptr<Completion> recording = event.NewRecording();
   Operation operation = {.after = {},
                          .run = [recording] { recording->Finish(); },
@@ -72,8 +77,26 @@ CUresult Record(Event& event, Stream& stream) {
   return CUDA_SUCCESS;
 }
 
+// A stream that waits for a capture's event joins the capture. One that is
+// captured cannot wait for work outside of it.
+CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
+                      bool* done) {
+  const auto point = event.captured();
+  const auto capture = point == nullptr ? nullptr : point->capture.lock();
+  *done = true;
+  if (capture != nullptr) return capture->Wait(stream, *point);
+  if (const auto own = stream->capture()) {
+    return own->Invalidate(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  }
+  *done = false;
+  return CUDA_SUCCESS;
+}
+
 // Waits for what the event names now; nothing if it was never recorded.
 CUresult WaitEvent(const Event& event, Stream& stream) {
+  bool done;
+  const CUresult result = WaitCaptured(event, stream.shared_from_this(), &done);
+  if (done) return result;
   const std::shared_ptr<Completion> recording = event.Latest();
   if (recording == nullptr) return CUDA_SUCCESS;
   Operation operation = {
@@ -153,16 +176,18 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
   return CallOnStream(Entry::cuStreamQuery, stream, [](Stream& s) {
+    if (const auto capture = s.capture()) {
+      return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
     if (!s.context().Idle(s)) return CUDA_ERROR_NOT_READY;
     return s.context().sticky();
   });
 }
 
-// There is no capture here.
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  return CallOnStream(Entry::cuStreamIsCapturing, stream, [&](Stream&) {
+  return CallOnStream(Entry::cuStreamIsCapturing, stream, [&](Stream& s) {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = emucuda::CaptureStatus(s.capture().get());
     return CUDA_SUCCESS;
   });
 }
@@ -203,7 +228,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   });
 }
 
-// Nothing is captured here, so that an external recording is a recording.
+// An external recording is one of the capture's own here.
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
                                 unsigned int flags) {
   return CallOnStream(Entry::cuEventRecordWithFlags, stream, [&](Stream& s) {
@@ -216,6 +241,8 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
 
 CUresult cuEventQuery(CUevent event) {
   return CallOnEvent(Entry::cuEventQuery, event, [](Event& e) {
+    if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
     const auto recording = e.Latest();
     if (recording == nullptr || recording->finished()) return CUDA_SUCCESS;
     return CUDA_ERROR_NOT_READY;
@@ -225,6 +252,7 @@ CUresult cuEventQuery(CUevent event) {
 // A context that died while we waited is reported by this very call.
 CUresult cuEventSynchronize(CUevent event) {
   return CallOnEvent(Entry::cuEventSynchronize, event, [](Event& e) {
+    if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
     if (const auto recording = e.Latest()) recording->Wait();
     return Synchronized(emucuda::CurrentContext()->sticky());
   });

@@ -1,7 +1,9 @@
-// Exported functions: what a stream is, callbacks, and captures, which are not
-// emulated: no stream ever captures.
+// Exported functions: what a stream is, callbacks, captures.
+
+#include <utility>
 
 #include "tools/emucuda/call.h"
+#include "tools/emucuda/capture.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/prototypes.h"
 #include "tools/emucuda/stream_handle.h"
@@ -11,6 +13,7 @@ namespace fineserve::driver {
 using emucuda::BlockKind;
 using emucuda::Call;
 using emucuda::CallInContext;
+using emucuda::Capture;
 using emucuda::Context;
 using emucuda::Driver;
 using emucuda::Entry;
@@ -31,13 +34,21 @@ CUresult AskStream(Entry entry, CUstream handle, const void* out, Body body) {
   return CallInContext(entry, checked, handle);
 }
 
-// The mode that a thread would capture in.
-constinit thread_local CUstreamCaptureMode t_capture_mode =
-    CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-CUresult NotCapturing(CUstreamCaptureStatus* status, uint64_t* id) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (id != nullptr) *id = 0;
+CUresult CaptureInfo(const Stream& stream, CUstreamCaptureStatus* status,
+                     uint64_t* id, CUgraph* graph,
+                     const CUgraphNode** dependencies, size_t* count) {
+  const auto capture = stream.capture();
+  *status = emucuda::CaptureStatus(capture.get());
+  if (*status == CU_STREAM_CAPTURE_STATUS_NONE) {
+    if (id != nullptr) *id = 0;
+    return CUDA_SUCCESS;
+  }
+  if (id != nullptr) *id = capture->id();
+  // Not a graph that could be changed before the capture has ended; the nodes'
+  // order is kept without naming it.
+  if (graph != nullptr) *graph = capture->handle();
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (count != nullptr) *count = 0;
   return CUDA_SUCCESS;
 }
 
@@ -112,12 +123,23 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address,
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   return AskStream(Entry::cuStreamBeginCapture_v2, stream, &mode,
-                   [](Stream&) { return CUDA_ERROR_NOT_SUPPORTED; });
+                   [&](Stream& s) {
+                     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+                       return CUDA_ERROR_INVALID_VALUE;
+                     }
+                     if (&s == s.context().default_stream().get()) {
+                       return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+                     }
+                     return Capture::Begin(s.shared_from_this(), mode);
+                   });
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return AskStream(Entry::cuStreamEndCapture, stream, graph,
-                   [](Stream&) { return CUDA_ERROR_ILLEGAL_STATE; });
+  return AskStream(Entry::cuStreamEndCapture, stream, graph, [&](Stream& s) {
+    const auto capture = s.capture();
+    return capture == nullptr ? CUDA_ERROR_ILLEGAL_STATE
+                              : capture->End(s, graph);
+  });
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream,
@@ -125,8 +147,10 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream,
                                    CUgraph* graph,
                                    const CUgraphNode** dependencies,
                                    size_t* count) {
-  return AskStream(Entry::cuStreamGetCaptureInfo_v2, stream, status,
-                   [&](Stream&) { return NotCapturing(status, id); });
+  return AskStream(
+      Entry::cuStreamGetCaptureInfo_v2, stream, status, [&](Stream& s) {
+        return CaptureInfo(s, status, id, graph, dependencies, count);
+      });
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream,
@@ -135,8 +159,11 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream stream,
                                    const CUgraphNode** dependencies,
                                    const CUgraphEdgeData** edges,
                                    size_t* count) {
-  return AskStream(Entry::cuStreamGetCaptureInfo_v3, stream, status,
-                   [&](Stream&) { return NotCapturing(status, id); });
+  return AskStream(
+      Entry::cuStreamGetCaptureInfo_v3, stream, status, [&](Stream& s) {
+        if (edges != nullptr) *edges = nullptr;
+        return CaptureInfo(s, status, id, graph, dependencies, count);
+      });
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
@@ -144,9 +171,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUstreamCaptureMode before = t_capture_mode;
-    t_capture_mode = *mode;
-    *mode = before;
+    std::swap(emucuda::ThreadCaptureMode(), *mode);
     return CUDA_SUCCESS;
   });
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tools/emucuda/capture.h"
+
 namespace fineserve::emucuda {
 
 namespace {
@@ -66,12 +68,32 @@ std::shared_ptr<Stream> Context::NewStream(bool blocking, int priority) {
 }
 
 CUresult Context::Submit(Stream& stream, Operation operation) {
+  if (const auto capture = stream.capture()) {
+    return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
   const MutexLock lock(mutex_);
+  if (const CUresult result = CheckCaptures(stream)) return result;
   operation.after = LegacyOrder(stream);
   return stream.Push(std::move(operation));
 }
 
+// The default stream would wait for work that a capture will never submit.
+CUresult Context::CheckCaptures(const Stream& stream) {
+  if (&stream != default_stream_.get()) return CUDA_SUCCESS;
+  for (const auto& weak : streams_) {
+    const std::shared_ptr<Stream> other = weak.lock();
+    if (other == nullptr || !other->blocking()) continue;
+    if (const auto capture = other->capture()) {
+      return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult Context::SubmitWork(Stream& stream, std::function<CUresult()> work) {
+  if (const auto capture = stream.capture()) {
+    return capture->Add(stream, std::move(work));
+  }
   auto run = [this, work = std::move(work)] {
     if (sticky() != CUDA_SUCCESS) return;
     if (const CUresult error = work()) Fail(error);
@@ -80,6 +102,9 @@ CUresult Context::SubmitWork(Stream& stream, std::function<CUresult()> work) {
 }
 
 CUresult Context::RunWork(Stream& stream, std::function<CUresult()> work) {
+  if (const auto capture = stream.capture()) {
+    return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
   if (const CUresult result = SubmitWork(stream, std::move(work))) {
     return result;
   }
@@ -88,6 +113,9 @@ CUresult Context::RunWork(Stream& stream, std::function<CUresult()> work) {
 }
 
 CUresult Context::Synchronize(Stream& stream) {
+  if (const auto capture = stream.capture()) {
+    return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
   std::vector<Dependency> before;
   {
     const MutexLock lock(mutex_);
@@ -104,6 +132,13 @@ bool Context::Idle(Stream& stream) {
 }
 
 CUresult Context::Synchronize() {
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& stream : Streams()) {
+    if (const auto capture = stream->capture()) {
+      result = capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+  }
+  if (result != CUDA_SUCCESS) return result;
   for (const auto& stream : Streams()) stream->WaitIdle();
   return sticky();
 }

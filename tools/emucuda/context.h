@@ -54,7 +54,9 @@ class Context {
   // CUDA's legacy rule demands: an operation on the default stream waits for
   // all earlier ones of blocking streams, and the other way round.
   CUresult Submit(Stream& stream, Operation operation);
-  // Device work: skipped once the context is dead; its error kills it.
+  // Device work: skipped once the context is dead; its error kills it. On a
+  // stream that is being captured it becomes a node of the graph; all else that
+  // comes to such a stream ends the capture.
   CUresult SubmitWork(Stream& stream, std::function<CUresult()> work);
   // Ditto, and waits for it; returns the sticky error if there is one.
   CUresult RunWork(Stream& stream, std::function<CUresult()> work);
@@ -67,6 +69,7 @@ class Context {
  private:
   std::shared_ptr<Stream> NewStream(bool blocking, int priority)
       EMUCUDA_REQUIRES(mutex_);
+  CUresult CheckCaptures(const Stream& stream) EMUCUDA_REQUIRES(mutex_);
   std::vector<Dependency> LegacyOrder(const Stream& stream)
       EMUCUDA_REQUIRES(mutex_);
   std::vector<std::shared_ptr<Stream>> Streams() const;

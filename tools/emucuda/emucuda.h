@@ -56,6 +56,7 @@
 //   and
 //     cannot exceed the device. Pools, legacy IPC and per-thread streams are
 //     emulated; arrays, textures and dma-buf are not.
+//   - Captured are fills, copies, kernels and host functions, not allocations.
 //   - Code is loaded but not interpreted: any kernel name is found in any
 //     library. Kernels with a version on the host run, others are skipped.
 //

@@ -55,9 +55,20 @@ std::shared_ptr<Completion> Event::NewRecording() const {
 }
 
 void Event::Record(std::shared_ptr<Completion> recording) {
-  if (shared_ != nullptr) return;  // Latest asks the shared state
   const MutexLock lock(mutex_);
+  captured_ = nullptr;
+  if (shared_ != nullptr) return;  // Latest asks the shared state
   latest_ = std::move(recording);
+}
+
+std::shared_ptr<const CapturedPoint> Event::captured() const {
+  const MutexLock lock(mutex_);
+  return captured_;
+}
+
+void Event::RecordCaptured(std::shared_ptr<const CapturedPoint> point) {
+  const MutexLock lock(mutex_);
+  captured_ = std::move(point);
 }
 
 }  // namespace fineserve::emucuda

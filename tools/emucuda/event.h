@@ -11,6 +11,8 @@
 
 namespace fineserve::emucuda {
 
+struct CapturedPoint;  // capture.h
+
 // One recording of an event. Thread-safe.
 class Completion {
  public:
@@ -48,12 +50,17 @@ class Event {
   // A recording to be: whoever gets it must finish it, or Record it.
   std::shared_ptr<Completion> NewRecording() const;
   void Record(std::shared_ptr<Completion> recording);
+  // The place in a capture at which it was recorded; null if it was recorded
+  // outside of captures since, or never.
+  std::shared_ptr<const CapturedPoint> captured() const;
+  void RecordCaptured(std::shared_ptr<const CapturedPoint> point);
 
  private:
   const unsigned flags_;
   const std::shared_ptr<SharedEvent> shared_;
   mutable Mutex mutex_;
   std::shared_ptr<Completion> latest_ EMUCUDA_GUARDED_BY(mutex_);
+  std::shared_ptr<const CapturedPoint> captured_ EMUCUDA_GUARDED_BY(mutex_);
 };
 
 }  // namespace fineserve::emucuda

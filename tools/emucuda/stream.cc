@@ -39,6 +39,24 @@ CUresult Stream::Push(Operation operation) {
   return CUDA_SUCCESS;
 }
 
+std::shared_ptr<Capture> Stream::capture() const {
+  const MutexLock lock(mutex_);
+  return capture_;
+}
+
+bool Stream::StartCapture(std::shared_ptr<Capture> capture) {
+  const MutexLock lock(mutex_);
+  if (capture_ != nullptr) return false;
+  capture_ = std::move(capture);
+  return true;
+}
+
+void Stream::StopCapture() {
+  std::shared_ptr<Capture> last;  // dropped after the lock
+  const MutexLock lock(mutex_);
+  last = std::move(capture_);
+}
+
 Dependency Stream::Tail() {
   const MutexLock lock(mutex_);
   return {shared_from_this(), pushed_};

@@ -12,6 +12,7 @@
 
 namespace fineserve::emucuda {
 
+class Capture;
 class Context;
 class Stream;
 
@@ -59,6 +60,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool Reached(uint64_t position);
   void WaitFor(uint64_t position);
   void WaitIdle() { WaitFor(Tail().position); }
+  // The capture that this stream is in; null if none.
+  std::shared_ptr<Capture> capture() const;
+  // False if it is in one already.
+  bool StartCapture(std::shared_ptr<Capture> capture);
+  void StopCapture();
   // Refuses further operations; what is queued still runs.
   void Close();
 
@@ -74,8 +80,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const int priority_;
   const uint64_t id_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition changed_;
+  std::shared_ptr<Capture> capture_ EMUCUDA_GUARDED_BY(mutex_);
   std::deque<Operation> queue_ EMUCUDA_GUARDED_BY(mutex_);
   uint64_t pushed_ EMUCUDA_GUARDED_BY(mutex_) = 0;
   uint64_t completed_ EMUCUDA_GUARDED_BY(mutex_) = 0;

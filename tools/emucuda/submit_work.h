@@ -22,6 +22,12 @@ inline CUresult SubmitTo(Context& context, CUstream handle, Wait wait,
                             : owner.SubmitWork(*stream, std::move(work));
 }
 
+// What is captured is not queued: it does not outlive its client.
+inline bool IsCapturing(Context& context, CUstream handle) {
+  const std::shared_ptr<Stream> stream = FindStream(context, handle);
+  return stream != nullptr && stream->capture() != nullptr;
+}
+
 inline bool IsDevice(CUdeviceptr address) {
   return Driver::Get().space().Contains(address);
 }
