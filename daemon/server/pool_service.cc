@@ -100,7 +100,6 @@ void PoolService::Exited(pid_t pid) {
 }
 
 void PoolService::Bury(EngineId id, Engine* engine) {
-  views_.Forget(id);
   const uint32_t held = slabs_.Quarantine(id);
   if (held == 0) {
     Remove(id);

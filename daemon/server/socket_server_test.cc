@@ -403,8 +403,8 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
   auto back = MakeMessage<abi::GiveBackNotice>(0);
   back.count = 2;
-  back.entries[0] = {0, pool_->slabs().word(slab::SlabId{0}).lease};
-  back.entries[1] = {1, 4711};
+  back.entries[0] = {299, pool_->slabs().word(slab::SlabId{299}).lease};
+  back.entries[1] = {298, 4711};
   EXPECT_EQ(abi::Send(engine.get(), back), 0);
   Turn();
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 6u);
@@ -449,6 +449,24 @@ TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
       EXPECT_FALSE(server_->waiting());
     }
   }
+}
+
+TEST_F(SocketServerTest, RequestWhoseConnectionEndsLeavesTheLine) {
+  const driver::Descriptor view = Member("view");
+  Ask<abi::ViewAnswer>(view, ViewOf(4));
+  auto activate = MakeMessage<abi::ActivateRequest>(5);
+  activate.slabs = 300;
+  activate.wanted = 300;
+  Ask<abi::ActivateDone>(view, activate);
+  pool_->Poll();
+  {
+    const driver::Descriptor whole = Member("whole");
+    abi::Send(whole.get(), LeaseOf(2));
+    Turn();
+    EXPECT_EQ(pool_->slabs().promised_count(), 2u);
+  }
+  Turn();
+  EXPECT_EQ(pool_->slabs().promised_count(), 0u);
 }
 
 TEST_F(SocketServerTest, ViewOfAFormatThatDoesNotFitIsRefusedWithTheFix) {

@@ -141,89 +141,93 @@ bool ViewService::MayMap(EngineId engine, pid_t pid, SlabId slab) const {
 
 void ViewService::Forget(EngineId engine) { views_.erase(engine); }
 
-uint32_t ViewService::Grant(EngineId engine, View* view, uint32_t count) {
-  uint32_t granted = 0;
-  while (granted < count &&
-         slabs_->LeaseForView(engine, SlabId{view->slabs}).has_value()) {
-    ++granted;
+// Leases free slabs, but for `reserved` of them, to whoever is below its
+// target.
+void ViewService::Grant(uint32_t reserved, const std::vector<uint32_t>& targets,
+                        Round* round) {
+  std::vector<bool> blocked(round->views.size(), false);
+  while (slabs_->free_count() > reserved) {
+    const size_t i = slab::NextToGrant(round->claims, targets, blocked);
+    if (i == round->views.size()) return;
+    View& view = round->views[i]->second;
+    if (!slabs_->LeaseForView(round->views[i]->first, SlabId{view.slabs})
+             .has_value()) {
+      blocked[i] = true;  // none of those that are free lies in its tensors
+      continue;
+    }
+    slab::Count(table_->counters().leases_granted);
+    ++round->claims[i].held;
+    view.touched = true;
   }
-  slab::Count(table_->counters().leases_granted, granted);
-  view->touched = view->touched || granted > 0;
-  return granted;
 }
 
-// Cheapest first: the fewer blocks a slab has in use, the sooner it is drained
-// and the less is lost of what the engine cached.
-void ViewService::AskBack(const std::vector<Views::iterator>& views,
-                          const slab::Rebalance& plan) {
-  struct Candidate {
-    uint32_t used;
-    SlabId slab;
-    size_t claim;
-  };
+// Asks back what claims lack of their targets, and what `reserved` slabs lack.
+void ViewService::AskBack(uint32_t reserved,
+                          const std::vector<uint32_t>& targets,
+                          const Round& round) {
+  std::vector<slab::Need> needs;
+  std::vector<uint32_t> spare(round.claims.size(), 0);
   std::map<uint32_t, size_t> claim_of;
-  for (size_t i = 0; i < views.size(); ++i) {
-    if (plan.spare[i] > 0) claim_of[Number(views[i]->first)] = i;
+  for (size_t i = 0; i < round.claims.size(); ++i) {
+    const uint32_t held = round.claims[i].held;
+    const View& view = round.views[i]->second;
+    claim_of[Number(round.views[i]->first)] = i;
+    if (held > targets[i]) spare[i] = held - targets[i];
+    if (held < targets[i]) {
+      needs.push_back({SlabId{view.slabs}, targets[i] - held});
+    }
   }
-  std::vector<Candidate> candidates;
+  const uint32_t free = slabs_->free_count();
+  if (reserved > free) {
+    needs.push_back({SlabId{slabs_->slab_count()}, reserved - free});
+  }
+  if (needs.empty()) return;
+  std::vector<SlabId> coming;
+  std::vector<slab::Candidate> candidates;
   for (uint32_t i = 0; i < slabs_->slab_count(); ++i) {
     const abi::SlabWord word = slabs_->word(SlabId{i});
+    if (word.state == SlabState::kZeroing ||
+        word.state == SlabState::kReturning) {
+      coming.push_back(SlabId{i});
+    }
     const auto claim = claim_of.find(word.engine);
     if (word.state != SlabState::kPartial || claim == claim_of.end()) continue;
-    const View& view = views[claim->second]->second;
+    const View& view = round.views[claim->second]->second;
     candidates.push_back(
-        {view.page.UsedBlocks(SlabId{i}), SlabId{i}, claim->second});
+        {SlabId{i}, view.page.UsedBlocks(SlabId{i}), claim->second});
   }
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) {
-              return std::pair(a.used, a.slab) < std::pair(b.used, b.slab);
-            });
-  std::vector<uint32_t> spare = plan.spare;
-  uint32_t wanted = plan.ask_back;
-  for (const Candidate& c : candidates) {
-    if (wanted == 0) return;
-    if (spare[c.claim] == 0) continue;
-    slabs_->AskBack(c.slab);
+  for (SlabId slab : slab::ChooseAskBacks(std::move(needs), std::move(coming),
+                                          std::move(candidates), spare)) {
+    views_.at(EngineId{slabs_->word(slab).engine}).touched = true;
+    slabs_->AskBack(slab);
     slab::Count(table_->counters().slabs_asked_back);
-    views[c.claim]->second.touched = true;
-    --spare[c.claim];
-    --wanted;
   }
 }
 
 std::vector<EngineId> ViewService::Balance(uint32_t reserved) {
-  std::vector<Views::iterator> views;
-  std::vector<slab::Claim> claims;
-  uint32_t coming = slabs_->zeroing_count();
-  uint32_t held = 0;
+  Round round;
+  uint32_t all = slabs_->free_count() + slabs_->zeroing_count();
   for (auto it = views_.begin(); it != views_.end(); ++it) {
     View& view = it->second;
     view.touched = false;
     if (view.state != ViewState::kActive) continue;
-    const slab::SlabManager::Holding h = slabs_->HeldBy(it->first);
-    views.push_back(it);
-    const uint32_t kept = h.in_view - h.returning;
-    claims.push_back({view.floor, view.cap, view.wanted, kept});
-    coming += h.returning;
-    held += kept;
+    const slab::SlabManager::Holding held = slabs_->HeldBy(it->first);
+    round.views.push_back(it);
+    round.claims.push_back(
+        {view.floor, view.cap, view.wanted, held.in_view - held.returning});
+    all += held.in_view;
   }
-  if (views.empty()) return {};
-  const uint32_t free = slabs_->free_count();
-  const uint32_t all = held + free + coming;
+  if (round.views.empty()) return {};
   const std::vector<uint32_t> targets =
-      slab::FairTargets(all - std::min(all, reserved), claims);
-  const slab::Rebalance plan =
-      slab::PlanRebalance(free, coming, reserved, claims, targets);
-  for (size_t i = 0; i < views.size(); ++i) {
-    View& view = views[i]->second;
+      slab::FairTargets(all - std::min(all, reserved), round.claims);
+  Grant(reserved, targets, &round);
+  AskBack(reserved, targets, round);
+  std::vector<EngineId> touched;
+  for (size_t i = 0; i < round.views.size(); ++i) {
+    View& view = round.views[i]->second;
     view.touched = view.touched || view.target != targets[i];
     view.target = targets[i];
-    Grant(views[i]->first, &view, plan.grants[i]);
-  }
-  if (plan.ask_back > 0) AskBack(views, plan);
-  std::vector<EngineId> touched;
-  for (const Views::iterator& it : views) {
-    if (it->second.touched) touched.push_back(it->first);
+    if (view.touched) touched.push_back(round.views[i]->first);
   }
   return touched;
 }

@@ -116,9 +116,15 @@ class ViewService {
 
   View* Find(slab::EngineId engine, pid_t pid);
   const View* Find(slab::EngineId engine, pid_t pid) const;
-  uint32_t Grant(slab::EngineId engine, View* view, uint32_t count);
-  void AskBack(const std::vector<Views::iterator>& views,
-               const slab::Rebalance& plan);
+  // The active views of one round of Balance and what they claim.
+  struct Round {
+    std::vector<Views::iterator> views;
+    std::vector<slab::Claim> claims;
+  };
+  void Grant(uint32_t reserved, const std::vector<uint32_t>& targets,
+             Round* round);
+  void AskBack(uint32_t reserved, const std::vector<uint32_t>& targets,
+               const Round& round);
 
   slab::SlabManager* const slabs_;
   slab::TableWriter* const table_;

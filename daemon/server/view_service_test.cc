@@ -150,6 +150,37 @@ TEST_F(ViewServiceTest, OnlySlabsThatTheTensorsHoldAreLeased) {
   EXPECT_EQ(Leased(a), 3u);
 }
 
+TEST_F(ViewServiceTest, SmallViewIsGivenBackSlabsThatItCanUse) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  for (uint32_t i = 0; i < 3; ++i) SetUsed(a, SlabId{i}, 4);
+  const EngineId b = Join("b", 20);
+  ASSERT_TRUE(pool_->RegisterView(b, 20, Spec(), {}).ok());
+  ASSERT_TRUE(pool_->ActivateView(b, 20, 3, 2).ok());
+  pool_->Poll();
+  GiveBackAsked(a, 10);
+  EXPECT_EQ(Leased(b), 2u);
+  EXPECT_EQ(pool_->slabs().free_count(), 0u) << "asked for no other slab";
+  Want(b, 20, kSlabs);
+  GiveBackAsked(a, 10);
+  EXPECT_EQ(Leased(b), 3u);
+}
+
+TEST_F(ViewServiceTest, SlabsOnTheirWayCountForARequestOfWholeOnes) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  const EngineId b = Serve("b", 20, 4);
+  EXPECT_EQ(Returning(a), 4u);
+  const EngineId whole = Join("whole", 30);
+  EXPECT_TRUE(absl::holds_alternative<slab::SlabManager::Exhausted>(
+      pool_->Lease(whole, 8, 1)));
+  EXPECT_TRUE(absl::holds_alternative<slab::SlabManager::Waiting>(
+      pool_->Lease(whole, 6, 2)));
+  GiveBackAsked(a, 10);
+  GiveBackAsked(a, 10);
+  EXPECT_EQ(pool_->slabs().HeldBy(whole).slabs, 6u);
+  EXPECT_EQ(Leased(a), 1u);
+  EXPECT_EQ(Leased(b), 1u);
+}
+
 TEST_F(ViewServiceTest, ActivationTwiceOrByAnotherProcessIsRefused) {
   const EngineId a = Serve("a", 10, 1);
   Join("a", 11);
@@ -266,9 +297,9 @@ TEST_F(ViewServiceTest, GuardedViewMayMapItsOwnSlabsOnly) {
   ViewSpec spec = Spec();
   spec.mode = abi::ViewMode::kGuarded;
   const EngineId a = Serve("a", 10, 2, spec);
-  EXPECT_TRUE(pool_->ExportPoolGranule(a, 10, 7).ok());
-  EXPECT_FALSE(pool_->ExportPoolGranule(a, 10, 8).ok());
-  EXPECT_FALSE(pool_->ExportPoolGranule(a, 11, 0).ok());
+  EXPECT_TRUE(pool_->ExportPoolGranule(a, 10, 4 * 6).ok());
+  EXPECT_FALSE(pool_->ExportPoolGranule(a, 10, 4 * 6 - 1).ok());
+  EXPECT_FALSE(pool_->ExportPoolGranule(a, 11, 4 * 6).ok());
   const EngineId b = Serve("b", 20, 1);
   EXPECT_TRUE(pool_->ExportPoolGranule(b, 20, 31).ok()) << "mode view";
   EXPECT_FALSE(pool_->ExportPoolGranule(b, 20, 32).ok());

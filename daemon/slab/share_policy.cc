@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 namespace fineserve::slab {
 namespace {
@@ -56,41 +57,51 @@ std::vector<uint32_t> FairTargets(uint32_t slabs,
   return targets;
 }
 
-Rebalance PlanRebalance(uint32_t free, uint32_t coming, uint32_t reserved,
-                        const std::vector<Claim>& claims,
-                        const std::vector<uint32_t>& targets) {
-  Rebalance plan;
-  plan.grants.assign(claims.size(), 0);
-  plan.spare.assign(claims.size(), 0);
-  uint64_t missing = 0;
-  for (size_t i = 0; i < claims.size(); ++i) {
-    const uint32_t held = claims[i].held;
-    if (held < targets[i]) missing += targets[i] - held;
-    if (held > targets[i]) plan.spare[i] = held - targets[i];
-  }
-  const uint64_t needed = reserved + missing;
-  const uint64_t expected = uint64_t{free} + coming;
-  free -= std::min(free, reserved);
-  // What a claim would have above its floor; negative below it.
+size_t NextToGrant(const std::vector<Claim>& claims,
+                   const std::vector<uint32_t>& targets,
+                   const std::vector<bool>& blocked) {
   const auto above_floor = [&](size_t i) {
-    return int64_t{claims[i].held} + plan.grants[i] - claims[i].floor;
+    return int64_t{claims[i].held} - claims[i].floor;
   };
-  for (; free > 0 && missing > 0; --free, --missing) {
-    size_t poorest = claims.size();
-    for (size_t i = 0; i < claims.size(); ++i) {
-      if (claims[i].held + plan.grants[i] >= targets[i]) continue;
-      if (poorest == claims.size() || above_floor(i) < above_floor(poorest)) {
-        poorest = i;
-      }
+  size_t next = claims.size();
+  for (size_t i = 0; i < claims.size(); ++i) {
+    if (blocked[i] || claims[i].held >= targets[i]) continue;
+    if (next == claims.size() || above_floor(i) < above_floor(next)) next = i;
+  }
+  return next;
+}
+
+std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
+                                   std::vector<SlabId> coming,
+                                   std::vector<Candidate> candidates,
+                                   std::vector<uint32_t> spare) {
+  // Whoever can use the fewest slabs chooses first.
+  std::sort(needs.begin(), needs.end(),
+            [](const Need& a, const Need& b) { return a.below < b.below; });
+  std::sort(coming.begin(), coming.end());
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) {
+              return std::pair(a.used_blocks, a.slab) <
+                     std::pair(b.used_blocks, b.slab);
+            });
+  size_t next_coming = 0;
+  std::vector<SlabId> chosen;
+  for (Need& need : needs) {
+    for (; need.count > 0 && next_coming < coming.size() &&
+           coming[next_coming] < need.below;
+         ++next_coming) {
+      --need.count;
     }
-    ++plan.grants[poorest];
+    for (Candidate& c : candidates) {
+      if (need.count == 0) break;
+      if (c.slab >= need.below || spare[c.claim] == 0) continue;
+      chosen.push_back(c.slab);
+      --spare[c.claim];
+      --need.count;
+      c.slab = SlabId{UINT32_MAX};  // taken
+    }
   }
-  const uint64_t spare =
-      std::accumulate(plan.spare.begin(), plan.spare.end(), uint64_t{0});
-  if (needed > expected) {
-    plan.ask_back = static_cast<uint32_t>(std::min(needed - expected, spare));
-  }
-  return plan;
+  return chosen;
 }
 
 }  // namespace fineserve::slab

@@ -1,13 +1,16 @@
 #ifndef DAEMON_SLAB_SHARE_POLICY_H_
 #define DAEMON_SLAB_SHARE_POLICY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "daemon/slab/ids.h"
 
 namespace fineserve::slab {
 
 // Who should hold how many slabs of a pool that several engines share
-// (design.md §3.7). Pure functions: counts in, counts out.
+// (design.md §3.7). Pure functions.
 
 // One engine's claim, in slabs.
 struct Claim {
@@ -25,22 +28,34 @@ struct Claim {
 std::vector<uint32_t> FairTargets(uint32_t slabs,
                                   const std::vector<Claim>& claims);
 
-// What to do now.
-struct Rebalance {
-  std::vector<uint32_t> grants;  // per claim, of the slabs that are free
-  // Slabs to ask back, and how many each claim can spare of them.
-  uint32_t ask_back = 0;
-  std::vector<uint32_t> spare;
+// Who of those below their target is granted the next slab: the one that has
+// least above its floor, so that floors come before everything else. Nobody
+// that is `blocked`. claims.size() if there is no one.
+size_t NextToGrant(const std::vector<Claim>& claims,
+                   const std::vector<uint32_t>& targets,
+                   const std::vector<bool>& blocked);
+
+// Slabs that are missing: any `count` of those below `below`.
+struct Need {
+  SlabId below;
+  uint32_t count;
 };
 
-// `reserved`: slabs, of those that are free or become so, that others wait for
-// and come first. Grants free slabs to whoever is below its target, whoever has
-// least above its floor first. Asks back only what is missing then: a claim
-// above its target keeps what nobody else wants. `coming`: slabs that become
-// free without asking, being zeroed or returned.
-Rebalance PlanRebalance(uint32_t free, uint32_t coming, uint32_t reserved,
-                        const std::vector<Claim>& claims,
-                        const std::vector<uint32_t>& targets);
+// A slab that could be asked back of a claim.
+struct Candidate {
+  SlabId slab;
+  uint32_t used_blocks;
+  size_t claim;
+};
+
+// Which slabs to ask back: only for needs that `coming` slabs (being zeroed or
+// returned) do not cover, at most spare[i] of claim i, cheapest first: the
+// fewer blocks a slab has in use, the sooner it is drained and the less is lost
+// of what its engine has cached.
+std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
+                                   std::vector<SlabId> coming,
+                                   std::vector<Candidate> candidates,
+                                   std::vector<uint32_t> spare);
 
 }  // namespace fineserve::slab
 

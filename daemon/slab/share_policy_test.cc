@@ -56,48 +56,68 @@ INSTANTIATE_TEST_SUITE_P(
                    {2, 2}}),
     [](const auto& param) { return param.param.name; });
 
-TEST(PlanRebalanceTest, KeepsWhatNobodyElseWants) {
-  const std::vector<Claim> claims = {{1, 10, 2, 8}, {1, 10, 2, 2}};
-  const Rebalance plan =
-      PlanRebalance(0, 0, 0, claims, FairTargets(10, claims));
-  EXPECT_EQ(plan.ask_back, 0u);
-  EXPECT_EQ(plan.grants, (Counts{0, 0}));
+TEST(NextToGrantTest, WhoHasLeastAboveItsFloorComesFirst) {
+  EXPECT_EQ(NextToGrant({{1, 9, 9, 3}, {1, 9, 9, 0}}, {5, 5}, {false, false}),
+            1u);
+  EXPECT_EQ(NextToGrant({{1, 9, 9, 2}, {6, 9, 9, 4}}, {4, 6}, {false, false}),
+            1u)
+      << "a floor comes before everything else";
 }
 
-TEST(PlanRebalanceTest, AsksBackOnlyWhatFreeAndComingSlabsDoNotCover) {
-  const std::vector<Claim> claims = {{1, 10, 2, 6}, {1, 10, 9, 1}};
-  // Targets 2 and 8: 7 are missing, 1 is free, 2 are coming.
-  const Rebalance plan =
-      PlanRebalance(1, 2, 0, claims, FairTargets(10, claims));
-  EXPECT_EQ(plan.grants, (Counts{0, 1}));
-  EXPECT_EQ(plan.ask_back, 4u);
-  EXPECT_EQ(plan.spare, (Counts{4, 0}));
+TEST(NextToGrantTest, NobodyAtItsTargetAndNobodyBlocked) {
+  const std::vector<Claim> claims = {{1, 9, 9, 3}, {1, 9, 9, 0}};
+  EXPECT_EQ(NextToGrant(claims, {5, 0}, {false, false}), 0u);
+  EXPECT_EQ(NextToGrant(claims, {5, 5}, {false, true}), 0u);
+  EXPECT_EQ(NextToGrant(claims, {3, 5}, {false, true}), 2u);
 }
 
-TEST(PlanRebalanceTest, WhoHasLeastAboveItsFloorIsGrantedFirst) {
-  const std::vector<Claim> claims = {{1, 10, 10, 3}, {1, 10, 10, 0}};
-  const Rebalance plan = PlanRebalance(4, 0, 0, claims, {5, 5});
-  EXPECT_EQ(plan.grants, (Counts{1, 3}));
+using Slabs = std::vector<SlabId>;
+
+// Slabs 0 to 4 of claim 0, used by as many blocks as given.
+std::vector<Candidate> CandidatesOf(const Counts& used) {
+  std::vector<Candidate> candidates;
+  for (uint32_t i = 0; i < used.size(); ++i) {
+    candidates.push_back({SlabId{i}, used[i], 0});
+  }
+  return candidates;
 }
 
-TEST(PlanRebalanceTest, FloorsComeBeforeEverythingElse) {
-  const std::vector<Claim> claims = {{1, 10, 10, 2}, {6, 10, 10, 4}};
-  const Rebalance plan = PlanRebalance(2, 0, 0, claims, {4, 6});
-  EXPECT_EQ(plan.grants, (Counts{0, 2}));
+TEST(ChooseAskBacksTest, CheapestFirst) {
+  EXPECT_EQ(
+      ChooseAskBacks({{SlabId{5}, 2}}, {}, CandidatesOf({9, 1, 9, 0, 9}), {5}),
+      (Slabs{SlabId{3}, SlabId{1}}));
 }
 
-TEST(PlanRebalanceTest, ReservedSlabsAreNotGrantedAndAreAskedBackFor) {
-  // 8 slabs, 5 of them for others: 3 stay for the claims.
-  const std::vector<Claim> claims = {{1, 10, 10, 6}, {1, 10, 10, 0}};
-  const Rebalance plan = PlanRebalance(2, 0, 5, claims, FairTargets(3, claims));
-  EXPECT_EQ(plan.grants, (Counts{0, 0}));
-  EXPECT_EQ(plan.ask_back, 4u);
+TEST(ChooseAskBacksTest, OnlyForWhatIsNotComing) {
+  EXPECT_EQ(ChooseAskBacks({{SlabId{9}, 3}}, {SlabId{7}, SlabId{8}},
+                           CandidatesOf({0, 0, 0, 0, 0}), {5})
+                .size(),
+            1u);
 }
 
-// Random claims: no target breaks its bounds or the pool's, nobody could have
-// more without somebody poorer having less, and a plan never gives out or asks
-// for more than there is.
-TEST(SharePolicyPropertyTest, TargetsAreFairAndPlansKeepTheBounds) {
+TEST(ChooseAskBacksTest, NoMoreThanAClaimCanSpare) {
+  EXPECT_EQ(
+      ChooseAskBacks({{SlabId{5}, 4}}, {}, CandidatesOf({0, 0, 0, 0, 0}), {2})
+          .size(),
+      2u);
+}
+
+TEST(ChooseAskBacksTest, SlabsThatTheNeedyCannotUseAreLeftAlone) {
+  EXPECT_EQ(ChooseAskBacks({{SlabId{2}, 1}}, {SlabId{4}},
+                           CandidatesOf({9, 8, 0, 0}), {5}),
+            (Slabs{SlabId{1}}));
+}
+
+TEST(ChooseAskBacksTest, WhoCanUseFewestChoosesFirst) {
+  // Slab 0 is cheapest for both, but the second need can have no other.
+  EXPECT_EQ(ChooseAskBacks({{SlabId{3}, 1}, {SlabId{1}, 1}}, {},
+                           CandidatesOf({0, 5, 7}), {5}),
+            (Slabs{SlabId{0}, SlabId{1}}));
+}
+
+// Random claims: no target breaks its bounds or the pool's, and nobody could
+// have more without somebody poorer having less.
+TEST(SharePolicyPropertyTest, TargetsAreFairAndKeepTheBounds) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -133,19 +153,6 @@ TEST(SharePolicyPropertyTest, TargetsAreFairAndPlansKeepTheBounds) {
             << j << " has more of the contested slabs than " << i;
       }
     }
-    const uint32_t free = upto(slabs - held);
-    const Rebalance plan = PlanRebalance(free, 0, 0, claims, targets);
-    uint32_t granted = 0;
-    uint32_t spare = 0;
-    for (size_t i = 0; i < claims.size(); ++i) {
-      granted += plan.grants[i];
-      spare += plan.spare[i];
-      ASSERT_LE(claims[i].held + plan.grants[i],
-                std::max(targets[i], claims[i].held));
-      ASSERT_LE(plan.spare[i], claims[i].held);
-    }
-    ASSERT_LE(granted, free);
-    ASSERT_LE(plan.ask_back, spare);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -122,11 +123,10 @@ absl::StatusOr<std::vector<SlabId>> SlabManager::Return(EngineId engine,
 
 absl::optional<SlabId> SlabManager::LeaseForView(EngineId engine,
                                                  SlabId below) {
-  if (!waiting_.empty() || free_.empty() || *free_.begin() >= below) {
-    return absl::nullopt;
-  }
-  const SlabId slab = *free_.begin();
-  free_.erase(free_.begin());
+  const auto end = free_.lower_bound(below);
+  if (!waiting_.empty() || end == free_.begin()) return absl::nullopt;
+  const SlabId slab = *std::prev(end);
+  free_.erase(slab);
   const LeaseId lease{++last_lease_};
   leases_[lease] = {engine, {slab}};
   Set(slab, {SlabState::kPartial, Number(engine), Number(lease)});

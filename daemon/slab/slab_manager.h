@@ -93,8 +93,8 @@ class SlabManager {
   // NotFound if `engine` has no such lease.
   absl::StatusOr<std::vector<SlabId>> Return(EngineId engine, LeaseId lease);
 
-  // Leases the lowest free slab below `below` to a view. Nothing if there is
-  // none or a request waits.
+  // Leases the highest free slab below `below` to a view: the low ones are left
+  // to views that have no others. Nothing if there is none or a request waits.
   absl::optional<SlabId> LeaseForView(EngineId engine, SlabId below);
 
   // A view shall give `slab` back. False unless it is PARTIAL.

@@ -147,12 +147,12 @@ TEST_F(SlabManagerTest, DeathOfTheFirstInLineLetsTheNextOneIn) {
   EXPECT_EQ(grants[0].engine, kB);
 }
 
-TEST_F(SlabManagerTest, ViewGetsTheLowestFreeSlabThatItCanMap) {
+TEST_F(SlabManagerTest, ViewGetsTheHighestFreeSlabThatItCanMap) {
   ZeroEverything();
-  EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), SlabId{0});
   EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), SlabId{1});
+  EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), SlabId{0});
   EXPECT_EQ(manager_.LeaseForView(kA, SlabId{2}), absl::nullopt);
-  EXPECT_EQ(manager_.LeaseForView(kB, SlabId{kSlabs}), SlabId{2});
+  EXPECT_EQ(manager_.LeaseForView(kB, SlabId{kSlabs}), SlabId{kSlabs - 1});
 }
 
 TEST_F(SlabManagerTest, ViewDoesNotOvertakeAWaitingRequest) {
