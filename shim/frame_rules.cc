@@ -33,6 +33,11 @@ constexpr uint64_t Bit(uint32_t rule, uint32_t frame) {
   return uint64_t{1} << (rule * abi::kRuleFrameCapacity + frame);
 }
 
+// Those of a rule's first `frames` frames.
+constexpr uint64_t BitsBelow(uint32_t rule, uint32_t frames) {
+  return ((uint64_t{1} << frames) - 1) << (rule * abi::kRuleFrameCapacity);
+}
+
 // The bits of one rule that code of this name matches. The innermost frame
 // stands for the module as well; a rule without frames has only that.
 uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
@@ -167,12 +172,18 @@ void FrameRules::Forget() {
 RuleMatch FrameRules::Decide(const Known* stack, size_t count,
                              uint64_t bytes) const {
   RuleMatch match;
-  for (size_t i = 0; i < count; ++i) match.unnamed_frames += !stack[i].named;
+  uint64_t matched = 0;  // by any frame
+  for (size_t i = 0; i < count; ++i) {
+    match.unnamed_frames += !stack[i].named;
+    matched |= stack[i].frames;
+  }
   const uint32_t rule_count = count_.load(std::memory_order_relaxed);
   for (uint32_t r = 0; r < rule_count && !match.found; ++r) {
     const Rule& rule = rules_[r];
     if (bytes < rule.min_bytes || bytes > rule.max_bytes) continue;
     const uint32_t wanted = std::max(rule.frame_count, 1u);
+    // Most rules match nothing, and end here.
+    if ((~matched & BitsBelow(r, wanted)) != 0) continue;
     uint32_t next = 0;
     for (size_t i = 0; i < count && next < wanted; ++i) {
       if ((stack[i].frames & Bit(r, next)) != 0) ++next;
