@@ -118,11 +118,12 @@ TEST_F(Pitfall, Number14NoSignalHandlerIsTouched) {
 #ifdef LIBASAN
 TEST_F(Pitfall, Number15AsanHostWantsItsRuntimeFirst) {
   StartDaemon();
-  const Words words = {"scoped", "4194304", "free", "lookup", "cuMemAlloc_v2"};
+  const Words words = {"scoped", "4194304", "callers",
+                       "free",   "lookup",  "cuMemAlloc_v2"};
   const Ran good =
       Run("shim_asan_program", words, {LIBASAN, "libfineserve_shim.so"});
   EXPECT_EQ(good.status, 0) << good.err;
-  EXPECT_EQ(good.out, "alloc 0 shared\nfree 0\nlookup shim\n");
+  EXPECT_EQ(good.out, "alloc 0 shared\ncallers whole\nfree 0\nlookup shim\n");
   const Ran bad = Run("shim_asan_program", words, {"libfineserve_shim.so"});
   EXPECT_NE(bad.status, 0);
   EXPECT_THAT(bad.err, HasSubstr("ASan runtime does not come first"));

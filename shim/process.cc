@@ -5,6 +5,7 @@
 
 #include "shim/driver.h"
 #include "shim/settings.h"
+#include "shim/stack.h"
 #include "shim/thread_state.h"
 
 namespace fineserve::shim {
@@ -37,6 +38,7 @@ void OnThreadEnd(void* thread) {
 
 void OnForkInChild() {
   g_allocator.AfterForkInChild();
+  UnwindOnlyAfterFork();
   t_state.small_allocations = 0;  // the parent counts them
   t_state.small_bytes = 0;
 }

@@ -106,6 +106,13 @@ TEST_F(Fork, ChildOfAParentThatNeverAllocatedIsAnEngineLikeAnyOther) {
             "alloc 0 shared\n");
 }
 
+TEST_F(Fork, ChildsStacksAreCapturedToo) {
+  EXPECT_EQ(RunCuda({"alloc", "4194304", "callers", "fork", "alloc", "4194304",
+                     "callers"})
+                .out,
+            "alloc 0 own\ncallers whole\nalloc 0 own\ncallers whole\n");
+}
+
 TEST_F(Fork, NeverHangsOnALockThatAnotherThreadHeld) {
   StartDaemon();
   const Ran ran = RunCuda({"scoped", "4194304", "storm", "50"});

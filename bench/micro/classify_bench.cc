@@ -4,7 +4,8 @@
 // large allocation without rules, which is to capture its stack. Against it:
 // the same plus the rules, warm (the stack was seen) and cold (it was not: the
 // names of all frames are looked up). Cold is made by handing the rules over
-// again, which forgets what was known, as it happens after a dlclose.
+// again, which forgets what was known, as it happens after a dlclose. Capturing
+// has a baseline of its own: libgcc's unwinder.
 
 #include <time.h>
 
@@ -60,6 +61,8 @@ Percentiles Of(std::vector<double> values) {
   return {values[values.size() / 2], values[values.size() * 99 / 100]};
 }
 
+enum class How { kLibgcc, kStack, kRules };
+
 // The stack of one allocation, and what the rules say if there are any.
 struct Subject {
   std::vector<abi::Rule> rules = Rules();
@@ -70,27 +73,29 @@ struct Subject {
     matcher->Set(rules.data(), static_cast<uint32_t>(rules.size()));
   }
 
-  [[gnu::noinline]] bool Once(bool with_rules) {
+  [[gnu::noinline]] bool Once(How how) {
     uint64_t frames[kNamedFrames];
+    const auto capture =
+        how == How::kLibgcc ? &shim::UnwindStack : &shim::CaptureStack;
     const uint16_t count =
-        shim::CaptureStack(__builtin_return_address(0), frames, kNamedFrames);
-    return with_rules && matcher->Match(frames, count, kKvBytes).found;
+        capture(__builtin_return_address(0), frames, kNamedFrames);
+    return how == How::kRules && matcher->Match(frames, count, kKvBytes).found;
   }
 };
 
 // Twenty frames between main and the allocation: a short Python stack.
-[[gnu::noinline]] bool Deep(Subject* subject, bool with_rules, int depth) {
-  const bool found = depth == 0 ? subject->Once(with_rules)
-                                : Deep(subject, with_rules, depth - 1);
+[[gnu::noinline]] bool Deep(Subject* subject, How how, int depth) {
+  const bool found =
+      depth == 0 ? subject->Once(how) : Deep(subject, how, depth - 1);
   asm volatile("" ::: "memory");  // keeps the frame: no tail call
   return found;
 }
 
-double Ns(Subject* subject, bool with_rules) {
+double Ns(Subject* subject, How how) {
   const uint64_t start = NowNs();
-  const bool found = Deep(subject, with_rules, 20);
+  const bool found = Deep(subject, how, 20);
   const uint64_t end = NowNs();
-  if (found != with_rules) {
+  if (found != (how == How::kRules)) {
     fprintf(stderr, "classify: the rule did not hit\n");
     exit(1);  // then nothing here was measured
   }
@@ -100,16 +105,16 @@ double Ns(Subject* subject, bool with_rules) {
 int Main(int argc, char** argv) {
   Subject subject;
   subject.Forget();
-  Ns(&subject, false);
-  Ns(&subject, true);
-  std::vector<double> without, warm, cold;
+  for (How how : {How::kLibgcc, How::kStack, How::kRules}) Ns(&subject, how);
+  std::vector<double> libgcc, without, warm, cold;
   for (int i = 0; i < kRounds; ++i) {
-    without.push_back(Ns(&subject, false));
-    warm.push_back(Ns(&subject, true));
+    libgcc.push_back(Ns(&subject, How::kLibgcc));
+    without.push_back(Ns(&subject, How::kStack));
+    warm.push_back(Ns(&subject, How::kRules));
   }
   for (int i = 0; i < kColdRounds; ++i) {
     subject.Forget();
-    cold.push_back(Ns(&subject, true));
+    cold.push_back(Ns(&subject, How::kRules));
   }
   Report report("classify");
   const auto add = [&](const char* what, const std::vector<double>& ns) {
@@ -117,6 +122,7 @@ int Main(int argc, char** argv) {
     report.Figure(std::string(what) + ", median (ns)", p.median);
     report.Figure(std::string(what) + ", p99 (ns)", p.p99);
   };
+  add("stack by libgcc's unwinder", libgcc);
   add("stack only, no rules", without);
   add("stack and 16 rules, warm", warm);
   add("stack and 16 rules, cold", cold);

@@ -13,6 +13,8 @@
 //   resolve NAME V    asks cuGetProcAddress_v2: "resolve shim|driver|..."
 //   resolve1 NAME V   asks the first cuGetProcAddress
 //   unmaps            "unmaps N"
+//   callers           "callers whole" if the latest allocation's stack was
+//                     captured up to main's caller
 //   page              "page small N large N stacks N pages N"
 //   lookup NAME       asks dlsym(RTLD_DEFAULT): "lookup shim|driver|..."
 //   byhandle NAME     the same with the driver's handle
@@ -44,6 +46,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -68,6 +71,7 @@ constexpr CUdeviceptr kReserved = 0x5000'0000'0000;
 constexpr CUdeviceptr kReservedEnd = 0x6000'0000'0000;
 
 CUdeviceptr g_latest = 0;
+const void* g_callers_end = nullptr;  // where main returns to
 
 CUresult AllocScoped(CUdeviceptr* out, size_t bytes) {
   if (fs_kv_begin != nullptr) fs_kv_begin();
@@ -111,6 +115,17 @@ void PrintPage() {
   const auto p = fineserve::shim::CopyPage(mapped);
   printf("page small %lu large %lu stacks %lu pages %d\n", p.small_allocations,
          p.large_allocations, p.stacks_captured, pages);
+}
+
+void PrintCallers() {
+  const auto p =
+      fineserve::shim::CopyPage(fineserve::shim::MapPageOf(getpid()));
+  const auto& last = p.decisions.back();
+  const uint64_t* const end = last.frames + last.frame_count;
+  const bool whole =
+      std::find(last.frames, end, reinterpret_cast<uint64_t>(g_callers_end)) !=
+      end;
+  printf("callers %s\n", whole ? "whole" : "cut");
 }
 
 void Lookup(void* handle, const char* name) {
@@ -279,6 +294,8 @@ int RunCommand(char** argv, int i) {
     printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
   } else if (command == "page") {
     PrintPage();
+  } else if (command == "callers") {
+    PrintCallers();
   } else if (command == "signals") {
     PrintSignals();
   } else if (command == "threads") {
@@ -321,6 +338,7 @@ int RunCommand(char** argv, int i) {
 int main(int argc, char** argv) {
   TakeUserSignals();
   RememberHandlers();
+  g_callers_end = __builtin_return_address(0);
   int i = 1;
   while (i < argc) i = RunCommand(argv, i);
   return 0;
