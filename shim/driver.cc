@@ -110,14 +110,11 @@ CUresult ResolveThenFree(CUdeviceptr address) {
 constinit std::atomic<MemAlloc> g_real_mem_alloc{&ResolveThenAlloc};
 constinit std::atomic<MemFree> g_real_mem_free{&ResolveThenFree};
 
-const Driver* RealDriver() {
-  static constinit std::atomic<const Driver*> resolved{nullptr};
-  // Pairs with the release in Publish.
-  const Driver* d = resolved.load(std::memory_order_acquire);
-  if (d != nullptr) [[likely]]
-    return d;
+constinit std::atomic<const Driver*> g_resolved_driver{nullptr};
+
+const Driver* ResolveDriver() {
   Driver* mine = Resolve();
-  return mine == nullptr ? nullptr : Publish(&resolved, mine);
+  return mine == nullptr ? nullptr : Publish(&g_resolved_driver, mine);
 }
 
 }  // namespace fineserve::shim

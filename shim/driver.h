@@ -18,7 +18,14 @@ struct Driver {
   driver::EntryPoints entry;
   bool complete = false;
 };
-const Driver* RealDriver();
+const Driver* ResolveDriver();
+// What it found; null before. Release in ResolveDriver.
+extern constinit std::atomic<const Driver*> g_resolved_driver;
+inline const Driver* RealDriver() {
+  // Pairs with the release in ResolveDriver.
+  const Driver* d = g_resolved_driver.load(std::memory_order_acquire);
+  return d != nullptr ? d : ResolveDriver();
+}
 
 using MemAlloc = decltype(driver::EntryPoints::cuMemAlloc_v2);
 using MemFree = decltype(driver::EntryPoints::cuMemFree_v2);

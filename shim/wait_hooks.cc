@@ -11,78 +11,82 @@
 
 namespace fineserve::driver {
 
-using shim::CallOptional;
-
 namespace {
 
-// The driver's answer; then, if anything waits to be given back, a look at it.
-template <typename Call>
-CUresult ThenCollect(abi::Hook hook, Call call) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  const CUresult result = call(real->entry);
-  if (shim::g_allocator.has_deferred()) [[unlikely]] {
-    shim::CountCall(hook);
-    shim::CollectDeferredFrees();
+// The driver's answer; then, if anything waited to be given back before the
+// call, a look at it. Else the driver is left to by a tail call: engines ask
+// about events many times a step.
+template <typename Function, typename... Arguments>
+CUresult ThenCollect(abi::Hook hook, Function function,
+                     Arguments... arguments) {
+  if (function == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!shim::g_allocator.has_deferred()) [[likely]] {
+    return function(arguments...);
   }
+  const CUresult result = function(arguments...);
+  shim::CountCall(hook);
+  shim::CollectDeferredFrees();
   return result;
 }
 
 }  // namespace
 
 FINESERVE_EXPORT CUresult cuCtxSynchronize() {
-  return ThenCollect(abi::Hook::kCtxSynchronize, [](const EntryPoints& real) {
-    return CallOptional(real.cuCtxSynchronize);
-  });
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  return ThenCollect(abi::Hook::kCtxSynchronize, real->entry.cuCtxSynchronize);
 }
 
 // A driver older than CUDA 13 answers a request for this one with the first
 // version, which ignores the argument.
 FINESERVE_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
-  return ThenCollect(abi::Hook::kCtxSynchronize2, [&](const EntryPoints& real) {
-    return real.cuCtxSynchronize_v2 != nullptr
-               ? real.cuCtxSynchronize_v2(context)
-               : CallOptional(real.cuCtxSynchronize);
-  });
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  constexpr auto kHook = abi::Hook::kCtxSynchronize2;
+  return real->entry.cuCtxSynchronize_v2 != nullptr
+             ? ThenCollect(kHook, real->entry.cuCtxSynchronize_v2, context)
+             : ThenCollect(kHook, real->entry.cuCtxSynchronize);
 }
 
 FINESERVE_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   return ThenCollect(abi::Hook::kStreamSynchronize,
-                     [&](const EntryPoints& real) {
-                       return CallOptional(real.cuStreamSynchronize, stream);
-                     });
+                     real->entry.cuStreamSynchronize, stream);
 }
 
 FINESERVE_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  return ThenCollect(
-      abi::Hook::kStreamSynchronizePtsz, [&](const EntryPoints& real) {
-        return CallOptional(real.cuStreamSynchronize_ptsz, stream);
-      });
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  return ThenCollect(abi::Hook::kStreamSynchronizePtsz,
+                     real->entry.cuStreamSynchronize_ptsz, stream);
 }
 
 FINESERVE_EXPORT CUresult cuStreamQuery(CUstream stream) {
-  return ThenCollect(abi::Hook::kStreamQuery, [&](const EntryPoints& real) {
-    return CallOptional(real.cuStreamQuery, stream);
-  });
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  return ThenCollect(abi::Hook::kStreamQuery, real->entry.cuStreamQuery,
+                     stream);
 }
 
 FINESERVE_EXPORT CUresult cuStreamQuery_ptsz(CUstream stream) {
-  return ThenCollect(abi::Hook::kStreamQueryPtsz, [&](const EntryPoints& real) {
-    return CallOptional(real.cuStreamQuery_ptsz, stream);
-  });
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  return ThenCollect(abi::Hook::kStreamQueryPtsz,
+                     real->entry.cuStreamQuery_ptsz, stream);
 }
 
 FINESERVE_EXPORT CUresult cuEventSynchronize(CUevent event) {
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   return ThenCollect(abi::Hook::kEventSynchronize,
-                     [&](const EntryPoints& real) {
-                       return CallOptional(real.cuEventSynchronize, event);
-                     });
+                     real->entry.cuEventSynchronize, event);
 }
 
 FINESERVE_EXPORT CUresult cuEventQuery(CUevent event) {
-  return ThenCollect(abi::Hook::kEventQuery, [&](const EntryPoints& real) {
-    return CallOptional(real.cuEventQuery, event);
-  });
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  return ThenCollect(abi::Hook::kEventQuery, real->entry.cuEventQuery, event);
 }
 
 }  // namespace fineserve::driver

@@ -38,6 +38,7 @@ namespace {
 using driver::CUdeviceptr;
 using MemAlloc = decltype(driver::EntryPoints::cuMemAlloc_v2);
 using MemFree = decltype(driver::EntryPoints::cuMemFree_v2);
+using EventQuery = decltype(driver::EntryPoints::cuEventQuery);
 using EntryPoint = void* (*)(const char* symbol);
 
 constexpr int kPairs = 31;
@@ -48,6 +49,7 @@ constexpr CUdeviceptr kForeign = 0x7000'0000'0000;
 struct Way {
   MemAlloc alloc;
   MemFree free;
+  EventQuery query;
 };
 
 // Runs `calls` calls in the calling thread.
@@ -65,6 +67,11 @@ void FreeForeign(const Way& way, int calls) {
   for (int i = 0; i < calls; ++i) {
     benchmark::DoNotOptimize(way.free(kForeign));
   }
+}
+
+// What an engine may ask many times a step; hooked for deferred frees only.
+void QueryEvent(const Way& way, int calls) {
+  for (int i = 0; i < calls; ++i) benchmark::DoNotOptimize(way.query(nullptr));
 }
 
 // For a driver that really allocates.
@@ -187,6 +194,7 @@ void MeasureNull(const Way& direct, const Way& hooked) {
   Measure("alloc.2", AllocSmall, direct, hooked, 2, kCalls);
   Measure("free.1", FreeForeign, direct, hooked, 1, kCalls);
   Measure("free.2", FreeForeign, direct, hooked, 2, kCalls);
+  Measure("query.1", QueryEvent, direct, hooked, 1, kCalls);
 }
 
 int RunChild(const std::string& driver_name) {
@@ -196,10 +204,12 @@ int RunChild(const std::string& driver_name) {
       dlsym(library, (driver_name + "_entry_point").c_str()));
   if (entry == nullptr) return Complain("another libcuda.so.1 was found");
   const Way direct = {reinterpret_cast<MemAlloc>(entry("cuMemAlloc_v2")),
-                      reinterpret_cast<MemFree>(entry("cuMemFree_v2"))};
+                      reinterpret_cast<MemFree>(entry("cuMemFree_v2")),
+                      reinterpret_cast<EventQuery>(entry("cuEventQuery"))};
   const Way hooked = {
       reinterpret_cast<MemAlloc>(dlsym(library, "cuMemAlloc_v2")),
-      reinterpret_cast<MemFree>(dlsym(library, "cuMemFree_v2"))};
+      reinterpret_cast<MemFree>(dlsym(library, "cuMemFree_v2")),
+      reinterpret_cast<EventQuery>(dlsym(library, "cuEventQuery"))};
   if (direct.alloc == hooked.alloc) return Complain("the shim is not loaded");
   if (!Begin(library)) return Complain("the driver does not start");
   const abi::PageHeader* page = MakePage(hooked);
@@ -254,11 +264,12 @@ void Add(const Values& v, const Row& row, Report* report) {
   report->Figure("hooked / direct " + text + " (ratio)", v.at(key + ".ratio"));
 }
 
-constexpr std::array<Row, 4> kNullRows = {{
+constexpr std::array<Row, 5> kNullRows = {{
     {"alloc.1", "cuMemAlloc of 512 B, null driver, 1 thread"},
     {"alloc.2", "cuMemAlloc of 512 B, null driver, 2 threads"},
     {"free.1", "cuMemFree of a foreign address, null driver, 1 thread"},
     {"free.2", "cuMemFree of a foreign address, null driver, 2 threads"},
+    {"query.1", "cuEventQuery, null driver, 1 thread"},
 }};
 
 int RunParent(int argc, char** argv) {
