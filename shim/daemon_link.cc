@@ -1,6 +1,7 @@
 #include "shim/daemon_link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,11 +34,23 @@ bool IsUsable(const abi::Welcome& w) {
                                  &slab_bytes);
 }
 
-bool IsBatchOf(const abi::GranuleBatch& batch,
-               const abi::GranuleRequest& request, const Received& received) {
-  return batch.lease == request.lease && batch.first == request.first &&
+template <typename Request>
+bool IsBatchOf(const abi::GranuleBatch& batch, const Request& request,
+               uint32_t lease, const Received& received) {
+  return batch.lease == lease && batch.first == request.first &&
          batch.count >= 1 && batch.count <= request.max_count &&
          batch.count == received.descriptor_count();
+}
+
+// What a wrong answer would make us map out of place.
+bool IsUsable(const abi::ViewAnswer& a, const abi::ViewRequest& request,
+              const abi::Welcome& pool) {
+  return a.granules_per_plane > 0 &&
+         uint64_t{a.granules_per_plane} * request.planes <=
+             pool.granules_per_slab &&
+         a.plane_bytes == a.granules_per_plane * pool.granule_bytes &&
+         a.plane_bytes >= request.page_bytes && a.slab_count > 0 &&
+         a.floor_slabs <= a.slab_count && a.cap_slabs <= a.slab_count;
 }
 
 }  // namespace
@@ -120,6 +133,7 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   KeepTable(received->TakeDescriptor(kTableDescriptor));
   if (!FetchRules(welcome.rule_count)) return false;
   welcome_ = welcome;
+  epoch_.store(welcome.epoch, std::memory_order_relaxed);
   if (!keep_declared_) {
     declared_->Set(welcome.declared_sizes, welcome.declared_size_count);
   }
@@ -147,9 +161,15 @@ bool DaemonLink::FetchRules(uint32_t count) {
 // daemon's death; the descriptor is how others find it (/proc/PID/fd).
 void DaemonLink::KeepTable(int fd) {
   struct stat st;
+  table_base_ = nullptr;
+  table_bytes_ = 0;
   if (fstat(fd, &st) == 0 && st.st_size > 0) {
-    static_cast<void>(mmap(nullptr, static_cast<size_t>(st.st_size), PROT_READ,
-                           MAP_SHARED, fd, 0));
+    const auto bytes = static_cast<size_t>(st.st_size);
+    void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped != MAP_FAILED) {
+      table_base_ = mapped;
+      table_bytes_ = bytes;
+    }
   }
   table_.Close();
   table_.Adopt(fd);
@@ -211,12 +231,12 @@ Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
   if (header->sequence != sequence) return Lose("it answered out of turn");
   abi::Refused refusal;
   if (!received.As(&refusal)) return Exchange::kOk;
+  refusal.text[sizeof(refusal.text) - 1] = '\0';
+  abi::CopyText(reason_, refusal.text);
   if (refusal.code == abi::RefusalCode::kPoolExhausted) {
     return Exchange::kExhausted;
   }
   refused_ = true;
-  refusal.text[sizeof(refusal.text) - 1] = '\0';
-  abi::CopyText(reason_, refusal.text);
   return Exchange::kRefused;
 }
 
@@ -258,19 +278,31 @@ Exchange DaemonLink::Granules(const Lease& lease, uint32_t first,
   request.first = first;
   request.max_count =
       std::min(lease.granule_count - first, abi::kMaxDescriptorsPerMessage);
+  return FetchBatch(request, lease.id, lease.epoch, out);
+}
+
+template <typename Request>
+Exchange DaemonLink::FetchBatch(Request request, uint32_t lease, uint64_t epoch,
+                                Received* out) {
   for (; request.max_count > 0; request.max_count /= 2) {
-    if (state() != LinkState::kConnected || lease.epoch != welcome_.epoch) {
-      return Exchange::kLost;
-    }
     abi::GranuleBatch batch;
-    const Exchange outcome = Ask(request, &batch, out, timeouts_.request_ms);
+    const Exchange outcome = AskFor(epoch, request, &batch, out);
     if (outcome != Exchange::kOk) return outcome;
     if (out->descriptors_lost()) continue;
-    return IsBatchOf(batch, request, *out)
+    return IsBatchOf(batch, request, lease, *out)
                ? Exchange::kOk
                : Lose("it sent other granules than asked for");
   }
   return Exchange::kRefused;
+}
+
+template <typename Request, typename Answer>
+Exchange DaemonLink::AskFor(uint64_t epoch, const Request& request,
+                            Answer* answer, Received* received) {
+  if (state() != LinkState::kConnected || epoch != welcome_.epoch) {
+    return Exchange::kLost;
+  }
+  return Ask(request, answer, received, timeouts_.request_ms);
 }
 
 Exchange DaemonLink::Return(uint32_t lease, uint64_t epoch) {
@@ -282,6 +314,119 @@ Exchange DaemonLink::Return(uint32_t lease, uint64_t epoch) {
   abi::ReturnDone done;
   Received received;
   return Ask(request, &done, &received, timeouts_.request_ms);
+}
+
+Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
+                                  ViewGrant* out, Why& why) {
+  MutexLock lock(&mutex_);
+  abi::CopyText(why, "there is no daemon");
+  abi::ViewAnswer answer;
+  Received received;
+  Exchange outcome = AskFor(welcome_.epoch, request, &answer, &received);
+  if (outcome == Exchange::kOk && !Grant(request, answer, &received, out)) {
+    outcome = Lose("it granted no usable view");
+  }
+  if (reason_[0] != '\0') abi::CopyText(why, reason_);
+  return outcome;
+}
+
+bool DaemonLink::Grant(const abi::ViewRequest& request,
+                       const abi::ViewAnswer& answer, Received* received,
+                       ViewGrant* out) {
+  // A table that could shrink would end us with SIGBUS.
+  const int seals = fcntl(table_.Get(), F_GET_SEALS);
+  if (!IsUsable(answer, request, welcome_) ||
+      received->descriptor_count() != 1 || table_base_ == nullptr ||
+      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return false;
+  }
+  out->epoch = welcome_.epoch;
+  out->engine_id = welcome_.engine_id;
+  out->granule_bytes = welcome_.granule_bytes;
+  out->granules_per_slab = welcome_.granules_per_slab;
+  out->answer = answer;
+  out->table = table_base_;
+  out->table_bytes = table_bytes_;
+  out->page = received->TakeDescriptor(0);
+  return true;
+}
+
+Exchange DaemonLink::PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
+                                  Received* out) {
+  MutexLock lock(&mutex_);
+  auto request = abi::MakeMessage<abi::PoolGranuleRequest>(0);
+  request.first = first;
+  request.max_count = std::min(max, abi::kMaxDescriptorsPerMessage);
+  return FetchBatch(request, /*lease=*/0, epoch, out);
+}
+
+Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
+                                  uint32_t wanted, Why& why) {
+  MutexLock lock(&mutex_);
+  auto request = abi::MakeMessage<abi::ActivateRequest>(0);
+  request.slabs = slabs;
+  request.wanted = wanted;
+  abi::ActivateDone done;
+  Received received;
+  const Exchange outcome = AskFor(epoch, request, &done, &received);
+  abi::CopyText(why, reason_[0] != '\0' ? reason_ : "the daemon has gone");
+  return outcome;
+}
+
+Exchange DaemonLink::CloseView(uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  if (state() == LinkState::kConnected && epoch != welcome_.epoch) {
+    return Exchange::kOk;
+  }
+  const auto request = abi::MakeMessage<abi::CloseViewRequest>(0);
+  abi::CloseViewDone done;
+  Received received;
+  return AskFor(epoch, request, &done, &received);
+}
+
+void DaemonLink::CopyReason(Why& why) {
+  MutexLock lock(&mutex_);
+  abi::CopyText(why, reason_);
+}
+
+template <typename Message>
+Notice DaemonLink::Tell(uint64_t epoch, Message message) {
+  if (!mutex_.TryLock()) return Notice::kBusy;
+  Notice outcome = Notice::kLost;
+  if (state() == LinkState::kConnected && epoch == welcome_.epoch) {
+    message.header.sequence = ++sequence_;
+    const int fd = socket_.Get();
+    const int error =
+        fd < 0 ? EBADF : SendAtOnce(fd, &message, sizeof(message));
+    outcome = error == 0 ? Notice::kSent : Notice::kBusy;
+    if (error != 0 && error != EAGAIN && error != ENOBUFS) {
+      Lose(error == EBADF ? "its socket was closed by this program"
+                          : "it went away");
+      outcome = Notice::kLost;
+    }
+  }
+  mutex_.Unlock();
+  return outcome;
+}
+
+Notice DaemonLink::TellWant(uint64_t epoch, uint32_t slabs) {
+  auto notice = abi::MakeMessage<abi::WantNotice>(0);
+  notice.wanted = slabs;
+  return Tell(epoch, notice);
+}
+
+Notice DaemonLink::TellGiveBack(uint64_t epoch,
+                                const abi::GiveBackNotice& notice) {
+  return Tell(epoch, notice);
+}
+
+void DaemonLink::Look() {
+  if (!mutex_.TryLock()) return;
+  const int fd = socket_.Get();
+  if (state() == LinkState::kConnected && (fd < 0 || !IsOpen(fd))) {
+    Lose("it went away");
+  }
+  mutex_.Unlock();
 }
 
 void DaemonLink::AbandonInChild() {

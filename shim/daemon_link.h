@@ -26,6 +26,20 @@ struct Lease {
   uint64_t bytes() const { return granule_bytes * granule_count; }
 };
 
+// A view of the pool as the daemon granted it (messages.h), checked as far as
+// it concerns the mapping of memory.
+struct ViewGrant {
+  uint64_t epoch = 0;
+  uint32_t engine_id = 0;
+  uint64_t granule_bytes = 0;
+  uint32_t granules_per_slab = 0;
+  abi::ViewAnswer answer = {};
+  // The daemon's slab table, mapped for ever; its size cannot shrink.
+  const void* table = nullptr;
+  size_t table_bytes = 0;
+  int page = -1;  // descriptor of the view page; the caller's
+};
+
 // Of the daemon's pool; zeros before it was met.
 struct SlabGeometry {
   uint64_t granule_bytes = 0;
@@ -38,6 +52,16 @@ enum class Exchange {
   kRefused,    // anything else that the daemon said no to
   kLost,       // no daemon (any more), or one that talks nonsense
 };
+
+// What became of a message that is not answered.
+enum class Notice {
+  kSent,
+  kBusy,  // the link or its socket was: try again later
+  kLost,  // not of this daemon any more
+};
+
+// One line about why a request was refused.
+using Why = char[256];
 
 // The conversation with this GPU's daemon: connects at the first large
 // allocation, one request in flight, every wait bounded. When it fails the
@@ -95,6 +119,36 @@ class DaemonLink {
   // Gives a lease back. One of an older daemon is forgotten: kOk.
   Exchange Return(uint32_t lease, uint64_t epoch);
 
+  // Registers a format. Everything that follows for the view names the epoch
+  // of the grant: a daemon of another one is kLost. `why` is set unless kOk.
+  Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
+                        Why& why);
+
+  // Receives descriptors of the pool's granules [first, first + n), 1 ≤ n ≤
+  // max; otherwise as Granules. kRefused also if the first may not be had.
+  Exchange PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
+                        abi::Received* out);
+
+  Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
+                        Why& why);
+  // Ends all leases of the view. One of an older daemon is forgotten: kOk.
+  Exchange CloseView(uint64_t epoch);
+
+  // Why the daemon of this GPU could not be joined, was lost or said no last.
+  void CopyReason(Why& why);
+
+  // None of these waits, for the socket or for another thread's exchange.
+  Notice TellWant(uint64_t epoch, uint32_t slabs);
+  Notice TellGiveBack(uint64_t epoch, const abi::GiveBackNotice& notice);
+  // Finds out whether the daemon has gone without telling it anything.
+  void Look();
+
+  // Whether the daemon of `epoch` is there, as far as is known.
+  bool IsJoinedTo(uint64_t epoch) const {
+    return state() == abi::LinkState::kConnected &&
+           epoch_.load(std::memory_order_relaxed) == epoch;
+  }
+
   // In a forked child: closes everything, takes no lock.
   void AbandonInChild();
 
@@ -102,6 +156,18 @@ class DaemonLink {
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
+  // Asks in the name of a view, whose daemon must be there.
+  template <typename Request, typename Answer>
+  Exchange AskFor(uint64_t epoch, const Request& request, Answer* answer,
+                  abi::Received* received) FINESERVE_REQUIRES(mutex_);
+  template <typename Request>
+  Exchange FetchBatch(Request request, uint32_t lease, uint64_t epoch,
+                      abi::Received* out) FINESERVE_REQUIRES(mutex_);
+  template <typename Message>
+  Notice Tell(uint64_t epoch, Message message);
+  bool Grant(const abi::ViewRequest& request, const abi::ViewAnswer& answer,
+             abi::Received* received, ViewGrant* out)
+      FINESERVE_REQUIRES(mutex_);
   Exchange Interpret(const abi::Received& received, uint32_t sequence)
       FINESERVE_REQUIRES(mutex_);
   bool Meet() FINESERVE_REQUIRES(mutex_);
@@ -122,11 +188,14 @@ class DaemonLink {
 
   std::atomic<abi::LinkState> state_{abi::LinkState::kNotTried};
   std::atomic<bool> engaged_{false};
+  std::atomic<uint64_t> epoch_{0};  // of welcome_
   Mutex mutex_;
   CheckedDescriptor socket_;
   // The latest daemon's table. The mappings of all of them are kept: they name
   // who holds the old pool after its daemon has gone.
   CheckedDescriptor table_;
+  const void* table_base_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
+  size_t table_bytes_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};

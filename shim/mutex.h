@@ -12,6 +12,7 @@
 #define FINESERVE_ANNOTATE(x)
 #endif
 #define FINESERVE_GUARDED_BY(m) FINESERVE_ANNOTATE(guarded_by(m))
+#define FINESERVE_TRY_ACQUIRE(x) FINESERVE_ANNOTATE(try_acquire_capability(x))
 #define FINESERVE_REQUIRES(m) FINESERVE_ANNOTATE(requires_capability(m))
 
 namespace fineserve::shim {
@@ -23,6 +24,10 @@ class FINESERVE_ANNOTATE(capability("mutex")) Mutex {
   constexpr Mutex() = default;
   void Lock() FINESERVE_ANNOTATE(acquire_capability()) {
     pthread_mutex_lock(&mutex_);
+  }
+  // False at once if somebody holds it.
+  bool TryLock() FINESERVE_TRY_ACQUIRE(true) {
+    return pthread_mutex_trylock(&mutex_) == 0;
   }
   void Unlock() FINESERVE_ANNOTATE(release_capability()) {
     pthread_mutex_unlock(&mutex_);

@@ -107,4 +107,16 @@ int WaitReadable(int fd, int timeout_ms) {
   }
 }
 
+int SendAtOnce(int fd, const void* message, size_t bytes) {
+  for (;;) {
+    if (send(fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return 0;
+    if (errno != EINTR) return errno;
+  }
+}
+
+bool IsOpen(int fd) {
+  pollfd p = {fd, 0, 0};
+  return poll(&p, 1, 0) <= 0 || (p.revents & (POLLHUP | POLLERR)) == 0;
+}
+
 }  // namespace fineserve::shim

@@ -21,6 +21,12 @@ int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes);
 // ETIMEDOUT after `timeout_ms`.
 int WaitReadable(int fd, int timeout_ms);
 
+// Sends without waiting: EAGAIN if the socket is full. Returns 0 or errno.
+int SendAtOnce(int fd, const void* message, size_t bytes);
+
+// False once the peer has closed its end. Does not wait.
+bool IsOpen(int fd);
+
 }  // namespace fineserve::shim
 
 #endif  // SHIM_SEQPACKET_H_
