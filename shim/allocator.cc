@@ -157,6 +157,10 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
   page_.CountLarge();
+  if (IsRefused(call)) {
+    Refuse(call, &record);
+    return static_cast<CUresult>(record.result);
+  }
   const RuleMatch match = Inspect(call, &record);
   const Classification c =
       Classify(call.bytes, call.in_scope, match, declared_);
@@ -170,6 +174,33 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
   }
   page_.Record(record);
   return result;
+}
+
+// Memory of the host is nobody's KV.
+bool Allocator::IsRefused(const AllocationCall& call) {
+  if (!view_required_.load(std::memory_order_relaxed) ||
+      (call.prop != nullptr &&
+       call.prop->location.type != driver::CU_MEM_LOCATION_TYPE_DEVICE)) {
+    return false;
+  }
+  return (gate_closed() && call.bytes >= kGateBytes) ||
+         (call.in_scope && !view_.in_use());
+}
+
+void Allocator::Refuse(const AllocationCall& call, DecisionRecord* record) {
+  record->verdict = Verdict::kDenied;
+  record->reason = Reason::kNoPlugin;
+  record->result = driver::CUDA_ERROR_NOT_PERMITTED;
+  page_.CountDenied();
+  page_.Record(*record);
+  if (refusal_warned_.exchange(true, std::memory_order_relaxed)) return;
+  Warn(
+      "%s of %zu bytes refused: FINESERVE_VIEW=required, but %s; the engine "
+      "must not start (is its FineServe plugin installed and enabled? unset "
+      "FINESERVE_VIEW to run without a view)",
+      abi::kHookSymbols[static_cast<size_t>(call.hook)], call.bytes,
+      gate_closed() ? "nothing has replaced its block pool"
+                    : "its KV has no view of the pool");
 }
 
 // Captures the stack of a large allocation and asks the rules about it.
@@ -222,6 +253,15 @@ bool Allocator::Redirect(const Driver& real, const AllocationCall& call,
   // Errors of the program's own, which the driver shall name.
   if (out == nullptr || call.bytes == 0 || !GpuOf(real, call, gpu))
     return false;
+  if (view_.in_use()) {
+    if (!call.in_scope || call.prop != nullptr) {
+      return Decline(Reason::kSlabSize, record);
+    }
+    Redirection tensor;
+    const MapResult mapped = view_.AddTensor(real, call.bytes, &tensor);
+    if (mapped.outcome == MapOutcome::kMapped) record->reason = Reason::kView;
+    return Conclude(Placed(mapped, real, tensor), tensor, record, out);
+  }
   const LinkState state = link_.Join(gpu, /*reconnect=*/true);
   if (state == LinkState::kRefused) return Decline(Reason::kRefused, record);
   if (!link_.Serves(gpu)) return Decline(Reason::kOtherGpu, record);
@@ -255,12 +295,23 @@ MapResult Allocator::MapOnce(const Driver& real, const AllocationCall& call,
     return virtual_memory_.Create(real.entry, call.bytes, *call.prop, out);
   }
   KvWhole kv(real.entry, &link_);
-  const MapResult mapped = kv.Map(call.bytes, out);
-  if (mapped.outcome != MapOutcome::kMapped || ranges_->Insert(*out)) {
+  return Placed(kv.Map(call.bytes, out), real, *out);
+}
+
+MapResult Allocator::Placed(const MapResult& mapped, const Driver& real,
+                            const Redirection& range) {
+  if (mapped.outcome != MapOutcome::kMapped || ranges_->Insert(range)) {
     return mapped;
   }
-  kv.Discard(*out);
+  Unmap(real, range, /*waits=*/false);  // the program never saw it
   return {MapOutcome::kTableFull};
+}
+
+CUresult Allocator::Unmap(const Driver& real, const Redirection& range,
+                          bool waits) {
+  if (range.is_view) return view_.FreeTensor(real, range);
+  KvWhole kv(real.entry, &link_);
+  return waits ? kv.Unmap(range) : kv.Discard(range);
 }
 
 bool Allocator::Conclude(const MapResult& mapped, const Redirection& range,
@@ -332,7 +383,7 @@ CUresult Allocator::FreeInStreamOrder(const Driver& real, Hook hook,
 
 CUresult Allocator::Release(const Driver& real, Hook hook,
                             const Redirection& range) {
-  const CUresult result = KvWhole(real.entry, &link_).Unmap(range);
+  const CUresult result = Unmap(real, range, /*waits=*/true);
   RecordFree(hook, range, Verdict::kReleased, result);
   if (result == CUDA_SUCCESS) {
     page_.CountReleased(range.asked_bytes);
@@ -368,10 +419,9 @@ bool Allocator::CollectDeferred(const Driver& real) {
   }
   const RelaxedCapture relaxed(real.entry);
   bool any = false;
-  KvWhole kv(real.entry, &link_);
   Redirection range;
   while (deferred_.TakePassed(real.entry, &range)) {
-    const CUresult result = kv.Discard(range);
+    const CUresult result = Unmap(real, range, /*waits=*/false);
     if (result == CUDA_SUCCESS) page_.CountReleased(range.asked_bytes);
     RecordFree(Hook::kMemFreeAsync, range, Verdict::kReleased, result);
     any = any || result == CUDA_SUCCESS;

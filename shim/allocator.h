@@ -9,6 +9,7 @@
 #include "shim/daemon_link.h"
 #include "shim/deferred_frees.h"
 #include "shim/driver.h"
+#include "shim/engine_view.h"
 #include "shim/kv_whole.h"
 #include "shim/original.h"
 #include "shim/page.h"
@@ -46,7 +47,8 @@ struct AllocationCall {
 //
 // Fails open: whatever goes wrong on our side, the program gets the driver's
 // own memory. The one answer of our own is CUDA_ERROR_OUT_OF_MEMORY for KV
-// when the pool is exhausted.
+// when the pool is exhausted. A process that was started for a view is the
+// exception: it gets CUDA_ERROR_NOT_PERMITTED rather than run without one.
 class Allocator {
  public:
   // Both outlive the allocator: redirected allocations, and the program's own
@@ -110,13 +112,27 @@ class Allocator {
   // be held by nobody. Otherwise it starts afresh.
   void AfterForkInChild();
 
+  // The process was started for a view: until code that uses leased blocks
+  // only has replaced the engine's block pool, no device memory of kGateBytes
+  // and more is given out, and no KV without a view after that.
+  void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
+  // Whether allocations are being refused for that.
+  bool gate_closed() const {
+    return view_required_.load(std::memory_order_relaxed) &&
+           page_.plugin_stage() < FS_KV_POOL_REPLACED;
+  }
+  static constexpr size_t kGateBytes = size_t{1} << 20;
+
   PageWriter& page() { return page_; }
+  EngineView& view() { return view_; }
   DaemonLink& link() { return link_; }
   DeclaredSizes& declared() { return declared_; }
 
  private:
   void JoinDaemon(const Driver& real, const AllocationCall& call);
   RuleMatch Inspect(const AllocationCall& call, abi::DecisionRecord* record);
+  bool IsRefused(const AllocationCall& call);
+  void Refuse(const AllocationCall& call, abi::DecisionRecord* record);
   bool Redirect(const Driver& real, const AllocationCall& call,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
   bool WaitForDeferred(const Driver& real);
@@ -124,6 +140,10 @@ class Allocator {
                   Redirection* out);
   MapResult MapOnce(const Driver& real, const AllocationCall& call,
                     Redirection* out);
+  MapResult Placed(const MapResult& mapped, const Driver& real,
+                   const Redirection& range);
+  driver::CUresult Unmap(const Driver& real, const Redirection& range,
+                         bool waits);
   void RecordEnd(abi::Hook hook, const Ended& ended);
   driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,
                                  uint64_t bytes, driver::CUresult result);
@@ -144,9 +164,12 @@ class Allocator {
   RangeTable* const mappings_;
   PointerQueries queries_{ranges_, mappings_};
   VirtualMemory virtual_memory_{&link_, mappings_};
+  EngineView view_{&link_, &page_};
   DeferredFrees deferred_;
   std::atomic<bool> forked_{false};
   std::atomic<bool> sharing_warned_{false};
+  std::atomic<bool> view_required_{false};
+  std::atomic<bool> refusal_warned_{false};
 };
 
 }  // namespace fineserve::shim

@@ -107,6 +107,7 @@ void PageWriter::CopyUses(Page* to) const {
     }
   }
   Show(deepbind_, &to->header.deepbind_stripped);
+  Show(plugin_stage_, &to->header.plugin_stage);
   Show(foreign_namespaces_, &to->header.foreign_namespaces);
 }
 
@@ -125,6 +126,14 @@ void PageWriter::CountDeepbind() {
 void PageWriter::CountForeignNamespace() {
   Page* p = page();
   AddAndShow(&foreign_namespaces_, p ? &p->header.foreign_namespaces : nullptr);
+}
+
+void PageWriter::RaisePluginStage(uint32_t stage) {
+  uint32_t before = plugin_stage();
+  while (before < stage && !plugin_stage_.compare_exchange_weak(
+                               before, stage, std::memory_order_relaxed)) {
+  }
+  if (Page* p = page()) Show(plugin_stage_, &p->header.plugin_stage);
 }
 
 void PageWriter::SetLink(abi::LinkState state, const char* message) {

@@ -42,6 +42,14 @@ class PageWriter {
   void CountDeepbind();
   void CountForeignNamespace();
 
+  // How far the code that replaces the engine's block pool has come
+  // (fs_kv_progress); only grows. Kept for the page to come, and over a fork:
+  // a child has that code too.
+  void RaisePluginStage(uint32_t stage);
+  uint32_t plugin_stage() const {
+    return plugin_stage_.load(std::memory_order_relaxed);
+  }
+
   void AddSmall(uint64_t count, uint64_t bytes);
   void CountPassed(uint64_t bytes);
   void CountLarge();
@@ -76,6 +84,7 @@ class PageWriter {
   // What the page says of hooks, whether there is a page or not: a program
   // looks functions up long before its first large allocation.
   std::atomic<uint32_t> uses_[abi::kHookCount][abi::kPathCount] = {};
+  std::atomic<uint32_t> plugin_stage_{0};
   std::atomic<uint64_t> deepbind_{0};
   std::atomic<uint64_t> foreign_namespaces_{0};
 };

@@ -46,6 +46,7 @@ void OnForkInChild() {
 void Start() {
   pthread_key_create(&g_thread_key, &OnThreadEnd);
   pthread_atfork(nullptr, nullptr, &OnForkInChild);
+  if (ViewRequired()) g_allocator.RequireView();
   const char* sizes = getenv("FINESERVE_KV_SIZES");
   if (sizes == nullptr || sizes[0] == '\0') return;
   uint64_t declared[abi::kDeclaredSizeCapacity];
@@ -54,7 +55,9 @@ void Start() {
 }
 
 void UpdateFastLimit(ThreadState* thread) {
-  thread->fast_limit = thread->scope_depth == 0 ? kLargeBytes : 0;
+  const size_t limit =
+      g_allocator.gate_closed() ? Allocator::kGateBytes : kLargeBytes;
+  thread->fast_limit = thread->scope_depth == 0 ? limit : 0;
 }
 
 // Not before a thread's first allocation: a thread that never allocates costs
@@ -76,7 +79,9 @@ CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   CountCall(call.hook);
   call.in_scope = thread.scope_depth > 0;
   ReentryGuard guard;
-  if (call.bytes < kLargeBytes && !call.in_scope) {
+  const bool gated =
+      g_allocator.gate_closed() && call.bytes >= Allocator::kGateBytes;
+  if (call.bytes < kLargeBytes && !call.in_scope && !gated) {
     ++thread.small_allocations;
     thread.small_bytes += call.bytes;
     return call.original(real->entry);

@@ -57,6 +57,11 @@ bool Disabled() {
   return a == kYes;
 }
 
+bool ViewRequired() {
+  const char* value = getenv("FINESERVE_VIEW");
+  return value != nullptr && strcmp(value, "required") == 0;
+}
+
 bool KeepDeepbind() { return IsSet("FINESERVE_KEEP_DEEPBIND"); }
 
 uint32_t ParseSizes(const char* list,

@@ -8,6 +8,8 @@
 //                            (spelled as in daemon/abi/byte_size.h);
 //                            they replace those that the daemon declares
 //   FINESERVE_KEEP_DEEPBIND=1  dlopen keeps RTLD_DEEPBIND (resolve.h)
+//   FINESERVE_VIEW=required  the process was started for a view of the pool: it
+//                            shall not run without one (fineserve_kv.h)
 //   FINESERVE_ENGINE=name    the engine that this process belongs to
 //   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
 
@@ -21,6 +23,7 @@ namespace fineserve::shim {
 // Any thread, at any time; asks the environment once.
 bool Disabled();
 bool KeepDeepbind();
+bool ViewRequired();
 
 // Fills `sizes` from a comma-separated list and returns how many there are.
 // An item that is no size, is too small to be looked at (kLargeBytes), or

@@ -89,7 +89,7 @@ class VirtualMemoryTest : public testing::Test {
   CUmemGenericAllocationHandle NewHandle(size_t bytes) {
     CUmemGenericAllocationHandle handle = 0;
     EXPECT_EQ(Create(bytes, &handle), driver::CUDA_SUCCESS);
-    EXPECT_NE(handle, kDriversHandle);
+    EXPECT_FALSE(IsDrivers(handle));
     return handle;
   }
   CUresult Map(CUdeviceptr at, size_t bytes,
@@ -307,7 +307,7 @@ TEST_F(VirtualMemoryTest,
     c.change(&prop);
     CUmemGenericAllocationHandle handle = 0;
     EXPECT_EQ(Create(kSlabBytes, &handle, prop), driver::CUDA_SUCCESS);
-    EXPECT_EQ(handle, kDriversHandle) << c.name;
+    EXPECT_TRUE(IsDrivers(handle)) << c.name;
     EXPECT_EQ(daemon_->free_slabs(), 100u) << c.name;
     EXPECT_EQ(fake_.handles, 0) << c.name;
   }
@@ -330,7 +330,7 @@ TEST_F(VirtualMemoryTest, RdmaIsServedWhereTheSlabsAreCapableOfIt) {
   prop.allocFlags.gpuDirectRDMACapable = 1;
   CUmemGenericAllocationHandle handle = 0;
   Create(kSlabBytes, &handle, prop);
-  EXPECT_NE(handle, kDriversHandle);
+  EXPECT_FALSE(IsDrivers(handle));
 }
 
 TEST_F(VirtualMemoryTest, SizesThatSlabsDoNotFitPassWithTheirReason) {
@@ -347,7 +347,7 @@ TEST_F(VirtualMemoryTest, SizesThatSlabsDoNotFitPassWithTheirReason) {
   for (const auto& c : cases) {
     CUmemGenericAllocationHandle handle = 0;
     Create(c.bytes, &handle);
-    EXPECT_EQ(handle != kDriversHandle, c.slabs) << c.bytes;
+    EXPECT_EQ(!IsDrivers(handle), c.slabs) << c.bytes;
     if (!c.slabs) {
       EXPECT_EQ(LastDecision().reason, Reason::kSlabSize);
     }
@@ -358,7 +358,7 @@ TEST_F(VirtualMemoryTest, SmallHandlesOfLargeSlabsPass) {
   StartDaemon({.granules_per_slab = 64});  // 128 MiB
   CUmemGenericAllocationHandle handle = 0;
   Create(20 * kMiB, &handle);  // an expandable segment's
-  EXPECT_EQ(handle, kDriversHandle);
+  EXPECT_TRUE(IsDrivers(handle));
   EXPECT_EQ(LastDecision().reason, Reason::kSlabSize);
 }
 
@@ -375,7 +375,7 @@ TEST_F(VirtualMemoryTest, ImportThatFailsHalfwayIsUndoneAndPasses) {
   fake_.fail_after = 3;
   CUmemGenericAllocationHandle handle = 0;
   EXPECT_EQ(Create(2 * kSlabBytes, &handle), driver::CUDA_SUCCESS);
-  EXPECT_EQ(handle, kDriversHandle);
+  EXPECT_TRUE(IsDrivers(handle));
   EXPECT_EQ(fake_.handles, 0);
   EXPECT_EQ(daemon_->free_slabs(), 100u);
 }

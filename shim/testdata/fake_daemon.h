@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "daemon/abi/messages.h"
@@ -28,6 +29,13 @@ class FakeDaemon {
     kWrongSequenceAtLease,
     kCloseAtGranules,
     kWrongGranules,  // a batch of another lease
+    kRefuseView,
+    kWrongView,   // grants shares that are no whole granules
+    kShrinkable,  // its table is not sealed
+    kRefuseActivate,
+    kCloseAtActivate,
+    kCloseAtPoolGranules,  // at the second batch
+    kRefusePoolGranules,
   };
   struct Options {
     Fault fault = Fault::kNone;
@@ -37,6 +45,9 @@ class FakeDaemon {
     uint32_t slab_count = 100;
     std::vector<uint64_t> declared = {};
     std::vector<abi::Rule> rules = {};
+    uint32_t floor_slabs = 1;      // of a view
+    uint32_t cap_slabs = 0;        // of a view; 0: all
+    uint32_t most_granules = 253;  // of the pool in one batch
   };
 
   // Listens in `folder` for the GPU; the folder must exist.
@@ -56,6 +67,40 @@ class FakeDaemon {
   // The page that the last member got.
   const void* page() const { return page_; }
 
+  // Of views. Slabs are nobody's and FREE until a test says otherwise.
+  static constexpr uint32_t kEngine = 1;
+  static constexpr uint32_t kSlot = 3;
+  struct ViewLog {
+    abi::ViewRequest request = {};
+    uint32_t active_slabs = 0;
+    uint32_t active_wanted = 0;
+    std::vector<uint32_t> wanted;
+    std::vector<std::pair<uint32_t, uint32_t>> given_back;  // slab, lease
+    int closed = 0;
+  };
+  ViewLog views() const;
+  // Until what the last notice said was read.
+  template <typename Done>
+  bool Eventually(Done done) const {
+    for (int i = 0; i < 5'000 && !done(views()); ++i) Breathe();
+    return done(views());
+  }
+  int view_page() const { return view_page_; }  // descriptor
+  abi::SlabEntry* SlabAt(uint32_t slab) const;
+  // Writes a slab's word and, if `tell`, raises `changes` and wakes waiters.
+  void SetSlab(uint32_t slab, abi::SlabWord word, bool tell = true);
+  // Its granules go, and others come.
+  void Withdraw(uint32_t slab) { SetSlab(slab, {abi::SlabState::kAbsent}); }
+  void Regrow(uint32_t slab);
+  void Lease(uint32_t slab, uint32_t lease) {
+    SetSlab(slab, {abi::SlabState::kPartial, kEngine, lease});
+  }
+  void AskBack(uint32_t slab, uint32_t lease) {
+    SetSlab(slab, {abi::SlabState::kReturning, kEngine, lease});
+  }
+  // Of the last member; all zero before.
+  abi::TableHeader* table() const { return table_; }
+
  private:
   void Run();
   void Serve(int socket);
@@ -65,6 +110,12 @@ class FakeDaemon {
   bool AnswerGranules(int socket, const abi::GranuleRequest& request);
   bool AnswerRule(int socket, const abi::RuleRequest& request);
   bool AnswerReturn(int socket, const abi::ReturnRequest& request);
+  bool AnswerView(int socket, const abi::ViewRequest& request);
+  bool AnswerPoolGranules(int socket, const abi::PoolGranuleRequest& request);
+  bool AnswerActivate(int socket, const abi::ActivateRequest& request);
+  bool Note(const abi::Received& received, int socket);
+  int MakeTable();
+  static void Breathe();
   bool Refuse(int socket, uint32_t sequence, abi::RefusalCode code,
               const char* text);
 
@@ -81,6 +132,10 @@ class FakeDaemon {
   uint32_t free_slabs_;
   std::atomic<int> connections_{0};
   std::atomic<const void*> page_{nullptr};
+  std::atomic<abi::TableHeader*> table_{nullptr};
+  std::atomic<int> view_page_{-1};
+  ViewLog views_;
+  int pool_batches_ = 0;
   std::thread thread_;  // last: it uses all of the above
 };
 

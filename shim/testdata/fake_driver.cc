@@ -1,7 +1,9 @@
 #include "shim/testdata/fake_driver.h"
 
 #include <string.h>
+#include <unistd.h>
 
+#include <iterator>
 #include <utility>
 
 namespace fineserve::shim {
@@ -68,7 +70,9 @@ CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
                  unsigned long long) {
   if (Fails("cuMemAddressReserve")) return Failure();
   FakeDriverState& s = TheFakeDriver();
-  *address = kReserved + s.reserved_bytes;
+  if (s.reserved_bytes == 0) s.next_address = kReserved;
+  *address = s.next_address;
+  s.next_address += bytes;
   s.reserved_bytes += bytes;
   return CUDA_SUCCESS;
 }
@@ -80,31 +84,65 @@ CUresult AddressFree(CUdeviceptr address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult Import(CUmemGenericAllocationHandle* handle, void*,
+CUresult Import(CUmemGenericAllocationHandle* handle, void* shareable,
                 CUmemAllocationHandleType) {
   if (Fails("cuMemImport")) return Failure();
-  *handle = TheFakeDriver().next_handle++;
+  uint32_t number = 0;  // from 1; 0: not of the pool
+  const auto fd = static_cast<int>(reinterpret_cast<uintptr_t>(shareable));
+  if (pread(fd, &number, sizeof(number), 0) == sizeof(number) && number != 0) {
+    *handle = kPoolHandle + number - 1;
+  } else {
+    *handle = TheFakeDriver().next_handle++;
+  }
   ++TheFakeDriver().handles;
   return CUDA_SUCCESS;
 }
 
-CUresult Release(CUmemGenericAllocationHandle) {
+CUresult Release(CUmemGenericAllocationHandle handle) {
   if (Fails("cuMemRelease")) return Failure();
-  --TheFakeDriver().handles;
+  if (TheFakeDriver().created.erase(handle) == 0) --TheFakeDriver().handles;
   return CUDA_SUCCESS;
 }
 
 CUresult Map(CUdeviceptr address, size_t bytes, size_t,
-             CUmemGenericAllocationHandle, unsigned long long) {
+             CUmemGenericAllocationHandle handle, unsigned long long) {
   TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemMap")) return Failure();
-  TheFakeDriver().mapped_bytes += bytes;
+  FakeDriverState& s = TheFakeDriver();
+  const auto next = s.mappings.lower_bound(address);
+  const bool over_next =
+      next != s.mappings.end() && next->first < address + bytes;
+  const bool over_last =
+      next != s.mappings.begin() &&
+      std::prev(next)->first + std::prev(next)->second.bytes > address;
+  if (over_next || over_last) return CUDA_ERROR_ALREADY_MAPPED;
+  const auto created = s.created.find(handle);
+  if (created != s.created.end() && created->second != bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  s.mappings[address] = {bytes, handle, false};
+  s.mapped_bytes += bytes;
   return CUDA_SUCCESS;
+}
+
+// Whether whole mappings tile the range.
+bool IsTiled(CUdeviceptr address, uint64_t bytes) {
+  const auto& mappings = TheFakeDriver().mappings;
+  CUdeviceptr at = address;
+  while (at < address + bytes) {
+    const auto found = mappings.find(at);
+    if (found == mappings.end()) return false;
+    at += found->second.bytes;
+  }
+  return at == address + bytes;
 }
 
 CUresult Unmap(CUdeviceptr address, size_t bytes) {
   TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemUnmap")) return Failure();
+  if (!IsTiled(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  auto& mappings = TheFakeDriver().mappings;
+  mappings.erase(mappings.find(address), mappings.lower_bound(address + bytes));
   TheFakeDriver().mapped_bytes -= bytes;
   return CUDA_SUCCESS;
 }
@@ -113,7 +151,31 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*,
                    size_t) {
   TheFakeDriver().touched.push_back({address, bytes});
   if (Fails("cuMemSetAccess")) return Failure();
-  TheFakeDriver().accessible_bytes = bytes;
+  if (!IsTiled(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  FakeDriverState& s = TheFakeDriver();
+  for (auto m = s.mappings.find(address);
+       m != s.mappings.end() && m->first < address + bytes; ++m) {
+    m->second.accessible = true;
+  }
+  s.accessible_bytes = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult Granularity(size_t* bytes, const CUmemAllocationProp*,
+                     CUmemAllocationGranularity_flags) {
+  *bytes = kFakeGranularity;
+  return Fails("cuMemGetAllocationGranularity") ? Failure() : CUDA_SUCCESS;
+}
+
+CUresult Memset(CUdeviceptr address, unsigned char value, size_t bytes) {
+  if (Fails("cuMemset")) return Failure();
+  FakeDriverState& s = TheFakeDriver();
+  const auto at = s.mappings.find(address);
+  if (at == s.mappings.end() || at->second.bytes != bytes || value != 0 ||
+      !at->second.accessible) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  s.zeroed.push_back(at->second.handle);
   return CUDA_SUCCESS;
 }
 
@@ -123,10 +185,12 @@ CUresult Properties(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
   return Fails("cuMemGetAllocationProperties") ? Failure() : CUDA_SUCCESS;
 }
 
-CUresult Create(CUmemGenericAllocationHandle* handle, size_t,
+CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
                 const CUmemAllocationProp*, unsigned long long) {
   if (Fails("cuMemCreate")) return Failure();
-  *handle = kDriversHandle;
+  FakeDriverState& s = TheFakeDriver();
+  *handle = kDriversHandle + s.next_created++;
+  s.created[*handle] = bytes;
   return CUDA_SUCCESS;
 }
 
@@ -191,6 +255,8 @@ Driver NewFakeDriver() {
   d.entry.cuMemUnmap = &Unmap;
   d.entry.cuMemSetAccess = &SetAccess;
   d.entry.cuMemCreate = &Create;
+  d.entry.cuMemGetAllocationGranularity = &Granularity;
+  d.entry.cuMemsetD8_v2 = &Memset;
   d.entry.cuMemGetAllocationPropertiesFromHandle = &Properties;
   d.entry.cuEventCreate = &CreateEvent;
   d.entry.cuEventRecord = &RecordEvent;

@@ -3,6 +3,7 @@
 
 // A driver's entry points for tests: they keep a log and fail on demand.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,20 @@ struct FakeDriverState {
   // Balance of what is held.
   uint64_t reserved_bytes = 0;
   uint64_t mapped_bytes = 0;
-  int handles = 0;
+  int handles = 0;  // imported
+  // What lies where, by address. As a driver, the fake maps nothing twice and
+  // unmaps whole mappings only.
+  struct Mapping {
+    uint64_t bytes;
+    driver::CUmemGenericAllocationHandle handle;
+    bool accessible;
+  };
+  std::map<driver::CUdeviceptr, Mapping> mappings;
+  // Bytes of what cuMemCreate made and is not released.
+  std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
+  driver::CUdeviceptr next_address = 0;
+  driver::CUmemGenericAllocationHandle next_created = 0;
+  std::vector<driver::CUmemGenericAllocationHandle> zeroed;
   driver::CUmemGenericAllocationHandle next_handle = 5;
   bool rdma_capable = false;  // of what is imported
   uint64_t accessible_bytes = 0;
@@ -47,7 +61,14 @@ struct FakeDriverState {
 
 inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;
 inline constexpr driver::CUdeviceptr kReserved = 0x10'0000'0000;
+// The first that cuMemCreate makes; the others follow.
 inline constexpr driver::CUmemGenericAllocationHandle kDriversHandle = 0x9999;
+// The handle of the fake daemon's pool granule g is kPoolHandle + g.
+inline constexpr driver::CUmemGenericAllocationHandle kPoolHandle = 0x100000;
+inline bool IsDrivers(driver::CUmemGenericAllocationHandle handle) {
+  return handle >= kDriversHandle && handle < kPoolHandle;
+}
+inline constexpr size_t kFakeGranularity = size_t{2} << 20;
 extern const uint8_t kFakeGpu[16];
 
 FakeDriverState& TheFakeDriver();
