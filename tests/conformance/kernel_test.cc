@@ -187,7 +187,41 @@ CONFORMANCE_TEST(Kernel, WhatIsNoCodeIsNotLoaded) {
   };
   EXPECT_EQ(load(garbage.data()), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(load(nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(load("// PTX\n.version 8.0"), CUDA_SUCCESS);
+  const auto text = [](const char* ptx) {
+    std::array<char, 64> padded = {};
+    strncpy(padded.data(), ptx, padded.size() - 1);
+    return padded;
+  };
+  EXPECT_EQ(load(text("// PTX\n/* of\nnvcc */ .version 8.0").data()),
+            CUDA_SUCCESS);
+  for (const char* no_ptx : {"", "// PTX", "/* never closed", " .target sm_80",
+                             "/ .version 8.0", "version 8.0"}) {
+    EXPECT_EQ(load(text(no_ptx).data()), CUDA_ERROR_INVALID_IMAGE) << no_ptx;
+  }
+}
+
+CONFORMANCE_TEST(Kernel, BinaryImagesAreLoadedByTheirHeaders) {
+  const Session gpu;
+  CUlibrary library = nullptr;
+  const auto load = [&](const void* code) {
+    return Cuda().cuLibraryLoadData(&library, code, nullptr, nullptr, 0,
+                                    nullptr, nullptr, 0);
+  };
+  std::array<unsigned char, 64> elf = {0x7f, 'E', 'L', 'F', 2};
+  EXPECT_EQ(load(elf.data()), CUDA_ERROR_INVALID_IMAGE) << "for no machine";
+  elf[18] = 190;  // e_machine of CUDA
+  EXPECT_EQ(load(elf.data()), CUDA_SUCCESS);
+  elf[4] = 1;
+  EXPECT_EQ(load(elf.data()), CUDA_ERROR_INVALID_IMAGE) << "32 bits";
+  constexpr std::array<uint32_t, 4> kNewer = {0xba55ed50, 0x00100002, 0, 0};
+  EXPECT_EQ(load(kNewer.data()), CUDA_ERROR_INVALID_IMAGE);
+  struct {
+    uint32_t magic = 0x466243b1, version = 1;
+    const void* code = nullptr;
+  } wrapper;
+  EXPECT_EQ(load(&wrapper), CUDA_ERROR_INVALID_IMAGE) << "of nothing";
+  wrapper.code = kFatBinary.data();
+  EXPECT_EQ(load(&wrapper), CUDA_SUCCESS);
 }
 
 CONFORMANCE_TEST(Kernel, AttributesAreRememberedPerKernel) {

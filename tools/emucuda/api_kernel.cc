@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tools/emucuda/call.h"
+#include "tools/emucuda/code_image.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/kernel.h"
 #include "tools/emucuda/prototypes.h"

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tools/emucuda/call.h"
+#include "tools/emucuda/code_image.h"
 #include "tools/emucuda/driver.h"
 #include "tools/emucuda/kernel.h"
 #include "tools/emucuda/prototypes.h"
@@ -44,9 +45,10 @@ CUresult LoadFile(const char* path, CUlibrary* library) {
   if (path == nullptr || library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-  char magic[4] = {};
-  file.read(magic, sizeof(magic));
-  return file ? LoadImage(magic, library) : CUDA_ERROR_INVALID_IMAGE;
+  // One more, so that text ends.
+  char start[emucuda::kCodeHeaderBytes + 1] = {};
+  file.read(start, emucuda::kCodeHeaderBytes);
+  return LoadImage(start, library);
 }
 
 // CUDA_MODULE_LOADING=EAGER, or lazily, as by default.

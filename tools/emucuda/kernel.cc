@@ -1,9 +1,5 @@
 #include "tools/emucuda/kernel.h"
 
-#include <cctype>
-#include <cstdint>
-#include <cstring>
-
 namespace fineserve::emucuda {
 namespace {
 
@@ -11,11 +7,6 @@ namespace {
 constexpr int kMaxThreadsPerBlock = 1024;
 constexpr int kRegisters = 32;
 constexpr int kArchitecture = 80;
-
-// fatbinary_section.h, fatbinary.h, elf.h.
-constexpr uint32_t kWrapperMagic = 0x466243b1;
-constexpr uint32_t kFatBinaryMagic = 0xba55ed50;
-constexpr uint32_t kElfMagic = 0x464c457f;
 
 }  // namespace
 
@@ -67,18 +58,6 @@ HandleRegistry<driver::CUkernel, Kernel>& Kernels() {
 
 std::shared_ptr<Kernel> FindFunction(driver::CUfunction function) {
   return Kernels().Find(reinterpret_cast<driver::CUkernel>(function));
-}
-
-bool LooksLikeCode(const void* code) {
-  uint32_t magic;
-  memcpy(&magic, code, sizeof(magic));
-  if (magic == kWrapperMagic || magic == kFatBinaryMagic ||
-      magic == kElfMagic) {
-    return true;
-  }
-  // PTX begins with a comment or a directive.
-  const char first = *static_cast<const char*>(code);
-  return first == '/' || first == '.' || isspace(first) != 0;
 }
 
 }  // namespace fineserve::emucuda

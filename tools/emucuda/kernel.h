@@ -58,10 +58,6 @@ HandleRegistry<driver::CUkernel, Kernel>& Kernels();
 // The kernel behind a CUfunction; null if there is none.
 std::shared_ptr<Kernel> FindFunction(driver::CUfunction function);
 
-// Whether `code` begins as something that a driver can load: a fat binary (or
-// nvcc's wrapper of one), an ELF image, PTX text.
-bool LooksLikeCode(const void* code);
-
 }  // namespace fineserve::emucuda
 
 #endif  // TOOLS_EMUCUDA_KERNEL_H_
