@@ -9,7 +9,6 @@ namespace fineserve::emucuda {
 
 using driver::CU_STREAM_CAPTURE_MODE_GLOBAL;
 using driver::CU_STREAM_CAPTURE_MODE_RELAXED;
-using driver::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 
 namespace {
 
