@@ -1,0 +1,97 @@
+// Slabs go from engine to engine while steps are in flight and processes die:
+// every order of events of a small instance, and random ones of a larger one.
+
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+#include <stdlib.h>
+
+#include <random>
+
+#include "tests/protocol/explore.h"
+
+namespace fineserve::protocol {
+namespace {
+
+// Enough for the instances below to be explored completely.
+constexpr uint64_t kMostStates = 5'000'000;
+
+class ProtocolTest : public ::testing::Test {
+ protected:
+  ProtocolTest() { spdlog::set_level(spdlog::level::off); }
+};
+
+void ExpectSound(const Options& options) {
+  const Exploration found = Explore(options, kMostStates);
+  EXPECT_EQ(found.violation, "") << "after: " << Text(found.path);
+  EXPECT_TRUE(found.complete);
+  printf("%llu states, %llu transitions, %llu settled\n",
+         static_cast<unsigned long long>(found.states),
+         static_cast<unsigned long long>(found.transitions),
+         static_cast<unsigned long long>(found.settled));
+}
+
+TEST_F(ProtocolTest, EveryOrderOfAStepEachAndOneDeathIsSound) {
+  ExpectSound(Options{});
+}
+
+TEST_F(ProtocolTest, EveryOrderOfStepsThatOverlapIsSound) {
+  Options options;
+  options.steps = {2, 0};
+  options.deaths = 0;
+  ExpectSound(options);
+}
+
+// About a million states: when the protocol has changed, not every day.
+TEST_F(ProtocolTest, EveryOrderOfALongerStoryIsSound) {
+  if (getenv("FINESERVE_PROTOCOL_LONG") == nullptr) {
+    GTEST_SKIP() << "takes minutes; set FINESERVE_PROTOCOL_LONG=1";
+  }
+  Options options;
+  options.steps = {2, 1};
+  ExpectSound(options);
+}
+
+TEST_F(ProtocolTest, RandomOrdersOfALargerInstanceAreSound) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Options options;
+  options.slabs = 5;
+  options.steps = {40, 40};
+  options.changes = 20;
+  options.deaths = 2;
+  for (uint32_t i = 0; i < 300; ++i) {
+    const Exploration found = Walk(options, seed + i, 400);
+    ASSERT_EQ(found.violation, "")
+        << "walk " << seed + i << ": " << Text(found.path);
+  }
+}
+
+// A checker that finds nothing must be able to find something.
+
+TEST_F(ProtocolTest, WithoutTheStepFenceAWriteIntoAnothersSlabIsFound) {
+  Options options;
+  options.no_fence = true;
+  options.deaths = 0;
+  const Exploration found = Explore(options, kMostStates);
+  EXPECT_NE(found.violation.find("(alive) wrote slab"), std::string::npos)
+      << found.violation;
+}
+
+TEST_F(ProtocolTest, WithoutQuarantineADeadEnginesWriteIsFound) {
+  Options options;
+  options.no_quarantine = true;
+  const Exploration found = Explore(options, kMostStates);
+  EXPECT_NE(found.violation.find("(dead) wrote slab"), std::string::npos)
+      << found.violation;
+}
+
+TEST_F(ProtocolTest, WithoutZeroingBytesOfTheFormerTenantAreFound) {
+  Options options;
+  options.no_zero = true;
+  const Exploration found = Explore(options, kMostStates);
+  EXPECT_NE(found.violation.find("another's bytes"), std::string::npos)
+      << found.violation;
+}
+
+}  // namespace
+}  // namespace fineserve::protocol

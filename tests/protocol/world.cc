@@ -1,0 +1,361 @@
+#include "tests/protocol/world.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::protocol {
+namespace {
+
+using abi::SlabState;
+using shim::ViewLeases;
+using slab::LeaseId;
+using slab::Number;
+using slab::SlabId;
+
+// Two blocks a slab, one plane.
+constexpr uint64_t kSlabBytes = 4096;
+constexpr uint64_t kPageBytes = 2048;
+constexpr uint32_t kBlocksPerSlab = kSlabBytes / kPageBytes;
+
+slab::TableIdentity IdentityOf(const slab::PoolGeometry& geometry) {
+  slab::TableIdentity identity;
+  identity.epoch = 1;
+  identity.geometry = geometry;
+  return identity;
+}
+
+void Require(bool holds) {
+  if (!holds) abort();
+}
+
+// FNV-1a, byte by byte of what is added.
+class Hash {
+ public:
+  void Add(uint64_t value) {
+    for (int i = 0; i < 8; ++i) {
+      hash_ = (hash_ ^ (value >> (8 * i) & 0xff)) * 0x100000001b3;
+    }
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+}  // namespace
+
+const char* NameOf(Act act) {
+  constexpr const char* kNames[] = {"look", "begin",     "free",      "execute",
+                                    "end",  "want more", "want less", "deliver",
+                                    "fill", "poll",      "die",       "bury"};
+  return kNames[static_cast<int>(act)];
+}
+
+std::string Text(const std::vector<Event>& events) {
+  std::string text;
+  for (const Event& e : events) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", e.engine == 0 ? "A" : "B",
+                    " ", NameOf(e.act));
+  }
+  return text;
+}
+
+World::World(const Options& options)
+    : options_(options),
+      geometry_{kSlabBytes, 1, options.slabs},
+      backing_(geometry_),
+      table_(*slab::TableWriter::Create(IdentityOf(geometry_), &clock_)),
+      mapped_table_(mmap(nullptr, abi::TableBytes(options.slabs), PROT_READ,
+                         MAP_SHARED, table_->descriptor(), 0)),
+      pool_(&backing_, table_.get(), &clock_) {
+  Require(mapped_table_ != MAP_FAILED);
+  pool_.Start();
+  backing_.CompleteFills(/*write=*/true);
+  pool_.Poll();
+  engines_[0].wanted = 2;
+  for (int i = 0; i < kEngines; ++i) Start(&engines_[i], i);
+  pool_.Poll();
+  ListPids();
+}
+
+World::~World() {
+  for (Engine& e : engines_) e.leases.Close();
+  munmap(mapped_table_, abi::TableBytes(options_.slabs));
+}
+
+void World::Start(Engine* e, int index) {
+  e->pid = 100 + index;
+  e->steps_left = options_.steps[index];
+  e->id = *pool_.Join(absl::StrCat("engine-", index), 0, e->pid);
+  const server::ViewSpec spec = {
+      abi::ViewMode::kView, {1, kPageBytes, 16}, /*floor_blocks=*/1, 0};
+  Require(pool_.RegisterView(e->id, e->pid, spec, {}).ok());
+  Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted).ok());
+  Require(e->leases.Open(mapped_table_, abi::TableBytes(options_.slabs),
+                         pool_.SlotOf(e->id), Number(e->id), options_.slabs));
+  Require(e->blocks.Create(options_.slabs, kSlabBytes, kPageBytes));
+}
+
+uint32_t World::SlabOf(uint32_t block) const {
+  return block / kBlocksPerSlab - 1;
+}
+
+void World::Fail(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+}
+
+// Whether looking at the leases could change anything.
+bool World::HasToLook(const Engine& e) const {
+  return e.leases.Changed() || e.leases.count(ViewLeases::Hold::kArrived) > 0 ||
+         e.leases.count(ViewLeases::Hold::kLeaving) > 0;
+}
+
+std::vector<Event> World::Enabled() const {
+  std::vector<Event> events;
+  for (uint8_t i = 0; i < kEngines; ++i) {
+    const Engine& e = engines_[i];
+    const auto add = [&](Act act) { events.push_back({act, i}); };
+    const bool executes =
+        std::any_of(e.steps.begin(), e.steps.end(),
+                    [](const Step& s) { return !s.executed; });
+    if (executes) add(Act::kExecute);
+    if (!e.outbox.empty() && !e.buried) add(Act::kDeliver);
+    if (!e.alive) {
+      if (!e.buried) add(Act::kBury);
+      continue;
+    }
+    if (HasToLook(e)) add(Act::kLook);
+    if (e.steps_left > 0) add(Act::kBegin);
+    if (!e.used.empty()) add(Act::kFree);
+    if (!e.steps.empty() && e.steps.front().executed) add(Act::kEnd);
+    if (e.changed < options_.changes) {
+      add(e.wanted == 1 ? Act::kWantMore : Act::kWantLess);
+    }
+    if (deaths_ < options_.deaths) add(Act::kDie);
+  }
+  if (backing_.filling_count() > 0) events.push_back({Act::kFill, 0});
+  if (touched_) events.push_back({Act::kPoll, 0});
+  return events;
+}
+
+void World::Apply(Event event) {
+  Engine& e = engines_[event.engine];
+  switch (event.act) {
+    case Act::kLook:
+      return Look(&e);
+    case Act::kBegin:
+      return Begin(&e);
+    case Act::kFree:
+      Require(e.blocks.Free(1, &e.used.front()) == 1);
+      e.used.pop_front();
+      return;
+    case Act::kExecute:
+      return Execute(&e);
+    case Act::kEnd:
+      e.blocks.EndStep(e.steps.front().number);
+      e.steps.pop_front();
+      return;
+    case Act::kWantMore:
+      return Want(&e, options_.slabs);
+    case Act::kWantLess:
+      return Want(&e, 1);
+    case Act::kDeliver:
+      return Deliver(&e);
+    case Act::kFill:
+      backing_.CompleteFills(!options_.no_zero);
+      touched_ = true;
+      return;
+    case Act::kPoll:
+      touched_ = false;
+      clock_.AdvanceNs(server::PoolService::kPidCheckNs);
+      pool_.Poll();
+      return;
+    case Act::kDie:
+      e.alive = false;
+      ++deaths_;
+      ListPids();
+      return;
+    case Act::kBury:
+      e.buried = true;
+      touched_ = true;
+      pool_.Exited(e.pid);
+      return;
+  }
+}
+
+// As EngineView does at a step's begin: what is asked back hands out no more
+// blocks, what has drained is given back, what was leased is used.
+void World::Look(Engine* e) {
+  using Hold = ViewLeases::Hold;
+  e->leases.Look();
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kAsked, v)) != 0;) {
+    e->blocks.Leave(v);
+    e->leases.Report(v);
+  }
+  uint32_t drained[8];
+  // All that have begun: more than there are, which EndStep cuts.
+  if (options_.no_fence) e->blocks.EndStep(UINT64_MAX);
+  const uint32_t count = e->blocks.TakeDrained(8, drained);
+  for (uint32_t i = 0; i < count; ++i) e->leases.GiveBack(drained[i]);
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {
+    GiveBack(e, v);
+  }
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kArrived, v)) != 0;) {
+    if (backing_.IsDirty(v - 1)) {
+      Fail(absl::StrCat("slab ", v - 1, " was leased to engine ", e->pid,
+                        " with another's bytes in it"));
+    }
+    Require(e->blocks.Link(v));
+    e->leases.Report(v);
+  }
+}
+
+void World::GiveBack(Engine* e, uint32_t view_index) {
+  e->outbox.push_back({false, view_index - 1, e->leases.lease(view_index)});
+  e->leases.MarkSent(view_index);
+}
+
+void World::Want(Engine* e, uint32_t slabs) {
+  ++e->changed;
+  e->wanted = slabs;
+  e->outbox.push_back({true, slabs, 0});
+}
+
+void World::Begin(Engine* e) {
+  --e->steps_left;
+  uint32_t block;
+  while (e->blocks.Allocate(1, &block)) e->used.push_back(block);
+  e->steps.push_back({e->blocks.BeginStep(), false,
+                      std::vector<uint32_t>(e->used.begin(), e->used.end())});
+}
+
+void World::Execute(Engine* e) {
+  const auto step = std::find_if(e->steps.begin(), e->steps.end(),
+                                 [](const Step& s) { return !s.executed; });
+  step->executed = true;
+  for (uint32_t block : step->blocks) {
+    const uint32_t slab = SlabOf(block);
+    const abi::SlabWord word = pool_.slabs().word(SlabId{slab});
+    if (word.engine != Number(e->id)) {
+      Fail(absl::StrCat("engine ", e->pid, " (", e->alive ? "alive" : "dead",
+                        ") wrote slab ", slab, ", which is ",
+                        word.engine == 0
+                            ? "nobody's"
+                            : absl::StrCat("engine ", word.engine, "'s")));
+    }
+    backing_.Write(slab);
+  }
+  ListPids();
+}
+
+void World::Deliver(Engine* e) {
+  const Message message = e->outbox.front();
+  e->outbox.pop_front();
+  touched_ = true;
+  if (message.want) {
+    pool_.Want(e->id, e->pid, message.value);
+    return;
+  }
+  const absl::Status s = pool_.GiveBack(e->id, e->pid, SlabId{message.value},
+                                        LeaseId{message.lease});
+  if (!s.ok()) Fail(std::string(s.message()));
+}
+
+// The driver lists a process as long as it lives or has work on the GPU.
+void World::ListPids() {
+  std::vector<pid_t> pids;
+  for (const Engine& e : engines_) {
+    const bool works = std::any_of(e.steps.begin(), e.steps.end(),
+                                   [](const Step& s) { return !s.executed; });
+    if (e.alive || (works && !options_.no_quarantine)) pids.push_back(e.pid);
+  }
+  backing_.set_device_pids(pids);
+  touched_ = touched_ || pool_.quarantining();
+}
+
+void World::FinishSteps(Engine* e) {
+  while (!e->steps.empty()) {
+    if (!e->steps.front().executed) Execute(e);
+    if (e->alive) e->blocks.EndStep(e->steps.front().number);
+    e->steps.pop_front();
+  }
+  while (e->alive && !e->used.empty()) {
+    Require(e->blocks.Free(1, &e->used.front()) == 1);
+    e->used.pop_front();
+  }
+  ListPids();
+}
+
+std::string World::Settle() {
+  // An ask-back takes one round from the daemon to the engine and back, its
+  // fill and what follows from it another.
+  for (int round = 0; round < 4; ++round) {
+    for (uint8_t i = 0; i < kEngines; ++i) {
+      Engine& e = engines_[i];
+      FinishSteps(&e);
+      if (e.alive) Look(&e);
+      while (!e.outbox.empty() && !e.buried) Deliver(&e);
+      if (!e.alive && !e.buried) Apply({Act::kBury, i});
+    }
+    Apply({Act::kPoll, 0});
+    Apply({Act::kFill, 0});
+    Apply({Act::kPoll, 0});
+  }
+  pool_.slabs().CheckInvariants();
+  for (uint32_t s = 0; s < options_.slabs && violation_.empty(); ++s) {
+    const abi::SlabWord word = pool_.slabs().word(SlabId{s});
+    if (word.state == SlabState::kFree) continue;
+    const bool held =
+        std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+          return e.alive && Number(e.id) == word.engine &&
+                 word.state == SlabState::kPartial &&
+                 e.leases.hold(s + 1) == ViewLeases::Hold::kHeld;
+        });
+    if (!held) {
+      Fail(absl::StrCat("slab ", s, " is lost: in state ",
+                        static_cast<int>(word.state), ", engine ",
+                        word.engine));
+    }
+  }
+  return violation_;
+}
+
+uint64_t World::Digest() const {
+  Hash hash;
+  for (uint32_t s = 0; s < options_.slabs; ++s) {
+    const abi::SlabWord word = pool_.slabs().word(SlabId{s});
+    hash.Add(static_cast<uint64_t>(word.state) | uint64_t{word.engine} << 8 |
+             uint64_t{backing_.IsDirty(s)} << 40);
+    // A lease's number says nothing but whether it is still the same one.
+    for (const Engine& e : engines_) {
+      hash.Add(static_cast<uint64_t>(e.leases.hold(s + 1)) |
+               uint64_t{e.leases.lease(s + 1) == word.lease} << 8);
+    }
+  }
+  for (const Engine& e : engines_) {
+    hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
+             uint64_t{e.wanted} << 8 | uint64_t{e.steps_left} << 16 |
+             uint64_t{e.changed} << 24 |
+             uint64_t{pool_.views().Record(e.id).wanted} << 32 |
+             uint64_t{pool_.views().Record(e.id).target} << 40);
+    for (uint32_t block : e.used) hash.Add(block);
+    for (const Step& s : e.steps) {
+      hash.Add(1'000'000 + s.number * 2 + s.executed);
+      for (uint32_t block : s.blocks) hash.Add(block);
+    }
+    for (const Message& m : e.outbox) {
+      const bool current =
+          !m.want && pool_.slabs().word(SlabId{m.value}).lease == m.lease;
+      hash.Add(2'000'000 + m.value * 4 + m.want * 2 + current);
+    }
+  }
+  hash.Add(deaths_ | uint64_t{touched_} << 8 |
+           uint64_t{backing_.filling_count()} << 16);
+  return hash.value();
+}
+
+}  // namespace fineserve::protocol

@@ -1,0 +1,143 @@
+#ifndef TESTS_PROTOCOL_WORLD_H_
+#define TESTS_PROTOCOL_WORLD_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/clock/clock.h"
+#include "daemon/server/pool_service.h"
+#include "daemon/slab/table_writer.h"
+#include "shim/block_allocator.h"
+#include "shim/view_leases.h"
+#include "tests/protocol/ghost_backing.h"
+
+namespace fineserve::protocol {
+
+// One thing that may happen next. Each is atomic in the real system, too: one
+// message handled, one call of an engine, one step executed by the GPU.
+enum class Act : uint8_t {
+  kLook,      // the engine looks at its leases (schedule entry)
+  kBegin,     // it begins a step, with every block that is free
+  kFree,      // it frees its oldest block, steps in flight or not
+  kExecute,   // the GPU executes its oldest step: every block is written
+  kEnd,       // the engine hears of that
+  kWantMore,  // its load grows
+  kWantLess,
+  kDeliver,  // the daemon reads its next message
+  kFill,     // the zero fills under way complete
+  kPoll,     // the daemon's loop comes round
+  kDie,      // kill -9; its steps stay on the GPU
+  kBury,     // the daemon hears of that
+};
+const char* NameOf(Act act);
+
+struct Event {
+  Act act;
+  uint8_t engine;  // 0 where it does not matter
+};
+std::string Text(const std::vector<Event>& events);
+
+// How far a world goes, and what is broken in it on purpose.
+struct Options {
+  uint32_t slabs = 3;  // the first engine wants two of them at first
+  std::array<uint32_t, 2> steps = {1, 1};  // that each engine begins
+  uint32_t changes = 1;  // of what an engine wants, per engine
+  uint32_t deaths = 1;   // in all
+  // An engine gives a slab back as soon as its last block is free.
+  bool no_fence = false;
+  // The driver forgets a process at once, though its steps run on.
+  bool no_quarantine = false;
+  // A fill completes without writing.
+  bool no_zero = false;
+};
+
+// A small FineServe without sockets, processes or time: the daemon's own books
+// and policy (PoolService), two engines made of the shim's own bookkeeping
+// (ViewLeases, BlockAllocator), and a GPU that executes steps when told. What
+// happens next is the caller's choice, so that every order can be tried.
+//
+// What must hold at every write of the GPU: the slab belongs to the engine
+// whose step it is, be it leased, asked back or quarantined. What must hold
+// when an engine begins to use a slab: all of it is zero.
+class World {
+ public:
+  explicit World(const Options& options);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  std::vector<Event> Enabled() const;
+  void Apply(Event event);
+
+  // "" or what went wrong.
+  const std::string& violation() const { return violation_; }
+  // Lets everything that is under way come to its end, and nothing new begin:
+  // steps end, blocks are freed, messages and deaths are heard of. Then every
+  // slab must be free or held by a living engine. Returns what is not so, or
+  // "". The world is of no use afterwards.
+  std::string Settle();
+
+  // Two worlds with equal digests have the same future.
+  uint64_t Digest() const;
+
+ private:
+  static constexpr int kEngines = 2;
+
+  struct Step {
+    uint64_t number;
+    bool executed;
+    std::vector<uint32_t> blocks;
+  };
+  struct Message {
+    bool want;       // else: give back
+    uint32_t value;  // wanted slabs, or slab
+    uint32_t lease;
+  };
+  struct Engine {
+    slab::EngineId id;
+    pid_t pid;
+    uint32_t steps_left = 0;
+    bool alive = true;
+    bool buried = false;
+    shim::ViewLeases leases;
+    shim::BlockAllocator blocks;
+    std::deque<uint32_t> used;  // oldest first
+    std::deque<Step> steps;     // in flight, oldest first
+    std::deque<Message> outbox;
+    uint32_t wanted = 1;
+    uint32_t changed = 0;
+  };
+
+  void Start(Engine* e, int index);
+  void Look(Engine* e);
+  void Begin(Engine* e);
+  void Execute(Engine* e);
+  void Deliver(Engine* e);
+  void Want(Engine* e, uint32_t slabs);
+  void GiveBack(Engine* e, uint32_t view_index);
+  void FinishSteps(Engine* e);
+  void ListPids();
+  uint32_t SlabOf(uint32_t block) const;
+  bool HasToLook(const Engine& e) const;
+  void Fail(const std::string& what);
+
+  const Options options_;
+  const slab::PoolGeometry geometry_;
+  ManualClock clock_;
+  GhostBacking backing_;
+  std::unique_ptr<slab::TableWriter> table_;
+  void* mapped_table_;
+  server::PoolService pool_;
+  std::array<Engine, kEngines> engines_;
+  uint32_t deaths_ = 0;
+  bool touched_ = false;  // the daemon's loop has something to come round for
+  std::string violation_;
+};
+
+}  // namespace fineserve::protocol
+
+#endif  // TESTS_PROTOCOL_WORLD_H_
