@@ -207,7 +207,9 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
   {
     MutexLock lock(&mutex_);
     if (!IsActive()) return -NotActive();
-    Settle(real, NowMs());
+    const uint64_t now_ms = NowMs();
+    Settle(real, now_ms);
+    RefreshPage(now_ms);  // an idle engine does not poll
     bool untold = leases_.count(Hold::kAsked) > 0;
     for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
       untold = untold || IsInPlace(v);
