@@ -42,6 +42,7 @@ def run_unittests(version: str, folder: pathlib.Path) -> Results:
         "test_pool_units",
         "test_pool_doubles",
         "test_kv_scope",
+        "test_view",
     ):
         finished = subprocess.run(
             [python, "-m", "unittest", "-v", module],
@@ -177,6 +178,10 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
     (
         "KV allocation of both model runners in the shim's scope",
         _module("test_kv_scope"),
+    ),
+    (
+        "Formats of the views against what vLLM allocates, order of the start",
+        _module("test_view"),
     ),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),

@@ -15,7 +15,7 @@ import doubles
 
 REAL = doubles.prepare()
 
-from fineserve_vllm import kv_scope  # noqa: E402
+from fineserve_vllm import kv_abi, kv_scope  # noqa: E402
 
 
 class FakeShim:
@@ -25,17 +25,17 @@ class FakeShim:
         self.depth = 0
         self.scopes = 0
 
-    def fs_kv_begin(self) -> None:
+    def begin(self) -> None:
         self.depth += 1
         self.scopes += 1
 
-    def fs_kv_end(self) -> None:
+    def end(self) -> None:
         self.depth -= 1
 
 
 class NoShimTest(unittest.TestCase):
     def test_without_the_preload_there_is_no_shim(self) -> None:
-        self.assertIsNone(kv_scope.shim())
+        self.assertFalse(kv_abi.preloaded())
 
 
 @unittest.skipUnless(REAL, "needs vLLM")
@@ -196,6 +196,25 @@ class WorkerTest(unittest.TestCase):
         self.start(lambda config, context: None)
         with self.worker._maybe_get_memory_pool_context("weights"):
             self.assertEqual(self.shim.depth, 0)
+
+    def test_what_is_to_come_before_sees_the_workers_configuration(
+        self,
+    ) -> None:
+        kv_scope.uninstall()
+        calls: list[Any] = []
+        kv_scope.install(
+            self.shim, lambda *found: calls.append((*found, self.shim.scopes))
+        )
+
+        def allocate(config: Any, context: Any) -> None:
+            with context:
+                calls.append(config)
+
+        self.start(allocate)
+        self.assertEqual(
+            calls, [(self.worker.vllm_config, calls[1], 0), calls[1]]
+        )
+        self.assertEqual(calls[1].num_blocks, 4)
 
     def test_installing_twice_opens_one_scope(self) -> None:
         kv_scope.install(self.shim)

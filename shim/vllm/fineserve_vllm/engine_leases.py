@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fineserve_vllm.pool import LeasedBlockPool
+from fineserve_vllm.usage_report import UsageReport
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class EngineLeases:
         manager = scheduler.kv_cache_manager
         self._watermark = manager.watermark_blocks / len(pool.blocks)
         self._wanted = -1
+        self._usage = UsageReport(pool, clock)
         self._asked_at: dict[int, float] = {}  # view index -> time
         self._stuck: set[int] = set()
         # Set by any thread, cleared by the scheduler's: one word, no lock.
@@ -96,6 +98,7 @@ class EngineLeases:
     def step_processed(self, output: object) -> None:
         self.pool.fence.step_processed(output)
         self._return_drained()
+        self._usage.step_ended()
 
     def has_work(self) -> bool:
         """Whether the scheduler should run a step, if only to look at leases.
@@ -123,7 +126,9 @@ class EngineLeases:
     # Inside.
 
     def _return_drained(self) -> None:
-        self.counters.given_back += len(self.pool.return_drained())
+        for index in self.pool.return_drained():
+            self.counters.given_back += 1
+            self._usage.given_back(index)
 
     def _follow_watermark(self) -> None:
         if self._watermark > 0:
@@ -185,8 +190,7 @@ class EngineLeases:
 
     def _want(self) -> None:
         pool = self.pool
-        used = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
-        wanted = pool.slabs_for(used + self._reserve_blocks)
+        wanted = pool.slabs_for(pool.used_blocks + self._reserve_blocks)
         if wanted != self._wanted:
             self._wanted = wanted
             pool.grants.want(wanted)

@@ -3,7 +3,7 @@
 A slab, as vLLM sees it, is a range of block ids. The pool links only the ids of
 leased slabs. All calls come from the thread that runs the scheduler; none may
 block. The in-memory implementation stands in for the daemon in tests and
-benches; the C ABI (shim/fineserve_kv.h) implements the same interface.
+benches; shim_grants.py is the daemon's, through the preloaded shim.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Grants(Protocol):
         """Ends a lease. The caller vouches that no block of the slab is in use
         or cached and that no step in flight may still write it."""
 
+    def publish(self, index: int, used_blocks: int) -> None:
+        """How many blocks of a slab requests use now; decides which slabs are
+        asked back first."""
+
 
 class InMemoryGrants:
     """Leases decided by whoever holds this object. Not thread-safe."""
@@ -61,6 +65,7 @@ class InMemoryGrants:
         self._newly_leased: list[int] = []
         self._asked_back: list[int] = []
         self.wanted = 0
+        self.used: dict[int, int] = {}  # by view index, as published
         self.returned: list[int] = []  # in order, for tests
         for index in leased:
             self.lease(index)
@@ -96,6 +101,9 @@ class InMemoryGrants:
     def give_back(self, index: int) -> None:
         self._held.remove(index)
         self.returned.append(index)
+
+    def publish(self, index: int, used_blocks: int) -> None:
+        self.used[index] = used_blocks
 
     # The lessor's side.
 

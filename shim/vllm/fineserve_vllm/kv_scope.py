@@ -9,15 +9,26 @@ that context (shim/fineserve_kv.h).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 _TAG = "kv_cache"
 _CONTEXT = "_maybe_get_memory_pool_context"
 _INITIALIZE = "initialize_from_config"  # of WorkerWrapperBase
+
+# Takes a worker's VllmConfig and KVCacheConfig.
+BeforeAllocation = Callable[[Any, Any], None]
+
+
+class Scope(Protocol):
+    """Of kv_abi.Shim."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
 
 # The pools of PyTorch that KV segments came from; kept as long as the process.
 _pools: list[Any] = []
@@ -25,15 +36,9 @@ _pools: list[Any] = []
 _undo: Callable[[], None] | None = None
 
 
-def shim() -> Any | None:
-    """The preloaded shim's C interface; None without the preload."""
-    process = ctypes.CDLL(None)
-    return process if hasattr(process, "fs_kv_begin") else None
-
-
-def install(library: Any) -> None:
-    """Puts the KV allocation of every worker into a scope of the shim. Again:
-    changes nothing.
+def install(shim: Scope, before: BeforeAllocation | None = None) -> None:
+    """Puts the KV allocation of every worker into a scope of the shim, and
+    calls `before` ahead of each. Again: changes nothing.
 
     Raises:
         RuntimeError: this vLLM lacks a name that the scope relies on.
@@ -50,10 +55,13 @@ def install(library: Any) -> None:
             f"FineServe: this vLLM version is not supported: "
             f"{wrapper.__name__} defines no {_INITIALIZE}"
         )
+
     @functools.wraps(original)
-    def initialize(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _mark(self.worker, library)
-        return original(self, *args, **kwargs)
+    def initialize(self: Any, kv_cache_configs: Any) -> Any:
+        if before is not None:
+            before(self.vllm_config, kv_cache_configs[self.global_rank])
+        _mark(self.worker, shim)
+        return original(self, kv_cache_configs)
 
     setattr(wrapper, _INITIALIZE, initialize)
     _undo = functools.partial(setattr, wrapper, _INITIALIZE, original)
@@ -67,7 +75,7 @@ def uninstall() -> None:
         _undo = None
 
 
-def _mark(worker: Any, library: Any) -> None:
+def _mark(worker: Any, shim: Scope) -> None:
     """Puts the KV allocation of one worker into a scope. Workers that have no
     such context (the CPU's) are left alone."""
     original: Callable[..., Any] | None = getattr(worker, _CONTEXT, None)
@@ -76,29 +84,29 @@ def _mark(worker: Any, library: Any) -> None:
 
     def context(tag: str) -> Any:
         inner = original(tag)
-        return _scope(inner, library) if tag == _TAG else inner
+        return _scope(inner, shim) if tag == _TAG else inner
 
     setattr(worker, _CONTEXT, context)
 
 
 @contextlib.contextmanager
-def _scope(inner: Any, library: Any) -> Iterator[None]:
-    library.fs_kv_begin()
+def _scope(inner: Any, shim: Scope) -> Iterator[None]:
+    shim.begin()
     try:
         with inner, _fresh_segments(inner):
             yield
     finally:
-        library.fs_kv_end()
+        shim.end()
 
 
 def _fresh_segments(inner: Any) -> Any:
     """PyTorch's allocator serves from cached segments that the shim has seen
     long ago, unless told to use a pool of its own. A context that vLLM made
     (its cumem allocator) has one already."""
-    import torch
-
     if type(inner) is not contextlib.nullcontext:
         return contextlib.nullcontext()
+    import torch
+
     if not torch.cuda.is_available():
         return contextlib.nullcontext()
     _pools.append(torch.cuda.MemPool())

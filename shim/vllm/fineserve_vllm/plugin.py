@@ -2,8 +2,9 @@
 
 register() is the entry point (group vllm.general_plugins); vLLM calls it in the
 API server, EngineCore and workers, possibly more than once. Under the preloaded
-shim it marks the KV allocation (kv_scope.py). install() replaces
-the name BlockPool that KVCacheCoordinator constructs, and wraps methods of
+shim it marks the KV allocation (kv_scope.py); in an engine that was started for
+a view of the shared pool (view.py) it also calls install(), which replaces the
+name BlockPool that KVCacheCoordinator constructs, and wraps methods of
 Scheduler (AsyncScheduler inherits them) and of EngineCoreProc. All that vLLM
 could change to break this is named here, in kv_scope.py, pool.py and
 free_queue.py.
@@ -15,13 +16,14 @@ import functools
 import importlib
 import inspect
 import logging
+import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_scope, liveness, support, wake
+from fineserve_vllm import kv_abi, kv_scope, support, view, wake
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
 from fineserve_vllm.pool import GrantsFactory, LeasedBlockPool
 
@@ -34,34 +36,60 @@ _STEPS_PER_ROUND_TRIP = 4
 
 _undo: list[Callable[[], None]] = []
 _engine_core_wrapped = False
+_registered = False
 
 _engines: weakref.WeakSet[EngineLeases] = weakref.WeakSet()
 _engines_lock = threading.Lock()
 
 
 def register() -> None:
-    """vLLM's plugin hook. Without a source of leases vLLM keeps its own block
-    pool."""
-    liveness.raise_to(liveness.State.LOADED)
-    _log.debug(
-        "FineServe: no source of leases in this process: vLLM keeps its own "
-        "block pool"
-    )
-    library = kv_scope.shim()
-    if library is not None:
-        kv_scope.install(library)
+    """vLLM's plugin hook. Without the preload nothing happens; without a view
+    vLLM keeps its own block pool.
+
+    Raises:
+        RuntimeError: a view is wanted and this vLLM lacks a name that the
+            plugin relies on; nothing has been changed.
+    """
+    global _registered
+    if _registered or not kv_abi.preloaded():
+        return
+    if view.is_wanted():
+        _use_view(kv_abi.Shim())
+    else:
+        try:
+            kv_scope.install(kv_abi.Shim())
+        except RuntimeError as error:
+            _log.warning("%s; its KV cache is not marked", error)
+    _registered = True
+
+
+def _use_view(shim: kv_abi.Shim) -> None:
+    # The shim does nothing in a forked child: the engine must be spawned.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    shim.progress(kv_abi.Stage.PLUGIN_LOADED)
+    its_view = view.View(shim, wake_all)
+    install(its_view.grants_for, constructed=its_view.constructed)
+    try:
+        kv_scope.install(shim, its_view.register)
+    except RuntimeError:
+        uninstall()
+        raise
+    shim.progress(kv_abi.Stage.POOL_REPLACED)
 
 
 def install(
     grants_factory: GrantsFactory,
     *,
     ask_back: AskBackOptions = AskBackOptions(),
+    constructed: Callable[[], None] | None = None,
     refuse_unsupported: bool = True,
 ) -> None:
     """Makes every scheduler built from now on live on leases.
 
-    Calling it again replaces the arguments. refuse_unsupported=False is for
-    tests of the pool where leases are not supported yet.
+    `constructed` is called when a scheduler stands on its leased pool; what it
+    raises, the scheduler's constructor does. Calling install() again replaces
+    the arguments. refuse_unsupported=False is for tests of the pool where
+    leases are not supported yet.
 
     Raises:
         RuntimeError: this vLLM lacks a name that the plugin relies on; nothing
@@ -74,18 +102,19 @@ def install(
         )
         scheduler = importlib.import_module("vllm.v1.core.sched.scheduler")
         _set(coordinator, "BlockPool", LeasedBlockPool)
-        _wrap_scheduler(scheduler.Scheduler, ask_back, refuse_unsupported)
+        _wrap_scheduler(
+            scheduler.Scheduler, ask_back, constructed, refuse_unsupported
+        )
     except (AttributeError, ImportError) as error:
         uninstall()
         raise RuntimeError(
             f"FineServe: this vLLM version is not supported: {error}"
         ) from error
     LeasedBlockPool.grants_factory = staticmethod(grants_factory)
-    liveness.raise_to(liveness.State.POOL_REPLACED)
 
 
 def uninstall() -> None:
-    """Restores vLLM for what is built from now on."""
+    """Restores vLLM's scheduler for what is built from now on."""
     global _engine_core_wrapped
     while _undo:
         _undo.pop()()
@@ -128,7 +157,10 @@ def _wrap(cls: type, name: str, wrapper: Callable[..., Any]) -> None:
 
 
 def _wrap_scheduler(
-    cls: type, ask_back: AskBackOptions, refuse_unsupported: bool
+    cls: type,
+    ask_back: AskBackOptions,
+    constructed: Callable[[], None] | None,
+    refuse_unsupported: bool,
 ) -> None:
     def construct(
         original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
@@ -152,7 +184,9 @@ def _wrap_scheduler(
         with _engines_lock:
             _engines.add(engine)
         _wrap_engine_core()
-        liveness.raise_to(liveness.State.POOL_CONSTRUCTED)
+        if constructed is not None:
+            constructed()
+            pool.apply(pool.grants.poll())
 
     def schedule(
         original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any

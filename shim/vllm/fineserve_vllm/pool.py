@@ -110,6 +110,15 @@ class LeasedBlockPool(BlockPool):
         """The slabs asked back and not yet given back."""
         return frozenset(self._leaving)
 
+    def holds(self, index: int) -> bool:
+        """Whether blocks of the slab may be in use."""
+        return index in self._linked or index in self._leaving
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks of requests, those in leaving slabs included."""
+        return self.num_gpu_blocks - 1 - self.get_num_free_blocks()
+
     def used_in_leaving(self, index: int) -> frozenset[int]:
         """The block ids that keep a leaving slab from being drained."""
         return frozenset(self._leaving[index].used)

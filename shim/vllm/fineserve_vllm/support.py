@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 
@@ -48,6 +49,23 @@ def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
             f"FineServe: layers with KV pages of several sizes are not "
             f"supported yet ({sorted(page_sizes)} bytes): serve another model"
         )
+
+
+def refuse_allocator(vllm_config: Any) -> None:
+    """Raises RuntimeError for what would not take the KV cache from
+    cuMemAlloc in one piece."""
+    if vllm_config.model_config.enable_cumem_allocator:
+        raise RuntimeError(
+            "FineServe: vLLM's cumem allocator would map the KV cache itself: "
+            "remove --enable-cumem-allocator"
+        )
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if "expandable_segments:True" in os.environ.get(name, ""):
+            raise RuntimeError(
+                f"FineServe: PyTorch's expandable segments would map the KV "
+                f"cache piece by piece: remove expandable_segments:True from "
+                f"{name}"
+            )
 
 
 def _page_sizes(group: Any) -> list[int]:

@@ -57,12 +57,18 @@ def scheduler(
 
 def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
     if not REAL:
-        spec = types.SimpleNamespace(page_size_bytes=1)
+        spec = types.SimpleNamespace(
+            page_size_bytes=1, block_size=BLOCK_TOKENS
+        )
         return types.SimpleNamespace(
             parallel_config=types.SimpleNamespace(
                 tensor_parallel_size=1, pipeline_parallel_size=1
             ),
-            model_config=types.SimpleNamespace(enable_sleep_mode=False),
+            model_config=types.SimpleNamespace(
+                enable_sleep_mode=False,
+                enable_cumem_allocator=False,
+                max_model_len=2048,
+            ),
             kv_transfer_config=None,
             speculative_config=None,
         ), types.SimpleNamespace(

@@ -57,6 +57,9 @@ METHODS = {
         "_process_input_queue",
         "has_work",
     ],
+    ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
+        "initialize_from_config",
+    ],
 }
 
 ATTRIBUTES = {
@@ -91,6 +94,24 @@ ATTRIBUTES = {
         "block_size",
     ],
     ("vllm.v1.engine.core", "EngineCoreProc"): ["input_queue"],
+    ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
+        "worker",
+        "vllm_config",
+        "global_rank",
+    ],
+    ("vllm.v1.kv_cache_interface", "KVCacheTensor"): [
+        "size",
+        "layers",
+        "layer_stride",
+        "block_stride",
+        "offset",
+        "host_resident",
+    ],
+    ("vllm.v1.kv_cache_interface", "KVCacheConfig"): [
+        "num_blocks",
+        "kv_cache_tensors",
+        "kv_cache_groups",
+    ],
 }
 
 NAMES = {

@@ -1,0 +1,235 @@
+"""The preloaded shim's C interface (shim/fineserve_kv.h) for ctypes.
+
+The header is the reference; names here follow it. Functions that an engine
+calls in every step keep the GIL: they do not block, and a thread that lets go
+of the GIL may wait milliseconds to get it back. The others release it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from collections.abc import Sequence
+from typing import Any
+
+
+class Error(enum.IntEnum):
+    INVALID = 1
+    STATE = 2
+    NO_DAEMON = 3
+    REFUSED = 4
+    EXHAUSTED = 5
+    DRIVER = 6
+    FORKED = 7
+
+
+class Stage(enum.IntEnum):
+    PLUGIN_LOADED = 1
+    POOL_REPLACED = 2
+    POOL_CONSTRUCTED = 3
+
+
+class Mode(enum.IntEnum):
+    VIEW = 1
+    GUARDED = 2
+    STRICT = 3
+
+
+LEASED = 1
+ASKED_BACK = 2
+
+
+class KvError(RuntimeError):
+    """A function failed; the message is fs_kv_error()'s."""
+
+    def __init__(self, function: str, code: int, text: str) -> None:
+        if code == Error.FORKED:
+            text += "; set VLLM_WORKER_MULTIPROC_METHOD=spawn"
+        super().__init__(f"FineServe: {text} ({function})")
+        self.code = code
+
+
+class _Struct(ctypes.Structure):
+    """Says its size in its first member, as the interface wants it."""
+
+    def __init__(self, **members: int) -> None:
+        super().__init__(struct_bytes=ctypes.sizeof(self), **members)
+
+
+class Format(_Struct):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
+        ("planes", ctypes.c_uint32),
+        ("planes_per_allocation", ctypes.c_uint32),
+        ("page_bytes", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint64),
+        ("block_tokens", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("floor_blocks", ctypes.c_uint64),
+        ("cap_blocks", ctypes.c_uint64),
+    )
+
+
+class Geometry(_Struct):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("slab_count", ctypes.c_uint32),
+        ("blocks", ctypes.c_uint64),
+        ("plane_bytes", ctypes.c_uint64),
+        ("floor_slabs", ctypes.c_uint32),
+        ("cap_slabs", ctypes.c_uint32),
+    )
+
+
+class Stats(_Struct):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("leased_slabs", ctypes.c_uint32),
+        ("leaving_slabs", ctypes.c_uint32),
+        ("wanted_slabs", ctypes.c_uint32),
+        ("free_blocks", ctypes.c_uint64),
+        ("used_blocks", ctypes.c_uint64),
+        ("failed_allocations", ctypes.c_uint64),
+        ("watermark_misses", ctypes.c_uint64),
+        ("given_back_slabs", ctypes.c_uint64),
+        ("driver_calls_to_activate", ctypes.c_uint64),
+        ("driver_calls_serving", ctypes.c_uint64),
+    )
+
+
+class Change(ctypes.Structure):
+    _fields_ = (
+        ("view_index", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+    )
+
+
+_u32, _u64, _int = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
+_P = ctypes.POINTER
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "fs_kv_begin": (None, ()),
+    "fs_kv_end": (None, ()),
+    "fs_kv_error": (ctypes.c_char_p, ()),
+    "fs_kv_progress": (_int, (_int,)),
+    "fs_kv_register": (_int, (_P(Format), _P(Geometry))),
+    "fs_kv_activate": (_int, ()),
+    "fs_kv_close": (_int, ()),
+    "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
+    "fs_kv_wait": (_int, (_int,)),
+    "fs_kv_read_stats": (_int, (_P(Stats),)),
+}
+_IN_EVERY_STEP: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "fs_kv_poll": (_int, (_P(Change), _u32)),
+    "fs_kv_want": (_int, (_u32,)),
+    "fs_kv_give_back": (_int, (_u32,)),
+    "fs_kv_publish": (_int, (_u32, _u32)),
+}
+
+_POLL_CAPACITY = 64
+
+
+class Shim:
+    """The functions of fineserve_kv.h; errors are raised as KvError. Which
+    threads may call what stands in the header.
+
+    Raises:
+        RuntimeError: the preloaded library lacks a function.
+    """
+
+    def __init__(self) -> None:
+        self._f: dict[str, Any] = {}
+        for library, signatures in (
+            (ctypes.CDLL(None), _SIGNATURES),
+            (ctypes.PyDLL(None), _IN_EVERY_STEP),
+        ):
+            for name, (result, arguments) in signatures.items():
+                try:
+                    function = getattr(library, name)
+                except AttributeError:
+                    raise RuntimeError(
+                        f"FineServe: the preloaded shim is of another version "
+                        f"than this plugin: it has no {name}"
+                    ) from None
+                function.restype, function.argtypes = result, arguments
+                self._f[name] = function
+        self._poll = self._f["fs_kv_poll"]
+        self._publish = self._f["fs_kv_publish"]
+        self._changes = (Change * _POLL_CAPACITY)()
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        result: int = self._f[name](*arguments)
+        if result != 0:
+            self._fail(name, result)
+        return result
+
+    def _fail(self, name: str, code: int) -> None:
+        text: bytes = self._f["fs_kv_error"]()
+        raise KvError(name, code, text.decode(errors="replace"))
+
+    def begin(self) -> None:
+        self._f["fs_kv_begin"]()
+
+    def end(self) -> None:
+        self._f["fs_kv_end"]()
+
+    def progress(self, stage: Stage) -> None:
+        self._call("fs_kv_progress", stage)
+
+    def register(self, format_: Format) -> Geometry:
+        geometry = Geometry()
+        self._call("fs_kv_register", format_, geometry)
+        return geometry
+
+    def activate(self) -> None:
+        self._call("fs_kv_activate")
+
+    def slab_blocks(self, view_index: int) -> range:
+        first, end = _u64(), _u64()
+        self._call("fs_kv_slab_blocks", view_index, first, end)
+        return range(first.value, end.value)
+
+    def poll(self) -> Sequence[tuple[int, int]]:
+        """(view index, LEASED or ASKED_BACK) for each change."""
+        count = self._poll(self._changes, _POLL_CAPACITY)
+        if count == 0:
+            return ()
+        found: list[tuple[int, int]] = []
+        while True:
+            if count < 0:
+                self._fail("fs_kv_poll", -count)
+            found += ((c.view_index, c.kind) for c in self._changes[:count])
+            if count < _POLL_CAPACITY:
+                return found
+            count = self._poll(self._changes, _POLL_CAPACITY)
+
+    def want(self, slabs: int) -> None:
+        self._call("fs_kv_want", slabs)
+
+    def give_back(self, view_index: int) -> None:
+        self._call("fs_kv_give_back", view_index)
+
+    def publish(self, view_index: int, used_blocks: int) -> None:
+        result = self._publish(view_index, used_blocks)
+        if result != 0:
+            self._fail("fs_kv_publish", result)
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether leases may have changed."""
+        result: int = self._f["fs_kv_wait"](timeout_ms)
+        if result < 0:
+            self._fail("fs_kv_wait", -result)
+        return result > 0
+
+    def stats(self) -> Stats:
+        stats = Stats()
+        self._call("fs_kv_read_stats", stats)
+        return stats
+
+
+def preloaded() -> bool:
+    """Whether the shim is in this process and switched on."""
+    if os.environ.get("FINESERVE_DISABLE", "") not in ("", "0"):
+        return False
+    return hasattr(ctypes.CDLL(None), "fs_kv_begin")

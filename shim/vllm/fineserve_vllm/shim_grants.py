@@ -1,0 +1,74 @@
+"""Leases from the daemon, through the preloaded shim."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from fineserve_vllm import kv_abi
+from fineserve_vllm.grants import Changes, Slab
+
+
+class ShimGrants:
+    """Implements grants.Grants on a registered view (kv_abi.Shim.register).
+
+    Confined to the scheduler's thread, except wait_for_change().
+    """
+
+    def __init__(
+        self, shim: kv_abi.Shim, geometry: kv_abi.Geometry, num_blocks: int
+    ) -> None:
+        self._shim = shim
+        self._active = False
+        # Set by poll(), cleared by the thread that waits for changes.
+        self._polled = threading.Event()
+        self._slabs = [
+            Slab(index, _within(shim.slab_blocks(index), num_blocks))
+            for index in range(1, geometry.slab_count + 1)
+        ]
+
+    def activate(self) -> None:
+        """Puts the pool in place of the memory that the engine started on."""
+        self._shim.activate()
+        self._active = True
+
+    def slabs(self) -> Sequence[Slab]:
+        return self._slabs
+
+    def poll(self) -> Changes:
+        if not self._active:  # the pool is built before
+            return Changes()
+        if not self._polled.is_set():
+            self._polled.set()
+        found = self._shim.poll()
+        if not found:
+            return Changes()
+        return Changes(
+            leased=[i for i, kind in found if kind == kv_abi.LEASED],
+            asked_back=[i for i, kind in found if kind == kv_abi.ASKED_BACK],
+        )
+
+    def want(self, slab_count: int) -> None:
+        self._shim.want(slab_count)
+
+    def give_back(self, index: int) -> None:
+        self._shim.give_back(index)
+
+    def publish(self, index: int, used_blocks: int) -> None:
+        self._shim.publish(index, used_blocks)
+
+    # For the thread that wakes the engine.
+
+    def wait_for_change(self, timeout_ms: int) -> bool:
+        """Sleeps until there may be something to poll, or until the timeout."""
+        self._polled.clear()
+        return self._shim.wait(timeout_ms)
+
+    def wait_for_poll(self, timeout_s: float) -> None:
+        """Sleeps until poll() was called since wait_for_change()."""
+        self._polled.wait(timeout_s)
+
+
+def _within(ids: range, num_blocks: int) -> range:
+    """Without block 0, the null block, and what the pool has no blocks for."""
+    return range(max(1, ids.start), max(1, min(ids.stop, num_blocks)))

@@ -1,0 +1,120 @@
+"""This process's view of the shared pool, from registration to activation.
+
+An engine is started for a view by $FINESERVE_VIEW: "1", or "required" if it
+shall not run without (the shim then refuses device memory until the block pool
+has been replaced, fs_kv_progress).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from fineserve_vllm import kv_abi, support
+from fineserve_vllm.shim_grants import ShimGrants
+from fineserve_vllm.view_format import view_format
+
+_log = logging.getLogger(__name__)
+
+_WAIT_MS = 1000  # bounds how long a lost daemon goes unnoticed
+_POLL_TIMEOUT_S = 1.0  # of an engine whose step takes longer
+
+
+def is_wanted() -> bool:
+    return os.environ.get("FINESERVE_VIEW", "") not in ("", "0")
+
+
+class View:
+    """register() in the worker, before it allocates the KV cache; grants_for()
+    while the scheduler is built; constructed() when it has been. All in the
+    process of the scheduler and in this order: what is missing raises
+    RuntimeError, so that the engine does not start.
+
+    Args:
+        wake: makes the engine poll its grants; called from another thread.
+    """
+
+    def __init__(self, shim: kv_abi.Shim, wake: Callable[[], None]) -> None:
+        self._shim = shim
+        self._wake = wake
+        self._num_blocks = 0
+        self._grants: ShimGrants | None = None
+        self._taken = False
+
+    def register(self, vllm_config: Any, kv_cache_config: Any) -> None:
+        support.refuse(vllm_config, kv_cache_config)
+        support.refuse_allocator(vllm_config)
+        found = view_format(
+            kv_cache_config, vllm_config.model_config.max_model_len
+        )
+        geometry = self._shim.register(
+            kv_abi.Format(
+                mode=kv_abi.Mode.VIEW,
+                planes=found.planes,
+                planes_per_allocation=found.planes,
+                page_bytes=found.page_bytes,
+                blocks=found.blocks,
+                block_tokens=found.block_tokens,
+                floor_blocks=found.floor_blocks,
+            )
+        )
+        self._num_blocks = found.blocks
+        self._taken = False
+        self._grants = ShimGrants(self._shim, geometry, found.blocks)
+        _log.info(
+            "FineServe: KV cache on a view of %d slabs, %d at all times; its "
+            "%d blocks have %d tokens each, %d planes of %d bytes",
+            geometry.slab_count,
+            geometry.floor_slabs,
+            found.blocks,
+            found.block_tokens,
+            found.planes,
+            found.page_bytes,
+        )
+
+    def grants_for(self, num_blocks: int) -> ShimGrants:
+        """The grants of the one block pool of this process."""
+        if self._grants is None:
+            raise RuntimeError(
+                "FineServe: this engine's KV cache was not allocated in the "
+                "scheduler's process: set --distributed-executor-backend uni, "
+                "or unset FINESERVE_VIEW"
+            )
+        if self._taken or num_blocks != self._num_blocks:
+            raise RuntimeError(
+                f"FineServe: this process has one view of {self._num_blocks} "
+                f"blocks, and a second block pool ({num_blocks} blocks): run "
+                f"one engine per process"
+            )
+        self._taken = True
+        return self._grants
+
+    def constructed(self) -> None:
+        """The engine is warm and its block pool stands on grants_for()."""
+        grants = self._grants
+        if grants is None or not self._taken:
+            raise RuntimeError(
+                "FineServe: the scheduler's block pool has no leases"
+            )
+        self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
+        grants.activate()
+        threading.Thread(
+            target=self._watch,
+            args=(grants,),
+            name="fineserve-leases",
+            daemon=True,
+        ).start()
+
+    def _watch(self, grants: ShimGrants) -> None:
+        """Wakes the engine when leases may have changed; it may be idle."""
+        try:
+            while True:
+                if grants.wait_for_change(_WAIT_MS):
+                    self._wake()
+                    grants.wait_for_poll(_POLL_TIMEOUT_S)
+        except kv_abi.KvError as error:
+            if error.code != kv_abi.Error.STATE:  # the view was closed
+                _log.warning("%s: leases do not change any more", error)

@@ -1,0 +1,99 @@
+"""Stands in for kv_abi.Shim: leases decided by whoever holds this object."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fineserve_vllm import kv_abi
+
+GRANULE = 2 << 20
+
+
+class FakeShim:
+    """`slab_count` slabs of `plane_bytes` per plane. What it was called for is
+    in `calls`; `failing` names functions that fail, with their error."""
+
+    def __init__(self, slab_count: int = 4, plane_bytes: int = GRANULE) -> None:
+        self.slab_count = slab_count
+        self.plane_bytes = plane_bytes
+        self.calls: list[Any] = []
+        self.failing: dict[str, kv_abi.Error] = {}
+        self.format: kv_abi.Format | None = None
+        self.changes: list[tuple[int, int]] = []
+        self.wanted = 0
+        self.used: dict[int, int] = {}
+        self.given_back: list[int] = []
+        self.changed = threading.Event()
+        self.closed = False
+
+    def _enter(self, name: str, *arguments: Any) -> None:
+        self.calls.append((name, *arguments) if arguments else name)
+        if name in self.failing:
+            raise kv_abi.KvError(name, self.failing[name], "as it was told to")
+
+    def begin(self) -> None:
+        self._enter("begin")
+
+    def end(self) -> None:
+        self._enter("end")
+
+    def progress(self, stage: kv_abi.Stage) -> None:
+        self._enter("progress", stage.name)
+
+    def register(self, format_: kv_abi.Format) -> kv_abi.Geometry:
+        self._enter("register")
+        self.format = format_
+        fitting = format_.blocks * format_.page_bytes // self.plane_bytes - 1
+        return kv_abi.Geometry(
+            slab_count=min(self.slab_count, fitting),
+            blocks=format_.blocks,
+            plane_bytes=self.plane_bytes,
+            floor_slabs=1,
+            cap_slabs=self.slab_count,
+        )
+
+    def activate(self) -> None:
+        self._enter("activate")
+
+    def slab_blocks(self, view_index: int) -> range:
+        assert self.format is not None
+        page = self.format.page_bytes
+        return range(
+            -(-view_index * self.plane_bytes // page),
+            (view_index + 1) * self.plane_bytes // page,
+        )
+
+    def poll(self) -> list[tuple[int, int]]:
+        changes, self.changes = self.changes, []
+        self.changed.clear()
+        return changes
+
+    def want(self, slabs: int) -> None:
+        self.wanted = slabs
+
+    def give_back(self, view_index: int) -> None:
+        self.given_back.append(view_index)
+
+    def publish(self, view_index: int, used_blocks: int) -> None:
+        self.used[view_index] = used_blocks
+
+    def wait(self, timeout_ms: int) -> bool:
+        changed = self.changed.wait(timeout_ms / 1000)
+        if self.closed:
+            raise kv_abi.KvError("wait", kv_abi.Error.STATE, "closed")
+        return changed
+
+    # The lessor's side.
+
+    def lease(self, *indices: int) -> None:
+        self.changes += [(i, kv_abi.LEASED) for i in indices]
+        self.changed.set()
+
+    def ask_back(self, *indices: int) -> None:
+        self.changes += [(i, kv_abi.ASKED_BACK) for i in indices]
+        self.changed.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.changed.set()

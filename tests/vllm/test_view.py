@@ -1,0 +1,637 @@
+"""The plugin on the shim's C interface: bindings, formats, order of the start.
+
+Runs on vLLM where it is installed, else on the doubles; the shim is a fake (the
+real one: test_view_engine.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import types
+import unittest
+from typing import Any
+from unittest import mock
+
+import doubles
+from doubles import build
+from doubles.fake_shim import GRANULE, FakeShim
+from fineserve_vllm import kv_abi, kv_scope, plugin, support
+from fineserve_vllm.grants import InMemoryGrants
+from fineserve_vllm.pool import LeasedBlockPool
+from fineserve_vllm.shim_grants import ShimGrants
+from fineserve_vllm.usage_report import UsageReport
+from fineserve_vllm.view import View
+from fineserve_vllm.view_format import ViewFormat, view_format
+from vllm.v1.core import kv_cache_coordinator
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheTensor
+from vllm.v1.worker import worker_base
+
+HEADER = doubles.PLUGIN.parent / "fineserve_kv.h"
+
+
+class BindingTest(unittest.TestCase):
+    """kv_abi.py says what the header says."""
+
+    STRUCTS = {
+        "fs_kv_format": kv_abi.Format,
+        "fs_kv_geometry": kv_abi.Geometry,
+        "fs_kv_stats": kv_abi.Stats,
+        "fs_kv_change": kv_abi.Change,
+    }
+    CONSTANTS = (
+        {f"FS_{error.name}": error.value for error in kv_abi.Error}
+        | {f"FS_KV_{stage.name}": stage.value for stage in kv_abi.Stage}
+        | {f"FS_KV_{mode.name}": mode.value for mode in kv_abi.Mode}
+        | {
+            "FS_KV_LEASED": kv_abi.LEASED,
+            "FS_KV_ASKED_BACK": kv_abi.ASKED_BACK,
+        }
+    )
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_structs_and_constants_are_those_of_the_header(self) -> None:
+        expected = {}
+        lines = []
+        for name, struct in self.STRUCTS.items():
+            expected[name] = ctypes.sizeof(struct)
+            lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+            for member, kind in struct._fields_:
+                field = getattr(struct, member)
+                key = f"{name}.{member}"
+                expected[key] = field.offset * 1000 + ctypes.sizeof(kind)
+                lines.append(
+                    f'printf("{key} %zu\\n", offsetof(struct {name}, {member})'
+                    f" * 1000 + sizeof(((struct {name}*)0)->{member}));"
+                )
+        for name, value in self.CONSTANTS.items():
+            expected[name] = value
+            lines.append(f'printf("{name} %d\\n", {name});')
+        program = (
+            f'#include "{HEADER}"\n#include <stddef.h>\n#include <stdio.h>\n'
+            "int main(void) {" + "\n".join(lines) + "}"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            binary = pathlib.Path(folder, "layout")
+            subprocess.run(
+                ["cc", "-x", "c", "-", "-o", binary],
+                input=program,
+                text=True,
+                check=True,
+            )
+            said = subprocess.run(
+                [binary], capture_output=True, text=True, check=True
+            ).stdout
+        found = {
+            name: int(value)
+            for name, value in (line.split() for line in said.splitlines())
+        }
+        self.assertEqual(found, expected)
+
+    def test_every_function_of_the_header_is_bound_or_left_out_on_purpose(
+        self,
+    ) -> None:
+        text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+        declared = dict(re.findall(r"\b(fs_kv_\w+)\(([^)]*)\);", text))
+        bound = kv_abi._SIGNATURES | kv_abi._IN_EVERY_STEP
+        unused = {  # the allocator for engines without one
+            "fs_kv_step_begin",
+            "fs_kv_step_end",
+            "fs_kv_allocate",
+            "fs_kv_free",
+            "fs_kv_set_watermark",
+        }
+        self.assertEqual(set(declared) - unused, set(bound))
+        for name, (_, arguments) in bound.items():
+            given = declared[name].strip()
+            count = 0 if given == "void" else given.count(",") + 1
+            self.assertEqual(len(arguments), count, name)
+
+
+def tensors(*places: tuple[int, int, int, int], size: int) -> list[Any]:
+    """(layers, layer stride, block stride, offset) each."""
+    return [
+        KVCacheTensor(
+            size=size,
+            layers=[f"{i}.{layer}" for layer in range(layers)],
+            layer_stride=layer_stride,
+            block_stride=block_stride,
+            offset=offset,
+        )
+        for i, (layers, layer_stride, block_stride, offset) in enumerate(places)
+    ]
+
+
+def config(num_blocks: int, kv_cache_tensors: list[Any]) -> Any:
+    spec = types.SimpleNamespace(block_size=16, page_size_bytes=1)
+    return types.SimpleNamespace(
+        num_blocks=num_blocks,
+        kv_cache_tensors=kv_cache_tensors,
+        kv_cache_groups=[types.SimpleNamespace(kv_cache_spec=spec)],
+    )
+
+
+PAGE = 64 << 10
+
+
+class FormatTest(unittest.TestCase):
+    def test_blocks_outermost_are_one_plane(self) -> None:
+        found = view_format(
+            config(33, tensors((4, PAGE, 4 * PAGE, 0), size=33 * 4 * PAGE)),
+            max_model_len=100,
+        )
+        self.assertEqual(found, ViewFormat(1, 4 * PAGE, 33, 16, 7))
+
+    def test_layers_outermost_are_a_plane_each(self) -> None:
+        plane = 64 * PAGE
+        found = view_format(
+            config(64, tensors((4, plane, PAGE, 0), size=4 * plane)), 96
+        )
+        self.assertEqual(found, ViewFormat(4, PAGE, 64, 16, 6))
+        self.assertEqual(found.allocation_bytes, 4 * plane)
+
+    def test_a_single_layer_is_one_plane_either_way(self) -> None:
+        found = view_format(
+            config(33, tensors((1, 33 * PAGE, PAGE, 0), size=33 * PAGE)), 16
+        )
+        self.assertEqual((found.planes, found.page_bytes), (1, PAGE))
+
+    def test_layers_in_several_tensors_count_together(self) -> None:
+        plane = 32 * PAGE
+        found = view_format(
+            config(
+                32,
+                tensors(
+                    (2, plane, PAGE, 0),
+                    (1, plane, PAGE, 2 * plane),
+                    size=3 * plane,
+                ),
+            ),
+            16,
+        )
+        self.assertEqual(found.planes, 3)
+
+    def test_what_cannot_be_is_refused_with_what_to_set(self) -> None:
+        plane = 33 * PAGE
+        for name, message, kv_cache_tensors in (
+            ("no KV cache", "unset FINESERVE_VIEW", []),
+            (
+                "planes that do not end on a granule",
+                "--num-gpu-blocks-override 64",
+                tensors((4, plane, PAGE, 0), size=4 * plane),
+            ),
+            (
+                "heads outermost",
+                "VLLM_KV_CACHE_LAYOUT=BLHNC",
+                tensors((4, plane, PAGE // 8, 0), size=4 * plane),
+            ),
+            (
+                "a gap behind the first layer",
+                "VLLM_KV_CACHE_LAYOUT=BLHNC",
+                tensors(
+                    (1, plane, PAGE, 0),
+                    (1, plane, PAGE, plane + PAGE),
+                    size=2 * plane + PAGE,
+                ),
+            ),
+            (
+                "layers over each other",
+                "VLLM_KV_CACHE_LAYOUT=BLHNC",
+                tensors(
+                    (1, plane, PAGE, 0), (1, plane, PAGE, 0), size=2 * plane
+                ),
+            ),
+            (
+                "pages of two sizes",
+                "VLLM_KV_CACHE_LAYOUT=BLHNC",
+                tensors(
+                    (1, plane, PAGE, 0),
+                    (1, plane, 2 * PAGE, plane),
+                    size=3 * plane,
+                ),
+            ),
+        ):
+            with self.subTest(name), self.assertRaisesRegex(
+                RuntimeError, message
+            ):
+                view_format(config(33, kv_cache_tensors), 16)
+
+    def test_host_memory_and_several_allocations_are_refused(self) -> None:
+        (tensor,) = tensors((1, 32 * PAGE, PAGE, 0), size=32 * PAGE)
+        other = tensors((1, PAGE, PAGE, 0), size=PAGE)
+        with self.assertRaisesRegex(RuntimeError, "not supported"):
+            view_format(config(32, [tensor, *other]), 16)
+        tensor.host_resident = True
+        with self.assertRaisesRegex(RuntimeError, "host memory"):
+            view_format(config(32, [tensor]), 16)
+
+
+@unittest.skipUnless(build.REAL, "needs vLLM")
+class RealLayoutTest(unittest.TestCase):
+    """Against what vLLM's own functions plan and allocate."""
+
+    LAYERS, BLOCKS, TOKENS, HEADS, HEAD_SIZE = 4, 64, 16, 8, 64
+
+    def plan(self, layout: str, override: int | None) -> Any:
+        import torch
+        from vllm.v1.core import kv_cache_utils
+        from vllm.v1.kv_cache_interface import (
+            FullAttentionSpec,
+            KVCacheGroupSpec,
+        )
+        from vllm.v1.kv_cache_layout import KVCacheLayout
+
+        spec = FullAttentionSpec(
+            block_size=self.TOKENS,
+            num_kv_heads=self.HEADS,
+            head_size=self.HEAD_SIZE,
+            dtype=torch.float16,
+        )
+        names = [f"layer{i}" for i in range(self.LAYERS)]
+        vllm_config = mock.MagicMock()
+        vllm_config.attention_config.hisparse_config = None
+        cache = vllm_config.cache_config
+        cache.num_gpu_blocks_override = override
+        cache.prefix_cache_retention_interval = None
+        cache.get_resolved_kv_cache_layout = lambda: KVCacheLayout[layout]
+        # As --kv-cache-memory-bytes: a whole number of blocks, and some.
+        available = self.BLOCKS * self.LAYERS * spec.page_size_bytes + 4711
+        return KVCacheLayout[layout], (
+            kv_cache_utils.get_kv_cache_config_from_groups(
+                vllm_config, [KVCacheGroupSpec(names, spec)], available
+            )
+        )
+
+    def test_each_layout_is_taken_as_allocated_or_refused(self) -> None:
+        import torch
+        from vllm.v1.worker.utils import allocate_kv_cache
+
+        taken = {}
+        for layout in ("LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC"):
+            kind, planned = self.plan(layout, None)
+            self.assertEqual(planned.num_blocks, self.BLOCKS)
+            try:
+                found = view_format(planned, 160)
+            except RuntimeError as error:
+                self.assertIn("VLLM_KV_CACHE_LAYOUT=BLHNC", str(error))
+                taken[layout] = 0
+                continue
+            taken[layout] = found.planes
+            for kernel_block in (None, [8]):
+                if kernel_block and found.planes == 1:
+                    continue  # vLLM splits no blocks that hold all layers
+                caches = allocate_kv_cache(
+                    planned, torch.device("cpu"), kind, kernel_block
+                )
+                cells = [c.view(torch.int16) for c in caches.values()]
+                raw = cells[0].as_strided(
+                    (found.allocation_bytes // 2,), (1,), 0
+                )
+                self.assertEqual(
+                    raw.untyped_storage().nbytes(), found.allocation_bytes
+                )
+                for block in (0, 1, 17, self.BLOCKS - 1):
+                    expected = torch.zeros_like(raw)
+                    expected.view(found.planes, self.BLOCKS, -1)[:, block] = 1
+                    raw.zero_()
+                    for cell in cells:
+                        pieces = cell.shape[0] // self.BLOCKS
+                        cell[block * pieces : (block + 1) * pieces] = 1
+                    self.assertTrue(
+                        torch.equal(raw, expected),
+                        (layout, kernel_block, block),
+                    )
+        self.assertEqual(
+            taken,
+            {
+                "LBHNC": self.LAYERS,
+                "LBNHC": self.LAYERS,
+                "LHBNC": 0,
+                "BLHNC": 1,
+                "BLNHC": 1,
+                "BHLNC": 1,
+            },
+        )
+
+    def test_the_override_alone_decides_the_blocks(self) -> None:
+        _, planned = self.plan("BLHNC", 1000)
+        self.assertEqual(view_format(planned, 160).blocks, 1000)
+        with self.assertRaisesRegex(RuntimeError, "override 1024"):
+            view_format(self.plan("LBNHC", 1000)[1], 160)
+
+
+class ShimGrantsTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.shim = FakeShim(slab_count=4, plane_bytes=10)
+        geometry = self.shim.register(
+            kv_abi.Format(planes=1, page_bytes=3, blocks=15)
+        )
+        geometry.slab_count = 4
+        self.grants = ShimGrants(self.shim, geometry, 15)
+
+    def test_slabs_hold_whole_blocks_within_the_pool(self) -> None:
+        self.assertEqual(
+            [slab.ids for slab in self.grants.slabs()],
+            [range(4, 6), range(7, 10), range(10, 13), range(14, 15)],
+        )
+
+    def test_the_null_block_is_in_no_slab(self) -> None:
+        self.shim.slab_blocks = lambda index: range(0, 5)
+        grants = ShimGrants(self.shim, kv_abi.Geometry(slab_count=1), 15)
+        self.assertEqual([s.ids for s in grants.slabs()], [range(1, 5)])
+
+    def test_nothing_is_leased_before_activation(self) -> None:
+        self.shim.lease(1)
+        self.assertEqual(list(self.grants.poll().leased), [])
+        self.grants.activate()
+        self.assertEqual(list(self.grants.poll().leased), [1])
+
+    def test_changes_are_told_by_kind(self) -> None:
+        self.grants.activate()
+        self.shim.lease(1, 3)
+        self.shim.ask_back(2)
+        changes = self.grants.poll()
+        self.assertEqual(list(changes.leased), [1, 3])
+        self.assertEqual(list(changes.asked_back), [2])
+        self.grants.give_back(2)
+        self.grants.want(3)
+        self.assertEqual((self.shim.given_back, self.shim.wanted), ([2], 3))
+
+
+class UsageReportTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.grants = InMemoryGrants.uniform(4, 10, leased=[1, 2])
+        self.pool = LeasedBlockPool(50, True, 16, grants=self.grants)
+        self.now = 0.0
+        self.report = UsageReport(self.pool, lambda: self.now)
+
+    def step(self, after_s: float = 1.0) -> dict[int, int]:
+        self.now += after_s
+        self.report.step_ended()
+        return self.grants.used
+
+    def test_blocks_in_use_are_counted_by_slab(self) -> None:
+        self.pool.get_new_blocks(13)
+        self.assertEqual(self.step(), {1: 10, 2: 3})
+
+    def test_a_block_that_is_only_cached_is_not_in_use(self) -> None:
+        first, second = self.pool.get_new_blocks(2)
+        self.pool.touch([first])
+        self.pool.free_blocks([first, second])
+        self.assertEqual(self.step(), {1: 1})
+
+    def test_used_blocks_of_a_leaving_slab_count(self) -> None:
+        self.pool.get_new_blocks(4)
+        self.grants.ask_back(1)
+        self.pool.apply(self.grants.poll())
+        self.assertEqual(self.step(), {1: 4})
+
+    def test_steps_in_quick_succession_cost_nothing(self) -> None:
+        self.pool.get_new_blocks(1)
+        self.step()
+        self.pool.get_new_blocks(1)
+        self.assertEqual(self.step(after_s=0.01), {1: 1})
+        self.assertEqual(self.step(after_s=0.05), {1: 2})
+
+    def test_an_idle_pool_is_told_at_once(self) -> None:
+        blocks = self.pool.get_new_blocks(12)
+        self.step()
+        self.pool.free_blocks(blocks)
+        self.assertEqual(self.step(after_s=0.001), {1: 0, 2: 0})
+
+    def test_a_large_pool_is_counted_in_turns(self) -> None:
+        grants = InMemoryGrants.uniform(5, 1000, leased=range(1, 6))
+        pool = LeasedBlockPool(6000, True, 16, grants=grants)
+        report = UsageReport(pool, lambda: self.now)
+        pool.get_new_blocks(5000)
+        self.now += 1
+        report.step_ended()
+        self.assertEqual(set(grants.used), {1, 2, 3})
+        self.now += 1
+        report.step_ended()
+        self.assertEqual(grants.used, dict.fromkeys(range(1, 6), 1000))
+
+    def test_a_slab_given_back_counts_no_more(self) -> None:
+        self.pool.get_new_blocks(12)
+        self.step()
+        self.report.given_back(2)
+        self.assertEqual(self.grants.used, {1: 10, 2: 0})
+
+
+BLOCKS_PER_SLAB = GRANULE // PAGE
+NUM_BLOCKS = 5 * BLOCKS_PER_SLAB
+
+
+class StartTest(unittest.TestCase):
+    """An engine's start, as vLLM goes about it."""
+
+    def setUp(self) -> None:
+        self.shim = FakeShim()
+        self.addCleanup(self.shim.close)
+        self.addCleanup(self.reset)
+        for patch in (
+            mock.patch.object(kv_abi, "preloaded", lambda: True),
+            mock.patch.object(kv_abi, "Shim", lambda: self.shim),
+            mock.patch.dict(os.environ, {"FINESERVE_VIEW": "1"}),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def reset(self) -> None:
+        plugin.uninstall()
+        kv_scope.uninstall()
+        plugin._registered = False
+
+    def allocate(self) -> None:
+        """What the executor has the worker do."""
+        size = NUM_BLOCKS * PAGE
+        vllm_config, kv_cache_config = build.configs(NUM_BLOCKS, False)
+        kv_cache_config.kv_cache_tensors = tensors(
+            (1, size, PAGE, 0), size=size
+        )
+        if build.REAL:
+            kv_cache_config.hash_block_size = build.BLOCK_TOKENS
+        wrapper = object.__new__(worker_base.WorkerWrapperBase)
+        wrapper.vllm_config = vllm_config
+        wrapper.global_rank = 0
+        wrapper.worker = Worker(self.shim)
+        with mock.patch.object(
+            worker_base,
+            "set_current_vllm_config",
+            lambda config: mock.MagicMock(),
+            create=True,
+        ):
+            wrapper.initialize_from_config([kv_cache_config])
+
+    def test_the_engine_lives_on_the_views_leases(self) -> None:
+        plugin.register()
+        self.allocate()
+        self.shim.lease(2)
+        scheduler = build.scheduler(NUM_BLOCKS)
+        self.assertEqual(
+            self.shim.calls,
+            [
+                ("progress", "PLUGIN_LOADED"),
+                ("progress", "POOL_REPLACED"),
+                "register",
+                "begin",
+                "allocated",
+                "end",
+                ("progress", "POOL_CONSTRUCTED"),
+                "activate",
+            ],
+        )
+        assert self.shim.format is not None
+        self.assertEqual(self.shim.format.floor_blocks, 128)  # 2048 tokens
+        pool = scheduler.kv_cache_manager.block_pool
+        self.assertEqual(pool.linked, {2})
+        (block,) = pool.get_new_blocks(1)
+        self.assertIn(block.block_id, self.shim.slab_blocks(2))
+
+    def test_an_idle_engine_is_woken_when_leases_change(self) -> None:
+        plugin.register()
+        self.allocate()
+        scheduler = build.scheduler(NUM_BLOCKS)
+        self.assertFalse(scheduler.has_requests())
+        self.shim.lease(3)
+        self.assertTrue(eventually(scheduler.has_requests))
+        build.step(scheduler)
+        self.assertEqual(scheduler.kv_cache_manager.block_pool.linked, {3})
+        self.shim.ask_back(3)
+        self.assertTrue(eventually(scheduler.has_requests))
+        build.step(scheduler)
+        self.assertEqual(self.shim.given_back, [3])
+
+    def test_registering_again_changes_nothing(self) -> None:
+        plugin.register()
+        plugin.register()
+        self.assertEqual(len(self.shim.calls), 2)
+
+    def test_an_engine_that_cannot_be_activated_does_not_start(self) -> None:
+        for function in "register", "activate":
+            with self.subTest(function):
+                self.reset()
+                plugin.register()
+                self.shim.failing = {function: kv_abi.Error.REFUSED}
+                with self.assertRaisesRegex(
+                    kv_abi.KvError, f"as it was told to \\({function}"
+                ):
+                    self.allocate()
+                    build.scheduler(NUM_BLOCKS)
+
+    def test_a_forked_engine_is_told_how_to_spawn(self) -> None:
+        plugin.register()
+        self.assertEqual(os.environ["VLLM_WORKER_MULTIPROC_METHOD"], "spawn")
+        self.shim.failing = {"register": kv_abi.Error.FORKED}
+        with self.assertRaisesRegex(
+            kv_abi.KvError, "VLLM_WORKER_MULTIPROC_METHOD=spawn"
+        ):
+            self.allocate()
+
+    def test_kv_of_another_process_is_refused(self) -> None:
+        plugin.register()
+        with self.assertRaisesRegex(RuntimeError, "executor-backend uni"):
+            build.scheduler(NUM_BLOCKS)
+
+    def test_a_second_pool_on_one_view_is_refused(self) -> None:
+        plugin.register()
+        self.allocate()
+        build.scheduler(NUM_BLOCKS)
+        with self.assertRaisesRegex(RuntimeError, "one engine per process"):
+            build.scheduler(NUM_BLOCKS)
+
+    def test_a_pool_of_another_size_is_refused(self) -> None:
+        plugin.register()
+        self.allocate()
+        with self.assertRaisesRegex(RuntimeError, "one engine per process"):
+            build.scheduler(NUM_BLOCKS - 1)
+
+    def test_constructed_without_a_pool_is_refused(self) -> None:
+        view = View(self.shim, lambda: None)
+        with self.assertRaisesRegex(RuntimeError, "no leases"):
+            view.constructed()
+
+    def test_a_renamed_pool_stops_at_loaded(self) -> None:
+        del kv_cache_coordinator.BlockPool
+        self.addCleanup(setattr, kv_cache_coordinator, "BlockPool", BlockPool)
+        with self.assertRaisesRegex(RuntimeError, "defines no BlockPool"):
+            plugin.register()
+        self.assertEqual(self.shim.calls, [("progress", "PLUGIN_LOADED")])
+
+    def test_a_worker_without_the_seam_stops_at_loaded(self) -> None:
+        cls = worker_base.WorkerWrapperBase
+        original = cls.initialize_from_config
+        del cls.initialize_from_config
+        self.addCleanup(setattr, cls, "initialize_from_config", original)
+        with self.assertRaisesRegex(RuntimeError, "initialize_from_config"):
+            plugin.register()
+        self.assertEqual(self.shim.calls, [("progress", "PLUGIN_LOADED")])
+        self.assertIs(kv_cache_coordinator.BlockPool, BlockPool)
+
+    def test_without_a_view_only_the_scope_is_marked(self) -> None:
+        os.environ["FINESERVE_VIEW"] = "0"
+        plugin.register()
+        self.allocate()
+        self.assertEqual(self.shim.calls, ["begin", "allocated", "end"])
+        self.assertIs(kv_cache_coordinator.BlockPool, BlockPool)
+
+    def test_without_a_view_an_unknown_vllm_runs_as_it_is(self) -> None:
+        os.environ["FINESERVE_VIEW"] = ""
+        cls = worker_base.WorkerWrapperBase
+        original = cls.initialize_from_config
+        del cls.initialize_from_config
+        self.addCleanup(setattr, cls, "initialize_from_config", original)
+        with self.assertLogs("fineserve_vllm.plugin", "WARNING"):
+            plugin.register()
+
+    def test_allocators_that_map_by_themselves_are_refused(self) -> None:
+        vllm_config, _ = build.configs(NUM_BLOCKS, False)
+        support.refuse_allocator(vllm_config)
+        with (
+            mock.patch.dict(
+                os.environ,
+                {"PYTORCH_CUDA_ALLOC_CONF": "a:1,expandable_segments:True"},
+            ),
+            self.assertRaisesRegex(RuntimeError, "PYTORCH_CUDA_ALLOC_CONF"),
+        ):
+            support.refuse_allocator(vllm_config)
+        vllm_config.model_config.enable_cumem_allocator = True
+        with self.assertRaisesRegex(RuntimeError, "--enable-cumem-allocator"):
+            support.refuse_allocator(vllm_config)
+
+
+class Worker:
+    """Allocates its KV cache in the context that vLLM's has for it."""
+
+    def __init__(self, shim: FakeShim) -> None:
+        self.shim = shim
+
+    def _maybe_get_memory_pool_context(self, tag: str) -> Any:
+        assert tag == "kv_cache"
+        return mock.MagicMock()
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        with self._maybe_get_memory_pool_context("kv_cache"):
+            self.shim.calls.append("allocated")
+
+
+def eventually(condition: Any, seconds: float = 30) -> bool:
+    import time
+
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+if __name__ == "__main__":
+    unittest.main()
