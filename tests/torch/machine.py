@@ -108,11 +108,12 @@ class Machine(unittest.TestCase):
         self.addCleanup(shutil.rmtree, path, ignore_errors=True)
         return path
 
-    def start_daemon(self) -> subprocess.Popen[str]:
+    def start_daemon(self, *arguments: str) -> subprocess.Popen[str]:
         """fineserved with a pool of 16 slabs of 4 MiB, once it serves."""
         daemon = subprocess.Popen(
             [BUILD / "bin/fineserved", "--gpu", "emulated"]
-            + ["--pool", f"{POOL_SLABS * SLAB}", "--slab", f"{SLAB}"],
+            + ["--pool", f"{POOL_SLABS * SLAB}", "--slab", f"{SLAB}"]
+            + list(arguments),
             env=os.environ | self.environment,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,0 +1,196 @@
+"""A KV cache in the memory of an (emulated) GPU, for engines made of Python.
+
+It is allocated as vLLM's workers do it: through WorkerWrapperBase, in the
+context that a worker has for the KV cache, in one piece.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+SLOT = struct.Struct("<q")
+
+
+class Device:
+    """The CUDA driver by ctypes, with a context of its own."""
+
+    def __init__(self) -> None:
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", 0)
+        context = ctypes.c_void_p()
+        self._call("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._driver, name)(*arguments)
+        if result != 0:
+            raise MemoryError(f"{name}: CUDA error {result}")
+
+    def allocate(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        self._call(
+            "cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size)
+        )
+        return address.value
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def fill(self, address: int, value: int, count: int) -> None:
+        self._call(
+            "cuMemsetD8_v2",
+            ctypes.c_uint64(address),
+            ctypes.c_ubyte(value),
+            ctypes.c_size_t(count),
+        )
+
+    def write(self, address: int, content: bytes) -> None:
+        self._call(
+            "cuMemcpyHtoD_v2",
+            ctypes.c_uint64(address),
+            content,
+            ctypes.c_size_t(len(content)),
+        )
+
+    def read(self, address: int, count: int) -> bytes:
+        content = ctypes.create_string_buffer(count)
+        self._call(
+            "cuMemcpyDtoH_v2",
+            content,
+            ctypes.c_uint64(address),
+            ctypes.c_size_t(count),
+        )
+        return content.raw
+
+
+class Worker:
+    """What WorkerWrapperBase drives, as far as the KV cache goes."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.kv: DeviceKv | None = None
+
+    def _maybe_get_memory_pool_context(self, tag: str) -> Any:
+        return contextlib.ExitStack()
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        # As V1 does for its profiling of graphs: outside of the context.
+        self._device.free(self._device.allocate(8 << 20))
+        (tensor,) = kv_cache_config.kv_cache_tensors
+        with self._maybe_get_memory_pool_context("kv_cache"):
+            base = self._device.allocate(tensor.size)
+        # As torch.zeros does: over all of it.
+        self._device.fill(base, 0, tensor.size)
+        self.kv = DeviceKv(self._device, base, tensor)
+
+
+class DeviceKv:
+    """Slots of a signed 64-bit number, in each layer's page of each block."""
+
+    def __init__(self, device: Device, base: int, tensor: Any) -> None:
+        self._device = device
+        self._block_stride = tensor.block_stride
+        self._layers = [
+            base + tensor.offset + layer * tensor.layer_stride
+            for layer in range(len(tensor.layers))
+        ]
+
+    def __getitem__(self, block: int) -> Row:
+        at = block * self._block_stride
+        return Row(self._device, [layer + at for layer in self._layers])
+
+
+class Row:
+    """One block; compares and slices as a list of its slots does. Layer l holds
+    each number plus l, so that layers cannot pass for each other."""
+
+    def __init__(self, device: Device, pages: list[int]) -> None:
+        self._device = device
+        self._pages = pages
+
+    def __setitem__(self, slot: int, value: int) -> None:
+        for layer, page in enumerate(self._pages):
+            self._device.write(
+                page + slot * SLOT.size, SLOT.pack(value + layer)
+            )
+
+    def __getitem__(self, slots: slice) -> list[int]:
+        assert not slots.start and not slots.step
+        return self._read(slots.stop)
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, list)
+        return self._read(len(other)) == other
+
+    def _read(self, count: int) -> list[int]:
+        found = [
+            [
+                value - layer
+                for (value,) in SLOT.iter_unpack(
+                    self._device.read(page, count * SLOT.size)
+                )
+            ]
+            for layer, page in enumerate(self._pages)
+        ]
+        same = all(page == found[0] for page in found)
+        return found[0] if same else []
+
+
+class SlabTable:
+    """Whose slabs are whose, read off the daemon's table in this process
+    (daemon/abi/slab_table.h), past everything that the plugin believes."""
+
+    _MAGIC = b"FSTABLE\0"
+    # Offsets in TableHeader, and sizes.
+    _ENGINE_CAPACITY, _ENGINES, _SLABS, _SLAB_COUNT = 36, 40, 44, 60
+    _ENGINE_BYTES, _SLAB_BYTES = 512, 32
+
+    def __init__(self) -> None:
+        self._memory = self._find()
+        self._slabs = self._word(self._SLABS)
+        self._count = self._word(self._SLAB_COUNT)
+        self._engine = self._own_id()
+
+    def _word(self, offset: int) -> int:
+        (value,) = struct.unpack_from("<I", self._memory, offset)
+        return value
+
+    def _find(self) -> memoryview:
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                if "/memfd:fineserve-table" in line:
+                    low, high = re.match(r"(\w+)-(\w+)", line).groups()
+                    size = int(high, 16) - int(low, 16)
+                    content = (ctypes.c_char * size).from_address(int(low, 16))
+                    assert content.raw[:8] == self._MAGIC
+                    return memoryview(content).cast("B")
+        raise AssertionError("no slab table in this process")
+
+    def _own_id(self) -> int:
+        first = self._word(self._ENGINES)
+        for slot in range(self._word(self._ENGINE_CAPACITY)):
+            record = first + slot * self._ENGINE_BYTES + 8
+            engine, state = struct.unpack_from("<II", self._memory, record)
+            pids = struct.unpack_from("<16I", self._memory, record + 32)
+            if state == 1 and os.getpid() in pids:
+                return engine
+        raise AssertionError("the slab table does not know this process")
+
+    def require_leased(self, view_indices: Iterable[int]) -> None:
+        for index in view_indices:
+            (word,) = struct.unpack_from(
+                "<Q",
+                self._memory,
+                self._slabs + (index - 1) * self._SLAB_BYTES,
+            )
+            owner = word >> 8 & 0xFFFFFF
+            if not 1 <= index <= self._count or owner != self._engine:
+                raise AssertionError(
+                    f"slab at view index {index} is used and not leased: "
+                    f"word {word:#x}, this is engine {self._engine}"
+                )
