@@ -12,6 +12,13 @@
 // 2 MiB. ns per block are for taking and freeing it. Rounds of all ways
 // alternate; medians. Two engines are two threads with an allocator each; (b)
 // is one list for both.
+//
+// Ours again through the C interface, in an engine under the preload with a
+// view from a real fineserved; and two such engines that serve a load which
+// rises and falls, out of phase, so that slabs go to and fro: steps of 2 ms,
+// up to 2 sequences of 8 blocks begin in each, 64 at most, each grows by a
+// block in 16 steps; watermark 4 steps. How often was a block missing that the
+// pool had (watermark misses), and how many driver calls did serving make?
 
 #include <benchmark/benchmark.h>
 #include <pthread.h>
@@ -35,6 +42,7 @@
 
 #include "bench/micro/on_demand.h"
 #include "bench/micro/report.h"
+#include "bench/micro/view_site.h"
 #include "shim/block_allocator.h"
 
 namespace fineserve::bench {
@@ -324,6 +332,49 @@ void MappedRound(Samples* s, Engines* e) {
   (*s)["(d) on demand, burst, buffer (ns)"].push_back(on.Burst(1));
 }
 
+// Real engines under the preload, a real daemon.
+void Serving(Report* report) {
+  ViewSite site;
+  site.StartDaemon({"--pool", "4GiB", "--slab", "64MiB"});
+  const auto alone = site.RunEngines({{"--per-block"}})[0];
+  report->Figure("(a) through the C interface, 1 a call (ns)",
+                 alone.at("one_ns"));
+  report->Figure("(a) through the C interface, 16 a call (ns)",
+                 alone.at("sixteen_ns"));
+  report->Claim("C interface, 1 a call / CAS pair", alone.at("one_per_cas"), 3,
+                Compare::kAtMost);
+  report->Claim("C interface, 16 a call, per block / CAS pair",
+                alone.at("sixteen_per_cas"), 1, Compare::kAtMost);
+  site.StopDaemon();
+  // So small that two engines out of phase must trade slabs.
+  site.StartDaemon({"--pool", "96MiB", "--slab", "4MiB"});
+  for (const char* mode : {"view", "guarded"}) {
+    const std::vector<std::string> flags = {"--mode", mode, "--serve", "10"};
+    std::vector<std::string> other = flags;
+    other.push_back("--idle-first");
+    const auto engines = site.RunEngines({flags, other});
+    double calls = 0;
+    double misses = 0;
+    for (size_t i = 0; i < engines.size(); ++i) {
+      const std::string name =
+          std::string("serving, ") + mode + ", engine " + std::to_string(i + 1);
+      for (const char* figure :
+           {"steps", "given_back_slabs", "refused_admissions",
+            "failed_allocations", "watermark_misses", "driver_calls_serving"}) {
+        report->Figure(name + ": " + figure, engines[i].at(figure));
+      }
+      calls += engines[i].at("driver_calls_serving");
+      misses += engines[i].at("watermark_misses");
+    }
+    if (std::string(mode) == "view") {
+      report->Claim("driver calls while serving, view", calls, 0,
+                    Compare::kAtMost);
+    }
+    report->Claim(std::string("watermark misses, ") + mode, misses, 0,
+                  Compare::kAtMost);
+  }
+}
+
 int Main(int argc, char** argv) {
   SharedList* list = SharedList::Create();
   Engines engines(list);
@@ -358,6 +409,7 @@ int Main(int argc, char** argv) {
                ratio("(c) request per block, steady (ns)",
                      "(a) ours, steady, 1 a call (ns)"),
                100, Compare::kAtLeast);
+  Serving(&report);
   return Finish(report, argc, argv);
 }
 
