@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -15,6 +16,7 @@
 #include "daemon/abi/engine_page.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/slab_table.h"
+#include "daemon/abi/view_page.h"
 
 namespace fineserve::abi {
 namespace {
@@ -46,17 +48,29 @@ bool HasName(absl::string_view target, absl::string_view name) {
   return target == link || target == absl::StrCat(link, " (deleted)");
 }
 
+// False if the memfd's name is none of ours.
+bool KindOf(absl::string_view target, Holder::Kind* kind) {
+  constexpr std::pair<const char*, Holder::Kind> kNames[] = {
+      {kTableMemfdName, Holder::Kind::kTable},
+      {kPageMemfdName, Holder::Kind::kPage},
+      {kViewPageMemfdName, Holder::Kind::kView}};
+  for (const auto& [name, of_name] : kNames) {
+    if (!HasName(target, name)) continue;
+    *kind = of_name;
+    return true;
+  }
+  return false;
+}
+
 // True, with kind, device and inode filled, if the descriptor is one of ours.
 bool Examine(const std::string& path, Holder* holder) {
   char target[128];
   const ssize_t n = readlink(path.c_str(), target, sizeof(target));
   if (n <= 0) return false;
   const absl::string_view link(target, static_cast<size_t>(n));
-  const bool table = HasName(link, kTableMemfdName);
-  if (!table && !HasName(link, kPageMemfdName)) return false;
+  if (!KindOf(link, &holder->kind)) return false;
   struct stat st;
   if (stat(path.c_str(), &st) != 0) return false;
-  holder->kind = table ? Holder::Kind::kTable : Holder::Kind::kPage;
   holder->path = path;
   holder->device = st.st_dev;
   holder->inode = st.st_ino;

@@ -11,7 +11,7 @@ namespace fineserve::abi {
 
 // A process that has one of our memfds open.
 struct Holder {
-  enum class Kind { kTable, kPage };
+  enum class Kind { kTable, kPage, kView };
 
   pid_t pid = 0;
   std::string comm;  // the process's short name, printable
@@ -23,12 +23,12 @@ struct Holder {
   uint64_t inode = 0;
 };
 
-// Finds the processes that hold a slab table or an engine page, in order of
-// pid, each memfd once per process. Processes that we may not look into (other
+// Finds the processes that hold a slab table, an engine page or a view page, in
+// order of pid, each memfd once per process. Processes that we may not look into (other
 // users', unless we are root) or that exit meanwhile are skipped. Any thread.
 //
 // The name alone proves nothing, anybody may choose it: hand the descriptor to
-// TableReader or ReadPage, which check.
+// TableReader, ReadPage or ReadViewPage, which check.
 std::vector<Holder> FindHolders();
 
 // The same for one process.

@@ -12,6 +12,7 @@
 
 #include "daemon/abi/engine_page.h"
 #include "daemon/abi/slab_table.h"
+#include "daemon/abi/view_page.h"
 
 namespace fineserve::abi {
 namespace {
@@ -37,9 +38,10 @@ std::vector<Holder> HoldersOf(uint64_t inode) {
   return all;
 }
 
-TEST(HoldersTest, OwnTableAndPageAreFoundWithKindAndReadablePath) {
+TEST(HoldersTest, OwnMemfdsAreFoundWithKindAndReadablePath) {
   const Memfd table(kTableMemfdName);
   const Memfd page(kPageMemfdName);
+  const Memfd view(kViewPageMemfdName);
   const auto tables = HoldersOf(table.inode());
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].pid, getpid());
@@ -53,6 +55,9 @@ TEST(HoldersTest, OwnTableAndPageAreFoundWithKindAndReadablePath) {
   const auto pages = HoldersOf(page.inode());
   ASSERT_EQ(pages.size(), 1u);
   EXPECT_EQ(pages[0].kind, Holder::Kind::kPage);
+  const auto views = HoldersOf(view.inode());
+  ASSERT_EQ(views.size(), 1u);
+  EXPECT_EQ(views[0].kind, Holder::Kind::kView);
 }
 
 TEST(HoldersTest, TwoDescriptorsOfOneMemfdAreOneHolder) {
