@@ -24,8 +24,9 @@ struct Holder {
 };
 
 // Finds the processes that hold a slab table, an engine page or a view page, in
-// order of pid, each memfd once per process. Processes that we may not look into (other
-// users', unless we are root) or that exit meanwhile are skipped. Any thread.
+// order of pid, each memfd once per process. Processes that we may not look
+// into (other users', unless we are root) or that exit meanwhile are skipped.
+// Any thread.
 //
 // The name alone proves nothing, anybody may choose it: hand the descriptor to
 // TableReader, ReadPage or ReadViewPage, which check.

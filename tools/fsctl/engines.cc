@@ -4,22 +4,41 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/fsctl/view_figures.h"
+#include "tools/fsctl/view_summary.h"
 
 namespace fineserve::fsctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* EngineStateName(abi::EngineState state) {
-  return state == abi::EngineState::kAlive ? "alive" : "quarantined";
-}
-
 Color StateColor(abi::EngineState state) {
   return state == abi::EngineState::kAlive ? Color::kGreen : Color::kRed;
 }
 
-void AddRow(const abi::EngineSnapshot& engine, uint64_t slab_bytes,
-            const Moment& now, TextTable* table) {
+// Null for an engine without a view.
+const ViewFigures* FindView(const FiguresByEngine& figures, uint32_t engine) {
+  const auto view = figures.find(engine);
+  return view == figures.end() ? nullptr : &view->second;
+}
+
+std::string ViewCell(const ViewFigures* view) {
+  if (view == nullptr) return "-";
+  const std::string name = FormatName(view->view);
+  return view->view.mode == abi::ViewMode::kView
+             ? name
+             : absl::StrCat(name, " ", ModeName(view->view.mode));
+}
+
+std::string UsedCell(const ViewFigures* view) {
+  RunBlocks blocks;
+  blocks.in_view = view != nullptr;
+  if (view != nullptr && view->known.ok()) blocks.count = view->blocks;
+  return BlocksCell(blocks);
+}
+
+void AddRow(const abi::EngineSnapshot& engine, const ViewFigures* view,
+            uint64_t slab_bytes, const Moment& now, TextTable* table) {
   table->Add({absl::StrCat(engine.id),
               engine.name,
               {EngineStateName(engine.state), StateColor(engine.state)},
@@ -28,11 +47,13 @@ void AddRow(const abi::EngineSnapshot& engine, uint64_t slab_bytes,
                   : absl::StrJoin(engine.member_pids, ","),
               absl::StrCat(engine.slabs_held),
               Size(engine.slabs_held * slab_bytes),
-              Age(now.monotonic_ns, engine.since_ns)});
+              Age(now.monotonic_ns, engine.since_ns),
+              ViewCell(view),
+              UsedCell(view)});
 }
 
-Json EngineJson(const abi::EngineSnapshot& engine, uint64_t slab_bytes,
-                const Moment& now) {
+Json EngineJson(const abi::EngineSnapshot& engine, const ViewFigures* view,
+                uint64_t slab_bytes, const Moment& now) {
   return {{"id", engine.id},
           {"name", engine.name},
           {"state", EngineStateName(engine.state)},
@@ -40,19 +61,27 @@ Json EngineJson(const abi::EngineSnapshot& engine, uint64_t slab_bytes,
           {"pids", engine.member_pids},
           {"slabs", engine.slabs_held},
           {"bytes", engine.slabs_held * slab_bytes},
-          {"age_seconds", AgeSeconds(now.monotonic_ns, engine.since_ns)}};
+          {"age_seconds", AgeSeconds(now.monotonic_ns, engine.since_ns)},
+          {"view", view == nullptr ? Json() : ViewJson(*view)}};
 }
 
 }  // namespace
 
-std::string EnginesText(const Pool& pool, const Moment& now, bool color) {
-  const abi::TableSnapshot& snapshot = pool.table;
-  TextTable table({">ID", "NAME", "STATE", "PIDS", ">SLABS", ">SIZE", ">AGE"});
+const char* EngineStateName(abi::EngineState state) {
+  return state == abi::EngineState::kAlive ? "alive" : "quarantined";
+}
+
+std::string EnginesText(const Observation& seen, bool color) {
+  const abi::TableSnapshot& snapshot = seen.pool.table;
+  const FiguresByEngine figures = Figures(seen);
+  TextTable table({">ID", "NAME", "STATE", "PIDS", ">SLABS", ">SIZE", ">AGE",
+                   "VIEW", ">USED"});
   for (const abi::EngineSnapshot& engine : snapshot.engines) {
-    AddRow(engine, snapshot.slab_bytes(), now, &table);
+    AddRow(engine, FindView(figures, engine.id), snapshot.slab_bytes(), seen.at,
+           &table);
   }
   std::string out = table.Render(color);
-  const std::string trouble = DaemonTrouble(pool);
+  const std::string trouble = DaemonTrouble(seen.pool);
   if (snapshot.torn_engines > 0) {
     absl::StrAppend(&out, snapshot.torn_engines,
                     " more being written, not shown\n");
@@ -63,22 +92,25 @@ std::string EnginesText(const Pool& pool, const Moment& now, bool color) {
   return out;
 }
 
-std::string EnginesJson(const Pool& pool, const Moment& now) {
+std::string EnginesJson(const Observation& seen) {
+  const FiguresByEngine figures = Figures(seen);
+  const abi::TableSnapshot& table = seen.pool.table;
   Json engines = Json::array();
-  for (const abi::EngineSnapshot& engine : pool.table.engines) {
-    engines.push_back(EngineJson(engine, pool.table.slab_bytes(), now));
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    engines.push_back(EngineJson(engine, FindView(figures, engine.id),
+                                 table.slab_bytes(), seen.at));
   }
-  const Json out = {{"daemon_answers", pool.daemon_answers()},
-                    {"torn_engines", pool.table.torn_engines},
+  const Json out = {{"daemon_answers", seen.pool.daemon_answers()},
+                    {"torn_engines", table.torn_engines},
                     {"engines", engines}};
   return out.dump(2) + "\n";
 }
 
 int RunEngines(const Globals& globals) {
-  const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
-  if (!pool.ok()) return Fail(ExitCodeOf(pool.status()), pool.status());
-  return Print(globals.json ? EnginesJson(*pool, Now())
-                            : EnginesText(*pool, Now(), globals.color));
+  const absl::StatusOr<Observation> seen = Observe(globals.gpu);
+  if (!seen.ok()) return Fail(ExitCodeOf(seen.status()), seen.status());
+  return Print(globals.json ? EnginesJson(*seen)
+                            : EnginesText(*seen, globals.color));
 }
 
 }  // namespace fineserve::fsctl

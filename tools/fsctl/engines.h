@@ -4,16 +4,17 @@
 #include <string>
 
 #include "tools/fsctl/command.h"
-#include "tools/fsctl/daemon_choice.h"
-#include "tools/fsctl/format.h"
+#include "tools/fsctl/observation.h"
 
 namespace fineserve::fsctl {
 
 // `fsctl engines`: who has joined the pool. Returns the exit code.
 int RunEngines(const Globals& globals);
 
-std::string EnginesText(const Pool& pool, const Moment& now, bool color);
-std::string EnginesJson(const Pool& pool, const Moment& now);
+std::string EnginesText(const Observation& seen, bool color);
+std::string EnginesJson(const Observation& seen);
+
+const char* EngineStateName(abi::EngineState state);
 
 }  // namespace fineserve::fsctl
 

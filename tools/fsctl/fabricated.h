@@ -3,9 +3,13 @@
 
 // A pool and a page made up for tests of the renderings.
 
+#include <map>
+#include <utility>
+
 #include "daemon/abi/page_reader.h"
 #include "tools/fsctl/daemon_choice.h"
 #include "tools/fsctl/format.h"
+#include "tools/fsctl/observation.h"
 
 namespace fineserve::fsctl {
 
@@ -40,6 +44,63 @@ inline Pool FabricatePool() {
   t.slabs[6].word = {abi::SlabState::kQuarantined, 2, 7};
   t.slabs[7].word = {abi::SlabState::kFull, 9, 8};
   return pool;
+}
+
+// A pool at kTestNow; nobody in it has a view.
+inline Observation Observed(Pool pool) {
+  Observation seen;
+  seen.pool = std::move(pool);
+  seen.at = kTestNow;
+  return seen;
+}
+
+// Gives `engine` (of the table) an active view of blocks of 8 planes × 96 KiB
+// and the slabs of `used`, each in a lease of its own, with so many blocks in
+// use. Its page is the engine's word, to be taken away or falsified.
+inline void FabricateView(uint32_t engine,
+                          const std::map<size_t, uint32_t>& used,
+                          Observation* seen) {
+  abi::TableSnapshot& t = seen->pool.table;
+  abi::ViewPageSnapshot page;
+  page.pid = 4712;
+  page.epoch = t.epoch;
+  page.engine_id = engine;
+  page.used.resize(t.slabs.size() + 1);
+  for (const auto& [slab, blocks] : used) {
+    t.slabs[slab].word = {abi::SlabState::kPartial, engine,
+                          static_cast<uint32_t>(100 + slab)};
+    page.used[slab + 1] = blocks;
+    page.used_blocks += blocks;
+  }
+  for (abi::EngineSnapshot& record : t.engines) {
+    if (record.id != engine) continue;
+    record.slabs_held = used.size();
+    record.view = {abi::ViewMode::kView,
+                   abi::ViewState::kActive,
+                   4712,
+                   8,
+                   96 << 10,
+                   16,
+                   t.granules_per_slab / 8,
+                   static_cast<uint32_t>(t.slabs.size()),
+                   2,
+                   6,
+                   4,
+                   5,
+                   static_cast<uint32_t>(used.size()),
+                   0,
+                   0};
+  }
+  seen->view_pages.insert_or_assign(engine, page);
+}
+
+// FabricatePool, where engine 1 has a view of slabs 0, 1 and 4, of 84, 85 and
+// 85 blocks: full, partly used, empty.
+inline Observation FabricateObservation() {
+  Observation seen = Observed(FabricatePool());
+  seen.pool.table.slabs[2].word = {};
+  FabricateView(1, {{0, 84}, {1, 40}, {4, 0}}, &seen);
+  return seen;
 }
 
 // Two decisions: one redirected with a stack, one denied.

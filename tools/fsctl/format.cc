@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
 
@@ -45,6 +46,29 @@ bool Known(uint64_t now_ns, uint64_t then_ns) {
   return then_ns != 0 && then_ns <= now_ns;
 }
 
+// Not a further byte of one.
+bool BeginsCharacter(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
+}
+
+// The bytes of the first `columns` characters.
+size_t BytesOf(absl::string_view text, size_t columns) {
+  size_t i = 0;
+  for (; i < text.size(); ++i) {
+    if (!BeginsCharacter(text[i])) continue;
+    if (columns == 0) break;
+    --columns;
+  }
+  return i;
+}
+
+void CutLine(size_t columns, Line* line) {
+  for (Span& span : *line) {
+    span.text.resize(BytesOf(span.text, columns));
+    columns -= Width(span.text);
+  }
+}
+
 }  // namespace
 
 Moment Now() { return {Read(CLOCK_MONOTONIC), Read(CLOCK_REALTIME)}; }
@@ -64,6 +88,10 @@ std::string Age(uint64_t now_ns, uint64_t then_ns) {
 
 uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns) {
   return Known(now_ns, then_ns) ? (now_ns - then_ns) / kSecond : 0;
+}
+
+std::string Percent(double fraction, int decimals) {
+  return absl::StrFormat("%.*f %%", decimals, fraction * 100);
 }
 
 std::string Hex(uint64_t value) { return absl::StrCat("0x", absl::Hex(value)); }
@@ -88,6 +116,32 @@ std::string Paint(bool on, Color color, const std::string& text) {
   return absl::StrCat(Escape(color), text, "\x1b[0m");
 }
 
+size_t Width(absl::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), BeginsCharacter));
+}
+
+std::string Render(const std::vector<Line>& lines, bool color) {
+  std::string out;
+  for (const Line& line : lines) {
+    for (const Span& span : line) out += Paint(color, span.color, span.text);
+    out += '\n';
+  }
+  return out;
+}
+
+std::vector<Line> Fit(const std::vector<Line>& lines, size_t rows,
+                      size_t columns) {
+  std::vector<Line> shown = lines;
+  if (lines.size() > rows) shown.resize(rows);
+  if (rows > 0 && lines.size() > rows) {
+    shown.back() = {
+        {absl::StrCat("... ", lines.size() - rows + 1, " more"), Color::kDim}};
+  }
+  for (Line& line : shown) CutLine(columns, &line);
+  return shown;
+}
+
 TextTable::TextTable(const std::vector<std::string>& columns) {
   std::vector<Cell> heading;
   for (const std::string& column : columns) {
@@ -98,26 +152,35 @@ TextTable::TextTable(const std::vector<std::string>& columns) {
   rows_.push_back(std::move(heading));
 }
 
-std::string TextTable::Render(bool color) const {
+std::vector<size_t> TextTable::Widths() const {
   std::vector<size_t> widths(right_.size(), 0);
   for (const auto& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].text.size());
+      widths[i] = std::max(widths[i], Width(row[i].text));
     }
   }
-  std::string out;
+  return widths;
+}
+
+std::vector<Line> TextTable::Lines() const {
+  const std::vector<size_t> widths = Widths();
+  std::vector<Line> lines;
   for (const auto& row : rows_) {
-    std::string line;
+    Line line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(widths[i] - row[i].text.size(), ' ');
-      const std::string text = Paint(color, row[i].color, row[i].text);
-      absl::StrAppend(&line, i == 0 ? "" : "  ", right_[i] ? pad : "", text);
+      const std::string pad(widths[i] - Width(row[i].text), ' ');
+      line.push_back(absl::StrCat(i == 0 ? "" : "  ", right_[i] ? pad : ""));
+      line.push_back(row[i]);
       // No trailing blanks: they wrap on narrow terminals.
-      if (!right_[i] && i + 1 < row.size()) line += pad;
+      if (!right_[i] && i + 1 < row.size()) line.push_back(pad);
     }
-    absl::StrAppend(&out, line, "\n");
+    lines.push_back(std::move(line));
   }
-  return out;
+  return lines;
+}
+
+std::string TextTable::Render(bool color) const {
+  return fsctl::Render(Lines(), color);
 }
 
 }  // namespace fineserve::fsctl

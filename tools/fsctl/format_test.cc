@@ -76,5 +76,23 @@ TEST(FormatTest, ColoursTakeNoWidth) {
             "\x1b[31mred\x1b[0m  x\n");
 }
 
+TEST(FormatTest, CharactersCountAsWidthNotTheirBytes) {
+  EXPECT_EQ(Width("36×64"), 5u);
+  TextTable table({"A", "B"});
+  table.Add({"×", "x"});
+  table.Add({"yy", "z"});
+  EXPECT_EQ(table.Render(false), "A   B\n×   x\nyy  z\n");
+}
+
+TEST(FormatTest, FitCutsAtCharactersAndSaysHowManyLinesAreMissing) {
+  const std::vector<Line> lines = {
+      {{"3×", Color::kRed}, "45"}, {"b"}, {"c"}, {"d"}};
+  EXPECT_EQ(Render(Fit(lines, 4, 80), false), "3×45\nb\nc\nd\n");
+  EXPECT_EQ(Render(Fit(lines, 3, 80), false), "3×45\nb\n... 2 more\n");
+  EXPECT_EQ(Render(Fit(lines, 9, 2), false), "3×\nb\nc\nd\n");
+  EXPECT_EQ(Render(Fit(lines, 1, 3), false), "...\n");
+  EXPECT_TRUE(Fit(lines, 0, 0).empty());
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

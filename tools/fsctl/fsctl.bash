@@ -2,7 +2,7 @@
 
 _fsctl_words() {
   case "$1" in
-    slabs) echo "--all" ;;
+    slabs) echo "--all --by" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
     run) echo "--name --kv-size --" ;;
@@ -49,6 +49,7 @@ _fsctl() {
   case "$previous" in
     --gpu) words=$(_fsctl_gpus) ;;
     --color) words="auto always never" ;;
+    --by) words="slab state format engine age density" ;;
     --name | --kv-size | --last | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
     explain) words=$(ps -e -o pid=) ;;
     *)

@@ -14,10 +14,6 @@ using Json = nlohmann::ordered_json;
 using slab::GeometryChoice;
 using slab::SlabLayout;
 
-std::string Percent(double fraction) {
-  return absl::StrFormat("%.2f %%", fraction * 100);
-}
-
 Json CutJson(const slab::PoolGeometry& cut) {
   return {{"slab_bytes", cut.slab_bytes()},
           {"granule_bytes", cut.granule_bytes},

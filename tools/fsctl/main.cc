@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +31,7 @@ struct Commands {
   Globals globals;
   std::string color = "auto";
   SlabsOptions slabs;
+  std::string slabs_by = "slab";
   ExplainOptions explain;
   GeometryOptions geometry;
   RunOptions run;
@@ -59,15 +62,35 @@ class RunFormatter : public CLI::Formatter {
   }
 };
 
+template <size_t N>
+std::vector<std::string> Names(const char* const (&names)[N]) {
+  return {std::begin(names), std::end(names)};
+}
+
+// The enumerator whose name this is; `name` is one of them.
+template <typename Order, size_t N>
+Order OrderNamed(const std::string& name, const char* const (&names)[N]) {
+  return static_cast<Order>(
+      std::find(std::begin(names), std::end(names), name) - std::begin(names));
+}
+
 void AddSlabs(CLI::App& app, Commands& c) {
   CLI::App* command =
       AddCommand(app, "slabs", "Show who holds which slab of the pool",
                  "  fsctl slabs\n"
                  "  fsctl slabs --all --gpu GPU-4a1f\n"
+                 "  fsctl slabs --by density        fullest slabs first\n"
                  "  fsctl slabs --json | jq .states.free.bytes\n");
   command->add_flag("--all", c.slabs.all, "One line per slab");
-  command->callback(
-      [&] { c.chosen = [&] { return RunSlabs(c.globals, c.slabs); }; });
+  command
+      ->add_option("--by", c.slabs_by,
+                   "Order: slab, state, format, engine, age or density "
+                   "(slab)")
+      ->check(CLI::IsMember(Names(kSlabOrders)));
+  command->callback([&] {
+    c.slabs.order = OrderNamed<SlabOrder>(c.slabs_by, kSlabOrders);
+    c.chosen = [&] { return RunSlabs(c.globals, c.slabs); };
+  });
 }
 
 void AddEngines(CLI::App& app, Commands& c) {

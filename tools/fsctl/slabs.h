@@ -2,11 +2,13 @@
 #define TOOLS_FSCTL_SLABS_H_
 
 #include "tools/fsctl/command.h"
+#include "tools/fsctl/slab_runs.h"
 
 namespace fineserve::fsctl {
 
 struct SlabsOptions {
   bool all = false;  // one line per slab
+  SlabOrder order = SlabOrder::kSlab;
 };
 
 // `fsctl slabs`: who holds which slab. Returns the exit code.

@@ -1,11 +1,13 @@
 #include "tools/fsctl/slabs_view.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "tools/fsctl/slab_states.h"
+#include "tools/fsctl/view_figures.h"
+#include "tools/fsctl/view_summary.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -15,86 +17,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kBarWidth = 64;
 
-struct StateLook {
-  const char* name;
-  char mark;
-  Color color;
-};
-// In the order of SlabState.
-constexpr StateLook kLooks[abi::kSlabStateCount] = {
-    {"free", '.', Color::kGreen},       {"partial", '-', Color::kNone},
-    {"full", '#', Color::kNone},        {"zeroing", '0', Color::kYellow},
-    {"returning", '<', Color::kYellow}, {"quarantined", '!', Color::kRed},
-    {"absent", ' ', Color::kNone},
-};
-
-const StateLook& Look(SlabState state) {
-  return kLooks[static_cast<int>(state)];
-}
-
-using StateCounts = std::array<uint64_t, abi::kSlabStateCount>;
-
-StateCounts CountStates(const abi::TableSnapshot& table) {
-  StateCounts counts = {};
-  for (const abi::SlabSnapshot& slab : table.slabs) {
-    ++counts[static_cast<int>(slab.word.state)];
-  }
-  return counts;
-}
-
-uint64_t Leased(const StateCounts& counts) {
-  return counts[static_cast<int>(SlabState::kPartial)] +
-         counts[static_cast<int>(SlabState::kFull)];
-}
-
-// Slabs [first, last] with one word.
-struct Run {
-  size_t first;
-  size_t last;
-  abi::SlabWord word;
-  uint64_t since_ns;  // of the latest change
-};
-
-bool SameWord(const abi::SlabWord& a, const abi::SlabWord& b) {
-  return abi::SlabWord::Pack(a) == abi::SlabWord::Pack(b);
-}
-
-std::vector<Run> Runs(const abi::TableSnapshot& table, bool fold) {
-  std::vector<Run> runs;
-  for (size_t i = 0; i < table.slabs.size(); ++i) {
-    const abi::SlabSnapshot& slab = table.slabs[i];
-    if (fold && !runs.empty() && SameWord(runs.back().word, slab.word)) {
-      runs.back().last = i;
-      runs.back().since_ns = std::max(runs.back().since_ns, slab.since_ns);
-    } else {
-      runs.push_back({i, i, slab.word, slab.since_ns});
-    }
-  }
-  return runs;
-}
-
-// "" for an engine that the table does not list (any more).
-std::string EngineName(const abi::TableSnapshot& table, uint32_t id) {
-  for (const abi::EngineSnapshot& engine : table.engines) {
-    if (engine.id == id) return engine.name;
-  }
-  return "";
-}
-
-std::string EngineCell(const abi::TableSnapshot& table, uint32_t id) {
-  if (id == 0) return "-";
-  const std::string name = EngineName(table, id);
-  return absl::StrCat(id, " ", name.empty() ? "(unknown)" : name);
-}
-
-std::string Title(const Pool& pool, const Moment& now) {
-  const abi::TableSnapshot& t = pool.table;
+std::string Title(const Observation& seen) {
+  const abi::TableSnapshot& t = seen.pool.table;
   return absl::StrCat(
-      "pool      ", Size(t.pool_bytes()), " on ", t.gpu_name, " (",
-      GpuName(t.gpu_uuid), ")",
-      (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "", "\n",
+      "pool      ", PoolSize(t), " on ", t.gpu_name, " (", GpuName(t.gpu_uuid),
+      ")", (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "", "\n",
       "daemon    pid ", t.daemon_pid, ", started ",
-      Age(now.realtime_ns, t.started_ns), " ago\n", "slabs     ",
+      Age(seen.at.realtime_ns, t.started_ns), " ago\n", "slabs     ",
       t.slabs.size(), " of ", Size(t.slab_bytes()), ", each ",
       t.granules_per_slab,
       t.granules_per_slab == 1 ? " granule of " : " granules of ",
@@ -112,60 +41,91 @@ std::string CountLine(absl::string_view name, uint64_t slabs,
 
 std::string CountLines(const abi::TableSnapshot& table) {
   const StateCounts counts = CountStates(table);
-  const auto of = [&](SlabState s) { return counts[static_cast<int>(s)]; };
   const uint64_t bytes = table.slab_bytes();
+  const uint64_t absent = counts.of(SlabState::kAbsent);
   return absl::StrCat(
-      CountLine("free", of(SlabState::kFree), bytes),
-      CountLine("leased", Leased(counts), bytes),
-      CountLine("zeroing", of(SlabState::kZeroing), bytes),
-      CountLine("returning", of(SlabState::kReturning), bytes),
-      CountLine("quarantined", of(SlabState::kQuarantined), bytes));
+      CountLine("free", counts.of(SlabState::kFree), bytes),
+      CountLine("leased", counts.leased(), bytes),
+      CountLine("zeroing", counts.of(SlabState::kZeroing), bytes),
+      CountLine("returning", counts.of(SlabState::kReturning), bytes),
+      CountLine("quarantined", counts.of(SlabState::kQuarantined), bytes),
+      absent == 0 ? "" : CountLine("absent", absent, bytes));
 }
 
 std::string CounterLines(const abi::CounterSnapshot& c) {
-  return absl::StrCat("counters  leases granted ", c.leases_granted,
-                      ", denied ", c.leases_denied, "; zeroed ", c.slabs_zeroed,
-                      " slabs (", Size(c.bytes_zeroed), "), quarantined ",
-                      c.slabs_quarantined, "\n          engines died ",
-                      c.engines_died, ", messages dropped ", c.messages_dropped,
-                      ", connections refused ", c.connections_refused, "\n");
+  return absl::StrCat(
+      "counters  leases granted ", c.leases_granted, ", denied ",
+      c.leases_denied, "; zeroed ", c.slabs_zeroed, " slabs (",
+      Size(c.bytes_zeroed), "), quarantined ", c.slabs_quarantined,
+      "\n          asked back ", c.slabs_asked_back, " slabs, given back ",
+      c.slabs_given_back, ", added ", c.slabs_added, ", withdrawn ",
+      c.slabs_withdrawn, "\n          engines died ", c.engines_died,
+      ", messages dropped ", c.messages_dropped, ", connections refused ",
+      c.connections_refused, "\n");
 }
 
-std::string Legend(const abi::TableSnapshot& table) {
-  const StateCounts counts = CountStates(table);
-  std::string legend;
-  for (int i = 0; i < abi::kSlabStateCount; ++i) {
-    if (counts[i] == 0) continue;
-    absl::StrAppend(&legend, legend.empty() ? "" : "  ",
-                    std::string(1, kLooks[i].mark), " ", kLooks[i].name);
+std::string ViewTexts(const abi::TableSnapshot& table,
+                      const FiguresByEngine& figures, bool color) {
+  std::string text;
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    const auto view = figures.find(engine.id);
+    if (view == figures.end()) continue;
+    absl::StrAppend(&text, ViewText(engine, view->second, color));
   }
-  return legend;
+  return text;
 }
 
-std::string SlabTable(const abi::TableSnapshot& table, bool fold,
-                      const Moment& now, bool color) {
-  TextTable out({">SLABS", "STATE", "ENGINE", ">LEASE", ">SIZE", ">AGE"});
-  for (const Run& run : Runs(table, fold)) {
-    const uint64_t bytes = (run.last - run.first + 1) * table.slab_bytes();
-    const std::string range = run.first == run.last
+std::string LeaseCell(const SlabRun& run) {
+  if (run.leases == 0) return "-";
+  return run.leases == 1 ? absl::StrCat(run.word.lease)
+                         : absl::StrCat(run.leases, " leases");
+}
+
+std::string SlabTable(const Observation& seen, const std::vector<SlabRun>& runs,
+                      bool color) {
+  const abi::TableSnapshot& table = seen.pool.table;
+  TextTable out({">SLABS", "STATE", "ENGINE", "FORMAT", ">LEASE", ">SIZE",
+                 ">USED", ">AGE"});
+  for (const SlabRun& run : runs) {
+    const std::string range = run.slabs() == 1
                                   ? absl::StrCat(run.first)
                                   : absl::StrCat(run.first, "-", run.last);
     out.Add({range,
-             {Look(run.word.state).name, Look(run.word.state).color},
+             {StateName(run.word.state), StateColor(run.word.state)},
              EngineCell(table, run.word.engine),
-             run.word.lease == 0 ? "-" : absl::StrCat(run.word.lease),
-             Size(bytes),
-             Age(now.monotonic_ns, run.since_ns)});
+             run.format,
+             LeaseCell(run),
+             Size(run.slabs() * table.slab_bytes()),
+             BlocksCell(run.blocks),
+             Age(seen.at.monotonic_ns, run.since_ns)});
   }
   return out.Render(color);
+}
+
+// What the listing below is grouped by, added up.
+std::string GroupTable(const abi::TableSnapshot& table,
+                       const std::vector<SlabRun>& runs, SlabOrder order,
+                       bool color) {
+  const std::vector<SlabGroup> groups = SlabGroups(table, runs, order);
+  if (groups.empty()) return "";
+  std::string heading = kSlabOrders[static_cast<size_t>(order)];
+  for (char& c : heading) c = static_cast<char>(c - 'a' + 'A');
+  TextTable out({heading, ">SLABS", ">SIZE", ">USED"});
+  for (const SlabGroup& group : groups) {
+    out.Add({group.name, absl::StrCat(group.slabs),
+             Size(group.slabs * table.slab_bytes()), BlocksCell(group.blocks)});
+  }
+  return absl::StrCat(out.Render(color), "\n");
 }
 
 Json StatesJson(const abi::TableSnapshot& table) {
   const StateCounts counts = CountStates(table);
   Json states;
   for (int i = 0; i < abi::kSlabStateCount; ++i) {
-    states[kLooks[i].name] = {{"slabs", counts[i]},
-                              {"bytes", counts[i] * table.slab_bytes()}};
+    const auto state = static_cast<SlabState>(i);
+    states[StateName(state)] = {
+        {"slabs", counts.of(state)},
+        {"bytes", counts.of(state) * table.slab_bytes()}};
   }
   return states;
 }
@@ -176,63 +136,84 @@ Json CountersJson(const abi::CounterSnapshot& c) {
           {"slabs_zeroed", c.slabs_zeroed},
           {"bytes_zeroed", c.bytes_zeroed},
           {"slabs_quarantined", c.slabs_quarantined},
+          {"slabs_asked_back", c.slabs_asked_back},
+          {"slabs_given_back", c.slabs_given_back},
+          {"slabs_added", c.slabs_added},
+          {"slabs_withdrawn", c.slabs_withdrawn},
           {"engines_died", c.engines_died},
           {"messages_dropped", c.messages_dropped},
           {"connections_refused", c.connections_refused}};
 }
 
-Json RunsJson(const abi::TableSnapshot& table, bool fold, const Moment& now) {
-  Json runs = Json::array();
-  for (const Run& run : Runs(table, fold)) {
-    runs.push_back(
-        {{"first", run.first},
-         {"last", run.last},
-         {"state", Look(run.word.state).name},
-         {"engine", run.word.engine},
-         {"engine_name", EngineName(table, run.word.engine)},
-         {"lease", run.word.lease},
-         {"age_seconds", AgeSeconds(now.monotonic_ns, run.since_ns)}});
+Json RunsJson(const Observation& seen, const std::vector<SlabRun>& runs) {
+  Json out = Json::array();
+  for (const SlabRun& run : runs) {
+    Json json = {
+        {"first", run.first},
+        {"last", run.last},
+        {"state", StateName(run.word.state)},
+        {"engine", run.word.engine},
+        {"engine_name", EngineName(seen.pool.table, run.word.engine)},
+        {"format", run.format},
+        {"lease", run.word.lease},
+        {"leases", run.leases},
+        {"age_seconds", AgeSeconds(seen.at.monotonic_ns, run.since_ns)}};
+    AddBlocks(run.blocks, &json);
+    out.push_back(std::move(json));
   }
-  return runs;
+  return out;
+}
+
+Json GroupsJson(const std::vector<SlabGroup>& groups) {
+  Json out = Json::array();
+  for (const SlabGroup& group : groups) {
+    Json json = {{"name", group.name}, {"slabs", group.slabs}};
+    AddBlocks(group.blocks, &json);
+    out.push_back(std::move(json));
+  }
+  return out;
+}
+
+Json ViewsJson(const abi::TableSnapshot& table,
+               const FiguresByEngine& figures) {
+  Json views = Json::array();
+  for (const auto& [engine, view] : figures) {
+    Json json = {{"engine", engine},
+                 {"engine_name", EngineName(table, engine)}};
+    json.update(ViewJson(view));
+    views.push_back(std::move(json));
+  }
+  return views;
 }
 
 }  // namespace
 
-const char* StateName(SlabState state) { return Look(state).name; }
-
-std::string StateBar(const abi::TableSnapshot& table, size_t width) {
-  const size_t n = table.slabs.size();
-  const size_t group = (n + width - 1) / width;
-  std::string bar;
-  for (size_t first = 0; first < n; first += group) {
-    StateCounts counts = {};
-    for (size_t i = first; i < std::min(n, first + group); ++i) {
-      ++counts[static_cast<int>(table.slabs[i].word.state)];
-    }
-    auto most = std::max_element(counts.begin(), counts.end());
-    constexpr int kQuarantined = static_cast<int>(SlabState::kQuarantined);
-    if (counts[kQuarantined] > 0) most = counts.begin() + kQuarantined;
-    bar += kLooks[most - counts.begin()].mark;
-  }
-  return bar;
-}
-
-std::string SlabsText(const Pool& pool, bool fold, const Moment& now,
+std::string SlabsText(const Observation& seen, const SlabsOptions& options,
                       bool color) {
-  const abi::TableSnapshot& table = pool.table;
-  const std::string trouble = DaemonTrouble(pool);
-  std::string out = Title(pool, now);
-  if (!trouble.empty()) {
+  const abi::TableSnapshot& table = seen.pool.table;
+  const FiguresByEngine figures = Figures(seen);
+  const std::vector<SlabRun> runs =
+      SlabRuns(table, figures, !options.all, options.order);
+  std::string out = Title(seen);
+  if (const std::string trouble = DaemonTrouble(seen.pool); !trouble.empty()) {
     absl::StrAppend(&out, Paint(color, Color::kRed, trouble), "\n");
   }
-  absl::StrAppend(&out, CountLines(table), CounterLines(table.counters), "\n[",
-                  StateBar(table, kBarWidth), "]  ", Legend(table), "\n\n",
-                  SlabTable(table, fold, now, color));
+  Line bar = StateBar(table, kBarWidth);
+  bar.insert(bar.begin(), "[");
+  bar.push_back("]  ");
+  for (Span& span : StateLegend(table)) bar.push_back(std::move(span));
+  absl::StrAppend(&out, CountLines(table), CounterLines(table.counters),
+                  ViewTexts(table, figures, color), "\n", Render({bar}, color),
+                  "\n", GroupTable(table, runs, options.order, color),
+                  SlabTable(seen, runs, color));
   return out;
 }
 
-std::string SlabsJson(const Pool& pool, bool fold, const Moment& now) {
-  const abi::TableSnapshot& t = pool.table;
+std::string SlabsJson(const Observation& seen, const SlabsOptions& options) {
+  const abi::TableSnapshot& t = seen.pool.table;
+  const FiguresByEngine figures = Figures(seen);
+  const std::vector<SlabRun> runs =
+      SlabRuns(t, figures, !options.all, options.order);
   const Json out = {
       {"gpu",
        {{"uuid", GpuName(t.gpu_uuid)},
@@ -240,18 +221,22 @@ std::string SlabsJson(const Pool& pool, bool fold, const Moment& now) {
         {"emulated", (t.flags & abi::kTableEmulatedDevice) != 0}}},
       {"daemon",
        {{"pid", t.daemon_pid},
-        {"answers", pool.daemon_answers()},
-        {"read_through_pid", pool.holder_pid},
+        {"answers", seen.pool.daemon_answers()},
+        {"read_through_pid", seen.pool.holder_pid},
         {"epoch", Hex(t.epoch)},
-        {"age_seconds", AgeSeconds(now.realtime_ns, t.started_ns)}}},
-      {"pool_bytes", t.pool_bytes()},
+        {"age_seconds", AgeSeconds(seen.at.realtime_ns, t.started_ns)}}},
+      {"pool_bytes", PresentBytes(t)},
+      {"most_pool_bytes", t.pool_bytes()},
       {"slab_bytes", t.slab_bytes()},
       {"granule_bytes", t.granule_bytes},
       {"granules_per_slab", t.granules_per_slab},
       {"slab_count", t.slabs.size()},
       {"states", StatesJson(t)},
       {"counters", CountersJson(t.counters)},
-      {"slabs", RunsJson(t, fold, now)}};
+      {"views", ViewsJson(t, figures)},
+      {"order", kSlabOrders[static_cast<size_t>(options.order)]},
+      {"groups", GroupsJson(SlabGroups(t, runs, options.order))},
+      {"slabs", RunsJson(seen, runs)}};
   return out.dump(2) + "\n";
 }
 
