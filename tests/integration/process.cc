@@ -29,8 +29,10 @@ std::pair<driver::Descriptor, driver::Descriptor> MakePipe() {
   return {driver::Descriptor(ends[0]), driver::Descriptor(ends[1])};
 }
 
-[[noreturn]] void BecomeCommand(const std::vector<std::string>& command,
-                                const Process::Environment& environment) {
+}  // namespace
+
+void BecomeCommand(const std::vector<std::string>& command,
+                   const Process::Environment& environment) {
   for (const auto& [name, value] : environment) {
     setenv(name.c_str(), value.c_str(), 1);
   }
@@ -44,8 +46,6 @@ std::pair<driver::Descriptor, driver::Descriptor> MakePipe() {
   execvp(argv[0], argv.data());
   _exit(127);
 }
-
-}  // namespace
 
 uint64_t NowNs() {
   timespec t;

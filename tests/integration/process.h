@@ -56,6 +56,11 @@ class Process {
   std::string buffered_;
 };
 
+// What a forked child does next: becomes `command`, with `environment` on top
+// of ours. Dies with its parent.
+[[noreturn]] void BecomeCommand(const std::vector<std::string>& command,
+                                const Process::Environment& environment);
+
 // Evaluates `condition` until it holds, for at most 20 s. True if it held.
 template <typename Condition>
 bool Eventually(Condition condition);

@@ -3,6 +3,7 @@
 _fsctl_words() {
   case "$1" in
     slabs) echo "--all --by" ;;
+    top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
     run) echo "--name --kv-size --" ;;
@@ -26,7 +27,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs engines explain doctor geometry run"
+  local commands="slabs top engines explain doctor geometry run"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -40,7 +41,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | engines | explain | doctor | geometry | run)
+      slabs | top | engines | explain | doctor | geometry | run)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -50,7 +51,7 @@ _fsctl() {
     --gpu) words=$(_fsctl_gpus) ;;
     --color) words="auto always never" ;;
     --by) words="slab state format engine age density" ;;
-    --name | --kv-size | --last | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
+    --interval | --name | --kv-size | --last | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
     explain) words=$(ps -e -o pid=) ;;
     *)
       words="$flags $(_fsctl_words "$command")"

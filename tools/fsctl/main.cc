@@ -23,6 +23,7 @@
 #include "tools/fsctl/geometry.h"
 #include "tools/fsctl/run.h"
 #include "tools/fsctl/slabs.h"
+#include "tools/fsctl/top.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -32,6 +33,7 @@ struct Commands {
   std::string color = "auto";
   SlabsOptions slabs;
   std::string slabs_by = "slab";
+  TopOptions top;
   ExplainOptions explain;
   GeometryOptions geometry;
   RunOptions run;
@@ -91,6 +93,21 @@ void AddSlabs(CLI::App& app, Commands& c) {
     c.slabs.order = OrderNamed<SlabOrder>(c.slabs_by, kSlabOrders);
     c.chosen = [&] { return RunSlabs(c.globals, c.slabs); };
   });
+}
+
+void AddTop(CLI::App& app, Commands& c) {
+  CLI::App* command =
+      AddCommand(app, "top", "Watch the pool and its engines as they change",
+                 "  fsctl top                       q quits, s sorts\n"
+                 "  fsctl top --interval 0.5\n"
+                 "  fsctl top --once                one frame as text\n"
+                 "  fsctl top --once --interval 0   totals, no rates\n"
+                 "  fsctl top --once --json | jq '.engines[].leased'\n");
+  command->add_option("--interval", c.top.interval_s,
+                      "Seconds between two looks (1)");
+  command->add_flag("--once", c.top.once, "Print one frame as text");
+  command->callback(
+      [&] { c.chosen = [&] { return RunTop(c.globals, c.top); }; });
 }
 
 void AddEngines(CLI::App& app, Commands& c) {
@@ -197,6 +214,7 @@ void AddGlobals(CLI::App& app, Commands& c) {
       "  fsctl doctor\n"
       "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl slabs\n"
+      "  fsctl top\n"
       "\nExit codes: 0 ok, 1 the answer is bad, 2 usage, 3 no daemon\n");
 }
 
@@ -241,6 +259,7 @@ int Main(int argc, char** argv) {
   Commands commands;
   AddGlobals(app, commands);
   AddSlabs(app, commands);
+  AddTop(app, commands);
   AddEngines(app, commands);
   AddExplain(app, commands);
   AddDoctor(app, commands);

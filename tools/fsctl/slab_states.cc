@@ -1,6 +1,7 @@
 #include "tools/fsctl/slab_states.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 
@@ -51,12 +52,28 @@ const char* StateName(SlabState state) { return Look(state).name; }
 
 Color StateColor(SlabState state) { return Look(state).color; }
 
+std::string StateMark(SlabState state) {
+  return std::string(1, Look(state).mark);
+}
+
 StateCounts CountStates(const abi::TableSnapshot& table) {
   StateCounts counts;
   for (const abi::SlabSnapshot& slab : table.slabs) {
     ++counts.slabs[static_cast<size_t>(slab.word.state)];
   }
   return counts;
+}
+
+nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table) {
+  const StateCounts counts = CountStates(table);
+  nlohmann::ordered_json states;
+  for (int i = 0; i < abi::kSlabStateCount; ++i) {
+    const auto state = static_cast<SlabState>(i);
+    states[StateName(state)] = {
+        {"slabs", counts.of(state)},
+        {"bytes", counts.of(state) * table.slab_bytes()}};
+  }
+  return states;
 }
 
 uint64_t PresentBytes(const abi::TableSnapshot& table) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "daemon/abi/table_reader.h"
@@ -13,6 +14,8 @@ namespace fineserve::fsctl {
 
 const char* StateName(abi::SlabState state);
 Color StateColor(abi::SlabState state);
+// Its character in StateBar.
+std::string StateMark(abi::SlabState state);
 
 struct StateCounts {
   std::array<uint64_t, abi::kSlabStateCount> slabs = {};
@@ -25,6 +28,9 @@ struct StateCounts {
   }
 };
 StateCounts CountStates(const abi::TableSnapshot& table);
+
+// Slabs and bytes by state's name.
+nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table);
 
 // Bytes of the slabs that have memory behind them.
 uint64_t PresentBytes(const abi::TableSnapshot& table);

@@ -118,18 +118,6 @@ std::string GroupTable(const abi::TableSnapshot& table,
   return absl::StrCat(out.Render(color), "\n");
 }
 
-Json StatesJson(const abi::TableSnapshot& table) {
-  const StateCounts counts = CountStates(table);
-  Json states;
-  for (int i = 0; i < abi::kSlabStateCount; ++i) {
-    const auto state = static_cast<SlabState>(i);
-    states[StateName(state)] = {
-        {"slabs", counts.of(state)},
-        {"bytes", counts.of(state) * table.slab_bytes()}};
-  }
-  return states;
-}
-
 Json CountersJson(const abi::CounterSnapshot& c) {
   return {{"leases_granted", c.leases_granted},
           {"leases_denied", c.leases_denied},

@@ -1,0 +1,55 @@
+#ifndef TESTS_INTEGRATION_TERMINAL_H_
+#define TESTS_INTEGRATION_TERMINAL_H_
+
+#include <sys/types.h>
+#include <termios.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/driver/descriptor.h"
+#include "tests/integration/process.h"
+
+namespace fineserve::integration {
+
+// A program on a pseudo-terminal of its own, as a user sees it. Killed with its
+// object. Every wait is bounded; running into the bound fails the test.
+class Terminal {
+ public:
+  Terminal(const std::vector<std::string>& command,
+           const Process::Environment& environment, int rows, int columns);
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  ~Terminal();
+
+  // Reads what the program writes until `text` is in it, which is then behind
+  // us. False if it does not come.
+  bool Shows(const std::string& text);
+  void Type(const std::string& keys);
+  void Resize(int rows, int columns);
+  void Signal(int signal);
+  // The user closes the window.
+  void HangUp() { ours_.Reset(); }
+
+  // Waits for the end: exit code, or minus the signal that killed it.
+  int Wait();
+  // What it wrote that Shows has not passed, of a program that has ended.
+  std::string Rest();
+
+  // Whether lines, echo and all else are what they were before the program.
+  bool IsRestored() const;
+
+ private:
+  bool Fill();  // reads what there is; false if nothing comes
+
+  driver::Descriptor ours_;
+  driver::Descriptor programs_;  // open here too: its modes can be read
+  termios before_ = {};
+  pid_t pid_ = -1;
+  bool reaped_ = false;
+  std::string written_;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_TERMINAL_H_

@@ -1,0 +1,183 @@
+// fsctl top (and slabs) on a real daemon and real engines.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/site.h"
+#include "tests/integration/terminal.h"
+#include "tests/integration/view_member.h"
+
+namespace fineserve::integration {
+namespace {
+
+using abi::SlabState;
+using ::testing::HasSubstr;
+
+// What xterm gets to show the screen that was there before.
+constexpr char kLeaveScreen[] = "\x1b[?1049l";
+
+class TopTest : public Site {
+ protected:
+  TopTest() {
+    Set("TERM", "xterm");
+    Set("LC_ALL", "C.UTF-8");
+  }
+
+  std::unique_ptr<Terminal> StartTop(int rows, int columns) {
+    auto top = std::make_unique<Terminal>(
+        std::vector<std::string>{Program("fsctl"), "top", "--interval", "0.1"},
+        environment(), rows, columns);
+    EXPECT_TRUE(top->Shows("ENGINE"));
+    EXPECT_FALSE(top->IsRestored());
+    return top;
+  }
+
+  std::vector<uint32_t> PartialSlabs() {
+    std::vector<uint32_t> partial;
+    uint32_t number = 0;
+    for (const abi::SlabSnapshot& slab : Table().slabs) {
+      if (slab.word.state == SlabState::kPartial) partial.push_back(number);
+      ++number;
+    }
+    return partial;
+  }
+};
+
+TEST_F(TopTest, OnceShowsEnginesWithTheirSlabs) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  const Finished top = Fsctl({"top", "--once", "--interval", "0.1"});
+  EXPECT_EQ(top.code, 0) << top.err;
+  EXPECT_THAT(top.out, HasSubstr("pool    64 MiB in 16 slabs of 4 MiB on "));
+  const std::string pid = std::to_string(engine->pid());
+  EXPECT_THAT(top.out, HasSubstr("stock_engine-" + pid + "  " + pid));
+  EXPECT_THAT(top.out, HasSubstr("# full 4"));
+  EXPECT_THAT(top.out, HasSubstr("leases granted 0.0/s"));
+}
+
+TEST_F(TopTest, OnceShowsWhatAnEngineSaysOfTheBlocksOfItsView) {
+  const auto daemon = StartDaemon();
+  // Slabs of 4 MiB: 64 blocks each.
+  ViewMember member(SocketPath(), "viewer", 64 << 10, 3);
+  ASSERT_TRUE(Eventually([&] { return SlabsIn(SlabState::kPartial) == 3; }));
+  const std::vector<uint32_t> leased = PartialSlabs();
+  member.SetUsed(leased[0], 64);
+  member.SetUsed(leased[1], 16);
+  member.page()->allocated_blocks = 500;
+  member.page()->failed_allocations = 2;
+  const Finished top = Fsctl({"top", "--once", "--interval", "0", "--json"});
+  ASSERT_EQ(top.code, 0) << top.err;
+  const auto json = nlohmann::json::parse(top.out);
+  const auto& engine = json["engines"][0];
+  EXPECT_EQ(engine["name"], "viewer");
+  EXPECT_EQ(engine["leased"], 3);
+  EXPECT_EQ(engine["allocated_blocks"], 500);
+  EXPECT_EQ(engine["view"]["blocks"]["used_blocks"], 80);
+  EXPECT_EQ(engine["view"]["blocks"]["stranded_blocks"], 48);
+  const std::string text = Fsctl({"top", "--once", "--interval", "0"}).out;
+  EXPECT_THAT(text, HasSubstr("1×64 KiB/16"));
+  EXPECT_THAT(text, HasSubstr("80/192     42 %  3 MiB"));
+  const Finished slabs = Fsctl({"slabs", "--all", "--by", "density"});
+  EXPECT_THAT(slabs.out, HasSubstr("64/64 100 %"));
+  EXPECT_THAT(slabs.out, HasSubstr("48 in 1 partly used slab (3 MiB lost)"));
+}
+
+TEST_F(TopTest, OnceReadsThroughAnEngineWhenTheDaemonIsDead) {
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("8MiB");
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const Finished top = Fsctl({"top", "--once", "--interval", "0.1"});
+  EXPECT_EQ(top.code, 0) << top.err;
+  EXPECT_THAT(top.out, HasSubstr("is dead; read through engine pid " +
+                                 std::to_string(engine->pid())));
+  EXPECT_THAT(top.out, HasSubstr("# full 4"));
+}
+
+TEST_F(TopTest, OnceSaysWhatQuarantinedSlabsWaitFor) {
+  if (!OnEmulatedGpu()) {
+    GTEST_SKIP() << "only the emulated device lingers to order";
+  }
+  const auto daemon = StartDaemon();
+  const auto engine = StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", "2500"}});
+  ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
+  engine->Signal(SIGKILL);
+  engine->Wait();
+  ASSERT_TRUE(
+      Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
+  EXPECT_THAT(Fsctl({"top", "--once", "--interval", "0"}).out,
+              HasSubstr("waits for the driver to list none of the engine's"));
+}
+
+TEST_F(TopTest, WithoutADaemonItExitsWith3AndTouchesNoTerminal) {
+  Terminal top({Program("fsctl"), "top"}, environment(), 24, 80);
+  EXPECT_EQ(top.Wait(), 3);
+  EXPECT_TRUE(top.IsRestored());
+  EXPECT_THAT(top.Rest(), HasSubstr("no fineserved is running"));
+}
+
+TEST_F(TopTest, OnNoTerminalItNamesOnce) {
+  const auto daemon = StartDaemon();
+  const Finished top = Fsctl({"top"});
+  EXPECT_EQ(top.code, 2);
+  EXPECT_THAT(top.err, HasSubstr("fsctl top --once"));
+}
+
+TEST_F(TopTest, ItFollowsThePoolTheTerminalsSizeAndKeysAndLeavesNoTrace) {
+  const auto daemon = StartDaemon();
+  const auto top = StartTop(30, 160);
+  const auto engine = StartEngine("8MiB");
+  EXPECT_TRUE(top->Shows("stock_engine-"));
+  top->Type("s");
+  EXPECT_TRUE(top->Shows("density)"));
+  top->Resize(3, 20);
+  EXPECT_TRUE(top->Shows("more"));
+  for (const auto& [rows, columns] : {std::pair{1, 1}, {2, 3}, {1, 300}}) {
+    top->Resize(rows, columns);
+  }
+  top->Resize(40, 200);
+  EXPECT_TRUE(top->Shows("MISSED"));
+  top->Type("ä\x1b[A");  // keys that mean nothing
+  top->Type("q");
+  EXPECT_EQ(top->Wait(), 0);
+  EXPECT_TRUE(top->IsRestored());
+  EXPECT_THAT(top->Rest(), HasSubstr(kLeaveScreen));
+}
+
+TEST_F(TopTest, SignalsEndItWithTheTerminalRestored) {
+  const auto daemon = StartDaemon();
+  for (const int signal : {SIGTERM, SIGHUP, SIGINT}) {
+    const auto top = StartTop(24, 80);
+    top->Signal(signal);
+    // Ctrl-C is how people quit; the others were sent to end it.
+    EXPECT_EQ(top->Wait(), signal == SIGINT ? 0 : -signal);
+    EXPECT_TRUE(top->IsRestored());
+    EXPECT_THAT(top->Rest(), HasSubstr(kLeaveScreen));
+  }
+}
+
+TEST_F(TopTest, ItEndsWithItsTerminal) {
+  const auto daemon = StartDaemon();
+  const auto top = StartTop(24, 80);
+  top->HangUp();
+  top->Wait();
+}
+
+TEST_F(TopTest, ItSaysWhenThereIsNothingToSeeAnyMoreAndFindsTheNextDaemon) {
+  auto daemon = StartDaemon();
+  const auto top = StartTop(24, 100);
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  EXPECT_TRUE(top->Shows("what stands here is old: no fineserved"));
+  daemon = StartDaemon();
+  EXPECT_TRUE(top->Shows("leases granted"));
+  top->Resize(24, 101);  // paints all of it anew
+  EXPECT_TRUE(top->Shows("pid " + std::to_string(daemon->pid())));
+  top->Type("q");
+  EXPECT_EQ(top->Wait(), 0);
+}
+
+}  // namespace
+}  // namespace fineserve::integration

@@ -1,0 +1,77 @@
+#include "tests/integration/view_member.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/abi/transport.h"
+
+namespace fineserve::integration {
+namespace {
+
+driver::Descriptor Connect(const std::string& path) {
+  driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  abi::CopyText(address.sun_path, path.c_str());
+  EXPECT_EQ(
+      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+      0);
+  return fd;
+}
+
+}  // namespace
+
+// The last descriptor of the answer, if it has any.
+template <typename Answer, typename Question>
+driver::Descriptor ViewMember::Ask(const Question& question) {
+  Answer answer;
+  abi::Received received;
+  EXPECT_EQ(abi::Send(socket_.get(), question), 0);
+  EXPECT_EQ(received.ReceiveFrom(socket_.get()), 0);
+  EXPECT_TRUE(received.As(&answer)) << "refused";
+  const uint32_t count = received.descriptor_count();
+  return driver::Descriptor(count == 0 ? -1
+                                       : received.TakeDescriptor(count - 1));
+}
+
+ViewMember::ViewMember(const std::string& socket_path, const std::string& name,
+                       uint64_t page_bytes, uint32_t wanted)
+    : socket_(Connect(socket_path)) {
+  auto hello = abi::MakeMessage<abi::Hello>(1);
+  hello.role = abi::Role::kMember;
+  hello.pid = static_cast<uint32_t>(getpid());
+  abi::CopyText(hello.engine_name, name.c_str());
+  Ask<abi::Welcome>(hello);
+  auto view = abi::MakeMessage<abi::ViewRequest>(2);
+  view.mode = abi::ViewMode::kView;
+  view.planes = 1;
+  view.page_bytes = page_bytes;
+  view.block_tokens = 16;
+  page_descriptor_ = Ask<abi::ViewAnswer>(view);
+  struct stat st = {};
+  EXPECT_EQ(fstat(page_descriptor_.get(), &st), 0);
+  page_bytes_ = static_cast<size_t>(st.st_size);
+  void* page = mmap(nullptr, page_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED,
+                    page_descriptor_.get(), 0);
+  if (page == MAP_FAILED) abort();
+  page_ = static_cast<abi::ViewPageHeader*>(page);
+  auto activate = abi::MakeMessage<abi::ActivateRequest>(3);
+  activate.slabs = page_->slab_count;
+  activate.wanted = wanted;
+  Ask<abi::ActivateDone>(activate);
+}
+
+ViewMember::~ViewMember() {
+  if (page_ != nullptr) munmap(page_, page_bytes_);
+}
+
+void ViewMember::SetUsed(uint32_t slab, uint32_t blocks) {
+  auto* used = reinterpret_cast<uint32_t*>(page_ + 1);
+  __atomic_store_n(&used[slab + 1], blocks, __ATOMIC_RELAXED);
+}
+
+}  // namespace fineserve::integration
