@@ -241,6 +241,9 @@ int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
 void EngineView::Forget() {
   if (blocks_ != nullptr) blocks_->~BlockAllocator();
   blocks_ = nullptr;
+  used_blocks_ = allocated_blocks_ = freed_blocks_ = 0;
+  failed_allocations_ = watermark_misses_ = 0;
+  shortfall_ = 0;
   leases_.Close();
   view_.Close();
   view_page_.Close();
@@ -401,9 +404,9 @@ int EngineView::ReadStats(fs_kv_stats* stats) {
                          leases_.count(Hold::kDone);
   stats->wanted_slabs = want_;
   stats->free_blocks = blocks_->free_blocks();
-  stats->used_blocks = gauges_.used_blocks;
-  stats->failed_allocations = gauges_.failed_allocations;
-  stats->watermark_misses = gauges_.watermark_misses;
+  stats->used_blocks = has_steps_ ? used_blocks_ : gauges_.used_blocks;
+  stats->failed_allocations = failed_allocations_;
+  stats->watermark_misses = watermark_misses_;
   stats->given_back_slabs = gauges_.given_back_slabs;
   stats->driver_calls_to_activate = gauges_.driver_calls_to_activate;
   stats->driver_calls_serving =

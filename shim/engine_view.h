@@ -34,8 +34,9 @@ namespace fineserve::shim {
 // whatever it leased is quarantined (design note 0002). A slab is unmapped
 // before the notice that gives it back is sent.
 //
-// Thread-safe: one lock, never contended by the thread that serves but for a
-// few microseconds (a waiting thread sends notices). Functions that return int
+// Thread-safe but for the allocator's calls, which are one thread's: one lock,
+// never contended by the thread that serves but for a few microseconds (a
+// waiting thread sends notices). Functions that return int
 // return FS_OK or an FS_… error with its text set. Constant-initialised,
 // trivially destroyed.
 class EngineView {
@@ -111,6 +112,7 @@ class EngineView {
   bool SendGiveBacks() FINESERVE_REQUIRES(mutex_);
   void WantForBlocks() FINESERVE_REQUIRES(mutex_);
   void TakeDrained() FINESERVE_REQUIRES(mutex_);
+  int Starve(uint32_t count);
   void RefreshPage(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
 
   DaemonLink* const link_;
@@ -120,10 +122,21 @@ class EngineView {
   Mutex mutex_;
   KvView view_ FINESERVE_GUARDED_BY(mutex_);
   ViewLeases leases_ FINESERVE_GUARDED_BY(mutex_);
-  // In storage of its own, so that no destructor runs at exit.
-  BlockAllocator* blocks_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
+  // The allocator and its counts: of the thread that serves, alone. Handing
+  // out a block takes no lock, which would cost five times as much
+  // (bench/micro/blocks_bench); others leave these alone while it serves
+  // (fineserve_kv.h). In storage of its own, so that no destructor runs at
+  // exit.
+  BlockAllocator* blocks_ = nullptr;
   alignas(BlockAllocator) std::byte
       blocks_storage_[sizeof(BlockAllocator)] = {};
+  uint64_t used_blocks_ = 0;
+  uint64_t allocated_blocks_ = 0;
+  uint64_t freed_blocks_ = 0;
+  uint64_t failed_allocations_ = 0;
+  uint64_t watermark_misses_ = 0;
+  uint32_t shortfall_ = 0;  // of an allocation
+  uint64_t shortfall_until_ms_ = 0;
   abi::ViewAnswer answer_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint64_t least_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of a slab
 
@@ -133,8 +146,6 @@ class EngineView {
   bool swap_failed_ FINESERVE_GUARDED_BY(mutex_) = false;
   uint32_t want_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint32_t want_sent_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint32_t shortfall_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of an allocation
-  uint64_t shortfall_until_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t now_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;  // at the last step begin
   uint64_t done_since_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;

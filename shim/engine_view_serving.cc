@@ -187,6 +187,11 @@ void EngineView::RefreshPage(uint64_t now_ms) {
       view_.calls() - gauges_.driver_calls_to_activate;
   if (has_steps_) {
     gauges_.free_blocks = blocks_->free_blocks();
+    gauges_.used_blocks = used_blocks_;
+    gauges_.allocated_blocks = allocated_blocks_;
+    gauges_.freed_blocks = freed_blocks_;
+    gauges_.failed_allocations = failed_allocations_;
+    gauges_.watermark_misses = watermark_misses_;
     for (uint32_t v = 1; v <= view_.shape().slabs; ++v) {
       view_page_.ShowUsed(v, blocks_->UsedBlocks(v));
     }
@@ -208,8 +213,13 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
     MutexLock lock(&mutex_);
     if (!IsActive()) return -NotActive();
     const uint64_t now_ms = NowMs();
-    Settle(real, now_ms);
-    RefreshPage(now_ms);  // an idle engine does not poll
+    if (has_steps_) {
+      // Slabs are mapped, and the page shown, at a step's begin by its thread.
+      SendNotices();
+    } else {
+      Settle(real, now_ms);
+      RefreshPage(now_ms);  // an idle engine does not poll
+    }
     bool untold = leases_.count(Hold::kAsked) > 0;
     for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
       untold = untold || IsInPlace(v);
@@ -325,8 +335,7 @@ void EngineView::TakeDrained() {
 void EngineView::WantForBlocks() {
   if (now_ms_ >= shortfall_until_ms_) shortfall_ = 0;
   const uint64_t blocks =
-      gauges_.used_blocks +
-      std::max(gauges_.watermark_blocks, uint64_t{shortfall_});
+      used_blocks_ + std::max(gauges_.watermark_blocks, uint64_t{shortfall_});
   const uint64_t slabs = (blocks + least_blocks_ - 1) / least_blocks_;
   want_ = static_cast<uint32_t>(std::min(slabs, uint64_t{answer_.cap_slabs}));
 }
@@ -344,17 +353,20 @@ int EngineView::EndStep(uint64_t step) {
 }
 
 int EngineView::Allocate(uint32_t count, uint32_t* ids) {
+  if (state() != State::kActive) return NotActive();
+  if (!blocks_->Allocate(count, ids)) return Starve(count);
+  used_blocks_ += count;
+  allocated_blocks_ += count;
+  if (count >= shortfall_) shortfall_ = 0;
+  return FS_OK;
+}
+
+// Too few blocks: asks for as many more at once.
+int EngineView::Starve(uint32_t count) {
   MutexLock lock(&mutex_);
-  if (!IsActive()) return NotActive();
-  if (blocks_->Allocate(count, ids)) {
-    gauges_.used_blocks += count;
-    gauges_.allocated_blocks += count;
-    if (count >= shortfall_) shortfall_ = 0;
-    return FS_OK;
-  }
-  ++gauges_.failed_allocations;
+  ++failed_allocations_;
   if (leases_.leased() < answer_.cap_slabs && leases_.AnyFree()) {
-    ++gauges_.watermark_misses;
+    ++watermark_misses_;
   }
   shortfall_ = std::max(shortfall_, count);
   now_ms_ = NowMs();
@@ -366,11 +378,10 @@ int EngineView::Allocate(uint32_t count, uint32_t* ids) {
 }
 
 int EngineView::Free(uint32_t count, const uint32_t* ids) {
-  MutexLock lock(&mutex_);
-  if (!IsActive()) return NotActive();
+  if (state() != State::kActive) return NotActive();
   const uint32_t freed = blocks_->Free(count, ids);
-  gauges_.used_blocks -= freed;
-  gauges_.freed_blocks += freed;
+  used_blocks_ -= freed;
+  freed_blocks_ += freed;
   if (freed == count) return FS_OK;
   return KvError(FS_INVALID, "block %u is not allocated", ids[freed]);
 }

@@ -177,8 +177,9 @@ int fs_kv_publish(uint32_t view_index, uint32_t used_blocks);
  * minus an FS_… error. */
 int fs_kv_wait(int timeout_ms);
 
-/* --- Our block allocator, for an engine without. One thread at a time, and
- * not together with the calls of the section above. --- */
+/* --- Our block allocator, for an engine without. One thread at a time, also
+ * for fs_kv_close and fs_kv_read_stats while it serves, and not together with
+ * the calls of the section above but fs_kv_wait. --- */
 
 /* A step of the engine begins: leases are looked at, slabs that drained are
  * given back, more are wanted if need be. Steps are numbered from 1 and end in
