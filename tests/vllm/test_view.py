@@ -413,9 +413,10 @@ class UsageReportTest(unittest.TestCase):
         pool.get_new_blocks(5000)
         self.now += 1
         report.step_ended()
-        self.assertEqual(set(grants.used), {1, 2, 3})
-        self.now += 1
-        report.step_ended()
+        self.assertEqual(set(grants.used), {1, 2})
+        for _ in range(2):
+            self.now += 1
+            report.step_ended()
         self.assertEqual(grants.used, dict.fromkeys(range(1, 6), 1000))
 
     def test_a_slab_given_back_counts_no_more(self) -> None:
@@ -528,7 +529,6 @@ class StartTest(unittest.TestCase):
 
     def test_a_forked_engine_is_told_how_to_spawn(self) -> None:
         plugin.register()
-        self.assertEqual(os.environ["VLLM_WORKER_MULTIPROC_METHOD"], "spawn")
         self.shim.failing = {"register": kv_abi.Error.FORKED}
         with self.assertRaisesRegex(
             kv_abi.KvError, "VLLM_WORKER_MULTIPROC_METHOD=spawn"

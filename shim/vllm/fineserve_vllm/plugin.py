@@ -16,7 +16,6 @@ import functools
 import importlib
 import inspect
 import logging
-import os
 import sys
 import threading
 import weakref
@@ -64,8 +63,6 @@ def register() -> None:
 
 
 def _use_view(shim: kv_abi.Shim) -> None:
-    # The shim does nothing in a forked child: the engine must be spawned.
-    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     shim.progress(kv_abi.Stage.PLUGIN_LOADED)
     its_view = view.View(shim, wake_all)
     install(its_view.grants_for, constructed=its_view.constructed)

@@ -9,7 +9,7 @@ from typing import Any
 # Heuristic: the daemon reads it when it asks slabs back, fsctl when asked.
 _PERIOD_S = 0.05
 # Heuristic: some 60 µs of counting, about a thousandth of the period.
-_BLOCKS_PER_PERIOD = 2048
+_BLOCKS_PER_PERIOD = 1024
 
 
 class UsageReport:

@@ -1,0 +1,98 @@
+"""LD_PRELOAD alone suffices: the shim shows Python the plugin beside it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHIM = pathlib.Path(
+    os.environ["FINESERVE_BUILD_DIR"], "lib/libfineserve_shim.so"
+).resolve()
+PLUGIN = SHIM.parent / "vllm"
+# What importlib.metadata finds, as vLLM's loader does, and $PYTHONPATH.
+LOOK = (
+    "import os; from importlib.metadata import entry_points; "
+    "print([e.value for e in entry_points(group='vllm.general_plugins') "
+    "if e.name == 'fineserve'], os.environ.get('PYTHONPATH'))"
+)
+FOUND = ["fineserve_vllm.plugin:register"]
+
+
+class PythonPathTest(unittest.TestCase):
+    def look(
+        self,
+        *options: str,
+        program: str = LOOK,
+        shim: pathlib.Path = SHIM,
+        **environment: str,
+    ) -> str:
+        own = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        done = subprocess.run(
+            [sys.executable, *options, "-c", program],
+            env=own | {"LD_PRELOAD": str(shim)} | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.errors = done.stderr
+        return done.stdout.strip()
+
+    def test_the_plugins_entry_point_is_found(self) -> None:
+        self.assertEqual(self.look(), f"{FOUND} {PLUGIN}")
+        self.assertEqual(self.errors, "")
+
+    def test_the_users_path_stays_behind(self) -> None:
+        self.assertEqual(
+            self.look(PYTHONPATH="/a:/b"), f"{FOUND} {PLUGIN}:/a:/b"
+        )
+
+    def test_children_get_the_folder_once(self) -> None:
+        program = (
+            f"import subprocess, sys; "
+            f"subprocess.run([sys.executable, '-c', {LOOK!r}])"
+        )
+        self.assertEqual(
+            self.look(program=program, PYTHONPATH="/a"),
+            f"{FOUND} {PLUGIN}:/a",
+        )
+
+    def test_a_library_without_a_plugin_beside_it_changes_nothing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            alone = pathlib.Path(shutil.copy(SHIM, folder))
+            self.assertEqual(self.look(shim=alone), "[] None")
+
+    def test_a_link_to_the_library_leads_to_the_plugin(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            link = pathlib.Path(folder, SHIM.name)
+            link.symlink_to(SHIM)
+            self.assertEqual(self.look(shim=link), f"{FOUND} {PLUGIN}")
+
+    def test_switched_off_the_shim_changes_nothing(self) -> None:
+        self.assertEqual(self.look(FINESERVE_DISABLE="1"), "[] None")
+
+    def test_python_that_ignores_its_environment_is_told_of(self) -> None:
+        for option in "-E", "-I":
+            with self.subTest(option):
+                self.assertEqual(self.look(option), "[] None")
+                self.assertEqual(self.errors, "")
+                self.look(option, FINESERVE_VIEW="1")
+                self.assertRegex(self.errors, "^fineserve: .* no view\n$")
+
+    def test_other_programs_keep_their_environment(self) -> None:
+        said = subprocess.run(
+            ["env"],
+            env={"LD_PRELOAD": str(SHIM), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        self.assertNotIn("PYTHONPATH", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
