@@ -6,7 +6,7 @@ _fsctl_words() {
     top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
-    run) echo "--name --kv-size --" ;;
+    run) echo "--name --kv-size --view --view=1 --" ;;
   esac
 }
 

@@ -184,6 +184,7 @@ void AddRun(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, "run", "Run a command with its KV memory in the pool",
       "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
+      "  fsctl run --view -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl run --name chat --kv-size 512MiB -- ./engine --port 8000\n"
       "The device is the command's own choice (CUDA_VISIBLE_DEVICES).\n");
   command->formatter(std::make_shared<RunFormatter>());
@@ -193,6 +194,11 @@ void AddRun(CLI::App& app, Commands& c) {
       ->add_option("--kv-size", c.run.kv_sizes,
                    "Size of an allocation that is KV, e.g. 512MiB; repeatable")
       ->expected(1);
+  command
+      ->add_flag("--view{required}", c.run.view,
+                 "Share the pool slab by slab, by the engine's plugin (vLLM); "
+                 "=required, the default: do not run without")
+      ->check(CLI::IsMember({"required", "1"}));
   command->callback(
       [&] { c.chosen = [&] { return RunRun(c.globals, c.run); }; });
 }

@@ -85,6 +85,7 @@ absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
   }
   RunPlan plan;
   plan.kv_sizes = *sizes;
+  plan.view = options.view;
   plan.engine = options.name.empty()
                     ? DefaultEngineName(options.command[0], getpid())
                     : options.name;
@@ -141,6 +142,9 @@ Environment PlanEnvironment(const RunPlan& plan) {
   if (!plan.runtime_folder.empty()) {
     environment.emplace_back("FINESERVE_RUNTIME_DIR", plan.runtime_folder);
   }
+  if (!plan.view.empty()) {
+    environment.emplace_back("FINESERVE_VIEW", plan.view);
+  }
   return environment;
 }
 
@@ -153,6 +157,9 @@ int RunRun(const Globals& globals, const RunOptions& options) {
   const absl::Status daemon = FillFromDaemon(globals.gpu, &*plan);
   if (absl::IsFailedPrecondition(daemon)) return Fail(kExitNoDaemon, daemon);
   if (absl::IsInvalidArgument(daemon)) return Fail(kExitUsage, daemon);
+  if (!daemon.ok() && options.view == "required") {
+    return Fail(kExitNoDaemon, daemon);
+  }
   if (!daemon.ok()) {
     Fail(0, absl::StrCat("warning: ", daemon.message(),
                          "; running without a pool"));

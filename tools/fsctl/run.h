@@ -13,6 +13,7 @@ namespace fineserve::fsctl {
 struct RunOptions {
   std::string name;                   // of the engine; empty: made up
   std::vector<std::string> kv_sizes;  // as the user wrote them
+  std::string view;                   // $FINESERVE_VIEW; empty: as it is
   std::vector<std::string> command;   // what stands behind "--"
 };
 
@@ -28,6 +29,7 @@ struct RunPlan {
   std::vector<uint64_t> kv_sizes;
   std::string library_folder;  // to be found first; empty: none
   std::string runtime_folder;  // empty: as it is
+  std::string view = "";       // empty: as it is
 };
 using Environment = std::vector<std::pair<std::string, std::string>>;
 

@@ -28,11 +28,12 @@ TEST_F(RunTest, PlainPlanSetsOnlyShimAndEngine) {
 
 TEST_F(RunTest, FullPlanSetsEverything) {
   EXPECT_THAT(
-      PlanEnvironment({"/s.so", "e", {64 << 20, 7}, "/emu", "/run/x"}),
+      PlanEnvironment({"/s.so", "e", {64 << 20, 7}, "/emu", "/run/x", "1"}),
       ElementsAre(Pair("LD_PRELOAD", "/s.so"), Pair("FINESERVE_ENGINE", "e"),
                   Pair("FINESERVE_KV_SIZES", "67108864,7"),
                   Pair("LD_LIBRARY_PATH", "/emu"),
-                  Pair("FINESERVE_RUNTIME_DIR", "/run/x")));
+                  Pair("FINESERVE_RUNTIME_DIR", "/run/x"),
+                  Pair("FINESERVE_VIEW", "1")));
 }
 
 TEST_F(RunTest, WhatWasPreloadedStaysBehindTheShim) {
