@@ -9,6 +9,7 @@ import sys
 
 # folder -> the folders that its files may include, besides their own.
 ALLOWED = {
+    "kernels": {"kernels/driver"},
     "kernels/driver": set(),
     "daemon/abi": {"kernels/driver"},
     "daemon/clock": set(),
@@ -25,7 +26,8 @@ ALLOWED = {
     },
     "shim": {"daemon/abi", "kernels/driver", "shim/testdata"},
     "shim/testdata": {"bench/micro", "daemon/abi", "kernels/driver", "shim"},
-    "tools/emucuda": {"kernels/driver"},
+    # Our kernels' host twins run on the emulated device.
+    "tools/emucuda": {"kernels", "kernels/driver"},
     "tools/fsctl": {"daemon/abi", "daemon/slab", "kernels/driver"},
     # Engines know nothing of FineServe; the driver's prototypes are their
     # cuda.h.

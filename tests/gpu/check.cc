@@ -153,6 +153,8 @@ std::vector<Check> Checks(const Plan& plan) {
                  "each way to find the driver leads to the hooks, or is found "
                  "out",
                  "channel_conformance_test", "*"),
+      GoogleTest(plan, "kernels", "our kernels agree with their host twins",
+                 "kernel_conformance_test", "*"),
       Runtime(plan),
       Emulator(plan),
       Torch(plan),

@@ -9,6 +9,7 @@
 
 #include "tools/emucuda/device_work.h"
 #include "tools/emucuda/mutex.h"
+#include "tools/emucuda/own_kernel.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -137,7 +138,8 @@ std::optional<HostKernel> FindHostKernel(std::string_view mangled_name) {
     const auto found = registry.kernels.find(mangled_name);
     if (found != registry.kernels.end()) return found->second;
   }
-  return FindFill(mangled_name);
+  std::optional<HostKernel> own = FindOwnKernel(mangled_name);
+  return own ? std::move(own) : FindFill(mangled_name);
 }
 
 }  // namespace fineserve::emucuda

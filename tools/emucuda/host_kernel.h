@@ -32,8 +32,8 @@ struct HostKernel {
 void RegisterHostKernel(std::string name, HostKernel kernel);
 
 // The host's version of a kernel, by its mangled name; nullopt if there is
-// none. Known: what was registered, and PyTorch's fill with one value
-// (torch.zeros, ones, full, fill_).
+// none. Known: what was registered, FineServe's own (own_kernel.h), and
+// PyTorch's fill with one value (torch.zeros, ones, full, fill_).
 std::optional<HostKernel> FindHostKernel(std::string_view mangled_name);
 
 }  // namespace fineserve::emucuda

@@ -1,0 +1,69 @@
+#ifndef KERNELS_BYTE_RANGE_H_
+#define KERNELS_BYTE_RANGE_H_
+
+// What a kernel is told to work on, and the few words that let one source be
+// both the device's code and its twin on the host. C++17, for nvcc.
+
+#include <cstdint>
+#include <cstring>
+
+// In front of what runs on both sides.
+#ifdef __CUDACC__
+#define FINESERVE_KERNEL_CODE __device__
+#else
+#define FINESERVE_KERNEL_CODE
+#endif
+
+namespace fineserve::kernels {
+
+// Bytes at a device address (on the host: at an address of this process).
+// Neither address nor length need be a multiple of anything.
+struct ByteRange {
+  uint64_t address;
+  uint64_t bytes;
+};
+
+// The ranges of one launch, by value among its arguments (at most 4 KiB): a
+// list needs no device memory of its own. Row y of the grid works on range y.
+inline constexpr uint32_t kRangesPerLaunch = 126;
+struct RangeList {
+  uint32_t count;
+  uint32_t first;  // the number of ranges[0] in the caller's whole list
+  ByteRange ranges[kRangesPerLaunch];
+};
+static_assert(sizeof(RangeList) == 2024, "kernels agree with their callers");
+
+// What one thread moves at once.
+inline constexpr uint64_t kLaneBytes = 16;
+struct alignas(kLaneBytes) Lane {
+  uint64_t low;
+  uint64_t high;
+};
+
+// `address` is a multiple of kLaneBytes. On the host by memcpy: the memory's
+// own type is not ours to know.
+FINESERVE_KERNEL_CODE inline Lane LoadLane(uint64_t address) {
+#ifdef __CUDACC__
+  return *reinterpret_cast<const Lane*>(address);
+#else
+  Lane lane;
+  memcpy(&lane, reinterpret_cast<const void*>(address), sizeof(lane));
+  return lane;
+#endif
+}
+
+FINESERVE_KERNEL_CODE inline void StoreLane(uint64_t address, Lane lane) {
+#ifdef __CUDACC__
+  *reinterpret_cast<Lane*>(address) = lane;
+#else
+  memcpy(reinterpret_cast<void*>(address), &lane, sizeof(lane));
+#endif
+}
+
+// The kernels' names, for cuModuleGetFunction.
+inline constexpr char kZeroKernel[] = "fineserve_zero";
+inline constexpr char kFingerprintKernel[] = "fineserve_fingerprint";
+
+}  // namespace fineserve::kernels
+
+#endif  // KERNELS_BYTE_RANGE_H_

@@ -1,0 +1,4 @@
+// All kernels, for one image.
+
+#include "kernels/fingerprint.cu"
+#include "kernels/zero.cu"

@@ -1,0 +1,66 @@
+// The kernel fineserve_fingerprint(RangeList, address of the digest) and its
+// twin, LaneShare (fingerprint.h).
+
+#include "kernels/fingerprint.h"
+
+namespace fineserve::kernels {
+namespace {
+
+// A lane from anywhere, or a range's last, of fewer bytes: one by one.
+FINESERVE_KERNEL_CODE Lane GatherLane(uint64_t address, uint64_t bytes) {
+  Lane lane{0, 0};
+  for (uint64_t i = 0; i < bytes; ++i) {
+    const uint64_t byte = *reinterpret_cast<const unsigned char*>(address + i);
+    if (i < 8) {
+      lane.low |= byte << (i * 8);
+    } else {
+      lane.high |= byte << (i * 8 - 64);
+    }
+  }
+  return lane;
+}
+
+}  // namespace
+
+FINESERVE_KERNEL_CODE uint64_t LaneShare(const ByteRange& range,
+                                         uint64_t position, uint64_t thread,
+                                         uint64_t threads) {
+  const uint64_t whole = range.bytes / kLaneBytes;
+  const uint64_t left = range.bytes % kLaneBytes;
+  const bool aligned = range.address % kLaneBytes == 0;
+  uint64_t sum = 0;
+  for (uint64_t i = thread; i < whole; i += threads) {
+    const uint64_t at = range.address + i * kLaneBytes;
+    const Lane lane = aligned ? LoadLane(at) : GatherLane(at, kLaneBytes);
+    sum += Term(position + i, lane.low, lane.high);
+  }
+  if (left != 0 && whole % threads == thread) {
+    const Lane lane = GatherLane(range.address + whole * kLaneBytes, left);
+    sum += Term(position + whole, lane.low, lane.high);
+  }
+  return sum;
+}
+
+}  // namespace fineserve::kernels
+
+#ifdef __CUDACC__
+// Adds to the digest, so that one list can be worked on by several launches.
+// The block's threads are a multiple of a warp's.
+extern "C" __global__ void fineserve_fingerprint(
+    const __grid_constant__ fineserve::kernels::RangeList list,
+    unsigned long long* digest) {
+  using namespace fineserve::kernels;
+  const ByteRange& range = list.ranges[blockIdx.y];
+  const uint64_t number = static_cast<uint64_t>(list.first) + blockIdx.y;
+  const uint64_t thread =
+      static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  uint64_t sum = LaneShare(range, FirstPosition(number), thread,
+                           static_cast<uint64_t>(gridDim.x) * blockDim.x);
+  if (thread == 0) sum += LengthTerm(number, range.bytes);
+  // One atomic addition a warp: they all meet at one address.
+  for (int distance = 16; distance > 0; distance /= 2) {
+    sum += __shfl_down_sync(0xffffffff, sum, distance);
+  }
+  if (threadIdx.x % 32 == 0) atomicAdd(digest, sum);
+}
+#endif
