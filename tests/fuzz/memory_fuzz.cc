@@ -1,5 +1,6 @@
-// Any bytes as slab table or engine page: a snapshot within its bounds, or an
-// error; never a crash.
+// Any bytes as slab table, engine page or view page: a snapshot within its
+// bounds, or an error; never a crash. An engine that reads such a table
+// believes it within its own bounds, too.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,13 @@
 #include "daemon/abi/engine_page.h"
 #include "daemon/abi/page_reader.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/abi/view_page.h"
+#include "daemon/abi/view_page_reader.h"
 #include "daemon/server/engine_page.h"
+#include "daemon/server/view_page.h"
 #include "daemon/slab/table_writer.h"
 #include "kernels/driver/descriptor.h"
+#include "shim/view_leases.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {
@@ -39,8 +44,28 @@ std::vector<std::vector<uint8_t>> Seeds() {
   identity.geometry = {2 << 20, 4, 10};
   const auto table = *slab::TableWriter::Create(identity, &clock);
   const auto page = *server::MakePage(1, slab::EngineId{1}, getpid());
+  const auto view = *server::ViewPage::Create(1, slab::EngineId{1}, 7, 10);
+  table->OnSlabChange(slab::SlabId{2}, {abi::SlabState::kPartial, 1, 3});
   return {BytesOf(table->descriptor(), abi::TableBytes(10)),
-          BytesOf(page.get(), abi::kPageBytes)};
+          BytesOf(page.get(), abi::kPageBytes),
+          BytesOf(view.descriptor(), abi::ViewPageBytes(10))};
+}
+
+// As engine 1 with a view of ten slabs. The shim has the size from the kernel.
+void ReadAsEngine(const uint8_t* bytes, size_t count) {
+  alignas(8) static uint8_t table[abi::TableBytes(64)];
+  if (count > sizeof(table)) return;
+  memcpy(table, bytes, count);
+  shim::ViewLeases leases;
+  constexpr uint32_t kViews = 10;
+  if (!leases.Open(table, count, /*slot=*/0, /*engine_id=*/1, kViews)) return;
+  leases.Look();
+  uint32_t sum = 0;
+  for (int hold = 0; hold < shim::ViewLeases::kHoldCount; ++hold) {
+    sum += leases.count(static_cast<shim::ViewLeases::Hold>(hold));
+  }
+  if (sum != kViews) abort();  // a slab in two states, or in none
+  leases.Close();
 }
 
 }  // namespace fineserve::fuzz
@@ -59,5 +84,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   if (page.ok() && page->decisions.size() > fineserve::abi::kDecisionCapacity) {
     abort();
   }
+  const auto view = fineserve::abi::ReadViewPage(fd.get());
+  if (view.ok() && sizeof(fineserve::abi::ViewPageHeader) +
+                           view->used.size() * sizeof(view->used[0]) >
+                       count) {
+    abort();  // more slabs than the file holds
+  }
+  fineserve::fuzz::ReadAsEngine(bytes, count);
   return 0;
 }
