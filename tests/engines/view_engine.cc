@@ -1,0 +1,407 @@
+// An engine that lets its blocks be seen: it has a view of the pool
+// (shim/fineserve_kv.h), fills and warms up on its tensors, activates, and then
+// serves by lines from stdin or at random. `--help` lists what it does.
+//
+// stdout, one line each, flushed:
+//   ready pid=4711 slabs=15 blocks=2048 floor=1 cap=15
+//   ok … | error …                       one answer per command
+
+#include <getopt.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "tests/engines/engine_options.h"
+#include "tests/engines/view_blocks.h"
+#include "tests/engines/view_random.h"
+#include "tests/engines/weak_kv.h"
+
+namespace stock_engine {
+namespace {
+
+constexpr int kExitNoView = 5;
+
+constexpr char kUsage[] =
+    "view_engine: an engine with a view of FineServe's pool\n"
+    "\n"
+    "  --planes N             planes of the KV (1)\n"
+    "  --per-allocation N     planes in one tensor, one behind another (1)\n"
+    "  --page SIZE            bytes of one block in one plane (64KiB)\n"
+    "  --blocks N             blocks of each plane (0: the whole pool)\n"
+    "  --mode NAME            view, guarded or strict (view)\n"
+    "  --floor N, --cap N     in blocks (0)\n"
+    "  --watermark N          blocks that it keeps ready (0)\n"
+    "  --progress N           how far its plugin says it has come (3)\n"
+    "  --before SIZE          device memory that is no KV, allocated first\n"
+    "  --seed N               what is written (1)\n"
+    "  --random SECONDS       serves at random, then exits\n"
+    "  --most N               blocks that it uses at most then (400)\n"
+    "\n"
+    "lines from stdin: alloc N | nanscan | scan | write | queue | verify |\n"
+    "  free N | step | begin | end | idle MS | watermark N | peek BLOCK | poke "
+    "BLOCK | stats |\n"
+    "  fork | close | release | exit\n"
+    "\n"
+    "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no KV, 5 no view\n";
+
+struct ViewOptions {
+  fs_kv_format format = {};
+  uint64_t watermark = 0;
+  uint64_t seed = 1;
+  int progress = FS_KV_POOL_CONSTRUCTED;
+  size_t before_bytes = 0;
+  double random_seconds = 0;
+  uint32_t most_blocks = 400;
+};
+
+[[noreturn]] void UsageError(const char* option, const char* value) {
+  fprintf(stderr, "view_engine: bad value for --%s: '%s' (see --help)\n",
+          option, value);
+  exit(2);
+}
+
+uint64_t Number(const char* option, const char* value) {
+  char* end;
+  const uint64_t number = strtoull(value, &end, 10);
+  if (end == value || *end != '\0') UsageError(option, value);
+  return number;
+}
+
+size_t Bytes(const char* option, const char* value) {
+  size_t bytes;
+  if (!ParseBytes(value, &bytes)) UsageError(option, value);
+  return bytes;
+}
+
+uint32_t Mode(const char* option, const std::string& value) {
+  if (value == "view") return FS_KV_VIEW;
+  if (value == "guarded") return FS_KV_GUARDED;
+  if (value == "strict") return FS_KV_STRICT;
+  UsageError(option, value.c_str());
+}
+
+void Apply(int option, const char* name, const char* value, ViewOptions* to) {
+  switch (option) {
+    case 'p':
+      to->format.planes = static_cast<uint32_t>(Number(name, value));
+      break;
+    case 'a':
+      to->format.planes_per_allocation =
+          static_cast<uint32_t>(Number(name, value));
+      break;
+    case 'g':
+      to->format.page_bytes = Bytes(name, value);
+      break;
+    case 'b':
+      to->format.blocks = Number(name, value);
+      break;
+    case 'm':
+      to->format.mode = Mode(name, value);
+      break;
+    case 'f':
+      to->format.floor_blocks = Number(name, value);
+      break;
+    case 'c':
+      to->format.cap_blocks = Number(name, value);
+      break;
+    case 'w':
+      to->watermark = Number(name, value);
+      break;
+    case 'P':
+      to->progress = static_cast<int>(Number(name, value));
+      break;
+    case 'B':
+      to->before_bytes = Bytes(name, value);
+      break;
+    case 's':
+      to->seed = Number(name, value);
+      break;
+    case 'r':
+      to->random_seconds = static_cast<double>(Number(name, value));
+      break;
+    case 'M':
+      to->most_blocks = static_cast<uint32_t>(Number(name, value));
+      break;
+    case 'h':
+      fputs(kUsage, stdout);
+      exit(0);
+    default:
+      exit(2);  // getopt_long has named the option
+  }
+}
+
+constexpr option kOptions[] = {
+    {"planes", required_argument, nullptr, 'p'},
+    {"per-allocation", required_argument, nullptr, 'a'},
+    {"page", required_argument, nullptr, 'g'},
+    {"blocks", required_argument, nullptr, 'b'},
+    {"mode", required_argument, nullptr, 'm'},
+    {"floor", required_argument, nullptr, 'f'},
+    {"cap", required_argument, nullptr, 'c'},
+    {"watermark", required_argument, nullptr, 'w'},
+    {"progress", required_argument, nullptr, 'P'},
+    {"before", required_argument, nullptr, 'B'},
+    {"seed", required_argument, nullptr, 's'},
+    {"random", required_argument, nullptr, 'r'},
+    {"most", required_argument, nullptr, 'M'},
+    {"help", no_argument, nullptr, 'h'},
+    {nullptr, 0, nullptr, 0}};
+
+ViewOptions Parse(int argc, char** argv) {
+  ViewOptions options;
+  options.format.struct_bytes = sizeof(options.format);
+  options.format.mode = FS_KV_VIEW;
+  options.format.planes = options.format.planes_per_allocation = 1;
+  options.format.page_bytes = 64 << 10;
+  options.format.block_tokens = 16;
+  int index = 0;
+  int option;
+  while ((option = getopt_long(argc, argv, "", kOptions, &index)) != -1) {
+    Apply(option, option == '?' ? "" : kOptions[index].name, optarg, &options);
+  }
+  return options;
+}
+
+[[noreturn]] void NoView(const char* function, int result) {
+  printf("error %s %d %s\n", function, result, fs_kv_error());
+  fprintf(stderr, "%s: %s\n", function, fs_kv_error());
+  exit(kExitNoView);
+}
+
+void Require(int result, const char* function) {
+  if (result != FS_OK) NoView(function, result);
+}
+
+void Progress(const ViewOptions& options, int from, int to) {
+  for (int stage = from; stage <= std::min(to, options.progress); ++stage) {
+    Require(fs_kv_progress(stage), "fs_kv_progress");
+  }
+}
+
+class ViewEngine {
+ public:
+  explicit ViewEngine(const ViewOptions& options) : options_(options) {
+    STOCK_ENGINE_CALL(cuEventCreate, &done_,
+                      fineserve::driver::CU_EVENT_DISABLE_TIMING);
+    Progress(options, FS_KV_PLUGIN_LOADED, FS_KV_POOL_REPLACED);
+    if (options.before_bytes > 0) AllocateBefore();
+    fs_kv_geometry geometry = {};
+    geometry.struct_bytes = sizeof(geometry);
+    Require(fs_kv_register(&options.format, &geometry), "fs_kv_register");
+    blocks_ = new ViewBlocks(options.format, geometry, options.seed);
+    std::string why;
+    if (!blocks_->AllocateTensors(&why)) {
+      printf("error %s\n", why.c_str());
+      exit(kExitNoKvMemory);
+    }
+    blocks_->WarmUp();
+    Progress(options, FS_KV_POOL_CONSTRUCTED, FS_KV_POOL_CONSTRUCTED);
+    Require(fs_kv_set_watermark(options.watermark), "fs_kv_set_watermark");
+    Require(fs_kv_activate(), "fs_kv_activate");
+    printf("ready pid=%d slabs=%u blocks=%" PRIu64 " floor=%u cap=%u\n",
+           getpid(), geometry.slab_count, geometry.blocks, geometry.floor_slabs,
+           geometry.cap_slabs);
+  }
+  ~ViewEngine() {
+    delete blocks_;
+    STOCK_ENGINE_CALL(cuEventDestroy_v2, done_);
+  }
+  ViewEngine(const ViewEngine&) = delete;
+  ViewEngine& operator=(const ViewEngine&) = delete;
+
+  bool Random() {
+    return ServeAtRandom(blocks_, options_.most_blocks, options_.random_seconds,
+                         options_.seed);
+  }
+
+  // Obeys lines until "exit" or the end. False if a byte was wrong.
+  bool Hold() {
+    for (std::string line; std::getline(std::cin, line) && line != "exit";) {
+      std::istringstream words(line);
+      std::string command;
+      uint64_t number = 0;
+      words >> command >> number;
+      Obey(command, number);
+    }
+    if (!wrong_) puts("ok exit");
+    return !wrong_;
+  }
+
+ private:
+  void AllocateBefore() {
+    CUdeviceptr memory = 0;
+    const CUresult result =
+        fineserve::driver::cuMemAlloc_v2(&memory, options_.before_bytes);
+    printf("before %s\n", ErrorName(result));
+  }
+
+  void Obey(const std::string& command, uint64_t number) {
+    const auto count = static_cast<uint32_t>(number);
+    if (command == "alloc") return Say(blocks_->Allocate(count), "allocated");
+    if (command == "free") return Say(blocks_->Free(count), "freed");
+    if (command == "nanscan") {
+      return Judge(blocks_->FindForeign(/*or_own=*/false), "nonzero");
+    }
+    if (command == "scan") {
+      return Judge(blocks_->FindForeign(/*or_own=*/true), "foreign");
+    }
+    if (command == "verify") return Judge(blocks_->Verify(), "mismatch");
+    if (command == "write") return Write();
+    if (command == "step") return Step();
+    if (command == "begin") return Begin();
+    if (command == "end") return End();
+    if (command == "queue") return Queue();
+    if (command == "idle") return Idle(static_cast<int>(number));
+    if (command == "watermark") {
+      return Say(fs_kv_set_watermark(number), "watermark");
+    }
+    if (command == "peek") return Peek(count);
+    if (command == "poke") return Poke(count);
+    if (command == "stats") return Stats();
+    if (command == "fork") return Fork();
+    if (command == "close") return Say(fs_kv_close(), "closed");
+    if (command == "release") return Release();
+    printf("error unknown command '%s'\n", command.c_str());
+  }
+
+  void Say(int result, const char* what) {
+    if (result != FS_OK) {
+      printf("error %d %s\n", result, fs_kv_error());
+      return;
+    }
+    printf("ok %s held=%zu\n", what, blocks_->held().size());
+  }
+
+  void Judge(const Wrong& wrong, const char* what) {
+    if (wrong.found) {
+      wrong_ = true;
+      printf("error %s %s\n", what, wrong.Text().c_str());
+    } else {
+      printf("ok held=%zu\n", blocks_->held().size());
+    }
+  }
+
+  // Patterns into all that is new, in a step of its own.
+  void Write() {
+    const uint64_t step = fs_kv_step_begin();
+    const uint32_t count = blocks_->Write(done_);
+    STOCK_ENGINE_CALL(cuEventSynchronize, done_);
+    if (fs_kv_step_end(step) == FS_OK) ended_ = step;
+    printf("ok wrote=%u held=%zu\n", count, blocks_->held().size());
+  }
+
+  void Step() {
+    const uint64_t step = fs_kv_step_begin();
+    const int result = fs_kv_step_end(step);
+    if (result == FS_OK) ended_ = step;
+    if (result != FS_OK) return Say(result, "step");
+    printf("ok step=%" PRIu64 "\n", step);
+  }
+
+  void Begin() {
+    const uint64_t step = fs_kv_step_begin();
+    if (step == 0) return Say(FS_STATE, "begun");
+    printf("ok begun=%" PRIu64 "\n", step);
+  }
+
+  // The oldest step, when the device has executed everything.
+  void End() {
+    STOCK_ENGINE_CALL(cuStreamSynchronize, blocks_->stream());
+    const int result = fs_kv_step_end(ended_ + 1);
+    if (result == FS_OK) ++ended_;
+    Say(result, "ended");
+  }
+
+  // As write, within a step that was begun, and without waiting for it.
+  void Queue() { printf("ok queued=%u\n", blocks_->Write(done_)); }
+
+  // Sleeps until something changes, then looks.
+  void Idle(int ms) {
+    const int woken = fs_kv_wait(ms);
+    const uint64_t step = fs_kv_step_begin();
+    if (fs_kv_step_end(step) == FS_OK) ended_ = step;
+    printf("ok idle=%d\n", woken);
+  }
+
+  void Peek(uint32_t block) {
+    const char* const names[] = {"zero", "own", "other"};
+    printf("ok %s\n", names[static_cast<int>(blocks_->Peek(block))]);
+  }
+
+  void Poke(uint32_t block) {
+    blocks_->Poke(block);
+    puts("ok poked");
+  }
+
+  // What a forked child gets.
+  static void Fork() {
+    const pid_t child = fork();
+    if (child == 0) {
+      uint32_t id = 0;
+      const bool steps = fs_kv_step_begin() != 0;
+      _exit(steps ? 100 : fs_kv_allocate(1, &id));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    printf("ok child=%d\n", WEXITSTATUS(status));
+  }
+
+  void Release() {
+    blocks_->FreeTensors();
+    puts("ok released");
+  }
+
+  void Stats() {
+    fs_kv_stats s = {};
+    s.struct_bytes = sizeof(s);
+    if (const int error = fs_kv_read_stats(&s)) return Say(error, "stats");
+    printf("ok leased=%u leaving=%u wanted=%u free=%" PRIu64 " used=%" PRIu64
+           " failed=%" PRIu64 " misses=%" PRIu64 " given_back=%" PRIu64
+           " calls_activate=%" PRIu64 " calls_serving=%" PRIu64 "\n",
+           s.leased_slabs, s.leaving_slabs, s.wanted_slabs, s.free_blocks,
+           s.used_blocks, s.failed_allocations, s.watermark_misses,
+           s.given_back_slabs, s.driver_calls_to_activate,
+           s.driver_calls_serving);
+  }
+
+  uint64_t ended_ = 0;  // steps
+  const ViewOptions options_;
+  CUevent done_ = nullptr;
+  ViewBlocks* blocks_ = nullptr;
+  bool wrong_ = false;
+};
+
+int Run(const ViewOptions& options) {
+  if (fs_kv_register == nullptr) {
+    puts("error no shim: start it under fsctl run, or set LD_PRELOAD");
+    return kExitNoView;
+  }
+  fineserve::driver::CUdevice device = 0;
+  fineserve::driver::CUcontext context;
+  STOCK_ENGINE_CALL(cuInit, 0);
+  STOCK_ENGINE_CALL(cuDeviceGet, &device, 0);
+  STOCK_ENGINE_CALL(cuDevicePrimaryCtxRetain, &context, device);
+  STOCK_ENGINE_CALL(cuCtxSetCurrent, context);
+  bool right;
+  {
+    ViewEngine engine(options);
+    right = options.random_seconds > 0 ? engine.Random() : engine.Hold();
+  }
+  STOCK_ENGINE_CALL(cuDevicePrimaryCtxRelease_v2, device);
+  return right ? 0 : kExitMismatch;
+}
+
+}  // namespace
+}  // namespace stock_engine
+
+int main(int argc, char** argv) {
+  // Tests read through a pipe and wait for lines.
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  return stock_engine::Run(stock_engine::Parse(argc, argv));
+}
