@@ -82,13 +82,15 @@ PageCopy CopyPage(const void* page) {
 int CountPages(pid_t pid) { return static_cast<int>(PageLinks(pid).size()); }
 
 const void* MapPageOf(pid_t pid) {
-  const std::vector<std::string> links = PageLinks(pid);
-  if (links.empty()) return nullptr;
-  const int fd = open(links[0].c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return nullptr;
-  void* page = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fd, 0);
-  close(fd);
-  return page == MAP_FAILED ? nullptr : page;
+  for (const std::string& link : PageLinks(pid)) {
+    // A fake daemon in this process may just be closing its own.
+    const int fd = open(link.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    void* page = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (page != MAP_FAILED) return page;
+  }
+  return nullptr;
 }
 
 }  // namespace fineserve::shim
