@@ -15,7 +15,6 @@
 namespace fineserve::integration {
 namespace {
 
-using abi::SlabState;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
