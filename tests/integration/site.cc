@@ -32,12 +32,6 @@ std::string Shim() {
              : Prefix() / "lib/libfineserve_shim.so";
 }
 
-// $FINESERVE_TEST_GPU as fineserved's --gpu.
-std::string Gpu() {
-  const char* wanted = getenv("FINESERVE_TEST_GPU");
-  return wanted == nullptr ? "emulated" : wanted;
-}
-
 void Append(std::vector<std::string>* to,
             const std::vector<std::string>& more) {
   to->insert(to->end(), more.begin(), more.end());
@@ -55,6 +49,11 @@ Site::Site()
 Site::~Site() {
   std::filesystem::remove_all(folder_);
   std::filesystem::remove_all(device_folder_);
+}
+
+std::string Site::Gpu() {
+  const char* wanted = getenv("FINESERVE_TEST_GPU");
+  return wanted == nullptr ? "emulated" : wanted;
 }
 
 bool Site::OnEmulatedGpu() { return Gpu().rfind("emulated", 0) == 0; }

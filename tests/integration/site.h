@@ -45,6 +45,8 @@ class Site : public ::testing::Test {
   std::string SocketPath();
 
   std::string Program(const std::string& name) const;
+  // $FINESERVE_TEST_GPU as fineserved's --gpu.
+  static std::string Gpu();
   static bool OnEmulatedGpu();
   const Process::Environment& environment() const { return environment_; }
   // A variable of every process that is started from now on.

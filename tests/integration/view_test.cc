@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <random>
 
 #include "tests/integration/site.h"
@@ -15,6 +16,7 @@
 namespace fineserve::integration {
 namespace {
 
+using abi::SlabState;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -301,6 +303,50 @@ TEST_F(ViewTest, StrictEnginesStrayAccessEndsIt) {
   EXPECT_EQ(faults, 1u);
   EXPECT_EQ(strict->Wait(), 3);
   EXPECT_TRUE(EventuallyFree(16));
+}
+
+// The pool grows and shrinks under engines that serve: what is new is mapped
+// with its first lease, what is withdrawn is let go, and other memory in a
+// slab's place is not taken for the old one.
+TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
+  const std::string config = folder() + "/fineserve.toml";
+  const auto set_pool = [&](int mib) {
+    std::ofstream(config) << "[pool]\nsize = \"" << mib
+                          << "MiB\"\nmax = \"128MiB\"\n"
+                          << "slab = \"8MiB\"\nplanes = 4\n";
+  };
+  set_pool(64);
+  Process daemon({Program("fineserved"), "--gpu", Gpu(), "--config", config},
+                 environment());
+  ASSERT_TRUE(Eventually([&] {
+    return daemon.Stderr().find(" serving ") != std::string::npos;
+  })) << daemon.Stderr();
+  const auto packed = Start(Packed());
+  const auto layers = Start(Layers({"--mode", "guarded"}));
+  Want(*packed, 16 * kPackedBlocks);
+  ASSERT_TRUE(Gets(*packed, 7)) << "8 slabs, of which one is a floor";
+  Use(*packed, kPackedBlocks);
+  for (int round = 0; round < 2; ++round) {
+    set_pool(128);
+    daemon.Signal(SIGHUP);
+    ASSERT_TRUE(Gets(*packed, 15));
+    EXPECT_GT(Stat(*packed, "calls_serving"), 0u);
+    Use(*packed, 10 * kPackedBlocks, "scan");
+    packed->Ask("free " + std::to_string(10 * kPackedBlocks));
+    set_pool(64);
+    daemon.Signal(SIGHUP);
+    ASSERT_TRUE(Eventually([&] {
+      packed->Ask("step");
+      layers->Ask("step");
+      return SlabsIn(SlabState::kAbsent) == 8;
+    }));
+    EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+  }
+  packed->Ask("step");
+  Use(*layers, 10);
+  ExpectEnd(*packed);
+  ExpectEnd(*layers);
+  EXPECT_TRUE(EventuallyFree(8));
 }
 
 // A process that was started for a view gets one, or no device memory.
