@@ -127,6 +127,21 @@ def _loop(async_scheduling: bool) -> Callable[[Results], str]:
     return cell
 
 
+def _shared_pool(entry: Results) -> str:
+    runs = entry.get("shared_pool")
+    if runs is None:
+        return _DASH
+    total = {
+        key: sum(run[key] for run in runs)
+        for key in ("steps", "given_back", "tokens", "driver_calls_serving")
+    }
+    return (
+        f"{total['steps']:,} steps, {total['tokens']:,} tokens right, "
+        f"{total['given_back']:,} slabs returned, "
+        f"{total['driver_calls_serving']} driver calls while serving"
+    )
+
+
 def _tokens(entry: Results) -> str:
     if "tokens" not in entry:
         return _DASH
@@ -185,6 +200,7 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
     ),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),
+    ("Two EngineCores on one daemon's pool, emulated device", _shared_pool),
     ("Real tokens on a CPU build, leases moving", _tokens),
 )
 

@@ -18,10 +18,13 @@ SLOT = struct.Struct("<q")
 
 
 class Device:
-    """The CUDA driver by ctypes, with a context of its own."""
+    """The CUDA driver by ctypes, with a context of its own. It is the emulated
+    one of $FINESERVE_TEST_DRIVER, which stock libraries then do not find."""
 
     def __init__(self) -> None:
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._driver = ctypes.CDLL(
+            os.environ.get("FINESERVE_TEST_DRIVER", "libcuda.so.1")
+        )
         self._call("cuInit", 0)
         context = ctypes.c_void_p()
         self._call("cuCtxCreate_v2", ctypes.byref(context), 0, 0)

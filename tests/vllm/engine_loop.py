@@ -104,11 +104,13 @@ class Totals:
         return self.cache_hits / max(1, self.cache_queries)
 
 
-def _config(async_scheduling: bool, folder: pathlib.Path) -> VllmConfig:
+def _config(
+    async_scheduling: bool, folder: pathlib.Path, num_blocks: int
+) -> VllmConfig:
     config = upstream_models.MODELS["facebook/opt-125m"]["config"]
     (folder / "config.json").write_text(json.dumps(config))
     cache = CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True)
-    cache.num_gpu_blocks_override = NUM_BLOCKS
+    cache.num_gpu_blocks_override = num_blocks
     vllm_config = VllmConfig(
         model_config=ModelConfig(
             model=str(folder),
@@ -135,16 +137,27 @@ def _config(async_scheduling: bool, folder: pathlib.Path) -> VllmConfig:
 class Loop:
     """One engine, its clients and its lessor."""
 
+    slab_count = SLAB_COUNT
+    blocks_per_slab = BLOCKS_PER_SLAB
+    executor: type[device.FakeExecutor] = device.FakeExecutor
+
+    @property
+    def num_blocks(self) -> int:
+        return (self.slab_count + 1) * self.blocks_per_slab
+
     def __init__(self, options: Options) -> None:
         self.options = options
         self.totals = Totals()
         self.random = random.Random(options.seed)
         self.slabs = [
-            Slab(i, range(i * BLOCKS_PER_SLAB, (i + 1) * BLOCKS_PER_SLAB))
-            for i in range(1, SLAB_COUNT + 1)
+            Slab(
+                i,
+                range(i * self.blocks_per_slab, (i + 1) * self.blocks_per_slab),
+            )
+            for i in range(1, self.slab_count + 1)
         ]
-        self.checker = Checker(self.slabs, NUM_BLOCKS, options.check_reads)
-        self.kv = device.new_kv(NUM_BLOCKS, BLOCK_SIZE)
+        self.checker = Checker(self.slabs, self.num_blocks, options.check_reads)
+        self.kv = device.new_kv(self.num_blocks, BLOCK_SIZE)
         self.sequences: dict[str, device.Sequence] = {}
         self.received: dict[str, list[int]] = {}  # live requests' output
         self.due: dict[str, int] = {}  # their output length
@@ -157,36 +170,45 @@ class Loop:
         self.grants: CheckedGrants | None = None
         self._build()
 
-    def _build(self) -> None:
+    def _install(self) -> None:
+        """Has the engine live on leases of this loop."""
+
         def grants(num_blocks: int) -> CheckedGrants:
-            assert num_blocks == NUM_BLOCKS
+            assert num_blocks == self.num_blocks
             self.grants = CheckedGrants(
                 self.slabs,
-                range(1, SLAB_COUNT // 2 + 1),
+                range(1, self.slab_count // 2 + 1),
                 self.checker,
                 self._on_return,
             )
             return self.grants
 
+        # At deadline 0 preemption is immediate and repeatable.
+        deadline = 0.0 if self.options.preempt else 1e9
+        plugin.install(
+            grants,
+            ask_back=AskBackOptions(
+                deadline_s=deadline, preempt=self.options.preempt
+            ),
+        )
+
+    def _build(self) -> None:
         if self.options.stock:
             # vLLM's pool with the whole view; leases do not exist.
-            self.checker.held.update(range(SLAB_COUNT + 1))
+            self.checker.held.update(range(self.slab_count + 1))
         else:
-            # At deadline 0 preemption is immediate and repeatable.
-            deadline = 0.0 if self.options.preempt else 1e9
-            plugin.install(
-                grants,
-                ask_back=AskBackOptions(
-                    deadline_s=deadline, preempt=self.options.preempt
-                ),
-            )
-        device.FakeExecutor.setup = device.FakeExecutor.Setup(
-            NUM_BLOCKS, BLOCK_SIZE, self.checker, self.sequences, self.kv
+            self._install()
+        self.executor.setup = device.FakeExecutor.Setup(
+            self.num_blocks, BLOCK_SIZE, self.checker, self.sequences, self.kv
         )
         with tempfile.TemporaryDirectory() as folder:
             self.core = EngineCore(
-                _config(self.options.async_scheduling, pathlib.Path(folder)),
-                device.FakeExecutor,
+                _config(
+                    self.options.async_scheduling,
+                    pathlib.Path(folder),
+                    self.num_blocks,
+                ),
+                self.executor,
                 log_stats=True,
             )
         depth = self.core.batch_queue_size
@@ -195,17 +217,18 @@ class Loop:
         self.core.model_executor.scheduler = self.scheduler
         manager = self.scheduler.kv_cache_manager
         pool = manager.block_pool
-        assert pool.num_gpu_blocks == (
-            NUM_BLOCKS
-            if self.options.stock
-            else 1 + SLAB_COUNT // 2 * BLOCKS_PER_SLAB
-        )
+        assert pool.num_gpu_blocks == self._blocks_at_start()
         self.checker.blocks = pool.blocks
         self.checker.tables = lambda: {
             request_id: manager.get_block_ids(request_id)[0]
             for request_id in self.scheduler.requests
         }
         self._watch(pool)
+
+    def _blocks_at_start(self) -> int:
+        if self.options.stock:
+            return self.num_blocks
+        return 1 + self.slab_count // 2 * self.blocks_per_slab
 
     def _watch(self, pool: Any) -> None:
         """Checks what the pool hands out, and counts preemptions."""
@@ -214,7 +237,7 @@ class Loop:
         def checked(count: int) -> Any:
             blocks = get_new_blocks(count)
             if not self.options.stock:
-                self.checker.handed_out(block.block_id for block in blocks)
+                self._handed_out([block.block_id for block in blocks])
             return blocks
 
         pool.get_new_blocks = checked
@@ -225,6 +248,9 @@ class Loop:
             preempt(*args, **kwargs)
 
         self.scheduler._preempt_request = counted
+
+    def _handed_out(self, block_ids: list[int]) -> None:
+        self.checker.handed_out(block_ids)
 
     # The lessor.
 
@@ -251,7 +277,7 @@ class Loop:
         staying = sorted(checker.held - checker.asked_back.keys())
         free = sorted({slab.index for slab in self.slabs} - checker.held)
         shrink = self.random.random() < (0.75 if self._low_tide else 0.35)
-        count = self.random.choice((1, 1, 1, 2, SLAB_COUNT))
+        count = self.random.choice((1, 1, 1, 2, self.slab_count))
         if shrink:
             count = min(count, len(staying) - FLOOR)
             for index in self.random.sample(staying, max(0, count)):

@@ -90,8 +90,7 @@ class Engine:
         for request in list(self.requests.values()):
             work.append((request, self._table(request), request.done))
             request.done += 1
-        used = {block for _, table, _ in work for block in table}
-        self.table.require_leased({self.slab_of[block] for block in used})
+        self._require_leased(work)
         # Requests end by surprise, with the step that finds out in flight.
         for request in list(self.requests.values()):
             if request.done == request.length:
@@ -104,6 +103,10 @@ class Engine:
         self.totals["steps"] += 1
         leased = len(self.pool.linked)
         self.most, self.least = max(self.most, leased), min(self.least, leased)
+
+    def _require_leased(self, work: list[Any]) -> None:
+        used = {block for _, table, _ in work for block in table}
+        self.table.require_leased({self.slab_of[block] for block in used})
 
     def _table(self, request: Request) -> list[int]:
         (ids,) = self.scheduler.kv_cache_manager.get_block_ids(request.name)
@@ -122,6 +125,7 @@ class Engine:
     def _complete(self) -> None:
         while self.in_flight:
             output, work = self.in_flight.popleft()
+            self._require_leased(work)  # still, though requests have ended
             for request, table, position in work:
                 self._run(request, table, position)
             build.process(self.scheduler, output)
