@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/pool_service.h"
 
@@ -387,7 +388,7 @@ TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
     switch (engines.empty() ? 0 : random() % 9) {
       case 0: {
         const pid_t pid = ++last_pid;
-        const EngineId id = Join("e" + std::to_string(pid), pid);
+        const EngineId id = Join(absl::StrCat("e", pid), pid);
         if (pool_->RegisterView(id, pid, Spec(1 + random() % 8), {}).ok() &&
             pool_->ActivateView(id, pid, kSlabs, random() % 10).ok()) {
           engines.push_back({id, pid});

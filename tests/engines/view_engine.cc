@@ -7,6 +7,8 @@
 //   ok … | error …                       one answer per command
 
 #include <getopt.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +44,8 @@ constexpr char kUsage[] =
     "  --seed N               what is written (1)\n"
     "  --random SECONDS       serves at random, then exits\n"
     "  --most N               blocks that it uses at most then (400)\n"
+    "  --child-outlives-ms N  forks a child that keeps all descriptors and\n"
+    "                         ends so long after its parent\n"
     "\n"
     "lines from stdin: alloc N | nanscan | scan | write | queue | verify |\n"
     "  free N | step | begin | end | idle MS | watermark N | peek BLOCK | poke "
@@ -58,6 +62,7 @@ struct ViewOptions {
   size_t before_bytes = 0;
   double random_seconds = 0;
   uint32_t most_blocks = 400;
+  unsigned child_outlives_ms = 0;
 };
 
 [[noreturn]] void UsageError(const char* option, const char* value) {
@@ -128,6 +133,9 @@ void Apply(int option, const char* name, const char* value, ViewOptions* to) {
     case 'M':
       to->most_blocks = static_cast<uint32_t>(Number(name, value));
       break;
+    case 'C':
+      to->child_outlives_ms = static_cast<unsigned>(Number(name, value));
+      break;
     case 'h':
       fputs(kUsage, stdout);
       exit(0);
@@ -150,6 +158,7 @@ constexpr option kOptions[] = {
     {"seed", required_argument, nullptr, 's'},
     {"random", required_argument, nullptr, 'r'},
     {"most", required_argument, nullptr, 'M'},
+    {"child-outlives-ms", required_argument, nullptr, 'C'},
     {"help", no_argument, nullptr, 'h'},
     {nullptr, 0, nullptr, 0}};
 
@@ -377,6 +386,16 @@ class ViewEngine {
   bool wrong_ = false;
 };
 
+// A child that libc does not know of: no fork handler closes anything in it. It
+// keeps the daemon's socket and the device open when its parent is dead.
+void ForkChild(unsigned outlives_ms) {
+  const pid_t parent = getpid();
+  if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) != 0) return;
+  while (getppid() == parent) usleep(5'000);
+  usleep(outlives_ms * 1'000);
+  _exit(0);
+}
+
 int Run(const ViewOptions& options) {
   if (fs_kv_register == nullptr) {
     puts("error no shim: start it under fsctl run, or set LD_PRELOAD");
@@ -391,6 +410,7 @@ int Run(const ViewOptions& options) {
   bool right;
   {
     ViewEngine engine(options);
+    if (options.child_outlives_ms > 0) ForkChild(options.child_outlives_ms);
     right = options.random_seconds > 0 ? engine.Random() : engine.Hold();
   }
   STOCK_ENGINE_CALL(cuDevicePrimaryCtxRelease_v2, device);
