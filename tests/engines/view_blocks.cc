@@ -68,6 +68,16 @@ void ViewBlocks::WarmUp() {
   }
 }
 
+void ViewBlocks::FillWithNan() {
+  for (const uint32_t block : held_) {
+    for (uint32_t plane = 0; plane < format_.planes; ++plane) {
+      STOCK_ENGINE_CALL(cuMemsetD8Async, PageOf(block, plane), kRubbish,
+                        format_.page_bytes, stream_);
+    }
+  }
+  STOCK_ENGINE_CALL(cuStreamSynchronize, stream_);
+}
+
 void ViewBlocks::FreeTensors() {
   for (CUdeviceptr tensor : tensors_) STOCK_ENGINE_CALL(cuMemFree_v2, tensor);
   tensors_.clear();

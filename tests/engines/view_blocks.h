@@ -56,6 +56,8 @@ class ViewBlocks {
   // `or_own`, the bytes that this engine wrote there last are as good: it may
   // be the same lease still.
   Wrong FindForeign(bool or_own);
+  // Fills every block that it holds with NaN in every floating format.
+  void FillWithNan();
   // Queues a pattern of its own into each of these, in every plane; returns how
   // many. The copies have been made when `done` has passed.
   uint32_t Write(CUevent done);

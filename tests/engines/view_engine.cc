@@ -47,7 +47,8 @@ constexpr char kUsage[] =
     "  --child-outlives-ms N  forks a child that keeps all descriptors and\n"
     "                         ends so long after its parent\n"
     "\n"
-    "lines from stdin: alloc N | nanscan | scan | write | queue | verify |\n"
+    "lines from stdin: alloc N | nan | nanscan | scan | write | queue |\n"
+    "  verify |\n"
     "  free N | step | begin | end | idle MS | watermark N | peek BLOCK | poke "
     "BLOCK | stats |\n"
     "  fork | close | release | exit\n"
@@ -272,6 +273,11 @@ class ViewEngine {
     }
     if (command == "peek") return Peek(count);
     if (command == "poke") return Poke(count);
+    if (command == "nan") {
+      blocks_->FillWithNan();
+      printf("ok nan=%zu\n", blocks_->held().size());
+      return;
+    }
     if (command == "stats") return Stats();
     if (command == "fork") return Fork();
     if (command == "close") return Say(fs_kv_close(), "closed");

@@ -148,6 +148,33 @@ TEST_F(ViewTest, KilledEnginesSlabsGoToTheOtherAsZeros) {
   ExpectEnd(*layers);
 }
 
+// Every block of every slab holds NaN when it leaves; the next engine, of
+// another format, finds zeros. By giving back, and by death.
+TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
+  const auto daemon = StartPool();
+  for (const bool dies : {false, true}) {
+    const auto packed = Start(Packed({"--watermark", "4000"}));
+    ASSERT_TRUE(Gets(*packed, 16));
+    EXPECT_THAT(packed->Ask("alloc " + std::to_string(16 * kPackedBlocks)),
+                StartsWith("ok"));
+    EXPECT_THAT(packed->Ask("nan"), StartsWith("ok nan="));
+    if (dies) {
+      packed->Signal(SIGKILL);
+      packed->Wait();
+    } else {
+      ExpectEnd(*packed);
+    }
+    for (const char* mode : {"view", "guarded"}) {
+      const auto layers =
+          Start(Layers({"--mode", mode, "--watermark", "1000"}));
+      ASSERT_TRUE(Gets(*layers, 16));
+      Use(*layers, 16 * kLayersBlocks);
+      EXPECT_THAT(layers->Ask("nan"), StartsWith("ok nan="));
+      ExpectEnd(*layers);
+    }
+  }
+}
+
 // The device still writes for a while into what a dead engine had queued.
 TEST_F(ViewTest, LateWritesOfAKilledEngineReachNobody) {
   if (!OnEmulatedGpu()) {
