@@ -50,7 +50,7 @@ constexpr char kUsage[] =
     "lines from stdin: alloc N | nan | nanscan | scan | write | queue |\n"
     "  verify |\n"
     "  free N | step | begin | end | idle MS | watermark N | peek BLOCK | poke "
-    "BLOCK | stats |\n"
+    "BLOCK | stats | checkfree |\n"
     "  fork | close | release | exit\n"
     "\n"
     "exit: 0 ok, 1 mismatch, 2 usage, 3 CUDA error, 4 no KV, 5 no view\n";
@@ -279,6 +279,7 @@ class ViewEngine {
       return;
     }
     if (command == "stats") return Stats();
+    if (command == "checkfree") return CheckFree();
     if (command == "fork") return Fork();
     if (command == "close") return Say(fs_kv_close(), "closed");
     if (command == "release") return Release();
@@ -352,6 +353,13 @@ class ViewEngine {
   void Poke(uint32_t block) {
     blocks_->Poke(block);
     puts("ok poked");
+  }
+
+  // What the device has left.
+  static void CheckFree() {
+    size_t free_bytes, total_bytes;
+    STOCK_ENGINE_CALL(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+    printf("ok free=%zu total=%zu\n", free_bytes, total_bytes);
   }
 
   // What a forked child gets.

@@ -6,6 +6,8 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -70,6 +72,12 @@ class ViewTest : public Site {
     return at == std::string::npos
                ? 0
                : std::stoull(line.substr(at + name.size() + 2));
+  }
+  // Of the device, as an engine sees it.
+  static uint64_t FreeBytes(Process& engine) {
+    const std::string line = engine.Ask("checkfree");
+    EXPECT_THAT(line, StartsWith("ok free="));
+    return strtoull(line.c_str() + strlen("ok free="), nullptr, 10);
   }
   // Lets the engine look at its leases until it has so many slabs.
   static bool Gets(Process& engine, uint64_t slabs) {
@@ -333,8 +341,8 @@ TEST_F(ViewTest, StrictEnginesStrayAccessEndsIt) {
 }
 
 // The pool grows and shrinks under engines that serve: what is new is mapped
-// with its first lease, what is withdrawn is let go, and other memory in a
-// slab's place is not taken for the old one.
+// with its first lease, and what is withdrawn is let go by all, so that the
+// device has it back.
 TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
   const std::string config = folder() + "/fineserve.toml";
   const auto set_pool = [&](int mib) {
@@ -353,20 +361,27 @@ TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
   Want(*packed, 16 * kPackedBlocks);
   ASSERT_TRUE(Gets(*packed, 7)) << "8 slabs, of which one is a floor";
   Use(*packed, kPackedBlocks);
+  const uint64_t free_of_small = FreeBytes(*packed);
   for (int round = 0; round < 2; ++round) {
     set_pool(128);
     daemon.Signal(SIGHUP);
     ASSERT_TRUE(Gets(*packed, 15));
     EXPECT_GT(Stat(*packed, "calls_serving"), 0u);
+    EXPECT_EQ(FreeBytes(*packed), free_of_small - (uint64_t{64} << 20));
     Use(*packed, 10 * kPackedBlocks, "scan");
     packed->Ask("free " + std::to_string(10 * kPackedBlocks));
+    // The daemon asks back what the page says is not in use, and for good.
+    usleep(10'000);
+    packed->Ask("step");
     set_pool(64);
     daemon.Signal(SIGHUP);
     ASSERT_TRUE(Eventually([&] {
       packed->Ask("step");
       layers->Ask("step");
-      return SlabsIn(SlabState::kAbsent) == 8;
-    }));
+      return SlabsIn(SlabState::kAbsent) == 8 &&
+             FreeBytes(*packed) == free_of_small;
+    })) << FreeBytes(*packed)
+        << " bytes are free, " << free_of_small << " were";
     EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
   }
   packed->Ask("step");
