@@ -11,8 +11,13 @@
 // And the tokens that a model caches by pool size (Fig. 3), the slopes of which
 // are the marginal memory efficiency.
 //
+// And Fig. 4's story: 8B FP16 (A) and its FP8 variant (B), ShareGPT lengths, a
+// load that shifts from one to the other; who waits for memory, with an equal
+// partition and with slabs? 25 ms a token, a pool of 16 GiB.
+//
 //   --data DIR    folder of the real lengths (default ../shared/data)
-//   --svg PREFIX  writes PREFIX-mixes.svg and PREFIX-slopes.svg
+//   --svg PREFIX  writes PREFIX-mixes.svg, PREFIX-slopes.svg and
+//                 PREFIX-story.svg
 
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +26,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -28,6 +34,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/fragmentation/lengths.h"
 #include "bench/fragmentation/pools.h"
+#include "bench/fragmentation/shifting_load.h"
 #include "bench/fragmentation/svg_plot.h"
 #include "bench/micro/report.h"
 #include "daemon/slab/geometry_search.h"
@@ -79,9 +86,10 @@ std::vector<Model> Packed(std::vector<Model> models) {
 }
 
 // The cheapest cut with enough slabs.
-slab::PoolGeometry CutFor(const std::vector<Model>& models) {
+slab::PoolGeometry CutFor(const std::vector<Model>& models,
+                          uint64_t pool_bytes = kPoolBytes) {
   slab::SearchRequest request{
-      kPoolBytes, kGranularity, {}, 0, slab::kMaxHandles};
+      pool_bytes, kGranularity, {}, 0, slab::kMaxHandles};
   for (const Model& model : models) request.formats.push_back(model.format());
   auto frontier = *slab::GeometryFrontier(request);
   frontier.erase(std::remove_if(frontier.begin(), frontier.end(),
@@ -231,6 +239,12 @@ const std::vector<Scheme>& Schemes() {
   return *schemes;
 }
 
+std::vector<double> SecondsOf(const std::vector<Series>& series) {
+  std::vector<double> seconds(series[0].values.size());
+  std::iota(seconds.begin(), seconds.end(), 0);
+  return seconds;
+}
+
 bool Write(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
@@ -281,6 +295,49 @@ std::vector<Series> MeasureSlopes(const std::vector<double>& gib,
   return series;
 }
 
+// Requests that wait, second by second, for each scheme and model.
+std::vector<Series> MeasureStory(const std::vector<uint32_t>& lengths,
+                                 Report* report) {
+  constexpr uint64_t kStoryBytes = 16 * kGiB;
+  constexpr double kSecondsPerToken = 0.025;
+  const std::vector<Model> models = Packed({kFp16_8B, kFp8_8B});
+  const std::vector<Phase> phases = {
+      {"T1, A some, B much", 120, {2, 14}},
+      {"T2, A idle, B much", 120, {0, 14}},
+      {"T3, A much, B some", 120, {7, 3}},
+  };
+  const auto partition = MakePartitionedPool(kStoryBytes, models);
+  const auto slabs = MakeSlabPool(CutFor(models, kStoryBytes), models);
+  double waiting[2] = {};
+  std::vector<Series> series;
+  size_t scheme = 0;
+  for (auto [name, pool] : {std::pair{"fixed partition", partition.get()},
+                            std::pair{"slabs", slabs.get()}}) {
+    const Story story =
+        Play(models, phases, lengths, kSecondsPerToken, kStoryBytes, pool);
+    for (size_t i = 0; i < phases.size(); ++i) {
+      const std::string what = absl::StrCat(phases[i].name, ", ", name);
+      const Story::PhaseTotal& total = story.phases[i];
+      report->Figure(what + ": KV in use (of pool)", total.used_of_pool);
+      report->Figure(what + ": requests that wait", total.mean_waiting);
+      report->Figure(what + ": wait for memory (s)", total.mean_wait_seconds);
+      report->Figure(what + ": requests begun",
+                     static_cast<double>(total.begun));
+      waiting[scheme] += total.mean_waiting;
+    }
+    for (size_t m = 0; m < models.size(); ++m) {
+      series.push_back({absl::StrCat(models[m].name, ", ", name), {}});
+      for (const Story::Second& s : story.seconds) {
+        series.back().values.push_back(s.waiting[m]);
+      }
+    }
+    ++scheme;
+  }
+  report->Claim("requests that wait, slabs / fixed partition",
+                waiting[1] / waiting[0], 1, Compare::kAtMost);
+  return series;
+}
+
 std::string Option(int argc, char** argv, const char* name,
                    const std::string& otherwise) {
   for (int i = 1; i + 1 < argc; ++i) {
@@ -294,6 +351,7 @@ int Main(int argc, char** argv) {
   const std::string svg = Option(argc, argv, "--svg", "");
   Report report("fragmentation");
   std::vector<Series> shown;
+  std::vector<Series> story;
   for (const char* set : {"sharegpt_firstturn", "arxiv_summarization"}) {
     const auto lengths = ReadLengths(
         absl::StrCat(data, "/lengths_", set, "_llama2tok_even.csv.gz"));
@@ -303,7 +361,9 @@ int Main(int argc, char** argv) {
       return 1;
     }
     const auto series = MeasureMixes(set, *lengths, &report);
-    if (shown.empty()) shown = series;
+    if (!shown.empty()) continue;
+    shown = series;
+    story = MeasureStory(*lengths, &report);
   }
   const std::vector<double> gib = {0, 10, 20, 30, 40, 50, 60};
   const auto slopes = MeasureSlopes(gib, &report);
@@ -316,7 +376,11 @@ int Main(int argc, char** argv) {
                         "of ideal", groups, shown, 1.0, 0.95)) ||
         !Write(svg + "-slopes.svg",
                LineChart("Tokens cached by pool size", "KV pool (GiB)",
-                         "thousand tokens", gib, slopes))) {
+                         "thousand tokens", gib, slopes)) ||
+        !Write(svg + "-story.svg",
+               LineChart("Requests that wait for KV memory while the load "
+                         "shifts (at 120 s and 240 s)",
+                         "seconds", "requests", SecondsOf(story), story))) {
       return 1;
     }
   }

@@ -1,0 +1,46 @@
+#ifndef BENCH_FRAGMENTATION_SHIFTING_LOAD_H_
+#define BENCH_FRAGMENTATION_SHIFTING_LOAD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/fragmentation/pools.h"
+
+namespace fineserve::bench {
+
+// One stretch of time in which each model's requests come at its own rate.
+struct Phase {
+  std::string name;
+  double seconds;
+  std::vector<double> per_second;  // by model
+};
+
+// What happened, second by second and phase by phase.
+struct Story {
+  struct Second {
+    std::vector<double> used_bytes;  // KV, by model
+    std::vector<double> waiting;     // requests, by model
+  };
+  struct PhaseTotal {
+    double used_of_pool = 0;       // mean
+    double mean_waiting = 0;       // requests
+    double mean_wait_seconds = 0;  // of those that began in it
+    uint64_t begun = 0;
+  };
+  std::vector<Second> seconds;
+  std::vector<PhaseTotal> phases;
+};
+
+// Plays phases on a pool: requests of real lengths (Poisson arrivals) wait in
+// their model's line until their KV fits, hold it for `seconds_per_token` ×
+// tokens, and go. Memory alone: no request slows another down, so what differs
+// between pools is who has to wait for memory. The same seed brings the same
+// requests to every pool.
+Story Play(const std::vector<Model>& models, const std::vector<Phase>& phases,
+           const std::vector<uint32_t>& lengths, double seconds_per_token,
+           uint64_t pool_bytes, Pool* pool);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_FRAGMENTATION_SHIFTING_LOAD_H_
