@@ -170,7 +170,8 @@ void Daemon::Settle() {
   sockets_.Deliver(pool_.Poll());
   sockets_.Expire(kClock.NowNs());
   uint64_t period_us = 0;
-  if (pool_.quarantining() || sockets_.waiting() || pool_.resizing()) {
+  if (pool_.quarantining() || sockets_.waiting() || pool_.resizing() ||
+      pool_.views().expecting()) {
     period_us = PoolService::kPidCheckNs / 1000;
   }
   if (pool_.filling()) period_us = kFillPollUs;

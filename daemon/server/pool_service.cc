@@ -30,7 +30,7 @@ PoolService::PoolService(backing::Backing* backing, uint32_t present,
       table_(table),
       clock_(clock),
       slabs_(backing->geometry().slab_count, present, table),
-      views_(&slabs_, table, backing->geometry(), table->epoch()),
+      views_(&slabs_, table, clock, backing->geometry(), table->epoch()),
       wanted_slabs_(present) {
   for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
     free_slots_.insert(slot);

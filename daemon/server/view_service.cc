@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,8 +33,13 @@ uint64_t SlabsFor(uint64_t blocks, uint64_t bytes,
 }  // namespace
 
 ViewService::ViewService(slab::SlabManager* slabs, slab::TableWriter* table,
-                         const slab::PoolGeometry& geometry, uint64_t epoch)
-    : slabs_(slabs), table_(table), geometry_(geometry), epoch_(epoch) {}
+                         const Clock* clock, const slab::PoolGeometry& geometry,
+                         uint64_t epoch)
+    : slabs_(slabs),
+      table_(table),
+      clock_(clock),
+      geometry_(geometry),
+      epoch_(epoch) {}
 
 uint32_t ViewService::Floors() const {
   uint32_t sum = 0;
@@ -177,6 +183,7 @@ void ViewService::AskBack(uint32_t reserved,
       needs.push_back({SlabId{view.slabs}, targets[i] - held});
     }
   }
+  std::vector<uint32_t> late(round.claims.size(), 0);
   const uint32_t free = slabs_->free_count();
   if (reserved > free) {
     needs.push_back({SlabId{slabs_->slab_count()}, reserved - free});
@@ -186,25 +193,50 @@ void ViewService::AskBack(uint32_t reserved,
   std::vector<slab::Candidate> candidates;
   for (uint32_t i = 0; i < slabs_->slab_count(); ++i) {
     const abi::SlabWord word = slabs_->word(SlabId{i});
-    if (word.state == SlabState::kZeroing ||
-        word.state == SlabState::kReturning) {
+    const auto claim = claim_of.find(word.engine);
+    if (word.state == SlabState::kReturning && IsLate(SlabId{i})) {
+      if (claim != claim_of.end()) ++late[claim->second];
+    } else if (word.state == SlabState::kZeroing ||
+               word.state == SlabState::kReturning) {
       coming.push_back(SlabId{i});
     }
-    const auto claim = claim_of.find(word.engine);
     if (word.state != SlabState::kPartial || claim == claim_of.end()) continue;
     const View& view = round.views[claim->second]->second;
     candidates.push_back(
         {SlabId{i}, view.page.UsedBlocks(SlabId{i}), claim->second});
   }
+  // What is late keeps its engine above its target for now: it can spare
+  // others in its place, but never its floor.
+  for (size_t i = 0; i < round.claims.size(); ++i) {
+    const slab::Claim& claim = round.claims[i];
+    const uint32_t most = claim.held - std::min(claim.held, claim.floor);
+    spare[i] = std::min(spare[i] + late[i], most);
+  }
   for (SlabId slab : slab::ChooseAskBacks(std::move(needs), std::move(coming),
                                           std::move(candidates), spare)) {
     views_.at(EngineId{slabs_->word(slab).engine}).touched = true;
     slabs_->AskBack(slab);
+    asked_at_ns_[slab] = clock_->NowNs();
     slab::Count(table_->counters().slabs_asked_back);
   }
 }
 
+void ViewService::ForgetReturned() {
+  for (auto it = asked_at_ns_.begin(); it != asked_at_ns_.end();) {
+    const bool returning =
+        slabs_->word(it->first).state == SlabState::kReturning;
+    it = returning ? std::next(it) : asked_at_ns_.erase(it);
+  }
+}
+
+bool ViewService::IsLate(SlabId slab) const {
+  const auto it = asked_at_ns_.find(slab);
+  return it != asked_at_ns_.end() &&
+         clock_->NowNs() - it->second >= kPatienceNs;
+}
+
 std::vector<EngineId> ViewService::Balance(uint32_t reserved) {
+  ForgetReturned();
   Round round;
   uint32_t all = slabs_->free_count() + slabs_->zeroing_count();
   for (auto it = views_.begin(); it != views_.end(); ++it) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/clock/clock.h"
 #include "daemon/server/view_page.h"
 #include "daemon/slab/format.h"
 #include "daemon/slab/share_policy.h"
@@ -46,9 +47,15 @@ struct ShareLimits {
 // fit the pool.
 class ViewService {
  public:
-  // Both must outlive this object.
+  // How long a slab that was asked back counts as on its way. A request may
+  // hold a block of it for minutes while others of its engine's slabs are
+  // empty: after this another one is asked back as well. Heuristic.
+  static constexpr uint64_t kPatienceNs = 200'000'000;
+
+  // All must outlive this object.
   ViewService(slab::SlabManager* slabs, slab::TableWriter* table,
-              const slab::PoolGeometry& geometry, uint64_t epoch);
+              const Clock* clock, const slab::PoolGeometry& geometry,
+              uint64_t epoch);
 
   // Registers a view; no lease comes of it yet. InvalidArgument if slabs do not
   // hold blocks of the format (with the slab size that does),
@@ -87,6 +94,10 @@ class ViewService {
   // Makes every active view look at the table.
   void TellAll();
 
+  // Whether slabs are on their way back, so that Balance must be called again
+  // and again.
+  bool expecting() const { return !asked_at_ns_.empty(); }
+
   // Slabs that views hold above their floors, those being returned included:
   // what Balance could get back for others.
   uint32_t Reclaimable() const;
@@ -121,6 +132,8 @@ class ViewService {
     std::vector<Views::iterator> views;
     std::vector<slab::Claim> claims;
   };
+  void ForgetReturned();
+  bool IsLate(slab::SlabId slab) const;
   void Grant(uint32_t reserved, const std::vector<uint32_t>& targets,
              Round* round);
   void AskBack(uint32_t reserved, const std::vector<uint32_t>& targets,
@@ -128,9 +141,11 @@ class ViewService {
 
   slab::SlabManager* const slabs_;
   slab::TableWriter* const table_;
+  const Clock* const clock_;
   const slab::PoolGeometry geometry_;
   const uint64_t epoch_;
   Views views_;
+  std::map<slab::SlabId, uint64_t> asked_at_ns_;  // of those being returned
 };
 
 }  // namespace fineserve::server

@@ -218,6 +218,31 @@ TEST_F(ViewServiceTest, AskedOnceNotAgainWhileItIsOnItsWay) {
   EXPECT_EQ(ChangesOf(a), changes) << "told again though nothing changed";
 }
 
+TEST_F(ViewServiceTest, LateSlabIsNotWaitedForWhileItsEngineHasOthers) {
+  const EngineId a = Serve("a", 10, kSlabs, Spec(1));
+  Want(a, 10, 4);
+  Serve("b", 20, 2);
+  EXPECT_EQ(Returning(a), 2u);
+  clock_.AdvanceNs(ViewService::kPatienceNs - 1);
+  pool_->Poll();
+  EXPECT_EQ(Returning(a), 2u);
+  EXPECT_TRUE(pool_->views().expecting());
+  clock_.AdvanceNs(1);
+  pool_->Poll();
+  EXPECT_EQ(Returning(a), 4u) << "two others instead";
+  pool_->Poll();
+  EXPECT_EQ(Returning(a), 4u) << "these are on their way";
+  for (int i = 0; i < 5; ++i) {
+    clock_.AdvanceNs(ViewService::kPatienceNs);
+    pool_->Poll();
+  }
+  EXPECT_EQ(Returning(a), 7u) << "its floor is never asked for";
+  GiveBackAsked(a, 10);
+  pool_->Poll();
+  EXPECT_EQ(Leased(a), 4u) << "what it gave beyond its share it gets again";
+  EXPECT_FALSE(pool_->views().expecting());
+}
+
 TEST_F(ViewServiceTest, CheapestSlabsAreAskedBack) {
   const EngineId a = Serve("a", 10, kSlabs);
   for (uint32_t i = 0; i < kSlabs; ++i) SetUsed(a, SlabId{i}, 9);
