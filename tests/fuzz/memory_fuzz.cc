@@ -54,7 +54,7 @@ std::vector<std::vector<uint8_t>> Seeds() {
 // As engine 1 with a view of ten slabs. The shim has the size from the kernel.
 void ReadAsEngine(const uint8_t* bytes, size_t count) {
   alignas(8) static uint8_t table[abi::TableBytes(64)];
-  if (count > sizeof(table)) return;
+  if (count == 0 || count > sizeof(table)) return;
   memcpy(table, bytes, count);
   shim::ViewLeases leases;
   constexpr uint32_t kViews = 10;
