@@ -16,19 +16,36 @@ ALLOWED = {
     "daemon/slab": {"daemon/abi", "daemon/clock", "kernels/driver"},
     "daemon/backing": {"daemon/abi", "daemon/slab", "kernels/driver"},
     "daemon/config": {"daemon/abi"},
+    "daemon/sched": {"daemon/clock", "daemon/slab"},
+    "daemon/wire": {"daemon/abi", "kernels/driver"},
+    "daemon/proxy": {
+        "daemon/abi",
+        "daemon/clock",
+        "daemon/config",
+        "daemon/wire",
+        "kernels/driver",
+    },
     "daemon/server": {
         "daemon/abi",
         "daemon/backing",
         "daemon/clock",
         "daemon/config",
+        "daemon/sched",
         "daemon/slab",
+        "daemon/wire",
         "kernels/driver",
     },
     "shim": {"daemon/abi", "kernels/driver", "shim/testdata"},
     "shim/testdata": {"bench/micro", "daemon/abi", "kernels/driver", "shim"},
     # Our kernels' host twins run on the emulated device.
     "tools/emucuda": {"kernels", "kernels/driver"},
-    "tools/fsctl": {"daemon/abi", "daemon/slab", "kernels/driver"},
+    "tools/fsctl": {
+        "daemon/abi",
+        "daemon/config",
+        "daemon/slab",
+        "daemon/wire",
+        "kernels/driver",
+    },
     # Engines know nothing of FineServe but its public C header; the driver's
     # prototypes are their cuda.h.
     "tests/engines": {"kernels/driver"},
