@@ -20,7 +20,6 @@
 // block in 16 steps; watermark 4 steps. How often was a block missing that the
 // pool had (watermark misses), and how many driver calls did serving make?
 
-#include <benchmark/benchmark.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -30,7 +29,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -40,6 +38,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/micro/block_workload.h"
 #include "bench/micro/on_demand.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"
@@ -53,17 +52,7 @@ constexpr uint32_t kPlanes = 32;
 constexpr uint64_t kPlaneBytes = 2 << 20;
 constexpr uint64_t kPageBytes = 64 << 10;
 constexpr uint32_t kBlocksPerSlab = kPlaneBytes / kPageBytes;
-constexpr uint32_t kLive = 1024;
-constexpr uint32_t kBurst = 512;
 constexpr int kRounds = 21;
-
-// One engine's way to blocks.
-class Blocks {
- public:
-  virtual ~Blocks() = default;
-  virtual void Allocate(uint32_t count, uint32_t* ids) = 0;
-  virtual void Free(uint32_t count, const uint32_t* ids) = 0;
-};
 
 class Ours : public Blocks {
  public:
@@ -200,73 +189,6 @@ class Mapped : public Blocks {
   OnDemand pages_;
 };
 
-double Ns(const std::function<void()>& run) {
-  const auto start = std::chrono::steady_clock::now();
-  run();
-  return std::chrono::duration<double, std::nano>(
-             std::chrono::steady_clock::now() - start)
-      .count();
-}
-
-// One engine's run of a workload.
-class Workload {
- public:
-  explicit Workload(Blocks* blocks) : blocks_(*blocks), live_(kLive) {
-    blocks_.Allocate(kLive, live_.data());
-    std::shuffle(live_.begin(), live_.end(), random_);
-  }
-  ~Workload() { blocks_.Free(kLive, live_.data()); }
-
-  // ns per block, `at_once` of them a call.
-  double Steady(uint32_t at_once, uint32_t count) {
-    const double ns = Ns([&] {
-      for (uint32_t done = 0; done < count; done += at_once) {
-        uint32_t* oldest = &live_[next_];
-        blocks_.Free(at_once, oldest);
-        blocks_.Allocate(at_once, oldest);
-        next_ = (next_ + at_once) % kLive;
-      }
-    });
-    return ns / count;
-  }
-
-  double Burst(uint32_t bursts) {
-    std::vector<uint32_t> ids(kBurst);
-    double ns = 0;
-    for (uint32_t i = 0; i < bursts; ++i) {
-      ns += Ns([&] {
-        for (uint32_t& id : ids) blocks_.Allocate(1, &id);
-      });
-      std::shuffle(ids.begin(), ids.end(), random_);
-      ns += Ns([&] {
-        for (const uint32_t id : ids) blocks_.Free(1, &id);
-      });
-    }
-    return ns / (bursts * kBurst);
-  }
-
- private:
-  Blocks& blocks_;
-  std::vector<uint32_t> live_;
-  uint32_t next_ = 0;
-  std::mt19937 random_{42};
-};
-
-double CasPair(uint32_t count) {
-  static std::atomic<uint32_t> word{0};
-  return Ns([&] {
-           for (uint32_t i = 0; i < count; ++i) {
-             uint32_t expected = 0;
-             word.compare_exchange_strong(expected, 1);
-             benchmark::DoNotOptimize(expected);
-             expected = 1;
-             word.compare_exchange_strong(expected, 0);
-             benchmark::DoNotOptimize(expected);
-           }
-         }) /
-         count;
-}
-
 // Runs two engines together; the mean of both.
 double Together(Workload* a, Workload* b,
                 const std::function<double(Workload*)>& run) {
@@ -284,11 +206,6 @@ double Together(Workload* a, Workload* b,
 }
 
 using Samples = std::map<std::string, std::vector<double>>;
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 constexpr uint32_t kCheap = 1 << 18;  // blocks per round of the cheap ways
 

@@ -8,14 +8,9 @@
 #include <thread>
 #include <vector>
 
-namespace fineserve::bench {
+#include "bench/micro/published_latency.h"
 
-// Published driver latencies (kvcached, A100), in ns, per plane and page.
-struct DriverLatency {
-  uint64_t create_ns = 193'000;
-  uint64_t set_access_ns = 36'000;
-  uint64_t unmap_ns = 26'000;
-};
+namespace fineserve::bench {
 
 // Blocks on pages that are mapped when they are needed and unmapped when they
 // are empty: the allocator that kvcached publishes, re-done from its

@@ -112,4 +112,9 @@ int Finish(const Report& report, int argc, char** argv) {
   return 0;
 }
 
+void Die(const std::string& what) {
+  fprintf(stderr, "bench: %s\n", what.c_str());
+  exit(1);
+}
+
 }  // namespace fineserve::bench

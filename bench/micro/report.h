@@ -6,6 +6,9 @@
 
 namespace fineserve::bench {
 
+// Ends the bench with a message on standard error.
+[[noreturn]] void Die(const std::string& what);
+
 enum class Compare { kAtMost, kAtLeast };
 
 // What a bench found: figures, and claims that they support or refute. Prints

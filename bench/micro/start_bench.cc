@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"
 
@@ -21,9 +22,7 @@ namespace fineserve::bench {
 namespace {
 
 constexpr uint64_t kGiB = 1ull << 30;
-constexpr double kCreateUs = 193;
-constexpr double kSetAccessUs = 36;
-constexpr double kUnmapUs = 26;
+constexpr DriverLatency kLatency;
 
 void Measure(ViewSite* site, Report* report, uint64_t gib, uint32_t planes,
              const std::string& mode) {
@@ -41,10 +40,10 @@ void Measure(ViewSite* site, Report* report, uint64_t gib, uint32_t planes,
   report->Figure(name + ": driver calls",
                  figures.at("driver_calls_to_activate"));
   report->Figure(name + ": cost at published latencies (ms)",
-                 ((figures.at("cuMemCreate") + imports) * kCreateUs +
-                  figures.at("cuMemSetAccess") * kSetAccessUs +
-                  figures.at("cuMemUnmap") * kUnmapUs) /
-                     1000);
+                 ((figures.at("cuMemCreate") + imports) * kLatency.create_ns +
+                  figures.at("cuMemSetAccess") * kLatency.set_access_ns +
+                  figures.at("cuMemUnmap") * kLatency.unmap_ns) /
+                     1e6);
 }
 
 int Main(int argc, char** argv) {

@@ -2,25 +2,23 @@
 // under the preload; the benches "start" and "blocks" start it.
 //
 //   bench_view_engine --planes N --page BYTES --blocks N --mode MODE
-//     [--blocks-of-one] [--serve SECONDS [--idle-first]]
+//     [--per-block] [--serve SECONDS [--idle-first]]
 //
 // Prints "name value" lines.
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/micro/block_workload.h"
+#include "bench/micro/call_counter.h"
 #include "kernels/driver/driver.h"
 #include "shim/fineserve_kv.h"
 
@@ -55,6 +53,17 @@ double Milliseconds(Clock::time_point since) {
 
 void Print(const char* name, double value) { printf("%s %.3f\n", name, value); }
 
+// Blocks from the shim's allocator.
+class ThroughInterface : public Blocks {
+ public:
+  void Allocate(uint32_t count, uint32_t* ids) override {
+    Ok(fs_kv_allocate(count, ids), "allocate");
+  }
+  void Free(uint32_t count, const uint32_t* ids) override {
+    Ok(fs_kv_free(count, ids), "free");
+  }
+};
+
 class Engine {
  public:
   explicit Engine(const Options& options)
@@ -81,7 +90,7 @@ class Engine {
     fs_kv_geometry geometry = {};
     geometry.struct_bytes = sizeof(geometry);
     Ok(fs_kv_progress(FS_KV_POOL_CONSTRUCTED), "progress");
-    CountCalls(-1);
+    const CallCounter calls("libcuda.so.1");
     const auto start = Clock::now();
     Ok(fs_kv_register(&format, &geometry), "register");
     Print("register_ms", Milliseconds(start));
@@ -100,28 +109,29 @@ class Engine {
     Ok(fs_kv_activate(), "activate");
     Print("activate_ms", Milliseconds(activate));
     Print("start_ms", Milliseconds(start));
-    CountCalls(1);
-    for (size_t i = 0; i < std::size(kCalls); ++i) Print(kCalls[i], calls_[i]);
+    for (const char* name : {"cuMemCreate", "cuMemImportFromShareableHandle",
+                             "cuMemSetAccess", "cuMemUnmap"}) {
+      Print(name, static_cast<double>(calls.Of(name)));
+    }
     Print("driver_calls_to_activate",
           static_cast<double>(Stats().driver_calls_to_activate));
   }
 
   // ns per block through the C interface, beside a pair of CAS on a warm word.
   void MeasureBlocks() {
-    constexpr uint32_t kLive = 1024;
-    std::vector<uint32_t> live(kLive);
-    Ok(fs_kv_set_watermark(2 * kLive), "watermark");
+    constexpr uint32_t kCount = 1 << 17;
+    Ok(fs_kv_set_watermark(2 * Workload::kLive), "watermark");
     do {
       fs_kv_step_end(fs_kv_step_begin());
       usleep(1000);
-    } while (Stats().free_blocks < 2 * kLive);
-    Ok(fs_kv_allocate(kLive, live.data()), "allocate");
-    std::shuffle(live.begin(), live.end(), std::mt19937{42});
+    } while (Stats().free_blocks < 2 * Workload::kLive);
+    ThroughInterface blocks;
+    Workload workload(&blocks);
     std::vector<double> one, sixteen, one_cas, sixteen_cas, cas;
     for (int round = 0; round < 21; ++round) {
-      cas.push_back(CasPair());
-      one.push_back(Steady(&live, 1));
-      sixteen.push_back(Steady(&live, 16));
+      cas.push_back(CasPair(kCount));
+      one.push_back(workload.Steady(1, kCount));
+      sixteen.push_back(workload.Steady(16, kCount));
       one_cas.push_back(one.back() / cas.back());
       sixteen_cas.push_back(sixteen.back() / cas.back());
     }
@@ -130,7 +140,6 @@ class Engine {
     Print("cas_ns", Median(cas));
     Print("one_per_cas", Median(one_cas));
     Print("sixteen_per_cas", Median(sixteen_cas));
-    Ok(fs_kv_free(kLive, live.data()), "free");
   }
 
   // Steps of 2 ms. In each up to kArrive sequences begin (their prompt's
@@ -192,21 +201,6 @@ class Engine {
   }
 
  private:
-  static constexpr const char* kCalls[] = {
-      "cuMemCreate", "cuMemImportFromShareableHandle", "cuMemMap",
-      "cuMemSetAccess", "cuMemUnmap"};
-
-  // By the emulated driver's own count.
-  void CountCalls(double sign) {
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    const auto count = reinterpret_cast<uint64_t (*)(const char*)>(
-        dlsym(library, "emucuda_call_count"));
-    if (count == nullptr) Fail("no emulated driver");
-    for (size_t i = 0; i < std::size(kCalls); ++i) {
-      calls_[i] += sign * static_cast<double>(count(kCalls[i]));
-    }
-  }
-
   driver::CUresult Allocate(driver::CUdeviceptr* out, uint64_t bytes) {
     return driver_.call().cuMemAlloc_v2(out, bytes);
   }
@@ -216,38 +210,9 @@ class Engine {
     Ok(fs_kv_read_stats(&stats), "stats");
     return stats;
   }
-  static double Median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  }
-  static double Steady(std::vector<uint32_t>* live, uint32_t at_once) {
-    constexpr uint32_t kCount = 1 << 17;
-    const auto start = Clock::now();
-    size_t next = 0;
-    for (uint32_t done = 0; done < kCount; done += at_once) {
-      fs_kv_free(at_once, &(*live)[next]);
-      fs_kv_allocate(at_once, &(*live)[next]);
-      next = (next + at_once) % live->size();
-    }
-    return Milliseconds(start) * 1e6 / kCount;
-  }
-  static double CasPair() {
-    static std::atomic<uint32_t> word{0};
-    constexpr uint32_t kCount = 1 << 17;
-    const auto start = Clock::now();
-    for (uint32_t i = 0; i < kCount; ++i) {
-      uint32_t expected = 0;
-      word.compare_exchange_strong(expected, 1);
-      expected = 1;
-      word.compare_exchange_strong(expected, 0);
-    }
-    return Milliseconds(start) * 1e6 / kCount;
-  }
-
   const Options options_;
   const driver::Driver driver_;
   driver::CUcontext context_ = nullptr;
-  double calls_[std::size(kCalls)] = {};
 };
 
 int Main(int argc, char** argv) {

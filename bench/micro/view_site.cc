@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "bench/micro/report.h"
 #include "daemon/abi/client.h"
 #include "daemon/abi/table_reader.h"
 #include "kernels/driver/descriptor.h"
@@ -73,11 +74,6 @@ std::string MakeFolder(std::string pattern) {
 
 }  // namespace
 
-void Die(const std::string& what) {
-  fprintf(stderr, "bench: %s\n", what.c_str());
-  exit(1);
-}
-
 ViewSite::ViewSite()
     : programs_(std::filesystem::read_symlink("/proc/self/exe").parent_path()),
       device_folder_(MakeFolder("/dev/shm/fineserve-bench-XXXXXX")),
@@ -126,7 +122,7 @@ std::vector<ViewSite::Figures> ViewSite::RunEngines(
     const pid_t pid = Spawn(
         words,
         {absl::StrCat("LD_PRELOAD=", programs_, "/../lib/libfineserve_shim.so"),
-         absl::StrCat("LD_LIBRARY_PATH=", programs_, "/../lib/emucuda"),
+         absl::StrCat("LD_LIBRARY_PATH=", EmulatedFolder()),
          absl::StrCat("FINESERVE_ENGINE=bench-", i)},
         ends[1]);
     close(ends[1]);

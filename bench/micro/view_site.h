@@ -10,9 +10,6 @@
 
 namespace fineserve::bench {
 
-// Ends the bench with a message.
-[[noreturn]] void Die(const std::string& what);
-
 // An emulated GPU with a real fineserved and real engines under the preload
 // (view_engine.cc), each a process. Not thread-safe.
 class ViewSite {
@@ -29,6 +26,11 @@ class ViewSite {
   // Starts fineserved and waits until all slabs are zeroed. One at a time.
   void StartDaemon(const std::vector<std::string>& flags);
   void StopDaemon();
+  pid_t daemon_pid() const { return daemon_; }
+
+  // Where the programs and, beside them, the emulated driver lie.
+  const std::string& programs() const { return programs_; }
+  std::string EmulatedFolder() const { return programs_ + "/../lib/emucuda"; }
 
   // Runs engines at the same time, each with its flags, and returns what they
   // printed once all have ended well.
