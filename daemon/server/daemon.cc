@@ -182,12 +182,13 @@ void Daemon::Settle() {
 }
 
 void Daemon::Resize(uint64_t pool_bytes) {
-  const slab::PoolGeometry& g = backing_->geometry();
-  const absl::Status s = pool_.Resize(static_cast<uint32_t>(
-      std::min<uint64_t>(pool_bytes / g.slab_bytes(), UINT32_MAX)));
+  const auto slabs = static_cast<uint32_t>(std::min<uint64_t>(
+      pool_bytes / backing_->geometry().slab_bytes(), UINT32_MAX));
+  if (slabs == pool_.wanted_slabs()) return;
+  const absl::Status s = pool_.Resize(slabs);
   if (s.ok()) {
     spdlog::info("the pool goes from {} to {} slabs", pool_.present_slabs(),
-                 pool_bytes / g.slab_bytes());
+                 slabs);
   } else {
     spdlog::error("pool size kept: {}", std::string(s.message()));
   }
@@ -200,7 +201,8 @@ void Daemon::ReadConfigAgain() {
     spdlog::error("configuration kept as it was: {}",
                   std::string(config.status().message()));
   } else {
-    if (config->pool_bytes != config_.pool_bytes) Resize(config->pool_bytes);
+    // Also if the file says the same again: it may have been refused before.
+    Resize(config->pool_bytes);
     if (config->max_pool_bytes != config_.max_pool_bytes ||
         config->slab_bytes != config_.slab_bytes ||
         config->planes != config_.planes || config->gpu != config_.gpu ||

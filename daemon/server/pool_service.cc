@@ -89,7 +89,7 @@ void PoolService::Exited(pid_t pid) {
     engine.exited.insert(pid);
     // Nobody is left who could give its slabs back; they are the engine's, and
     // mapped by its other members perhaps, until the last one has exited.
-    if (views_.Record(id).pid == static_cast<uint32_t>(pid)) views_.Forget(id);
+    if (views_.Has(id, pid)) views_.Forget(id);
     spdlog::info("engine {} ({}): pid {} exited", Number(id), engine.name, pid);
     if (engine.members.empty()) {
       Bury(id, &engine);
@@ -275,6 +275,12 @@ absl::Status PoolService::ActivateView(EngineId engine, pid_t pid,
   return s;
 }
 
+bool PoolService::Want(EngineId engine, pid_t pid, uint32_t wanted) {
+  if (!views_.Want(engine, pid, wanted)) return false;
+  Publish(engine);
+  return true;
+}
+
 absl::Status PoolService::GiveBack(EngineId engine, pid_t pid, SlabId slab,
                                    LeaseId lease) {
   if (!views_.IsActive(engine, pid)) {
@@ -289,7 +295,7 @@ absl::Status PoolService::GiveBack(EngineId engine, pid_t pid, SlabId slab,
 }
 
 absl::Status PoolService::CloseView(EngineId engine, pid_t pid) {
-  if (views_.Record(engine).pid != static_cast<uint32_t>(pid)) {
+  if (!views_.Has(engine, pid)) {
     return absl::NotFoundError("this process has no view");
   }
   std::vector<SlabId> freed;

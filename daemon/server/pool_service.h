@@ -50,6 +50,8 @@ class PoolService {
   // smaller than the floors.
   absl::Status Resize(uint32_t slabs);
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
+  // What the pool has, or is on its way to.
+  uint32_t wanted_slabs() const { return wanted_slabs_; }
   uint32_t present_slabs() const {
     return slabs_.slab_count() - slabs_.absent_count();
   }
@@ -82,9 +84,7 @@ class PoolService {
                             const ViewSpec& spec, const ShareLimits& limits);
   absl::Status ActivateView(slab::EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted);
-  bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted) {
-    return views_.Want(engine, pid, wanted);
-  }
+  bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted);
   // NotFound if the view does not hold `slab` by this lease.
   absl::Status GiveBack(slab::EngineId engine, pid_t pid, slab::SlabId slab,
                         slab::LeaseId lease);

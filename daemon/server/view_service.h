@@ -73,6 +73,10 @@ class ViewService {
   // Ignored, with false, unless `pid` has an active view of the engine.
   bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted);
 
+  // Whether `pid` has a view of the engine, active or not.
+  bool Has(slab::EngineId engine, pid_t pid) const {
+    return Find(engine, pid) != nullptr;
+  }
   // Whether `pid` has an active view, so that it may give slabs back.
   bool IsActive(slab::EngineId engine, pid_t pid) const;
 

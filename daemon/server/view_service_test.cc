@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/table_reader.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/pool_service.h"
 
@@ -105,6 +106,22 @@ TEST_F(ViewServiceTest, NothingIsLeasedBeforeActivation) {
   pool_->Poll();
   EXPECT_FALSE(pool_->Want(a, 10, 5));
   EXPECT_EQ(Leased(a), 0u);
+}
+
+TEST_F(ViewServiceTest, TableSaysWhatIsWantedThoughNothingComesOfIt) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  const EngineId b = Serve("b", 20, kSlabs);
+  const uint32_t leased = Leased(a);
+  Want(a, 10, kSlabs - 1);
+  EXPECT_EQ(Leased(a), leased);
+  const auto reader = abi::TableReader::Map(table_->descriptor());
+  ASSERT_TRUE(reader.ok());
+  const auto seen = reader->Read();
+  ASSERT_TRUE(seen.ok());
+  for (const abi::EngineSnapshot& engine : seen->engines) {
+    EXPECT_EQ(engine.view.wanted, engine.id == Number(b) ? kSlabs : kSlabs - 1);
+  }
+  EXPECT_EQ(seen->engines.size(), 2u);
 }
 
 TEST_F(ViewServiceTest, ActiveViewGetsItsFloorThoughItWantsNothing) {

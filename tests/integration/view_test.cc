@@ -37,6 +37,22 @@ class ViewTest : public Site {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return StartDaemon(arguments);
   }
+  // The configuration file that StartFromFile's daemon reads.
+  void SetPool(int mib) {
+    std::ofstream(folder() + "/fineserve.toml")
+        << "[pool]\nsize = \"" << mib << "MiB\"\nmax = \"128MiB\"\n"
+        << "slab = \"8MiB\"\nplanes = 4\n";
+  }
+  Engine StartFromFile() {
+    auto daemon = std::make_unique<Process>(
+        std::vector<std::string>{Program("fineserved"), "--gpu", Gpu(),
+                                 "--config", folder() + "/fineserve.toml"},
+        environment());
+    EXPECT_TRUE(Eventually([&] {
+      return daemon->Stderr().find(" serving ") != std::string::npos;
+    })) << daemon->Stderr();
+    return daemon;
+  }
   Engine Launch(const std::vector<std::string>& arguments,
                 const Process::Environment& more = {}) {
     std::vector<std::string> command = {Program("view_engine")};
@@ -344,18 +360,8 @@ TEST_F(ViewTest, StrictEnginesStrayAccessEndsIt) {
 // with its first lease, and what is withdrawn is let go by all, so that the
 // device has it back.
 TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
-  const std::string config = folder() + "/fineserve.toml";
-  const auto set_pool = [&](int mib) {
-    std::ofstream(config) << "[pool]\nsize = \"" << mib
-                          << "MiB\"\nmax = \"128MiB\"\n"
-                          << "slab = \"8MiB\"\nplanes = 4\n";
-  };
-  set_pool(64);
-  Process daemon({Program("fineserved"), "--gpu", Gpu(), "--config", config},
-                 environment());
-  ASSERT_TRUE(Eventually([&] {
-    return daemon.Stderr().find(" serving ") != std::string::npos;
-  })) << daemon.Stderr();
+  SetPool(64);
+  const auto daemon = StartFromFile();
   const auto packed = Start(Packed());
   const auto layers = Start(Layers({"--mode", "guarded"}));
   Want(*packed, 16 * kPackedBlocks);
@@ -363,8 +369,8 @@ TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
   Use(*packed, kPackedBlocks);
   const uint64_t free_of_small = FreeBytes(*packed);
   for (int round = 0; round < 2; ++round) {
-    set_pool(128);
-    daemon.Signal(SIGHUP);
+    SetPool(128);
+    daemon->Signal(SIGHUP);
     ASSERT_TRUE(Gets(*packed, 15));
     EXPECT_GT(Stat(*packed, "calls_serving"), 0u);
     EXPECT_EQ(FreeBytes(*packed), free_of_small - (uint64_t{64} << 20));
@@ -373,8 +379,8 @@ TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
     // The daemon asks back what the page says is not in use, and for good.
     usleep(10'000);
     packed->Ask("step");
-    set_pool(64);
-    daemon.Signal(SIGHUP);
+    SetPool(64);
+    daemon->Signal(SIGHUP);
     ASSERT_TRUE(Eventually([&] {
       packed->Ask("step");
       layers->Ask("step");
@@ -389,6 +395,22 @@ TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
   ExpectEnd(*packed);
   ExpectEnd(*layers);
   EXPECT_TRUE(EventuallyFree(8));
+}
+
+TEST_F(ViewTest, SizeThatWasRefusedIsTriedAgainAtTheNextReload) {
+  SetPool(64);
+  const auto daemon = StartFromFile();
+  const auto engine =
+      Start(Packed({"--floor", std::to_string(4 * kPackedBlocks)}));
+  SetPool(16);
+  daemon->Signal(SIGHUP);
+  ASSERT_TRUE(Eventually([&] {
+    return daemon->Stderr().find("pool size kept") != std::string::npos;
+  })) << daemon->Stderr();
+  EXPECT_EQ(SlabsIn(SlabState::kAbsent), 8u) << "those above 64 MiB";
+  ExpectEnd(*engine);
+  daemon->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] { return SlabsIn(SlabState::kAbsent) == 14; }));
 }
 
 // A process that was started for a view gets one, or no device memory.
