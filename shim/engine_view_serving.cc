@@ -365,12 +365,14 @@ int EngineView::Allocate(uint32_t count, uint32_t* ids) {
 int EngineView::Starve(uint32_t count) {
   MutexLock lock(&mutex_);
   ++failed_allocations_;
-  if (leases_.leased() < answer_.cap_slabs && leases_.AnyFree()) {
+  // A slab that became free since the step began was not there to be had: every
+  // slab that is handed over is free for a moment.
+  if (leases_.leased() < answer_.cap_slabs &&
+      leases_.AnyFreeSince(now_ms_ * 1'000'000)) {
     ++watermark_misses_;
   }
   shortfall_ = std::max(shortfall_, count);
-  now_ms_ = NowMs();
-  shortfall_until_ms_ = now_ms_ + kPatienceMs;
+  shortfall_until_ms_ = NowMs() + kPatienceMs;
   WantForBlocks();
   SendNotices();
   return KvError(FS_EXHAUSTED, "%u blocks are free, %u were asked for",

@@ -387,6 +387,21 @@ TEST_F(EngineViewTest, WatermarkIsMissedOnlyWhileThePoolHadAFreeSlabForUs) {
   EXPECT_EQ(Stats().watermark_misses, 1u) << "at its cap";
 }
 
+TEST_F(EngineViewTest, SlabThatBecameFreeWithinTheStepIsNoWatermarkMiss) {
+  Serve();
+  for (uint32_t s = 0; s < kSlabs; ++s) {
+    daemon_->SetSlab(s, {SlabState::kPartial, 9, s + 1});
+  }
+  Step();
+  daemon_->SetFreeSince(0, UINT64_MAX);
+  uint32_t id = 0;
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().watermark_misses, 0u);
+  daemon_->SetFreeSince(0, 1);
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().watermark_misses, 1u);
+}
+
 TEST_F(EngineViewTest, WatermarkIsNotMissedWhenOthersHaveAll) {
   Serve();
   for (uint32_t s = 0; s < kSlabs; ++s) {

@@ -207,7 +207,7 @@ struct fs_kv_stats {
   uint64_t free_blocks; /* of our allocator */
   uint64_t used_blocks;
   uint64_t failed_allocations;
-  uint64_t watermark_misses; /* of those: while the pool had free slabs */
+  uint64_t watermark_misses; /* with slabs free since the step began */
   uint64_t given_back_slabs;
   uint64_t driver_calls_to_activate;
   uint64_t driver_calls_serving; /* since activation */

@@ -19,11 +19,6 @@ bool Holds(size_t table_bytes, uint64_t offset, uint64_t count, size_t each) {
          count <= (table_bytes - offset) / each;
 }
 
-// kFull is a lease of whole slabs, of another member of this engine.
-bool IsLeased(SlabState state) {
-  return state == SlabState::kPartial || state == SlabState::kReturning;
-}
-
 }  // namespace
 
 bool ViewLeases::Open(const void* table, size_t table_bytes, uint32_t slot,
@@ -86,7 +81,7 @@ void ViewLeases::Look() {
 void ViewLeases::LookAt(uint32_t v, SlabWord word) {
   Slab& slab = slabs_[v];
   const bool ours =
-      IsLeased(word.state) && word.engine == engine_id_ && word.lease != 0;
+      abi::IsInView(word) && word.engine == engine_id_ && word.lease != 0;
   const bool asked = word.state == SlabState::kReturning;
   if (ours && word.lease == slab.lease) {
     if (slab.hold == Hold::kHeld && asked) Move(v, Hold::kAsked);
@@ -142,9 +137,13 @@ uint64_t ViewLeases::Memory(uint32_t v) const {
   return entries_[v - 1].memory.load(std::memory_order_relaxed) + 1;
 }
 
-bool ViewLeases::AnyFree() const {
+bool ViewLeases::AnyFreeSince(uint64_t since_ns) const {
   for (uint32_t v = 1; v <= views_; ++v) {
-    if (Word(v).state == SlabState::kFree) return true;
+    // The word first: its acquire makes the time that belongs to it visible.
+    if (Word(v).state == SlabState::kFree &&
+        entries_[v - 1].since_ns.load(std::memory_order_relaxed) <= since_ns) {
+      return true;
+    }
   }
   return false;
 }

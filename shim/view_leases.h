@@ -81,7 +81,8 @@ class ViewLeases {
   // What the table says now. Which memory a slab is, 0: none. Another number
   // means other granules.
   uint64_t Memory(uint32_t v) const;
-  bool AnyFree() const;
+  // Whether a slab is free now and has been since then (CLOCK_MONOTONIC).
+  bool AnyFreeSince(uint64_t since_ns) const;
 
  private:
   struct Slab {

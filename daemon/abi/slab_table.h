@@ -16,7 +16,7 @@
 // then checks the copy (table_reader.h). Three rules make copies consistent:
 //   * TableHeader's constants are written before the memfd is shared.
 //   * A SlabEntry's truth is its single 64-bit word. `since_ns` beside it is
-//     for people and may be one change behind.
+//     for people and figures and may be one change ahead.
 //   * An EngineEntry is guarded by its sequence: odd while being written.
 //     A reader retries a bounded number of times, then reports it as torn.
 //
@@ -79,6 +79,13 @@ struct SlabWord {
             static_cast<uint32_t>(word >> 32)};
   }
 };
+
+// Whether the slab is a view's: leased slab by slab, by this state alone. kFull
+// is a lease of whole slabs.
+constexpr bool IsInView(SlabWord word) {
+  return word.engine != 0 && (word.state == SlabState::kPartial ||
+                              word.state == SlabState::kReturning);
+}
 
 struct SlabEntry {
   std::atomic<uint64_t> word;      // SlabWord, packed

@@ -11,17 +11,9 @@
 
 namespace fineserve::slab {
 
+using abi::IsInView;
 using abi::SlabState;
 using abi::SlabWord;
-
-namespace {
-
-bool IsInView(const SlabWord& word) {
-  return word.state == SlabState::kPartial ||
-         word.state == SlabState::kReturning;
-}
-
-}  // namespace
 
 SlabManager::SlabManager(uint32_t slab_count, uint32_t present,
                          SlabObserver* observer)

@@ -274,6 +274,11 @@ void FakeDaemon::SetSlab(uint32_t slab, abi::SlabWord word, bool tell) {
   syscall(SYS_futex, changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void FakeDaemon::SetFreeSince(uint32_t slab, uint64_t since_ns) {
+  SlabAt(slab)->since_ns.store(since_ns, std::memory_order_relaxed);
+  SetSlab(slab, {abi::SlabState::kFree});
+}
+
 FakeDaemon::ViewLog FakeDaemon::views() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return views_;

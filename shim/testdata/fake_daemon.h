@@ -90,6 +90,8 @@ class FakeDaemon {
   // Writes a slab's word and, if `tell`, raises `changes` and wakes waiters.
   void SetSlab(uint32_t slab, abi::SlabWord word, bool tell = true);
   // Its granules go, and others come.
+  // A free slab, and since when.
+  void SetFreeSince(uint32_t slab, uint64_t since_ns);
   void Withdraw(uint32_t slab) { SetSlab(slab, {abi::SlabState::kAbsent}); }
   void Regrow(uint32_t slab);
   void Lease(uint32_t slab, uint32_t lease) {

@@ -113,9 +113,4 @@ const char* ModeName(abi::ViewMode mode) {
   return "?";
 }
 
-bool IsInView(abi::SlabWord word) {
-  return word.engine != 0 && (word.state == SlabState::kPartial ||
-                              word.state == SlabState::kReturning);
-}
-
 }  // namespace fineserve::fsctl

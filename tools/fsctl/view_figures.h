@@ -53,9 +53,6 @@ std::string FormatName(const abi::ViewRecord& view);
 
 const char* ModeName(abi::ViewMode mode);
 
-// Whether a slab is leased to its engine's view, not as a whole.
-bool IsInView(abi::SlabWord word);
-
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_VIEW_FIGURES_H_
