@@ -3,13 +3,18 @@
 // (CMake -DFINESERVE_LIBFUZZER=ON with clang) for long runs.
 //
 //   x_fuzz [RUNS [SEED]]
+//   x_fuzz --seeds FOLDER    writes the seeds there, for libFuzzer to start
+//   from
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/fuzz/target.h"
@@ -34,9 +39,25 @@ std::vector<uint8_t> Damaged(std::vector<uint8_t> bytes, std::mt19937* random) {
   return bytes;
 }
 
+int WriteSeeds(const std::string& folder) {
+  int number = 0;
+  for (const std::vector<uint8_t>& seed : fineserve::fuzz::Seeds()) {
+    const std::string path = folder + "/seed-" + std::to_string(number++);
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(seed.data()),
+               static_cast<std::streamsize>(seed.size()));
+    if (!file.flush()) {
+      fprintf(stderr, "%s: cannot be written\n", path.c_str());
+      return 1;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && strcmp(argv[1], "--seeds") == 0) return WriteSeeds(argv[2]);
   const int runs = argc > 1 ? atoi(argv[1]) : 20000;
   const uint32_t seed =
       argc > 2 ? static_cast<uint32_t>(atoi(argv[2])) : std::random_device{}();
