@@ -1,0 +1,191 @@
+#include "daemon/config/fleet.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "daemon/config/toml_keys.h"
+
+namespace fineserve::config {
+namespace {
+
+constexpr uint32_t kLongestMs = 3'600'000;
+constexpr uint32_t kMostTokens = 1 << 24;
+
+// "127.0.0.1:8000"; port 0 is any.
+absl::Status SplitAddress(absl::string_view text, std::string* host,
+                          uint16_t* port) {
+  const size_t colon = text.rfind(':');
+  uint32_t number = 0;
+  if (colon == absl::string_view::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &number) ||
+      number > UINT16_MAX) {
+    return WrongType("a host and a port, like \"127.0.0.1:8000\"");
+  }
+  *host = std::string(text.substr(0, colon));
+  *port = static_cast<uint16_t>(number);
+  return absl::OkStatus();
+}
+
+Setter Address(std::string* host, uint16_t* port) {
+  return [=](const toml::node& node) {
+    std::string text;
+    absl::Status s = Text(&text)(node);
+    return s.ok() ? SplitAddress(text, host, port) : s;
+  };
+}
+
+Setter Url(std::string* host, uint16_t* port) {
+  return [=](const toml::node& node) {
+    std::string text;
+    if (absl::Status s = Text(&text)(node); !s.ok()) return s;
+    absl::string_view rest = text;
+    const bool http = absl::ConsumePrefix(&rest, "http://");
+    absl::ConsumeSuffix(&rest, "/");
+    if (http && SplitAddress(rest, host, port).ok() && *port != 0) {
+      return absl::OkStatus();
+    }
+    return WrongType("a URL with its port, like \"http://127.0.0.1:9001\"");
+  };
+}
+
+Setter WithoutDaemon(bool* fail_open) {
+  return [fail_open](const toml::node& node) {
+    std::string text;
+    absl::Status s = OneOf(&text, {"fail_open", "fail_closed"})(node);
+    *fail_open = text != "fail_closed";
+    return s;
+  };
+}
+
+Setter Proxy(const std::string& path, ProxySettings* p) {
+  return Section(path, {{"listen", Address(&p->listen_host, &p->listen_port)},
+                        {"admin", Address(&p->admin_host, &p->admin_port)},
+                        {"without_daemon", WithoutDaemon(&p->fail_open)},
+                        {"keys", Text(&p->keys_path)},
+                        {"drain", Count(&p->drain_s, 0, 3600)}});
+}
+
+Setter Profile(const std::string& path, StepProfile* p) {
+  return Section(path, {{"base_us", Amount(&p->base_us)},
+                        {"per_token_us", Amount(&p->per_token_us)},
+                        {"per_sequence_us", Amount(&p->per_sequence_us)}});
+}
+
+// What is missing, with the fix; empty if nothing is.
+std::string Trouble(const FleetModel& model) {
+  if (model.name.empty()) return "a [[model]] needs a name";
+  const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
+  if (model.slo_ttft_ms == 0) return who + "slo_ttft_ms, like 800";
+  if (model.profile.per_token_us <= 0) {
+    return who +
+           "a profile, like { base_us = 8000, per_token_us = 110, "
+           "per_sequence_us = 60 }";
+  }
+  if (model.kv_token_bytes == 0) {
+    return who + "kv_token_bytes: KV bytes of a token over all layers";
+  }
+  return "";
+}
+
+Setter Model(const std::string& path, Fleet* fleet) {
+  return Sections("model", [=](const toml::node& node) {
+    FleetModel m;
+    uint32_t kv_token_bytes = 0;
+    absl::Status s = Section(
+        path, {{"name", Text(&m.name)},
+               {"slo_ttft_ms", Count(&m.slo_ttft_ms, 1, kLongestMs)},
+               {"slo_tpot_ms", Count(&m.slo_tpot_ms, 1, kLongestMs)},
+               {"chunk_tokens", Count(&m.chunk_tokens, 1, kMostTokens)},
+               {"max_batch", Count(&m.max_batch, 1, kMostTokens)},
+               {"block_tokens", Count(&m.block_tokens, 1, kMostTokens)},
+               {"kv_token_bytes", Count(&kv_token_bytes, 1, UINT32_MAX)},
+               {"profile", Profile(path, &m.profile)}})(node);
+    if (!s.ok()) return s;
+    m.kv_token_bytes = kv_token_bytes;
+    const std::string trouble = Trouble(m);
+    if (!trouble.empty()) return At(path, node.source(), trouble);
+    if (fleet->ModelIndex(m.name) < fleet->models.size()) {
+      return At(path, node.source(),
+                absl::StrCat("a second model \"", m.name, "\""));
+    }
+    fleet->models.push_back(std::move(m));
+    return absl::OkStatus();
+  });
+}
+
+Setter Engine(const std::string& path, Fleet* fleet) {
+  return Sections("engine", [=](const toml::node& node) {
+    FleetEngine e;
+    absl::Status s = Section(path, {{"name", Text(&e.name)},
+                                    {"model", Text(&e.model)},
+                                    {"url", Url(&e.host, &e.port)},
+                                    {"gpu", Text(&e.gpu)},
+                                    {"command", Texts(&e.command)}})(node);
+    if (!s.ok()) return s;
+    if (e.name.empty() || e.host.empty()) {
+      return At(path, node.source(),
+                "an [[engine]] needs name and url, like name = \"llama-a\" and "
+                "url = \"http://127.0.0.1:9001\"");
+    }
+    for (const FleetEngine& other : fleet->engines) {
+      if (other.name != e.name) continue;
+      return At(path, node.source(),
+                absl::StrCat("a second engine \"", e.name, "\""));
+    }
+    fleet->engines.push_back(std::move(e));
+    return absl::OkStatus();
+  });
+}
+
+// What no single section can tell.
+absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
+  for (const FleetEngine& engine : fleet.engines) {
+    if (fleet.ModelIndex(engine.model) < fleet.models.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": engine \"", engine.name, "\": no [[model]] \"",
+                     engine.model, "\""));
+  }
+  for (const FleetModel& model : fleet.models) {
+    const bool served = std::any_of(
+        fleet.engines.begin(), fleet.engines.end(),
+        [&](const FleetEngine& engine) { return engine.model == model.name; });
+    if (served) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": model \"", model.name, "\": no [[engine]] serves it"));
+  }
+  if (fleet.models.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no [[model]]; a fleet needs one"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+size_t Fleet::ModelIndex(const std::string& name) const {
+  return std::find_if(models.begin(), models.end(),
+                      [&](const FleetModel& m) { return m.name == name; }) -
+         models.begin();
+}
+
+absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
+  Fleet fleet;
+  absl::Status s = ReadToml(
+      path, {{"proxy", Proxy(path, &fleet.proxy)},
+             {"scheduler",
+              Section(path, {{"policy",
+                              OneOf(&fleet.policy,
+                                    {"fineserve", "moore-hodgson", "fcfs"})}})},
+             {"model", Model(path, &fleet)},
+             {"engine", Engine(path, &fleet)}});
+  if (s.ok()) s = CheckReferences(path, fleet);
+  if (!s.ok()) return s;
+  return fleet;
+}
+
+}  // namespace fineserve::config

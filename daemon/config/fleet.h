@@ -1,0 +1,101 @@
+#ifndef DAEMON_CONFIG_FLEET_H_
+#define DAEMON_CONFIG_FLEET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace fineserve::config {
+
+// How long an engine's step takes on its GPU alone, in µs: base + per_token for
+// each token of prefill + per_sequence for each sequence that runs
+// (daemon/sched/predictor.h).
+struct StepProfile {
+  double base_us = 0;
+  double per_token_us = 0;
+  double per_sequence_us = 0;
+};
+
+// What clients call by one name.
+struct FleetModel {
+  std::string name;
+  uint32_t slo_ttft_ms = 0;
+  uint32_t slo_tpot_ms = 0;      // 0: none
+  uint32_t chunk_tokens = 2048;  // prefill tokens of one step
+  uint32_t max_batch = 256;      // sequences of one step
+  uint32_t block_tokens = 16;
+  uint64_t kv_token_bytes = 0;  // over all layers
+  StepProfile profile;
+};
+
+// One server of a model.
+struct FleetEngine {
+  std::string name;   // as fineserved knows it: $FINESERVE_ENGINE
+  std::string model;  // a FleetModel's name
+  std::string host;   // of its URL
+  uint16_t port = 0;
+  std::string gpu;  // UUID of the fineserved that it belongs to; empty: any
+  std::vector<std::string> command;  // empty: somebody else starts it
+};
+
+// Where fineserve-proxy listens, and how.
+struct ProxySettings {
+  std::string listen_host = "127.0.0.1";
+  uint16_t listen_port = 8000;  // 0: any
+  std::string admin_host = "127.0.0.1";
+  uint16_t admin_port = 8001;
+  bool fail_open = true;  // without a daemon: admit, or answer 503
+  std::string keys_path;  // a file with one API key a line; empty: no keys
+  uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
+};
+
+// One machine's models and engines, and how requests come to them: what the
+// proxy, fineserved's scheduler and `fsctl up` read. Example of every key:
+//
+//   [proxy]
+//   listen = "127.0.0.1:8000"
+//   admin = "127.0.0.1:8001"
+//   without_daemon = "fail_open"     # or "fail_closed"
+//   keys = "/etc/fineserve/keys"
+//   drain = 30                       # seconds
+//
+//   [scheduler]
+//   policy = "fineserve"             # or "moore-hodgson", "fcfs"
+//
+//   [[model]]
+//   name = "llama-8b-fp16"
+//   slo_ttft_ms = 800
+//   slo_tpot_ms = 60
+//   chunk_tokens = 2048
+//   max_batch = 64
+//   block_tokens = 16
+//   kv_token_bytes = 131072
+//   profile = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
+//
+//   [[engine]]
+//   name = "llama-a"
+//   model = "llama-8b-fp16"
+//   url = "http://127.0.0.1:9001"
+//   gpu = "GPU-8f0c3f1e"             # if there is more than one
+//   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
+struct Fleet {
+  ProxySettings proxy;
+  std::string policy = "fineserve";
+  std::vector<FleetModel> models;
+  std::vector<FleetEngine> engines;
+
+  // Index into `models`; models.size() if there is none of this name.
+  size_t ModelIndex(const std::string& name) const;
+};
+
+// Reads a TOML file. Errors are InvalidArgument with one line
+// "FILE:LINE: what is wrong; the fix", as ReadConfig's; NotFound if the file
+// cannot be read.
+absl::StatusOr<Fleet> ReadFleet(const std::string& path);
+
+}  // namespace fineserve::config
+
+#endif  // DAEMON_CONFIG_FLEET_H_

@@ -1,0 +1,151 @@
+#include "daemon/config/fleet.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fineserve::config {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kModel[] = R"([[model]]
+name = "small"
+slo_ttft_ms = 500
+kv_token_bytes = 2048
+profile = { base_us = 8000, per_token_us = 110.5, per_sequence_us = 60 }
+)";
+constexpr char kEngine[] = R"([[engine]]
+name = "small-a"
+model = "small"
+url = "http://127.0.0.1:9001"
+)";
+
+class FleetTest : public ::testing::Test {
+ protected:
+  void TearDown() override { unlink(path_.c_str()); }
+
+  absl::StatusOr<Fleet> Read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return ReadFleet(path_);
+  }
+  std::string Error(const std::string& text) {
+    return std::string(Read(text).status().message());
+  }
+
+  const std::string path_ =
+      ::testing::TempDir() + "fleet-" + std::to_string(getpid()) + ".toml";
+};
+
+TEST_F(FleetTest, EveryKeyIsRead) {
+  const auto fleet = Read(std::string(R"(
+[proxy]
+listen = "0.0.0.0:80"
+admin = "localhost:81"
+without_daemon = "fail_closed"
+keys = "/etc/keys"
+drain = 5
+[scheduler]
+policy = "fcfs"
+[[model]]
+name = "large"
+slo_ttft_ms = 800
+slo_tpot_ms = 60
+chunk_tokens = 512
+max_batch = 8
+block_tokens = 32
+kv_token_bytes = 131072
+profile = { base_us = 1, per_token_us = 2, per_sequence_us = 3 }
+[[engine]]
+name = "large-a"
+model = "large"
+url = "http://localhost:9002/"
+gpu = "GPU-1"
+command = ["vllm", "serve"]
+)") + kModel + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->proxy.listen_host, "0.0.0.0");
+  EXPECT_EQ(fleet->proxy.listen_port, 80);
+  EXPECT_EQ(fleet->proxy.admin_host, "localhost");
+  EXPECT_EQ(fleet->proxy.admin_port, 81);
+  EXPECT_FALSE(fleet->proxy.fail_open);
+  EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
+  EXPECT_EQ(fleet->proxy.drain_s, 5u);
+  EXPECT_EQ(fleet->policy, "fcfs");
+  const FleetModel& large = fleet->models[0];
+  EXPECT_EQ(large.slo_ttft_ms, 800u);
+  EXPECT_EQ(large.slo_tpot_ms, 60u);
+  EXPECT_EQ(large.chunk_tokens, 512u);
+  EXPECT_EQ(large.max_batch, 8u);
+  EXPECT_EQ(large.block_tokens, 32u);
+  EXPECT_EQ(large.kv_token_bytes, 131072u);
+  EXPECT_EQ(large.profile.base_us, 1);
+  EXPECT_EQ(large.profile.per_token_us, 2);
+  EXPECT_EQ(large.profile.per_sequence_us, 3);
+  EXPECT_EQ(fleet->models[1].profile.per_token_us, 110.5);
+  const FleetEngine& engine = fleet->engines[0];
+  EXPECT_EQ(engine.host, "localhost");
+  EXPECT_EQ(engine.port, 9002);
+  EXPECT_EQ(engine.gpu, "GPU-1");
+  EXPECT_THAT(engine.command, ElementsAre("vllm", "serve"));
+  EXPECT_EQ(fleet->engines[1].model, "small");
+  EXPECT_EQ(fleet->ModelIndex("small"), 1u);
+  EXPECT_EQ(fleet->ModelIndex("absent"), 2u);
+}
+
+TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
+  const auto fleet = Read(std::string(kModel) + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->proxy.listen_host, "127.0.0.1");
+  EXPECT_TRUE(fleet->proxy.fail_open);
+  EXPECT_EQ(fleet->policy, "fineserve");
+}
+
+TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
+  const std::string model = kModel;
+  const std::string engine = kEngine;
+  const struct {
+    const char* name;
+    std::string text;
+    std::string error;
+  } kCases[] = {
+      {"unknown key", "[proxy]\nport = 1\n", ":2: unknown key \"port\""},
+      {"bad address", "[proxy]\nlisten = \"8000\"\n",
+       ":2: listen: must be a host and a port"},
+      {"port too large", "[proxy]\nlisten = \"a:65536\"\n", ":2: listen"},
+      {"policy", "[scheduler]\npolicy = \"best\"\n",
+       "one of fineserve, moore-hodgson, fcfs"},
+      {"no SLO", "[[model]]\nname = \"m\"\n", "needs slo_ttft_ms"},
+      {"no name", "[[model]]\nslo_ttft_ms = 1\n", ":1: a [[model]] needs a"},
+      {"no profile", "[[model]]\nname = \"m\"\nslo_ttft_ms = 1\n",
+       "needs a profile"},
+      {"negative profile", "[[model]]\nprofile = { per_token_us = -1 }\n",
+       "per_token_us: must be a number, not negative"},
+      {"not https", "[[engine]]\nurl = \"https://a:1\"\n",
+       ":2: url: must be a URL with its port"},
+      {"no port", "[[engine]]\nurl = \"http://a\"\n", "must be a URL"},
+      {"no url", "[[engine]]\nname = \"a\"\n", "needs name and url"},
+      {"model twice", model + model, ":6: a second model \"small\""},
+      {"engine twice", model + engine + engine, "a second engine"},
+      {"unknown model", engine, "no [[model]] \"small\""},
+      {"nobody serves it", model, "no [[engine]] serves it"},
+      {"nothing", "", "no [[model]]"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_THAT(Error(c.text), HasSubstr(c.error));
+    EXPECT_THAT(Error(c.text), HasSubstr(path_));
+  }
+}
+
+TEST_F(FleetTest, AbsentFileIsNotFound) {
+  EXPECT_TRUE(absl::IsNotFound(ReadFleet("/nonexistent.toml").status()));
+}
+
+}  // namespace
+}  // namespace fineserve::config
