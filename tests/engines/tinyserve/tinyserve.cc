@@ -1,0 +1,158 @@
+// An LLM engine for tests and the demo: HTTP as vLLM speaks it, continuous
+// batching, KV in device memory, tokens computed from the KV. It knows of
+// FineServe what a stock engine with our plugin knows: shim/fineserve_kv.h,
+// by weak symbols. `--help` lists what it does; scripts/design/0013 says why.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tests/engines/device_memory.h"
+#include "tests/engines/tinyserve/http_server.h"
+#include "tests/engines/tinyserve/leased_blocks.h"
+#include "tests/engines/tinyserve/options.h"
+#include "tests/engines/tinyserve/service.h"
+#include "tests/engines/tinyserve/view.h"
+
+namespace tinyserve {
+namespace {
+
+using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
+using stock_engine::CheckCuda;
+
+constexpr int kExitCannotListen = 1;
+// Of the longest requests so many have room by default.
+constexpr uint32_t kLongestRequests = 8;
+
+// The primary context of device 0, current in the thread that opens it.
+class Device {
+ public:
+  Device() {
+    STOCK_ENGINE_CALL(cuInit, 0);
+    STOCK_ENGINE_CALL(cuDeviceGet, &device_, 0);
+    STOCK_ENGINE_CALL(cuDevicePrimaryCtxRetain, &context_, device_);
+    MakeCurrent();
+  }
+  ~Device() { STOCK_ENGINE_CALL(cuDevicePrimaryCtxRelease_v2, device_); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  void MakeCurrent() const { STOCK_ENGINE_CALL(cuCtxSetCurrent, context_); }
+
+ private:
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+};
+
+uint32_t BlocksOfLongest(const Limits& limits) {
+  return (limits.model_tokens + limits.block_tokens - 1) / limits.block_tokens;
+}
+
+// Of tensors of its own; ends the program if the longest request does not fit.
+uint32_t OwnBlockCount(const Options& options) {
+  const Limits& limits = options.engine.limits;
+  const uint32_t longest = BlocksOfLongest(limits);
+  if (options.blocks == 0) return 1 + longest * kLongestRequests;
+  if (options.blocks <= longest) {
+    fprintf(stderr,
+            "tinyserve: --blocks %u do not hold a request of --max-model-len "
+            "%u: %u do\n",
+            options.blocks, limits.model_tokens, longest + 1);
+    exit(stock_engine::kExitNoKvMemory);
+  }
+  return options.blocks;
+}
+
+std::unique_ptr<KvStore> MakeStore(const Options& options, uint32_t blocks) {
+  auto store = std::make_unique<KvStore>(options.format, blocks);
+  std::string why;
+  if (!store->Allocate(options.view, &why)) {
+    printf("error %s\n", why.c_str());
+    fprintf(stderr, "tinyserve: no memory for %u blocks of KV: %s\n", blocks,
+            why.c_str());
+    exit(stock_engine::kExitNoKvMemory);
+  }
+  store->WarmUp();
+  return store;
+}
+
+void SayStats(const Metrics& m) {
+  printf("ok running=%" PRIu64 " waiting=%" PRIu64 " preemptions=%" PRIu64
+         " usage=%.6f aborted=%" PRIu64 " late_steps=%" PRIu64 "\n",
+         m.running, m.waiting, m.preemptions, m.kv_usage, m.finished_abort,
+         m.late_steps);
+}
+
+// Each line is answered by one. Ends with stdin.
+void ObeyLines(Engine* engine) {
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line == "stats") {
+      SayStats(engine->metrics());
+    } else if (line == "flip") {
+      engine->Do([engine] {
+        puts(engine->Corrupt() ? "ok flipped" : "error nothing runs");
+      });
+    } else {
+      printf("error unknown command '%s'\n", line.c_str());
+    }
+  }
+}
+
+int Serve(const Options& options, const Device& device, BlockSource* blocks,
+          KvStore* store, uint32_t block_count) {
+  Engine engine(options.engine, blocks, store);
+  if (options.view) engine.WatchLeases();
+  std::thread loop([&] {
+    device.MakeCurrent();
+    engine.Run();
+  });
+  if (options.lines) std::thread(ObeyLines, &engine).detach();
+  Service service({options.engine.model, options.engine.limits.model_tokens},
+                  &engine);
+  const auto stop = [&] {
+    engine.Stop();
+    loop.join();
+  };
+  const auto say_ready = [&](uint16_t port) {
+    printf("ready port=%u pid=%d blocks=%u\n", port, getpid(), block_count);
+  };
+  std::string why;
+  if (ServeHttp(options.host, options.port, &service, {say_ready, stop},
+                &why)) {
+    return 0;
+  }
+  stop();
+  fprintf(stderr, "tinyserve: cannot listen on %s\n", why.c_str());
+  return kExitCannotListen;
+}
+
+int Run(const Options& options) {
+  const Device device;
+  const uint32_t count =
+      options.view ? RegisterView(options) : OwnBlockCount(options);
+  const std::unique_ptr<KvStore> store = MakeStore(options, count);
+  if (options.view) ActivateView();
+  std::unique_ptr<BlockSource> blocks;
+  if (options.view) {
+    blocks = std::make_unique<LeasedBlocks>();
+  } else {
+    blocks = std::make_unique<OwnBlocks>(count);
+  }
+  return Serve(options, device, blocks.get(), store.get(), count);
+}
+
+}  // namespace
+}  // namespace tinyserve
+
+int main(int argc, char** argv) {
+  // Tests read through a pipe and wait for lines.
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  return tinyserve::Run(tinyserve::ParseOptions(argc, argv));
+}

@@ -1,0 +1,24 @@
+#ifndef TESTS_ENGINES_TINYSERVE_VIEW_H_
+#define TESTS_ENGINES_TINYSERVE_VIEW_H_
+
+#include <cstdint>
+
+#include "tests/engines/tinyserve/options.h"
+
+namespace tinyserve {
+
+inline constexpr int kExitNoView = 5;
+
+// What the engine's plugin does to give it a view of FineServe's pool
+// (shim/fineserve_kv.h). Where that fails, both say so in one line and end the
+// program with kExitNoView.
+
+// Before the tensors are allocated; returns the blocks that each must have.
+uint32_t RegisterView(const Options& options);
+
+// After warm-up: only leased blocks are used from now on.
+void ActivateView();
+
+}  // namespace tinyserve
+
+#endif  // TESTS_ENGINES_TINYSERVE_VIEW_H_
