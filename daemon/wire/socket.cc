@@ -1,0 +1,162 @@
+#include "daemon/wire/socket.h"
+
+#include <unistd.h>
+#include <zmq.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::wire {
+namespace {
+
+constexpr char kDaemonSuffix[] = ".sock";
+constexpr char kServingSuffix[] = ".serving";
+
+absl::Status ZmqError(absl::string_view what, const std::string& path) {
+  return absl::UnavailableError(
+      absl::StrCat(path, ": ", what, ": ", zmq_strerror(zmq_errno())));
+}
+
+// One received frame.
+class Frame {
+ public:
+  Frame() { zmq_msg_init(&message_); }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+  ~Frame() { zmq_msg_close(&message_); }
+
+  bool Receive(void* socket) {
+    return zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT) >= 0;
+  }
+  bool more() const { return zmq_msg_more(&message_) != 0; }
+  std::string bytes() {
+    return std::string(static_cast<const char*>(zmq_msg_data(&message_)),
+                       zmq_msg_size(&message_));
+  }
+
+ private:
+  zmq_msg_t message_;
+};
+
+void Set(void* socket, int option, int value) {
+  zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+absl::StatusOr<SocketHandle> Open(int type, const std::string& path) {
+  SocketHandle handle;
+  handle.context = zmq_ctx_new();
+  if (handle.context == nullptr) return ZmqError("zmq_ctx_new", path);
+  handle.socket = zmq_socket(handle.context, type);
+  if (handle.socket == nullptr) return ZmqError("zmq_socket", path);
+  zmq_setsockopt(handle.socket, ZMQ_MAXMSGSIZE, &kMessageBytes,
+                 sizeof(kMessageBytes));
+  Set(handle.socket, ZMQ_LINGER, 0);
+  // Messages for one peer that wait for the kernel. A peer that lets more
+  // gather is not reading.
+  constexpr int kMostWaiting = 100'000;
+  Set(handle.socket, ZMQ_SNDHWM, kMostWaiting);
+  Set(handle.socket, ZMQ_RCVHWM, kMostWaiting);
+  return handle;
+}
+
+int DescriptorOf(const SocketHandle& handle) {
+  int fd = -1;
+  size_t bytes = sizeof(fd);
+  zmq_getsockopt(handle.socket, ZMQ_FD, &fd, &bytes);
+  return fd;
+}
+
+std::string Address(const std::string& path) {
+  return absl::StrCat("ipc://", path);
+}
+
+bool SendFrame(void* socket, absl::string_view bytes, int flags) {
+  return zmq_send(socket, bytes.data(), bytes.size(), ZMQ_DONTWAIT | flags) >=
+         0;
+}
+
+}  // namespace
+
+std::string ServingPath(const std::string& daemon_socket_path) {
+  std::string path = daemon_socket_path;
+  if (absl::EndsWith(path, kDaemonSuffix)) {
+    path.resize(path.size() - (sizeof(kDaemonSuffix) - 1));
+  }
+  return path + kServingSuffix;
+}
+
+SocketHandle::SocketHandle(SocketHandle&& other) noexcept
+    : context(std::exchange(other.context, nullptr)),
+      socket(std::exchange(other.socket, nullptr)) {}
+
+SocketHandle& SocketHandle::operator=(SocketHandle&& other) noexcept {
+  std::swap(context, other.context);
+  std::swap(socket, other.socket);
+  return *this;
+}
+
+SocketHandle::~SocketHandle() {
+  if (socket != nullptr) zmq_close(socket);
+  if (context != nullptr) zmq_ctx_term(context);
+}
+
+absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
+  absl::StatusOr<SocketHandle> handle = Open(ZMQ_ROUTER, path);
+  if (!handle.ok()) return handle.status();
+  Set(handle->socket, ZMQ_ROUTER_MANDATORY, 1);  // a lost peer is an error
+  unlink(path.c_str());
+  if (zmq_bind(handle->socket, Address(path).c_str()) != 0) {
+    return ZmqError("bind", path);
+  }
+  return ServerSocket(*std::move(handle));
+}
+
+int ServerSocket::descriptor() const { return DescriptorOf(handle_); }
+
+absl::optional<ServerSocket::Incoming> ServerSocket::Receive() {
+  Frame peer;
+  while (peer.Receive(handle_.socket)) {
+    Frame body;
+    if (!peer.more() || !body.Receive(handle_.socket)) continue;
+    if (!body.more()) return Incoming{peer.bytes(), body.bytes()};
+    while (body.more() && body.Receive(handle_.socket)) {
+    }  // more parts than a message of ours has
+  }
+  return absl::nullopt;
+}
+
+bool ServerSocket::Send(const std::string& peer, absl::string_view bytes) {
+  return SendFrame(handle_.socket, peer, ZMQ_SNDMORE) &&
+         SendFrame(handle_.socket, bytes, 0);
+}
+
+absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
+  absl::StatusOr<SocketHandle> handle = Open(ZMQ_DEALER, path);
+  if (!handle.ok()) return handle.status();
+  Set(handle->socket, ZMQ_IMMEDIATE, 1);  // no queue without a connection
+  // Tries again so often, in ms: a daemon that starts anew is met soon.
+  Set(handle->socket, ZMQ_RECONNECT_IVL, 100);
+  if (zmq_connect(handle->socket, Address(path).c_str()) != 0) {
+    return ZmqError("connect", path);
+  }
+  return ClientSocket(*std::move(handle));
+}
+
+int ClientSocket::descriptor() const { return DescriptorOf(handle_); }
+
+absl::optional<std::string> ClientSocket::Receive() {
+  Frame frame;
+  if (!frame.Receive(handle_.socket)) return absl::nullopt;
+  std::string bytes = frame.bytes();
+  while (frame.more() && frame.Receive(handle_.socket)) bytes.clear();
+  return bytes;
+}
+
+bool ClientSocket::Send(absl::string_view bytes) {
+  return SendFrame(handle_.socket, bytes, 0);
+}
+
+}  // namespace fineserve::wire

@@ -1,0 +1,76 @@
+#ifndef DAEMON_WIRE_SOCKET_H_
+#define DAEMON_WIRE_SOCKET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace fineserve::wire {
+
+// Where a daemon takes serving messages: its AF_UNIX socket's path
+// (…/GPU-….sock) with another ending, in the same 0700 folder, which keeps
+// strangers out.
+std::string ServingPath(const std::string& daemon_socket_path);
+
+// A ZeroMQ context and one socket of it. ZeroMQ's own thread does the I/O.
+struct SocketHandle {
+  SocketHandle() = default;
+  SocketHandle(SocketHandle&& other) noexcept;
+  SocketHandle& operator=(SocketHandle&& other) noexcept;
+  ~SocketHandle();
+
+  void* context = nullptr;
+  void* socket = nullptr;
+};
+
+// The daemon's end: many peers, each with a routing id of ZeroMQ's making.
+// Confined to one thread. No call blocks.
+//
+// descriptor() becomes readable when something may have happened; ZeroMQ
+// signals edges, so after it, and after every Send, Receive must be called
+// until it gives nothing.
+class ServerSocket {
+ public:
+  struct Incoming {
+    std::string peer;
+    std::string bytes;
+  };
+
+  // Replaces what lies at `path`: the caller holds the GPU's lock.
+  static absl::StatusOr<ServerSocket> Bind(const std::string& path);
+
+  int descriptor() const;
+  absl::optional<Incoming> Receive();
+  // False if the peer has gone or reads too slowly: the message is dropped.
+  bool Send(const std::string& peer, absl::string_view bytes);
+
+ private:
+  explicit ServerSocket(SocketHandle handle) : handle_(std::move(handle)) {}
+
+  SocketHandle handle_;
+};
+
+// A proxy's or fsctl's end. Connects, and again, in the background. Confined to
+// one thread. No call blocks; descriptor() is as ServerSocket's.
+class ClientSocket {
+ public:
+  static absl::StatusOr<ClientSocket> Connect(const std::string& path);
+
+  int descriptor() const;
+  absl::optional<std::string> Receive();
+  // False while there is no connection: nothing is kept for later.
+  bool Send(absl::string_view bytes);
+
+ private:
+  explicit ClientSocket(SocketHandle handle) : handle_(std::move(handle)) {}
+
+  SocketHandle handle_;
+};
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_WIRE_SOCKET_H_
