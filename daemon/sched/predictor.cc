@@ -1,0 +1,56 @@
+#include "daemon/sched/predictor.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fineserve::sched {
+namespace {
+
+constexpr double kWeight = 0.2;
+// Heuristic: beyond this the profile is of another machine, and one stalled
+// request should not shut the door on all others.
+constexpr double kLeastKappa = 0.25;
+constexpr double kMostKappa = 8;
+
+Micros Rounded(double us) {
+  return us < static_cast<double>(kLongestTtft)
+             ? static_cast<Micros>(std::ceil(us))
+             : kLongestTtft;
+}
+
+}  // namespace
+
+uint32_t Predictor::budget_tokens() const {
+  return chunk_tokens > running ? chunk_tokens - running : 1;
+}
+
+Micros Predictor::operator()(uint64_t prompt_tokens) const {
+  const uint64_t tokens = backlog_tokens + prompt_tokens;
+  const uint64_t budget = budget_tokens();
+  const auto steps = static_cast<double>((tokens + budget - 1) / budget);
+  const double fixed = profile.base_us + profile.per_sequence_us * running;
+  return Rounded(kappa * (steps * fixed +
+                          profile.per_token_us * static_cast<double>(tokens)));
+}
+
+Micros Predictor::FullStep() const {
+  return Rounded(kappa * (profile.base_us + profile.per_sequence_us * running +
+                          profile.per_token_us * budget_tokens()));
+}
+
+uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
+  const double left = static_cast<double>(slo_tpot) / kappa - profile.base_us;
+  if (left <= profile.per_sequence_us) return 1;
+  const double most = std::numeric_limits<uint32_t>::max();
+  if (left >= profile.per_sequence_us * most) return UINT32_MAX;
+  return static_cast<uint32_t>(left / profile.per_sequence_us);
+}
+
+void Correction::Observe(Micros actual, Micros predicted_uncorrected) {
+  if (predicted_uncorrected <= 0 || actual <= 0) return;
+  const double ratio =
+      static_cast<double>(actual) / static_cast<double>(predicted_uncorrected);
+  kappa_ += kWeight * (std::clamp(ratio, kLeastKappa, kMostKappa) - kappa_);
+}
+
+}  // namespace fineserve::sched
