@@ -1,0 +1,44 @@
+#ifndef DAEMON_SCHED_BACKLOG_H_
+#define DAEMON_SCHED_BACKLOG_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "daemon/sched/ids.h"
+#include "daemon/sched/predictor.h"
+
+namespace fineserve::sched {
+
+// Prompts that an engine was sent and has not prefilled. It fills them in
+// order, so that a first token says that those before it are through as well.
+// Between first tokens, and for answers that show none (not streamed), what is
+// left is predicted: once that is nothing, all are taken to be through, though
+// some first token may still come. Confined to one thread.
+class Backlog {
+ public:
+  void Add(RequestId id, uint32_t tokens, Micros now, const Predictor& engine);
+
+  // Its first token came.
+  void FirstToken(RequestId id, Micros now);
+
+  // It ended or was cancelled; those before it may still be filled.
+  void Remove(RequestId id);
+
+  // Tokens left at `now` on an engine of which `engine` knows the steps.
+  uint64_t Tokens(Micros now, const Predictor& engine) const;
+
+ private:
+  struct Prompt {
+    RequestId id;
+    uint32_t tokens;
+  };
+  std::deque<Prompt>::iterator Find(RequestId id);
+
+  std::deque<Prompt> prompts_;  // in the order sent
+  uint64_t tokens_ = 0;         // Σ prompts_
+  Micros since_ = 0;            // when the engine began with the first
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_BACKLOG_H_

@@ -1,0 +1,116 @@
+#include "daemon/sched/engine_load.h"
+
+#include <algorithm>
+
+namespace fineserve::sched {
+namespace {
+
+// Heuristics. A horizon of some seconds of decoding: by then as many others
+// have ended. One that has outgrown the average goes on for a while.
+constexpr uint32_t kHorizonTokens = 512;
+constexpr uint32_t kOutgrownTokens = 64;
+
+}  // namespace
+
+uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
+                      uint32_t max_tokens) {
+  uint32_t growth = expected_output > generated ? expected_output - generated
+                                                : kOutgrownTokens;
+  if (max_tokens != 0) {
+    growth = std::min(growth, std::max(max_tokens, generated) - generated);
+  }
+  return std::min(growth, kHorizonTokens);
+}
+
+Predictor EngineLoad::Uncorrected(const ModelSpec& model) const {
+  return {model.profile, model.chunk_tokens, running(), 0, 1};
+}
+
+Predictor EngineLoad::Predict(const ModelSpec& model, Micros now) const {
+  Predictor predictor = Uncorrected(model);
+  predictor.kappa = kappa();
+  predictor.backlog_tokens = backlog_.Tokens(now, predictor);
+  return predictor;
+}
+
+uint32_t EngineLoad::MostSequences(const ModelSpec& model,
+                                   Micros slo_tpot) const {
+  if (!tpots_.empty() && (slo_tpot == 0 || *tpots_.begin() < slo_tpot)) {
+    slo_tpot = *tpots_.begin();
+  }
+  if (slo_tpot == 0) return model.max_batch;
+  return std::min(model.max_batch, SloBatch(model.profile, kappa(), slo_tpot));
+}
+
+uint64_t EngineLoad::free_tokens() const {
+  const uint64_t taken = held_tokens_ + room_.reserve;
+  return room_.tokens > taken ? room_.tokens - taken : 0;
+}
+
+Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
+  const uint64_t backlog = Predict(model, now).backlog_tokens;
+  // Two steps' worth: the one that is being made up and the one after, so that
+  // the engine never waits for us.
+  const uint64_t two_steps = 2 * uint64_t{model.chunk_tokens};
+  const uint32_t most =
+      free_tokens() == 0 ? 0 : MostSequences(model, model.slo_tpot);
+  return {
+      most > running() ? most - running() : 0,
+      std::min(two_steps > backlog ? two_steps - backlog : 0, free_tokens())};
+}
+
+bool EngineLoad::Takes(const ModelSpec& model, const Demand& demand,
+                       Micros now) const {
+  if (running() >= MostSequences(model, demand.slo_tpot)) return false;
+  if (uint64_t{demand.prompt_tokens} + demand.growth_tokens > free_tokens()) {
+    return false;
+  }
+  const uint64_t backlog = Predict(model, now).backlog_tokens;
+  return backlog == 0 ||
+         backlog + demand.prompt_tokens <= 2 * uint64_t{model.chunk_tokens};
+}
+
+void EngineLoad::Start(RequestId id, const ModelSpec& model,
+                       const Demand& demand, Micros now) {
+  Predictor predictor = Uncorrected(model);
+  predictor.backlog_tokens = Predict(model, now).backlog_tokens;
+  Running& r = running_[id];
+  r.demand = demand;
+  r.started = now;
+  r.predicted = predictor(demand.prompt_tokens);
+  r.held_tokens = uint64_t{demand.prompt_tokens} + demand.growth_tokens;
+  held_tokens_ += r.held_tokens;
+  if (demand.slo_tpot != 0) tpots_.insert(demand.slo_tpot);
+  backlog_.Add(id, demand.prompt_tokens, now, Predict(model, now));
+}
+
+bool EngineLoad::FirstToken(RequestId id, Micros now) {
+  const auto found = running_.find(id);
+  if (found == running_.end() || found->second.seen) return false;
+  found->second.seen = true;
+  correction_.Observe(now - found->second.started, found->second.predicted);
+  backlog_.FirstToken(id, now);
+  return true;
+}
+
+void EngineLoad::Progress(RequestId id, uint32_t generated, uint32_t growth) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  Running& r = found->second;
+  held_tokens_ -= r.held_tokens;
+  r.held_tokens = uint64_t{r.demand.prompt_tokens} + generated + growth;
+  held_tokens_ += r.held_tokens;
+}
+
+void EngineLoad::Finish(RequestId id) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  held_tokens_ -= found->second.held_tokens;
+  if (const Micros tpot = found->second.demand.slo_tpot; tpot != 0) {
+    tpots_.erase(tpots_.find(tpot));
+  }
+  backlog_.Remove(id);
+  running_.erase(found);
+}
+
+}  // namespace fineserve::sched

@@ -1,0 +1,99 @@
+#ifndef DAEMON_SCHED_ENGINE_LOAD_H_
+#define DAEMON_SCHED_ENGINE_LOAD_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "daemon/sched/adaptive_batch.h"
+#include "daemon/sched/backlog.h"
+#include "daemon/sched/ids.h"
+#include "daemon/sched/predictor.h"
+
+namespace fineserve::sched {
+
+// What is served, and what its users were promised.
+struct ModelSpec {
+  std::string name;
+  Micros slo_ttft = 0;
+  Micros slo_tpot = 0;        // 0: none
+  uint32_t chunk_tokens = 0;  // an engine's tokens a step
+  uint32_t max_batch = 0;     // sequences an engine runs together
+  Profile profile;
+};
+
+// KV that an engine has, in its own tokens.
+struct KvRoom {
+  uint64_t tokens = 0;       // can be filled now: its leases and sure grants
+  uint64_t most_tokens = 0;  // it can ever have
+  uint64_t reserve = 0;      // of `tokens`: kept free of prompts
+};
+
+// What a request takes from an engine.
+struct Demand {
+  uint32_t prompt_tokens = 0;
+  uint32_t growth_tokens = 0;  // kept free for what it will generate
+  Micros slo_tpot = 0;         // 0: none
+};
+
+// Tokens to keep free for what a request still generates: what its model's
+// requests generate on average, no more than it may, and no further ahead than
+// a horizon in which others end. `max_tokens` 0: it may go on.
+uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
+                      uint32_t max_tokens);
+
+// What an engine was sent and what that leaves of it. KV is reserved before a
+// request is sent: its prompt, and its growth. An engine therefore never has
+// to queue or preempt what it is sent, as long as its requests grow as expected
+// on average. `model` is the same at every call. Confined to one thread.
+class EngineLoad {
+ public:
+  void SetKv(KvRoom room) { room_ = room; }
+  const KvRoom& kv() const { return room_; }
+
+  // N_max − running and T_max − backlog, from compute and memory.
+  Caps LiveCaps(const ModelSpec& model, Micros now) const;
+
+  // Can start at once: within the caps (a prompt longer than T_max only on an
+  // engine that fills nothing else), and its KV is free.
+  bool Takes(const ModelSpec& model, const Demand& demand, Micros now) const;
+
+  Predictor Predict(const ModelSpec& model, Micros now) const;
+
+  void Start(RequestId id, const ModelSpec& model, const Demand& demand,
+             Micros now);
+  // False if it was seen before.
+  bool FirstToken(RequestId id, Micros now);
+  // It has `generated` tokens and keeps `growth` free.
+  void Progress(RequestId id, uint32_t generated, uint32_t growth);
+  void Finish(RequestId id);
+
+  uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
+  double kappa() const { return correction_.kappa(); }
+  uint64_t held_tokens() const { return held_tokens_; }
+  uint64_t free_tokens() const;
+
+ private:
+  struct Running {
+    Demand demand;
+    uint64_t held_tokens = 0;
+    Micros started = 0;
+    Micros predicted = 0;  // TTFT with κ = 1
+    bool seen = false;     // its first token
+  };
+  Predictor Uncorrected(const ModelSpec& model) const;
+  // Sequences that may run, the most demanding one among them `slo_tpot`.
+  uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;
+
+  KvRoom room_;
+  std::unordered_map<RequestId, Running> running_;
+  std::multiset<Micros> tpots_;  // of those running that have one
+  Backlog backlog_;
+  Correction correction_;
+  uint64_t held_tokens_ = 0;  // Σ running_
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_ENGINE_LOAD_H_

@@ -1,0 +1,124 @@
+#include "daemon/sched/engine_load.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fineserve::sched {
+namespace {
+
+// 1,000 µs a step and 10 µs a token; 100 µs for each running sequence.
+const ModelSpec kModel{"m", 100'000, 0, 1000, 8, {1000, 10, 100}};
+
+EngineLoad WithKv(uint64_t tokens, uint64_t reserve = 0) {
+  EngineLoad load;
+  load.SetKv({tokens, tokens, reserve});
+  return load;
+}
+
+TEST(EngineLoadTest, WithoutKvNobodyIsTaken) {
+  const EngineLoad load = WithKv(0);
+  EXPECT_FALSE(load.Takes(kModel, {1, 0, 0}, 0));
+  EXPECT_EQ(load.LiveCaps(kModel, 0).requests, 0u);
+}
+
+TEST(EngineLoadTest, PromptAndGrowthMustFitBesideTheReserve) {
+  const EngineLoad load = WithKv(1000, 200);
+  EXPECT_TRUE(load.Takes(kModel, {700, 100, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModel, {700, 101, 0}, 0));
+}
+
+TEST(EngineLoadTest, KvIsHeldUntilTheEnd) {
+  EngineLoad load = WithKv(1000);
+  load.Start(RequestId{1}, kModel, {500, 100, 0}, 0);
+  load.FirstToken(RequestId{1}, 10'000);
+  EXPECT_EQ(load.held_tokens(), 600u);
+  EXPECT_FALSE(load.Takes(kModel, {401, 0, 0}, 20'000));
+  load.Finish(RequestId{1});
+  EXPECT_EQ(load.held_tokens(), 0u);
+  EXPECT_TRUE(load.Takes(kModel, {1000, 0, 0}, 20'000));
+}
+
+TEST(EngineLoadTest, ProgressMovesTheGrowthAhead) {
+  EngineLoad load = WithKv(10'000);
+  load.Start(RequestId{1}, kModel, {500, 100, 0}, 0);
+  load.Progress(RequestId{1}, 90, 64);
+  EXPECT_EQ(load.held_tokens(), 500u + 90 + 64);
+}
+
+TEST(EngineLoadTest, NoMoreThanTwoStepsAreSent) {
+  EngineLoad load = WithKv(100'000);
+  load.Start(RequestId{1}, kModel, {1500, 0, 0}, 0);
+  EXPECT_TRUE(load.Takes(kModel, {500, 0, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModel, {501, 0, 0}, 0));
+  EXPECT_EQ(load.LiveCaps(kModel, 0).tokens, 500u);
+}
+
+TEST(EngineLoadTest, LongPromptIsTakenByAnEngineThatFillsNothing) {
+  EngineLoad load = WithKv(100'000);
+  EXPECT_TRUE(load.Takes(kModel, {50'000, 0, 0}, 0));
+  load.Start(RequestId{1}, kModel, {1, 0, 0}, 0);
+  EXPECT_FALSE(load.Takes(kModel, {50'000, 0, 0}, 0));
+  load.FirstToken(RequestId{1}, 1100);
+  EXPECT_TRUE(load.Takes(kModel, {50'000, 0, 0}, 1100));
+}
+
+TEST(EngineLoadTest, BatchIsFullAtItsMost) {
+  EngineLoad load = WithKv(100'000);
+  for (uint64_t id = 1; id <= 8; ++id) {
+    ASSERT_TRUE(load.Takes(kModel, {1, 0, 0}, 0)) << id;
+    load.Start(RequestId{id}, kModel, {1, 0, 0}, 0);
+  }
+  EXPECT_FALSE(load.Takes(kModel, {1, 0, 0}, 0));
+}
+
+TEST(EngineLoadTest, StrictestTpotOfThoseRunningLimitsTheBatch) {
+  EngineLoad load = WithKv(100'000);
+  // Two sequences: 1,000 + 2 · 100 µs.
+  load.Start(RequestId{1}, kModel, {1, 0, 1200}, 0);
+  EXPECT_TRUE(load.Takes(kModel, {1, 0, 9000}, 0));
+  load.Start(RequestId{2}, kModel, {1, 0, 9000}, 0);
+  EXPECT_FALSE(load.Takes(kModel, {1, 0, 9000}, 0));
+  load.Finish(RequestId{1});
+  EXPECT_TRUE(load.Takes(kModel, {1, 0, 9000}, 0));
+}
+
+TEST(EngineLoadTest, SlowFirstTokensRaiseKappaOnce) {
+  EngineLoad load = WithKv(100'000);
+  load.Start(RequestId{1}, kModel, {100, 0, 0}, 0);
+  EXPECT_TRUE(load.FirstToken(RequestId{1}, 4000));  // 2,000 were predicted
+  EXPECT_DOUBLE_EQ(load.kappa(), 1.2);
+  EXPECT_FALSE(load.FirstToken(RequestId{1}, 90'000));
+  EXPECT_DOUBLE_EQ(load.kappa(), 1.2);
+}
+
+TEST(EngineLoadTest, PredictionCountsThoseSentBefore) {
+  EngineLoad load = WithKv(100'000);
+  load.Start(RequestId{1}, kModel, {400, 0, 0}, 0);
+  EXPECT_EQ(load.Predict(kModel, 0)(100), 1000 + 100 + 500 * 10);
+}
+
+struct GrowthCase {
+  std::string name;
+  uint32_t expected, generated, most, growth;
+};
+class GrowthTest : public ::testing::TestWithParam<GrowthCase> {};
+
+TEST_P(GrowthTest, IsAsExpected) {
+  const GrowthCase& c = GetParam();
+  EXPECT_EQ(GrowthTokens(c.expected, c.generated, c.most), c.growth);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, GrowthTest,
+    ::testing::Values(GrowthCase{"WhatIsExpected", 256, 0, 0, 256},
+                      GrowthCase{"WhatIsLeftOfIt", 256, 200, 0, 56},
+                      GrowthCase{"NoMoreThanItMay", 256, 0, 10, 10},
+                      GrowthCase{"NoMoreThanItStillMay", 256, 8, 10, 2},
+                      GrowthCase{"NoFurtherThanTheHorizon", 4000, 0, 0, 512},
+                      GrowthCase{"WhoOutgrewTheAverageGoesOn", 256, 300, 0, 64},
+                      GrowthCase{"WhoIsPastItsMostIsDone", 256, 300, 10, 0}),
+    [](const auto& param) { return param.param.name; });
+
+}  // namespace
+}  // namespace fineserve::sched

@@ -1,0 +1,58 @@
+// What LocalScheduler shows of itself; local_scheduler.cc decides.
+
+#include "daemon/sched/local_scheduler.h"
+
+namespace fineserve::sched {
+
+const char* Name(Reason reason) {
+  switch (reason) {
+    case Reason::kDeadline:
+      return "deadline";
+    case Reason::kTooLong:
+      return "too_long";
+    case Reason::kNoEngine:
+      return "no_engine";
+    case Reason::kQueueFull:
+      return "queue_full";
+  }
+  return "unknown";
+}
+
+const ModelSpec& LocalScheduler::model(ModelId id) const {
+  return ModelOf(id).spec;
+}
+
+ModelFigures LocalScheduler::Figures(ModelId id) const {
+  ModelFigures figures = ModelOf(id).figures;
+  figures.expected_output = ModelOf(id).expected_output;
+  return figures;
+}
+
+std::map<EngineId, EngineFigures> LocalScheduler::Engines(Micros now) const {
+  std::map<EngineId, EngineFigures> all;
+  for (const auto& [id, engine] : engines_) {
+    const ModelSpec& spec = ModelOf(engine.model).spec;
+    EngineFigures& f = all[id];
+    f.model = engine.model;
+    f.running = engine.load.running();
+    f.kappa = engine.load.kappa();
+    f.caps = engine.load.LiveCaps(spec, now);
+    f.held_tokens = engine.load.held_tokens();
+    f.free_tokens = engine.load.free_tokens();
+    f.backlog_tokens = engine.load.Predict(spec, now).backlog_tokens;
+  }
+  return all;
+}
+
+std::vector<RequestView> LocalScheduler::Requests() const {
+  std::vector<RequestView> all;
+  for (const auto& [id, r] : requests_) {
+    if (r.refusal) continue;
+    all.push_back({id, r.submission.model, r.engine, r.degraded,
+                   r.submission.prompt_tokens, r.submission.arrival,
+                   r.queued.waiting.deadline});
+  }
+  return all;
+}
+
+}  // namespace fineserve::sched

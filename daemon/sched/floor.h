@@ -1,0 +1,65 @@
+#ifndef DAEMON_SCHED_FLOOR_H_
+#define DAEMON_SCHED_FLOOR_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/types/optional.h"
+#include "daemon/sched/ids.h"
+#include "daemon/sched/policy.h"
+
+namespace fineserve::sched {
+
+// Nobody starves: of one model's prompt tokens that are started, `share` is
+// owed to the flows that wait, in equal parts. A flow is one tenant's requests
+// of one length class (below 256 tokens, 1,024, 4,096, and above). Algorithm 2
+// sheds long prompts for short ones for as long as there are short ones; what
+// is owed to a flow goes before it.
+//
+// A flow whose soonest request has p tokens is owed that request at the latest
+// when p · flows / share tokens have been started since it began to wait;
+// what it is not owed any more it has been given. Who is owed a request that
+// no engine takes yet keeps its turn until its deadline. `share` 0: no floor,
+// the paper's algorithm alone.
+//
+// Credit is measured against a clock that counts each flow's part of the
+// tokens started, so that an event costs O(log n). Confined to one thread.
+class Floor {
+ public:
+  explicit Floor(double share) : share_(share) {}
+
+  void Add(const Queued& request);
+  void Remove(const Queued& request);
+
+  // After Remove: the request started.
+  void Started(const Queued& request);
+
+  // Whose turn it is, of those whose flow is owed it: the one longest owed.
+  absl::optional<RequestId> Owed() const;
+
+  size_t flows() const { return flows_.size(); }
+
+ private:
+  using Key = std::pair<uint64_t, uint32_t>;  // tenant, length class
+  struct Flow {
+    double paid = 0;  // the clock up to which it has had its part
+    std::set<std::pair<Micros, std::pair<RequestId, uint32_t>>> waiting;
+  };
+  static Key KeyOf(const Queued& request);
+  // The clock at which its soonest request is owed.
+  static double OwedAt(const Flow& flow);
+  // Takes it out of and into turns_ around a change.
+  template <typename Change>
+  void Update(const Key& key, Change change);
+
+  const double share_;
+  double clock_ = 0;  // tokens that each waiting flow has been owed
+  std::map<Key, Flow> flows_;
+  std::set<std::pair<double, Key>> turns_;  // flows by OwedAt
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_FLOOR_H_

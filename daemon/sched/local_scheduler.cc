@@ -1,0 +1,296 @@
+#include "daemon/sched/local_scheduler.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::sched {
+namespace {
+
+// Before anything has finished. Heuristic, of chat traces.
+constexpr double kFirstExpectedOutput = 256;
+constexpr double kOutputWeight = 0.05;
+// Decisions need not come more often while an engine works.
+constexpr Micros kLeastWait = 1000;
+
+// FNV-1a: equal on every run, unlike Abseil's.
+uint64_t HashOf(const std::string& tenant) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : tenant) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+Micros Deadline(Micros arrival, Micros slo) {
+  return slo < kNever - arrival ? arrival + slo : kNever;
+}
+
+}  // namespace
+
+LocalScheduler::LocalScheduler(std::vector<ModelSpec> models,
+                               std::unique_ptr<Policy> policy)
+    : policy_(std::move(policy)) {
+  for (ModelSpec& spec : models) {
+    models_.push_back({std::move(spec), {}, kFirstExpectedOutput, {}, {}});
+  }
+}
+
+absl::Status LocalScheduler::SetEngine(EngineId engine, ModelId model,
+                                       KvRoom room) {
+  if (Number(model) >= models_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine ", Number(engine), ": there is no model ",
+                     Number(model), " of ", models_.size()));
+  }
+  const auto place =
+      engines_.try_emplace(engine, Engine{model, EngineLoad()}).first;
+  if (place->second.model != model) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine ", Number(engine), " serves model ",
+                     Number(place->second.model), ", not ", Number(model)));
+  }
+  place->second.load.SetKv(room);
+  ModelOf(model).engines.insert(engine);
+  return absl::OkStatus();
+}
+
+void LocalScheduler::EngineGone(EngineId engine) {
+  const auto place = engines_.find(engine);
+  if (place == engines_.end()) return;
+  ModelOf(place->second.model).engines.erase(engine);
+  engines_.erase(place);
+  for (auto r = requests_.begin(); r != requests_.end();) {
+    r = r->second.engine == engine ? requests_.erase(r) : std::next(r);
+  }
+}
+
+absl::optional<Reason> LocalScheduler::Refusal(
+    const Submission& submission) const {
+  const Model& model = ModelOf(submission.model);
+  if (model.engines.empty()) return Reason::kNoEngine;
+  if (queued_ >= kMostQueued) return Reason::kQueueFull;
+  const bool fits =
+      std::any_of(model.engines.begin(), model.engines.end(), [&](EngineId id) {
+        const KvRoom& kv = engines_.at(id).load.kv();
+        // A token at least is generated.
+        return submission.prompt_tokens + 1 + kv.reserve <= kv.most_tokens;
+      });
+  if (!fits) return Reason::kTooLong;
+  return absl::nullopt;
+}
+
+absl::Status LocalScheduler::Submit(const Submission& s) {
+  if (Number(s.model) >= models_.size() || s.prompt_tokens == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "request ", Number(s.id), ": model ", Number(s.model), " of ",
+        models_.size(), ", ", s.prompt_tokens, " prompt tokens"));
+  }
+  const auto [place, is_new] = requests_.try_emplace(s.id);
+  if (!is_new) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("request ", Number(s.id), " is still there"));
+  }
+  Request& r = place->second;
+  r.submission = s;
+  Model& model = ModelOf(s.model);
+  const Micros slo = s.slo_ttft != 0 ? s.slo_ttft : model.spec.slo_ttft;
+  r.queued = {{s.prompt_tokens, s.id, Deadline(s.arrival, slo)},
+              s.model,
+              s.arrival,
+              s.priority,
+              HashOf(s.tenant)};
+  r.refusal = Refusal(s);
+  if (r.refusal) {
+    refused_.push_back(s.id);
+    return absl::OkStatus();
+  }
+  ++queued_;
+  ++model.figures.queued;
+  model.figures.queued_tokens += s.prompt_tokens;
+  policy_->Add(r.queued);
+  return absl::OkStatus();
+}
+
+void LocalScheduler::Unqueue(const Request& request) {
+  Model& model = ModelOf(request.submission.model);
+  --queued_;
+  --model.figures.queued;
+  model.figures.queued_tokens -= request.submission.prompt_tokens;
+  if (!request.degraded) return;
+  --model.figures.degraded;
+  model.degraded.erase({request.submission.arrival, request.submission.id});
+}
+
+void LocalScheduler::Cancel(RequestId id) {
+  const auto place = requests_.find(id);
+  if (place == requests_.end()) return;
+  const Request& r = place->second;
+  ++ModelOf(r.submission.model).figures.cancelled;
+  if (r.engine) {
+    engines_.at(*r.engine).load.Finish(id);
+  } else if (!r.refusal) {
+    if (!r.degraded) policy_->Remove(r.queued);
+    Unqueue(r);
+  }
+  requests_.erase(place);
+}
+
+void LocalScheduler::FirstToken(RequestId id, Micros now) {
+  const auto place = requests_.find(id);
+  if (place == requests_.end() || !place->second.engine) return;
+  const Request& r = place->second;
+  if (!engines_.at(*r.engine).load.FirstToken(id, now)) return;
+  ModelFigures& figures = ModelOf(r.submission.model).figures;
+  const bool on_time = !r.degraded && now <= r.queued.waiting.deadline;
+  ++(on_time ? figures.on_time : figures.late);
+}
+
+void LocalScheduler::Progress(RequestId id, uint32_t generated_tokens) {
+  const auto place = requests_.find(id);
+  if (place == requests_.end() || !place->second.engine) return;
+  const Submission& s = place->second.submission;
+  const auto expected = static_cast<uint32_t>(ModelOf(s.model).expected_output);
+  engines_.at(*place->second.engine)
+      .load.Progress(id, generated_tokens,
+                     GrowthTokens(expected, generated_tokens, s.max_tokens));
+}
+
+void LocalScheduler::Finished(RequestId id, uint32_t output_tokens) {
+  const auto place = requests_.find(id);
+  if (place == requests_.end() || !place->second.engine) return;
+  Model& model = ModelOf(place->second.submission.model);
+  engines_.at(*place->second.engine).load.Finish(id);
+  requests_.erase(place);
+  if (output_tokens == 0) return;
+  model.expected_output +=
+      kOutputWeight * (output_tokens - model.expected_output);
+}
+
+std::vector<EngineId> LocalScheduler::EnginesOf(ModelId model) const {
+  const auto& engines = ModelOf(model).engines;
+  return {engines.begin(), engines.end()};
+}
+
+Predictor LocalScheduler::Predict(EngineId engine, Micros now) const {
+  const Engine& e = engines_.at(engine);
+  return e.load.Predict(ModelOf(e.model).spec, now);
+}
+
+Demand LocalScheduler::DemandOf(const Request& request,
+                                const EngineLoad& engine) const {
+  const Submission& s = request.submission;
+  const Model& model = ModelOf(s.model);
+  const uint64_t most = engine.kv().most_tokens;
+  const uint64_t taken = engine.kv().reserve + s.prompt_tokens;
+  // What an engine can never have need not be kept free.
+  const uint64_t growth = std::min<uint64_t>(
+      most > taken ? most - taken : 0,
+      GrowthTokens(static_cast<uint32_t>(model.expected_output), 0,
+                   s.max_tokens));
+  return {s.prompt_tokens, static_cast<uint32_t>(growth),
+          s.slo_tpot != 0 ? s.slo_tpot : model.spec.slo_tpot};
+}
+
+bool LocalScheduler::Takes(EngineId engine, const Queued& request,
+                           Micros now) const {
+  const EngineLoad& load = engines_.at(engine).load;
+  return load.Takes(ModelOf(request.model).spec,
+                    DemandOf(requests_.at(request.waiting.id), load), now);
+}
+
+void LocalScheduler::Start(const Queued& request, EngineId engine, Micros now) {
+  const RequestId id = request.waiting.id;
+  Request& r = requests_.at(id);
+  Model& model = ModelOf(request.model);
+  EngineLoad& load = engines_.at(engine).load;
+  Decision decision{id, engine, r.degraded};
+  decision.predicted_ttft =
+      now - request.arrival +
+      load.Predict(model.spec, now)(request.waiting.tokens);
+  Unqueue(r);
+  ++(r.degraded ? model.figures.admitted_degraded : model.figures.admitted);
+  load.Start(id, model.spec, DemandOf(r, load), now);
+  r.engine = engine;
+  decisions_.push_back(decision);
+}
+
+void LocalScheduler::Drop(const Queued& request, Micros now) {
+  Request& r = requests_.at(request.waiting.id);
+  Model& model = ModelOf(request.model);
+  if (!r.submission.degrade_ok) {
+    Unqueue(r);
+    Reject(r, model.engines.empty() ? Reason::kNoEngine : Reason::kDeadline,
+           now);
+    return;
+  }
+  r.degraded = true;
+  ++model.figures.degraded;
+  model.degraded.emplace(r.submission.arrival, r.submission.id);
+}
+
+Micros LocalScheduler::Drain(ModelId model, Micros now) const {
+  const Model& m = ModelOf(model);
+  const Prospect all = BestProspect(*this, model, m.figures.queued_tokens, now);
+  if (all.ttft == kNever) return 0;
+  return all.ttft / static_cast<Micros>(m.engines.size());
+}
+
+void LocalScheduler::Reject(Request request, Reason reason, Micros now) {
+  const Submission& s = request.submission;
+  ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
+  const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
+  Decision decision{s.id, absl::nullopt, false, reason};
+  decision.retry_after = Drain(s.model, now);
+  decision.predicted_ttft =
+      now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);
+  requests_.erase(s.id);
+  decisions_.push_back(decision);
+}
+
+void LocalScheduler::StartDegraded(ModelId id, Micros now) {
+  Model& model = ModelOf(id);
+  if (model.figures.queued > model.figures.degraded) return;
+  for (const EngineId engine : model.engines) {
+    if (model.degraded.empty()) return;
+    const Queued first = requests_.at(model.degraded.begin()->second).queued;
+    if (Predict(engine, now).backlog_tokens == 0 && Takes(engine, first, now)) {
+      Start(first, engine, now);
+    }
+  }
+}
+
+void LocalScheduler::TellRefused(Micros now) {
+  for (const RequestId id : refused_) {
+    const auto place = requests_.find(id);
+    if (place == requests_.end() || !place->second.refusal) continue;
+    Reject(place->second, *place->second.refusal, now);
+  }
+  refused_.clear();
+}
+
+std::vector<Decision> LocalScheduler::Decide(Micros now) {
+  decisions_.clear();
+  TellRefused(now);
+  policy_->Decide(now, this);
+  for (size_t m = 0; m < models_.size(); ++m) {
+    StartDegraded(ModelId{static_cast<uint32_t>(m)}, now);
+  }
+  return std::move(decisions_);
+}
+
+Micros LocalScheduler::NextWake(Micros now) const {
+  if (!refused_.empty()) return now;
+  Micros wake = policy_->NextCheck();
+  for (const auto& [id, engine] : engines_) {
+    const Model& model = ModelOf(engine.model);
+    const Predictor predictor = Predict(id, now);
+    // Without a backlog it takes the next at once, or lacks what only an event
+    // can bring.
+    if (model.figures.queued == 0 || predictor.backlog_tokens == 0) continue;
+    wake = std::min(wake, now + std::max(predictor.FullStep(), kLeastWait));
+  }
+  return wake;
+}
+
+}  // namespace fineserve::sched

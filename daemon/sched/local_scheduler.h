@@ -1,0 +1,196 @@
+#ifndef DAEMON_SCHED_LOCAL_SCHEDULER_H_
+#define DAEMON_SCHED_LOCAL_SCHEDULER_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/sched/engine_load.h"
+#include "daemon/sched/ids.h"
+#include "daemon/sched/policy.h"
+
+namespace fineserve::sched {
+
+// A policy by its name in the fleet file: "fineserve", "moore-hodgson",
+// "fcfs". InvalidArgument, naming all, for another. `floor_share` is for
+// "fineserve" (floor.h).
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const std::string& name,
+                                                   double floor_share);
+inline constexpr double kDefaultFloorShare = 0.1;
+
+struct Submission {
+  RequestId id{0};
+  ModelId model{0};
+  uint32_t prompt_tokens = 0;
+  uint32_t max_tokens = 0;  // 0: not said
+  Micros arrival = 0;
+  Micros slo_ttft = 0;   // 0: the model's
+  Micros slo_tpot = 0;   // 0: the model's
+  int32_t priority = 0;  // higher goes first
+  std::string tenant;
+  bool degrade_ok = false;  // late is better than never
+};
+
+enum class Reason : uint8_t {
+  kDeadline,  // it cannot make it
+  kTooLong,   // no engine of its model can ever hold it
+  kNoEngine,  // its model has none
+  kQueueFull,
+};
+inline constexpr size_t kReasons = 4;
+const char* Name(Reason reason);
+
+// The one answer to a request that was submitted and not cancelled.
+struct Decision {
+  RequestId id{0};
+  absl::optional<EngineId> engine;    // admitted: to this one; none: rejected
+  bool degraded = false;              // admitted though late: a miss
+  Reason reason = Reason::kDeadline;  // of a rejection
+  Micros retry_after = 0;     // ditto: until its model's queue has drained
+  Micros predicted_ttft = 0;  // from its arrival
+};
+
+struct ModelFigures {
+  uint32_t queued = 0;    // degraded ones too
+  uint32_t degraded = 0;  // of those queued
+  uint64_t queued_tokens = 0;
+  uint64_t admitted = 0, admitted_degraded = 0, cancelled = 0;
+  std::array<uint64_t, kReasons> rejected = {};
+  uint64_t on_time = 0, late = 0;  // first tokens by deadline
+  double expected_output = 0;      // tokens
+};
+
+struct EngineFigures {
+  ModelId model{0};
+  uint32_t running = 0;
+  double kappa = 1;
+  Caps caps;
+  uint64_t held_tokens = 0, free_tokens = 0, backlog_tokens = 0;
+};
+
+struct RequestView {
+  RequestId id{0};
+  ModelId model{0};
+  absl::optional<EngineId> engine;  // none: it waits
+  bool degraded = false;
+  uint32_t prompt_tokens = 0;
+  Micros arrival = 0, deadline = 0;
+};
+
+// Who runs next on one GPU: takes events, gives decisions. No I/O, no thread,
+// no clock of its own; confined to one thread.
+//
+// Each request that Submit took gets exactly one Decision unless it is
+// cancelled or its wait ends with the scheduler. An admitted one holds its
+// engine's KV and a place in its batch until Finished, Cancel or EngineGone.
+// Only what can start at once is admitted: no queue forms inside an engine.
+//
+// A request that is late and may be degraded waits in a line of its own (first
+// come, first served), which gets an engine only while nobody else of its model
+// waits and the engine fills nothing. It may wait for ever; its client may
+// cancel.
+//
+// Time is CLOCK_MONOTONIC in µs and never goes back.
+class LocalScheduler final : private Host {
+ public:
+  // At most this many wait together.
+  static constexpr size_t kMostQueued = 1'000'000;
+
+  LocalScheduler(std::vector<ModelSpec> models, std::unique_ptr<Policy> policy);
+
+  // An engine that is in service, and the KV it has; again when that changes.
+  // InvalidArgument for an unknown model, or another than before.
+  absl::Status SetEngine(EngineId engine, ModelId model, KvRoom room);
+
+  // What it ran is forgotten; its clients learn of it from the broken
+  // connection.
+  void EngineGone(EngineId engine);
+
+  // InvalidArgument for an unknown model or an empty prompt, AlreadyExists for
+  // an id that still lives. Otherwise Decide will tell.
+  absl::Status Submit(const Submission& submission);
+
+  // Of unknown ids the following are no news: a request may end on both sides
+  // at once.
+  void Cancel(RequestId id);
+  void FirstToken(RequestId id, Micros now);
+  void Progress(RequestId id, uint32_t generated_tokens);
+  // With what the engine reported; 0: not known.
+  void Finished(RequestId id, uint32_t output_tokens);
+
+  // O(log n) and O(log n) for each decision, with policy "fineserve". Call
+  // after events, and when NextWake says so.
+  std::vector<Decision> Decide(Micros now);
+
+  // When Decide may have news though nothing happens: somebody becomes late or
+  // an engine has filled what it was sent. kNever if only an event can bring
+  // any. May be in the past.
+  Micros NextWake(Micros now) const;
+
+  size_t models() const { return models_.size(); }
+  const ModelSpec& model(ModelId id) const;
+  ModelFigures Figures(ModelId model) const;
+  std::map<EngineId, EngineFigures> Engines(Micros now) const;
+  std::vector<RequestView> Requests() const;  // O(n)
+
+ private:
+  struct Model {
+    ModelSpec spec;
+    ModelFigures figures;
+    double expected_output;
+    std::set<EngineId> engines;
+    // Late ones that wait all the same, by arrival.
+    std::set<std::pair<Micros, RequestId>> degraded;
+  };
+  struct Engine {
+    ModelId model;
+    EngineLoad load;
+  };
+  struct Request {
+    Submission submission;
+    Queued queued;
+    absl::optional<EngineId> engine;
+    absl::optional<Reason> refusal;  // by Submit; Decide will tell
+    bool degraded = false;
+  };
+
+  std::vector<EngineId> EnginesOf(ModelId model) const override;
+  Predictor Predict(EngineId engine, Micros now) const override;
+  bool Takes(EngineId engine, const Queued& request, Micros now) const override;
+  void Start(const Queued& request, EngineId engine, Micros now) override;
+  void Drop(const Queued& request, Micros now) override;
+
+  Model& ModelOf(ModelId id) { return models_[Number(id)]; }
+  const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
+  Demand DemandOf(const Request& request, const EngineLoad& engine) const;
+  // Why it can never start.
+  absl::optional<Reason> Refusal(const Submission& submission) const;
+  Micros Drain(ModelId model, Micros now) const;
+  void StartDegraded(ModelId model, Micros now);
+  void TellRefused(Micros now);
+  // Takes it by value: it is forgotten.
+  void Reject(Request request, Reason reason, Micros now);
+  // Out of the queue's figures: it starts, or goes.
+  void Unqueue(const Request& request);
+
+  std::vector<Model> models_;
+  std::unique_ptr<Policy> policy_;
+  std::map<EngineId, Engine> engines_;
+  std::unordered_map<RequestId, Request> requests_;  // waiting and running
+  std::vector<RequestId> refused_;                   // by Submit, not told yet
+  std::vector<Decision> decisions_;                  // of this Decide
+  size_t queued_ = 0;
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_LOCAL_SCHEDULER_H_

@@ -1,0 +1,243 @@
+#include "daemon/sched/local_scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fineserve::sched {
+namespace {
+
+constexpr ModelId kModel{0};
+constexpr EngineId kEngine{1};
+constexpr Micros kSlo = 100'000;
+
+// 1,000 µs a step and 10 µs a token.
+ModelSpec Spec() { return {"m", kSlo, 0, 1000, 8, {1000, 10, 0}}; }
+
+std::unique_ptr<Policy> Paper() {
+  return std::move(*MakePolicy("fineserve", kDefaultFloorShare));
+}
+
+class LocalSchedulerTest : public ::testing::Test {
+ protected:
+  LocalSchedulerTest() : sched_({Spec(), Spec()}, Paper()) { Kv(100'000); }
+
+  void Kv(uint64_t tokens) {
+    ASSERT_TRUE(sched_.SetEngine(kEngine, kModel, {tokens, 100'000, 0}).ok());
+  }
+  Submission Ask(uint64_t id, uint32_t tokens, Micros arrival = 0) {
+    Submission s;
+    s.id = RequestId{id};
+    s.prompt_tokens = tokens;
+    s.max_tokens = 10;
+    s.arrival = arrival;
+    return s;
+  }
+  void Submit(const Submission& s) { ASSERT_TRUE(sched_.Submit(s).ok()); }
+  // Of one that must be told now.
+  Decision Only(Micros now) {
+    const auto decisions = sched_.Decide(now);
+    EXPECT_EQ(decisions.size(), 1u);
+    return decisions.size() == 1 ? decisions[0] : Decision{};
+  }
+
+  LocalScheduler sched_;
+};
+
+TEST_F(LocalSchedulerTest, RequestThatFitsStartsAtOnce) {
+  Submit(Ask(1, 500));
+  const Decision d = Only(10);
+  EXPECT_EQ(d.engine, kEngine);
+  EXPECT_FALSE(d.degraded);
+  EXPECT_EQ(d.predicted_ttft, 10 + 1000 + 500 * 10);
+  EXPECT_TRUE(sched_.Decide(20).empty()) << "told once";
+  EXPECT_EQ(sched_.Figures(kModel).admitted, 1u);
+  EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
+}
+
+TEST_F(LocalSchedulerTest, WhoCannotMakeItIsToldWhenToComeBack) {
+  Submission s = Ask(1, 500);
+  s.slo_ttft = 3000;
+  Submit(Ask(2, 800));
+  Submit(s);
+  const auto decisions = sched_.Decide(0);
+  ASSERT_EQ(decisions.size(), 2u);
+  const Decision& d = decisions[0];
+  EXPECT_EQ(d.id, RequestId{1});
+  EXPECT_FALSE(d.engine);
+  EXPECT_EQ(d.reason, Reason::kDeadline);
+  EXPECT_EQ(d.predicted_ttft, 1000 + 500 * 10);
+  EXPECT_EQ(d.retry_after, 1000 + 800 * 10) << "what waits besides";
+}
+
+TEST_F(LocalSchedulerTest, ModelWithoutEngineIsRefused) {
+  Submission s = Ask(1, 500);
+  s.model = ModelId{1};
+  Submit(s);
+  EXPECT_EQ(sched_.NextWake(0), 0) << "there is news";
+  EXPECT_EQ(Only(0).reason, Reason::kNoEngine);
+  EXPECT_EQ(sched_.NextWake(0), kNever);
+}
+
+TEST_F(LocalSchedulerTest, PromptThatNoEngineCanHoldIsRefused) {
+  Submit(Ask(1, 100'000));
+  EXPECT_EQ(Only(0).reason, Reason::kTooLong);
+}
+
+TEST_F(LocalSchedulerTest, NobodyStartsWithoutKvAndAllOnceItIsThere) {
+  Kv(0);
+  Submit(Ask(1, 500));
+  EXPECT_TRUE(sched_.Decide(0).empty());
+  Kv(1000);
+  EXPECT_EQ(Only(10).engine, kEngine);
+}
+
+TEST_F(LocalSchedulerTest, KvOfTheFinishedServesTheNext) {
+  Kv(600);
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).id, RequestId{1});
+  Submit(Ask(2, 500));
+  EXPECT_TRUE(sched_.Decide(10'000).empty());
+  sched_.Finished(RequestId{1}, 10);
+  EXPECT_EQ(Only(20'000).id, RequestId{2});
+}
+
+TEST_F(LocalSchedulerTest, WaitingOneIsToldItIsLateWithoutAnEvent) {
+  Kv(0);
+  Submit(Ask(1, 500));
+  EXPECT_TRUE(sched_.Decide(0).empty());
+  const Micros late = kSlo - 1000 - 500 * 10;
+  EXPECT_EQ(sched_.NextWake(0), late);
+  EXPECT_EQ(Only(late).reason, Reason::kDeadline);
+}
+
+TEST_F(LocalSchedulerTest, WhatAStepLeavesOverIsSentAfterIt) {
+  Submit(Ask(1, 2000));
+  Submit(Ask(2, 2000));
+  EXPECT_EQ(Only(0).id, RequestId{1});
+  const Micros wake = sched_.NextWake(0);
+  EXPECT_LE(wake, 1000 + 1000 * 10 + 1);
+  EXPECT_TRUE(sched_.Decide(wake).empty()) << "half of it still waits";
+  sched_.FirstToken(RequestId{1}, 22'000);
+  EXPECT_EQ(Only(22'000).id, RequestId{2});
+}
+
+TEST_F(LocalSchedulerTest, CancelledWhileItWaitsIsNeverTold) {
+  Kv(0);
+  Submit(Ask(1, 500));
+  sched_.Cancel(RequestId{1});
+  EXPECT_TRUE(sched_.Decide(10 * kSlo).empty());
+  EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
+  EXPECT_EQ(sched_.Figures(kModel).cancelled, 1u);
+}
+
+TEST_F(LocalSchedulerTest, CancelledRefusalIsNeverTold) {
+  Submit(Ask(1, 100'000));
+  sched_.Cancel(RequestId{1});
+  EXPECT_TRUE(sched_.Decide(0).empty());
+}
+
+TEST_F(LocalSchedulerTest, CancelWhileRunningGivesBackItsKv) {
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).engine, kEngine);
+  sched_.Cancel(RequestId{1});
+  EXPECT_EQ(sched_.Engines(0).at(kEngine).held_tokens, 0u);
+  EXPECT_EQ(sched_.Engines(0).at(kEngine).running, 0u);
+}
+
+TEST_F(LocalSchedulerTest, DeadEngineTakesItsRequestsAlong) {
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).engine, kEngine);
+  sched_.EngineGone(kEngine);
+  sched_.Finished(RequestId{1}, 10);  // from the proxy, later
+  sched_.FirstToken(RequestId{1}, 10);
+  EXPECT_TRUE(sched_.Requests().empty());
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).reason, Reason::kNoEngine);
+}
+
+TEST_F(LocalSchedulerTest, WhoWaitsForADeadEngineIsToldAtItsDeadline) {
+  Kv(0);
+  Submit(Ask(1, 500));
+  sched_.EngineGone(kEngine);
+  EXPECT_TRUE(sched_.Decide(kSlo - 1).empty());
+  EXPECT_EQ(Only(kSlo).reason, Reason::kNoEngine);
+}
+
+TEST_F(LocalSchedulerTest, LateOneThatMayBeDegradedIsServedWhenNobodyWaits) {
+  Kv(600);
+  Submission late = Ask(1, 500);
+  late.slo_ttft = 100;
+  late.degrade_ok = true;
+  Submit(late);
+  Submit(Ask(2, 500));
+  EXPECT_EQ(Only(0).id, RequestId{2});
+  EXPECT_EQ(sched_.Figures(kModel).degraded, 1u);
+  EXPECT_TRUE(sched_.Decide(50'000).empty()) << "no room";
+  sched_.Finished(RequestId{2}, 10);
+  const Decision d = Only(60'000);
+  EXPECT_EQ(d.id, RequestId{1});
+  EXPECT_TRUE(d.degraded);
+  sched_.FirstToken(RequestId{1}, 70'000);
+  EXPECT_EQ(sched_.Figures(kModel).late, 1u) << "still a miss";
+  EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
+}
+
+TEST_F(LocalSchedulerTest, DegradedOneCanBeCancelled) {
+  Kv(0);
+  Submission late = Ask(1, 500);
+  late.slo_ttft = 100;
+  late.degrade_ok = true;
+  Submit(late);
+  EXPECT_TRUE(sched_.Decide(0).empty());
+  sched_.Cancel(RequestId{1});
+  EXPECT_EQ(sched_.Figures(kModel).queued, 0u);
+  EXPECT_EQ(sched_.Figures(kModel).degraded, 0u);
+}
+
+TEST_F(LocalSchedulerTest, ReplicaWithTheLeastPredictedTtftIsChosen) {
+  ASSERT_TRUE(
+      sched_.SetEngine(EngineId{2}, kModel, {100'000, 100'000, 0}).ok());
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).engine, kEngine);
+  Submit(Ask(2, 500, 1));
+  EXPECT_EQ(Only(1).engine, EngineId{2}) << "the first has a backlog";
+}
+
+TEST_F(LocalSchedulerTest, OutputsTeachHowMuchToKeepFree) {
+  const double before = sched_.Figures(kModel).expected_output;
+  for (uint64_t id = 1; id <= 50; ++id) {
+    Submit(Ask(id, 10));
+    EXPECT_EQ(sched_.Decide(0).size(), 1u);
+    sched_.Finished(RequestId{id}, 1000);
+  }
+  EXPECT_GT(sched_.Figures(kModel).expected_output, 900);
+  EXPECT_LT(before, 900);
+}
+
+TEST_F(LocalSchedulerTest, NonsenseIsRefusedWithValues) {
+  Submission s = Ask(1, 0);
+  EXPECT_EQ(sched_.Submit(s).code(), absl::StatusCode::kInvalidArgument);
+  s = Ask(1, 5);
+  s.model = ModelId{2};
+  EXPECT_EQ(sched_.Submit(s).code(), absl::StatusCode::kInvalidArgument);
+  Submit(Ask(1, 5));
+  EXPECT_EQ(sched_.Submit(Ask(1, 5)).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(sched_.SetEngine(EngineId{9}, ModelId{2}, {}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(sched_.SetEngine(kEngine, ModelId{1}, {}).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MakePolicyTest, UnknownNameNamesThoseThereAre) {
+  const auto policy = MakePolicy("lifo", 0);
+  EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(policy.status().message()).find("moore-hodgson"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace fineserve::sched

@@ -1,0 +1,64 @@
+#ifndef DAEMON_SCHED_POLICY_H_
+#define DAEMON_SCHED_POLICY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/sched/ids.h"
+#include "daemon/sched/predictor.h"
+#include "daemon/sched/waiting_tree.h"
+
+namespace fineserve::sched {
+
+// A request that waits, with all a policy may want to know of it.
+struct Queued {
+  Waiting waiting;
+  ModelId model;
+  Micros arrival = 0;
+  int32_t priority = 0;  // higher goes first
+  uint64_t tenant = 0;   // a hash of its name
+};
+
+// What a policy decides upon and tells its decisions: the scheduler. Before a
+// policy tells a decision on a request it has forgotten the request.
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual std::vector<EngineId> EnginesOf(ModelId model) const = 0;
+  virtual Predictor Predict(EngineId engine, Micros now) const = 0;
+  // It can start there at once.
+  virtual bool Takes(EngineId engine, const Queued& request,
+                     Micros now) const = 0;
+  virtual void Start(const Queued& request, EngineId engine, Micros now) = 0;
+  // Its deadline cannot be met any more.
+  virtual void Drop(const Queued& request, Micros now) = 0;
+};
+
+// Whom to start when. One implementation per file; confined to one thread.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual void Add(const Queued& request) = 0;
+  virtual void Remove(const Queued& request) = 0;
+  virtual void Decide(Micros now, Host* host) = 0;
+
+  // When Decide may find somebody late; kNever.
+  virtual Micros NextCheck() const = 0;
+};
+
+// The soonest first token that any engine of its model could give it if it
+// were sent there now: µs from `now`, kNever if there is no engine.
+struct Prospect {
+  EngineId engine{0};
+  Micros ttft = kNever;
+};
+Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
+                      Micros now);
+
+// Cannot meet its deadline even if it starts at once (Algorithm 2, line 5). A
+// request without an engine waits until its deadline.
+bool Late(const Waiting& request, Prospect best, Micros now);
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_H_
