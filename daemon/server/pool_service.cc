@@ -43,14 +43,20 @@ void PoolService::Start() {
   Fill(all);
 }
 
-absl::StatusOr<EngineId> PoolService::FindOrMake(const std::string& name,
-                                                 uid_t uid) {
+absl::optional<EngineId> PoolService::Find(const std::string& name,
+                                           uid_t uid) const {
   for (const auto& [id, engine] : engines_) {
     if (engine.state == abi::EngineState::kAlive && engine.name == name &&
         engine.uid == uid) {
       return id;
     }
   }
+  return absl::nullopt;
+}
+
+absl::StatusOr<EngineId> PoolService::FindOrMake(const std::string& name,
+                                                 uid_t uid) {
+  if (const auto found = Find(name, uid)) return *found;
   if (free_slots_.empty()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "this daemon serves ", abi::kEngineCapacity, " engines already"));

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/backing/backing.h"
 #include "daemon/clock/clock.h"
 #include "daemon/server/view_service.h"
@@ -61,6 +62,8 @@ class PoolService {
   // which.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
                                       pid_t pid);
+  // The living engine of this name and user.
+  absl::optional<slab::EngineId> Find(const std::string& name, uid_t uid) const;
   // `pid` has exited. Does nothing if it is no member.
   void Exited(pid_t pid);
 

@@ -264,6 +264,35 @@ std::vector<EngineId> ViewService::Balance(uint32_t reserved) {
   return touched;
 }
 
+std::map<EngineId, ViewService::Prospect> ViewService::Prospects(
+    const std::map<EngineId, uint64_t>& promised_tokens) const {
+  std::map<EngineId, Prospect> prospects;
+  std::vector<slab::Claim> claims;
+  uint32_t all = slabs_->free_count() + slabs_->zeroing_count();
+  for (const auto& [id, view] : views_) {
+    if (view.state != ViewState::kActive) continue;
+    const uint64_t slab_tokens =
+        view.layout.LeastBlocks() * view.layout.format().block_tokens;
+    prospects[id] = {0, view.cap, slab_tokens};
+    const auto promised = promised_tokens.find(id);
+    const uint64_t needed = promised == promised_tokens.end()
+                                ? 0
+                                : DivideUp(promised->second, slab_tokens);
+    claims.push_back({view.floor, view.cap,
+                      static_cast<uint32_t>(std::max<uint64_t>(
+                          view.wanted, std::min<uint64_t>(needed, view.cap))),
+                      0});
+    all += slabs_->HeldBy(id).in_view;
+  }
+  size_t i = 0;
+  for (auto& [id, prospect] : prospects) {
+    const uint32_t wanted = std::exchange(claims[i].wanted, claims[i].cap);
+    prospect.slabs = slab::FairTargets(all, claims)[i];
+    claims[i++].wanted = wanted;
+  }
+  return prospects;
+}
+
 void ViewService::TellAll() {
   for (const auto& [id, view] : views_) {
     if (view.state == ViewState::kActive) table_->Announce(view.slot);

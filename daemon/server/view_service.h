@@ -92,6 +92,17 @@ class ViewService {
   // changed. Cheap if nothing did.
   std::vector<slab::EngineId> Balance(uint32_t reserved);
 
+  // What one active view can be sure of, in slabs of its own format.
+  struct Prospect {
+    uint32_t slabs = 0;  // it would hold if it wanted all it may have now
+    uint32_t cap = 0;
+    uint64_t slab_tokens = 0;  // that a slab holds wherever it lies
+  };
+  // Of each active view, if every other one wants what it wants, or what its
+  // engine was promised (in tokens), whichever is more.
+  std::map<slab::EngineId, Prospect> Prospects(
+      const std::map<slab::EngineId, uint64_t>& promised_tokens) const;
+
   // The floors of all views, in slabs.
   uint32_t Floors() const;
 

@@ -348,6 +348,32 @@ TEST_F(ViewServiceTest, GuardedViewMayMapItsOwnSlabsOnly) {
   EXPECT_FALSE(pool_->ExportPoolGranule(b, 20, 32).ok());
 }
 
+TEST_F(ViewServiceTest, ProspectIsWhatAViewWouldHoldIfItWantedAll) {
+  const EngineId a = Serve("a", 10, 2);
+  const EngineId b = Serve("b", 20, 1);
+  auto prospects = pool_->views().Prospects({});
+  ASSERT_EQ(prospects.size(), 2u);
+  EXPECT_EQ(prospects[a].slabs, kSlabs - 1) << "b wants one";
+  EXPECT_EQ(prospects[b].slabs, kSlabs - 2) << "a wants two";
+  EXPECT_EQ(prospects[a].cap, kSlabs);
+  EXPECT_EQ(prospects[a].slab_tokens, 4u * 16);
+}
+
+TEST_F(ViewServiceTest, ProspectLeavesToOthersWhatTheyWerePromised) {
+  const EngineId a = Serve("a", 10, 1);
+  const EngineId b = Serve("b", 20, 1);
+  const uint64_t three_slabs = 2 * 4 * 16 + 1;
+  EXPECT_EQ(pool_->views().Prospects({{b, three_slabs}})[a].slabs, kSlabs - 3);
+  EXPECT_EQ(pool_->views().Prospects({{b, UINT64_MAX}})[a].slabs, kSlabs / 2)
+      << "its fair share";
+}
+
+TEST_F(ViewServiceTest, ViewThatIsNotActiveHasNoProspect) {
+  const EngineId a = Join("a", 10);
+  ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
+  EXPECT_TRUE(pool_->views().Prospects({}).empty());
+}
+
 TEST_F(ViewServiceTest, PoolShrinksByWhatIsFreeAndWhatViewsGiveBack) {
   const EngineId a = Serve("a", 10, 5, Spec(8));
   EXPECT_EQ(Leased(a), 5u);
