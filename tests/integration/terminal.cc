@@ -35,6 +35,11 @@ bool SameModes(const termios& a, const termios& b) {
 
 }  // namespace
 
+bool Terminal::IsAvailable() {
+  const driver::Descriptor ours(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  return ours.valid() && grantpt(ours.get()) == 0;
+}
+
 Terminal::Terminal(const std::vector<std::string>& command,
                    const Process::Environment& environment, int rows,
                    int columns)

@@ -16,6 +16,9 @@ namespace fineserve::integration {
 // object. Every wait is bounded; running into the bound fails the test.
 class Terminal {
  public:
+  // Whether this machine has any.
+  static bool IsAvailable();
+
   Terminal(const std::vector<std::string>& command,
            const Process::Environment& environment, int rows, int columns);
   Terminal(const Terminal&) = delete;

@@ -25,15 +25,6 @@ class TopTest : public Site {
     Set("LC_ALL", "C.UTF-8");
   }
 
-  std::unique_ptr<Terminal> StartTop(int rows, int columns) {
-    auto top = std::make_unique<Terminal>(
-        std::vector<std::string>{Program("fsctl"), "top", "--interval", "0.1"},
-        environment(), rows, columns);
-    EXPECT_TRUE(top->Shows("ENGINE"));
-    EXPECT_FALSE(top->IsRestored());
-    return top;
-  }
-
   std::vector<uint32_t> PartialSlabs() {
     std::vector<uint32_t> partial;
     uint32_t number = 0;
@@ -42,6 +33,25 @@ class TopTest : public Site {
       ++number;
     }
     return partial;
+  }
+};
+
+// Those that need a screen.
+class TopScreenTest : public TopTest {
+ protected:
+  void SetUp() override {
+    if (!Terminal::IsAvailable()) {
+      GTEST_SKIP() << "no pseudo-terminals; mount devpts on /dev/pts";
+    }
+  }
+
+  std::unique_ptr<Terminal> StartTop(int rows, int columns) {
+    auto top = std::make_unique<Terminal>(
+        std::vector<std::string>{Program("fsctl"), "top", "--interval", "0.1"},
+        environment(), rows, columns);
+    EXPECT_TRUE(top->Shows("ENGINE"));
+    EXPECT_FALSE(top->IsRestored());
+    return top;
   }
 };
 
@@ -111,7 +121,7 @@ TEST_F(TopTest, OnceSaysWhatQuarantinedSlabsWaitFor) {
               HasSubstr("waits for the driver to list none of the engine's"));
 }
 
-TEST_F(TopTest, WithoutADaemonItExitsWith3AndTouchesNoTerminal) {
+TEST_F(TopScreenTest, WithoutADaemonItExitsWith3AndTouchesNoTerminal) {
   Terminal top({Program("fsctl"), "top"}, environment(), 24, 80);
   EXPECT_EQ(top.Wait(), 3);
   EXPECT_TRUE(top.IsRestored());
@@ -125,7 +135,7 @@ TEST_F(TopTest, OnNoTerminalItNamesOnce) {
   EXPECT_THAT(top.err, HasSubstr("fsctl top --once"));
 }
 
-TEST_F(TopTest, ItFollowsThePoolTheTerminalsSizeAndKeysAndLeavesNoTrace) {
+TEST_F(TopScreenTest, ItFollowsThePoolTheTerminalsSizeAndKeysAndLeavesNoTrace) {
   const auto daemon = StartDaemon();
   const auto top = StartTop(30, 160);
   const auto engine = StartEngine("8MiB");
@@ -146,7 +156,7 @@ TEST_F(TopTest, ItFollowsThePoolTheTerminalsSizeAndKeysAndLeavesNoTrace) {
   EXPECT_THAT(top->Rest(), HasSubstr(kLeaveScreen));
 }
 
-TEST_F(TopTest, SignalsEndItWithTheTerminalRestored) {
+TEST_F(TopScreenTest, SignalsEndItWithTheTerminalRestored) {
   const auto daemon = StartDaemon();
   for (const int signal : {SIGTERM, SIGHUP, SIGINT}) {
     const auto top = StartTop(24, 80);
@@ -158,14 +168,15 @@ TEST_F(TopTest, SignalsEndItWithTheTerminalRestored) {
   }
 }
 
-TEST_F(TopTest, ItEndsWithItsTerminal) {
+TEST_F(TopScreenTest, ItEndsWithItsTerminal) {
   const auto daemon = StartDaemon();
   const auto top = StartTop(24, 80);
   top->HangUp();
   top->Wait();
 }
 
-TEST_F(TopTest, ItSaysWhenThereIsNothingToSeeAnyMoreAndFindsTheNextDaemon) {
+TEST_F(TopScreenTest,
+       ItSaysWhenThereIsNothingToSeeAnyMoreAndFindsTheNextDaemon) {
   auto daemon = StartDaemon();
   const auto top = StartTop(24, 100);
   daemon->Signal(SIGKILL);
