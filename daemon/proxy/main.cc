@@ -1,0 +1,62 @@
+// fineserve-proxy: OpenAI's API in front of a fleet of engines.
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include <string>
+
+#include "daemon/clock/clock.h"
+#include "daemon/proxy/open_admission.h"
+#include "daemon/proxy/options.h"
+#include "daemon/proxy/proxy.h"
+
+namespace fineserve::proxy {
+namespace {
+
+void SetUpLogging(const std::string& level) {
+  auto logger = spdlog::stderr_color_mt("fineserve-proxy");
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %n %^%l%$: %v");
+  logger->set_level(spdlog::level::from_str(level));
+  spdlog::set_default_logger(logger);
+}
+
+// Two descriptors a request, one a connection.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int Fail(const absl::Status& s, int code) {
+  fprintf(stderr, "fineserve-proxy: %s\n", std::string(s.message()).c_str());
+  return code;
+}
+
+int Run(int argc, char** argv) {
+  const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
+  if (const int* code = absl::get_if<int>(&parsed)) return *code;
+  const auto& options = absl::get<Options>(parsed);
+  const absl::StatusOr<Setup> setup = ReadSetup(options);
+  if (!setup.ok()) return Fail(setup.status(), 2);
+  if (options.check_only) return 0;
+  SetUpLogging(options.log_level);
+  RaiseDescriptorLimit();
+  const RealClock clock;
+  OpenAdmission admission(setup->fleet, &clock);
+  const auto proxy = Proxy::Start(*setup, options.limits, &admission, &clock,
+                                  [&options] { return ReadSetup(options); });
+  if (!proxy.ok()) return Fail(proxy.status(), 1);
+  printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
+         (*proxy)->admin_address().c_str());
+  fflush(stdout);
+  (*proxy)->Serve();
+  return 0;
+}
+
+}  // namespace
+}  // namespace fineserve::proxy
+
+int main(int argc, char** argv) { return fineserve::proxy::Run(argc, argv); }

@@ -1,0 +1,124 @@
+#include "daemon/proxy/options.h"
+
+#include <stdio.h>
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
+#include "daemon/config/config.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr char kFooter[] = R"(
+Examples:
+  fineserve-proxy --fleet fleet.toml
+  fineserve-proxy --fleet fleet.toml --listen 0.0.0.0:8000
+  fineserve-proxy --fleet fleet.toml --listen 127.0.0.1:0    # any port, printed
+  fineserve-proxy --fleet fleet.toml --check
+
+Signals: SIGHUP reads the fleet and the keys again; SIGTERM and SIGINT let what
+runs end, for at most the fleet's drain; a second one ends the proxy at once.
+Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
+
+void Declare(CLI::App* app, Options* o, std::string* max_body) {
+  // So that a wrapper's flags can be overridden by appending.
+  app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app->add_option("--fleet", o->fleet_path, "TOML file: models and engines")
+      ->required();
+  app->add_option("--listen", o->listen, "Clients' HOST:PORT, not the fleet's");
+  app->add_option("--admin", o->admin, "Metrics' HOST:PORT, not the fleet's");
+  app->add_option("--max-body", *max_body,
+                  "Longest body of a request (default: 32MiB)");
+  app->add_option("--max-connections", o->limits.connections,
+                  "Clients' connections at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  app->add_option("--log-level", o->log_level, "trace debug info warn error")
+      ->capture_default_str()
+      ->check(CLI::IsMember(config::LogLevels()));
+  app->add_flag("--check", o->check_only, "Check fleet and keys, then end");
+  app->set_version_flag("--version", "fineserve-proxy " FINESERVE_VERSION);
+  app->footer(kFooter);
+}
+
+int Fail(absl::string_view message) {
+  fprintf(stderr, "fineserve-proxy: %s\n", std::string(message).c_str());
+  return 2;
+}
+
+// "HOST:PORT"; an IPv6 address stands in brackets.
+absl::Status SetAddress(absl::string_view flag, const std::string& text,
+                        std::string* host, uint16_t* port) {
+  if (text.empty()) return absl::OkStatus();
+  const size_t colon = text.rfind(':');
+  uint32_t number = 0;
+  const bool good = colon != std::string::npos && colon > 0 &&
+                    absl::SimpleAtoi(text.substr(colon + 1), &number) &&
+                    number <= UINT16_MAX;
+  if (!good) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, ": bad address \"", text, "\"; write it like 127.0.0.1:8000"));
+  }
+  *host = text.substr(0, colon);
+  if (host->front() == '[' && host->back() == ']') {
+    *host = host->substr(1, host->size() - 2);
+  }
+  *port = static_cast<uint16_t>(number);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::variant<Options, int> ParseOptions(int argc, char** argv) {
+  Options options;
+  std::string max_body;
+  CLI::App app(
+      "Reverse proxy for OpenAI's API: takes requests for the models of a "
+      "fleet, asks admission, and relays engines' answers as they come.",
+      "fineserve-proxy");
+  Declare(&app, &options, &max_body);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return Fail(absl::StrCat(e.what(), "; see fineserve-proxy --help"));
+  }
+  if (!max_body.empty()) {
+    const absl::Status s =
+        config::SetByteSize(max_body, &options.limits.body_bytes);
+    if (!s.ok()) return Fail(absl::StrCat("--max-body: ", s.message()));
+  }
+  return options;
+}
+
+absl::StatusOr<Setup> ReadSetup(const Options& options) {
+  absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
+  if (!fleet.ok()) return fleet.status();
+  config::ProxySettings& at = fleet->proxy;
+  absl::Status s =
+      SetAddress("--listen", options.listen, &at.listen_host, &at.listen_port);
+  s.Update(
+      SetAddress("--admin", options.admin, &at.admin_host, &at.admin_port));
+  if (!s.ok()) return s;
+  if (!at.fail_open) {
+    return absl::UnimplementedError(
+        "without_daemon = \"fail_closed\": the proxy cannot ask fineserved "
+        "yet, "
+        "and would answer nothing but 503; set \"fail_open\"");
+  }
+  Setup setup;
+  if (!at.keys_path.empty()) {
+    absl::StatusOr<KeySet> keys = ReadKeys(at.keys_path);
+    if (!keys.ok()) return keys.status();
+    setup.keys = *std::move(keys);
+  }
+  setup.fleet = std::make_shared<const config::Fleet>(*std::move(fleet));
+  return setup;
+}
+
+}  // namespace fineserve::proxy

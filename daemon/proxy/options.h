@@ -1,0 +1,33 @@
+#ifndef DAEMON_PROXY_OPTIONS_H_
+#define DAEMON_PROXY_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/variant.h"
+#include "daemon/proxy/proxy.h"
+
+namespace fineserve::proxy {
+
+// What fineserve-proxy was started with.
+struct Options {
+  std::string fleet_path;
+  std::string listen;  // empty: the fleet's
+  std::string admin;   // empty: the fleet's
+  std::string log_level = "info";
+  Limits limits;
+  bool check_only = false;
+};
+
+// Parses the command line. If the program is to end at once (help, version, a
+// mistake), gives its exit code instead; what there was to say has been
+// printed.
+absl::variant<Options, int> ParseOptions(int argc, char** argv);
+
+// Reads the fleet and the keys that it names, with the flags on top. Errors say
+// what to change, in one line.
+absl::StatusOr<Setup> ReadSetup(const Options& options);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_OPTIONS_H_

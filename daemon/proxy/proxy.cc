@@ -1,0 +1,227 @@
+#include "daemon/proxy/proxy.h"
+
+#include <spdlog/spdlog.h>
+#include <systemd/sd-daemon.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/as_tuple.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/proxy/connection.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
+// Deadlines are as coarse as this.
+constexpr std::chrono::milliseconds kSweep(500);
+// When no descriptor is left for a new connection.
+constexpr std::chrono::milliseconds kAcceptRest(100);
+constexpr int kBacklog = 4096;
+
+absl::Status Listen(const std::string& host, uint16_t port,
+                    tcp::acceptor* acceptor) {
+  error_code e;
+  tcp::resolver resolver(acceptor->get_executor());
+  const auto found =
+      resolver.resolve(host, absl::StrCat(port), tcp::resolver::passive, e);
+  if (!e) {
+    const tcp::endpoint endpoint = found.begin()->endpoint();
+    acceptor->open(endpoint.protocol(), e);
+    if (!e) acceptor->set_option(tcp::acceptor::reuse_address(true), e);
+    if (!e) acceptor->bind(endpoint, e);
+    if (!e) acceptor->listen(kBacklog, e);
+  }
+  if (!e) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", host, ":", port, ": ", e.message()));
+}
+
+std::string AddressOf(const tcp::acceptor& acceptor) {
+  error_code ignored;
+  const tcp::endpoint at = acceptor.local_endpoint(ignored);
+  const std::string host = at.address().to_string();
+  return at.address().is_v6() ? absl::StrCat("[", host, "]:", at.port())
+                              : absl::StrCat(host, ":", at.port());
+}
+
+class AsioProxy final : public Proxy {
+ public:
+  AsioProxy(const Setup& setup, const Limits& limits, Admission* admission,
+            const Clock* clock,
+            std::function<absl::StatusOr<Setup>()> read_again)
+      : read_again_(std::move(read_again)) {
+    service_.clock = clock;
+    service_.limits = limits;
+    service_.admission = admission;
+    Adopt(setup);
+  }
+
+  // Sockets end before the context that they belong to.
+  ~AsioProxy() override { service_.engines.CloseAll(); }
+
+  absl::Status Bind() {
+    const config::ProxySettings& at = fleet().proxy;
+    absl::Status s = Listen(at.listen_host, at.listen_port, &public_);
+    s.Update(Listen(at.admin_host, at.admin_port, &admin_));
+    return s;
+  }
+
+  std::string listen_address() const override { return AddressOf(public_); }
+  std::string admin_address() const override { return AddressOf(admin_); }
+
+  void Serve() override {
+    Spawn(Accept(&public_, Port::kPublic));
+    Spawn(Accept(&admin_, Port::kAdmin));
+    Spawn(Sweep());
+    Spawn(HearSignals());
+    sd_notify(0, "READY=1");
+    io_.run();
+  }
+
+ private:
+  const config::Fleet& fleet() const { return *service_.routes->fleet(); }
+
+  void Spawn(asio::awaitable<void> work) {
+    asio::co_spawn(io_, std::move(work), asio::detached);
+  }
+
+  asio::awaitable<void> Accept(tcp::acceptor* acceptor, Port port) {
+    while (acceptor->is_open()) {
+      auto [e, socket] = co_await acceptor->async_accept(kTuple);
+      if (e == asio::error::operation_aborted) co_return;
+      if (e) {
+        spdlog::warn("cannot accept a connection: {}", e.message());
+        asio::steady_timer rest(io_, kAcceptRest);
+        co_await rest.async_wait(kTuple);
+        continue;
+      }
+      Welcome(std::move(socket), port);
+    }
+  }
+
+  void Welcome(tcp::socket socket, Port port) {
+    Prepare(&socket);
+    const bool full =
+        service_.connections.size() >= service_.limits.connections;
+    const auto connection =
+        std::make_shared<Connection>(std::move(socket), port, &service_);
+    // The admin port is for those who find out why it is full.
+    if (full && port == Port::kPublic) {
+      service_.metrics.CountConnectionRefused();
+      connection->Refuse();
+    } else {
+      Spawn(connection->Serve());
+    }
+  }
+
+  // Deadlines of all connections, idle connections to engines, end of a drain.
+  asio::awaitable<void> Sweep() {
+    asio::steady_timer timer(io_);
+    for (;;) {
+      timer.expires_after(kSweep);
+      co_await timer.async_wait(kTuple);
+      const uint64_t now_ns = service_.clock->NowNs();
+      ForEachConnection([=](Connection* c) { c->CheckDeadline(now_ns); });
+      service_.engines.CloseIdle(now_ns);
+      if (service_.draining) CheckDrain(now_ns);
+    }
+  }
+
+  template <typename Act>
+  void ForEachConnection(Act act) {
+    // Closing only cancels: the set changes when the loop turns.
+    for (Connection* connection : service_.connections) act(connection);
+  }
+
+  asio::awaitable<void> HearSignals() {
+    for (;;) {
+      const auto [e, signal] = co_await signals_.async_wait(kTuple);
+      if (e) co_return;
+      if (signal == SIGHUP) {
+        Reload();
+      } else if (service_.draining) {
+        io_.stop();
+      } else {
+        BeginDrain();
+      }
+    }
+  }
+
+  void Reload() {
+    absl::StatusOr<Setup> setup = read_again_();
+    if (!setup.ok()) {
+      spdlog::error("keeping the present fleet: {}",
+                    std::string(setup.status().message()));
+      return;
+    }
+    Adopt(*setup);
+    service_.admission->SetFleet(setup->fleet);
+    spdlog::info("fleet read again: {} models, {} engines",
+                 fleet().models.size(), fleet().engines.size());
+  }
+
+  void Adopt(const Setup& setup) {
+    service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
+  }
+
+  // The admin port stays: that the proxy is not ready must be seen.
+  void BeginDrain() {
+    service_.draining = true;
+    drained_by_ns_ =
+        service_.clock->NowNs() + fleet().proxy.drain_s * 1'000'000'000ull;
+    spdlog::info("draining: {} connections, at most {} s",
+                 service_.connections.size(), fleet().proxy.drain_s);
+    sd_notify(0, "STOPPING=1");
+    error_code ignored;
+    public_.close(ignored);
+    ForEachConnection([](Connection* c) { c->CloseIfIdle(); });
+    EndIfDrained();
+  }
+
+  void CheckDrain(uint64_t now_ns) {
+    if (now_ns >= drained_by_ns_) {
+      spdlog::warn("closing {} connections that did not end in time",
+                   service_.connections.size());
+      io_.stop();
+    }
+    EndIfDrained();
+  }
+
+  void EndIfDrained() {
+    bool busy = false;
+    ForEachConnection([&](Connection* c) { busy |= c->is_busy(); });
+    if (!busy) io_.stop();
+  }
+
+  // What the coroutines that io_ holds refer to outlives them.
+  std::function<absl::StatusOr<Setup>()> read_again_;
+  Service service_ = {};
+  uint64_t drained_by_ns_ = 0;
+  asio::io_context io_{1};
+  tcp::acceptor public_{io_};
+  tcp::acceptor admin_{io_};
+  asio::signal_set signals_{io_, SIGHUP, SIGTERM, SIGINT};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Proxy>> Proxy::Start(
+    const Setup& setup, const Limits& limits, Admission* admission,
+    const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again) {
+  auto proxy = std::make_unique<AsioProxy>(setup, limits, admission, clock,
+                                           std::move(read_again));
+  const absl::Status s = proxy->Bind();
+  if (!s.ok()) return s;
+  return proxy;
+}
+
+}  // namespace fineserve::proxy
