@@ -1,0 +1,65 @@
+#ifndef TESTS_INTEGRATION_HTTP_CLIENT_H_
+#define TESTS_INTEGRATION_HTTP_CLIENT_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::integration {
+
+struct HttpResponse {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // names in small letters
+  std::string body;
+};
+
+// One connection to a server on this machine. Every wait is bounded; running
+// into the bound, or into what is no HTTP, fails the test and gives what was
+// read so far. Knows Content-Length and chunks; not thread-safe.
+class HttpClient {
+ public:
+  explicit HttpClient(uint16_t port);
+
+  bool connected() const { return connected_; }
+
+  // "" for no body; with one the type is JSON. `headers`: whole lines, each
+  // with its "\r\n".
+  void Send(const std::string& method, const std::string& path,
+            const std::string& body = "", const std::string& headers = "");
+  void SendRaw(const std::string& bytes);
+
+  // Status and headers; the body is then read by one of the next two.
+  HttpResponse ReadHead();
+  std::string ReadBody();
+  // The next event of a stream, without "data: "; null at the body's end.
+  std::optional<std::string> ReadEvent();
+
+  // Send, ReadHead and ReadBody.
+  HttpResponse Ask(const std::string& method, const std::string& path,
+                   const std::string& body = "",
+                   const std::string& headers = "");
+
+  void Close() { socket_.Reset(); }
+
+ private:
+  bool Fill();  // reads more; false at the end or the bound
+  std::string ReadLine();
+  std::string ReadBytes(size_t count);
+  // The next chunk of the body, or all that is left of one with a length.
+  std::optional<std::string> ReadPiece();
+
+  driver::Descriptor socket_;
+  bool connected_ = false;
+  std::string buffered_;
+  bool chunked_ = false;
+  bool ended_ = false;     // the body
+  size_t left_bytes_ = 0;  // of a body with a length
+  std::string events_;     // read, not yet an event
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_HTTP_CLIENT_H_

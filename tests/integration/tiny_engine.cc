@@ -1,0 +1,76 @@
+#include "tests/integration/tiny_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace fineserve::integration {
+
+using nlohmann::json;
+
+TinyEngine::TinyEngine(const std::string& program, const std::string& model,
+                       std::vector<std::string> arguments,
+                       const Process::Environment& environment)
+    : model_(model) {
+  arguments.insert(arguments.begin(),
+                   {program, "--model", model, "--port", "0", "--lines"});
+  process_ = std::make_unique<Process>(arguments, environment);
+  const std::string ready = process_->ReadLine();
+  unsigned port = 0;
+  EXPECT_EQ(sscanf(ready.c_str(), "ready port=%u", &port), 1)
+      << ready << process_->Stderr();
+  port_ = static_cast<uint16_t>(port);
+}
+
+std::string TinyEngine::Body(const std::string& prompt, uint32_t tokens,
+                             const std::string& more) const {
+  return "{\"model\": \"" + model_ + "\", \"prompt\": \"" + prompt +
+         "\", \"max_tokens\": " + std::to_string(tokens) +
+         ", \"ignore_eos\": true" + more + "}";
+}
+
+std::string TinyEngine::Expected(const std::string& prompt,
+                                 uint32_t tokens) const {
+  return tinyserve::Text(
+      tinyserve::ExpectedAnswer(model_, tinyserve::Tokenise(prompt),
+                                {.most_tokens = tokens, .ignore_end = true}));
+}
+
+std::string TinyEngine::Complete(const std::string& prompt,
+                                 uint32_t tokens) const {
+  return TextOf(
+      HttpClient(port_).Ask("POST", "/v1/completions", Body(prompt, tokens)));
+}
+
+uint64_t TinyEngine::Stat(const std::string& name) {
+  const std::string line = " " + process_->Ask("stats");
+  const size_t at = line.find(" " + name + "=");
+  EXPECT_NE(at, std::string::npos) << line;
+  if (at == std::string::npos) return 0;
+  return strtoull(line.c_str() + at + name.size() + 2, nullptr, 10);
+}
+
+double TinyEngine::Metric(const std::string& name) const {
+  const std::string text = "\n" + HttpClient(port_).Ask("GET", "/metrics").body;
+  const size_t line = text.find("\n" + name + "{");
+  EXPECT_NE(line, std::string::npos) << name;
+  if (line == std::string::npos) return 0;
+  return strtod(text.c_str() + text.find("} ", line) + 2, nullptr);
+}
+
+std::string Prompt(uint32_t number, uint32_t tokens) {
+  std::string prompt = "request " + std::to_string(number);
+  for (uint32_t i = 2; i < tokens; ++i) prompt += " w" + std::to_string(i);
+  return prompt;
+}
+
+std::string TextOf(const HttpResponse& response) {
+  EXPECT_EQ(response.status, 200) << response.body;
+  const json body = json::parse(response.body, nullptr, false);
+  const json::json_pointer text("/choices/0/text");
+  if (body.is_discarded() || !body.contains(text)) return "";
+  return body[text];
+}
+
+}  // namespace fineserve::integration

@@ -1,0 +1,55 @@
+#ifndef TESTS_INTEGRATION_TINY_ENGINE_H_
+#define TESTS_INTEGRATION_TINY_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/engines/tinyserve/answer.h"
+#include "tests/integration/http_client.h"
+#include "tests/integration/process.h"
+
+namespace fineserve::integration {
+
+// A tinyserve process and what it must answer.
+class TinyEngine {
+ public:
+  // Starts it and waits until it serves. `environment` decides about device
+  // and preload.
+  TinyEngine(const std::string& program, const std::string& model,
+             std::vector<std::string> arguments,
+             const Process::Environment& environment);
+
+  Process& process() { return *process_; }
+  uint16_t port() const { return port_; }
+  const std::string& model() const { return model_; }
+
+  // The body of a request for an answer of so many words.
+  std::string Body(const std::string& prompt, uint32_t tokens,
+                   const std::string& more = "") const;
+  // The text that must come back.
+  std::string Expected(const std::string& prompt, uint32_t tokens) const;
+  // Asks over a connection of its own; "" and a failure if that fails.
+  std::string Complete(const std::string& prompt, uint32_t tokens) const;
+
+  // A number of `stats`.
+  uint64_t Stat(const std::string& name);
+  // Of /metrics, without its labels.
+  double Metric(const std::string& name) const;
+
+ private:
+  const std::string model_;
+  std::unique_ptr<Process> process_;
+  uint16_t port_ = 0;
+};
+
+// A prompt of so many tokens, another for each number.
+std::string Prompt(uint32_t number, uint32_t tokens);
+
+// The text of a whole completion.
+std::string TextOf(const HttpResponse& response);
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_TINY_ENGINE_H_

@@ -1,0 +1,364 @@
+// tinyserve, the engine that computes its answers from its KV: what it says
+// over HTTP, and that its answers stay what they must be while it shares a pool
+// and other engines die.
+//
+// A slab of 8 MiB holds 128 blocks of format "wide" (one plane of 64 KiB, 4 KiB
+// a token) and 64 of "deep" (four planes of 32 KiB, 8 KiB a token).
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/integration/site.h"
+#include "tests/integration/tiny_engine.h"
+
+namespace fineserve::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class TinyserveTest : public Site {
+ protected:
+  using Engine = std::unique_ptr<TinyEngine>;
+
+  std::unique_ptr<Process> StartPool(const std::string& pool = "64MiB") {
+    return StartDaemon({"--pool", pool, "--slab", "8MiB", "--planes", "4"});
+  }
+  // Without the preload: KV of its own.
+  Engine StartAlone(std::vector<std::string> arguments = {}) {
+    Process::Environment environment = EngineEnvironment();
+    environment["LD_PRELOAD"] = "";
+    return Start("alone", std::move(arguments), environment);
+  }
+  Engine StartWide(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--view", "--page", "64KiB"});
+    return Start("wide", std::move(more), EngineEnvironment());
+  }
+  Engine StartDeep(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--view", "--planes", "4", "--page", "32KiB"});
+    return Start("deep", std::move(more), EngineEnvironment());
+  }
+
+ private:
+  Engine Start(const std::string& model, std::vector<std::string> arguments,
+               const Process::Environment& environment) {
+    arguments.insert(arguments.begin(),
+                     {"--speed", "50", "--max-model-len", "1024"});
+    return std::make_unique<TinyEngine>(Program("tinyserve"), model,
+                                        std::move(arguments), environment);
+  }
+};
+
+// Threads that each ask one request after another until told to end. Counts
+// what came back right, wrong and not at all.
+class Load {
+ public:
+  struct Shape {
+    uint32_t prompt_tokens;
+    uint32_t answer_tokens;
+  };
+
+  Load(const TinyEngine& engine, int clients, Shape shape) {
+    for (int client = 0; client < clients; ++client) {
+      threads_.emplace_back([this, &engine, shape] {
+        while (!ending_) AskOnce(engine, shape);
+      });
+    }
+  }
+  ~Load() { End(); }
+
+  void End() {
+    ending_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  int right() const { return right_; }
+  int wrong() const { return wrong_; }
+  int lost() const { return lost_; }
+
+ private:
+  void AskOnce(const TinyEngine& engine, Shape shape) {
+    const std::string prompt = Prompt(next_++, shape.prompt_tokens);
+    HttpClient client(engine.port());
+    client.Send("POST", "/v1/completions",
+                engine.Body(prompt, shape.answer_tokens));
+    HttpResponse response = client.ReadHead();
+    response.body = client.ReadBody();
+    if (response.status != 200) {
+      ++lost_;
+    } else if (TextOf(response) ==
+               engine.Expected(prompt, shape.answer_tokens)) {
+      ++right_;
+    } else {
+      ++wrong_;
+    }
+  }
+
+  std::atomic<bool> ending_ = false;
+  std::atomic<uint32_t> next_ = 0;
+  std::atomic<int> right_ = 0, wrong_ = 0, lost_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(TinyserveTest, AnswersWhatItsModelAnswersWithoutThePreload) {
+  const Engine engine = StartAlone();
+  for (const uint32_t tokens : {1u, 15u, 16u, 17u, 500u}) {
+    const std::string prompt = Prompt(tokens, tokens);
+    EXPECT_EQ(engine->Complete(prompt, 40), engine->Expected(prompt, 40));
+  }
+}
+
+TEST_F(TinyserveTest, AnswersTheSameOnAViewOfThePool) {
+  const auto daemon = StartPool();
+  for (const char* mode : {"view", "guarded", "strict"}) {
+    const Engine engine = StartWide({"--mode", mode});
+    const std::string prompt = Prompt(1, 500);
+    EXPECT_EQ(engine->Complete(prompt, 40), engine->Expected(prompt, 40))
+        << mode;
+    engine->process().Signal(SIGTERM);
+    EXPECT_EQ(engine->process().Wait(), 0) << engine->process().Stderr();
+    EXPECT_TRUE(EventuallyFree(8)) << mode;
+  }
+}
+
+// Prompts longer than a step's budget, more sequences than blocks.
+TEST_F(TinyserveTest, ChunkedAndPreemptedRequestsAnswerAsAnyOther) {
+  const Engine engine =
+      StartAlone({"--max-num-batched-tokens", "64", "--blocks", "100",
+                  "--max-model-len", "512"});
+  Load load(*engine, 8, {200, 100});
+  EXPECT_TRUE(Eventually(
+      [&] { return load.right() >= 24 && engine->Stat("preemptions") >= 5; }));
+  load.End();
+  EXPECT_EQ(load.wrong() + load.lost(), 0);
+  EXPECT_EQ(engine->Metric("vllm:kv_cache_usage_perc"), 0) << "all came back";
+}
+
+// Without this, all that is said here of right answers would say nothing.
+TEST_F(TinyserveTest, OneBitOfKvThatChangesChangesTheAnswer) {
+  for (const char* checked : {"0", "2"}) {
+    const Engine engine = StartAlone({"--checked-blocks", checked});
+    const std::string prompt = Prompt(1, 300);
+    HttpClient client(engine->port());
+    client.Send("POST", "/v1/completions",
+                engine->Body(prompt, 200, ", \"stream\": true"));
+    EXPECT_EQ(client.ReadHead().status, 200);
+    std::string text;
+    bool flipped = false;
+    while (const auto event = client.ReadEvent()) {
+      if (*event == "[DONE]") break;
+      text += json::parse(*event)["choices"][0]["text"].get<std::string>();
+      if (!std::exchange(flipped, true)) {
+        EXPECT_EQ(engine->process().Ask("flip"), "ok flipped");
+      }
+    }
+    EXPECT_NE(text, engine->Expected(prompt, 200));
+    EXPECT_EQ(text.size(), engine->Expected(prompt, 200).size());
+    // The next request is written anew.
+    EXPECT_EQ(engine->Complete(prompt, 20), engine->Expected(prompt, 20));
+  }
+}
+
+TEST_F(TinyserveTest, StreamIsVllmsEvents) {
+  const Engine engine = StartAlone();
+  HttpClient client(engine->port());
+  client.Send("POST", "/v1/completions",
+              engine->Body("hello", 3,
+                           ", \"stream\": true, \"stream_options\": "
+                           "{\"include_usage\": true}"),
+              "X-Request-Id: mine\r\n");
+  HttpResponse head = client.ReadHead();
+  EXPECT_EQ(head.headers["content-type"], "text/event-stream; charset=utf-8");
+  EXPECT_EQ(head.headers["transfer-encoding"], "chunked");
+  EXPECT_EQ(head.headers["x-request-id"], "mine");
+  std::string text;
+  std::vector<json> finish;
+  for (int i = 0; i < 3; ++i) {
+    const json chunk = json::parse(client.ReadEvent().value_or(""));
+    EXPECT_EQ(chunk["id"], "cmpl-mine");
+    EXPECT_EQ(chunk["object"], "text_completion");
+    text += chunk["choices"][0]["text"].get<std::string>();
+    finish.push_back(chunk["choices"][0]["finish_reason"]);
+  }
+  EXPECT_EQ(text, engine->Expected("hello", 3));
+  EXPECT_THAT(finish, ElementsAre(json(), json(), json("length")));
+  const json last = json::parse(client.ReadEvent().value_or(""));
+  EXPECT_TRUE(last["choices"].empty());
+  EXPECT_EQ(last["usage"]["total_tokens"], 4);
+  EXPECT_EQ(client.ReadEvent(), "[DONE]");
+  EXPECT_EQ(client.ReadEvent(), std::nullopt);
+  // The connection is kept.
+  EXPECT_EQ(
+      TextOf(client.Ask("POST", "/v1/completions", engine->Body("again", 2))),
+      engine->Expected("again", 2));
+}
+
+TEST_F(TinyserveTest, ClientThatGoesAwayHasItsRequestAbortedAndBlocksFreed) {
+  const auto daemon = StartPool();
+  const Engine engine = StartWide({"--speed", "1"});
+  for (const char* stream : {", \"stream\": true", ""}) {
+    const uint64_t aborted = engine->Stat("aborted");
+    HttpClient client(engine->port());
+    client.Send("POST", "/v1/completions",
+                engine->Body(Prompt(1, 200), 800, stream));
+    EXPECT_TRUE(Eventually([&] { return engine->Stat("running") == 1; }));
+    EXPECT_GT(engine->Metric("vllm:kv_cache_usage_perc"), 0);
+    client.Close();
+    EXPECT_TRUE(Eventually([&] {
+      return engine->Stat("aborted") == aborted + 1 &&
+             engine->Stat("running") == 0;
+    })) << "stream: "
+        << stream;
+    EXPECT_EQ(engine->Metric("vllm:kv_cache_usage_perc"), 0);
+  }
+}
+
+TEST_F(TinyserveTest, WhatIsNoRequestIsToldAsVllmTells) {
+  const Engine engine = StartAlone({"--max-model-len", "64"});
+  HttpClient client(engine->port());
+  const auto refused = [&](const std::string& body) {
+    const HttpResponse response = client.Ask("POST", "/v1/completions", body);
+    const json error = json::parse(response.body)["error"];
+    EXPECT_EQ(error["code"], response.status);
+    return std::to_string(response.status) + " " +
+           error["type"].get<std::string>() + " " +
+           error["message"].get<std::string>();
+  };
+  EXPECT_THAT(refused("{\"prompt\": "), StartsWith("400 Bad Request"));
+  EXPECT_THAT(refused("{\"model\": \"other\", \"prompt\": \"a\"}"),
+              StartsWith("404 NotFoundError The model `other` does not"));
+  EXPECT_THAT(refused(engine->Body(Prompt(1, 64), 1)),
+              HasSubstr("maximum context length is 64 tokens"));
+  EXPECT_THAT(refused(engine->Body("a", 2, ", \"n\": 2")),
+              HasSubstr("n other"));
+  EXPECT_EQ(client.Ask("GET", "/v1/completions").status, 405);
+  EXPECT_EQ(client.Ask("GET", "/nowhere").status, 404);
+  EXPECT_EQ(client.Ask("GET", "/health").status, 200);
+  HttpClient garbage(engine->port());
+  garbage.SendRaw("garbage\r\n\r\n");
+  EXPECT_EQ(garbage.ReadHead().status, 400);
+}
+
+TEST_F(TinyserveTest, ChosenFailuresHaveTheirExitCodes) {
+  Process::Environment environment = EngineEnvironment();
+  environment["LD_PRELOAD"] = "";
+  const auto code = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), Program("tinyserve"));
+    return RunToEnd(arguments, environment).code;
+  };
+  EXPECT_EQ(code({"--page", "100"}), 2);
+  EXPECT_EQ(code({"--speed", "0"}), 2);
+  EXPECT_EQ(code({"--blocks", "10"}), 4) << "less than one request";
+  EXPECT_EQ(code({"--page", "1GiB", "--blocks", "5000"}), 4) << "no memory";
+  EXPECT_EQ(code({"--view"}), 5) << "no shim";
+  EXPECT_EQ(code({"--host", "192.0.2.1", "--blocks", "300"}), 1);
+  EXPECT_EQ(code({"--help"}), 0);
+}
+
+// Slabs go to whom has the load, back and forth, and no answer is ever wrong.
+TEST_F(TinyserveTest, TwoFormatsTradeSlabsUnderLoadAndEveryAnswerIsRight) {
+  const auto daemon = StartPool();
+  const Engine wide = StartWide();
+  const Engine deep = StartDeep();
+  const Engine* const both[] = {&wide, &deep};
+  for (int turn = 0; turn < 4; ++turn) {
+    const Engine& busy = *both[turn % 2];
+    const Engine& idle = *both[(turn + 1) % 2];
+    Load heavy(*busy, 12, {600, 60});
+    Load light(*idle, 1, {30, 10});
+    EXPECT_TRUE(Eventually([&] {
+      return SlabsOf(busy->process().pid()) >= 6 && heavy.right() >= 24;
+    })) << busy->model()
+        << " has " << SlabsOf(busy->process().pid()) << " slabs, "
+        << heavy.right() << " answers";
+    heavy.End();
+    light.End();
+    EXPECT_EQ(heavy.wrong() + heavy.lost(), 0) << busy->model();
+    EXPECT_EQ(light.wrong() + light.lost(), 0) << idle->model();
+    EXPECT_GT(light.right(), 0);
+  }
+}
+
+// The engines are not just lucky: in mode "view" a neighbour's stray writes do
+// reach the KV of this one, and its answer shows them; in mode "guarded" they
+// do not reach it.
+TEST_F(TinyserveTest, StrayWritesOfANeighbourShowUnlessItIsGuarded) {
+  const auto daemon = StartPool();
+  for (const std::string mode : {"guarded", "view"}) {
+    const Engine wide = StartWide({"--speed", "1"});
+    Process stray({Program("view_engine"), "--mode", mode},
+                  EngineEnvironment());
+    EXPECT_THAT(stray.ReadLine(), StartsWith("ready"));
+    const std::string prompt = Prompt(1, 300);
+    HttpClient client(wide->port());
+    client.Send("POST", "/v1/completions", wide->Body(prompt, 150));
+    EXPECT_TRUE(Eventually([&] { return wide->Stat("running") == 1; }));
+    // One plane of 64 KiB pages: its ids and the other's are the same.
+    for (int block = 128; block < 9 * 128; ++block) {
+      stray.Ask("poke " + std::to_string(block));
+    }
+    HttpResponse response = client.ReadHead();
+    response.body = client.ReadBody();
+    EXPECT_EQ(TextOf(response) == wide->Expected(prompt, 150),
+              mode == "guarded");
+  }
+}
+
+TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
+  const auto daemon = StartPool();
+  const Engine wide = StartWide();
+  Load load(*wide, 6, {400, 60});
+  for (int kill = 0; kill < 3; ++kill) {
+    const Engine deep = StartDeep();
+    HttpClient stream(deep->port());
+    stream.Send("POST", "/v1/completions",
+                deep->Body(Prompt(1, 900), 100, ", \"stream\": true"));
+    EXPECT_EQ(stream.ReadHead().status, 200);
+    EXPECT_TRUE(stream.ReadEvent().has_value());
+    deep->process().Signal(SIGKILL);
+    EXPECT_EQ(deep->process().Wait(), -SIGKILL);
+    std::optional<std::string> last;
+    while (const auto event = stream.ReadEvent()) last = event;
+    EXPECT_NE(last, "[DONE]") << "it died in the middle";
+    const int answered = load.right();
+    EXPECT_TRUE(Eventually([&] { return load.right() >= answered + 12; }));
+  }
+  load.End();
+  EXPECT_EQ(load.wrong() + load.lost(), 0);
+}
+
+TEST_F(TinyserveTest, DaemonThatDiesStopsNoAnswer) {
+  auto daemon = StartPool();
+  const Engine wide = StartWide();
+  Load load(*wide, 4, {300, 60});
+  EXPECT_TRUE(Eventually([&] { return load.right() >= 8; }));
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const int answered = load.right();
+  EXPECT_TRUE(Eventually([&] { return load.right() >= answered + 16; }));
+  load.End();
+  EXPECT_EQ(load.wrong() + load.lost(), 0);
+}
+
+TEST_F(TinyserveTest, CurlStreams) {
+  const Engine engine = StartAlone();
+  const Finished curl =
+      RunToEnd({"curl", "-sN", "-H", "Content-Type: application/json", "-d",
+                engine->Body("hello", 4, ", \"stream\": true"),
+                "http://127.0.0.1:" + std::to_string(engine->port()) +
+                    "/v1/completions"},
+               environment());
+  EXPECT_EQ(curl.code, 0) << curl.err;
+  EXPECT_THAT(curl.out, StartsWith("data: {"));
+  EXPECT_THAT(curl.out, testing::EndsWith("}\n\ndata: [DONE]\n\n"));
+}
+
+}  // namespace
+}  // namespace fineserve::integration
