@@ -50,25 +50,21 @@ Micros AdaptivePolicy::NextCheck() const {
 }
 
 bool AdaptivePolicy::DropIfLate(RequestId id, Micros now, Host* host) {
-  Entry& entry = entries_.at(id);
-  const Waiting& waiting = entry.request.waiting;
-  const Prospect best =
-      BestProspect(*host, entry.request.model, waiting.tokens, now);
-  if (Late(waiting, best, now)) {
-    const Queued request = entry.request;
-    Remove(request);
-    host->Drop(request, now);
-    return true;
-  }
-  checks_.erase({entry.check, id});
-  entry.check = waiting.deadline - (best.ttft == kNever ? 0 : best.ttft);
-  checks_.emplace(entry.check, id);
-  return false;
+  const Queued request = entries_.at(id).request;
+  if (LateAt(*host, request, now) > now) return false;
+  Remove(request);
+  host->Drop(request, now);
+  return true;
 }
 
 void AdaptivePolicy::DropTheLate(Micros now, Host* host) {
   for (int i = 0; i < kChecksPerDecision && NextCheck() <= now; ++i) {
-    DropIfLate(checks_.begin()->second, now, host);
+    const RequestId id = checks_.begin()->second;
+    if (DropIfLate(id, now, host)) continue;
+    Entry& entry = entries_.at(id);
+    checks_.erase(checks_.begin());
+    entry.check = LateAt(*host, entry.request, now);
+    checks_.emplace(entry.check, id);
   }
 }
 
@@ -96,7 +92,7 @@ void AdaptivePolicy::StartBatch(WaitingTree* tree, EngineId engine, Micros now,
   while (left > 0 && batch.last) {
     const auto soonest = tree->Soonest(*batch.last);
     if (!soonest) return;
-    const Queued& request = entries_.at(soonest->id).request;
+    const Queued& request = entries_.at(*soonest).request;
     if (!host->Takes(engine, request, now)) return;
     Start(request, engine, now, host);
     --left;

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
-#include <unordered_map>
 #include <utility>
 
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
 #include "daemon/sched/floor.h"
 #include "daemon/sched/policy.h"
 #include "daemon/sched/waiting_tree.h"
@@ -60,8 +61,8 @@ class AdaptivePolicy final : public Policy {
   const double floor_share_;
   std::map<Lane, WaitingTree> lanes_;
   std::map<ModelId, Floor> floors_;
-  std::unordered_map<RequestId, Entry> entries_;
-  std::set<std::pair<Micros, RequestId>> checks_;  // by Entry::check
+  absl::flat_hash_map<RequestId, Entry> entries_;
+  absl::btree_set<std::pair<Micros, RequestId>> checks_;  // by Entry::check
 };
 
 }  // namespace fineserve::sched

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <utility>
 
+#include "absl/container/btree_set.h"
 #include "absl/types/optional.h"
 #include "daemon/sched/ids.h"
 #include "daemon/sched/policy.h"
@@ -45,7 +45,7 @@ class Floor {
   using Key = std::pair<uint64_t, uint32_t>;  // tenant, length class
   struct Flow {
     double paid = 0;  // the clock up to which it has had its part
-    std::set<std::pair<Micros, std::pair<RequestId, uint32_t>>> waiting;
+    absl::btree_set<std::pair<Micros, std::pair<RequestId, uint32_t>>> waiting;
   };
   static Key KeyOf(const Queued& request);
   // The clock at which its soonest request is owed.
@@ -57,7 +57,7 @@ class Floor {
   const double share_;
   double clock_ = 0;  // tokens that each waiting flow has been owed
   std::map<Key, Flow> flows_;
-  std::set<std::pair<double, Key>> turns_;  // flows by OwedAt
+  absl::btree_set<std::pair<double, Key>> turns_;  // flows by OwedAt
 };
 
 }  // namespace fineserve::sched

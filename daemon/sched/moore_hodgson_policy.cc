@@ -47,13 +47,11 @@ void MooreHodgsonPolicy::DropLate(Micros now, Host* host) {
   next_check_ = kNever;
   std::vector<Queued> late;
   for (const auto& [turn, request] : queue_) {
-    const Prospect best =
-        BestProspect(*host, request.model, request.waiting.tokens, now);
-    if (Late(request.waiting, best, now)) {
+    const Micros late_at = LateAt(*host, request, now);
+    if (late_at <= now) {
       late.push_back(request);
     } else {
-      const Micros ttft = best.ttft == kNever ? 0 : best.ttft;
-      next_check_ = std::min(next_check_, request.waiting.deadline - ttft);
+      next_check_ = std::min(next_check_, late_at);
     }
   }
   for (const Queued& request : late) {

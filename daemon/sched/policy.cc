@@ -12,9 +12,10 @@ Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
   return best;
 }
 
-bool Late(const Waiting& request, Prospect best, Micros now) {
-  const Micros ttft = best.ttft == kNever ? 0 : best.ttft;
-  return now + ttft >= request.deadline;
+Micros LateAt(const Host& host, const Queued& request, Micros now) {
+  const Prospect best =
+      BestProspect(host, request.model, request.waiting.tokens, now);
+  return request.waiting.deadline - (best.ttft == kNever ? 0 : best.ttft);
 }
 
 }  // namespace fineserve::sched

@@ -55,9 +55,9 @@ struct Prospect {
 Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
                       Micros now);
 
-// Cannot meet its deadline even if it starts at once (Algorithm 2, line 5). A
-// request without an engine waits until its deadline.
-bool Late(const Waiting& request, Prospect best, Micros now);
+// From when on it cannot meet its deadline even alone (Algorithm 2, line 5), as
+// things are. A request without an engine waits until its deadline.
+Micros LateAt(const Host& host, const Queued& request, Micros now);
 
 }  // namespace fineserve::sched
 

@@ -11,10 +11,6 @@ uint32_t PriorityOf(RequestId id) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-const Waiting& Earlier(const Waiting& a, const Waiting& b) {
-  return Sooner(b, a) ? b : a;
-}
-
 }  // namespace
 
 WaitingTree::Index WaitingTree::New(const Waiting& request) {
@@ -26,7 +22,11 @@ WaitingTree::Index WaitingTree::New(const Waiting& request) {
     n = free_.back();
     free_.pop_back();
   }
-  nodes_[n] = {request, request, request.tokens, PriorityOf(request.id), 0, 0};
+  Node& node = nodes_[n];
+  node.request = request;
+  node.priority = PriorityOf(request.id);
+  node.left = node.right = 0;
+  Update(n);
   return n;
 }
 
@@ -35,7 +35,8 @@ void WaitingTree::Update(Index n) {
   const Node& left = nodes_[node.left];
   const Node& right = nodes_[node.right];
   node.tokens = left.tokens + node.request.tokens + right.tokens;
-  node.soonest = Earlier(node.request, Earlier(left.soonest, right.soonest));
+  node.soonest = std::min({Due{node.request.deadline, node.request.id},
+                           left.soonest, right.soonest});
 }
 
 WaitingTree::Index WaitingTree::Merge(Index left, Index right) {
@@ -67,62 +68,70 @@ std::pair<WaitingTree::Index, WaitingTree::Index> WaitingTree::Split(
   return {left, n};
 }
 
-void WaitingTree::Insert(const Waiting& request) {
-  const Index n = New(request);
-  const auto [left, right] = Split(root_, request);
-  root_ = Merge(Merge(left, n), right);
-}
-
-bool WaitingTree::Contains(const Waiting& request) const {
-  for (Index n = root_; n != 0;) {
-    const Node& node = nodes_[n];
-    if (Shorter(request, node.request)) {
-      n = node.left;
-    } else if (Shorter(node.request, request)) {
-      n = node.right;
-    } else {
-      return true;
-    }
-  }
-  return false;
-}
-
-WaitingTree::Index WaitingTree::Without(Index n, const Waiting& request) {
+WaitingTree::Index WaitingTree::With(Index n, Index added) {
+  const Waiting& request = nodes_[added].request;
+  if (n == 0) return added;
   Node& node = nodes_[n];
-  if (Shorter(request, node.request)) {
-    node.left = Without(node.left, request);
-  } else if (Shorter(node.request, request)) {
-    node.right = Without(node.right, request);
-  } else {
+  if (node.priority < nodes_[added].priority) {
+    const auto [left, right] = Split(n, request);
+    nodes_[added].left = left;
+    nodes_[added].right = right;
+    Update(added);
+    return added;
+  }
+  // What `n` knows of its subtree follows without a look at the other child.
+  node.tokens += request.tokens;
+  node.soonest = std::min(node.soonest, nodes_[added].soonest);
+  Index& child = Shorter(request, node.request) ? node.left : node.right;
+  child = With(child, added);
+  return n;
+}
+
+void WaitingTree::Insert(const Waiting& request) {
+  const Index added = New(request);
+  root_ = With(root_, added);
+}
+
+WaitingTree::Index WaitingTree::Without(Index n, const Waiting& request,
+                                        bool* found) {
+  if (n == 0) return 0;
+  Node& node = nodes_[n];
+  if (node.request.id == request.id && node.request.tokens == request.tokens) {
+    *found = true;
     free_.push_back(n);
     return Merge(node.left, node.right);
   }
-  Update(n);
+  Index& child = Shorter(request, node.request) ? node.left : node.right;
+  child = Without(child, request, found);
+  if (!*found) return n;
+  if (node.soonest.id == request.id) {
+    Update(n);
+  } else {
+    node.tokens -= request.tokens;
+  }
   return n;
 }
 
 bool WaitingTree::Erase(const Waiting& request) {
-  if (!Contains(request)) return false;
-  root_ = Without(root_, request);
-  return true;
+  bool found = false;
+  root_ = Without(root_, request, &found);
+  return found;
 }
 
-absl::optional<Waiting> WaitingTree::Soonest(const Waiting& last) const {
-  absl::optional<Waiting> found;
-  const auto consider = [&](const Waiting& request) {
-    if (!found || Sooner(request, *found)) found = request;
-  };
+absl::optional<RequestId> WaitingTree::Soonest(const Waiting& last) const {
+  Due found;
   for (Index n = root_; n != 0;) {
     const Node& node = nodes_[n];
     if (Shorter(last, node.request)) {
       n = node.left;
       continue;
     }
-    consider(node.request);
-    if (node.left != 0) consider(nodes_[node.left].soonest);
+    found = std::min({found, Due{node.request.deadline, node.request.id},
+                      nodes_[node.left].soonest});
     n = node.right;
   }
-  return found;
+  if (found.id == Due{}.id) return absl::nullopt;
+  return found.id;
 }
 
 }  // namespace fineserve::sched

@@ -51,7 +51,7 @@ class WaitingTree {
   uint64_t tokens() const { return nodes_[root_].tokens; }
 
   // The soonest of those not longer than `last` (Shorter or equal).
-  absl::optional<Waiting> Soonest(const Waiting& last) const;
+  absl::optional<RequestId> Soonest(const Waiting& last) const;
 
   // Some first requests in order of length.
   struct Prefix {
@@ -68,24 +68,33 @@ class WaitingTree {
 
  private:
   using Index = uint32_t;
-  // Later than every request.
-  static constexpr Waiting kNone{0, RequestId{UINT64_MAX}, kNever};
-  struct Node {
-    Waiting request = kNone;
-    Waiting soonest = kNone;  // of this subtree
-    uint64_t tokens = 0;      // of this subtree
-    uint32_t priority = 0;    // ≥ those of its children
+  // In order of urgency.
+  struct Due {
+    Micros deadline = kNever;
+    RequestId id{UINT64_MAX};  // of an empty subtree: later than every request
+    bool operator<(const Due& other) const {
+      return std::pair(deadline, id) < std::pair(other.deadline, other.id);
+    }
+  };
+  // A cache line: with 10⁶ waiting, each level of the tree is a miss.
+  struct alignas(64) Node {
+    Waiting request{0, RequestId{0}, kNever};
+    Due soonest;            // of this subtree
+    uint64_t tokens = 0;    // of this subtree
+    uint32_t priority = 0;  // ≥ those of its children
     Index left = 0, right = 0;
   };
+  static_assert(sizeof(Node) == 64);
 
   Index New(const Waiting& request);
   void Update(Index n);
   Index Merge(Index left, Index right);
   // Into those Shorter than `request` and the rest.
   std::pair<Index, Index> Split(Index n, const Waiting& request);
-  // `n` without `request`, which must be there; the node is freed.
-  Index Without(Index n, const Waiting& request);
-  bool Contains(const Waiting& request) const;
+  // `n` with the new node `added` below it.
+  Index With(Index n, Index added);
+  // `n` without `request`, whose node is freed; *found if it was there.
+  Index Without(Index n, const Waiting& request, bool* found);
 
   std::vector<Node> nodes_;
   std::vector<Index> free_;

@@ -1,0 +1,215 @@
+// What does a decision of the local scheduler cost with n requests waiting?
+//
+// One decision is: an arrival joins the queue, and Algorithm 2 says who starts.
+// Ours is the incremental form (daemon/sched/adaptive_policy.h, with its floor
+// and its checks for late requests), one arrival and one Decide together. The
+// naive algorithm is the paper's loop over the waiting set, as printed
+// (daemon/sched/testdata/naive_batch.h), on the same queue in the same run; its
+// O(n²) ends at 10⁴. Between them, for the batch form, one sort of the set.
+//
+// Prompts are lognormal (median 245 tokens, σ 1), deadlines 1 to 3 s ahead, a
+// step takes 8 ms + 0.11 ms a token: far more waits than can be served, which
+// is when deciding is hard. Each decision starts one request and 1 µs passes;
+// for each that becomes late another arrives. The queues take turns, so that
+// each finds the caches as a daemon does that has other things to do.
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/micro/report.h"
+#include "daemon/sched/adaptive_policy.h"
+#include "daemon/sched/testdata/fake_host.h"
+#include "daemon/sched/testdata/naive_batch.h"
+
+namespace fineserve::bench {
+namespace {
+
+using sched::AdaptivePolicy;
+using sched::EngineId;
+using sched::FakeHost;
+using sched::Micros;
+using sched::Queued;
+using sched::RequestId;
+using sched::Waiting;
+
+constexpr EngineId kEngine{1};
+constexpr sched::Predictor kPredictor{{8000, 110, 60}, 2048, 32, 1000, 1.1};
+constexpr double kFloorShare = 0.1;
+constexpr size_t kDecisions = 20'000;
+
+double MicrosSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+// Requests as they come, the same for every way to decide.
+class Arrivals {
+ public:
+  Queued Next(Micros now) {
+    const double tokens = std::min(std::exp(length_(random_)), 32'000.0);
+    const Waiting w{
+        static_cast<uint32_t>(tokens) + 1, RequestId{++id_},
+        now + 1'000'000 + static_cast<Micros>(random_() % 2'000'000)};
+    return {w, sched::ModelId{0}, now, 0, id_ % 8};
+  }
+
+ private:
+  std::mt19937_64 random_{1};
+  std::normal_distribution<double> length_{5.5, 1.0};
+  uint64_t id_ = 0;
+};
+
+// A policy with always n waiting.
+class Queue {
+ public:
+  explicit Queue(size_t n) : size_(n) {
+    host_.engines[kEngine] = {sched::ModelId{0}, kPredictor, {0, 1'000'000}};
+    for (size_t i = 0; i < n; ++i) policy_.Add(arrivals_.Next(now_));
+    while (policy_.NextCheck() <= now_) Decide();
+    host_.engines[kEngine].caps.requests = 1;
+  }
+
+  size_t size() const { return size_; }
+
+  // µs for one arrival and one decision.
+  double Step() {
+    ++now_;
+    Refill();
+    const Queued arrival = arrivals_.Next(now_);
+    const auto start = std::chrono::steady_clock::now();
+    policy_.Add(arrival);
+    policy_.Decide(now_, &host_);
+    const double us = MicrosSince(start);
+    ++waiting_extra_;
+    Count();
+    return us;
+  }
+
+  uint64_t started = 0, dropped = 0;
+
+ private:
+  void Decide() {
+    policy_.Decide(now_, &host_);
+    Count();
+  }
+  void Count() {
+    const size_t begun = host_.engines[kEngine].started.size();
+    started += begun;
+    dropped += host_.dropped.size();
+    waiting_extra_ -= static_cast<int64_t>(begun + host_.dropped.size());
+    host_.Forget();
+  }
+  // What was dropped comes back as new arrivals.
+  void Refill() {
+    for (; waiting_extra_ < 0; ++waiting_extra_) {
+      policy_.Add(arrivals_.Next(now_));
+    }
+  }
+
+  const size_t size_;
+  Arrivals arrivals_;
+  FakeHost host_;
+  AdaptivePolicy policy_{kFloorShare};
+  Micros now_ = 1'000'000;
+  int64_t waiting_extra_ = 0;  // waiting − size_
+};
+
+struct Times {
+  std::vector<double> us;
+  double Mean() const {
+    double sum = 0;
+    for (const double t : us) sum += t;
+    return sum / static_cast<double>(us.size());
+  }
+  double At(double quantile) {
+    const auto nth =
+        us.begin() + static_cast<std::ptrdiff_t>(
+                         quantile * static_cast<double>(us.size() - 1));
+    std::nth_element(us.begin(), nth, us.end());
+    return *nth;
+  }
+};
+
+std::vector<Waiting> Snapshot(size_t n) {
+  Arrivals arrivals;
+  std::vector<Waiting> waiting;
+  for (size_t i = 0; i < n; ++i) {
+    waiting.push_back(arrivals.Next(1'000'000).waiting);
+  }
+  return waiting;
+}
+
+// µs of one decision over the whole set; the best of `rounds`.
+template <typename Form>
+double WholeSet(size_t n, int rounds, Form form) {
+  const std::vector<Waiting> waiting = Snapshot(n);
+  double best = 1e300;
+  for (int i = 0; i < rounds; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const sched::Batch batch =
+        form(waiting, 1'000'000, kPredictor, sched::Caps{1, 1'000'000});
+    best = std::min(best, MicrosSince(start));
+    if (batch.start.size() != 1) abort();  // or it was measured at nothing
+  }
+  return best;
+}
+
+std::string Of(size_t n) { return absl::StrCat(", ", n, " waiting"); }
+
+void Measure(const std::vector<std::unique_ptr<Queue>>& queues,
+             std::vector<Times>* times) {
+  for (size_t i = 0; i < kDecisions; ++i) {
+    for (size_t q = 0; q < queues.size(); ++q) {
+      (*times)[q].us.push_back(queues[q]->Step());
+    }
+  }
+}
+
+int Main(int argc, char** argv) {
+  Report report("admission");
+  std::vector<std::unique_ptr<Queue>> queues;
+  for (const size_t n : {size_t{100}, size_t{10'000}, size_t{1'000'000}}) {
+    queues.push_back(std::make_unique<Queue>(n));
+  }
+  std::vector<Times> times(queues.size());
+  Measure(queues, &times);
+  for (size_t q = 0; q < queues.size(); ++q) {
+    const std::string of = Of(queues[q]->size());
+    report.Figure("incremental" + of + " (decisions/s)", 1e6 / times[q].Mean());
+    report.Figure("incremental" + of + ", mean (us)", times[q].Mean());
+    report.Figure("incremental" + of + ", p50 (us)", times[q].At(0.5));
+    report.Figure("incremental" + of + ", p99 (us)", times[q].At(0.99));
+    report.Figure("started a decision" + of,
+                  static_cast<double>(queues[q]->started) / kDecisions);
+    report.Figure("dropped a decision" + of,
+                  static_cast<double>(queues[q]->dropped) / kDecisions);
+  }
+  for (const size_t n : {size_t{100}, size_t{10'000}, size_t{1'000'000}}) {
+    report.Figure("whole set, one sort" + Of(n) + " (us)",
+                  WholeSet(n, n > 100'000 ? 2 : 20, sched::FormBatch));
+  }
+  report.Figure("naive" + Of(100) + " (us)",
+                WholeSet(100, 200, sched::NaiveBatch));
+  const double naive = WholeSet(10'000, 3, sched::NaiveBatch);
+  report.Figure("naive" + Of(10'000) + " (us)", naive);
+  report.Claim("naive / incremental, 10000 waiting", naive / times[1].Mean(),
+               1000, Compare::kAtLeast);
+  report.Claim("incremental p50, 1000000 / 100 waiting (log n: 3)",
+               times[2].At(0.5) / times[0].At(0.5), 3, Compare::kAtMost);
+  return Finish(report, argc, argv);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }
