@@ -117,6 +117,7 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
       path, {{"gpu", Text(&c.gpu)},
              {"runtime_dir", Text(&c.runtime_dir)},
              {"log_level", OneOf(&c.log_level, LogLevels())},
+             {"fleet", Text(&c.fleet_path)},
              {"pool", Section(path, {{"size", ByteSize(&c.pool_bytes)},
                                      {"max", ByteSize(&c.max_pool_bytes)},
                                      {"planes", Count(&c.planes, 1, 1024)},

@@ -27,6 +27,7 @@ struct EngineRule {
 //   gpu = "GPU-8f0c3f1e"        # ordinal, UUID or its prefix, "emulated"
 //   runtime_dir = "/run/fineserve"
 //   log_level = "info"          # trace debug info warn error
+//   fleet = "/etc/fineserve/fleet.toml"   # fleet.h; absent: no admission
 //
 //   [pool]
 //   size = "16GiB"
@@ -54,6 +55,7 @@ struct Config {
   std::string gpu = "0";
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
   std::string log_level = "info";
+  std::string fleet_path;       // empty: requests are no business of ours
   uint64_t pool_bytes = 0;      // required, by file or flag
   uint64_t max_pool_bytes = 0;  // 0: pool_bytes; the pool may grow to it
   uint32_t planes = 1;

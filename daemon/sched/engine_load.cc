@@ -74,14 +74,23 @@ void EngineLoad::Start(RequestId id, const ModelSpec& model,
                        const Demand& demand, Micros now) {
   Predictor predictor = Uncorrected(model);
   predictor.backlog_tokens = Predict(model, now).backlog_tokens;
-  Running& r = running_[id];
-  r.demand = demand;
+  Running& r = Enter(id, demand);
   r.started = now;
   r.predicted = predictor(demand.prompt_tokens);
+  backlog_.Add(id, demand.prompt_tokens, now, Predict(model, now));
+}
+
+EngineLoad::Running& EngineLoad::Enter(RequestId id, const Demand& demand) {
+  Running& r = running_[id];
+  r.demand = demand;
   r.held_tokens = uint64_t{demand.prompt_tokens} + demand.growth_tokens;
   held_tokens_ += r.held_tokens;
   if (demand.slo_tpot != 0) tpots_.insert(demand.slo_tpot);
-  backlog_.Add(id, demand.prompt_tokens, now, Predict(model, now));
+  return r;
+}
+
+void EngineLoad::Adopt(RequestId id, const Demand& demand) {
+  Enter(id, demand).seen = true;
 }
 
 bool EngineLoad::FirstToken(RequestId id, Micros now) {

@@ -63,6 +63,8 @@ class EngineLoad {
 
   void Start(RequestId id, const ModelSpec& model, const Demand& demand,
              Micros now);
+  // It runs already, its prompt filled: sent by a scheduler before this one.
+  void Adopt(RequestId id, const Demand& demand);
   // False if it was seen before.
   bool FirstToken(RequestId id, Micros now);
   // It has `generated` tokens and keeps `growth` free.
@@ -82,6 +84,8 @@ class EngineLoad {
     Micros predicted = 0;  // TTFT with κ = 1
     bool seen = false;     // its first token
   };
+  // Books what it takes.
+  Running& Enter(RequestId id, const Demand& demand);
   Predictor Uncorrected(const ModelSpec& model) const;
   // Sequences that may run, the most demanding one among them `slo_tpot`.
   uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;

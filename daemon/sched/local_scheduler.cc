@@ -80,7 +80,8 @@ absl::optional<Reason> LocalScheduler::Refusal(
   return absl::nullopt;
 }
 
-absl::Status LocalScheduler::Submit(const Submission& s) {
+absl::StatusOr<LocalScheduler::Request*> LocalScheduler::Enter(
+    const Submission& s) {
   if (Number(s.model) >= models_.size() || s.prompt_tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "request ", Number(s.id), ": model ", Number(s.model), " of ",
@@ -91,8 +92,34 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
     return absl::AlreadyExistsError(
         absl::StrCat("request ", Number(s.id), " is still there"));
   }
-  Request& r = place->second;
-  r.submission = s;
+  place->second.submission = s;
+  return &place->second;
+}
+
+absl::Status LocalScheduler::Adopt(const Submission& s, EngineId engine) {
+  const auto on = engines_.find(engine);
+  if (on == engines_.end() || on->second.model != s.model) {
+    return absl::NotFoundError(
+        absl::StrCat("request ", Number(s.id), ": engine ", Number(engine),
+                     " is not in service for model ", Number(s.model)));
+  }
+  const absl::StatusOr<Request*> entered = Enter(s);
+  if (!entered.ok()) return entered.status();
+  Request& r = **entered;
+  r.queued = {{s.prompt_tokens, s.id, kNever},
+              s.model,
+              s.arrival,
+              s.priority,
+              HashOf(s.tenant)};
+  r.engine = engine;
+  on->second.load.Adopt(s.id, DemandOf(r, on->second.load));
+  return absl::OkStatus();
+}
+
+absl::Status LocalScheduler::Submit(const Submission& s) {
+  const absl::StatusOr<Request*> entered = Enter(s);
+  if (!entered.ok()) return entered.status();
+  Request& r = **entered;
   Model& model = ModelOf(s.model);
   const Micros slo = s.slo_ttft != 0 ? s.slo_ttft : model.spec.slo_ttft;
   r.queued = {{s.prompt_tokens, s.id, Deadline(s.arrival, slo)},

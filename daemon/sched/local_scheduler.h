@@ -119,6 +119,11 @@ class LocalScheduler final : private Host {
   // an id that still lives. Otherwise Decide will tell.
   absl::Status Submit(const Submission& submission);
 
+  // It runs on `engine` already, sent by a scheduler before this one; counts in
+  // no figure. NotFound for an engine that is not in service, otherwise as
+  // Submit.
+  absl::Status Adopt(const Submission& submission, EngineId engine);
+
   // Of unknown ids the following are no news: a request may end on both sides
   // at once.
   void Cancel(RequestId id);
@@ -172,6 +177,8 @@ class LocalScheduler final : private Host {
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
+  // A new request. InvalidArgument, AlreadyExists.
+  absl::StatusOr<Request*> Enter(const Submission& submission);
   // Why it can never start.
   absl::optional<Reason> Refusal(const Submission& submission) const;
   Micros Drain(ModelId model, Micros now) const;

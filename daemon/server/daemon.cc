@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
-#include <sys/random.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -13,6 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/socket_path.h"
+#include "daemon/server/epoch.h"
 #include "daemon/server/old_pool.h"
 #include "kernels/driver/status.h"
 
@@ -36,14 +37,6 @@ absl::StatusOr<uint64_t> FreeBytes(const driver::Driver& driver,
       "cuMemGetInfo");
   if (!s.ok()) return s;
   return free_bytes;
-}
-
-uint64_t RandomEpoch() {
-  uint64_t epoch = 0;
-  while (epoch == 0) {
-    if (getrandom(&epoch, sizeof(epoch), 0) != sizeof(epoch)) epoch = 0;
-  }
-  return epoch;
 }
 
 slab::TableIdentity IdentityOf(const Plan& plan) {
@@ -128,6 +121,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   absl::StatusOr<driver::Descriptor> listener = daemon->endpoint_.Listen();
   if (!listener.ok()) return listener.status();
   daemon->sockets_.Listen(*std::move(listener));
+  char gpu[41];
+  abi::FormatGpuUuid(plan.device.uuid, gpu);
+  daemon->gpu_ = gpu;
+  const absl::Status serving = daemon->SetFleet();
+  if (!serving.ok()) return serving;
   daemon->pool_.Start();
   return daemon;
 }
@@ -166,8 +164,29 @@ void Daemon::Serve() {
   spdlog::info("ending; slabs that stay mapped: {}", pool_.DescribeHolders());
 }
 
+absl::Status Daemon::SetFleet() {
+  if (config_.fleet_path.empty()) {
+    serving_.reset();
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<config::Fleet> fleet =
+      config::ReadFleet(config_.fleet_path);
+  if (!fleet.ok()) {
+    return absl::InvalidArgumentError(fleet.status().message());
+  }
+  if (serving_ != nullptr) return serving_->SetFleet(*fleet);
+  absl::StatusOr<std::unique_ptr<ServingServer>> serving =
+      ServingServer::Create(*fleet, gpu_,
+                            wire::ServingPath(endpoint_.socket_path()), &pool_,
+                            &kClock, &loop_);
+  if (!serving.ok()) return serving.status();
+  serving_ = *std::move(serving);
+  return absl::OkStatus();
+}
+
 void Daemon::Settle() {
   sockets_.Deliver(pool_.Poll());
+  if (serving_ != nullptr) serving_->Settle();
   sockets_.Expire(kClock.NowNs());
   uint64_t period_us = 0;
   if (pool_.quarantining() || sockets_.waiting() || pool_.resizing() ||
@@ -212,6 +231,10 @@ void Daemon::ReadConfigAgain() {
           "restart only");
     }
     config_ = *std::move(config);
+    const absl::Status serving = SetFleet();
+    if (!serving.ok()) {
+      spdlog::error("fleet kept as it was: {}", std::string(serving.message()));
+    }
     spdlog::set_level(spdlog::level::from_str(config_.log_level));
     spdlog::info("configuration read again: {} engine rules, {} frame rules",
                  config_.engines.size(),

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "daemon/backing/cuda_backing.h"
@@ -12,6 +13,7 @@
 #include "daemon/server/endpoint.h"
 #include "daemon/server/event_loop.h"
 #include "daemon/server/pool_service.h"
+#include "daemon/server/serving_server.h"
 #include "daemon/server/socket_server.h"
 #include "daemon/slab/table_writer.h"
 
@@ -51,6 +53,8 @@ class Daemon {
          std::unique_ptr<backing::Backing> backing, uint32_t slabs,
          std::unique_ptr<slab::TableWriter> table,
          const slab::TableIdentity& identity);
+  // Reads the fleet file, if there is one.
+  absl::Status SetFleet();
   void Settle();
   void ReadConfigAgain();
   void Resize(uint64_t pool_bytes);
@@ -63,6 +67,8 @@ class Daemon {
   PoolService pool_;
   EventLoop loop_;
   SocketServer sockets_;
+  std::string gpu_;                         // its UUID
+  std::unique_ptr<ServingServer> serving_;  // null without a fleet
   // While something is under way that makes no descriptor readable.
   std::unique_ptr<EventSource> poll_timer_;
   uint64_t poll_period_us_ = 0;

@@ -42,6 +42,33 @@ class Source final : public EventSource {
   const std::function<void()> call_;
 };
 
+class Alarm final : public EventAlarm {
+ public:
+  explicit Alarm(std::function<void()> call) : source_(std::move(call)) {}
+
+  void Set(uint64_t at_us) override {
+    if (at_us == at_us_) return;
+    at_us_ = at_us;
+    sd_event_source_set_time(source_.source_, at_us);
+    sd_event_source_set_enabled(
+        source_.source_, at_us == UINT64_MAX ? SD_EVENT_OFF : SD_EVENT_ONESHOT);
+  }
+  void Ring() {
+    at_us_ = UINT64_MAX;
+    source_.Call();
+  }
+
+  Source source_;
+
+ private:
+  uint64_t at_us_ = UINT64_MAX;
+};
+
+int OnAlarmTime(sd_event_source*, uint64_t, void* self) {
+  static_cast<Alarm*>(self)->Ring();
+  return 0;
+}
+
 int OnIo(sd_event_source*, int, uint32_t, void* self) {
   static_cast<Source*>(self)->Call();
   return 0;
@@ -102,6 +129,17 @@ std::unique_ptr<EventSource> EventLoop::Every(uint64_t period_us,
                                      period_us, 1, OnTime, source.get()),
           "sd_event_add_time_relative");
   return source;
+}
+
+std::unique_ptr<EventAlarm> EventLoop::OnAlarm(std::function<void()> call) {
+  auto alarm = std::make_unique<Alarm>(std::move(call));
+  sd_event_source** source = &alarm->source_.source_;
+  Require(sd_event_add_time(loop_, source, CLOCK_MONOTONIC, UINT64_MAX, 1,
+                            OnAlarmTime, alarm.get()),
+          "sd_event_add_time");
+  Require(sd_event_source_set_enabled(*source, SD_EVENT_OFF),
+          "sd_event_source_set_enabled");
+  return alarm;
 }
 
 std::unique_ptr<EventSource> EventLoop::AfterEach(std::function<void()> call) {

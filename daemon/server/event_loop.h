@@ -15,6 +15,13 @@ class EventSource {
   virtual ~EventSource() = default;
 };
 
+// An EventSource that calls back at one instant, as late as the loop is busy.
+class EventAlarm : public EventSource {
+ public:
+  // µs of CLOCK_MONOTONIC, instead of what was set before; UINT64_MAX: never.
+  virtual void Set(uint64_t at_us) = 0;
+};
+
 // The daemon's one thread waits here. A thin owner of libsystemd's event loop:
 // callbacks run one at a time, on the thread that calls Run. A callback may
 // destroy its own source. Not thread-safe.
@@ -32,6 +39,9 @@ class EventLoop {
   // Calls back every `period_us`, as late as the loop is busy.
   std::unique_ptr<EventSource> Every(uint64_t period_us,
                                      std::function<void()> call);
+
+  // Calls back when it is set to; not set yet.
+  std::unique_ptr<EventAlarm> OnAlarm(std::function<void()> call);
 
   // Calls back after every round in which something else called back.
   std::unique_ptr<EventSource> AfterEach(std::function<void()> call);

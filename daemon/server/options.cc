@@ -18,16 +18,18 @@ constexpr char kFooter[] = R"(
 Examples:
   fineserved --gpu 0 --pool 16GiB
   fineserved --gpu emulated --pool 1GiB --slab 16MiB
+  fineserved --gpu 0 --pool 16GiB --fleet /etc/fineserve/fleet.toml
   fineserved --config /etc/fineserve/fineserve.toml --dry-run
 
 Signals: SIGHUP reads the configuration again (engine rules, log level, the
-pool's size up to its maximum);
+fleet, the pool's size up to its maximum);
 SIGTERM and SIGINT end the daemon, engines keep what they have mapped.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or configuration.)";
 
 // The flags as typed; empty means not given.
 struct Flags {
   std::string gpu, pool, max_pool, slab, config_path, runtime_dir, log_level;
+  std::string fleet;
   uint32_t planes = 0;
   bool dry_run = false;
 };
@@ -47,6 +49,8 @@ void Declare(CLI::App* app, Flags* f) {
   app->add_option(
       "--config", f->config_path,
       absl::StrCat("TOML file (default: ", kDefaultConfig, " if it exists)"));
+  app->add_option("--fleet", f->fleet,
+                  "TOML file of models and engines: admit their requests");
   app->add_option("--runtime-dir", f->runtime_dir, "Folder of the socket");
   app->add_option("--log-level", f->log_level, "trace debug info warn error")
       ->check(CLI::IsMember(config::LogLevels()));
@@ -72,6 +76,7 @@ absl::Status Merge(const Flags& f, Options* out) {
   config::Config& c = out->config;
   if (!f.gpu.empty()) c.gpu = f.gpu;
   if (!f.runtime_dir.empty()) c.runtime_dir = f.runtime_dir;
+  if (!f.fleet.empty()) c.fleet_path = f.fleet;
   if (!f.log_level.empty()) c.log_level = f.log_level;
   if (f.planes != 0) c.planes = f.planes;
   for (const auto& [flag, text, bytes] :

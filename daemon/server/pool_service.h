@@ -51,6 +51,7 @@ class PoolService {
   // smaller than the floors.
   absl::Status Resize(uint32_t slabs);
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
+  uint64_t slab_bytes() const { return backing_->geometry().slab_bytes(); }
   // What the pool has, or is on its way to.
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   uint32_t present_slabs() const {

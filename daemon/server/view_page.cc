@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -76,6 +77,11 @@ uint32_t ViewPage::UsedBlocks(slab::SlabId slab) const {
   return __atomic_load_n(reinterpret_cast<const uint32_t*>(
                              static_cast<const char*>(base_) + offset),
                          __ATOMIC_RELAXED);
+}
+
+uint64_t ViewPage::UsedBlocks(uint64_t most) const {
+  const auto* header = static_cast<const abi::ViewPageHeader*>(base_);
+  return std::min(most, header->used_blocks.load(std::memory_order_relaxed));
 }
 
 }  // namespace fineserve::server

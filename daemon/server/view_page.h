@@ -27,6 +27,9 @@ class ViewPage {
   // Blocks in use of a slab, as the engine says.
   uint32_t UsedBlocks(slab::SlabId slab) const;
 
+  // Of all slabs; at most what the view has room for.
+  uint64_t UsedBlocks(uint64_t most) const;
+
   int descriptor() const { return descriptor_.get(); }
 
  private:

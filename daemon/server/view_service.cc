@@ -273,7 +273,10 @@ std::map<EngineId, ViewService::Prospect> ViewService::Prospects(
     if (view.state != ViewState::kActive) continue;
     const uint64_t slab_tokens =
         view.layout.LeastBlocks() * view.layout.format().block_tokens;
-    prospects[id] = {0, view.cap, slab_tokens};
+    prospects[id] = {
+        0, view.cap, slab_tokens,
+        view.page.UsedBlocks(view.slabs * view.layout.LeastBlocks()) *
+            view.layout.format().block_tokens};
     const auto promised = promised_tokens.find(id);
     const uint64_t needed = promised == promised_tokens.end()
                                 ? 0

@@ -97,6 +97,7 @@ class ViewService {
     uint32_t slabs = 0;  // it would hold if it wanted all it may have now
     uint32_t cap = 0;
     uint64_t slab_tokens = 0;  // that a slab holds wherever it lies
+    uint64_t used_tokens = 0;  // as its engine says
   };
   // Of each active view, if every other one wants what it wants, or what its
   // engine was promised (in tokens), whichever is more.

@@ -128,6 +128,13 @@ absl::optional<ServerSocket::Incoming> ServerSocket::Receive() {
   return absl::nullopt;
 }
 
+bool ServerSocket::HasIncoming() const {
+  int events = 0;
+  size_t bytes = sizeof(events);
+  zmq_getsockopt(handle_.socket, ZMQ_EVENTS, &events, &bytes);
+  return (events & ZMQ_POLLIN) != 0;
+}
+
 bool ServerSocket::Send(const std::string& peer, absl::string_view bytes) {
   return SendFrame(handle_.socket, peer, ZMQ_SNDMORE) &&
          SendFrame(handle_.socket, bytes, 0);

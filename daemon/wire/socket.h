@@ -45,6 +45,7 @@ class ServerSocket {
 
   int descriptor() const;
   absl::optional<Incoming> Receive();
+  bool HasIncoming() const;
   // False if the peer has gone or reads too slowly: the message is dropped.
   bool Send(const std::string& peer, absl::string_view bytes);
 

@@ -1,0 +1,50 @@
+#ifndef DAEMON_SERVER_SERVING_SERVER_H_
+#define DAEMON_SERVER_SERVING_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/server/event_loop.h"
+#include "daemon/server/pool_service.h"
+#include "daemon/server/serving_service.h"
+#include "daemon/wire/socket.h"
+
+namespace fineserve::server {
+
+// Joins ServingService with its socket and the loop. Confined to the loop's
+// thread.
+class ServingServer {
+ public:
+  // Binds `path`. `gpu`: this daemon's UUID. All pointers must outlive it.
+  static absl::StatusOr<std::unique_ptr<ServingServer>> Create(
+      const config::Fleet& fleet, const std::string& gpu,
+      const std::string& path, const PoolService* pool, const Clock* clock,
+      EventLoop* loop);
+
+  // Begins anew with another fleet, under another epoch: proxies greet again
+  // and say what runs and what waits.
+  absl::Status SetFleet(const config::Fleet& fleet);
+
+  // To be called after each round of the loop.
+  void Settle();
+
+ private:
+  ServingServer(const std::string& gpu, wire::ServerSocket socket,
+                const PoolService* pool, const Clock* clock, EventLoop* loop);
+
+  const std::string gpu_;
+  const PoolService* const pool_;
+  const Clock* const clock_;
+  wire::ServerSocket socket_;
+  std::unique_ptr<ServingService> service_;
+  std::unique_ptr<EventAlarm> alarm_;
+  std::unique_ptr<EventSource> readable_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_SERVING_SERVER_H_

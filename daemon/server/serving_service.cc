@@ -1,0 +1,414 @@
+#include "daemon/server/serving_service.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::server {
+
+using sched::EngineId;
+using sched::Micros;
+using sched::ModelId;
+using sched::Number;
+using sched::RequestId;
+
+namespace {
+
+// An engine whose KV is not in the pool is limited by its batch alone.
+constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
+
+std::vector<sched::ModelSpec> Specs(const config::Fleet& fleet) {
+  std::vector<sched::ModelSpec> specs;
+  for (const config::FleetModel& m : fleet.models) {
+    specs.push_back({m.name,
+                     Micros{m.slo_ttft_ms} * 1000,
+                     Micros{m.slo_tpot_ms} * 1000,
+                     m.chunk_tokens,
+                     m.max_batch,
+                     {m.profile.base_us, m.profile.per_token_us,
+                      m.profile.per_sequence_us}});
+  }
+  return specs;
+}
+
+wire::Refusal Code(sched::Reason reason) {
+  switch (reason) {
+    case sched::Reason::kDeadline:
+      return wire::Refusal::kDeadline;
+    case sched::Reason::kTooLong:
+      return wire::Refusal::kTooLong;
+    case sched::Reason::kNoEngine:
+      return wire::Refusal::kNoEngine;
+    case sched::Reason::kQueueFull:
+      return wire::Refusal::kQueueFull;
+  }
+  return wire::Refusal::kNone;
+}
+
+uint32_t Milliseconds(Micros us) {
+  return static_cast<uint32_t>(
+      std::clamp<Micros>(us / 1000, 0, Micros{UINT32_MAX}));
+}
+
+std::string Why(const sched::Decision& decision) {
+  const std::string ttft =
+      absl::StrCat(decision.predicted_ttft / 1000, " ms until its first token");
+  switch (decision.reason) {
+    case sched::Reason::kDeadline:
+      return absl::StrCat("its TTFT SLO cannot be met: predicted ", ttft);
+    case sched::Reason::kTooLong:
+      return "no engine of its model can ever hold a prompt so long";
+    case sched::Reason::kNoEngine:
+      return "no engine of its model serves now";
+    case sched::Reason::kQueueFull:
+      return "too many requests wait";
+  }
+  return "";
+}
+
+// What comes over the wire may be any number.
+Micros Duration(uint64_t us) {
+  return static_cast<Micros>(std::min(us, uint64_t{1} << 50));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServingService>> ServingService::Create(
+    const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
+    const PoolService* pool, const Clock* clock, Send send) {
+  absl::StatusOr<std::unique_ptr<sched::Policy>> policy =
+      sched::MakePolicy(fleet.policy, sched::kDefaultFloorShare);
+  if (!policy.ok()) return policy.status();
+  return std::unique_ptr<ServingService>(new ServingService(
+      fleet, gpu, epoch, pool, clock, std::move(send), *std::move(policy)));
+}
+
+ServingService::ServingService(const config::Fleet& fleet,
+                               const std::string& gpu, uint64_t epoch,
+                               const PoolService* pool, const Clock* clock,
+                               Send send, std::unique_ptr<sched::Policy> policy)
+    : epoch_(epoch),
+      policy_(fleet.policy),
+      pool_(pool),
+      clock_(clock),
+      send_(std::move(send)),
+      scheduler_(Specs(fleet), std::move(policy)) {
+  for (size_t m = 0; m < fleet.models.size(); ++m) {
+    models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
+  }
+  for (const config::FleetEngine& e : fleet.engines) {
+    if (!absl::StartsWith(gpu, e.gpu)) continue;
+    const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
+    engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
+                        m.block_tokens, m.max_batch});
+  }
+}
+
+Micros ServingService::Now() const {
+  return static_cast<Micros>(clock_->NowNs() / 1000);
+}
+
+template <typename Body>
+void ServingService::Answer(const std::string& peer, uint64_t request,
+                            Body body) {
+  send_(peer, wire::Encode(epoch_, request, std::move(body)));
+}
+
+void ServingService::Refuse(const std::string& peer, uint64_t request,
+                            std::string why) {
+  wire::RefusedT refused;
+  refused.why = std::move(why);
+  Answer(peer, request, std::move(refused));
+}
+
+void ServingService::Handle(const std::string& peer, absl::string_view bytes) {
+  const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
+  if (!message.ok()) {
+    spdlog::warn("serving: {}", std::string(message.status().message()));
+    Refuse(peer, 0, std::string(message.status().message()));
+    return;
+  }
+  const wire::BodyUnion& body = message->body;
+  if (const wire::HelloT* hello = body.AsHello()) {
+    HandleHello(peer, *hello);
+  } else if (body.AsModelsQuery() != nullptr) {
+    Answer(peer, message->request, Models());
+  } else if (const auto* query = body.AsRequestsQuery()) {
+    Answer(peer, message->request, Requests(query->most));
+  } else if (const wire::DrainT* drain = body.AsDrain()) {
+    HandleDrain(peer, message->request, *drain);
+  } else {
+    const auto from = peers_.find(peer);
+    if (from == peers_.end() || message->epoch != epoch_) {
+      Refuse(peer, message->request,
+             "this daemon has not been greeted; it may be a new one");
+      return;
+    }
+    HandleRequest(peer, &from->second, *message);
+  }
+}
+
+void ServingService::HandleHello(const std::string& peer,
+                                 const wire::HelloT& hello) {
+  const auto [place, is_new] = peers_.try_emplace(peer);
+  Peer& from = place->second;
+  from.heard_ns = clock_->NowNs();
+  from.serves.clear();
+  for (const auto& engine : hello.engines) {
+    from.serves[engine->name] = engine->serves;
+  }
+  UpdateEngines();
+  for (const auto& running : hello.running) Adopt(peer, &from, *running);
+  if (is_new) spdlog::info("serving: a proxy greets");
+  wire::WelcomeT welcome;
+  welcome.policy = policy_;
+  Answer(peer, 0, std::move(welcome));
+}
+
+void ServingService::HandleDrain(const std::string& peer, uint64_t id,
+                                 const wire::DrainT& drain) {
+  bool any = false;
+  for (Engine& engine : engines_) {
+    if (!drain.engine.empty() && engine.name != drain.engine) continue;
+    any = true;
+    engine.drains = drain.on;
+    spdlog::info("serving: engine {} {}", engine.name,
+                 drain.on ? "drains" : "takes requests again");
+  }
+  if (any) {
+    Answer(peer, id, wire::DoneT());
+  } else {
+    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
+  }
+}
+
+void ServingService::HandleRequest(const std::string& peer, Peer* from,
+                                   const wire::MessageT& message) {
+  const uint64_t id = message.request;
+  if (const wire::SubmitT* submit = message.body.AsSubmit()) {
+    Submit(peer, from, id, *submit);
+    return;
+  }
+  const auto known = from->requests.find(id);
+  if (message.body.AsCancel() != nullptr) {
+    if (known == from->requests.end()) return;
+    scheduler_.Cancel(known->second);
+    Forget(known->second);
+  } else if (message.body.AsFirstToken() != nullptr) {
+    if (known != from->requests.end()) {
+      scheduler_.FirstToken(known->second, Now());
+    }
+  } else if (const wire::FinishedT* finished = message.body.AsFinished()) {
+    Finish(from, id, *finished);
+  } else {
+    Refuse(peer, id, "a daemon does not take this message");
+  }
+}
+
+absl::optional<RequestId> ServingService::Enter(const std::string& peer,
+                                                Peer* from, uint64_t request) {
+  const RequestId id{last_request_ + 1};
+  if (!from->requests.try_emplace(request, id).second) return absl::nullopt;
+  ++last_request_;
+  origins_[id] = {peer, request};
+  return id;
+}
+
+void ServingService::Forget(RequestId id) {
+  const auto origin = origins_.find(id);
+  if (origin == origins_.end()) return;
+  const auto peer = peers_.find(origin->second.peer);
+  if (peer != peers_.end()) {
+    peer->second.requests.erase(origin->second.request);
+  }
+  origins_.erase(origin);
+}
+
+void ServingService::Submit(const std::string& peer, Peer* from, uint64_t id,
+                            const wire::SubmitT& submit) {
+  const auto model = models_.find(submit.model);
+  if (model == models_.end()) {
+    Refuse(
+        peer, id,
+        absl::StrCat("no model \"", submit.model, "\" in this daemon's fleet"));
+    return;
+  }
+  const absl::optional<RequestId> entered = Enter(peer, from, id);
+  if (!entered) {
+    Refuse(peer, id, absl::StrCat("request ", id, " is there already"));
+    return;
+  }
+  sched::Submission s;
+  s.id = *entered;
+  s.model = model->second;
+  s.prompt_tokens = std::max(submit.prompt_tokens, 1u);
+  s.max_tokens = submit.max_tokens;
+  s.arrival = Now() - Duration(submit.waited_us);
+  s.slo_ttft = Duration(submit.slo_ttft_us);
+  s.slo_tpot = Duration(submit.slo_tpot_us);
+  s.priority = submit.priority;
+  s.tenant = submit.tenant;
+  s.degrade_ok = submit.degrade_ok;
+  const absl::Status status = scheduler_.Submit(s);
+  if (status.ok()) return;
+  Forget(*entered);
+  Refuse(peer, id, std::string(status.message()));
+}
+
+void ServingService::Finish(Peer* from, uint64_t id,
+                            const wire::FinishedT& finished) {
+  const auto known = from->requests.find(id);
+  if (known == from->requests.end()) return;
+  // What broke off says nothing of how long answers are.
+  const bool whole = finished.outcome == wire::Outcome::kDone;
+  scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
+  Forget(known->second);
+}
+
+void ServingService::Adopt(const std::string& peer, Peer* from,
+                           const wire::RunningRequestT& running) {
+  const size_t engine = EngineIndex(running.engine);
+  if (engine == engines_.size()) return;
+  const absl::optional<RequestId> id = Enter(peer, from, running.request);
+  if (!id) return;
+  sched::Submission s;
+  s.id = *id;
+  s.model = engines_[engine].model;
+  s.prompt_tokens = std::max(running.prompt_tokens, 1u);
+  s.max_tokens = running.max_tokens;
+  s.arrival = Now();
+  s.tenant = running.tenant;
+  const absl::Status status =
+      scheduler_.Adopt(s, EngineId{static_cast<uint32_t>(engine)});
+  if (!status.ok()) Forget(*id);
+}
+
+size_t ServingService::EngineIndex(const std::string& name) const {
+  return std::find_if(engines_.begin(), engines_.end(),
+                      [&](const Engine& e) { return e.name == name; }) -
+         engines_.begin();
+}
+
+bool ServingService::Serves(const std::string& engine) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    const auto serves = entry.second.serves.find(engine);
+    return serves != entry.second.serves.end() && serves->second;
+  });
+}
+
+sched::KvRoom ServingService::Room(const Engine& engine,
+                                   const ViewService::Prospect* view,
+                                   const sched::EngineFigures* figures) const {
+  sched::KvRoom room;
+  const uint32_t running = figures == nullptr ? 0 : figures->running;
+  const uint64_t held = figures == nullptr ? 0 : figures->held_tokens;
+  // Each sequence's last block is partly used.
+  room.reserve =
+      uint64_t{std::min(running + 1, engine.max_batch)} * engine.block_tokens;
+  const auto id = pool_->Find(engine.name, geteuid());
+  const uint64_t slabs = id ? pool_->slabs().HeldBy(*id).slabs : 0;
+  if (view != nullptr) {
+    room.tokens = view->slabs * view->slab_tokens;
+    room.most_tokens = view->cap * view->slab_tokens;
+    // What runs may have outgrown what was kept free for it.
+    const uint64_t beyond =
+        view->used_tokens - std::min(view->used_tokens, held);
+    room.tokens -= std::min(room.tokens, beyond);
+  } else if (slabs > 0) {
+    room.tokens = room.most_tokens =
+        slabs * pool_->slab_bytes() / engine.kv_token_bytes;
+  } else {
+    room.tokens = room.most_tokens = kUnknownTokens;
+  }
+  if (engine.drains || !Serves(engine.name)) room.tokens = 0;
+  return room;
+}
+
+void ServingService::UpdateEngines() {
+  const auto figures = scheduler_.Engines(Now());
+  std::map<slab::EngineId, uint64_t> promised;
+  std::vector<absl::optional<slab::EngineId>> in_pool;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    in_pool.push_back(pool_->Find(engines_[i].name, geteuid()));
+    const auto known = figures.find(EngineId{static_cast<uint32_t>(i)});
+    if (in_pool[i] && known != figures.end()) {
+      promised[*in_pool[i]] = known->second.held_tokens;
+    }
+  }
+  const auto prospects = pool_->views().Prospects(promised);
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    Engine& engine = engines_[i];
+    const EngineId id{static_cast<uint32_t>(i)};
+    engine.known = engine.known || Serves(engine.name);
+    if (!engine.known) continue;
+    const auto known = figures.find(id);
+    const auto view =
+        in_pool[i] ? prospects.find(*in_pool[i]) : prospects.end();
+    const sched::KvRoom room =
+        Room(engine, view == prospects.end() ? nullptr : &view->second,
+             known == figures.end() ? nullptr : &known->second);
+    // Cannot fail: its model is a known one, and the same as ever.
+    scheduler_.SetEngine(id, engine.model, room).IgnoreError();
+  }
+}
+
+void ServingService::ForgetSilentPeers() {
+  const uint64_t now = clock_->NowNs();
+  for (auto it = peers_.begin(); it != peers_.end();) {
+    if (now - it->second.heard_ns < kPeerPatienceNs) {
+      ++it;
+      continue;
+    }
+    spdlog::warn("serving: a proxy has gone with {} requests",
+                 it->second.requests.size());
+    for (const auto& [request, id] : it->second.requests) {
+      scheduler_.Cancel(id);
+      origins_.erase(id);
+    }
+    it = peers_.erase(it);
+  }
+}
+
+void ServingService::Settle() {
+  ForgetSilentPeers();
+  UpdateEngines();
+  for (const sched::Decision& decision : scheduler_.Decide(Now())) {
+    Tell(decision);
+  }
+}
+
+void ServingService::Tell(const sched::Decision& decision) {
+  const auto origin = origins_.find(decision.id);
+  if (origin == origins_.end()) return;
+  wire::VerdictT verdict;
+  verdict.admitted = decision.engine.has_value();
+  verdict.degraded = decision.degraded;
+  verdict.predicted_ttft_ms = Milliseconds(decision.predicted_ttft);
+  if (decision.engine) {
+    verdict.engine = engines_[Number(*decision.engine)].name;
+  } else {
+    verdict.refusal = Code(decision.reason);
+    verdict.why = Why(decision);
+    verdict.retry_after_ms = Milliseconds(decision.retry_after);
+  }
+  Answer(origin->second.peer, origin->second.request, std::move(verdict));
+  if (!decision.engine) Forget(decision.id);
+}
+
+uint64_t ServingService::NextWakeNs() const {
+  uint64_t wake = UINT64_MAX;
+  for (const auto& [name, peer] : peers_) {
+    wake = std::min(wake, peer.heard_ns + kPeerPatienceNs);
+  }
+  const Micros next = scheduler_.NextWake(Now());
+  if (next == sched::kNever) return wake;
+  return std::min(wake,
+                  static_cast<uint64_t>(std::max<Micros>(next, 0)) * 1000);
+}
+
+}  // namespace fineserve::server
