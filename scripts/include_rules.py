@@ -46,6 +46,8 @@ ALLOWED = {
         "daemon/wire",
         "kernels/driver",
     },
+    # Shared by the load generator and the simulator.
+    "bench/workload": set(),
     # Engines know nothing of FineServe but its public C header; the driver's
     # prototypes are their cuda.h.
     "tests/engines": {"kernels/driver"},

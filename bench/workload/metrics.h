@@ -1,0 +1,100 @@
+#ifndef BENCH_WORKLOAD_METRICS_H_
+#define BENCH_WORKLOAD_METRICS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/workload/trace.h"
+
+namespace fineserve::workload {
+
+// What our figures mean; one place for load generator and simulator.
+
+enum class End : uint8_t {
+  kDone,
+  kDropped,  // refused at admission: 429 or 503
+  kFailed,   // anything else that is not a whole answer
+};
+
+// Seconds; 0 in tpot: there is none.
+struct Slo {
+  double ttft_s = 0;
+  double tpot_s = 0;
+};
+
+// What became of one request. Times from the start of the run; a request
+// begins when it should be sent, even if the sender was late.
+struct Outcome {
+  uint32_t model = 0;
+  End end = End::kFailed;
+  double begin_s = 0;
+  double first_token_s = 0;  // only where any came
+  double end_s = 0;
+  Lengths lengths;  // tokens, the output as generated
+  Slo slo;
+
+  double ttft_s() const { return first_token_s - begin_s; }
+  // Of the tokens after the first; 0 for a single one.
+  double tpot_s() const;
+  // Done with its first token by its deadline and its tokens at the pace. Who
+  // was dropped or failed has missed it.
+  bool attained() const;
+};
+
+// Nearest rank: the smallest value that at least q of all do not exceed.
+// 0 of nothing.
+double Quantile(std::vector<double> values, double q);
+
+struct Percentiles {
+  double p50 = 0, p90 = 0, p95 = 0, p99 = 0, p999 = 0;
+};
+Percentiles PercentilesOf(const std::vector<double>& values);
+
+struct Summary {
+  size_t requests = 0, done = 0, dropped = 0, failed = 0;
+  double attainment = 0;           // of all requests, 0 … 1; 0 of none
+  double requests_per_second = 0;  // done
+  double goodput = 0;              // attained, per second
+  // Generated after the first token of each request, which is prefill's.
+  double decode_tokens_per_second = 0;
+  // The same over only the time in which any request was under way.
+  double idle_free_tokens_per_second = 0;
+  Percentiles ttft_s;  // of those done
+  Percentiles tpot_s;  // of those done with more than one token
+  // TTFT of all requests, where who got no token never has one: a percentile
+  // beyond those done is infinite.
+  Percentiles all_ttft_s;
+};
+
+// `seconds`: how long the run was, over which rates are.
+Summary Summarize(const std::vector<Outcome>& outcomes, double seconds);
+
+// Attainment of the tenth of requests with the shortest prompts, the next, …;
+// as far as there are ten requests.
+std::vector<double> AttainmentByLengthDecile(std::vector<Outcome> outcomes);
+
+// Time in which at least one of them was under way.
+double BusySeconds(std::vector<Outcome> outcomes);
+
+// What a paper calls its SLO: a quantile of a measured baseline, times a scale.
+//   fs        P95 of prefill times on ShareGPT, one request at a time
+//   fs13      P90 TTFT under FCFS
+//   prism     P95 TTFT and P95 TPOT on a GPU of its own
+//   kunserve  P50 TTFT and TPOT of the best baseline
+// fs and fs13 know no TPOT.
+struct SloBasis {
+  const char* name;
+  double ttft_quantile;
+  double tpot_quantile;  // 0: none
+};
+const std::vector<SloBasis>& SloBases();
+
+// From what the basis' baseline measured. nullptr for an unknown name.
+const SloBasis* FindSloBasis(const std::string& name);
+Slo SloFrom(const SloBasis& basis, const std::vector<Outcome>& baseline,
+            double scale);
+
+}  // namespace fineserve::workload
+
+#endif  // BENCH_WORKLOAD_METRICS_H_

@@ -1,0 +1,43 @@
+#ifndef BENCH_WORKLOAD_TRACE_H_
+#define BENCH_WORKLOAD_TRACE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace fineserve::workload {
+
+// Tokens of one request.
+struct Lengths {
+  uint32_t input = 0;
+  uint32_t output = 0;
+};
+
+struct Arrival {
+  double at_s = 0;     // from the trace's start
+  uint32_t model = 0;  // place in Trace::models
+  Lengths lengths;
+};
+
+// Who asks what of which model when, in order of time.
+struct Trace {
+  std::vector<std::string> models;
+  std::vector<Arrival> arrivals;
+
+  double seconds() const { return arrivals.empty() ? 0 : arrivals.back().at_s; }
+};
+
+// A gzipped (or plain) table timestamp_s,model,input_tokens,output_tokens, as
+// in the folder of real data; models in order of appearance. Requests without
+// input or output, of which real traces have some, get one token there.
+// NotFound, naming the path, if it cannot be read, DataLoss for a bad row.
+absl::StatusOr<Trace> ReadTrace(const std::string& path);
+
+// Ditto of input_tokens,output_tokens: lengths without arrival times.
+absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path);
+
+}  // namespace fineserve::workload
+
+#endif  // BENCH_WORKLOAD_TRACE_H_
