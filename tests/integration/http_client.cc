@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -59,7 +60,9 @@ void HttpClient::SendRaw(const std::string& bytes) {
 bool HttpClient::Fill() {
   char chunk[16384];
   const ssize_t n = recv(socket_.get(), chunk, sizeof(chunk), 0);
-  if (n < 0) ADD_FAILURE() << "the server said nothing in 20 s";
+  if (n < 0 && errno == EAGAIN) {
+    ADD_FAILURE() << "the server said nothing in 20 s";
+  }
   if (n <= 0) return false;
   buffered_.append(chunk, static_cast<size_t>(n));
   return true;
@@ -96,6 +99,7 @@ HttpResponse HttpClient::ReadHead() {
   left_bytes_ =
       strtoull(response.headers["content-length"].c_str(), nullptr, 10);
   ended_ = !chunked_ && left_bytes_ == 0;
+  broken_ = response.status == 0;
   events_.clear();
   return response;
 }
@@ -103,11 +107,15 @@ HttpResponse HttpClient::ReadHead() {
 std::optional<std::string> HttpClient::ReadPiece() {
   if (ended_) return {};
   size_t count = left_bytes_;
-  if (chunked_) count = strtoull(ReadLine().c_str(), nullptr, 16);
+  if (chunked_) {
+    const std::string length = ReadLine();
+    broken_ |= length.empty();
+    count = strtoull(length.c_str(), nullptr, 16);
+  }
   ended_ = !chunked_ || count == 0;
   std::string piece = ReadBytes(count);
   if (chunked_) ReadLine();
-  if (piece.size() < count) ended_ = true;
+  if (piece.size() < count) ended_ = broken_ = true;
   return piece;
 }
 

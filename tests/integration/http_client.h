@@ -42,6 +42,8 @@ class HttpClient {
                    const std::string& body = "",
                    const std::string& headers = "");
 
+  // The server went away before the end of what was read last.
+  bool broken() const { return broken_; }
   void Close() { socket_.Reset(); }
 
  private:
@@ -55,7 +57,8 @@ class HttpClient {
   bool connected_ = false;
   std::string buffered_;
   bool chunked_ = false;
-  bool ended_ = false;     // the body
+  bool ended_ = false;  // the body
+  bool broken_ = false;
   size_t left_bytes_ = 0;  // of a body with a length
   std::string events_;     // read, not yet an event
 };

@@ -1,9 +1,10 @@
 #include "tests/engines/tinyserve/metrics.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <initializer_list>
 #include <numeric>
 #include <utility>
@@ -36,20 +37,16 @@ std::string Escaped(std::string_view label) {
   return text;
 }
 
-// As Prometheus clients write numbers: 0.25, 1.0, 1e+06.
+// As Prometheus clients write numbers: 40000.0, 0.25, and the shortest text
+// that is read back as the same number for what has more digits.
 std::string Number(double value) {
   char text[32];
-  snprintf(text, sizeof(text), "%.17g", value);
-  for (int digits = 1; digits < 17; ++digits) {
-    char shorter[32];
-    snprintf(shorter, sizeof(shorter), "%.*g", digits, value);
-    if (strtod(shorter, nullptr) == value) {
-      snprintf(text, sizeof(text), "%s", shorter);
-      break;
-    }
+  if (value == std::floor(value) && std::fabs(value) < 1e15) {
+    snprintf(text, sizeof(text), "%.1f", value);
+    return text;
   }
-  const std::string number = text;
-  return number.find_first_of(".en") == number.npos ? number + ".0" : number;
+  const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
+  return std::string(text, end);
 }
 
 class Writer {

@@ -23,6 +23,7 @@ TEST(MetricsTest, TextHasVllmsNamesAndLabels) {
   m.running = 3;
   m.kv_usage = 0.25;
   m.preemptions = 7;
+  m.prompt_tokens = 40'000;
   m.finished_abort = 2;
   m.first_token.Observe(0.02);
   const std::string text = PrometheusText(m, "llama");
@@ -33,6 +34,7 @@ TEST(MetricsTest, TextHasVllmsNamesAndLabels) {
                labels + "} 3.0\n",
            "vllm:num_requests_waiting" + labels + "} 0.0\n",
            "vllm:kv_cache_usage_perc" + labels + "} 0.25\n",
+           "vllm:prompt_tokens_total" + labels + "} 40000.0\n",
            "# TYPE vllm:num_preemptions_total counter\n"
            "vllm:num_preemptions_total" +
                labels + "} 7.0\n",
