@@ -27,6 +27,7 @@ struct AdmissionRequest {
 enum class Refusal {
   kNone,
   kDeadline,    // its SLO cannot be met
+  kTooLong,     // no engine of the model can ever hold it
   kQueueFull,   // too many wait
   kNoEngine,    // no engine of the model serves
   kDaemonAway,  // nobody decides, and the policy is fail_closed

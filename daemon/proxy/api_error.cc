@@ -19,6 +19,8 @@ absl::string_view CodeOf(Refusal refusal) {
   switch (refusal) {
     case Refusal::kDeadline:
       return "slo_unreachable";
+    case Refusal::kTooLong:
+      return "context_length_exceeded";
     case Refusal::kQueueFull:
       return "queue_full";
     case Refusal::kNoEngine:
@@ -49,6 +51,9 @@ ApiError ServerError(unsigned status, absl::string_view code,
 
 ApiError RefusalError(const Verdict& verdict) {
   const absl::string_view code = CodeOf(verdict.refusal);
+  if (verdict.refusal == Refusal::kTooLong) {
+    return ClientError(400, code, verdict.why);
+  }
   ApiError error = IsLoad(verdict.refusal)
                        ? Make(429, "rate_limit_error", code, verdict.why)
                        : ServerError(503, code, verdict.why);

@@ -25,8 +25,8 @@ ApiError ClientError(unsigned status, absl::string_view code,
 // Ours or the engine's: 502, 503.
 ApiError ServerError(unsigned status, absl::string_view code,
                      absl::string_view message);
-// What a verdict that refuses means in HTTP: 429 if the load is too high, 503
-// if nobody can serve or decide.
+// What a verdict that refuses means in HTTP: 400 if it can never be served, 429
+// if the load is too high, 503 if nobody can serve or decide.
 ApiError RefusalError(const Verdict& verdict);
 
 // {"error":{"message","type","param":null,"code"}}, and predicted_ttft_ms

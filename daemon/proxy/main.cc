@@ -7,8 +7,10 @@
 
 #include <string>
 
+#include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
-#include "daemon/proxy/open_admission.h"
+#include "daemon/proxy/daemon_admission.h"
+#include "daemon/proxy/daemon_link.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
 
@@ -30,6 +32,12 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::string RuntimeFolder(const Options& options) {
+  if (!options.runtime_dir.empty()) return options.runtime_dir;
+  char folder[abi::kPathBytes];
+  return abi::RuntimeFolder(folder) ? folder : ".";
+}
+
 int Fail(const absl::Status& s, int code) {
   fprintf(stderr, "fineserve-proxy: %s\n", std::string(s.message()).c_str());
   return code;
@@ -45,13 +53,15 @@ int Run(int argc, char** argv) {
   SetUpLogging(options.log_level);
   RaiseDescriptorLimit();
   const RealClock clock;
-  OpenAdmission admission(setup->fleet, &clock);
+  DaemonAdmission admission(setup->fleet, &clock);
   const auto proxy = Proxy::Start(*setup, options.limits, &admission, &clock,
                                   [&options] { return ReadSetup(options); });
   if (!proxy.ok()) return Fail(proxy.status(), 1);
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());
   fflush(stdout);
+  DaemonLink link((*proxy)->context(), RuntimeFolder(options), &admission);
+  link.Start();
   (*proxy)->Serve();
   return 0;
 }

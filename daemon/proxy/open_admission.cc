@@ -18,7 +18,7 @@ OpenAdmission::Rank OpenAdmission::RankOf(
           load.tokens};
 }
 
-const config::FleetEngine* OpenAdmission::Choose(
+const config::FleetEngine* OpenAdmission::LeastLoaded(
     const AdmissionRequest& request) const {
   const config::FleetEngine* best = nullptr;
   Rank best_rank = {};
@@ -32,22 +32,31 @@ const config::FleetEngine* OpenAdmission::Choose(
   return best;
 }
 
-void OpenAdmission::Submit(const AdmissionRequest& request,
-                           std::function<void(Verdict)> on_verdict) {
+Verdict OpenAdmission::Choose(const AdmissionRequest& request) const {
   Verdict verdict;
-  const config::FleetEngine* engine = Choose(request);
+  const config::FleetEngine* engine = LeastLoaded(request);
   if (engine == nullptr) {
     verdict.refusal = Refusal::kNoEngine;
     verdict.why = absl::StrCat("no engine serves ", request.model);
-    on_verdict(std::move(verdict));
-    return;
+    return verdict;
   }
-  const uint32_t output =
-      request.max_tokens != 0 ? request.max_tokens : kUnsaidTokens;
-  running_[request.id] = {engine->name, request.prompt_tokens, output};
-  engines_[engine->name].tokens += uint64_t{request.prompt_tokens} + output;
   verdict.admitted = true;
   verdict.engine = engine->name;
+  return verdict;
+}
+
+void OpenAdmission::Enter(const AdmissionRequest& request,
+                          const std::string& engine) {
+  const uint32_t output =
+      request.max_tokens != 0 ? request.max_tokens : kUnsaidTokens;
+  running_[request.id] = {engine, request.prompt_tokens, output};
+  engines_[engine].tokens += uint64_t{request.prompt_tokens} + output;
+}
+
+void OpenAdmission::Submit(const AdmissionRequest& request,
+                           std::function<void(Verdict)> on_verdict) {
+  Verdict verdict = Choose(request);
+  if (verdict.admitted) Enter(request, verdict.engine);
   on_verdict(std::move(verdict));
 }
 

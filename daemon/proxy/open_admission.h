@@ -29,6 +29,11 @@ class OpenAdmission final : public Admission {
   // `clock` outlives this.
   OpenAdmission(std::shared_ptr<const config::Fleet> fleet, const Clock* clock);
 
+  // What Submit would decide.
+  Verdict Choose(const AdmissionRequest& request) const;
+  // Somebody decided so: it counts until Finished.
+  void Enter(const AdmissionRequest& request, const std::string& engine);
+
   void Submit(const AdmissionRequest& request,
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override {}  // nothing waits
@@ -59,7 +64,7 @@ class OpenAdmission final : public Admission {
   };
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
-  const config::FleetEngine* Choose(const AdmissionRequest& request) const;
+  const config::FleetEngine* LeastLoaded(const AdmissionRequest& request) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;

@@ -31,6 +31,8 @@ void Declare(CLI::App* app, Options* o, std::string* max_body) {
       ->required();
   app->add_option("--listen", o->listen, "Clients' HOST:PORT, not the fleet's");
   app->add_option("--admin", o->admin, "Metrics' HOST:PORT, not the fleet's");
+  app->add_option("--runtime-dir", o->runtime_dir,
+                  "Folder of fineserved's socket");
   app->add_option("--max-body", *max_body,
                   "Longest body of a request (default: 32MiB)");
   app->add_option("--max-connections", o->limits.connections,

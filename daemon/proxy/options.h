@@ -12,8 +12,9 @@ namespace fineserve::proxy {
 // What fineserve-proxy was started with.
 struct Options {
   std::string fleet_path;
-  std::string listen;  // empty: the fleet's
-  std::string admin;   // empty: the fleet's
+  std::string listen;       // empty: the fleet's
+  std::string admin;        // empty: the fleet's
+  std::string runtime_dir;  // fineserved's; empty: the usual one
   std::string log_level = "info";
   Limits limits;
   bool check_only = false;

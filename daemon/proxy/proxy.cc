@@ -78,6 +78,8 @@ class AsioProxy final : public Proxy {
   std::string listen_address() const override { return AddressOf(public_); }
   std::string admin_address() const override { return AddressOf(admin_); }
 
+  asio::io_context* context() override { return &io_; }
+
   void Serve() override {
     Spawn(Accept(&public_, Port::kPublic));
     Spawn(Accept(&admin_, Port::kAdmin));

@@ -11,6 +11,10 @@
 #include "daemon/proxy/admission.h"
 #include "daemon/proxy/service.h"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace fineserve::proxy {
 
 // What the proxy runs on, as read from the fleet file and the flags.
@@ -34,6 +38,9 @@ class Proxy {
   // "127.0.0.1:8000", with the port that the system chose for 0.
   virtual std::string listen_address() const = 0;
   virtual std::string admin_address() const = 0;
+
+  // What else is to be done on the proxy's thread.
+  virtual boost::asio::io_context* context() = 0;
 
   // Until SIGTERM or SIGINT; then as long as streams need, but no longer than
   // the fleet's drain. A second signal ends it at once.

@@ -120,9 +120,10 @@ void ServingService::Answer(const std::string& peer, uint64_t request,
 }
 
 void ServingService::Refuse(const std::string& peer, uint64_t request,
-                            std::string why) {
+                            std::string why, bool ungreeted) {
   wire::RefusedT refused;
   refused.why = std::move(why);
+  refused.ungreeted = ungreeted;
   Answer(peer, request, std::move(refused));
 }
 
@@ -146,7 +147,8 @@ void ServingService::Handle(const std::string& peer, absl::string_view bytes) {
     const auto from = peers_.find(peer);
     if (from == peers_.end() || message->epoch != epoch_) {
       Refuse(peer, message->request,
-             "this daemon has not been greeted; it may be a new one");
+             "this daemon has not been greeted; it may be a new one",
+             /*ungreeted=*/true);
       return;
     }
     HandleRequest(peer, &from->second, *message);
@@ -239,10 +241,7 @@ void ServingService::Submit(const std::string& peer, Peer* from, uint64_t id,
     return;
   }
   const absl::optional<RequestId> entered = Enter(peer, from, id);
-  if (!entered) {
-    Refuse(peer, id, absl::StrCat("request ", id, " is there already"));
-    return;
-  }
+  if (!entered) return;  // asked again: it will be told once
   sched::Submission s;
   s.id = *entered;
   s.model = model->second;

@@ -83,7 +83,8 @@ class ServingService {
 
   template <typename Body>
   void Answer(const std::string& peer, uint64_t request, Body body);
-  void Refuse(const std::string& peer, uint64_t request, std::string why);
+  void Refuse(const std::string& peer, uint64_t request, std::string why,
+              bool ungreeted = false);
 
   void HandleHello(const std::string& peer, const wire::HelloT& hello);
   void HandleDrain(const std::string& peer, uint64_t id,

@@ -294,14 +294,19 @@ TEST_F(ServingServiceTest, MistakesOfAProxyAreNamed) {
   Hello();
   Send(1, Ask("unknown", 1));
   EXPECT_THAT(Refusal(), HasSubstr("no model \"unknown\""));
-  Send(2, Ask("small", 100));
-  Verdict(2);
-  Send(2, Ask("small", 100));
-  EXPECT_THAT(Refusal(), HasSubstr("request 2 is there already"));
   Send(3, wire::WelcomeT());
   EXPECT_THAT(Refusal(), HasSubstr("does not take this"));
   service_->Handle(kProxy, "rubbish");
   EXPECT_THAT(Refusal(), HasSubstr("no message of ours"));
+}
+
+TEST_F(ServingServiceTest, RequestThatIsAskedTwiceIsToldOnce) {
+  Hello();
+  Send(2, Ask("small", 100));
+  EXPECT_TRUE(Verdict(2).admitted);
+  Send(2, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
 }
 
 TEST_F(ServingServiceTest, NewsOfUnknownRequestsAreIgnored) {

@@ -1,0 +1,235 @@
+#include "daemon/proxy/daemon_admission.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+Refusal Meaning(wire::Refusal refusal) {
+  switch (refusal) {
+    case wire::Refusal::kNone:
+      return Refusal::kNone;
+    case wire::Refusal::kDeadline:
+      return Refusal::kDeadline;
+    case wire::Refusal::kTooLong:
+      return Refusal::kTooLong;
+    case wire::Refusal::kQueueFull:
+      return Refusal::kQueueFull;
+    case wire::Refusal::kNoEngine:
+      return Refusal::kNoEngine;
+  }
+  return Refusal::kNoEngine;
+}
+
+wire::Outcome Told(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kDone:
+      return wire::Outcome::kDone;
+    case Outcome::kClientGone:
+      return wire::Outcome::kClientGone;
+    case Outcome::kEngineGone:
+      return wire::Outcome::kEngineGone;
+  }
+  return wire::Outcome::kEngineGone;
+}
+
+}  // namespace
+
+DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
+                                 const Clock* clock)
+    : fleet_(std::move(fleet)),
+      clock_(clock),
+      alone_(fleet_, clock),
+      heard_ns_(clock->NowNs()) {}
+
+template <typename Body>
+bool DaemonAdmission::Tell(uint64_t id, Body body) {
+  return send_(wire::Encode(epoch_, id, std::move(body)));
+}
+
+void DaemonAdmission::Hello(bool with_running) {
+  wire::HelloT hello;
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    auto health = std::make_unique<wire::EngineHealthT>();
+    health->name = engine.name;
+    health->serves = serves_[engine.name];
+    hello.engines.push_back(std::move(health));
+  }
+  for (const auto& [id, running] : running_) {
+    if (!with_running) break;
+    auto told = std::make_unique<wire::RunningRequestT>();
+    told->request = id;
+    told->engine = running.engine;
+    told->model = running.request.model;
+    told->prompt_tokens = running.request.prompt_tokens;
+    told->max_tokens = running.request.max_tokens;
+    told->tenant = running.request.tenant;
+    hello.running.push_back(std::move(told));
+  }
+  greeted_ns_ = clock_->NowNs();
+  Tell(0, std::move(hello));
+}
+
+void DaemonAdmission::Tick() {
+  const uint64_t now = clock_->NowNs();
+  if (now - heard_ns_ >= kPatienceNs && !away_) GoOn();
+  if (now - greeted_ns_ >= kHelloNs) Hello(/*with_running=*/false);
+}
+
+void DaemonAdmission::GoOn() {
+  away_ = true;
+  epoch_ = 0;
+  spdlog::warn(fleet_->proxy.fail_open
+                   ? "no fineserved answers: requests are admitted unscheduled"
+                   : "no fineserved answers: requests are refused with 503");
+  while (!waiting_.empty()) DecideAlone(Take(waiting_.begin()->first));
+}
+
+void DaemonAdmission::Receive(absl::string_view bytes) {
+  const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
+  if (!message.ok()) {
+    spdlog::warn("from fineserved: {}",
+                 std::string(message.status().message()));
+    return;
+  }
+  heard_ns_ = clock_->NowNs();
+  if (message->body.AsWelcome() != nullptr) {
+    if (message->epoch != epoch_) Welcomed(message->epoch);
+  } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
+    Decided(message->request, *verdict);
+  } else if (const wire::RefusedT* refused = message->body.AsRefused()) {
+    Refused(message->request, *refused);
+  }
+}
+
+void DaemonAdmission::Welcomed(uint64_t epoch) {
+  spdlog::info("fineserved decides; {} requests run, {} wait", running_.size(),
+               waiting_.size());
+  epoch_ = epoch;
+  away_ = false;
+  Hello(/*with_running=*/true);
+  for (const auto& [id, waiting] : waiting_) Ask(waiting);
+}
+
+void DaemonAdmission::Ask(const Waiting& waiting) {
+  const AdmissionRequest& r = waiting.request;
+  wire::SubmitT submit;
+  submit.model = r.model;
+  submit.prompt_tokens = r.prompt_tokens;
+  submit.max_tokens = r.max_tokens;
+  submit.waited_us = (clock_->NowNs() - waiting.since_ns) / 1000;
+  submit.slo_ttft_us = static_cast<uint64_t>(r.slo_ttft_us);
+  submit.slo_tpot_us = static_cast<uint64_t>(r.slo_tpot_us);
+  submit.priority = r.priority;
+  submit.tenant = r.tenant;
+  submit.degrade_ok = r.degrade_ok;
+  submit.avoid_engine = r.avoid_engine;
+  // If it is lost, so is the daemon: Tick will find out.
+  Tell(r.id, std::move(submit));
+}
+
+void DaemonAdmission::Submit(const AdmissionRequest& request,
+                             std::function<void(Verdict)> on_verdict) {
+  Waiting waiting = {request, std::move(on_verdict), clock_->NowNs()};
+  if (away_) {
+    DecideAlone(std::move(waiting));
+    return;
+  }
+  const auto place = waiting_.emplace(request.id, std::move(waiting)).first;
+  if (epoch_ != 0) Ask(place->second);
+}
+
+DaemonAdmission::Waiting DaemonAdmission::Take(uint64_t id) {
+  return std::move(waiting_.extract(id).mapped());
+}
+
+void DaemonAdmission::DecideAlone(Waiting waiting) {
+  if (!fleet_->proxy.fail_open) {
+    Verdict verdict;
+    verdict.refusal = Refusal::kDaemonAway;
+    verdict.why = "the scheduler does not answer";
+    verdict.retry_after_ms = kRetryAfterMs;
+    waiting.on_verdict(std::move(verdict));
+    return;
+  }
+  Verdict verdict = alone_.Choose(waiting.request);
+  if (verdict.admitted) {
+    alone_.Enter(waiting.request, verdict.engine);
+    running_[waiting.request.id] = {waiting.request, verdict.engine};
+  }
+  waiting.on_verdict(std::move(verdict));
+}
+
+void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
+  // Cancelled meanwhile: the daemon has been told, or will be forgotten.
+  if (waiting_.count(id) == 0) return;
+  Waiting waiting = Take(id);
+  if (verdict.admitted) {
+    alone_.Enter(waiting.request, verdict.engine);
+    running_[id] = {waiting.request, verdict.engine};
+  }
+  waiting.on_verdict({verdict.admitted, verdict.engine,
+                      Meaning(verdict.refusal), verdict.why,
+                      verdict.retry_after_ms, verdict.predicted_ttft_ms});
+}
+
+void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
+  if (refused.ungreeted) {
+    // A new daemon: its Welcome brings everything to it that waits.
+    epoch_ = 0;
+    Hello(/*with_running=*/false);
+    return;
+  }
+  spdlog::warn("fineserved refuses: {}", refused.why);
+  wire::VerdictT verdict;
+  verdict.refusal = wire::Refusal::kNoEngine;
+  verdict.why = refused.why;
+  Decided(id, verdict);
+}
+
+void DaemonAdmission::Cancel(uint64_t id) {
+  if (waiting_.erase(id) == 0) return;
+  if (epoch_ != 0) Tell(id, wire::CancelT());
+}
+
+void DaemonAdmission::FirstToken(uint64_t id) {
+  alone_.FirstToken(id);
+  if (epoch_ != 0) Tell(id, wire::FirstTokenT());
+}
+
+void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
+                               uint32_t output_tokens, Outcome outcome) {
+  alone_.Finished(id, prompt_tokens, output_tokens, outcome);
+  const auto place = running_.find(id);
+  if (place == running_.end()) return;
+  if (outcome == Outcome::kEngineGone) {
+    SetHealth(place->second.engine, false);
+  }
+  running_.erase(place);
+  if (epoch_ == 0) return;
+  wire::FinishedT finished;
+  finished.outcome = Told(outcome);
+  finished.prompt_tokens = prompt_tokens;
+  finished.output_tokens = output_tokens;
+  Tell(id, std::move(finished));
+}
+
+void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
+  const bool changed = std::exchange(serves_[engine], serves) != serves;
+  if (changed && epoch_ != 0) Hello(/*with_running=*/false);
+}
+
+void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+  fleet_ = fleet;
+  alone_.SetFleet(std::move(fleet));
+}
+
+bool DaemonAdmission::Ready() const {
+  return epoch_ != 0 || (away_ && fleet_->proxy.fail_open);
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,104 @@
+#ifndef DAEMON_PROXY_DAEMON_ADMISSION_H_
+#define DAEMON_PROXY_DAEMON_ADMISSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "daemon/clock/clock.h"
+#include "daemon/proxy/admission.h"
+#include "daemon/proxy/open_admission.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::proxy {
+
+// Admission by fineserved's scheduler (daemon/wire/serving.fbs). Knows nothing
+// of sockets or timers: DaemonLink brings messages and calls Tick.
+//
+// Who may die where. A daemon that has said nothing for kPatienceNs is away:
+// what waits, and what comes, is decided by OpenAdmission (fail_open) or
+// refused (fail_closed). What a daemon admitted goes on without it. A new
+// daemon, known by its epoch, is told what runs and asked again about what
+// waits, each with the time that it has waited.
+class DaemonAdmission final : public Admission {
+ public:
+  static constexpr uint64_t kHelloNs = 1'000'000'000;
+  static constexpr uint64_t kPatienceNs = 2'500'000'000;
+  // Of a 503: a daemon that a supervisor starts anew needs about as long.
+  static constexpr uint32_t kRetryAfterMs = 2000;
+
+  // To the daemon; false while there is no connection.
+  using Send = std::function<bool(absl::string_view bytes)>;
+
+  // `clock` outlives it.
+  DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
+                  const Clock* clock);
+
+  void SetSend(Send send) { send_ = std::move(send); }
+  // One message of the daemon.
+  void Receive(absl::string_view bytes);
+  // To be called several times a second.
+  void Tick();
+  // What the engine's /health said last.
+  void SetHealth(const std::string& engine, bool serves);
+
+  void Submit(const AdmissionRequest& request,
+              std::function<void(Verdict)> on_verdict) override;
+  void Cancel(uint64_t id) override;
+  void FirstToken(uint64_t id) override;
+  void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
+                Outcome outcome) override;
+  void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
+  bool Ready() const override;
+
+  bool HasDaemon() const { return epoch_ != 0; }
+  const std::vector<config::FleetEngine>& engines() const {
+    return fleet_->engines;
+  }
+
+ private:
+  struct Waiting {
+    AdmissionRequest request;
+    std::function<void(Verdict)> on_verdict;
+    uint64_t since_ns;
+  };
+  struct Running {
+    AdmissionRequest request;
+    std::string engine;
+  };
+
+  template <typename Body>
+  bool Tell(uint64_t id, Body body);
+  void Hello(bool with_running);
+  void Ask(const Waiting& waiting);
+  void Welcomed(uint64_t epoch);
+  void Decided(uint64_t id, const wire::VerdictT& verdict);
+  void Refused(uint64_t id, const wire::RefusedT& refused);
+  // The daemon has gone: everything that waits is decided without it.
+  void GoOn();
+  void DecideAlone(Waiting waiting);
+  // Removes it first: the callback may submit another.
+  Waiting Take(uint64_t id);
+
+  std::shared_ptr<const config::Fleet> fleet_;
+  const Clock* const clock_;
+  Send send_ = [](absl::string_view) { return false; };
+  OpenAdmission alone_;
+  std::map<std::string, bool> serves_;
+  // By id, so that a new daemon is asked in the order of arrival.
+  std::map<uint64_t, Waiting> waiting_;
+  absl::flat_hash_map<uint64_t, Running> running_;
+  uint64_t epoch_ = 0;  // of the daemon; 0: away
+  bool away_ = false;   // for certain: patience is over
+  uint64_t heard_ns_;
+  uint64_t greeted_ns_ = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_DAEMON_ADMISSION_H_

@@ -1,0 +1,50 @@
+#ifndef DAEMON_PROXY_DAEMON_LINK_H_
+#define DAEMON_PROXY_DAEMON_LINK_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/types/optional.h"
+#include "daemon/config/fleet.h"
+#include "daemon/proxy/daemon_admission.h"
+#include "daemon/proxy/socket_io.h"
+#include "daemon/wire/socket.h"
+
+namespace fineserve::proxy {
+
+// Carries DaemonAdmission's messages to fineserved and back, calls its Tick,
+// and asks each engine's /health. Confined to the proxy's thread; must outlive
+// the io_context's run.
+class DaemonLink {
+ public:
+  // `folder`: fineserved's runtime folder. All outlive it.
+  DaemonLink(asio::io_context* io, std::string folder,
+             DaemonAdmission* admission);
+  DaemonLink(const DaemonLink&) = delete;
+  DaemonLink& operator=(const DaemonLink&) = delete;
+
+  // Begins; the work ends with the io_context.
+  void Start();
+
+ private:
+  asio::awaitable<void> Beat();
+  asio::awaitable<void> Listen();
+  asio::awaitable<void> AskHealth();
+  void Open();
+  void Drain();
+
+  asio::io_context* const io_;
+  const std::string folder_;
+  DaemonAdmission* const admission_;
+  absl::optional<wire::ClientSocket> socket_;
+  bool told_ = false;  // that there is no daemon, or several
+};
+
+// The only daemon that takes requests in this folder. NotFound if there is
+// none, FailedPrecondition if there are several.
+absl::StatusOr<std::string> FindServingPath(const std::string& folder);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_DAEMON_LINK_H_
