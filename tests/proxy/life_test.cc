@@ -1,0 +1,155 @@
+// How a proxy begins, reads its fleet again, and ends.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <string>
+
+#include "tests/proxy/site.h"
+
+namespace fineserve::proxy_tests {
+namespace {
+
+using integration::Eventually;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LifeTest : public ProxyTest {};
+
+TEST_F(LifeTest, ModelsOfTheFleetAreListed) {
+  Start();
+  const std::string models = Get("/v1/models").body;
+  EXPECT_THAT(models, HasSubstr("{\"id\":\"chat\",\"object\":\"model\""));
+  EXPECT_THAT(models, HasSubstr("{\"id\":\"code\""));
+  for (const char* path : {"/health", "/live", "/ready", "/version"}) {
+    EXPECT_EQ(Get(path).status(), 200) << path;
+    EXPECT_EQ(Get(path, /*admin=*/true).status(), 200) << path;
+  }
+}
+
+TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNobodyNew) {
+  Start();
+  Stream stream = Begin();
+  Peer idle = Client();
+  idle.Send("GET /health HTTP/1.1\r\n\r\n");
+  idle.ReceiveMessage();
+  proxy_->Signal(SIGTERM);
+  EXPECT_TRUE(idle.IsClosed());
+  EXPECT_EQ(Get("/ready", /*admin=*/true).status(), 503);
+  EXPECT_EQ(Get("/live", /*admin=*/true).status(), 200);
+  EXPECT_FALSE(Client().is_open());
+  stream.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
+  EXPECT_EQ(stream.client.ReceiveChunk(), "data: 2\n\n");
+  EXPECT_EQ(stream.client.Receive(5), kLastChunk);
+  EXPECT_TRUE(stream.client.IsClosed());
+  EXPECT_EQ(proxy_->Wait(), 0);
+}
+
+TEST_F(LifeTest, DrainIsBounded) {
+  Start("drain = 1\n");
+  Stream stream = Begin();
+  proxy_->Signal(SIGTERM);
+  EXPECT_EQ(proxy_->Wait(), 0);
+  EXPECT_THAT(proxy_->Stderr(), HasSubstr("did not end in time"));
+}
+
+TEST_F(LifeTest, SecondSignalEndsADrainAtOnce) {
+  Start("drain = 3600\n");
+  Stream stream = Begin();
+  proxy_->Signal(SIGTERM);
+  EXPECT_TRUE(Eventually(
+      [this] { return Get("/ready", /*admin=*/true).status() == 503; }));
+  proxy_->Signal(SIGTERM);
+  EXPECT_EQ(proxy_->Wait(), 0);
+}
+
+TEST_F(LifeTest, FleetAndKeysAreReadAgain) {
+  Start();
+  Stream stream = Begin();
+  WriteFile(folder_ + "/keys", "sk-1\n");
+  WriteFleet("keys = \"" + folder_ + "/keys\"\n",
+             "[[model]]\nname = \"new\"\nslo_ttft_ms = 1\n"
+             "kv_token_bytes = 1\nprofile = { base_us = 1, per_token_us = 1, "
+             "per_sequence_us = 1 }\n[[engine]]\nname = \"d\"\n"
+             "model = \"new\"\nurl = \"http://127.0.0.1:9\"\n");
+  proxy_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([this] { return Get("/v1/models").status() == 401; }));
+  Peer client = Client();
+  client.Send(
+      "GET /v1/models/new HTTP/1.1\r\nAuthorization: Bearer sk-1\r\n"
+      "\r\n");
+  EXPECT_EQ(client.ReceiveMessage().status(), 200);
+  // What ran goes on.
+  stream.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
+  EXPECT_EQ(stream.client.ReceiveChunk(), "data: 2\n\n");
+}
+
+TEST_F(LifeTest, FleetWithAMistakeChangesNothing) {
+  Start();
+  WriteFile(folder_ + "/fleet.toml", "[proxy]\nlisten = 7\n");
+  proxy_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([this] {
+    return proxy_->Stderr().find("keeping the present fleet") !=
+           std::string::npos;
+  }));
+  EXPECT_THAT(proxy_->Stderr(), HasSubstr("fleet.toml:2: "));
+  EXPECT_THAT(Get("/v1/models").body, HasSubstr("\"chat\""));
+}
+
+TEST_F(LifeTest, WhatCannotBeServedIsSaidInOneLine) {
+  Start();
+  const std::string program = "/proc/" + std::to_string(proxy_->pid()) + "/exe";
+  const std::string fleet = folder_ + "/fleet.toml";
+  const auto run = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), program);
+    return integration::RunToEnd(flags, {});
+  };
+  const auto taken =
+      run({"--fleet", fleet, "--listen", "127.0.0.1:" + std::to_string(port_)});
+  EXPECT_EQ(taken.code, 1);
+  EXPECT_THAT(taken.err, HasSubstr("cannot listen on 127.0.0.1:"));
+  EXPECT_EQ(run({}).code, 2);
+  EXPECT_EQ(run({"--fleet", "/none.toml"}).code, 2);
+  EXPECT_EQ(run({"--fleet", fleet, "--listen", "8000"}).code, 2);
+  EXPECT_EQ(run({"--fleet", fleet, "--check"}).code, 0);
+  WriteFleet("without_daemon = \"fail_closed\"\n");
+  EXPECT_THAT(run({"--fleet", fleet, "--check"}).err, HasSubstr("fail_open"));
+  WriteFleet("keys = \"/none\"\n");
+  EXPECT_THAT(run({"--fleet", fleet, "--check"}).err,
+              HasSubstr("cannot read keys /none"));
+}
+
+TEST_F(LifeTest, WhatWasServedIsCounted) {
+  Start();
+  Peer client = Client();
+  client.Send(
+      Post("/v1/chat/completions", kStream, "x-slo-ttft-ms: 0.001\r\n"));
+  Peer engine = AcceptChat();
+  engine.ReceiveMessage();
+  engine.Send(kStreamHead + Chunk(": ping\n\n"));
+  client.ReceiveUntil("\r\n\r\n");
+  client.ReceiveChunk();
+  const std::string ttft =
+      "fineserve_time_to_first_token_seconds_count{model=\"chat\"}";
+  EXPECT_LE(Metric(ttft), 0);  // a comment is no token
+  EXPECT_EQ(Metric("fineserve_requests_running"), 1);
+  engine.Send(Chunk("data: 1\n\n") +
+              Chunk("data: {\"usage\":{\"prompt_tokens\":40,"
+                    "\"completion_tokens\":2}}\n\n") +
+              Chunk("data: [DONE]\n\n") + kLastChunk);
+  client.ReceiveUntil(kLastChunk);
+  EXPECT_EQ(Metric(ttft), 1);
+  EXPECT_EQ(Metric("fineserve_queue_time_seconds_count{model=\"chat\"}"), 1);
+  EXPECT_EQ(Metric("fineserve_requests_total{model=\"chat\",status=\"200\"}"),
+            1);
+  EXPECT_EQ(Metric("fineserve_prompt_tokens_total{model=\"chat\"}"), 40);
+  EXPECT_EQ(Metric("fineserve_generation_tokens_total{model=\"chat\"}"), 2);
+  EXPECT_EQ(
+      Metric("fineserve_slo_violation_total{model=\"chat\",slo=\"ttft\"}"), 1);
+  EXPECT_LT(Metric("fineserve_bytes_per_token{model=\"chat\"}"), 4.0);
+  EXPECT_EQ(Metric("fineserve_requests_running"), 0);
+}
+
+}  // namespace
+}  // namespace fineserve::proxy_tests

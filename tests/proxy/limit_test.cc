@@ -1,0 +1,178 @@
+// What a client may not do, and what it is told.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/proxy/site.h"
+
+namespace fineserve::proxy_tests {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class LimitTest : public ProxyTest {
+ protected:
+  Peer::Message Ask(const std::string& bytes) {
+    Peer client = Client();
+    client.Send(bytes);
+    return client.ReceiveMessage();
+  }
+};
+
+TEST_F(LimitTest, MistakesAreToldInOpenAisShape) {
+  Start();
+  struct Case {
+    std::string request;
+    int status;
+    const char* code;
+  };
+  const Case cases[] = {
+      {Post("/v1/completions", "{\"model\":"), 400, "bad_json"},
+      {Post("/v1/completions", ""), 400, "bad_json"},
+      {Post("/v1/completions", "{}"), 400, "model_missing"},
+      {Post("/v1/completions", R"({"model":"gpt-5"})"), 404, "model_not_found"},
+      {Post("/v1/completions", R"({"model":"code"})", "x-slo-ttft-ms: -1\r\n"),
+       400, "bad_header"},
+      {"GET /v1/completions HTTP/1.1\r\n\r\n", 405, "method_not_allowed"},
+      {"GET /metrics HTTP/1.1\r\n\r\n", 404, "not_found"},
+      {"GET /v1/models/no HTTP/1.1\r\n\r\n", 404, "model_not_found"},
+      {"GET /health HTTP/1.1\r\nExpect: wonders\r\n\r\n", 417,
+       "bad_expectation"},
+      {"HELLO\r\n\r\n", 400, "bad_http"},
+  };
+  for (const Case& c : cases) {
+    const Peer::Message answer = Ask(c.request);
+    EXPECT_EQ(answer.status(), c.status) << c.request;
+    EXPECT_EQ(answer.Field("x-fineserve-reason"), c.code) << c.request;
+    EXPECT_THAT(answer.body, StartsWith("{\"error\":{\"message\":\""));
+    EXPECT_THAT(answer.body, HasSubstr(std::string("\"code\":\"") + c.code));
+    EXPECT_EQ(answer.Field("x-request-id").size(), 32u);
+  }
+}
+
+TEST_F(LimitTest, AConnectionOutlivesItsMistakes) {
+  Start();
+  Peer client = Client();
+  client.Send(Post("/v1/completions", "{"));
+  EXPECT_EQ(client.ReceiveMessage().status(), 400);
+  client.Send(Post("/v1/nothing", R"({"model":"gpt-5"})"));
+  EXPECT_EQ(client.ReceiveMessage().status(), 404);
+  client.Send("GET /version HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(client.ReceiveMessage().body, StartsWith("{\"version\":\""));
+}
+
+TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
+  WriteFile(folder_ + "/keys", "sk-1\n");
+  Start("keys = \"" + folder_ + "/keys\"\n");
+  EXPECT_EQ(Get("/health").status(), 200);
+  EXPECT_EQ(Get("/v1/models").status(), 401);
+  const Peer::Message refused =
+      Ask(Post("/v1/completions", R"({"model":"code"})",
+               "Authorization: Bearer sk-2\r\n"));
+  EXPECT_EQ(refused.status(), 401);
+  EXPECT_EQ(refused.Field("www-authenticate"), "Bearer");
+  Peer client = Client();
+  client.Send(Post("/v1/completions", R"({"model":"code"})",
+                   "Authorization: Bearer sk-1\r\n"));
+  Peer engine = c_.Accept();
+  // Our key is not the engine's affair.
+  EXPECT_EQ(engine.ReceiveMessage().Field("authorization"), "");
+}
+
+TEST_F(LimitTest, HeaderBombsAreCut) {
+  Start();
+  const std::string bombs[] = {
+      "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\n\r\n",
+      "GET / HTTP/1.1\r\nX: " + std::string(1 << 20, 'a') + "\r\n\r\n"};
+  for (const std::string& bomb : bombs) {
+    Peer client = Client();
+    client.SendNow(bomb);
+    EXPECT_EQ(client.ReceiveMessage().status(), 431);
+  }
+  EXPECT_EQ(Get("/health").status(), 200);
+}
+
+// By its announced length it is refused before it is sent; a client that
+// sends all of it even so still gets to read why.
+TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
+  Start();
+  Peer client = Client();
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nContent-Length: 104857600\r\n"
+      "\r\n");
+  const std::string block(1 << 20, 'x');
+  for (int i = 0; i < 100; ++i) client.Send(block);
+  EXPECT_EQ(client.ReceiveMessage().status(), 413);
+}
+
+TEST_F(LimitTest, ChunkedBodyIsCutAtTheLimit) {
+  Start("", {"--max-body", "1MiB"});
+  Peer client = Client();
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n");
+  const std::string block = Chunk(std::string(1 << 18, 'x'));
+  for (int i = 0; i < 5; ++i) client.Send(block);
+  EXPECT_EQ(client.ReceiveMessage().status(), 413);
+}
+
+TEST_F(LimitTest, LargeBodyWithinTheLimitPasses) {
+  Start();
+  const std::string body =
+      R"({"model":"code","prompt":")" + std::string(20 << 20, 'x') + "\"}";
+  Peer client = Client();
+  client.Send(Post("/v1/completions", body));
+  Peer engine = c_.Accept();
+  EXPECT_EQ(engine.ReceiveMessage().body.size(), body.size());
+}
+
+TEST_F(LimitTest, OneConnectionTooManyIsTold) {
+  Start("", {"--max-connections", "2"});
+  Peer first = Client(), second = Client();
+  for (Peer* peer : {&first, &second}) {
+    peer->Send("GET /health HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(peer->ReceiveMessage().status(), 200);
+  }
+  Peer third = Client();
+  const Peer::Message answer = third.ReceiveMessage();
+  EXPECT_EQ(answer.status(), 503);
+  EXPECT_EQ(answer.Field("x-fineserve-reason"), "too_many_connections");
+  EXPECT_EQ(Metric("fineserve_connections_refused_total"), 1);
+  first.Close();
+  EXPECT_TRUE(integration::Eventually(
+      [this] { return Get("/health").status() == 200; }));
+}
+
+// Each costs the proxy a socket and what little waits for its first byte.
+TEST_F(LimitTest, TenThousandIdleConnectionsAreHeld) {
+  constexpr size_t kConnections = 10'000;
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (limit.rlim_cur < kConnections + 200) {
+    GTEST_SKIP() << "needs " << kConnections + 200 << " descriptors; ulimit -Hn"
+                 << " is " << limit.rlim_max;
+  }
+  Start();
+  std::vector<Peer> idle;
+  for (size_t i = 0; i < kConnections; ++i) {
+    idle.push_back(Client());
+    ASSERT_TRUE(idle.back().is_open()) << i;
+  }
+  EXPECT_TRUE(integration::Eventually(
+      [this] { return Metric("fineserve_connections") > kConnections; }));
+  for (size_t i : {size_t{0}, kConnections / 2, kConnections - 1}) {
+    idle[i].Send("GET /health HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(idle[i].ReceiveMessage().status(), 200);
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::proxy_tests

@@ -1,0 +1,87 @@
+#ifndef TESTS_PROXY_PEER_H_
+#define TESTS_PROXY_PEER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::proxy_tests {
+
+// One end of a TCP connection, played by a test. Every wait is bounded (20 s);
+// running into the bound fails the test and gives what came so far.
+class Peer {
+ public:
+  explicit Peer(driver::Descriptor socket) : socket_(std::move(socket)) {}
+  // A connection to 127.0.0.1.
+  static Peer To(uint16_t port);
+
+  bool is_open() const { return socket_.valid(); }
+  void Send(const std::string& bytes);
+  // As many of `bytes` as are taken without waiting.
+  size_t SendNow(const std::string& bytes);
+
+  // Everything up to the end of the next `mark`, it included.
+  std::string ReceiveUntil(const std::string& mark);
+  // Exactly n bytes.
+  std::string Receive(size_t n);
+  // Everything until the other side closes.
+  std::string ReceiveAll();
+  // Whether nothing has come that was not received.
+  bool IsQuiet();
+  // Waits for the other side to close; what came instead fails the test.
+  bool IsClosed();
+
+  void Close() { socket_.Reset(); }
+  // With a reset instead of an orderly end.
+  void Abort();
+
+  // The next message: its head, and the body that its Content-Length says.
+  struct Message {
+    std::string head;
+    std::string body;
+    // The first line's second word, as of an answer.
+    int status() const;
+    // A field's value by its name in lower case; empty: none.
+    std::string Field(const std::string& name) const;
+  };
+  Message ReceiveMessage();
+  // The next message's body of one chunk.
+  std::string ReceiveChunk();
+
+ private:
+  bool Fill();  // more into buffered_; false at the end or the bound
+
+  driver::Descriptor socket_;
+  std::string buffered_;
+};
+
+// A port on 127.0.0.1 where a test plays the engine.
+class Listener {
+ public:
+  Listener();
+  uint16_t port() const { return port_; }
+  Peer Accept();
+  // Whether nobody has connected that was not accepted.
+  bool IsQuiet();
+  // From now on connections are refused.
+  void Close() { socket_.Reset(); }
+
+ private:
+  driver::Descriptor socket_;
+  uint16_t port_ = 0;
+};
+
+// "HTTP/1.1 200 OK" with this body and its length.
+std::string Plain(const std::string& body);
+// The head of a stream, and its pieces.
+extern const char kStreamHead[];
+std::string Chunk(const std::string& bytes);
+extern const char kLastChunk[];
+// A POST of this body.
+std::string Post(const std::string& path, const std::string& body,
+                 const std::string& fields = "");
+
+}  // namespace fineserve::proxy_tests
+
+#endif  // TESTS_PROXY_PEER_H_

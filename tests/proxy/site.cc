@@ -1,0 +1,113 @@
+#include "tests/proxy/site.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+namespace fineserve::proxy_tests {
+namespace {
+
+std::string BinFolder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+}
+
+std::string ModelText(const std::string& name) {
+  return "[[model]]\nname = \"" + name +
+         "\"\nslo_ttft_ms = 60000\nkv_token_bytes = 131072\n"
+         "profile = { base_us = 8000, per_token_us = 110, "
+         "per_sequence_us = 60 }\n";
+}
+
+std::string EngineText(const std::string& name, const std::string& model,
+                       const Listener& at) {
+  return "[[engine]]\nname = \"" + name + "\"\nmodel = \"" + model +
+         "\"\nurl = \"http://127.0.0.1:" + std::to_string(at.port()) + "\"\n";
+}
+
+}  // namespace
+
+const char kChat[] =
+    R"({"model":"chat","messages":[{"role":"user","content":"hello"}]})";
+const char kStream[] =
+    R"({"model":"chat","stream":true,"messages":[{"role":"user",)"
+    R"("content":"hello"}]})";
+
+ProxyTest::ProxyTest() {
+  char folder[] = "/tmp/fineserve-proxy-XXXXXX";
+  folder_ = mkdtemp(folder);
+}
+
+ProxyTest::~ProxyTest() {
+  if (HasFailure() && proxy_) {
+    fprintf(stderr, "proxy said: %s\n", proxy_->Stderr().c_str());
+  }
+  proxy_.reset();
+  std::filesystem::remove_all(folder_);
+}
+
+void ProxyTest::WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+void ProxyTest::WriteFleet(const std::string& settings,
+                           const std::string& more) {
+  WriteFile(folder_ + "/fleet.toml",
+            "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n" +
+                settings + ModelText("chat") + ModelText("code") +
+                EngineText("a", "chat", a_) + EngineText("b", "chat", b_) +
+                EngineText("c", "code", c_) + more);
+}
+
+void ProxyTest::Start(const std::string& settings,
+                      const std::vector<std::string>& flags) {
+  WriteFleet(settings);
+  std::vector<std::string> command = {BinFolder() + "/fineserve-proxy",
+                                      "--fleet", folder_ + "/fleet.toml"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  proxy_ = std::make_unique<integration::Process>(
+      command, integration::Process::Environment());
+  const std::string line = proxy_->ReadLine();
+  unsigned port = 0, admin = 0;
+  ASSERT_EQ(
+      sscanf(line.c_str(), "listening on 127.0.0.1:%u, admin 127.0.0.1:%u",
+             &port, &admin),
+      2)
+      << line << proxy_->Stderr();
+  port_ = static_cast<uint16_t>(port);
+  admin_port_ = static_cast<uint16_t>(admin);
+}
+
+Peer::Message ProxyTest::Get(const std::string& path, bool admin) {
+  Peer client = admin ? Admin() : Client();
+  client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  return client.ReceiveMessage();
+}
+
+double ProxyTest::Metric(const std::string& line) {
+  const std::string text = "\n" + Get("/metrics", /*admin=*/true).body;
+  const size_t at = text.find("\n" + line + " ");
+  if (at == std::string::npos) return -1;
+  return strtod(text.c_str() + at + line.size() + 2, nullptr);
+}
+
+Peer ProxyTest::AcceptChat() {
+  integration::Eventually([this] { return !a_.IsQuiet() || !b_.IsQuiet(); });
+  return a_.IsQuiet() ? b_.Accept() : a_.Accept();
+}
+
+ProxyTest::Stream ProxyTest::Begin() {
+  Peer client = Client();
+  client.Send(Post("/v1/chat/completions", kStream));
+  Peer engine = AcceptChat();
+  engine.ReceiveMessage();
+  engine.Send(kStreamHead + Chunk("data: 1\n\n"));
+  client.ReceiveUntil("\r\n\r\n");
+  EXPECT_EQ(client.ReceiveChunk(), "data: 1\n\n");
+  return {std::move(client), std::move(engine)};
+}
+
+}  // namespace fineserve::proxy_tests

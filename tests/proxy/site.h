@@ -1,0 +1,58 @@
+#ifndef TESTS_PROXY_SITE_H_
+#define TESTS_PROXY_SITE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/process.h"
+#include "tests/proxy/peer.h"
+
+namespace fineserve::proxy_tests {
+
+// A real fineserve-proxy process between a test that plays the clients and the
+// same test playing the engines: "chat" has the engines a and b, "code" has c.
+class ProxyTest : public ::testing::Test {
+ protected:
+  ProxyTest();
+  ~ProxyTest() override;
+
+  // `settings`: further lines of [proxy]; `flags`: of the command line.
+  void Start(const std::string& settings = "",
+             const std::vector<std::string>& flags = {});
+  // The fleet file anew; `more` at its end.
+  void WriteFleet(const std::string& settings, const std::string& more = "");
+  void WriteFile(const std::string& path, const std::string& text);
+
+  Peer Client() { return Peer::To(port_); }
+  Peer Admin() { return Peer::To(admin_port_); }
+  // A GET by a client of its own.
+  Peer::Message Get(const std::string& path, bool admin = false);
+  // The value that /metrics has on the line that begins so; -1: no such line.
+  double Metric(const std::string& line);
+
+  // The engine a or b, whichever the proxy connects to next.
+  Peer AcceptChat();
+
+  // A stream of "chat" whose first event has arrived.
+  struct Stream {
+    Peer client;
+    Peer engine;
+  };
+  Stream Begin();
+
+  std::string folder_;
+  Listener a_, b_, c_;
+  std::unique_ptr<integration::Process> proxy_;
+  uint16_t port_ = 0;
+  uint16_t admin_port_ = 0;
+};
+
+extern const char kChat[];    // a chat completion's body
+extern const char kStream[];  // the same, streaming
+
+}  // namespace fineserve::proxy_tests
+
+#endif  // TESTS_PROXY_SITE_H_
