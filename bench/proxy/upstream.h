@@ -1,0 +1,35 @@
+#ifndef BENCH_PROXY_UPSTREAM_H_
+#define BENCH_PROXY_UPSTREAM_H_
+
+#include <cstdint>
+
+namespace fineserve::bench {
+
+// What the engine of this bench is asked for, by a word in the body.
+enum class Kind {
+  kPlain,   // one JSON answer of 1 KiB
+  kStream,  // kEvents server-sent events, one a millisecond
+  kHold,    // one event, then silence
+};
+
+constexpr int kEvents = 32;
+
+// A process that answers like an engine whose tokens cost nothing: one thread,
+// epoll, keep-alive, no parsing beyond what it needs. Ends with its parent.
+class Upstream {
+ public:
+  Upstream();
+  ~Upstream();
+  Upstream(const Upstream&) = delete;
+  Upstream& operator=(const Upstream&) = delete;
+
+  uint16_t port() const { return port_; }
+
+ private:
+  int pid_ = -1;
+  uint16_t port_ = 0;
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PROXY_UPSTREAM_H_
