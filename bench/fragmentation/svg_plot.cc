@@ -120,7 +120,9 @@ std::string LineChart(const std::string& title, const std::string& x_label,
                                     "stroke=\"%s\" stroke-width=\"2\"/>\n",
                                     points, kColors[s % 6]));
   }
-  for (const double value : x) {
+  // At most a dozen labels have room.
+  for (size_t i = 0; i < x.size(); i += x.size() / 12 + 1) {
+    const double value = x[i];
     absl::StrAppend(&out, Text(at(value), kHeight - kBottom + 18, "middle",
                                absl::StrFormat("%.4g", value)));
   }

@@ -1,0 +1,172 @@
+#include "bench/loadgen/client.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/experimental/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "bench/loadgen/sse.h"
+
+namespace fineserve::loadgen {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using boost::system::error_code;
+using Request = http::request<http::string_body>;
+
+constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
+constexpr size_t kPieceBytes = 16 << 10;
+constexpr size_t kErrorBytes = 512;  // of a refusal's body, for the report
+
+Request MakeRequest(const Target& target, const std::string& body,
+                    const Client::Fields& fields) {
+  Request request(http::verb::post, target.path, 11);
+  request.set(http::field::host, target.host + ":" + target.port);
+  request.set(http::field::content_type, "application/json");
+  request.set(http::field::user_agent, "fineserve-loadgen");
+  if (!target.key.empty()) {
+    request.set(http::field::authorization, "Bearer " + target.key);
+  }
+  for (const auto& [name, value] : fields) request.set(name, value);
+  request.body() = body;
+  request.prepare_payload();
+  return request;
+}
+
+// What the body says, piece by piece.
+class Reading {
+ public:
+  void Piece(absl::string_view bytes, int status) {
+    if (status != 200) {
+      const size_t room = kErrorBytes - std::min(kErrorBytes, refusal_.size());
+      refusal_.append(bytes.data(), std::min(room, bytes.size()));
+      return;
+    }
+    const bool had_none = stream_.events() == 0;
+    stream_.Feed(bytes);
+    if (had_none && stream_.events() > 0) first_token_ = Clock::now();
+  }
+
+  void Finish(Answer* answer) const {
+    answer->end = Clock::now();
+    answer->first_token = first_token_;
+    answer->output_tokens = stream_.output_tokens();
+    answer->prompt_tokens = stream_.prompt_tokens();
+    if (answer->status != 200) {
+      answer->error = refusal_.empty() ? "refused" : refusal_;
+    } else if (!stream_.error().empty()) {
+      answer->error = stream_.error();
+    } else if (!stream_.done() && answer->error.empty()) {
+      answer->error = "the stream ended without [DONE]";
+    }
+  }
+
+ private:
+  StreamReader stream_;
+  std::string refusal_;
+  Clock::time_point first_token_;
+};
+
+}  // namespace
+
+struct Client::Connection {
+  explicit Connection(asio::io_context* context) : stream(*context) {}
+  beast::tcp_stream stream;
+  beast::flat_buffer buffer;
+};
+
+Client::Client(asio::io_context* context, Target target,
+               std::chrono::milliseconds timeout)
+    : context_(*context), target_(std::move(target)), timeout_(timeout) {}
+
+Client::~Client() = default;
+
+asio::awaitable<bool> Client::Connect(Connection* connection, Answer* answer) {
+  asio::ip::tcp::resolver resolver(context_);
+  const auto [unresolved, found] =
+      co_await resolver.async_resolve(target_.host, target_.port, kTuple);
+  error_code e = unresolved;
+  if (!e) {
+    const auto [failed, at] =
+        co_await connection->stream.async_connect(found, kTuple);
+    e = failed;
+  }
+  if (e) {
+    answer->error = absl::StrCat("cannot connect: ", e.message());
+    answer->end = Clock::now();
+    co_return false;
+  }
+  connection->stream.socket().set_option(asio::ip::tcp::no_delay(true), e);
+  co_return true;
+}
+
+asio::awaitable<bool> Client::Exchange(Kept connection, const std::string& body,
+                                       const Fields& fields, Answer* answer) {
+  beast::tcp_stream& stream = connection->stream;
+  const Request request = MakeRequest(target_, body, fields);
+  const auto [unsent, sent] =
+      co_await http::async_write(stream, request, kTuple);
+  http::response_parser<http::buffer_body> parser;
+  parser.body_limit(boost::none);
+  error_code e = unsent;
+  if (!e) {
+    const auto [unread, bytes] = co_await http::async_read_header(
+        stream, connection->buffer, parser, kTuple);
+    e = unread;
+  }
+  if (e) {
+    answer->error = e.message();
+    answer->end = Clock::now();
+    co_return false;
+  }
+  answer->status = parser.get().result_int();
+  Reading reading;
+  std::array<char, kPieceBytes> piece;
+  while (!parser.is_done()) {
+    parser.get().body().data = piece.data();
+    parser.get().body().size = piece.size();
+    const auto [unread, bytes] = co_await http::async_read_some(
+        stream, connection->buffer, parser, kTuple);
+    const size_t got = piece.size() - parser.get().body().size;
+    reading.Piece({piece.data(), got}, answer->status);
+    if (unread && unread != http::error::need_buffer) {
+      answer->error = absl::StrCat("cut off: ", unread.message());
+      break;
+    }
+  }
+  reading.Finish(answer);
+  if (parser.is_done() && parser.keep_alive()) {
+    stream.expires_never();
+    idle_.push_back(std::move(connection));
+  }
+  co_return true;
+}
+
+asio::awaitable<Answer> Client::Post(std::string body, Fields fields) {
+  Answer answer;
+  if (!idle_.empty()) {
+    Kept kept = std::move(idle_.back());
+    idle_.pop_back();
+    kept->stream.expires_after(timeout_);
+    const auto began = Clock::now();
+    const bool came = co_await Exchange(std::move(kept), body, fields, &answer);
+    // It was closed while it was idle; a peer that timed out is not asked
+    // again.
+    if (came || Clock::now() - began >= timeout_) co_return answer;
+    answer = Answer{};
+  }
+  auto fresh = std::make_unique<Connection>(&context_);
+  fresh->stream.expires_after(timeout_);
+  if (co_await Connect(fresh.get(), &answer)) {
+    co_await Exchange(std::move(fresh), body, fields, &answer);
+  }
+  co_return answer;
+}
+
+}  // namespace fineserve::loadgen

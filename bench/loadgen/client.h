@@ -1,0 +1,60 @@
+#ifndef BENCH_LOADGEN_CLIENT_H_
+#define BENCH_LOADGEN_CLIENT_H_
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/loadgen/target.h"
+
+namespace fineserve::loadgen {
+
+using Clock = std::chrono::steady_clock;
+
+// What came back, with the moments at which it came.
+struct Answer {
+  int status = 0;     // HTTP; 0: none came
+  std::string error;  // empty: a whole stream came
+  Clock::time_point first_token, end;
+  uint32_t output_tokens = 0, prompt_tokens = 0;
+};
+
+// An HTTP/1.1 client for many streams at once. Connections are kept for the
+// next request; one that the peer closed meanwhile is replaced once, before
+// anything of the answer came. Confined to the context's thread.
+class Client {
+ public:
+  Client(boost::asio::io_context* context, Target target,
+         std::chrono::milliseconds timeout);
+  ~Client();
+
+  using Fields = std::vector<std::pair<std::string, std::string>>;
+
+  // Posts `body` and reads the stream to its end. Never throws; what went wrong
+  // is in the answer.
+  boost::asio::awaitable<Answer> Post(std::string body, Fields fields);
+
+ private:
+  struct Connection;
+  using Kept = std::unique_ptr<Connection>;
+
+  boost::asio::awaitable<bool> Connect(Connection* connection, Answer* answer);
+  // False if nothing came.
+  boost::asio::awaitable<bool> Exchange(Kept connection,
+                                        const std::string& body,
+                                        const Fields& fields, Answer* answer);
+
+  boost::asio::io_context& context_;
+  const Target target_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<Kept> idle_;
+};
+
+}  // namespace fineserve::loadgen
+
+#endif  // BENCH_LOADGEN_CLIENT_H_

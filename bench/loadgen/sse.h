@@ -1,0 +1,46 @@
+#ifndef BENCH_LOADGEN_SSE_H_
+#define BENCH_LOADGEN_SSE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fineserve::loadgen {
+
+// What an OpenAI stream (server-sent events) has said so far. Fed with the
+// body's bytes as they come, in any pieces. Only events that tell of usage or
+// an error are parsed; the others are counted.
+class StreamReader {
+ public:
+  void Feed(absl::string_view bytes);
+
+  // Events with data, but for [DONE]: the first of them means the first token,
+  // for chats too (vLLM sends the role with the first token).
+  uint64_t events() const { return events_; }
+  bool done() const { return done_; }                  // [DONE] came
+  const std::string& error() const { return error_; }  // its message; or empty
+
+  // Generated tokens by the engine's own count (include_usage), else a token an
+  // event.
+  uint32_t output_tokens() const;
+  uint32_t prompt_tokens() const { return prompt_tokens_; }  // 0: not told
+
+ private:
+  void Line(absl::string_view line);
+  void Parse(absl::string_view json);
+
+  // An event beyond this is not OpenAI's; it is cut off and reported.
+  static constexpr size_t kMostLineBytes = 1 << 20;
+
+  std::string partial_;  // the line that has not ended
+  uint64_t events_ = 0;
+  bool done_ = false;
+  std::string error_;
+  uint32_t prompt_tokens_ = 0;
+  uint32_t completion_tokens_ = 0;
+};
+
+}  // namespace fineserve::loadgen
+
+#endif  // BENCH_LOADGEN_SSE_H_
