@@ -95,7 +95,10 @@ Subject Subject::FineServe(uint16_t engine_port) {
   const uint16_t port = FreePort();
   const std::string file = folder + "/fleet.toml";
   std::ofstream(file) << FleetText(port, engine_port);
-  return {folder, {BinFolder() + "/fineserve-proxy", "--fleet", file}, port};
+  return {folder,
+          {BinFolder() + "/fineserve-proxy", "--fleet", file, "--runtime-dir",
+           folder},
+          port};
 }
 
 Subject::Subject(const std::string& folder,

@@ -76,11 +76,12 @@ void DaemonAdmission::Hello(bool with_running) {
 
 void DaemonAdmission::Tick() {
   const uint64_t now = clock_->NowNs();
-  if (now - heard_ns_ >= kPatienceNs && !away_) GoOn();
+  if (now - heard_ns_ >= kPatienceNs) GoOn();
   if (now - greeted_ns_ >= kHelloNs) Hello(/*with_running=*/false);
 }
 
 void DaemonAdmission::GoOn() {
+  if (away_) return;
   away_ = true;
   epoch_ = 0;
   spdlog::warn(fleet_->proxy.fail_open

@@ -44,6 +44,9 @@ class DaemonAdmission final : public Admission {
   void Receive(absl::string_view bytes);
   // To be called several times a second.
   void Tick();
+  // There is no daemon: everything that waits, and that comes until one says
+  // Welcome, is decided without it. Tick finds out by itself, after a while.
+  void GoOn();
   // What the engine's /health said last.
   void SetHealth(const std::string& engine, bool serves);
 
@@ -79,8 +82,6 @@ class DaemonAdmission final : public Admission {
   void Welcomed(uint64_t epoch);
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   void Refused(uint64_t id, const wire::RefusedT& refused);
-  // The daemon has gone: everything that waits is decided without it.
-  void GoOn();
   void DecideAlone(Waiting waiting);
   // Removes it first: the callback may submit another.
   Waiting Take(uint64_t id);

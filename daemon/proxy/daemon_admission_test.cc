@@ -158,6 +158,17 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
       << "by load";
 }
 
+TEST_F(DaemonAdmissionTest, WhereThereIsNoDaemonNobodyWaitsForOne) {
+  Submit(1);
+  admission_->GoOn();
+  Submit(2);
+  EXPECT_EQ(verdicts_.size(), 2u);
+  EXPECT_TRUE(admission_->Ready());
+  Welcome();
+  Submit(3);
+  EXPECT_EQ(verdicts_.size(), 2u);
+}
+
 TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsRefusedIfItFailsClosed) {
   Use(false);
   connected_ = false;

@@ -111,9 +111,12 @@ void DaemonLink::Open() {
   }
   if (s.ok()) {
     asio::co_spawn(*io_, Listen(), asio::detached);
-  } else if (!std::exchange(told_, true)) {
+    return;
+  }
+  if (!std::exchange(told_, true)) {
     spdlog::warn("{}", std::string(s.message()));
   }
+  admission_->GoOn();
 }
 
 asio::awaitable<void> DaemonLink::Listen() {
@@ -137,7 +140,9 @@ void DaemonLink::Drain() {
 asio::awaitable<void> DaemonLink::AskHealth() {
   asio::steady_timer timer(*io_);
   for (;;) {
+    // Only a daemon wants to know.
     for (const config::FleetEngine& engine : admission_->engines()) {
+      if (!socket_) break;
       asio::co_spawn(
           *io_, AnswersInTime(engine),
           [this, name = engine.name](std::exception_ptr, bool serves) {

@@ -107,12 +107,6 @@ absl::StatusOr<Setup> ReadSetup(const Options& options) {
   s.Update(
       SetAddress("--admin", options.admin, &at.admin_host, &at.admin_port));
   if (!s.ok()) return s;
-  if (!at.fail_open) {
-    return absl::UnimplementedError(
-        "without_daemon = \"fail_closed\": the proxy cannot ask fineserved "
-        "yet, "
-        "and would answer nothing but 503; set \"fail_open\"");
-  }
   Setup setup;
   if (!at.keys_path.empty()) {
     absl::StatusOr<KeySet> keys = ReadKeys(at.keys_path);

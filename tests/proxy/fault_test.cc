@@ -108,6 +108,19 @@ TEST_F(FaultTest, NoEngineThatListensIsAnAnswer) {
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
 }
 
+TEST_F(FaultTest, WithoutADaemonFailClosedRefuses) {
+  Start("without_daemon = \"fail_closed\"\n");
+  Peer client = Client();
+  client.Send(Post("/v1/chat/completions", kChat));
+  const Peer::Message answer = client.ReceiveMessage();
+  EXPECT_EQ(answer.status(), 503);
+  EXPECT_EQ(answer.Field("x-fineserve-reason"), "scheduler_away");
+  EXPECT_EQ(answer.Field("retry-after"), "2");
+  EXPECT_EQ(Get("/ready").status(), 503);
+  EXPECT_EQ(Get("/live").status(), 200);
+  EXPECT_TRUE(a_.IsQuiet() && b_.IsQuiet());
+}
+
 TEST_F(FaultTest, NothingIsTriedAgainAfterTheFirstByte) {
   Start();
   Peer client = Client();

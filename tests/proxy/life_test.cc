@@ -113,8 +113,6 @@ TEST_F(LifeTest, WhatCannotBeServedIsSaidInOneLine) {
   EXPECT_EQ(run({"--fleet", "/none.toml"}).code, 2);
   EXPECT_EQ(run({"--fleet", fleet, "--listen", "8000"}).code, 2);
   EXPECT_EQ(run({"--fleet", fleet, "--check"}).code, 0);
-  WriteFleet("without_daemon = \"fail_closed\"\n");
-  EXPECT_THAT(run({"--fleet", fleet, "--check"}).err, HasSubstr("fail_open"));
   WriteFleet("keys = \"/none\"\n");
   EXPECT_THAT(run({"--fleet", fleet, "--check"}).err,
               HasSubstr("cannot read keys /none"));

@@ -66,7 +66,8 @@ void ProxyTest::Start(const std::string& settings,
                       const std::vector<std::string>& flags) {
   WriteFleet(settings);
   std::vector<std::string> command = {BinFolder() + "/fineserve-proxy",
-                                      "--fleet", folder_ + "/fleet.toml"};
+                                      "--fleet", folder_ + "/fleet.toml",
+                                      "--runtime-dir", folder_};
   command.insert(command.end(), flags.begin(), flags.end());
   proxy_ = std::make_unique<integration::Process>(
       command, integration::Process::Environment());
