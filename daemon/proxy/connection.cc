@@ -233,6 +233,11 @@ void Connection::Close() {
   socket_.close(ignored);
 }
 
+void Connection::Abort() {
+  if (gone_) std::exchange(gone_, nullptr)();
+  Close();
+}
+
 void Connection::Watch(std::function<void()> gone) {
   gone_ = std::move(gone);
   ArmWatch();

@@ -36,6 +36,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Closes it if no request is under way.
   void CloseIfIdle();
   void Close();
+  // Closes it in the middle of a request: as if the client had gone.
+  void Abort();
   // Whether a drain has to wait for it.
   bool is_busy() const { return !idle_ && port_ == Port::kPublic; }
 

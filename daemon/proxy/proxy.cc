@@ -26,6 +26,8 @@ constexpr std::chrono::milliseconds kSweep(500);
 // When no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 constexpr int kBacklog = 4096;
+// More than anything takes but a name that is being looked up.
+constexpr std::chrono::seconds kEndBound(5);
 
 absl::Status Listen(const std::string& host, uint16_t port,
                     tcp::acceptor* acceptor) {
@@ -87,6 +89,7 @@ class AsioProxy final : public Proxy {
     Spawn(HearSignals());
     sd_notify(0, "READY=1");
     io_.run();
+    EndConnections();
   }
 
  private:
@@ -202,6 +205,17 @@ class AsioProxy final : public Proxy {
     bool busy = false;
     ForEachConnection([&](Connection* c) { busy |= c->is_busy(); });
     if (!busy) io_.stop();
+  }
+
+  // As if all clients had gone: engines abort, admission is told.
+  void EndConnections() {
+    ForEachConnection([](Connection* c) { c->Abort(); });
+    io_.restart();
+    const auto end = std::chrono::steady_clock::now() + kEndBound;
+    while (!service_.connections.empty() &&
+           std::chrono::steady_clock::now() < end) {
+      io_.run_one_for(kSweep);
+    }
   }
 
   // What the coroutines that io_ holds refer to outlives them.
