@@ -47,7 +47,6 @@ class TinyserveTest : public Site {
     return Start("deep", std::move(more), EngineEnvironment());
   }
 
- private:
   Engine Start(const std::string& model, std::vector<std::string> arguments,
                const Process::Environment& environment) {
     arguments.insert(arguments.begin(),
@@ -128,6 +127,27 @@ TEST_F(TinyserveTest, AnswersTheSameOnAViewOfThePool) {
     EXPECT_EQ(engine->process().Wait(), 0) << engine->process().Stderr();
     EXPECT_TRUE(EventuallyFree(8)) << mode;
   }
+}
+
+// As any stock program whose KV the operator has told the size of.
+TEST_F(TinyserveTest, AnswersTheSameOnWholeSlabs) {
+  const auto daemon = StartPool();
+  Set("FINESERVE_KV_SIZES", "16MiB");
+  const Engine engine = Start("whole", {"--page", "64KiB", "--blocks", "256"},
+                              EngineEnvironment());
+  EXPECT_EQ(SlabsOf(engine->process().pid()), 2u);
+  const std::string prompt = Prompt(1, 500);
+  EXPECT_EQ(engine->Complete(prompt, 40), engine->Expected(prompt, 40));
+}
+
+TEST_F(TinyserveTest, RequiredViewIsTakenWithoutBeingAskedFor) {
+  const auto daemon = StartPool();
+  Set("FINESERVE_VIEW", "required");
+  const Engine engine = Start("wide", {"--page", "64KiB"}, EngineEnvironment());
+  const Finished engines =
+      Fsctl({"explain", std::to_string(engine->process().pid())});
+  EXPECT_THAT(engines.out, HasSubstr("view"));
+  EXPECT_EQ(engine->Complete("hello", 5), engine->Expected("hello", 5));
 }
 
 // Prompts longer than a step's budget, more sequences than blocks.

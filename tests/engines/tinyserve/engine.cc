@@ -218,6 +218,7 @@ void Engine::CountToken(Sequence* sequence, Time now, Finish finish) {
   if (sequence->chosen() == 1) {
     metrics_.prompt_tokens += sequence->prompt_tokens;
     metrics_.first_token.Observe(Seconds(now - sequence->arrived));
+    metrics_.prefill_time.Observe(Seconds(now - sequence->started));
   } else {
     metrics_.inter_token.Observe(Seconds(now - sequence->last_token_at));
   }

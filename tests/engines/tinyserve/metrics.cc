@@ -138,6 +138,9 @@ void WriteTimes(const Metrics& m, Writer* to) {
   to->Write("vllm:request_queue_time_seconds",
             "Histogram of time spent in WAITING phase for request.",
             m.queue_time);
+  to->Write("vllm:request_prefill_time_seconds",
+            "Histogram of time spent in PREFILL phase for request.",
+            m.prefill_time);
 }
 
 }  // namespace
@@ -161,6 +164,7 @@ Metrics::Metrics()
       inter_token(kInterTokenBounds),
       end_to_end(kRequestBounds),
       queue_time(kRequestBounds),
+      prefill_time(kRequestBounds),
       iteration_tokens(kIterationBounds) {}
 
 std::string PrometheusText(const Metrics& metrics, std::string_view model) {

@@ -47,6 +47,7 @@ struct Metrics {
   Histogram inter_token;
   Histogram end_to_end;
   Histogram queue_time;
+  Histogram prefill_time;
   Histogram iteration_tokens;
   // Not vLLM's: steps whose real work took longer than the modelled step. A
   // measurement during which they grow says little of the model.

@@ -117,6 +117,28 @@ TEST_F(SchedulerTest, RemovedSequencesBlocksAreFreeWhereverItWas) {
   EXPECT_EQ(blocks_->used_blocks(), 0u);
 }
 
+// What it could use is known before it is asked for, so that leases can come.
+TEST_F(SchedulerTest, BlocksAreExpectedForAStepAndForAllThatWait) {
+  class Expecting : public OwnBlocks {
+   public:
+    Expecting() : OwnBlocks(100) {}
+    void Expect(uint64_t blocks) override { expected = blocks; }
+    uint64_t expected = 99;
+  };
+  Expecting blocks;
+  scheduler_ = std::make_unique<Scheduler>(limits_, &blocks);
+  Step();
+  EXPECT_EQ(blocks.expected, 0u) << "nothing to do";
+  Add(1, 14);
+  Add(2, 9);
+  Step();
+  EXPECT_EQ(blocks.expected, 3u + 3 + 4 + 3) << "10 tokens, 3 sequences; 14, 9";
+  Step();
+  Step();
+  EXPECT_EQ(blocks.expected, 3u + 3) << "all run";
+  scheduler_.reset();
+}
+
 // Random requests on few blocks: in every step no block is in two hands, each
 // sequence's blocks hold what it computes, the budget is kept, and in the end
 // everybody has been served.
