@@ -134,19 +134,18 @@ TEST(AdaptivePolicyTest, WhoIsOwedKeepsAnEngineThatHasNoRoomYet) {
 // the paper's loop over all that wait.
 class RandomQueue {
  public:
-  explicit RandomQueue(uint64_t seed) : random_(seed), host_(OneEngine()) {}
+  // `coarse`: all times are whole milliseconds, so that first tokens often fall
+  // on deadlines.
+  RandomQueue(uint64_t seed, bool coarse)
+      : random_(seed), coarse_(coarse), host_(OneEngine()) {}
 
   void Step() {
-    now_ += static_cast<Micros>(UpTo(3000));
+    now_ += coarse_ ? Millis(2) : static_cast<Micros>(UpTo(3000));
     for (uint64_t n = UpTo(4); n > 0; --n) Arrive();
     if (!waiting_.empty() && UpTo(5) == 0) Leave();
     FakeHost::Engine& engine = host_.engines[kEngine];
-    engine.predictor = {{static_cast<double>(UpTo(9000)),
-                         static_cast<double>(1 + UpTo(60)), 50},
-                        2048,
-                        static_cast<uint32_t>(UpTo(64)),
-                        UpTo(2000),
-                        0.5 + static_cast<double>(UpTo(100)) / 100};
+    engine.predictor =
+        coarse_ ? Predictor{{0, 1000, 0}, 2048, 0, UpTo(3), 1} : AnyPredictor();
     engine.caps = {static_cast<uint32_t>(UpTo(4)), UpTo(4000)};
     Compare();
   }
@@ -155,11 +154,23 @@ class RandomQueue {
 
  private:
   uint64_t UpTo(uint64_t n) { return random_() % (n + 1); }
+  Micros Millis(uint64_t n) { return static_cast<Micros>(1000 * UpTo(n)); }
+
+  Predictor AnyPredictor() {
+    return {{static_cast<double>(UpTo(9000)), static_cast<double>(1 + UpTo(60)),
+             50},
+            2048,
+            static_cast<uint32_t>(UpTo(64)),
+            UpTo(2000),
+            0.5 + static_cast<double>(UpTo(100)) / 100};
+  }
 
   void Arrive() {
-    const auto tokens = static_cast<uint32_t>(1 + UpTo(UpTo(1) ? 3 : 1500));
-    Queued r = Request(++next_id_, tokens,
-                       now_ - 500 + static_cast<Micros>(UpTo(150'000)));
+    const bool short_one = coarse_ || UpTo(1) == 0;
+    const auto tokens = static_cast<uint32_t>(1 + UpTo(short_one ? 3 : 1500));
+    const Micros slo =
+        coarse_ ? Millis(20) : static_cast<Micros>(UpTo(150'000)) - 500;
+    Queued r = Request(++next_id_, tokens, now_ + slo);
     r.arrival = now_;
     waiting_.push_back(r.waiting);
     queued_.push_back(r);
@@ -202,6 +213,7 @@ class RandomQueue {
   }
 
   std::mt19937_64 random_;
+  const bool coarse_;
   FakeHost host_;
   AdaptivePolicy policy_{0};
   std::vector<Waiting> waiting_;
@@ -210,10 +222,12 @@ class RandomQueue {
   Micros now_ = 1'000'000;
 };
 
-TEST(AdaptivePolicyPropertyTest, StartsWhatThePapersLoopStarts) {
+class AdaptivePolicyPropertyTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(AdaptivePolicyPropertyTest, StartsWhatThePapersLoopStarts) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  RandomQueue queue(seed);
+  RandomQueue queue(seed, GetParam());
   for (int round = 0; round < 100'000 && !testing::Test::HasFatalFailure();
        ++round) {
     queue.Step();
@@ -222,6 +236,11 @@ TEST(AdaptivePolicyPropertyTest, StartsWhatThePapersLoopStarts) {
   EXPECT_GT(queue.dropped, 20'000u) << "the instances are one-sided";
   EXPECT_GT(queue.in_one, 2'000u) << "the instances are one-sided";
 }
+
+INSTANTIATE_TEST_SUITE_P(Times, AdaptivePolicyPropertyTest, ::testing::Bool(),
+                         [](const auto& param) {
+                           return param.param ? "Coarse" : "Fine";
+                         });
 
 TEST(AdaptivePolicyTest, ACrowdOfLateOnesIsToldOverSeveralDecisions) {
   AdaptivePolicy policy(0);
