@@ -1,0 +1,62 @@
+#ifndef BENCH_POLICIES_SIM_ENGINE_H_
+#define BENCH_POLICIES_SIM_ENGINE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/sched/engine_load.h"
+#include "daemon/sched/ids.h"
+
+namespace fineserve::bench {
+
+// One engine of Simulate: continuous batching with chunked prefill.
+class SimEngine {
+ public:
+  SimEngine(uint32_t chunk_tokens, sched::Profile truth, uint64_t kv_tokens)
+      : chunk_tokens_(chunk_tokens), truth_(truth), kv_tokens_(kv_tokens) {}
+
+  void Send(sched::RequestId id, uint32_t input, uint32_t output) {
+    sequences_.push_back({id, input, output});
+  }
+
+  bool idle() const { return sequences_.empty(); }
+  uint64_t preemptions() const { return preemptions_; }
+
+  // Plans a step; its duration on a GPU of its own, µs.
+  double BeginStep();
+
+  // What the planned step brought.
+  struct Event {
+    sched::RequestId id;
+    uint32_t generated;  // tokens so far
+    bool first, last;
+  };
+  std::vector<Event> EndStep();
+
+ private:
+  struct Sequence {
+    sched::RequestId id;
+    uint32_t input;
+    uint32_t output;
+    uint32_t filled = 0;     // tokens in the KV
+    uint32_t generated = 0;  // tokens told
+    uint32_t planned = 0;    // tokens of this step
+    // What must be filled before the next token: after a preemption the
+    // answer's tokens too.
+    uint32_t goal() const { return input + generated; }
+    bool decodes() const { return generated > 0 && filled + 1 >= goal(); }
+  };
+  uint64_t Used() const;
+  void PlanDecodes();
+  void PlanPrefills();
+
+  const uint32_t chunk_tokens_;
+  const sched::Profile truth_;
+  const uint64_t kv_tokens_;
+  std::vector<Sequence> sequences_;  // in the order sent
+  uint64_t preemptions_ = 0;
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_POLICIES_SIM_ENGINE_H_
