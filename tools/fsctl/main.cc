@@ -22,6 +22,7 @@
 #include "tools/fsctl/format.h"
 #include "tools/fsctl/geometry.h"
 #include "tools/fsctl/run.h"
+#include "tools/fsctl/serving.h"
 #include "tools/fsctl/slabs.h"
 #include "tools/fsctl/top.h"
 
@@ -37,6 +38,8 @@ struct Commands {
   ExplainOptions explain;
   GeometryOptions geometry;
   RunOptions run;
+  RequestsOptions requests;
+  DrainOptions drain;
   pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
@@ -203,6 +206,36 @@ void AddRun(CLI::App& app, Commands& c) {
       [&] { c.chosen = [&] { return RunRun(c.globals, c.run); }; });
 }
 
+void AddModels(CLI::App& app, Commands& c) {
+  AddCommand(app, "models", "Show queues, engines and SLOs of a fleet's models",
+             "  fsctl models\n"
+             "  fsctl models --json | jq '.models[].engines[].kappa'\n")
+      ->callback([&] { c.chosen = [&] { return RunModels(c.globals); }; });
+}
+
+void AddRequests(CLI::App& app, Commands& c) {
+  CLI::App* command =
+      AddCommand(app, "requests", "List requests that wait or run",
+                 "  fsctl requests\n"
+                 "  fsctl requests --most 1000 --json\n");
+  command->add_option("--most", c.requests.most, "How many to list (50)")
+      ->check(CLI::Range(1, 10'000));
+  command->callback(
+      [&] { c.chosen = [&] { return RunRequests(c.globals, c.requests); }; });
+}
+
+void AddDrain(CLI::App& app, Commands& c) {
+  CLI::App* command =
+      AddCommand(app, "drain", "Give an engine no new requests",
+                 "  fsctl drain llama-a          before it is stopped\n"
+                 "  fsctl drain llama-a --undo\n"
+                 "  fsctl drain                  all engines\n");
+  command->add_option("ENGINE", c.drain.engine, "Its name in the fleet (all)");
+  command->add_flag("--undo", c.drain.undo, "Take requests again");
+  command->callback(
+      [&] { c.chosen = [&] { return RunDrain(c.globals, c.drain); }; });
+}
+
 void AddGlobals(CLI::App& app, Commands& c) {
   app.require_subcommand(1);
   app.fallthrough();
@@ -271,6 +304,9 @@ int Main(int argc, char** argv) {
   AddDoctor(app, commands);
   AddGeometry(app, commands);
   AddRun(app, commands);
+  AddModels(app, commands);
+  AddRequests(app, commands);
+  AddDrain(app, commands);
   const int own = SplitCommand(argc, argv, &commands.run.command);
   if (IsUnknownCommand(app, own, argv)) {
     return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1],
