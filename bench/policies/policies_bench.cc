@@ -16,8 +16,11 @@
 //   --data DIR   folder of the real lengths (default ../shared/data)
 //   --set NAME   sharegpt_firstturn (default) or sharegpt_8k_accumulated,
 //                arxiv_summarization
+//   --kv TOKENS  the FP16 engine's KV (default 150000: it does not bind), FP8
+//                has twice as many
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -49,20 +52,24 @@ constexpr Scheme kSchemes[] = {{"fineserve", "fineserve", 0.1},
                                {"moore-hodgson", "moore-hodgson", 0},
                                {"fcfs", "fcfs", 0}};
 
-std::vector<SimModel> Models() {
+std::vector<SimModel> Models(uint64_t kv_tokens) {
   const sched::Profile profile{8000, 40, 60};
   const sched::ModelSpec fp16{"fp16", kSloTtft, 0, 2048, 256, profile};
   const sched::ModelSpec fp8{"fp8", kSloTtft, 0, 2048, 256, profile};
-  return {{fp16, profile, 150'000}, {fp8, profile, 300'000}};
+  return {{fp16, profile, kv_tokens}, {fp8, profile, 2 * kv_tokens}};
 }
 
-using Lengths = std::vector<workload::Lengths>;
+struct Setting {
+  std::vector<workload::Lengths> lengths;
+  uint64_t kv_tokens;
+};
 
-SimResult RunOnce(const Lengths& lengths, double rate, const Scheme& scheme,
+SimResult RunOnce(const Setting& setting, double rate, const Scheme& scheme,
                   uint64_t seed) {
   const workload::Trace trace = workload::Poisson(
-      {{"fp16", rate / 2}, {"fp8", rate / 2}}, kSeconds, lengths, seed);
-  return Simulate(Models(), trace, scheme.policy, scheme.floor_share);
+      {{"fp16", rate / 2}, {"fp8", rate / 2}}, kSeconds, setting.lengths, seed);
+  return Simulate(Models(setting.kv_tokens), trace, scheme.policy,
+                  scheme.floor_share);
 }
 
 double Attainment(const SimResult& result) {
@@ -70,11 +77,11 @@ double Attainment(const SimResult& result) {
 }
 
 // Requests a second at which FCFS keeps 99 % on time.
-double Capacity(const Lengths& lengths) {
+double Capacity(const Setting& setting) {
   double low = 0.5, high = 200;
   for (int i = 0; i < 9; ++i) {
     const double rate = (low + high) / 2;
-    const SimResult r = RunOnce(lengths, rate, kSchemes[3], 1);
+    const SimResult r = RunOnce(setting, rate, kSchemes[3], 1);
     (Attainment(r) >= 0.99 ? low : high) = rate;
   }
   return low;
@@ -89,12 +96,12 @@ std::string Option(int argc, char** argv, const char* name,
 }
 
 // All seeds of one load under one scheme; their mean attainment.
-double Measure(const Lengths& lengths, double load, double rate,
+double Measure(const Setting& setting, double load, double rate,
                const Scheme& scheme, Report* report) {
   double attainment = 0, preemptions = 0, goodput = 0;
   std::vector<workload::Outcome> all;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const SimResult r = RunOnce(lengths, rate, scheme, seed);
+    const SimResult r = RunOnce(setting, rate, scheme, seed);
     const auto summary = workload::Summarize(r.outcomes, kSeconds);
     attainment += summary.attainment / kSeeds;
     goodput += summary.goodput / kSeeds;
@@ -120,8 +127,11 @@ int Main(int argc, char** argv) {
             std::string(lengths.status().message()).c_str());
     return 1;
   }
+  const Setting setting{
+      *lengths,
+      strtoull(Option(argc, argv, "--kv", "150000").c_str(), nullptr, 10)};
   Report report("policies");
-  const double capacity = Capacity(*lengths);
+  const double capacity = Capacity(setting);
   report.Figure(set + ", FCFS keeps 99 % at (requests/s)", capacity);
   std::map<std::string, double> best_gain;
   double worst_loss = 0;
@@ -129,7 +139,7 @@ int Main(int argc, char** argv) {
     std::map<std::string, double> on_time;
     for (const Scheme& scheme : kSchemes) {
       on_time[scheme.name] =
-          Measure(*lengths, load, load * capacity, scheme, &report);
+          Measure(setting, load, load * capacity, scheme, &report);
     }
     for (const char* other : {"moore-hodgson", "fcfs"}) {
       const double gain = on_time["fineserve"] - on_time[other];
