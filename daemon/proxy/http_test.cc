@@ -167,6 +167,13 @@ TEST(ResponseParserTest, AnswerToHeadHasNoBody) {
   EXPECT_EQ(answer.content_length().value_or(0), 9u);
 }
 
+TEST(ResponseParserTest, StatusBelow100IsBroken) {
+  ResponseParser answer(kHeaderBytes, false);
+  std::vector<absl::string_view> pieces;
+  answer.Feed("HTTP/1.1 000 OK\r\nContent-Length: 5\r\n\r\nhello", &pieces);
+  EXPECT_TRUE(answer.broken());
+}
+
 TEST(ResponseParserTest, GarbageIsBroken) {
   ResponseParser answer(kHeaderBytes, false);
   std::vector<absl::string_view> pieces;

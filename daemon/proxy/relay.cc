@@ -86,12 +86,13 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitAnswer() {
   do {
     answer_.emplace(service_->limits.header_bytes, to_head);
     Parse();  // behind an informational answer, the next may be there already
-    while (!answer_->header_done()) {
-      const error_code e = co_await ReadAnswer();
-      if (client_gone_) co_return Ended::kClientGone;
-      if (e || answer_->broken()) {
-        co_return answered_ ? Ended::kBroken : Ended::kNotAnswered;
-      }
+    error_code e;
+    while (!e && !answer_->broken() && !answer_->header_done()) {
+      e = co_await ReadAnswer();
+    }
+    if (client_gone_) co_return Ended::kClientGone;
+    if (e || answer_->broken()) {
+      co_return answered_ ? Ended::kBroken : Ended::kNotAnswered;
     }
   } while (IsInformational(answer_->status()));
   co_return Ended::kWhole;

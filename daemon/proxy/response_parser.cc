@@ -72,7 +72,10 @@ size_t ResponseParser::Feed(absl::string_view bytes,
     taken += beast_->parser.put(
         boost::asio::const_buffer(rest.data(), rest.size()), e);
   }
-  if (e && e != http::error::need_more) broken_ = true;
+  // Beast takes any three digits; what is below 100 has no meaning, not even
+  // on whether a body follows.
+  const bool nonsense = header_done() && status() < 100;
+  if ((e && e != http::error::need_more) || nonsense) broken_ = true;
   return taken;
 }
 

@@ -135,12 +135,15 @@ TEST_F(FaultTest, NothingIsTriedAgainAfterTheFirstByte) {
 
 TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
   Start();
-  Peer client = Client();
-  client.Send(Post("/v1/completions", R"({"model":"code"})"));
-  Peer engine = c_.Accept();
-  engine.ReceiveMessage();
-  engine.Send("SSH-2.0-OpenSSH_9.2\r\n");
-  EXPECT_EQ(client.ReceiveMessage().status(), 502);
+  for (const char* nonsense :
+       {"SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 000 OK\r\n\r\n"}) {
+    Peer client = Client();
+    client.Send(Post("/v1/completions", R"({"model":"code"})"));
+    Peer engine = c_.Accept();
+    engine.ReceiveMessage();
+    engine.Send(nonsense);
+    EXPECT_EQ(client.ReceiveMessage().status(), 502) << nonsense;
+  }
 }
 
 // The engine closed a kept connection meanwhile: that says nothing about it.
