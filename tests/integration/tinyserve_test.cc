@@ -9,10 +9,10 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include <atomic>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <utility>
 
+#include "tests/integration/answer_load.h"
 #include "tests/integration/site.h"
 #include "tests/integration/tiny_engine.h"
 
@@ -20,7 +20,6 @@ namespace fineserve::integration {
 namespace {
 
 using nlohmann::json;
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -54,58 +53,6 @@ class TinyserveTest : public Site {
     return std::make_unique<TinyEngine>(Program("tinyserve"), model,
                                         std::move(arguments), environment);
   }
-};
-
-// Threads that each ask one request after another until told to end. Counts
-// what came back right, wrong and not at all.
-class Load {
- public:
-  struct Shape {
-    uint32_t prompt_tokens;
-    uint32_t answer_tokens;
-  };
-
-  Load(const TinyEngine& engine, int clients, Shape shape) {
-    for (int client = 0; client < clients; ++client) {
-      threads_.emplace_back([this, &engine, shape] {
-        while (!ending_) AskOnce(engine, shape);
-      });
-    }
-  }
-  ~Load() { End(); }
-
-  void End() {
-    ending_ = true;
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-  int right() const { return right_; }
-  int wrong() const { return wrong_; }
-  int lost() const { return lost_; }
-
- private:
-  void AskOnce(const TinyEngine& engine, Shape shape) {
-    const std::string prompt = Prompt(next_++, shape.prompt_tokens);
-    HttpClient client(engine.port());
-    if (!client.connected()) return Breathe();  // it was killed
-    client.Send("POST", "/v1/completions",
-                engine.Body(prompt, shape.answer_tokens));
-    HttpResponse response = client.ReadHead();
-    response.body = client.ReadBody();
-    if (client.broken()) {
-      ++lost_;
-    } else if (TextOf(response) ==
-               engine.Expected(prompt, shape.answer_tokens)) {
-      ++right_;
-    } else {
-      ++wrong_;
-    }
-  }
-
-  std::atomic<bool> ending_ = false;
-  std::atomic<uint32_t> next_ = 0;
-  std::atomic<int> right_ = 0, wrong_ = 0, lost_ = 0;
-  std::vector<std::thread> threads_;
 };
 
 TEST_F(TinyserveTest, AnswersWhatItsModelAnswersWithoutThePreload) {
@@ -155,7 +102,7 @@ TEST_F(TinyserveTest, ChunkedAndPreemptedRequestsAnswerAsAnyOther) {
   const Engine engine =
       StartAlone({"--max-num-batched-tokens", "64", "--blocks", "100",
                   "--max-model-len", "512"});
-  Load load(*engine, 8, {200, 100});
+  AnswerLoad load(*engine, 8, {200, 100});
   EXPECT_TRUE(Eventually(
       [&] { return load.right() >= 24 && engine->Stat("preemptions") >= 5; }));
   load.End();
@@ -293,8 +240,8 @@ TEST_F(TinyserveTest, TwoFormatsTradeSlabsUnderLoadAndEveryAnswerIsRight) {
   for (int turn = 0; turn < 4; ++turn) {
     const Engine& busy = *both[turn % 2];
     const Engine& idle = *both[(turn + 1) % 2];
-    Load heavy(*busy, 12, {600, 60});
-    Load light(*idle, 1, {30, 10});
+    AnswerLoad heavy(*busy, 12, {600, 60});
+    AnswerLoad light(*idle, 1, {30, 10});
     EXPECT_TRUE(Eventually([&] {
       return SlabsOf(busy->process().pid()) >= 6 && heavy.right() >= 24;
     })) << busy->model()
@@ -336,7 +283,7 @@ TEST_F(TinyserveTest, StrayWritesOfANeighbourShowUnlessItIsGuarded) {
 TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
   const auto daemon = StartPool();
   const Engine wide = StartWide();
-  Load load(*wide, 6, {400, 60});
+  AnswerLoad load(*wide, 6, {400, 60});
   for (int kill = 0; kill < 3; ++kill) {
     const Engine deep = StartDeep();
     HttpClient stream(deep->port());
@@ -377,9 +324,9 @@ TEST_F(TinyserveTest, NoTokenDiffersUnderContentionKillsAndHandOvers) {
   uint32_t slabs = 0;
   for (int turn = 0; right < wanted; ++turn) {
     const Engine doomed = StartWide({"--speed", "1000", "--block-tokens", "8"});
-    Load heavy(turn % 2 == 0 ? *wide : *deep, 10, {500, 30});
-    Load light(turn % 2 == 0 ? *deep : *wide, 2, {60, 20});
-    Load lost(*doomed, 4, {300, 30});
+    AnswerLoad heavy(turn % 2 == 0 ? *wide : *deep, 10, {500, 30});
+    AnswerLoad light(turn % 2 == 0 ? *deep : *wide, 2, {60, 20});
+    AnswerLoad lost(*doomed, 4, {300, 30});
     ASSERT_TRUE(Eventually([&] { return heavy.right() >= 40; }));
     const uint32_t now = SlabsOf(wide->process().pid());
     hand_overs += now != std::exchange(slabs, now);
@@ -404,7 +351,7 @@ TEST_F(TinyserveTest, NoTokenDiffersUnderContentionKillsAndHandOvers) {
 TEST_F(TinyserveTest, DaemonThatDiesStopsNoAnswer) {
   auto daemon = StartPool();
   const Engine wide = StartWide();
-  Load load(*wide, 4, {300, 60});
+  AnswerLoad load(*wide, 4, {300, 60});
   EXPECT_TRUE(Eventually([&] { return load.right() >= 8; }));
   daemon->Signal(SIGKILL);
   daemon->Wait();

@@ -1,0 +1,210 @@
+// The whole service of real processes: fineserve-proxy in front of two
+// tinyserve engines of different formats on one daemon's pool, which admits.
+// tinyserve's answers are known beforehand, so every one is compared.
+
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "kernels/driver/descriptor.h"
+#include "tests/integration/answer_load.h"
+#include "tests/integration/site.h"
+#include "tests/integration/tiny_engine.h"
+
+namespace fineserve::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+// A port that nobody listens on; the engine that gets it binds it soon.
+uint16_t FreePort() {
+  const driver::Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  EXPECT_EQ(
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  return ntohs(address.sin_port);
+}
+
+class ServingTest : public Site {
+ protected:
+  using Engine = std::unique_ptr<TinyEngine>;
+
+  // Daemon, engines "wide" and "deep" (each a model of its name), proxy.
+  void StartAll(const std::string& without_daemon = "fail_open") {
+    WriteFleet(without_daemon);
+    StartDaemonOfFleet();
+    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port_);
+    deep_ =
+        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port_);
+    proxy_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("fineserve-proxy"), "--fleet",
+                                 fleet_path_},
+        environment());
+    const std::string line = proxy_->ReadLine();
+    const size_t colon = line.find(':');
+    ASSERT_NE(colon, std::string::npos) << line << proxy_->Stderr();
+    port_ = static_cast<uint16_t>(atoi(line.c_str() + colon + 1));
+    ASSERT_TRUE(Eventually([&] {
+      return HttpClient(port_).Ask("GET", "/ready").status == 200;
+    })) << proxy_->Stderr();
+  }
+  void StartDaemonOfFleet() {
+    daemon_ = StartDaemon({"--pool", "64MiB", "--slab", "8MiB", "--planes", "4",
+                           "--fleet", fleet_path_});
+  }
+  Engine StartEngine(const std::string& name, std::vector<std::string> more,
+                     uint16_t port) {
+    more.insert(more.end(), {"--view", "--speed", "50", "--max-model-len",
+                             "1024", "--port", std::to_string(port)});
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
+                                        environment);
+  }
+  HttpResponse Ask(const TinyEngine& engine, const std::string& prompt,
+                   uint32_t tokens) {
+    return HttpClient(port_).Ask("POST", "/v1/completions",
+                                 engine.Body(prompt, tokens));
+  }
+
+  std::unique_ptr<Process> daemon_, proxy_;
+  Engine wide_, deep_;
+  uint16_t port_ = 0;  // of the proxy
+
+ private:
+  void WriteFleet(const std::string& without_daemon) {
+    std::ofstream file(fleet_path_);
+    file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
+         << "without_daemon = \"" << without_daemon << "\"\n";
+    WriteModel("wide", 4096, wide_port_, &file);
+    WriteModel("deep", 8192, deep_port_, &file);
+  }
+  // tinyserve's step times at --speed 50; an SLO that only a jam misses.
+  static void WriteModel(const std::string& name, int token_bytes,
+                         uint16_t port, std::ofstream* file) {
+    *file << "[[model]]\nname = \"" << name << "\"\nslo_ttft_ms = 3000\n"
+          << "max_batch = 64\nkv_token_bytes = " << token_bytes
+          << "\nprofile = { base_us = 152, per_token_us = 0.32, "
+          << "per_sequence_us = 1.28 }\n[[engine]]\nname = \"" << name
+          << "\"\nmodel = \"" << name << "\"\nurl = \"http://127.0.0.1:" << port
+          << "\"\n";
+  }
+
+  const std::string fleet_path_ = folder() + "/fleet.toml";
+  const uint16_t wide_port_ = FreePort(), deep_port_ = FreePort();
+};
+
+TEST_F(ServingTest, AnswersOfBothModelsComeThroughAsTheyMustBe) {
+  StartAll();
+  for (const TinyEngine* engine : {wide_.get(), deep_.get()}) {
+    const std::string prompt = Prompt(1, 300);
+    EXPECT_EQ(TextOf(Ask(*engine, prompt, 40)), engine->Expected(prompt, 40));
+    HttpClient client(port_);
+    client.Send("POST", "/v1/completions",
+                engine->Body(prompt, 40, ", \"stream\": true"));
+    EXPECT_EQ(client.ReadHead().status, 200);
+    std::string text, last;
+    while (const auto event = client.ReadEvent()) {
+      last = *event;
+      if (last == "[DONE]") break;
+      text += json::parse(last)["choices"][0]["text"].get<std::string>();
+    }
+    EXPECT_EQ(last, "[DONE]");
+    EXPECT_EQ(text, engine->Expected(prompt, 40));
+  }
+}
+
+TEST_F(ServingTest, LoadOnBothModelsIsAnsweredRightOrRefused) {
+  StartAll();
+  AnswerLoad wide(*wide_, port_, 8, {500, 40});
+  AnswerLoad deep(*deep_, port_, 4, {200, 40});
+  EXPECT_TRUE(Eventually([&] {
+    return wide.right() >= 100 && deep.right() >= 50;
+  })) << wide.right()
+      << " and " << deep.right() << " right, " << wide.refused() << " and "
+      << deep.refused() << " refused";
+  wide.End();
+  deep.End();
+  EXPECT_EQ(wide.wrong() + deep.wrong() + wide.lost() + deep.lost(), 0);
+}
+
+TEST_F(ServingTest, ClientThatGoesAwayEndsItsRequestInTheEngine) {
+  StartAll();
+  for (const char* stream : {", \"stream\": true", ""}) {
+    const uint64_t aborted = wide_->Stat("aborted");
+    HttpClient client(port_);
+    client.Send("POST", "/v1/completions",
+                wide_->Body(Prompt(1, 20), 1000, stream));
+    ASSERT_TRUE(Eventually([&] { return wide_->Stat("running") == 1; }));
+    client.Close();
+    EXPECT_TRUE(Eventually([&] {
+      return wide_->Stat("aborted") == aborted + 1;
+    })) << "stream: "
+        << stream;
+  }
+}
+
+TEST_F(ServingTest, EngineKilledMidStreamEndsItsStreamWithAnErrorOnly) {
+  StartAll();
+  AnswerLoad others(*wide_, port_, 4, {300, 40});
+  HttpClient client(port_);
+  client.Send("POST", "/v1/completions",
+              deep_->Body(Prompt(1, 20), 1000, ", \"stream\": true"));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_TRUE(client.ReadEvent().has_value());
+  deep_->process().Signal(SIGKILL);
+  std::string last, before;
+  while (const auto event = client.ReadEvent()) {
+    before = std::exchange(last, *event);
+  }
+  EXPECT_FALSE(client.broken()) << "the stream is ended as one";
+  EXPECT_THAT(before + last, HasSubstr("\"error\""));
+  const int answered = others.right();
+  EXPECT_TRUE(Eventually([&] { return others.right() >= answered + 20; }));
+  others.End();
+  EXPECT_EQ(others.wrong() + others.lost(), 0);
+  // Its model has no other engine: refused at the latest when the SLO is
+  // missed.
+  const HttpResponse refused = Ask(*deep_, "hello", 5);
+  EXPECT_THAT(refused.status, AnyOf(429, 503)) << refused.body;
+}
+
+TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
+  StartAll("fail_open");
+  AnswerLoad load(*wide_, port_, 4, {300, 40});
+  ASSERT_TRUE(Eventually([&] { return load.right() >= 10; }));
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  const int answered = load.right();
+  EXPECT_TRUE(Eventually([&] { return load.right() >= answered + 30; }))
+      << load.right() - answered << " more, " << load.refused() << " refused";
+  load.End();
+  EXPECT_EQ(load.wrong() + load.lost(), 0);
+}
+
+TEST_F(ServingTest, WithoutItsDaemonAClosedProxySaysWhenToComeBack) {
+  StartAll("fail_closed");
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  HttpResponse response;
+  EXPECT_TRUE(Eventually([&] {
+    response = Ask(*wide_, "hello", 5);
+    return response.status == 503;
+  })) << response.status;
+  EXPECT_NE(response.headers["retry-after"], "");
+}
+
+}  // namespace
+}  // namespace fineserve::integration
