@@ -1,10 +1,10 @@
 #include "daemon/wire/message.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <random>
 #include <string>
-
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace fineserve::wire {
 namespace {

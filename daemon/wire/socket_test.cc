@@ -1,13 +1,12 @@
 #include "daemon/wire/socket.h"
 
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <string>
-
-#include "gtest/gtest.h"
 
 namespace fineserve::wire {
 namespace {
