@@ -321,7 +321,8 @@ int EngineView::Activate(const Driver& real) {
 }
 
 int EngineView::PutInPlace(const Driver& real) {
-  const auto memory = [this](uint32_t v) { return leases_.Memory(v); };
+  const ViewLeases& leases = leases_;
+  const auto memory = [&leases](uint32_t v) { return leases.Memory(v); };
   const MapResult mapped = view_.Activate(real.entry, link_, memory);
   Why why;
   link_->CopyReason(why);

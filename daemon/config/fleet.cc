@@ -125,7 +125,8 @@ Setter Engine(const std::string& path, Fleet* fleet) {
                                     {"model", Text(&e.model)},
                                     {"url", Url(&e.host, &e.port)},
                                     {"gpu", Text(&e.gpu)},
-                                    {"command", Texts(&e.command)}})(node);
+                                    {"command", Texts(&e.command)},
+                                    {"view", Flag(&e.view)}})(node);
     if (!s.ok()) return s;
     if (e.name.empty() || e.host.empty()) {
       return At(path, node.source(),

@@ -39,6 +39,7 @@ struct FleetEngine {
   uint16_t port = 0;
   std::string gpu;  // UUID of the fineserved that it belongs to; empty: any
   std::vector<std::string> command;  // empty: somebody else starts it
+  bool view = true;  // it shares the pool slab by slab, or does not start
 };
 
 // Where fineserve-proxy listens, and how.
@@ -81,6 +82,7 @@ struct ProxySettings {
 //   url = "http://127.0.0.1:9001"
 //   gpu = "GPU-8f0c3f1e"             # if there is more than one
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
+//   view = true                      # false: for engines without a plugin
 struct Fleet {
   ProxySettings proxy;
   std::string policy = "fineserve";

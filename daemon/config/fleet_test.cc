@@ -67,6 +67,7 @@ model = "large"
 url = "http://localhost:9002/"
 gpu = "GPU-1"
 command = ["vllm", "serve"]
+view = false
 )") + kModel + kEngine);
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->proxy.listen_host, "0.0.0.0");
@@ -93,7 +94,9 @@ command = ["vllm", "serve"]
   EXPECT_EQ(engine.port, 9002);
   EXPECT_EQ(engine.gpu, "GPU-1");
   EXPECT_THAT(engine.command, ElementsAre("vllm", "serve"));
+  EXPECT_FALSE(engine.view);
   EXPECT_EQ(fleet->engines[1].model, "small");
+  EXPECT_TRUE(fleet->engines[1].view);
   EXPECT_EQ(fleet->ModelIndex("small"), 1u);
   EXPECT_EQ(fleet->ModelIndex("absent"), 2u);
 }

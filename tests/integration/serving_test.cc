@@ -3,16 +3,14 @@
 // tinyserve's answers are known beforehand, so every one is compared.
 
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "kernels/driver/descriptor.h"
 #include "tests/integration/answer_load.h"
+#include "tests/integration/free_port.h"
 #include "tests/integration/site.h"
 #include "tests/integration/tiny_engine.h"
 
@@ -22,19 +20,6 @@ namespace {
 using nlohmann::json;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-// A port that nobody listens on; the engine that gets it binds it soon.
-uint16_t FreePort() {
-  const driver::Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
-  EXPECT_EQ(
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-  return ntohs(address.sin_port);
-}
 
 class ServingTest : public Site {
  protected:

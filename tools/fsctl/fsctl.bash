@@ -6,6 +6,9 @@ _fsctl_words() {
     top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
+    up) echo "--logs" ;;
+    requests) echo "--most" ;;
+    drain) echo "--undo" ;;
     run) echo "--name --kv-size --view --view=1 --" ;;
   esac
 }
@@ -27,7 +30,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry run"
+  local commands="slabs top engines explain doctor geometry run up models requests drain"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -41,7 +44,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | run)
+      slabs | top | engines | explain | doctor | geometry | run | up | models | requests | drain)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac

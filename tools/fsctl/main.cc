@@ -25,6 +25,7 @@
 #include "tools/fsctl/serving.h"
 #include "tools/fsctl/slabs.h"
 #include "tools/fsctl/top.h"
+#include "tools/fsctl/up.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -40,6 +41,7 @@ struct Commands {
   RunOptions run;
   RequestsOptions requests;
   DrainOptions drain;
+  UpOptions up;
   pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
@@ -206,6 +208,19 @@ void AddRun(CLI::App& app, Commands& c) {
       [&] { c.chosen = [&] { return RunRun(c.globals, c.run); }; });
 }
 
+void AddUp(CLI::App& app, Commands& c) {
+  CLI::App* command =
+      AddCommand(app, "up", "Start a fleet's engines and keep them running",
+                 "  fsctl up fleet.toml             Ctrl-C ends them all\n"
+                 "  fsctl up fleet.toml --logs /var/log/fineserve\n"
+                 "  fsctl up fleet.toml --json      an object a line\n"
+                 "fineserved must run; fineserve-proxy reads the same file.\n");
+  command->add_option("FILE", c.up.fleet_path, "The fleet (TOML)")->required();
+  command->add_option("--logs", c.up.log_folder,
+                      "Folder of engines' output (the runtime folder)");
+  command->callback([&] { c.chosen = [&] { return RunUp(c.globals, c.up); }; });
+}
+
 void AddModels(CLI::App& app, Commands& c) {
   AddCommand(app, "models", "Show queues, engines and SLOs of a fleet's models",
              "  fsctl models\n"
@@ -304,6 +319,7 @@ int Main(int argc, char** argv) {
   AddDoctor(app, commands);
   AddGeometry(app, commands);
   AddRun(app, commands);
+  AddUp(app, commands);
   AddModels(app, commands);
   AddRequests(app, commands);
   AddDrain(app, commands);

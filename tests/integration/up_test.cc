@@ -1,0 +1,113 @@
+// fsctl up: real engines that it starts, starts again and ends.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/free_port.h"
+#include "tests/integration/http_client.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class UpTest : public Site {
+ protected:
+  // One model with one engine that runs `command`.
+  void WriteFleet(const std::string& command) {
+    std::ofstream(path_)
+        << "[[model]]\nname = \"tiny\"\nslo_ttft_ms = 3000\n"
+        << "kv_token_bytes = 4096\n"
+        << "profile = { base_us = 1, per_token_us = 1, per_sequence_us = 1 }\n"
+        << "[[engine]]\nname = \"tiny-a\"\nmodel = \"tiny\"\n"
+        << "url = \"http://127.0.0.1:" << port_ << "\"\n"
+        << "command = [" << command << "]\n";
+  }
+  std::string Tinyserve() {
+    return absl::StrCat("\"", Program("tinyserve"), "\", \"--model\", \"tiny\"",
+                        ", \"--port\", \"", port_, "\", \"--speed\", \"50\"");
+  }
+  std::unique_ptr<Process> Up() {
+    return std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", path_}, environment());
+  }
+  // "4711" of "tiny-a: started, pid 4711, log …".
+  static pid_t StartedPid(const std::string& line) {
+    const size_t at = line.find("pid ");
+    EXPECT_NE(at, std::string::npos) << line;
+    return at == std::string::npos ? 0 : atoi(line.c_str() + at + 4);
+  }
+
+  const uint16_t port_ = FreePort();
+  const std::string path_ = folder() + "/fleet.toml";
+};
+
+TEST_F(UpTest, EngineIsStartedUnderThePreloadAndAgainWhenItDies) {
+  WriteFleet(Tinyserve());
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  const pid_t first = StartedPid(up->ReadLine());
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serve)"));
+  EXPECT_GT(SlabsOf(first), 0u) << "it has a view";
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  EXPECT_THAT(up->ReadLine(), HasSubstr("ended with signal 9"));
+  const pid_t second = StartedPid(up->ReadLine());
+  EXPECT_NE(second, first);
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serve)"));
+  EXPECT_EQ(HttpClient(port_).Ask("GET", "/health").status, 200);
+  up->Signal(SIGINT);
+  EXPECT_EQ(up->Wait(), 0);
+  EXPECT_NE(kill(second, 0), 0) << "ended with it";
+}
+
+TEST_F(UpTest, EngineDoesNotOutliveAKilledFsctl) {
+  WriteFleet(Tinyserve());
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  const pid_t engine = StartedPid(up->ReadLine());
+  EXPECT_THAT(up->ReadLine(), HasSubstr("serves after"));
+  up->Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return SlabsOf(engine) == 0; }));
+}
+
+TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {
+  WriteFleet("\"/bin/sh\", \"-c\", \"echo no weights; exit 3\"");
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  up->ReadLine();
+  const std::string line = up->ReadLine();
+  EXPECT_THAT(line, HasSubstr("tiny-a: ended with code 3, log "));
+  EXPECT_THAT(line, HasSubstr("to be started in 1 s"));
+  const size_t from = line.find("log ") + 4;
+  std::ifstream log(line.substr(from, line.find(';') - from));
+  std::string words;
+  std::getline(log, words);
+  EXPECT_EQ(words, "no weights");
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0);
+}
+
+TEST_F(UpTest, WithoutADaemonNothingIsStarted) {
+  WriteFleet(Tinyserve());
+  const Finished up = Fsctl({"up", path_});
+  EXPECT_EQ(up.code, 3);
+  EXPECT_THAT(up.err, HasSubstr("no fineserved is running"));
+}
+
+TEST_F(UpTest, FleetWithoutACommandIsRefusedWithTheFix) {
+  WriteFleet("");
+  const auto daemon = StartDaemon();
+  const Finished up = Fsctl({"up", path_});
+  EXPECT_EQ(up.code, 2);
+  EXPECT_THAT(up.err, HasSubstr("no [[engine]] has a command; add one"));
+}
+
+}  // namespace
+}  // namespace fineserve::integration
