@@ -185,7 +185,8 @@ net::awaitable<bool> Connection::Generate(Endpoint endpoint) {
   if (!finished) service_->engine()->Abort(id);
   error_code ignored;
   socket_.cancel(ignored);  // the wait for the client's end
-  co_return goes_on&& request_.keep_alive();
+  if (!request_.keep_alive()) goes_on = false;
+  co_return goes_on;
 }
 
 // Notices a client that closes its side while it waits for tokens. One that

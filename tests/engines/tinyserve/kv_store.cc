@@ -9,7 +9,6 @@ namespace tinyserve {
 namespace {
 
 using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
-using stock_engine::CheckCuda;
 using stock_engine::ErrorName;
 
 constexpr size_t kStagingBytes = 16 << 20;  // heuristic: a large step's KV

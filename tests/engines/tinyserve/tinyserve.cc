@@ -25,7 +25,6 @@ namespace tinyserve {
 namespace {
 
 using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
-using stock_engine::CheckCuda;
 
 constexpr int kExitCannotListen = 1;
 // Of the longest requests so many have room by default.
