@@ -29,9 +29,8 @@ uint16_t FreePort() {
   return port;
 }
 
-std::string NginxText(const std::string& folder, uint16_t port,
+std::string NginxText(const std::string& f, uint16_t port,
                       uint16_t engine_port) {
-  const std::string f = folder;
   // One process, as ours is; everything it writes lies in the folder.
   return "daemon off; master_process off; worker_rlimit_nofile 16384;\n"
          "pid " +
