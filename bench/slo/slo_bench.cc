@@ -1,0 +1,272 @@
+// How many first tokens come on time, and under which policy more?
+//
+// Real processes (serving_site.h): loadgen's code in this one, fineserve-proxy,
+// fineserved that admits, two tinyserve engines under the preload on one
+// emulated GPU's pool. FineServe's policy against Moore-Hodgson (Prism) and
+// FCFS, on ShareGPT lengths (first turn; answers cut to 60 tokens and prompts
+// to 4,000, so that a run is short and the emulated device keeps up), Poisson,
+// half of the requests for each model, three seeds. Drops are misses.
+//
+// SLO: the basis "fs" (P95 of TTFT, one request at a time, measured first)
+// times a scale, told in the requests' header. Rates are of both models
+// together. Steps take what a slow GPU would need (serving_site.h), for these
+// processes share few cores; the engines' steps do not slow each other down. A
+// run during which the host's CPUs were busier than 80 % is void: it is not
+// counted, but reported. With several seconds between runs a sweep takes about
+// 25 minutes.
+//
+//   --data DIR      folder of the real lengths (default ../shared/data)
+//   --seconds N     of each run (default 20)
+//   --seeds N       (default 3)
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/loadgen/run.h"
+#include "bench/micro/report.h"
+#include "bench/slo/serving_site.h"
+#include "bench/workload/arrivals.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr const char* kPolicies[] = {"fineserve", "moore-hodgson", "fcfs"};
+constexpr double kRates[] = {22, 28, 36};
+constexpr double kScales[] = {2, 4};
+constexpr double kMostCpu = 0.8;
+constexpr uint32_t kMostInput = 4000, kMostOutput = 60;
+
+using Lengths = std::vector<workload::Lengths>;
+
+// Busy and all jiffies of the host.
+struct CpuTime {
+  double busy = 0, all = 0;
+  static CpuTime Now() {
+    std::ifstream in("/proc/stat");
+    std::string name;
+    in >> name;
+    CpuTime t;
+    double value;
+    for (int field = 0; field < 8 && in >> value; ++field) {
+      t.all += value;
+      if (field != 3 && field != 4) t.busy += value;  // idle, iowait
+    }
+    return t;
+  }
+};
+
+struct RunOutcome {
+  std::vector<workload::Outcome> outcomes;
+  double seconds = 0;
+  double cpu = 0;  // of all cores
+};
+
+RunOutcome Send(const ServingSite& site, const workload::Trace& trace,
+                workload::Slo slo) {
+  loadgen::Options options;
+  options.target = {"127.0.0.1", absl::StrCat(site.port()), "/v1/completions",
+                    ""};
+  options.progress = false;
+  options.send_slo = true;
+  options.slo = slo;
+  options.timeout_s = 120;
+  const CpuTime before = CpuTime::Now();
+  loadgen::RunResult result = loadgen::Run(options, trace);
+  const CpuTime after = CpuTime::Now();
+  return {std::move(result.outcomes), result.seconds,
+          (after.busy - before.busy) / std::max(1.0, after.all - before.all)};
+}
+
+// Both models answer.
+void AwaitReady(const ServingSite& site) {
+  workload::Trace probe;
+  probe.models = ServingSite::Models();
+  probe.arrivals = {{0, 0, {1, 1}}, {0, 1, {1, 1}}};
+  for (int tries = 0; tries < 100; ++tries) {
+    const RunOutcome r = Send(site, probe, {60, 0});
+    if (std::all_of(r.outcomes.begin(), r.outcomes.end(), [](const auto& o) {
+          return o.end == workload::End::kDone;
+        })) {
+      return;
+    }
+    usleep(100'000);
+  }
+  Die("the engines do not come up");
+}
+
+// P95 of the TTFT of requests that come one after the other.
+double MeasureBase(const Lengths& lengths) {
+  constexpr uint32_t kRequests = 60;
+  const ServingSite site("fcfs");
+  AwaitReady(site);
+  std::vector<workload::Outcome> all;
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    workload::Trace one;
+    one.models = ServingSite::Models();
+    // Spread over the whole set.
+    one.arrivals = {{0, i % 2, lengths[i * (lengths.size() / kRequests)]}};
+    one.arrivals[0].lengths.output = 1;
+    for (const auto& o : Send(site, one, {60, 0}).outcomes) all.push_back(o);
+  }
+  return workload::SloFrom(*workload::FindSloBasis("fs"), all, 1).ttft_s;
+}
+
+// What all seeds of one setting under one policy came to.
+struct Cell {
+  std::vector<workload::Outcome> outcomes;
+  double seconds = 0;
+  int counted = 0;
+  double Attainment() const {
+    return 100 * workload::Summarize(outcomes, seconds).attainment;
+  }
+};
+using Key = std::tuple<double, double, std::string>;  // rate, scale, policy
+
+class Sweep {
+ public:
+  Sweep(const Lengths& lengths, double seconds, uint64_t seeds)
+      : lengths_(lengths),
+        seconds_(seconds),
+        seeds_(seeds),
+        base_s_(MeasureBase(lengths)) {}
+
+  // Policies take turns, so that what the host does meets all of them.
+  void Run() {
+    for (uint64_t seed = 1; seed <= seeds_; ++seed) {
+      for (const char* policy : kPolicies) {
+        const ServingSite site(policy);
+        AwaitReady(site);
+        for (const double rate : kRates) {
+          for (const double scale : kScales) {
+            RunOnce(site, {rate, scale, policy}, seed);
+          }
+        }
+      }
+    }
+  }
+
+  void Tell(Report* report) const {
+    report->Figure("SLO base fs, P95 TTFT of one at a time (ms)",
+                   1000 * base_s_);
+    for (const auto& [key, cell] : cells_) TellCell(key, cell, report);
+    report->Figure("void runs (host busier than 80 %)", void_runs_);
+    report->Figure("busiest counted run (% of the host)", 100 * most_cpu_);
+    Claim("FCFS", "fcfs", 20, report);
+    Claim("Moore-Hodgson", "moore-hodgson", 0, report);
+  }
+
+ private:
+  void RunOnce(const ServingSite& site, const Key& key, uint64_t seed) {
+    const auto& [rate, scale, policy] = key;
+    const workload::Trace trace = workload::Poisson(
+        {{"fp16", rate / 2}, {"fp8", rate / 2}}, seconds_, lengths_, seed);
+    const RunOutcome r = Send(site, trace, {scale * base_s_, 0});
+    fprintf(stderr,
+            "seed %d, %s, %g requests/s, scale %g: %.1f %%, host %.0f %%\n",
+            static_cast<int>(seed), policy.c_str(), rate, scale,
+            100 * workload::Summarize(r.outcomes, r.seconds).attainment,
+            100 * r.cpu);
+    if (r.cpu > kMostCpu) {
+      ++void_runs_;
+      return;
+    }
+    most_cpu_ = std::max(most_cpu_, r.cpu);
+    Cell& cell = cells_[key];
+    cell.outcomes.insert(cell.outcomes.end(), r.outcomes.begin(),
+                         r.outcomes.end());
+    cell.seconds += r.seconds;
+    ++cell.counted;
+  }
+
+  static void TellCell(const Key& key, const Cell& cell, Report* report) {
+    const auto& [rate, scale, policy] = key;
+    const auto of =
+        absl::StrFormat("%g requests/s, scale %g, %s", rate, scale, policy);
+    const auto s = workload::Summarize(cell.outcomes, cell.seconds);
+    report->Figure(of + ": on time (%)", cell.Attainment());
+    report->Figure(of + ": goodput (requests/s)", s.goodput);
+    report->Figure(of + ": dropped (%)", 100.0 *
+                                             static_cast<double>(s.dropped) /
+                                             static_cast<double>(s.requests));
+    const auto deciles = workload::AttainmentByLengthDecile(cell.outcomes);
+    for (size_t d = 0; d < deciles.size(); ++d) {
+      report->Figure(absl::StrCat(of, ": length decile ", d + 1, " (%)"),
+                     100 * deciles[d]);
+    }
+  }
+
+  // Of settings where as many runs of both count; no claim if there is none.
+  void Claim(const char* name, const std::string& other, double points,
+             Report* report) const {
+    std::vector<double> gains;
+    for (const auto& [key, cell] : cells_) {
+      const auto& [rate, scale, policy] = key;
+      const auto theirs = cells_.find({rate, scale, other});
+      if (policy != "fineserve" || theirs == cells_.end()) continue;
+      if (cell.counted != theirs->second.counted) continue;
+      gains.push_back(cell.Attainment() - theirs->second.Attainment());
+    }
+    if (gains.empty()) {
+      fprintf(stderr, "slo: no setting counts for both fineserve and %s\n",
+              other.c_str());
+      return;
+    }
+    report->Claim(absl::StrCat("most gained over ", name, " (points)"),
+                  *std::max_element(gains.begin(), gains.end()), points,
+                  Compare::kAtLeast);
+  }
+
+  const Lengths& lengths_;
+  const double seconds_;
+  const uint64_t seeds_;
+  const double base_s_;
+  std::map<Key, Cell> cells_;
+  int void_runs_ = 0;
+  double most_cpu_ = 0;
+};
+
+std::string Option(int argc, char** argv, const char* name,
+                   const std::string& otherwise) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (strcmp(argv[i], name) == 0) return argv[i + 1];
+  }
+  return otherwise;
+}
+
+int Main(int argc, char** argv) {
+  auto lengths = workload::ReadLengths(
+      Option(argc, argv, "--data", "../shared/data") +
+      "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz");
+  if (!lengths.ok()) {
+    fprintf(stderr, "slo: %s; name the folder by --data\n",
+            std::string(lengths.status().message()).c_str());
+    return 1;
+  }
+  for (workload::Lengths& l : *lengths) {
+    l.input = std::min(l.input, kMostInput);
+    l.output = std::min(l.output, kMostOutput);
+  }
+  Report report("slo");
+  Sweep sweep(
+      *lengths, atof(Option(argc, argv, "--seconds", "20").c_str()),
+      strtoull(Option(argc, argv, "--seeds", "3").c_str(), nullptr, 10));
+  sweep.Run();
+  sweep.Tell(&report);
+  return Finish(report, argc, argv);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }
