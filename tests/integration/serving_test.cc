@@ -50,7 +50,7 @@ class ServingTest : public Site {
   }
   Engine StartEngine(const std::string& name, std::vector<std::string> more,
                      uint16_t port) {
-    more.insert(more.end(), {"--view", "--speed", "50", "--max-model-len",
+    more.insert(more.end(), {"--view", "--speed", "20", "--max-model-len",
                              "1024", "--port", std::to_string(port)});
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
@@ -75,13 +75,13 @@ class ServingTest : public Site {
     WriteModel("wide", 4096, wide_port_, &file);
     WriteModel("deep", 8192, deep_port_, &file);
   }
-  // tinyserve's step times at --speed 50; an SLO that only a jam misses.
+  // tinyserve's step times at --speed 20; an SLO that only a jam misses.
   static void WriteModel(const std::string& name, int token_bytes,
                          uint16_t port, std::ofstream* file) {
     *file << "[[model]]\nname = \"" << name << "\"\nslo_ttft_ms = 3000\n"
           << "max_batch = 64\nkv_token_bytes = " << token_bytes
-          << "\nprofile = { base_us = 152, per_token_us = 0.32, "
-          << "per_sequence_us = 1.28 }\n[[engine]]\nname = \"" << name
+          << "\nprofile = { base_us = 380, per_token_us = 0.8, "
+          << "per_sequence_us = 3.2 }\n[[engine]]\nname = \"" << name
           << "\"\nmodel = \"" << name << "\"\nurl = \"http://127.0.0.1:" << port
           << "\"\n";
   }

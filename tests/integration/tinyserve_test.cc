@@ -113,11 +113,12 @@ TEST_F(TinyserveTest, ChunkedAndPreemptedRequestsAnswerAsAnyOther) {
 // Without this, all that is said here of right answers would say nothing.
 TEST_F(TinyserveTest, OneBitOfKvThatChangesChangesTheAnswer) {
   for (const char* checked : {"0", "2"}) {
-    const Engine engine = StartAlone({"--checked-blocks", checked});
+    const Engine engine = StartAlone(
+        {"--checked-blocks", checked, "--speed", "2"});  // 0.4 s an answer
     const std::string prompt = Prompt(1, 300);
     HttpClient client(engine->port());
     client.Send("POST", "/v1/completions",
-                engine->Body(prompt, 200, ", \"stream\": true"));
+                engine->Body(prompt, 100, ", \"stream\": true"));
     EXPECT_EQ(client.ReadHead().status, 200);
     std::string text;
     bool flipped = false;
@@ -128,8 +129,8 @@ TEST_F(TinyserveTest, OneBitOfKvThatChangesChangesTheAnswer) {
         EXPECT_EQ(engine->process().Ask("flip"), "ok flipped");
       }
     }
-    EXPECT_NE(text, engine->Expected(prompt, 200));
-    EXPECT_EQ(text.size(), engine->Expected(prompt, 200).size());
+    EXPECT_NE(text, engine->Expected(prompt, 100));
+    EXPECT_EQ(text.size(), engine->Expected(prompt, 100).size());
     // The next request is written anew.
     EXPECT_EQ(engine->Complete(prompt, 20), engine->Expected(prompt, 20));
   }
@@ -285,7 +286,7 @@ TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
   const Engine wide = StartWide();
   AnswerLoad load(*wide, 6, {400, 60});
   for (int kill = 0; kill < 3; ++kill) {
-    const Engine deep = StartDeep();
+    const Engine deep = StartDeep({"--speed", "1"});  // 0.8 s an answer
     HttpClient stream(deep->port());
     stream.Send("POST", "/v1/completions",
                 deep->Body(Prompt(1, 900), 100, ", \"stream\": true"));
