@@ -56,7 +56,10 @@ void DaemonAdmission::Hello(bool with_running) {
   for (const config::FleetEngine& engine : fleet_->engines) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
-    health->serves = serves_[engine.name];
+    // Until its /health has been asked: a request that finds nobody is tried
+    // elsewhere, one that is refused for no reason is not.
+    const auto known = serves_.find(engine.name);
+    health->serves = known == serves_.end() || known->second;
     hello.engines.push_back(std::move(health));
   }
   for (const auto& [id, running] : running_) {
@@ -220,8 +223,10 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
 }
 
 void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
-  const bool changed = std::exchange(serves_[engine], serves) != serves;
-  if (changed && epoch_ != 0) Hello(/*with_running=*/false);
+  const auto [known, added] = serves_.try_emplace(engine, serves);
+  const bool changed = std::exchange(known->second, serves) != serves;
+  if ((changed || (added && !serves)) && epoch_ != 0)
+    Hello(/*with_running=*/false);
 }
 
 void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {

@@ -241,14 +241,16 @@ TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForWhoDecidesAlone) {
 TEST_F(DaemonAdmissionTest, HealthIsToldWhenItChangesAndWithEachHello) {
   Welcome();
   Told();
-  admission_->SetHealth("b", true);
+  admission_->SetHealth("a", true);  // as had been supposed
+  EXPECT_THAT(Told(), IsEmpty());
+  admission_->SetHealth("b", false);
   ASSERT_EQ(told_.size(), 1u);
   const wire::HelloT* hello = told_[0].body.AsHello();
   ASSERT_NE(hello, nullptr);
-  EXPECT_FALSE(hello->engines[0]->serves);
-  EXPECT_TRUE(hello->engines[1]->serves);
+  EXPECT_TRUE(hello->engines[0]->serves);
+  EXPECT_FALSE(hello->engines[1]->serves);
   Told();
-  admission_->SetHealth("b", true);
+  admission_->SetHealth("b", false);
   EXPECT_THAT(Told(), IsEmpty());
   clock_.AdvanceNs(DaemonAdmission::kHelloNs);
   admission_->Tick();

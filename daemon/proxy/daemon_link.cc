@@ -111,6 +111,7 @@ void DaemonLink::Open() {
   }
   if (s.ok()) {
     asio::co_spawn(*io_, Listen(), asio::detached);
+    AskEngines();
     return;
   }
   if (!std::exchange(told_, true)) {
@@ -140,17 +141,18 @@ void DaemonLink::Drain() {
 asio::awaitable<void> DaemonLink::AskHealth() {
   asio::steady_timer timer(*io_);
   for (;;) {
-    // Only a daemon wants to know.
-    for (const config::FleetEngine& engine : admission_->engines()) {
-      if (!socket_) break;
-      asio::co_spawn(
-          *io_, AnswersInTime(engine),
-          [this, name = engine.name](std::exception_ptr, bool serves) {
-            admission_->SetHealth(name, serves);
-          });
-    }
     timer.expires_after(kHealthPeriod);
     co_await timer.async_wait(kTuple);
+    if (socket_) AskEngines();  // only a daemon wants to know
+  }
+}
+
+void DaemonLink::AskEngines() {
+  for (const config::FleetEngine& engine : admission_->engines()) {
+    asio::co_spawn(*io_, AnswersInTime(engine),
+                   [this, name = engine.name](std::exception_ptr, bool serves) {
+                     admission_->SetHealth(name, serves);
+                   });
   }
 }
 

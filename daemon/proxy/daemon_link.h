@@ -31,6 +31,7 @@ class DaemonLink {
   asio::awaitable<void> Beat();
   asio::awaitable<void> Listen();
   asio::awaitable<void> AskHealth();
+  void AskEngines();
   void Open();
   void Drain();
 
