@@ -263,16 +263,17 @@ Micros LocalScheduler::Drain(ModelId model, Micros now) const {
   return all.ttft / static_cast<Micros>(m.engines.size());
 }
 
-void LocalScheduler::Reject(Request request, Reason reason, Micros now) {
+void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   const Submission& s = request.submission;
+  const RequestId id = s.id;
   ++ModelOf(s.model).figures.rejected[static_cast<size_t>(reason)];
   const Prospect best = BestProspect(*this, s.model, s.prompt_tokens, now);
-  Decision decision{s.id, absl::nullopt, false, reason};
+  Decision decision{id, absl::nullopt, false, reason};
   decision.retry_after = Drain(s.model, now);
   decision.predicted_ttft =
       now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);
-  requests_.erase(s.id);
   decisions_.push_back(decision);
+  requests_.erase(id);
 }
 
 void LocalScheduler::StartDegraded(ModelId id, Micros now) {

@@ -184,8 +184,8 @@ class LocalScheduler final : private Host {
   Micros Drain(ModelId model, Micros now) const;
   void StartDegraded(ModelId model, Micros now);
   void TellRefused(Micros now);
-  // Takes it by value: it is forgotten.
-  void Reject(Request request, Reason reason, Micros now);
+  // Then `request` is forgotten.
+  void Reject(const Request& request, Reason reason, Micros now);
   // Out of the queue's figures: it starts, or goes.
   void Unqueue(const Request& request);
 

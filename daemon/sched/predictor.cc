@@ -27,9 +27,9 @@ uint32_t Predictor::budget_tokens() const {
 Micros Predictor::operator()(uint64_t prompt_tokens) const {
   const uint64_t tokens = backlog_tokens + prompt_tokens;
   const uint64_t budget = budget_tokens();
-  const auto steps = static_cast<double>((tokens + budget - 1) / budget);
+  const uint64_t steps = (tokens + budget - 1) / budget;
   const double fixed = profile.base_us + profile.per_sequence_us * running;
-  return Rounded(kappa * (steps * fixed +
+  return Rounded(kappa * (static_cast<double>(steps) * fixed +
                           profile.per_token_us * static_cast<double>(tokens)));
 }
 
