@@ -321,8 +321,8 @@ int EngineView::Activate(const Driver& real) {
 }
 
 int EngineView::PutInPlace(const Driver& real) {
-  const ViewLeases& leases = leases_;
-  const auto memory = [&leases](uint32_t v) { return leases.Memory(v); };
+  const ViewLeases* const leases = &leases_;
+  const auto memory = [leases](uint32_t v) { return leases->Memory(v); };
   const MapResult mapped = view_.Activate(real.entry, link_, memory);
   Why why;
   link_->CopyReason(why);
