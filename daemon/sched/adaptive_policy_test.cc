@@ -8,6 +8,7 @@
 
 #include "daemon/sched/testdata/fake_host.h"
 #include "daemon/sched/testdata/naive_batch.h"
+#include "daemon/sched/testdata/rounds.h"
 
 namespace fineserve::sched {
 namespace {
@@ -228,13 +229,13 @@ TEST_P(AdaptivePolicyPropertyTest, StartsWhatThePapersLoopStarts) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   RandomQueue queue(seed, GetParam());
-  for (int round = 0; round < 100'000 && !testing::Test::HasFatalFailure();
+  for (int round = 0; round < kRounds && !testing::Test::HasFatalFailure();
        ++round) {
     queue.Step();
   }
-  EXPECT_GT(queue.started, 20'000u) << "the instances are one-sided";
-  EXPECT_GT(queue.dropped, 20'000u) << "the instances are one-sided";
-  EXPECT_GT(queue.in_one, 2'000u) << "the instances are one-sided";
+  EXPECT_GT(queue.started, kRounds / 5u) << "the instances are one-sided";
+  EXPECT_GT(queue.dropped, kRounds / 5u) << "the instances are one-sided";
+  EXPECT_GT(queue.in_one, kRounds / 50u) << "the instances are one-sided";
 }
 
 INSTANTIATE_TEST_SUITE_P(Times, AdaptivePolicyPropertyTest, ::testing::Bool(),
