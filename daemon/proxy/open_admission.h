@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "absl/container/flat_hash_map.h"
 #include "daemon/clock/clock.h"
@@ -57,11 +58,7 @@ class OpenAdmission final : public Admission {
     uint64_t output_tokens = 0;
   };
   // Less is better: rested, not avoided, fewest tokens.
-  struct Rank {
-    bool rests, avoided;
-    uint64_t tokens;
-    auto operator<=>(const Rank&) const = default;
-  };
+  using Rank = std::tuple<bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
   const config::FleetEngine* LeastLoaded(const AdmissionRequest& request) const;

@@ -13,7 +13,6 @@ namespace {
 
 using integration::Eventually;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class LifeTest : public ProxyTest {};
 
