@@ -1,12 +1,11 @@
 #include "daemon/config/fleet.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <string>
-
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace fineserve::config {
 namespace {
