@@ -134,7 +134,7 @@ absl::Status Check(const Load& load, Options* options) {
   options->progress = !load.quiet;
   options->source = load.trace_path + load.lengths_path;
   for (const std::string& text : load.slos) {
-    if (const absl::Status s = ReadSlo(text, options); !s.ok()) return s;
+    if (absl::Status s = ReadSlo(text, options); !s.ok()) return s;
   }
   return absl::OkStatus();
 }
