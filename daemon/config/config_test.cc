@@ -178,5 +178,16 @@ TEST_F(ConfigTest, MissingFileSaysSo) {
             absl::StatusCode::kNotFound);
 }
 
+TEST_F(ConfigTest, FolderInPlaceOfAFileSaysSo) {
+  const absl::Status s = ReadConfig("/tmp").status();
+  EXPECT_EQ(s.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(s.message()), HasSubstr("Is a directory"));
+}
+
+TEST_F(ConfigTest, CharacterThatIsNotAsciiIsNamedWithItsLine) {
+  EXPECT_THAT(ErrorOf("# für\n\xc3\x91 = 1\n"),
+              HasSubstr(":2: a character that is not ASCII"));
+}
+
 }  // namespace
 }  // namespace fineserve::config

@@ -2,17 +2,31 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/config/config.h"
+#include "daemon/config/toml_text.h"
 
 namespace fineserve::config {
 namespace {
+
+// Null, with errno, if it cannot be read.
+absl::optional<std::string> ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::nullopt;
+  std::string text;
+  char chunk[4096];
+  while (file.read(chunk, sizeof(chunk)) || file.gcount() > 0) {
+    text.append(chunk, static_cast<size_t>(file.gcount()));
+  }
+  if (file.bad()) return absl::nullopt;  // a folder, say
+  return text;
+}
 
 absl::Status Apply(const std::string& path, const toml::table& table,
                    const Setters& setters) {
@@ -148,11 +162,16 @@ Setter Sections(const std::string& name, Setter element) {
 }
 
 absl::Status ReadToml(const std::string& path, const Setters& setters) {
-  if (access(path.c_str(), R_OK) != 0) {
+  const absl::optional<std::string> text = ReadAll(path);
+  if (!text) {
     return absl::NotFoundError(
         absl::StrCat(path, ": cannot be read: ", strerror(errno)));
   }
-  const toml::parse_result parsed = toml::parse_file(path);
+  if (const absl::optional<uint32_t> line = LineOfStrayCharacter(*text)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ":", *line, ": a character that is not ASCII; put it in quotes"));
+  }
+  const toml::parse_result parsed = toml::parse(*text, path);
   if (!parsed) {
     return At(path, parsed.error().source(),
               std::string(parsed.error().description()));
