@@ -131,7 +131,6 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.priority = r.priority;
   submit.tenant = r.tenant;
   submit.degrade_ok = r.degrade_ok;
-  submit.avoid_engine = r.avoid_engine;
   // If it is lost, so is the daemon: Tick will find out.
   Tell(r.id, std::move(submit));
 }

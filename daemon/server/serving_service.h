@@ -67,7 +67,6 @@ class ServingService {
   };
   struct Peer {
     uint64_t heard_ns = 0;
-    bool is_proxy = false;
     std::map<std::string, bool> serves;                       // by engine
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
   };
