@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/config/config.h"
-#include "daemon/config/toml_text.h"
 
 namespace fineserve::config {
 namespace {
@@ -166,10 +165,6 @@ absl::Status ReadToml(const std::string& path, const Setters& setters) {
   if (!text) {
     return absl::NotFoundError(
         absl::StrCat(path, ": cannot be read: ", strerror(errno)));
-  }
-  if (const absl::optional<uint32_t> line = LineOfStrayCharacter(*text)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ":", *line, ": a character that is not ASCII; put it in quotes"));
   }
   const toml::parse_result parsed = toml::parse(*text, path);
   if (!parsed) {
