@@ -356,6 +356,28 @@ TEST_F(ViewTest, StrictEnginesStrayAccessEndsIt) {
   EXPECT_TRUE(EventuallyFree(16));
 }
 
+TEST_F(ViewTest, EngineInCTakesSlabsIntoItsOwnPoolAndGivesThemBack) {
+  const auto daemon = StartPool();
+  const auto other = Start(Packed());
+  Process engine({Program("plain_engine")}, EngineEnvironment());
+  EXPECT_EQ(engine.ReadLine(), "ok slabs=15 blocks=1920 given_back=14")
+      << engine.Stderr();
+  EXPECT_EQ(engine.Wait(), 0);
+  EXPECT_TRUE(EventuallyFree(15));
+  Want(*other, 16 * kPackedBlocks);
+  EXPECT_TRUE(Gets(*other, 16));
+  Use(*other, 15 * kPackedBlocks);
+  ExpectEnd(*other);
+}
+
+TEST_F(ViewTest, EngineInCWithoutThePreloadSaysWhatItNeeds) {
+  Process::Environment environment = EngineEnvironment();
+  environment.erase("LD_PRELOAD");
+  Process engine({Program("plain_engine")}, environment);
+  EXPECT_EQ(engine.Wait(), 5);
+  EXPECT_THAT(engine.Stderr(), HasSubstr("needs libfineserve_shim.so"));
+}
+
 // The pool grows and shrinks under engines that serve: what is new is mapped
 // with its first lease, and what is withdrawn is let go by all, so that the
 // device has it back.
