@@ -213,11 +213,12 @@ void ServingService::HandleRequest(const std::string& peer, Peer* from,
 }
 
 absl::optional<RequestId> ServingService::Enter(const std::string& peer,
-                                                Peer* from, uint64_t request) {
+                                                Peer* from, uint64_t request,
+                                                ModelId model) {
   const RequestId id{last_request_ + 1};
   if (!from->requests.try_emplace(request, id).second) return absl::nullopt;
   ++last_request_;
-  origins_[id] = {peer, request};
+  origins_[id] = {peer, request, model};
   return id;
 }
 
@@ -240,7 +241,8 @@ void ServingService::Submit(const std::string& peer, Peer* from, uint64_t id,
         absl::StrCat("no model \"", submit.model, "\" in this daemon's fleet"));
     return;
   }
-  const absl::optional<RequestId> entered = Enter(peer, from, id);
+  const absl::optional<RequestId> entered =
+      Enter(peer, from, id, model->second);
   if (!entered) return;  // asked again: it will be told once
   sched::Submission s;
   s.id = *entered;
@@ -273,7 +275,8 @@ void ServingService::Adopt(const std::string& peer, Peer* from,
                            const wire::RunningRequestT& running) {
   const size_t engine = EngineIndex(running.engine);
   if (engine == engines_.size()) return;
-  const absl::optional<RequestId> id = Enter(peer, from, running.request);
+  const absl::optional<RequestId> id =
+      Enter(peer, from, running.request, engines_[engine].model);
   if (!id) return;
   sched::Submission s;
   s.id = *id;
@@ -381,9 +384,20 @@ void ServingService::Settle() {
   }
 }
 
-void ServingService::Tell(const sched::Decision& decision) {
-  const auto origin = origins_.find(decision.id);
+bool ServingService::AnyServes(ModelId model) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    return e.model == model && Serves(e.name);
+  });
+}
+
+void ServingService::Tell(const sched::Decision& told) {
+  const auto origin = origins_.find(told.id);
   if (origin == origins_.end()) return;
+  sched::Decision decision = told;
+  // It waited for the return of an engine; the load is not to blame.
+  if (!AnyServes(origin->second.model)) {
+    decision.reason = sched::Reason::kNoEngine;
+  }
   wire::VerdictT verdict;
   verdict.admitted = decision.engine.has_value();
   verdict.degraded = decision.degraded;

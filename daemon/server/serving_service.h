@@ -73,6 +73,7 @@ class ServingService {
   struct Origin {
     std::string peer;
     uint64_t request;
+    sched::ModelId model;
   };
   using Peers = std::map<std::string, Peer>;
 
@@ -99,12 +100,14 @@ class ServingService {
 
   // A scheduler's id for a peer's request; nullopt if it has one already.
   absl::optional<sched::RequestId> Enter(const std::string& peer, Peer* from,
-                                         uint64_t request);
+                                         uint64_t request,
+                                         sched::ModelId model);
   void Forget(sched::RequestId id);
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   bool Serves(const std::string& engine) const;
+  bool AnyServes(sched::ModelId model) const;
   sched::KvRoom Room(const Engine& engine, const ViewService::Prospect* view,
                      const sched::EngineFigures* figures) const;
   void Tell(const sched::Decision& decision);

@@ -180,6 +180,17 @@ TEST_F(ServingServiceTest, EngineThatEndsLetsItsRequestsWaitForItsReturn) {
   EXPECT_TRUE(Verdict(1).admitted);
 }
 
+TEST_F(ServingServiceTest, RequestThatWaitedInVainForAnEngineIsToldSo) {
+  Hello();
+  Hello(false);
+  Send(1, Ask("small", 100));
+  clock_.AdvanceNs(600'000'000);
+  service_->Settle();
+  const wire::VerdictT verdict = Verdict(1);
+  EXPECT_EQ(verdict.refusal, wire::Refusal::kNoEngine);
+  EXPECT_THAT(verdict.why, HasSubstr("no engine of its model serves now"));
+}
+
 TEST_F(ServingServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {
   Hello();
   wire::SubmitT late = Ask("small", 100);
