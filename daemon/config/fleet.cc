@@ -1,7 +1,6 @@
 #include "daemon/config/fleet.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"

@@ -304,6 +304,7 @@ bool ServingService::Serves(const std::string& engine) const {
 }
 
 sched::KvRoom ServingService::Room(const Engine& engine,
+                                   absl::optional<slab::EngineId> in_pool,
                                    const ViewService::Prospect* view,
                                    const sched::EngineFigures* figures) const {
   sched::KvRoom room;
@@ -312,8 +313,7 @@ sched::KvRoom ServingService::Room(const Engine& engine,
   // Each sequence's last block is partly used.
   room.reserve =
       uint64_t{std::min(running + 1, engine.max_batch)} * engine.block_tokens;
-  const auto id = pool_->Find(engine.name, geteuid());
-  const uint64_t slabs = id ? pool_->slabs().HeldBy(*id).slabs : 0;
+  const uint64_t slabs = in_pool ? pool_->slabs().HeldBy(*in_pool).slabs : 0;
   if (view != nullptr) {
     room.tokens = view->slabs * view->slab_tokens;
     room.most_tokens = view->cap * view->slab_tokens;
@@ -327,7 +327,6 @@ sched::KvRoom ServingService::Room(const Engine& engine,
   } else {
     room.tokens = room.most_tokens = kUnknownTokens;
   }
-  if (engine.drains || !Serves(engine.name)) room.tokens = 0;
   return room;
 }
 
@@ -346,14 +345,16 @@ void ServingService::UpdateEngines() {
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
     const EngineId id{static_cast<uint32_t>(i)};
-    engine.known = engine.known || Serves(engine.name);
+    const bool serves = Serves(engine.name);
+    engine.known = engine.known || serves;
     if (!engine.known) continue;
     const auto known = figures.find(id);
     const auto view =
         in_pool[i] ? prospects.find(*in_pool[i]) : prospects.end();
-    const sched::KvRoom room =
-        Room(engine, view == prospects.end() ? nullptr : &view->second,
-             known == figures.end() ? nullptr : &known->second);
+    sched::KvRoom room = Room(
+        engine, in_pool[i], view == prospects.end() ? nullptr : &view->second,
+        known == figures.end() ? nullptr : &known->second);
+    if (engine.drains || !serves) room.tokens = 0;
     // Cannot fail: its model is a known one, and the same as ever.
     scheduler_.SetEngine(id, engine.model, room).IgnoreError();
   }

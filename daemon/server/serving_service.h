@@ -108,7 +108,10 @@ class ServingService {
   void UpdateEngines();
   bool Serves(const std::string& engine) const;
   bool AnyServes(sched::ModelId model) const;
-  sched::KvRoom Room(const Engine& engine, const ViewService::Prospect* view,
+  // The KV that an engine has; null and nullopt for what is not known of it.
+  sched::KvRoom Room(const Engine& engine,
+                     absl::optional<slab::EngineId> in_pool,
+                     const ViewService::Prospect* view,
                      const sched::EngineFigures* figures) const;
   void Tell(const sched::Decision& decision);
   std::unique_ptr<wire::EngineFiguresT> Figures(

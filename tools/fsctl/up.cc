@@ -100,8 +100,8 @@ class Fleet {
     }
     return absl::StrCat(serving, " of ", engines_.size(), " serve");
   }
-  std::string LogOf(const Engine& engine) const {
-    return absl::StrCat(log_folder_, "/", engine.spec.name, ".log");
+  std::string LogOf(const config::FleetEngine& spec) const {
+    return absl::StrCat(log_folder_, "/", spec.name, ".log");
   }
 
   // A line for people, or an object for programs.
@@ -131,7 +131,8 @@ class Fleet {
     }
     setpgid(pid, pid);  // here too: whichever of both comes first
     engine->life.Started(pid, NowNs());
-    Tell(absl::StrCat("started, pid ", pid, ", log ", LogOf(*engine)), engine);
+    Tell(absl::StrCat("started, pid ", pid, ", log ", LogOf(engine->spec)),
+         engine);
   }
 
   // In the child. An engine does not outlive a killed fsctl.
@@ -141,9 +142,8 @@ class Fleet {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    const std::string path = absl::StrCat(log_folder_, "/", spec.name, ".log");
-    const driver::Descriptor log(
-        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    const driver::Descriptor log(open(
+        LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (log.valid()) {
       dup2(log.get(), STDOUT_FILENO);
       dup2(log.get(), STDERR_FILENO);
@@ -184,8 +184,8 @@ class Fleet {
   void Ended(Engine* engine, int status) {
     kill(-engine->life.pid(), SIGKILL);  // what it left of its group
     const uint64_t pause_ns = engine->life.Ended(NowNs());
-    std::string what =
-        absl::StrCat("ended with ", Ending(status), ", log ", LogOf(*engine));
+    std::string what = absl::StrCat("ended with ", Ending(status), ", log ",
+                                    LogOf(engine->spec));
     if (!ending_) {
       absl::StrAppend(&what, "; to be started in ", pause_ns / 1'000'000'000,
                       " s (", Serving(), ")");
