@@ -24,7 +24,13 @@ struct Profile {
 // batch comes when the backlog and the whole batch are through:
 //
 //   tokens = backlog + Σ prompts,  steps = ⌈tokens / (chunk − running)⌉
-//   TTFT = κ · (steps · (base + per_sequence · running) + per_token · tokens)
+//   fixed = base + per_sequence · running
+//   TTFT = κ · (under_way + steps · fixed + per_token · tokens)
+//
+// A prompt that comes to an engine at work waits for the end of the step under
+// way, of which half is left on average: under_way = fixed / 2, or 0 where
+// nothing runs. Without it κ would learn that wait from short prompts, where it
+// is most of the time, and shed long ones for it.
 //
 // A snapshot of one engine at one moment; never decreases with more tokens,
 // which AdaptiveBatch relies on. What attention over long prompts adds is left

@@ -30,7 +30,8 @@ TEST(PredictorTest, RunningSequencesTakeBudgetAndTime) {
   Predictor p = Idle();
   p.running = 10;
   EXPECT_EQ(p.budget_tokens(), 990u);
-  EXPECT_EQ(p(991), 2 * (8000 + 10 * 50) + 991 * 100);
+  // Two steps, and half of the one under way.
+  EXPECT_EQ(p(991), 5 * (8000 + 10 * 50) / 2 + 991 * 100);
   p.running = 4000;
   EXPECT_EQ(p.budget_tokens(), 1u) << "never nothing";
 }
