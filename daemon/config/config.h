@@ -7,7 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/abi/rule.h"
+#include "daemon/config/fleet.h"
 #include "daemon/config/frame_rules.h"
 
 namespace fineserve::config {
@@ -56,6 +58,7 @@ struct Config {
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
   std::string log_level = "info";
   std::string fleet_path;       // empty: requests are no business of ours
+  absl::optional<Fleet> fleet;  // what lies there (server/options.h reads it)
   uint64_t pool_bytes = 0;      // required, by file or flag
   uint64_t max_pool_bytes = 0;  // 0: pool_bytes; the pool may grow to it
   uint32_t planes = 1;

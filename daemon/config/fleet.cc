@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "daemon/config/address.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {
@@ -14,21 +14,6 @@ namespace {
 
 constexpr uint32_t kLongestMs = 3'600'000;
 constexpr uint32_t kMostTokens = 1 << 24;
-
-// "127.0.0.1:8000"; port 0 is any.
-absl::Status SplitAddress(absl::string_view text, std::string* host,
-                          uint16_t* port) {
-  const size_t colon = text.rfind(':');
-  uint32_t number = 0;
-  if (colon == absl::string_view::npos || colon == 0 ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &number) ||
-      number > UINT16_MAX) {
-    return WrongType("a host and a port, like \"127.0.0.1:8000\"");
-  }
-  *host = std::string(text.substr(0, colon));
-  *port = static_cast<uint16_t>(number);
-  return absl::OkStatus();
-}
 
 Setter Address(std::string* host, uint16_t* port) {
   return [=](const toml::node& node) {

@@ -17,6 +17,7 @@ struct StepProfile {
   double base_us = 0;
   double per_token_us = 0;
   double per_sequence_us = 0;
+  bool operator==(const StepProfile&) const = default;
 };
 
 // What clients call by one name.
@@ -29,6 +30,7 @@ struct FleetModel {
   uint32_t block_tokens = 16;
   uint64_t kv_token_bytes = 0;  // over all layers
   StepProfile profile;
+  bool operator==(const FleetModel&) const = default;
 };
 
 // One server of a model.
@@ -40,6 +42,7 @@ struct FleetEngine {
   std::string gpu;  // UUID of the fineserved that it belongs to; empty: any
   std::vector<std::string> command;  // empty: somebody else starts it
   bool view = true;  // it shares the pool slab by slab, or does not start
+  bool operator==(const FleetEngine&) const = default;
 };
 
 // Where fineserve-proxy listens, and how.
@@ -51,6 +54,7 @@ struct ProxySettings {
   bool fail_open = true;  // without a daemon: admit, or answer 503
   std::string keys_path;  // a file with one API key a line; empty: no keys
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
+  bool operator==(const ProxySettings&) const = default;
 };
 
 // One machine's models and engines, and how requests come to them: what the
@@ -88,6 +92,8 @@ struct Fleet {
   std::string policy = "fineserve";
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;
+
+  bool operator==(const Fleet&) const = default;
 
   // Index into `models`; models.size() if there is none of this name.
   size_t ModelIndex(const std::string& name) const;

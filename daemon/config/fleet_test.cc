@@ -108,6 +108,14 @@ TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
   EXPECT_EQ(fleet->policy, "fineserve");
 }
 
+TEST_F(FleetTest, Ipv6AddressStandsInBrackets) {
+  const auto fleet =
+      Read("[proxy]\nlisten = \"[::1]:80\"\n" + std::string(kModel) + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->proxy.listen_host, "::1");
+  EXPECT_EQ(fleet->proxy.listen_port, 80);
+}
+
 TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
   const std::string model = kModel;
   const std::string engine = kEngine;
@@ -118,7 +126,7 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
   } kCases[] = {
       {"unknown key", "[proxy]\nport = 1\n", ":2: unknown key \"port\""},
       {"bad address", "[proxy]\nlisten = \"8000\"\n",
-       ":2: listen: must be a host and a port"},
+       ":2: listen: bad address \"8000\"; write it like 127.0.0.1:8000"},
       {"port too large", "[proxy]\nlisten = \"a:65536\"\n", ":2: listen"},
       {"policy", "[scheduler]\npolicy = \"best\"\n",
        "one of fineserve, moore-hodgson, fcfs"},

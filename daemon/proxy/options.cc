@@ -5,9 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/config/address.h"
 #include "daemon/config/config.h"
 
 namespace fineserve::proxy {
@@ -52,25 +52,13 @@ int Fail(absl::string_view message) {
   return 2;
 }
 
-// "HOST:PORT"; an IPv6 address stands in brackets.
+// Empty: not given.
 absl::Status SetAddress(absl::string_view flag, const std::string& text,
                         std::string* host, uint16_t* port) {
   if (text.empty()) return absl::OkStatus();
-  const size_t colon = text.rfind(':');
-  uint32_t number = 0;
-  const bool good = colon != std::string::npos && colon > 0 &&
-                    absl::SimpleAtoi(text.substr(colon + 1), &number) &&
-                    number <= UINT16_MAX;
-  if (!good) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, ": bad address \"", text, "\"; write it like 127.0.0.1:8000"));
-  }
-  *host = text.substr(0, colon);
-  if (host->front() == '[' && host->back() == ']') {
-    *host = host->substr(1, host->size() - 2);
-  }
-  *port = static_cast<uint16_t>(number);
-  return absl::OkStatus();
+  const absl::Status s = config::SplitAddress(text, host, port);
+  if (s.ok()) return s;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
 }
 
 }  // namespace

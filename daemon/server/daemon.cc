@@ -165,18 +165,13 @@ void Daemon::Serve() {
 }
 
 absl::Status Daemon::SetFleet() {
-  if (config_.fleet_path.empty()) {
+  if (!config_.fleet) {
     serving_.reset();
     return absl::OkStatus();
   }
-  const absl::StatusOr<config::Fleet> fleet =
-      config::ReadFleet(config_.fleet_path);
-  if (!fleet.ok()) {
-    return absl::InvalidArgumentError(fleet.status().message());
-  }
-  if (serving_ != nullptr) return serving_->SetFleet(*fleet);
+  if (serving_ != nullptr) return serving_->SetFleet(*config_.fleet);
   absl::StatusOr<std::unique_ptr<ServingServer>> serving =
-      ServingServer::Create(*fleet, gpu_,
+      ServingServer::Create(*config_.fleet, gpu_,
                             wire::ServingPath(endpoint_.socket_path()), &pool_,
                             &kClock, &loop_);
   if (!serving.ok()) return serving.status();

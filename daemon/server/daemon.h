@@ -53,7 +53,7 @@ class Daemon {
          std::unique_ptr<backing::Backing> backing, uint32_t slabs,
          std::unique_ptr<slab::TableWriter> table,
          const slab::TableIdentity& identity);
-  // Reads the fleet file, if there is one.
+  // Admits the requests of the configuration's fleet, if there is one.
   absl::Status SetFleet();
   void Settle();
   void ReadConfigAgain();

@@ -99,6 +99,10 @@ absl::Status Merge(const Flags& f, Options* out) {
         " is larger than its --max-pool ", abi::SizeText(c.max_pool_bytes),
         "; raise [pool] max or --max-pool"));
   }
+  if (c.fleet_path.empty()) return absl::OkStatus();
+  absl::StatusOr<config::Fleet> fleet = config::ReadFleet(c.fleet_path);
+  if (!fleet.ok()) return fleet.status();
+  c.fleet = *std::move(fleet);
   return absl::OkStatus();
 }
 

@@ -30,6 +30,7 @@ ServingServer::ServingServer(const std::string& gpu, wire::ServerSocket socket,
       readable_(loop->OnReadable(socket_.descriptor(), [] {})) {}
 
 absl::Status ServingServer::SetFleet(const config::Fleet& fleet) {
+  if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
   auto service = ServingService::Create(
       fleet, gpu_, RandomEpoch(), pool_, clock_,
       [this](const std::string& peer, absl::string_view bytes) {
@@ -37,6 +38,7 @@ absl::Status ServingServer::SetFleet(const config::Fleet& fleet) {
       });
   if (!service.ok()) return service.status();
   service_ = *std::move(service);
+  fleet_ = fleet;
   return absl::OkStatus();
 }
 

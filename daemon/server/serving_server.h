@@ -25,8 +25,8 @@ class ServingServer {
       const std::string& path, const PoolService* pool, const Clock* clock,
       EventLoop* loop);
 
-  // Begins anew with another fleet, under another epoch: proxies greet again
-  // and say what runs and what waits.
+  // With another fleet it begins anew, under another epoch: proxies greet again
+  // and say what runs and what waits. The same one changes nothing.
   absl::Status SetFleet(const config::Fleet& fleet);
 
   // To be called after each round of the loop.
@@ -37,6 +37,7 @@ class ServingServer {
                 const PoolService* pool, const Clock* clock, EventLoop* loop);
 
   const std::string gpu_;
+  config::Fleet fleet_;
   const PoolService* const pool_;
   const Clock* const clock_;
   wire::ServerSocket socket_;

@@ -62,9 +62,19 @@ class ServingTest : public Site {
                                  engine.Body(prompt, tokens));
   }
 
+  static size_t CountOf(const std::string& what, const std::string& text) {
+    size_t count = 0;
+    for (size_t at = text.find(what); at != std::string::npos;
+         at = text.find(what, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+
   std::unique_ptr<Process> daemon_, proxy_;
   Engine wide_, deep_;
   uint16_t port_ = 0;  // of the proxy
+  const std::string fleet_path_ = folder() + "/fleet.toml";
 
  private:
   void WriteFleet(const std::string& without_daemon) {
@@ -85,7 +95,6 @@ class ServingTest : public Site {
           << "\"\n";
   }
 
-  const std::string fleet_path_ = folder() + "/fleet.toml";
   const uint16_t wide_port_ = FreePort(), deep_port_ = FreePort();
 };
 
@@ -174,6 +183,39 @@ TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
       << load.right() - answered << " more, " << load.refused() << " refused";
   load.End();
   EXPECT_EQ(load.wrong() + load.lost(), 0);
+}
+
+TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
+  StartAll();
+  const auto admitted = [&] {
+    const Finished models = Fsctl({"models", "--json"});
+    return json::parse(models.out)["models"][0]["admitted"].get<int>();
+  };
+  const auto reload = [&] {
+    const auto times = [&] {
+      return CountOf("configuration read again", daemon_->Stderr());
+    };
+    const size_t before = times();
+    daemon_->Signal(SIGHUP);
+    EXPECT_TRUE(Eventually([&] { return times() > before; }));
+  };
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+  EXPECT_EQ(admitted(), 1);
+  reload();
+  EXPECT_EQ(admitted(), 1);
+  std::ofstream(fleet_path_, std::ios::app)
+      << "[scheduler]\npolicy = \"fcfs\"\n";
+  reload();
+  EXPECT_EQ(admitted(), 0);
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+  // A mistake in the fleet leaves everything as it was.
+  std::ofstream(fleet_path_) << "[scheduler]\npolicy = \"best\"\n";
+  daemon_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] {
+    return CountOf("one of fineserve, moore-hodgson, fcfs",
+                   daemon_->Stderr()) == 1;
+  }));
+  EXPECT_EQ(admitted(), 1);
 }
 
 TEST_F(ServingTest, WithoutItsDaemonAClosedProxySaysWhenToComeBack) {

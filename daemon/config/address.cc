@@ -1,0 +1,26 @@
+#include "daemon/config/address.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace fineserve::config {
+
+absl::Status SplitAddress(absl::string_view text, std::string* host,
+                          uint16_t* port) {
+  const size_t colon = text.rfind(':');
+  uint32_t number = 0;
+  if (colon == absl::string_view::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &number) ||
+      number > UINT16_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "bad address \"", text, "\"; write it like 127.0.0.1:8000"));
+  }
+  absl::string_view name = text.substr(0, colon);
+  if (absl::ConsumePrefix(&name, "[")) absl::ConsumeSuffix(&name, "]");
+  *host = std::string(name);
+  *port = static_cast<uint16_t>(number);
+  return absl::OkStatus();
+}
+
+}  // namespace fineserve::config
