@@ -6,7 +6,9 @@
 namespace fineserve::sched {
 namespace {
 
-constexpr double kWeight = 0.2;
+// Of the newest. Heuristic, the best of 0.02 to 0.2 in simulation: with 20
+// first tokens of memory κ still follows a neighbour that comes and goes.
+constexpr double kWeight = 0.05;
 // Heuristic: beyond this the profile is of another machine, and one stalled
 // request should not shut the door on all others.
 constexpr double kLeastKappa = 0.25;
@@ -49,9 +51,16 @@ uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
 
 void Correction::Observe(Micros actual, Micros predicted_uncorrected) {
   if (predicted_uncorrected <= 0 || actual <= 0) return;
-  const double ratio =
-      static_cast<double>(actual) / static_cast<double>(predicted_uncorrected);
-  kappa_ += kWeight * (std::clamp(ratio, kLeastKappa, kMostKappa) - kappa_);
+  const auto predicted = static_cast<double>(predicted_uncorrected);
+  const double bounded =
+      std::clamp(static_cast<double>(actual), kLeastKappa * predicted,
+                 kMostKappa * predicted);
+  // What is known before the first counts as much as four that kept to it.
+  if (observed_ == 0) actual_us_ = predicted_us_ = predicted;
+  ++observed_;
+  const double weight = std::max(kWeight, 1.0 / (observed_ + 4));
+  actual_us_ += weight * (bounded - actual_us_);
+  predicted_us_ += weight * (predicted - predicted_us_);
 }
 
 }  // namespace fineserve::sched

@@ -78,10 +78,19 @@ TEST(SloBatchTest, SequencesThatCostNothingAreNotLimited) {
   EXPECT_EQ(SloBatch({8000, 100, 0}, 1, 10'000), UINT32_MAX);
 }
 
-TEST(CorrectionTest, MovesAFifthOfTheWay) {
+TEST(CorrectionTest, FirstMovesAFifthOfTheWay) {
   Correction c;
   c.Observe(3000, 2000);
   EXPECT_DOUBLE_EQ(c.kappa(), 1.1);
+}
+
+TEST(CorrectionTest, LongPromptsDecideNotTheWaysOfShortOnes) {
+  Correction c;
+  for (int i = 0; i < 400; ++i) {
+    c.Observe(15, 10);
+    c.Observe(1000, 1000);
+  }
+  EXPECT_NEAR(c.kappa(), 1015.0 / 1010, 0.001);
 }
 
 TEST(CorrectionTest, OneStallDoesNotShutTheDoor) {
@@ -92,8 +101,12 @@ TEST(CorrectionTest, OneStallDoesNotShutTheDoor) {
 
 TEST(CorrectionTest, LearnsASlowdown) {
   Correction c;
-  for (int i = 0; i < 40; ++i) c.Observe(1900, 1000);
+  for (int i = 0; i < 20; ++i) c.Observe(1900, 1000);
+  EXPECT_GT(c.kappa(), 1.7);
+  for (int i = 0; i < 80; ++i) c.Observe(1900, 1000);
   EXPECT_NEAR(c.kappa(), 1.9, 0.01);
+  for (int i = 0; i < 20; ++i) c.Observe(1000, 1000);
+  EXPECT_LT(c.kappa(), 1.35) << "and forgets it";
 }
 
 TEST(CorrectionTest, WhatWasNotPredictedTeachesNothing) {
