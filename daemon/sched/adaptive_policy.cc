@@ -84,13 +84,13 @@ void AdaptivePolicy::StartBatch(WaitingTree* tree, EngineId engine, Micros now,
   };
   // The tree may go with its last request; so count what is in it.
   size_t left = tree->size();
-  WaitingTree::Prefix batch = tree->LongestPrefix(meets);
+  Prefix batch = tree->LongestPrefix(meets);
   while (batch.after && DropIfLate(batch.after->id, now, host)) {
     if (--left == 0) return;
     batch = tree->LongestPrefix(meets);
   }
-  while (left > 0 && batch.last) {
-    const auto soonest = tree->Soonest(*batch.last);
+  while (left > 0) {
+    const auto soonest = tree->Soonest(batch.after);
     if (!soonest) return;
     const Queued& request = entries_.at(*soonest).request;
     if (!host->Takes(engine, request, now)) return;

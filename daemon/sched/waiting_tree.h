@@ -30,36 +30,41 @@ inline bool Sooner(const Waiting& a, const Waiting& b) {
   return std::pair(a.deadline, a.id) < std::pair(b.deadline, b.id);
 }
 
-// Waiting requests in order of length; each subtree knows its tokens and its
-// soonest request. That is all Algorithm 2 needs (adaptive_batch.h), so that
-// an arrival, a departure and a decision each cost O(log n).
+// Some first requests in order of length.
+struct Prefix {
+  uint64_t tokens = 0;
+  Micros deadline = kNever;       // of the soonest
+  absl::optional<Waiting> after;  // the first outside; none: all are inside
+};
+
+// Waiting requests in order of length; of each subtree the tokens and the
+// soonest request are known. That is all Algorithm 2 needs (adaptive_batch.h),
+// so that an arrival, a departure and a decision each cost O(log n).
 //
-// A treap whose priorities are hashes of the ids: expected depth 2 ln n
-// whatever the order of arrival. Nodes lie in one vector; 0 is "none".
-// Confined to one thread.
-class WaitingTree {
+// A B+-tree. What is known of a subtree stands in its parent, so that a way
+// down touches one node a level: with 10⁶ waiting, each node below the upper
+// levels is a cache miss, and log₂ n of them cost more than all else in a
+// decision. Nodes lie in one vector. Confined to one thread.
+//
+// `kMost`: parts of a node; tests take few to get a high tree.
+template <size_t kMost>
+class LengthTree {
+  static_assert(kMost >= 8);  // no inner node is left with a single child
+
  public:
-  WaitingTree() : nodes_(1) {}
+  LengthTree() : nodes_(1) {}
 
   // (tokens, id) must not be there yet.
   void Insert(const Waiting& request);
 
-  // False if it is not there.
-  bool Erase(const Waiting& request);
+  // It must be there.
+  void Erase(const Waiting& request);
 
-  size_t size() const { return nodes_.size() - 1 - free_.size(); }
-  uint64_t tokens() const { return nodes_[root_].tokens; }
+  size_t size() const { return size_; }
+  size_t nodes() const { return nodes_.size() - free_.size(); }
 
-  // The soonest of those not longer than `last` (Shorter or equal).
-  absl::optional<RequestId> Soonest(const Waiting& last) const;
-
-  // Some first requests in order of length.
-  struct Prefix {
-    uint64_t tokens = 0;
-    Micros deadline = kNever;       // of the soonest
-    absl::optional<Waiting> last;   // none: empty
-    absl::optional<Waiting> after;  // the first outside; none: all are inside
-  };
+  // The soonest of those shorter than `after`, which is there; none: of all.
+  absl::optional<RequestId> Soonest(const absl::optional<Waiting>& after) const;
 
   // The longest prefix for which holds(tokens, soonest deadline); it must not
   // hold for a prefix after it has failed for a shorter one.
@@ -68,6 +73,7 @@ class WaitingTree {
 
  private:
   using Index = uint32_t;
+  static constexpr size_t kFewest = kMost / 4;  // in a node, but for the root
   // In order of urgency.
   struct Due {
     Micros deadline = kNever;
@@ -76,56 +82,79 @@ class WaitingTree {
       return std::pair(deadline, id) < std::pair(other.deadline, other.id);
     }
   };
-  // A cache line: with 10⁶ waiting, each level of the tree is a miss.
-  struct alignas(64) Node {
-    Waiting request{0, RequestId{0}, kNever};
-    Due soonest;            // of this subtree
-    uint64_t tokens = 0;    // of this subtree
-    uint32_t priority = 0;  // ≥ those of its children
-    Index left = 0, right = 0;
+  // A subtree, or in a leaf a request.
+  struct Part {
+    // Not longer than any request of it, longer than all of the part before.
+    uint32_t first_tokens;
+    Index child;  // unused in a leaf
+    RequestId first_id;
+    uint64_t tokens;
+    Due soonest;
   };
-  static_assert(sizeof(Node) == 64);
+  struct alignas(64) Node {
+    size_t count = 0;
+    Part parts[kMost];
 
-  Index New(const Waiting& request);
-  void Update(Index n);
-  Index Merge(Index left, Index right);
-  // Into those Shorter than `request` and the rest.
-  std::pair<Index, Index> Split(Index n, const Waiting& request);
-  // `n` with the new node `added` below it.
-  Index With(Index n, Index added);
-  // `n` without `request`, whose node is freed; *found if it was there.
-  Index Without(Index n, const Waiting& request, bool* found);
+    Part* begin() { return parts; }
+    Part* end() { return parts + count; }
+    const Part* begin() const { return parts; }
+    const Part* end() const { return parts + count; }
+  };
+
+  static bool IsShorter(const Waiting& request, const Part& part) {
+    return std::pair(request.tokens, request.id) <
+           std::pair(part.first_tokens, part.first_id);
+  }
+  // The soonest of some parts.
+  static Due SoonestOf(const Part* begin, const Part* end);
+  // Whose subtree `request` belongs to; in a leaf: itself or the one before.
+  static size_t Place(const Node& node, const Waiting& request);
+  static void InsertAt(Node* node, size_t i, const Part& part);
+  static void EraseAt(Node* node, size_t i);
+
+  Index New();
+  // What a parent knows of the node `child`.
+  Part PartOf(Index child) const;
+  // Makes two of the full child `i` of `parent`.
+  void Split(Index parent, size_t i);
+  // Child `i` of `parent` has too few: it becomes one with a neighbour, or they
+  // share their parts equally.
+  void Mend(Index parent, size_t i);
+  void Erase(Index n, size_t level, const Waiting& request);
+  void Prefetch(Index n) const;
 
   std::vector<Node> nodes_;
   std::vector<Index> free_;
   Index root_ = 0;
+  size_t height_ = 0;  // levels above the leaves
+  size_t size_ = 0;
 };
 
+// Heuristic: with 16 to 64 `scripts/bench admission` says the same.
+using WaitingTree = LengthTree<32>;
+
+template <size_t kMost>
 template <typename Holds>
-WaitingTree::Prefix WaitingTree::LongestPrefix(Holds holds) const {
+Prefix LengthTree<kMost>::LongestPrefix(Holds holds) const {
   Prefix found;
-  for (Index n = root_; n != 0;) {
-    const Node& node = nodes_[n];
-    const Node& left = nodes_[node.left];
-    uint64_t tokens = found.tokens + left.tokens;
-    Micros deadline = std::min(found.deadline, left.soonest.deadline);
-    if (node.left != 0 && !holds(tokens, deadline)) {
-      n = node.left;
-      continue;
+  Index n = root_;
+  for (size_t level = height_;; --level) {
+    const Part* part = nodes_[n].begin();
+    for (; part != nodes_[n].end(); ++part) {
+      const uint64_t tokens = found.tokens + part->tokens;
+      const Micros deadline = std::min(found.deadline, part->soonest.deadline);
+      if (!holds(tokens, deadline)) break;
+      found.tokens = tokens;
+      found.deadline = deadline;
     }
-    tokens += node.request.tokens;
-    deadline = std::min(deadline, node.request.deadline);
-    if (!holds(tokens, deadline)) {
-      found.after = node.request;
-      n = node.left;
-      continue;
+    if (part == nodes_[n].end()) return found;
+    if (level == 0) {
+      found.after = {part->first_tokens, part->first_id,
+                     part->soonest.deadline};
+      return found;
     }
-    found.tokens = tokens;
-    found.deadline = deadline;
-    found.last = node.request;
-    n = node.right;
+    n = part->child;
   }
-  return found;
 }
 
 }  // namespace fineserve::sched
