@@ -82,7 +82,7 @@ asio::awaitable<bool> Exchange::Attempt() {
   const config::FleetEngine* engine = routes->Engine(engine_name_);
   BeginAttempt();
   Ended ended = Ended::kNotAnswered;
-  if (engine != nullptr) ended = co_await Forward(*engine);
+  if (engine != nullptr && !client_gone_) ended = co_await Forward(*engine);
   if (client_gone_) ended = Ended::kClientGone;
   co_return co_await Conclude(ended);
 }
@@ -100,14 +100,16 @@ asio::awaitable<bool> Exchange::Choose() {
     co_return true;
   }
   const Verdict verdict = co_await Decide();
-  if (client_gone_) co_return false;
+  // A client that goes away just now has been admitted even so, and its end is
+  // to be told.
+  admitted_ = verdict.admitted;
+  engine_name_ = verdict.engine;
+  if (client_gone_) co_return admitted_;
   service_->metrics.QueueTime(model_, SecondsSince(started_ns_));
   if (!verdict.admitted) {
     co_await Fail(RefusalError(verdict));
     co_return false;
   }
-  admitted_ = true;
-  engine_name_ = verdict.engine;
   co_return true;
 }
 
