@@ -51,8 +51,9 @@ bool DaemonAdmission::Tell(uint64_t id, Body body) {
   return send_(wire::Encode(epoch_, id, std::move(body)));
 }
 
-void DaemonAdmission::Hello(bool with_running) {
+void DaemonAdmission::Hello(bool anew) {
   wire::HelloT hello;
+  hello.anew = anew;
   for (const config::FleetEngine& engine : fleet_->engines) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
@@ -63,7 +64,7 @@ void DaemonAdmission::Hello(bool with_running) {
     hello.engines.push_back(std::move(health));
   }
   for (const auto& [id, running] : running_) {
-    if (!with_running) break;
+    if (!anew) break;
     auto told = std::make_unique<wire::RunningRequestT>();
     told->request = id;
     told->engine = running.engine;
@@ -80,7 +81,7 @@ void DaemonAdmission::Hello(bool with_running) {
 void DaemonAdmission::Tick() {
   const uint64_t now = clock_->NowNs();
   if (now - heard_ns_ >= kPatienceNs) GoOn();
-  if (now - greeted_ns_ >= kHelloNs) Hello(/*with_running=*/false);
+  if (now - greeted_ns_ >= kHelloNs) Hello(/*anew=*/false);
 }
 
 void DaemonAdmission::GoOn() {
@@ -115,7 +116,7 @@ void DaemonAdmission::Welcomed(uint64_t epoch) {
                waiting_.size());
   epoch_ = epoch;
   away_ = false;
-  Hello(/*with_running=*/true);
+  Hello(/*anew=*/true);
   for (const auto& [id, waiting] : waiting_) Ask(waiting);
 }
 
@@ -182,9 +183,11 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
 
 void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
   if (refused.ungreeted) {
-    // A new daemon: its Welcome brings everything to it that waits.
+    if (epoch_ == 0) return;  // greeted meanwhile
+    // A new daemon: its Welcome brings everything to it that runs or waits. So
+    // what ends until then need not be told.
     epoch_ = 0;
-    Hello(/*with_running=*/false);
+    Hello(/*anew=*/false);
     return;
   }
   spdlog::warn("fineserved refuses: {}", refused.why);
@@ -224,8 +227,7 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
 void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
   const auto [known, added] = serves_.try_emplace(engine, serves);
   const bool changed = std::exchange(known->second, serves) != serves;
-  if ((changed || (added && !serves)) && epoch_ != 0)
-    Hello(/*with_running=*/false);
+  if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*anew=*/false);
 }
 
 void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {

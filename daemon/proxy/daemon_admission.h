@@ -77,7 +77,7 @@ class DaemonAdmission final : public Admission {
 
   template <typename Body>
   bool Tell(uint64_t id, Body body);
-  void Hello(bool with_running);
+  void Hello(bool anew);
   void Ask(const Waiting& waiting);
   void Welcomed(uint64_t epoch);
   void Decided(uint64_t id, const wire::VerdictT& verdict);

@@ -197,6 +197,7 @@ TEST_F(DaemonAdmissionTest, NewDaemonIsToldWhatRunsAndAskedAboutWhatWaits) {
   ASSERT_EQ(hello->running.size(), 1u);
   EXPECT_EQ(hello->running[0]->request, 1u);
   EXPECT_EQ(hello->running[0]->engine, "a");
+  EXPECT_TRUE(hello->anew);
   EXPECT_EQ(told_[1].body.AsSubmit() != nullptr, true);
   EXPECT_EQ(told_[1].request, 2u);
   EXPECT_EQ(told_[1].epoch, kEpoch + 1);
@@ -208,8 +209,10 @@ TEST_F(DaemonAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
   Told();
   wire::RefusedT refused;
   refused.ungreeted = true;
-  Receive(1, std::move(refused), kEpoch + 1);
-  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+  Receive(1, wire::RefusedT(refused), kEpoch + 1);
+  Receive(1, wire::RefusedT(refused), kEpoch + 1);
+  EXPECT_FALSE(told_[0].body.AsHello()->anew);
+  EXPECT_THAT(Told(), ElementsAre("Hello 0")) << "once";
   EXPECT_THAT(verdicts_, IsEmpty());
   Welcome(kEpoch + 1);
   EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));

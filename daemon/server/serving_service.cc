@@ -165,6 +165,7 @@ void ServingService::HandleHello(const std::string& peer,
     from.serves[engine->name] = engine->serves;
   }
   UpdateEngines();
+  if (hello.anew) ForgetRequests(&from);
   for (const auto& running : hello.running) Adopt(peer, &from, *running);
   if (is_new) spdlog::info("serving: a proxy greets");
   wire::WelcomeT welcome;
@@ -268,6 +269,8 @@ void ServingService::Finish(Peer* from, uint64_t id,
   // What broke off says nothing of how long answers are.
   const bool whole = finished.outcome == wire::Outcome::kDone;
   scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
+  // It may still wait: asked about again while its verdict was under way.
+  scheduler_.Cancel(known->second);
   Forget(known->second);
 }
 
@@ -360,6 +363,14 @@ void ServingService::UpdateEngines() {
   }
 }
 
+void ServingService::ForgetRequests(Peer* peer) {
+  for (const auto& [request, id] : peer->requests) {
+    scheduler_.Cancel(id);
+    origins_.erase(id);
+  }
+  peer->requests.clear();
+}
+
 void ServingService::ForgetSilentPeers() {
   const uint64_t now = clock_->NowNs();
   for (auto it = peers_.begin(); it != peers_.end();) {
@@ -369,10 +380,7 @@ void ServingService::ForgetSilentPeers() {
     }
     spdlog::warn("serving: a proxy has gone with {} requests",
                  it->second.requests.size());
-    for (const auto& [request, id] : it->second.requests) {
-      scheduler_.Cancel(id);
-      origins_.erase(id);
-    }
+    ForgetRequests(&it->second);
     it = peers_.erase(it);
   }
 }

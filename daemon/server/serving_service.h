@@ -103,6 +103,8 @@ class ServingService {
                                          uint64_t request,
                                          sched::ModelId model);
   void Forget(sched::RequestId id);
+  // All that the peer waits for or runs.
+  void ForgetRequests(Peer* peer);
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();

@@ -243,6 +243,39 @@ TEST_F(ServingServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {
   EXPECT_TRUE(Verdict(10).admitted);
 }
 
+// Their ends were told to nobody: the proxy took this daemon for another one.
+TEST_F(ServingServiceTest, ProxyThatGreetsAnewHasNoRequestsButThoseItNames) {
+  ServeFromThePool(0);
+  Hello();
+  Send(1, Ask("small", 300));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 300));  // waits
+  wire::HelloT hello;
+  hello.engines.push_back(std::make_unique<wire::EngineHealthT>());
+  hello.engines[0]->name = "small-a";
+  hello.engines[0]->serves = true;
+  hello.anew = true;
+  Send(0, std::move(hello), 0);
+  Next();
+  EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
+  EXPECT_EQ(Models().models[0]->queued, 0u);
+  Send(2, Ask("small", 300));
+  EXPECT_TRUE(Verdict(2).admitted);
+}
+
+// It is here for the second time, admitted the first.
+TEST_F(ServingServiceTest, WaitingRequestThatFinishedIsDecidedNoMore) {
+  ServeFromThePool(0);
+  Hello();
+  Send(1, Ask("small", 300));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 300));
+  Send(2, wire::FinishedT());
+  EXPECT_EQ(Models().models[0]->queued, 0u);
+  Send(1, wire::FinishedT());
+  EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
+}
+
 TEST_F(ServingServiceTest, SilentProxyIsForgottenWithItsRequests) {
   ServeFromThePool(0);
   Hello();
