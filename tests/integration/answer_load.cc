@@ -1,12 +1,64 @@
 #include "tests/integration/answer_load.h"
 
-#include <string>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <nlohmann/json.hpp>
 
 namespace fineserve::integration {
+namespace {
 
-AnswerLoad::AnswerLoad(const TinyEngine& engine, uint16_t port, int clients,
+using nlohmann::json;
+
+// Of requests, in this process.
+std::atomic<uint32_t> last_number = 0;
+
+Ending Wrong(const std::string& what) {
+  ADD_FAILURE() << what;
+  return Ending::kWrong;
+}
+
+Ending ReadWhole(HttpClient* client, HttpResponse head,
+                 const std::string& expected) {
+  head.body = client->ReadBody();
+  if (client->broken()) return Ending::kCut;
+  const std::string text = TextOf(head);
+  return text == expected ? Ending::kRight
+                          : Wrong(head.body + " is not " + expected);
+}
+
+// At the last event. Something behind it would be the next answer's beginning.
+Ending EndOfStream(HttpClient* client, const std::string& text,
+                   const std::string& expected) {
+  if (text != expected) return Wrong("[DONE] after " + text);
+  if (const auto more = client->ReadEvent()) return Wrong("then " + *more);
+  return client->broken() ? Ending::kCut : Ending::kRight;
+}
+
+Ending ReadStream(HttpClient* client, const std::string& expected,
+                  bool leaves) {
+  static const json::json_pointer kText("/choices/0/text");
+  std::string text;
+  while (const auto event = client->ReadEvent()) {
+    if (*event == "[DONE]") return EndOfStream(client, text, expected);
+    const json chunk = json::parse(*event, nullptr, false);
+    // Half an event may be the last that came of an engine; were its token
+    // lost in an answer that goes on, the text would show it.
+    if (chunk.is_discarded()) continue;
+    if (chunk.contains("error")) return Ending::kErrorEvent;
+    if (!chunk.contains(kText)) return Wrong("no token: " + *event);
+    text += chunk[kText].get<std::string>();
+    if (expected.compare(0, text.size(), text) != 0) return Wrong(text);
+    if (leaves) return Ending::kLeft;
+  }
+  return client->broken() ? Ending::kCut : Wrong("no end after " + text);
+}
+
+}  // namespace
+
+AnswerLoad::AnswerLoad(const TinyModel& model, uint16_t port, int clients,
                        Shape shape)
-    : engine_(engine), port_(port), shape_(shape) {
+    : model_(model), port_(port), shape_(shape) {
   for (int client = 0; client < clients; ++client) {
     threads_.emplace_back([this] {
       while (!ending_) AskOnce();
@@ -15,30 +67,50 @@ AnswerLoad::AnswerLoad(const TinyEngine& engine, uint16_t port, int clients,
 }
 
 void AnswerLoad::End() {
-  ending_ = true;
+  AskNoMore();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
+AnswerLoad::Question AnswerLoad::Next() const {
+  const uint32_t number = ++last_number;
+  if (!shape_.mixed) {
+    return {Prompt(number, shape_.prompt_tokens), shape_.answer_tokens, false,
+            false};
+  }
+  const uint32_t any = number * 2654435761u >> 8;  // Knuth's hash
+  return {Prompt(number, 1 + any % shape_.prompt_tokens),
+          1 + any / shape_.prompt_tokens % shape_.answer_tokens,
+          number % 2 == 0, number / 2 % 16 == 0};
+}
+
 void AnswerLoad::AskOnce() {
-  const std::string prompt = Prompt(next_++, shape_.prompt_tokens);
   HttpClient client(port_);
   if (!client.connected()) return Breathe();  // it was killed
-  client.Send("POST", "/v1/completions",
-              engine_.Body(prompt, shape_.answer_tokens));
-  HttpResponse response = client.ReadHead();
-  response.body = client.ReadBody();
-  if (client.broken() || response.status == 502) {
-    ++lost_;
-  } else if (response.status == 429 || response.status == 503) {
-    ++refused_;
-    Breathe();
-  } else if (TextOf(response) ==
-             engine_.Expected(prompt, shape_.answer_tokens)) {
-    ++right_;
-  } else {
-    ++wrong_;
-  }
+  const Ending ending = Ask(&client, Next());
+  ++counts_[static_cast<size_t>(ending)];
+  if (ending == Ending::kRefused) Breathe();
+}
+
+Ending AnswerLoad::Ask(HttpClient* client, const Question& question) const {
+  client->Send("POST", "/v1/completions",
+               model_.Body(question.prompt, question.answer_tokens,
+                           question.stream ? ", \"stream\": true" : ""));
+  if (question.leaves && !question.stream) return Ending::kLeft;
+  const HttpResponse head = client->ReadHead();
+  if (client->broken()) return Ending::kCut;
+  if (head.status == 429 || head.status == 503) return Ending::kRefused;
+  if (head.status == 502) return Ending::kBadGateway;
+  if (head.status != 200) return Wrong(client->ReadBody());
+  const std::string expected =
+      model_.Expected(question.prompt, question.answer_tokens);
+  return question.stream ? ReadStream(client, expected, question.leaves)
+                         : ReadWhole(client, head, expected);
+}
+
+int WantedAnswers(int usual) {
+  const char* wanted = getenv("FINESERVE_TEST_REQUESTS");
+  return wanted == nullptr ? usual : atoi(wanted);
 }
 
 }  // namespace fineserve::integration

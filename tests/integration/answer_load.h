@@ -1,8 +1,11 @@
 #ifndef TESTS_INTEGRATION_ANSWER_LOAD_H_
 #define TESTS_INTEGRATION_ANSWER_LOAD_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -10,42 +13,79 @@
 
 namespace fineserve::integration {
 
-// Threads that each ask one request after another, every one another prompt,
-// until told to end, and compare each answer with what the engine's model must
-// answer. The engine must outlive it, as an object.
+// How a request ended.
+enum class Ending : size_t {
+  kRight,       // whole, and every token is what it must be
+  kWrong,       // a token differs, or an end that says nothing of a break
+  kRefused,     // 429 or 503
+  kBadGateway,  // 502
+  kErrorEvent,  // a stream that says of itself that it broke off
+  kCut,         // the connection ended in the middle
+  kLeft,        // it was the client that went away
+};
+inline constexpr size_t kEndings = 7;
+
+// Threads that each ask one request after another, every one of this process
+// another prompt, until told to end, and compare each answer, also what came
+// of one that broke off, with what the model must answer. What is wrong fails
+// the test. The model must outlive it.
 class AnswerLoad {
  public:
   struct Shape {
     uint32_t prompt_tokens;
     uint32_t answer_tokens;
+    // Up to so many tokens, every other answer a stream; one client in 16 goes
+    // away: from a stream after its first event, else as soon as it has asked.
+    bool mixed = false;
   };
 
   AnswerLoad(const TinyEngine& engine, int clients, Shape shape)
       : AnswerLoad(engine, engine.port(), clients, shape) {}
   // Through a proxy.
-  AnswerLoad(const TinyEngine& engine, uint16_t port, int clients, Shape shape);
+  AnswerLoad(const TinyModel& model, uint16_t port, int clients, Shape shape);
   AnswerLoad(const AnswerLoad&) = delete;
   AnswerLoad& operator=(const AnswerLoad&) = delete;
   ~AnswerLoad() { End(); }
 
+  void AskNoMore() { ending_ = true; }
+  // AskNoMore, and waits for what was asked.
   void End();
 
-  int right() const { return right_; }
-  int wrong() const { return wrong_; }
-  int lost() const { return lost_; }        // the server went away
-  int refused() const { return refused_; }  // 429 or 503
+  int Count(Ending ending) const {
+    return counts_[static_cast<size_t>(ending)];
+  }
+  int right() const { return Count(Ending::kRight); }
+  int wrong() const { return Count(Ending::kWrong); }
+  int refused() const { return Count(Ending::kRefused); }
+  // The server went away, which the client was told or could see.
+  int lost() const {
+    return Count(Ending::kBadGateway) + Count(Ending::kErrorEvent) +
+           Count(Ending::kCut);
+  }
 
  private:
-  void AskOnce();
+  struct Question {
+    std::string prompt;
+    uint32_t answer_tokens;
+    bool stream;
+    bool leaves;
+  };
 
-  const TinyEngine& engine_;
+  Question Next() const;
+  void AskOnce();
+  Ending Ask(HttpClient* client, const Question& question) const;
+
+  const TinyModel& model_;
   const uint16_t port_;
   const Shape shape_;
   std::atomic<bool> ending_ = false;
-  std::atomic<uint32_t> next_ = 0;
-  std::atomic<int> right_ = 0, wrong_ = 0, lost_ = 0, refused_ = 0;
+  std::array<std::atomic<int>, kEndings> counts_ = {};
   std::vector<std::thread> threads_;
 };
+
+// How many answers a test under contention compares: $FINESERVE_TEST_REQUESTS,
+// or `usual`.
+int WantedAnswers(int usual);
 
 }  // namespace fineserve::integration
 

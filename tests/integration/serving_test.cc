@@ -1,6 +1,5 @@
-// The whole service of real processes: fineserve-proxy in front of two
-// tinyserve engines of different formats on one daemon's pool, which admits.
-// tinyserve's answers are known beforehand, so every one is compared.
+// The whole service with two engines of different formats. tinyserve's answers
+// are known beforehand, so every one is compared.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -11,7 +10,7 @@
 
 #include "tests/integration/answer_load.h"
 #include "tests/integration/free_port.h"
-#include "tests/integration/site.h"
+#include "tests/integration/serving_site.h"
 #include "tests/integration/tiny_engine.h"
 
 namespace fineserve::integration {
@@ -20,32 +19,20 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-class ServingTest : public Site {
+class ServingTest : public ServingSite {
  protected:
   using Engine = std::unique_ptr<TinyEngine>;
 
   // Daemon, engines "wide" and "deep" (each a model of its name), proxy.
   void StartAll(const std::string& without_daemon = "fail_open") {
-    WriteFleet(without_daemon);
+    const uint16_t wide_port = FreePort(), deep_port = FreePort();
+    WriteFleet({{"wide", 4096, wide_port}, {"deep", 8192, deep_port}},
+               without_daemon);
     StartDaemonOfFleet();
-    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port_);
+    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port);
     deep_ =
-        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port_);
-    proxy_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("fineserve-proxy"), "--fleet",
-                                 fleet_path_},
-        environment());
-    const std::string line = proxy_->ReadLine();
-    const size_t colon = line.find(':');
-    ASSERT_NE(colon, std::string::npos) << line << proxy_->Stderr();
-    port_ = static_cast<uint16_t>(atoi(line.c_str() + colon + 1));
-    ASSERT_TRUE(Eventually([&] {
-      return HttpClient(port_).Ask("GET", "/ready").status == 200;
-    })) << proxy_->Stderr();
-  }
-  void StartDaemonOfFleet() {
-    daemon_ = StartDaemon({"--pool", "64MiB", "--slab", "8MiB", "--planes", "4",
-                           "--fleet", fleet_path_});
+        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port);
+    StartProxy();
   }
   Engine StartEngine(const std::string& name, std::vector<std::string> more,
                      uint16_t port) {
@@ -58,8 +45,8 @@ class ServingTest : public Site {
   }
   HttpResponse Ask(const TinyEngine& engine, const std::string& prompt,
                    uint32_t tokens) {
-    return HttpClient(port_).Ask("POST", "/v1/completions",
-                                 engine.Body(prompt, tokens));
+    return HttpClient(port()).Ask("POST", "/v1/completions",
+                                  engine.Body(prompt, tokens));
   }
 
   static size_t CountOf(const std::string& what, const std::string& text) {
@@ -71,31 +58,7 @@ class ServingTest : public Site {
     return count;
   }
 
-  std::unique_ptr<Process> daemon_, proxy_;
   Engine wide_, deep_;
-  uint16_t port_ = 0;  // of the proxy
-  const std::string fleet_path_ = folder() + "/fleet.toml";
-
- private:
-  void WriteFleet(const std::string& without_daemon) {
-    std::ofstream file(fleet_path_);
-    file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
-         << "without_daemon = \"" << without_daemon << "\"\n";
-    WriteModel("wide", 4096, wide_port_, &file);
-    WriteModel("deep", 8192, deep_port_, &file);
-  }
-  // tinyserve's step times at --speed 20; an SLO that only a jam misses.
-  static void WriteModel(const std::string& name, int token_bytes,
-                         uint16_t port, std::ofstream* file) {
-    *file << "[[model]]\nname = \"" << name << "\"\nslo_ttft_ms = 3000\n"
-          << "max_batch = 64\nkv_token_bytes = " << token_bytes
-          << "\nprofile = { base_us = 380, per_token_us = 0.8, "
-          << "per_sequence_us = 3.2 }\n[[engine]]\nname = \"" << name
-          << "\"\nmodel = \"" << name << "\"\nurl = \"http://127.0.0.1:" << port
-          << "\"\n";
-  }
-
-  const uint16_t wide_port_ = FreePort(), deep_port_ = FreePort();
 };
 
 TEST_F(ServingTest, AnswersOfBothModelsComeThroughAsTheyMustBe) {
@@ -103,7 +66,7 @@ TEST_F(ServingTest, AnswersOfBothModelsComeThroughAsTheyMustBe) {
   for (const TinyEngine* engine : {wide_.get(), deep_.get()}) {
     const std::string prompt = Prompt(1, 300);
     EXPECT_EQ(TextOf(Ask(*engine, prompt, 40)), engine->Expected(prompt, 40));
-    HttpClient client(port_);
+    HttpClient client(port());
     client.Send("POST", "/v1/completions",
                 engine->Body(prompt, 40, ", \"stream\": true"));
     EXPECT_EQ(client.ReadHead().status, 200);
@@ -120,8 +83,8 @@ TEST_F(ServingTest, AnswersOfBothModelsComeThroughAsTheyMustBe) {
 
 TEST_F(ServingTest, LoadOnBothModelsIsAnsweredRightOrRefused) {
   StartAll();
-  AnswerLoad wide(*wide_, port_, 8, {500, 40});
-  AnswerLoad deep(*deep_, port_, 4, {200, 40});
+  AnswerLoad wide(*wide_, port(), 8, {500, 40});
+  AnswerLoad deep(*deep_, port(), 4, {200, 40});
   EXPECT_TRUE(Eventually([&] {
     return wide.right() >= 100 && deep.right() >= 50;
   })) << wide.right()
@@ -136,7 +99,7 @@ TEST_F(ServingTest, ClientThatGoesAwayEndsItsRequestInTheEngine) {
   StartAll();
   for (const char* stream : {", \"stream\": true", ""}) {
     const uint64_t aborted = wide_->Stat("aborted");
-    HttpClient client(port_);
+    HttpClient client(port());
     client.Send("POST", "/v1/completions",
                 wide_->Body(Prompt(1, 20), 1000, stream));
     ASSERT_TRUE(Eventually([&] { return wide_->Stat("running") == 1; }));
@@ -150,8 +113,8 @@ TEST_F(ServingTest, ClientThatGoesAwayEndsItsRequestInTheEngine) {
 
 TEST_F(ServingTest, EngineKilledMidStreamEndsItsStreamWithAnErrorOnly) {
   StartAll();
-  AnswerLoad others(*wide_, port_, 4, {300, 40});
-  HttpClient client(port_);
+  AnswerLoad others(*wide_, port(), 4, {300, 40});
+  HttpClient client(port());
   client.Send("POST", "/v1/completions",
               deep_->Body(Prompt(1, 20), 1000, ", \"stream\": true"));
   EXPECT_EQ(client.ReadHead().status, 200);
@@ -174,7 +137,7 @@ TEST_F(ServingTest, EngineKilledMidStreamEndsItsStreamWithAnErrorOnly) {
 
 TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
   StartAll("fail_open");
-  AnswerLoad load(*wide_, port_, 4, {300, 40});
+  AnswerLoad load(*wide_, port(), 4, {300, 40});
   ASSERT_TRUE(Eventually([&] { return load.right() >= 10; }));
   daemon_->Signal(SIGKILL);
   daemon_->Wait();
@@ -203,13 +166,13 @@ TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
   EXPECT_EQ(admitted(), 1);
   reload();
   EXPECT_EQ(admitted(), 1);
-  std::ofstream(fleet_path_, std::ios::app)
+  std::ofstream(fleet_path(), std::ios::app)
       << "[scheduler]\npolicy = \"fcfs\"\n";
   reload();
   EXPECT_EQ(admitted(), 0);
   EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
   // A mistake in the fleet leaves everything as it was.
-  std::ofstream(fleet_path_) << "[scheduler]\npolicy = \"best\"\n";
+  std::ofstream(fleet_path()) << "[scheduler]\npolicy = \"best\"\n";
   daemon_->Signal(SIGHUP);
   EXPECT_TRUE(Eventually([&] {
     return CountOf("one of fineserve, moore-hodgson, fcfs",

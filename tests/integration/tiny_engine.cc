@@ -12,7 +12,7 @@ using nlohmann::json;
 TinyEngine::TinyEngine(const std::string& program, const std::string& model,
                        std::vector<std::string> arguments,
                        const Process::Environment& environment)
-    : model_(model) {
+    : TinyModel(model) {
   arguments.insert(arguments.begin(),
                    {program, "--model", model, "--port", "0", "--lines"});
   process_ = std::make_unique<Process>(arguments, environment);
@@ -23,15 +23,15 @@ TinyEngine::TinyEngine(const std::string& program, const std::string& model,
   port_ = static_cast<uint16_t>(port);
 }
 
-std::string TinyEngine::Body(const std::string& prompt, uint32_t tokens,
-                             const std::string& more) const {
+std::string TinyModel::Body(const std::string& prompt, uint32_t tokens,
+                            const std::string& more) const {
   return "{\"model\": \"" + model_ + "\", \"prompt\": \"" + prompt +
          "\", \"max_tokens\": " + std::to_string(tokens) +
          ", \"ignore_eos\": true" + more + "}";
 }
 
-std::string TinyEngine::Expected(const std::string& prompt,
-                                 uint32_t tokens) const {
+std::string TinyModel::Expected(const std::string& prompt,
+                                uint32_t tokens) const {
   return tinyserve::Text(
       tinyserve::ExpectedAnswer(model_, tinyserve::Tokenise(prompt),
                                 {.most_tokens = tokens, .ignore_end = true}));

@@ -12,8 +12,24 @@
 
 namespace fineserve::integration {
 
-// A tinyserve process and what it must answer.
-class TinyEngine {
+// What a tinyserve that serves `model` must answer, wherever it runs.
+class TinyModel {
+ public:
+  explicit TinyModel(const std::string& model) : model_(model) {}
+
+  const std::string& model() const { return model_; }
+  // The body of a request for an answer of so many words.
+  std::string Body(const std::string& prompt, uint32_t tokens,
+                   const std::string& more = "") const;
+  // The text that must come back.
+  std::string Expected(const std::string& prompt, uint32_t tokens) const;
+
+ private:
+  const std::string model_;
+};
+
+// A tinyserve process.
+class TinyEngine : public TinyModel {
  public:
   // Starts it and waits until it serves. `environment` decides about device
   // and preload.
@@ -23,13 +39,7 @@ class TinyEngine {
 
   Process& process() { return *process_; }
   uint16_t port() const { return port_; }
-  const std::string& model() const { return model_; }
 
-  // The body of a request for an answer of so many words.
-  std::string Body(const std::string& prompt, uint32_t tokens,
-                   const std::string& more = "") const;
-  // The text that must come back.
-  std::string Expected(const std::string& prompt, uint32_t tokens) const;
   // Asks over a connection of its own; "" and a failure if that fails.
   std::string Complete(const std::string& prompt, uint32_t tokens) const;
 
@@ -39,7 +49,6 @@ class TinyEngine {
   double Metric(const std::string& name) const;
 
  private:
-  const std::string model_;
   std::unique_ptr<Process> process_;
   uint16_t port_ = 0;
 };

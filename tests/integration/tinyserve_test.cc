@@ -7,7 +7,6 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -304,23 +303,16 @@ TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
   EXPECT_EQ(load.wrong() + load.lost(), 0);
 }
 
-// How many answers of its survivors the next test compares: 10,000 take about
-// 20 seconds.
-int ContendedRequests() {
-  const char* wanted = getenv("FINESERVE_TEST_REQUESTS");
-  return wanted == nullptr ? 800 : atoi(wanted);
-}
-
 // Two engines whose load comes and goes beside a third of yet another format
 // that is killed again and again: no token ever differs from what each would
-// answer alone.
+// answer alone. 10,000 answers of the survivors take about 20 seconds.
 TEST_F(TinyserveTest, NoTokenDiffersUnderContentionKillsAndHandOvers) {
   const auto daemon = StartPool();
   const std::vector<std::string> fast = {"--speed", "1000", "--max-num-seqs",
                                          "24"};
   const Engine wide = StartWide(fast);
   const Engine deep = StartDeep(fast);
-  const int wanted = ContendedRequests();
+  const int wanted = WantedAnswers(800);
   int right = 0, kills = 0, hand_overs = 0;
   uint32_t slabs = 0;
   for (int turn = 0; right < wanted; ++turn) {

@@ -1,0 +1,56 @@
+#include "tests/integration/serving_site.h"
+
+#include <stdlib.h>
+
+#include <fstream>
+
+#include "tests/integration/http_client.h"
+
+namespace fineserve::integration {
+namespace {
+
+// tinyserve's step times at --speed 20; an SLO that only a jam misses.
+constexpr char kPromise[] =
+    "slo_ttft_ms = 3000\nmax_batch = 64\n"
+    "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
+
+std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
+
+}  // namespace
+
+void ServingSite::WriteFleet(const std::vector<Served>& fleet,
+                             const std::string& without_daemon) {
+  std::ofstream file(fleet_path_);
+  file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
+       << "without_daemon = " << Quoted(without_daemon) << "\n";
+  for (const Served& served : fleet) {
+    const std::string name = Quoted(served.name);
+    file << "[[model]]\nname = " << name
+         << "\nkv_token_bytes = " << served.kv_token_bytes << "\n"
+         << kPromise << "[[engine]]\nname = " << name << "\nmodel = " << name
+         << "\nurl = \"http://127.0.0.1:" << served.port << "\"\ncommand = [";
+    for (const std::string& word : served.command) file << Quoted(word) << ",";
+    file << "]\n";
+  }
+}
+
+void ServingSite::StartDaemonOfFleet() {
+  daemon_ = StartDaemon({"--pool", "64MiB", "--slab", "8MiB", "--planes", "4",
+                         "--fleet", fleet_path_});
+}
+
+void ServingSite::StartProxy() {
+  proxy_ = std::make_unique<Process>(
+      std::vector<std::string>{Program("fineserve-proxy"), "--fleet",
+                               fleet_path_},
+      environment());
+  const std::string line = proxy_->ReadLine();
+  const size_t colon = line.find(':');
+  ASSERT_NE(colon, std::string::npos) << line << proxy_->Stderr();
+  port_ = static_cast<uint16_t>(atoi(line.c_str() + colon + 1));
+  ASSERT_TRUE(Eventually([&] {
+    return HttpClient(port_).Ask("GET", "/ready").status == 200;
+  })) << proxy_->Stderr();
+}
+
+}  // namespace fineserve::integration

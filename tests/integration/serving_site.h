@@ -1,0 +1,46 @@
+#ifndef TESTS_INTEGRATION_SERVING_SITE_H_
+#define TESTS_INTEGRATION_SERVING_SITE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+
+// The whole service of real processes: fineserve-proxy in front of tinyserve
+// engines on one daemon's pool, which admits. Who starts the engines is the
+// test's affair.
+class ServingSite : public Site {
+ protected:
+  // A model and its only engine, both of this name.
+  struct Served {
+    std::string name;
+    int kv_token_bytes;
+    uint16_t port;
+    std::vector<std::string> command = {};  // of fsctl up
+  };
+
+  // `without_daemon` as in the file.
+  void WriteFleet(const std::vector<Served>& fleet,
+                  const std::string& without_daemon);
+  // A pool of 8 slabs of 8 MiB.
+  void StartDaemonOfFleet();
+  // Waits until the daemon decides for it.
+  void StartProxy();
+
+  const std::string& fleet_path() const { return fleet_path_; }
+  uint16_t port() const { return port_; }  // of the proxy
+
+  std::unique_ptr<Process> daemon_, proxy_;
+
+ private:
+  const std::string fleet_path_ = folder() + "/fleet.toml";
+  uint16_t port_ = 0;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_SERVING_SITE_H_
