@@ -52,11 +52,8 @@ Setter EngineRules(const std::string& path, std::vector<EngineRule>* out) {
       return At(path, node.source(),
                 "an [[engine]] needs a name, like name = \"vllm-*\"");
     }
-    if (rule.cap_bytes != 0 && rule.cap_bytes < rule.floor_bytes) {
-      return At(path, node.source(),
-                absl::StrCat("cap ", abi::SizeText(rule.cap_bytes),
-                             " is less than floor ",
-                             abi::SizeText(rule.floor_bytes)));
+    if (s = CheckShare(rule.floor_bytes, rule.cap_bytes); !s.ok()) {
+      return At(path, node.source(), s.message());
     }
     out->push_back(std::move(rule));
     return absl::OkStatus();
@@ -131,10 +128,19 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
 }
 
 EngineRule RuleOf(const Config& config, const std::string& engine_name) {
-  for (const EngineRule& rule : config.engines) {
-    if (IsMatch(rule.name, engine_name)) return rule;
+  EngineRule rule;
+  for (const EngineRule& r : config.engines) {
+    if (!IsMatch(r.name, engine_name)) continue;
+    rule = r;
+    break;
   }
-  return {};
+  const FleetEngine* const engine =
+      config.fleet ? config.fleet->Engine(engine_name) : nullptr;
+  if (engine != nullptr && rule.floor_bytes == 0 && rule.cap_bytes == 0) {
+    rule.floor_bytes = engine->floor_bytes;
+    rule.cap_bytes = engine->cap_bytes;
+  }
+  return rule;
 }
 
 std::vector<abi::Rule> RulesFor(const Config& config,

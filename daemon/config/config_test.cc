@@ -189,5 +189,24 @@ TEST_F(ConfigTest, CharacterThatIsNotAsciiIsNamedWithItsLine) {
   EXPECT_THAT(ErrorOf("\ngpu = -'\xef\xbb\x9f\n"), HasSubstr(":2: "));
 }
 
+TEST(RuleOfTest, FleetSaysFloorAndCapWhereNoRuleDoes) {
+  Config c;
+  c.engines = {{"llama*", {4096}}, {"qwen*", {}, 1, 2}};
+  c.fleet.emplace();
+  for (const char* name : {"llama-a", "qwen-a", "other"}) {
+    c.fleet->engines.push_back({});
+    c.fleet->engines.back().name = name;
+    c.fleet->engines.back().floor_bytes = 10;
+    c.fleet->engines.back().cap_bytes = 20;
+  }
+  EXPECT_EQ(RuleOf(c, "llama-a").floor_bytes, 10u);
+  EXPECT_EQ(RuleOf(c, "llama-a").cap_bytes, 20u);
+  EXPECT_EQ(RuleOf(c, "llama-a").kv_sizes.size(), 1u);
+  EXPECT_EQ(RuleOf(c, "qwen-a").floor_bytes, 1u);
+  EXPECT_EQ(RuleOf(c, "qwen-a").cap_bytes, 2u);
+  EXPECT_EQ(RuleOf(c, "other").floor_bytes, 10u);
+  EXPECT_EQ(RuleOf(c, "unknown").floor_bytes, 0u);
+}
+
 }  // namespace
 }  // namespace fineserve::config

@@ -37,21 +37,25 @@ Setter Url(std::string* host, uint16_t* port) {
   };
 }
 
-Setter WithoutDaemon(bool* fail_open) {
-  return [fail_open](const toml::node& node) {
+// One of two words; `*is_first` if it is the first of them.
+Setter EitherOf(bool* is_first, const char* first, const char* second) {
+  return [=](const toml::node& node) {
     std::string text;
-    absl::Status s = OneOf(&text, {"fail_open", "fail_closed"})(node);
-    *fail_open = text != "fail_closed";
+    absl::Status s = OneOf(&text, {first, second})(node);
+    *is_first = text == first;
     return s;
   };
 }
 
 Setter Proxy(const std::string& path, ProxySettings* p) {
-  return Section(path, {{"listen", Address(&p->listen_host, &p->listen_port)},
-                        {"admin", Address(&p->admin_host, &p->admin_port)},
-                        {"without_daemon", WithoutDaemon(&p->fail_open)},
-                        {"keys", Text(&p->keys_path)},
-                        {"drain", Count(&p->drain_s, 0, 3600)}});
+  return Section(
+      path,
+      {{"listen", Address(&p->listen_host, &p->listen_port)},
+       {"admin", Address(&p->admin_host, &p->admin_port)},
+       {"without_daemon", EitherOf(&p->fail_open, "fail_open", "fail_closed")},
+       {"replicas", EitherOf(&p->least_load, "least_load", "predicted_ttft")},
+       {"keys", Text(&p->keys_path)},
+       {"drain", Count(&p->drain_s, 0, 3600)}});
 }
 
 Setter Profile(const std::string& path, StepProfile* p) {
@@ -110,17 +114,22 @@ Setter Engine(const std::string& path, Fleet* fleet) {
                                     {"url", Url(&e.host, &e.port)},
                                     {"gpu", Text(&e.gpu)},
                                     {"command", Texts(&e.command)},
-                                    {"view", Flag(&e.view)}})(node);
+                                    {"view", Flag(&e.view)},
+                                    {"target_rate", Amount(&e.target_rate)},
+                                    {"floor", ByteSize(&e.floor_bytes)},
+                                    {"cap", ByteSize(&e.cap_bytes)}})(node);
     if (!s.ok()) return s;
     if (e.name.empty() || e.host.empty()) {
       return At(path, node.source(),
                 "an [[engine]] needs name and url, like name = \"llama-a\" and "
                 "url = \"http://127.0.0.1:9001\"");
     }
-    for (const FleetEngine& other : fleet->engines) {
-      if (other.name != e.name) continue;
+    if (fleet->Engine(e.name) != nullptr) {
       return At(path, node.source(),
                 absl::StrCat("a second engine \"", e.name, "\""));
+    }
+    if (s = CheckShare(e.floor_bytes, e.cap_bytes); !s.ok()) {
+      return At(path, node.source(), s.message());
     }
     fleet->engines.push_back(std::move(e));
     return absl::OkStatus();
@@ -156,6 +165,22 @@ size_t Fleet::ModelIndex(const std::string& name) const {
   return std::find_if(models.begin(), models.end(),
                       [&](const FleetModel& m) { return m.name == name; }) -
          models.begin();
+}
+
+const FleetEngine* Fleet::Engine(const std::string& name) const {
+  const auto found =
+      std::find_if(engines.begin(), engines.end(),
+                   [&](const FleetEngine& e) { return e.name == name; });
+  return found == engines.end() ? nullptr : &*found;
+}
+
+Fleet Fleet::OfGpu(const std::string& gpu) const {
+  Fleet part = *this;
+  part.engines.erase(
+      std::remove_if(part.engines.begin(), part.engines.end(),
+                     [&](const FleetEngine& e) { return e.gpu != gpu; }),
+      part.engines.end());
+  return part;
 }
 
 absl::StatusOr<Fleet> ReadFleet(const std::string& path) {

@@ -42,6 +42,11 @@ struct FleetEngine {
   std::string gpu;  // UUID of the fineserved that it belongs to; empty: any
   std::vector<std::string> command;  // empty: somebody else starts it
   bool view = true;  // it shares the pool slab by slab, or does not start
+  // Its part of its model's requests, of them a second; 0 in all engines of a
+  // model: whoever has the least to do.
+  double target_rate = 0;
+  uint64_t floor_bytes = 0;  // of a view: its own at all times
+  uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
   bool operator==(const FleetEngine&) const = default;
 };
 
@@ -52,6 +57,9 @@ struct ProxySettings {
   std::string admin_host = "127.0.0.1";
   uint16_t admin_port = 8001;
   bool fail_open = true;  // without a daemon: admit, or answer 503
+  // Between GPUs, where engines have no target rates: by least outstanding
+  // tokens instead of least predicted TTFT.
+  bool least_load = false;
   std::string keys_path;  // a file with one API key a line; empty: no keys
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
   bool operator==(const ProxySettings&) const = default;
@@ -64,6 +72,7 @@ struct ProxySettings {
 //   listen = "127.0.0.1:8000"
 //   admin = "127.0.0.1:8001"
 //   without_daemon = "fail_open"     # or "fail_closed"
+//   replicas = "predicted_ttft"      # or "least_load"
 //   keys = "/etc/fineserve/keys"
 //   drain = 30                       # seconds
 //
@@ -87,6 +96,9 @@ struct ProxySettings {
 //   gpu = "GPU-8f0c3f1e"             # if there is more than one
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
 //   view = true                      # false: for engines without a plugin
+//   target_rate = 3.5                # requests/s, among the model's replicas
+//   floor = "2GiB"                   # of a view: its own at all times
+//   cap = "12GiB"                    # of a view: never more
 struct Fleet {
   ProxySettings proxy;
   std::string policy = "fineserve";
@@ -97,6 +109,12 @@ struct Fleet {
 
   // Index into `models`; models.size() if there is none of this name.
   size_t ModelIndex(const std::string& name) const;
+
+  // The engine of this name; null if there is none.
+  const FleetEngine* Engine(const std::string& name) const;
+
+  // This fleet with none but the engines that name this `gpu`, word by word.
+  Fleet OfGpu(const std::string& gpu) const;
 };
 
 // Reads a TOML file. Errors are InvalidArgument with one line

@@ -47,6 +47,7 @@ TEST_F(FleetTest, EveryKeyIsRead) {
 listen = "0.0.0.0:80"
 admin = "localhost:81"
 without_daemon = "fail_closed"
+replicas = "least_load"
 keys = "/etc/keys"
 drain = 5
 [scheduler]
@@ -67,6 +68,9 @@ url = "http://localhost:9002/"
 gpu = "GPU-1"
 command = ["vllm", "serve"]
 view = false
+target_rate = 2.5
+floor = "1GiB"
+cap = "2GiB"
 )") + kModel + kEngine);
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->proxy.listen_host, "0.0.0.0");
@@ -74,6 +78,7 @@ view = false
   EXPECT_EQ(fleet->proxy.admin_host, "localhost");
   EXPECT_EQ(fleet->proxy.admin_port, 81);
   EXPECT_FALSE(fleet->proxy.fail_open);
+  EXPECT_TRUE(fleet->proxy.least_load);
   EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
   EXPECT_EQ(fleet->policy, "fcfs");
@@ -94,6 +99,9 @@ view = false
   EXPECT_EQ(engine.gpu, "GPU-1");
   EXPECT_THAT(engine.command, ElementsAre("vllm", "serve"));
   EXPECT_FALSE(engine.view);
+  EXPECT_EQ(engine.target_rate, 2.5);
+  EXPECT_EQ(engine.floor_bytes, 1ull << 30);
+  EXPECT_EQ(engine.cap_bytes, 2ull << 30);
   EXPECT_EQ(fleet->engines[1].model, "small");
   EXPECT_TRUE(fleet->engines[1].view);
   EXPECT_EQ(fleet->ModelIndex("small"), 1u);
@@ -105,7 +113,26 @@ TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->proxy.listen_host, "127.0.0.1");
   EXPECT_TRUE(fleet->proxy.fail_open);
+  EXPECT_FALSE(fleet->proxy.least_load);
   EXPECT_EQ(fleet->policy, "fineserve");
+}
+
+TEST_F(FleetTest, PartOfAGpuHasTheEnginesThatNameIt) {
+  const auto fleet = Read(std::string(kModel) + kEngine + R"([[engine]]
+name = "small-b"
+model = "small"
+url = "http://127.0.0.1:9002"
+gpu = "GPU-1"
+)");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  const Fleet part = fleet->OfGpu("GPU-1");
+  ASSERT_EQ(part.engines.size(), 1u);
+  EXPECT_EQ(part.engines[0].name, "small-b");
+  EXPECT_EQ(part.models.size(), 1u);
+  EXPECT_EQ(fleet->OfGpu("").engines[0].name, "small-a");
+  EXPECT_TRUE(fleet->OfGpu("GPU-2").engines.empty());
+  EXPECT_EQ(fleet->Engine("small-b")->port, 9002);
+  EXPECT_EQ(fleet->Engine("small-c"), nullptr);
 }
 
 TEST_F(FleetTest, Ipv6AddressStandsInBrackets) {
@@ -141,6 +168,11 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"no port", "[[engine]]\nurl = \"http://a\"\n", "must be a URL"},
       {"no url", "[[engine]]\nname = \"a\"\n", "needs name and url"},
       {"model twice", model + model, ":6: a second model \"small\""},
+      {"cap below floor",
+       "[[engine]]\nname = \"a\"\nurl = \"http://a:1\"\nfloor = \"2GiB\"\n"
+       "cap = \"1GiB\"\n",
+       ":1: cap 1 GiB is less than floor 2 GiB"},
+      {"negative rate", "[[engine]]\ntarget_rate = -1\n", "not negative"},
       {"engine twice", model + engine + engine, "a second engine"},
       {"unknown model", engine, "no [[model]] \"small\""},
       {"nobody serves it", model, "no [[engine]] serves it"},

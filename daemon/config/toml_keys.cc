@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "daemon/abi/byte_size.h"
 #include "daemon/config/config.h"
 
 namespace fineserve::config {
@@ -138,6 +139,13 @@ Setter Texts(std::vector<std::string>* out) {
                 out->emplace_back();
                 return Text(&out->back())(node);
               });
+}
+
+absl::Status CheckShare(uint64_t floor_bytes, uint64_t cap_bytes) {
+  if (cap_bytes == 0 || cap_bytes >= floor_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cap ", abi::SizeText(cap_bytes), " is less than floor ",
+                   abi::SizeText(floor_bytes)));
 }
 
 absl::Status At(const std::string& path, const toml::source_region& source,

@@ -53,6 +53,10 @@ Setter Section(const std::string& path, Setters setters);
 // [[name]]: `element` reads each; its errors have their place.
 Setter Sections(const std::string& name, Setter element);
 
+// What an engine gets of the pool: `cap` (0: no limit) is not less than
+// `floor`.
+absl::Status CheckShare(uint64_t floor_bytes, uint64_t cap_bytes);
+
 // InvalidArgument "PATH:LINE: what".
 absl::Status At(const std::string& path, const toml::source_region& source,
                 absl::string_view what);

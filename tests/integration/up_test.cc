@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <memory>
@@ -43,6 +45,14 @@ class UpTest : public Site {
     const size_t at = line.find("pid ");
     EXPECT_NE(at, std::string::npos) << line;
     return at == std::string::npos ? 0 : atoi(line.c_str() + at + 4);
+  }
+
+  // Empty if it is not there.
+  static std::string LineOf(const std::string& path, int number = 0) {
+    std::ifstream file(path);
+    std::string line;
+    for (int i = 0; i <= number; ++i) std::getline(file, line);
+    return line;
   }
 
   const uint16_t port_ = FreePort();
@@ -86,12 +96,43 @@ TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {
   EXPECT_THAT(line, HasSubstr("tiny-a: ended with code 3, log "));
   EXPECT_THAT(line, HasSubstr("to be started in 1 s"));
   const size_t from = line.find("log ") + 4;
-  std::ifstream log(line.substr(from, line.find(';') - from));
-  std::string words;
-  std::getline(log, words);
-  EXPECT_EQ(words, "no weights");
+  EXPECT_EQ(LineOf(line.substr(from, line.find(';') - from)), "no weights");
   up->Signal(SIGTERM);
   EXPECT_EQ(up->Wait(), 0);
+}
+
+// NVIDIA's program does not run without a GPU; the stand-in says what it is
+// told, and knows whether it runs.
+TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
+  const std::string told = folder() + "/told";
+  const std::string program = folder() + "/nvidia-cuda-mps-control";
+  std::ofstream(program) << "#!/bin/sh\ncd $CUDA_MPS_PIPE_DIRECTORY\n"
+                         << "if [ \"$1\" = -d ]; then touch up\n"
+                         << "elif [ ! -e up ]; then exit 1\nfi\n"
+                         << "read line; echo $1 $line >> " << told << "\n";
+  ASSERT_EQ(chmod(program.c_str(), 0700), 0);
+  Set("PATH", folder() + ":" + getenv("PATH"));
+  WriteFleet(
+      "\"/bin/sh\", \"-c\", \"echo $CUDA_MPS_PIPE_DIRECTORY at "
+      "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; sleep 60\"");
+  const auto daemon = StartDaemon();
+  Process up({Program("fsctl"), "up", "--mps", path_}, environment());
+  const std::string line = up.ReadLine();
+  const std::string log = line.substr(line.find("log ") + 4);
+  EXPECT_TRUE(Eventually([&] { return LineOf(log) != ""; }));
+  EXPECT_THAT(LineOf(log), HasSubstr("/mps at 100"));
+  EXPECT_EQ(LineOf(told), "-d");
+  up.Signal(SIGTERM);
+  EXPECT_EQ(up.Wait(), 0);
+  EXPECT_EQ(LineOf(told, 1), "quit");
+}
+
+TEST_F(UpTest, MpsThatIsNotInstalledIsSaidSo) {
+  WriteFleet(Tinyserve());
+  const auto daemon = StartDaemon();
+  const Finished up = Fsctl({"up", "--mps", path_});
+  EXPECT_EQ(up.code, 1);
+  EXPECT_THAT(up.err, HasSubstr("nvidia-cuda-mps-control is not installed"));
 }
 
 TEST_F(UpTest, WithoutADaemonNothingIsStarted) {

@@ -6,7 +6,7 @@ _fsctl_words() {
     top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
-    up) echo "--logs" ;;
+    up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
     drain) echo "--undo" ;;
     run) echo "--name --kv-size --view --view=1 --" ;;

@@ -214,10 +214,15 @@ void AddUp(CLI::App& app, Commands& c) {
                  "  fsctl up fleet.toml             Ctrl-C ends them all\n"
                  "  fsctl up fleet.toml --logs /var/log/fineserve\n"
                  "  fsctl up fleet.toml --json      an object a line\n"
+                 "  fsctl up fleet.toml --mps       kernels of engines run at "
+                 "once\n"
                  "fineserved must run; fineserve-proxy reads the same file.\n");
   command->add_option("FILE", c.up.fleet_path, "The fleet (TOML)")->required();
   command->add_option("--logs", c.up.log_folder,
                       "Folder of engines' output (the runtime folder)");
+  command->add_flag("--mps", c.up.mps,
+                    "Start NVIDIA's MPS for the engines: no turns on the GPU, "
+                    "but a fatal fault of one ends all");
   command->callback([&] { c.chosen = [&] { return RunUp(c.globals, c.up); }; });
 }
 

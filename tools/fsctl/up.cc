@@ -9,16 +9,19 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/optional.h"
 #include "daemon/config/fleet.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/daemon_choice.h"
 #include "tools/fsctl/format.h"
 #include "tools/fsctl/http_health.h"
+#include "tools/fsctl/mps.h"
 #include "tools/fsctl/run.h"
 #include "tools/fsctl/signal_watch.h"
 #include "tools/fsctl/supervised_engine.h"
@@ -44,8 +47,14 @@ std::string Ending(int status) {
 
 class Fleet {
  public:
-  Fleet(const Globals& globals, config::Fleet fleet, std::string log_folder)
-      : globals_(globals), log_folder_(std::move(log_folder)) {
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+
+  // `environment`: of every engine.
+  Fleet(const Globals& globals, config::Fleet fleet, std::string log_folder,
+        Environment environment)
+      : globals_(globals),
+        log_folder_(std::move(log_folder)),
+        environment_(std::move(environment)) {
     for (config::FleetEngine& engine : fleet.engines) {
       if (engine.command.empty()) continue;
       engines_.push_back({std::move(engine), {}});
@@ -148,11 +157,19 @@ class Fleet {
       dup2(log.get(), STDOUT_FILENO);
       dup2(log.get(), STDERR_FILENO);
     }
+    for (const auto& [variable, value] : environment_) {
+      setenv(variable.c_str(), value.c_str(), 1);
+    }
+    Globals globals = globals_;
+    if (!spec.gpu.empty()) {
+      globals.gpu = spec.gpu;
+      setenv("CUDA_VISIBLE_DEVICES", spec.gpu.c_str(), 1);
+    }
     RunOptions run;
     run.name = spec.name;
     run.command = spec.command;
     if (spec.view) run.view = "required";
-    _exit(RunRun(globals_, run));
+    _exit(RunRun(globals, run));
   }
 
   void Check(Engine* engine) {
@@ -201,21 +218,43 @@ class Fleet {
 
   const Globals& globals_;
   const std::string log_folder_;
+  const Environment environment_;
   std::vector<Engine> engines_;
   bool ending_ = false;
 };
+
+// Every GPU of the fleet has a daemon: 0, or the exit code, the reason told.
+int CheckDaemons(const Globals& globals, const config::Fleet& fleet) {
+  std::set<std::string> gpus;
+  for (const config::FleetEngine& engine : fleet.engines) {
+    gpus.insert(engine.gpu.empty() ? globals.gpu : engine.gpu);
+  }
+  for (const std::string& gpu : gpus) {
+    const absl::StatusOr<Pool> pool = ChoosePool(gpu);
+    if (!pool.ok()) return Fail(ExitCodeOf(pool.status()), pool.status());
+    if (!pool->daemon_answers()) {
+      return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+    }
+  }
+  return kExitOk;
+}
 
 }  // namespace
 
 int RunUp(const Globals& globals, const UpOptions& options) {
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
   if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
-  const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
-  if (!pool.ok()) return Fail(ExitCodeOf(pool.status()), pool.status());
-  if (!pool->daemon_answers()) return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+  if (const int code = CheckDaemons(globals, *fleet)) return code;
+  absl::optional<Mps> mps;
+  if (options.mps) {
+    absl::StatusOr<Mps> started = Mps::Start(SocketFolder());
+    if (!started.ok()) return Fail(kExitBadAnswer, started.status());
+    mps.emplace(*std::move(started));
+  }
   Fleet engines(
       globals, *std::move(fleet),
-      options.log_folder.empty() ? SocketFolder() : options.log_folder);
+      options.log_folder.empty() ? SocketFolder() : options.log_folder,
+      mps ? mps->environment() : Fleet::Environment());
   if (engines.size() == 0) {
     return Fail(kExitUsage,
                 absl::StrCat(options.fleet_path,

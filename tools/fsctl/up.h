@@ -10,6 +10,7 @@ namespace fineserve::fsctl {
 struct UpOptions {
   std::string fleet_path;
   std::string log_folder;  // of engines' output; empty: the runtime folder
+  bool mps = false;        // engines' kernels run at once, not in turns
 };
 
 // `fsctl up FILE`: starts the engines of a fleet that have a command, each
