@@ -28,25 +28,31 @@ AdaptivePolicy::Lane AdaptivePolicy::LaneOf(const Queued& request) {
 }
 
 void AdaptivePolicy::Add(const Queued& request) {
+  entries_.prefetch(request.waiting.id);  // it is there when we come to it
   lanes_[LaneOf(request)].Insert(request.waiting);
-  floors_.try_emplace(request.model, floor_share_).first->second.Add(request);
-  entries_[request.waiting.id] = {request, request.arrival};
-  checks_.emplace(request.arrival, request.waiting.id);
+  Floor& floor = floors_.try_emplace(request.model, floor_share_).first->second;
+  entries_[request.waiting.id] = {request, floor.Add(request),
+                                  CheckAt(request.arrival, request)};
 }
 
 void AdaptivePolicy::Remove(const Queued& request) {
   const auto entry = entries_.find(request.waiting.id);
-  checks_.erase({entry->second.check, request.waiting.id});
+  checks_.Prefetch(entry->second.check);
+  floors_.at(request.model).Remove(request, entry->second.turn);
+  checks_.Remove(entry->second.check);
   entries_.erase(entry);
-  floors_.at(request.model).Remove(request);
   const auto lane = lanes_.find(LaneOf(request));
   lane->second.Erase(request.waiting);
   // Priorities are the clients': lanes must not pile up.
   if (lane->second.size() == 0) lanes_.erase(lane);
 }
 
+Calendar::Handle AdaptivePolicy::CheckAt(Micros then, const Queued& request) {
+  return checks_.Add({request.waiting.tokens, request.waiting.id, then});
+}
+
 Micros AdaptivePolicy::NextCheck() const {
-  return checks_.empty() ? kNever : checks_.begin()->first;
+  return checks_.empty() ? kNever : checks_.First().deadline;
 }
 
 bool AdaptivePolicy::DropIfLate(RequestId id, Micros now, Host* host) {
@@ -59,12 +65,11 @@ bool AdaptivePolicy::DropIfLate(RequestId id, Micros now, Host* host) {
 
 void AdaptivePolicy::DropTheLate(Micros now, Host* host) {
   for (int i = 0; i < kChecksPerDecision && NextCheck() <= now; ++i) {
-    const RequestId id = checks_.begin()->second;
+    const RequestId id = checks_.First().id;
     if (DropIfLate(id, now, host)) continue;
     Entry& entry = entries_.at(id);
-    checks_.erase(checks_.begin());
-    entry.check = LateAt(*host, entry.request, now);
-    checks_.emplace(entry.check, id);
+    checks_.Remove(entry.check);
+    entry.check = CheckAt(LateAt(*host, entry.request, now), entry.request);
   }
 }
 

@@ -2,13 +2,16 @@
 #define DAEMON_SCHED_ADAPTIVE_POLICY_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/types/optional.h"
+#include "daemon/sched/calendar.h"
 #include "daemon/sched/floor.h"
+#include "daemon/sched/huge_pages.h"
 #include "daemon/sched/policy.h"
 #include "daemon/sched/waiting_tree.h"
 
@@ -44,10 +47,13 @@ class AdaptivePolicy final : public Policy {
   using Lane = std::pair<ModelId, int64_t>;  // model, −priority
   struct Entry {
     Queued request;
-    Micros check;  // predicted to be late then
+    Calendar::Handle turn;   // in its model's floor
+    Calendar::Handle check;  // in checks_
   };
   static Lane LaneOf(const Queued& request);
 
+  // `request` is to be looked at then.
+  Calendar::Handle CheckAt(Micros then, const Queued& request);
   void DropTheLate(Micros now, Host* host);
   // True if it was; then it is gone.
   bool DropIfLate(RequestId id, Micros now, Host* host);
@@ -61,8 +67,11 @@ class AdaptivePolicy final : public Policy {
   const double floor_share_;
   std::map<Lane, WaitingTree> lanes_;
   std::map<ModelId, Floor> floors_;
-  absl::flat_hash_map<RequestId, Entry> entries_;
-  absl::btree_set<std::pair<Micros, RequestId>> checks_;  // by Entry::check
+  absl::flat_hash_map<RequestId, Entry, absl::Hash<RequestId>,
+                      std::equal_to<RequestId>,
+                      HugePages<std::pair<const RequestId, Entry>>>
+      entries_;
+  Calendar checks_;  // by when they are predicted to be late
 };
 
 }  // namespace fineserve::sched

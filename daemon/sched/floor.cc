@@ -17,39 +17,35 @@ Floor::Key Floor::KeyOf(const Queued& request) {
   return {request.tenant, LengthClass(request.waiting.tokens)};
 }
 
-double Floor::OwedAt(const Flow& flow) {
-  return flow.paid + flow.waiting.begin()->second.second;
+absl::optional<double> Floor::OwedAt(const Flow& flow) {
+  if (flow.waiting.empty()) return absl::nullopt;
+  return flow.paid + flow.waiting.First().tokens;
 }
 
 template <typename Change>
 void Floor::Update(const Key& key, Change change) {
   const auto [place, is_new] = flows_.try_emplace(key);
   Flow& flow = place->second;
-  if (is_new) {
-    flow.paid = clock_;
-  } else if (!flow.waiting.empty()) {
-    turns_.erase({OwedAt(flow), key});
-  }
+  if (is_new) flow.paid = clock_;
+  const auto before = OwedAt(flow);
   change(&flow);
-  if (flow.waiting.empty()) {
-    flows_.erase(place);
-  } else {
-    turns_.emplace(OwedAt(flow), key);
+  const auto after = OwedAt(flow);
+  if (before != after) {
+    if (before) turns_.erase({*before, key});
+    if (after) turns_.emplace(*after, key);
   }
+  if (!after) flows_.erase(place);
 }
 
-void Floor::Add(const Queued& request) {
-  const Waiting& w = request.waiting;
-  Update(KeyOf(request), [&](Flow* flow) {
-    flow->waiting.insert({w.deadline, {w.id, w.tokens}});
-  });
+Calendar::Handle Floor::Add(const Queued& request) {
+  Calendar::Handle handle;
+  Update(KeyOf(request),
+         [&](Flow* flow) { handle = flow->waiting.Add(request.waiting); });
+  return handle;
 }
 
-void Floor::Remove(const Queued& request) {
-  const Waiting& w = request.waiting;
-  Update(KeyOf(request), [&](Flow* flow) {
-    flow->waiting.erase({w.deadline, {w.id, w.tokens}});
-  });
+void Floor::Remove(const Queued& request, Calendar::Handle handle) {
+  Update(KeyOf(request), [&](Flow* flow) { flow->waiting.Remove(handle); });
 }
 
 void Floor::Started(const Queued& request) {
@@ -68,7 +64,7 @@ void Floor::Started(const Queued& request) {
 absl::optional<RequestId> Floor::Owed() const {
   if (turns_.empty() || turns_.begin()->first > clock_) return absl::nullopt;
   if (share_ <= 0) return absl::nullopt;
-  return flows_.at(turns_.begin()->second).waiting.begin()->second.first;
+  return flows_.at(turns_.begin()->second).waiting.First().id;
 }
 
 }  // namespace fineserve::sched

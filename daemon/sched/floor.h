@@ -7,6 +7,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/types/optional.h"
+#include "daemon/sched/calendar.h"
 #include "daemon/sched/ids.h"
 #include "daemon/sched/policy.h"
 
@@ -30,8 +31,9 @@ class Floor {
  public:
   explicit Floor(double share) : share_(share) {}
 
-  void Add(const Queued& request);
-  void Remove(const Queued& request);
+  // What Add said is what Remove wants to know.
+  Calendar::Handle Add(const Queued& request);
+  void Remove(const Queued& request, Calendar::Handle handle);
 
   // After Remove: the request started.
   void Started(const Queued& request);
@@ -45,12 +47,12 @@ class Floor {
   using Key = std::pair<uint64_t, uint32_t>;  // tenant, length class
   struct Flow {
     double paid = 0;  // the clock up to which it has had its part
-    absl::btree_set<std::pair<Micros, std::pair<RequestId, uint32_t>>> waiting;
+    Calendar waiting;
   };
   static Key KeyOf(const Queued& request);
-  // The clock at which its soonest request is owed.
-  static double OwedAt(const Flow& flow);
-  // Takes it out of and into turns_ around a change.
+  // The clock at which its soonest request is owed; none: nobody waits.
+  static absl::optional<double> OwedAt(const Flow& flow);
+  // Changes a flow and its turn.
   template <typename Change>
   void Update(const Key& key, Change change);
 

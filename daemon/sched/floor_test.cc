@@ -19,8 +19,7 @@ void StartShort(Floor* floor, uint64_t first_id, int count,
                 uint64_t tenant = 0) {
   for (int i = 0; i < count; ++i) {
     const Queued r = Request(first_id + static_cast<uint64_t>(i), 100, tenant);
-    floor->Add(r);
-    floor->Remove(r);
+    floor->Remove(r, floor->Add(r));
     floor->Started(r);
   }
 }
@@ -54,16 +53,14 @@ TEST(FloorTest, WhoDidWellOwesNothingLater) {
   Floor floor(0.5);
   floor.Add(Request(1, 100));
   StartShort(&floor, 10, 1000);  // of its own flow
-  floor.Add(Request(2, 2000));
-  floor.Remove(Request(2, 2000));
+  floor.Remove(Request(2, 2000), floor.Add(Request(2, 2000)));
   floor.Started(Request(2, 2000));
   EXPECT_TRUE(floor.Owed()) << "a debt of 100,000 tokens would outlast this";
 }
 
 TEST(FloorTest, WhoLeavesIsForgotten) {
   Floor floor(0.5);
-  floor.Add(Request(1, 2000));
-  floor.Remove(Request(1, 2000));
+  floor.Remove(Request(1, 2000), floor.Add(Request(1, 2000)));
   EXPECT_EQ(floor.flows(), 0u);
   StartShort(&floor, 10, 1000);
   EXPECT_FALSE(floor.Owed());
@@ -90,10 +87,11 @@ TEST(FloorPropertyTest, NobodyWaitsLongerThanTheBound) {
   // One waiting request for each of four tenants: short for the first, who is
   // favoured, long for the others.
   std::vector<Queued> waiting;
+  std::vector<Calendar::Handle> handles(kFlows);
   std::vector<double> waited(kFlows, 0);
   for (uint32_t t = 0; t < kFlows; ++t) {
     waiting.push_back(Request(t + 1, 100 + 500 * t, t));
-    floor.Add(waiting[t]);
+    handles[t] = floor.Add(waiting[t]);
   }
   uint64_t id = 100;
   size_t owed_turns = 0;
@@ -105,14 +103,14 @@ TEST(FloorPropertyTest, NobodyWaitsLongerThanTheBound) {
       if (waiting[t].waiting.id == *owed) pick = t;
     }
     const Queued started = waiting[pick];
-    floor.Remove(started);
+    floor.Remove(started, handles[pick]);
     floor.Started(started);
     const double tokens = started.waiting.tokens;
     for (double& w : waited) w += tokens;
     waited[pick] = 0;
     waiting[pick] =
         Request(++id, 100 + static_cast<uint32_t>(random() % 500 * pick), pick);
-    floor.Add(waiting[pick]);
+    handles[pick] = floor.Add(waiting[pick]);
     for (size_t t = 0; t < kFlows; ++t) {
       // Its own p · flows / share, and one turn of each other before it.
       ASSERT_LE(waited[t], 1600 * kFlows / kShare + 1600 * kFlows);

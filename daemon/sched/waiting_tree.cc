@@ -176,7 +176,7 @@ absl::optional<RequestId> LengthTree<kMost>::Soonest(
   return found.id;
 }
 
-template class LengthTree<32>;
+template class LengthTree<48>;
 template class LengthTree<8>;  // for tests
 
 }  // namespace fineserve::sched

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "daemon/sched/huge_pages.h"
 #include "daemon/sched/ids.h"
 
 namespace fineserve::sched {
@@ -123,7 +124,7 @@ class LengthTree {
   void Erase(Index n, size_t level, const Waiting& request);
   void Prefetch(Index n) const;
 
-  std::vector<Node> nodes_;
+  std::vector<Node, HugePages<Node>> nodes_;
   std::vector<Index> free_;
   Index root_ = 0;
   size_t height_ = 0;  // levels above the leaves
@@ -131,7 +132,7 @@ class LengthTree {
 };
 
 // Heuristic: with 16 to 64 `scripts/bench admission` says the same.
-using WaitingTree = LengthTree<32>;
+using WaitingTree = LengthTree<48>;
 
 template <size_t kMost>
 template <typename Holds>
