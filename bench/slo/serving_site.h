@@ -1,18 +1,19 @@
 #ifndef BENCH_SLO_SERVING_SITE_H_
 #define BENCH_SLO_SERVING_SITE_H_
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "bench/micro/gpu_site.h"
+#include "bench/micro/process.h"
 
 namespace fineserve::bench {
 
 // The whole service as processes: fineserved on an emulated GPU with one pool,
 // two tinyserve engines of different formats under the preload ("fp16": one
 // plane of 64 KiB pages, "fp8": four of 8 KiB), fineserve-proxy. Ended with
-// this object, its folders removed. What fails ends the bench. Not thread-safe.
+// this object. What fails ends the bench. Not thread-safe.
 class ServingSite {
  public:
   // An engine's step in µs, and what the scheduler is told.
@@ -23,27 +24,23 @@ class ServingSite {
   static constexpr uint32_t kLongestTokens = 6000;  // prompt and answer
 
   explicit ServingSite(const std::string& policy);
-  ~ServingSite();
   ServingSite(const ServingSite&) = delete;
   ServingSite& operator=(const ServingSite&) = delete;
+  ~ServingSite();
 
   static std::vector<std::string> Models() { return {"fp16", "fp8"}; }
   uint16_t port() const { return proxy_port_; }
 
  private:
   void WriteFleet(const std::string& policy) const;
-  void AwaitDaemon() const;
   void StartEngine(const std::string& model, uint16_t port,
                    const std::vector<std::string>& format);
-  // Output goes to a file in the folder, which is shown if it ends early.
-  void Start(const std::string& name, const std::vector<std::string>& words,
-             const std::vector<std::string>& environment);
-  std::string Fleet() const { return folder_ + "/fleet.toml"; }
+  std::string Fleet() const { return folder_.path() + "/fleet.toml"; }
 
-  const std::string programs_;
-  const std::string folder_, device_folder_;
+  const Folder folder_;
   const uint16_t fp16_port_, fp8_port_, proxy_port_;
-  std::vector<pid_t> processes_;  // in the order started
+  GpuSite gpu_;
+  std::vector<Process> processes_;  // in the order started
 };
 
 }  // namespace fineserve::bench

@@ -1,0 +1,58 @@
+#include "bench/micro/gpu_site.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "bench/micro/report.h"
+#include "daemon/abi/client.h"
+#include "daemon/abi/table_reader.h"
+
+namespace fineserve::bench {
+namespace {
+
+bool ServesAllZeroed(const std::string& runtime_folder) {
+  for (const std::string& socket : abi::ListSockets(runtime_folder)) {
+    const auto link = abi::ConnectObserver(socket);
+    if (!link.ok()) continue;
+    const auto reader = abi::TableReader::Map(link->table.get());
+    if (!reader.ok()) continue;
+    const auto table = reader->Read();
+    if (!table.ok()) continue;
+    return std::all_of(table->slabs.begin(), table->slabs.end(), [](auto& s) {
+      return s.word.state == abi::SlabState::kFree;
+    });
+  }
+  return false;
+}
+
+}  // namespace
+
+GpuSite::GpuSite() : device_folder_("/dev/shm"), runtime_folder_("/tmp") {
+  setenv("EMUCUDA_DIR", device_folder_.path().c_str(), 1);
+  setenv("EMUCUDA_MEMORY", "80GiB", 1);
+  setenv("FINESERVE_RUNTIME_DIR", runtime_folder_.path().c_str(), 1);
+}
+
+void GpuSite::StartDaemon(const std::vector<std::string>& flags) {
+  std::vector<std::string> words = {ProgramFolder() + "/fineserved", "--gpu",
+                                    "emulated", "--log-level", "error"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  daemon_.emplace(words);
+  for (int tries = 0; !ServesAllZeroed(runtime_folder_.path()); ++tries) {
+    if (tries == 1000) Die("fineserved does not come up");
+    usleep(20'000);
+  }
+}
+
+std::vector<std::string> GpuSite::UnderPreload(const std::string& name) const {
+  return {"LD_PRELOAD=" + ProgramFolder() + "/../lib/libfineserve_shim.so",
+          "LD_LIBRARY_PATH=" + EmulatedFolder(), "FINESERVE_ENGINE=" + name};
+}
+
+std::string GpuSite::EmulatedFolder() const {
+  return ProgramFolder() + "/../lib/emucuda";
+}
+
+}  // namespace fineserve::bench
