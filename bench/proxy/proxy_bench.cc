@@ -1,21 +1,23 @@
 // What does fineserve-proxy cost, next to nginx as the same reverse proxy?
 //
-// One engine that costs nothing, three ways to it: directly, through nginx,
-// through fineserve-proxy (which also reads the JSON, asks admission and counts
-// tokens). Each cell runs the three in turn, several rounds, so that a slow
-// minute of the machine falls on all; medians over the rounds are told. CPU is
-// the proxy process's own, per request. A stream's events come a millisecond
-// apart, so that nobody can save work by joining them.
+// One engine that costs nothing, four ways to it: directly, through nginx,
+// through a fineserve-proxy that decides by itself (it also reads the JSON and
+// counts tokens), through one that asks a fineserved about each request. Each
+// cell runs the four in turn, several rounds, so that a slow minute of the
+// machine falls on all; medians over the rounds are told. CPU is each process's
+// own, all threads, per request. A stream's events come a millisecond apart, so
+// that nobody can save work by joining them.
 
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bench/micro/gpu_site.h"
 #include "bench/micro/report.h"
 #include "bench/proxy/load.h"
 #include "bench/proxy/subject.h"
@@ -28,94 +30,115 @@ constexpr int kRounds = 5;
 constexpr double kRoundSeconds = 1.5;
 constexpr int kHeldStreams = 1000;
 
-// One way to the engine, round by round.
-struct Series {
-  std::vector<double> per_second, p50_us, p99_us, cpu_us;
-};
-
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-void Add(const Load& load, double cpu_seconds, Series* series) {
+// One way to the engine, round by round.
+struct Series {
+  std::vector<double> per_second, p50_us, p99_us, cpu_us, daemon_us;
+
+  double CpuUs() const { return Median(cpu_us); }
+};
+
+double UsPerRequest(double seconds, const Load& load) {
+  return seconds * 1e6 / static_cast<double>(load.requests);
+}
+
+void Add(const Load& load, Series* series) {
   series->per_second.push_back(load.PerSecond());
   series->p50_us.push_back(load.LatencyUs(0.5));
   series->p99_us.push_back(load.LatencyUs(0.99));
-  series->cpu_us.push_back(cpu_seconds * 1e6 /
-                           static_cast<double>(load.requests));
 }
 
 struct Cell {
-  Series direct, nginx, ours;
+  std::string name;
+  Series direct, nginx, alone, scheduled;
 };
 
 class Bench {
  public:
   Bench()
       : nginx_(Subject::Nginx(engine_.port())),
-        ours_(Subject::FineServe(engine_.port())) {}
+        alone_(Subject::Alone(engine_.port())),
+        scheduled_(Subject::Scheduled(engine_.port(), &gpu_)) {}
 
-  double MeasureCell(Kind kind, int connections, Report* report) const {
+  Cell MeasureCell(Kind kind, int connections) const {
     Cell cell;
+    cell.name = std::string(kind == Kind::kPlain ? "plain" : "stream") + ", " +
+                std::to_string(connections) + " connections";
     for (int round = 0; round < kRounds; ++round) {
-      Add(RunLoad(engine_.port(), kind, connections, kRoundSeconds), 0,
+      Add(RunLoad(engine_.port(), kind, connections, kRoundSeconds),
           &cell.direct);
       Through(nginx_, kind, connections, &cell.nginx);
-      Through(ours_, kind, connections, &cell.ours);
+      Through(alone_, kind, connections, &cell.alone);
+      Through(scheduled_, kind, connections, &cell.scheduled);
     }
-    const std::string name =
-        std::string(kind == Kind::kPlain ? "plain" : "stream") + ", " +
-        std::to_string(connections) + " connections: ";
-    return Tell(name, cell, report);
+    return cell;
   }
 
   void MeasureMemory(Report* report) const {
     report->Figure("idle stream, nginx (KiB resident)", KibPerStream(nginx_));
     report->Figure("idle stream, fineserve-proxy (KiB resident)",
-                   KibPerStream(ours_));
+                   KibPerStream(scheduled_));
   }
 
  private:
-  static void Through(const Subject& subject, Kind kind, int connections,
-                      Series* series) {
-    const double before = subject.CpuSeconds();
+  void Through(const Subject& subject, Kind kind, int connections,
+               Series* series) const {
+    const double before_s = subject.process().CpuSeconds();
+    const double daemon_before_s = gpu_.daemon().CpuSeconds();
     const Load load = RunLoad(subject.port(), kind, connections, kRoundSeconds);
-    Add(load, subject.CpuSeconds() - before, series);
-  }
-
-  // The ratio of CPU per request.
-  static double Tell(const std::string& name, const Cell& cell,
-                     Report* report) {
-    report->Figure(name + "direct (requests/s)",
-                   Median(cell.direct.per_second));
-    const double p50 = Median(cell.direct.p50_us);
-    const double p99 = Median(cell.direct.p99_us);
-    for (const auto& [who, series] :
-         {std::pair{"nginx", &cell.nginx}, {"fineserve", &cell.ours}}) {
-      const std::string at = name + who;
-      report->Figure(at + " (requests/s)", Median(series->per_second));
-      report->Figure(at + " added p50 (us)", Median(series->p50_us) - p50);
-      report->Figure(at + " added p99 (us)", Median(series->p99_us) - p99);
-      report->Figure(at + " CPU (us/request)", Median(series->cpu_us));
-    }
-    return Median(cell.ours.cpu_us) / Median(cell.nginx.cpu_us);
+    series->cpu_us.push_back(
+        UsPerRequest(subject.process().CpuSeconds() - before_s, load));
+    series->daemon_us.push_back(
+        UsPerRequest(gpu_.daemon().CpuSeconds() - daemon_before_s, load));
+    Add(load, series);
   }
 
   static double KibPerStream(const Subject& subject) {
     // What stays with the allocator after the first streams is not theirs.
     for (const int fd : HoldStreams(subject.port(), 100)) close(fd);
-    const uint64_t before = subject.ResidentBytes();
+    const uint64_t before = subject.process().ResidentBytes();
     const std::vector<int> held = HoldStreams(subject.port(), kHeldStreams);
-    const uint64_t after = subject.ResidentBytes();
+    const uint64_t after = subject.process().ResidentBytes();
     for (const int fd : held) close(fd);
     return static_cast<double>(after - before) / 1024 / kHeldStreams;
   }
 
   const Upstream engine_;
-  const Subject nginx_;
-  const Subject ours_;
+  GpuSite gpu_;
+  const Subject nginx_, alone_, scheduled_;
 };
+
+void Tell(const Cell& cell, Report* report) {
+  report->Figure(cell.name + ": direct (requests/s)",
+                 Median(cell.direct.per_second));
+  for (const auto& [who, series] :
+       {std::pair{"nginx", &cell.nginx},
+        {"proxy alone", &cell.alone},
+        {"proxy and fineserved", &cell.scheduled}}) {
+    const std::string at = cell.name + ": " + who;
+    report->Figure(at + " (requests/s)", Median(series->per_second));
+    report->Figure(at + ", added p50 (us)",
+                   Median(series->p50_us) - Median(cell.direct.p50_us));
+    report->Figure(at + ", added p99 (us)",
+                   Median(series->p99_us) - Median(cell.direct.p99_us));
+    report->Figure(at + ", CPU of the proxy (us/request)", series->CpuUs());
+  }
+  const double nginx_us = cell.nginx.CpuUs();
+  const double daemon_us = Median(cell.scheduled.daemon_us);
+  report->Figure(cell.name + ": CPU of fineserved (us/request)", daemon_us);
+  report->Figure(cell.name + ": proxy alone over nginx, CPU",
+                 cell.alone.CpuUs() / nginx_us);
+  report->Figure(cell.name + ": proxy and fineserved over nginx, CPU",
+                 (cell.scheduled.CpuUs() + daemon_us) / nginx_us);
+  report->Claim(
+      "CPU per request of a proxy that asks fineserved over nginx's, " +
+          cell.name,
+      cell.scheduled.CpuUs() / nginx_us, 2, Compare::kAtMost);
+}
 
 void RaiseDescriptorLimit() {
   rlimit limit;
@@ -131,11 +154,7 @@ int Run(int argc, char** argv) {
   bench.MeasureMemory(&report);
   for (const Kind kind : {Kind::kPlain, Kind::kStream}) {
     for (const int connections : {1, 32, 256}) {
-      const double ratio = bench.MeasureCell(kind, connections, &report);
-      report.Claim(std::string("CPU per request over nginx's, ") +
-                       (kind == Kind::kPlain ? "plain" : "stream") + ", " +
-                       std::to_string(connections) + " connections",
-                   ratio, 2, Compare::kAtMost);
+      Tell(bench.MeasureCell(kind, connections), &report);
     }
   }
   return Finish(report, argc, argv);

@@ -1,13 +1,7 @@
 #include "bench/proxy/subject.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -16,18 +10,6 @@
 
 namespace fineserve::bench {
 namespace {
-
-std::string MakeFolder() {
-  char folder[] = "/tmp/fineserve-bench-XXXXXX";
-  return mkdtemp(folder);
-}
-
-// Free a moment ago: nginx cannot be told to choose.
-uint16_t FreePort() {
-  uint16_t port = 0;
-  close(Listen(&port));
-  return port;
-}
 
 std::string NginxText(const std::string& f, uint16_t port,
                       uint16_t engine_port) {
@@ -56,98 +38,69 @@ std::string NginxText(const std::string& f, uint16_t port,
          "      proxy_read_timeout 1h;\n    }\n  }\n}\n";
 }
 
-std::string FleetText(uint16_t port, uint16_t engine_port) {
-  return "[proxy]\nlisten = \"127.0.0.1:" + std::to_string(port) +
-         "\"\nadmin = \"127.0.0.1:0\"\n[[model]]\nname = \"bench\"\n"
-         "slo_ttft_ms = 1000\nkv_token_bytes = 131072\nprofile = { base_us = "
-         "8000, per_token_us = 110, per_sequence_us = 60 }\n[[engine]]\n"
+// Nothing in it keeps a request waiting: steps are short, budgets large, the
+// engine's KV is in no pool. A proxy whose daemon were away would refuse.
+std::string FleetText(uint16_t engine_port, const std::string& without_daemon) {
+  return "[proxy]\nadmin = \"127.0.0.1:0\"\ndrain = 1\nwithout_daemon = \"" +
+         without_daemon +
+         "\"\n[[model]]\nname = \"bench\"\nslo_ttft_ms = 10000\n"
+         "chunk_tokens = 16000000\nmax_batch = 4096\n"
+         "kv_token_bytes = 131072\nprofile = { base_us = 1000, "
+         "per_token_us = 0.01, per_sequence_us = 1 }\n[[engine]]\n"
          "name = \"e\"\nmodel = \"bench\"\nurl = \"http://127.0.0.1:" +
          std::to_string(engine_port) + "\"\n";
 }
 
-std::string BinFolder() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+std::string WriteFile(const Folder& folder, const std::string& name,
+                      const std::string& text) {
+  const std::string path = folder.path() + "/" + name;
+  if (!(std::ofstream(path) << text).flush()) Die("cannot write " + path);
+  return path;
 }
 
-void AwaitPort(uint16_t port) {
-  for (int i = 0; i < 500; ++i) {
-    const std::string command =
-        "exec 2>/dev/null 3<>/dev/tcp/127.0.0.1/" + std::to_string(port);
-    if (system(("bash -c '" + command + "'").c_str()) == 0) return;
-    usleep(10'000);
-  }
-  Die("nothing listens on port " + std::to_string(port));
+std::vector<std::string> ProxyWords(const std::string& fleet, uint16_t port) {
+  return {
+      ProgramFolder() + "/fineserve-proxy", "--fleet",     fleet,  "--listen",
+      "127.0.0.1:" + std::to_string(port),  "--log-level", "error"};
 }
 
 }  // namespace
 
 Subject Subject::Nginx(uint16_t engine_port) {
-  const std::string folder = MakeFolder();
+  Folder folder("/tmp");
+  const uint16_t port = FreePort();  // nginx cannot be told to choose
+  const std::string file = WriteFile(
+      folder, "nginx.conf", NginxText(folder.path(), port, engine_port));
+  const std::string log = folder.path() + "/error.log";
+  return {std::move(folder), {"nginx", "-e", log, "-c", file}, port};
+}
+
+Subject Subject::Alone(uint16_t engine_port) {
+  Folder folder("/tmp");
   const uint16_t port = FreePort();
-  const std::string file = folder + "/nginx.conf";
-  std::ofstream(file) << NginxText(folder, port, engine_port);
-  return {folder, {"nginx", "-e", folder + "/error.log", "-c", file}, port};
+  std::vector<std::string> words = ProxyWords(
+      WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_open")),
+      port);
+  words.insert(words.end(), {"--runtime-dir", folder.path()});
+  return {std::move(folder), words, port};
 }
 
-Subject Subject::FineServe(uint16_t engine_port) {
-  const std::string folder = MakeFolder();
+Subject Subject::Scheduled(uint16_t engine_port, GpuSite* gpu) {
+  Folder folder("/tmp");
   const uint16_t port = FreePort();
-  const std::string file = folder + "/fleet.toml";
-  std::ofstream(file) << FleetText(port, engine_port);
-  return {folder,
-          {BinFolder() + "/fineserve-proxy", "--fleet", file, "--runtime-dir",
-           folder},
-          port};
+  const std::string fleet =
+      WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_closed"));
+  gpu->StartDaemon({"--pool", "64MiB", "--fleet", fleet});
+  return {std::move(folder), ProxyWords(fleet, port), port};
 }
 
-Subject::Subject(const std::string& folder,
-                 const std::vector<std::string>& command, uint16_t port)
-    : port_(port), folder_(folder) {
-  pid_ = fork();
-  if (pid_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (freopen((folder + "/out").c_str(), "w", stdout) == nullptr) _exit(127);
-    std::vector<char*> argv;
-    for (const std::string& word : command) {
-      argv.push_back(const_cast<char*>(word.c_str()));
-    }
-    argv.push_back(nullptr);
-    execvp(argv[0], argv.data());
-    perror(argv[0]);
-    _exit(127);
+Subject::Subject(Folder folder, const std::vector<std::string>& words,
+                 uint16_t port)
+    : folder_(std::move(folder)), port_(port), process_(words) {
+  for (int tries = 0; !IsReady(port); ++tries) {
+    if (tries == 500) Die(words[0] + " does not come up");
+    usleep(20'000);
   }
-  AwaitPort(port);
-}
-
-Subject::Subject(Subject&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)),
-      port_(other.port_),
-      folder_(std::move(other.folder_)) {}
-
-Subject::~Subject() {
-  if (pid_ < 0) return;
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
-  std::filesystem::remove_all(folder_);
-}
-
-double Subject::CpuSeconds() const {
-  double ns = 0;
-  const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";
-  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
-    std::ifstream file(task.path() / "schedstat");
-    double running_ns = 0;
-    file >> running_ns;
-    ns += running_ns;
-  }
-  return ns * 1e-9;
-}
-
-uint64_t Subject::ResidentBytes() const {
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/statm");
-  uint64_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace fineserve::bench

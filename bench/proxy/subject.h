@@ -1,11 +1,12 @@
 #ifndef BENCH_PROXY_SUBJECT_H_
 #define BENCH_PROXY_SUBJECT_H_
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "bench/micro/gpu_site.h"
+#include "bench/micro/process.h"
 
 namespace fineserve::bench {
 
@@ -16,25 +17,21 @@ class Subject {
   // Stock nginx, its configuration as for streams: no buffering of answers,
   // connections to the engine kept.
   static Subject Nginx(uint16_t engine_port);
-  static Subject FineServe(uint16_t engine_port);
-
-  Subject(Subject&& other) noexcept;
-  Subject(const Subject&) = delete;
-  Subject& operator=(const Subject&) = delete;
-  ~Subject();
+  // fineserve-proxy that finds no fineserved and decides by itself.
+  static Subject Alone(uint16_t engine_port);
+  // fineserve-proxy whose requests are decided by a fineserved, which this
+  // starts on `gpu`. Limits are such that each can start at once.
+  static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);
 
   uint16_t port() const { return port_; }
-  // Of all its threads since it began (/proc/PID/schedstat, precise to ns).
-  double CpuSeconds() const;
-  uint64_t ResidentBytes() const;
+  const Process& process() const { return process_; }
 
  private:
-  Subject(const std::string& folder, const std::vector<std::string>& command,
-          uint16_t port);
+  Subject(Folder folder, const std::vector<std::string>& words, uint16_t port);
 
-  pid_t pid_;
+  Folder folder_;
   uint16_t port_;
-  std::string folder_;
+  Process process_;
 };
 
 }  // namespace fineserve::bench

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "bench/micro/report.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::bench {
 namespace {
@@ -69,15 +70,34 @@ void SendAll(int fd, const std::string& bytes) {
   }
 }
 
+bool IsReady(uint16_t port) {
+  const driver::Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = Loopback(port);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address)) != 0) {
+    return false;
+  }
+  SendAll(fd.get(), "GET /ready HTTP/1.1\r\nHost: bench\r\n\r\n");
+  char answer[12];
+  return recv(fd.get(), answer, sizeof(answer), MSG_WAITALL) ==
+             sizeof(answer) &&
+         memcmp(answer, "HTTP/1.1 200", sizeof(answer)) == 0;
+}
+
 bool IsWholeMessage(const std::string& bytes) {
   const size_t end = bytes.find("\r\n\r\n");
   if (end == std::string::npos) return false;
-  const char* length = strcasestr(bytes.c_str(), "\r\ncontent-length:");
-  if (length == nullptr || length > bytes.c_str() + end) {
-    return bytes.size() > end + 8 &&
-           bytes.compare(bytes.size() - 5, 5, "0\r\n\r\n") == 0;
+  const auto field = [&](const char* name) -> const char* {
+    const char* at = strcasestr(bytes.c_str(), name);
+    return at != nullptr && at < bytes.c_str() + end ? at + strlen(name)
+                                                     : nullptr;
+  };
+  if (const char* length = field("\r\ncontent-length:")) {
+    return bytes.size() >= end + 4 + strtoull(length, nullptr, 10);
   }
-  return bytes.size() >= end + 4 + strtoull(length + 17, nullptr, 10);
+  return field("\r\ntransfer-encoding:") == nullptr ||
+         (bytes.size() > end + 8 &&
+          bytes.compare(bytes.size() - 5, 5, "0\r\n\r\n") == 0);
 }
 
 }  // namespace fineserve::bench

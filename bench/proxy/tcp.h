@@ -17,8 +17,11 @@ void SetNoDelay(int fd);
 // Little enough to fit into the socket's buffer.
 void SendAll(int fd, const std::string& bytes);
 
+// Whether the server on this port answers GET /ready with 200.
+bool IsReady(uint16_t port);
+
 // Whether the bytes end with a message's end: of its Content-Length, or the
-// last chunk.
+// last chunk, or else its head.
 bool IsWholeMessage(const std::string& bytes);
 
 }  // namespace fineserve::bench
