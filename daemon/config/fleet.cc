@@ -85,14 +85,16 @@ Setter Model(const std::string& path, Fleet* fleet) {
     FleetModel m;
     uint32_t kv_token_bytes = 0;
     absl::Status s = Section(
-        path, {{"name", Text(&m.name)},
-               {"slo_ttft_ms", Count(&m.slo_ttft_ms, 1, kLongestMs)},
-               {"slo_tpot_ms", Count(&m.slo_tpot_ms, 1, kLongestMs)},
-               {"chunk_tokens", Count(&m.chunk_tokens, 1, kMostTokens)},
-               {"max_batch", Count(&m.max_batch, 1, kMostTokens)},
-               {"block_tokens", Count(&m.block_tokens, 1, kMostTokens)},
-               {"kv_token_bytes", Count(&kv_token_bytes, 1, UINT32_MAX)},
-               {"profile", Profile(path, &m.profile)}})(node);
+        path,
+        {{"name", Text(&m.name)},
+         {"slo_ttft_ms", Count(&m.slo_ttft_ms, 1, kLongestMs)},
+         {"slo_tpot_ms", Count(&m.slo_tpot_ms, 1, kLongestMs)},
+         {"chunk_tokens", Count(&m.chunk_tokens, 1, kMostTokens)},
+         {"max_batch", Count(&m.max_batch, 1, kMostTokens)},
+         {"block_tokens", Count(&m.block_tokens, 1, kMostTokens)},
+         {"kv_token_bytes", Count(&kv_token_bytes, 1, UINT32_MAX)},
+         {"prompt_tokens", EitherOf(&m.counts_prompts, "exact", "estimate")},
+         {"profile", Profile(path, &m.profile)}})(node);
     if (!s.ok()) return s;
     m.kv_token_bytes = kv_token_bytes;
     const std::string trouble = Trouble(m);

@@ -29,6 +29,7 @@ struct FleetModel {
   uint32_t max_batch = 256;      // sequences of one step
   uint32_t block_tokens = 16;
   uint64_t kv_token_bytes = 0;  // over all layers
+  bool counts_prompts = false;  // its engines do, by /tokenize; else estimated
   StepProfile profile;
   bool operator==(const FleetModel&) const = default;
 };
@@ -87,6 +88,7 @@ struct ProxySettings {
 //   max_batch = 64
 //   block_tokens = 16
 //   kv_token_bytes = 131072
+//   prompt_tokens = "estimate"       # or "exact": engines are asked
 //   profile = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
 //
 //   [[engine]]

@@ -60,6 +60,7 @@ chunk_tokens = 512
 max_batch = 8
 block_tokens = 32
 kv_token_bytes = 131072
+prompt_tokens = "exact"
 profile = { base_us = 1, per_token_us = 2, per_sequence_us = 3 }
 [[engine]]
 name = "large-a"
@@ -89,10 +90,12 @@ cap = "2GiB"
   EXPECT_EQ(large.max_batch, 8u);
   EXPECT_EQ(large.block_tokens, 32u);
   EXPECT_EQ(large.kv_token_bytes, 131072u);
+  EXPECT_TRUE(large.counts_prompts);
   EXPECT_EQ(large.profile.base_us, 1);
   EXPECT_EQ(large.profile.per_token_us, 2);
   EXPECT_EQ(large.profile.per_sequence_us, 3);
   EXPECT_EQ(fleet->models[1].profile.per_token_us, 110.5);
+  EXPECT_FALSE(fleet->models[1].counts_prompts);
   const FleetEngine& engine = fleet->engines[0];
   EXPECT_EQ(engine.host, "localhost");
   EXPECT_EQ(engine.port, 9002);
@@ -157,6 +160,8 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"port too large", "[proxy]\nlisten = \"a:65536\"\n", ":2: listen"},
       {"policy", "[scheduler]\npolicy = \"best\"\n",
        "one of fineserve, moore-hodgson, fcfs"},
+      {"prompt tokens", "[[model]]\nprompt_tokens = \"guess\"\n",
+       ":2: prompt_tokens: must be one of exact, estimate"},
       {"no SLO", "[[model]]\nname = \"m\"\n", "needs slo_ttft_ms"},
       {"no name", "[[model]]\nslo_ttft_ms = 1\n", ":1: a [[model]] needs a"},
       {"no profile", "[[model]]\nname = \"m\"\nslo_ttft_ms = 1\n",

@@ -14,7 +14,7 @@ namespace fineserve::proxy {
 struct AdmissionRequest {
   uint64_t id = 0;  // unique in this proxy's life, never 0
   std::string model;
-  uint32_t prompt_tokens = 0;  // estimated; exact where the client sent ids
+  uint32_t prompt_tokens = 0;  // exact, or estimated
   uint32_t max_tokens = 0;     // 0: the client did not say
   int64_t slo_ttft_us = 0;     // 0: the model's
   int64_t slo_tpot_us = 0;     // 0: the model's
@@ -22,6 +22,7 @@ struct AdmissionRequest {
   std::string tenant;          // fairness id; empty: the default one
   bool degrade_ok = false;     // late is better than refused
   std::string avoid_engine;    // it just failed this request; empty: none
+  uint64_t arrived_ns = 0;     // CLOCK_MONOTONIC: its TTFT SLO begins
 };
 
 enum class Refusal {
@@ -68,6 +69,8 @@ class Admission {
 
   // The fleet was read again.
   virtual void SetFleet(std::shared_ptr<const config::Fleet> fleet) = 0;
+  // Whether the engine answers, as far as anybody knows.
+  virtual bool Serves(const std::string& engine) const = 0;
   // Whether requests can be decided now (readiness).
   virtual bool Ready() const = 0;
 };

@@ -6,24 +6,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
+#include "daemon/proxy/json_number.h"
 
 namespace fineserve::proxy {
 namespace {
 
 constexpr absl::string_view kData = "data:";
-
-// The number behind `"name":` in `object`, 0 if there is none.
-uint32_t NumberOf(absl::string_view object, absl::string_view name) {
-  const size_t at = object.find(name);
-  if (at == absl::string_view::npos) return 0;
-  absl::string_view rest = object.substr(at + name.size());
-  rest = absl::StripLeadingAsciiWhitespace(rest);
-  size_t digits = 0;
-  while (digits < rest.size() && absl::ascii_isdigit(rest[digits])) ++digits;
-  uint32_t number = 0;
-  return absl::SimpleAtoi(rest.substr(0, digits), &number) ? number : 0;
-}
 
 }  // namespace
 
@@ -75,13 +63,13 @@ bool AnswerMeter::between_events() const {
 }
 
 absl::optional<Usage> AnswerMeter::usage() const {
-  // Quotes inside a JSON string are escaped: this is a key, not a text. The
-  // first numbers of these names behind it are its own; details nest behind.
+  // The first numbers of these names behind it are its own; details nest
+  // behind.
   const size_t at = tail().rfind("\"usage\":");
   if (at == absl::string_view::npos) return absl::nullopt;
   const absl::string_view object = tail().substr(at);
-  const Usage usage = {NumberOf(object, "\"prompt_tokens\":"),
-                       NumberOf(object, "\"completion_tokens\":")};
+  const Usage usage = {NumberOf(object, "prompt_tokens").value_or(0),
+                       NumberOf(object, "completion_tokens").value_or(0)};
   if (usage.prompt_tokens == 0) return absl::nullopt;  // "usage":null
   return usage;
 }

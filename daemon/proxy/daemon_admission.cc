@@ -57,10 +57,7 @@ void DaemonAdmission::Hello(bool anew) {
   for (const config::FleetEngine& engine : fleet_->engines) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
-    // Until its /health has been asked: a request that finds nobody is tried
-    // elsewhere, one that is refused for no reason is not.
-    const auto known = serves_.find(engine.name);
-    health->serves = known == serves_.end() || known->second;
+    health->serves = Serves(engine.name);
     hello.engines.push_back(std::move(health));
   }
   for (const auto& [id, running] : running_) {
@@ -126,7 +123,7 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.model = r.model;
   submit.prompt_tokens = r.prompt_tokens;
   submit.max_tokens = r.max_tokens;
-  submit.waited_us = (clock_->NowNs() - waiting.since_ns) / 1000;
+  submit.waited_us = (clock_->NowNs() - r.arrived_ns) / 1000;
   submit.slo_ttft_us = static_cast<uint64_t>(r.slo_ttft_us);
   submit.slo_tpot_us = static_cast<uint64_t>(r.slo_tpot_us);
   submit.priority = r.priority;
@@ -138,7 +135,7 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
 
 void DaemonAdmission::Submit(const AdmissionRequest& request,
                              std::function<void(Verdict)> on_verdict) {
-  Waiting waiting = {request, std::move(on_verdict), clock_->NowNs()};
+  Waiting waiting = {request, std::move(on_verdict)};
   if (away_) {
     DecideAlone(std::move(waiting));
     return;
@@ -212,7 +209,8 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   alone_.Finished(id, prompt_tokens, output_tokens, outcome);
   const auto place = running_.find(id);
   if (place == running_.end()) return;
-  if (outcome == Outcome::kEngineGone) {
+  // Without a daemon nobody would ask the engine again.
+  if (outcome == Outcome::kEngineGone && epoch_ != 0) {
     SetHealth(place->second.engine, false);
   }
   running_.erase(place);
@@ -233,6 +231,13 @@ void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
 void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   fleet_ = fleet;
   alone_.SetFleet(std::move(fleet));
+}
+
+bool DaemonAdmission::Serves(const std::string& engine) const {
+  // Until its /health has been asked: a request that finds nobody is tried
+  // elsewhere, one that is refused for no reason is not.
+  const auto known = serves_.find(engine);
+  return known == serves_.end() || known->second;
 }
 
 bool DaemonAdmission::Ready() const {

@@ -57,6 +57,7 @@ class DaemonAdmission final : public Admission {
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
+  bool Serves(const std::string& engine) const override;
   bool Ready() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
@@ -68,7 +69,6 @@ class DaemonAdmission final : public Admission {
   struct Waiting {
     AdmissionRequest request;
     std::function<void(Verdict)> on_verdict;
-    uint64_t since_ns;
   };
   struct Running {
     AdmissionRequest request;

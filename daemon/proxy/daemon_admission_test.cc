@@ -17,6 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr uint64_t kEpoch = 5;
+// Between a request's arrival and Submit.
+constexpr uint64_t kCountingNs = 3'000'000;
 
 std::shared_ptr<config::Fleet> OneModel(bool fail_open) {
   auto fleet = std::make_shared<config::Fleet>();
@@ -57,6 +59,7 @@ class DaemonAdmissionTest : public ::testing::Test {
     request.id = id;
     request.model = "m";
     request.prompt_tokens = prompt_tokens;
+    request.arrived_ns = clock_.NowNs() - kCountingNs;
     admission_->Submit(request, [this, id](Verdict v) {
       verdicts_.emplace_back(id, std::move(v));
     });
@@ -139,7 +142,7 @@ TEST_F(DaemonAdmissionTest, BeforeTheFirstWelcomeRequestsWaitForAWhile) {
   Welcome();
   ASSERT_EQ(told_.size(), 2u);
   EXPECT_EQ(told_[1].body.AsSubmit()->waited_us,
-            (DaemonAdmission::kPatienceNs - 1) / 1000);
+            (kCountingNs + DaemonAdmission::kPatienceNs - 1) / 1000);
   EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
 }
 

@@ -30,8 +30,7 @@ Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
       request_(request),
       route_(route),
       request_id_(std::move(request_id)),
-      started_ns_(service->clock->NowNs()),
-      read_bytes_(4096) {}
+      started_ns_(service->clock->NowNs()) {}
 
 Exchange::~Exchange() {
   client_->Unwatch();
@@ -45,6 +44,11 @@ asio::awaitable<bool> Exchange::Run() {
   const absl::optional<ApiError> refusal = ReadRequest();
   if (refusal) co_return co_await Fail(*refusal);
   client_->Watch([this] { ClientGone(); });
+  if (route_ == Route::kAdmitted) co_await CountPrompt();
+  if (client_gone_) {
+    service_->metrics.CountRequest(model_, kClientClosed);
+    co_return false;
+  }
   while (co_await Attempt()) service_->metrics.CountRetry(model_);
   co_return !client_gone_ && !closes_ && client_->Stays(*request_) &&
       framing_ != Framing::kEndOfConnection;
@@ -72,6 +76,8 @@ absl::optional<ApiError> Exchange::ReadRequest() {
   asked_.model = model_;
   asked_.max_tokens = facts_.max_tokens;
   asked_.prompt_tokens = service_->estimator.Estimate(facts_);
+  asked_.arrived_ns = started_ns_;
+  counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0;
   return absl::nullopt;
 }
 
@@ -90,8 +96,7 @@ asio::awaitable<bool> Exchange::Attempt() {
 // Which engine; false if there is none and the client knows, or is gone.
 asio::awaitable<bool> Exchange::Choose() {
   if (route_ == Route::kForwarded) {
-    const config::FleetEngine* engine =
-        service_->routes->EngineInTurn(model_, service_->turn++);
+    const config::FleetEngine* engine = EngineInTurn();
     if (engine == nullptr) {
       co_await Fail(NoEngine(model_));
       co_return false;
@@ -111,6 +116,14 @@ asio::awaitable<bool> Exchange::Choose() {
     co_return false;
   }
   co_return true;
+}
+
+// For what needs no admission.
+const config::FleetEngine* Exchange::EngineInTurn() {
+  const Admission& admission = *service_->admission;
+  return service_->routes->EngineInTurn(
+      model_, service_->turn++,
+      [&](const std::string& engine) { return admission.Serves(engine); });
 }
 
 asio::awaitable<Verdict> Exchange::Decide() {
@@ -207,10 +220,7 @@ void Exchange::CountAnswer() {
   const uint32_t output =
       usage ? usage->completion_tokens : meter_.data_events();
   metrics.CountTokens(model_, usage ? usage->prompt_tokens : 0, output);
-  if (usage) {
-    service_->estimator.Learn(facts_, usage->prompt_tokens);
-    metrics.SetBytesPerToken(model_, service_->estimator.BytesPerToken(model_));
-  }
+  if (usage && !counted_) Learn(usage->prompt_tokens);
   if (slo_ttft_us_ != 0 &&
       static_cast<int64_t>((first_ns_ - started_ns_) / 1000) > slo_ttft_us_) {
     metrics.CountSloViolation(model_, Metrics::Slo::kTtft);

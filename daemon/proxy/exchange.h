@@ -19,7 +19,8 @@ namespace fineserve::proxy {
 
 // One request on its way to an engine, and the answer on its way back:
 //
-//   read the facts -> ask admission -> send to the engine -> relay the answer
+//   read the facts -> count the prompt -> ask admission -> send to the engine
+//   -> relay the answer
 //
 // An engine that fails before its first byte is replaced once; after it the
 // client gets an error event (of a stream) or a cut answer, never a second
@@ -55,9 +56,24 @@ class Exchange {
   asio::awaitable<bool> Fail(const ApiError& error);
   void ClientGone();
 
+  asio::awaitable<void> CountPrompt();
+  asio::awaitable<absl::optional<uint32_t>> AskForCount();
+  asio::awaitable<bool> ReadBeginning(std::string* text);
+  void TellUncounted(const std::string& engine, bool answered);
+  void Learn(uint32_t prompt_tokens);
+  const config::FleetEngine* EngineInTurn();
+
+  // How long an engine may take, seconds.
+  struct Patience {
+    uint32_t to_accept;
+    uint32_t to_answer;  // 0: as long as it thinks
+  };
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
+  asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
+                                  absl::string_view target, Patience patience);
   asio::awaitable<bool> Open(const config::FleetEngine& engine,
-                             const std::string& authority);
+                             uint32_t seconds);
+  void KeepEngine(const config::FleetEngine& engine);
   asio::awaitable<Ended> Ask(const std::string& head);
   asio::awaitable<Ended> AwaitAnswer();
   asio::awaitable<Ended> Relay();
@@ -80,7 +96,9 @@ class Exchange {
 
   const uint64_t started_ns_;
   RequestFacts facts_;
-  std::string model_;  // empty until it is one of the fleet's
+  bool counts_prompt_ = false;  // an engine is asked to
+  bool counted_ = false;        // it did
+  std::string model_;           // empty until it is one of the fleet's
   int64_t slo_ttft_us_ = 0;
   int64_t slo_tpot_us_ = 0;
   AdmissionRequest asked_;
@@ -94,9 +112,8 @@ class Exchange {
 
   std::string engine_name_;
   absl::optional<tcp::socket> engine_;
-  bool reused_ = false;  // the connection served another request before
   ByteBuffer from_engine_;
-  size_t read_bytes_;
+  size_t read_bytes_ = 0;  // at a time; grows while they come full
   absl::optional<ResponseParser> answer_;
   bool answered_ = false;   // by a byte at least
   bool head_sent_ = false;  // to the client

@@ -97,8 +97,10 @@ bool IsHopByHop(absl::string_view name, absl::string_view connection) {
 }
 
 std::string RequestHead(const RequestParser& request, const Forwarding& how) {
+  const absl::string_view target =
+      how.target.empty() ? request.target() : how.target;
   std::string head =
-      absl::StrCat(request.method(), " ", request.target(), " HTTP/1.1\r\n");
+      absl::StrCat(request.method(), " ", target, " HTTP/1.1\r\n");
   head.reserve(1024);
   AppendField(&head, "host", how.authority);
   const absl::string_view connection = request.Field("connection");

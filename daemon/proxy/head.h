@@ -31,6 +31,7 @@ struct Forwarding {
   absl::string_view request_id;
   size_t body_bytes = 0;
   bool drop_authorization = false;  // it was a key of ours
+  absl::string_view target = {};    // empty: the client's
 };
 
 // Start line and fields, ready to be sent, as far as the blank line.

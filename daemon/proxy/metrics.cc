@@ -41,6 +41,7 @@ struct Metrics::Families {
   struct OfModel {
     Counter *retries, *prompt_tokens, *output_tokens;
     Counter *ttft_violations, *tpot_violations;
+    Counter *exact, *estimate, *fallback;
     Histogram *queue_time, *ttft, *tpot;
     Gauge* bytes_per_token;
   };
@@ -61,6 +62,11 @@ struct Metrics::Families {
   prometheus::Family<Counter>& violations =
       Register(prometheus::BuildCounter(), "fineserve_slo_violation_total",
                "Requests that missed their SLO", &registry);
+  prometheus::Family<Counter>& prompts = Register(
+      prometheus::BuildCounter(), "fineserve_prompts_total",
+      "Prompts by how their tokens were known: exact, by estimate, or by "
+      "estimate because no engine counted them (fallback)",
+      &registry);
   prometheus::Family<Histogram>& queue_time =
       Register(prometheus::BuildHistogram(), "fineserve_queue_time_seconds",
                "From the request to admission's answer", &registry);
@@ -99,11 +105,17 @@ struct Metrics::Families {
     const auto slo = [&](const char* which) {
       return &violations.Add({{"model", model}, {"slo", which}});
     };
+    const auto counted = [&](const char* how) {
+      return &prompts.Add({{"model", model}, {"tokens", how}});
+    };
     const OfModel made = {&retries.Add(labels),
                           &prompt_tokens.Add(labels),
                           &output_tokens.Add(labels),
                           slo("ttft"),
                           slo("tpot"),
+                          counted("exact"),
+                          counted("estimate"),
+                          counted("fallback"),
                           &queue_time.Add(labels, kTtftBuckets),
                           &ttft.Add(labels, kTtftBuckets),
                           &tpot.Add(labels, kTpotBuckets),
@@ -151,6 +163,12 @@ void Metrics::TimePerOutputToken(const std::string& model, double seconds) {
 void Metrics::CountSloViolation(const std::string& model, Slo slo) {
   const Families::OfModel& of = families_->Of(model);
   (slo == Slo::kTtft ? of.ttft_violations : of.tpot_violations)->Increment();
+}
+
+void Metrics::CountPrompt(const std::string& model, Counted how) {
+  const Families::OfModel& of = families_->Of(model);
+  Counter* const counters[] = {of.exact, of.estimate, of.fallback};
+  counters[static_cast<size_t>(how)]->Increment();
 }
 
 void Metrics::SetBytesPerToken(const std::string& model, double ratio) {

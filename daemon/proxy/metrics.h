@@ -27,6 +27,10 @@ class Metrics {
   void TimePerOutputToken(const std::string& model, double seconds);
   enum class Slo { kTtft, kTpot };
   void CountSloViolation(const std::string& model, Slo slo);
+  // How a prompt's tokens came to be known: by an engine's count or the
+  // client's own ids; by its bytes; by these because no engine counted.
+  enum class Counted { kExact, kEstimate, kFallback };
+  void CountPrompt(const std::string& model, Counted how);
   void SetBytesPerToken(const std::string& model, double ratio);
 
   void SetConnections(size_t n);

@@ -42,6 +42,7 @@ class OpenAdmission final : public Admission {
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
+  bool Serves(const std::string& engine) const override { return true; }
   bool Ready() const override { return true; }
 
   // Tokens outstanding on the engine of this name.

@@ -91,9 +91,21 @@ TEST(RoutesTest, AbsentModelIsTheOnlyOneOrAnError) {
 
 TEST(RoutesTest, EnginesTakeTurns) {
   const Routes routes(TwoModels(), {});
-  EXPECT_NE(routes.EngineInTurn("org/m", 0), routes.EngineInTurn("org/m", 1));
-  EXPECT_EQ(routes.EngineInTurn("org/m", 0), routes.EngineInTurn("org/m", 2));
-  EXPECT_EQ(routes.EngineInTurn("idle", 0), nullptr);
+  const auto name = [&](const std::string& model, uint64_t turn,
+                        const std::string& down) -> std::string {
+    const config::FleetEngine* engine =
+        routes.EngineInTurn(model, turn, [&](const std::string& e) {
+          return down.find(e) == std::string::npos;
+        });
+    return engine == nullptr ? "none" : engine->name;
+  };
+  EXPECT_EQ(name("org/m", 0, ""), "a");
+  EXPECT_EQ(name("org/m", 1, ""), "b");
+  EXPECT_EQ(name("org/m", 2, ""), "a");
+  EXPECT_EQ(name("org/m", 0, "a"), "b");
+  EXPECT_EQ(name("org/m", 1, "a"), "b");
+  EXPECT_EQ(name("org/m", 1, "a b"), "b") << "known to be down, or so thought";
+  EXPECT_EQ(name("idle", 0, ""), "none");
 }
 
 TEST(KeySetTest, AdmitsItsKeysOnly) {

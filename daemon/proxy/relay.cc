@@ -12,9 +12,14 @@
 namespace fineserve::proxy {
 namespace {
 
+constexpr size_t kLeastReadBytes = 4096;
 constexpr size_t kMostReadBytes = 64 << 10;
 
 bool IsInformational(unsigned status) { return status / 100 == 1; }
+
+std::string AuthorityOf(const config::FleetEngine& engine) {
+  return absl::StrCat(engine.host, ":", engine.port);
+}
 
 ApiError EngineGone(const std::string& model) {
   return ServerError(
@@ -24,48 +29,68 @@ ApiError EngineGone(const std::string& model) {
 
 }  // namespace
 
-// One attempt on one engine. A kept connection that the engine has closed
-// meanwhile says nothing about the engine: then a new one is tried.
+// One attempt on one engine.
 asio::awaitable<Exchange::Ended> Exchange::Forward(
     const config::FleetEngine& engine) {
-  const std::string authority = absl::StrCat(engine.host, ":", engine.port);
-  const std::string head =
-      RequestHead(*request_, {authority, request_id_, request_->body()->size(),
-                              !service_->routes->keys().is_open()});
-  Ended ended;
-  do {
-    if (!co_await Open(engine, authority)) co_return Ended::kNotAnswered;
-    ended = co_await Ask(head);
-  } while (ended == Ended::kNotAnswered && reused_ && !client_gone_);
+  const Patience patience = {service_->limits.connect_s, 0};
+  Ended ended = co_await Converse(engine, request_->target(), patience);
   if (ended != Ended::kWhole) co_return ended;
   std::string().swap(*request_->body());  // it will not be sent again
   ended = co_await Relay();
-  const bool keeps =
-      ended == Ended::kWhole && answer_->keep_alive() && from_engine_.empty();
-  if (keeps) {
-    service_->engines.Keep(authority, *std::move(engine_),
-                           service_->clock->NowNs());
-  }
+  if (ended == Ended::kWhole) KeepEngine(engine);
   engine_.reset();
   co_return ended;
 }
 
+// kWhole: the engine was sent the request, for `target`, and the head of its
+// answer is there. A kept connection that the engine has closed meanwhile says
+// nothing about the engine: then a new one is tried. One that is closed here
+// is so for a reason: the client has gone, or the engine's time is over.
+asio::awaitable<Exchange::Ended> Exchange::Converse(
+    const config::FleetEngine& engine, absl::string_view target,
+    Patience patience) {
+  const std::string authority = AuthorityOf(engine);
+  const std::string head =
+      RequestHead(*request_, {authority, request_id_, request_->body()->size(),
+                              !service_->routes->keys().is_open(), target});
+  engine_ = service_->engines.Take(authority);
+  bool reused = engine_.has_value();
+  for (;;) {
+    if (!reused && !co_await Open(engine, patience.to_accept)) {
+      co_return Ended::kNotAnswered;
+    }
+    if (patience.to_answer != 0) client_->Guard(&*engine_, patience.to_answer);
+    const Ended ended = co_await Ask(head);
+    const bool again =
+        ended == Ended::kNotAnswered && reused && engine_->is_open();
+    if (!again) co_return ended;
+    reused = false;
+  }
+}
+
+// A new connection.
 asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
-                                     const std::string& authority) {
-  engine_ = reused_ ? absl::nullopt : service_->engines.Take(authority);
-  reused_ = engine_.has_value();
-  if (reused_) co_return true;
+                                     uint32_t seconds) {
   engine_.emplace(client_->executor());
-  client_->Guard(&*engine_, service_->limits.connect_s);
+  client_->Guard(&*engine_, seconds);
   const error_code e = co_await Connect(&*engine_, engine.host, engine.port);
   client_->Unguard();
   if (!e) Prepare(&*engine_);
   co_return !e && !client_gone_;
 }
 
+// For another request, if all of the answer was read and the engine stays.
+void Exchange::KeepEngine(const config::FleetEngine& engine) {
+  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
+  if (!answer_->keep_alive() || !from_engine_.empty()) return;
+  service_->engines.Keep(AuthorityOf(engine), *std::move(engine_),
+                         service_->clock->NowNs());
+}
+
 // kWhole: the head of an answer is there.
 asio::awaitable<Exchange::Ended> Exchange::Ask(const std::string& head) {
   from_engine_ = ByteBuffer();
+  read_bytes_ = kLeastReadBytes;
   parsed_bytes_ = 0;
   answered_ = false;
   Buffers buffers = {asio::buffer(head)};
@@ -140,7 +165,6 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
     if (client_gone_) co_return Ended::kClientGone;
     if (e || answer_->broken()) co_return Ended::kBroken;
   }
-  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
   co_return Ended::kWhole;
 }
 

@@ -134,11 +134,15 @@ absl::variant<const config::FleetModel*, ApiError> Routes::ModelFor(
 }
 
 const config::FleetEngine* Routes::EngineInTurn(absl::string_view model,
-                                                uint64_t turn) const {
-  std::vector<const config::FleetEngine*> engines;
+                                                uint64_t turn,
+                                                const Serves& serves) const {
+  std::vector<const config::FleetEngine*> all, serving;
   for (const config::FleetEngine& engine : fleet_->engines) {
-    if (engine.model == model) engines.push_back(&engine);
+    if (engine.model != model) continue;
+    all.push_back(&engine);
+    if (serves(engine.name)) serving.push_back(&engine);
   }
+  const auto& engines = serving.empty() ? all : serving;
   return engines.empty() ? nullptr : engines[turn % engines.size()];
 }
 

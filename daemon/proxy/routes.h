@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_ROUTES_H_
 #define DAEMON_PROXY_ROUTES_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,9 +58,12 @@ class Routes {
   absl::variant<const config::FleetModel*, ApiError> ModelFor(
       const std::string& asked) const;
 
-  // The n-th of the model's engines, counted round; null if it has none.
+  // The n-th of the model's engines, counted round, those that do not serve
+  // left out unless none does; null if it has none.
+  using Serves = std::function<bool(const std::string& engine)>;
   const config::FleetEngine* EngineInTurn(absl::string_view model,
-                                          uint64_t turn) const;
+                                          uint64_t turn,
+                                          const Serves& serves) const;
 
   // GET /v1/models and /v1/models/NAME.
   LocalAnswer Models(absl::string_view target) const;

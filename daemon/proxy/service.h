@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/container/flat_hash_set.h"
 #include "daemon/clock/clock.h"
@@ -27,6 +28,9 @@ struct Limits {
   uint32_t stall_s = 60;    // that a client takes nothing of its answer
   uint32_t linger_s = 10;   // for what it still sends after a refusal
   uint32_t connect_s = 5;   // for an engine to accept
+  // For an engine to count a prompt's tokens: one that takes longer than SLOs
+  // are does not answer in time either.
+  uint32_t count_s = 1;
 };
 
 // What all connections of a proxy share. Confined to the proxy's thread; lives
@@ -43,6 +47,8 @@ struct Service {
   bool draining = false;
   uint64_t last_request = 0;  // admission's id of the newest one
   uint64_t turn = 0;          // of what is forwarded without admission
+  // Models of whom it was told that a prompt was not counted.
+  absl::flat_hash_set<std::string> uncounted;
   absl::flat_hash_set<Connection*> connections;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/proxy/answer_meter.h"
 #include "daemon/proxy/head.h"
+#include "daemon/proxy/json_number.h"
 #include "daemon/proxy/request_facts.h"
 #include "daemon/proxy/request_parser.h"
 #include "daemon/proxy/response_parser.h"
@@ -32,6 +33,8 @@ constexpr char kAnswer[] =
     "text/event-stream\r\n\r\n8\r\ndata: 1\n\r\n1\r\n\n\r\n0\r\n\r\n";
 constexpr char kPlainAnswer[] =
     "\x05HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello";
+constexpr char kCount[] =
+    "\x02{\"x\":\"\\\"count\\\":1\",\"count\": 27,\"max_model_len\":4096}";
 constexpr char kBody[] =
     "\x01{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\","
     "\"content\":[{\"type\":\"text\",\"text\":\"a\\n\"}]}],\"max_tokens\":5,"
@@ -122,12 +125,21 @@ void FuzzAnswer(absl::string_view bytes, size_t piece) {
          "what is relayed is not one answer");
 }
 
+// Of an engine's answer; it may be cut behind any byte.
+void FuzzCount(absl::string_view text, size_t piece) {
+  const absl::optional<uint32_t> whole = NumberOf(text, "count");
+  const absl::optional<uint32_t> cut = NumberOf(
+      text.substr(0, text.size() - std::min(piece, text.size())), "count");
+  Expect(!cut || cut == whole, "a cut changes the count");
+}
+
 }  // namespace
 
 std::vector<std::vector<uint8_t>> fineserve::fuzz::Seeds() {
   return {{kRequest, kRequest + sizeof(kRequest) - 1},
           {kAnswer, kAnswer + sizeof(kAnswer) - 1},
           {kPlainAnswer, kPlainAnswer + sizeof(kPlainAnswer) - 1},
+          {kCount, kCount + sizeof(kCount) - 1},
           {kBody, kBody + sizeof(kBody) - 1}};
 }
 
@@ -138,6 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
                                count - 1);
   FuzzRequest(text, piece);
   FuzzAnswer(text, piece);
+  FuzzCount(text, piece);
   std::string body(text);
   const auto facts = ReadFacts(&body);
   Expect(!facts.ok() || facts->text_bytes <= count, "more text than bytes");

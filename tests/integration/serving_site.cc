@@ -26,7 +26,8 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
   for (const Served& served : fleet) {
     const std::string name = Quoted(served.name);
     file << "[[model]]\nname = " << name
-         << "\nkv_token_bytes = " << served.kv_token_bytes << "\n"
+         << "\nkv_token_bytes = " << served.kv_token_bytes
+         << "\nprompt_tokens = " << Quoted(served.prompt_tokens) << "\n"
          << kPromise << "[[engine]]\nname = " << name << "\nmodel = " << name
          << "\nurl = \"http://127.0.0.1:" << served.port << "\"\ncommand = [";
     for (const std::string& word : served.command) file << Quoted(word) << ",";

@@ -21,6 +21,7 @@ class ServingSite : public Site {
     int kv_token_bytes;
     uint16_t port;
     std::vector<std::string> command = {};  // of fsctl up
+    std::string prompt_tokens = "estimate";
   };
 
   // `without_daemon` as in the file.

@@ -26,8 +26,9 @@ class ServingTest : public ServingSite {
   // Daemon, engines "wide" and "deep" (each a model of its name), proxy.
   void StartAll(const std::string& without_daemon = "fail_open") {
     const uint16_t wide_port = FreePort(), deep_port = FreePort();
-    WriteFleet({{"wide", 4096, wide_port}, {"deep", 8192, deep_port}},
-               without_daemon);
+    WriteFleet(
+        {{"wide", 4096, wide_port}, {"deep", 8192, deep_port, {}, "exact"}},
+        without_daemon);
     StartDaemonOfFleet();
     wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port);
     deep_ =
@@ -93,6 +94,23 @@ TEST_F(ServingTest, LoadOnBothModelsIsAnsweredRightOrRefused) {
   wide.End();
   deep.End();
   EXPECT_EQ(wide.wrong() + deep.wrong() + wide.lost() + deep.lost(), 0);
+}
+
+// The pool holds 8,192 tokens of "deep", whose prompts are counted, and 16,384
+// of "wide". By its bytes a word of one letter is half a token.
+TEST_F(ServingTest, CountedPromptThatFitsNowhereIsRefusedBeforeItsEngineHasIt) {
+  StartAll();
+  const auto words = [](size_t n) {
+    std::string text;
+    for (size_t i = 0; i < n; ++i) text += "a ";
+    return text;
+  };
+  HttpResponse counted = Ask(*deep_, words(10'000), 5);
+  EXPECT_EQ(counted.status, 400) << counted.body;
+  EXPECT_EQ(counted.headers["x-fineserve-reason"], "context_length_exceeded");
+  HttpResponse estimated = Ask(*wide_, words(20'000), 5);
+  EXPECT_EQ(estimated.status, 400) << estimated.body;
+  EXPECT_EQ(estimated.headers["x-fineserve-reason"], "") << "by the engine";
 }
 
 TEST_F(ServingTest, ClientThatGoesAwayEndsItsRequestInTheEngine) {

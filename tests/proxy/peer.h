@@ -72,6 +72,10 @@ class Listener {
   uint16_t port_ = 0;
 };
 
+// The value that Prometheus text has on the line that begins so; -1: no such
+// line.
+double MetricOf(const std::string& text, const std::string& line);
+
 // "HTTP/1.1 200 OK" with this body and its length.
 std::string Plain(const std::string& body);
 // The head of a stream, and its pieces.

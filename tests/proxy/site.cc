@@ -89,10 +89,7 @@ Peer::Message ProxyTest::Get(const std::string& path, bool admin) {
 }
 
 double ProxyTest::Metric(const std::string& line) {
-  const std::string text = "\n" + Get("/metrics", /*admin=*/true).body;
-  const size_t at = text.find("\n" + line + " ");
-  if (at == std::string::npos) return -1;
-  return strtod(text.c_str() + at + line.size() + 2, nullptr);
+  return MetricOf(Get("/metrics", /*admin=*/true).body, line);
 }
 
 Peer ProxyTest::AcceptChat() {

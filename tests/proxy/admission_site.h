@@ -1,0 +1,99 @@
+#ifndef TESTS_PROXY_ADMISSION_SITE_H_
+#define TESTS_PROXY_ADMISSION_SITE_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/proxy/proxy.h"
+#include "tests/integration/process.h"
+#include "tests/proxy/peer.h"
+
+namespace fineserve::proxy_tests {
+
+// What happened, in words, and what was asked. Any thread.
+class Journal {
+ public:
+  void Write(const std::string& event) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    events_.push_back(event);
+  }
+  void Asked(const proxy::AdmissionRequest& request) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    requests_.push_back(request);
+    events_.push_back("submit " + std::to_string(request.id));
+  }
+  std::vector<std::string> events() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return events_;
+  }
+  std::vector<proxy::AdmissionRequest> requests() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return requests_;
+  }
+  bool AwaitEvents(size_t n) const {
+    return integration::Eventually([&] { return events().size() >= n; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> events_;
+  std::vector<proxy::AdmissionRequest> requests_;
+};
+
+// Decides by the tenant's name: "refuse", "wait" until a tenant "release"
+// comes; others go to engine a, or b if they are to avoid a.
+class ScriptedAdmission final : public proxy::Admission {
+ public:
+  explicit ScriptedAdmission(Journal* journal) : journal_(journal) {}
+
+  void Submit(const proxy::AdmissionRequest& request,
+              std::function<void(proxy::Verdict)> on_verdict) override;
+  void Cancel(uint64_t id) override;
+  void FirstToken(uint64_t id) override;
+  void Finished(uint64_t id, uint32_t prompt, uint32_t output,
+                proxy::Outcome outcome) override;
+  void SetFleet(std::shared_ptr<const config::Fleet>) override {}
+  bool Serves(const std::string&) const override { return true; }
+  bool Ready() const override { return false; }
+
+ private:
+  void Release();
+
+  Journal* const journal_;
+  std::map<uint64_t, std::function<void(proxy::Verdict)>> waiting_;
+};
+
+// The proxy in a thread of this process; the test plays the clients and the
+// engines "a" and "b" of model "m".
+class AdmissionSite : public ::testing::Test {
+ protected:
+  // `counts_prompts`: of the model.
+  explicit AdmissionSite(bool counts_prompts);
+  ~AdmissionSite() override;
+
+  proxy::Setup Setup() const;
+  // A completion of 8 bytes by a client of its own.
+  Peer Ask(const std::string& tenant, const std::string& fields = "");
+  // The value that /metrics has on the line that begins so; -1: no such line.
+  double Metric(const std::string& line);
+
+  Listener a_, b_;
+  RealClock clock_;
+  Journal journal_;
+  ScriptedAdmission admission_{&journal_};
+  const bool counts_prompts_;
+  std::unique_ptr<proxy::Proxy> proxy_;
+  uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace fineserve::proxy_tests
+
+#endif  // TESTS_PROXY_ADMISSION_SITE_H_
