@@ -51,10 +51,11 @@ enum class Outcome {
 };
 
 // The seam between the proxy and who decides. Per request, in this order:
-// Submit; then Cancel, or its verdict; if admitted, FirstToken at most once and
-// Finished exactly once. A request that is tried again on another engine is
-// submitted again under a new id. Confined to the proxy's thread; `on_verdict`
-// may be called before Submit returns, and never after Cancel.
+// Submit; then Cancel, or its verdict; if admitted, FirstToken at most once,
+// Progress any number of times and Finished exactly once. A request that is
+// tried again on another engine is submitted again under a new id. Confined to
+// the proxy's thread; `on_verdict` may be called before Submit returns, and
+// never after Cancel.
 class Admission {
  public:
   virtual ~Admission() = default;
@@ -63,6 +64,9 @@ class Admission {
                       std::function<void(Verdict)> on_verdict) = 0;
   virtual void Cancel(uint64_t id) = 0;
   virtual void FirstToken(uint64_t id) = 0;
+  // It has so many tokens by now, of a stream whose events are counted. Cheap:
+  // to be called whenever there are more.
+  virtual void Progress(uint64_t id, uint32_t output_tokens) = 0;
   // Tokens are 0 where the answer did not tell.
   virtual void Finished(uint64_t id, uint32_t prompt_tokens,
                         uint32_t output_tokens, Outcome outcome) = 0;

@@ -60,7 +60,7 @@ void DaemonAdmission::Hello(bool anew) {
     health->serves = Serves(engine.name);
     hello.engines.push_back(std::move(health));
   }
-  for (const auto& [id, running] : running_) {
+  for (auto& [id, running] : running_) {
     if (!anew) break;
     auto told = std::make_unique<wire::RunningRequestT>();
     told->request = id;
@@ -69,6 +69,7 @@ void DaemonAdmission::Hello(bool anew) {
     told->prompt_tokens = running.request.prompt_tokens;
     told->max_tokens = running.request.max_tokens;
     told->tenant = running.request.tenant;
+    told->output_tokens = running.told_tokens = running.output_tokens;
     hello.running.push_back(std::move(told));
   }
   greeted_ns_ = clock_->NowNs();
@@ -79,6 +80,18 @@ void DaemonAdmission::Tick() {
   const uint64_t now = clock_->NowNs();
   if (now - heard_ns_ >= kPatienceNs) GoOn();
   if (now - greeted_ns_ >= kHelloNs) Hello(/*anew=*/false);
+  if (epoch_ != 0) TellProgress();
+}
+
+void DaemonAdmission::TellProgress() {
+  wire::ProgressT progress;
+  for (auto& [id, running] : running_) {
+    if (running.told_tokens == running.output_tokens) continue;
+    running.told_tokens = running.output_tokens;
+    progress.requests.push_back(id);
+    progress.output_tokens.push_back(running.output_tokens);
+  }
+  if (!progress.requests.empty()) Tell(0, std::move(progress));
 }
 
 void DaemonAdmission::GoOn() {
@@ -202,6 +215,11 @@ void DaemonAdmission::Cancel(uint64_t id) {
 void DaemonAdmission::FirstToken(uint64_t id) {
   alone_.FirstToken(id);
   if (epoch_ != 0) Tell(id, wire::FirstTokenT());
+}
+
+void DaemonAdmission::Progress(uint64_t id, uint32_t output_tokens) {
+  const auto place = running_.find(id);
+  if (place != running_.end()) place->second.output_tokens = output_tokens;
 }
 
 void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,

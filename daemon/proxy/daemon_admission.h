@@ -54,6 +54,8 @@ class DaemonAdmission final : public Admission {
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override;
   void FirstToken(uint64_t id) override;
+  // The daemon is told with the next Tick.
+  void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
@@ -73,11 +75,14 @@ class DaemonAdmission final : public Admission {
   struct Running {
     AdmissionRequest request;
     std::string engine;
+    uint32_t output_tokens = 0;
+    uint32_t told_tokens = 0;  // the daemon, of these
   };
 
   template <typename Body>
   bool Tell(uint64_t id, Body body);
   void Hello(bool anew);
+  void TellProgress();
   void Ask(const Waiting& waiting);
   void Welcomed(uint64_t epoch);
   void Decided(uint64_t id, const wire::VerdictT& verdict);

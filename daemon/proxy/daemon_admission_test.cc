@@ -187,6 +187,46 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsRefusedIfItFailsClosed) {
   EXPECT_FALSE(admission_->Ready());
 }
 
+TEST_F(DaemonAdmissionTest, GrowthIsToldAtABeatAndOnce) {
+  Welcome();
+  for (const uint64_t id : {1, 2}) {
+    Submit(id);
+    Admit(id, "a");
+  }
+  Told();
+  admission_->Progress(1, 5);
+  admission_->Progress(1, 9);
+  admission_->Progress(77, 3);
+  EXPECT_THAT(Told(), IsEmpty());
+  admission_->Tick();
+  ASSERT_EQ(told_.size(), 1u);
+  const wire::ProgressT* progress = told_[0].body.AsProgress();
+  ASSERT_NE(progress, nullptr);
+  EXPECT_THAT(progress->requests, ElementsAre(1));
+  EXPECT_THAT(progress->output_tokens, ElementsAre(9));
+  EXPECT_EQ(told_[0].epoch, kEpoch);
+  Told();
+  admission_->Tick();
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsToldTheNext) {
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  admission_->GoOn();
+  Told();
+  admission_->Progress(1, 40);
+  admission_->Tick();
+  EXPECT_THAT(Told(), IsEmpty());
+  Welcome(kEpoch + 1);
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_EQ(told_[0].body.AsHello()->running[0]->output_tokens, 40u);
+  Told();
+  admission_->Tick();
+  EXPECT_THAT(Told(), IsEmpty()) << "it knows";
+}
+
 TEST_F(DaemonAdmissionTest, NewDaemonIsToldWhatRunsAndAskedAboutWhatWaits) {
   Welcome();
   Submit(1);

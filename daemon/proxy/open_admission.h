@@ -39,6 +39,7 @@ class OpenAdmission final : public Admission {
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override {}  // nothing waits
   void FirstToken(uint64_t id) override;
+  void Progress(uint64_t, uint32_t) override {}  // its expectation stands
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;

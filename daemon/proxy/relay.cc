@@ -193,13 +193,17 @@ void Exchange::Observe() {
   for (const absl::string_view piece : pieces_) meter_.Feed(piece);
   if (pieces_.empty()) return;
   last_ns_ = service_->clock->NowNs();
+  const uint32_t events = meter_.data_events();
   // Comments come before the first event, to keep a connection alive.
-  const bool token = !facts_.stream || meter_.data_events() > 0;
-  if (first_ns_ != 0 || !token) return;
-  first_ns_ = last_ns_;
+  if (facts_.stream && events == 0) return;
+  const bool first = first_ns_ == 0;
+  if (first) first_ns_ = last_ns_;
   if (!admitted_ || answer_->status() != 200) return;
-  service_->admission->FirstToken(asked_.id);
-  service_->metrics.TimeToFirstToken(model_, SecondsSince(started_ns_));
+  if (first) {
+    service_->admission->FirstToken(asked_.id);
+    service_->metrics.TimeToFirstToken(model_, SecondsSince(started_ns_));
+  }
+  if (facts_.stream) service_->admission->Progress(asked_.id, events);
 }
 
 // The engine went away after its answer began. A stream ends with an error

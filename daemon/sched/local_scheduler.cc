@@ -177,10 +177,11 @@ void LocalScheduler::Progress(RequestId id, uint32_t generated_tokens) {
   const auto place = requests_.find(id);
   if (place == requests_.end() || !place->second.engine) return;
   const Submission& s = place->second.submission;
-  const auto expected = static_cast<uint32_t>(ModelOf(s.model).expected_output);
-  engines_.at(*place->second.engine)
-      .load.Progress(id, generated_tokens,
-                     GrowthTokens(expected, generated_tokens, s.max_tokens));
+  EngineLoad& load = engines_.at(*place->second.engine).load;
+  if (s.max_tokens != 0) {
+    generated_tokens = std::min(generated_tokens, s.max_tokens);
+  }
+  load.Progress(id, generated_tokens, GrowthOf(s, load, generated_tokens));
 }
 
 void LocalScheduler::Finished(RequestId id, uint32_t output_tokens) {
@@ -207,16 +208,20 @@ Predictor LocalScheduler::Predict(EngineId engine, Micros now) const {
 Demand LocalScheduler::DemandOf(const Request& request,
                                 const EngineLoad& engine) const {
   const Submission& s = request.submission;
-  const Model& model = ModelOf(s.model);
+  return {s.prompt_tokens, GrowthOf(s, engine, 0),
+          s.slo_tpot != 0 ? s.slo_tpot : ModelOf(s.model).spec.slo_tpot};
+}
+
+uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
+                                  uint32_t generated) const {
+  const auto expected = static_cast<uint32_t>(ModelOf(s.model).expected_output);
   const uint64_t most = engine.kv().most_tokens;
-  const uint64_t taken = engine.kv().reserve + s.prompt_tokens;
+  const uint64_t taken =
+      engine.kv().reserve + s.prompt_tokens + uint64_t{generated};
   // What an engine can never have need not be kept free.
-  const uint64_t growth = std::min<uint64_t>(
-      most > taken ? most - taken : 0,
-      GrowthTokens(static_cast<uint32_t>(model.expected_output), 0,
-                   s.max_tokens));
-  return {s.prompt_tokens, static_cast<uint32_t>(growth),
-          s.slo_tpot != 0 ? s.slo_tpot : model.spec.slo_tpot};
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(most > taken ? most - taken : 0,
+                         GrowthTokens(expected, generated, s.max_tokens)));
 }
 
 bool LocalScheduler::Takes(EngineId engine, const Queued& request,

@@ -128,6 +128,8 @@ class LocalScheduler final : private Host {
   // at once.
   void Cancel(RequestId id);
   void FirstToken(RequestId id, Micros now);
+  // It has generated so many tokens by now (no more than it may are believed):
+  // their KV is booked, and room for what is still expected of it.
   void Progress(RequestId id, uint32_t generated_tokens);
   // With what the engine reported; 0: not known.
   void Finished(RequestId id, uint32_t output_tokens);
@@ -177,6 +179,9 @@ class LocalScheduler final : private Host {
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
+  // What is kept free on `engine` for what it still generates.
+  uint32_t GrowthOf(const Submission& submission, const EngineLoad& engine,
+                    uint32_t generated) const;
   // A new request. InvalidArgument, AlreadyExists.
   absl::StatusOr<Request*> Enter(const Submission& submission);
   // Why it can never start.

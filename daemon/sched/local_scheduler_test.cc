@@ -44,6 +44,8 @@ class LocalSchedulerTest : public ::testing::Test {
     return decisions.size() == 1 ? decisions[0] : Decision{};
   }
 
+  uint64_t Held() { return sched_.Engines(0).at(kEngine).held_tokens; }
+
   LocalScheduler sched_;
 };
 
@@ -103,6 +105,37 @@ TEST_F(LocalSchedulerTest, KvOfTheFinishedServesTheNext) {
   EXPECT_TRUE(sched_.Decide(10'000).empty());
   sched_.Finished(RequestId{1}, 10);
   EXPECT_EQ(Only(20'000).id, RequestId{2});
+}
+
+TEST_F(LocalSchedulerTest, AnswerThatOutgrowsItsExpectationKeepsItsKv) {
+  Kv(1000);
+  Submission s = Ask(1, 500);
+  s.max_tokens = 0;
+  Submit(s);
+  EXPECT_EQ(Only(0).engine, kEngine);
+  EXPECT_EQ(Held(), 500u + 256) << "what is expected at first";
+  sched_.Progress(RequestId{1}, 300);
+  EXPECT_EQ(Held(), 500u + 300 + 64) << "it goes on for a while";
+  Submit(Ask(2, 200));
+  EXPECT_TRUE(sched_.Decide(10'000).empty()) << "its KV is in use";
+  sched_.Finished(RequestId{1}, 320);
+  EXPECT_EQ(Only(20'000).id, RequestId{2});
+}
+
+TEST_F(LocalSchedulerTest, NoMoreIsBookedThanARequestMayOrItsEngineCan) {
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).engine, kEngine);
+  sched_.Progress(RequestId{1}, UINT32_MAX);
+  EXPECT_EQ(Held(), 500u + 10);
+  sched_.Finished(RequestId{1}, 10);
+  EXPECT_EQ(Held(), 0u);
+  ASSERT_TRUE(sched_.SetEngine(kEngine, kModel, {600, 600, 20}).ok());
+  Submission s = Ask(2, 500);
+  s.max_tokens = 0;
+  Submit(s);
+  EXPECT_EQ(Only(20'000).engine, kEngine);
+  sched_.Progress(RequestId{2}, 50);
+  EXPECT_EQ(Held(), 580u) << "all but the reserve";
 }
 
 TEST_F(LocalSchedulerTest, WaitingOneIsToldItIsLateWithoutAnEvent) {

@@ -58,9 +58,7 @@ class RandomWorld {
         if (const auto id = AnyRunning()) sched_.FirstToken(*id, now_);
         break;
       case 6:
-        if (const auto id = AnyRunning()) {
-          sched_.Progress(*id, static_cast<uint32_t>(UpTo(900)));
-        }
+        if (const auto id = AnyRunning()) Grow(*id);
         break;
       default:
         Submit();
@@ -89,6 +87,11 @@ class RandomWorld {
   uint64_t admitted = 0, rejected = 0, degraded = 0, cancelled = 0;
 
  private:
+  struct Run {
+    EngineId engine{0};
+    uint32_t prompt = 0, most = 0, generated = 0;  // tokens; most 0: any
+  };
+
   uint64_t UpTo(uint64_t n) { return random_() % (n + 1); }
 
   template <typename Map>
@@ -114,7 +117,7 @@ class RandomWorld {
     sched_.EngineGone(engine);
     kv_.erase(engine);
     for (auto r = running_.begin(); r != running_.end();) {
-      r = r->second == engine ? running_.erase(r) : std::next(r);
+      r = r->second.engine == engine ? running_.erase(r) : std::next(r);
     }
   }
   void Cancel(RequestId id) {
@@ -125,6 +128,15 @@ class RandomWorld {
   void Finish(RequestId id) {
     sched_.Finished(id, static_cast<uint32_t>(UpTo(600)));
     running_.erase(id);
+  }
+
+  // By some tokens, now and then by more than it may.
+  void Grow(RequestId id) {
+    Run& run = running_.at(id);
+    const auto told =
+        static_cast<uint32_t>(run.generated + UpTo(UpTo(9) ? 300 : 90'000));
+    sched_.Progress(id, told);
+    run.generated = run.most == 0 ? told : std::min(told, run.most);
   }
 
   void Submit() {
@@ -151,7 +163,8 @@ class RandomWorld {
       ASSERT_NE(asked, waiting_.end()) << Number(d.id) << " told twice";
       if (d.engine) {
         Check(asked->second, d, before.at(*d.engine), &sent[*d.engine]);
-        running_[d.id] = *d.engine;
+        const Submission& s = asked->second;
+        running_[d.id] = {*d.engine, s.prompt_tokens, s.max_tokens};
         ++(d.degraded ? degraded : admitted);
       } else {
         ++rejected;
@@ -178,9 +191,14 @@ class RandomWorld {
 
   void CheckFigures() {
     std::map<EngineId, uint32_t> batch;
-    for (const auto& [id, engine] : running_) ++batch[engine];
+    std::map<EngineId, uint64_t> filled;
+    for (const auto& [id, run] : running_) {
+      ++batch[run.engine];
+      filled[run.engine] += uint64_t{run.prompt} + run.generated;
+    }
     for (const auto& [engine, figures] : sched_.Engines(now_)) {
       ASSERT_EQ(figures.running, batch[engine]);
+      ASSERT_GE(figures.held_tokens, filled[engine]) << "KV that is not booked";
       ASSERT_LE(figures.running, kMostBatch);
     }
     uint32_t queued = 0;
@@ -194,7 +212,7 @@ class RandomWorld {
   std::mt19937_64 random_;
   LocalScheduler sched_;
   std::map<RequestId, Submission> waiting_;
-  std::map<RequestId, EngineId> running_;
+  std::map<RequestId, Run> running_;
   std::map<EngineId, uint64_t> kv_;
   uint64_t next_id_ = 0;
   Micros now_ = 1'000'000;

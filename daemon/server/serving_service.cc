@@ -206,6 +206,8 @@ void ServingService::HandleRequest(const std::string& peer, Peer* from,
     if (known != from->requests.end()) {
       scheduler_.FirstToken(known->second, Now());
     }
+  } else if (const wire::ProgressT* progress = message.body.AsProgress()) {
+    Progress(peer, *from, *progress);
   } else if (const wire::FinishedT* finished = message.body.AsFinished()) {
     Finish(from, id, *finished);
   } else {
@@ -262,6 +264,22 @@ void ServingService::Submit(const std::string& peer, Peer* from, uint64_t id,
   Refuse(peer, id, std::string(status.message()));
 }
 
+void ServingService::Progress(const std::string& peer, const Peer& from,
+                              const wire::ProgressT& progress) {
+  if (progress.requests.size() != progress.output_tokens.size()) {
+    Refuse(peer, 0,
+           absl::StrCat("progress of ", progress.requests.size(),
+                        " requests with ", progress.output_tokens.size(),
+                        " counts"));
+    return;
+  }
+  for (size_t i = 0; i < progress.requests.size(); ++i) {
+    const auto known = from.requests.find(progress.requests[i]);
+    if (known == from.requests.end()) continue;
+    scheduler_.Progress(known->second, progress.output_tokens[i]);
+  }
+}
+
 void ServingService::Finish(Peer* from, uint64_t id,
                             const wire::FinishedT& finished) {
   const auto known = from->requests.find(id);
@@ -290,7 +308,11 @@ void ServingService::Adopt(const std::string& peer, Peer* from,
   s.tenant = running.tenant;
   const absl::Status status =
       scheduler_.Adopt(s, EngineId{static_cast<uint32_t>(engine)});
-  if (!status.ok()) Forget(*id);
+  if (!status.ok()) {
+    Forget(*id);
+    return;
+  }
+  scheduler_.Progress(*id, running.output_tokens);
 }
 
 size_t ServingService::EngineIndex(const std::string& name) const {

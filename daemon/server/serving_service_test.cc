@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/backing/sim_backing.h"
 #include "daemon/slab/table_writer.h"
@@ -79,6 +80,13 @@ class ServingServiceTest : public ::testing::Test {
     submit.prompt_tokens = prompt_tokens;
     submit.max_tokens = 1;
     return submit;
+  }
+  static wire::ProgressT ProgressOf(std::vector<uint64_t> requests,
+                                    std::vector<uint32_t> output_tokens) {
+    wire::ProgressT progress;
+    progress.requests = std::move(requests);
+    progress.output_tokens = std::move(output_tokens);
+    return progress;
   }
   // What the service said first of what has not been looked at; a message
   // without a body if that is nothing.
@@ -276,6 +284,62 @@ TEST_F(ServingServiceTest, WaitingRequestThatFinishedIsDecidedNoMore) {
   EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
 }
 
+// 512 tokens; beside the first answer there is room for a prompt of 80 as long
+// as it is expected to have 256 tokens.
+TEST_F(ServingServiceTest, AnswerThatGrowsBeyondItsExpectationKeepsItsKv) {
+  ServeFromThePool(0);
+  Hello();
+  wire::SubmitT first = Ask("small", 100);
+  first.max_tokens = 0;
+  Send(1, std::move(first));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 80));
+  EXPECT_TRUE(Verdict(2).admitted);
+  Send(2, wire::FinishedT());
+  Send(0, ProgressOf({7, 1}, {1, 340}));
+  Send(3, Ask("small", 80));
+  EXPECT_THAT(sent_, IsEmpty());
+  Send(1, wire::FinishedT());
+  EXPECT_TRUE(Verdict(3).admitted);
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 81u);
+}
+
+TEST_F(ServingServiceTest, ProgressOfUnequalListsIsRefusedWhole) {
+  Hello();
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  const uint64_t held = Models().models[0]->engines[0]->held_tokens;
+  Send(0, ProgressOf({1, 1}, {1}));
+  EXPECT_THAT(Refusal(), HasSubstr("progress of 2 requests with 1 counts"));
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, held);
+}
+
+TEST_F(ServingServiceTest, ProgressIsOfThePeersOwnRequestsOnly) {
+  Hello();
+  Hello(true, "other");
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  const uint64_t held = Models().models[0]->engines[0]->held_tokens;
+  Send(0, ProgressOf({1}, {1000}), kEpoch, "other");
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, held);
+}
+
+TEST_F(ServingServiceTest, RunningRequestsAreAdoptedWithWhatTheyGenerated) {
+  ServeFromThePool(0);
+  Hello();
+  wire::HelloT hello;
+  auto running = std::make_unique<wire::RunningRequestT>();
+  running->request = 9;
+  running->engine = "small-a";
+  running->prompt_tokens = 100;
+  running->max_tokens = 400;
+  running->output_tokens = 300;
+  hello.running.push_back(std::move(running));
+  Send(0, std::move(hello), 0);
+  Next();
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 100u + 300 + 64);
+}
+
 TEST_F(ServingServiceTest, SilentProxyIsForgottenWithItsRequests) {
   ServeFromThePool(0);
   Hello();
@@ -357,6 +421,7 @@ TEST_F(ServingServiceTest, NewsOfUnknownRequestsAreIgnored) {
   Hello();
   Send(5, wire::CancelT());
   Send(5, wire::FirstTokenT());
+  Send(0, ProgressOf({5}, {100}));
   Send(5, wire::FinishedT());
   EXPECT_THAT(sent_, IsEmpty());
 }

@@ -46,8 +46,8 @@ TEST(MessageTest, AnotherVersionIsRefusedNamingBoth) {
   const auto decoded = Decode(Encode(message));
   EXPECT_TRUE(absl::IsFailedPrecondition(decoded.status()));
   EXPECT_THAT(std::string(decoded.status().message()),
-              HasSubstr("speaks version 2 of the serving protocol, this "
-                        "program 1"));
+              HasSubstr("speaks version 3 of the serving protocol, this "
+                        "program 2"));
 }
 
 TEST(MessageTest, MessageWithoutABodyIsRefused) {

@@ -149,7 +149,11 @@ std::vector<std::vector<uint8_t>> Seeds() {
   running->engine = "e";
   running->model = "m";
   running->prompt_tokens = 7;
+  running->output_tokens = 9;
   hello.running.push_back(std::move(running));
+  wire::ProgressT progress;
+  progress.requests = {1, 3};
+  progress.output_tokens = {5, 1u << 31};
   wire::DrainT drain;
   drain.engine = "e";
   drain.on = true;
@@ -157,7 +161,7 @@ std::vector<std::vector<uint8_t>> Seeds() {
           Bytes(wire::CancelT(), 1),        Bytes(wire::FirstTokenT(), 1),
           Bytes(wire::FinishedT(), 1),      Bytes(wire::ModelsQueryT(), 0),
           Bytes(wire::RequestsQueryT(), 0), Bytes(std::move(drain), 0),
-          Bytes(wire::VerdictT(), 1)};
+          Bytes(wire::VerdictT(), 1),       Bytes(std::move(progress), 0)};
 }
 
 }  // namespace fineserve::fuzz

@@ -38,7 +38,7 @@ class ServingTest : public ServingSite {
   Engine StartEngine(const std::string& name, std::vector<std::string> more,
                      uint16_t port) {
     more.insert(more.end(), {"--view", "--speed", "20", "--max-model-len",
-                             "1024", "--port", std::to_string(port)});
+                             "4096", "--port", std::to_string(port)});
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
     return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
@@ -57,6 +57,15 @@ class ServingTest : public ServingSite {
       ++count;
     }
     return count;
+  }
+
+  // Tokens of KV that the daemon has booked for the model's engine.
+  int Held(const std::string& name) {
+    const json models = json::parse(Fsctl({"models", "--json"}).out);
+    for (const json& model : models["models"]) {
+      if (model["name"] == name) return model["engines"][0]["held_tokens"];
+    }
+    return -1;
   }
 
   Engine wide_, deep_;
@@ -96,8 +105,9 @@ TEST_F(ServingTest, LoadOnBothModelsIsAnsweredRightOrRefused) {
   EXPECT_EQ(wide.wrong() + deep.wrong() + wide.lost() + deep.lost(), 0);
 }
 
-// The pool holds 8,192 tokens of "deep", whose prompts are counted, and 16,384
-// of "wide". By its bytes a word of one letter is half a token.
+// A word of one letter is a token, by its bytes half of one. The pool holds
+// 8,192 tokens of "deep", whose prompts are counted. A prompt of "wide", whose
+// are estimated, comes to an engine that cannot have it.
 TEST_F(ServingTest, CountedPromptThatFitsNowhereIsRefusedBeforeItsEngineHasIt) {
   StartAll();
   const auto words = [](size_t n) {
@@ -108,9 +118,25 @@ TEST_F(ServingTest, CountedPromptThatFitsNowhereIsRefusedBeforeItsEngineHasIt) {
   HttpResponse counted = Ask(*deep_, words(10'000), 5);
   EXPECT_EQ(counted.status, 400) << counted.body;
   EXPECT_EQ(counted.headers["x-fineserve-reason"], "context_length_exceeded");
-  HttpResponse estimated = Ask(*wide_, words(20'000), 5);
+  HttpResponse estimated = Ask(*wide_, words(12'000), 5);
   EXPECT_EQ(estimated.status, 400) << estimated.body;
   EXPECT_EQ(estimated.headers["x-fineserve-reason"], "") << "by the engine";
+}
+
+// Of 4,000 tokens 256 are expected at first. The engine stops in the middle.
+TEST_F(ServingTest, LongAnswerIsBookedAsItGrows) {
+  StartAll();
+  HttpClient client(port());
+  client.Send("POST", "/v1/completions",
+              wide_->Body(Prompt(1, 20), 4000, ", \"stream\": true"));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(client.ReadEvent().has_value());
+  wide_->process().Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([&] { return Held("wide") >= 20 + 400; }))
+      << Held("wide");
+  wide_->process().Signal(SIGCONT);
+  client.Close();
+  EXPECT_TRUE(Eventually([&] { return Held("wide") == 0; })) << Held("wide");
 }
 
 TEST_F(ServingTest, ClientThatGoesAwayEndsItsRequestInTheEngine) {

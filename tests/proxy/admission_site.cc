@@ -56,6 +56,10 @@ void ScriptedAdmission::FirstToken(uint64_t id) {
   journal_->Write("first " + std::to_string(id));
 }
 
+void ScriptedAdmission::Progress(uint64_t id, uint32_t output_tokens) {
+  journal_->Generated(id, output_tokens);
+}
+
 void ScriptedAdmission::Finished(uint64_t id, uint32_t prompt, uint32_t output,
                                  Outcome outcome) {
   const char* const names[] = {"done", "client gone", "engine gone"};

@@ -29,6 +29,16 @@ class Journal {
     requests_.push_back(request);
     events_.push_back("submit " + std::to_string(request.id));
   }
+  void Generated(uint64_t id, uint32_t tokens) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    generated_[id] = tokens;
+  }
+  // Of the request, as told last; 0: nothing was.
+  uint32_t generated(uint64_t id) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto told = generated_.find(id);
+    return told == generated_.end() ? 0 : told->second;
+  }
   std::vector<std::string> events() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return events_;
@@ -45,6 +55,7 @@ class Journal {
   mutable std::mutex mutex_;
   std::vector<std::string> events_;
   std::vector<proxy::AdmissionRequest> requests_;
+  std::map<uint64_t, uint32_t> generated_;
 };
 
 // Decides by the tenant's name: "refuse", "wait" until a tenant "release"
@@ -57,6 +68,7 @@ class ScriptedAdmission final : public proxy::Admission {
               std::function<void(proxy::Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override;
   void FirstToken(uint64_t id) override;
+  void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt, uint32_t output,
                 proxy::Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet>) override {}

@@ -86,6 +86,22 @@ TEST_F(AdmissionTest, IsToldOfTheFirstTokenAndTheEnd) {
               ElementsAre("submit 1", "first 1", "done 1: 3+6"));
 }
 
+TEST_F(AdmissionTest, IsToldHowFarAStreamIs) {
+  Peer client = Peer::To(port_);
+  client.Send(Post("/v1/completions", R"({"model":"m","stream":true})"));
+  Peer engine = a_.Accept();
+  engine.ReceiveMessage();
+  engine.Send(kStreamHead + Chunk(": wait\n\n"));
+  client.ReceiveUntil("wait");
+  EXPECT_EQ(journal_.generated(1), 0u);
+  engine.Send(Chunk("data: 1\n\n"));
+  client.ReceiveUntil("data: 1");
+  EXPECT_EQ(journal_.generated(1), 1u);
+  engine.Send(Chunk("data: 2\n\nda") + Chunk("ta: 3\n\n"));
+  client.ReceiveUntil(": 3");
+  EXPECT_EQ(journal_.generated(1), 3u);
+}
+
 TEST_F(AdmissionTest, EngineThatFailsIsToldAndAvoided) {
   Peer client = Ask("x");
   Peer failing = a_.Accept();
