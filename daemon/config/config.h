@@ -80,8 +80,8 @@ std::vector<std::string> LogLevels();
 // Sets `bytes` from `text` ("16GiB"). InvalidArgument with the fix.
 absl::Status SetByteSize(const std::string& text, uint64_t* bytes);
 
-// The first rule that matches the engine's name, an empty one if none does; with
-// the fleet's floor and cap if the rule says neither.
+// The first rule that matches the engine's name, an empty one if none does;
+// with the fleet's floor and cap if the rule says neither.
 EngineRule RuleOf(const Config& config, const std::string& engine_name);
 
 // The frame rules for an engine of this name, in the order in which they are

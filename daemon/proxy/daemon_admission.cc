@@ -2,9 +2,11 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -98,9 +100,9 @@ void DaemonAdmission::GoOn() {
   if (away_) return;
   away_ = true;
   epoch_ = 0;
-  spdlog::warn(fleet_->proxy.fail_open
-                   ? "no fineserved answers: requests are admitted unscheduled"
-                   : "no fineserved answers: requests are refused with 503");
+  spdlog::warn(
+      "no fineserved answers for {}: requests are {}", Names(),
+      fleet_->proxy.fail_open ? "admitted unscheduled" : "refused with 503");
   while (!waiting_.empty()) DecideAlone(Take(waiting_.begin()->first));
 }
 
@@ -112,8 +114,9 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
     return;
   }
   heard_ns_ = clock_->NowNs();
-  if (message->body.AsWelcome() != nullptr) {
+  if (const wire::WelcomeT* welcome = message->body.AsWelcome()) {
     if (message->epoch != epoch_) Welcomed(message->epoch);
+    NoteWaits(*welcome);
   } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
     Decided(message->request, *verdict);
   } else if (const wire::RefusedT* refused = message->body.AsRefused()) {
@@ -122,16 +125,43 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
 }
 
 void DaemonAdmission::Welcomed(uint64_t epoch) {
-  spdlog::info("fineserved decides; {} requests run, {} wait", running_.size(),
-               waiting_.size());
+  spdlog::info("fineserved decides for {}; {} requests run, {} wait", Names(),
+               running_.size(), waiting_.size());
   epoch_ = epoch;
   away_ = false;
   Hello(/*anew=*/true);
   for (const auto& [id, waiting] : waiting_) Ask(waiting);
 }
 
+void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
+  waits_.clear();
+  for (const auto& wait : welcome.waits) {
+    waits_[wait->model] = {static_cast<double>(wait->wait_us), clock_->NowNs()};
+  }
+}
+
+double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
+  const auto told = waits_.find(model);
+  const size_t index = fleet_->ModelIndex(model);
+  if (told == waits_.end() || index == fleet_->models.size()) return 0;
+  const Wait& wait = told->second;
+  const double since =
+      static_cast<double>(wait.tokens_since) *
+          fleet_->models[index].profile.per_token_us -
+      static_cast<double>(clock_->NowNs() - wait.told_ns) / 1000;
+  return std::max(0.0, wait.us + since);
+}
+
+std::string DaemonAdmission::Names() const {
+  return absl::StrJoin(fleet_->engines, ", ",
+                       [](std::string* out, const config::FleetEngine& e) {
+                         absl::StrAppend(out, e.name);
+                       });
+}
+
 void DaemonAdmission::Ask(const Waiting& waiting) {
   const AdmissionRequest& r = waiting.request;
+  waits_[r.model].tokens_since += r.prompt_tokens;
   wire::SubmitT submit;
   submit.model = r.model;
   submit.prompt_tokens = r.prompt_tokens;

@@ -63,6 +63,13 @@ class DaemonAdmission final : public Admission {
   bool Ready() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
+  // How long a prompt that came now would wait for its turn, µs: what the
+  // daemon said last, and what it was sent since; 0 if nothing is known.
+  double PredictedWaitUs(const std::string& model) const;
+  // Tokens outstanding on an engine.
+  uint64_t Outstanding(const std::string& engine) const {
+    return alone_.outstanding(engine);
+  }
   const std::vector<config::FleetEngine>& engines() const {
     return fleet_->engines;
   }
@@ -79,12 +86,21 @@ class DaemonAdmission final : public Admission {
     uint32_t told_tokens = 0;  // the daemon, of these
   };
 
+  struct Wait {
+    double us = 0;
+    uint64_t told_ns = 0;
+    uint64_t tokens_since = 0;  // of prompts, sent after it was told
+  };
+
   template <typename Body>
   bool Tell(uint64_t id, Body body);
   void Hello(bool anew);
   void TellProgress();
   void Ask(const Waiting& waiting);
   void Welcomed(uint64_t epoch);
+  void NoteWaits(const wire::WelcomeT& welcome);
+  // Of its engines, for the log.
+  std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   void Refused(uint64_t id, const wire::RefusedT& refused);
   void DecideAlone(Waiting waiting);
@@ -96,6 +112,7 @@ class DaemonAdmission final : public Admission {
   Send send_ = [](absl::string_view) { return false; };
   OpenAdmission alone_;
   std::map<std::string, bool> serves_;
+  std::map<std::string, Wait> waits_;  // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   absl::flat_hash_map<uint64_t, Running> running_;

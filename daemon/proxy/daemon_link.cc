@@ -55,27 +55,32 @@ asio::awaitable<bool> AnswersInTime(config::FleetEngine engine) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FindServingPath(const std::string& folder) {
+absl::StatusOr<std::string> FindServingPath(const std::string& folder,
+                                            const std::string& gpu) {
+  const std::string begin = gpu.empty() ? "GPU-" : gpu;
   glob_t found = {};
-  glob(wire::ServingPath(folder + "/GPU-*").c_str(), 0, nullptr, &found);
+  glob(wire::ServingPath(folder + "/" + begin + "*").c_str(), 0, nullptr,
+       &found);
   const size_t count = found.gl_pathc;
   const std::string first = count > 0 ? found.gl_pathv[0] : "";
   globfree(&found);
   if (count == 1) return first;
   if (count == 0) {
-    return absl::NotFoundError(absl::StrCat("no fineserved takes requests in ",
-                                            folder,
+    return absl::NotFoundError(absl::StrCat("no fineserved takes requests for ",
+                                            begin, "* in ", folder,
                                             "; start one with --fleet"));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(count, " daemons take requests in ", folder,
-                   "; a proxy serves one GPU for now: give each a "
-                   "--runtime-dir of its own"));
+      absl::StrCat(count, " daemons take requests for ", begin, "* in ", folder,
+                   "; give each [[engine]] of the fleet its gpu, long enough"));
 }
 
 DaemonLink::DaemonLink(asio::io_context* io, std::string folder,
-                       DaemonAdmission* admission)
-    : io_(io), folder_(std::move(folder)), admission_(admission) {
+                       std::string gpu, DaemonAdmission* admission)
+    : io_(io),
+      folder_(std::move(folder)),
+      gpu_(std::move(gpu)),
+      admission_(admission) {
   admission_->SetSend([this](absl::string_view bytes) {
     if (!socket_ || !socket_->Send(bytes)) return false;
     // ZeroMQ may have swallowed the signal of something to read.
@@ -101,7 +106,7 @@ asio::awaitable<void> DaemonLink::Beat() {
 }
 
 void DaemonLink::Open() {
-  absl::StatusOr<std::string> path = FindServingPath(folder_);
+  absl::StatusOr<std::string> path = FindServingPath(folder_, gpu_);
   absl::Status s = path.status();
   if (s.ok()) {
     absl::StatusOr<wire::ClientSocket> socket =

@@ -18,8 +18,9 @@ namespace fineserve::proxy {
 // the io_context's run.
 class DaemonLink {
  public:
-  // `folder`: fineserved's runtime folder. All outlive it.
-  DaemonLink(asio::io_context* io, std::string folder,
+  // `folder`: fineserved's runtime folder; `gpu`: of the daemon to talk to, as
+  // FindServingPath takes it. All outlive it.
+  DaemonLink(asio::io_context* io, std::string folder, std::string gpu,
              DaemonAdmission* admission);
   DaemonLink(const DaemonLink&) = delete;
   DaemonLink& operator=(const DaemonLink&) = delete;
@@ -37,14 +38,17 @@ class DaemonLink {
 
   asio::io_context* const io_;
   const std::string folder_;
+  const std::string gpu_;
   DaemonAdmission* const admission_;
   absl::optional<wire::ClientSocket> socket_;
   bool told_ = false;  // that there is no daemon, or several
 };
 
-// The only daemon that takes requests in this folder. NotFound if there is
-// none, FailedPrecondition if there are several.
-absl::StatusOr<std::string> FindServingPath(const std::string& folder);
+// The daemon that takes requests for the GPU whose UUID begins so; empty: for
+// the only one. NotFound if there is none, FailedPrecondition if there are
+// several.
+absl::StatusOr<std::string> FindServingPath(const std::string& folder,
+                                            const std::string& gpu);
 
 }  // namespace fineserve::proxy
 

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
-#include "daemon/proxy/daemon_admission.h"
 #include "daemon/proxy/daemon_link.h"
+#include "daemon/proxy/fleet_admission.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
 
@@ -53,15 +55,19 @@ int Run(int argc, char** argv) {
   SetUpLogging(options.log_level);
   RaiseDescriptorLimit();
   const RealClock clock;
-  DaemonAdmission admission(setup->fleet, &clock);
+  FleetAdmission admission(setup->fleet, &clock);
   const auto proxy = Proxy::Start(*setup, options.limits, &admission, &clock,
                                   [&options] { return ReadSetup(options); });
   if (!proxy.ok()) return Fail(proxy.status(), 1);
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());
   fflush(stdout);
-  DaemonLink link((*proxy)->context(), RuntimeFolder(options), &admission);
-  link.Start();
+  std::vector<std::unique_ptr<DaemonLink>> links;
+  admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
+    links.push_back(std::make_unique<DaemonLink>(
+        (*proxy)->context(), RuntimeFolder(options), gpu, its));
+    links.back()->Start();
+  });
   (*proxy)->Serve();
   return 0;
 }

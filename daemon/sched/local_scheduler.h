@@ -148,6 +148,9 @@ class LocalScheduler final : private Host {
   ModelFigures Figures(ModelId model) const;
   std::map<EngineId, EngineFigures> Engines(Micros now) const;
   std::vector<RequestView> Requests() const;  // O(n)
+  // Until all of the model that wait have their first token, over all its
+  // engines; 0 if none is in service.
+  Micros Drain(ModelId model, Micros now) const;
 
  private:
   struct Model {
@@ -186,7 +189,6 @@ class LocalScheduler final : private Host {
   absl::StatusOr<Request*> Enter(const Submission& submission);
   // Why it can never start.
   absl::optional<Reason> Refusal(const Submission& submission) const;
-  Micros Drain(ModelId model, Micros now) const;
   void StartDegraded(ModelId model, Micros now);
   void TellRefused(Micros now);
   // Then `request` is forgotten.

@@ -63,6 +63,19 @@ std::unique_ptr<wire::EngineFiguresT> ServingService::Figures(
   return told;
 }
 
+wire::WelcomeT ServingService::Welcome() const {
+  wire::WelcomeT welcome;
+  welcome.policy = policy_;
+  for (const auto& [name, model] : models_) {
+    if (!AnyServes(model)) continue;
+    auto wait = std::make_unique<wire::ModelWaitT>();
+    wait->model = name;
+    wait->wait_us = static_cast<uint64_t>(scheduler_.Drain(model, Now()));
+    welcome.waits.push_back(std::move(wait));
+  }
+  return welcome;
+}
+
 wire::ModelsT ServingService::Models() const {
   wire::ModelsT models;
   models.policy = policy_;

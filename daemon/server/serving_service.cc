@@ -168,9 +168,7 @@ void ServingService::HandleHello(const std::string& peer,
   if (hello.anew) ForgetRequests(&from);
   for (const auto& running : hello.running) Adopt(peer, &from, *running);
   if (is_new) spdlog::info("serving: a proxy greets");
-  wire::WelcomeT welcome;
-  welcome.policy = policy_;
-  Answer(peer, 0, std::move(welcome));
+  Answer(peer, 0, Welcome());
 }
 
 void ServingService::HandleDrain(const std::string& peer, uint64_t id,

@@ -120,6 +120,7 @@ class ServingService {
   void Tell(const sched::Decision& decision);
   std::unique_ptr<wire::EngineFiguresT> Figures(
       const Engine& engine, const sched::EngineFigures* figures) const;
+  wire::WelcomeT Welcome() const;
   wire::ModelsT Models() const;
   wire::RequestsT Requests(uint32_t most) const;
   size_t EngineIndex(const std::string& name) const;

@@ -24,12 +24,17 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
   file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
        << "without_daemon = " << Quoted(without_daemon) << "\n";
   for (const Served& served : fleet) {
-    const std::string name = Quoted(served.name);
-    file << "[[model]]\nname = " << name
-         << "\nkv_token_bytes = " << served.kv_token_bytes
-         << "\nprompt_tokens = " << Quoted(served.prompt_tokens) << "\n"
-         << kPromise << "[[engine]]\nname = " << name << "\nmodel = " << name
-         << "\nurl = \"http://127.0.0.1:" << served.port << "\"\ncommand = [";
+    if (served.replica_of.empty()) {
+      file << "[[model]]\nname = " << Quoted(served.name)
+           << "\nkv_token_bytes = " << served.kv_token_bytes
+           << "\nprompt_tokens = " << Quoted(served.prompt_tokens) << "\n"
+           << kPromise;
+    }
+    file << "[[engine]]\nname = " << Quoted(served.name) << "\nmodel = "
+         << Quoted(served.replica_of.empty() ? served.name : served.replica_of)
+         << "\nurl = \"http://127.0.0.1:" << served.port
+         << "\"\ngpu = " << Quoted(served.gpu)
+         << "\ntarget_rate = " << served.target_rate << "\ncommand = [";
     for (const std::string& word : served.command) file << Quoted(word) << ",";
     file << "]\n";
   }

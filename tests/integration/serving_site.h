@@ -15,13 +15,16 @@ namespace fineserve::integration {
 // test's affair.
 class ServingSite : public Site {
  protected:
-  // A model and its only engine, both of this name.
+  // An engine, and a model of its name unless it is another's replica.
   struct Served {
     std::string name;
     int kv_token_bytes;
     uint16_t port;
     std::vector<std::string> command = {};  // of fsctl up
     std::string prompt_tokens = "estimate";
+    std::string gpu = {};
+    double target_rate = 0;
+    std::string replica_of = {};  // a model above
   };
 
   // `without_daemon` as in the file.

@@ -1,0 +1,125 @@
+// Replicas of a model on two GPUs, each with its daemon, behind one proxy.
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/integration/free_port.h"
+#include "tests/integration/serving_site.h"
+#include "tests/integration/tiny_engine.h"
+
+namespace fineserve::integration {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class ReplicaTest : public ServingSite {
+ protected:
+  void SetUp() override {
+    if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
+    Set("EMUCUDA_DEVICES", "2");
+    for (int i = 0; i < 2; ++i) gpus_[i] = GpuOf(*StartOn(i, {}));
+    WriteFleet({Engine("tiny", 0, 3, ""), Engine("tiny-b", 1, 1, "tiny")},
+               "fail_closed");
+    for (int i = 0; i < 2; ++i) {
+      daemons_[i] = StartOn(i, {"--fleet", fleet_path()});
+    }
+  }
+
+  std::unique_ptr<Process> StartOn(int device, std::vector<std::string> more) {
+    more.insert(more.end(), {"--gpu", "emulated:" + std::to_string(device)});
+    return StartDaemon(more);
+  }
+  // Of "serving … on …/GPU-….sock".
+  static std::string GpuOf(const Process& daemon) {
+    const std::string log = daemon.Stderr();
+    const size_t begin = log.rfind("/GPU-") + 1;
+    return log.substr(begin, log.find(".sock", begin) - begin);
+  }
+  Served Engine(const std::string& name, int gpu, double rate,
+                const std::string& replica_of) {
+    ports_[gpu] = FreePort();
+    Served served{name, 4096, ports_[gpu]};
+    served.command = {Program("tinyserve"),
+                      "--model",
+                      "tiny",
+                      "--port",
+                      std::to_string(ports_[gpu]),
+                      "--speed",
+                      "20",
+                      "--max-model-len",
+                      "1024",
+                      "--page",
+                      "64KiB"};
+    served.gpu = gpus_[gpu];
+    served.target_rate = rate;
+    served.replica_of = replica_of;
+    return served;
+  }
+  std::unique_ptr<Process> Up() {
+    auto up = std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+        environment());
+    for (int lines = 0; lines < 4; ++lines) {
+      if (up->ReadLine().find("(2 of 2 serve)") != std::string::npos) break;
+    }
+    return up;
+  }
+  int AdmittedOn(int gpu) {
+    const Finished models = Fsctl({"--gpu", gpus_[gpu], "models", "--json"});
+    return json::parse(models.out)["models"][0]["admitted"].get<int>();
+  }
+  // Of `count` requests, how many were answered as they must be.
+  int Right(int count) {
+    int right = 0;
+    for (int i = 0; i < count; ++i) {
+      const std::string prompt = Prompt(i, 50);
+      const HttpResponse response = HttpClient(port()).Ask(
+          "POST", "/v1/completions", model_.Body(prompt, 10));
+      right += response.status == 200 &&
+               TextOf(response) == model_.Expected(prompt, 10);
+    }
+    return right;
+  }
+
+  const TinyModel model_{"tiny"};
+  std::string gpus_[2];
+  uint16_t ports_[2] = {};
+  std::unique_ptr<Process> daemons_[2];
+};
+
+TEST_F(ReplicaTest, RequestsAreSplitByTargetRateAndTheOtherTakesOver) {
+  const auto up = Up();
+  StartProxy();
+  ASSERT_TRUE(Eventually([&] {  // both daemons decide
+    return Right(1) == 1 && AdmittedOn(0) > 0 && AdmittedOn(1) > 0;
+  }));
+  const int first = AdmittedOn(0), second = AdmittedOn(1);
+  EXPECT_EQ(Right(40), 40);
+  EXPECT_EQ(AdmittedOn(0) - first, 30);
+  EXPECT_EQ(AdmittedOn(1) - second, 10);
+  // fail_closed: without the other GPU these would be refused.
+  daemons_[0]->Signal(SIGKILL);
+  daemons_[0]->Wait();
+  EXPECT_EQ(Right(40), 40);
+  EXPECT_GE(AdmittedOn(1) - second, 40);
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0);
+}
+
+// fsctl up shows each engine its own GPU only.
+TEST_F(ReplicaTest, EachEngineHoldsSlabsOfItsGpu) {
+  const auto up = Up();
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    const Finished slabs = Fsctl({"--gpu", gpus_[gpu], "slabs"});
+    EXPECT_THAT(slabs.out, HasSubstr(gpu == 0 ? "tiny" : "tiny-b"));
+  }
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
