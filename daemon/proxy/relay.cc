@@ -198,12 +198,13 @@ void Exchange::Observe() {
   if (facts_.stream && events == 0) return;
   const bool first = first_ns_ == 0;
   if (first) first_ns_ = last_ns_;
-  if (!admitted_ || answer_->status() != 200) return;
+  // An answer that comes whole does not show when its first token came.
+  if (!admitted_ || !facts_.stream || answer_->status() != 200) return;
   if (first) {
     service_->admission->FirstToken(asked_.id);
     service_->metrics.TimeToFirstToken(model_, SecondsSince(started_ns_));
   }
-  if (facts_.stream) service_->admission->Progress(asked_.id, events);
+  service_->admission->Progress(asked_.id, events);
 }
 
 // The engine went away after its answer began. A stream ends with an error
