@@ -50,7 +50,19 @@ DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
 
 template <typename Body>
 bool DaemonAdmission::Tell(uint64_t id, Body body) {
+  Flush();
   return send_(wire::Encode(epoch_, id, std::move(body)));
+}
+
+void DaemonAdmission::Flush() {
+  for (const std::string& message : put_off_) send_(message);
+  put_off_.clear();
+}
+
+// Another daemon, or none, has no use for what the one before was to hear.
+void DaemonAdmission::SetEpoch(uint64_t epoch) {
+  epoch_ = epoch;
+  put_off_.clear();
 }
 
 void DaemonAdmission::Hello(bool anew) {
@@ -99,7 +111,7 @@ void DaemonAdmission::TellProgress() {
 void DaemonAdmission::GoOn() {
   if (away_) return;
   away_ = true;
-  epoch_ = 0;
+  SetEpoch(0);
   spdlog::warn(
       "no fineserved answers for {}: requests are {}", Names(),
       fleet_->proxy.fail_open ? "admitted unscheduled" : "refused with 503");
@@ -127,7 +139,7 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
 void DaemonAdmission::Welcomed(uint64_t epoch) {
   spdlog::info("fineserved decides for {}; {} requests run, {} wait", Names(),
                running_.size(), waiting_.size());
-  epoch_ = epoch;
+  SetEpoch(epoch);
   away_ = false;
   Hello(/*anew=*/true);
   for (const auto& [id, waiting] : waiting_) Ask(waiting);
@@ -226,7 +238,7 @@ void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
     if (epoch_ == 0) return;  // greeted meanwhile
     // A new daemon: its Welcome brings everything to it that runs or waits. So
     // what ends until then need not be told.
-    epoch_ = 0;
+    SetEpoch(0);
     Hello(/*anew=*/false);
     return;
   }
@@ -267,7 +279,12 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   finished.outcome = Told(outcome);
   finished.prompt_tokens = prompt_tokens;
   finished.output_tokens = output_tokens;
-  Tell(id, std::move(finished));
+  put_off_.push_back(wire::Encode(epoch_, id, std::move(finished)));
+  if (!waiting_.empty()) {
+    Flush();
+  } else if (put_off_.size() == 1) {
+    on_put_off_();
+  }
 }
 
 void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {

@@ -40,6 +40,14 @@ class DaemonAdmission final : public Admission {
                   const Clock* clock);
 
   void SetSend(Send send) { send_ = std::move(send); }
+  // The end of a request is news only for who waits. While nobody does here it
+  // goes with the next message, which spares both sides a wake-up; `on_put_off`
+  // is told of the first, and sees to it that Flush is called within
+  // milliseconds. Without it nothing is put off.
+  void SetPutOff(std::function<void()> on_put_off) {
+    on_put_off_ = std::move(on_put_off);
+  }
+  void Flush();
   // One message of the daemon.
   void Receive(absl::string_view bytes);
   // To be called several times a second.
@@ -94,6 +102,7 @@ class DaemonAdmission final : public Admission {
 
   template <typename Body>
   bool Tell(uint64_t id, Body body);
+  void SetEpoch(uint64_t epoch);
   void Hello(bool anew);
   void TellProgress();
   void Ask(const Waiting& waiting);
@@ -110,6 +119,8 @@ class DaemonAdmission final : public Admission {
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
   Send send_ = [](absl::string_view) { return false; };
+  std::function<void()> on_put_off_ = [this] { Flush(); };
+  std::vector<std::string> put_off_;  // of this epoch
   OpenAdmission alone_;
   std::map<std::string, bool> serves_;
   std::map<std::string, Wait> waits_;  // by model

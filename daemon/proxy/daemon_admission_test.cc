@@ -124,6 +124,42 @@ TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsTold) {
   EXPECT_THAT(Told(), ElementsAre("FirstToken 3", "Finished 3"));
 }
 
+TEST_F(DaemonAdmissionTest, EndThatNobodyWaitsForGoesWithTheNextMessage) {
+  int put_off = 0;
+  admission_->SetPutOff([&] { ++put_off; });
+  Welcome();
+  for (const uint64_t id : {1, 2, 3}) {
+    Submit(id);
+    Admit(id, "a");
+  }
+  Told();
+  admission_->Finished(1, 1, 1, Outcome::kDone);
+  admission_->Finished(2, 1, 1, Outcome::kDone);
+  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_EQ(put_off, 1);
+  Submit(4);
+  EXPECT_THAT(Told(), ElementsAre("Finished 1", "Finished 2", "Submit 4"));
+  admission_->Finished(3, 1, 1, Outcome::kDone);
+  EXPECT_THAT(Told(), ElementsAre("Finished 3")) << "4 waits for its place";
+  Admit(4, "a");
+  admission_->Finished(4, 1, 1, Outcome::kDone);
+  EXPECT_EQ(put_off, 2);
+  admission_->Flush();
+  EXPECT_THAT(Told(), ElementsAre("Finished 4"));
+}
+
+TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {
+  admission_->SetPutOff([] {});
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  admission_->Finished(1, 1, 1, Outcome::kDone);
+  Told();
+  Welcome(kEpoch + 1);
+  admission_->Flush();
+  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+}
+
 TEST_F(DaemonAdmissionTest, CancelledRequestGetsNoVerdict) {
   Welcome();
   Submit(3);

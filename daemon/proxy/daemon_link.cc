@@ -23,6 +23,9 @@ namespace {
 
 constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kBeat(250);
+// Heuristic: short beside an engine's step, long beside a client's next
+// request.
+constexpr std::chrono::milliseconds kPutOff(2);
 constexpr std::chrono::milliseconds kHealthPeriod(1000);
 constexpr std::chrono::milliseconds kHealthPatience(2000);
 
@@ -80,12 +83,31 @@ DaemonLink::DaemonLink(asio::io_context* io, std::string folder,
     : io_(io),
       folder_(std::move(folder)),
       gpu_(std::move(gpu)),
-      admission_(admission) {
+      admission_(admission),
+      flush_timer_(*io) {
   admission_->SetSend([this](absl::string_view bytes) {
     if (!socket_ || !socket_->Send(bytes)) return false;
     // ZeroMQ may have swallowed the signal of something to read.
-    asio::post(*io_, [this] { Drain(); });
+    DrainSoon();
     return true;
+  });
+  admission_->SetPutOff([this] { FlushSoon(); });
+}
+
+void DaemonLink::DrainSoon() {
+  if (std::exchange(drains_, true)) return;
+  asio::post(*io_, [this] {
+    drains_ = false;
+    Drain();
+  });
+}
+
+void DaemonLink::FlushSoon() {
+  if (std::exchange(flushes_, true)) return;
+  flush_timer_.expires_after(kPutOff);
+  flush_timer_.async_wait([this](error_code) {
+    flushes_ = false;
+    admission_->Flush();
   });
 }
 

@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_DAEMON_LINK_H_
 #define DAEMON_PROXY_DAEMON_LINK_H_
 
+#include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,14 +35,20 @@ class DaemonLink {
   asio::awaitable<void> AskHealth();
   void AskEngines();
   void Open();
+  // Reads what has come, after what is under way now.
+  void DrainSoon();
   void Drain();
+  void FlushSoon();
 
   asio::io_context* const io_;
   const std::string folder_;
   const std::string gpu_;
   DaemonAdmission* const admission_;
   absl::optional<wire::ClientSocket> socket_;
-  bool told_ = false;  // that there is no daemon, or several
+  asio::steady_timer flush_timer_;
+  bool drains_ = false;   // soon
+  bool flushes_ = false;  // ditto
+  bool told_ = false;     // that there is no daemon, or several
 };
 
 // The daemon that takes requests for the GPU whose UUID begins so; empty: for
