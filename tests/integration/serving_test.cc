@@ -139,6 +139,26 @@ TEST_F(ServingTest, LongAnswerIsBookedAsItGrows) {
   EXPECT_TRUE(Eventually([&] { return Held("wide") == 0; })) << Held("wide");
 }
 
+// A prompt of 2,000 tokens fills at least one step: 1.9 ms by the profile.
+TEST_F(ServingTest, DeadlineThatCannotBeMetIsRefusedAtOnceOrDegraded) {
+  StartAll();
+  const std::string prompt = Prompt(1, 2000);
+  const auto ask = [&](const std::string& fields) {
+    return HttpClient(port()).Ask("POST", "/v1/completions",
+                                  wide_->Body(prompt, 5), fields);
+  };
+  const HttpResponse refused = ask("x-slo-ttft-ms: 1\r\n");
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(json::parse(refused.body)["error"]["code"], "slo_unreachable");
+  EXPECT_THAT(refused.body, HasSubstr("predicted_ttft_ms"));
+  EXPECT_NE(refused.headers.at("retry-after"), "");
+  const HttpResponse late =
+      ask("x-slo-ttft-ms: 1\r\nx-fineserve-degrade: 1\r\n");
+  EXPECT_EQ(late.status, 200) << late.body;
+  EXPECT_EQ(TextOf(late), wide_->Expected(prompt, 5));
+  EXPECT_EQ(ask("x-slo-ttft-ms: 3000\r\n").status, 200);
+}
+
 TEST_F(ServingTest, ClientThatGoesAwayEndsItsRequestInTheEngine) {
   StartAll();
   for (const char* stream : {", \"stream\": true", ""}) {
