@@ -192,7 +192,7 @@ void DaemonAdmission::Submit(const AdmissionRequest& request,
                              std::function<void(Verdict)> on_verdict) {
   Waiting waiting = {request, std::move(on_verdict)};
   if (away_) {
-    DecideAlone(std::move(waiting));
+    DecideAlone(waiting);
     return;
   }
   const auto place = waiting_.emplace(request.id, std::move(waiting)).first;
@@ -203,7 +203,7 @@ DaemonAdmission::Waiting DaemonAdmission::Take(uint64_t id) {
   return std::move(waiting_.extract(id).mapped());
 }
 
-void DaemonAdmission::DecideAlone(Waiting waiting) {
+void DaemonAdmission::DecideAlone(const Waiting& waiting) {
   if (!fleet_->proxy.fail_open) {
     Verdict verdict;
     verdict.refusal = Refusal::kDaemonAway;
@@ -279,7 +279,7 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   finished.outcome = Told(outcome);
   finished.prompt_tokens = prompt_tokens;
   finished.output_tokens = output_tokens;
-  put_off_.push_back(wire::Encode(epoch_, id, std::move(finished)));
+  put_off_.push_back(wire::Encode(epoch_, id, finished));
   if (!waiting_.empty()) {
     Flush();
   } else if (put_off_.size() == 1) {

@@ -112,7 +112,7 @@ class DaemonAdmission final : public Admission {
   std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   void Refused(uint64_t id, const wire::RefusedT& refused);
-  void DecideAlone(Waiting waiting);
+  void DecideAlone(const Waiting& waiting);
   // Removes it first: the callback may submit another.
   Waiting Take(uint64_t id);
 
