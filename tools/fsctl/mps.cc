@@ -19,6 +19,7 @@ constexpr char kControl[] = "nvidia-cuda-mps-control";
 constexpr char kPipes[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr char kLogs[] = "CUDA_MPS_LOG_DIRECTORY";
 constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr int kNotExecutable = 126;
 constexpr int kNotInstalled = 127;
 
 // A line for the control daemon as its standard input; nothing: end of file.
@@ -33,17 +34,22 @@ driver::Descriptor InputOf(const std::string& line) {
   return driver::Descriptor(ends[0]);
 }
 
+// In a child: becomes the control program, with `argument` or null; the exit
+// code if that fails.
+int Become(const std::string& pipes, const std::string& line, int output,
+           const char* argument) {
+  dup2(InputOf(line).get(), STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  setenv(kPipes, pipes.c_str(), 1);
+  execlp(kControl, kControl, argument, nullptr);
+  return errno == ENOENT ? kNotInstalled : kNotExecutable;
+}
+
 // The control program, told `line`.
 ChildResult Tell(const std::string& pipes, const std::string& line) {
   return RunChild(
-      [&](int output) {
-        dup2(InputOf(line).get(), STDIN_FILENO);
-        dup2(output, STDOUT_FILENO);
-        dup2(output, STDERR_FILENO);
-        setenv(kPipes, pipes.c_str(), 1);
-        execlp(kControl, kControl, nullptr);
-        return kNotInstalled;
-      },
+      [&](int output) { return Become(pipes, line, output, nullptr); },
       kPatience);
 }
 
@@ -53,13 +59,8 @@ ChildResult StartDaemon(const std::string& pipes, const std::string& logs) {
       [&](int) {
         const int log = open((logs + "/start.log").c_str(),
                              O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        dup2(InputOf("").get(), STDIN_FILENO);
-        dup2(log, STDOUT_FILENO);
-        dup2(log, STDERR_FILENO);
-        setenv(kPipes, pipes.c_str(), 1);
         setenv(kLogs, logs.c_str(), 1);
-        execlp(kControl, kControl, "-d", nullptr);
-        return errno == ENOENT ? kNotInstalled : 126;
+        return Become(pipes, "", log, "-d");
       },
       kPatience);
 }

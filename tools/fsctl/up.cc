@@ -49,12 +49,8 @@ class Fleet {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
-  // `environment`: of every engine.
-  Fleet(const Globals& globals, config::Fleet fleet, std::string log_folder,
-        Environment environment)
-      : globals_(globals),
-        log_folder_(std::move(log_folder)),
-        environment_(std::move(environment)) {
+  Fleet(const Globals& globals, config::Fleet fleet, std::string log_folder)
+      : globals_(globals), log_folder_(std::move(log_folder)) {
     for (config::FleetEngine& engine : fleet.engines) {
       if (engine.command.empty()) continue;
       engines_.push_back({std::move(engine), {}});
@@ -62,6 +58,11 @@ class Fleet {
   }
 
   size_t size() const { return engines_.size(); }
+
+  // Of every engine that is started from now on.
+  void SetEnvironment(Environment environment) {
+    environment_ = std::move(environment);
+  }
 
   // One turn: what ended, what is due, who serves.
   void Turn() {
@@ -218,7 +219,7 @@ class Fleet {
 
   const Globals& globals_;
   const std::string log_folder_;
-  const Environment environment_;
+  Environment environment_;
   std::vector<Engine> engines_;
   bool ending_ = false;
 };
@@ -245,21 +246,21 @@ int RunUp(const Globals& globals, const UpOptions& options) {
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
   if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
   if (const int code = CheckDaemons(globals, *fleet)) return code;
-  absl::optional<Mps> mps;
-  if (options.mps) {
-    absl::StatusOr<Mps> started = Mps::Start(SocketFolder());
-    if (!started.ok()) return Fail(kExitBadAnswer, started.status());
-    mps.emplace(*std::move(started));
-  }
   Fleet engines(
       globals, *std::move(fleet),
-      options.log_folder.empty() ? SocketFolder() : options.log_folder,
-      mps ? mps->environment() : Fleet::Environment());
+      options.log_folder.empty() ? SocketFolder() : options.log_folder);
   if (engines.size() == 0) {
     return Fail(kExitUsage,
                 absl::StrCat(options.fleet_path,
                              ": no [[engine]] has a command; add one, like "
                              "command = [\"vllm\", \"serve\", \"MODEL\"]"));
+  }
+  absl::optional<Mps> mps;
+  if (options.mps) {
+    absl::StatusOr<Mps> started = Mps::Start(SocketFolder());
+    if (!started.ok()) return Fail(kExitBadAnswer, started.status());
+    mps.emplace(*std::move(started));
+    engines.SetEnvironment(mps->environment());
   }
   SignalWatch signals;
   while (signals.ending() == 0) {
