@@ -1,8 +1,8 @@
 #include "daemon/config/address.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 namespace fineserve::config {
 
@@ -17,7 +17,9 @@ absl::Status SplitAddress(absl::string_view text, std::string* host,
         "bad address \"", text, "\"; write it like 127.0.0.1:8000"));
   }
   absl::string_view name = text.substr(0, colon);
-  if (absl::ConsumePrefix(&name, "[")) absl::ConsumeSuffix(&name, "]");
+  if (absl::StartsWith(name, "[") && absl::EndsWith(name, "]")) {
+    name = name.substr(1, name.size() - 2);
+  }
   *host = std::string(name);
   *port = static_cast<uint16_t>(number);
   return absl::OkStatus();
