@@ -169,7 +169,7 @@ size_t Fleet::ModelIndex(const std::string& name) const {
          models.begin();
 }
 
-const FleetEngine* Fleet::Engine(const std::string& name) const {
+const FleetEngine* Fleet::Engine(absl::string_view name) const {
   const auto found =
       std::find_if(engines.begin(), engines.end(),
                    [&](const FleetEngine& e) { return e.name == name; });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace fineserve::config {
 
@@ -113,7 +114,7 @@ struct Fleet {
   size_t ModelIndex(const std::string& name) const;
 
   // The engine of this name; null if there is none.
-  const FleetEngine* Engine(const std::string& name) const;
+  const FleetEngine* Engine(absl::string_view name) const;
 
   // This fleet with none but the engines that name this `gpu`, word by word.
   Fleet OfGpu(const std::string& gpu) const;

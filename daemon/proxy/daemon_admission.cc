@@ -173,7 +173,8 @@ std::string DaemonAdmission::Names() const {
 
 void DaemonAdmission::Ask(const Waiting& waiting) {
   const AdmissionRequest& r = waiting.request;
-  waits_[r.model].tokens_since += r.prompt_tokens;
+  const auto told = waits_.find(r.model);
+  if (told != waits_.end()) told->second.tokens_since += r.prompt_tokens;
   wire::SubmitT submit;
   submit.model = r.model;
   submit.prompt_tokens = r.prompt_tokens;

@@ -118,10 +118,7 @@ const config::FleetModel* Routes::Model(absl::string_view name) const {
 }
 
 const config::FleetEngine* Routes::Engine(absl::string_view name) const {
-  for (const config::FleetEngine& engine : fleet_->engines) {
-    if (engine.name == name) return &engine;
-  }
-  return nullptr;
+  return fleet_->Engine(name);
 }
 
 absl::variant<const config::FleetModel*, ApiError> Routes::ModelFor(
