@@ -63,14 +63,18 @@ class ServingServiceTest : public ::testing::Test {
     service_->Handle(peer, wire::Encode(epoch, request, std::move(body)));
     service_->Settle();
   }
-  void Hello(bool serves = true, const std::string& peer = kProxy) {
+  static wire::HelloT Greeting(const std::vector<std::string>& engines,
+                               bool serves = true) {
     wire::HelloT hello;
-    for (const char* name : {"small-a", "large-a"}) {
-      auto engine = std::make_unique<wire::EngineHealthT>();
-      engine->name = name;
-      engine->serves = serves;
-      hello.engines.push_back(std::move(engine));
+    for (const std::string& name : engines) {
+      hello.engines.push_back(std::make_unique<wire::EngineHealthT>());
+      hello.engines.back()->name = name;
+      hello.engines.back()->serves = serves;
     }
+    return hello;
+  }
+  void Hello(bool serves = true, const std::string& peer = kProxy) {
+    wire::HelloT hello = Greeting({"small-a", "large-a"}, serves);
     Send(0, std::move(hello), 0, peer);
     EXPECT_EQ(Next().body.type, wire::Body::Welcome);
   }
@@ -232,11 +236,7 @@ TEST_F(ServingServiceTest, WhatNoEngineCanEverHoldIsRejectedAtOnce) {
 
 TEST_F(ServingServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {
   ServeFromThePool(0);
-  wire::HelloT hello;
-  auto engine = std::make_unique<wire::EngineHealthT>();
-  engine->name = "small-a";
-  engine->serves = true;
-  hello.engines.push_back(std::move(engine));
+  wire::HelloT hello = Greeting({"small-a"});
   auto running = std::make_unique<wire::RunningRequestT>();
   running->request = 9;
   running->engine = "small-a";
@@ -258,10 +258,7 @@ TEST_F(ServingServiceTest, ProxyThatGreetsAnewHasNoRequestsButThoseItNames) {
   Send(1, Ask("small", 300));
   EXPECT_TRUE(Verdict(1).admitted);
   Send(2, Ask("small", 300));  // waits
-  wire::HelloT hello;
-  hello.engines.push_back(std::make_unique<wire::EngineHealthT>());
-  hello.engines[0]->name = "small-a";
-  hello.engines[0]->serves = true;
+  wire::HelloT hello = Greeting({"small-a"});
   hello.anew = true;
   Send(0, std::move(hello), 0);
   Next();
