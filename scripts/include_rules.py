@@ -57,7 +57,7 @@ ABI_MAY_USE = {"kernels/driver/descriptor.h"}
 # What any program of ours in tests/ may include: it is installed for programs to use.
 PUBLIC = {"shim/fineserve_kv.h"}
 # What the build makes; of the folder whose name it has.
-GENERATED = {"daemon/wire/serving_generated.h"}
+GENERATED = {"daemon/wire/admission_generated.h"}
 # Folders whose files may include anything: they test and measure the rest.
 FREE = ("tests/", "bench/")
 

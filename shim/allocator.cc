@@ -156,7 +156,7 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
   CollectDeferred(real);
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
-  page_.CountLarge();
+  scoreboard_.CountLarge();
   if (IsRefused(call)) {
     Refuse(call, &record);
     return static_cast<CUresult>(record.result);
@@ -170,9 +170,9 @@ CUresult Allocator::Allocate(const Driver& real, const AllocationCall& call,
     result = static_cast<CUresult>(record.result);
   } else {
     result = PassThrough(real, call, out, &record);
-    if (result == CUDA_SUCCESS) page_.CountPassed(call.bytes);
+    if (result == CUDA_SUCCESS) scoreboard_.CountPassed(call.bytes);
   }
-  page_.Record(record);
+  scoreboard_.Record(record);
   return result;
 }
 
@@ -191,8 +191,8 @@ void Allocator::Refuse(const AllocationCall& call, DecisionRecord* record) {
   record->verdict = Verdict::kDenied;
   record->reason = Reason::kNoPlugin;
   record->result = driver::CUDA_ERROR_NOT_PERMITTED;
-  page_.CountDenied();
-  page_.Record(*record);
+  scoreboard_.CountDenied();
+  scoreboard_.Record(*record);
   if (refusal_warned_.exchange(true, std::memory_order_relaxed)) return;
   Warn(
       "%s of %zu bytes refused: FINESERVE_VIEW=required, but %s; the engine "
@@ -213,7 +213,7 @@ RuleMatch Allocator::Inspect(const AllocationCall& call,
   static_assert(kNamedFrames >= abi::kFrameCapacity);
   const uint16_t count = CaptureStack(call.caller, frames,
                                       ask ? kNamedFrames : abi::kFrameCapacity);
-  page_.CountStack();
+  scoreboard_.CountStack();
   record->frame_count =
       std::min(count, static_cast<uint16_t>(abi::kFrameCapacity));
   memcpy(record->frames, frames, record->frame_count * sizeof(frames[0]));
@@ -227,8 +227,8 @@ RuleMatch Allocator::Inspect(const AllocationCall& call,
 // At every large allocation, since an early one may find no current context.
 void Allocator::JoinDaemon(const Driver& real, const AllocationCall& call) {
   if (forked_.load(std::memory_order_relaxed)) {
-    if (page_.has_page() || !page_.CreateOwn()) return;
-    page_.SetLink(LinkState::kForked, "a forked child asks for no lease");
+    if (scoreboard_.has_scoreboard() || !scoreboard_.CreateOwn()) return;
+    scoreboard_.SetLink(LinkState::kForked, "a forked child asks for no lease");
     return;
   }
   uint8_t gpu[16];
@@ -294,7 +294,7 @@ MapResult Allocator::MapOnce(const Driver& real, const AllocationCall& call,
   if (call.prop != nullptr) {
     return virtual_memory_.Create(real.entry, call.bytes, *call.prop, out);
   }
-  KvWhole kv(real.entry, &link_);
+  WholeMapping kv(real.entry, &link_);
   return Placed(kv.Map(call.bytes, out), real, *out);
 }
 
@@ -310,7 +310,7 @@ MapResult Allocator::Placed(const MapResult& mapped, const Driver& real,
 CUresult Allocator::Unmap(const Driver& real, const Redirection& range,
                           bool waits) {
   if (range.is_view) return view_.FreeTensor(real, range);
-  KvWhole kv(real.entry, &link_);
+  WholeMapping kv(real.entry, &link_);
   return waits ? kv.Unmap(range) : kv.Discard(range);
 }
 
@@ -321,13 +321,13 @@ bool Allocator::Conclude(const MapResult& mapped, const Redirection& range,
       record->verdict = Verdict::kRedirected;
       record->address = *out = range.base;
       record->lease = range.lease;
-      page_.CountRedirected(range.asked_bytes);
+      scoreboard_.CountRedirected(range.asked_bytes);
       return true;
     case MapOutcome::kExhausted:
       record->verdict = Verdict::kDenied;
       record->reason = Reason::kPoolExhausted;
       record->result = CUDA_ERROR_OUT_OF_MEMORY;
-      page_.CountDenied();
+      scoreboard_.CountDenied();
       return true;
     case MapOutcome::kRefused:
       return Decline(Reason::kRefused, record);
@@ -386,7 +386,7 @@ CUresult Allocator::Release(const Driver& real, Hook hook,
   const CUresult result = Unmap(real, range, /*waits=*/true);
   RecordFree(hook, range, Verdict::kReleased, result);
   if (result == CUDA_SUCCESS) {
-    page_.CountReleased(range.asked_bytes);
+    scoreboard_.CountReleased(range.asked_bytes);
   } else {
     ranges_->Insert(range);  // still the program's, still leased
   }
@@ -422,7 +422,7 @@ bool Allocator::CollectDeferred(const Driver& real) {
   Redirection range;
   while (deferred_.TakePassed(real.entry, &range)) {
     const CUresult result = Unmap(real, range, /*waits=*/false);
-    if (result == CUDA_SUCCESS) page_.CountReleased(range.asked_bytes);
+    if (result == CUDA_SUCCESS) scoreboard_.CountReleased(range.asked_bytes);
     RecordFree(Hook::kMemFreeAsync, range, Verdict::kReleased, result);
     any = any || result == CUDA_SUCCESS;
   }
@@ -439,7 +439,7 @@ void Allocator::RecordFree(Hook hook, const Redirection& range, Verdict verdict,
   record.verdict = result == CUDA_SUCCESS ? verdict : Verdict::kKept;
   record.reason =
       result == CUDA_SUCCESS ? Reason::kFreed : Reason::kDriverError;
-  page_.Record(record);
+  scoreboard_.Record(record);
 }
 
 CUresult Allocator::MapHandle(const Driver& real, CUdeviceptr address,
@@ -478,7 +478,7 @@ void Allocator::RecordEnd(Hook hook, const Ended& ended) {
   Redirection range;
   range.asked_bytes = ended.bytes;
   range.lease = ended.lease;
-  page_.CountReleased(ended.bytes);
+  scoreboard_.CountReleased(ended.bytes);
   RecordFree(hook, range, Verdict::kReleased, CUDA_SUCCESS);
 }
 
@@ -538,7 +538,7 @@ CUresult Allocator::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
   record.verdict = Verdict::kDenied;
   record.reason = Reason::kShared;
   record.result = result;
-  page_.Record(record);
+  scoreboard_.Record(record);
   if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
     Warn(
         "%s refused: this memory is KV in leased slabs, which cannot be "
@@ -549,7 +549,7 @@ CUresult Allocator::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
 }
 
 void Allocator::AfterForkInChild() {
-  page_.AbandonInChild();
+  scoreboard_.AbandonInChild();
   if (!link_.engaged()) return;
   forked_.store(true, std::memory_order_relaxed);
   link_.AbandonInChild();

@@ -4,18 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "shim/classify.h"
 #include "shim/daemon_link.h"
 #include "shim/deferred_frees.h"
 #include "shim/driver.h"
 #include "shim/engine_view.h"
-#include "shim/kv_whole.h"
 #include "shim/original.h"
-#include "shim/page.h"
 #include "shim/pointer_queries.h"
 #include "shim/range_table.h"
+#include "shim/scoreboard.h"
 #include "shim/virtual_memory.h"
+#include "shim/whole_mapping.h"
 
 namespace fineserve::shim {
 
@@ -119,11 +119,11 @@ class Allocator {
   // Whether allocations are being refused for that.
   bool gate_closed() const {
     return view_required_.load(std::memory_order_relaxed) &&
-           page_.plugin_stage() < FS_KV_POOL_REPLACED;
+           scoreboard_.plugin_stage() < FS_KV_POOL_REPLACED;
   }
   static constexpr size_t kGateBytes = size_t{1} << 20;
 
-  PageWriter& page() { return page_; }
+  ScoreboardWriter& scoreboard() { return scoreboard_; }
   EngineView& view() { return view_; }
   DaemonLink& link() { return link_; }
   DeclaredSizes& declared() { return declared_; }
@@ -156,15 +156,15 @@ class Allocator {
   void RecordFree(abi::Hook hook, const Redirection& range,
                   abi::Verdict verdict, driver::CUresult result);
 
-  PageWriter page_;
+  ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
   FrameRules rules_;
-  DaemonLink link_{&page_, &declared_, &rules_};
+  DaemonLink link_{&scoreboard_, &declared_, &rules_};
   RangeTable* const ranges_;
   RangeTable* const mappings_;
   PointerQueries queries_{ranges_, mappings_};
   VirtualMemory virtual_memory_{&link_, mappings_};
-  EngineView view_{&link_, &page_};
+  EngineView view_{&link_, &scoreboard_};
   DeferredFrees deferred_;
   std::atomic<bool> forked_{false};
   std::atomic<bool> sharing_warned_{false};

@@ -12,7 +12,7 @@
 
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"
-#include "shim/testdata/page_copy.h"
+#include "shim/testdata/scoreboard_copy.h"
 
 namespace fineserve::shim {
 namespace {
@@ -42,7 +42,7 @@ class AllocatorTest : public testing::Test {
   void TearDown() override {
     testing::internal::GetCapturedStderr();
     allocator_.link().AbandonInChild();
-    allocator_.page().AbandonInChild();
+    allocator_.scoreboard().AbandonInChild();
     unsetenv("FINESERVE_RUNTIME_DIR");
   }
 
@@ -73,8 +73,12 @@ class AllocatorTest : public testing::Test {
     return allocator_.FreeInStreamOrder(driver_, Hook::kMemFreeAsync, address,
                                         nullptr, Original(original));
   }
-  PageCopy Page() const { return CopyPage(MapPageOf(getpid())); }
-  abi::DecisionRecord LastDecision() const { return Page().decisions.back(); }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+  abi::DecisionRecord LastDecision() const {
+    return Scoreboard().decisions.back();
+  }
 
   TemporaryFolder folder_;
   std::unique_ptr<FakeDaemon> daemon_;
@@ -101,7 +105,7 @@ TEST_F(AllocatorTest, KvIsBackedByWholeSlabsUnderOneAccessCall) {
   EXPECT_EQ(d.reason, Reason::kScope);
   EXPECT_EQ(d.address, kReserved);
   EXPECT_EQ(d.bytes, kSlabBytes + 1);
-  EXPECT_EQ(Page().redirected_bytes, kSlabBytes + 1);
+  EXPECT_EQ(Scoreboard().redirected_bytes, kSlabBytes + 1);
 }
 
 TEST_F(AllocatorTest, DeclaredSizeOfTheDaemonIsKv) {
@@ -126,7 +130,7 @@ TEST_F(AllocatorTest, FreeWaitsForTheContextBeforeItUnmapsAndReturns) {
                           "cuCtxPopCurrent", "cuMemUnmap", "cuMemAddressFree"));
   EXPECT_THAT(daemon_->returned(), ElementsAre(1));
   EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
-  EXPECT_EQ(Page().redirected_bytes, 0u);
+  EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
   EXPECT_FALSE(ranges_->MayHold(address));
 }
 
@@ -169,7 +173,7 @@ TEST_F(AllocatorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
   EXPECT_EQ(address, 7u);
   EXPECT_EQ(LastDecision().verdict, Verdict::kDenied);
   EXPECT_EQ(LastDecision().reason, Reason::kPoolExhausted);
-  EXPECT_EQ(Page().denied_allocations, 1u);
+  EXPECT_EQ(Scoreboard().denied_allocations, 1u);
   EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuMemAlloc"), 0);
 }
 
@@ -238,7 +242,7 @@ TEST_F(AllocatorTest, DaemonGoneMidLeaseLeavesNothingAndPassesThrough) {
   EXPECT_EQ(address, kDriversOwn);
   EXPECT_EQ(fake_.reserved_bytes, 0u);
   EXPECT_EQ(LastDecision().reason, Reason::kNoDaemon);
-  EXPECT_EQ(Page().link_state, LinkState::kLost);
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kLost);
 }
 
 TEST_F(AllocatorTest, KvWithoutDaemonPassesThroughWithTheReason) {
@@ -304,8 +308,8 @@ TEST_F(AllocatorTest, StackOfALargeAllocationIsRecorded) {
   CUdeviceptr address = 0;
   AllocateOther(2 * kMiB, &address);
   EXPECT_GE(LastDecision().frame_count, 1);
-  EXPECT_EQ(Page().stacks_captured, 1u);
-  EXPECT_EQ(Page().large_allocations, 1u);
+  EXPECT_EQ(Scoreboard().stacks_captured, 1u);
+  EXPECT_EQ(Scoreboard().large_allocations, 1u);
 }
 
 TEST_F(AllocatorTest, SmallAllocationInAScopeIsKvButNotUnwound) {
@@ -314,7 +318,7 @@ TEST_F(AllocatorTest, SmallAllocationInAScopeIsKvButNotUnwound) {
   AllocateKv(512, &address);
   EXPECT_EQ(address, kReserved);
   EXPECT_EQ(LastDecision().frame_count, 0);
-  EXPECT_EQ(Page().stacks_captured, 0u);
+  EXPECT_EQ(Scoreboard().stacks_captured, 0u);
 }
 
 TEST_F(AllocatorTest, ChildForkedAfterJoiningAsksForNothing) {
@@ -393,12 +397,12 @@ TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {
   AllocateOther(4 * kMiB, &other);
   EXPECT_THAT(daemon_->returned(), IsEmpty());
   EXPECT_EQ(fake_.mapped_bytes, kSlabBytes) << "a kernel may still write";
-  EXPECT_EQ(Page().redirected_bytes, kSlabBytes);
+  EXPECT_EQ(Scoreboard().redirected_bytes, kSlabBytes);
   fake_.passed = true;
   AllocateOther(4 * kMiB, &other);
   EXPECT_THAT(daemon_->returned(), ElementsAre(1));
   EXPECT_EQ(fake_.mapped_bytes, 0u);
-  EXPECT_EQ(Page().redirected_bytes, 0u);
+  EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
   EXPECT_EQ(fake_.events, 0);
 }
 

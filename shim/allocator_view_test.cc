@@ -14,7 +14,7 @@
 #include "shim/kv_error.h"
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"
-#include "shim/testdata/page_copy.h"
+#include "shim/testdata/scoreboard_copy.h"
 
 namespace fineserve::shim {
 namespace {
@@ -43,7 +43,7 @@ class AllocatorViewTest : public testing::Test {
   void TearDown() override {
     testing::internal::GetCapturedStderr();
     allocator_.link().AbandonInChild();
-    allocator_.page().AbandonInChild();
+    allocator_.scoreboard().AbandonInChild();
     unsetenv("FINESERVE_RUNTIME_DIR");
   }
 
@@ -69,8 +69,12 @@ class AllocatorViewTest : public testing::Test {
     call.prop = prop;
     return allocator_.Allocate(driver_, call, out);
   }
-  PageCopy Page() const { return CopyPage(MapPageOf(getpid())); }
-  abi::DecisionRecord LastDecision() const { return Page().decisions.back(); }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+  abi::DecisionRecord LastDecision() const {
+    return Scoreboard().decisions.back();
+  }
 
   TemporaryFolder folder_;
   std::unique_ptr<FakeDaemon> daemon_;
@@ -120,14 +124,14 @@ TEST_F(AllocatorViewTest, FreedTensorEndsTheViewAndIsRecorded) {
   Register();
   CUdeviceptr tensors[2];
   for (CUdeviceptr& t : tensors) Allocate(TensorBytes(), true, &t);
-  allocator_.page().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   ASSERT_EQ(allocator_.view().Activate(driver_), FS_OK) << KvErrorText();
   EXPECT_EQ(allocator_.Free(driver_, tensors[0]), CUDA_SUCCESS);
   EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
   EXPECT_EQ(daemon_->views().closed, 1);
   EXPECT_EQ(allocator_.Free(driver_, tensors[1]), CUDA_SUCCESS);
   EXPECT_EQ(fake_.reserved_bytes, 0u);
-  EXPECT_EQ(Page().redirected_bytes, 0u);
+  EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
   CUdeviceptr whole = 0;
   Allocate(4 * kMiB, true, &whole);
   EXPECT_EQ(LastDecision().reason, Reason::kScope) << "slabs as ever";
@@ -151,13 +155,13 @@ TEST_F(AllocatorViewTest, FailedTensorIsTheDriversAndTheViewIsNotActivated) {
   EXPECT_EQ(Allocate(TensorBytes(), true, &address), CUDA_SUCCESS);
   EXPECT_EQ(address, kDriversOwn);
   EXPECT_EQ(LastDecision().reason, Reason::kDriverError);
-  allocator_.page().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   EXPECT_EQ(allocator_.view().Activate(driver_), FS_STATE);
 }
 
 TEST_F(AllocatorViewTest, RequiredViewRefusesDeviceMemoryUntilThePoolIsOurs) {
   allocator_.RequireView();
-  allocator_.page().RaisePluginStage(FS_KV_PLUGIN_LOADED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_PLUGIN_LOADED);
   CUdeviceptr address = 0;
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Allocate(4 * kMiB, false, &address), CUDA_ERROR_NOT_PERMITTED);
@@ -166,19 +170,19 @@ TEST_F(AllocatorViewTest, RequiredViewRefusesDeviceMemoryUntilThePoolIsOurs) {
             CUDA_ERROR_NOT_PERMITTED);
   EXPECT_EQ(LastDecision().verdict, Verdict::kDenied);
   EXPECT_EQ(LastDecision().reason, Reason::kNoPlugin);
-  EXPECT_EQ(Page().denied_allocations, 4u);
+  EXPECT_EQ(Scoreboard().denied_allocations, 4u);
   const std::string said = testing::internal::GetCapturedStderr();
   testing::internal::CaptureStderr();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_THAT(said, HasSubstr("nothing has replaced its block pool"));
-  allocator_.page().RaisePluginStage(FS_KV_POOL_REPLACED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_POOL_REPLACED);
   EXPECT_EQ(Allocate(4 * kMiB, false, &address), CUDA_SUCCESS);
   EXPECT_EQ(address, kDriversOwn);
 }
 
 TEST_F(AllocatorViewTest, RequiredViewRefusesKvThatHasNone) {
   allocator_.RequireView();
-  allocator_.page().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   CUdeviceptr address = 0;
   EXPECT_EQ(Allocate(4 * kMiB, true, &address), CUDA_ERROR_NOT_PERMITTED);
   EXPECT_EQ(Allocate(64, true, &address), CUDA_ERROR_NOT_PERMITTED);
@@ -199,14 +203,17 @@ TEST_F(AllocatorViewTest, RequiredViewLeavesMemoryOfTheHostAlone) {
   EXPECT_EQ(Allocate(4 * kMiB, false, &address, &prop), CUDA_SUCCESS);
 }
 
-TEST_F(AllocatorViewTest, PluginsStageOnlyGrowsAndIsKeptForThePageToCome) {
-  allocator_.page().RaisePluginStage(FS_KV_POOL_REPLACED);
-  allocator_.page().RaisePluginStage(FS_KV_PLUGIN_LOADED);
-  EXPECT_EQ(allocator_.page().plugin_stage(), uint32_t{FS_KV_POOL_REPLACED});
+TEST_F(AllocatorViewTest,
+       PluginsStageOnlyGrowsAndIsKeptForTheScoreboardToCome) {
+  allocator_.scoreboard().RaisePluginStage(FS_KV_POOL_REPLACED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_PLUGIN_LOADED);
+  EXPECT_EQ(allocator_.scoreboard().plugin_stage(),
+            uint32_t{FS_KV_POOL_REPLACED});
   Register();
-  const auto* header = static_cast<const abi::PageHeader*>(MapPageOf(getpid()));
+  const auto* header =
+      static_cast<const abi::ScoreboardHeader*>(MapScoreboardOf(getpid()));
   EXPECT_EQ(header->plugin_stage.load(), uint32_t{FS_KV_POOL_REPLACED});
-  allocator_.page().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  allocator_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   EXPECT_EQ(header->plugin_stage.load(), uint32_t{FS_KV_POOL_CONSTRUCTED});
 }
 

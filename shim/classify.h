@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "daemon/abi/messages.h"
 #include "shim/frame_rules.h"
 

@@ -22,7 +22,7 @@ using abi::Received;
 
 // Descriptors of a Welcome to a member.
 constexpr uint32_t kTableDescriptor = 0;
-constexpr uint32_t kPageDescriptor = 1;
+constexpr uint32_t kScoreboardDescriptor = 1;
 constexpr uint32_t kWelcomeDescriptors = 2;
 
 bool IsUsable(const abi::Welcome& w) {
@@ -56,7 +56,8 @@ bool IsUsable(const abi::ViewAnswer& a, const abi::ViewRequest& request,
 }  // namespace
 
 void DaemonLink::SetState(LinkState state) {
-  // Release: publishes page, sizes and GPU. Pairs with the acquire in state().
+  // Release: publishes scoreboard, sizes and GPU. Pairs with the acquire in
+  // state().
   state_.store(state, std::memory_order_release);
 }
 
@@ -126,8 +127,8 @@ bool DaemonLink::SayHello() {
 bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   if (!IsUsable(welcome) ||
       received->descriptor_count() != kWelcomeDescriptors ||
-      !page_->Adopt(received->TakeDescriptor(kPageDescriptor), welcome.epoch,
-                    welcome.engine_id)) {
+      !scoreboard_->Adopt(received->TakeDescriptor(kScoreboardDescriptor),
+                          welcome.epoch, welcome.engine_id)) {
     return false;
   }
   KeepTable(received->TakeDescriptor(kTableDescriptor));
@@ -137,7 +138,7 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   if (!keep_declared_) {
     declared_->Set(welcome.declared_sizes, welcome.declared_size_count);
   }
-  page_->SetLink(LinkState::kConnected, nullptr);
+  scoreboard_->SetLink(LinkState::kConnected, nullptr);
   SetState(LinkState::kConnected);
   return true;
 }
@@ -177,8 +178,8 @@ void DaemonLink::KeepTable(int fd) {
 
 void DaemonLink::PassThrough() {
   const LinkState state = refused_ ? LinkState::kRefused : LinkState::kNoDaemon;
-  page_->CreateOwn();
-  page_->SetLink(state, reason_);
+  scoreboard_->CreateOwn();
+  scoreboard_->SetLink(state, reason_);
   SetState(state);
   char hint[80] = "";
   if (!refused_) {
@@ -193,7 +194,7 @@ Exchange DaemonLink::Lose(const char* why) {
   snprintf(reason_, sizeof(reason_), "lost the daemon at %s (%s)", path_, why);
   socket_.Close();
   if (state() != LinkState::kConnected) return Exchange::kLost;
-  page_->SetLink(LinkState::kLost, reason_);
+  scoreboard_->SetLink(LinkState::kLost, reason_);
   SetState(LinkState::kLost);
   Warn("%s; leased memory stays, new KV allocations get ordinary memory",
        reason_);
@@ -246,7 +247,7 @@ SlabGeometry DaemonLink::geometry() {
           welcome_.granule_bytes * welcome_.granules_per_slab};
 }
 
-Exchange DaemonLink::Take(uint64_t bytes, Lease* out) {
+Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   MutexLock lock(&mutex_);
   if (state() != LinkState::kConnected) return Exchange::kLost;
   const uint64_t slab_bytes =
@@ -347,7 +348,7 @@ bool DaemonLink::Grant(const abi::ViewRequest& request,
   out->answer = answer;
   out->table = table_base_;
   out->table_bytes = table_bytes_;
-  out->page = received->TakeDescriptor(0);
+  out->scoreboard = received->TakeDescriptor(0);
   return true;
 }
 
@@ -415,8 +416,7 @@ Notice DaemonLink::TellWant(uint64_t epoch, uint32_t slabs) {
   return Tell(epoch, notice);
 }
 
-Notice DaemonLink::TellGiveBack(uint64_t epoch,
-                                const abi::GiveBackNotice& notice) {
+Notice DaemonLink::TellReturn(uint64_t epoch, const abi::ReturnNotice& notice) {
   return Tell(epoch, notice);
 }
 

@@ -5,14 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
 #include "shim/checked_descriptor.h"
 #include "shim/classify.h"
 #include "shim/frame_rules.h"
 #include "shim/mutex.h"
-#include "shim/page.h"
+#include "shim/scoreboard.h"
 
 namespace fineserve::shim {
 
@@ -37,7 +37,7 @@ struct ViewGrant {
   // The daemon's slab table, mapped for ever; its size cannot shrink.
   const void* table = nullptr;
   size_t table_bytes = 0;
-  int page = -1;  // descriptor of the view page; the caller's
+  int scoreboard = -1;  // descriptor of the view scoreboard; the caller's
 };
 
 // Of the daemon's pool; zeros before it was met.
@@ -82,16 +82,17 @@ class DaemonLink {
   };
 
   // All outlive the link.
-  constexpr DaemonLink(PageWriter* page, DeclaredSizes* declared,
+  constexpr DaemonLink(ScoreboardWriter* scoreboard, DeclaredSizes* declared,
                        FrameRules* rules)
-      : page_(page), declared_(declared), rules_(rules) {}
+      : scoreboard_(scoreboard), declared_(declared), rules_(rules) {}
 
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // Ignore the sizes that the daemon declares.
   void set_keep_declared(bool keep) { keep_declared_ = keep; }
 
   abi::LinkState state() const {
-    // Pairs with the release in SetState: the page and the sizes are there.
+    // Pairs with the release in SetState: the scoreboard and the sizes are
+    // there.
     return state_.load(std::memory_order_acquire);
   }
 
@@ -109,7 +110,7 @@ class DaemonLink {
   SlabGeometry geometry();
 
   // Leases as many whole slabs as hold `bytes`.
-  Exchange Take(uint64_t bytes, Lease* out);
+  Exchange LeaseSlabs(uint64_t bytes, Lease* out);
 
   // Receives descriptors of granules [first, first + n) of a lease, n ≥ 1 as
   // many as fit. They are `out`'s until taken. Asks for half as many whenever
@@ -139,7 +140,7 @@ class DaemonLink {
 
   // None of these waits, for the socket or for another thread's exchange.
   Notice TellWant(uint64_t epoch, uint32_t slabs);
-  Notice TellGiveBack(uint64_t epoch, const abi::GiveBackNotice& notice);
+  Notice TellReturn(uint64_t epoch, const abi::ReturnNotice& notice);
   // Finds out whether the daemon has gone without telling it anything.
   void Look();
 
@@ -180,7 +181,7 @@ class DaemonLink {
   Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
   void SetState(abi::LinkState state);
 
-  PageWriter* const page_;
+  ScoreboardWriter* const scoreboard_;
   DeclaredSizes* const declared_;
   FrameRules* const rules_;
   Timeouts timeouts_;

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "shim/testdata/fake_daemon.h"
-#include "shim/testdata/page_copy.h"
+#include "shim/testdata/scoreboard_copy.h"
 
 namespace fineserve::shim {
 namespace {
@@ -36,7 +36,7 @@ class DaemonLinkTest : public testing::Test {
   }
   void TearDown() override {
     link_.AbandonInChild();
-    page_.AbandonInChild();
+    scoreboard_.AbandonInChild();
     unsetenv("FINESERVE_RUNTIME_DIR");
   }
 
@@ -49,23 +49,26 @@ class DaemonLinkTest : public testing::Test {
     link_.Join(kGpu, reconnect);
     return testing::internal::GetCapturedStderr();
   }
-  PageCopy Page() const { return CopyPage(MapPageOf(getpid())); }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
 
   TemporaryFolder folder_;
   std::unique_ptr<FakeDaemon> daemon_;
-  PageWriter page_;
+  ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
   FrameRules rules_;
-  DaemonLink link_{&page_, &declared_, &rules_};
+  DaemonLink link_{&scoreboard_, &declared_, &rules_};
 };
 
-TEST_F(DaemonLinkTest, JoinTakesPageAndDeclaredSizesWithoutAWord) {
+TEST_F(DaemonLinkTest, JoinTakesScoreboardAndDeclaredSizesWithoutAWord) {
   StartDaemon({.declared = {64 << 20}});
   EXPECT_EQ(Join(), "");
   EXPECT_EQ(link_.state(), LinkState::kConnected);
   EXPECT_TRUE(declared_.Contains(64 << 20));
-  EXPECT_EQ(CopyPage(daemon_->page()).link_state, LinkState::kConnected);
-  EXPECT_EQ(CopyPage(daemon_->page()).epoch, 42u);
+  EXPECT_EQ(CopyScoreboard(daemon_->scoreboard()).link_state,
+            LinkState::kConnected);
+  EXPECT_EQ(CopyScoreboard(daemon_->scoreboard()).epoch, 42u);
   EXPECT_EQ(daemon_->last_hello().pid, static_cast<uint32_t>(getpid()));
   EXPECT_EQ(daemon_->last_hello().gpu_uuid[1], 2);
 }
@@ -84,8 +87,8 @@ TEST_F(DaemonLinkTest, WithoutDaemonOneLineNamesPathAndRemedy) {
                                 "fineserved --gpu GPU-01020300-"));
   EXPECT_EQ(std::count(warned.begin(), warned.end(), '\n'), 1);
   EXPECT_EQ(Join(), "") << "said once";
-  EXPECT_EQ(Page().link_state, LinkState::kNoDaemon);
-  EXPECT_THAT(Page().link_message, HasSubstr("no daemon at"));
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kNoDaemon);
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("no daemon at"));
 }
 
 TEST_F(DaemonLinkTest, StaleSocketOfADeadDaemonIsNoDaemon) {
@@ -106,16 +109,16 @@ TEST_F(DaemonLinkTest, VersionRefusalNamesBothVersions) {
                                 std::to_string(abi::kAbiVersion)));
   EXPECT_THAT(warned, HasSubstr("; this process runs without FineServe\n"));
   EXPECT_EQ(link_.state(), LinkState::kRefused);
-  EXPECT_THAT(Page().link_message, HasSubstr("version 7"));
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("version 7"));
 }
 
-TEST_F(DaemonLinkTest, RefusalTextReachesUserAndPage) {
+TEST_F(DaemonLinkTest, RefusalTextReachesUserAndScoreboard) {
   StartDaemon({.fault = Fault::kRefuseMember});
   EXPECT_EQ(Join(),
             "fineserve: 64 engines are joined already; this process runs "
             "without FineServe\n");
-  EXPECT_EQ(Page().link_state, LinkState::kRefused);
-  EXPECT_EQ(Page().link_message, "64 engines are joined already");
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kRefused);
+  EXPECT_EQ(Scoreboard().link_message, "64 engines are joined already");
 }
 
 TEST_F(DaemonLinkTest, SocketOfAnotherUserIsNotUsed) {
@@ -137,7 +140,7 @@ TEST_F(DaemonLinkTest, LeaseIsRoundedUpToWholeSlabs) {
   StartDaemon();
   Join();
   Lease lease;
-  ASSERT_EQ(link_.Take((8 << 20) + 1, &lease), Exchange::kOk);
+  ASSERT_EQ(link_.LeaseSlabs((8 << 20) + 1, &lease), Exchange::kOk);
   EXPECT_EQ(lease.granule_count, 6u);
   EXPECT_EQ(lease.bytes(), 12u << 20);
   EXPECT_EQ(daemon_->free_slabs(), 97u);
@@ -149,10 +152,10 @@ TEST_F(DaemonLinkTest, ExhaustedPoolIsToldFromRefusalAndLoss) {
   StartDaemon({.slab_count = 3});
   Join();
   Lease lease;
-  EXPECT_EQ(link_.Take(16 << 20, &lease), Exchange::kExhausted);
-  EXPECT_EQ(link_.Take(UINT64_MAX, &lease), Exchange::kExhausted);
-  EXPECT_EQ(link_.Take(12 << 20, &lease), Exchange::kOk);
-  EXPECT_EQ(link_.Take(1, &lease), Exchange::kExhausted);
+  EXPECT_EQ(link_.LeaseSlabs(16 << 20, &lease), Exchange::kExhausted);
+  EXPECT_EQ(link_.LeaseSlabs(UINT64_MAX, &lease), Exchange::kExhausted);
+  EXPECT_EQ(link_.LeaseSlabs(12 << 20, &lease), Exchange::kOk);
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kExhausted);
   EXPECT_EQ(link_.state(), LinkState::kConnected);
 }
 
@@ -160,7 +163,7 @@ TEST_F(DaemonLinkTest, GranulesComeInBatchesThatOneMessageCarries) {
   StartDaemon({.granules_per_slab = 300});
   Join();
   Lease lease;
-  ASSERT_EQ(link_.Take(1, &lease), Exchange::kOk);
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
   abi::Received batch;
   ASSERT_EQ(link_.Granules(lease, 0, &batch), Exchange::kOk);
   EXPECT_EQ(batch.descriptor_count(), 253u);
@@ -191,7 +194,7 @@ TEST_F(DaemonLinkTest, LostDescriptorsHalveTheBatch) {
   StartDaemon({.granules_per_slab = 64});
   Join();
   Lease lease;
-  ASSERT_EQ(link_.Take(1, &lease), Exchange::kOk);
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
   const FewDescriptors few(20);
   abi::Received batch;
   ASSERT_EQ(link_.Granules(lease, 0, &batch), Exchange::kOk);
@@ -203,7 +206,7 @@ TEST_F(DaemonLinkTest, WithoutRoomForOneDescriptorTheLinkStays) {
   StartDaemon();
   Join();
   Lease lease;
-  ASSERT_EQ(link_.Take(1, &lease), Exchange::kOk);
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
   const FewDescriptors few(0);
   abi::Received batch;
   EXPECT_EQ(link_.Granules(lease, 0, &batch), Exchange::kRefused);
@@ -224,16 +227,16 @@ TEST_P(MisbehavingDaemon, LosesTheLinkWithOneWarning) {
   Lease lease;
   abi::Received batch;
   testing::internal::CaptureStderr();
-  Exchange got = link_.Take(1, &lease);
+  Exchange got = link_.LeaseSlabs(1, &lease);
   if (got == Exchange::kOk) got = link_.Granules(lease, 0, &batch);
   EXPECT_EQ(got, Exchange::kLost);
-  EXPECT_EQ(link_.Take(1, &lease), Exchange::kLost);
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kLost);
   const std::string warned = testing::internal::GetCapturedStderr();
   EXPECT_EQ(link_.state(), LinkState::kLost);
   EXPECT_EQ(std::count(warned.begin(), warned.end(), '\n'), 1) << warned;
   EXPECT_THAT(warned, HasSubstr("fineserve: lost the daemon at "));
-  EXPECT_EQ(Page().link_state, LinkState::kLost);
-  EXPECT_THAT(Page().link_message, HasSubstr("lost the daemon"));
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kLost);
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("lost the daemon"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -250,16 +253,16 @@ TEST_F(DaemonLinkTest, NewDaemonIsJoinedAfterALossAndOldLeasesStayAway) {
   StartDaemon();
   Join();
   Lease old;
-  ASSERT_EQ(link_.Take(1, &old), Exchange::kOk);
+  ASSERT_EQ(link_.LeaseSlabs(1, &old), Exchange::kOk);
   daemon_.reset();
   testing::internal::CaptureStderr();
   Lease lease;
-  EXPECT_EQ(link_.Take(1, &lease), Exchange::kLost);
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kLost);
   testing::internal::GetCapturedStderr();
   EXPECT_EQ(link_.Join(kGpu, /*reconnect=*/false), LinkState::kLost);
   StartDaemon({.epoch = 43});
   EXPECT_EQ(link_.Join(kGpu, /*reconnect=*/true), LinkState::kConnected);
-  ASSERT_EQ(link_.Take(1, &lease), Exchange::kOk);
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
   EXPECT_EQ(lease.epoch, 43u);
   EXPECT_EQ(link_.Return(old.id, old.epoch), Exchange::kOk);
   EXPECT_THAT(daemon_->returned(), ElementsAre());
@@ -273,7 +276,7 @@ TEST_F(DaemonLinkTest, SearchForANewDaemonPausesAfterAFailure) {
   daemon_.reset();
   Lease lease;
   testing::internal::CaptureStderr();
-  link_.Take(1, &lease);
+  link_.LeaseSlabs(1, &lease);
   EXPECT_EQ(link_.Join(kGpu, true), LinkState::kLost);
   StartDaemon();
   EXPECT_EQ(link_.Join(kGpu, true), LinkState::kLost);
@@ -316,7 +319,7 @@ TEST_F(DaemonLinkTest, FileThatTookOurNumberIsNeitherWrittenNorClosed) {
   ASSERT_EQ(dup2(pipe_ends[1], socket), socket);
   Lease lease;
   testing::internal::CaptureStderr();
-  EXPECT_EQ(link_.Take(1, &lease), Exchange::kLost);
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kLost);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("closed by this program"));
   char byte;

@@ -211,8 +211,8 @@ int EngineView::Shape(const Driver& real, const fs_kv_format& format,
 }
 
 int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
-  if (!view_page_.Adopt(grant.page, grant.epoch, grant.engine_id,
-                        grant.answer.slab_count) ||
+  if (!view_scoreboard_.Adopt(grant.scoreboard, grant.epoch, grant.engine_id,
+                              grant.answer.slab_count) ||
       !leases_.Open(grant.table, grant.table_bytes, grant.answer.engine_slot,
                     grant.engine_id, shape.slabs)) {
     return KvError(FS_REFUSED, "the daemon's slab table is not usable");
@@ -230,7 +230,7 @@ int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
   has_steps_ = has_stale_ = swap_failed_ = false;
   want_ = want_sent_ = shortfall_ = 0;
   shortfall_until_ms_ = now_ms_ = 0;
-  done_since_ms_ = retry_swap_ms_ = page_shown_ms_ = 0;
+  done_since_ms_ = retry_swap_ms_ = scoreboard_shown_ms_ = 0;
   const uint64_t watermark = gauges_.watermark_blocks;
   gauges_ = {};
   gauges_.watermark_blocks = watermark;
@@ -246,7 +246,7 @@ void EngineView::Forget() {
   shortfall_ = 0;
   leases_.Close();
   view_.Close();
-  view_page_.Close();
+  view_scoreboard_.Close();
   SetState(State::kNone);
 }
 
@@ -280,7 +280,7 @@ int EngineView::CheckReady() {
                                  ? "the view is active already"
                                  : "no view is registered");
   }
-  if (page_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
+  if (scoreboard_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
     return KvError(FS_STATE,
                    "nobody said that the engine uses leased blocks only: "
                    "fs_kv_progress(FS_KV_POOL_CONSTRUCTED)");
@@ -316,7 +316,7 @@ int EngineView::Activate(const Driver& real) {
   gauges_.driver_calls_to_activate = view_.calls();
   want_ = want_sent_ = answer_.floor_slabs;
   SetState(State::kActive);
-  RefreshPage(/*now_ms=*/0);
+  RefreshScoreboard(/*now_ms=*/0);
   return FS_OK;
 }
 
@@ -408,7 +408,7 @@ int EngineView::ReadStats(fs_kv_stats* stats) {
   stats->used_blocks = has_steps_ ? used_blocks_ : gauges_.used_blocks;
   stats->failed_allocations = failed_allocations_;
   stats->watermark_misses = watermark_misses_;
-  stats->given_back_slabs = gauges_.given_back_slabs;
+  stats->returned_slabs = gauges_.returned_slabs;
   stats->driver_calls_to_activate = gauges_.driver_calls_to_activate;
   stats->driver_calls_serving =
       state() == State::kActive

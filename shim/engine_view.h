@@ -10,17 +10,17 @@
 #include "shim/driver.h"
 #include "shim/fineserve_kv.h"
 #include "shim/granules.h"
-#include "shim/kv_view.h"
 #include "shim/mutex.h"
-#include "shim/page.h"
 #include "shim/range_table.h"
+#include "shim/scoreboard.h"
 #include "shim/view_leases.h"
-#include "shim/view_page.h"
+#include "shim/view_mapping.h"
+#include "shim/view_scoreboard.h"
 
 namespace fineserve::shim {
 
 // The view of this process (fineserve_kv.h, design.md §3): joins its mapping,
-// its leases, its page and the allocator of its blocks.
+// its leases, its scoreboard and the allocator of its blocks.
 //
 //   kNone ─Register─► kRegistered ─Activate─► kActive
 //     ▲                    │ └──(it failed)──► kClosed ◄─Close─┘
@@ -42,8 +42,8 @@ namespace fineserve::shim {
 class EngineView {
  public:
   // Both outlive this object.
-  constexpr EngineView(DaemonLink* link, const PageWriter* page)
-      : link_(link), page_(page) {}
+  constexpr EngineView(DaemonLink* link, const ScoreboardWriter* scoreboard)
+      : link_(link), scoreboard_(scoreboard) {}
 
   // Whether KV of this process is the view's business alone.
   bool in_use() const { return state() != State::kNone; }
@@ -62,7 +62,7 @@ class EngineView {
   // Of an engine with a block pool of its own.
   int Poll(const Driver& real, fs_kv_change* changes, uint32_t capacity);
   int Want(uint32_t slabs);
-  int GiveBack(uint32_t view_index);
+  int ReturnSlab(uint32_t view_index);
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(const Driver& real, int timeout_ms);
 
@@ -109,18 +109,18 @@ class EngineView {
   void SwapInArrived(const Driver& real, uint64_t now_ms)
       FINESERVE_REQUIRES(mutex_);
   void SendNotices() FINESERVE_REQUIRES(mutex_);
-  bool SendGiveBacks() FINESERVE_REQUIRES(mutex_);
+  bool SendReturns() FINESERVE_REQUIRES(mutex_);
   void WantForBlocks() FINESERVE_REQUIRES(mutex_);
   void TakeDrained() FINESERVE_REQUIRES(mutex_);
   int Starve(uint32_t count);
-  void RefreshPage(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+  void RefreshScoreboard(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
 
   DaemonLink* const link_;
-  const PageWriter* const page_;
+  const ScoreboardWriter* const scoreboard_;
   std::atomic<State> state_{State::kNone};
-  ViewPageWriter view_page_;
+  ViewScoreboardWriter view_scoreboard_;
   Mutex mutex_;
-  KvView view_ FINESERVE_GUARDED_BY(mutex_);
+  ViewMapping view_ FINESERVE_GUARDED_BY(mutex_);
   ViewLeases leases_ FINESERVE_GUARDED_BY(mutex_);
   // The allocator and its counts: of the thread that serves, alone. Handing
   // out a block takes no lock, which would cost five times as much
@@ -149,8 +149,8 @@ class EngineView {
   uint64_t now_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;  // at the last step begin
   uint64_t done_since_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint64_t page_shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  // What the page shows; steps and calls included.
+  uint64_t scoreboard_shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  // What the scoreboard shows; steps and calls included.
   ViewGauges gauges_ FINESERVE_GUARDED_BY(mutex_);
 };
 

@@ -20,8 +20,8 @@ namespace {
 using driver::CUDA_SUCCESS;
 using Hold = ViewLeases::Hold;
 
-// How old what the view page shows may be.
-constexpr uint64_t kPageMs = 5;
+// How old what the view scoreboard shows may be.
+constexpr uint64_t kScoreboardMs = 5;
 // Heuristic: how long a slab that another engine waits for may wait for a
 // moment without a step in flight, before we wait for the device.
 constexpr uint64_t kPatienceMs = 1'000;
@@ -146,7 +146,7 @@ void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
 
 // Whatever cannot be sent now stays as it is: the next call tries again.
 void EngineView::SendNotices() {
-  while (leases_.count(Hold::kDone) > 0 && SendGiveBacks()) {
+  while (leases_.count(Hold::kDone) > 0 && SendReturns()) {
   }
   if (want_ != want_sent_ &&
       link_->TellWant(view_.shape().epoch, want_) == Notice::kSent) {
@@ -155,10 +155,10 @@ void EngineView::SendNotices() {
 }
 
 // True if there may be more to send.
-bool EngineView::SendGiveBacks() {
+bool EngineView::SendReturns() {
   const bool stays_mapped = view_.shape().mode == abi::ViewMode::kView;
-  auto notice = abi::MakeMessage<abi::GiveBackNotice>(0);
-  for (uint32_t v = 0; notice.count < abi::kGiveBackCapacity;) {
+  auto notice = abi::MakeMessage<abi::ReturnNotice>(0);
+  for (uint32_t v = 0; notice.count < abi::kReturnNoticeCapacity;) {
     v = leases_.Next(Hold::kDone, v);
     if (v == 0) break;
     // What may still be mapped must not go to another engine.
@@ -166,19 +166,19 @@ bool EngineView::SendGiveBacks() {
     notice.entries[notice.count++] = {v - 1, leases_.lease(v)};
   }
   if (notice.count == 0 ||
-      link_->TellGiveBack(view_.shape().epoch, notice) != Notice::kSent) {
+      link_->TellReturn(view_.shape().epoch, notice) != Notice::kSent) {
     return false;
   }
   for (uint32_t i = 0; i < notice.count; ++i) {
     leases_.MarkSent(notice.entries[i].slab + 1);
   }
-  gauges_.given_back_slabs += notice.count;
-  return notice.count == abi::kGiveBackCapacity;
+  gauges_.returned_slabs += notice.count;
+  return notice.count == abi::kReturnNoticeCapacity;
 }
 
-void EngineView::RefreshPage(uint64_t now_ms) {
-  if (now_ms != 0 && now_ms - page_shown_ms_ < kPageMs) return;
-  page_shown_ms_ = now_ms;
+void EngineView::RefreshScoreboard(uint64_t now_ms) {
+  if (now_ms != 0 && now_ms - scoreboard_shown_ms_ < kScoreboardMs) return;
+  scoreboard_shown_ms_ = now_ms;
   gauges_.linked_slabs = leases_.count(Hold::kHeld);
   gauges_.leaving_slabs = leases_.count(Hold::kAsked) +
                           leases_.count(Hold::kLeaving) +
@@ -193,12 +193,12 @@ void EngineView::RefreshPage(uint64_t now_ms) {
     gauges_.failed_allocations = failed_allocations_;
     gauges_.watermark_misses = watermark_misses_;
     for (uint32_t v = 1; v <= view_.shape().slabs; ++v) {
-      view_page_.ShowUsed(v, blocks_->UsedBlocks(v));
+      view_scoreboard_.ShowUsed(v, blocks_->UsedBlocks(v));
     }
   } else {
-    gauges_.used_blocks = view_page_.SumUsed();
+    gauges_.used_blocks = view_scoreboard_.SumUsed();
   }
-  view_page_.Show(gauges_);
+  view_scoreboard_.Show(gauges_);
 }
 
 int EngineView::Wait(const Driver& real, int timeout_ms) {
@@ -214,11 +214,12 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
     if (!IsActive()) return -NotActive();
     const uint64_t now_ms = NowMs();
     if (has_steps_) {
-      // Slabs are mapped, and the page shown, at a step's begin by its thread.
+      // Slabs are mapped, and the scoreboard shown, at a step's begin by its
+      // thread.
       SendNotices();
     } else {
       Settle(real, now_ms);
-      RefreshPage(now_ms);  // an idle engine does not poll
+      RefreshScoreboard(now_ms);  // an idle engine does not poll
     }
     bool untold = leases_.count(Hold::kAsked) > 0;
     for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
@@ -253,7 +254,7 @@ int EngineView::Poll(const Driver& real, fs_kv_change* changes,
   LookAtLeases();
   const uint64_t now_ms = NowMs();
   Settle(real, now_ms);
-  RefreshPage(now_ms);
+  RefreshScoreboard(now_ms);
   uint32_t count = 0;
   for (uint32_t v = 0; count < capacity;) {
     v = leases_.Next(Hold::kAsked, v);
@@ -279,17 +280,17 @@ int EngineView::Want(uint32_t slabs) {
   return FS_OK;
 }
 
-int EngineView::GiveBack(uint32_t view_index) {
+int EngineView::ReturnSlab(uint32_t view_index) {
   MutexLock lock(&mutex_);
   if (!IsActive()) return NotActive();
-  if (leases_.GiveBack(view_index)) return FS_OK;
+  if (leases_.ReturnSlab(view_index)) return FS_OK;
   return KvError(FS_INVALID, "slab at view index %u is not leased to us",
                  view_index);
 }
 
 int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
   if (state() != State::kActive) return NotActive();
-  view_page_.ShowUsed(view_index, used_blocks);
+  view_scoreboard_.ShowUsed(view_index, used_blocks);
   return FS_OK;
 }
 
@@ -316,7 +317,7 @@ uint64_t EngineView::BeginStep(const Driver& real) {
     blocks_->Link(v);
     leases_.Report(v);
   }
-  RefreshPage(now_ms_);
+  RefreshScoreboard(now_ms_);
   gauges_.steps_begun = blocks_->BeginStep();
   return gauges_.steps_begun;
 }
@@ -326,7 +327,7 @@ void EngineView::TakeDrained() {
   uint32_t count;
   do {
     count = blocks_->TakeDrained(std::size(drained), drained);
-    for (uint32_t i = 0; i < count; ++i) leases_.GiveBack(drained[i]);
+    for (uint32_t i = 0; i < count; ++i) leases_.ReturnSlab(drained[i]);
   } while (count == std::size(drained));
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/abi/view_page_reader.h"
+#include "daemon/abi/view_scoreboard_reader.h"
 #include "shim/kv_error.h"
 #include "shim/testdata/view_fixture.h"
 
@@ -67,7 +67,7 @@ class EngineViewTest : public ViewFixture {
     StartDaemon(options);
     ASSERT_EQ(Register(Format(mode)), FS_OK) << KvErrorText();
     AddTensors();
-    page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+    scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
     ASSERT_EQ(view_.Activate(driver_), FS_OK) << KvErrorText();
   }
   // A step that begins and ends at once.
@@ -103,8 +103,8 @@ class EngineViewTest : public ViewFixture {
   }
   std::vector<std::pair<uint32_t, uint32_t>> GivenBack(size_t count) {
     daemon_->Eventually(
-        [&](const auto& log) { return log.given_back.size() >= count; });
-    return daemon_->views().given_back;
+        [&](const auto& log) { return log.returned.size() >= count; });
+    return daemon_->views().returned;
   }
   uint32_t LastWanted() {
     const uint32_t expected = Stats().wanted_slabs;
@@ -119,7 +119,7 @@ class EngineViewTest : public ViewFixture {
     link_.Look();
   }
 
-  EngineView view_{&link_, &page_};
+  EngineView view_{&link_, &scoreboard_};
   fs_kv_geometry geometry_ = {};
   std::vector<Redirection> tensors_;
 };
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
                   [](fs_kv_format* f) { f->planes = 10'000; }},
         BadFormat{"Allocations", "do not divide",
                   [](fs_kv_format* f) { f->planes_per_allocation = 3; }},
-        BadFormat{"NoPage", "page_bytes",
+        BadFormat{"NoScoreboard", "page_bytes",
                   [](fs_kv_format* f) { f->page_bytes = 0; }},
         BadFormat{"TooManyBlocks", "too many",
                   [](fs_kv_format* f) { f->blocks = uint64_t{1} << 60; }},
@@ -235,10 +235,10 @@ TEST_F(EngineViewTest, ActivationNeedsThePluginsWordAndEveryTensor) {
   ASSERT_EQ(Register(), FS_OK);
   EXPECT_EQ(Register(), FS_STATE) << "one per process";
   AddTensors(1);
-  page_.RaisePluginStage(FS_KV_POOL_REPLACED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_REPLACED);
   EXPECT_EQ(view_.Activate(driver_), FS_STATE);
   EXPECT_THAT(KvErrorText(), HasSubstr("FS_KV_POOL_CONSTRUCTED"));
-  page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   EXPECT_EQ(view_.Activate(driver_), FS_STATE);
   EXPECT_THAT(KvErrorText(), HasSubstr("missing"));
   AddTensors(1);
@@ -255,7 +255,7 @@ TEST_F(EngineViewTest, ActivationWaitsForTheContextFirst) {
   StartDaemon({.slab_count = kSlabs});
   ASSERT_EQ(Register(), FS_OK);
   AddTensors();
-  page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   fake_.log.clear();
   ASSERT_EQ(view_.Activate(driver_), FS_OK);
   EXPECT_THAT(
@@ -279,7 +279,7 @@ TEST_P(BadStarts, FailActivationAndLeaveNothingOfThePool) {
       {.fault = GetParam().fault, .slab_count = kSlabs, .most_granules = 3});
   ASSERT_EQ(Register(), FS_OK);
   AddTensors();
-  page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   EXPECT_EQ(view_.Activate(driver_), GetParam().error) << KvErrorText();
   EXPECT_EQ(PoolMappings(), 0u);
   EXPECT_EQ(view_.BeginStep(driver_), 0u);
@@ -328,13 +328,13 @@ TEST_F(EngineViewTest, SlabGoesBackWhenItsLastStepHasEnded) {
   EXPECT_EQ(Free(blocks), FS_OK);
   EXPECT_EQ(view_.EndStep(step), FS_OK);
   const uint64_t last = view_.BeginStep(driver_);
-  EXPECT_THAT(daemon_->views().given_back, IsEmpty())
+  EXPECT_THAT(daemon_->views().returned, IsEmpty())
       << "a step in flight may still write it";
   EXPECT_EQ(view_.EndStep(next), FS_OK);
   EXPECT_EQ(view_.EndStep(last), FS_OK);
   Step();
   EXPECT_THAT(GivenBack(1), ElementsAre(Pair(0, 5)));
-  EXPECT_EQ(Stats().given_back_slabs, 1u);
+  EXPECT_EQ(Stats().returned_slabs, 1u);
   EXPECT_EQ(Stats().leased_slabs, 0u);
   daemon_->Lease(0, 6);
   Step();
@@ -444,18 +444,18 @@ TEST_F(EngineViewTest, OwnPoolHearsOfEachLeaseAndEachAskBackOnce) {
   EXPECT_THAT(Poll(), IsEmpty());
   daemon_->AskBack(1, 5);
   EXPECT_THAT(Poll(), ElementsAre(Pair(2, FS_KV_ASKED_BACK)));
-  EXPECT_EQ(view_.GiveBack(2), FS_OK);
-  EXPECT_EQ(view_.GiveBack(2), FS_INVALID);
-  EXPECT_THAT(daemon_->views().given_back, IsEmpty());
+  EXPECT_EQ(view_.ReturnSlab(2), FS_OK);
+  EXPECT_EQ(view_.ReturnSlab(2), FS_INVALID);
+  EXPECT_THAT(daemon_->views().returned, IsEmpty());
   EXPECT_THAT(Poll(), IsEmpty());
   EXPECT_THAT(GivenBack(1), ElementsAre(Pair(1, 5)));
 }
 
-TEST_F(EngineViewTest, ManyGiveBacksTakeSeveralNotices) {
+TEST_F(EngineViewTest, ManyReturnsTakeSeveralNotices) {
   StartDaemon({.slab_count = 150});
   ASSERT_EQ(Register(), FS_OK);
   AddTensors();
-  page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   ASSERT_EQ(view_.Activate(driver_), FS_OK);
   for (uint32_t s = 0; s < 150; ++s) daemon_->Lease(s, s + 1);
   Step();
@@ -481,11 +481,11 @@ TEST_F(EngineViewTest, BusyLinkNeitherBlocksTheSchedulerNorLosesItsNotices) {
   std::atomic<bool> asking{true};
   std::thread other([&] {
     Lease lease;
-    link_.Take(1, &lease);  // waits for its timeout, and loses the daemon
+    link_.LeaseSlabs(1, &lease);  // waits for its timeout, and loses the daemon
     asking = false;
   });
   usleep(50'000);
-  view_.GiveBack(2);
+  view_.ReturnSlab(2);
   EXPECT_EQ(view_.Want(4), FS_OK);
   EXPECT_TRUE(asking) << "it did not wait";
   EXPECT_EQ(Stats().leased_slabs, 1u);
@@ -530,7 +530,7 @@ TEST_F(EngineViewTest, OwnPoolGetsBackWhatNobodyTook) {
   daemon_->Lease(0, 5);
   Poll();
   KillDaemon();
-  view_.GiveBack(1);
+  view_.ReturnSlab(1);
   EXPECT_THAT(Poll(), ElementsAre(Pair(1, FS_KV_LEASED)));
   EXPECT_THAT(Poll(), IsEmpty());
 }
@@ -542,11 +542,11 @@ TEST_F(EngineViewTest, NewDaemonHearsNothingOfTheOldOnesLeases) {
   KillDaemon();
   StartDaemon({.epoch = 43, .slab_count = kSlabs});
   Join();
-  view_.GiveBack(1);
+  view_.ReturnSlab(1);
   view_.Want(3);
   EXPECT_THAT(Poll(), ElementsAre(Pair(1, FS_KV_LEASED)));
   EXPECT_EQ(view_.Close(driver_), FS_OK);
-  EXPECT_THAT(daemon_->views().given_back, IsEmpty());
+  EXPECT_THAT(daemon_->views().returned, IsEmpty());
   EXPECT_THAT(daemon_->views().wanted, IsEmpty());
   EXPECT_EQ(daemon_->views().closed, 0);
 }
@@ -602,7 +602,7 @@ TEST_F(EngineViewTest, SlabByWhichThePoolGrewIsMappedWithItsFirstLease) {
   StartDaemon({.slab_count = kSlabs});
   ASSERT_EQ(Register(), FS_OK);
   AddTensors();
-  page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   daemon_->SetSlab(2, {SlabState::kAbsent, 0, 0});
   ASSERT_EQ(view_.Activate(driver_), FS_OK);
   EXPECT_TRUE(IsScratch(tensors_[1].base + 3 * kShare));
@@ -674,7 +674,7 @@ TEST_F(EngineViewTest, TensorFreedBeforeActivationEndsNothing) {
   EXPECT_EQ(daemon_->views().closed, 0);
   tensors_.pop_back();
   AddTensors(1);
-  page_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   EXPECT_EQ(view_.Activate(driver_), FS_OK);
 }
 
@@ -696,7 +696,7 @@ TEST_F(EngineViewTest, LeasesAreKeptWhenUnmappingFails) {
   EXPECT_EQ(view_.BeginStep(driver_), 0u);
 }
 
-TEST_F(EngineViewTest, ViewPageSaysWhatTheEngineDoes) {
+TEST_F(EngineViewTest, ViewScoreboardSaysWhatTheEngineDoes) {
   Serve();
   daemon_->Lease(0, 4);
   daemon_->Lease(2, 5);
@@ -707,31 +707,31 @@ TEST_F(EngineViewTest, ViewPageSaysWhatTheEngineDoes) {
   const uint64_t step = view_.BeginStep(driver_);
   usleep(6'000);
   view_.BeginStep(driver_);
-  const auto page = abi::ReadViewPage(daemon_->view_page());
-  ASSERT_TRUE(page.ok()) << page.status();
-  EXPECT_EQ(page->pid, static_cast<uint32_t>(getpid()));
-  EXPECT_EQ(page->engine_id, FakeDaemon::kEngine);
-  EXPECT_EQ(page->epoch, 42u);
-  EXPECT_EQ(page->used_blocks, kSlabBlocks + 3);
-  EXPECT_EQ(page->free_blocks, kSlabBlocks - 3);
-  EXPECT_EQ(page->watermark_blocks, 7u);
-  EXPECT_EQ(page->linked_slabs, 2u);
-  EXPECT_EQ(page->allocated_blocks, kSlabBlocks + 3);
-  EXPECT_EQ(page->steps_begun, step);
-  EXPECT_EQ(page->steps_ended, step - 1);
-  EXPECT_GT(page->driver_calls_to_activate, 0u);
-  EXPECT_EQ(page->driver_calls_serving, 0u);
-  ASSERT_EQ(page->used.size(), kSlabs + 1);
-  EXPECT_EQ(page->used[1] + page->used[3], kSlabBlocks + 3);
+  const auto scoreboard = abi::ReadViewScoreboard(daemon_->view_scoreboard());
+  ASSERT_TRUE(scoreboard.ok()) << scoreboard.status();
+  EXPECT_EQ(scoreboard->pid, static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(scoreboard->engine_id, FakeDaemon::kEngine);
+  EXPECT_EQ(scoreboard->epoch, 42u);
+  EXPECT_EQ(scoreboard->used_blocks, kSlabBlocks + 3);
+  EXPECT_EQ(scoreboard->free_blocks, kSlabBlocks - 3);
+  EXPECT_EQ(scoreboard->watermark_blocks, 7u);
+  EXPECT_EQ(scoreboard->linked_slabs, 2u);
+  EXPECT_EQ(scoreboard->allocated_blocks, kSlabBlocks + 3);
+  EXPECT_EQ(scoreboard->steps_begun, step);
+  EXPECT_EQ(scoreboard->steps_ended, step - 1);
+  EXPECT_GT(scoreboard->driver_calls_to_activate, 0u);
+  EXPECT_EQ(scoreboard->driver_calls_serving, 0u);
+  ASSERT_EQ(scoreboard->used.size(), kSlabs + 1);
+  EXPECT_EQ(scoreboard->used[1] + scoreboard->used[3], kSlabBlocks + 3);
 }
 
 TEST_F(EngineViewTest, OwnPoolPublishesWhatItsSlabsDo) {
   Serve();
   EXPECT_EQ(view_.Publish(3, 17), FS_OK);
   EXPECT_EQ(view_.Publish(UINT32_MAX, 17), FS_OK) << "ignored";
-  const auto page = abi::ReadViewPage(daemon_->view_page());
-  ASSERT_TRUE(page.ok()) << page.status();
-  EXPECT_EQ(page->used[3], 17u);
+  const auto scoreboard = abi::ReadViewScoreboard(daemon_->view_scoreboard());
+  ASSERT_TRUE(scoreboard.ok()) << scoreboard.status();
+  EXPECT_EQ(scoreboard->used[3], 17u);
 }
 
 TEST_F(EngineViewTest, OneEngineUsesOneOfTheTwoInterfaces) {

@@ -105,9 +105,9 @@ FINESERVE_EXPORT int fs_kv_want(uint32_t slabs) {
   return View().Want(slabs);
 }
 
-FINESERVE_EXPORT int fs_kv_give_back(uint32_t view_index) {
+FINESERVE_EXPORT int fs_kv_return_slab(uint32_t view_index) {
   if (const int early = Enter()) return early;
-  return View().GiveBack(view_index);
+  return View().ReturnSlab(view_index);
 }
 
 FINESERVE_EXPORT int fs_kv_publish(uint32_t view_index, uint32_t used_blocks) {

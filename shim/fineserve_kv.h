@@ -25,7 +25,7 @@
  *
  * then either with a block pool of its own
  *
- *   each step:  fs_kv_poll, fs_kv_want, fs_kv_give_back
+ *   each step:  fs_kv_poll, fs_kv_want, fs_kv_return_slab
  *   when idle:  fs_kv_wait in a thread of its own
  *
  * or with ours
@@ -156,7 +156,7 @@ struct fs_kv_change {
 /* Writes up to `capacity` changes since the last call and returns their count.
  * FS_KV_LEASED: the slab's blocks may be handed out. FS_KV_ASKED_BACK: hand
  * out no more of them; when none is in use or cached and no step in flight may
- * write one, fs_kv_give_back. In FS_KV_GUARDED this maps (driver calls) slabs
+ * write one, fs_kv_return_slab. In FS_KV_GUARDED this maps (driver calls) slabs
  * that are new to the process. Negative: minus an FS_… error. */
 int fs_kv_poll(struct fs_kv_change* changes, uint32_t capacity);
 
@@ -166,7 +166,7 @@ int fs_kv_want(uint32_t slabs);
 
 /* Ends a lease; the caller vouches as for FS_KV_ASKED_BACK, but need not have
  * been asked. Sent with the next fs_kv_poll, fs_kv_want or fs_kv_wait. */
-int fs_kv_give_back(uint32_t view_index);
+int fs_kv_return_slab(uint32_t view_index);
 
 /* Tells what a slab's blocks are doing, for the choice of slabs to ask back and
  * for fsctl. Costs one store. */
@@ -208,7 +208,7 @@ struct fs_kv_stats {
   uint64_t used_blocks;
   uint64_t failed_allocations;
   uint64_t watermark_misses; /* with slabs free since the step began */
-  uint64_t given_back_slabs;
+  uint64_t returned_slabs;
   uint64_t driver_calls_to_activate;
   uint64_t driver_calls_serving; /* since activation */
 };

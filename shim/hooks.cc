@@ -44,7 +44,7 @@ void Substitute(const char* name, int cuda_version, uint64_t flags, Path path,
                 void** function) {
   const Hook hook = shim::HookForRequest(name, cuda_version, flags);
   if (hook == Hook::kNone || *function == nullptr || shim::Disabled()) return;
-  shim::g_allocator.page().CountUse(hook, path);
+  shim::g_allocator.scoreboard().CountUse(hook, path);
   *function = shim::HookAddress(hook);
 }
 

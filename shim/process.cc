@@ -24,7 +24,8 @@ pthread_key_t g_thread_key;
 pthread_once_t g_started = PTHREAD_ONCE_INIT;
 
 void FoldCounters(ThreadState* thread) {
-  g_allocator.page().AddSmall(thread->small_allocations, thread->small_bytes);
+  g_allocator.scoreboard().AddSmall(thread->small_allocations,
+                                    thread->small_bytes);
   thread->small_allocations = 0;
   thread->small_bytes = 0;
 }
@@ -118,7 +119,7 @@ void CollectDeferredFrees() {
 }
 
 void CountCall(abi::Hook hook) {
-  g_allocator.page().CountUse(hook, abi::Path::kCalled);
+  g_allocator.scoreboard().CountUse(hook, abi::Path::kCalled);
 }
 
 void ChangeScope(int by) {

@@ -28,21 +28,23 @@ TEST_F(WithoutDaemon, CudaWorksAndOneLineSaysWhyNotMore) {
 }
 
 TEST_F(WithoutDaemon, SmallAllocationsAloneSayNothing) {
-  const Ran ran = RunCuda({"small", "1000", "page"});
+  const Ran ran = RunCuda({"small", "1000", "scoreboard"});
   EXPECT_EQ(ran.err, "");
-  EXPECT_EQ(ran.out, "page none\n");
+  EXPECT_EQ(ran.out, "scoreboard none\n");
 }
 
 TEST_F(WithoutDaemon, SmallAllocationsAreCountedButNeverUnwound) {
-  const Ran ran =
-      RunCuda({"small", "1000", "thread", "500", "alloc", "4194304", "page"});
-  EXPECT_THAT(ran.out, HasSubstr("page small 1500 large 1 stacks 1 pages 1\n"));
+  const Ran ran = RunCuda(
+      {"small", "1000", "thread", "500", "alloc", "4194304", "scoreboard"});
+  EXPECT_THAT(
+      ran.out,
+      HasSubstr("scoreboard small 1500 large 1 stacks 1 scoreboards 1\n"));
 }
 
-TEST_F(WithoutDaemon, DisabledIsSilentAndHasNoPage) {
+TEST_F(WithoutDaemon, DisabledIsSilentAndHasNoScoreboard) {
   StartDaemon();
-  const Ran ran =
-      RunCuda({"scoped", "4194304", "free", "page"}, {"FINESERVE_DISABLE=1"});
+  const Ran ran = RunCuda({"scoped", "4194304", "free", "scoreboard"},
+                          {"FINESERVE_DISABLE=1"});
   EXPECT_EQ(ran.out, "alloc 0 own\nfree 0\npage none\n");
   EXPECT_EQ(ran.err, "");
   EXPECT_EQ(daemon_->connections(), 0);
@@ -90,11 +92,11 @@ TEST_F(WithDaemon, ExecStartsAfreshWithoutOurDescriptors) {
 TEST_F(Fork, ChildPassesThroughAndParentsLeaseStays) {
   StartDaemon();
   const Ran ran = RunCuda({"scoped", "4194304", "fork", "sockets", "free",
-                           "unmaps", "scoped", "4194304", "page"});
+                           "unmaps", "scoped", "4194304", "scoreboard"});
   EXPECT_EQ(ran.status, 0);
   EXPECT_EQ(ran.out,
             "alloc 0 shared\nsockets 0\nfree 0\nunmaps 0\nalloc 0 own\n"
-            "page small 0 large 1 stacks 1 pages 1\n");
+            "scoreboard small 0 large 1 stacks 1 scoreboards 1\n");
   EXPECT_EQ(ran.err, "");
   EXPECT_EQ(daemon_->free_slabs(), 99u);
   EXPECT_EQ(daemon_->connections(), 1);
@@ -286,7 +288,7 @@ TEST_F(Dlopen, NamespaceOfItsOwnIsDetectedAndCounted) {
 
 using Paths = ProcessTest;
 
-TEST_F(Paths, PageSaysByWhichChannelAHookWasReached) {
+TEST_F(Paths, ScoreboardSaysByWhichChannelAHookWasReached) {
   const struct {
     const char* command;
     const char* argument;

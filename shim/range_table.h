@@ -20,7 +20,8 @@ struct Redirection {
   driver::CUcontext context = nullptr;  // current when it was mapped
   // Of a mapping of the program's own (virtual_memory.h): what is mapped.
   driver::CUmemGenericAllocationHandle handle = 0;
-  bool is_view = false;  // a tensor of the engine's view (kv_view.h): lease 0
+  bool is_view =
+      false;  // a tensor of the engine's view (view_mapping.h): lease 0
 };
 
 // The redirected allocations of this process, sorted by base; ranges do not

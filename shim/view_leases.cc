@@ -121,7 +121,7 @@ void ViewLeases::Report(uint32_t v) {
   Move(v, slabs_[v].hold == Hold::kArrived ? Hold::kHeld : Hold::kLeaving);
 }
 
-bool ViewLeases::GiveBack(uint32_t v) {
+bool ViewLeases::ReturnSlab(uint32_t v) {
   if (v == 0 || v > views_) return false;
   const Hold hold = slabs_[v].hold;
   if (hold != Hold::kHeld && hold != Hold::kAsked && hold != Hold::kLeaving) {

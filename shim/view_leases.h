@@ -16,7 +16,7 @@ namespace fineserve::shim {
 //   kNone ─(table)─► kArrived ─Report─► kHeld ─(table)─► kAsked ─Report─►
 //   kLeaving
 //     ▲                 ▲                 └──────┬─────────┴─────────────────┘
-//     │                 └──Relink── kDone ◄──GiveBack
+//     │                 └──Relink── kDone ◄──ReturnSlab
 //     └──(table)── kSent ◄─MarkSent──┘
 //
 // A slab that was leased and asked back before the engine heard of it goes to
@@ -73,7 +73,7 @@ class ViewLeases {
   // The engine has been told: kArrived to kHeld, kAsked to kLeaving.
   void Report(uint32_t v);
   // The engine is done with the slab. False if it does not have it.
-  bool GiveBack(uint32_t v);
+  bool ReturnSlab(uint32_t v);
   // The daemon has gone before it was told: still ours.
   void Relink(uint32_t v) { Move(v, Hold::kArrived); }
   void MarkSent(uint32_t v) { Move(v, Hold::kSent); }

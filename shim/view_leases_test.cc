@@ -88,10 +88,10 @@ TEST_F(ViewLeasesTest, LeaseComesOnceAndSoDoesItsAskBack) {
   EXPECT_EQ(leases_.leased(), 1u);
 }
 
-TEST_F(ViewLeasesTest, GivenBackSlabIsNobodysOnceTheTableSaysSo) {
+TEST_F(ViewLeasesTest, ReturnedSlabIsNobodysOnceTheTableSaysSo) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
-  EXPECT_TRUE(leases_.GiveBack(2)) << "unasked";
+  EXPECT_TRUE(leases_.ReturnSlab(2)) << "unasked";
   EXPECT_EQ(leases_.lease(2), 5u);
   leases_.MarkSent(2);
   leases_.Look();
@@ -104,7 +104,7 @@ TEST_F(ViewLeasesTest, GivenBackSlabIsNobodysOnceTheTableSaysSo) {
 TEST_F(ViewLeasesTest, NextLeaseOfASlabIsToldFromTheLast) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
-  leases_.GiveBack(2);
+  leases_.ReturnSlab(2);
   leases_.MarkSent(2);
   Lease(2, 9);  // it was free in between, unseen
   leases_.Look();
@@ -132,23 +132,23 @@ TEST_F(ViewLeasesTest, SlabThatWasTakenAwayIsUsedNoMore) {
   EXPECT_EQ(leases_.hold(2), Hold::kAsked);
 }
 
-TEST_F(ViewLeasesTest, LostDaemonsGiveBackIsALeaseAgain) {
+TEST_F(ViewLeasesTest, LostDaemonsReturnIsALeaseAgain) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
-  leases_.GiveBack(2);
+  leases_.ReturnSlab(2);
   leases_.Relink(2);
   EXPECT_EQ(leases_.hold(2), Hold::kArrived);
   EXPECT_EQ(leases_.leased(), 1u);
 }
 
-TEST_F(ViewLeasesTest, OnlyHeldSlabsCanBeGivenBack) {
+TEST_F(ViewLeasesTest, OnlyHeldSlabsCanBeReturned) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
   for (const uint32_t v : {0u, 1u, kSlabs + 1, UINT32_MAX}) {
-    EXPECT_FALSE(leases_.GiveBack(v)) << v;
+    EXPECT_FALSE(leases_.ReturnSlab(v)) << v;
   }
-  EXPECT_TRUE(leases_.GiveBack(2));
-  EXPECT_FALSE(leases_.GiveBack(2)) << "once";
+  EXPECT_TRUE(leases_.ReturnSlab(2));
+  EXPECT_FALSE(leases_.ReturnSlab(2)) << "once";
 }
 
 TEST_F(ViewLeasesTest, OthersSlabsAndWholeLeasesAreNoneOfOurs) {
@@ -220,7 +220,7 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
         }
         break;
       case 3:
-        if (told[v] != 0 && leases_.GiveBack(v)) told[v] = 0;
+        if (told[v] != 0 && leases_.ReturnSlab(v)) told[v] = 0;
         break;
       case 4:
         if (leases_.hold(v) == Hold::kDone) leases_.MarkSent(v);

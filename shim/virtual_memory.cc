@@ -73,7 +73,7 @@ MapResult VirtualMemory::Create(const EntryPoints& entry, uint64_t bytes,
   a.bytes = bytes;
   a.prop = prop;
   a.references = 1;
-  const Exchange granted = link_->Take(bytes, &a.lease);
+  const Exchange granted = link_->LeaseSlabs(bytes, &a.lease);
   if (granted != Exchange::kOk) return {OutcomeOf(granted)};
   MapResult result = Import(entry, &a);
   if (result.outcome == MapOutcome::kMapped && !HasWantedFlags(entry, a)) {

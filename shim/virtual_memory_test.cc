@@ -13,7 +13,7 @@
 #include "shim/allocator.h"
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"
-#include "shim/testdata/page_copy.h"
+#include "shim/testdata/scoreboard_copy.h"
 
 namespace fineserve::shim {
 namespace {
@@ -58,7 +58,7 @@ class VirtualMemoryTest : public testing::Test {
     }
     testing::internal::GetCapturedStderr();
     allocator_.link().AbandonInChild();
-    allocator_.page().AbandonInChild();
+    allocator_.scoreboard().AbandonInChild();
     unsetenv("FINESERVE_RUNTIME_DIR");
   }
   void StartDaemon(const FakeDaemon::Options& options = {}) {
@@ -121,8 +121,12 @@ class VirtualMemoryTest : public testing::Test {
   long Calls(const std::string& function) const {
     return std::count(fake_.log.begin(), fake_.log.end(), function);
   }
-  PageCopy Page() const { return CopyPage(MapPageOf(getpid())); }
-  abi::DecisionRecord LastDecision() const { return Page().decisions.back(); }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+  abi::DecisionRecord LastDecision() const {
+    return Scoreboard().decisions.back();
+  }
 
   TemporaryFolder folder_;
   std::unique_ptr<FakeDaemon> daemon_;
@@ -162,7 +166,7 @@ TEST_F(VirtualMemoryTest, SlabsComeBackAfterTheLastOfHandleAndMapping) {
     EXPECT_EQ(fake_.handles, 0);
     EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
   }
-  EXPECT_EQ(Page().redirected_bytes, 0u);
+  EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
 }
 
 TEST_F(VirtualMemoryTest, OneHandleAtTwoAddressesIsHeldByBoth) {

@@ -40,14 +40,14 @@ namespace fineserve::bench {
 namespace {
 
 using sched::AdaptivePolicy;
-using sched::EngineId;
 using sched::FakeHost;
 using sched::Micros;
 using sched::Queued;
+using sched::ReplicaId;
 using sched::RequestId;
 using sched::Waiting;
 
-constexpr EngineId kEngine{1};
+constexpr ReplicaId kEngine{1};
 constexpr sched::Predictor kPredictor{{8000, 110, 60}, 2048, 32, 1000, 1.1};
 constexpr double kFloorShare = 0.1;
 constexpr size_t kDecisions = 20'000;

@@ -276,7 +276,7 @@ void Serving(Report* report) {
       const std::string name =
           std::string("serving, ") + mode + ", engine " + std::to_string(i + 1);
       for (const char* figure :
-           {"steps", "given_back_slabs", "refused_admissions",
+           {"steps", "returned_slabs", "refused_admissions",
             "failed_allocations", "watermark_misses", "driver_calls_serving"}) {
         report->Figure(name + ": " + figure, engines[i].at(figure));
       }

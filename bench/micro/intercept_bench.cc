@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "bench/micro/report.h"
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "kernels/driver/entry_points.h"
 
 namespace fineserve::bench {
@@ -134,22 +134,25 @@ void Measure(const char* key, const Work& work, const Way& direct,
          Median(h), key, Median(ratio));
 }
 
-// This process's engine page, as fsctl would find it: under /proc/self/fd.
-const abi::PageHeader* OwnPage() {
+// This process's engine scoreboard, as fsctl would find it: under
+// /proc/self/fd.
+const abi::ScoreboardHeader* OwnScoreboard() {
   for (int fd = 0; fd < 256; ++fd) {
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
     char target[PATH_MAX] = "";
     if (readlink(link.c_str(), target, sizeof(target) - 1) < 0) continue;
-    if (strstr(target, abi::kPageMemfdName) == nullptr) continue;
-    void* page = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (page != MAP_FAILED) return static_cast<abi::PageHeader*>(page);
+    if (strstr(target, abi::kScoreboardMemfdName) == nullptr) continue;
+    void* scoreboard =
+        mmap(nullptr, abi::kScoreboardBytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (scoreboard != MAP_FAILED)
+      return static_cast<abi::ScoreboardHeader*>(scoreboard);
   }
   return nullptr;
 }
 
-// One large allocation, so that the shim has its page: it finds no daemon and
-// says so, which is not what is asked here.
-const abi::PageHeader* MakePage(const Way& hooked) {
+// One large allocation, so that the shim has its scoreboard: it finds no daemon
+// and says so, which is not what is asked here.
+const abi::ScoreboardHeader* MakeScoreboard(const Way& hooked) {
   fflush(stdout);
   const int kept = dup(STDERR_FILENO);
   const int silent = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -161,7 +164,7 @@ const abi::PageHeader* MakePage(const Way& hooked) {
   dup2(kept, STDERR_FILENO);
   close(kept);
   close(silent);
-  return OwnPage();
+  return OwnScoreboard();
 }
 
 // A context for a driver that wants one.
@@ -212,16 +215,17 @@ int RunChild(const std::string& driver_name) {
       reinterpret_cast<EventQuery>(dlsym(library, "cuEventQuery"))};
   if (direct.alloc == hooked.alloc) return Complain("the shim is not loaded");
   if (!Begin(library)) return Complain("the driver does not start");
-  const abi::PageHeader* page = MakePage(hooked);
-  if (page == nullptr) return Complain("the shim has no engine page");
-  const uint64_t stacks_before = page->stacks_captured;
+  const abi::ScoreboardHeader* scoreboard = MakeScoreboard(hooked);
+  if (scoreboard == nullptr)
+    return Complain("the shim has no engine scoreboard");
+  const uint64_t stacks_before = scoreboard->stacks_captured;
   if (driver_name == "nulldriver") {
     MeasureNull(direct, hooked);
   } else {
     Measure("pair.1", AllocThenFree, direct, hooked, 1, 2'000);
   }
   printf("stacks %llu\n", static_cast<unsigned long long>(
-                              page->stacks_captured - stacks_before));
+                              scoreboard->stacks_captured - stacks_before));
   return 0;
 }
 

@@ -195,7 +195,7 @@ class Engine {
     Print("refused_admissions", static_cast<double>(waits));
     Print("failed_allocations", static_cast<double>(stats.failed_allocations));
     Print("watermark_misses", static_cast<double>(stats.watermark_misses));
-    Print("given_back_slabs", static_cast<double>(stats.given_back_slabs));
+    Print("returned_slabs", static_cast<double>(stats.returned_slabs));
     Print("driver_calls_serving",
           static_cast<double>(stats.driver_calls_serving));
   }

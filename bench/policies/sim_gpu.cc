@@ -11,11 +11,11 @@ namespace fineserve::bench {
 namespace {
 
 using sched::Decision;
-using sched::EngineId;
 using sched::kNever;
 using sched::LocalScheduler;
 using sched::Micros;
 using sched::ModelId;
+using sched::ReplicaId;
 using sched::RequestId;
 using workload::End;
 using workload::Outcome;
@@ -42,7 +42,8 @@ class SimGpu {
       engines_.push_back({SimEngine(models[m].spec.chunk_tokens,
                                     models[m].truth, models[m].kv_tokens)});
       const uint64_t kv = models[m].kv_tokens;
-      const auto added = sched_.SetEngine(EngineId{m}, ModelId{m}, {kv, kv, 0});
+      const auto added =
+          sched_.SetEngine(ReplicaId{m}, ModelId{m}, {kv, kv, 0});
       if (!added.ok()) abort();  // the list above is what it was made of
     }
   }
@@ -60,7 +61,7 @@ class SimGpu {
     for (const Engine& e : engines_) {
       result_.preemptions += e.engine.preemptions();
     }
-    result_.kappa = sched_.Engines(now_).at(EngineId{0}).kappa;
+    result_.kappa = sched_.Engines(now_).at(ReplicaId{0}).kappa;
     return std::move(result_);
   }
 

@@ -13,10 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/slab_table.h"
-#include "daemon/abi/view_page.h"
+#include "daemon/abi/view_scoreboard.h"
 
 namespace fineserve::abi {
 namespace {
@@ -52,8 +52,8 @@ bool HasName(absl::string_view target, absl::string_view name) {
 bool KindOf(absl::string_view target, Holder::Kind* kind) {
   constexpr std::pair<const char*, Holder::Kind> kNames[] = {
       {kTableMemfdName, Holder::Kind::kTable},
-      {kPageMemfdName, Holder::Kind::kPage},
-      {kViewPageMemfdName, Holder::Kind::kView}};
+      {kScoreboardMemfdName, Holder::Kind::kPage},
+      {kViewScoreboardMemfdName, Holder::Kind::kView}};
   for (const auto& [name, of_name] : kNames) {
     if (!HasName(target, name)) continue;
     *kind = of_name;

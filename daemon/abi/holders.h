@@ -23,13 +23,13 @@ struct Holder {
   uint64_t inode = 0;
 };
 
-// Finds the processes that hold a slab table, an engine page or a view page, in
-// order of pid, each memfd once per process. Processes that we may not look
-// into (other users', unless we are root) or that exit meanwhile are skipped.
-// Any thread.
+// Finds the processes that hold a slab table, an engine scoreboard or a view
+// scoreboard, in order of pid, each memfd once per process. Processes that we
+// may not look into (other users', unless we are root) or that exit meanwhile
+// are skipped. Any thread.
 //
 // The name alone proves nothing, anybody may choose it: hand the descriptor to
-// TableReader, ReadPage or ReadViewPage, which check.
+// TableReader, ReadScoreboard or ReadViewScoreboard, which check.
 std::vector<Holder> FindHolders();
 
 // The same for one process.

@@ -10,9 +10,9 @@
 
 #include <algorithm>
 
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "daemon/abi/slab_table.h"
-#include "daemon/abi/view_page.h"
+#include "daemon/abi/view_scoreboard.h"
 
 namespace fineserve::abi {
 namespace {
@@ -40,8 +40,8 @@ std::vector<Holder> HoldersOf(uint64_t inode) {
 
 TEST(HoldersTest, OwnMemfdsAreFoundWithKindAndReadablePath) {
   const Memfd table(kTableMemfdName);
-  const Memfd page(kPageMemfdName);
-  const Memfd view(kViewPageMemfdName);
+  const Memfd scoreboard(kScoreboardMemfdName);
+  const Memfd view(kViewScoreboardMemfdName);
   const auto tables = HoldersOf(table.inode());
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].pid, getpid());
@@ -52,9 +52,9 @@ TEST(HoldersTest, OwnMemfdsAreFoundWithKindAndReadablePath) {
   ASSERT_EQ(fstat(fd, &st), 0);
   EXPECT_EQ(st.st_ino, table.inode());
   close(fd);
-  const auto pages = HoldersOf(page.inode());
-  ASSERT_EQ(pages.size(), 1u);
-  EXPECT_EQ(pages[0].kind, Holder::Kind::kPage);
+  const auto scoreboards = HoldersOf(scoreboard.inode());
+  ASSERT_EQ(scoreboards.size(), 1u);
+  EXPECT_EQ(scoreboards[0].kind, Holder::Kind::kPage);
   const auto views = HoldersOf(view.inode());
   ASSERT_EQ(views.size(), 1u);
   EXPECT_EQ(views[0].kind, Holder::Kind::kView);

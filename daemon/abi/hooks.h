@@ -2,8 +2,8 @@
 #define DAEMON_ABI_HOOKS_H_
 
 // The functions that the shim puts itself in place of. The order is part of
-// the engine page (engine_page.h): a row number is a hook's place there, so
-// rows are only ever appended.
+// the engine scoreboard (engine_scoreboard.h): a row number is a hook's place
+// there, so rows are only ever appended.
 //
 //   X(hook, symbol)
 

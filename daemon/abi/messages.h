@@ -9,7 +9,7 @@
 //
 //   client                            daemon
 //   Hello                        →
-//                                ←    Welcome + [table, page]  | Refused
+//                                ←    Welcome + [table, scoreboard]  | Refused
 //   RuleRequest                  →                    } once per rule that
 //                                ←    RuleAnswer      } Welcome announced
 //   LeaseRequest                 →
@@ -24,13 +24,13 @@
 // of whole slabs (design.md §3.2, §3.4):
 //
 //   ViewRequest                  →
-//                                ←    ViewAnswer + [view page] | Refused
+//                                ←    ViewAnswer + [view scoreboard] | Refused
 //   (the engine allocates, fills and warms up on private scratch)
 //   PoolGranuleRequest           →                    } the pool's granules,
 //                                ←    GranuleBatch + [descriptors]  } as above
 //   ActivateRequest              →
 //                                ←    ActivateDone             | Refused
-//   WantNotice, GiveBackNotice   →    the slab table says who holds what
+//   WantNotice, ReturnNotice   →    the slab table says who holds what
 //   ...
 //   CloseViewRequest             →
 //                                ←    CloseViewDone            | Refused
@@ -76,7 +76,7 @@ enum class MessageType : uint16_t {
   kActivateRequest = 15,
   kActivateDone = 16,
   kWantNotice = 17,
-  kGiveBackNotice = 18,
+  kReturnNotice = 18,
   kCloseViewRequest = 19,
   kCloseViewDone = 20,
 };
@@ -96,7 +96,7 @@ enum class RefusalCode : uint32_t {
 };
 
 enum class Role : uint32_t {
-  kMember = 1,    // a process that maps KV: gets a page and leases
+  kMember = 1,    // a process that maps KV: gets a scoreboard and leases
   kObserver = 2,  // fsctl: gets the table only
 };
 
@@ -111,7 +111,7 @@ static_assert(sizeof(MessageHeader) == 16);
 
 // Asks to join. A member names the engine that it belongs to: members with the
 // same name and user form one engine. Descriptors of the answer: the table,
-// and for a member its page.
+// and for a member its scoreboard.
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   MessageHeader header;
@@ -245,7 +245,7 @@ struct ViewRequest {
 };
 static_assert(sizeof(ViewRequest) == 56);
 
-// Descriptor: the view page (view_page.h).
+// Descriptor: the view scoreboard (view_scoreboard.h).
 struct ViewAnswer {
   static constexpr MessageType kType = MessageType::kViewAnswer;
   MessageHeader header;
@@ -297,23 +297,23 @@ struct WantNotice {
 };
 static_assert(sizeof(WantNotice) == 24);
 
-inline constexpr uint32_t kGiveBackCapacity = 64;
+inline constexpr uint32_t kReturnNoticeCapacity = 64;
 
 // Ends leases of a view's slabs: no block of theirs is in use and no step in
 // flight may still write one. An entry that names another lease than the slab
 // table does is ignored and counted.
-struct GiveBackNotice {
-  static constexpr MessageType kType = MessageType::kGiveBackNotice;
+struct ReturnNotice {
+  static constexpr MessageType kType = MessageType::kReturnNotice;
   struct Entry {
     uint32_t slab;
     uint32_t lease;
   };
   MessageHeader header;
-  uint32_t count;  // ≤ kGiveBackCapacity
+  uint32_t count;  // ≤ kReturnNoticeCapacity
   uint32_t reserved;
-  Entry entries[kGiveBackCapacity];
+  Entry entries[kReturnNoticeCapacity];
 };
-static_assert(sizeof(GiveBackNotice) == 536);
+static_assert(sizeof(ReturnNotice) == 536);
 
 // Ends the view and all its leases. The client has unmapped the pool in a
 // synchronised context.

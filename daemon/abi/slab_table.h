@@ -169,9 +169,9 @@ struct TableCounters {
   std::atomic<uint64_t> messages_dropped;     // malformed, or not from a member
   std::atomic<uint64_t> connections_refused;  // stranger, version, capacity
   std::atomic<uint64_t> slabs_asked_back;
-  std::atomic<uint64_t> slabs_given_back;  // by views, asked or not
-  std::atomic<uint64_t> slabs_added;       // the pool grew
-  std::atomic<uint64_t> slabs_withdrawn;   // the pool shrank
+  std::atomic<uint64_t> slabs_returned;   // by views, asked or not
+  std::atomic<uint64_t> slabs_added;      // the pool grew
+  std::atomic<uint64_t> slabs_withdrawn;  // the pool shrank
   uint64_t reserved[52];
 };
 static_assert(sizeof(TableCounters) == 512);

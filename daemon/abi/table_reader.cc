@@ -119,7 +119,7 @@ CounterSnapshot CopyCounters(const TableCounters& c) {
           get(c.slabs_zeroed),      get(c.bytes_zeroed),
           get(c.slabs_quarantined), get(c.engines_died),
           get(c.messages_dropped),  get(c.connections_refused),
-          get(c.slabs_asked_back),  get(c.slabs_given_back),
+          get(c.slabs_asked_back),  get(c.slabs_returned),
           get(c.slabs_added),       get(c.slabs_withdrawn)};
 }
 

@@ -24,7 +24,7 @@ struct CounterSnapshot {
   uint64_t messages_dropped = 0;
   uint64_t connections_refused = 0;
   uint64_t slabs_asked_back = 0;
-  uint64_t slabs_given_back = 0;
+  uint64_t slabs_returned = 0;
   uint64_t slabs_added = 0;
   uint64_t slabs_withdrawn = 0;
 };

@@ -17,8 +17,8 @@
 
 namespace fineserve::proxy {
 
-// Admission by fineserved's scheduler (daemon/wire/serving.fbs). Knows nothing
-// of sockets or timers: DaemonLink brings messages and calls Tick.
+// Admission by fineserved's scheduler (daemon/wire/admission.fbs). Knows
+// nothing of sockets or timers: DaemonLink brings messages and calls Tick.
 //
 // Who may die where. A daemon that has said nothing for kPatienceNs is away:
 // what waits, and what comes, is decided by OpenAdmission (fail_open) or

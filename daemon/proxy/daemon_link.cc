@@ -58,11 +58,11 @@ asio::awaitable<bool> AnswersInTime(config::FleetEngine engine) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FindServingPath(const std::string& folder,
-                                            const std::string& gpu) {
+absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
+                                              const std::string& gpu) {
   const std::string begin = gpu.empty() ? "GPU-" : gpu;
   glob_t found = {};
-  glob(wire::ServingPath(folder + "/" + begin + "*").c_str(), 0, nullptr,
+  glob(wire::AdmissionPath(folder + "/" + begin + "*").c_str(), 0, nullptr,
        &found);
   const size_t count = found.gl_pathc;
   const std::string first = count > 0 ? found.gl_pathv[0] : "";
@@ -128,7 +128,7 @@ asio::awaitable<void> DaemonLink::Beat() {
 }
 
 void DaemonLink::Open() {
-  absl::StatusOr<std::string> path = FindServingPath(folder_, gpu_);
+  absl::StatusOr<std::string> path = FindAdmissionPath(folder_, gpu_);
   absl::Status s = path.status();
   if (s.ok()) {
     absl::StatusOr<wire::ClientSocket> socket =

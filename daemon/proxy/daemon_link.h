@@ -20,7 +20,7 @@ namespace fineserve::proxy {
 class DaemonLink {
  public:
   // `folder`: fineserved's runtime folder; `gpu`: of the daemon to talk to, as
-  // FindServingPath takes it. All outlive it.
+  // FindAdmissionPath takes it. All outlive it.
   DaemonLink(asio::io_context* io, std::string folder, std::string gpu,
              DaemonAdmission* admission);
   DaemonLink(const DaemonLink&) = delete;
@@ -54,8 +54,8 @@ class DaemonLink {
 // The daemon that takes requests for the GPU whose UUID begins so; empty: for
 // the only one. NotFound if there is none, FailedPrecondition if there are
 // several.
-absl::StatusOr<std::string> FindServingPath(const std::string& folder,
-                                            const std::string& gpu);
+absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
+                                              const std::string& gpu);
 
 }  // namespace fineserve::proxy
 

@@ -10,13 +10,13 @@ namespace {
 constexpr int kChecksPerDecision = 64;
 
 // Engines of a model, the least predicted TTFT first.
-std::vector<EngineId> BestFirst(const Host& host, ModelId model, Micros now) {
-  std::vector<std::pair<Micros, EngineId>> engines;
-  for (const EngineId engine : host.EnginesOf(model)) {
+std::vector<ReplicaId> BestFirst(const Host& host, ModelId model, Micros now) {
+  std::vector<std::pair<Micros, ReplicaId>> engines;
+  for (const ReplicaId engine : host.EnginesOf(model)) {
     engines.emplace_back(host.Predict(engine, now)(1), engine);
   }
   std::sort(engines.begin(), engines.end());
-  std::vector<EngineId> order;
+  std::vector<ReplicaId> order;
   for (const auto& [ttft, engine] : engines) order.push_back(engine);
   return order;
 }
@@ -73,7 +73,7 @@ void AdaptivePolicy::DropTheLate(Micros now, Host* host) {
   }
 }
 
-void AdaptivePolicy::Start(const Queued& request, EngineId engine, Micros now,
+void AdaptivePolicy::Start(const Queued& request, ReplicaId engine, Micros now,
                            Host* host) {
   const Queued started = request;  // Remove frees what it may refer to
   Remove(started);
@@ -81,7 +81,7 @@ void AdaptivePolicy::Start(const Queued& request, EngineId engine, Micros now,
   host->Start(started, engine, now);
 }
 
-void AdaptivePolicy::StartBatch(WaitingTree* tree, EngineId engine, Micros now,
+void AdaptivePolicy::StartBatch(WaitingTree* tree, ReplicaId engine, Micros now,
                                 Host* host) {
   const Predictor ttft = host->Predict(engine, now);
   const auto meets = [&](uint64_t tokens, Micros soonest) {
@@ -104,8 +104,8 @@ void AdaptivePolicy::StartBatch(WaitingTree* tree, EngineId engine, Micros now,
   }
 }
 
-absl::optional<EngineId> AdaptivePolicy::StartOwed(ModelId model, Micros now,
-                                                   Host* host) {
+absl::optional<ReplicaId> AdaptivePolicy::StartOwed(ModelId model, Micros now,
+                                                    Host* host) {
   Floor& floor = floors_.at(model);
   while (const auto owed = floor.Owed()) {
     if (DropIfLate(*owed, now, host)) continue;
@@ -121,7 +121,7 @@ absl::optional<EngineId> AdaptivePolicy::StartOwed(ModelId model, Micros now,
 
 void AdaptivePolicy::Decide(ModelId model, Micros now, Host* host) {
   const auto kept = StartOwed(model, now, host);
-  for (const EngineId engine : BestFirst(*host, model, now)) {
+  for (const ReplicaId engine : BestFirst(*host, model, now)) {
     if (kept == engine) continue;
     auto lane = lanes_.lower_bound({model, INT64_MIN});
     while (lane != lanes_.end() && lane->first.first == model) {

@@ -60,9 +60,9 @@ class AdaptivePolicy final : public Policy {
   void Decide(ModelId model, Micros now, Host* host);
   // Starts whom the floor owes. An engine that must wait for room for one of
   // them, which nobody else may take; none if all were started.
-  absl::optional<EngineId> StartOwed(ModelId model, Micros now, Host* host);
-  void StartBatch(WaitingTree* tree, EngineId engine, Micros now, Host* host);
-  void Start(const Queued& request, EngineId engine, Micros now, Host* host);
+  absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
+  void StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
+  void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
 
   const double floor_share_;
   std::map<Lane, WaitingTree> lanes_;

@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::vector<RequestId>;
 
-constexpr EngineId kEngine{1};
+constexpr ReplicaId kEngine{1};
 constexpr ModelId kModel{0};
 // 10 µs a token and nothing else.
 constexpr Predictor kTenPerToken{{0, 10, 0}, 1'000'000, 0, 0, 1};
@@ -74,13 +74,13 @@ TEST(AdaptivePolicyTest, NextCheckIsWhenTheFirstBecomesLate) {
 TEST(AdaptivePolicyTest, WhatOneEngineLeavesTheNextTakes) {
   AdaptivePolicy policy(0);
   FakeHost host = OneEngine();
-  host.engines[EngineId{2}] = {kModel, kTenPerToken};
-  host.engines[EngineId{2}].predictor.kappa = 2;
+  host.engines[ReplicaId{2}] = {kModel, kTenPerToken};
+  host.engines[ReplicaId{2}].predictor.kappa = 2;
   policy.Add(Request(1, 10, 250));
   policy.Add(Request(2, 10, 350));
   policy.Decide(100, &host);
   EXPECT_EQ(host.engines[kEngine].started, IdsOf({1}));
-  EXPECT_EQ(host.engines[EngineId{2}].started, IdsOf({2}));
+  EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({2}));
 }
 
 TEST(AdaptivePolicyTest, WhoIsOwedGoesBeforeShorterOnes) {

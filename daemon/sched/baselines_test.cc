@@ -11,7 +11,7 @@ namespace {
 
 using Ids = std::vector<RequestId>;
 
-constexpr EngineId kEngine{1};
+constexpr ReplicaId kEngine{1};
 constexpr Predictor kTenPerToken{{0, 10, 0}, 1'000'000, 0, 0, 1};
 
 Queued Request(uint64_t id, uint32_t tokens, Micros deadline,
@@ -88,24 +88,24 @@ TEST(MooreHodgsonPolicyTest, WhatOneAloneCannotMakeIsDropped) {
 TEST(MooreHodgsonPolicyTest, OneQueueForAllModels) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
-  host.engines[EngineId{2}] = {ModelId{1}, kTenPerToken};
+  host.engines[ReplicaId{2}] = {ModelId{1}, kTenPerToken};
   // Each model alone could serve its request, both together cannot.
   policy.Add(Request(1, 30, 500, 0, ModelId{0}));
   policy.Add(Request(2, 20, 520, 0, ModelId{1}));
   policy.Decide(100, &host);
   EXPECT_TRUE(host.engines[kEngine].started.empty());
-  EXPECT_EQ(host.engines[EngineId{2}].started, IdsOf({2}));
+  EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({2}));
 }
 
 TEST(MooreHodgsonPolicyTest, FullEngineDoesNotHoldUpAnother) {
   MooreHodgsonPolicy policy;
   FakeHost host = OneEngine();
   host.engines[kEngine].caps.requests = 0;
-  host.engines[EngineId{2}] = {ModelId{1}, kTenPerToken};
+  host.engines[ReplicaId{2}] = {ModelId{1}, kTenPerToken};
   policy.Add(Request(1, 10, 900, 0, ModelId{0}));
   policy.Add(Request(2, 10, 950, 0, ModelId{1}));
   policy.Decide(100, &host);
-  EXPECT_EQ(host.engines[EngineId{2}].started, IdsOf({2}));
+  EXPECT_EQ(host.engines[ReplicaId{2}].started, IdsOf({2}));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ std::pair<Micros, RequestId> Turn(const Queued& request) {
 // The engine that takes it with the least predicted TTFT.
 Prospect BestThatTakes(const Host& host, const Queued& request, Micros now) {
   Prospect best;
-  for (const EngineId engine : host.EnginesOf(request.model)) {
+  for (const ReplicaId engine : host.EnginesOf(request.model)) {
     if (!host.Takes(engine, request, now)) continue;
     const Micros ttft = host.Predict(engine, now)(request.waiting.tokens);
     if (ttft < best.ttft) best = {engine, ttft};

@@ -28,8 +28,8 @@ ModelFigures LocalScheduler::Figures(ModelId id) const {
   return figures;
 }
 
-std::map<EngineId, EngineFigures> LocalScheduler::Engines(Micros now) const {
-  std::map<EngineId, EngineFigures> all;
+std::map<ReplicaId, EngineFigures> LocalScheduler::Engines(Micros now) const {
+  std::map<ReplicaId, EngineFigures> all;
   for (const auto& [id, engine] : engines_) {
     const ModelSpec& spec = ModelOf(engine.model).spec;
     EngineFigures& f = all[id];

@@ -14,7 +14,7 @@ inline constexpr Micros kNever = std::numeric_limits<Micros>::max();
 // Indices are types, so that one cannot stand for another.
 enum class RequestId : uint64_t {};  // the caller's, unique while it lives
 enum class ModelId : uint32_t {};    // place in the scheduler's list of models
-enum class EngineId : uint32_t {};   // the caller's
+enum class ReplicaId : uint32_t {};  // the caller's
 
 template <typename Id>
 constexpr uint64_t Number(Id id) {

@@ -36,7 +36,7 @@ LocalScheduler::LocalScheduler(std::vector<ModelSpec> models,
   }
 }
 
-absl::Status LocalScheduler::SetEngine(EngineId engine, ModelId model,
+absl::Status LocalScheduler::SetEngine(ReplicaId engine, ModelId model,
                                        KvRoom room) {
   if (Number(model) >= models_.size()) {
     return absl::InvalidArgumentError(
@@ -55,7 +55,7 @@ absl::Status LocalScheduler::SetEngine(EngineId engine, ModelId model,
   return absl::OkStatus();
 }
 
-void LocalScheduler::EngineGone(EngineId engine) {
+void LocalScheduler::EngineGone(ReplicaId engine) {
   const auto place = engines_.find(engine);
   if (place == engines_.end()) return;
   ModelOf(place->second.model).engines.erase(engine);
@@ -70,8 +70,8 @@ absl::optional<Reason> LocalScheduler::Refusal(
   const Model& model = ModelOf(submission.model);
   if (model.engines.empty()) return Reason::kNoEngine;
   if (queued_ >= kMostQueued) return Reason::kQueueFull;
-  const bool fits =
-      std::any_of(model.engines.begin(), model.engines.end(), [&](EngineId id) {
+  const bool fits = std::any_of(
+      model.engines.begin(), model.engines.end(), [&](ReplicaId id) {
         const KvRoom& kv = engines_.at(id).load.kv();
         // A token at least is generated.
         return submission.prompt_tokens + 1 + kv.reserve <= kv.most_tokens;
@@ -96,7 +96,7 @@ absl::StatusOr<LocalScheduler::Request*> LocalScheduler::Enter(
   return &place->second;
 }
 
-absl::Status LocalScheduler::Adopt(const Submission& s, EngineId engine) {
+absl::Status LocalScheduler::Adopt(const Submission& s, ReplicaId engine) {
   const auto on = engines_.find(engine);
   if (on == engines_.end() || on->second.model != s.model) {
     return absl::NotFoundError(
@@ -195,12 +195,12 @@ void LocalScheduler::Finished(RequestId id, uint32_t output_tokens) {
       kOutputWeight * (output_tokens - model.expected_output);
 }
 
-std::vector<EngineId> LocalScheduler::EnginesOf(ModelId model) const {
+std::vector<ReplicaId> LocalScheduler::EnginesOf(ModelId model) const {
   const auto& engines = ModelOf(model).engines;
   return {engines.begin(), engines.end()};
 }
 
-Predictor LocalScheduler::Predict(EngineId engine, Micros now) const {
+Predictor LocalScheduler::Predict(ReplicaId engine, Micros now) const {
   const Engine& e = engines_.at(engine);
   return e.load.Predict(ModelOf(e.model).spec, now);
 }
@@ -224,14 +224,15 @@ uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
                          GrowthTokens(expected, generated, s.max_tokens)));
 }
 
-bool LocalScheduler::Takes(EngineId engine, const Queued& request,
+bool LocalScheduler::Takes(ReplicaId engine, const Queued& request,
                            Micros now) const {
   const EngineLoad& load = engines_.at(engine).load;
   return load.Takes(ModelOf(request.model).spec,
                     DemandOf(requests_.at(request.waiting.id), load), now);
 }
 
-void LocalScheduler::Start(const Queued& request, EngineId engine, Micros now) {
+void LocalScheduler::Start(const Queued& request, ReplicaId engine,
+                           Micros now) {
   const RequestId id = request.waiting.id;
   Request& r = requests_.at(id);
   Model& model = ModelOf(request.model);
@@ -284,7 +285,7 @@ void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
 void LocalScheduler::StartDegraded(ModelId id, Micros now) {
   Model& model = ModelOf(id);
   if (model.figures.queued > model.figures.degraded) return;
-  for (const EngineId engine : model.engines) {
+  for (const ReplicaId engine : model.engines) {
     if (model.degraded.empty()) return;
     const Queued first = requests_.at(model.degraded.begin()->second).queued;
     if (Predict(engine, now).backlog_tokens == 0 && Takes(engine, first, now)) {

@@ -52,7 +52,7 @@ const char* Name(Reason reason);
 // The one answer to a request that was submitted and not cancelled.
 struct Decision {
   RequestId id{0};
-  absl::optional<EngineId> engine;    // admitted: to this one; none: rejected
+  absl::optional<ReplicaId> engine;   // admitted: to this one; none: rejected
   bool degraded = false;              // admitted though late: a miss
   Reason reason = Reason::kDeadline;  // of a rejection
   Micros retry_after = 0;     // ditto: until its model's queue has drained
@@ -80,7 +80,7 @@ struct EngineFigures {
 struct RequestView {
   RequestId id{0};
   ModelId model{0};
-  absl::optional<EngineId> engine;  // none: it waits
+  absl::optional<ReplicaId> engine;  // none: it waits
   bool degraded = false;
   uint32_t prompt_tokens = 0;
   Micros arrival = 0, deadline = 0;
@@ -109,11 +109,11 @@ class LocalScheduler final : private Host {
 
   // An engine that is in service, and the KV it has; again when that changes.
   // InvalidArgument for an unknown model, or another than before.
-  absl::Status SetEngine(EngineId engine, ModelId model, KvRoom room);
+  absl::Status SetEngine(ReplicaId engine, ModelId model, KvRoom room);
 
   // What it ran is forgotten; its clients learn of it from the broken
   // connection.
-  void EngineGone(EngineId engine);
+  void EngineGone(ReplicaId engine);
 
   // InvalidArgument for an unknown model or an empty prompt, AlreadyExists for
   // an id that still lives. Otherwise Decide will tell.
@@ -122,7 +122,7 @@ class LocalScheduler final : private Host {
   // It runs on `engine` already, sent by a scheduler before this one; counts in
   // no figure. NotFound for an engine that is not in service, otherwise as
   // Submit.
-  absl::Status Adopt(const Submission& submission, EngineId engine);
+  absl::Status Adopt(const Submission& submission, ReplicaId engine);
 
   // Of unknown ids the following are no news: a request may end on both sides
   // at once.
@@ -146,7 +146,7 @@ class LocalScheduler final : private Host {
   size_t models() const { return models_.size(); }
   const ModelSpec& model(ModelId id) const;
   ModelFigures Figures(ModelId model) const;
-  std::map<EngineId, EngineFigures> Engines(Micros now) const;
+  std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
   std::vector<RequestView> Requests() const;  // O(n)
   // Until all of the model that wait have their first token, over all its
   // engines; 0 if none is in service.
@@ -157,7 +157,7 @@ class LocalScheduler final : private Host {
     ModelSpec spec;
     ModelFigures figures;
     double expected_output;
-    std::set<EngineId> engines;
+    std::set<ReplicaId> engines;
     // Late ones that wait all the same, by arrival.
     std::set<std::pair<Micros, RequestId>> degraded;
   };
@@ -168,15 +168,16 @@ class LocalScheduler final : private Host {
   struct Request {
     Submission submission;
     Queued queued;
-    absl::optional<EngineId> engine;
+    absl::optional<ReplicaId> engine;
     absl::optional<Reason> refusal;  // by Submit; Decide will tell
     bool degraded = false;
   };
 
-  std::vector<EngineId> EnginesOf(ModelId model) const override;
-  Predictor Predict(EngineId engine, Micros now) const override;
-  bool Takes(EngineId engine, const Queued& request, Micros now) const override;
-  void Start(const Queued& request, EngineId engine, Micros now) override;
+  std::vector<ReplicaId> EnginesOf(ModelId model) const override;
+  Predictor Predict(ReplicaId engine, Micros now) const override;
+  bool Takes(ReplicaId engine, const Queued& request,
+             Micros now) const override;
+  void Start(const Queued& request, ReplicaId engine, Micros now) override;
   void Drop(const Queued& request, Micros now) override;
 
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
@@ -198,7 +199,7 @@ class LocalScheduler final : private Host {
 
   std::vector<Model> models_;
   std::unique_ptr<Policy> policy_;
-  std::map<EngineId, Engine> engines_;
+  std::map<ReplicaId, Engine> engines_;
   std::unordered_map<RequestId, Request> requests_;  // waiting and running
   std::vector<RequestId> refused_;                   // by Submit, not told yet
   std::vector<Decision> decisions_;                  // of this Decide

@@ -11,7 +11,7 @@ namespace fineserve::sched {
 namespace {
 
 constexpr ModelId kModel{0};
-constexpr EngineId kEngine{1};
+constexpr ReplicaId kEngine{1};
 constexpr Micros kSlo = 100'000;
 
 // 1,000 µs a step and 10 µs a token.
@@ -233,11 +233,11 @@ TEST_F(LocalSchedulerTest, DegradedOneCanBeCancelled) {
 
 TEST_F(LocalSchedulerTest, ReplicaWithTheLeastPredictedTtftIsChosen) {
   ASSERT_TRUE(
-      sched_.SetEngine(EngineId{2}, kModel, {100'000, 100'000, 0}).ok());
+      sched_.SetEngine(ReplicaId{2}, kModel, {100'000, 100'000, 0}).ok());
   Submit(Ask(1, 500));
   EXPECT_EQ(Only(0).engine, kEngine);
   Submit(Ask(2, 500, 1));
-  EXPECT_EQ(Only(1).engine, EngineId{2}) << "the first has a backlog";
+  EXPECT_EQ(Only(1).engine, ReplicaId{2}) << "the first has a backlog";
 }
 
 TEST_F(LocalSchedulerTest, OutputsTeachHowMuchToKeepFree) {
@@ -259,7 +259,7 @@ TEST_F(LocalSchedulerTest, NonsenseIsRefusedWithValues) {
   EXPECT_EQ(sched_.Submit(s).code(), absl::StatusCode::kInvalidArgument);
   Submit(Ask(1, 5));
   EXPECT_EQ(sched_.Submit(Ask(1, 5)).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(sched_.SetEngine(EngineId{9}, ModelId{2}, {}).code(),
+  EXPECT_EQ(sched_.SetEngine(ReplicaId{9}, ModelId{2}, {}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(sched_.SetEngine(kEngine, ModelId{1}, {}).code(),
             absl::StatusCode::kInvalidArgument);

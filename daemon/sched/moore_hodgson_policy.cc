@@ -35,7 +35,7 @@ Micros MooreHodgsonPolicy::NextCheck() const {
 Micros MooreHodgsonPolicy::Backlog(const Host& host, Micros now) const {
   Micros backlog = 0;
   for (const auto& [model, count] : waiting_) {
-    for (const EngineId engine : host.EnginesOf(model)) {
+    for (const ReplicaId engine : host.EnginesOf(model)) {
       const Predictor predictor = host.Predict(engine, now);
       backlog += PrefillTime(predictor, predictor.backlog_tokens);
     }
@@ -85,10 +85,10 @@ std::vector<MooreHodgsonPolicy::Turn> MooreHodgsonPolicy::Schedule(
 
 void MooreHodgsonPolicy::Decide(Micros now, Host* host) {
   DropLate(now, host);
-  std::set<EngineId> full;  // nobody overtakes on an engine
+  std::set<ReplicaId> full;  // nobody overtakes on an engine
   for (const Turn& turn : Schedule(now, *host)) {
     const Queued request = queue_.at(turn);
-    const EngineId engine =
+    const ReplicaId engine =
         BestProspect(*host, request.model, request.waiting.tokens, now).engine;
     if (full.count(engine) != 0 || !host->Takes(engine, request, now)) {
       full.insert(engine);

@@ -5,7 +5,7 @@ namespace fineserve::sched {
 Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
                       Micros now) {
   Prospect best;
-  for (const EngineId engine : host.EnginesOf(model)) {
+  for (const ReplicaId engine : host.EnginesOf(model)) {
     const Micros ttft = host.Predict(engine, now)(prompt_tokens);
     if (ttft < best.ttft) best = {engine, ttft};
   }

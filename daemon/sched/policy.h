@@ -24,12 +24,12 @@ struct Queued {
 class Host {
  public:
   virtual ~Host() = default;
-  virtual std::vector<EngineId> EnginesOf(ModelId model) const = 0;
-  virtual Predictor Predict(EngineId engine, Micros now) const = 0;
+  virtual std::vector<ReplicaId> EnginesOf(ModelId model) const = 0;
+  virtual Predictor Predict(ReplicaId engine, Micros now) const = 0;
   // It can start there at once.
-  virtual bool Takes(EngineId engine, const Queued& request,
+  virtual bool Takes(ReplicaId engine, const Queued& request,
                      Micros now) const = 0;
-  virtual void Start(const Queued& request, EngineId engine, Micros now) = 0;
+  virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
   // Its deadline cannot be met any more.
   virtual void Drop(const Queued& request, Micros now) = 0;
 };
@@ -49,7 +49,7 @@ class Policy {
 // The soonest first token that any engine of its model could give it if it
 // were sent there now: µs from `now`, kNever if there is no engine.
 struct Prospect {
-  EngineId engine{0};
+  ReplicaId engine{0};
   Micros ttft = kNever;
 };
 Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,

@@ -23,7 +23,7 @@ constexpr uint32_t kEngines = 5;
 constexpr uint32_t kChunk = 512;
 constexpr uint32_t kMostBatch = 6;
 
-ModelId ModelOf(EngineId engine) {
+ModelId ModelOf(ReplicaId engine) {
   return ModelId{static_cast<uint32_t>(Number(engine) % kModels)};
 }
 
@@ -68,7 +68,7 @@ class RandomWorld {
 
   // No more arrivals: every request gets its decision.
   void Drain() {
-    for (uint32_t e = 0; e < kEngines; ++e) SetEngine(EngineId{e}, 50'000);
+    for (uint32_t e = 0; e < kEngines; ++e) SetEngine(ReplicaId{e}, 50'000);
     for (int i = 0; i < 20'000 && !waiting_.empty(); ++i) {
       Decide();
       if (const auto id = AnyRunning()) Finish(*id);
@@ -88,7 +88,7 @@ class RandomWorld {
 
  private:
   struct Run {
-    EngineId engine{0};
+    ReplicaId engine{0};
     uint32_t prompt = 0, most = 0, generated = 0;  // tokens; most 0: any
   };
 
@@ -104,16 +104,16 @@ class RandomWorld {
   absl::optional<RequestId> AnyRunning() { return Any(running_); }
 
   void SetEngine() {
-    SetEngine(EngineId{static_cast<uint32_t>(UpTo(kEngines - 1))},
+    SetEngine(ReplicaId{static_cast<uint32_t>(UpTo(kEngines - 1))},
               UpTo(3) == 0 ? UpTo(500) : UpTo(12'000));
   }
-  void SetEngine(EngineId engine, uint64_t tokens) {
+  void SetEngine(ReplicaId engine, uint64_t tokens) {
     kv_[engine] = tokens;
     ASSERT_TRUE(
         sched_.SetEngine(engine, ModelOf(engine), {tokens, 50'000, 10}).ok());
   }
   void EngineGone() {
-    const EngineId engine{static_cast<uint32_t>(UpTo(kEngines - 1))};
+    const ReplicaId engine{static_cast<uint32_t>(UpTo(kEngines - 1))};
     sched_.EngineGone(engine);
     kv_.erase(engine);
     for (auto r = running_.begin(); r != running_.end();) {
@@ -157,7 +157,7 @@ class RandomWorld {
 
   void Decide() {
     const auto before = sched_.Engines(now_);
-    std::map<EngineId, uint64_t> sent;
+    std::map<ReplicaId, uint64_t> sent;
     for (const Decision& d : sched_.Decide(now_)) {
       const auto asked = waiting_.find(d.id);
       ASSERT_NE(asked, waiting_.end()) << Number(d.id) << " told twice";
@@ -190,8 +190,8 @@ class RandomWorld {
   }
 
   void CheckFigures() {
-    std::map<EngineId, uint32_t> batch;
-    std::map<EngineId, uint64_t> filled;
+    std::map<ReplicaId, uint32_t> batch;
+    std::map<ReplicaId, uint64_t> filled;
     for (const auto& [id, run] : running_) {
       ++batch[run.engine];
       filled[run.engine] += uint64_t{run.prompt} + run.generated;
@@ -213,7 +213,7 @@ class RandomWorld {
   LocalScheduler sched_;
   std::map<RequestId, Submission> waiting_;
   std::map<RequestId, Run> running_;
-  std::map<EngineId, uint64_t> kv_;
+  std::map<ReplicaId, uint64_t> kv_;
   uint64_t next_id_ = 0;
   Micros now_ = 1'000'000;
 };

@@ -22,9 +22,9 @@ struct SocketServer::Connection {
   ucred peer = {};
   bool greeted = false;
   slab::EngineId engine = slab::kNoEngine;
-  driver::Descriptor page;       // until sealed
-  std::vector<abi::Rule> rules;  // as announced in its Welcome
-  ShareLimits share;             // as configured then
+  driver::Descriptor scoreboard;  // until sealed
+  std::vector<abi::Rule> rules;   // as announced in its Welcome
+  ShareLimits share;              // as configured then
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
   uint64_t waiting_since_ns = 0;

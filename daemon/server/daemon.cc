@@ -124,8 +124,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   char gpu[41];
   abi::FormatGpuUuid(plan.device.uuid, gpu);
   daemon->gpu_ = gpu;
-  const absl::Status serving = daemon->SetFleet();
-  if (!serving.ok()) return serving;
+  const absl::Status fleet_set = daemon->SetFleet();
+  if (!fleet_set.ok()) return fleet_set;
   daemon->pool_.Start();
   return daemon;
 }
@@ -166,22 +166,22 @@ void Daemon::Serve() {
 
 absl::Status Daemon::SetFleet() {
   if (!config_.fleet) {
-    serving_.reset();
+    admission_.reset();
     return absl::OkStatus();
   }
-  if (serving_ != nullptr) return serving_->SetFleet(*config_.fleet);
-  absl::StatusOr<std::unique_ptr<ServingServer>> serving =
-      ServingServer::Create(*config_.fleet, gpu_,
-                            wire::ServingPath(endpoint_.socket_path()), &pool_,
-                            &kClock, &loop_);
-  if (!serving.ok()) return serving.status();
-  serving_ = *std::move(serving);
+  if (admission_ != nullptr) return admission_->SetFleet(*config_.fleet);
+  absl::StatusOr<std::unique_ptr<AdmissionServer>> admission =
+      AdmissionServer::Create(*config_.fleet, gpu_,
+                              wire::AdmissionPath(endpoint_.socket_path()),
+                              &pool_, &kClock, &loop_);
+  if (!admission.ok()) return admission.status();
+  admission_ = *std::move(admission);
   return absl::OkStatus();
 }
 
 void Daemon::Settle() {
   sockets_.Deliver(pool_.Poll());
-  if (serving_ != nullptr) serving_->Settle();
+  if (admission_ != nullptr) admission_->Settle();
   sockets_.Expire(kClock.NowNs());
   uint64_t period_us = 0;
   if (pool_.quarantining() || sockets_.waiting() || pool_.resizing() ||
@@ -226,9 +226,10 @@ void Daemon::ReadConfigAgain() {
           "restart only");
     }
     config_ = *std::move(config);
-    const absl::Status serving = SetFleet();
-    if (!serving.ok()) {
-      spdlog::error("fleet kept as it was: {}", std::string(serving.message()));
+    const absl::Status fleet_set = SetFleet();
+    if (!fleet_set.ok()) {
+      spdlog::error("fleet kept as it was: {}",
+                    std::string(fleet_set.message()));
     }
     spdlog::set_level(spdlog::level::from_str(config_.log_level));
     spdlog::info("configuration read again: {} engine rules, {} frame rules",

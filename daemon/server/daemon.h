@@ -10,10 +10,10 @@
 #include "daemon/backing/device.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/config.h"
+#include "daemon/server/admission_server.h"
 #include "daemon/server/endpoint.h"
 #include "daemon/server/event_loop.h"
 #include "daemon/server/pool_service.h"
-#include "daemon/server/serving_server.h"
 #include "daemon/server/socket_server.h"
 #include "daemon/slab/table_writer.h"
 
@@ -67,8 +67,8 @@ class Daemon {
   PoolService pool_;
   EventLoop loop_;
   SocketServer sockets_;
-  std::string gpu_;                         // its UUID
-  std::unique_ptr<ServingServer> serving_;  // null without a fleet
+  std::string gpu_;                             // its UUID
+  std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
   // While something is under way that makes no descriptor readable.
   std::unique_ptr<EventSource> poll_timer_;
   uint64_t poll_period_us_ = 0;

@@ -130,7 +130,7 @@ void PoolService::Remove(EngineId id) {
 SlabManager::Outcome PoolService::Lease(EngineId engine, uint32_t slab_count,
                                         uint64_t ticket) {
   SlabManager::Outcome outcome =
-      slabs_.Request(engine, slab_count, ticket, views_.Reclaimable());
+      slabs_.Lease(engine, slab_count, ticket, views_.Reclaimable());
   if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
     slab::Count(table_->counters().leases_denied);
     spdlog::warn(
@@ -287,14 +287,14 @@ bool PoolService::Want(EngineId engine, pid_t pid, uint32_t wanted) {
   return true;
 }
 
-absl::Status PoolService::GiveBack(EngineId engine, pid_t pid, SlabId slab,
-                                   LeaseId lease) {
+absl::Status PoolService::ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
+                                     LeaseId lease) {
   if (!views_.IsActive(engine, pid)) {
     return absl::NotFoundError("this process has no active view");
   }
-  absl::Status s = slabs_.GiveBack(engine, slab, lease);
+  absl::Status s = slabs_.ReturnSlab(engine, slab, lease);
   if (!s.ok()) return s;
-  slab::Count(table_->counters().slabs_given_back);
+  slab::Count(table_->counters().slabs_returned);
   Fill({slab});
   Publish(engine);
   return s;
@@ -306,7 +306,7 @@ absl::Status PoolService::CloseView(EngineId engine, pid_t pid) {
   }
   std::vector<SlabId> freed;
   for (const auto& [slab, lease] : slabs_.InView(engine)) {
-    if (slabs_.GiveBack(engine, slab, lease).ok()) freed.push_back(slab);
+    if (slabs_.ReturnSlab(engine, slab, lease).ok()) freed.push_back(slab);
   }
   views_.Forget(engine);
   Fill(freed);

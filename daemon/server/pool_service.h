@@ -90,8 +90,8 @@ class PoolService {
                             uint32_t wanted);
   bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted);
   // NotFound if the view does not hold `slab` by this lease.
-  absl::Status GiveBack(slab::EngineId engine, pid_t pid, slab::SlabId slab,
-                        slab::LeaseId lease);
+  absl::Status ReturnSlab(slab::EngineId engine, pid_t pid, slab::SlabId slab,
+                          slab::LeaseId lease);
   // Ends the view and all its leases.
   absl::Status CloseView(slab::EngineId engine, pid_t pid);
   // Descriptor of the pool's `index`-th granule. NotFound if this process may

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/server/connection.h"
-#include "daemon/server/engine_page.h"
+#include "daemon/server/engine_scoreboard.h"
 
 namespace fineserve::server {
 
@@ -120,11 +120,11 @@ bool SocketServer::Handle(Connection* c, abi::Received* received) {
                  received->sender().pid, c->peer.pid);
     return true;
   }
-  if (c->page.valid()) {
-    // It asks, so it has mapped its page: nobody else may from now on.
-    const absl::Status s = SealPage(c->page);
+  if (c->scoreboard.valid()) {
+    // It asks, so it has mapped its scoreboard: nobody else may from now on.
+    const absl::Status s = SealScoreboard(c->scoreboard);
     if (!s.ok()) spdlog::warn("{}", std::string(s.message()));
-    c->page.Reset();
+    c->scoreboard.Reset();
   }
   abi::LeaseRequest lease;
   abi::GranuleRequest granules;
@@ -243,14 +243,14 @@ bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
   if (engine != slab::kNoEngine) {
-    absl::StatusOr<driver::Descriptor> page =
-        MakePage(identity_.epoch, engine, c->peer.pid);
-    if (!page.ok()) {
+    absl::StatusOr<driver::Descriptor> scoreboard =
+        MakeScoreboard(identity_.epoch, engine, c->peer.pid);
+    if (!scoreboard.ok()) {
       return Refuse(c, hello.header.sequence, RefusalCode::kCapacity,
-                    std::string(page.status().message()));
+                    std::string(scoreboard.status().message()));
     }
-    c->page = *std::move(page);
-    descriptors[count++] = c->page.get();
+    c->scoreboard = *std::move(scoreboard);
+    descriptors[count++] = c->scoreboard.get();
   }
   c->greeted = true;
   c->engine = engine;

@@ -86,7 +86,7 @@ class SocketServer {
   bool HandleActivate(Connection* c, const abi::ActivateRequest& request);
   bool HandleCloseView(Connection* c, const abi::CloseViewRequest& request);
   bool HandleWant(Connection* c, const abi::WantNotice& notice);
-  bool HandleGiveBack(Connection* c, const abi::GiveBackNotice& notice);
+  bool HandleReturnNotice(Connection* c, const abi::ReturnNotice& notice);
   // Answers with descriptors of granules [first, first + max_count), up to
   // the first that `export_one` refuses.
   bool SendGranules(Connection* c, uint32_t sequence, uint32_t lease,

@@ -17,7 +17,7 @@
 #include <memory>
 #include <string>
 
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/endpoint.h"
 
@@ -145,7 +145,7 @@ TEST_F(SocketServerTest, FolderThatOthersCanEnterIsRefused) {
             absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndPage) {
+TEST_F(SocketServerTest, MemberIsWelcomedWithTableAndScoreboard) {
   driver::Descriptor fd = Connect();
   const auto welcome = Ask<abi::Welcome>(fd, HelloFrom("a"));
   EXPECT_EQ(welcome.epoch, 77u);
@@ -349,21 +349,22 @@ TEST_F(SocketServerTest,
   close(hold[1]);
 }
 
-TEST_F(SocketServerTest, PageCannotBeMappedWritableOnceItsMemberHasSpoken) {
+TEST_F(SocketServerTest,
+       ScoreboardCannotBeMappedWritableOnceItsMemberHasSpoken) {
   driver::Descriptor fd = Connect();
   Ask<abi::Welcome>(fd, HelloFrom("a"));
-  const driver::Descriptor page(received_.TakeDescriptor(1));
+  const driver::Descriptor scoreboard(received_.TakeDescriptor(1));
   const auto map = [&] {
-    return mmap(nullptr, abi::kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                page.get(), 0);
+    return mmap(nullptr, abi::kScoreboardBytes, PROT_READ | PROT_WRITE,
+                MAP_SHARED, scoreboard.get(), 0);
   };
   void* mine = map();
   ASSERT_NE(mine, MAP_FAILED);
   Ask<abi::LeaseGrant>(fd, LeaseOf(1));
   EXPECT_EQ(map(), MAP_FAILED);
-  EXPECT_EQ(ftruncate(page.get(), 0), -1);
-  static_cast<abi::PageHeader*>(mine)->decisions.store(1);  // still works
-  munmap(mine, abi::kPageBytes);
+  EXPECT_EQ(ftruncate(scoreboard.get(), 0), -1);
+  static_cast<abi::ScoreboardHeader*>(mine)->decisions.store(1);  // still works
+  munmap(mine, abi::kScoreboardBytes);
 }
 
 abi::ViewRequest ViewOf(uint32_t planes) {
@@ -382,7 +383,7 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(answer.granules_per_plane, 1u);
   EXPECT_EQ(answer.slab_count, 300u);
   EXPECT_EQ(answer.floor_slabs, 1u);
-  EXPECT_EQ(received_.descriptor_count(), 1u) << "the view page";
+  EXPECT_EQ(received_.descriptor_count(), 1u) << "the view scoreboard";
   auto granules = MakeMessage<abi::PoolGranuleRequest>(4);
   granules.first = 1190;
   granules.max_count = 253;
@@ -401,7 +402,7 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   Turn();
   pool_->Poll();
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
-  auto back = MakeMessage<abi::GiveBackNotice>(0);
+  auto back = MakeMessage<abi::ReturnNotice>(0);
   back.count = 2;
   back.entries[0] = {299, pool_->slabs().word(slab::SlabId{299}).lease};
   back.entries[1] = {298, 4711};
@@ -429,7 +430,7 @@ TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
     EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).returning, 2u);
     EXPECT_EQ(received_.ReceiveFrom(whole.get()), EAGAIN) << "it waits";
     if (comes_back) {
-      auto back = MakeMessage<abi::GiveBackNotice>(0);
+      auto back = MakeMessage<abi::ReturnNotice>(0);
       for (const auto& [slab, lease] :
            pool_->slabs().InView(slab::EngineId{1})) {
         if (pool_->slabs().word(slab).state != abi::SlabState::kReturning) {
@@ -484,10 +485,11 @@ TEST_F(SocketServerTest, GranulesWithoutAViewAreRefused) {
             abi::RefusalCode::kUnknownLease);
 }
 
-TEST_F(SocketServerTest, GiveBackOfMoreThanTheMessageHoldsEndsTheConnection) {
+TEST_F(SocketServerTest,
+       ReturnNoticeOfMoreThanTheMessageHoldsEndsTheConnection) {
   const driver::Descriptor engine = Member("a");
-  auto back = MakeMessage<abi::GiveBackNotice>(0);
-  back.count = abi::kGiveBackCapacity + 1;
+  auto back = MakeMessage<abi::ReturnNotice>(0);
+  back.count = abi::kReturnNoticeCapacity + 1;
   abi::Send(engine.get(), back);
   Turn();
   EXPECT_EQ(received_.ReceiveFrom(engine.get()), EPIPE);

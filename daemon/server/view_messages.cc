@@ -29,13 +29,13 @@ bool IsMode(abi::ViewMode mode) {
 absl::optional<bool> SocketServer::HandleOfView(Connection* c,
                                                 const abi::Received& received) {
   abi::WantNotice want;
-  abi::GiveBackNotice back;
+  abi::ReturnNotice back;
   abi::ViewRequest view;
   abi::PoolGranuleRequest granules;
   abi::ActivateRequest activate;
   abi::CloseViewRequest close;
   if (received.As(&want)) return HandleWant(c, want);
-  if (received.As(&back)) return HandleGiveBack(c, back);
+  if (received.As(&back)) return HandleReturnNotice(c, back);
   if (received.As(&view)) return HandleView(c, view);
   if (received.As(&granules)) return HandlePoolGranules(c, granules);
   if (received.As(&activate)) return HandleActivate(c, activate);
@@ -70,8 +70,8 @@ bool SocketServer::HandleView(Connection* c, const abi::ViewRequest& r) {
   answer.engine_slot = pool_->SlotOf(c->engine);
   answer.floor_slabs = view.floor;
   answer.cap_slabs = view.cap;
-  const int page = pool_->views().PageDescriptor(c->engine);
-  return abi::Send(c->socket.get(), answer, &page, 1) == 0;
+  const int scoreboard = pool_->views().ScoreboardDescriptor(c->engine);
+  return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
 }
 
 bool SocketServer::HandleActivate(Connection* c,
@@ -98,15 +98,15 @@ bool SocketServer::HandleWant(Connection* c, const abi::WantNotice& notice) {
   return true;
 }
 
-bool SocketServer::HandleGiveBack(Connection* c,
-                                  const abi::GiveBackNotice& notice) {
-  if (notice.count > abi::kGiveBackCapacity) {
+bool SocketServer::HandleReturnNotice(Connection* c,
+                                      const abi::ReturnNotice& notice) {
+  if (notice.count > abi::kReturnNoticeCapacity) {
     slab::Count(table_->counters().messages_dropped);
     return false;
   }
   for (uint32_t i = 0; i < notice.count; ++i) {
-    const abi::GiveBackNotice::Entry& entry = notice.entries[i];
-    const absl::Status s = pool_->GiveBack(
+    const abi::ReturnNotice::Entry& entry = notice.entries[i];
+    const absl::Status s = pool_->ReturnSlab(
         c->engine, c->peer.pid, slab::SlabId{entry.slab}, LeaseId{entry.lease});
     if (s.ok()) continue;
     slab::Count(table_->counters().messages_dropped);

@@ -86,14 +86,14 @@ absl::Status ViewService::Register(EngineId engine, pid_t pid, uint32_t slot,
   if (limits.cap_bytes > 0) {
     cap = std::min(cap, limits.cap_bytes / geometry_.slab_bytes());
   }
-  absl::StatusOr<ViewPage> page =
-      ViewPage::Create(epoch_, engine, pid, slabs_->slab_count());
-  if (!page.ok()) return page.status();
+  absl::StatusOr<ViewScoreboard> scoreboard =
+      ViewScoreboard::Create(epoch_, engine, pid, slabs_->slab_count());
+  if (!scoreboard.ok()) return scoreboard.status();
   views_.emplace(
-      engine,
-      View{pid, slot, spec.mode, ViewState::kRegistered, *layout,
-           *std::move(page), slabs_->slab_count(), static_cast<uint32_t>(floor),
-           static_cast<uint32_t>(std::max(cap, floor)), 0, 0, false});
+      engine, View{pid, slot, spec.mode, ViewState::kRegistered, *layout,
+                   *std::move(scoreboard), slabs_->slab_count(),
+                   static_cast<uint32_t>(floor),
+                   static_cast<uint32_t>(std::max(cap, floor)), 0, 0, false});
   return absl::OkStatus();
 }
 
@@ -203,7 +203,7 @@ void ViewService::AskBack(uint32_t reserved,
     if (word.state != SlabState::kPartial || claim == claim_of.end()) continue;
     const View& view = round.views[claim->second]->second;
     candidates.push_back(
-        {SlabId{i}, view.page.UsedBlocks(SlabId{i}), claim->second});
+        {SlabId{i}, view.scoreboard.UsedBlocks(SlabId{i}), claim->second});
   }
   // What is late keeps its engine above its target for now: it can spare
   // others in its place, but never its floor.
@@ -275,7 +275,7 @@ std::map<EngineId, ViewService::Prospect> ViewService::Prospects(
         view.layout.LeastBlocks() * view.layout.format().block_tokens;
     prospects[id] = {
         0, view.cap, slab_tokens,
-        view.page.UsedBlocks(view.slabs * view.layout.LeastBlocks()) *
+        view.scoreboard.UsedBlocks(view.slabs * view.layout.LeastBlocks()) *
             view.layout.format().block_tokens};
     const auto promised = promised_tokens.find(id);
     const uint64_t needed = promised == promised_tokens.end()
@@ -340,8 +340,8 @@ const slab::SlabLayout& ViewService::Layout(EngineId engine) const {
   return views_.at(engine).layout;
 }
 
-int ViewService::PageDescriptor(EngineId engine) const {
-  return views_.at(engine).page.descriptor();
+int ViewService::ScoreboardDescriptor(EngineId engine) const {
+  return views_.at(engine).scoreboard.descriptor();
 }
 
 }  // namespace fineserve::server

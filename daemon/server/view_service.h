@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/clock/clock.h"
-#include "daemon/server/view_page.h"
+#include "daemon/server/view_scoreboard.h"
 #include "daemon/slab/format.h"
 #include "daemon/slab/share_policy.h"
 #include "daemon/slab/slab_layout.h"
@@ -122,7 +122,7 @@ class ViewService {
   abi::ViewRecord Record(slab::EngineId engine) const;
   // Of a registered view.
   const slab::SlabLayout& Layout(slab::EngineId engine) const;
-  int PageDescriptor(slab::EngineId engine) const;
+  int ScoreboardDescriptor(slab::EngineId engine) const;
 
  private:
   struct View {
@@ -131,7 +131,7 @@ class ViewService {
     abi::ViewMode mode;
     abi::ViewState state;
     slab::SlabLayout layout;
-    ViewPage page;
+    ViewScoreboard scoreboard;
     uint32_t slabs;
     uint32_t floor;
     uint32_t cap;

@@ -41,7 +41,7 @@ class ViewServiceTest : public ::testing::Test {
     identity.geometry = {4096, 4, kSlabs};
     return identity;
   }
-  // 4 planes of 1 KiB pages: 4 blocks a slab.
+  // 4 planes of 1 KiB scoreboards: 4 blocks a slab.
   static ViewSpec Spec(uint64_t floor_blocks = 1, uint64_t cap_blocks = 0) {
     return {abi::ViewMode::kView, {4, 1024, 16}, floor_blocks, cap_blocks};
   }
@@ -62,22 +62,22 @@ class ViewServiceTest : public ::testing::Test {
     pool_->Poll();
   }
   // What the engine was asked for comes back.
-  void GiveBackAsked(EngineId id, pid_t pid) {
+  void ReturnAsked(EngineId id, pid_t pid) {
     for (const auto& [slab, lease] : pool_->slabs().InView(id)) {
       if (pool_->slabs().word(slab).state != SlabState::kReturning) continue;
-      EXPECT_TRUE(pool_->GiveBack(id, pid, slab, lease).ok());
+      EXPECT_TRUE(pool_->ReturnSlab(id, pid, slab, lease).ok());
     }
     pool_->Poll();
   }
   void SetUsed(EngineId id, SlabId slab, uint32_t blocks) {
-    const size_t bytes = abi::ViewPageBytes(kSlabs);
-    void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                      pool_->views().PageDescriptor(id), 0);
-    ASSERT_NE(page, MAP_FAILED);
-    reinterpret_cast<uint32_t*>(static_cast<char*>(page) +
-                                sizeof(abi::ViewPageHeader))[Number(slab) + 1] =
-        blocks;
-    munmap(page, bytes);
+    const size_t bytes = abi::ViewScoreboardBytes(kSlabs);
+    void* scoreboard = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            pool_->views().ScoreboardDescriptor(id), 0);
+    ASSERT_NE(scoreboard, MAP_FAILED);
+    reinterpret_cast<uint32_t*>(
+        static_cast<char*>(scoreboard) +
+        sizeof(abi::ViewScoreboardHeader))[Number(slab) + 1] = blocks;
+    munmap(scoreboard, bytes);
   }
   uint32_t Leased(EngineId id) { return pool_->slabs().HeldBy(id).in_view; }
   uint32_t Returning(EngineId id) {
@@ -168,18 +168,18 @@ TEST_F(ViewServiceTest, OnlySlabsThatTheTensorsHoldAreLeased) {
   EXPECT_EQ(Leased(a), 3u);
 }
 
-TEST_F(ViewServiceTest, SmallViewIsGivenBackSlabsThatItCanUse) {
+TEST_F(ViewServiceTest, SmallViewIsReturnedSlabsThatItCanUse) {
   const EngineId a = Serve("a", 10, kSlabs);
   for (uint32_t i = 0; i < 3; ++i) SetUsed(a, SlabId{i}, 4);
   const EngineId b = Join("b", 20);
   ASSERT_TRUE(pool_->RegisterView(b, 20, Spec(), {}).ok());
   ASSERT_TRUE(pool_->ActivateView(b, 20, 3, 2).ok());
   pool_->Poll();
-  GiveBackAsked(a, 10);
+  ReturnAsked(a, 10);
   EXPECT_EQ(Leased(b), 2u);
   EXPECT_EQ(pool_->slabs().free_count(), 0u) << "asked for no other slab";
   Want(b, 20, kSlabs);
-  GiveBackAsked(a, 10);
+  ReturnAsked(a, 10);
   EXPECT_EQ(Leased(b), 3u);
 }
 
@@ -192,8 +192,8 @@ TEST_F(ViewServiceTest, SlabsOnTheirWayCountForARequestOfWholeOnes) {
       pool_->Lease(whole, 8, 1)));
   EXPECT_TRUE(absl::holds_alternative<slab::SlabManager::Waiting>(
       pool_->Lease(whole, 6, 2)));
-  GiveBackAsked(a, 10);
-  GiveBackAsked(a, 10);
+  ReturnAsked(a, 10);
+  ReturnAsked(a, 10);
   EXPECT_EQ(pool_->slabs().HeldBy(whole).slabs, 6u);
   EXPECT_EQ(Leased(a), 1u);
   EXPECT_EQ(Leased(b), 1u);
@@ -220,7 +220,7 @@ TEST_F(ViewServiceTest, ContestedPoolEndsUpShared) {
   const EngineId b = Serve("b", 20, kSlabs);
   EXPECT_EQ(Leased(b), 0u) << "nothing is free yet";
   EXPECT_EQ(Returning(a), 4u);
-  GiveBackAsked(a, 10);
+  ReturnAsked(a, 10);
   EXPECT_EQ(Leased(a), 4u);
   EXPECT_EQ(Leased(b), 4u);
 }
@@ -254,7 +254,7 @@ TEST_F(ViewServiceTest, LateSlabIsNotWaitedForWhileItsEngineHasOthers) {
     pool_->Poll();
   }
   EXPECT_EQ(Returning(a), 7u) << "its floor is never asked for";
-  GiveBackAsked(a, 10);
+  ReturnAsked(a, 10);
   pool_->Poll();
   EXPECT_EQ(Leased(a), 4u) << "what it gave beyond its share it gets again";
   EXPECT_FALSE(pool_->views().expecting());
@@ -374,14 +374,14 @@ TEST_F(ViewServiceTest, ViewThatIsNotActiveHasNoProspect) {
   EXPECT_TRUE(pool_->views().Prospects({}).empty());
 }
 
-TEST_F(ViewServiceTest, PoolShrinksByWhatIsFreeAndWhatViewsGiveBack) {
+TEST_F(ViewServiceTest, PoolShrinksByWhatIsFreeAndWhatViewsReturn) {
   const EngineId a = Serve("a", 10, 5, Spec(8));
   EXPECT_EQ(Leased(a), 5u);
   ASSERT_TRUE(pool_->Resize(3).ok());
   pool_->Poll();
   EXPECT_EQ(pool_->present_slabs(), 5u) << "the free ones went at once";
   EXPECT_EQ(Returning(a), 2u);
-  GiveBackAsked(a, 10);
+  ReturnAsked(a, 10);
   pool_->Poll();
   EXPECT_EQ(pool_->present_slabs(), 3u);
   EXPECT_EQ(Leased(a), 3u);
@@ -476,7 +476,7 @@ TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
         Want(engines[i].id, engines[i].pid, random() % 10);
         break;
       default:
-        GiveBackAsked(engines[i].id, engines[i].pid);
+        ReturnAsked(engines[i].id, engines[i].pid);
     }
     step_end();
   }

@@ -45,14 +45,13 @@ void SlabManager::Set(SlabId slab, SlabWord word) {
   observer_->OnSlabChange(slab, word);
 }
 
-SlabManager::Outcome SlabManager::Request(EngineId engine, uint32_t count,
-                                          uint64_t ticket,
-                                          uint32_t reclaimable) {
+SlabManager::Outcome SlabManager::Lease(EngineId engine, uint32_t count,
+                                        uint64_t ticket, uint32_t reclaimable) {
   const uint32_t all = free_count() + zeroing_count_ + reclaimable;
   const uint32_t available = all - std::min(all, promised_);
   if (count > available) return Exhausted{available};
   if (waiting_.empty() && count <= free_count()) {
-    return GrantNow({engine, count, ticket});
+    return LeaseNow({engine, count, ticket});
   }
   waiting_.push_back({engine, count, ticket});
   promised_ += count;
@@ -69,7 +68,7 @@ bool SlabManager::Cancel(uint64_t ticket) {
   return true;
 }
 
-SlabManager::Grant SlabManager::GrantNow(const Pending& request) {
+SlabManager::Grant SlabManager::LeaseNow(const Pending& request) {
   const LeaseId lease{++last_lease_};
   Grant grant{lease, request.engine, request.ticket, {}};
   grant.slabs.reserve(request.count);
@@ -89,7 +88,7 @@ std::vector<SlabManager::Grant> SlabManager::TakeGrants() {
     const Pending request = waiting_.front();
     waiting_.pop_front();
     promised_ -= request.count;
-    grants.push_back(GrantNow(request));
+    grants.push_back(LeaseNow(request));
   }
   return grants;
 }
@@ -133,8 +132,8 @@ bool SlabManager::AskBack(SlabId slab) {
   return true;
 }
 
-absl::Status SlabManager::GiveBack(EngineId engine, SlabId slab,
-                                   LeaseId lease) {
+absl::Status SlabManager::ReturnSlab(EngineId engine, SlabId slab,
+                                     LeaseId lease) {
   const auto it = leases_.find(lease);
   const bool holds = Number(slab) < slabs_.size() && it != leases_.end() &&
                      it->second.engine == engine &&

@@ -28,15 +28,15 @@ class SlabObserver {
 //
 // A slab's life, and who moves it:
 //
-//   FREE ── Request ──► FULL ─────────────────── Return ──► ZEROING
-//   FREE ── LeaseForView ──► PARTIAL ───────── GiveBack ──► ZEROING
-//                  PARTIAL ── AskBack ──► RETURNING ─ GiveBack ──► ZEROING
+//   FREE ─── Lease ───► FULL ─────────────────── Return ──► ZEROING
+//   FREE ── LeaseForView ──► PARTIAL ───────── ReturnSlab ──► ZEROING
+//                  PARTIAL ── AskBack ──► RETURNING ─ ReturnSlab ──► ZEROING
 //   FULL, PARTIAL, RETURNING ── Quarantine ──► QUARANTINED
 //                                  QUARANTINED ── Release ──► ZEROING
 //   ZEROING ── Zeroed ──► FREE
 //   FREE ── Withdraw ──► ABSENT ── Add ──► ZEROING
 //
-// A lease of whole slabs (Request) ends as a whole; a view holds a lease for
+// A lease of whole slabs (Lease) ends as a whole; a view holds a lease for
 // each of its slabs (design.md §3.2, §3.7).
 //
 // Invariants (CheckInvariants):
@@ -82,8 +82,8 @@ class SlabManager {
   // waiting request. It waits for slabs that are being zeroed, and for up to
   // `reclaimable` others that the caller will have back. `ticket` is the
   // caller's name for the request and comes back in its grant.
-  Outcome Request(EngineId engine, uint32_t count, uint64_t ticket,
-                  uint32_t reclaimable = 0);
+  Outcome Lease(EngineId engine, uint32_t count, uint64_t ticket,
+                uint32_t reclaimable = 0);
 
   // Drops a waiting request; false if none has this ticket. Others may have
   // become grantable: see TakeGrants.
@@ -102,7 +102,7 @@ class SlabManager {
 
   // A view ends its lease of one slab, which now must be zeroed. NotFound if
   // the engine does not hold `slab` by this lease.
-  absl::Status GiveBack(EngineId engine, SlabId slab, LeaseId lease);
+  absl::Status ReturnSlab(EngineId engine, SlabId slab, LeaseId lease);
 
   // Memory for `slab` is there: it must be zeroed first. False unless ABSENT.
   bool Add(SlabId slab);
@@ -158,7 +158,7 @@ class SlabManager {
 
   void Set(SlabId slab, abi::SlabWord word);
   void CountHolding(abi::SlabWord word, int by);
-  Grant GrantNow(const Pending& request);
+  Grant LeaseNow(const Pending& request);
   std::vector<SlabId> ZeroAll(const std::vector<SlabId>& slabs);
 
   SlabObserver* const observer_;

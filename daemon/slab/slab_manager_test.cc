@@ -51,8 +51,8 @@ class SlabManagerTest : public ::testing::Test {
 };
 
 TEST_F(SlabManagerTest, NothingIsLeasedBeforeTheFirstZeroFill) {
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Request(kA, 2, 7)));
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kA, 2, 7)));
   EXPECT_TRUE(manager_.Zeroed(SlabId{3}).empty());
   const auto grants = manager_.Zeroed(SlabId{1});
   ASSERT_EQ(grants.size(), 1u);
@@ -62,8 +62,8 @@ TEST_F(SlabManagerTest, NothingIsLeasedBeforeTheFirstZeroFill) {
 
 TEST_F(SlabManagerTest, LeaseAfterLastSlabIsExhaustedAndNamesWhatIsLeft) {
   ZeroEverything();
-  manager_.Request(kA, 6, 1);
-  const auto outcome = manager_.Request(kB, 3, 2);
+  manager_.Lease(kA, 6, 1);
+  const auto outcome = manager_.Lease(kB, 3, 2);
   ASSERT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(outcome));
   EXPECT_EQ(absl::get<SlabManager::Exhausted>(outcome).available, 2u);
 }
@@ -71,26 +71,26 @@ TEST_F(SlabManagerTest, LeaseAfterLastSlabIsExhaustedAndNamesWhatIsLeft) {
 TEST_F(SlabManagerTest, ReturnedSlabsAreZeroedBeforeTheyAreLeasedAgain) {
   ZeroEverything();
   const auto grant =
-      absl::get<SlabManager::Grant>(manager_.Request(kA, kSlabs, 1));
+      absl::get<SlabManager::Grant>(manager_.Lease(kA, kSlabs, 1));
   ASSERT_TRUE(manager_.Return(kA, grant.lease).ok());
   EXPECT_EQ(manager_.free_count(), 0u);
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Request(kB, 1, 2)));
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kB, 1, 2)));
 }
 
 TEST_F(SlabManagerTest, NobodyOvertakesAWaitingRequest) {
   for (uint32_t i = 0; i < 3; ++i) manager_.Zeroed(SlabId{i});
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Request(kA, 5, 1)));
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Request(kB, 1, 2)));
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kA, 5, 1)));
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kB, 1, 2)));
 }
 
 TEST_F(SlabManagerTest, WaitingRequestsAreNeverPromisedMoreThanWillCome) {
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Request(kA, 5, 1)));
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kA, 5, 1)));
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager_.Request(kB, 4, 2)));
+      manager_.Lease(kB, 4, 2)));
 }
 
 TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
@@ -98,10 +98,10 @@ TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
   const SlabId slab = *manager_.LeaseForView(kB, SlabId{kSlabs});
   const LeaseId lease{recorder_.words[Number(slab)].lease};
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager_.Request(kA, kSlabs, 1, /*reclaimable=*/0)));
+      manager_.Lease(kA, kSlabs, 1, /*reclaimable=*/0)));
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Request(kA, kSlabs, 2, /*reclaimable=*/1)));
-  ASSERT_TRUE(manager_.GiveBack(kB, slab, lease).ok());
+      manager_.Lease(kA, kSlabs, 2, /*reclaimable=*/1)));
+  ASSERT_TRUE(manager_.ReturnSlab(kB, slab, lease).ok());
   const auto grants = manager_.Zeroed(slab);
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].ticket, 2u);
@@ -109,8 +109,8 @@ TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
 
 TEST_F(SlabManagerTest, CancelledRequestLetsTheNextOneIn) {
   manager_.Zeroed(SlabId{0});
-  manager_.Request(kA, 4, 1);
-  manager_.Request(kB, 1, 2);
+  manager_.Lease(kA, 4, 1);
+  manager_.Lease(kB, 1, 2);
   EXPECT_FALSE(manager_.Cancel(3));
   EXPECT_TRUE(manager_.Cancel(1));
   const auto grants = manager_.TakeGrants();
@@ -120,7 +120,7 @@ TEST_F(SlabManagerTest, CancelledRequestLetsTheNextOneIn) {
 
 TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
   ZeroEverything();
-  const auto grant = absl::get<SlabManager::Grant>(manager_.Request(kA, 1, 1));
+  const auto grant = absl::get<SlabManager::Grant>(manager_.Lease(kA, 1, 1));
   EXPECT_EQ(manager_.Return(kB, grant.lease).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 1u);
@@ -128,19 +128,19 @@ TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
 
 TEST_F(SlabManagerTest, DeadEnginesSlabsStayItsOwnUntilReleased) {
   ZeroEverything();
-  manager_.Request(kA, 3, 1);
+  manager_.Lease(kA, 3, 1);
   EXPECT_EQ(manager_.Quarantine(kA), 3u);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 3u);
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager_.Request(kB, 6, 2)));
+      manager_.Lease(kB, 6, 2)));
   EXPECT_EQ(manager_.Release(kA).size(), 3u);
   EXPECT_EQ(manager_.zeroing_count(), 3u);
 }
 
 TEST_F(SlabManagerTest, DeathOfTheFirstInLineLetsTheNextOneIn) {
   for (uint32_t i = 0; i < 4; ++i) manager_.Zeroed(SlabId{i});
-  manager_.Request(kA, 6, 1);
-  manager_.Request(kB, 2, 2);
+  manager_.Lease(kA, 6, 1);
+  manager_.Lease(kB, 2, 2);
   manager_.Quarantine(kA);
   const auto grants = manager_.TakeGrants();
   ASSERT_EQ(grants.size(), 1u);
@@ -157,11 +157,11 @@ TEST_F(SlabManagerTest, ViewGetsTheHighestFreeSlabThatItCanMap) {
 
 TEST_F(SlabManagerTest, ViewDoesNotOvertakeAWaitingRequest) {
   manager_.Zeroed(SlabId{0});
-  manager_.Request(kA, 2, 1);
+  manager_.Lease(kA, 2, 1);
   EXPECT_EQ(manager_.LeaseForView(kB, SlabId{kSlabs}), absl::nullopt);
 }
 
-TEST_F(SlabManagerTest, AskedBackSlabStaysLeasedUntilItIsGivenBack) {
+TEST_F(SlabManagerTest, AskedBackSlabStaysLeasedUntilItIsReturned) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
   const LeaseId lease{recorder_.words[Number(slab)].lease};
@@ -169,36 +169,36 @@ TEST_F(SlabManagerTest, AskedBackSlabStaysLeasedUntilItIsGivenBack) {
   EXPECT_FALSE(manager_.AskBack(slab)) << "asked twice";
   EXPECT_EQ(manager_.HeldBy(kA).returning, 1u);
   EXPECT_EQ(manager_.free_count(), kSlabs - 1);
-  EXPECT_TRUE(manager_.GiveBack(kA, slab, lease).ok());
+  EXPECT_TRUE(manager_.ReturnSlab(kA, slab, lease).ok());
   EXPECT_EQ(recorder_.words[Number(slab)].state, SlabState::kZeroing);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 0u);
 }
 
-TEST_F(SlabManagerTest, GiveBackNamesOwnerSlabAndLeaseOrNothingHappens) {
+TEST_F(SlabManagerTest, ReturnNamesOwnerSlabAndLeaseOrNothingHappens) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
   const LeaseId lease{recorder_.words[Number(slab)].lease};
-  EXPECT_FALSE(manager_.GiveBack(kB, slab, lease).ok());
-  EXPECT_FALSE(manager_.GiveBack(kA, SlabId{5}, lease).ok());
-  EXPECT_FALSE(manager_.GiveBack(kA, slab, LeaseId{99}).ok());
-  EXPECT_FALSE(manager_.GiveBack(kA, SlabId{4711}, lease).ok());
-  ASSERT_TRUE(manager_.GiveBack(kA, slab, lease).ok());
-  EXPECT_FALSE(manager_.GiveBack(kA, slab, lease).ok()) << "given back twice";
+  EXPECT_FALSE(manager_.ReturnSlab(kB, slab, lease).ok());
+  EXPECT_FALSE(manager_.ReturnSlab(kA, SlabId{5}, lease).ok());
+  EXPECT_FALSE(manager_.ReturnSlab(kA, slab, LeaseId{99}).ok());
+  EXPECT_FALSE(manager_.ReturnSlab(kA, SlabId{4711}, lease).ok());
+  ASSERT_TRUE(manager_.ReturnSlab(kA, slab, lease).ok());
+  EXPECT_FALSE(manager_.ReturnSlab(kA, slab, lease).ok()) << "given back twice";
 }
 
-TEST_F(SlabManagerTest, WholeLeaseCannotBeGivenBackSlabBySlab) {
+TEST_F(SlabManagerTest, WholeLeaseCannotBeReturnedSlabBySlab) {
   ZeroEverything();
-  const auto grant = absl::get<SlabManager::Grant>(manager_.Request(kA, 1, 1));
-  EXPECT_FALSE(manager_.GiveBack(kA, grant.slabs[0], grant.lease).ok());
+  const auto grant = absl::get<SlabManager::Grant>(manager_.Lease(kA, 1, 1));
+  EXPECT_FALSE(manager_.ReturnSlab(kA, grant.slabs[0], grant.lease).ok());
 }
 
-TEST_F(SlabManagerTest, DeadViewsSlabsCannotBeGivenBackFromQuarantine) {
+TEST_F(SlabManagerTest, DeadViewsSlabsCannotBeReturnedFromQuarantine) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
   const LeaseId lease{recorder_.words[Number(slab)].lease};
   manager_.AskBack(slab);
   EXPECT_EQ(manager_.Quarantine(kA), 1u);
-  EXPECT_FALSE(manager_.GiveBack(kA, slab, lease).ok());
+  EXPECT_FALSE(manager_.ReturnSlab(kA, slab, lease).ok());
   EXPECT_EQ(manager_.Release(kA).size(), 1u);
 }
 
@@ -215,7 +215,7 @@ TEST_F(SlabManagerTest, WithdrawnSlabIsAbsentAndComesBackThroughZeroing) {
 
 TEST_F(SlabManagerTest, SlabThatAWaitingRequestNeedsIsNotWithdrawn) {
   for (uint32_t i = 0; i < 4; ++i) manager_.Zeroed(SlabId{i});
-  manager_.Request(kA, kSlabs, 1);
+  manager_.Lease(kA, kSlabs, 1);
   EXPECT_FALSE(manager_.Withdraw(SlabId{0}));
 }
 
@@ -224,8 +224,8 @@ TEST(SlabManagerGrowthTest, AbsentSlabsAreNoPartOfThePoolYet) {
   SlabManager manager(4, 2, &recorder);
   EXPECT_EQ(manager.absent_count(), 2u);
   EXPECT_EQ(recorder.words[2].state, SlabState::kAbsent);
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager.Request(kA, 3, 1)));
+  EXPECT_TRUE(
+      absl::holds_alternative<SlabManager::Exhausted>(manager.Lease(kA, 3, 1)));
   manager.CheckInvariants();
 }
 
@@ -273,12 +273,13 @@ TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
     }
     return kSlabs;
   };
-  const auto give_back = [&](SlabState state) {
+  const auto return_slab = [&](SlabState state) {
     const uint32_t i = find(state);
     if (i == kSlabs) return;
     const SlabWord word = recorder.words[i];
     ASSERT_TRUE(
-        manager.GiveBack(EngineId{word.engine}, SlabId{i}, LeaseId{word.lease})
+        manager
+            .ReturnSlab(EngineId{word.engine}, SlabId{i}, LeaseId{word.lease})
             .ok());
   };
   for (uint64_t step = 0; step < 20000; ++step) {
@@ -287,7 +288,7 @@ TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
       case 1:
       case 2: {
         const auto outcome =
-            manager.Request(any_engine(), 1 + random() % 6, step);
+            manager.Lease(any_engine(), 1 + random() % 6, step);
         if (const auto* grant = absl::get_if<SlabManager::Grant>(&outcome)) {
           leases.push_back(*grant);
         }
@@ -315,10 +316,10 @@ TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
         }
         break;
       case 8:
-        give_back(SlabState::kReturning);
+        return_slab(SlabState::kReturning);
         break;
       case 9:
-        give_back(SlabState::kPartial);
+        return_slab(SlabState::kPartial);
         break;
       case 10:
         if (const uint32_t i = find(SlabState::kFree); i < kSlabs) {

@@ -28,7 +28,7 @@ absl::StatusOr<MessageT> Decode(absl::string_view bytes) {
   if (message->version() != kWireVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("the peer speaks version ", message->version(),
-                     " of the serving protocol, this program ", kWireVersion,
+                     " of the admission protocol, this program ", kWireVersion,
                      "; install one version of FineServe"));
   }
   MessageT object;

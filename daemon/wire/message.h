@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "daemon/wire/serving_generated.h"
+#include "daemon/wire/admission_generated.h"
 
 namespace fineserve::wire {
 
@@ -19,7 +19,7 @@ inline constexpr int64_t kMessageBytes = int64_t{4} << 20;
 
 std::string Encode(const MessageT& message);
 
-// `body` is one of serving.fbs's tables as an object, e.g. SubmitT.
+// `body` is one of admission.fbs's tables as an object, e.g. SubmitT.
 template <typename Body>
 std::string Encode(uint64_t epoch, uint64_t request, Body body) {
   MessageT message;

@@ -46,7 +46,7 @@ TEST(MessageTest, AnotherVersionIsRefusedNamingBoth) {
   const auto decoded = Decode(Encode(message));
   EXPECT_TRUE(absl::IsFailedPrecondition(decoded.status()));
   EXPECT_THAT(std::string(decoded.status().message()),
-              HasSubstr("speaks version 3 of the serving protocol, this "
+              HasSubstr("speaks version 3 of the admission protocol, this "
                         "program 2"));
 }
 

@@ -13,7 +13,7 @@ namespace fineserve::wire {
 namespace {
 
 constexpr char kDaemonSuffix[] = ".sock";
-constexpr char kServingSuffix[] = ".serving";
+constexpr char kAdmissionSuffix[] = ".admission";
 
 absl::Status ZmqError(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(
@@ -80,12 +80,12 @@ bool SendFrame(void* socket, absl::string_view bytes, int flags) {
 
 }  // namespace
 
-std::string ServingPath(const std::string& daemon_socket_path) {
+std::string AdmissionPath(const std::string& daemon_socket_path) {
   std::string path = daemon_socket_path;
   if (absl::EndsWith(path, kDaemonSuffix)) {
     path.resize(path.size() - (sizeof(kDaemonSuffix) - 1));
   }
-  return path + kServingSuffix;
+  return path + kAdmissionSuffix;
 }
 
 SocketHandle::SocketHandle(SocketHandle&& other) noexcept

@@ -11,10 +11,10 @@
 
 namespace fineserve::wire {
 
-// Where a daemon takes serving messages: its AF_UNIX socket's path
+// Where a daemon takes admission messages: its AF_UNIX socket's path
 // (…/GPU-….sock) with another ending, in the same 0700 folder, which keeps
 // strangers out.
-std::string ServingPath(const std::string& daemon_socket_path);
+std::string AdmissionPath(const std::string& daemon_socket_path);
 
 // A ZeroMQ context and one socket of it. ZeroMQ's own thread does the I/O.
 struct SocketHandle {

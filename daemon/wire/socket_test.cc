@@ -24,7 +24,7 @@ class SocketTest : public ::testing::Test {
     unlink(path().c_str());
     rmdir(folder_.c_str());
   }
-  std::string path() const { return folder_ + "/GPU-1.serving"; }
+  std::string path() const { return folder_ + "/GPU-1.admission"; }
 
   // What the socket has within 10 s, waiting as its users do.
   template <typename Socket>
@@ -52,9 +52,9 @@ class SocketTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(SocketTest, ServingPathLiesBesideTheDaemonsSocket) {
-  EXPECT_EQ(ServingPath("/run/fineserve/GPU-1.sock"),
-            "/run/fineserve/GPU-1.serving");
+TEST_F(SocketTest, AdmissionPathLiesBesideTheDaemonsSocket) {
+  EXPECT_EQ(AdmissionPath("/run/fineserve/GPU-1.sock"),
+            "/run/fineserve/GPU-1.admission");
 }
 
 TEST_F(SocketTest, AnswerReachesThePeerThatAsked) {

@@ -15,7 +15,7 @@
 //   unmaps            "unmaps N"
 //   callers           "callers whole" if the latest allocation's stack was
 //                     captured up to main's caller
-//   page              "page small N large N stacks N pages N"
+//   scoreboard              "scoreboard small N large N stacks N scoreboards N"
 //   lookup NAME       asks dlsym(RTLD_DEFAULT): "lookup shim|driver|..."
 //   byhandle NAME     the same with the driver's handle
 //   foreign           opens the driver in a namespace of its own
@@ -54,7 +54,7 @@
 
 #include "bench/micro/null_driver.h"
 #include "kernels/driver/prototypes.h"
-#include "shim/testdata/page_copy.h"
+#include "shim/testdata/scoreboard_copy.h"
 #include "shim/testdata/where.h"
 
 extern "C" {
@@ -105,21 +105,22 @@ void ResolveByFirstAbi(const char* name, int version) {
   printf("resolve %s\n", WhereIs(function));
 }
 
-void PrintPage() {
-  const void* mapped = fineserve::shim::MapPageOf(getpid());
-  const int pages = fineserve::shim::CountPages(getpid());
+void PrintScoreboard() {
+  const void* mapped = fineserve::shim::MapScoreboardOf(getpid());
+  const int scoreboards = fineserve::shim::CountScoreboards(getpid());
   if (mapped == nullptr) {
-    printf("page none\n");
+    printf("scoreboard none\n");
     return;
   }
-  const auto p = fineserve::shim::CopyPage(mapped);
-  printf("page small %lu large %lu stacks %lu pages %d\n", p.small_allocations,
-         p.large_allocations, p.stacks_captured, pages);
+  const auto p = fineserve::shim::CopyScoreboard(mapped);
+  printf("scoreboard small %lu large %lu stacks %lu scoreboards %d\n",
+         p.small_allocations, p.large_allocations, p.stacks_captured,
+         scoreboards);
 }
 
 void PrintCallers() {
-  const auto p =
-      fineserve::shim::CopyPage(fineserve::shim::MapPageOf(getpid()));
+  const auto p = fineserve::shim::CopyScoreboard(
+      fineserve::shim::MapScoreboardOf(getpid()));
   const auto& last = p.decisions.back();
   const uint64_t* const end = last.frames + last.frame_count;
   const bool whole =
@@ -133,8 +134,8 @@ void Lookup(void* handle, const char* name) {
 }
 
 void PrintUses(const std::string& symbol) {
-  const auto p =
-      fineserve::shim::CopyPage(fineserve::shim::MapPageOf(getpid()));
+  const auto p = fineserve::shim::CopyScoreboard(
+      fineserve::shim::MapScoreboardOf(getpid()));
   printf("uses");
   for (uint32_t i = 0; i < fineserve::abi::kHookCount; ++i) {
     if (symbol != fineserve::abi::kHookSymbols[i]) continue;
@@ -144,8 +145,8 @@ void PrintUses(const std::string& symbol) {
 }
 
 void PrintLoads() {
-  const auto p =
-      fineserve::shim::CopyPage(fineserve::shim::MapPageOf(getpid()));
+  const auto p = fineserve::shim::CopyScoreboard(
+      fineserve::shim::MapScoreboardOf(getpid()));
   printf("deepbind %lu foreign %lu\n", p.deepbind_stripped,
          p.foreign_namespaces);
 }
@@ -292,8 +293,8 @@ int RunCommand(char** argv, int i) {
     i += 2;
   } else if (command == "unmaps") {
     printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
-  } else if (command == "page") {
-    PrintPage();
+  } else if (command == "scoreboard") {
+    PrintScoreboard();
   } else if (command == "callers") {
     PrintCallers();
   } else if (command == "signals") {

@@ -15,9 +15,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "daemon/abi/engine_page.h"
+#include "daemon/abi/engine_scoreboard.h"
 #include "daemon/abi/socket_path.h"
-#include "daemon/abi/view_page.h"
+#include "daemon/abi/view_scoreboard.h"
 
 namespace fineserve::shim {
 namespace {
@@ -62,7 +62,7 @@ FakeDaemon::~FakeDaemon() {
   close(stop_[0]);
   close(listener_);
   close(granule_);
-  if (view_page_ >= 0) close(view_page_);
+  if (view_scoreboard_ >= 0) close(view_scoreboard_);
   unlink(path_.c_str());
 }
 
@@ -168,8 +168,10 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
     welcome.declared_sizes[welcome.declared_size_count++] = bytes;
   }
   welcome.rule_count = static_cast<uint32_t>(options_.rules.size());
-  const int fds[2] = {MakeTable(), Memfd("fineserve-page", abi::kPageBytes)};
-  page_ = mmap(nullptr, abi::kPageBytes, PROT_READ, MAP_SHARED, fds[1], 0);
+  const int fds[2] = {MakeTable(),
+                      Memfd("fineserve-scoreboard", abi::kScoreboardBytes)};
+  scoreboard_ =
+      mmap(nullptr, abi::kScoreboardBytes, PROT_READ, MAP_SHARED, fds[1], 0);
   const bool sent = abi::Send(socket, welcome, fds, 2) == 0;
   close(fds[0]);
   close(fds[1]);
@@ -304,10 +306,10 @@ bool FakeDaemon::AnswerView(int socket, const abi::ViewRequest& request) {
   answer.floor_slabs = options_.floor_slabs;
   answer.cap_slabs =
       options_.cap_slabs != 0 ? options_.cap_slabs : options_.slab_count;
-  const int page =
-      Memfd(abi::kViewPageMemfdName, abi::ViewPageBytes(options_.slab_count));
-  const bool sent = abi::Send(socket, answer, &page, 1) == 0;
-  const int before = view_page_.exchange(page);
+  const int scoreboard = Memfd(abi::kViewScoreboardMemfdName,
+                               abi::ViewScoreboardBytes(options_.slab_count));
+  const bool sent = abi::Send(socket, answer, &scoreboard, 1) == 0;
+  const int before = view_scoreboard_.exchange(scoreboard);
   if (before >= 0) close(before);
   return sent;
 }
@@ -359,7 +361,7 @@ bool FakeDaemon::AnswerActivate(int socket,
 bool FakeDaemon::Note(const abi::Received& received, int socket) {
   std::lock_guard<std::mutex> lock(mutex_);
   abi::WantNotice want;
-  abi::GiveBackNotice back;
+  abi::ReturnNotice back;
   abi::CloseViewRequest closing;
   if (received.As(&want)) {
     views_.wanted.push_back(want.wanted);
@@ -367,8 +369,7 @@ bool FakeDaemon::Note(const abi::Received& received, int socket) {
   }
   if (received.As(&back)) {
     for (uint32_t i = 0; i < back.count; ++i) {
-      views_.given_back.emplace_back(back.entries[i].slab,
-                                     back.entries[i].lease);
+      views_.returned.emplace_back(back.entries[i].slab, back.entries[i].lease);
     }
     return true;
   }

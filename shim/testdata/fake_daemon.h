@@ -64,8 +64,8 @@ class FakeDaemon {
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
-  // The page that the last member got.
-  const void* page() const { return page_; }
+  // The scoreboard that the last member got.
+  const void* scoreboard() const { return scoreboard_; }
 
   // Of views. Slabs are nobody's and FREE until a test says otherwise.
   static constexpr uint32_t kEngine = 1;
@@ -75,7 +75,7 @@ class FakeDaemon {
     uint32_t active_slabs = 0;
     uint32_t active_wanted = 0;
     std::vector<uint32_t> wanted;
-    std::vector<std::pair<uint32_t, uint32_t>> given_back;  // slab, lease
+    std::vector<std::pair<uint32_t, uint32_t>> returned;  // slab, lease
     int closed = 0;
   };
   ViewLog views() const;
@@ -85,7 +85,7 @@ class FakeDaemon {
     for (int i = 0; i < 5'000 && !done(views()); ++i) Breathe();
     return done(views());
   }
-  int view_page() const { return view_page_; }  // descriptor
+  int view_scoreboard() const { return view_scoreboard_; }  // descriptor
   abi::SlabEntry* SlabAt(uint32_t slab) const;
   // Writes a slab's word and, if `tell`, raises `changes` and wakes waiters.
   void SetSlab(uint32_t slab, abi::SlabWord word, bool tell = true);
@@ -133,9 +133,9 @@ class FakeDaemon {
   abi::Hello hello_ = {};
   uint32_t free_slabs_;
   std::atomic<int> connections_{0};
-  std::atomic<const void*> page_{nullptr};
+  std::atomic<const void*> scoreboard_{nullptr};
   std::atomic<abi::TableHeader*> table_{nullptr};
-  std::atomic<int> view_page_{-1};
+  std::atomic<int> view_scoreboard_{-1};
   ViewLog views_;
   int pool_batches_ = 0;
   std::thread thread_;  // last: it uses all of the above

@@ -25,7 +25,7 @@ class ViewFixture : public testing::Test {
   void TearDown() override {
     testing::internal::GetCapturedStderr();
     link_.AbandonInChild();
-    page_.AbandonInChild();
+    scoreboard_.AbandonInChild();
     unsetenv("FINESERVE_RUNTIME_DIR");
   }
 
@@ -57,10 +57,10 @@ class ViewFixture : public testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   Driver driver_ = NewFakeDriver();
   FakeDriverState& fake_ = TheFakeDriver();
-  PageWriter page_;
+  ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
   FrameRules rules_;
-  DaemonLink link_{&page_, &declared_, &rules_};
+  DaemonLink link_{&scoreboard_, &declared_, &rules_};
 };
 
 }  // namespace fineserve::shim

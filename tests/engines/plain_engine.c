@@ -2,7 +2,7 @@
  * get, finds zeros in all blocks, writes and reads back a pattern of its own,
  * gives all slabs but one back, and ends. Needs the preload.
  *
- * stdout: "ok slabs=15 blocks=2048 given_back=14". Exit: 0 ok, 1 wrong bytes,
+ * stdout: "ok slabs=15 blocks=2048 returned=14". Exit: 0 ok, 1 wrong bytes,
  * 3 CUDA error, 5 no view.
  */
 
@@ -23,7 +23,7 @@
 #pragma weak fs_kv_slab_blocks
 #pragma weak fs_kv_poll
 #pragma weak fs_kv_want
-#pragma weak fs_kv_give_back
+#pragma weak fs_kv_return_slab
 #pragma weak fs_kv_publish
 #pragma weak fs_kv_wait
 
@@ -143,13 +143,13 @@ static unsigned TakeAll(uint32_t most) {
   return slabs;
 }
 
-static unsigned GiveBackAllButOne(void) {
+static unsigned ReturnAllButOne(void) {
   unsigned given = 0;
   int kept = 0;
   for (uint32_t v = 1; v < kMostSlabs; ++v) {
     if (!leased[v] || !kept++) continue;
     View(fs_kv_publish(v, 0), "fs_kv_publish");
-    View(fs_kv_give_back(v), "fs_kv_give_back");
+    View(fs_kv_return_slab(v), "fs_kv_return_slab");
     leased[v] = 0;
     ++given;
   }
@@ -173,10 +173,10 @@ int main(void) {
   const unsigned slabs = TakeAll(geometry.cap_slabs);
   const unsigned blocks = ForEachBlock(FindZeroAndWrite);
   ForEachBlock(Verify);
-  const unsigned given_back = GiveBackAllButOne();
+  const unsigned returned = ReturnAllButOne();
   ForEachBlock(Verify);
   View(fs_kv_close(), "fs_kv_close");
   Cuda(cuMemFree_v2(kv), "cuMemFree");
-  printf("ok slabs=%u blocks=%u given_back=%u\n", slabs, blocks, given_back);
+  printf("ok slabs=%u blocks=%u returned=%u\n", slabs, blocks, returned);
   return 0;
 }

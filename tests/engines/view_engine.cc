@@ -385,11 +385,11 @@ class ViewEngine {
     s.struct_bytes = sizeof(s);
     if (const int error = fs_kv_read_stats(&s)) return Say(error, "stats");
     printf("ok leased=%u leaving=%u wanted=%u free=%" PRIu64 " used=%" PRIu64
-           " failed=%" PRIu64 " misses=%" PRIu64 " given_back=%" PRIu64
+           " failed=%" PRIu64 " misses=%" PRIu64 " returned=%" PRIu64
            " calls_activate=%" PRIu64 " calls_serving=%" PRIu64 "\n",
            s.leased_slabs, s.leaving_slabs, s.wanted_slabs, s.free_blocks,
            s.used_blocks, s.failed_allocations, s.watermark_misses,
-           s.given_back_slabs, s.driver_calls_to_activate,
+           s.returned_slabs, s.driver_calls_to_activate,
            s.driver_calls_serving);
   }
 

@@ -121,9 +121,9 @@ class RandomServer {
     stats.struct_bytes = sizeof(stats);
     fs_kv_read_stats(&stats);
     printf("ok random steps=%" PRIu64 " written=%" PRIu64 " freed=%" PRIu64
-           " exhausted=%" PRIu64 " given_back=%" PRIu64
-           " calls_serving=%" PRIu64 "\n",
-           steps_begun_, written_, freed_, exhausted_, stats.given_back_slabs,
+           " exhausted=%" PRIu64 " returned=%" PRIu64 " calls_serving=%" PRIu64
+           "\n",
+           steps_begun_, written_, freed_, exhausted_, stats.returned_slabs,
            stats.driver_calls_serving);
   }
 

@@ -7,13 +7,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/abi/engine_page.h"
-#include "daemon/abi/page_reader.h"
+#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "daemon/abi/table_reader.h"
-#include "daemon/abi/view_page.h"
-#include "daemon/abi/view_page_reader.h"
-#include "daemon/server/engine_page.h"
-#include "daemon/server/view_page.h"
+#include "daemon/abi/view_scoreboard.h"
+#include "daemon/abi/view_scoreboard_reader.h"
+#include "daemon/server/engine_scoreboard.h"
+#include "daemon/server/view_scoreboard.h"
 #include "daemon/slab/table_writer.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/view_leases.h"
@@ -43,12 +43,13 @@ std::vector<std::vector<uint8_t>> Seeds() {
   identity.epoch = 1;
   identity.geometry = {2 << 20, 4, 10};
   const auto table = *slab::TableWriter::Create(identity, &clock);
-  const auto page = *server::MakePage(1, slab::EngineId{1}, getpid());
-  const auto view = *server::ViewPage::Create(1, slab::EngineId{1}, 7, 10);
+  const auto page = *server::MakeScoreboard(1, slab::EngineId{1}, getpid());
+  const auto view =
+      *server::ViewScoreboard::Create(1, slab::EngineId{1}, 7, 10);
   table->OnSlabChange(slab::SlabId{2}, {abi::SlabState::kPartial, 1, 3});
   return {BytesOf(table->descriptor(), abi::TableBytes(10)),
-          BytesOf(page.get(), abi::kPageBytes),
-          BytesOf(view.descriptor(), abi::ViewPageBytes(10))};
+          BytesOf(page.get(), abi::kScoreboardBytes),
+          BytesOf(view.descriptor(), abi::ViewScoreboardBytes(10))};
 }
 
 // As engine 1 with a view of ten slabs. The shim has the size from the kernel.
@@ -80,12 +81,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
       abort();  // more slabs than the file holds
     }
   }
-  const auto page = fineserve::abi::ReadPage(fd.get());
+  const auto page = fineserve::abi::ReadScoreboard(fd.get());
   if (page.ok() && page->decisions.size() > fineserve::abi::kDecisionCapacity) {
     abort();
   }
-  const auto view = fineserve::abi::ReadViewPage(fd.get());
-  if (view.ok() && sizeof(fineserve::abi::ViewPageHeader) +
+  const auto view = fineserve::abi::ReadViewScoreboard(fd.get());
+  if (view.ok() && sizeof(fineserve::abi::ViewScoreboardHeader) +
                            view->used.size() * sizeof(view->used[0]) >
                        count) {
     abort();  // more slabs than the file holds

@@ -178,13 +178,14 @@ std::vector<std::vector<uint8_t>> Seeds() {
   activate.slabs = 8;
   auto want = abi::MakeMessage<abi::WantNotice>(9);
   want.wanted = 5;
-  auto give_back = abi::MakeMessage<abi::GiveBackNotice>(10);
-  give_back.count = 1;
-  give_back.entries[0] = {0, 1};
+  auto return_slab = abi::MakeMessage<abi::ReturnNotice>(10);
+  return_slab.count = 1;
+  return_slab.entries[0] = {0, 1};
   const auto close = abi::MakeMessage<abi::CloseViewRequest>(11);
-  return {Bytes(lease), Bytes(granules),  Bytes(back),          Bytes(rule),
-          Bytes(hello), Bytes(view),      Bytes(pool_granules), Bytes(activate),
-          Bytes(want),  Bytes(give_back), Bytes(close)};
+  return {Bytes(lease),         Bytes(granules), Bytes(back),
+          Bytes(rule),          Bytes(hello),    Bytes(view),
+          Bytes(pool_granules), Bytes(activate), Bytes(want),
+          Bytes(return_slab),   Bytes(close)};
 }
 
 }  // namespace fineserve::fuzz

@@ -77,7 +77,7 @@ class ServingDeathTest : public ServingSite {
   }
   void NoteHandOvers() {
     const abi::CounterSnapshot counters = Table().counters;
-    given_back_ += counters.slabs_given_back;
+    returned_ += counters.slabs_returned;
     quarantined_ += counters.slabs_quarantined;
   }
   // Requests of which the daemon believes that they wait or run.
@@ -99,13 +99,13 @@ class ServingDeathTest : public ServingSite {
     RecordProperty("engines_killed", engines_killed_);
     RecordProperty("daemons_killed", daemons_killed_);
     RecordProperty("supervisors_killed", supervisors_killed_);
-    RecordProperty("slabs_given_back", static_cast<int>(given_back_));
+    RecordProperty("slabs_returned", static_cast<int>(returned_));
     RecordProperty("slabs_quarantined", static_cast<int>(quarantined_));
   }
 
   const std::array<TinyModel, 3> models_ = {
       TinyModel("wide"), TinyModel("deep"), TinyModel("guarded")};
-  uint64_t given_back_ = 0;   // slabs, by engines that live
+  uint64_t returned_ = 0;     // slabs, by engines that live
   uint64_t quarantined_ = 0;  // slabs, of dead ones
 
  private:
@@ -183,7 +183,7 @@ TEST_F(ServingDeathTest, NoTokenDiffersWhileTheServiceDiesPartByPart) {
   EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }))
       << Fsctl({"requests"}).out;
   NoteHandOvers();
-  EXPECT_GT(given_back_, 0u) << "slabs changed hands";
+  EXPECT_GT(returned_, 0u) << "slabs changed hands";
   RecordFigures();
 }
 

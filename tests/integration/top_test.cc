@@ -75,8 +75,8 @@ TEST_F(TopTest, OnceShowsWhatAnEngineSaysOfTheBlocksOfItsView) {
   const std::vector<uint32_t> leased = PartialSlabs();
   member.SetUsed(leased[0], 64);
   member.SetUsed(leased[1], 16);
-  member.page()->allocated_blocks = 500;
-  member.page()->failed_allocations = 2;
+  member.scoreboard()->allocated_blocks = 500;
+  member.scoreboard()->failed_allocations = 2;
   const Finished top = Fsctl({"top", "--once", "--interval", "0", "--json"});
   ASSERT_EQ(top.code, 0) << top.err;
   const auto json = nlohmann::json::parse(top.out);

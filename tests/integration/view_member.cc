@@ -51,16 +51,16 @@ ViewMember::ViewMember(const std::string& socket_path, const std::string& name,
   view.planes = 1;
   view.page_bytes = page_bytes;
   view.block_tokens = 16;
-  page_descriptor_ = Ask<abi::ViewAnswer>(view);
+  scoreboard_descriptor_ = Ask<abi::ViewAnswer>(view);
   struct stat st = {};
-  EXPECT_EQ(fstat(page_descriptor_.get(), &st), 0);
+  EXPECT_EQ(fstat(scoreboard_descriptor_.get(), &st), 0);
   page_bytes_ = static_cast<size_t>(st.st_size);
   void* page = mmap(nullptr, page_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED,
-                    page_descriptor_.get(), 0);
-  if (page == MAP_FAILED) abort();
-  page_ = static_cast<abi::ViewPageHeader*>(page);
+                    scoreboard_descriptor_.get(), 0);
+  if (scoreboard == MAP_FAILED) abort();
+  scoreboard_ = static_cast<abi::ViewScoreboardHeader*>(scoreboard);
   auto activate = abi::MakeMessage<abi::ActivateRequest>(3);
-  activate.slabs = page_->slab_count;
+  activate.slabs = scoreboard_->slab_count;
   activate.wanted = wanted;
   Ask<abi::ActivateDone>(activate);
 }
@@ -70,7 +70,7 @@ ViewMember::~ViewMember() {
 }
 
 void ViewMember::SetUsed(uint32_t slab, uint32_t blocks) {
-  auto* used = reinterpret_cast<uint32_t*>(page_ + 1);
+  auto* used = reinterpret_cast<uint32_t*>(scoreboard_ + 1);
   __atomic_store_n(&used[slab + 1], blocks, __ATOMIC_RELAXED);
 }
 

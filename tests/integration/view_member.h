@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/abi/messages.h"
-#include "daemon/abi/view_page.h"
+#include "daemon/abi/view_scoreboard.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::integration {
@@ -23,16 +23,16 @@ class ViewMember {
   ~ViewMember();
 
   void SetUsed(uint32_t slab, uint32_t blocks);
-  abi::ViewPageHeader* page() { return page_; }
+  abi::ViewScoreboardHeader* scoreboard() { return scoreboard_; }
 
  private:
   template <typename Answer, typename Question>
   driver::Descriptor Ask(const Question& question);
 
   driver::Descriptor socket_;
-  driver::Descriptor page_descriptor_;
+  driver::Descriptor scoreboard_descriptor_;
   size_t page_bytes_ = 0;
-  abi::ViewPageHeader* page_ = nullptr;
+  abi::ViewScoreboardHeader* scoreboard_ = nullptr;
 };
 
 }  // namespace fineserve::integration

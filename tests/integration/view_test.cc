@@ -1,8 +1,8 @@
 // Engines with views of one pool: real processes, real kills.
 //
-// "packed" has one plane and pages that divide no slab (33,792 bytes), "layers"
-// four planes of 65,536 bytes: a slab of 8 MiB holds 248 blocks of one (a
-// straddling block less in most slabs) and 32 of the other.
+// "packed" has one plane and scoreboards that divide no slab (33,792 bytes),
+// "layers" four planes of 65,536 bytes: a slab of 8 MiB holds 248 blocks of one
+// (a straddling block less in most slabs) and 32 of the other.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -151,7 +151,7 @@ TEST_F(ViewTest, EnginesOfTwoFormatsTradeSlabsAndKeepTheirBytes) {
   EXPECT_THAT(layers->Ask("verify"), StartsWith("ok"));
   EXPECT_EQ(Stat(*layers, "calls_serving"), 0u);
   EXPECT_EQ(Stat(*packed, "calls_serving"), 0u);
-  EXPECT_GT(Stat(*layers, "given_back"), 0u);
+  EXPECT_GT(Stat(*layers, "returned"), 0u);
   ExpectEnd(*packed);
   ExpectEnd(*layers);
   EXPECT_TRUE(EventuallyFree(16));
@@ -242,7 +242,7 @@ TEST_F(ViewTest, FreedBlocksStayUntilTheirStepHasEnded) {
     return Stat(*packed, "leaving") >= 7;
   }));
   packed->Ask("begin");
-  EXPECT_EQ(Stat(*packed, "given_back"), 0u);
+  EXPECT_EQ(Stat(*packed, "returned"), 0u);
   while (packed->Ask("end").rfind("ok", 0) == 0) {
   }
   EXPECT_TRUE(Eventually([&] {
@@ -360,7 +360,7 @@ TEST_F(ViewTest, EngineInCTakesSlabsIntoItsOwnPoolAndGivesThemBack) {
   const auto daemon = StartPool();
   const auto other = Start(Packed());
   Process engine({Program("plain_engine")}, EngineEnvironment());
-  EXPECT_EQ(engine.ReadLine(), "ok slabs=15 blocks=1920 given_back=14")
+  EXPECT_EQ(engine.ReadLine(), "ok slabs=15 blocks=1920 returned=14")
       << engine.Stderr();
   EXPECT_EQ(engine.Wait(), 0);
   EXPECT_TRUE(EventuallyFree(15));
@@ -398,7 +398,8 @@ TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
     EXPECT_EQ(FreeBytes(*packed), free_of_small - (uint64_t{64} << 20));
     Use(*packed, 10 * kPackedBlocks, "scan");
     packed->Ask("free " + std::to_string(10 * kPackedBlocks));
-    // The daemon asks back what the page says is not in use, and for good.
+    // The daemon asks back what the scoreboard says is not in use, and for
+    // good.
     usleep(10'000);
     packed->Ask("step");
     SetPool(64);

@@ -200,9 +200,9 @@ void World::Look(Engine* e) {
   // All that have begun: more than there are, which EndStep cuts.
   if (options_.no_fence) e->blocks.EndStep(UINT64_MAX);
   const uint32_t count = e->blocks.TakeDrained(8, drained);
-  for (uint32_t i = 0; i < count; ++i) e->leases.GiveBack(drained[i]);
+  for (uint32_t i = 0; i < count; ++i) e->leases.ReturnSlab(drained[i]);
   for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {
-    GiveBack(e, v);
+    ReturnSlab(e, v);
   }
   for (uint32_t v = 0; (v = e->leases.Next(Hold::kArrived, v)) != 0;) {
     if (backing_.IsDirty(v - 1)) {
@@ -214,7 +214,7 @@ void World::Look(Engine* e) {
   }
 }
 
-void World::GiveBack(Engine* e, uint32_t view_index) {
+void World::ReturnSlab(Engine* e, uint32_t view_index) {
   e->outbox.push_back({false, view_index - 1, e->leases.lease(view_index)});
   e->leases.MarkSent(view_index);
 }
@@ -260,8 +260,8 @@ void World::Deliver(Engine* e) {
     pool_.Want(e->id, e->pid, message.value);
     return;
   }
-  const absl::Status s = pool_.GiveBack(e->id, e->pid, SlabId{message.value},
-                                        LeaseId{message.lease});
+  const absl::Status s = pool_.ReturnSlab(e->id, e->pid, SlabId{message.value},
+                                          LeaseId{message.lease});
   if (!s.ok()) Fail(std::string(s.message()));
 }
 

@@ -118,7 +118,7 @@ class World {
   void Execute(Engine* e);
   void Deliver(Engine* e);
   void Want(Engine* e, uint32_t slabs);
-  void GiveBack(Engine* e, uint32_t view_index);
+  void ReturnSlab(Engine* e, uint32_t view_index);
   void FinishSteps(Engine* e);
   void ListPids();
   uint32_t SlabOf(uint32_t block) const;

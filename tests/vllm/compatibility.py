@@ -114,13 +114,13 @@ def _loop(async_scheduling: bool) -> Callable[[Results], str]:
             return _DASH
         total = {
             key: sum(run[key] for run in runs)
-            for key in ("steps", "given_back", "preemptions", "tokens")
+            for key in ("steps", "returned", "preemptions", "tokens")
         }
         queries = sum(run["cache_queries"] for run in runs)
         hit_rate = sum(run["cache_hits"] for run in runs) / max(1, queries)
         return (
             f"{total['steps']:,} steps, {total['tokens']:,} tokens right, "
-            f"{total['given_back']:,} slabs returned, "
+            f"{total['returned']:,} slabs returned, "
             f"{total['preemptions']:,} preemptions, hit rate {hit_rate:.2f}"
         )
 
@@ -133,11 +133,11 @@ def _shared_pool(entry: Results) -> str:
         return _DASH
     total = {
         key: sum(run[key] for run in runs)
-        for key in ("steps", "given_back", "tokens", "driver_calls_serving")
+        for key in ("steps", "returned", "tokens", "driver_calls_serving")
     }
     return (
         f"{total['steps']:,} steps, {total['tokens']:,} tokens right, "
-        f"{total['given_back']:,} slabs returned, "
+        f"{total['returned']:,} slabs returned, "
         f"{total['driver_calls_serving']} driver calls while serving"
     )
 
@@ -149,7 +149,7 @@ def _tokens(entry: Results) -> str:
     if run["wrong"]:
         return f"**{run['wrong']} of {run['requests']} requests differ**"
     return (
-        f"{run['tokens']:,} tokens equal, {run['given_back']} slabs returned, "
+        f"{run['tokens']:,} tokens equal, {run['returned']} slabs returned, "
         f"{run['preemptions']} preemptions"
     )
 

@@ -92,7 +92,7 @@ class Totals:
     cache_resets: int = 0
     leased: int = 0
     asked_back: int = 0
-    given_back: int = 0
+    returned: int = 0
     returned_with_steps_in_flight: int = 0
     longest_wait_steps: int = 0
     mean_wait_steps: float = 0.0
@@ -376,14 +376,14 @@ class Loop:
             self.checker.check_idle()
             return
         idle = not self.received
-        before = self.checker.given_back
+        before = self.checker.returned
         outputs, executed = core.step_fn()
         core.post_step(executed)
         self._receive(outputs)
         if not executed:
             self.totals.empty_steps += 1
         if idle:
-            self.totals.idle_returns += self.checker.given_back - before
+            self.totals.idle_returns += self.checker.returned - before
 
     def run(self) -> Totals:
         begin = time.perf_counter()
@@ -430,7 +430,7 @@ class Loop:
                     f"an idle engine keeps slabs {sorted(checker.held)}"
                 )
         totals.steps = checker.steps
-        totals.given_back = checker.given_back
+        totals.returned = checker.returned
         totals.returned_with_steps_in_flight = (
             checker.returned_with_steps_in_flight
         )

@@ -48,7 +48,7 @@ class Checker:
         self.asked_back: dict[int, int] = {}  # view index -> step of asking
         self.in_flight: collections.deque[Step] = collections.deque()
         self.steps = 0
-        self.given_back = 0
+        self.returned = 0
         self.waits: list[int] = []  # steps from ask-back to return
         self.returned_with_steps_in_flight = 0
         self.tables: Callable[[], dict[str, list[int]]] = dict
@@ -63,7 +63,7 @@ class Checker:
         self.asked_back[index] = self.steps
 
     def returning(self, index: int) -> None:
-        """At give_back, before it takes effect."""
+        """At return_slab, before it takes effect."""
         self._require(index in self.slabs, f"slab {index} is not leasable")
         self._require(index in self.held, f"slab {index} is not leased")
         self._require(
@@ -89,7 +89,7 @@ class Checker:
             )
         self.held.remove(index)
         self.waits.append(self.steps - self.asked_back.pop(index))
-        self.given_back += 1
+        self.returned += 1
         self.returned_with_steps_in_flight += bool(self.in_flight)
 
     def _require_untouched(
@@ -183,7 +183,7 @@ class CheckedGrants(InMemoryGrants):
         super().ask_back(index)
         self._checker.asked(index)
 
-    def give_back(self, index: int) -> None:
+    def return_slab(self, index: int) -> None:
         self._checker.returning(index)
-        super().give_back(index)
+        super().return_slab(index)
         self._on_return(index)

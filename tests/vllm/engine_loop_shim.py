@@ -81,9 +81,9 @@ class CheckedShimGrants(ShimGrants):
                 self.loop.totals.asked_back += 1
         return changes
 
-    def give_back(self, index: int) -> None:
+    def return_slab(self, index: int) -> None:
         self.loop.checker.returning(index)
-        super().give_back(index)
+        super().return_slab(index)
 
 
 class ShimLoop(Loop):
@@ -134,7 +134,7 @@ class ShimLoop(Loop):
         self.checker.check_idle()
         totals, checker = self.totals, self.checker
         totals.steps = checker.steps
-        totals.given_back = checker.given_back
+        totals.returned = checker.returned
         totals.returned_with_steps_in_flight = (
             checker.returned_with_steps_in_flight
         )

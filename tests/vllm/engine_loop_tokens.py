@@ -92,8 +92,8 @@ class PoisonedGrants(InMemoryGrants):
         super().ask_back(index)
         self.asked.add(index)
 
-    def give_back(self, index: int) -> None:
-        super().give_back(index)
+    def return_slab(self, index: int) -> None:
+        super().return_slab(index)
         self.asked.remove(index)
         self._fill(index, float("nan"))
 
@@ -243,7 +243,7 @@ def main() -> int:
         "tokens": sum(map(len, expected)),
         "distinct_tokens": len({t for tokens in expected for t in tokens}),
         "wrong": len(wrong),
-        "given_back": len(grants.returned),
+        "returned": len(grants.returned),
         "preemptions": engine.preemptions,
     }
     print(f"vLLM {vllm.__version__} on the CPU: {report}")

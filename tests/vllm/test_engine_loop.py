@@ -35,7 +35,7 @@ def test_leases_move_and_every_token_is_right(
     print(options, totals, f"hit rate {totals.hit_rate:.3f}")
     # The run must have been about something.
     assert totals.finished > _STEPS / 10
-    assert totals.given_back > _STEPS / 50
+    assert totals.returned > _STEPS / 50
     assert totals.preemptions > 0
     assert totals.idle_returns > 0
     assert 0 < totals.hit_rate < 1
@@ -48,7 +48,7 @@ def test_stock_pool_passes_the_device_and_the_checker(async_: bool) -> None:
     totals = engine_loop.run(
         Options(_STEPS, _SEED, async_scheduling=async_, stock=True)
     )
-    assert totals.finished > _STEPS / 10 and totals.given_back == 0
+    assert totals.finished > _STEPS / 10 and totals.returned == 0
 
 
 def _violation(**options: object) -> str:
@@ -86,7 +86,7 @@ def test_returning_a_slab_with_used_blocks_is_found(monkeypatch: Patch) -> None:
         ready = list(self._leaving)
         for index in ready:
             del self._leaving[index]
-            self.grants.give_back(index)
+            self.grants.return_slab(index)
         return ready
 
     monkeypatch.setattr(LeasedBlockPool, "return_drained", return_all)

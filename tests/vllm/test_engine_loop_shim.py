@@ -99,7 +99,7 @@ class LoopTest(Machine):
             self.assertGreater(report["finished"], STEPS / 20)
             # Besides its first slabs it got some, and gave some back.
             self.assertGreater(report["leased"], report["floor"])
-            self.assertGreater(report["given_back"], 0)
+            self.assertGreater(report["returned"], 0)
             self.assertEqual(report["driver_calls_serving"], 0)
         return reports
 

@@ -337,7 +337,7 @@ class PoolPropertiesTest(unittest.TestCase):
         lockstep = Lockstep(self, rng, [pool])
         in_flight: list[tuple[object, set[int]]] = []  # what each may write
 
-        def give_back() -> None:
+        def return_slab() -> None:
             for index in pool.return_drained():
                 for _, written in in_flight:
                     self.assertTrue(
@@ -361,7 +361,7 @@ class PoolPropertiesTest(unittest.TestCase):
             elif action < 0.40:
                 pool.fence.schedule_begins()
                 pool.apply(grants.poll())
-                give_back()
+                return_slab()
                 # Copies within the step read and write what it frees.
                 written = lockstep.used_ids()
                 if rng.random() < 0.3:
@@ -372,7 +372,7 @@ class PoolPropertiesTest(unittest.TestCase):
                 in_flight.append((output, written))
             elif action < 0.60 and in_flight:
                 pool.fence.step_processed(in_flight.pop(0)[0])
-                give_back()
+                return_slab()
             else:
                 lockstep.step()
             self.check_leases(pool, grants, lockstep)
@@ -397,8 +397,8 @@ class PoolPropertiesTest(unittest.TestCase):
         pool.apply(grants.poll())
         while in_flight:
             pool.fence.step_processed(in_flight.pop(0)[0])
-            give_back()
-        give_back()
+            return_slab()
+        return_slab()
         self.assertEqual(grants.held, frozenset())
         self.assertEqual(pool.get_num_free_blocks(), 0)
         self.assertEqual(pool.num_gpu_blocks, 1)

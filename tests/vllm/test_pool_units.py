@@ -300,7 +300,7 @@ class PoolTest(unittest.TestCase):
         self.assertIsNone(block.block_hash)
         self.assertEqual(self.pool.return_drained(), [1])
 
-    def test_a_slab_with_used_blocks_is_not_given_back(self) -> None:
+    def test_a_slab_with_used_blocks_is_not_returned(self) -> None:
         blocks = self.pool.get_new_blocks(3)
         self.shrink(1)
         self.assertEqual(self.pool.return_drained(), [])
@@ -356,7 +356,7 @@ class PoolTest(unittest.TestCase):
         self.pool.fence.step_processed(output)
         self.assertEqual(self.pool.return_drained(), [1])
 
-    def test_a_slab_given_back_can_be_leased_and_used_again(self) -> None:
+    def test_a_slab_returned_can_be_leased_and_used_again(self) -> None:
         used = self.pool.get_new_blocks(20)
         self.shrink(1)
         self.pool.free_blocks(used)
@@ -468,7 +468,7 @@ class EngineLeasesTest(unittest.TestCase):
         self.grants.ask_back(2)
         self.step(engine)
         self.assertEqual(self.grants.returned, [2])
-        self.assertEqual(engine.counters.given_back, 1)
+        self.assertEqual(engine.counters.returned, 1)
 
     def test_a_missed_deadline_is_counted_once(self) -> None:
         engine = self.engine(deadline_s=5)
@@ -486,7 +486,7 @@ class EngineLeasesTest(unittest.TestCase):
         self.assertEqual(engine.counters.stuck, 1)
         self.pool.free_blocks(block)
         self.step(engine)
-        self.assertEqual(engine.counters.given_back, 1)
+        self.assertEqual(engine.counters.returned, 1)
 
     def test_a_deadline_counts_anew_for_a_slab_leased_again(self) -> None:
         engine = self.engine(deadline_s=5)

@@ -360,9 +360,9 @@ class ShimGrantsTest(unittest.TestCase):
         changes = self.grants.poll()
         self.assertEqual(list(changes.leased), [1, 3])
         self.assertEqual(list(changes.asked_back), [2])
-        self.grants.give_back(2)
+        self.grants.return_slab(2)
         self.grants.want(3)
-        self.assertEqual((self.shim.given_back, self.shim.wanted), ([2], 3))
+        self.assertEqual((self.shim.returned, self.shim.wanted), ([2], 3))
 
 
 class UsageReportTest(unittest.TestCase):
@@ -419,10 +419,10 @@ class UsageReportTest(unittest.TestCase):
             report.step_ended()
         self.assertEqual(grants.used, dict.fromkeys(range(1, 6), 1000))
 
-    def test_a_slab_given_back_counts_no_more(self) -> None:
+    def test_a_slab_returned_counts_no_more(self) -> None:
         self.pool.get_new_blocks(12)
         self.step()
-        self.report.given_back(2)
+        self.report.returned(2)
         self.assertEqual(self.grants.used, {1: 10, 2: 0})
 
 
@@ -508,7 +508,7 @@ class StartTest(unittest.TestCase):
         self.shim.ask_back(3)
         self.assertTrue(eventually(scheduler.has_requests))
         build.step(scheduler)
-        self.assertEqual(self.shim.given_back, [3])
+        self.assertEqual(self.shim.returned, [3])
 
     def test_registering_again_changes_nothing(self) -> None:
         plugin.register()

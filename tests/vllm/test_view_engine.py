@@ -158,7 +158,7 @@ class ViewTest(ViewMachine):
         for engine in first, second:
             report = engine.ask(do="report")
             self.assertEqual(report["driver_calls_serving"], 0)
-        self.assertGreater(first.ask(do="report")["given_back"], 0)
+        self.assertGreater(first.ask(do="report")["returned"], 0)
 
     def test_an_idle_engine_gives_back_and_says_that_it_uses_nothing(
         self,

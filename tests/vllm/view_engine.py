@@ -156,7 +156,7 @@ class Engine:
             "wanted": stats.wanted_slabs,
             "running": len(self.requests),
             "driver_calls_serving": stats.driver_calls_serving,
-            "given_back": stats.given_back_slabs,
+            "returned": stats.returned_slabs,
             "used": stats.used_blocks,
             "slabs": len(self.pool.grants.slabs()),
             "null_block": self.pool.null_block.block_id,

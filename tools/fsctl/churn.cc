@@ -19,15 +19,17 @@ PoolChurn RatesOf(const abi::CounterSnapshot& before,
   return {rate(&abi::CounterSnapshot::leases_granted),
           rate(&abi::CounterSnapshot::leases_denied),
           rate(&abi::CounterSnapshot::slabs_asked_back),
-          rate(&abi::CounterSnapshot::slabs_given_back),
+          rate(&abi::CounterSnapshot::slabs_returned),
           rate(&abi::CounterSnapshot::bytes_zeroed)};
 }
 
 // Null if it is not known.
-const abi::ViewPageSnapshot* PageOf(const Observation& seen, uint32_t engine) {
-  const auto page = seen.view_pages.find(engine);
-  if (page == seen.view_pages.end() || !page->second.ok()) return nullptr;
-  return &*page->second;
+const abi::ViewScoreboardSnapshot* ScoreboardOf(const Observation& seen,
+                                                uint32_t engine) {
+  const auto scoreboard = seen.view_scoreboards.find(engine);
+  if (scoreboard == seen.view_scoreboards.end() || !scoreboard->second.ok())
+    return nullptr;
+  return &*scoreboard->second;
 }
 
 // Slabs that the engine holds in `now` by a lease that it had not in `before`.
@@ -49,12 +51,13 @@ EngineChurn RatesOf(const Observation& before, const Observation& now,
   const abi::TableSnapshot& was = before.pool.table;
   const abi::TableSnapshot& is = now.pool.table;
   churn.leased = Rate(0, Gained(was, is, engine), seconds);
-  churn.given_back = Rate(0, Gained(is, was, engine), seconds);
-  const abi::ViewPageSnapshot* page_before = PageOf(before, engine);
-  const abi::ViewPageSnapshot* page_now = PageOf(now, engine);
-  if (page_before != nullptr && page_now != nullptr) {
-    churn.allocated_blocks = Rate(page_before->allocated_blocks,
-                                  page_now->allocated_blocks, seconds);
+  churn.returned = Rate(0, Gained(is, was, engine), seconds);
+  const abi::ViewScoreboardSnapshot* scoreboard_before =
+      ScoreboardOf(before, engine);
+  const abi::ViewScoreboardSnapshot* scoreboard_now = ScoreboardOf(now, engine);
+  if (scoreboard_before != nullptr && scoreboard_now != nullptr) {
+    churn.allocated_blocks = Rate(scoreboard_before->allocated_blocks,
+                                  scoreboard_now->allocated_blocks, seconds);
   }
   return churn;
 }
@@ -89,12 +92,13 @@ Churn TotalChurn(const Observation& now) {
   churn.pool = RatesOf({}, now.pool.table.counters, 1);
   for (const abi::EngineSnapshot& engine : now.pool.table.engines) {
     EngineChurn& total = churn.engines[engine.id];
-    const abi::ViewPageSnapshot* page = PageOf(now, engine.id);
-    if (page == nullptr) continue;
-    total.given_back = Rate(0, page->given_back_slabs, 1);
+    const abi::ViewScoreboardSnapshot* scoreboard =
+        ScoreboardOf(now, engine.id);
+    if (scoreboard == nullptr) continue;
+    total.returned = Rate(0, scoreboard->returned_slabs, 1);
     // What it was leased it has or has given back.
-    total.leased = *total.given_back + static_cast<double>(engine.view.leased);
-    total.allocated_blocks = Rate(0, page->allocated_blocks, 1);
+    total.leased = *total.returned + static_cast<double>(engine.view.leased);
+    total.allocated_blocks = Rate(0, scoreboard->allocated_blocks, 1);
   }
   return churn;
 }

@@ -16,7 +16,7 @@ struct EngineChurn {
   // Slabs. Between two observations those that changed hands; what came and
   // went again in between does not show.
   std::optional<double> leased;
-  std::optional<double> given_back;
+  std::optional<double> returned;
   std::optional<double> allocated_blocks;
 };
 
@@ -25,7 +25,7 @@ struct PoolChurn {
   double leases_granted = 0;
   double leases_denied = 0;
   double asked_back = 0;
-  double given_back = 0;
+  double returned = 0;
   double bytes_zeroed = 0;
 };
 

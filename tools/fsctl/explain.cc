@@ -17,10 +17,11 @@
 namespace fineserve::fsctl {
 namespace {
 
-absl::StatusOr<abi::PageSnapshot> ReadPageAt(const std::string& path) {
+absl::StatusOr<abi::ScoreboardSnapshot> ReadScoreboardAt(
+    const std::string& path) {
   const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
-  return abi::ReadPage(fd.get());
+  return abi::ReadScoreboard(fd.get());
 }
 
 }  // namespace
@@ -47,22 +48,24 @@ absl::Status CheckProcess(pid_t pid) {
       "may not look into pid ", pid, "; run fsctl as its user or as root"));
 }
 
-// A process may also hold others' pages: a daemon holds its engines', a forked
-// child its parent's.
-absl::StatusOr<abi::PageSnapshot> FindPage(pid_t pid) {
+// A process may also hold others' scoreboards: a daemon holds its engines', a
+// forked child its parent's.
+absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid) {
   absl::Status trouble = absl::OkStatus();
   for (const abi::Holder& holder : abi::FindHolders(pid)) {
     if (holder.kind != abi::Holder::Kind::kPage) continue;
-    absl::StatusOr<abi::PageSnapshot> page = ReadPageAt(holder.path);
-    if (page.ok() && page->pid == static_cast<uint32_t>(pid)) return page;
-    if (!page.ok()) trouble = page.status();
+    absl::StatusOr<abi::ScoreboardSnapshot> scoreboard =
+        ReadScoreboardAt(holder.path);
+    if (scoreboard.ok() && scoreboard->pid == static_cast<uint32_t>(pid))
+      return scoreboard;
+    if (!scoreboard.ok()) trouble = scoreboard.status();
   }
   return trouble.ok() ? absl::NotFoundError("") : trouble;
 }
 
 namespace {
 
-int NoPage(pid_t pid, const AddressMap& map) {
+int NoScoreboard(pid_t pid, const AddressMap& map) {
   if (map.HasModule(kShimName)) {
     return Fail(kExitBadAnswer,
                 absl::StrCat("pid ", pid,
@@ -81,11 +84,12 @@ int RunExplain(const Globals& globals, const ExplainOptions& options) {
   const absl::Status process = CheckProcess(options.pid);
   if (!process.ok()) return Fail(kExitBadAnswer, process);
   const AddressMap map = ReadMap(options.pid);
-  const auto page = FindPage(options.pid);
-  if (absl::IsNotFound(page.status())) return NoPage(options.pid, map);
-  if (!page.ok()) return Fail(kExitBadAnswer, page.status());
-  return Print(globals.json ? ExplainJson(*page, map, Now())
-                            : ExplainText(*page, map, options.last, Now(),
+  const auto scoreboard = FindScoreboard(options.pid);
+  if (absl::IsNotFound(scoreboard.status()))
+    return NoScoreboard(options.pid, map);
+  if (!scoreboard.ok()) return Fail(kExitBadAnswer, scoreboard.status());
+  return Print(globals.json ? ExplainJson(*scoreboard, map, Now())
+                            : ExplainText(*scoreboard, map, options.last, Now(),
                                           globals.color));
 }
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/page_reader.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "tools/fsctl/address_map.h"
 #include "tools/fsctl/command.h"
 
@@ -25,9 +25,9 @@ AddressMap ReadMap(pid_t pid);
 // Ok if there is such a process and we may look into it.
 absl::Status CheckProcess(pid_t pid);
 
-// The page that the process itself writes; NotFound with no text if it has
-// none.
-absl::StatusOr<abi::PageSnapshot> FindPage(pid_t pid);
+// The scoreboard that the process itself writes; NotFound with no text if it
+// has none.
+absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid);
 
 // `fsctl explain PID`: what the shim in a process decided and why. Needs no
 // daemon. Returns the exit code.

@@ -45,8 +45,8 @@ TEST(AddressMapTest, ModulesAreFoundByNameAndPrintedSafely) {
 }
 
 TEST(ExplainTest, TextIsTheGoldenOne) {
-  EXPECT_EQ(ExplainText(FabricatePage(), AddressMap::Parse(kMaps), 20, kTestNow,
-                        false),
+  EXPECT_EQ(ExplainText(FabricateScoreboard(), AddressMap::Parse(kMaps), 20,
+                        kTestNow, false),
             R"(process   vllm (pid 4712), engine 1
 link      connected
 calls     large 40, small at least 1234, stacks captured 40
@@ -64,38 +64,40 @@ decisions, the last 2 of 2
 
 TEST(ExplainTest, LastKeepsTheNewest) {
   const std::string text =
-      ExplainText(FabricatePage(), AddressMap(), 1, kTestNow, false);
+      ExplainText(FabricateScoreboard(), AddressMap(), 1, kTestNow, false);
   EXPECT_THAT(text, HasSubstr("the last 1 of 2"));
   EXPECT_THAT(text, HasSubstr("#1 "));
   EXPECT_THAT(text, Not(HasSubstr("#0 ")));
 }
 
 TEST(ExplainTest, ZeroMeansAll) {
-  EXPECT_THAT(ExplainText(FabricatePage(), AddressMap(), 0, kTestNow, false),
-              HasSubstr("#0 "));
+  EXPECT_THAT(
+      ExplainText(FabricateScoreboard(), AddressMap(), 0, kTestNow, false),
+      HasSubstr("#0 "));
 }
 
 TEST(ExplainTest, LinkMessageSaysWhyItPassesThrough) {
-  abi::PageSnapshot page = FabricatePage();
-  page.link_state = abi::LinkState::kNoDaemon;
-  page.link_message = "nobody listens at x";
-  const std::string text = ExplainText(page, AddressMap(), 1, kTestNow, false);
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.link_state = abi::LinkState::kNoDaemon;
+  scoreboard.link_message = "nobody listens at x";
+  const std::string text =
+      ExplainText(scoreboard, AddressMap(), 1, kTestNow, false);
   EXPECT_THAT(text, HasSubstr("no daemon"));
   EXPECT_THAT(text, HasSubstr("nobody listens at x"));
 }
 
 TEST(ExplainTest, LostRecordsAreCounted) {
-  abi::PageSnapshot page = FabricatePage();
-  page.overwritten = 7;
-  page.unfinished = 1;
-  page.malformed = 2;
-  EXPECT_THAT(ExplainText(page, AddressMap(), 0, kTestNow, false),
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.overwritten = 7;
+  scoreboard.unfinished = 1;
+  scoreboard.malformed = 2;
+  EXPECT_THAT(ExplainText(scoreboard, AddressMap(), 0, kTestNow, false),
               HasSubstr("(7 are overwritten) (1 being written) (2 malformed)"));
 }
 
 TEST(ExplainTest, JsonHasEveryDecision) {
   const auto json = nlohmann::json::parse(
-      ExplainJson(FabricatePage(), AddressMap::Parse(kMaps), kTestNow));
+      ExplainJson(FabricateScoreboard(), AddressMap::Parse(kMaps), kTestNow));
   EXPECT_EQ(json["link"], "connected");
   ASSERT_EQ(json["decisions"].size(), 2u);
   EXPECT_EQ(json["decisions"][0]["frames"][0], "libtorch.so+0x500");

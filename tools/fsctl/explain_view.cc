@@ -129,21 +129,25 @@ Color LinkColor(LinkState state) {
   return state == LinkState::kNotTried ? Color::kNone : Color::kYellow;
 }
 
-std::string Head(const abi::PageSnapshot& page, bool color) {
+std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
   std::string out = absl::StrCat(
-      "process   ", page.program, " (pid ", page.pid, ")",
-      page.engine_id == 0 ? "" : absl::StrCat(", engine ", page.engine_id),
+      "process   ", scoreboard.program, " (pid ", scoreboard.pid, ")",
+      scoreboard.engine_id == 0
+          ? ""
+          : absl::StrCat(", engine ", scoreboard.engine_id),
       "\nlink      ",
-      Paint(color, LinkColor(page.link_state), LinkWords(page.link_state)),
+      Paint(color, LinkColor(scoreboard.link_state),
+            LinkWords(scoreboard.link_state)),
       "\n");
-  if (!page.link_message.empty()) {
-    absl::StrAppend(&out, "          ", page.link_message, "\n");
+  if (!scoreboard.link_message.empty()) {
+    absl::StrAppend(&out, "          ", scoreboard.link_message, "\n");
   }
-  absl::StrAppend(
-      &out, "calls     large ", page.large_allocations, ", small at least ",
-      page.small_allocations, ", stacks captured ", page.stacks_captured,
-      "\nKV        redirected ", page.redirected_allocations, ", now holding ",
-      Size(page.redirected_bytes), ", denied ", page.denied_allocations, "\n");
+  absl::StrAppend(&out, "calls     large ", scoreboard.large_allocations,
+                  ", small at least ", scoreboard.small_allocations,
+                  ", stacks captured ", scoreboard.stacks_captured,
+                  "\nKV        redirected ", scoreboard.redirected_allocations,
+                  ", now holding ", Size(scoreboard.redirected_bytes),
+                  ", denied ", scoreboard.denied_allocations, "\n");
   return out;
 }
 
@@ -163,18 +167,19 @@ std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
   return out;
 }
 
-std::string DecisionsTitle(const abi::PageSnapshot& page, size_t shown) {
-  if (page.decisions.empty()) return "\nno decision yet\n";
+std::string DecisionsTitle(const abi::ScoreboardSnapshot& scoreboard,
+                           size_t shown) {
+  if (scoreboard.decisions.empty()) return "\nno decision yet\n";
   std::string out = absl::StrCat("\ndecisions, the last ", shown, " of ",
-                                 page.decisions_begun);
-  if (page.overwritten > 0) {
-    absl::StrAppend(&out, " (", page.overwritten, " are overwritten)");
+                                 scoreboard.decisions_begun);
+  if (scoreboard.overwritten > 0) {
+    absl::StrAppend(&out, " (", scoreboard.overwritten, " are overwritten)");
   }
-  if (page.unfinished > 0) {
-    absl::StrAppend(&out, " (", page.unfinished, " being written)");
+  if (scoreboard.unfinished > 0) {
+    absl::StrAppend(&out, " (", scoreboard.unfinished, " being written)");
   }
-  if (page.malformed > 0) {
-    absl::StrAppend(&out, " (", page.malformed, " malformed)");
+  if (scoreboard.malformed > 0) {
+    absl::StrAppend(&out, " (", scoreboard.malformed, " malformed)");
   }
   return out + "\n";
 }
@@ -222,40 +227,42 @@ const char* LinkWords(LinkState state) {
   return "?";
 }
 
-std::string ExplainText(const abi::PageSnapshot& page, const AddressMap& map,
-                        size_t last, const Moment& now, bool color) {
-  const size_t total = page.decisions.size();
+std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, size_t last, const Moment& now,
+                        bool color) {
+  const size_t total = scoreboard.decisions.size();
   const size_t shown = last == 0 ? total : std::min(last, total);
-  std::string out = Head(page, color) + DecisionsTitle(page, shown);
+  std::string out = Head(scoreboard, color) + DecisionsTitle(scoreboard, shown);
   for (size_t i = total - shown; i < total; ++i) {
-    out += DecisionLines(page.decisions[i], map, now, color);
+    out += DecisionLines(scoreboard.decisions[i], map, now, color);
   }
   return out;
 }
 
-std::string ExplainJson(const abi::PageSnapshot& page, const AddressMap& map,
-                        const Moment& now) {
+std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, const Moment& now) {
   Json decisions = Json::array();
-  for (const abi::DecisionSnapshot& d : page.decisions) {
+  for (const abi::DecisionSnapshot& d : scoreboard.decisions) {
     decisions.push_back(DecisionJson(d, map, now));
   }
-  const Json out = {{"pid", page.pid},
-                    {"program", page.program},
-                    {"engine", page.engine_id},
-                    {"daemon_epoch", Hex(page.epoch)},
-                    {"link", LinkName(page.link_state)},
-                    {"link_message", page.link_message},
-                    {"small_allocations", page.small_allocations},
-                    {"large_allocations", page.large_allocations},
-                    {"redirected_allocations", page.redirected_allocations},
-                    {"redirected_bytes", page.redirected_bytes},
-                    {"denied_allocations", page.denied_allocations},
-                    {"stacks_captured", page.stacks_captured},
-                    {"decisions_begun", page.decisions_begun},
-                    {"overwritten", page.overwritten},
-                    {"unfinished", page.unfinished},
-                    {"malformed", page.malformed},
-                    {"decisions", decisions}};
+  const Json out = {
+      {"pid", scoreboard.pid},
+      {"program", scoreboard.program},
+      {"engine", scoreboard.engine_id},
+      {"daemon_epoch", Hex(scoreboard.epoch)},
+      {"link", LinkName(scoreboard.link_state)},
+      {"link_message", scoreboard.link_message},
+      {"small_allocations", scoreboard.small_allocations},
+      {"large_allocations", scoreboard.large_allocations},
+      {"redirected_allocations", scoreboard.redirected_allocations},
+      {"redirected_bytes", scoreboard.redirected_bytes},
+      {"denied_allocations", scoreboard.denied_allocations},
+      {"stacks_captured", scoreboard.stacks_captured},
+      {"decisions_begun", scoreboard.decisions_begun},
+      {"overwritten", scoreboard.overwritten},
+      {"unfinished", scoreboard.unfinished},
+      {"malformed", scoreboard.malformed},
+      {"decisions", decisions}};
   return out.dump(2) + "\n";
 }
 

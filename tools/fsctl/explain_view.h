@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "daemon/abi/page_reader.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "tools/fsctl/address_map.h"
 #include "tools/fsctl/format.h"
 
@@ -14,11 +14,12 @@ const char* LinkWords(abi::LinkState state);
 
 // What `fsctl explain PID` prints about a process: its link, its counters and
 // the `last` newest decisions (0: all), oldest first.
-std::string ExplainText(const abi::PageSnapshot& page, const AddressMap& map,
-                        size_t last, const Moment& now, bool color);
+std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, size_t last, const Moment& now,
+                        bool color);
 // The same, always with all decisions.
-std::string ExplainJson(const abi::PageSnapshot& page, const AddressMap& map,
-                        const Moment& now);
+std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, const Moment& now);
 
 }  // namespace fineserve::fsctl
 

@@ -1,12 +1,12 @@
 #ifndef TOOLS_FSCTL_FABRICATED_H_
 #define TOOLS_FSCTL_FABRICATED_H_
 
-// A pool and a page made up for tests of the renderings.
+// A pool and a scoreboard made up for tests of the renderings.
 
 #include <map>
 #include <utility>
 
-#include "daemon/abi/page_reader.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "tools/fsctl/daemon_choice.h"
 #include "tools/fsctl/format.h"
 #include "tools/fsctl/observation.h"
@@ -56,21 +56,21 @@ inline Observation Observed(Pool pool) {
 
 // Gives `engine` (of the table) an active view of blocks of 8 planes × 96 KiB
 // and the slabs of `used`, each in a lease of its own, with so many blocks in
-// use. Its page is the engine's word, to be taken away or falsified.
+// use. Its scoreboard is the engine's word, to be taken away or falsified.
 inline void FabricateView(uint32_t engine,
                           const std::map<size_t, uint32_t>& used,
                           Observation* seen) {
   abi::TableSnapshot& t = seen->pool.table;
-  abi::ViewPageSnapshot page;
-  page.pid = 4712;
-  page.epoch = t.epoch;
-  page.engine_id = engine;
-  page.used.resize(t.slabs.size() + 1);
+  abi::ViewScoreboardSnapshot scoreboard;
+  scoreboard.pid = 4712;
+  scoreboard.epoch = t.epoch;
+  scoreboard.engine_id = engine;
+  scoreboard.used.resize(t.slabs.size() + 1);
   for (const auto& [slab, blocks] : used) {
     t.slabs[slab].word = {abi::SlabState::kPartial, engine,
                           static_cast<uint32_t>(100 + slab)};
-    page.used[slab + 1] = blocks;
-    page.used_blocks += blocks;
+    scoreboard.used[slab + 1] = blocks;
+    scoreboard.used_blocks += blocks;
   }
   for (abi::EngineSnapshot& record : t.engines) {
     if (record.id != engine) continue;
@@ -91,7 +91,7 @@ inline void FabricateView(uint32_t engine,
                    0,
                    0};
   }
-  seen->view_pages.insert_or_assign(engine, page);
+  seen->view_scoreboards.insert_or_assign(engine, scoreboard);
 }
 
 // FabricatePool, where engine 1 has a view of slabs 0, 1 and 4, of 84, 85 and
@@ -104,20 +104,20 @@ inline Observation FabricateObservation() {
 }
 
 // Two decisions: one redirected with a stack, one denied.
-inline abi::PageSnapshot FabricatePage() {
-  abi::PageSnapshot page;
-  page.pid = 4712;
-  page.epoch = 77;
-  page.engine_id = 1;
-  page.link_state = abi::LinkState::kConnected;
-  page.program = "vllm";
-  page.small_allocations = 1234;
-  page.large_allocations = 40;
-  page.redirected_allocations = 32;
-  page.redirected_bytes = 2ull << 30;
-  page.denied_allocations = 1;
-  page.stacks_captured = 40;
-  page.decisions_begun = 2;
+inline abi::ScoreboardSnapshot FabricateScoreboard() {
+  abi::ScoreboardSnapshot scoreboard;
+  scoreboard.pid = 4712;
+  scoreboard.epoch = 77;
+  scoreboard.engine_id = 1;
+  scoreboard.link_state = abi::LinkState::kConnected;
+  scoreboard.program = "vllm";
+  scoreboard.small_allocations = 1234;
+  scoreboard.large_allocations = 40;
+  scoreboard.redirected_allocations = 32;
+  scoreboard.redirected_bytes = 2ull << 30;
+  scoreboard.denied_allocations = 1;
+  scoreboard.stacks_captured = 40;
+  scoreboard.decisions_begun = 2;
   abi::DecisionSnapshot redirected;
   redirected.number = 0;
   redirected.time_ns = kTestNow.monotonic_ns - 12 * kTestSecond;
@@ -135,8 +135,8 @@ inline abi::PageSnapshot FabricatePage() {
   denied.verdict = abi::Verdict::kDenied;
   denied.reason = abi::Reason::kPoolExhausted;
   denied.frames.clear();
-  page.decisions = {redirected, denied};
-  return page;
+  scoreboard.decisions = {redirected, denied};
+  return scoreboard;
 }
 
 }  // namespace fineserve::fsctl

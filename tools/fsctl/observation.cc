@@ -12,49 +12,50 @@
 namespace fineserve::fsctl {
 namespace {
 
-using ViewPage = absl::StatusOr<abi::ViewPageSnapshot>;
+using ViewScoreboard = absl::StatusOr<abi::ViewScoreboardSnapshot>;
 
-ViewPage ReadViewPageAt(const std::string& path) {
+ViewScoreboard ReadViewScoreboardAt(const std::string& path) {
   const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
-  return abi::ReadViewPage(fd.get());
+  return abi::ReadViewScoreboard(fd.get());
 }
 
-bool IsPageOf(const abi::ViewPageSnapshot& page,
-              const abi::EngineSnapshot& engine, uint64_t epoch) {
-  return page.pid == engine.view.pid && page.engine_id == engine.id &&
-         page.epoch == epoch;
+bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
+                    const abi::EngineSnapshot& engine, uint64_t epoch) {
+  return scoreboard.pid == engine.view.pid &&
+         scoreboard.engine_id == engine.id && scoreboard.epoch == epoch;
 }
 
 // Among those that `holder` has open; a daemon has its engines' all.
-ViewPage FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
-                   uint64_t epoch) {
+ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
+                         uint64_t epoch) {
   absl::Status trouble = absl::NotFoundError(
-      absl::StrCat("pid ", engine.view.pid, " holds no view page"));
+      absl::StrCat("pid ", engine.view.pid, " holds no view scoreboard"));
   for (const abi::Holder& held : abi::FindHolders(holder)) {
     if (held.kind != abi::Holder::Kind::kView) continue;
-    ViewPage page = ReadViewPageAt(held.path);
-    if (page.ok() && IsPageOf(*page, engine, epoch)) return page;
-    if (!page.ok()) trouble = page.status();
+    ViewScoreboard scoreboard = ReadViewScoreboardAt(held.path);
+    if (scoreboard.ok() && IsScoreboardOf(*scoreboard, engine, epoch))
+      return scoreboard;
+    if (!scoreboard.ok()) trouble = scoreboard.status();
   }
   return trouble;
 }
 
 }  // namespace
 
-ViewPage FindViewPage(const abi::EngineSnapshot& engine, uint64_t epoch,
-                      uint32_t daemon_pid) {
+ViewScoreboard FindViewScoreboard(const abi::EngineSnapshot& engine,
+                                  uint64_t epoch, uint32_t daemon_pid) {
   const auto pid = static_cast<pid_t>(engine.view.pid);
   const absl::Status process = CheckProcess(pid);
   if (absl::IsNotFound(process)) {
     return absl::NotFoundError(absl::StrCat("pid ", pid, " is gone"));
   }
   if (!process.ok()) return process;
-  ViewPage page = FindAmong(pid, engine, epoch);
-  if (page.ok()) return page;
-  ViewPage through_daemon =
+  ViewScoreboard scoreboard = FindAmong(pid, engine, epoch);
+  if (scoreboard.ok()) return scoreboard;
+  ViewScoreboard through_daemon =
       FindAmong(static_cast<pid_t>(daemon_pid), engine, epoch);
-  return through_daemon.ok() ? through_daemon : page;
+  return through_daemon.ok() ? through_daemon : scoreboard;
 }
 
 absl::StatusOr<Observation> Observe(const std::string& gpu) {
@@ -65,8 +66,8 @@ absl::StatusOr<Observation> Observe(const std::string& gpu) {
   const abi::TableSnapshot& table = seen.pool.table;
   for (const abi::EngineSnapshot& engine : table.engines) {
     if (engine.view.mode == abi::ViewMode::kNone) continue;
-    seen.view_pages.emplace(
-        engine.id, FindViewPage(engine, table.epoch, table.daemon_pid));
+    seen.view_scoreboards.emplace(
+        engine.id, FindViewScoreboard(engine, table.epoch, table.daemon_pid));
   }
   seen.at = Now();
   return seen;

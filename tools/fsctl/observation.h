@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/view_page_reader.h"
+#include "daemon/abi/view_scoreboard_reader.h"
 #include "tools/fsctl/daemon_choice.h"
 #include "tools/fsctl/format.h"
 
@@ -17,17 +17,19 @@ struct Observation {
   Pool pool;
   // By engine, for each that has a view: what it says of its blocks, or why we
   // do not know.
-  std::map<uint32_t, absl::StatusOr<abi::ViewPageSnapshot>> view_pages;
+  std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
+      view_scoreboards;
   Moment at;
 };
 
 // Errors are ChoosePool's.
 absl::StatusOr<Observation> Observe(const std::string& gpu);
 
-// The page of an engine's view, of the daemon with this epoch and pid: read
-// through the view's process or, where that keeps it mapped only, through the
-// daemon. NotFound if the process is gone: nobody writes the page any more.
-absl::StatusOr<abi::ViewPageSnapshot> FindViewPage(
+// The scoreboard of an engine's view, of the daemon with this epoch and pid:
+// read through the view's process or, where that keeps it mapped only, through
+// the daemon. NotFound if the process is gone: nobody writes the scoreboard any
+// more.
+absl::StatusOr<abi::ViewScoreboardSnapshot> FindViewScoreboard(
     const abi::EngineSnapshot& engine, uint64_t epoch, uint32_t daemon_pid);
 
 }  // namespace fineserve::fsctl

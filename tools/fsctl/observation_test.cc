@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/view_page.h"
+#include "daemon/abi/view_scoreboard.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {
@@ -20,18 +20,19 @@ using ::testing::HasSubstr;
 constexpr uint64_t kEpoch = 77;
 constexpr uint32_t kSlabs = 4;
 
-// A view page of ours: what an engine's process holds.
-driver::Descriptor MakePage(uint32_t engine, pid_t pid = getpid()) {
-  abi::ViewPageHeader header{};
-  memcpy(header.magic, abi::kViewPageMagic, sizeof(header.magic));
+// A view scoreboard of ours: what an engine's process holds.
+driver::Descriptor MakeScoreboard(uint32_t engine, pid_t pid = getpid()) {
+  abi::ViewScoreboardHeader header{};
+  memcpy(header.magic, abi::kViewScoreboardMagic, sizeof(header.magic));
   header.abi_version = abi::kAbiVersion;
   header.pid = static_cast<uint32_t>(pid);
-  header.page_bytes = abi::ViewPageBytes(kSlabs);
+  header.page_bytes = abi::ViewScoreboardBytes(kSlabs);
   header.epoch = kEpoch;
   header.engine_id = engine;
   header.slab_count = kSlabs;
   header.failed_allocations = 5;
-  driver::Descriptor fd(memfd_create(abi::kViewPageMemfdName, MFD_CLOEXEC));
+  driver::Descriptor fd(
+      memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC));
   EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(header.page_bytes)), 0);
   EXPECT_EQ(pwrite(fd.get(), &header, sizeof(header), 0),
             static_cast<ssize_t>(sizeof(header)));
@@ -53,32 +54,33 @@ pid_t PidThatIsGone() {
   return child;
 }
 
-TEST(ViewPageTest, IsReadThroughItsProcessAmongTheOthersItHolds) {
-  const driver::Descriptor other = MakePage(2);
-  const driver::Descriptor page = MakePage(3);
-  const auto found = FindViewPage(EngineOf(getpid()), kEpoch, 1);
+TEST(ViewScoreboardTest, IsReadThroughItsProcessAmongTheOthersItHolds) {
+  const driver::Descriptor other = MakeScoreboard(2);
+  const driver::Descriptor scoreboard = MakeScoreboard(3);
+  const auto found = FindViewScoreboard(EngineOf(getpid()), kEpoch, 1);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->engine_id, 3u);
   EXPECT_EQ(found->failed_allocations, 5u);
   EXPECT_EQ(found->used.size(), kSlabs + 1);
 }
 
-TEST(ViewPageTest, OfAnotherEpochIsNotIt) {
-  const driver::Descriptor page = MakePage(3);
-  EXPECT_EQ(FindViewPage(EngineOf(getpid()), kEpoch + 1, 1).status(),
+TEST(ViewScoreboardTest, OfAnotherEpochIsNotIt) {
+  const driver::Descriptor scoreboard = MakeScoreboard(3);
+  EXPECT_EQ(FindViewScoreboard(EngineOf(getpid()), kEpoch + 1, 1).status(),
             absl::NotFoundError(
-                absl::StrCat("pid ", getpid(), " holds no view page")));
+                absl::StrCat("pid ", getpid(), " holds no view scoreboard")));
 }
 
-TEST(ViewPageTest, OfAProcessThatIsGoneIsNotReadThroughOthers) {
-  const driver::Descriptor page = MakePage(3);
+TEST(ViewScoreboardTest, OfAProcessThatIsGoneIsNotReadThroughOthers) {
+  const driver::Descriptor scoreboard = MakeScoreboard(3);
   const auto daemon = static_cast<uint32_t>(getpid());
-  const auto found = FindViewPage(EngineOf(PidThatIsGone()), kEpoch, daemon);
+  const auto found =
+      FindViewScoreboard(EngineOf(PidThatIsGone()), kEpoch, daemon);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("is gone"));
 }
 
-// A process may close the descriptor once it has mapped the page.
-TEST(ViewPageTest, IsReadThroughTheDaemonIfItsProcessHoldsItMappedOnly) {
+// A process may close the descriptor once it has mapped the scoreboard.
+TEST(ViewScoreboardTest, IsReadThroughTheDaemonIfItsProcessHoldsItMappedOnly) {
   int life[2];
   ASSERT_EQ(pipe2(life, O_CLOEXEC), 0);
   const pid_t child = fork();
@@ -87,9 +89,9 @@ TEST(ViewPageTest, IsReadThroughTheDaemonIfItsProcessHoldsItMappedOnly) {
     close(life[1]);
     _exit(read(life[0], &byte, 1) == 0 ? 0 : 1);
   }
-  const driver::Descriptor page = MakePage(3, child);
-  const auto found =
-      FindViewPage(EngineOf(child), kEpoch, static_cast<uint32_t>(getpid()));
+  const driver::Descriptor scoreboard = MakeScoreboard(3, child);
+  const auto found = FindViewScoreboard(EngineOf(child), kEpoch,
+                                        static_cast<uint32_t>(getpid()));
   close(life[1]);
   waitpid(child, nullptr, 0);
   close(life[0]);

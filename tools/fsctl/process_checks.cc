@@ -81,22 +81,23 @@ Check CheckPreload(const AddressMap& map, const std::string& environment) {
           "start it with: fsctl run -- COMMAND"};
 }
 
-Check CheckLink(const abi::PageSnapshot& page) {
-  const bool good = page.link_state == abi::LinkState::kConnected;
-  std::string found = LinkWords(page.link_state);
-  if (!page.link_message.empty()) {
-    absl::StrAppend(&found, " (", page.link_message, ")");
+Check CheckLink(const abi::ScoreboardSnapshot& scoreboard) {
+  const bool good = scoreboard.link_state == abi::LinkState::kConnected;
+  std::string found = LinkWords(scoreboard.link_state);
+  if (!scoreboard.link_message.empty()) {
+    absl::StrAppend(&found, " (", scoreboard.link_message, ")");
   }
   return {good ? Result::kOk : Result::kWarn, "link", found,
           good ? "" : "start fineserved first, then the engine"};
 }
 
-std::vector<Check> CheckHooks(const abi::PageSnapshot& page,
+std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
                               const AddressMap& map) {
   std::vector<Check> checks;
-  for (const abi::HookUse& use : page.hooks) checks.push_back(HookLine(use));
+  for (const abi::HookUse& use : scoreboard.hooks)
+    checks.push_back(HookLine(use));
   const bool reached =
-      std::any_of(page.hooks.begin(), page.hooks.end(),
+      std::any_of(scoreboard.hooks.begin(), scoreboard.hooks.end(),
                   [](const abi::HookUse& use) { return IsDrivers(use.hook); });
   if (!reached && HasDriver(map)) {
     checks.push_back(
@@ -108,12 +109,12 @@ std::vector<Check> CheckHooks(const abi::PageSnapshot& page,
   return checks;
 }
 
-Check CheckNamespaces(const abi::PageSnapshot& page) {
+Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard) {
   const std::string found =
-      absl::StrCat(page.foreign_namespaces,
+      absl::StrCat(scoreboard.foreign_namespaces,
                    " libraries by dlmopen, RTLD_DEEPBIND taken off ",
-                   page.deepbind_stripped, " times");
-  if (page.foreign_namespaces == 0) {
+                   scoreboard.deepbind_stripped, " times");
+  if (scoreboard.foreign_namespaces == 0) {
     return {Result::kOk, "namespaces", found, ""};
   }
   return {Result::kWarn, "namespaces", found,
@@ -121,7 +122,7 @@ Check CheckNamespaces(const abi::PageSnapshot& page) {
           "dlopen"};
 }
 
-Check CheckMemory(const abi::PageSnapshot& page,
+Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
                   const absl::StatusOr<uint64_t>& drivers_bytes,
                   uint64_t own_bytes) {
   if (!drivers_bytes.ok()) {
@@ -129,12 +130,13 @@ Check CheckMemory(const abi::PageSnapshot& page,
             absl::StrCat("not reconciled: ", drivers_bytes.status().message()),
             ""};
   }
-  const uint64_t accounted =
-      page.small_bytes + page.passed_bytes + page.redirected_bytes;
+  const uint64_t accounted = scoreboard.small_bytes + scoreboard.passed_bytes +
+                             scoreboard.redirected_bytes;
   const std::string found = absl::StrCat(
       "the driver counts ", Size(*drivers_bytes), "; through the hooks went ",
-      Size(page.passed_bytes), " at large, ", Size(page.small_bytes),
-      " in small pieces, ", Size(page.redirected_bytes), " are in slabs");
+      Size(scoreboard.passed_bytes), " at large, ",
+      Size(scoreboard.small_bytes), " in small pieces, ",
+      Size(scoreboard.redirected_bytes), " are in slabs");
   if (*drivers_bytes <= accounted + own_bytes) {
     return {Result::kOk, "memory", found, ""};
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/abi/page_reader.h"
+#include "daemon/abi/scoreboard_reader.h"
 #include "tools/fsctl/address_map.h"
 #include "tools/fsctl/doctor_report.h"
 
@@ -19,21 +19,21 @@ namespace fineserve::fsctl {
 Check CheckPreload(const AddressMap& map, const std::string& environment);
 
 // Its link to a daemon.
-Check CheckLink(const abi::PageSnapshot& page);
+Check CheckLink(const abi::ScoreboardSnapshot& scoreboard);
 
 // One line per hook that it came to: by which channels, and how often it was
 // called; a warning if the driver is loaded and no hook of ours for it was.
-std::vector<Check> CheckHooks(const abi::PageSnapshot& page,
+std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
                               const AddressMap& map);
 
 // Libraries where hooks do not reach, or would not have.
-Check CheckNamespaces(const abi::PageSnapshot& page);
+Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
 
 // Reconciles what went through the hooks with what the driver counts for the
 // process. The shim counts what was given out and not what was freed, so what
 // it can account for is an upper bound, and what bypassed it a lower one. Up to
 // `own_bytes` may be the driver's own (contexts, modules).
-Check CheckMemory(const abi::PageSnapshot& page,
+Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
                   const absl::StatusOr<uint64_t>& drivers_bytes,
                   uint64_t own_bytes);
 

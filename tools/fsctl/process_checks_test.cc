@@ -33,13 +33,13 @@ TEST(CheckPreloadTest, SaysWhyTheShimIsMissing) {
 }
 
 TEST(CheckHooksTest, NamesEachSymbolWithItsChannels) {
-  abi::PageSnapshot page = FabricatePage();
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
   abi::HookUse use{Hook::kMemAlloc, {}};
   use.uses[static_cast<size_t>(Path::kHandle)] = 2;
   use.uses[static_cast<size_t>(Path::kResolver2)] = 7;
   use.uses[static_cast<size_t>(Path::kCalled)] = 5;
-  page.hooks = {use};
-  const auto checks = CheckHooks(page, MapOf("libcuda.so.1"));
+  scoreboard.hooks = {use};
+  const auto checks = CheckHooks(scoreboard, MapOf("libcuda.so.1"));
   ASSERT_EQ(checks.size(), 1u);
   EXPECT_EQ(checks[0].name, "cuMemAlloc_v2");
   EXPECT_THAT(checks[0].found, HasSubstr("handed out by dlsym of a library 2, "
@@ -47,34 +47,34 @@ TEST(CheckHooksTest, NamesEachSymbolWithItsChannels) {
 }
 
 TEST(CheckHooksTest, DriverWithoutAHookIsAWarning) {
-  abi::PageSnapshot page = FabricatePage();
-  page.hooks = {{Hook::kDlopen, {1}}};
-  const auto checks = CheckHooks(page, MapOf("libcuda.so.1"));
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.hooks = {{Hook::kDlopen, {1}}};
+  const auto checks = CheckHooks(scoreboard, MapOf("libcuda.so.1"));
   ASSERT_EQ(checks.size(), 2u);
   EXPECT_EQ(checks[1].result, Result::kWarn);
-  EXPECT_EQ(CheckHooks(page, MapOf("libm.so")).size(), 1u);
+  EXPECT_EQ(CheckHooks(scoreboard, MapOf("libm.so")).size(), 1u);
 }
 
 TEST(CheckMemoryTest, OnlyWhatNothingAccountsForBypassedTheHooks) {
-  abi::PageSnapshot page = FabricatePage();
-  page.small_bytes = 1 * kMiB;
-  page.passed_bytes = 10 * kMiB;
-  page.redirected_bytes = 5 * kMiB;
-  EXPECT_EQ(CheckMemory(page, 16 * kMiB, 0).result, Result::kOk);
-  EXPECT_EQ(CheckMemory(page, 3 * kMiB, 0).result, Result::kOk);
-  const Check more = CheckMemory(page, 48 * kMiB, 0);
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.small_bytes = 1 * kMiB;
+  scoreboard.passed_bytes = 10 * kMiB;
+  scoreboard.redirected_bytes = 5 * kMiB;
+  EXPECT_EQ(CheckMemory(scoreboard, 16 * kMiB, 0).result, Result::kOk);
+  EXPECT_EQ(CheckMemory(scoreboard, 3 * kMiB, 0).result, Result::kOk);
+  const Check more = CheckMemory(scoreboard, 48 * kMiB, 0);
   EXPECT_EQ(more.result, Result::kWarn);
   EXPECT_THAT(more.found, HasSubstr("at least 32 MiB bypassed"));
-  EXPECT_EQ(CheckMemory(page, 48 * kMiB, 32 * kMiB).result, Result::kOk);
-  EXPECT_EQ(CheckMemory(page, absl::NotFoundError("x"), 0).result,
+  EXPECT_EQ(CheckMemory(scoreboard, 48 * kMiB, 32 * kMiB).result, Result::kOk);
+  EXPECT_EQ(CheckMemory(scoreboard, absl::NotFoundError("x"), 0).result,
             Result::kSkipped);
 }
 
 TEST(CheckNamespacesTest, DlmopenIsAWarning) {
-  abi::PageSnapshot page = FabricatePage();
-  EXPECT_EQ(CheckNamespaces(page).result, Result::kOk);
-  page.foreign_namespaces = 1;
-  EXPECT_EQ(CheckNamespaces(page).result, Result::kWarn);
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kOk);
+  scoreboard.foreign_namespaces = 1;
+  EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kWarn);
 }
 
 }  // namespace

@@ -45,31 +45,31 @@ uint64_t OwnBytes(const AddressMap& map) {
 }
 
 Check Reconcile(pid_t pid, const AddressMap& map,
-                const abi::PageSnapshot& page) {
-  return CheckMemory(page, DriversBytesOf(pid, NvmlOf(map), kNvmlTimeout),
+                const abi::ScoreboardSnapshot& scoreboard) {
+  return CheckMemory(scoreboard, DriversBytesOf(pid, NvmlOf(map), kNvmlTimeout),
                      OwnBytes(map));
 }
 
 std::vector<Check> Diagnose(pid_t pid) {
   const AddressMap map = ReadMap(pid);
   std::vector<Check> checks = {CheckPreload(map, Environment(pid))};
-  const auto page = FindPage(pid);
-  if (!page.ok()) {
-    const bool none = absl::IsNotFound(page.status());
+  const auto scoreboard = FindScoreboard(pid);
+  if (!scoreboard.ok()) {
+    const bool none = absl::IsNotFound(scoreboard.status());
     checks.push_back(
-        {none ? Check::Result::kSkipped : Check::Result::kFail, "page",
+        {none ? Check::Result::kSkipped : Check::Result::kFail, "scoreboard",
          none ? "it has decided nothing yet: no large GPU allocation"
-              : std::string(page.status().message()),
+              : std::string(scoreboard.status().message()),
          none ? "" : "install shim and fsctl from one release"});
     // Nothing large by the hooks: whatever is large is past them.
     if (none) checks.push_back(Reconcile(pid, map, {}));
     return checks;
   }
-  checks.push_back(CheckLink(*page));
-  std::vector<Check> hooks = CheckHooks(*page, map);
+  checks.push_back(CheckLink(*scoreboard));
+  std::vector<Check> hooks = CheckHooks(*scoreboard, map);
   std::move(hooks.begin(), hooks.end(), std::back_inserter(checks));
-  checks.push_back(CheckNamespaces(*page));
-  checks.push_back(Reconcile(pid, map, *page));
+  checks.push_back(CheckNamespaces(*scoreboard));
+  checks.push_back(Reconcile(pid, map, *scoreboard));
   return checks;
 }
 

@@ -102,8 +102,8 @@ TEST(SlabsTest, OneQuarantinedSlabShowsInACrowdedBar) {
 
 TEST(SlabsTest, ViewIsShownWithFormatDensityWasteAndWhatItMissed) {
   Observation seen = FabricateObservation();
-  seen.view_pages.at(1)->failed_allocations = 7;
-  seen.view_pages.at(1)->watermark_misses = 2;
+  seen.view_scoreboards.at(1)->failed_allocations = 7;
+  seen.view_scoreboards.at(1)->watermark_misses = 2;
   const std::string text = SlabsText(seen, {}, false);
   EXPECT_EQ(text.substr(text.find("view  ")),
             R"(view      1 vllm-a, pid 4712: 8×96 KiB/16, mode view
@@ -127,7 +127,7 @@ SLABS  STATE        ENGINE       FORMAT          LEASE     SIZE          USED   
 
 TEST(SlabsTest, BlocksOfAProcessThatIsGoneAreUnknownNotGuessed) {
   Observation seen = FabricateObservation();
-  seen.view_pages.at(1) = absl::NotFoundError("pid 4712 is gone");
+  seen.view_scoreboards.at(1) = absl::NotFoundError("pid 4712 is gone");
   const std::string text = SlabsText(seen, {}, false);
   EXPECT_THAT(text, HasSubstr("  blocks  unknown: pid 4712 is gone\n"));
   EXPECT_THAT(text, HasSubstr("8×96 KiB/16  2 leases  128 MiB     ?"));
@@ -184,7 +184,7 @@ TEST(SlabsTest, JsonHasViewsBlocksAndGroups) {
   EXPECT_EQ(json["order"], "engine");
   EXPECT_EQ(json["groups"][1]["name"], "1 vllm-a");
   EXPECT_EQ(json["groups"][1]["usable_blocks"], 84 + 85 + 85);
-  EXPECT_EQ(json["counters"]["slabs_given_back"], 0);
+  EXPECT_EQ(json["counters"]["slabs_returned"], 0);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ std::string CounterLines(const abi::CounterSnapshot& c) {
       c.leases_denied, "; zeroed ", c.slabs_zeroed, " slabs (",
       Size(c.bytes_zeroed), "), quarantined ", c.slabs_quarantined,
       "\n          asked back ", c.slabs_asked_back, " slabs, given back ",
-      c.slabs_given_back, ", added ", c.slabs_added, ", withdrawn ",
+      c.slabs_returned, ", added ", c.slabs_added, ", withdrawn ",
       c.slabs_withdrawn, "\n          engines died ", c.engines_died,
       ", messages dropped ", c.messages_dropped, ", connections refused ",
       c.connections_refused, "\n");
@@ -125,7 +125,7 @@ Json CountersJson(const abi::CounterSnapshot& c) {
           {"bytes_zeroed", c.bytes_zeroed},
           {"slabs_quarantined", c.slabs_quarantined},
           {"slabs_asked_back", c.slabs_asked_back},
-          {"slabs_given_back", c.slabs_given_back},
+          {"slabs_returned", c.slabs_returned},
           {"slabs_added", c.slabs_added},
           {"slabs_withdrawn", c.slabs_withdrawn},
           {"engines_died", c.engines_died},

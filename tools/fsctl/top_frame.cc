@@ -42,10 +42,10 @@ double KeyOf(const Row& row, TopOrder order) {
       return row.knows_blocks() ? row.view->blocks.density() : kUnknown;
     case TopOrder::kChurn:
       return row.churn.leased.value_or(kUnknown) +
-             row.churn.given_back.value_or(kUnknown);
+             row.churn.returned.value_or(kUnknown);
     case TopOrder::kMissed:
       return row.knows_blocks()
-                 ? static_cast<double>(row.view->page.failed_allocations)
+                 ? static_cast<double>(row.view->scoreboard.failed_allocations)
                  : kUnknown;
     case TopOrder::kName:
       return 0;
@@ -144,7 +144,7 @@ Line ChurnLine(const Churn& churn) {
       absl::StrCat("leases granted ", moved(churn.pool->leases_granted),
                    ", denied ", moved(churn.pool->leases_denied),
                    "; slabs asked back ", moved(churn.pool->asked_back),
-                   ", given back ", moved(churn.pool->given_back), "; zeroed ",
+                   ", given back ", moved(churn.pool->returned), "; zeroed ",
                    Size(static_cast<uint64_t>(churn.pool->bytes_zeroed)),
                    churn.per_second ? "/s" : ""));
   return line;
@@ -179,7 +179,7 @@ std::vector<Span> ViewCells(const Row& row) {
 
 std::vector<Span> MovedCells(const Row& row, bool per_second) {
   std::vector<Span> cells = {Moved(row.churn.leased, per_second),
-                             Moved(row.churn.given_back, per_second)};
+                             Moved(row.churn.returned, per_second)};
   if (row.view == nullptr) {
     cells.insert(cells.end(), {"-", "-", "-"});
     return cells;
@@ -189,8 +189,8 @@ std::vector<Span> MovedCells(const Row& row, bool per_second) {
     cells.insert(cells.end(), {"?", "?"});
     return cells;
   }
-  for (const uint64_t count :
-       {row.view->page.failed_allocations, row.view->page.watermark_misses}) {
+  for (const uint64_t count : {row.view->scoreboard.failed_allocations,
+                               row.view->scoreboard.watermark_misses}) {
     cells.push_back(
         {absl::StrCat(count), count > 0 ? Color::kYellow : Color::kNone});
   }
@@ -291,7 +291,7 @@ Json EngineJson(const Row& row) {
           {"pids", engine.member_pids},
           {"slabs", engine.slabs_held},
           {"leased", Number(row.churn.leased)},
-          {"given_back", Number(row.churn.given_back)},
+          {"returned", Number(row.churn.returned)},
           {"allocated_blocks", Number(row.churn.allocated_blocks)},
           {"view", row.view == nullptr ? Json() : ViewJson(*row.view)}};
 }
@@ -301,7 +301,7 @@ Json PoolJson(const Churn& churn) {
   return {{"leases_granted", churn.pool->leases_granted},
           {"leases_denied", churn.pool->leases_denied},
           {"asked_back", churn.pool->asked_back},
-          {"given_back", churn.pool->given_back},
+          {"returned", churn.pool->returned},
           {"bytes_zeroed", churn.pool->bytes_zeroed}};
 }
 

@@ -25,8 +25,8 @@ Observation Earlier() {
 
 Observation Present() {
   Observation now = FabricateObservation();
-  now.view_pages.at(1)->allocated_blocks = 1234;
-  now.view_pages.at(1)->failed_allocations = 7;
+  now.view_scoreboards.at(1)->allocated_blocks = 1234;
+  now.view_scoreboards.at(1)->failed_allocations = 7;
   return now;
 }
 
@@ -81,7 +81,7 @@ TEST(TopFrameTest, DeadDaemonIsSaidWithThatNobodyEndsItsQuarantine) {
 
 TEST(TopFrameTest, BlocksOfAProcessThatIsGoneAreUnknownWithTheReason) {
   Observation now = Present();
-  now.view_pages.at(1) = absl::NotFoundError("pid 4712 is gone");
+  now.view_scoreboards.at(1) = absl::NotFoundError("pid 4712 is gone");
   const std::string frame = Frame(now, ChurnBetween(Earlier(), now));
   EXPECT_THAT(frame,
               HasSubstr("    6       ?        ?     ?       1.0     0.0  "

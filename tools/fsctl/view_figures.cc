@@ -30,24 +30,24 @@ void Add(size_t slab, BlockCount count, ViewFigures* to) {
   }
 }
 
-// DataLoss if the page contradicts the table: an engine may write there
+// DataLoss if the scoreboard contradicts the table: an engine may write there
 // whatever it likes.
 absl::Status CountBlocks(const abi::TableSnapshot& table, uint32_t engine,
                          const slab::SlabLayout& layout, ViewFigures* to) {
-  if (to->page.used.size() != table.slabs.size() + 1) {
-    return absl::DataLossError(
-        absl::StrCat("its view page is of ", to->page.used.size() - 1,
-                     " slabs, the pool has ", table.slabs.size()));
+  if (to->scoreboard.used.size() != table.slabs.size() + 1) {
+    return absl::DataLossError(absl::StrCat(
+        "its view scoreboard is of ", to->scoreboard.used.size() - 1,
+        " slabs, the pool has ", table.slabs.size()));
   }
   for (size_t i = 0; i < table.slabs.size(); ++i) {
     const abi::SlabWord word = table.slabs[i].word;
     if (word.engine != engine || !IsInView(word)) continue;
-    const BlockCount count = {to->page.used[i + 1],
+    const BlockCount count = {to->scoreboard.used[i + 1],
                               layout.Blocks(i + 1).size()};
     if (count.used > count.usable) {
       return absl::DataLossError(
-          absl::StrCat("its view page says that ", count.used, " blocks of ",
-                       count.usable, " are in use in slab ", i));
+          absl::StrCat("its view scoreboard says that ", count.used,
+                       " blocks of ", count.usable, " are in use in slab ", i));
     }
     Add(i, count, to);
   }
@@ -66,13 +66,14 @@ ViewFigures FiguresOf(const Observation& seen,
   figures.tail_waste = layout->TailWaste();
   // A difference: rounding may leave it below zero.
   figures.straddle_waste = std::max(0.0, layout->StraddleWaste());
-  const auto page = seen.view_pages.find(engine.id);
-  if (page == seen.view_pages.end()) {
-    figures.known = absl::NotFoundError("its view page was not looked for");
-  } else if (!page->second.ok()) {
-    figures.known = page->second.status();
+  const auto scoreboard = seen.view_scoreboards.find(engine.id);
+  if (scoreboard == seen.view_scoreboards.end()) {
+    figures.known =
+        absl::NotFoundError("its view scoreboard was not looked for");
+  } else if (!scoreboard->second.ok()) {
+    figures.known = scoreboard->second.status();
   } else {
-    figures.page = *page->second;
+    figures.scoreboard = *scoreboard->second;
     figures.known = CountBlocks(seen.pool.table, engine.id, *layout, &figures);
   }
   return figures;

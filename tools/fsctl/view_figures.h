@@ -31,7 +31,7 @@ struct ViewFigures {
 
   // Why the rest is not known; ok if it is.
   absl::Status known;
-  abi::ViewPageSnapshot page;              // the engine's own word
+  abi::ViewScoreboardSnapshot scoreboard;  // the engine's own word
   std::map<size_t, BlockCount> slab_uses;  // of each slab leased to the view
   BlockCount blocks;                       // of all of them
   uint64_t empty_slabs = 0;                // leased, no block in use
@@ -48,7 +48,7 @@ struct ViewFigures {
 using FiguresByEngine = std::map<uint32_t, ViewFigures>;
 FiguresByEngine Figures(const Observation& seen);
 
-// "36×64 KiB/16": planes × page / tokens.
+// "36×64 KiB/16": planes × scoreboard / tokens.
 std::string FormatName(const abi::ViewRecord& view);
 
 const char* ModeName(abi::ViewMode mode);

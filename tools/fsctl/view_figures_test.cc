@@ -27,12 +27,12 @@ TEST(ViewFiguresTest, EngineWithoutAViewHasNone) {
   EXPECT_TRUE(Figures(Observed(FabricatePool())).empty());
 }
 
-TEST(ViewFiguresTest, PageThatContradictsTheTableIsNotBelieved) {
+TEST(ViewFiguresTest, ScoreboardThatContradictsTheTableIsNotBelieved) {
   Observation seen = FabricateObservation();
-  seen.view_pages.at(1)->used[1] = 85;
+  seen.view_scoreboards.at(1)->used[1] = 85;
   EXPECT_THAT(std::string(Figures(seen).at(1).known.message()),
               HasSubstr("85 blocks of 84 are in use in slab 0"));
-  seen.view_pages.at(1)->used.resize(3);
+  seen.view_scoreboards.at(1)->used.resize(3);
   EXPECT_THAT(std::string(Figures(seen).at(1).known.message()),
               HasSubstr("of 2 slabs, the pool has 8"));
 }

@@ -50,11 +50,11 @@ std::string WasteLine(const ViewFigures& f) {
 
 std::string MissedLine(const ViewFigures& f) {
   return absl::StrCat("  missed  failed allocations ",
-                      f.page.failed_allocations, ", watermark misses ",
-                      f.page.watermark_misses, "\n");
+                      f.scoreboard.failed_allocations, ", watermark misses ",
+                      f.scoreboard.watermark_misses, "\n");
 }
 
-Json PageJson(const ViewFigures& f) {
+Json ScoreboardJson(const ViewFigures& f) {
   return {{"used_blocks", f.blocks.used},
           {"usable_blocks", f.blocks.usable},
           {"free_blocks", f.blocks.free()},
@@ -63,16 +63,16 @@ Json PageJson(const ViewFigures& f) {
           {"empty_slabs", f.empty_slabs},
           {"stranded_blocks", f.stranded_blocks},
           {"stranded_bytes", f.stranded_bytes()},
-          {"watermark_blocks", f.page.watermark_blocks},
-          {"allocated_blocks", f.page.allocated_blocks},
-          {"freed_blocks", f.page.freed_blocks},
-          {"given_back_slabs", f.page.given_back_slabs},
-          {"failed_allocations", f.page.failed_allocations},
-          {"watermark_misses", f.page.watermark_misses},
-          {"steps_begun", f.page.steps_begun},
-          {"steps_ended", f.page.steps_ended},
-          {"driver_calls_to_activate", f.page.driver_calls_to_activate},
-          {"driver_calls_serving", f.page.driver_calls_serving}};
+          {"watermark_blocks", f.scoreboard.watermark_blocks},
+          {"allocated_blocks", f.scoreboard.allocated_blocks},
+          {"freed_blocks", f.scoreboard.freed_blocks},
+          {"returned_slabs", f.scoreboard.returned_slabs},
+          {"failed_allocations", f.scoreboard.failed_allocations},
+          {"watermark_misses", f.scoreboard.watermark_misses},
+          {"steps_begun", f.scoreboard.steps_begun},
+          {"steps_ended", f.scoreboard.steps_ended},
+          {"driver_calls_to_activate", f.scoreboard.driver_calls_to_activate},
+          {"driver_calls_serving", f.scoreboard.driver_calls_serving}};
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ Json ViewJson(const ViewFigures& figures) {
                {"blocks", nullptr},
                {"unknown", nullptr}};
   if (figures.known.ok()) {
-    json["blocks"] = PageJson(figures);
+    json["blocks"] = ScoreboardJson(figures);
   } else {
     json["unknown"] = std::string(figures.known.message());
   }

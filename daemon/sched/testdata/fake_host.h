@@ -21,23 +21,23 @@ class FakeHost final : public Host {
     uint64_t started_tokens = 0;
   };
 
-  std::vector<EngineId> EnginesOf(ModelId model) const override {
-    std::vector<EngineId> found;
+  std::vector<ReplicaId> EnginesOf(ModelId model) const override {
+    std::vector<ReplicaId> found;
     for (const auto& [id, engine] : engines) {
       if (engine.model == model) found.push_back(id);
     }
     return found;
   }
-  Predictor Predict(EngineId engine, Micros) const override {
+  Predictor Predict(ReplicaId engine, Micros) const override {
     return engines.at(engine).predictor;
   }
-  bool Takes(EngineId id, const Queued& request, Micros) const override {
+  bool Takes(ReplicaId id, const Queued& request, Micros) const override {
     const Engine& e = engines.at(id);
     if (e.started.size() >= e.caps.requests) return false;
     return e.started.empty() ||
            e.started_tokens + request.waiting.tokens <= e.caps.tokens;
   }
-  void Start(const Queued& request, EngineId id, Micros) override {
+  void Start(const Queued& request, ReplicaId id, Micros) override {
     Engine& e = engines.at(id);
     e.started.push_back(request.waiting.id);
     e.started_tokens += request.waiting.tokens;
@@ -55,7 +55,7 @@ class FakeHost final : public Host {
     dropped.clear();
   }
 
-  std::map<EngineId, Engine> engines;
+  std::map<ReplicaId, Engine> engines;
   std::vector<RequestId> dropped;
 };
 

@@ -39,7 +39,7 @@ class Counters:
     """Totals since the engine started, in slabs (preempted: in requests)."""
 
     asked_back: int = 0
-    given_back: int = 0
+    returned: int = 0
     stuck: int = 0
     preempted: int = 0
 
@@ -127,8 +127,8 @@ class EngineLeases:
 
     def _return_drained(self) -> None:
         for index in self.pool.return_drained():
-            self.counters.given_back += 1
-            self._usage.given_back(index)
+            self.counters.returned += 1
+            self._usage.returned(index)
 
     def _follow_watermark(self) -> None:
         if self._watermark > 0:

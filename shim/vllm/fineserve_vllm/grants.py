@@ -42,12 +42,12 @@ class Grants(Protocol):
 
     def poll(self) -> Changes:
         """New leases and ask-backs. A slab asked back stays leased until
-        give_back; asking again changes nothing."""
+        return_slab; asking again changes nothing."""
 
     def want(self, slab_count: int) -> None:
         """How many slabs the engine could use now, those it has included."""
 
-    def give_back(self, index: int) -> None:
+    def return_slab(self, index: int) -> None:
         """Ends a lease. The caller vouches that no block of the slab is in use
         or cached and that no step in flight may still write it."""
 
@@ -98,7 +98,7 @@ class InMemoryGrants:
     def want(self, slab_count: int) -> None:
         self.wanted = slab_count
 
-    def give_back(self, index: int) -> None:
+    def return_slab(self, index: int) -> None:
         self._held.remove(index)
         self.returned.append(index)
 

@@ -93,7 +93,7 @@ class Stats(_Struct):
         ("used_blocks", ctypes.c_uint64),
         ("failed_allocations", ctypes.c_uint64),
         ("watermark_misses", ctypes.c_uint64),
-        ("given_back_slabs", ctypes.c_uint64),
+        ("returned_slabs", ctypes.c_uint64),
         ("driver_calls_to_activate", ctypes.c_uint64),
         ("driver_calls_serving", ctypes.c_uint64),
     )
@@ -123,7 +123,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 _IN_EVERY_STEP: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_poll": (_int, (_P(Change), _u32)),
     "fs_kv_want": (_int, (_u32,)),
-    "fs_kv_give_back": (_int, (_u32,)),
+    "fs_kv_return_slab": (_int, (_u32,)),
     "fs_kv_publish": (_int, (_u32, _u32)),
 }
 
@@ -207,8 +207,8 @@ class Shim:
     def want(self, slabs: int) -> None:
         self._call("fs_kv_want", slabs)
 
-    def give_back(self, view_index: int) -> None:
-        self._call("fs_kv_give_back", view_index)
+    def return_slab(self, view_index: int) -> None:
+        self._call("fs_kv_return_slab", view_index)
 
     def publish(self, view_index: int, used_blocks: int) -> None:
         result = self._publish(view_index, used_blocks)

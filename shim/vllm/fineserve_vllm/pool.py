@@ -152,7 +152,7 @@ class LeasedBlockPool(BlockPool):
         ]
         for index in ready:
             del self._leaving[index]
-            self.grants.give_back(index)
+            self.grants.return_slab(index)
         return ready
 
     def _start_leaving(self, index: int) -> None:

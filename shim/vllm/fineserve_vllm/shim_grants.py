@@ -51,8 +51,8 @@ class ShimGrants:
     def want(self, slab_count: int) -> None:
         self._shim.want(slab_count)
 
-    def give_back(self, index: int) -> None:
-        self._shim.give_back(index)
+    def return_slab(self, index: int) -> None:
+        self._shim.return_slab(index)
 
     def publish(self, index: int, used_blocks: int) -> None:
         self._shim.publish(index, used_blocks)

@@ -41,7 +41,7 @@ class UsageReport:
             self._due = now + _PERIOD_S
             self._count()
 
-    def given_back(self, index: int) -> None:
+    def returned(self, index: int) -> None:
         self._publish(index, 0)
 
     def _count(self) -> None:

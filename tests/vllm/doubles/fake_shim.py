@@ -23,7 +23,7 @@ class FakeShim:
         self.changes: list[tuple[int, int]] = []
         self.wanted = 0
         self.used: dict[int, int] = {}
-        self.given_back: list[int] = []
+        self.returned: list[int] = []
         self.changed = threading.Event()
         self.closed = False
 
@@ -72,8 +72,8 @@ class FakeShim:
     def want(self, slabs: int) -> None:
         self.wanted = slabs
 
-    def give_back(self, view_index: int) -> None:
-        self.given_back.append(view_index)
+    def return_slab(self, view_index: int) -> None:
+        self.returned.append(view_index)
 
     def publish(self, view_index: int, used_blocks: int) -> None:
         self.used[view_index] = used_blocks

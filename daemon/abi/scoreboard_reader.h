@@ -1,0 +1,76 @@
+#ifndef DAEMON_ABI_SCOREBOARD_READER_H_
+#define DAEMON_ABI_SCOREBOARD_READER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/engine_scoreboard.h"
+
+namespace fineserve::abi {
+
+// One decision of a shim, checked: enums are in range, frames are bounded.
+struct DecisionSnapshot {
+  uint64_t number = 0;   // from 0, since the scoreboard was made
+  uint64_t time_ns = 0;  // CLOCK_MONOTONIC
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint32_t lease = 0;
+  uint32_t result = 0;  // CUresult
+  Hook hook = Hook::kMemAlloc;
+  Verdict verdict = Verdict::kPassThrough;
+  Reason reason = Reason::kNotKv;
+  uint32_t tid = 0;
+  uint16_t unnamed_frames = 0;
+  std::string rule;              // printable; empty if none matched
+  std::vector<uint64_t> frames;  // innermost first
+};
+
+// A hook that the program came to, and how often by each path.
+struct HookUse {
+  Hook hook = Hook::kNone;
+  std::array<uint32_t, kPathCount> uses = {};  // by Path
+
+  uint32_t by(Path path) const { return uses[static_cast<size_t>(path)]; }
+};
+
+// What an engine scoreboard said. All of it is that process's own word.
+struct ScoreboardSnapshot {
+  uint32_t pid = 0;
+  uint64_t epoch = 0;      // 0: the scoreboard was made by the shim
+  uint32_t engine_id = 0;  // 0: none
+  LinkState link_state = LinkState::kNotTried;
+  std::string program;       // printable
+  std::string link_message;  // printable
+  uint64_t small_allocations = 0;
+  uint64_t large_allocations = 0;
+  uint64_t redirected_allocations = 0;
+  uint64_t redirected_bytes = 0;
+  uint64_t denied_allocations = 0;
+  uint64_t stacks_captured = 0;
+  uint64_t deepbind_stripped = 0;
+  uint64_t foreign_namespaces = 0;
+  uint64_t small_bytes = 0;
+  uint64_t passed_bytes = 0;
+  uint32_t plugin_stage = 0;   // fs_kv_progress
+  std::vector<HookUse> hooks;  // those that were used at all
+
+  uint64_t decisions_begun = 0;
+  std::vector<DecisionSnapshot> decisions;  // oldest first
+  uint64_t overwritten = 0;  // older decisions that the ring has dropped
+  uint32_t unfinished = 0;   // records that were being written
+  uint32_t malformed = 0;    // records that contradict engine_scoreboard.h
+};
+
+// Reads an engine scoreboard through its descriptor. It is read, not mapped:
+// the process that owns it may cut it to nothing at any moment, and a mapping
+// would then raise SIGBUS. FailedPrecondition if it is of another abi_version
+// (naming both), DataLoss if it is no scoreboard. Any thread.
+absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_SCOREBOARD_READER_H_

@@ -1,0 +1,60 @@
+#include "daemon/server/admission_server.h"
+
+#include <utility>
+
+#include "daemon/server/epoch.h"
+
+namespace fineserve::server {
+
+absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
+    const config::Fleet& fleet, const std::string& gpu, const std::string& path,
+    const PoolService* pool, const Clock* clock, EventLoop* loop) {
+  absl::StatusOr<wire::ServerSocket> socket = wire::ServerSocket::Bind(path);
+  if (!socket.ok()) return socket.status();
+  std::unique_ptr<AdmissionServer> server(
+      new AdmissionServer(gpu, *std::move(socket), pool, clock, loop));
+  const absl::Status s = server->SetFleet(fleet);
+  if (!s.ok()) return s;
+  return server;
+}
+
+AdmissionServer::AdmissionServer(const std::string& gpu,
+                                 wire::ServerSocket socket,
+                                 const PoolService* pool, const Clock* clock,
+                                 EventLoop* loop)
+    : gpu_(gpu),
+      pool_(pool),
+      clock_(clock),
+      socket_(std::move(socket)),
+      // Settle runs after each round: to wake is all there is to do.
+      alarm_(loop->OnAlarm([] {})),
+      readable_(loop->OnReadable(socket_.descriptor(), [] {})) {}
+
+absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
+  if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
+  auto service = AdmissionService::Create(
+      fleet, gpu_, RandomEpoch(), pool_, clock_,
+      [this](const std::string& peer, absl::string_view bytes) {
+        return socket_.Send(peer, bytes);
+      });
+  if (!service.ok()) return service.status();
+  service_ = *std::move(service);
+  fleet_ = fleet;
+  return absl::OkStatus();
+}
+
+void AdmissionServer::Settle() {
+  // Sending may swallow the socket's signal that something can be read, so
+  // until neither is left.
+  do {
+    while (const auto incoming = socket_.Receive()) {
+      service_->Handle(incoming->peer, incoming->bytes);
+    }
+    service_->Settle();
+  } while (socket_.HasIncoming());
+  const uint64_t wake_ns = service_->NextWakeNs();
+  // Rounded up: a look too early would find nothing and look again at once.
+  alarm_->Set(wake_ns == UINT64_MAX ? wake_ns : wake_ns / 1000 + 1);
+}
+
+}  // namespace fineserve::server

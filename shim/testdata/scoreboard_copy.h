@@ -1,0 +1,51 @@
+#ifndef SHIM_TESTDATA_SCOREBOARD_COPY_H_
+#define SHIM_TESTDATA_SCOREBOARD_COPY_H_
+
+// A reader of engine scoreboards for tests: copies, then checks.
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/abi/engine_scoreboard.h"
+
+namespace fineserve::shim {
+
+struct ScoreboardCopy {
+  abi::LinkState link_state = {};
+  std::string link_message;
+  std::string program;
+  uint64_t epoch = 0;
+  uint32_t pid = 0;
+  uint64_t begun = 0;  // records begun
+  uint64_t small_allocations = 0;
+  uint64_t large_allocations = 0;
+  uint64_t redirected_allocations = 0;
+  uint64_t redirected_bytes = 0;
+  uint64_t denied_allocations = 0;
+  uint64_t stacks_captured = 0;
+  uint32_t uses[abi::kHookCount][abi::kPathCount] = {};
+  uint64_t deepbind_stripped = 0;
+  uint64_t foreign_namespaces = 0;
+  // Complete ones, oldest first.
+  std::vector<abi::DecisionRecord> decisions;
+};
+
+inline uint32_t Uses(const ScoreboardCopy& scoreboard, abi::Hook hook,
+                     abi::Path path) {
+  return scoreboard
+      .uses[static_cast<uint32_t>(hook)][static_cast<uint32_t>(path)];
+}
+
+// `scoreboard` is kScoreboardBytes long and may be written meanwhile.
+ScoreboardCopy CopyScoreboard(const void* scoreboard);
+
+// How many engine scoreboards a process has open, and a read-only mapping of
+// the first (null if none; never unmapped).
+int CountScoreboards(pid_t pid);
+const void* MapScoreboardOf(pid_t pid);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_TESTDATA_SCOREBOARD_COPY_H_

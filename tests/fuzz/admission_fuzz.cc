@@ -1,0 +1,174 @@
+// Any bytes as a peer's serving messages: the scheduler's books stay right, and
+// a well-behaved proxy beside the fuzzer is told about its request as ever.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/backing/sim_backing.h"
+#include "daemon/server/admission_service.h"
+#include "spdlog/spdlog.h"
+#include "tests/fuzz/target.h"
+
+namespace fineserve::fuzz {
+namespace {
+
+constexpr uint64_t kEpoch = 1;
+
+void Require(bool holds) {
+  if (!holds) abort();
+}
+
+config::Fleet OneModel() {
+  config::Fleet fleet;
+  config::FleetModel model;
+  model.name = "m";
+  model.slo_ttft_ms = 500;
+  model.kv_token_bytes = 256;
+  model.profile = {1000, 10, 10};
+  fleet.models = {model};
+  config::FleetEngine engine;
+  engine.name = "e";
+  engine.model = "m";
+  fleet.engines = {engine};
+  return fleet;
+}
+
+wire::HelloT Hello() {
+  wire::HelloT hello;
+  auto engine = std::make_unique<wire::EngineHealthT>();
+  engine->name = "e";
+  engine->serves = true;
+  hello.engines.push_back(std::move(engine));
+  return hello;
+}
+
+wire::SubmitT Submit() {
+  wire::SubmitT submit;
+  submit.model = "m";
+  submit.prompt_tokens = 10;
+  submit.max_tokens = 10;
+  return submit;
+}
+
+// A daemon of its own for each input.
+class Daemon {
+ public:
+  Daemon() {
+    spdlog::set_level(spdlog::level::off);
+    pool_.Start();
+    pool_.Poll();
+    clock_.AdvanceNs(1'000'000'000);
+  }
+
+  // As peer "bad", in messages cut where the input says so.
+  void Feed(const uint8_t* bytes, size_t count) {
+    while (count > 0) {
+      const size_t n = std::min<size_t>(count, 8 + bytes[0] * 4u);
+      service_->Handle("bad", absl::string_view(std::string(bytes, bytes + n)));
+      service_->Settle();
+      clock_.AdvanceNs(bytes[0] * 10'000'000ull);
+      bytes += n;
+      count -= n;
+    }
+  }
+
+  // It is told once and, with nobody else left, admitted.
+  void CheckGoodProxy() {
+    Say(wire::HelloT(Hello()), 0);
+    clock_.AdvanceNs(server::AdmissionService::kPeerPatienceNs - 1);
+    Say(Hello(), 0);
+    clock_.AdvanceNs(1'000'000);  // now whoever came before us is forgotten
+    service_->Settle();
+    Undrain();
+    Say(Submit(), 1);
+    Require(verdicts_ == 1 && admitted_ == 1);
+  }
+
+ private:
+  template <typename Body>
+  void Say(Body body, uint64_t request) {
+    service_->Handle("good", wire::Encode(kEpoch, request, std::move(body)));
+    service_->Settle();
+  }
+  void Undrain() {
+    wire::DrainT drain;
+    drain.on = false;
+    Say(std::move(drain), 0);
+  }
+  bool Hear(const std::string& peer, absl::string_view bytes) {
+    const auto message = wire::Decode(bytes);
+    Require(message.ok());
+    if (peer != "good") return true;
+    if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
+      ++verdicts_;
+      admitted_ += verdict->admitted;
+    }
+    return true;
+  }
+
+  static slab::TableIdentity Identity() {
+    slab::TableIdentity identity;
+    identity.epoch = 1;
+    identity.geometry = {4096, 2, 8};
+    return identity;
+  }
+
+  ManualClock clock_;
+  backing::SimBacking backing_ =
+      *backing::SimBacking::Create(Identity().geometry);
+  std::unique_ptr<slab::TableWriter> table_ =
+      *slab::TableWriter::Create(Identity(), &clock_);
+  server::PoolService pool_{&backing_, table_.get(), &clock_};
+  int verdicts_ = 0;
+  int admitted_ = 0;
+  std::unique_ptr<server::AdmissionService> service_ =
+      *server::AdmissionService::Create(
+          OneModel(), "GPU-1", kEpoch, &pool_, &clock_,
+          [this](const std::string& peer, absl::string_view bytes) {
+            return Hear(peer, bytes);
+          });
+};
+
+template <typename Body>
+std::vector<uint8_t> Bytes(Body body, uint64_t request) {
+  const std::string bytes = wire::Encode(kEpoch, request, std::move(body));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+std::vector<std::vector<uint8_t>> Seeds() {
+  wire::HelloT hello = Hello();
+  auto running = std::make_unique<wire::RunningRequestT>();
+  running->request = 3;
+  running->engine = "e";
+  running->model = "m";
+  running->prompt_tokens = 7;
+  running->output_tokens = 9;
+  hello.running.push_back(std::move(running));
+  wire::ProgressT progress;
+  progress.requests = {1, 3};
+  progress.output_tokens = {5, 1u << 31};
+  wire::DrainT drain;
+  drain.engine = "e";
+  drain.on = true;
+  return {Bytes(std::move(hello), 0),       Bytes(Submit(), 1),
+          Bytes(wire::CancelT(), 1),        Bytes(wire::FirstTokenT(), 1),
+          Bytes(wire::FinishedT(), 1),      Bytes(wire::ModelsQueryT(), 0),
+          Bytes(wire::RequestsQueryT(), 0), Bytes(std::move(drain), 0),
+          Bytes(wire::VerdictT(), 1),       Bytes(std::move(progress), 0)};
+}
+
+}  // namespace fineserve::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
+  fineserve::fuzz::Daemon daemon;
+  daemon.Feed(bytes, count);
+  daemon.CheckGoodProxy();
+  return 0;
+}
