@@ -15,7 +15,6 @@ foreach(target ${imported})
   endif()
 endforeach()
 add_compile_definitions(SPDLOG_HEADER_ONLY FMT_HEADER_ONLY)
-set(FINESERVE_SPDLOG spdlog::spdlog_header_only)
 
 # Debian's static Abseil is not position-independent.
 set(executable "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>")

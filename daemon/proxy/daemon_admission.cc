@@ -1,12 +1,11 @@
 #include "daemon/proxy/daemon_admission.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/log/log.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -112,7 +111,7 @@ void DaemonAdmission::GoOn() {
   if (away_) return;
   away_ = true;
   SetEpoch(0);
-  spdlog::warn(
+  log::Warning(
       "no fineserved answers for {}: requests are {}", Names(),
       fleet_->proxy.fail_open ? "admitted unscheduled" : "refused with 503");
   while (!waiting_.empty()) DecideAlone(Take(waiting_.begin()->first));
@@ -121,7 +120,7 @@ void DaemonAdmission::GoOn() {
 void DaemonAdmission::Receive(absl::string_view bytes) {
   const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
   if (!message.ok()) {
-    spdlog::warn("from fineserved: {}",
+    log::Warning("from fineserved: {}",
                  std::string(message.status().message()));
     return;
   }
@@ -137,8 +136,8 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
 }
 
 void DaemonAdmission::Welcomed(uint64_t epoch) {
-  spdlog::info("fineserved decides for {}; {} requests run, {} wait", Names(),
-               running_.size(), waiting_.size());
+  log::Info("fineserved decides for {}; {} requests run, {} wait", Names(),
+            running_.size(), waiting_.size());
   SetEpoch(epoch);
   away_ = false;
   Hello(/*anew=*/true);
@@ -243,7 +242,7 @@ void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
     Hello(/*anew=*/false);
     return;
   }
-  spdlog::warn("fineserved refuses: {}", refused.why);
+  log::Warning("fineserved refuses: {}", refused.why);
   wire::VerdictT verdict;
   verdict.refusal = wire::Refusal::kNoEngine;
   verdict.why = refused.why;

@@ -1,7 +1,6 @@
 #include "daemon/proxy/daemon_link.h"
 
 #include <glob.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -17,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -142,7 +142,7 @@ void DaemonLink::Open() {
     return;
   }
   if (!std::exchange(told_, true)) {
-    spdlog::warn("{}", std::string(s.message()));
+    log::Warning("{}", std::string(s.message()));
   }
   admission_->GoOn();
 }

@@ -1,10 +1,9 @@
 #include "daemon/proxy/exchange.h"
 
-#include <spdlog/spdlog.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 #include "daemon/proxy/service_fields.h"
 
 namespace fineserve::proxy {
@@ -182,12 +181,12 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       service_->metrics.CountRequest(model_, kClientClosed);
       break;
     case Ended::kBroken:
-      spdlog::warn("engine {} broke off request {}", engine_name_, request_id_);
+      log::Warning("engine {} broke off request {}", engine_name_, request_id_);
       service_->metrics.CountRequest(model_, 502);
       co_await EndBrokenStream();
       break;
     case Ended::kNotAnswered:
-      spdlog::warn("engine {} did not answer request {}, attempt {}",
+      log::Warning("engine {} did not answer request {}, attempt {}",
                    engine_name_, request_id_, attempts_);
       if (attempts_ < kMostAttempts) {
         asked_.avoid_engine = engine_name_;

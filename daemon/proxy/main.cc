@@ -1,7 +1,5 @@
 // fineserve-proxy: OpenAI's API in front of a fleet of engines.
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <stdio.h>
 #include <sys/resource.h>
 
@@ -11,6 +9,7 @@
 
 #include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
+#include "daemon/log/log.h"
 #include "daemon/proxy/daemon_link.h"
 #include "daemon/proxy/fleet_admission.h"
 #include "daemon/proxy/options.h"
@@ -18,13 +17,6 @@
 
 namespace fineserve::proxy {
 namespace {
-
-void SetUpLogging(const std::string& level) {
-  auto logger = spdlog::stderr_color_mt("fineserve-proxy");
-  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %n %^%l%$: %v");
-  logger->set_level(spdlog::level::from_str(level));
-  spdlog::set_default_logger(logger);
-}
 
 // Two descriptors a request, one a connection.
 void RaiseDescriptorLimit() {
@@ -52,7 +44,7 @@ int Run(int argc, char** argv) {
   const absl::StatusOr<Setup> setup = ReadSetup(options);
   if (!setup.ok()) return Fail(setup.status(), 2);
   if (options.check_only) return 0;
-  SetUpLogging(options.log_level);
+  log::Begin("fineserve-proxy", options.log_level);
   RaiseDescriptorLimit();
   const RealClock clock;
   FleetAdmission admission(setup->fleet, &clock);

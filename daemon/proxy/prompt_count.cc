@@ -1,11 +1,10 @@
 // How an Exchange comes to know its prompt's tokens before admission asks.
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 #include "daemon/proxy/exchange.h"
 #include "daemon/proxy/json_number.h"
 
@@ -73,7 +72,7 @@ asio::awaitable<bool> Exchange::ReadBeginning(std::string* text) {
 // Once: the metrics tell how often.
 void Exchange::TellUncounted(const std::string& engine, bool answered) {
   if (!service_->uncounted.insert(model_).second) return;
-  spdlog::warn(
+  log::Warning(
       "engine {} does not count a prompt's tokens ({}): where that happens "
       "prompts of {} are estimated",
       engine,

@@ -1,6 +1,5 @@
 #include "daemon/proxy/proxy.h"
 
-#include <spdlog/spdlog.h>
 #include <systemd/sd-daemon.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 #include "daemon/proxy/connection.h"
 
 namespace fineserve::proxy {
@@ -104,7 +104,7 @@ class AsioProxy final : public Proxy {
       auto [e, socket] = co_await acceptor->async_accept(kTuple);
       if (e == asio::error::operation_aborted) co_return;
       if (e) {
-        spdlog::warn("cannot accept a connection: {}", e.message());
+        log::Warning("cannot accept a connection: {}", e.message());
         asio::steady_timer rest(io_, kAcceptRest);
         co_await rest.async_wait(kTuple);
         continue;
@@ -164,14 +164,14 @@ class AsioProxy final : public Proxy {
   void Reload() {
     absl::StatusOr<Setup> setup = read_again_();
     if (!setup.ok()) {
-      spdlog::error("keeping the present fleet: {}",
-                    std::string(setup.status().message()));
+      log::Error("keeping the present fleet: {}",
+                 std::string(setup.status().message()));
       return;
     }
     Adopt(*setup);
     service_.admission->SetFleet(setup->fleet);
-    spdlog::info("fleet read again: {} models, {} engines",
-                 fleet().models.size(), fleet().engines.size());
+    log::Info("fleet read again: {} models, {} engines", fleet().models.size(),
+              fleet().engines.size());
   }
 
   void Adopt(const Setup& setup) {
@@ -183,8 +183,8 @@ class AsioProxy final : public Proxy {
     service_.draining = true;
     drained_by_ns_ =
         service_.clock->NowNs() + fleet().proxy.drain_s * 1'000'000'000ull;
-    spdlog::info("draining: {} connections, at most {} s",
-                 service_.connections.size(), fleet().proxy.drain_s);
+    log::Info("draining: {} connections, at most {} s",
+              service_.connections.size(), fleet().proxy.drain_s);
     sd_notify(0, "STOPPING=1");
     error_code ignored;
     public_.close(ignored);
@@ -194,7 +194,7 @@ class AsioProxy final : public Proxy {
 
   void CheckDrain(uint64_t now_ns) {
     if (now_ns >= drained_by_ns_) {
-      spdlog::warn("closing {} connections that did not end in time",
+      log::Warning("closing {} connections that did not end in time",
                    service_.connections.size());
       io_.stop();
     }

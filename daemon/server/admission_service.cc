@@ -1,6 +1,5 @@
 #include "daemon/server/admission_service.h"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 
 namespace fineserve::server {
 
@@ -127,7 +127,7 @@ void AdmissionService::Handle(const std::string& peer,
                               absl::string_view bytes) {
   const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
   if (!message.ok()) {
-    spdlog::warn("admission: {}", std::string(message.status().message()));
+    log::Warning("admission: {}", std::string(message.status().message()));
     Refuse(peer, 0, std::string(message.status().message()));
     return;
   }
@@ -164,7 +164,7 @@ void AdmissionService::HandleHello(const std::string& peer,
   UpdateEngines();
   if (hello.anew) ForgetRequests(&from);
   for (const auto& running : hello.running) Adopt(peer, &from, *running);
-  if (is_new) spdlog::info("admission: a proxy greets");
+  if (is_new) log::Info("admission: a proxy greets");
   Answer(peer, 0, Welcome());
 }
 
@@ -175,8 +175,8 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
     if (!drain.engine.empty() && engine.name != drain.engine) continue;
     any = true;
     engine.drains = drain.on;
-    spdlog::info("admission: engine {} {}", engine.name,
-                 drain.on ? "drains" : "takes requests again");
+    log::Info("admission: engine {} {}", engine.name,
+              drain.on ? "drains" : "takes requests again");
   }
   if (any) {
     Answer(peer, id, wire::DoneT());
@@ -270,7 +270,7 @@ void AdmissionService::ForgetSilentPeers() {
       ++it;
       continue;
     }
-    spdlog::warn("admission: a proxy has gone with {} requests",
+    log::Warning("admission: a proxy has gone with {} requests",
                  it->second.requests.size());
     ForgetRequests(&it->second);
     it = peers_.erase(it);

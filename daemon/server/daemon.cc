@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/log/log.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/old_pool.h"
 #include "kernels/driver/status.h"
@@ -100,11 +100,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
   const std::string old_pool = DescribeOldPool(plan.device.uuid);
-  if (!old_pool.empty()) spdlog::warn("{}", old_pool);
+  if (!old_pool.empty()) log::Warning("{}", old_pool);
   absl::StatusOr<backing::Nvml> nvml =
       backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid);
   if (!nvml.ok()) {
-    spdlog::warn("{}; slabs of dead engines will stay quarantined",
+    log::Warning("{}; slabs of dead engines will stay quarantined",
                  std::string(nvml.status().message()));
   }
   absl::StatusOr<std::unique_ptr<backing::CudaBacking>> backing =
@@ -156,12 +156,12 @@ void Daemon::Serve() {
   const auto on_hup = loop_.OnSignal(SIGHUP, [this] { ReadConfigAgain(); });
   const auto after_each = loop_.AfterEach([this] { Settle(); });
   Settle();
-  spdlog::info("serving {} on {}", slab::Describe(backing_->geometry()),
-               endpoint_.socket_path());
+  log::Info("serving {} on {}", slab::Describe(backing_->geometry()),
+            endpoint_.socket_path());
   sd_notify(0, "READY=1");
   loop_.Run();
   sd_notify(0, "STOPPING=1");
-  spdlog::info("ending; slabs that stay mapped: {}", pool_.DescribeHolders());
+  log::Info("ending; slabs that stay mapped: {}", pool_.DescribeHolders());
 }
 
 absl::Status Daemon::SetFleet() {
@@ -201,10 +201,10 @@ void Daemon::Resize(uint64_t pool_bytes) {
   if (slabs == pool_.wanted_slabs()) return;
   const absl::Status s = pool_.Resize(slabs);
   if (s.ok()) {
-    spdlog::info("the pool goes from {} to {} slabs", pool_.present_slabs(),
-                 slabs);
+    log::Info("the pool goes from {} to {} slabs", pool_.present_slabs(),
+              slabs);
   } else {
-    spdlog::error("pool size kept: {}", std::string(s.message()));
+    log::Error("pool size kept: {}", std::string(s.message()));
   }
 }
 
@@ -212,8 +212,8 @@ void Daemon::ReadConfigAgain() {
   sd_notify(0, "RELOADING=1");
   absl::StatusOr<config::Config> config = reload_();
   if (!config.ok()) {
-    spdlog::error("configuration kept as it was: {}",
-                  std::string(config.status().message()));
+    log::Error("configuration kept as it was: {}",
+               std::string(config.status().message()));
   } else {
     // Also if the file says the same again: it may have been refused before.
     Resize(config->pool_bytes);
@@ -221,20 +221,19 @@ void Daemon::ReadConfigAgain() {
         config->slab_bytes != config_.slab_bytes ||
         config->planes != config_.planes || config->gpu != config_.gpu ||
         config->runtime_dir != config_.runtime_dir) {
-      spdlog::warn(
+      log::Warning(
           "gpu, runtime_dir and the pool's max, slab and planes change with a "
           "restart only");
     }
     config_ = *std::move(config);
     const absl::Status fleet_set = SetFleet();
     if (!fleet_set.ok()) {
-      spdlog::error("fleet kept as it was: {}",
-                    std::string(fleet_set.message()));
+      log::Error("fleet kept as it was: {}", std::string(fleet_set.message()));
     }
-    spdlog::set_level(spdlog::level::from_str(config_.log_level));
-    spdlog::info("configuration read again: {} engine rules, {} frame rules",
-                 config_.engines.size(),
-                 config_.rules.size() + config_.shipped_rules.size());
+    log::SetLevel(config_.log_level);
+    log::Info("configuration read again: {} engine rules, {} frame rules",
+              config_.engines.size(),
+              config_.rules.size() + config_.shipped_rules.size());
   }
   sd_notify(0, "READY=1");
 }

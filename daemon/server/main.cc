@@ -1,7 +1,5 @@
 // fineserved: owns one GPU's KV pool.
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "daemon/abi/byte_size.h"
+#include "daemon/log/log.h"
 #include "daemon/server/daemon.h"
 #include "daemon/server/options.h"
 
@@ -23,13 +22,6 @@ std::string EmulatedFolder() {
   const std::string program(path, n > 0 ? static_cast<size_t>(n) : 0);
   const std::string folder = program.substr(0, program.rfind('/'));
   return folder + "/../lib/emucuda";
-}
-
-void SetUpLogging(const std::string& level) {
-  auto logger = spdlog::stderr_color_mt("fineserved");
-  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %n %^%l%$: %v");
-  logger->set_level(spdlog::level::from_str(level));
-  spdlog::set_default_logger(logger);
 }
 
 // Exported granules and peers' sockets count against it.
@@ -67,7 +59,7 @@ int Run(int argc, char** argv) {
     Print(*plan);
     return 0;
   }
-  SetUpLogging(options.config.log_level);
+  log::Begin("fineserved", options.config.log_level);
   RaiseDescriptorLimit();
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(*plan, choice, options.config,

@@ -1,13 +1,12 @@
 #include "daemon/server/pool_service.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/transport.h"
+#include "daemon/log/log.h"
 
 namespace fineserve::server {
 namespace {
@@ -81,7 +80,7 @@ absl::StatusOr<EngineId> PoolService::Join(const std::string& name, uid_t uid,
                      abi::kMemberCapacity, " members already"));
   }
   engine.members.insert(pid);
-  spdlog::info("engine {} ({}): pid {} joined", Number(*id), name, pid);
+  log::Info("engine {} ({}): pid {} joined", Number(*id), name, pid);
   Publish(*id);
   return id;
 }
@@ -96,7 +95,7 @@ void PoolService::Exited(pid_t pid) {
     // Nobody is left who could give its slabs back; they are the engine's, and
     // mapped by its other members perhaps, until the last one has exited.
     if (views_.Has(id, pid)) views_.Forget(id);
-    spdlog::info("engine {} ({}): pid {} exited", Number(id), engine.name, pid);
+    log::Info("engine {} ({}): pid {} exited", Number(id), engine.name, pid);
     if (engine.members.empty()) {
       Bury(id, &engine);
     } else {
@@ -115,7 +114,7 @@ void PoolService::Bury(EngineId id, Engine* engine) {
   engine->since_ns = clock_->NowNs();
   slab::Count(table_->counters().engines_died);
   slab::Count(table_->counters().slabs_quarantined, held);
-  spdlog::warn("engine {} ({}) died holding {} slabs: quarantined", Number(id),
+  log::Warning("engine {} ({}) died holding {} slabs: quarantined", Number(id),
                engine->name, held);
   Publish(id);
 }
@@ -133,7 +132,7 @@ SlabManager::Outcome PoolService::Lease(EngineId engine, uint32_t slab_count,
       slabs_.Lease(engine, slab_count, ticket, views_.Reclaimable());
   if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
     slab::Count(table_->counters().leases_denied);
-    spdlog::warn(
+    log::Warning(
         "pool exhausted: engine {} ({}) wants {} slabs, {} are free; held by: "
         "{}",
         Number(engine), engines_[engine].name, slab_count, none->available,
@@ -172,8 +171,7 @@ void PoolService::Fill(const std::vector<SlabId>& slabs) {
     const absl::Status s = backing_->StartZero(slab);
     if (s.ok()) continue;
     ++failed_fills_;
-    spdlog::error("slab {} is lost: {}", Number(slab),
-                  std::string(s.message()));
+    log::Error("slab {} is lost: {}", Number(slab), std::string(s.message()));
   }
 }
 
@@ -183,7 +181,7 @@ std::vector<PoolService::Grant> PoolService::Poll() {
   absl::StatusOr<std::vector<SlabId>> zeroed = backing_->TakeZeroed();
   if (!zeroed.ok()) {
     // The device is gone; nothing that was being filled will become FREE.
-    spdlog::error("zeroing failed: {}", std::string(zeroed.status().message()));
+    log::Error("zeroing failed: {}", std::string(zeroed.status().message()));
     failed_fills_ = slabs_.zeroing_count();
     return grants;
   }
@@ -225,8 +223,8 @@ void PoolService::Grow() {
     const absl::Status s = backing_->CreateSlab(SlabId{i});
     if (!s.ok()) {
       wanted_slabs_ = present_slabs();
-      spdlog::error("the pool stays at {} slabs: {}", wanted_slabs_,
-                    std::string(s.message()));
+      log::Error("the pool stays at {} slabs: {}", wanted_slabs_,
+                 std::string(s.message()));
       return;
     }
     slabs_.Add(SlabId{i});
@@ -272,7 +270,7 @@ absl::Status PoolService::ActivateView(EngineId engine, pid_t pid,
   absl::Status s = views_.Activate(engine, pid, slabs, wanted);
   if (!s.ok()) return s;
   const abi::ViewRecord view = views_.Record(engine);
-  spdlog::info(
+  log::Info(
       "engine {} ({}): view active, {} planes × {} bytes, floor {}, cap {} "
       "slabs",
       Number(engine), engines_[engine].name, view.planes, view.page_bytes,
@@ -337,7 +335,7 @@ void PoolService::EndQuarantines() {
   const absl::StatusOr<std::vector<pid_t>> listed = backing_->DevicePids();
   if (!listed.ok()) {
     if (!std::exchange(cannot_list_logged_, true)) {
-      spdlog::warn("quarantined slabs stay so, the driver cannot tell: {}",
+      log::Warning("quarantined slabs stay so, the driver cannot tell: {}",
                    std::string(listed.status().message()));
     }
     return;
@@ -352,8 +350,8 @@ void PoolService::EndQuarantines() {
                     [&](pid_t pid) { return engine.exited.count(pid) != 0; });
     if (lingers) continue;
     const std::vector<SlabId> released = slabs_.Release(id);
-    spdlog::info("engine {} ({}): {} slabs leave quarantine", Number(id),
-                 engine.name, released.size());
+    log::Info("engine {} ({}): {} slabs leave quarantine", Number(id),
+              engine.name, released.size());
     Remove(id);
     Fill(released);
   }

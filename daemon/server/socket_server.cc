@@ -1,7 +1,6 @@
 #include "daemon/server/socket_server.h"
 
 #include <errno.h>
-#include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 #include "daemon/server/connection.h"
 #include "daemon/server/engine_scoreboard.h"
 
@@ -109,21 +109,21 @@ bool SocketServer::Handle(Connection* c, abi::Received* received) {
   const abi::MessageHeader* header = received->header();
   if (header == nullptr) {
     slab::Count(table_->counters().messages_dropped);
-    spdlog::warn("pid {}: {} bytes that are no message of ours: disconnected",
+    log::Warning("pid {}: {} bytes that are no message of ours: disconnected",
                  c->peer.pid, received->bytes());
     return false;
   }
   if (!c->greeted) return HandleHello(c, *received);
   if (received->sender().pid != c->peer.pid) {
     slab::Count(table_->counters().messages_dropped);
-    spdlog::warn("pid {} speaks on the connection of pid {}: ignored",
+    log::Warning("pid {} speaks on the connection of pid {}: ignored",
                  received->sender().pid, c->peer.pid);
     return true;
   }
   if (c->scoreboard.valid()) {
     // It asks, so it has mapped its scoreboard: nobody else may from now on.
     const absl::Status s = SealScoreboard(c->scoreboard);
-    if (!s.ok()) spdlog::warn("{}", std::string(s.message()));
+    if (!s.ok()) log::Warning("{}", std::string(s.message()));
     c->scoreboard.Reset();
   }
   abi::LeaseRequest lease;
@@ -147,7 +147,7 @@ bool SocketServer::HandleHello(Connection* c, const abi::Received& received) {
   const abi::MessageHeader& header = *received.header();
   const auto refuse = [&](RefusalCode code, const std::string& text) {
     slab::Count(table_->counters().connections_refused);
-    spdlog::warn("pid {} refused: {}", c->peer.pid, text);
+    log::Warning("pid {} refused: {}", c->peer.pid, text);
     Refuse(c, header.sequence, code, text);
     return false;
   };
@@ -190,7 +190,7 @@ bool SocketServer::Admit(Connection* c, const abi::Hello& hello) {
   }
   const auto refuse = [&](const absl::Status& s) {
     slab::Count(table_->counters().connections_refused);
-    spdlog::warn("pid {} refused: {}", c->peer.pid, std::string(s.message()));
+    log::Warning("pid {} refused: {}", c->peer.pid, std::string(s.message()));
     Refuse(c, hello.header.sequence, RefusalCode::kCapacity,
            std::string(s.message()));
     return false;
@@ -305,7 +305,7 @@ void SocketServer::Expire(uint64_t now_ns) {
     it = waiting_.erase(it);
     c->waiting_ticket = 0;
     pool_->CancelLease(ticket);
-    spdlog::warn("pid {}: no slabs came back in time for its request",
+    log::Warning("pid {}: no slabs came back in time for its request",
                  c->peer.pid);
     Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
            "no engine gave slabs back in time");
@@ -336,7 +336,7 @@ void SocketServer::Deliver(const std::vector<PoolService::Grant>& grants) {
 void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
   // NotFound: the engine died too, and its slabs are on their way already.
   const absl::Status s = pool_->Return(engine, lease);
-  if (!s.ok()) spdlog::debug("{}", std::string(s.message()));
+  if (!s.ok()) log::Debug("{}", std::string(s.message()));
 }
 
 bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {

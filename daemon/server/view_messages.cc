@@ -1,9 +1,8 @@
 // The part of SocketServer that speaks of views.
 
-#include <spdlog/spdlog.h>
-
 #include <string>
 
+#include "daemon/log/log.h"
 #include "daemon/server/connection.h"
 #include "daemon/server/socket_server.h"
 
@@ -45,7 +44,7 @@ absl::optional<bool> SocketServer::HandleOfView(Connection* c,
 
 bool SocketServer::RefuseView(Connection* c, uint32_t sequence,
                               const absl::Status& s) {
-  spdlog::warn("pid {}: no view: {}", c->peer.pid, std::string(s.message()));
+  log::Warning("pid {}: no view: {}", c->peer.pid, std::string(s.message()));
   return Refuse(c, sequence, CodeOf(s), std::string(s.message()));
 }
 
@@ -110,7 +109,7 @@ bool SocketServer::HandleReturnNotice(Connection* c,
         c->engine, c->peer.pid, slab::SlabId{entry.slab}, LeaseId{entry.lease});
     if (s.ok()) continue;
     slab::Count(table_->counters().messages_dropped);
-    spdlog::warn("pid {}: {}", c->peer.pid, std::string(s.message()));
+    log::Warning("pid {}: {}", c->peer.pid, std::string(s.message()));
   }
   return true;
 }

@@ -1,12 +1,11 @@
 #include "daemon/server/view_service.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 
 namespace fineserve::server {
 

@@ -146,7 +146,7 @@ class SlabManager {
   void CheckInvariants() const;
 
  private:
-  struct Lease {
+  struct WholeLease {
     EngineId engine;
     std::vector<SlabId> slabs;
   };
@@ -165,7 +165,7 @@ class SlabManager {
   std::vector<abi::SlabWord> slabs_;
   std::map<EngineId, Holding> holdings_;
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
-  std::map<LeaseId, Lease> leases_;
+  std::map<LeaseId, WholeLease> leases_;
   std::deque<Pending> waiting_;
   uint32_t zeroing_count_ = 0;
   uint32_t absent_count_ = 0;

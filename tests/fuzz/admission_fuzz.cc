@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "daemon/backing/sim_backing.h"
+#include "daemon/log/log.h"
 #include "daemon/server/admission_service.h"
-#include "spdlog/spdlog.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {
@@ -59,7 +59,7 @@ wire::SubmitT Submit() {
 class Daemon {
  public:
   Daemon() {
-    spdlog::set_level(spdlog::level::off);
+    fineserve::log::SetLevel("off");
     pool_.Start();
     pool_.Poll();
     clock_.AdvanceNs(1'000'000'000);

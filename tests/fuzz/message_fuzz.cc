@@ -11,9 +11,9 @@
 #include <string>
 
 #include "daemon/backing/sim_backing.h"
+#include "daemon/log/log.h"
 #include "daemon/server/endpoint.h"
 #include "daemon/server/socket_server.h"
-#include "spdlog/spdlog.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {
@@ -27,7 +27,7 @@ void Require(bool holds) {
 class Daemon {
  public:
   Daemon() {
-    spdlog::set_level(spdlog::level::off);
+    fineserve::log::SetLevel("off");
     char folder[] = "/tmp/fineserve-fuzz-XXXXXX";
     Require(mkdtemp(folder) != nullptr);
     folder_ = folder;

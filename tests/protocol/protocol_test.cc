@@ -2,11 +2,11 @@
 // every order of events of a small instance, and random ones of a larger one.
 
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 #include <stdlib.h>
 
 #include <random>
 
+#include "daemon/log/log.h"
 #include "tests/protocol/explore.h"
 
 namespace fineserve::protocol {
@@ -22,7 +22,7 @@ constexpr uint64_t kMostStates = 5'000'000;
 
 class ProtocolTest : public ::testing::Test {
  protected:
-  ProtocolTest() { spdlog::set_level(spdlog::level::off); }
+  ProtocolTest() { fineserve::log::SetLevel("off"); }
 };
 
 void ExpectSound(const Options& options) {
