@@ -86,7 +86,7 @@ wire::ModelsT AdmissionService::Models() const {
         Convert(scheduler_.model(id), scheduler_.Figures(id)));
   }
   for (uint32_t i = 0; i < engines_.size(); ++i) {
-    const auto known = figures.find(EngineId{i});
+    const auto known = figures.find(ReplicaId{i});
     models.models[Number(engines_[i].model)]->engines.push_back(Figures(
         engines_[i], known == figures.end() ? nullptr : &known->second));
   }

@@ -139,7 +139,7 @@ void AdmissionService::Adopt(const std::string& peer, Peer* from,
   s.arrival = Now();
   s.tenant = running.tenant;
   const absl::Status status =
-      scheduler_.Adopt(s, EngineId{static_cast<uint32_t>(engine)});
+      scheduler_.Adopt(s, ReplicaId{static_cast<uint32_t>(engine)});
   if (!status.ok()) {
     Forget(*id);
     return;

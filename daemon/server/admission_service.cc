@@ -231,7 +231,7 @@ void AdmissionService::UpdateEngines() {
   std::vector<absl::optional<slab::EngineId>> in_pool;
   for (size_t i = 0; i < engines_.size(); ++i) {
     in_pool.push_back(pool_->Find(engines_[i].name, geteuid()));
-    const auto known = figures.find(EngineId{static_cast<uint32_t>(i)});
+    const auto known = figures.find(ReplicaId{static_cast<uint32_t>(i)});
     if (in_pool[i] && known != figures.end()) {
       promised[*in_pool[i]] = known->second.held_tokens;
     }
@@ -239,7 +239,7 @@ void AdmissionService::UpdateEngines() {
   const auto prospects = pool_->views().Prospects(promised);
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    const EngineId id{static_cast<uint32_t>(i)};
+    const ReplicaId id{static_cast<uint32_t>(i)};
     const bool serves = Serves(engine.name);
     engine.known = engine.known || serves;
     if (!engine.known) continue;

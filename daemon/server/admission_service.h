@@ -131,7 +131,7 @@ class AdmissionService {
   const PoolService* const pool_;
   const Clock* const clock_;
   const Send send_;
-  std::vector<Engine> engines_;  // EngineId is the place
+  std::vector<Engine> engines_;  // ReplicaId is the place
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;
