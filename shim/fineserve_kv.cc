@@ -64,7 +64,7 @@ FINESERVE_EXPORT int fs_kv_progress(int stage) {
   if (stage < FS_KV_PLUGIN_LOADED || stage > FS_KV_POOL_CONSTRUCTED) {
     return fineserve::shim::KvError(FS_INVALID, "stage is %d", stage);
   }
-  fineserve::shim::g_allocator.page().RaisePluginStage(
+  fineserve::shim::g_allocator.scoreboard().RaisePluginStage(
       static_cast<uint32_t>(stage));
   return FS_OK;
 }

@@ -37,7 +37,7 @@ constexpr DlsymAnswer kAskLibc = {nullptr, 0};
 DlsymAnswer Answer(void* value) { return {value, 1}; }
 
 DlsymAnswer AnswerHook(Hook hook, Path path) {
-  g_allocator.page().CountUse(hook, path);
+  g_allocator.scoreboard().CountUse(hook, path);
   return Answer(HookAddress(hook));
 }
 
@@ -96,7 +96,7 @@ DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
 DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   if (!ShimIsNextAfter(caller, name)) return kAskLibc;
   if (IsLoaders(hook) || DriverDefines(name)) {
-    g_allocator.page().CountUse(hook, Path::kNext);
+    g_allocator.scoreboard().CountUse(hook, Path::kNext);
     return kAskLibc;
   }
   return Answer(DefinitionBehindShim(name));
@@ -122,7 +122,7 @@ int WithoutDeepbind(const char* file, int flags) {
   if ((flags & RTLD_DEEPBIND) == 0 || Disabled() || KeepDeepbind()) {
     return flags;
   }
-  g_allocator.page().CountDeepbind();
+  g_allocator.scoreboard().CountDeepbind();
   static constinit std::atomic<bool> warned{false};
   if (!warned.exchange(true, std::memory_order_relaxed)) {
     Warn(
@@ -195,7 +195,7 @@ extern "C" int fineserve_filter_dlmopen(long space, const char* file,
     fineserve_real_dlmopen = reinterpret_cast<DlmopenFunction>(real);
   }
   if (space == LM_ID_BASE) return WithoutDeepbind(file, flags);
-  g_allocator.page().CountForeignNamespace();
+  g_allocator.scoreboard().CountForeignNamespace();
   return flags;
 }
 
