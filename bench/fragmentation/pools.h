@@ -56,7 +56,7 @@ std::unique_ptr<Pool> MakeFixedBlockPool(uint64_t bytes,
 std::unique_ptr<Pool> MakeFirstFitPool(uint64_t bytes,
                                        const std::vector<Model>& models);
 // The authors' released code: the pool is split by number of layers, slabs of
-// twice the least common multiple within each part (facts/scheduling.md).
+// twice the least common multiple within each part (design note 0008).
 std::unique_ptr<Pool> MakeSplitByDepthPool(uint64_t bytes,
                                            const std::vector<Model>& models);
 

@@ -21,7 +21,7 @@
 //                                ←    ReturnDone               | Refused
 //
 // An engine whose blocks we can see has a view of the pool instead of leases
-// of whole slabs (design.md §3.2, §3.4):
+// of whole slabs (design note 0000, Memory):
 //
 //   ViewRequest                  →
 //                                ←    ViewAnswer + [view scoreboard] | Refused

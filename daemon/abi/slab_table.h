@@ -98,7 +98,7 @@ struct SlabEntry {
 };
 static_assert(sizeof(SlabEntry) == 32);
 
-// How an engine maps the pool (design.md §3.5).
+// How an engine maps the pool (design note 0000, Memory).
 enum class ViewMode : uint32_t {
   kNone = 0,     // it has no view: whole slabs, or nothing
   kView = 1,     // all slabs, from activation on
@@ -112,8 +112,9 @@ enum class ViewState : uint32_t {
   kActive = 2,      // slabs are leased to it
 };
 
-// An engine's view of the pool: slabs cut into blocks of one format. Slab s is
-// at view index s + 1 (design.md §3.2). All zero: no view. Counts in slabs.
+// An engine's view of the pool: slabs cut into blocks of one format. Slab s
+// lies at view index s + 1 (design note 0000, Memory). All zero: no view.
+// Counts are in slabs.
 struct ViewRecord {
   ViewMode mode;
   ViewState state;

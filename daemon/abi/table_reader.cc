@@ -18,7 +18,7 @@
 namespace fineserve::abi {
 namespace {
 
-// Far above the 8,192 handles that a GPU's pool may have (design.md §3.3):
+// Far above the 8,192 handles that a GPU's pool may have (design note 0008): it
 // only bounds what a hostile file can make us allocate.
 constexpr uint32_t kMostSlabs = 1 << 20;
 constexpr size_t kMostBytes = TableBytes(kMostSlabs);

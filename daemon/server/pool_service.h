@@ -28,7 +28,7 @@ namespace fineserve::server {
 // Who may die where. A member may die at any point; Exited is then called
 // once, after the kernel has reported it. When an engine's last member has
 // exited its slabs are QUARANTINED, and only a driver that no longer lists any
-// of the engine's processes ends that (design.md §3.10).
+// of the engine's processes ends that (design note 0000, Memory).
 class PoolService {
  public:
   using Grant = slab::SlabManager::Grant;

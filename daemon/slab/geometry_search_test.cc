@@ -35,7 +35,7 @@ const GeometryChoice* Within(const std::vector<GeometryChoice>& frontier,
 }
 
 TEST(GeometrySearchTest, ALeastCommonMultipleThatExplodesIsPadded) {
-  // design.md §3.3: 32, 36 and 28 layers, granules of 2 MiB.
+  // Design note 0008: 32, 36 and 28 layers, granules of 2 MiB.
   const std::vector<Format> formats = {Planes(32), Planes(36), Planes(28)};
   EXPECT_EQ(ExactGranules(formats) * 2 * kMiB, 4032 * kMiB);
   const auto frontier = Frontier(16 * kGiB, formats);

@@ -10,7 +10,7 @@
 namespace fineserve::slab {
 
 // Who should hold how many slabs of a pool that several engines share
-// (design.md §3.7). Pure functions.
+// (design note 0000, Memory). Pure functions.
 
 // One engine's claim, in slabs.
 struct Claim {

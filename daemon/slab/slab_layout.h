@@ -10,7 +10,7 @@
 
 namespace fineserve::slab {
 
-// How the slabs of a pool look to one format (design.md §3.2, §3.3).
+// How the slabs of a pool look to one format (design note 0000, Memory).
 //
 //   view index     0        1        2        (0: the engine's scratch)
 //   plane p     |--------|--------|--------|  each share: plane_bytes(), the

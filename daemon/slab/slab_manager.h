@@ -37,7 +37,7 @@ class SlabObserver {
 //   FREE ── Withdraw ──► ABSENT ── Add ──► ZEROING
 //
 // A lease of whole slabs (Lease) ends as a whole; a view holds a lease for
-// each of its slabs (design.md §3.2, §3.7).
+// each of its slabs (design note 0000, Memory).
 //
 // Invariants (CheckInvariants):
 //   * every slab is in exactly one of: absent, free, zeroing, held by one
