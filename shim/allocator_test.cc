@@ -35,8 +35,7 @@ class AllocatorTest : public testing::Test {
  protected:
   void SetUp() override {
     setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
-    allocator_.link().set_timeouts(
-        {.join_ms = 500, .request_ms = 500, .reconnect_pause_ms = 0});
+    allocator_.link().set_timeouts(kPatient);
     testing::internal::CaptureStderr();
   }
   void TearDown() override {

@@ -34,8 +34,7 @@ class AllocatorViewTest : public testing::Test {
  protected:
   void SetUp() override {
     setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
-    allocator_.link().set_timeouts(
-        {.join_ms = 500, .request_ms = 500, .reconnect_pause_ms = 0});
+    allocator_.link().set_timeouts(kPatient);
     testing::internal::CaptureStderr();
     daemon_ = std::make_unique<FakeDaemon>(
         folder_.path(), kFakeGpu, FakeDaemon::Options{.slab_count = 6});

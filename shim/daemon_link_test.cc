@@ -31,8 +31,7 @@ class DaemonLinkTest : public testing::Test {
  protected:
   void SetUp() override {
     setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
-    link_.set_timeouts(
-        {.join_ms = 500, .request_ms = 500, .reconnect_pause_ms = 0});
+    link_.set_timeouts(kPatient);
   }
   void TearDown() override {
     link_.AbandonInChild();
@@ -222,7 +221,10 @@ class MisbehavingDaemon : public DaemonLinkTest,
 
 TEST_P(MisbehavingDaemon, LosesTheLinkWithOneWarning) {
   StartDaemon({.fault = GetParam().fault});
-  link_.set_timeouts({.join_ms = 500, .request_ms = 50});
+  // Only silence ends by the timeout.
+  const bool silent = GetParam().fault == Fault::kSilentAtLease;
+  link_.set_timeouts(
+      {.join_ms = kPatienceMs, .request_ms = silent ? 50 : kPatienceMs});
   Join();
   Lease lease;
   abi::Received batch;
@@ -270,8 +272,9 @@ TEST_F(DaemonLinkTest, NewDaemonIsJoinedAfterALossAndOldLeasesStayAway) {
 
 TEST_F(DaemonLinkTest, SearchForANewDaemonPausesAfterAFailure) {
   StartDaemon();
-  link_.set_timeouts(
-      {.join_ms = 500, .request_ms = 500, .reconnect_pause_ms = 1'000'000});
+  link_.set_timeouts({.join_ms = kPatienceMs,
+                      .request_ms = kPatienceMs,
+                      .reconnect_pause_ms = 1'000'000'000});
   Join();
   daemon_.reset();
   Lease lease;

@@ -439,7 +439,7 @@ TEST_F(EngineViewTest, OwnPoolHearsOfEachLeaseAndEachAskBackOnce) {
   daemon_->Lease(1, 5);
   daemon_->Lease(2, 6);
   EXPECT_THAT(Poll(1), ElementsAre(Pair(2, FS_KV_LEASED)));
-  EXPECT_EQ(view_.Wait(driver_, 10'000), 1) << "there is one untold";
+  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1) << "there is one untold";
   EXPECT_THAT(Poll(), ElementsAre(Pair(3, FS_KV_LEASED)));
   EXPECT_THAT(Poll(), IsEmpty());
   daemon_->AskBack(1, 5);
@@ -474,21 +474,21 @@ TEST_F(EngineViewTest, WantIsSentOnceForEachChange) {
 // Another thread's exchange may take as long as a zero fill.
 TEST_F(EngineViewTest, BusyLinkNeitherBlocksTheSchedulerNorLosesItsNotices) {
   Serve(FS_KV_VIEW, {.fault = Fault::kSilentAtLease});
-  link_.set_timeouts(
-      {.join_ms = 500, .request_ms = 300, .reconnect_pause_ms = 0});
   daemon_->Lease(1, 5);
   Poll();
   std::atomic<bool> asking{true};
   std::thread other([&] {
     Lease lease;
-    link_.LeaseSlabs(1, &lease);  // waits for its timeout, and loses the daemon
+    link_.LeaseSlabs(1, &lease);  // waits until the daemon ends
     asking = false;
   });
-  usleep(50'000);
+  EXPECT_TRUE(
+      FakeDaemon::Becomes([&] { return daemon_->leases_asked() == 1; }));
   view_.ReturnSlab(2);
   EXPECT_EQ(view_.Want(4), FS_OK);
   EXPECT_TRUE(asking) << "it did not wait";
   EXPECT_EQ(Stats().leased_slabs, 1u);
+  daemon_.reset();
   other.join();
 }
 
@@ -499,9 +499,9 @@ TEST_F(EngineViewTest, WaitEndsWithAChangeOrItsTimeout) {
     usleep(20'000);
     daemon_->Lease(1, 5);
   });
-  EXPECT_EQ(view_.Wait(driver_, 10'000), 1);
+  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1);
   daemon.join();
-  EXPECT_EQ(view_.Wait(driver_, 10'000), 1) << "until somebody looks";
+  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1) << "until somebody looks";
   EXPECT_EQ(Poll().size(), 1u);
   EXPECT_EQ(view_.Wait(driver_, 1), 0);
   EXPECT_EQ(view_.Wait(driver_, -1), -FS_INVALID);

@@ -85,7 +85,7 @@ class ViewMappingTest : public ViewFixture {
     new (&view_) ViewMapping;
     link_.AbandonInChild();
     daemon_.reset();
-    new (&link_) DaemonLink(&page_, &declared_, &rules_);
+    new (&link_) DaemonLink(&scoreboard_, &declared_, &rules_);
     Open(shape);
   }
   void TearDown() override {

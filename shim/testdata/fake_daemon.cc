@@ -187,6 +187,7 @@ bool FakeDaemon::AnswerRule(int socket, const abi::RuleRequest& request) {
 }
 
 bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {
+  ++leases_asked_;
   if (options_.fault == Fault::kCloseAtLease) return false;
   if (options_.fault == Fault::kSilentAtLease) return true;
   std::lock_guard<std::mutex> lock(mutex_);

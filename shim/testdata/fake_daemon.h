@@ -13,8 +13,16 @@
 
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
+#include "shim/daemon_link.h"
+#include "shim/seqpacket.h"
 
 namespace fineserve::shim {
+
+// How long a test waits for what must happen: a busy machine is slow, not
+// wrong.
+inline constexpr int kPatienceMs = 60'000;
+inline constexpr DaemonLink::Timeouts kPatient = {
+    .join_ms = kPatienceMs, .request_ms = kPatienceMs, .reconnect_pause_ms = 0};
 
 class FakeDaemon {
  public:
@@ -24,7 +32,7 @@ class FakeDaemon {
     kRefuseMember,  // refuses Hello with a text
     kCloseAtRule,
     kSilentAtHello,  // takes Hello, says nothing
-    kSilentAtLease,
+    kSilentAtLease,  // counts the request (leases_asked), says nothing
     kCloseAtLease,
     kWrongSequenceAtLease,
     kCloseAtGranules,
@@ -61,6 +69,7 @@ class FakeDaemon {
   // What it saw so far. Any thread.
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
+  uint32_t leases_asked() const { return leases_asked_; }
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
@@ -79,11 +88,21 @@ class FakeDaemon {
     int closed = 0;
   };
   ViewLog views() const;
-  // Until what the last notice said was read.
+  // Waits until `done` holds of views(), for at most kPatienceMs: a notice is
+  // not answered, and read some time after it was sent.
   template <typename Done>
   bool Eventually(Done done) const {
-    for (int i = 0; i < 5'000 && !done(views()); ++i) Breathe();
-    return done(views());
+    return Becomes([&] { return done(views()); });
+  }
+  // The same of whatever changes when the daemon reads a message.
+  template <typename Condition>
+  static bool Becomes(Condition condition) {
+    const uint64_t deadline_ms = NowMs() + kPatienceMs;
+    while (!condition()) {
+      if (NowMs() > deadline_ms) return false;
+      Breathe();
+    }
+    return true;
   }
   int view_scoreboard() const { return view_scoreboard_; }  // descriptor
   abi::SlabEntry* SlabAt(uint32_t slab) const;
@@ -132,6 +151,7 @@ class FakeDaemon {
   std::vector<uint32_t> lease_slabs_;  // by lease - 1; 0: returned
   abi::Hello hello_ = {};
   uint32_t free_slabs_;
+  std::atomic<uint32_t> leases_asked_{0};
   std::atomic<int> connections_{0};
   std::atomic<const void*> scoreboard_{nullptr};
   std::atomic<abi::TableHeader*> table_{nullptr};
