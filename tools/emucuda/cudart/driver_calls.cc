@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "tools/emucuda/cudart/version.h"
+#include "tools/emucuda/cudart/runtime_version.h"
 
 namespace fineserve::cudart {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tools/emucuda/cudart/api_list.h"
 #include "tools/emucuda/cudart/driver_calls.h"
-#include "tools/emucuda/cudart/version.h"
+#include "tools/emucuda/cudart/runtime_version.h"
 // Second.
 #include <cudaTypedefs.h>
 #include <cuda_profiler_api.h>

@@ -1,0 +1,49 @@
+#include "tools/emucuda/api/call_frame.h"
+
+#include "tools/emucuda/stream/context_table.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+CUresult CheckContext(Require require) {
+  const Context* context = CurrentContext();
+  if (context == nullptr) {
+    return require == Require::kContext ? CUDA_ERROR_INVALID_CONTEXT
+                                        : CUDA_SUCCESS;
+  }
+  if (!context->alive()) {
+    return require == Require::kContext ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                        : CUDA_SUCCESS;
+  }
+  return context->sticky();
+}
+
+CUresult Check(Driver& driver, Require require) {
+  if (require == Require::kNothing) return CUDA_SUCCESS;
+  if (const CUresult result = driver.ready()) return result;
+  return require == Require::kInit ? CUDA_SUCCESS : CheckContext(require);
+}
+
+}  // namespace
+
+constinit thread_local Entry PerThreadCall::current_ = PerThreadCall::kNone;
+
+CUresult BeginCall(Entry entry, Require require) {
+  Driver& driver = Driver::Get();
+  driver.log().Count(entry);
+  // In a forked child the injection's lock may be held by a thread that is
+  // not here.
+  if (!driver.forked()) {
+    driver.injection().Delay(entry);
+    if (const CUresult error = driver.injection().NextFailure(entry)) {
+      return error;
+    }
+  }
+  return Check(driver, require);
+}
+
+void LogCall(Entry entry, std::span<const uint64_t> args, CUresult result) {
+  Driver::Get().log().Write(entry, args, result);
+}
+
+}  // namespace fineserve::emucuda

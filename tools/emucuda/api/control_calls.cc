@@ -1,0 +1,82 @@
+// The control API of emucuda.h.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/resolver.h"
+#include "tools/emucuda/kernel/host_kernel.h"
+
+namespace emucuda = fineserve::emucuda;
+
+extern "C" {
+
+void emucuda_set_stream_delay_us(unsigned microseconds) {
+  emucuda::Driver::Get();  // or else its first use would overwrite this
+  emucuda::SetStreamDelay(microseconds);
+}
+
+int emucuda_set_linger_ms(unsigned milliseconds) {
+  emucuda::Driver& driver = emucuda::Driver::Get();
+  std::string complaint;
+  if (driver.ready() != fineserve::driver::CUDA_SUCCESS) return -1;
+  return driver.linger().Set(milliseconds, driver.devices(), &complaint) ? 0
+                                                                         : -1;
+}
+
+int emucuda_set_failures(const char* rules) {
+  auto& injection = emucuda::Driver::Get().injection();
+  return injection.SetFailures(rules == nullptr ? "" : rules) ? 0 : -1;
+}
+
+int emucuda_set_latency_us(const char* rules) {
+  auto& injection = emucuda::Driver::Get().injection();
+  return injection.SetLatencies(rules == nullptr ? "" : rules) ? 0 : -1;
+}
+
+int emucuda_register_kernel(const char* name, emucuda_kernel run,
+                            void* user_data, const size_t* argument_bytes,
+                            size_t arguments) {
+  if (name == nullptr || run == nullptr ||
+      (argument_bytes == nullptr && arguments > 0)) {
+    return -1;
+  }
+  emucuda::HostKernel kernel;
+  kernel.argument_bytes.assign(argument_bytes, argument_bytes + arguments);
+  kernel.run = [run, user_data](const emucuda::AddressSpace&, int,
+                                const emucuda::KernelArguments& values) {
+    std::vector<const void*> pointers;
+    for (const auto& value : values) pointers.push_back(value.data());
+    run(pointers.data(), user_data);
+    return fineserve::driver::CUDA_SUCCESS;
+  };
+  emucuda::RegisterHostKernel(name, std::move(kernel));
+  return 0;
+}
+
+uint64_t emucuda_call_count(const char* symbol) {
+  const auto entries = emucuda::FindEntries(symbol == nullptr ? "" : symbol);
+  uint64_t count = 0;
+  for (const emucuda::Entry entry : entries) {
+    count += emucuda::Driver::Get().log().count(entry);
+  }
+  return count;
+}
+
+void* emucuda_entry_point(const char* symbol) {
+  const auto entries = emucuda::FindEntries(symbol == nullptr ? "" : symbol);
+  return entries.empty() ? nullptr : emucuda::FunctionOf(entries.back());
+}
+
+uint64_t emucuda_used_bytes(int device) {
+  const emucuda::Driver& driver = emucuda::Driver::Get();
+  if (driver.ready() != fineserve::driver::CUDA_SUCCESS ||
+      !driver.HasDevice(device)) {
+    return 0;
+  }
+  return driver.memory(device).UsedBytes();
+}
+
+}  // extern "C"

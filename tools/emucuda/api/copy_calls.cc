@@ -1,0 +1,262 @@
+// Exported functions: linear copies.
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/submit_work.h"
+
+namespace fineserve::driver {
+
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::IsDevice;
+using emucuda::IsPinned;
+using emucuda::Place;
+using emucuda::PlaceOf;
+using emucuda::Reachable;
+using emucuda::SubmitTo;
+using emucuda::Wait;
+
+namespace {
+
+// Pageable sources up to this are staged at the call, as a real driver does.
+constexpr size_t kStagedBytes = 64 << 10;
+
+CUdeviceptr Address(const void* host) {
+  return reinterpret_cast<CUdeviceptr>(host);
+}
+
+// A copy from a small pageable source that the caller may overwrite at once.
+CUresult CopyStaged(Context& context, CUdeviceptr to, CUdeviceptr from,
+                    size_t bytes, CUstream stream) {
+  const char* start = reinterpret_cast<const char*>(from);
+  const auto& space = Driver::Get().space();
+  return SubmitTo(context, stream, Wait::kNo,
+                  [&space, device = context.device(), to,
+                   staged = std::vector<char>(start, start + bytes)] {
+                    return emucuda::CopyIn(space, device, to, staged.data(),
+                                           staged.size());
+                  });
+}
+
+// Unified addressing: the addresses say what is host and what is device. A copy
+// from or to pageable memory is complete when the call returns, as CUDA
+// documents, except for small ones that are staged.
+CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
+                 size_t bytes, CUstream stream, Wait wait) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Place target = PlaceOf(to);
+  const Place source = PlaceOf(from);
+  const bool pageable_source = !source.on_device && !IsPinned(from, bytes);
+  const bool pageable_target = !target.on_device && !IsPinned(to, bytes);
+  if (wait == Wait::kNo && pageable_source && target.on_device &&
+      bytes <= kStagedBytes) {
+    return CopyStaged(context, to, from, bytes, stream);
+  }
+  if (pageable_source || pageable_target) wait = Wait::kYes;
+  const auto& space = Driver::Get().space();
+  auto lingering = target.on_device && source.on_device &&
+                           !emucuda::IsCapturing(context, stream)
+                       ? Driver::Get().linger().QueueCopy(
+                             space, context.device(), to, from, bytes)
+                       : nullptr;
+  return SubmitTo(context, stream, wait,
+                  [lingering = std::move(lingering), &space,
+                   device = context.device(), target, source, bytes] {
+                    return emucuda::Copy(space, device, target, source, bytes);
+                  });
+}
+
+CUresult CopyIn(Context& context, CUdeviceptr to, const void* from,
+                size_t bytes, CUstream stream, Wait wait) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (!Reachable(to)) return CUDA_ERROR_INVALID_VALUE;
+  return CopyAny(context, to, Address(from), bytes, stream, wait);
+}
+
+CUresult CopyOut(Context& context, void* to, CUdeviceptr from, size_t bytes,
+                 CUstream stream, Wait wait) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (!Reachable(from)) return CUDA_ERROR_INVALID_VALUE;
+  return CopyAny(context, Address(to), from, bytes, stream, wait);
+}
+
+CUresult CopyWithin(Context& context, CUdeviceptr to, CUdeviceptr from,
+                    size_t bytes, CUstream stream) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (!Reachable(to) || !Reachable(from)) return CUDA_ERROR_INVALID_VALUE;
+  return CopyAny(context, to, from, bytes, stream, Wait::kNo);
+}
+
+CUresult CopyPeer(Context& context, CUdeviceptr to, CUcontext to_context,
+                  CUdeviceptr from, CUcontext from_context, size_t bytes,
+                  CUstream stream) {
+  const auto& contexts = Driver::Get().contexts();
+  if (contexts.Find(to_context) == nullptr ||
+      contexts.Find(from_context) == nullptr) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return CopyWithin(context, to, from, bytes, stream);
+}
+
+// Copies of a batch may run in any order; here they run in that of the list.
+// `failed`, if given, names the copy that could not be submitted.
+CUresult CopyBatch(Context& context, const CUdeviceptr* to,
+                   const CUdeviceptr* from, const size_t* bytes, size_t count,
+                   const CUmemcpyAttributes* attributes,
+                   const size_t* attribute_starts, size_t attribute_count,
+                   size_t* failed, CUstream stream) {
+  if (failed != nullptr) *failed = SIZE_MAX;
+  if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 ||
+      attributes == nullptr || attribute_starts == nullptr ||
+      attribute_count == 0 || attribute_count > count ||
+      attribute_starts[0] != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const CUresult result =
+        CopyAny(context, to[i], from[i], bytes[i], stream, Wait::kNo);
+    if (result == CUDA_SUCCESS) continue;
+    if (failed != nullptr) *failed = i;
+    return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CallInContext(
+      Entry::cuMemcpy,
+      [&](Context& context) {
+        return CopyAny(context, to, from, bytes, nullptr, Wait::kYes);
+      },
+      to, from, bytes);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                       CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyAsync,
+      [&](Context& context) {
+        return CopyAny(context, to, from, bytes, stream, Wait::kNo);
+      },
+      to, from, bytes, stream);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+  return CallInContext(
+      Entry::cuMemcpyHtoD_v2,
+      [&](Context& context) {
+        return CopyIn(context, to, from, bytes, nullptr, Wait::kYes);
+      },
+      to, from, bytes);
+}
+
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  return CallInContext(
+      Entry::cuMemcpyDtoH_v2,
+      [&](Context& context) {
+        return CopyOut(context, to, from, bytes, nullptr, Wait::kYes);
+      },
+      to, from, bytes);
+}
+
+// Asynchronous to the host, as CUDA documents for copies within a device.
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CallInContext(
+      Entry::cuMemcpyDtoD_v2,
+      [&](Context& context) {
+        return CopyWithin(context, to, from, bytes, nullptr);
+      },
+      to, from, bytes);
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes,
+                              CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyHtoDAsync_v2,
+      [&](Context& context) {
+        return CopyIn(context, to, from, bytes, stream, Wait::kNo);
+      },
+      to, from, bytes, stream);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes,
+                              CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyDtoHAsync_v2,
+      [&](Context& context) {
+        return CopyOut(context, to, from, bytes, stream, Wait::kNo);
+      },
+      to, from, bytes, stream);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                              CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyDtoDAsync_v2,
+      [&](Context& context) {
+        return CopyWithin(context, to, from, bytes, stream);
+      },
+      to, from, bytes, stream);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                      CUcontext from_context, size_t bytes) {
+  return CallInContext(
+      Entry::cuMemcpyPeer,
+      [&](Context& context) {
+        return CopyPeer(context, to, to_context, from, from_context, bytes,
+                        nullptr);
+      },
+      to, to_context, from, from_context, bytes);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context,
+                           CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyPeerAsync,
+      [&](Context& context) {
+        return CopyPeer(context, to, to_context, from, from_context, bytes,
+                        stream);
+      },
+      to, to_context, from, from_context, bytes, stream);
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
+                            size_t count, CUmemcpyAttributes* attributes,
+                            size_t* attribute_starts, size_t attribute_count,
+                            size_t* failed, CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyBatchAsync,
+      [&](Context& context) {
+        return CopyBatch(context, to, from, bytes, count, attributes,
+                         attribute_starts, attribute_count, failed, stream);
+      },
+      count, stream);
+}
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from,
+                               size_t* bytes, size_t count,
+                               CUmemcpyAttributes* attributes,
+                               size_t* attribute_starts, size_t attribute_count,
+                               CUstream stream) {
+  return CallInContext(
+      Entry::cuMemcpyBatchAsync_v2,
+      [&](Context& context) {
+        return CopyBatch(context, to, from, bytes, count, attributes,
+                         attribute_starts, attribute_count, nullptr, stream);
+      },
+      count, stream);
+}
+
+}  // namespace fineserve::driver

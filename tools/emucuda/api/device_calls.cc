@@ -1,0 +1,217 @@
+// Exported functions: initialisation, errors, devices.
+
+#include <cstdio>
+#include <cstring>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/device_attributes.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+
+namespace fineserve::driver {
+
+using emucuda::Call;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::Require;
+
+namespace {
+
+constexpr char kDeviceName[] = "FineServe emulated GPU";
+
+struct ErrorText {
+  CUresult error;
+  const char* name;
+  const char* text;
+};
+constexpr ErrorText kErrors[] = {
+    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED",
+     "initialization error"},
+    {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED",
+     "driver shutting down"},
+    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE",
+     "no CUDA-capable device is detected"},
+    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE",
+     "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE",
+     "device kernel image is invalid"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT",
+     "invalid device context"},
+    {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping failed"},
+    {CUDA_ERROR_UNMAP_FAILED, "CUDA_ERROR_UNMAP_FAILED", "unmapping failed"},
+    {CUDA_ERROR_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED",
+     "resource already mapped"},
+    {CUDA_ERROR_NOT_MAPPED, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
+    {CUDA_ERROR_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM",
+     "OS call failed or operation not supported on this OS"},
+    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE",
+     "invalid resource handle"},
+    {CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE",
+     "the operation cannot be performed in the present state"},
+    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+     "an illegal memory access was encountered"},
+    {CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE",
+     "cannot set while device is active in this process"},
+    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+     "context is destroyed"},
+    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED",
+     "unspecified launch failure"},
+    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED",
+     "operation not permitted"},
+    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED",
+     "operation not supported"},
+    {CUDA_ERROR_SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY",
+     "system not yet initialized"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+     "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "an earlier error has ended the capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+     "two captures would become one"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "the capture was not begun on this stream"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+     "the capture has work that its first stream does not wait for"},
+    {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "the capture would depend on work outside of it"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "the default stream would wait for a capture"},
+    {CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "the event was last recorded in a capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+     "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "the capture was begun by another thread"},
+    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+CUresult FindErrorText(CUresult error, const char* ErrorText::*member,
+                       const char** text) {
+  if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *text = nullptr;
+  for (const ErrorText& row : kErrors) {
+    if (row.error == error) *text = row.*member;
+  }
+  return *text != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Runs `body(driver)` after checking the device and the output pointer.
+template <typename Body>
+CUresult CallOnDevice(Entry entry, const void* out, CUdevice device,
+                      Body body) {
+  const auto checked = [&] {
+    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!Driver::Get().HasDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+    return body(Driver::Get());
+  };
+  return Call(entry, Require::kInit, checked, device);
+}
+
+CUresult CopyText(const char* text, char* to, int capacity) {
+  if (capacity <= 0) return CUDA_ERROR_INVALID_VALUE;
+  snprintf(to, static_cast<size_t>(capacity), "%s", text);
+  return CUDA_SUCCESS;
+}
+
+CUresult GetUuid(Driver& driver, CUuuid* uuid, CUdevice device) {
+  memcpy(uuid->bytes, driver.devices()[device].uuid.data(),
+         sizeof(uuid->bytes));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuInit(unsigned int flags) {
+  return Call(Entry::cuInit, Require::kNothing, [flags] {
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return Driver::Get().Init();
+  });
+}
+
+CUresult cuDriverGetVersion(int* version) {
+  return Call(Entry::cuDriverGetVersion, Require::kNothing, [version] {
+    if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *version = Driver::Get().settings().driver_version;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGetErrorName(CUresult error, const char** name) {
+  return Call(Entry::cuGetErrorName, Require::kNothing, [error, name] {
+    return FindErrorText(error, &ErrorText::name, name);
+  });
+}
+
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  return Call(Entry::cuGetErrorString, Require::kNothing, [error, text] {
+    return FindErrorText(error, &ErrorText::text, text);
+  });
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  return CallOnDevice(Entry::cuDeviceGet, device, ordinal, [&](Driver&) {
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  return Call(Entry::cuDeviceGetCount, Require::kInit, [count] {
+    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *count = Driver::Get().devices().count();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetName(char* name, int capacity, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceGetName, name, device, [&](Driver&) {
+    return CopyText(kDeviceName, name, capacity);
+  });
+}
+
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceGetUuid, uuid, device,
+                      [&](Driver& d) { return GetUuid(d, uuid, device); });
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceGetUuid_v2, uuid, device,
+                      [&](Driver& d) { return GetUuid(d, uuid, device); });
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
+                              CUdevice device) {
+  return CallOnDevice(
+      Entry::cuDeviceGetAttribute, value, device, [&](Driver& d) {
+        return emucuda::DeviceAttribute(attribute, d.devices()[device].number,
+                                        d.settings(), value)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_VALUE;
+      });
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceTotalMem_v2, bytes, device,
+                      [&](Driver& d) {
+                        *bytes = d.memory(device).TotalBytes();
+                        return CUDA_SUCCESS;
+                      });
+}
+
+CUresult cuDeviceGetPCIBusId(char* pci_bus_id, int capacity, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceGetPCIBusId, pci_bus_id, device,
+                      [&](Driver& d) {
+                        char text[32];
+                        snprintf(text, sizeof(text), "0000:%02x:00.0",
+                                 d.devices()[device].number + 1);
+                        return CopyText(text, pci_bus_id, capacity);
+                      });
+}
+
+}  // namespace fineserve::driver

@@ -1,0 +1,107 @@
+#include "tools/emucuda/api/driver_state.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <optional>
+#include <utility>
+
+#include "tools/emucuda/machine/visible_devices.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+void Complain(std::string line) {
+  line += '\n';
+  (void)!write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+Driver& Driver::Get() {
+  static Driver* const driver = new Driver;
+  return *driver;
+}
+
+Driver::Driver() {
+  settings_ = ReadSettings(&complaint_);
+  SetStreamDelay(settings_.stream_delay_us);
+  if (!injection_.SetFailures(settings_.failures)) {
+    complaint_ = "emucuda: EMUCUDA_FAIL=" + settings_.failures +
+                 ": expected function@call=error, …, such as cuMemCreate@3=2";
+  }
+  if (!injection_.SetLatencies(settings_.latencies)) {
+    complaint_ = "emucuda: EMUCUDA_LATENCY_US=" + settings_.latencies +
+                 ": expected function=microseconds, …";
+  }
+  if (!settings_.log_file.empty() && !log_.Open(settings_.log_file)) {
+    complaint_ = "emucuda: EMUCUDA_LOG=" + settings_.log_file +
+                 ": the file cannot be opened for appending";
+  }
+}
+
+CUresult Driver::ready() const {
+  return state_.load(std::memory_order_acquire) == State::kReady
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+bool Driver::forked() const {
+  return state_.load(std::memory_order_relaxed) == State::kForked;
+}
+
+CUresult Driver::Init() {
+  if (forked()) return CUDA_ERROR_NOT_INITIALIZED;
+  const MutexLock lock(init_mutex_);
+  if (ready() == CUDA_SUCCESS) return CUDA_SUCCESS;
+  if (!complaint_.empty()) {
+    Complain(complaint_);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult result = OpenDevices()) return result;
+  pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+  state_.store(State::kReady, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::OpenDevices() {
+  std::string complaint;
+  const std::optional<StateFolder> folder =
+      StateFolder::Open(settings_.folder, &complaint);
+  std::optional<DeviceList> devices;
+  if (folder) {
+    devices = DeviceList::Open(*folder, settings_,
+                               VisibleDevices(settings_, *folder), &complaint);
+  }
+  if (!devices) {
+    Complain(complaint);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  if (devices->count() == 0) return CUDA_ERROR_NO_DEVICE;
+  if (!linger_.Set(settings_.linger_ms, *devices, &complaint)) {
+    Complain(complaint);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  devices_ = *std::move(devices);
+  return CUDA_SUCCESS;
+}
+
+// No fork while a critical section is locked: the child would share the lock
+// and keep it for life. In a fork of a forked child there is nothing to lock.
+void Driver::BeforeFork() {
+  if (Get().forked()) return;
+  for (const Device& device : Get().devices_) device.memory->LockForFork();
+}
+
+void Driver::AfterForkInParent() {
+  if (Get().forked()) return;
+  for (const Device& device : Get().devices_) device.memory->UnlockAfterFork();
+}
+
+void Driver::AfterForkInChild() {
+  if (Get().forked()) return;
+  for (const Device& device : Get().devices_) device.memory->UnlockAfterFork();
+  Get().state_.store(State::kForked, std::memory_order_relaxed);
+}
+
+}  // namespace fineserve::emucuda

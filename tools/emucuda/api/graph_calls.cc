@@ -1,0 +1,216 @@
+// Exported functions: graphs of fills and copies. Addresses are recorded as
+// numbers and resolved when a launch runs, as on a device: a graph sees what is
+// mapped there then, not what was there when it was made.
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/submit_work.h"
+#include "tools/emucuda/machine/handle_registry.h"
+#include "tools/emucuda/memory/device_work.h"
+#include "tools/emucuda/stream/graph.h"
+
+namespace fineserve::driver {
+
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::Graph;
+using emucuda::Graphs;
+using emucuda::HandleRegistry;
+using emucuda::Node;
+
+namespace {
+
+using Fill = CUDA_MEMSET_NODE_PARAMS;
+// What a graph was when it was instantiated; never changed.
+using Executable = std::vector<Node>;
+
+// As all driver state: made at first use, never destroyed.
+HandleRegistry<CUgraphExec, Executable>& Executables() {
+  static auto& executables = *new HandleRegistry<CUgraphExec, Executable>;
+  return executables;
+}
+
+CUresult Check(const Fill& fill) {
+  uint64_t row_bytes;
+  if (fill.width == 0 || fill.height == 0 ||
+      __builtin_mul_overflow(fill.width, fill.elementSize, &row_bytes) ||
+      (fill.height > 1 && fill.pitch < row_bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t width = fill.elementSize;
+  const bool known = width == 1 || width == 2 || width == 4;
+  return known && fill.dst % width == 0 ? CUDA_SUCCESS
+                                        : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult Run(int device, const Fill& fill) {
+  const auto& space = Driver::Get().space();
+  const emucuda::Pattern pattern = {fill.value, fill.elementSize};
+  for (size_t row = 0; row < fill.height; ++row) {
+    const CUresult result =
+        emucuda::Fill(space, device, fill.dst + row * fill.pitch, pattern,
+                      fill.width * fill.elementSize);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool OnDevice(CUmemorytype type, CUdeviceptr address) {
+  return (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED) &&
+         emucuda::IsDevice(address);
+}
+
+// Within the device only; one row or several, no slices.
+CUresult ToBox(const CUDA_MEMCPY3D& copy, emucuda::Box* box) {
+  if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!OnDevice(copy.srcMemoryType, copy.srcDevice) ||
+      !OnDevice(copy.dstMemoryType, copy.dstDevice) || copy.Depth != 1 ||
+      copy.srcZ != 0 || copy.dstZ != 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (copy.Height > 1 && (copy.srcPitch < copy.WidthInBytes ||
+                          copy.dstPitch < copy.WidthInBytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *box = {.to = emucuda::PlaceOf(copy.dstDevice + copy.dstY * copy.dstPitch +
+                                 copy.dstXInBytes),
+          .from = emucuda::PlaceOf(copy.srcDevice + copy.srcY * copy.srcPitch +
+                                   copy.srcXInBytes),
+          .to_pitch = copy.dstPitch,
+          .from_pitch = copy.srcPitch,
+          .width = copy.WidthInBytes,
+          .height = copy.Height,
+          .depth = 1};
+  return CUDA_SUCCESS;
+}
+
+CUresult AddNode(CUgraph graph, Node work, const CUgraphNode* after,
+                 size_t after_count, CUgraphNode* node) {
+  const std::shared_ptr<Graph> found = Graphs().Find(graph);
+  if (found == nullptr || node == nullptr ||
+      (after == nullptr && after_count != 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return found->Add(std::move(work), after, after_count, node);
+}
+
+CUresult Launch(Context& context, CUgraphExec exec, CUstream stream) {
+  const std::shared_ptr<Executable> nodes = Executables().Find(exec);
+  if (nodes == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const int device = context.device();
+  return emucuda::SubmitTo(context, stream, emucuda::Wait::kNo,
+                           [device, nodes] {
+                             for (const Node& node : *nodes) {
+                               const CUresult result = node(device);
+                               if (result != CUDA_SUCCESS) return result;
+                             }
+                             return CUDA_SUCCESS;
+                           });
+}
+
+}  // namespace
+
+CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
+  return CallInContext(
+      Entry::cuGraphCreate,
+      [&](Context&) {
+        if (graph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        *graph = Graphs().Add(std::make_shared<Graph>());
+        return CUDA_SUCCESS;
+      },
+      flags);
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  return CallInContext(
+      Entry::cuGraphDestroy,
+      [&](Context&) {
+        return Graphs().Remove(graph) != nullptr ? CUDA_SUCCESS
+                                                 : CUDA_ERROR_INVALID_VALUE;
+      },
+      graph);
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
+                              const CUgraphNode* after, size_t after_count,
+                              const CUDA_MEMSET_NODE_PARAMS* params,
+                              CUcontext) {
+  return CallInContext(
+      Entry::cuGraphAddMemsetNode,
+      [&](Context&) {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const CUresult result = Check(*params);
+        if (result != CUDA_SUCCESS) return result;
+        const Fill fill = *params;
+        return AddNode(
+            graph, [fill](int device) { return Run(device, fill); }, after,
+            after_count, node);
+      },
+      graph, after_count);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph,
+                              const CUgraphNode* after, size_t after_count,
+                              const CUDA_MEMCPY3D* params, CUcontext) {
+  return CallInContext(
+      Entry::cuGraphAddMemcpyNode,
+      [&](Context&) {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        emucuda::Box box;
+        const CUresult result = ToBox(*params, &box);
+        if (result != CUDA_SUCCESS) return result;
+        return AddNode(
+            graph,
+            [box](int device) {
+              return emucuda::CopyBox(Driver::Get().space(), device, box);
+            },
+            after, after_count, node);
+      },
+      graph, after_count);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                     unsigned long long flags) {
+  return CallInContext(
+      Entry::cuGraphInstantiateWithFlags,
+      [&](Context&) {
+        const std::shared_ptr<Graph> found = Graphs().Find(graph);
+        if (exec == nullptr || found == nullptr) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
+        *exec = Executables().Add(std::make_shared<Executable>(found->Nodes()));
+        return CUDA_SUCCESS;
+      },
+      graph, flags);
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  return CallInContext(
+      Entry::cuGraphLaunch,
+      [&](Context& context) { return Launch(context, exec, stream); }, exec,
+      stream);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  return CallInContext(
+      Entry::cuGraphExecDestroy,
+      [&](Context&) {
+        return Executables().Remove(exec) != nullptr ? CUDA_SUCCESS
+                                                     : CUDA_ERROR_INVALID_VALUE;
+      },
+      exec);
+}
+
+}  // namespace fineserve::driver

@@ -1,0 +1,105 @@
+// Exported functions: legacy sharing between processes. Memory is shared for
+// real; VMM and pool memory has its own handles and is refused here, as by a
+// real driver.
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/heap/shared_block.h"
+#include "tools/emucuda/stream/shared_event.h"
+
+namespace fineserve::driver {
+
+using emucuda::BlockKind;
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::MemoryBlock;
+
+namespace {
+
+CUresult OpenMemory(Context& context, CUdeviceptr* address,
+                    const CUipcMemHandle& handle, unsigned flags) {
+  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Driver::Get().opened().Open(Driver::Get().devices(), context,
+                                     emucuda::Decode(handle), address);
+}
+
+}  // namespace
+
+// Of the whole allocation around the address.
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  return CallInContext(
+      Entry::cuIpcGetMemHandle,
+      [&](Context&) {
+        MemoryBlock block;
+        if (handle == nullptr || !Driver::Get().heap().Find(address, &block) ||
+            block.kind != BlockKind::kDevice) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        Encode(Share(Driver::Get().devices(), block), handle);
+        return CUDA_SUCCESS;
+      },
+      address);
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle,
+                            unsigned int flags) {
+  return CallInContext(
+      Entry::cuIpcOpenMemHandle,
+      [&](Context& context) {
+        return OpenMemory(context, address, handle, flags);
+      },
+      flags);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle,
+                               unsigned int flags) {
+  return CallInContext(
+      Entry::cuIpcOpenMemHandle_v2,
+      [&](Context& context) {
+        return OpenMemory(context, address, handle, flags);
+      },
+      flags);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  return CallInContext(
+      Entry::cuIpcCloseMemHandle,
+      [&](Context& context) {
+        if (const CUresult result = context.Synchronize()) return result;
+        return Driver::Get().opened().Close(address);
+      },
+      address);
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
+  return CallInContext(
+      Entry::cuIpcGetEventHandle,
+      [&](Context&) {
+        const auto found = Driver::Get().events().Find(event);
+        if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (handle == nullptr || found->shared() == nullptr) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        found->shared()->Export(handle);
+        return CUDA_SUCCESS;
+      },
+      event);
+}
+
+CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
+  return CallInContext(Entry::cuIpcOpenEventHandle, [&](Context&) {
+    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    auto shared = emucuda::SharedEvent::Import(handle);
+    if (shared == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *event = Driver::Get().events().Add(std::make_shared<emucuda::Event>(
+        CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS, std::move(shared)));
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace fineserve::driver

@@ -1,0 +1,267 @@
+// Exported functions: libraries, kernels, launches.
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/kernel/code_image.h"
+#include "tools/emucuda/kernel/kernel.h"
+
+namespace fineserve::driver {
+
+using emucuda::Call;
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::HostKernel;
+using emucuda::Kernel;
+using emucuda::KernelArguments;
+using emucuda::Library;
+using emucuda::Require;
+
+namespace {
+
+// Of a multiprocessor; see kMaxThreadsPerBlock.
+constexpr int kMaxThreadsPerMultiprocessor = 2048;
+constexpr int kMaxBlocksPerMultiprocessor = 32;
+
+constexpr unsigned kMaxThreadsPerBlock = 1024;
+
+// Launches of kernels that the device cannot run. Relaxed: a statistic.
+std::atomic<uint64_t> skipped_launches{0};
+
+struct Shape {
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+};
+
+CUresult CheckShape(const Shape& s) {
+  const uint64_t blocks = uint64_t{s.grid_x} * s.grid_y * s.grid_z;
+  const uint64_t threads = uint64_t{s.block_x} * s.block_y * s.block_z;
+  const bool good = blocks > 0 && threads > 0 && threads <= kMaxThreadsPerBlock;
+  return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+KernelArguments CopyArguments(const HostKernel& kernel, void** arguments) {
+  KernelArguments copies;
+  for (size_t i = 0; i < kernel.argument_bytes.size(); ++i) {
+    const char* const value = static_cast<const char*>(arguments[i]);
+    copies.emplace_back(value, value + kernel.argument_bytes[i]);
+  }
+  return copies;
+}
+
+// Runs or skips a kernel; either way it takes its place in the stream.
+CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
+                CUstream handle, void** arguments) {
+  const auto stream = emucuda::FindStream(context, handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Context& owner = stream->context();
+  if (kernel->host() == nullptr) {
+    if (Driver::Get().settings().refuse_unknown_kernels) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    skipped_launches.fetch_add(1, std::memory_order_relaxed);
+    return owner.SubmitWork(*stream, [] { return CUDA_SUCCESS; });
+  }
+  // A packed buffer (`extra`) is not taken for kernels that run.
+  if (arguments == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  KernelArguments copies = CopyArguments(*kernel->host(), arguments);
+  const int device = owner.device();
+  return owner.SubmitWork(*stream, [device, kernel = std::move(kernel),
+                                    copies = std::move(copies)] {
+    return kernel->host()->run(Driver::Get().space(), device, copies);
+  });
+}
+
+CUresult Launch(Context& context, CUfunction function, const Shape& shape,
+                CUstream stream, void** arguments) {
+  auto kernel = emucuda::FindFunction(function);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = CheckShape(shape);
+  if (result != CUDA_SUCCESS) return result;
+  return Submit(context, std::move(kernel), stream, arguments);
+}
+
+// Runs `body(kernel)` on the kernel behind a handle, on a device that exists.
+template <typename Body>
+CUresult CallOnKernel(Entry entry, CUkernel handle, CUdevice device,
+                      Body body) {
+  const auto checked = [&] {
+    if (!Driver::Get().HasDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+    const auto kernel = emucuda::Kernels().Find(handle);
+    return kernel != nullptr ? body(*kernel) : CUDA_ERROR_INVALID_HANDLE;
+  };
+  return Call(entry, Require::kInit, checked, handle);
+}
+
+CUresult ActiveBlocks(int* blocks, CUfunction function, int block_threads) {
+  if (blocks == nullptr || block_threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (emucuda::FindFunction(function) == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  *blocks = std::min(kMaxThreadsPerMultiprocessor / block_threads,
+                     kMaxBlocksPerMultiprocessor);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return CallInContext(Entry::cuCtxGetStreamPriorityRange, [&](Context&) {
+    if (least != nullptr) *least = emucuda::kLeastPriority;
+    if (greatest != nullptr) *greatest = emucuda::kGreatestPriority;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code,
+                           CUjit_option* jit_options, void** jit_values,
+                           unsigned int jit_count, CUlibraryOption* options,
+                           void** values, unsigned int count) {
+  return Call(Entry::cuLibraryLoadData, Require::kInit, [&] {
+    if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!emucuda::LooksLikeCode(code)) return CUDA_ERROR_INVALID_IMAGE;
+    *library = emucuda::Libraries().Add(std::make_shared<Library>());
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  return Call(
+      Entry::cuLibraryUnload, Require::kInit,
+      [&] {
+        return emucuda::Libraries().Remove(library) != nullptr
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_HANDLE;
+      },
+      library);
+}
+
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library,
+                            const char* name) {
+  return Call(
+      Entry::cuLibraryGetKernel, Require::kInit,
+      [&] {
+        if (kernel == nullptr || name == nullptr) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        const auto found = emucuda::Libraries().Find(library);
+        if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        *kernel = found->FindKernel(name);
+        return CUDA_SUCCESS;
+      },
+      library);
+}
+
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  return CallOnKernel(Entry::cuKernelGetFunction, kernel, 0, [&](Kernel&) {
+    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *function = reinterpret_cast<CUfunction>(kernel);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuKernelGetName(const char** name, CUkernel kernel) {
+  return CallOnKernel(Entry::cuKernelGetName, kernel, 0, [&](Kernel& k) {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *name = k.name().c_str();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute,
+                              CUkernel kernel, CUdevice device) {
+  return CallOnKernel(Entry::cuKernelGetAttribute, kernel, device,
+                      [&](Kernel& k) {
+                        return value != nullptr && k.Attribute(attribute, value)
+                                   ? CUDA_SUCCESS
+                                   : CUDA_ERROR_INVALID_VALUE;
+                      });
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value,
+                              CUkernel kernel, CUdevice device) {
+  return CallOnKernel(
+      Entry::cuKernelSetAttribute, kernel, device, [&](Kernel& k) {
+        return k.SetAttribute(attribute, value) ? CUDA_SUCCESS
+                                                : CUDA_ERROR_INVALID_VALUE;
+      });
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x,
+                        unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared_bytes,
+                        CUstream stream, void** arguments, void** extra) {
+  return CallInContext(
+      Entry::cuLaunchKernel,
+      [&](Context& context) {
+        return Launch(context, function,
+                      {grid_x, grid_y, grid_z, block_x, block_y, block_z},
+                      stream, arguments);
+      },
+      function, stream);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
+                                   unsigned int grid_y, unsigned int grid_z,
+                                   unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z,
+                                   unsigned int shared_bytes, CUstream stream,
+                                   void** arguments) {
+  return CallInContext(
+      Entry::cuLaunchCooperativeKernel,
+      [&](Context& context) {
+        return Launch(context, function,
+                      {grid_x, grid_y, grid_z, block_x, block_y, block_z},
+                      stream, arguments);
+      },
+      function, stream);
+}
+
+// A launch's attributes (clusters, priorities) change nothing here.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                          void** arguments, void** extra) {
+  return CallInContext(
+      Entry::cuLaunchKernelEx,
+      [&](Context& context) {
+        if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return Launch(context, function,
+                      {config->gridDimX, config->gridDimY, config->gridDimZ,
+                       config->blockDimX, config->blockDimY, config->blockDimZ},
+                      config->hStream, arguments);
+      },
+      function);
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
+                                                     CUfunction function,
+                                                     int block_threads,
+                                                     size_t shared_bytes) {
+  return Call(
+      Entry::cuOccupancyMaxActiveBlocksPerMultiprocessor, Require::kInit,
+      [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* blocks, CUfunction function, int block_threads, size_t shared_bytes,
+    unsigned int flags) {
+  return Call(
+      Entry::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+      Require::kInit,
+      [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
+}
+
+}  // namespace fineserve::driver
+
+uint64_t emucuda_skipped_launches() {
+  return fineserve::driver::skipped_launches.load(std::memory_order_relaxed);
+}

@@ -1,0 +1,379 @@
+// Exported functions: stream-ordered allocation and memory pools.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/heap/shared_block.h"
+#include "tools/emucuda/stream/capture.h"
+
+namespace fineserve::driver {
+
+using emucuda::BlockKind;
+using emucuda::Call;
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Descriptor;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::MemoryBlock;
+using emucuda::MemPool;
+using emucuda::Require;
+
+namespace {
+
+// What an exported pool's descriptor holds: the device its memory is on.
+struct PoolFile {
+  static constexpr uint64_t kMagic = 0x6c6f6f70756d65ull;  // "emupool"
+  uint64_t magic = 0;
+  emucuda::Uuid device = {};
+};
+
+CUmemoryPool DefaultPool(int device) {
+  Driver& driver = Driver::Get();
+  return driver.pools().Default(driver.memory(device), device);
+}
+
+CUmemoryPool CurrentPool(int device) {
+  Driver& driver = Driver::Get();
+  return driver.pools().Current(driver.memory(device), device);
+}
+
+// `wanted` null: the current pool of the stream's device.
+CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
+                  CUmemoryPool wanted, CUstream handle) {
+  if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto stream = emucuda::FindStream(context, handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // A node of a graph that allocates is not emulated.
+  if (const auto capture = stream->capture()) {
+    return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
+  if (wanted == nullptr) wanted = CurrentPool(stream->context().device());
+  const auto pool = Driver::Get().pools().Find(wanted);
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return pool->Allocate(bytes, *stream, address);
+}
+
+// Free behind a marker in the stream, which is ordered like any work.
+CUresult Free(Context& context, CUdeviceptr address, CUstream handle) {
+  const auto stream = emucuda::FindStream(context, handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  auto& pools = Driver::Get().pools();
+  MemoryBlock block;
+  if (!pools.Find(address, &block) || block.base != address) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = stream->context().Submit(
+      *stream, {.after = {}, .run = [] {}, .is_work = false});
+  if (result != CUDA_SUCCESS) return result;
+  return pools.Free(address, stream->Tail()) ? CUDA_SUCCESS
+                                             : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CheckDevice(const CUmemLocation& location) {
+  if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return Driver::Get().HasDevice(location.id) ? CUDA_SUCCESS
+                                              : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult Create(CUmemoryPool* pool, const CUmemPoolProps& props) {
+  if (props.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return props.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : CUDA_ERROR_INVALID_VALUE;
+  }
+  if (props.handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+      props.handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (const CUresult result = CheckDevice(props.location)) return result;
+  Driver& driver = Driver::Get();
+  auto& memory = driver.memory(props.location.id);
+  memory.ClaimSlot();
+  *pool = driver.pools().Create(memory, props, /*imported=*/false);
+  return CUDA_SUCCESS;
+}
+
+CUresult Export(const MemPool& pool, int* fd) {
+  if (pool.props().handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      pool.imported()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Descriptor file(memfd_create("emucuda-pool", MFD_CLOEXEC));
+  const PoolFile content = {PoolFile::kMagic,
+                            Driver::Get().devices()[pool.device()].uuid};
+  if (!file.valid() || pwrite(file.get(), &content, sizeof(content), 0) !=
+                           static_cast<ssize_t>(sizeof(content))) {
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  *fd = file.Release();
+  return CUDA_SUCCESS;
+}
+
+CUresult Import(int fd, CUmemoryPool* pool) {
+  PoolFile content;
+  if (pread(fd, &content, sizeof(content), 0) !=
+          static_cast<ssize_t>(sizeof(content)) ||
+      content.magic != PoolFile::kMagic) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Driver& driver = Driver::Get();
+  for (int device = 0; driver.HasDevice(device); ++device) {
+    if (driver.devices()[device].uuid != content.device) continue;
+    CUmemPoolProps props = {};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    *pool = driver.pools().Create(driver.memory(device), props,
+                                  /*imported=*/true);
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult SetAccess(MemPool& pool, const CUmemAccessDesc& desc) {
+  if (const CUresult result = CheckDevice(desc.location)) return result;
+  // A pool's own device keeps its access, as CUDA documents.
+  if (desc.location.id == pool.device() &&
+      desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return pool.SetAccess(desc.location.id, desc.flags);
+}
+
+// Runs `body(pool)` on the pool behind a handle.
+template <typename Body>
+CUresult CallOnPool(Entry entry, CUmemoryPool handle, Body body) {
+  const auto checked = [&] {
+    const auto pool = Driver::Get().pools().Find(handle);
+    return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : body(*pool);
+  };
+  return Call(entry, Require::kHealthy, checked, handle);
+}
+
+// Runs `body()` on a device given by ordinal.
+template <typename Body>
+CUresult CallOnDevice(Entry entry, CUdevice device, Body body) {
+  const auto checked = [&] {
+    return Driver::Get().HasDevice(device) ? body() : CUDA_ERROR_INVALID_DEVICE;
+  };
+  return Call(entry, Require::kInit, checked, device);
+}
+
+// Ditto, given by location. Only device memory has pools here.
+template <typename Body>
+CUresult CallAt(Entry entry, const CUmemLocation* location,
+                CUmemAllocationType type, Body body) {
+  const auto checked = [&] {
+    if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult result = CheckDevice(*location);
+    return result == CUDA_SUCCESS ? body(location->id) : result;
+  };
+  return Call(entry, Require::kInit, checked);
+}
+
+}  // namespace
+
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return CallInContext(
+      Entry::cuMemAllocAsync,
+      [&](Context& context) {
+        return Allocate(context, address, bytes, nullptr, stream);
+      },
+      bytes, stream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes,
+                                 CUmemoryPool pool, CUstream stream) {
+  return CallInContext(
+      Entry::cuMemAllocFromPoolAsync,
+      [&](Context& context) {
+        if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return Allocate(context, address, bytes, pool, stream);
+      },
+      bytes, pool, stream);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return CallInContext(
+      Entry::cuMemFreeAsync,
+      [&](Context& context) { return Free(context, address, stream); }, address,
+      stream);
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
+  return Call(Entry::cuMemPoolCreate, Require::kHealthy, [&] {
+    if (pool == nullptr || props == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return Create(pool, *props);
+  });
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  return Call(
+      Entry::cuMemPoolDestroy, Require::kHealthy,
+      [&] { return Driver::Get().pools().Destroy(pool); }, pool);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
+  return CallOnPool(Entry::cuMemPoolTrimTo, pool, [&](MemPool& p) {
+    p.Trim(keep_bytes);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                               void* value) {
+  return CallOnPool(Entry::cuMemPoolSetAttribute, pool, [&](MemPool& p) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return p.SetAttribute(attribute, value);
+  });
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                               void* value) {
+  return CallOnPool(Entry::cuMemPoolGetAttribute, pool, [&](MemPool& p) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return p.GetAttribute(attribute, value);
+  });
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* desc,
+                            size_t count) {
+  return CallOnPool(Entry::cuMemPoolSetAccess, pool, [&](MemPool& p) {
+    if (desc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+      result = SetAccess(p, desc[i]);
+    }
+    return result;
+  });
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool,
+                            CUmemLocation* location) {
+  return CallOnPool(Entry::cuMemPoolGetAccess, pool, [&](MemPool& p) {
+    if (flags == nullptr || location == nullptr) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult result = CheckDevice(*location)) return result;
+    *flags = p.Access(location->id);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool,
+                                          CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
+  return CallOnPool(Entry::cuMemPoolExportToShareableHandle, pool,
+                    [&](MemPool& p) {
+                      if (shareable == nullptr || flags != 0 ||
+                          type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+                        return CUDA_ERROR_INVALID_VALUE;
+                      }
+                      return Export(p, static_cast<int*>(shareable));
+                    });
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+  return Call(
+      Entry::cuMemPoolImportFromShareableHandle, Require::kHealthy,
+      [&] {
+        if (pool == nullptr || flags != 0 ||
+            type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        // The descriptor itself travels in the pointer.
+        return Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
+                      pool);
+      },
+      shareable);
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* exported,
+                                CUdeviceptr address) {
+  return Call(
+      Entry::cuMemPoolExportPointer, Require::kHealthy,
+      [&] {
+        MemoryBlock block;
+        if (exported == nullptr ||
+            !Driver::Get().pools().Find(address, &block) ||
+            block.pool->props().handleTypes == CU_MEM_HANDLE_TYPE_NONE ||
+            block.pool->imported()) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        Encode(Share(Driver::Get().devices(), block), exported);
+        return CUDA_SUCCESS;
+      },
+      address);
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* exported) {
+  return CallOnPool(Entry::cuMemPoolImportPointer, pool, [&](MemPool& p) {
+    if (address == nullptr || exported == nullptr) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return p.Import(Driver::Get().devices(), emucuda::Decode(*exported),
+                    address);
+  });
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceGetDefaultMemPool, device, [&] {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pool = DefaultPool(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  return CallOnDevice(Entry::cuDeviceGetMemPool, device, [&] {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pool = CurrentPool(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  return CallOnDevice(Entry::cuDeviceSetMemPool, device, [&] {
+    return Driver::Get().pools().SetCurrent(pool, device);
+  });
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                                CUmemAllocationType type) {
+  return CallAt(Entry::cuMemGetDefaultMemPool, location, type, [&](int device) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pool = DefaultPool(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                         CUmemAllocationType type) {
+  return CallAt(Entry::cuMemGetMemPool, location, type, [&](int device) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pool = CurrentPool(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
+                         CUmemoryPool pool) {
+  return CallAt(Entry::cuMemSetMemPool, location, type, [&](int device) {
+    return Driver::Get().pools().SetCurrent(pool, device);
+  });
+}
+
+}  // namespace fineserve::driver

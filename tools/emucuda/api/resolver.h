@@ -1,0 +1,25 @@
+#ifndef TOOLS_EMUCUDA_API_RESOLVER_H_
+#define TOOLS_EMUCUDA_API_RESOLVER_H_
+
+#include "kernels/driver/cuda_types.h"
+#include "tools/emucuda/call/entry.h"
+
+namespace fineserve::emucuda {
+
+// The driver's own definition, whatever a preloaded library exports.
+void* FunctionOf(Entry entry);
+
+struct Resolution {
+  driver::CUdriverProcAddressQueryResult status;
+  void* function;  // null unless status is SUCCESS
+};
+
+// The newest version of `name` that is at most `wanted_version`, among those
+// that a driver of `driver_version` has: of its per-thread variants if these
+// are preferred and one fits, else of the plain ones.
+Resolution Resolve(const char* name, int wanted_version, int driver_version,
+                   bool prefer_per_thread);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_API_RESOLVER_H_

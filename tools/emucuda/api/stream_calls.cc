@@ -1,0 +1,291 @@
+// Exported functions: streams and events.
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/stream/capture.h"
+#include "tools/emucuda/stream/event.h"
+
+namespace fineserve::driver {
+
+using emucuda::CallInContext;
+using emucuda::Completion;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::Event;
+using emucuda::Operation;
+using emucuda::Stream;
+
+namespace {
+
+// Runs `body(stream)` on the stream behind a handle.
+template <typename Body>
+CUresult CallOnStream(Entry entry, CUstream handle, Body body) {
+  const auto checked = [&](Context& context) {
+    const auto stream = emucuda::FindStream(context, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return body(*stream);
+  };
+  return CallInContext(entry, checked, handle);
+}
+
+// Runs `body(event)` on the event behind a handle.
+template <typename Body>
+CUresult CallOnEvent(Entry entry, CUevent handle, Body body) {
+  const auto checked = [&](Context&) {
+    const std::shared_ptr<Event> event = Driver::Get().events().Find(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return body(*event);
+  };
+  return CallInContext(entry, checked, handle);
+}
+
+// Priorities out of range are clamped, as on a real driver.
+CUresult Create(Context& context, CUstream* stream, unsigned flags,
+                int priority = 0) {
+  if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
+  *stream = Driver::Get().streams().Add(context.CreateStream(
+      blocking, std::clamp(priority, emucuda::kGreatestPriority,
+                           emucuda::kLeastPriority)));
+  return CUDA_SUCCESS;
+}
+
+CUresult Record(Event& event, Stream& stream) {
+  if (const auto capture = stream.capture()) {
+    event.RecordCaptured(capture->PointOf(stream));
+    return CUDA_SUCCESS;
+  }
+  std::shared_ptr<Completion> recording = event.NewRecording();
+  Operation operation = {.after = {},
+                         .run = [recording] { recording->Finish(); },
+                         .is_work = false};
+  const CUresult result = stream.context().Submit(stream, std::move(operation));
+  if (result != CUDA_SUCCESS) {
+    recording->Finish();
+    return result;
+  }
+  event.Record(std::move(recording));
+  return CUDA_SUCCESS;
+}
+
+// A stream that waits for a capture's event joins the capture. One that is
+// captured cannot wait for work outside of it.
+CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
+                      bool* done) {
+  const auto point = event.captured();
+  const auto capture = point == nullptr ? nullptr : point->capture.lock();
+  *done = true;
+  if (capture != nullptr) return capture->Wait(stream, *point);
+  if (const auto own = stream->capture()) {
+    return own->Invalidate(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  }
+  *done = false;
+  return CUDA_SUCCESS;
+}
+
+// Waits for what the event names now; nothing if it was never recorded.
+CUresult WaitEvent(const Event& event, Stream& stream) {
+  bool done;
+  const CUresult result = WaitCaptured(event, stream.shared_from_this(), &done);
+  if (done) return result;
+  const std::shared_ptr<Completion> recording = event.Latest();
+  if (recording == nullptr) return CUDA_SUCCESS;
+  Operation operation = {
+      .after = {}, .run = [recording] { recording->Wait(); }, .is_work = false};
+  return stream.context().Submit(stream, std::move(operation));
+}
+
+CUresult Elapsed(const Event& start, const Event& end, float* milliseconds) {
+  const std::shared_ptr<Completion> first = start.Latest();
+  const std::shared_ptr<Completion> last = end.Latest();
+  if (!start.timed() || !end.timed() || first == nullptr || last == nullptr) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (!first->finished() || !last->finished()) return CUDA_ERROR_NOT_READY;
+  const auto ns = static_cast<int64_t>(last->finished_ns()) -
+                  static_cast<int64_t>(first->finished_ns());
+  *milliseconds = static_cast<float>(static_cast<double>(ns) / 1e6);
+  return CUDA_SUCCESS;
+}
+
+// An event that another process may open measures no time.
+CUresult CreateEvent(CUevent* event, unsigned flags) {
+  std::shared_ptr<emucuda::SharedEvent> shared;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+    if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+    shared = emucuda::SharedEvent::Create();
+    if (shared == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *event = Driver::Get().events().Add(
+      std::make_shared<Event>(flags, std::move(shared)));
+  return CUDA_SUCCESS;
+}
+
+// What a synchronisation lets memory pools give back.
+CUresult Synchronized(CUresult result) {
+  Driver::Get().pools().TrimToThresholds();
+  return result;
+}
+
+}  // namespace
+
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamCreate,
+      [&](Context& context) { return Create(context, stream, flags); }, flags);
+}
+
+// Priorities are hints; the emulator has none.
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
+                                    int priority) {
+  return CallInContext(
+      Entry::cuStreamCreateWithPriority,
+      [&](Context& context) {
+        return Create(context, stream, flags, priority);
+      },
+      flags, priority);
+}
+
+// Returns at once; what is queued still runs.
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  return CallInContext(
+      Entry::cuStreamDestroy_v2,
+      [&](Context&) {
+        const auto removed = Driver::Get().streams().Remove(stream);
+        if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        removed->Close();
+        return CUDA_SUCCESS;
+      },
+      stream);
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  return CallOnStream(Entry::cuStreamSynchronize, stream, [](Stream& s) {
+    return Synchronized(s.context().Synchronize(s));
+  });
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  return CallOnStream(Entry::cuStreamQuery, stream, [](Stream& s) {
+    if (const auto capture = s.capture()) {
+      return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if (!s.context().Idle(s)) return CUDA_ERROR_NOT_READY;
+    return s.context().sticky();
+  });
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return CallOnStream(Entry::cuStreamIsCapturing, stream, [&](Stream& s) {
+    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *status = emucuda::CaptureStatus(s.capture().get());
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  return CallOnStream(Entry::cuStreamWaitEvent, stream, [&](Stream& s) {
+    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return WaitEvent(*found, s);
+  });
+}
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
+  return CallOnStream(Entry::cuLaunchHostFunc, stream, [&](Stream& s) {
+    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return s.context().SubmitWork(s, [function, user_data] {
+      function(user_data);
+      return CUDA_SUCCESS;
+    });
+  });
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  return CallInContext(
+      Entry::cuEventCreate,
+      [&](Context&) {
+        if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return CreateEvent(event, flags);
+      },
+      flags);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  return CallOnStream(Entry::cuEventRecord, stream, [&](Stream& s) {
+    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Record(*found, s);
+  });
+}
+
+// An external recording is one of the capture's own here.
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
+                                unsigned int flags) {
+  return CallOnStream(Entry::cuEventRecordWithFlags, stream, [&](Stream& s) {
+    if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Record(*found, s);
+  });
+}
+
+CUresult cuEventQuery(CUevent event) {
+  return CallOnEvent(Entry::cuEventQuery, event, [](Event& e) {
+    if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
+    const auto recording = e.Latest();
+    if (recording == nullptr || recording->finished()) return CUDA_SUCCESS;
+    return CUDA_ERROR_NOT_READY;
+  });
+}
+
+// A context that died while we waited is reported by this very call.
+CUresult cuEventSynchronize(CUevent event) {
+  return CallOnEvent(Entry::cuEventSynchronize, event, [](Event& e) {
+    if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (const auto recording = e.Latest()) recording->Wait();
+    return Synchronized(emucuda::CurrentContext()->sticky());
+  });
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return CallOnEvent(Entry::cuEventElapsedTime, start, [&](Event& first) {
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto last = Driver::Get().events().Find(end);
+    if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Elapsed(first, *last, milliseconds);
+  });
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
+                               CUevent end) {
+  return CallOnEvent(Entry::cuEventElapsedTime_v2, start, [&](Event& first) {
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto last = Driver::Get().events().Find(end);
+    if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Elapsed(first, *last, milliseconds);
+  });
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  return CallInContext(
+      Entry::cuEventDestroy_v2,
+      [&](Context&) {
+        return Driver::Get().events().Remove(event) != nullptr
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_HANDLE;
+      },
+      event);
+}
+
+}  // namespace fineserve::driver

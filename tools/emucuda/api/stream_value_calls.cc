@@ -1,0 +1,170 @@
+// Exported functions: words written and waited for by streams.
+
+#include <unistd.h>
+
+#include <type_traits>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/submit_work.h"
+
+namespace fineserve::driver {
+
+using emucuda::CallInContext;
+using emucuda::Context;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::Place;
+using emucuda::PlaceOf;
+using emucuda::Reachable;
+using emucuda::SubmitTo;
+using emucuda::Wait;
+
+namespace {
+
+// A waiting stream looks at the word so often. Heuristic.
+constexpr useconds_t kLookAgainUs = 50;
+
+Place HostPlace(const void* host) {
+  return {reinterpret_cast<CUdeviceptr>(host), false};
+}
+
+template <typename Word>
+bool Met(Word seen, Word wanted, unsigned how) {
+  switch (how) {
+    case CU_STREAM_WAIT_VALUE_GEQ:  // cyclic, as cuda.h defines it
+      return static_cast<std::make_signed_t<Word>>(seen - wanted) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return seen == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (seen & wanted) != 0;
+    default:  // NOR
+      return static_cast<Word>(~(seen | wanted)) != 0;
+  }
+}
+
+template <typename Word>
+CUresult Write(Context& context, CUstream stream, CUdeviceptr address,
+               Word value, unsigned flags) {
+  if (address % sizeof(Word) != 0 || !Reachable(address) ||
+      (flags & ~CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto& space = Driver::Get().space();
+  return SubmitTo(
+      context, stream, Wait::kNo,
+      [&space, device = context.device(), to = PlaceOf(address), value] {
+        return emucuda::Copy(space, device, to, HostPlace(&value),
+                             sizeof(value));
+      });
+}
+
+// Holds the stream as long as it takes, as on a device.
+template <typename Word>
+CUresult Await(Context& context, CUstream stream, CUdeviceptr address,
+               Word value, unsigned flags) {
+  if (address % sizeof(Word) != 0 || !Reachable(address) ||
+      flags > CU_STREAM_WAIT_VALUE_NOR) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto& space = Driver::Get().space();
+  return SubmitTo(context, stream, Wait::kNo,
+                  [&space, &context, from = PlaceOf(address), value, flags] {
+                    Word seen = 0;
+                    CUresult result = CUDA_SUCCESS;
+                    for (;;) {
+                      result =
+                          emucuda::Copy(space, context.device(),
+                                        HostPlace(&seen), from, sizeof(seen));
+                      if (result != CUDA_SUCCESS || Met(seen, value, flags) ||
+                          !context.alive()) {
+                        return result;
+                      }
+                      usleep(kLookAgainUs);
+                    }
+                  });
+}
+
+}  // namespace
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address,
+                              uint32_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWriteValue32,
+      [&](Context& context) {
+        return Write(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address,
+                                 uint32_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWriteValue32_v2,
+      [&](Context& context) {
+        return Write(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address,
+                              uint64_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWriteValue64,
+      [&](Context& context) {
+        return Write(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address,
+                                 uint64_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWriteValue64_v2,
+      [&](Context& context) {
+        return Write(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address,
+                             uint32_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWaitValue32,
+      [&](Context& context) {
+        return Await(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address,
+                                uint32_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWaitValue32_v2,
+      [&](Context& context) {
+        return Await(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address,
+                             uint64_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWaitValue64,
+      [&](Context& context) {
+        return Await(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address,
+                                uint64_t value, unsigned int flags) {
+  return CallInContext(
+      Entry::cuStreamWaitValue64_v2,
+      [&](Context& context) {
+        return Await(context, stream, address, value, flags);
+      },
+      stream, address, value, flags);
+}
+
+}  // namespace fineserve::driver

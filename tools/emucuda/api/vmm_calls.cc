@@ -1,0 +1,306 @@
+// Exported functions: virtual memory management. None needs a context.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "tools/emucuda/api/call_frame.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/api/exported_prototypes.h"
+
+namespace fineserve::driver {
+
+using emucuda::Allocation;
+using emucuda::Call;
+using emucuda::Driver;
+using emucuda::Entry;
+using emucuda::kGranularity;
+using emucuda::MemoryObject;
+using emucuda::Require;
+
+namespace {
+
+// Host memory is a feature that we lack; anything else unknown is an error.
+CUresult CheckLocation(const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_HOST ||
+      location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+      location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Driver::Get().HasDevice(location.id) ? CUDA_SUCCESS
+                                              : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult CheckProperties(const CUmemAllocationProp& prop) {
+  if (prop.type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+      prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (prop.allocFlags.gpuDirectRDMACapable != 0 &&
+      Driver::Get().settings().gpu_direct_rdma == 0) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return CheckLocation(prop.location);
+}
+
+CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
+                const CUmemAllocationProp& prop) {
+  if (bytes == 0 || bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckProperties(prop)) return result;
+  Driver& driver = Driver::Get();
+  auto& memory = driver.memory(prop.location.id);
+  memory.ClaimSlot();
+  std::shared_ptr<Allocation> allocation;
+  const bool rdma_capable = prop.allocFlags.gpuDirectRDMACapable != 0;
+  if (const CUresult result =
+          memory.Allocate(bytes, &allocation, rdma_capable)) {
+    return result;
+  }
+  *handle = driver.handles().Add(prop.location.id, prop, std::move(allocation));
+  return CUDA_SUCCESS;
+}
+
+CUresult Export(const MemoryObject& object, int* fd) {
+  if (object.prop.requestedHandleTypes !=
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Descriptor descriptor;
+  const CUresult result =
+      object.allocation->memory().Export(*object.allocation, &descriptor);
+  if (result == CUDA_SUCCESS) *fd = descriptor.Release();
+  return result;
+}
+
+CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
+  Driver& driver = Driver::Get();
+  for (int device = 0; driver.HasDevice(device); ++device) {
+    std::shared_ptr<Allocation> allocation;
+    const CUresult result = driver.memory(device).Import(fd, &allocation);
+    if (result == CUDA_ERROR_INVALID_VALUE) continue;
+    if (result != CUDA_SUCCESS) return result;
+    driver.memory(device).ClaimSlot();
+    CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+        .win32HandleMetaData = nullptr,
+        .allocFlags = {}};
+    prop.allocFlags.gpuDirectRDMACapable = allocation->rdma_capable();
+    *handle = driver.handles().Add(device, prop, std::move(allocation));
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+// The object mapped at an address. INVALID_VALUE also for cuMemAlloc's memory,
+// which these functions must not touch: it has no handle.
+CUresult MappedAt(CUdeviceptr address,
+                  std::shared_ptr<const MemoryObject>* object) {
+  CUdeviceptr base;
+  uint64_t bytes;
+  const CUresult result =
+      Driver::Get().space().GetMapping(address, &base, &bytes, object);
+  if (result != CUDA_SUCCESS) return result;
+  return (*object)->handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult SetAccess(CUdeviceptr address, size_t bytes,
+                   const CUmemAccessDesc& desc) {
+  if (const CUresult result = CheckLocation(desc.location)) return result;
+  if (desc.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+      desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+      desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Driver::Get().space().SetAccess(address, bytes, desc.location.id,
+                                         desc.flags);
+}
+
+}  // namespace
+
+CUresult cuMemGetAllocationGranularity(
+    size_t* bytes, const CUmemAllocationProp* prop,
+    CUmemAllocationGranularity_flags option) {
+  return Call(Entry::cuMemGetAllocationGranularity, Require::kHealthy, [&] {
+    if (bytes == nullptr || prop == nullptr || option > 1) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult result = CheckProperties(*prop)) return result;
+    *bytes = kGranularity;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* prop,
+                     unsigned long long flags) {
+  return Call(
+      Entry::cuMemCreate, Require::kHealthy,
+      [&] {
+        if (handle == nullptr || prop == nullptr || flags != 0) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        return Create(handle, bytes, *prop);
+      },
+      bytes);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  return Call(
+      Entry::cuMemRelease, Require::kHealthy,
+      [&] { return Driver::Get().handles().Release(handle); }, handle);
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes,
+                             size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags) {
+  return Call(
+      Entry::cuMemAddressReserve, Require::kHealthy,
+      [&] {
+        if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        return Driver::Get().space().Reserve(bytes, alignment, wanted, address);
+      },
+      bytes, alignment, wanted);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+  return Call(
+      Entry::cuMemAddressFree, Require::kHealthy,
+      [&] { return Driver::Get().space().Free(address, bytes); }, address,
+      bytes);
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  return Call(
+      Entry::cuMemMap, Require::kHealthy,
+      [&] {
+        if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        auto object = Driver::Get().handles().Find(handle);
+        if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return Driver::Get().space().Map(address, bytes, std::move(object));
+      },
+      address, bytes, handle);
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  return Call(
+      Entry::cuMemUnmap, Require::kHealthy,
+      [&] {
+        std::shared_ptr<const MemoryObject> object;
+        if (const CUresult result = MappedAt(address, &object)) return result;
+        return Driver::Get().space().Unmap(address, bytes);
+      },
+      address, bytes);
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes,
+                        const CUmemAccessDesc* desc, size_t count) {
+  return Call(
+      Entry::cuMemSetAccess, Require::kHealthy,
+      [&] {
+        if (desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+        std::shared_ptr<const MemoryObject> object;
+        CUresult result = MappedAt(address, &object);
+        for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+          result = SetAccess(address, bytes, desc[i]);
+        }
+        return result;
+      },
+      address, bytes, count);
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags,
+                        const CUmemLocation* location, CUdeviceptr address) {
+  return Call(
+      Entry::cuMemGetAccess, Require::kHealthy,
+      [&] {
+        if (flags == nullptr || location == nullptr) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (const CUresult result = CheckLocation(*location)) return result;
+        CUmemAccess_flags access;
+        const CUresult result =
+            Driver::Get().space().GetAccess(address, location->id, &access);
+        if (result == CUDA_SUCCESS) *flags = access;
+        return result;
+      },
+      address);
+}
+
+CUresult cuMemExportToShareableHandle(void* shareable,
+                                      CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type,
+                                      unsigned long long flags) {
+  return Call(
+      Entry::cuMemExportToShareableHandle, Require::kHealthy,
+      [&] {
+        if (shareable == nullptr || flags != 0 ||
+            type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        const auto object = Driver::Get().handles().Find(handle);
+        if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return Export(*object, static_cast<int*>(shareable));
+      },
+      handle);
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
+                                        void* shareable,
+                                        CUmemAllocationHandleType type) {
+  return Call(
+      Entry::cuMemImportFromShareableHandle, Require::kHealthy,
+      [&] {
+        if (handle == nullptr ||
+            type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        // The descriptor itself travels in the pointer.
+        return Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
+                      handle);
+      },
+      shareable);
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(
+    CUmemAllocationProp* prop, CUmemGenericAllocationHandle handle) {
+  return Call(
+      Entry::cuMemGetAllocationPropertiesFromHandle, Require::kHealthy,
+      [&] {
+        const auto object = Driver::Get().handles().Find(handle);
+        if (prop == nullptr || object == nullptr) {
+          return CUDA_ERROR_INVALID_VALUE;
+        }
+        *prop = object->prop;
+        return CUDA_SUCCESS;
+      },
+      handle);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle,
+                                     void* address) {
+  return Call(
+      Entry::cuMemRetainAllocationHandle, Require::kHealthy,
+      [&] {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        std::shared_ptr<const MemoryObject> object;
+        const CUresult result =
+            MappedAt(reinterpret_cast<CUdeviceptr>(address), &object);
+        if (result != CUDA_SUCCESS) return result;
+        *handle = object->handle;
+        Driver::Get().handles().Retain(std::move(object));
+        return CUDA_SUCCESS;
+      },
+      address);
+}
+
+}  // namespace fineserve::driver

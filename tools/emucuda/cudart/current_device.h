@@ -1,0 +1,35 @@
+#ifndef TOOLS_EMUCUDA_CUDART_CURRENT_DEVICE_H_
+#define TOOLS_EMUCUDA_CUDART_CURRENT_DEVICE_H_
+
+#include "tools/emucuda/cudart/error.h"
+
+namespace fineserve::cudart {
+
+// Every thread has a device (0 at first) and works in its primary context,
+// which the runtime retains once per process. A context that the program made
+// current through the driver wins. All functions: any thread.
+
+// Loads the driver and makes sure that a context is current.
+cudaError_t EnterContext();
+
+// The ordinal the thread works on, whether or not a context exists yet.
+cudaError_t CurrentDevice(int* ordinal);
+
+// Makes `ordinal` the thread's device and its primary context current.
+cudaError_t SelectDevice(int ordinal);
+
+// The primary context of a device; retained at the first call.
+cudaError_t PrimaryContext(int ordinal, driver::CUcontext* context);
+
+// InvalidDevice unless there is such a device.
+cudaError_t CheckDevice(int ordinal);
+
+// Destroys the primary context of the thread's device.
+cudaError_t ResetDevice();
+
+// At exit: gives the primary contexts back.
+void ReleaseDevices();
+
+}  // namespace fineserve::cudart
+
+#endif  // TOOLS_EMUCUDA_CUDART_CURRENT_DEVICE_H_

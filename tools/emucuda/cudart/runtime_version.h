@@ -1,0 +1,13 @@
+#ifndef TOOLS_EMUCUDA_CUDART_RUNTIME_VERSION_H_
+#define TOOLS_EMUCUDA_CUDART_RUNTIME_VERSION_H_
+
+namespace fineserve::cudart {
+
+// 1000 × major + 10 × minor: the runtime that we stand in for, and the oldest
+// driver that it works with.
+inline constexpr int kRuntimeVersion = 13000;
+inline constexpr int kRuntimeMajorVersion = 13000;
+
+}  // namespace fineserve::cudart
+
+#endif  // TOOLS_EMUCUDA_CUDART_RUNTIME_VERSION_H_

@@ -1,0 +1,111 @@
+#ifndef TOOLS_EMUCUDA_HEAP_MEM_POOL_H_
+#define TOOLS_EMUCUDA_HEAP_MEM_POOL_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "kernels/driver/cuda_structs.h"
+#include "tools/emucuda/heap/shared_block.h"
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/machine/physical_memory.h"
+#include "tools/emucuda/memory/address_space.h"
+#include "tools/emucuda/stream/stream.h"
+
+namespace fineserve::emucuda {
+
+// A stream-ordered memory pool (CUmemoryPool): chunks of device memory, each
+// tiled by regions. A region is live, free, or freed behind a place in a
+// stream.
+//
+// Invariants: the regions of an own chunk tile it; a region freed behind a
+// place is handed out only to that place's stream, or once that stream has got
+// there; an imported chunk has one region. Reserved bytes are those of our own
+// chunks; used bytes are those of their live regions, rounded up to 512.
+//
+// Thread-safe. Never waits for a stream.
+class MemPool {
+ public:
+  MemPool(AddressSpace& space, PhysicalMemory& memory,
+          const driver::CUmemPoolProps& props, bool imported);
+  ~MemPool();
+
+  int device() const { return props_.location.id; }
+  const driver::CUmemPoolProps& props() const { return props_; }
+  bool imported() const { return imported_; }
+
+  // Memory that `stream` may use from its next operation on. INVALID_VALUE for
+  // an imported pool.
+  CUresult Allocate(uint64_t bytes, const Stream& stream, CUdeviceptr* address);
+  // The memory is free for others once `behind` is reached. False if no live
+  // allocation of this pool starts there.
+  bool Free(CUdeviceptr address, const Dependency& behind);
+  // Gives back whole free chunks while more than `keep_bytes` are reserved.
+  void Trim(uint64_t keep_bytes);
+  // Ditto, down to the release threshold: what a synchronisation does.
+  void TrimToThreshold();
+  // Whether nothing is live, and every free has been reached.
+  bool Empty();
+
+  CUresult Import(const DeviceList& devices, const SharedBlock& block,
+                  CUdeviceptr* address);
+
+  CUresult SetAttribute(driver::CUmemPool_attribute attribute,
+                        const void* value);
+  CUresult GetAttribute(driver::CUmemPool_attribute attribute,
+                        void* value) const;
+
+  CUresult SetAccess(int device, driver::CUmemAccess_flags access);
+  driver::CUmemAccess_flags Access(int device) const;
+
+  bool Find(CUdeviceptr address, MemoryBlock* block) const;
+
+ private:
+  struct Region {
+    uint64_t bytes = 0;  // of the tile
+    uint64_t live = 0;   // bytes asked for; 0 = not live
+    Dependency behind;   // of a freed region; no stream = free
+  };
+  struct Chunk {
+    std::shared_ptr<const MemoryObject> object;
+    std::map<uint64_t, Region> regions;  // by offset
+  };
+  using Chunks = std::map<CUdeviceptr, Chunk>;
+
+  bool Usable(const Region& region, uint64_t bytes, const Stream& by) const
+      EMUCUDA_REQUIRES(mutex_);
+  bool Fit(uint64_t bytes, const Stream& by, CUdeviceptr* address)
+      EMUCUDA_REQUIRES(mutex_);
+  CUresult AddChunk(uint64_t bytes) EMUCUDA_REQUIRES(mutex_);
+  CUresult PlaceChunk(std::shared_ptr<const MemoryObject> object,
+                      Chunks::iterator* chunk) EMUCUDA_REQUIRES(mutex_);
+  // Turns freed regions whose streams got there into free ones, and joins
+  // neighbours.
+  void Settle() EMUCUDA_REQUIRES(mutex_);
+  void TrimLocked(uint64_t keep_bytes) EMUCUDA_REQUIRES(mutex_);
+  Chunks::iterator Around(CUdeviceptr address) EMUCUDA_REQUIRES(mutex_);
+
+  AddressSpace& space_;
+  PhysicalMemory& memory_;
+  const driver::CUmemPoolProps props_;
+  const bool imported_;
+
+  mutable Mutex mutex_;
+  Chunks chunks_ EMUCUDA_GUARDED_BY(mutex_);
+  std::array<driver::CUmemAccess_flags, kMaxDevices> access_
+      EMUCUDA_GUARDED_BY(mutex_) = {};
+  // CU_MEMPOOL_ATTR_REUSE_*, by attribute - 1; they restrain reuse by other
+  // streams. Only the second changes anything here.
+  std::array<int, 3> reuse_ EMUCUDA_GUARDED_BY(mutex_) = {1, 1, 1};
+  uint64_t threshold_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  uint64_t reserved_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  uint64_t reserved_high_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  uint64_t used_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  uint64_t used_high_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_HEAP_MEM_POOL_H_

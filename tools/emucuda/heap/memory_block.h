@@ -1,0 +1,50 @@
+#ifndef TOOLS_EMUCUDA_HEAP_MEMORY_BLOCK_H_
+#define TOOLS_EMUCUDA_HEAP_MEMORY_BLOCK_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/memory/memory_handles.h"
+
+namespace fineserve::emucuda {
+
+class Context;
+class MemPool;
+
+// Who made the memory at an address.
+enum class BlockKind {
+  kDevice,   // cuMemAlloc
+  kManaged,  // cuMemAllocManaged
+  kPool,     // cuMemAllocAsync
+  kOpened,   // cuIpcOpenMemHandle
+  kVirtual,  // cuMemMap
+  kHost,     // cuMemHostAlloc, cuMemHostRegister
+};
+
+// One allocation as pointer attributes describe it. Plain data; a snapshot.
+struct MemoryBlock {
+  BlockKind kind = BlockKind::kDevice;
+  CUdeviceptr base = 0;
+  uint64_t bytes = 0;  // as asked for
+  int device = 0;
+  const Context* owner = nullptr;  // null for what belongs to no context
+  const MemPool* pool = nullptr;   // of kPool
+  unsigned host_flags = 0;         // of kHost
+  uint64_t id = 0;                 // no two live blocks share it
+  // Device memory only: what is mapped around the block, and where.
+  std::shared_ptr<const MemoryObject> object = nullptr;
+  CUdeviceptr object_base = 0;
+};
+
+// The id of a block inside a granule.
+inline uint64_t BlockId(const MemoryObject& object, uint64_t offset) {
+  // Blocks start at multiples of 512 bytes; those that share a granule lie in
+  // its first 2 MiB.
+  return object.allocation->serial() << 16 |
+         static_cast<uint64_t>(object.device) << 13 | (offset / 512 & 0x1fff);
+}
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_HEAP_MEMORY_BLOCK_H_

@@ -1,0 +1,43 @@
+#ifndef TOOLS_EMUCUDA_HEAP_OPENED_MEMORY_H_
+#define TOOLS_EMUCUDA_HEAP_OPENED_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+
+#include "tools/emucuda/heap/shared_block.h"
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/memory/address_space.h"
+
+namespace fineserve::emucuda {
+
+// Other processes' memory, opened by cuIpcOpenMemHandle. A handle that is open
+// already yields the same address, counted. Thread-safe.
+class OpenedMemory {
+ public:
+  explicit OpenedMemory(AddressSpace& space) : space_(space) {}
+
+  // INVALID_CONTEXT for this process's own memory, as on a real driver.
+  CUresult Open(const DeviceList& devices, const Context& owner,
+                const SharedBlock& block, CUdeviceptr* address);
+  // INVALID_VALUE unless Open gave the address.
+  CUresult Close(CUdeviceptr address);
+
+  bool Find(CUdeviceptr address, MemoryBlock* block) const;
+
+ private:
+  struct Opened {
+    SharedBlock shared;
+    std::shared_ptr<const MemoryObject> object;
+    const Context* owner = nullptr;
+    int count = 0;
+  };
+
+  AddressSpace& space_;
+  mutable Mutex mutex_;
+  std::map<CUdeviceptr, Opened> opened_ EMUCUDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_HEAP_OPENED_MEMORY_H_

@@ -1,0 +1,55 @@
+#ifndef TOOLS_EMUCUDA_HEAP_PINNED_MEMORY_H_
+#define TOOLS_EMUCUDA_HEAP_PINNED_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+
+#include "tools/emucuda/heap/memory_block.h"
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+
+namespace fineserve::emucuda {
+
+// Host memory that the driver knows: made by cuMemHostAlloc or lent by
+// cuMemHostRegister. Asynchronous copies use it without staging, and the device
+// reaches it at the host's own address. Thread-safe. Invariant: ranges do not
+// overlap.
+class PinnedMemory {
+ public:
+  CUresult Allocate(const Context& owner, uint64_t bytes, unsigned flags,
+                    void** host);
+  CUresult Free(void* host);
+  // HOST_MEMORY_ALREADY_REGISTERED if a byte of it is known already.
+  CUresult Register(const Context& owner, void* host, uint64_t bytes,
+                    unsigned flags);
+  CUresult Unregister(void* host);
+
+  // Whether the whole range lies in one range.
+  bool Contains(const void* host, uint64_t bytes) const;
+  // The range around an address; false if there is none.
+  bool Find(CUdeviceptr address, MemoryBlock* block) const;
+
+ private:
+  struct Range {
+    uint64_t bytes = 0;
+    bool lent = false;
+    unsigned flags = 0;
+    const Context* owner = nullptr;
+    uint64_t id = 0;
+  };
+  using Ranges = std::map<uint64_t, Range>;
+
+  Ranges::const_iterator Around(uint64_t address) const
+      EMUCUDA_REQUIRES(mutex_);
+  void Add(const Context& owner, uint64_t start, uint64_t bytes, bool lent,
+           unsigned flags) EMUCUDA_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  Ranges ranges_ EMUCUDA_GUARDED_BY(mutex_);
+  // Apart from the ids of device memory (memory_block.h).
+  uint64_t next_id_ EMUCUDA_GUARDED_BY(mutex_) = uint64_t{1} << 63;
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_HEAP_PINNED_MEMORY_H_

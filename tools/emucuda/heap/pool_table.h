@@ -1,0 +1,62 @@
+#ifndef TOOLS_EMUCUDA_HEAP_POOL_TABLE_H_
+#define TOOLS_EMUCUDA_HEAP_POOL_TABLE_H_
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "tools/emucuda/heap/mem_pool.h"
+
+namespace fineserve::emucuda {
+
+// The process's memory pools. A CUmemoryPool is a MemPool*, once looked up
+// here. Thread-safe. Invariant: a destroyed pool stays listed (`doomed`) until
+// a synchronisation finds it empty.
+class PoolTable {
+ public:
+  explicit PoolTable(AddressSpace& space) : space_(space) {}
+
+  CUmemoryPool Create(PhysicalMemory& memory,
+                      const driver::CUmemPoolProps& props, bool imported);
+  // INVALID_VALUE for a default or unknown pool.
+  CUresult Destroy(CUmemoryPool pool);
+  std::shared_ptr<MemPool> Find(CUmemoryPool pool) const;
+
+  // Made on first use; lives as long as the process.
+  CUmemoryPool Default(PhysicalMemory& memory, int device);
+  // The default one, unless another was set.
+  CUmemoryPool Current(PhysicalMemory& memory, int device);
+  // INVALID_VALUE if the pool is unknown, imported or on another device.
+  CUresult SetCurrent(CUmemoryPool pool, int device);
+
+  // The pool with a live allocation around the address; false if none.
+  bool Find(CUdeviceptr address, MemoryBlock* block) const;
+  // False if no pool has a live allocation that starts there.
+  bool Free(CUdeviceptr address, const Dependency& behind);
+  // What every synchronisation does.
+  void TrimToThresholds();
+
+ private:
+  struct Pool {
+    std::shared_ptr<MemPool> pool;
+    bool doomed = false;
+  };
+
+  CUmemoryPool Add(PhysicalMemory& memory, const driver::CUmemPoolProps& props,
+                   bool imported) EMUCUDA_REQUIRES(mutex_);
+  std::shared_ptr<MemPool> FindLocked(CUmemoryPool pool) const
+      EMUCUDA_REQUIRES(mutex_);
+
+  AddressSpace& space_;
+  mutable Mutex mutex_;
+  std::vector<Pool> pools_ EMUCUDA_GUARDED_BY(mutex_);
+  std::array<CUmemoryPool, kMaxDevices> default_
+      EMUCUDA_GUARDED_BY(mutex_) = {};
+  // Null: the default one.
+  std::array<CUmemoryPool, kMaxDevices> current_
+      EMUCUDA_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_HEAP_POOL_TABLE_H_

@@ -1,0 +1,145 @@
+#include "tools/emucuda/kernel/host_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "tools/emucuda/kernel/own_kernel.h"
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/memory/device_work.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
+
+// An element type as the Itanium C++ ABI mangles it. A name that is a prefix of
+// another's mangling cannot occur: all are self-delimiting.
+struct ElementType {
+  std::string_view mangled;
+  size_t bytes;
+};
+constexpr ElementType kElementTypes[] = {
+    {"a", 1},  // signed char
+    {"b", 1},  // bool
+    {"c", 1},
+    {"h", 1},  // unsigned char
+    {"s", 2},  // short
+    {"t", 2},
+    {"i", 4},  // int
+    {"j", 4},
+    {"f", 4},
+    {"l", 8},  // long
+    {"m", 8},
+    {"d", 8},
+    {"N3c104HalfE", 2},
+    {"N3c108BFloat16E", 2},
+    {"N3c107complexINS_4HalfEEE", 4},
+    {"N3c107complexIfEE", 8},
+    {"N3c107complexIdEE", 16},
+    {"N3c1011Float8_e5m2E", 1},
+    {"N3c1013Float8_e4m3fnE", 1},
+    {"N3c1015Float8_e4m3fnuzE", 1},
+    {"N3c1015Float8_e5m2fnuzE", 1},
+    {"N3c1014Float8_e8m0fnuE", 1},
+};
+
+size_t ElementBytes(std::string_view mangled) {
+  const auto* const found =
+      std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
+                   [&](const ElementType& type) {
+                     return mangled.starts_with(type.mangled);
+                   });
+  return found == std::end(kElementTypes) ? 0 : found->bytes;
+}
+
+template <typename T>
+T ValueOf(const std::vector<char>& argument) {
+  T value;
+  memcpy(&value, argument.data(), sizeof(value));
+  return value;
+}
+
+CUresult WriteElements(const AddressSpace& space, int device, CUdeviceptr to,
+                       const std::vector<char>& element, uint64_t bytes) {
+  std::vector<char> buffer(
+      std::min(bytes, kBufferBytes / element.size() * element.size()));
+  for (size_t i = 0; i < buffer.size(); i += element.size()) {
+    memcpy(&buffer[i], element.data(), element.size());
+  }
+  while (bytes > 0) {
+    const uint64_t piece = std::min<uint64_t>(bytes, buffer.size());
+    const CUresult result = CopyIn(space, device, to, buffer.data(), piece);
+    if (result != CUDA_SUCCESS) return result;
+    to += piece;
+    bytes -= piece;
+  }
+  return CUDA_SUCCESS;
+}
+
+// at::native::vectorized_elementwise_kernel and unrolled_elementwise_kernel
+// with FillFunctor<T> (PyTorch, aten/src/ATen/native/cuda/CUDALoops.cuh,
+// FillKernel.cu): (int count, T value, char* to[1], …).
+CUresult RunFill(const AddressSpace& space, int device,
+                 const KernelArguments& arguments) {
+  const auto count = ValueOf<int>(arguments[0]);
+  const std::vector<char>& value = arguments[1];
+  const auto to = ValueOf<CUdeviceptr>(arguments[2]);
+  if (count <= 0) return CUDA_SUCCESS;
+  const uint64_t bytes = static_cast<uint64_t>(count) * value.size();
+  const bool zero =
+      std::all_of(value.begin(), value.end(), [](char c) { return c == 0; });
+  return zero ? Fill(space, device, to, {.value = 0, .width = 1}, bytes)
+              : WriteElements(space, device, to, value, bytes);
+}
+
+std::optional<HostKernel> FindFill(std::string_view name) {
+  constexpr std::string_view kKernels[] = {"29vectorized_elementwise_kernelI",
+                                           "27unrolled_elementwise_kernelI"};
+  constexpr std::string_view kFunctor = "11FillFunctorI";
+  const bool elementwise = std::any_of(
+      std::begin(kKernels), std::end(kKernels),
+      [&](auto kernel) { return name.find(kernel) != std::string_view::npos; });
+  const size_t functor = name.find(kFunctor);
+  if (!elementwise || functor == std::string_view::npos) return std::nullopt;
+  const size_t bytes = ElementBytes(name.substr(functor + kFunctor.size()));
+  if (bytes == 0) return std::nullopt;
+  return HostKernel{.argument_bytes = {sizeof(int), bytes, sizeof(CUdeviceptr)},
+                    .run = RunFill};
+}
+
+// What programs registered; never destroyed.
+struct Registry {
+  Mutex mutex;
+  std::map<std::string, HostKernel, std::less<>> kernels
+      EMUCUDA_GUARDED_BY(mutex);
+};
+
+Registry& Registered() {
+  static Registry& registry = *new Registry;
+  return registry;
+}
+
+}  // namespace
+
+void RegisterHostKernel(std::string name, HostKernel kernel) {
+  Registry& registry = Registered();
+  const MutexLock lock(registry.mutex);
+  registry.kernels[std::move(name)] = std::move(kernel);
+}
+
+std::optional<HostKernel> FindHostKernel(std::string_view mangled_name) {
+  {
+    Registry& registry = Registered();
+    const MutexLock lock(registry.mutex);
+    const auto found = registry.kernels.find(mangled_name);
+    if (found != registry.kernels.end()) return found->second;
+  }
+  std::optional<HostKernel> own = FindOwnKernel(mangled_name);
+  return own ? std::move(own) : FindFill(mangled_name);
+}
+
+}  // namespace fineserve::emucuda

@@ -1,0 +1,92 @@
+// emucuda-linger: does what a dead client's device had still to do
+// (linger_journal.h). Started by libcuda.so.1, never by hand.
+
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "tools/emucuda/linger/linger_journal.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+// The pipe carries nothing: it ends when the last process that holds the
+// client's end is dead.
+void AwaitDeath() {
+  char byte;
+  while (read(kLingerPipe, &byte, 1) < 0 && errno == EINTR) {
+  }
+}
+
+// What is queued, in order of submission.
+std::vector<const LingerEntry*> Queued(const LingerJournal& journal) {
+  std::vector<const LingerEntry*> queued;
+  for (const LingerEntry& entry : journal.entries) {
+    if (entry.sequence.load(std::memory_order_acquire) != 0) {
+      queued.push_back(&entry);
+    }
+  }
+  std::sort(queued.begin(), queued.end(),
+            [](const LingerEntry* a, const LingerEntry* b) {
+              return a->sequence.load() < b->sequence.load();
+            });
+  return queued;
+}
+
+void Sleep(uint32_t milliseconds) {
+  timespec left = {static_cast<time_t>(milliseconds / 1000),
+                   static_cast<long>(milliseconds % 1000) * 1'000'000};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
+void Run(const LingerEntry& entry) {
+  const int memory = kLingerFirstDevice + 2 * static_cast<int>(entry.device);
+  std::vector<char> buffer(std::min<uint64_t>(entry.bytes, kBufferBytes));
+  for (size_t i = 0; entry.width != 0 && i < buffer.size(); i += entry.width) {
+    memcpy(&buffer[i], &entry.value,
+           std::min<size_t>(entry.width, buffer.size() - i));
+  }
+  for (uint64_t done = 0; done < entry.bytes;) {
+    const size_t piece = std::min<uint64_t>(entry.bytes - done, buffer.size());
+    if (entry.width == 0 && pread(memory, buffer.data(), piece,
+                                  static_cast<off_t>(entry.from + done)) <
+                                static_cast<ssize_t>(piece)) {
+      return;
+    }
+    const ssize_t wrote = pwrite(memory, buffer.data(), piece,
+                                 static_cast<off_t>(entry.to + done));
+    if (wrote <= 0) return;  // nobody is left to be told
+    done += static_cast<uint64_t>(wrote);
+  }
+}
+
+int Main() {
+  // Out of the client's family; the client waits for this moment.
+  if (fork() != 0) return 0;
+  setsid();
+  const void* place = mmap(nullptr, sizeof(LingerJournal), PROT_READ,
+                           MAP_SHARED, kLingerJournal, 0);
+  if (place == MAP_FAILED) return 1;
+  const auto& journal = *static_cast<const LingerJournal*>(place);
+  AwaitDeath();
+  const uint32_t milliseconds =
+      journal.linger_ms.load(std::memory_order_relaxed);
+  const auto queued = Queued(journal);
+  if (milliseconds == 0 || queued.empty()) return 0;
+  Sleep(milliseconds);
+  for (const LingerEntry* entry : queued) Run(*entry);
+  return 0;
+}
+
+}  // namespace
+}  // namespace fineserve::emucuda
+
+int main() { return fineserve::emucuda::Main(); }

@@ -1,0 +1,138 @@
+#include "tools/emucuda/machine/control_file.h"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/machine/range_locks.h"
+
+namespace fineserve::emucuda {
+namespace {
+
+constexpr uint64_t kMagic = 0x3341445543554d45ull;  // "EMUCUDA3"
+constexpr ByteRange kSectionLock = {64, 65};
+constexpr uint64_t kFirstSlot = 4096;
+constexpr int kSlots = 1024;
+constexpr uint64_t kSerialCounter = 72;
+constexpr uint64_t kFirstGranule = 32768;
+// Enough for the 16 TiB that a device may have.
+constexpr int kUnitBits = 24;
+
+struct Header {
+  uint64_t magic;
+  uint64_t memory_bytes;
+};
+static_assert(sizeof(Header) == 16);
+
+struct Slot {
+  uint32_t pid;
+  uint32_t zero;
+  uint64_t bytes;
+};
+static_assert(sizeof(Slot) == 16);
+static_assert(kFirstSlot + kSlots * sizeof(Slot) <= kFirstGranule);
+
+ByteRange SlotRange(int slot) {
+  const uint64_t start =
+      kFirstSlot + static_cast<uint64_t>(slot) * sizeof(Slot);
+  return {start, start + sizeof(Slot)};
+}
+
+template <typename T>
+bool WriteAt(int fd, uint64_t offset, const T& record) {
+  return pwrite(fd, &record, sizeof(record), static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(sizeof(record));
+}
+
+template <typename T>
+bool ReadAt(int fd, uint64_t offset, T* record) {
+  return pread(fd, record, sizeof(*record), static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(sizeof(*record));
+}
+
+uint64_t GranuleRecord(uint64_t offset) {
+  return kFirstGranule + offset / kGranularity * sizeof(uint64_t);
+}
+
+// Returns the device's size, deciding it if nobody has yet; 0 on failure.
+uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
+  Header header;
+  if (ReadAt(control_fd, 0, &header) && header.magic == kMagic) {
+    return header.memory_bytes;
+  }
+  header = {kMagic, wanted_bytes};
+  if (ftruncate(memory_fd, static_cast<off_t>(wanted_bytes)) != 0) return 0;
+  return WriteAt(control_fd, 0, header) ? wanted_bytes : 0;
+}
+
+}  // namespace
+
+std::unique_ptr<ControlFile> ControlFile::Open(const StateFolder& folder,
+                                               int device, int memory_fd,
+                                               uint64_t wanted_bytes) {
+  Descriptor file = folder.OpenFile(device, "control");
+  if (!file.valid() || !WriteLock(file.get(), kSectionLock)) return nullptr;
+  const uint64_t bytes = AgreeOnSize(file.get(), memory_fd, wanted_bytes);
+  Unlock(file.get(), kSectionLock);
+  if (bytes == 0) return nullptr;
+  return std::unique_ptr<ControlFile>(new ControlFile(std::move(file), bytes));
+}
+
+ControlFile::CriticalSection::CriticalSection(const ControlFile& file)
+    : fd_(file.file_.get()) {
+  WriteLock(fd_, kSectionLock);
+}
+
+ControlFile::CriticalSection::~CriticalSection() { Unlock(fd_, kSectionLock); }
+
+bool ControlFile::WriteGranule(uint64_t offset, uint64_t bytes,
+                               bool rdma_capable, uint64_t* serial) {
+  uint64_t count = 0;
+  if (!ReadAt(file_.get(), kSerialCounter, &count)) count = 0;
+  *serial = ++count * 2 + (rdma_capable ? 1 : 0);
+  const uint64_t entry = bytes / kGranularity | *serial << kUnitBits;
+  return WriteAt(file_.get(), kSerialCounter, count) &&
+         WriteAt(file_.get(), GranuleRecord(offset), entry);
+}
+
+ControlFile::Granule ControlFile::ReadGranule(uint64_t offset) const {
+  uint64_t entry;
+  if (!ReadAt(file_.get(), GranuleRecord(offset), &entry)) return {};
+  const uint64_t units = entry & ((uint64_t{1} << kUnitBits) - 1);
+  return {units * kGranularity, entry >> kUnitBits};
+}
+
+bool ControlFile::ClaimSlot() {
+  // In the section, so that no reader sees a taken slot with its last
+  // owner's pid.
+  const CriticalSection section(*this);
+  const Slot mine = {static_cast<uint32_t>(getpid()), 0, 0};
+  for (int slot = 0; slot < kSlots; ++slot) {
+    if (!TryWriteLock(file_.get(), SlotRange(slot))) continue;
+    slot_ = slot;
+    return WriteAt(file_.get(), SlotRange(slot).start, mine);
+  }
+  return false;
+}
+
+void ControlFile::WriteUsed(uint64_t bytes) const {
+  if (slot_ < 0) return;
+  WriteAt(file_.get(), SlotRange(slot_).start + offsetof(Slot, bytes), bytes);
+}
+
+std::vector<ControlFile::Client> ControlFile::Clients() const {
+  const CriticalSection section(*this);
+  std::vector<Client> clients;
+  for (int i = 0; i < kSlots; ++i) {
+    Slot slot;
+    if (!FindConflict(file_.get(), SlotRange(i))) continue;
+    if (ReadAt(file_.get(), SlotRange(i).start, &slot) && slot.pid != 0) {
+      clients.push_back({slot.pid, slot.bytes});
+    }
+  }
+  return clients;
+}
+
+}  // namespace fineserve::emucuda

@@ -1,0 +1,98 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_CONTROL_FILE_H_
+#define TOOLS_EMUCUDA_MACHINE_CONTROL_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/machine/state_folder.h"
+
+namespace fineserve::emucuda {
+
+// gpuN.control: what all processes must agree on about one device.
+//
+//   offset   bytes  what
+//        0       8  magic "EMUCUDA3"; zero until the device is sized
+//        8       8  memory bytes
+//       64       1  lock byte of the critical section
+//       72       8  how many granules were ever allocated
+//     4096  1024×16  client slots: pid (4), zero (4), bytes of the device that
+//                    the client has allocated (8); OFD write lock = taken
+//    32768    8 each  directory, one entry per 2 MiB of memory: of the granule
+//                    starting there, its length in units of 2 MiB (low 24
+//                    bits) and its serial number (high 40), which is odd for
+//                    memory that was created for network cards; meaningful
+//                    while that memory is referenced
+//
+// Written only inside the critical section (except for ReadGranule's entry,
+// which its allocator wrote before anyone could ask). A holder that dies at any
+// instruction leaves whole records or records that nobody looks at.
+//
+// Thread-safe, except that CriticalSection excludes other processes, not other
+// threads: callers bring a mutex (and hold it across fork, lest the child keep
+// the section locked).
+class ControlFile {
+ public:
+  // Sizes the device on first use: `memory_fd` becomes `wanted_bytes` long.
+  static std::unique_ptr<ControlFile> Open(const StateFolder& folder,
+                                           int device, int memory_fd,
+                                           uint64_t wanted_bytes);
+
+  uint64_t memory_bytes() const { return memory_bytes_; }
+  int fd() const { return file_.get(); }
+
+  // Held by this process for the object's lifetime; the kernel ends it when
+  // the process dies.
+  class CriticalSection {
+   public:
+    explicit CriticalSection(const ControlFile& file);
+    ~CriticalSection();
+    CriticalSection(const CriticalSection&) = delete;
+    CriticalSection& operator=(const CriticalSection&) = delete;
+
+   private:
+    const int fd_;
+  };
+
+  static bool RdmaCapable(uint64_t serial) { return serial % 2 == 1; }
+
+  // A granule as the directory has it: no two of a device share a serial.
+  struct Granule {
+    uint64_t bytes = 0;  // 0 if there is none
+    uint64_t serial = 0;
+  };
+
+  // Needs the critical section; false on failure.
+  bool WriteGranule(uint64_t offset, uint64_t bytes, bool rdma_capable,
+                    uint64_t* serial);
+  Granule ReadGranule(uint64_t offset) const;
+
+  // Enters this process into the client list until the last descriptor of
+  // this file's description is closed. False if all slots are taken.
+  bool ClaimSlot();
+
+  // Tells how much this process has allocated. Nothing without a slot.
+  void WriteUsed(uint64_t bytes) const;
+
+  struct Client {
+    uint32_t pid;
+    uint64_t bytes;
+  };
+  // All slots taken by other descriptions. A pid may be dead already while a
+  // forked child keeps its slot.
+  std::vector<Client> Clients() const;
+
+ private:
+  ControlFile(Descriptor file, uint64_t memory_bytes)
+      : file_(std::move(file)), memory_bytes_(memory_bytes) {}
+
+  const Descriptor file_;
+  const uint64_t memory_bytes_;
+  int slot_ = -1;
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_CONTROL_FILE_H_

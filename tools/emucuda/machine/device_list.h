@@ -1,0 +1,52 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_DEVICE_LIST_H_
+#define TOOLS_EMUCUDA_MACHINE_DEVICE_LIST_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/emucuda/machine/environment_settings.h"
+#include "tools/emucuda/machine/physical_memory.h"
+#include "tools/emucuda/machine/state_folder.h"
+
+namespace fineserve::emucuda {
+
+struct Device {
+  int number = 0;  // in the machine; its place in the list is its ordinal
+  Uuid uuid = {};
+  std::unique_ptr<PhysicalMemory> memory;
+};
+
+// The machine's devices that a process has opened, by ordinal. Immutable once
+// opened, hence thread-safe.
+class DeviceList {
+ public:
+  DeviceList() = default;
+
+  // Opens the devices of these numbers. Nullopt with a one-line complaint if
+  // the files of one cannot be opened or sized.
+  static std::optional<DeviceList> Open(const StateFolder& folder,
+                                        const Settings& settings,
+                                        const std::vector<int>& numbers,
+                                        std::string* complaint);
+
+  int count() const { return static_cast<int>(devices_.size()); }
+  bool Has(int ordinal) const { return ordinal >= 0 && ordinal < count(); }
+  const Device& operator[](int ordinal) const { return devices_[ordinal]; }
+  PhysicalMemory& memory(int ordinal) const {
+    return *devices_[ordinal].memory;
+  }
+  // The ordinal of the device with that UUID.
+  std::optional<int> Find(const Uuid& uuid) const;
+
+  std::vector<Device>::const_iterator begin() const { return devices_.begin(); }
+  std::vector<Device>::const_iterator end() const { return devices_.end(); }
+
+ private:
+  std::vector<Device> devices_;
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_DEVICE_LIST_H_

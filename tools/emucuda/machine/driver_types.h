@@ -1,0 +1,27 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_DRIVER_TYPES_H_
+#define TOOLS_EMUCUDA_MACHINE_DRIVER_TYPES_H_
+
+// The driver's vocabulary inside the emulator, without repeating `driver::`.
+
+#include "kernels/driver/cuda_types.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::emucuda {
+
+using driver::CUcontext;
+using driver::CUdevice;
+using driver::CUdeviceptr;
+using driver::CUevent;
+using driver::CUmemGenericAllocationHandle;
+using driver::CUmemoryPool;
+using driver::CUresult;
+using driver::CUstream;
+using driver::Descriptor;
+using enum driver::CUresult;
+
+inline constexpr int kMaxDevices = 8;
+inline constexpr uint64_t kGranularity = uint64_t{2} << 20;
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_DRIVER_TYPES_H_

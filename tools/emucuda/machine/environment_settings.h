@@ -1,0 +1,42 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_ENVIRONMENT_SETTINGS_H_
+#define TOOLS_EMUCUDA_MACHINE_ENVIRONMENT_SETTINGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fineserve::emucuda {
+
+// What the environment variables of emucuda.h say. Plain data.
+struct Settings {
+  std::string folder;
+  std::string log_file;
+  std::string failures;
+  std::string latencies;
+  int devices = 1;
+  std::optional<std::string> visible_devices;  // unset: all
+  uint64_t memory_bytes = uint64_t{80} << 30;
+  int driver_version = 13000;
+  unsigned stream_delay_us = 0;
+  std::optional<uint8_t> poison;
+  unsigned linger_ms = 0;
+  bool refuse_unknown_kernels = false;
+  int gpu_direct_rdma = 1;
+};
+
+// "512MiB", "16GiB", "4096": a positive number of bytes; nullopt if malformed
+// or too large for 64 bits.
+std::optional<uint64_t> ParseBytes(std::string_view text);
+
+// A decimal number in [low, high].
+std::optional<uint64_t> ParseNumber(std::string_view text, uint64_t low,
+                                    uint64_t high);
+
+// Reads the environment. On a malformed value `complaint` gets one line that
+// names the variable, and that variable's default stands.
+Settings ReadSettings(std::string* complaint);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_ENVIRONMENT_SETTINGS_H_

@@ -1,0 +1,45 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_HANDLE_REGISTRY_H_
+#define TOOLS_EMUCUDA_MACHINE_HANDLE_REGISTRY_H_
+
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "tools/emucuda/machine/annotated_mutex.h"
+
+namespace fineserve::emucuda {
+
+// The live objects behind opaque driver handles: a stale or invented handle is
+// recognised instead of followed. Thread-safe.
+template <typename Handle, typename Object>
+class HandleRegistry {
+ public:
+  Handle Add(std::shared_ptr<Object> object) {
+    const auto handle = reinterpret_cast<Handle>(object.get());
+    const MutexLock lock(mutex_);
+    objects_[handle] = std::move(object);
+    return handle;
+  }
+
+  std::shared_ptr<Object> Find(Handle handle) const {
+    const MutexLock lock(mutex_);
+    const auto found = objects_.find(handle);
+    return found == objects_.end() ? nullptr : found->second;
+  }
+
+  // The object, which is no longer listed; null if it was not.
+  std::shared_ptr<Object> Remove(Handle handle) {
+    const MutexLock lock(mutex_);
+    auto node = objects_.extract(handle);
+    return node.empty() ? nullptr : std::move(node.mapped());
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::unordered_map<Handle, std::shared_ptr<Object>> objects_
+      EMUCUDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_HANDLE_REGISTRY_H_

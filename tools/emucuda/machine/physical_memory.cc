@@ -1,0 +1,212 @@
+#include "tools/emucuda/machine/physical_memory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace fineserve::emucuda {
+namespace {
+
+constexpr size_t kPoisonBytes = size_t{1} << 20;
+
+// Frees the pages behind a range; it then reads zero.
+bool PunchHole(int fd, ByteRange range) {
+  return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                   static_cast<off_t>(range.start),
+                   static_cast<off_t>(range.bytes())) == 0;
+}
+
+bool SameFile(int a, int b) {
+  struct stat first, second;
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+// A second description of an open file. Opening through /proc works even when
+// the state folder was moved or deleted.
+Descriptor Reopen(int fd) {
+  char path[32];
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+  return Descriptor(open(path, O_RDWR | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::unique_ptr<PhysicalMemory> PhysicalMemory::Open(
+    const StateFolder& folder, int device, uint64_t wanted_bytes,
+    std::optional<uint8_t> poison) {
+  Descriptor memory = folder.OpenFile(device, "memory");
+  if (!memory.valid()) return nullptr;
+  Descriptor probe = Reopen(memory.get());
+  if (!probe.valid()) return nullptr;
+  auto control = ControlFile::Open(folder, device, memory.get(), wanted_bytes);
+  if (control == nullptr) return nullptr;
+  return std::unique_ptr<PhysicalMemory>(new PhysicalMemory(
+      std::move(memory), std::move(probe), std::move(control), poison));
+}
+
+CUresult PhysicalMemory::Allocate(uint64_t bytes,
+                                  std::shared_ptr<Allocation>* allocation,
+                                  bool rdma_capable) {
+  ByteRange granule;
+  uint64_t serial = 0;
+  {
+    const MutexLock lock(mutex_);
+    const ControlFile::CriticalSection section(*control_);
+    if (const CUresult result = Take(bytes, &granule)) return result;
+    if (const CUresult result = Publish(granule, rdma_capable, &serial)) {
+      Unlock(memory_.get(), granule);
+      return result;
+    }
+    references_[granule.start] = 1;
+    own_bytes_ += granule.bytes();
+    control_->WriteUsed(own_bytes_);
+  }
+  Poison(granule);
+  allocation->reset(
+      new Allocation(*this, granule, serial, Allocation::Origin::kOwn));
+  return CUDA_SUCCESS;
+}
+
+CUresult PhysicalMemory::Take(uint64_t bytes, ByteRange* granule) {
+  const auto start = FindUnlocked(probe_.get(), TotalBytes(), bytes);
+  if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
+  *granule = {*start, *start + bytes};
+  // Only a releaser's short write lock (Release) can be in the way.
+  return TryWriteLock(memory_.get(), *granule) ? CUDA_SUCCESS
+                                               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void PhysicalMemory::Poison(ByteRange range) const {
+  if (!poison_) return;
+  const std::vector<uint8_t> bytes(kPoisonBytes, *poison_);
+  while (range.start < range.end) {
+    const size_t piece = std::min<uint64_t>(bytes.size(), range.bytes());
+    const ssize_t done = pwrite(memory_.get(), bytes.data(), piece,
+                                static_cast<off_t>(range.start));
+    if (done <= 0) return;  // the file system is full: the rest reads zero
+    range.start += static_cast<uint64_t>(done);
+  }
+}
+
+CUresult PhysicalMemory::Publish(ByteRange granule, bool rdma_capable,
+                                 uint64_t* serial) {
+  const bool published = PunchHole(memory_.get(), granule) &&
+                         control_->WriteGranule(granule.start, granule.bytes(),
+                                                rdma_capable, serial) &&
+                         TryReadLock(memory_.get(), granule);
+  return published ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult PhysicalMemory::Reference(ByteRange granule) {
+  int& count = references_[granule.start];
+  if (count == 0 && !TryReadLock(memory_.get(), granule)) {
+    references_.erase(granule.start);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  ++count;
+  return CUDA_SUCCESS;
+}
+
+void PhysicalMemory::Release(const Allocation& allocation) {
+  const ByteRange granule = allocation.granule_;
+  const MutexLock lock(mutex_);
+  if (allocation.origin_ == Allocation::Origin::kOwn) {
+    own_bytes_ -= granule.bytes();
+    control_->WriteUsed(own_bytes_);
+  }
+  const auto found = references_.find(granule.start);
+  if (--found->second > 0) return;
+  references_.erase(found);
+  // The last reference of all processes gives the pages back at once; if
+  // somebody else still reads, or two leave together, the next owner's
+  // allocation does.
+  if (TryWriteLock(memory_.get(), granule)) PunchHole(memory_.get(), granule);
+  Unlock(memory_.get(), granule);
+}
+
+CUresult PhysicalMemory::Export(const Allocation& allocation,
+                                Descriptor* descriptor) {
+  Descriptor fresh = Reopen(memory_.get());
+  if (!fresh.valid()) return CUDA_ERROR_OPERATING_SYSTEM;
+  const off_t start = static_cast<off_t>(allocation.offset());
+  if (lseek(fresh.get(), start, SEEK_SET) != start ||
+      !TryReadLock(fresh.get(), allocation.granule_)) {
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  *descriptor = std::move(fresh);
+  return CUDA_SUCCESS;
+}
+
+CUresult PhysicalMemory::Identify(int fd, ByteRange* granule) const {
+  if (!SameFile(fd, memory_.get())) return CUDA_ERROR_INVALID_VALUE;
+  const off_t position = lseek(fd, 0, SEEK_CUR);
+  if (position < 0) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t serial;
+  return Look(static_cast<uint64_t>(position), granule, &serial);
+}
+
+CUresult PhysicalMemory::Look(uint64_t start, ByteRange* granule,
+                              uint64_t* serial) const {
+  if (start % kGranularity != 0 || start >= TotalBytes()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const ControlFile::Granule found = control_->ReadGranule(start);
+  if (found.bytes == 0 || found.bytes > TotalBytes() - start) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *granule = {start, start + found.bytes};
+  *serial = found.serial;
+  // Somebody must hold it, or its directory entry is history: an exported
+  // descriptor itself does, unless it is a plain open of our file.
+  return FindConflict(probe_.get(), *granule) ? CUDA_SUCCESS
+                                              : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult PhysicalMemory::Import(int fd,
+                                std::shared_ptr<Allocation>* allocation) {
+  ByteRange granule;
+  if (const CUresult result = Identify(fd, &granule)) return result;
+  {
+    const MutexLock lock(mutex_);
+    if (const CUresult result = Reference(granule)) return result;
+  }
+  const uint64_t serial = control_->ReadGranule(granule.start).serial;
+  allocation->reset(
+      new Allocation(*this, granule, serial, Allocation::Origin::kImported));
+  return CUDA_SUCCESS;
+}
+
+CUresult PhysicalMemory::Attach(uint64_t start, uint64_t serial,
+                                std::shared_ptr<Allocation>* allocation) {
+  ByteRange granule;
+  uint64_t found;
+  if (const CUresult result = Look(start, &granule, &found)) return result;
+  {
+    const MutexLock lock(mutex_);
+    if (const CUresult result = Reference(granule)) return result;
+  }
+  allocation->reset(
+      new Allocation(*this, granule, serial, Allocation::Origin::kImported));
+  // Its last holder may have left just before our reference; from that on it
+  // stays what it is.
+  if (control_->ReadGranule(start).serial == serial) return CUDA_SUCCESS;
+  allocation->reset();
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+uint64_t PhysicalMemory::UsedBytes() const {
+  return LockedBytes(probe_.get(), TotalBytes());
+}
+
+void PhysicalMemory::ClaimSlot() {
+  const MutexLock lock(mutex_);
+  // A full list costs visibility only: memory stays held by its locks.
+  if (!slot_claimed_ && control_->ClaimSlot()) control_->WriteUsed(own_bytes_);
+  slot_claimed_ = true;
+}
+
+}  // namespace fineserve::emucuda

@@ -1,0 +1,43 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_STATE_FOLDER_H_
+#define TOOLS_EMUCUDA_MACHINE_STATE_FOLDER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tools/emucuda/machine/driver_types.h"
+
+namespace fineserve::emucuda {
+
+using Uuid = std::array<unsigned char, 16>;
+
+// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML prints it.
+std::string FormatUuid(const Uuid& uuid);
+
+// The folder that is one emulated machine. Immutable once opened, hence
+// thread-safe. Per device N it holds:
+//   gpuN.memory    device memory, a sparse file; OFD read locks on it are the
+//                  references of all processes (physical_memory.h)
+//   gpuN.control   header, client slots, granule directory (control_file.h)
+class StateFolder {
+ public:
+  // Creates `path` (0700) if absent. Refuses a folder that is not ours alone:
+  // others could read or swap device memory. `complaint` says why.
+  static std::optional<StateFolder> Open(const std::string& path,
+                                         std::string* complaint);
+
+  // Opens gpu<device>.<suffix> as a fresh description, created 0600 if absent.
+  Descriptor OpenFile(int device, const char* suffix) const;
+
+  Uuid DeviceUuid(int device) const;
+
+ private:
+  explicit StateFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;  // real path
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_STATE_FOLDER_H_

@@ -1,0 +1,46 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_TEST_MACHINE_H_
+#define TOOLS_EMUCUDA_MACHINE_TEST_MACHINE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "tools/emucuda/machine/physical_memory.h"
+#include "tools/emucuda/machine/state_folder.h"
+
+namespace fineserve::emucuda {
+
+// A state folder for one test, removed with it. Each Open() is what a process
+// of its own would have: OFD locks belong to descriptions, not to processes.
+class TestMachine {
+ public:
+  TestMachine() {
+    if (mkdtemp(path_.data()) == nullptr) abort();
+  }
+  ~TestMachine() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  StateFolder Folder() const {
+    std::string complaint;
+    auto folder = StateFolder::Open(path_, &complaint);
+    EXPECT_TRUE(folder.has_value()) << complaint;
+    return *folder;
+  }
+  std::unique_ptr<PhysicalMemory> Open(uint64_t bytes) const {
+    return PhysicalMemory::Open(Folder(), 0, bytes);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/emucuda-test-XXXXXX";
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_TEST_MACHINE_H_

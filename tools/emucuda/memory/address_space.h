@@ -1,0 +1,100 @@
+#ifndef TOOLS_EMUCUDA_MEMORY_ADDRESS_SPACE_H_
+#define TOOLS_EMUCUDA_MEMORY_ADDRESS_SPACE_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/memory/memory_handles.h"
+
+namespace fineserve::emucuda {
+
+// A piece of physical memory behind a piece of a virtual range. Shares the
+// memory, so that a copy in flight never reads a successor's bytes.
+struct Segment {
+  std::shared_ptr<const MemoryObject> object;
+  uint64_t file_offset = 0;
+  uint64_t bytes = 0;
+};
+
+// The process's device addresses: reservations (PROT_NONE, anonymous), and
+// inside them mappings of memory objects (MAP_SHARED of the device file).
+//
+// Invariants: reservations do not overlap; neither do mappings; each mapping
+// lies inside one reservation; a mapping's protection is the widest access of
+// any device. Device work goes through Resolve() and the device file, never
+// through these addresses: unmapping under a running copy cannot fault.
+//
+// Thread-safe. All lookups are O(log n). Mappings are not inherited by forked
+// children.
+class AddressSpace {
+ public:
+  CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr wanted,
+                   CUdeviceptr* address);
+  // Exactly one whole reservation with nothing mapped in it.
+  CUresult Free(CUdeviceptr address, uint64_t bytes);
+
+  // The whole object, inside one reservation, on unmapped addresses.
+  CUresult Map(CUdeviceptr address, uint64_t bytes,
+               std::shared_ptr<const MemoryObject> object);
+  // One or more whole, adjacent mappings.
+  CUresult Unmap(CUdeviceptr address, uint64_t bytes);
+  CUresult SetAccess(CUdeviceptr address, uint64_t bytes, int device,
+                     driver::CUmemAccess_flags access);
+
+  // Reserves as many addresses as the object has bytes, and maps it there for
+  // its own device: memory that the driver places by itself.
+  CUresult Place(std::shared_ptr<const MemoryObject> object,
+                 CUdeviceptr* address);
+  // Undoes Place.
+  void Remove(CUdeviceptr address, uint64_t bytes);
+
+  // What `device` may do at an address; INVALID_VALUE if nothing is mapped.
+  CUresult GetAccess(CUdeviceptr address, int device,
+                     driver::CUmemAccess_flags* access) const;
+  // The mapping around an address; INVALID_VALUE if there is none.
+  CUresult GetMapping(CUdeviceptr address, CUdeviceptr* base, uint64_t* bytes,
+                      std::shared_ptr<const MemoryObject>* object) const;
+
+  // Whether the address lies in a reservation: a device address.
+  bool Contains(CUdeviceptr address) const;
+
+  // The memory behind a range that `device` is to read or write;
+  // ILLEGAL_ADDRESS if a byte is unmapped or access is missing. Copies reach
+  // what the driver placed by itself from every device.
+  CUresult Resolve(int device, CUdeviceptr address, uint64_t bytes,
+                   driver::CUmemAccess_flags wanted,
+                   std::vector<Segment>* segments) const;
+
+ private:
+  struct Mapping {
+    uint64_t bytes = 0;
+    std::shared_ptr<const MemoryObject> object;
+    std::array<driver::CUmemAccess_flags, kMaxDevices> access = {};
+  };
+  using Mappings = std::map<CUdeviceptr, Mapping>;
+
+  bool IsReserved(CUdeviceptr address, uint64_t bytes) const
+      EMUCUDA_REQUIRES(mutex_);
+  bool AnyMapped(CUdeviceptr address, uint64_t bytes) const
+      EMUCUDA_REQUIRES(mutex_);
+  // Whether whole, adjacent mappings tile the range exactly.
+  bool Tiled(CUdeviceptr address, uint64_t bytes) const
+      EMUCUDA_REQUIRES(mutex_);
+  Mappings::const_iterator Around(CUdeviceptr address) const
+      EMUCUDA_REQUIRES(mutex_);
+  CUresult Protect(CUdeviceptr address, uint64_t bytes)
+      EMUCUDA_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::map<CUdeviceptr, uint64_t> reservations_ EMUCUDA_GUARDED_BY(mutex_);
+  Mappings mappings_ EMUCUDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MEMORY_ADDRESS_SPACE_H_

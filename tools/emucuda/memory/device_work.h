@@ -1,0 +1,59 @@
+#ifndef TOOLS_EMUCUDA_MEMORY_DEVICE_WORK_H_
+#define TOOLS_EMUCUDA_MEMORY_DEVICE_WORK_H_
+
+#include <cstdint>
+
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/memory/address_space.h"
+
+namespace fineserve::emucuda {
+
+// What the emulated device does with memory, as `device`. Works on the device
+// file, not on the mapped addresses: unmapped or forbidden memory is an
+// ILLEGAL_ADDRESS, a bad host pointer too, never a SIGSEGV. LAUNCH_FAILED
+// means that the host's file system is full. Thread-safe.
+
+// `width` (1, 2 or 4) bytes of `value`, repeated; `bytes` is a multiple of it.
+// A large fill with zero frees the pages instead of writing them.
+struct Pattern {
+  uint32_t value = 0;
+  uint32_t width = 1;
+};
+CUresult Fill(const AddressSpace& space, int device, CUdeviceptr to,
+              Pattern pattern, uint64_t bytes);
+
+CUresult CopyIn(const AddressSpace& space, int device, CUdeviceptr to,
+                const void* from, uint64_t bytes);
+CUresult CopyOut(const AddressSpace& space, int device, void* to,
+                 CUdeviceptr from, uint64_t bytes);
+CUresult CopyWithin(const AddressSpace& space, int device, CUdeviceptr to,
+                    CUdeviceptr from, uint64_t bytes);
+
+// An address, and whether it was one of the device's when the work was
+// submitted: memory that is gone by now must not be taken for the host's.
+struct Place {
+  CUdeviceptr address = 0;
+  bool on_device = false;
+};
+CUresult Copy(const AddressSpace& space, int device, Place to, Place from,
+              uint64_t bytes);
+CUresult FillPlace(const AddressSpace& space, int device, Place to,
+                   Pattern pattern, uint64_t bytes);
+
+// `depth` slices of `height` rows of `width` bytes; pitches in bytes.
+struct Box {
+  Place to;
+  Place from;
+  uint64_t to_pitch = 0;
+  uint64_t from_pitch = 0;
+  uint64_t to_slice = 0;
+  uint64_t from_slice = 0;
+  uint64_t width = 0;
+  uint64_t height = 0;
+  uint64_t depth = 0;
+};
+CUresult CopyBox(const AddressSpace& space, int device, const Box& box);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MEMORY_DEVICE_WORK_H_

@@ -1,0 +1,144 @@
+// libnvidia-ml.so.1: the few NVML functions that FineServe and PyTorch ask,
+// answered from the state folder.
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tools/emucuda/nvml/nvml_machine.h"
+
+using namespace fineserve::emucuda;  // NOLINT: C functions have no namespace
+
+using nvmlDevice_t = const Device*;
+
+namespace {
+
+template <typename Process, typename Describe>
+nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
+                         Process* processes, Describe describe) {
+  return Ask(device, [&](Machine&) {
+    if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    const auto clients = device->memory->Clients();
+    const unsigned room = *count;
+    *count = static_cast<unsigned>(clients.size());
+    if (clients.size() > room) return NVML_ERROR_INSUFFICIENT_SIZE;
+    if (!clients.empty() && processes == nullptr) {
+      return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < clients.size(); ++i) {
+      processes[i] = describe(clients[i]);
+    }
+    return NVML_SUCCESS;
+  });
+}
+
+}  // namespace
+
+EMUCUDA_NVML nvmlReturn_t nvmlInit_v2() { return Machine::Get().Init(); }
+
+// Before the version suffix: whoever looks a symbol up by its plain name.
+EMUCUDA_NVML nvmlReturn_t nvmlInit() { return Machine::Get().Init(); }
+
+EMUCUDA_NVML nvmlReturn_t nvmlShutdown() { return Machine::Get().Shutdown(); }
+
+EMUCUDA_NVML const char* nvmlErrorString(nvmlReturn_t result) {
+  switch (result) {
+    case NVML_SUCCESS:
+      return "Success";
+    case NVML_ERROR_UNINITIALIZED:
+      return "Uninitialized";
+    case NVML_ERROR_INVALID_ARGUMENT:
+      return "Invalid Argument";
+    case NVML_ERROR_NOT_SUPPORTED:
+      return "Not Supported";
+    case NVML_ERROR_NOT_FOUND:
+      return "Not Found";
+    case NVML_ERROR_INSUFFICIENT_SIZE:
+      return "Insufficient Size";
+    case NVML_ERROR_DRIVER_NOT_LOADED:
+      return "Driver Not Loaded";
+    default:
+      return "Unknown Error";
+  }
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  return Ask(version, [&](Machine& machine) {
+    *version = machine.driver_version();
+    return NVML_SUCCESS;
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
+  return Ask(count, [&](Machine& machine) {
+    *count = static_cast<unsigned>(machine.devices().count());
+    return NVML_SUCCESS;
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index,
+                                                        nvmlDevice_t* device) {
+  return Ask(device, [&](Machine& machine) {
+    const int ordinal = static_cast<int>(index);
+    if (!machine.devices().Has(ordinal)) return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &machine.devices()[ordinal];
+    return NVML_SUCCESS;
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index,
+                                                     nvmlDevice_t* device) {
+  return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
+                                                    nvmlDevice_t* device) {
+  return Ask(device, [&](Machine& machine) {
+    if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    for (const Device& candidate : machine.devices()) {
+      if (FormatUuid(candidate.uuid) != uuid) continue;
+      *device = &candidate;
+      return NVML_SUCCESS;
+    }
+    return NVML_ERROR_NOT_FOUND;
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid,
+                                            unsigned capacity) {
+  return Ask(device, [&](Machine&) {
+    if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    const std::string text = FormatUuid(device->uuid);
+    if (capacity <= text.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
+    memcpy(uuid, text.c_str(), text.size() + 1);
+    return NVML_SUCCESS;
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
+                                                  nvmlMemory_t* memory) {
+  return Ask(device, [&](Machine&) {
+    if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    memory->total = device->memory->TotalBytes();
+    memory->used = device->memory->UsedBytes();
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+  });
+}
+
+// The first version of the call. `count`: room in `processes` on entry,
+// processes on return; INSUFFICIENT_SIZE (with the count) if they do not fit.
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(
+    nvmlDevice_t device, unsigned* count, nvmlProcessInfo_v1_t* processes) {
+  return ListClients(device, count, processes, [](const auto& client) {
+    return nvmlProcessInfo_v1_t{client.pid, client.bytes};
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
+    nvmlDevice_t device, unsigned* count, nvmlProcessInfo_t* processes) {
+  return ListClients(device, count, processes, [](const auto& client) {
+    return nvmlProcessInfo_t{client.pid, client.bytes, ~0u, ~0u};
+  });
+}

@@ -1,0 +1,67 @@
+// libnvidia-ml.so.1: where a device sits and whom it is linked to (what PyTorch
+// asks when it sets up communication). One GPU per bus, no NVLink, no fabric.
+
+#include <cstdio>
+
+#include "tools/emucuda/nvml/nvml_machine.h"
+
+using namespace fineserve::emucuda;  // NOLINT: C functions have no namespace
+
+using nvmlDevice_t = const Device*;
+
+namespace {
+
+// "0000:01:00.0" or NVML's own "00000000:01:00.0" (domain:bus:device.function)
+// as the driver's cuDeviceGetPCIBusId numbers the emulated devices.
+bool IsBusIdOf(const char* text, int ordinal) {
+  unsigned domain = 0, bus = 0, slot = 0, function = 0;
+  if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
+    return false;
+  }
+  return domain == 0 && bus == static_cast<unsigned>(ordinal) + 1 &&
+         slot == 0 && function == 0;
+}
+
+// For what the machine lacks: NOT_SUPPORTED to whoever asks properly.
+nvmlReturn_t Lacks(const void* device, const void* out) {
+  return Ask(device, [&](Machine&) {
+    return out == nullptr ? NVML_ERROR_INVALID_ARGUMENT
+                          : NVML_ERROR_NOT_SUPPORTED;
+  });
+}
+
+}  // namespace
+
+EMUCUDA_NVML nvmlReturn_t
+nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* device) {
+  return Ask(device, [&](Machine& machine) {
+    if (bus_id == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    for (int i = 0; i < machine.devices().count(); ++i) {
+      if (!IsBusIdOf(bus_id, i)) continue;
+      *device = &machine.devices()[i];
+      return NVML_SUCCESS;
+    }
+    return NVML_ERROR_NOT_FOUND;
+  });
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(
+    nvmlDevice_t device, unsigned link, int* type) {
+  return Lacks(device, type);
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(
+    nvmlDevice_t device, unsigned link, void* pci) {
+  return Lacks(device, pci);
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device,
+                                                      void* info) {
+  return Lacks(device, info);
+}
+
+EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device,
+                                                 nvmlDevice_t peer, int index,
+                                                 int* status) {
+  return Lacks(device, status);
+}

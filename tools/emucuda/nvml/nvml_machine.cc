@@ -1,0 +1,48 @@
+#include "tools/emucuda/nvml/nvml_machine.h"
+
+#include <cstdio>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/emucuda/machine/state_folder.h"
+
+namespace fineserve::emucuda {
+
+nvmlReturn_t Machine::Init() {
+  const MutexLock lock(mutex_);
+  if (devices_.count() == 0 && !OpenDevices())
+    return NVML_ERROR_DRIVER_NOT_LOADED;
+  ++references_;
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t Machine::Shutdown() {
+  const MutexLock lock(mutex_);
+  if (references_ == 0) return NVML_ERROR_UNINITIALIZED;
+  --references_;
+  return NVML_SUCCESS;
+}
+
+bool Machine::OpenDevices() {
+  std::string complaint;
+  settings_ = ReadSettings(&complaint);
+  const auto folder = StateFolder::Open(settings_.folder, &complaint);
+  std::optional<DeviceList> devices;
+  if (complaint.empty()) {
+    // All of them: CUDA_VISIBLE_DEVICES is not for NVML.
+    std::vector<int> numbers(static_cast<size_t>(settings_.devices));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    devices = DeviceList::Open(*folder, settings_, numbers, &complaint);
+  }
+  if (!devices) {
+    fprintf(stderr, "%s\n", complaint.c_str());
+    return false;
+  }
+  devices_ = *std::move(devices);
+  return true;
+}
+
+}  // namespace fineserve::emucuda

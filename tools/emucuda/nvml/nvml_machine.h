@@ -1,0 +1,88 @@
+#ifndef TOOLS_EMUCUDA_NVML_NVML_MACHINE_H_
+#define TOOLS_EMUCUDA_NVML_NVML_MACHINE_H_
+
+// What every NVML function of the emulated device works on: the machine behind
+// the state folder. Takes no client slot: whoever only looks is no client.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/machine/environment_settings.h"
+
+namespace fineserve::emucuda {
+
+enum nvmlReturn_t : unsigned {
+  NVML_SUCCESS = 0,
+  NVML_ERROR_UNINITIALIZED = 1,
+  NVML_ERROR_INVALID_ARGUMENT = 2,
+  NVML_ERROR_NOT_SUPPORTED = 3,
+  NVML_ERROR_NOT_FOUND = 6,
+  NVML_ERROR_INSUFFICIENT_SIZE = 7,
+  NVML_ERROR_DRIVER_NOT_LOADED = 9,
+  NVML_ERROR_UNKNOWN = 999,
+};
+
+struct nvmlMemory_t {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+// usedGpuMemory: bytes that the process has allocated; what it has imported
+// counts with whoever allocated it.
+struct nvmlProcessInfo_v1_t {
+  unsigned pid;
+  unsigned long long usedGpuMemory;
+};
+
+struct nvmlProcessInfo_t {
+  unsigned pid;
+  unsigned long long usedGpuMemory;
+  unsigned gpuInstanceId;
+  unsigned computeInstanceId;
+};
+
+// The opened machine. Devices never move or vanish once opened, so that a
+// handle (Device*) stays valid after nvmlShutdown too.
+class Machine {
+ public:
+  static Machine& Get() {
+    static Machine* const machine = new Machine;
+    return *machine;
+  }
+
+  nvmlReturn_t Init();
+  nvmlReturn_t Shutdown();
+  bool initialised() const {
+    const MutexLock lock(mutex_);
+    return references_ > 0;
+  }
+  const DeviceList& devices() const { return devices_; }
+  int driver_version() const { return settings_.driver_version; }
+
+ private:
+  bool OpenDevices();
+
+  mutable Mutex mutex_;
+  int references_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+  Settings settings_;   // const after the first Init
+  DeviceList devices_;  // const after the first Init
+};
+
+// Runs `body(machine)` if NVML is initialised and `argument` is given.
+template <typename Body>
+nvmlReturn_t Ask(const void* argument, Body body) {
+  if (!Machine::Get().initialised()) return NVML_ERROR_UNINITIALIZED;
+  if (argument == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  return body(Machine::Get());
+}
+
+}  // namespace fineserve::emucuda
+
+#define EMUCUDA_NVML extern "C" __attribute__((visibility("default")))
+
+#endif  // TOOLS_EMUCUDA_NVML_NVML_MACHINE_H_

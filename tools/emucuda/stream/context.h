@@ -1,0 +1,99 @@
+#ifndef TOOLS_EMUCUDA_STREAM_CONTEXT_H_
+#define TOOLS_EMUCUDA_STREAM_CONTEXT_H_
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/stream/stream.h"
+
+namespace fineserve::emucuda {
+
+// A device context: its streams and its fate. Thread-safe. Never deleted, so
+// that a stale CUcontext is recognised instead of followed (a few hundred
+// bytes each; programs make few).
+class Context {
+ public:
+  explicit Context(int device);
+
+  int device() const { return device_; }
+  uint64_t id() const { return id_; }  // of no other context, ever
+
+  // The limits of a context, as set; 0 = the device's own.
+  size_t limit(unsigned which) const { return limits_[which]; }
+  void SetLimit(unsigned which, size_t value) { limits_[which] = value; }
+  static constexpr unsigned kLimits = 10;  // CU_LIMIT_MAX of CUDA 13
+
+  // False if that is so already. `device` is a peer's.
+  bool SetPeerAccess(int device, bool enabled) {
+    return peers_[device].exchange(enabled) != enabled;
+  }
+
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
+  // Waits for all streams, then refuses further use.
+  void Destroy();
+  // A primary context keeps its handle from one life to the next.
+  void Revive();
+
+  // The first error that killed the context, or CUDA_SUCCESS.
+  CUresult sticky() const { return sticky_.load(std::memory_order_acquire); }
+  void Fail(CUresult error);
+
+  std::shared_ptr<Stream> default_stream() const;
+  // The calling thread's own default stream; a blocking one.
+  std::shared_ptr<Stream> per_thread_stream();
+  std::shared_ptr<Stream> CreateStream(bool blocking, int priority = 0);
+
+  // Appends to a stream of this context, ordered with the default stream as
+  // CUDA's legacy rule demands: an operation on the default stream waits for
+  // all earlier ones of blocking streams, and the other way round.
+  CUresult Submit(Stream& stream, Operation operation);
+  // Device work: skipped once the context is dead; its error kills it. On a
+  // stream that is being captured it becomes a node of the graph; all else that
+  // comes to such a stream ends the capture.
+  CUresult SubmitWork(Stream& stream, std::function<CUresult()> work);
+  // Ditto, and waits for it; returns the sticky error if there is one.
+  CUresult RunWork(Stream& stream, std::function<CUresult()> work);
+
+  // All that was submitted to `stream` and, by the legacy rule, before it.
+  CUresult Synchronize(Stream& stream);
+  bool Idle(Stream& stream);
+  CUresult Synchronize();
+
+ private:
+  std::shared_ptr<Stream> NewStream(bool blocking, int priority)
+      EMUCUDA_REQUIRES(mutex_);
+  CUresult CheckCaptures(const Stream& stream) EMUCUDA_REQUIRES(mutex_);
+  std::vector<Dependency> LegacyOrder(const Stream& stream)
+      EMUCUDA_REQUIRES(mutex_);
+  std::vector<std::shared_ptr<Stream>> Streams() const;
+
+  const int device_;
+  const uint64_t id_;
+  // Settings that nothing here obeys, each for itself.
+  std::array<std::atomic<size_t>, kLimits> limits_ = {};
+  std::array<std::atomic<bool>, kMaxDevices> peers_ = {};
+  // Release in Destroy, Revive and Fail, acquire in the readers above.
+  std::atomic<bool> alive_{true};
+  std::atomic<CUresult> sticky_{CUDA_SUCCESS};
+
+  // Held over "look at the other streams, then push": submissions have one
+  // order. Never held while an operation runs.
+  mutable Mutex mutex_;
+  std::shared_ptr<Stream> default_stream_ EMUCUDA_GUARDED_BY(mutex_);
+  // Others, also closed ones until they are idle.
+  std::vector<std::weak_ptr<Stream>> streams_ EMUCUDA_GUARDED_BY(mutex_);
+  // A dead thread's stream goes to the next thread of the same id.
+  std::map<std::thread::id, std::shared_ptr<Stream>> per_thread_streams_
+      EMUCUDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_STREAM_CONTEXT_H_

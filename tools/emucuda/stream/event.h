@@ -1,0 +1,68 @@
+#ifndef TOOLS_EMUCUDA_STREAM_EVENT_H_
+#define TOOLS_EMUCUDA_STREAM_EVENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/stream/shared_event.h"
+
+namespace fineserve::emucuda {
+
+struct CapturedPoint;  // capture.h
+
+// One recording of an event. Thread-safe.
+class Completion {
+ public:
+  Completion() = default;
+  // Recording number `recording` of an interprocess event.
+  Completion(std::shared_ptr<SharedEvent> shared, uint64_t recording)
+      : shared_(std::move(shared)), recording_(recording) {}
+
+  void Finish();
+  void Wait();
+  bool finished();
+  // Monotonic time of Finish; 0 before. Not for interprocess events.
+  uint64_t finished_ns();
+
+ private:
+  const std::shared_ptr<SharedEvent> shared_;  // null: this process's alone
+  const uint64_t recording_ = 0;
+
+  Mutex mutex_;
+  Condition changed_;
+  uint64_t finished_ns_ EMUCUDA_GUARDED_BY(mutex_) = 0;
+};
+
+// Names its latest recording; who waits keeps the recording it saw.
+// Thread-safe.
+class Event {
+ public:
+  // `shared` is the state of an interprocess event, null for others.
+  explicit Event(unsigned flags, std::shared_ptr<SharedEvent> shared = nullptr)
+      : flags_(flags), shared_(std::move(shared)) {}
+
+  bool timed() const { return (flags_ & driver::CU_EVENT_DISABLE_TIMING) == 0; }
+  const std::shared_ptr<SharedEvent>& shared() const { return shared_; }
+  std::shared_ptr<Completion> Latest() const;  // null if never recorded
+  // A recording to be: whoever gets it must finish it, or Record it.
+  std::shared_ptr<Completion> NewRecording() const;
+  void Record(std::shared_ptr<Completion> recording);
+  // The place in a capture at which it was recorded; null if it was recorded
+  // outside of captures since, or never.
+  std::shared_ptr<const CapturedPoint> captured() const;
+  void RecordCaptured(std::shared_ptr<const CapturedPoint> point);
+
+ private:
+  const unsigned flags_;
+  const std::shared_ptr<SharedEvent> shared_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Completion> latest_ EMUCUDA_GUARDED_BY(mutex_);
+  std::shared_ptr<const CapturedPoint> captured_ EMUCUDA_GUARDED_BY(mutex_);
+};
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_STREAM_EVENT_H_

@@ -1,0 +1,43 @@
+#ifndef TOOLS_EMUCUDA_STREAM_GRAPH_H_
+#define TOOLS_EMUCUDA_STREAM_GRAPH_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels/driver/cuda_graph_types.h"
+#include "tools/emucuda/machine/annotated_mutex.h"
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/machine/handle_registry.h"
+
+namespace fineserve::emucuda {
+
+// What a node does on a device.
+using Node = std::function<CUresult(int device)>;
+
+// A node depends only on nodes that were there before it, so that the order of
+// insertion is an order of execution. Thread-safe.
+class Graph {
+ public:
+  // INVALID_VALUE if a dependency is no node of this graph. A node's handle is
+  // the address of its allocation.
+  CUresult Add(Node work, const driver::CUgraphNode* after, size_t after_count,
+               driver::CUgraphNode* node);
+  // Behind all that is there.
+  void Append(Node work);
+
+  std::vector<Node> Nodes() const;
+
+ private:
+  bool Has(driver::CUgraphNode node) const EMUCUDA_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Node>> nodes_ EMUCUDA_GUARDED_BY(mutex_);
+};
+
+// All that a program has; made at first use, never destroyed.
+HandleRegistry<driver::CUgraph, Graph>& Graphs();
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_STREAM_GRAPH_H_

@@ -1,0 +1,35 @@
+#include "tools/emucuda/stream/worker_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <memory>
+#include <utility>
+
+namespace fineserve::emucuda {
+namespace {
+
+void* Run(void* argument) {
+  std::unique_ptr<std::function<void()>> body(
+      static_cast<std::function<void()>*>(argument));
+  (*body)();
+  return nullptr;
+}
+
+}  // namespace
+
+bool StartDetached(std::function<void()> body) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(body));
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread
+  pthread_t thread;
+  const bool started = pthread_create(&thread, nullptr, Run, owned.get()) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!started) return false;
+  static_cast<void>(owned.release());  // Run owns it
+  pthread_detach(thread);
+  return true;
+}
+
+}  // namespace fineserve::emucuda

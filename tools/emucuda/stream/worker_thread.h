@@ -1,0 +1,14 @@
+#ifndef TOOLS_EMUCUDA_STREAM_WORKER_THREAD_H_
+#define TOOLS_EMUCUDA_STREAM_WORKER_THREAD_H_
+
+#include <functional>
+
+namespace fineserve::emucuda {
+
+// Runs `body` on a detached thread that takes no signals: handlers belong to
+// the host program. False if no thread can be had (std::thread would throw).
+bool StartDetached(std::function<void()> body);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_STREAM_WORKER_THREAD_H_
