@@ -1,0 +1,139 @@
+#include "tools/fsctl/admission/admission_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+uint64_t Rejected(const wire::ModelFiguresT& m) {
+  return m.rejected_deadline + m.rejected_too_long + m.rejected_no_engine +
+         m.rejected_queue_full;
+}
+
+// "97.10 %" of the first tokens; "-" before the first.
+std::string Attained(const wire::ModelFiguresT& m) {
+  const uint64_t all = m.on_time + m.late + Rejected(m);
+  return all == 0 ? "-"
+                  : Percent(static_cast<double>(m.on_time) /
+                            static_cast<double>(all));
+}
+
+Span State(const wire::EngineFiguresT& e) {
+  if (!e.serves) return {"does not serve", Color::kRed};
+  if (e.drains) return {"drains", Color::kYellow};
+  return {"serves", Color::kGreen};
+}
+
+// "1,024 of 4,096"; "unlimited" where the pool does not know the engine's KV.
+std::string KvCell(const wire::EngineFiguresT& e) {
+  constexpr uint64_t kUnlimited = uint64_t{1} << 39;
+  if (e.kv_tokens >= kUnlimited) return absl::StrCat(e.held_tokens, " of any");
+  return absl::StrCat(e.held_tokens, " of ", e.kv_tokens);
+}
+
+Json EngineJson(const wire::EngineFiguresT& e) {
+  return {{"name", e.name},
+          {"serves", e.serves},
+          {"drains", e.drains},
+          {"running", e.running},
+          {"most_running", e.most_running},
+          {"most_tokens", e.most_tokens},
+          {"kappa", e.kappa},
+          {"kv_tokens", e.kv_tokens},
+          {"held_tokens", e.held_tokens},
+          {"backlog_tokens", e.backlog_tokens}};
+}
+
+Json ModelJson(const wire::ModelFiguresT& m) {
+  Json json = {{"name", m.name},
+               {"slo_ttft_ms", m.slo_ttft_ms},
+               {"queued", m.queued},
+               {"degraded", m.degraded},
+               {"queued_tokens", m.queued_tokens},
+               {"admitted", m.admitted},
+               {"cancelled", m.cancelled},
+               {"rejected",
+                {{"deadline", m.rejected_deadline},
+                 {"too_long", m.rejected_too_long},
+                 {"no_engine", m.rejected_no_engine},
+                 {"queue_full", m.rejected_queue_full}}},
+               {"on_time", m.on_time},
+               {"late", m.late},
+               {"engines", Json::array()}};
+  for (const auto& e : m.engines) json["engines"].push_back(EngineJson(*e));
+  return json;
+}
+
+}  // namespace
+
+std::string ModelsText(const wire::ModelsT& models, bool color) {
+  TextTable by_model({"MODEL", ">SLO ms", ">QUEUED", ">TOKENS", ">ADMITTED",
+                      ">REJECTED", ">CANCELLED", ">ON TIME", ">LATE",
+                      ">ATTAINED"});
+  TextTable by_engine({"ENGINE", "MODEL", "STATE", ">RUNNING", ">MOST",
+                       ">KAPPA", ">KV TOKENS HELD", ">BACKLOG"});
+  for (const auto& m : models.models) {
+    by_model.Add({m->name, absl::StrCat(m->slo_ttft_ms),
+                  absl::StrCat(m->queued), absl::StrCat(m->queued_tokens),
+                  absl::StrCat(m->admitted), absl::StrCat(Rejected(*m)),
+                  absl::StrCat(m->cancelled), absl::StrCat(m->on_time),
+                  absl::StrCat(m->late), Attained(*m)});
+    for (const auto& e : m->engines) {
+      by_engine.Add({e->name, m->name, State(*e), absl::StrCat(e->running),
+                     absl::StrCat(e->most_running),
+                     absl::StrFormat("%.2f", e->kappa), KvCell(*e),
+                     absl::StrCat(e->backlog_tokens)});
+    }
+  }
+  return absl::StrCat("policy  ", models.policy, "\n\n", by_model.Render(color),
+                      "\n", by_engine.Render(color));
+}
+
+std::string ModelsJson(const wire::ModelsT& models) {
+  Json json = {{"policy", models.policy}, {"models", Json::array()}};
+  for (const auto& m : models.models) json["models"].push_back(ModelJson(*m));
+  return json.dump(2) + "\n";
+}
+
+std::string RequestsText(const wire::RequestsT& requests, bool color) {
+  TextTable table(
+      {">REQUEST", "MODEL", "ENGINE", ">PROMPT", ">AGE ms", ">SLACK ms"});
+  for (const auto& r : requests.requests) {
+    const Span engine = !r->engine.empty() ? Span(r->engine)
+                        : r->degraded ? Span("waits, degraded", Color::kRed)
+                                      : Span("waits", Color::kYellow);
+    table.Add({absl::StrCat(r->request), r->model, engine,
+               absl::StrCat(r->prompt_tokens), absl::StrCat(r->age_ms),
+               r->slack_ms == INT64_MAX ? "-" : absl::StrCat(r->slack_ms)});
+  }
+  std::string text = table.Render(color);
+  if (requests.requests.size() < requests.total) {
+    absl::StrAppend(&text, requests.total - requests.requests.size(),
+                    " more; fsctl requests --most ", requests.total, "\n");
+  }
+  return text;
+}
+
+std::string RequestsJson(const wire::RequestsT& requests) {
+  Json json = {{"total", requests.total}, {"requests", Json::array()}};
+  for (const auto& r : requests.requests) {
+    json["requests"].push_back(
+        {{"request", r->request},
+         {"model", r->model},
+         {"engine", r->engine.empty() ? Json() : Json(r->engine)},
+         {"degraded", r->degraded},
+         {"prompt_tokens", r->prompt_tokens},
+         {"age_ms", r->age_ms},
+         {"slack_ms", r->slack_ms == INT64_MAX ? Json() : Json(r->slack_ms)}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,99 @@
+#include "tools/fsctl/admission/admission_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+wire::ModelsT OneModel() {
+  auto engine = std::make_unique<wire::EngineFiguresT>();
+  engine->name = "llama-a";
+  engine->serves = true;
+  engine->running = 3;
+  engine->most_running = 64;
+  engine->kappa = 1.256;
+  engine->kv_tokens = 4096;
+  engine->held_tokens = 1000;
+  auto model = std::make_unique<wire::ModelFiguresT>();
+  model->name = "llama";
+  model->slo_ttft_ms = 800;
+  model->queued = 2;
+  model->admitted = 10;
+  model->rejected_deadline = 1;
+  model->rejected_too_long = 1;
+  model->on_time = 6;
+  model->late = 2;
+  model->engines.push_back(std::move(engine));
+  wire::ModelsT models;
+  models.policy = "fineserve";
+  models.models.push_back(std::move(model));
+  return models;
+}
+
+TEST(AdmissionOutputTest, RejectedRequestsCountAsMissed) {
+  const std::string text = ModelsText(OneModel(), false);
+  EXPECT_THAT(text, HasSubstr("60.00 %")) << "6 of 10";
+  EXPECT_THAT(text, HasSubstr("policy  fineserve"));
+}
+
+TEST(AdmissionOutputTest, EngineShowsItsStateAndWhatItHolds) {
+  wire::ModelsT models = OneModel();
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("serves"));
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("1.26"));
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of 4096"));
+  models.models[0]->engines[0]->drains = true;
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("drains"));
+  models.models[0]->engines[0]->serves = false;
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("does not serve"));
+  models.models[0]->engines[0]->kv_tokens = uint64_t{1} << 40;
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of any"));
+}
+
+TEST(AdmissionOutputTest, BeforeTheFirstAnswerThereIsNoAttainment) {
+  wire::ModelsT models = OneModel();
+  *models.models[0] = wire::ModelFiguresT();
+  EXPECT_THAT(ModelsText(models, false), Not(HasSubstr("%")));
+}
+
+TEST(AdmissionOutputTest, JsonHasEveryFigureOfAnEngine) {
+  const auto json = nlohmann::json::parse(ModelsJson(OneModel()));
+  EXPECT_EQ(json["policy"], "fineserve");
+  const auto& model = json["models"][0];
+  EXPECT_EQ(model["rejected"]["deadline"], 1);
+  EXPECT_EQ(model["on_time"], 6);
+  EXPECT_EQ(model["engines"][0]["held_tokens"], 1000);
+  EXPECT_EQ(model["engines"][0]["kappa"], 1.256);
+}
+
+TEST(AdmissionOutputTest, RequestsThatAreNotShownAreCounted) {
+  wire::RequestsT requests;
+  auto waits = std::make_unique<wire::RequestFiguresT>();
+  waits->request = 7;
+  waits->model = "llama";
+  waits->slack_ms = -40;
+  requests.requests.push_back(std::move(waits));
+  auto runs = std::make_unique<wire::RequestFiguresT>();
+  runs->request = 8;
+  runs->engine = "llama-a";
+  runs->slack_ms = INT64_MAX;
+  requests.requests.push_back(std::move(runs));
+  requests.total = 5;
+  const std::string text = RequestsText(requests, false);
+  EXPECT_THAT(text, HasSubstr("waits"));
+  EXPECT_THAT(text, HasSubstr("-40"));
+  EXPECT_THAT(text, HasSubstr("3 more; fsctl requests --most 5"));
+  const auto json = nlohmann::json::parse(RequestsJson(requests));
+  EXPECT_TRUE(json["requests"][0]["engine"].is_null());
+  EXPECT_TRUE(json["requests"][1]["slack_ms"].is_null());
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,20 @@
+#ifndef TOOLS_FSCTL_DOCTOR_DOCTOR_H_
+#define TOOLS_FSCTL_DOCTOR_DOCTOR_H_
+
+#include <sys/types.h>
+
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+// `fsctl doctor`: checks everything that FineServe needs on this machine and
+// says how to repair what is missing. Returns the exit code.
+int RunDoctor(const Globals& globals);
+
+// `fsctl doctor PID`: which hooks a process came to by which channel, and what
+// of its memory bypassed them.
+int RunProcessDoctor(const Globals& globals, pid_t pid);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_DOCTOR_DOCTOR_H_

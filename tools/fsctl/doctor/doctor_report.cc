@@ -1,0 +1,75 @@
+#include "tools/fsctl/doctor/doctor_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Look {
+  const char* word;
+  Color color;
+};
+
+Look LookOf(Check::Result result) {
+  switch (result) {
+    case Check::Result::kOk:
+      return {"ok", Color::kGreen};
+    case Check::Result::kSkipped:
+      return {"-", Color::kDim};
+    case Check::Result::kWarn:
+      return {"warn", Color::kYellow};
+    case Check::Result::kFail:
+      return {"FAIL", Color::kRed};
+  }
+  return {"?", Color::kRed};
+}
+
+std::string Verdict(const std::vector<Check>& checks) {
+  const auto count = [&](Check::Result result) {
+    return std::count_if(checks.begin(), checks.end(),
+                         [&](const Check& c) { return c.result == result; });
+  };
+  const auto failures = count(Check::Result::kFail);
+  const auto warnings = count(Check::Result::kWarn);
+  if (failures + warnings == 0) return "no problem found\n";
+  return absl::StrCat(failures, failures == 1 ? " problem, " : " problems, ",
+                      warnings, warnings == 1 ? " warning\n" : " warnings\n");
+}
+
+}  // namespace
+
+bool AnyFailed(const std::vector<Check>& checks) {
+  return std::any_of(checks.begin(), checks.end(), [](const Check& c) {
+    return c.result == Check::Result::kFail;
+  });
+}
+
+std::string DoctorText(const std::vector<Check>& checks, bool color) {
+  TextTable table({"CHECK", "RESULT", "FOUND"});
+  for (const Check& check : checks) {
+    const Look look = LookOf(check.result);
+    table.Add({check.name, {look.word, look.color}, check.found});
+    if (!check.fix.empty()) table.Add({"", "", "fix: " + check.fix});
+  }
+  return absl::StrCat(table.Render(color), "\n", Verdict(checks));
+}
+
+std::string DoctorJson(const std::vector<Check>& checks) {
+  Json list = Json::array();
+  for (const Check& check : checks) {
+    list.push_back({{"name", check.name},
+                    {"result", LookOf(check.result).word},
+                    {"found", check.found},
+                    {"fix", check.fix}});
+  }
+  const Json out = {{"ok", !AnyFailed(checks)}, {"checks", list}};
+  return out.dump(2) + "\n";
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,93 @@
+#include "tools/fsctl/doctor/driver_probe.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "daemon/abi/printable.h"
+#include "kernels/driver/driver.h"
+#include "tools/fsctl/process/child.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+int Attribute(const driver::EntryPoints& call, driver::CUdevice device,
+              driver::CUdevice_attribute attribute) {
+  int value = 0;
+  call.cuDeviceGetAttribute(&value, attribute, device);
+  return value;
+}
+
+std::string DeviceLine(const driver::EntryPoints& call, int ordinal) {
+  driver::CUdevice device = 0;
+  char name[128] = {};
+  call.cuDeviceGet(&device, ordinal);
+  call.cuDeviceGetName(name, sizeof(name) - 1, device);
+  return absl::StrCat(
+      "device ",
+      Attribute(
+          call, device,
+          driver::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
+      " ",
+      Attribute(
+          call, device,
+          driver::
+              CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+      " ", abi::Printable(name), "\n");
+}
+
+std::string Probe(const std::string& library) {
+  const absl::StatusOr<driver::Driver> loaded = driver::Driver::Load(library);
+  if (!loaded.ok()) {
+    return absl::StrCat("error ", loaded.status().message(), "\n");
+  }
+  int count = 0;
+  loaded->call().cuDeviceGetCount(&count);
+  std::string answer = absl::StrCat("version ", loaded->version(), "\n");
+  for (int i = 0; i < count; ++i) answer += DeviceLine(loaded->call(), i);
+  return answer;
+}
+
+}  // namespace
+
+absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer) {
+  ProbedDriver driver;
+  for (absl::string_view line : absl::StrSplit(answer, '\n')) {
+    if (absl::ConsumePrefix(&line, "error ")) {
+      return absl::UnavailableError(line);
+    }
+    if (absl::ConsumePrefix(&line, "version ")) {
+      if (!absl::SimpleAtoi(line, &driver.version)) break;
+    } else if (absl::ConsumePrefix(&line, "device ") && line.size() > 4) {
+      driver.devices.push_back(
+          {std::string(line.substr(4)), line[0] == '1', line[2] == '1'});
+    }
+  }
+  if (driver.version == 0) return absl::InternalError("no answer");
+  return driver;
+}
+
+absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
+                                         absl::Duration timeout) {
+  const ChildResult child = RunChild(
+      [&](int output) {
+        const std::string answer = Probe(library);
+        return write(output, answer.data(), answer.size()) < 0 ? 1 : 0;
+      },
+      timeout);
+  if (child.timed_out) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("no answer in ", absl::FormatDuration(timeout)));
+  }
+  if (child.signal != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("crashed: ", strsignal(child.signal)));
+  }
+  return ParseProbe(child.output);
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,35 @@
+#ifndef TOOLS_FSCTL_DOCTOR_DRIVER_PROBE_H_
+#define TOOLS_FSCTL_DOCTOR_DRIVER_PROBE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace fineserve::fsctl {
+
+struct ProbedDevice {
+  std::string name;
+  bool virtual_memory = false;     // device attribute 102
+  bool posix_descriptors = false;  // device attribute 103
+};
+
+struct ProbedDriver {
+  int version = 0;  // 1000 × major + 10 × minor
+  std::vector<ProbedDevice> devices;
+};
+
+// Loads a CUDA driver ("libcuda.so.1" or a path) and asks it for its devices,
+// in a child process that ends before this returns: fsctl itself never holds
+// driver state, and a driver that crashes or hangs becomes a Status.
+absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
+                                         absl::Duration timeout);
+
+// The child's answer, as text; apart for its test.
+//   "version 13000\ndevice 1 1 NVIDIA H200\n"  or  "error <one line>\n"
+absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_DOCTOR_DRIVER_PROBE_H_

@@ -1,0 +1,87 @@
+#include "tools/fsctl/doctor/machine_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using Result = Check::Result;
+
+class FolderTest : public ::testing::Test {
+ protected:
+  FolderTest() {
+    char folder[] = "/tmp/fsctl-doctor-test-XXXXXX";
+    folder_ = mkdtemp(folder);
+  }
+  ~FolderTest() override { rmdir(folder_.c_str()); }
+  std::string folder_;
+};
+
+TEST_F(FolderTest, PrivateFolderIsOk) {
+  EXPECT_EQ(CheckRuntimeFolder(folder_).result, Result::kOk);
+}
+
+TEST_F(FolderTest, FolderOpenToOthersFailsWithTheCommandThatRepairsIt) {
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  const Check check = CheckRuntimeFolder(folder_);
+  EXPECT_EQ(check.result, Result::kFail);
+  EXPECT_EQ(check.fix, "chmod 700 " + folder_);
+}
+
+TEST_F(FolderTest, LinkToAFolderIsNotTheFolder) {
+  const std::string link = folder_ + "-link";
+  ASSERT_EQ(symlink(folder_.c_str(), link.c_str()), 0);
+  EXPECT_EQ(CheckRuntimeFolder(link).result, Result::kFail);
+  unlink(link.c_str());
+}
+
+TEST_F(FolderTest, MissingFolderIsOnlyAWarning) {
+  EXPECT_EQ(CheckRuntimeFolder(folder_ + "/none").result, Result::kWarn);
+}
+
+TEST_F(FolderTest, FileThatIsNoLibraryFailsAsShim) {
+  const std::string file = folder_ + "/libfineserve_shim.so";
+  std::ofstream(file) << "no library";
+  setenv("FINESERVE_SHIM", file.c_str(), 1);
+  const Check check = CheckShim();
+  EXPECT_EQ(check.result, Result::kFail);
+  EXPECT_THAT(check.found, HasSubstr("does not load quietly"));
+  unlink(file.c_str());
+  EXPECT_THAT(CheckShim().found, HasSubstr("not found; looked at " + file));
+  unsetenv("FINESERVE_SHIM");
+}
+
+TEST(DriverCheckTest, OldDriverFails) {
+  const auto checks = CheckDriver(
+      "libcuda.so.1", ProbedDriver{11080, {{"Old GPU", true, true}}});
+  ASSERT_EQ(checks.size(), 2u);
+  EXPECT_EQ(checks[0].result, Result::kFail);
+  EXPECT_THAT(checks[0].found, HasSubstr("CUDA 11.8"));
+  EXPECT_THAT(checks[0].fix, HasSubstr("12.0"));
+}
+
+TEST(DriverCheckTest, DeviceWithoutExportFailsNamingIt) {
+  const auto checks =
+      CheckDriver("libcuda.so.1",
+                  ProbedDriver{13000, {{"A", true, true}, {"B", true, false}}});
+  ASSERT_EQ(checks.size(), 3u);
+  EXPECT_EQ(checks[0].result, Result::kOk);
+  EXPECT_EQ(checks[1].result, Result::kOk);
+  EXPECT_EQ(checks[2].result, Result::kFail);
+  EXPECT_THAT(checks[2].found, HasSubstr("B: no export as POSIX"));
+}
+
+TEST(DriverCheckTest, NoDeviceFails) {
+  EXPECT_EQ(CheckDriver("x", ProbedDriver{13000, {}})[0].result, Result::kFail);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,23 @@
+#ifndef TOOLS_FSCTL_DOCTOR_MEMORY_PROBE_H_
+#define TOOLS_FSCTL_DOCTOR_MEMORY_PROBE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace fineserve::fsctl {
+
+// Bytes of device memory that the driver counts for a process, over all GPUs,
+// by NVML (a library name or path). Asked in a child process that ends before
+// this returns. NotFound if the driver lists the process nowhere; Unavailable
+// if it does not say how much (as in some containers), or without NVML.
+absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
+                                        absl::Duration timeout);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_DOCTOR_MEMORY_PROBE_H_

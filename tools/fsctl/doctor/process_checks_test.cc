@@ -1,0 +1,81 @@
+#include "tools/fsctl/doctor/process_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/fsctl/process/fabricated_scoreboard.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using abi::Hook;
+using abi::Path;
+using ::testing::HasSubstr;
+using Result = Check::Result;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+AddressMap MapOf(const std::string& name) {
+  return AddressMap::Parse("1000-2000 r-xp 0 08:01 77 /lib/" + name + "\n");
+}
+
+TEST(CheckPreloadTest, SaysWhyTheShimIsMissing) {
+  EXPECT_EQ(CheckPreload(MapOf("libfineserve_shim.so"), "").result,
+            Result::kOk);
+  EXPECT_THAT(CheckPreload(MapOf("program"), "").found,
+              HasSubstr("statically linked"));
+  EXPECT_THAT(CheckPreload(MapOf("ld-linux-x86-64.so.2"), "").found,
+              HasSubstr("does not name the shim"));
+  EXPECT_THAT(CheckPreload(MapOf("ld-linux-x86-64.so.2"),
+                           "LD_PRELOAD=/x/libfineserve_shim.so")
+                  .found,
+              HasSubstr("left it out"));
+}
+
+TEST(CheckHooksTest, NamesEachSymbolWithItsChannels) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  abi::HookUse use{Hook::kMemAlloc, {}};
+  use.uses[static_cast<size_t>(Path::kHandle)] = 2;
+  use.uses[static_cast<size_t>(Path::kResolver2)] = 7;
+  use.uses[static_cast<size_t>(Path::kCalled)] = 5;
+  scoreboard.hooks = {use};
+  const auto checks = CheckHooks(scoreboard, MapOf("libcuda.so.1"));
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].name, "cuMemAlloc_v2");
+  EXPECT_THAT(checks[0].found, HasSubstr("handed out by dlsym of a library 2, "
+                                         "cuGetProcAddress_v2 7; called 5"));
+}
+
+TEST(CheckHooksTest, DriverWithoutAHookIsAWarning) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.hooks = {{Hook::kDlopen, {1}}};
+  const auto checks = CheckHooks(scoreboard, MapOf("libcuda.so.1"));
+  ASSERT_EQ(checks.size(), 2u);
+  EXPECT_EQ(checks[1].result, Result::kWarn);
+  EXPECT_EQ(CheckHooks(scoreboard, MapOf("libm.so")).size(), 1u);
+}
+
+TEST(CheckMemoryTest, OnlyWhatNothingAccountsForBypassedTheHooks) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  scoreboard.small_bytes = 1 * kMiB;
+  scoreboard.passed_bytes = 10 * kMiB;
+  scoreboard.redirected_bytes = 5 * kMiB;
+  EXPECT_EQ(CheckMemory(scoreboard, 16 * kMiB, 0).result, Result::kOk);
+  EXPECT_EQ(CheckMemory(scoreboard, 3 * kMiB, 0).result, Result::kOk);
+  const Check more = CheckMemory(scoreboard, 48 * kMiB, 0);
+  EXPECT_EQ(more.result, Result::kWarn);
+  EXPECT_THAT(more.found, HasSubstr("at least 32 MiB bypassed"));
+  EXPECT_EQ(CheckMemory(scoreboard, 48 * kMiB, 32 * kMiB).result, Result::kOk);
+  EXPECT_EQ(CheckMemory(scoreboard, absl::NotFoundError("x"), 0).result,
+            Result::kSkipped);
+}
+
+TEST(CheckNamespacesTest, DlmopenIsAWarning) {
+  abi::ScoreboardSnapshot scoreboard = FabricateScoreboard();
+  EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kOk);
+  scoreboard.foreign_namespaces = 1;
+  EXPECT_EQ(CheckNamespaces(scoreboard).result, Result::kWarn);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,88 @@
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/doctor/doctor.h"
+#include "tools/fsctl/doctor/memory_probe.h"
+#include "tools/fsctl/doctor/process_checks.h"
+#include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr absl::Duration kNvmlTimeout = absl::Seconds(30);
+// Heuristic: contexts, modules and cuBLAS workspaces of one process.
+constexpr uint64_t kDriversOwnBytes = uint64_t{1} << 30;
+
+std::string Environment(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/environ"));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The driver that the process has loaded brings its NVML along, in a bundle or
+// a build folder; else the system's.
+std::string NvmlOf(const AddressMap& map) {
+  const std::string driver = map.PathOf("libcuda.so");
+  const std::string beside =
+      driver.substr(0, driver.rfind('/') + 1) + "libnvidia-ml.so.1";
+  return access(beside.c_str(), R_OK) == 0 ? beside : "libnvidia-ml.so.1";
+}
+
+// The emulated driver needs none but hands out small pieces of 2 MiB granules.
+constexpr uint64_t kEmulatedOwnBytes = uint64_t{32} << 20;
+
+uint64_t OwnBytes(const AddressMap& map) {
+  return absl::StrContains(map.PathOf("libcuda.so"), "/emucuda/")
+             ? kEmulatedOwnBytes
+             : kDriversOwnBytes;
+}
+
+Check Reconcile(pid_t pid, const AddressMap& map,
+                const abi::ScoreboardSnapshot& scoreboard) {
+  return CheckMemory(scoreboard, DriversBytesOf(pid, NvmlOf(map), kNvmlTimeout),
+                     OwnBytes(map));
+}
+
+std::vector<Check> Diagnose(pid_t pid) {
+  const AddressMap map = ReadMap(pid);
+  std::vector<Check> checks = {CheckPreload(map, Environment(pid))};
+  const auto scoreboard = FindScoreboard(pid);
+  if (!scoreboard.ok()) {
+    const bool none = absl::IsNotFound(scoreboard.status());
+    checks.push_back(
+        {none ? Check::Result::kSkipped : Check::Result::kFail, "scoreboard",
+         none ? "it has decided nothing yet: no large GPU allocation"
+              : std::string(scoreboard.status().message()),
+         none ? "" : "install shim and fsctl from one release"});
+    // Nothing large by the hooks: whatever is large is past them.
+    if (none) checks.push_back(Reconcile(pid, map, {}));
+    return checks;
+  }
+  checks.push_back(CheckLink(*scoreboard));
+  std::vector<Check> hooks = CheckHooks(*scoreboard, map);
+  std::move(hooks.begin(), hooks.end(), std::back_inserter(checks));
+  checks.push_back(CheckNamespaces(*scoreboard));
+  checks.push_back(Reconcile(pid, map, *scoreboard));
+  return checks;
+}
+
+}  // namespace
+
+int RunProcessDoctor(const Globals& globals, pid_t pid) {
+  const absl::Status process = CheckProcess(pid);
+  if (!process.ok()) return Fail(kExitBadAnswer, process);
+  const std::vector<Check> checks = Diagnose(pid);
+  Print(globals.json ? DoctorJson(checks) : DoctorText(checks, globals.color));
+  return AnyFailed(checks) ? kExitBadAnswer : kExitOk;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,24 @@
+#ifndef TOOLS_FSCTL_EXPLAIN_EXPLAIN_OUTPUT_H_
+#define TOOLS_FSCTL_EXPLAIN_EXPLAIN_OUTPUT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "daemon/abi/scoreboard_reader.h"
+#include "tools/fsctl/process/address_map.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl explain PID` prints about a process: its link, its counters and
+// the `last` newest decisions (0: all), oldest first.
+std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, size_t last, const Moment& now,
+                        bool color);
+// The same, always with all decisions.
+std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
+                        const AddressMap& map, const Moment& now);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_EXPLAIN_EXPLAIN_OUTPUT_H_

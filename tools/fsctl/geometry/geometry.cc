@@ -1,0 +1,124 @@
+#include "tools/fsctl/geometry/geometry.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/byte_size.h"
+#include "tools/fsctl/geometry/geometry_output.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// 0 for "".
+absl::StatusOr<uint64_t> Bytes(const char* flag, const std::string& text) {
+  uint64_t bytes = 0;
+  if (!text.empty() && !abi::ParseByteSize(text.c_str(), &bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": \"", text, "\" is no size; write 64GiB or so"));
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::vector<NamedFormat>> Formats(const GeometryOptions& o) {
+  std::vector<NamedFormat> formats;
+  const auto take = [&](absl::StatusOr<NamedFormat> parsed) {
+    absl::Status status = parsed.status();
+    if (status.ok()) formats.push_back(*std::move(parsed));
+    return status;
+  };
+  for (const std::string& text : o.models) {
+    if (absl::Status s = take(ParseModel(text)); !s.ok()) return s;
+  }
+  for (const std::string& text : o.formats) {
+    if (absl::Status s = take(ParseFormat(text)); !s.ok()) return s;
+  }
+  if (formats.empty()) {
+    return absl::InvalidArgumentError(
+        "geometry needs a --model or a --format; see fsctl geometry --help");
+  }
+  return formats;
+}
+
+// The pool that is given by flags, cut into slabs of --slab.
+absl::StatusOr<slab::PoolGeometry> GivenCut(uint64_t pool_bytes,
+                                            const GeometryOptions& o) {
+  const absl::StatusOr<uint64_t> slab = Bytes("--slab", o.slab);
+  if (!slab.ok()) return slab.status();
+  absl::StatusOr<uint64_t> granule = Bytes("--granule", o.granule);
+  if (granule.ok() && *granule == 0) {
+    granule = Bytes("--granularity", o.granularity);
+  }
+  if (!granule.ok()) return granule.status();
+  if (*granule == 0 || *slab == 0 || *slab % *granule != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--slab ", o.slab, " is no multiple of the granule of ",
+                     Size(*granule), "; give another --slab or --granule"));
+  }
+  slab::PoolGeometry cut;
+  cut.granule_bytes = *granule;
+  cut.granules_per_slab = static_cast<uint32_t>(*slab / *granule);
+  cut.slab_count = static_cast<uint32_t>(pool_bytes / *slab);
+  if (cut.slab_count == 0) {
+    return absl::InvalidArgumentError("the pool is smaller than one slab");
+  }
+  return cut;
+}
+
+int PrintFit(const Globals& globals, const slab::PoolGeometry& cut,
+             const std::vector<NamedFormat>& formats) {
+  int refused = 0;
+  Print(globals.json ? FitJson(cut, formats, &refused)
+                     : FitText(cut, formats, globals.color, &refused));
+  return refused == 0 ? kExitOk : kExitBadAnswer;
+}
+
+int JudgeRunning(const Globals& globals,
+                 const std::vector<NamedFormat>& formats) {
+  const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
+  if (!pool.ok()) return Fail(ExitCodeOf(pool.status()), pool.status());
+  const abi::TableSnapshot& table = pool->table;
+  return PrintFit(globals,
+                  {table.granule_bytes, table.granules_per_slab,
+                   static_cast<uint32_t>(table.slabs.size())},
+                  formats);
+}
+
+int Search(const Globals& globals, const GeometryOptions& o,
+           uint64_t pool_bytes, const std::vector<NamedFormat>& formats) {
+  slab::SearchRequest request;
+  request.pool_bytes = pool_bytes;
+  const absl::StatusOr<uint64_t> granularity =
+      Bytes("--granularity", o.granularity);
+  if (!granularity.ok()) return Fail(kExitUsage, granularity.status());
+  request.granularity = *granularity;
+  request.engines = o.engines;
+  request.max_handles = o.max_handles;
+  for (const NamedFormat& f : formats) request.formats.push_back(f.format);
+  const auto frontier = slab::GeometryFrontier(request);
+  if (!frontier.ok()) return Fail(kExitBadAnswer, frontier.status());
+  return Print(globals.json ? FrontierJson(request, formats, *frontier)
+                            : FrontierText(request, formats, *frontier, o.all,
+                                           globals.color));
+}
+
+}  // namespace
+
+int RunGeometry(const Globals& globals, const GeometryOptions& o) {
+  const auto formats = Formats(o);
+  if (!formats.ok()) return Fail(kExitUsage, formats.status());
+  if (o.running) return JudgeRunning(globals, *formats);
+  const absl::StatusOr<uint64_t> pool = Bytes("--pool", o.pool);
+  if (!pool.ok()) return Fail(kExitUsage, pool.status());
+  if (*pool == 0) {
+    return Fail(kExitUsage,
+                "geometry needs --pool SIZE, or --running for a daemon's pool");
+  }
+  if (o.slab.empty()) return Search(globals, o, *pool, *formats);
+  const auto cut = GivenCut(*pool, o);
+  if (!cut.ok()) return Fail(kExitUsage, cut.status());
+  return PrintFit(globals, *cut, *formats);
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,223 @@
+#include "tools/fsctl/geometry/geometry_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/slab/slab_layout.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using slab::GeometryChoice;
+using slab::SlabLayout;
+
+Json CutJson(const slab::PoolGeometry& cut) {
+  return {{"slab_bytes", cut.slab_bytes()},
+          {"granule_bytes", cut.granule_bytes},
+          {"granules_per_slab", cut.granules_per_slab},
+          {"slabs", cut.slab_count},
+          {"handles", cut.granule_count()}};
+}
+
+Json ChoiceJson(const GeometryChoice& choice) {
+  Json json = CutJson(choice.geometry);
+  json["waste"] = choice.waste;
+  json["mean_waste"] = choice.mean_waste;
+  json["remainder"] = choice.remainder;
+  json["partial"] = choice.partial;
+  json["cost"] = choice.cost();
+  return json;
+}
+
+Json FormatJson(const NamedFormat& f) {
+  return {{"name", f.name},
+          {"planes", f.format.planes},
+          {"page_bytes", f.format.page_bytes},
+          {"block_bytes", f.format.block_bytes()},
+          {"block_tokens", f.format.block_tokens}};
+}
+
+// What people compare first: what one token costs.
+std::string FormatsText(const std::vector<NamedFormat>& formats, bool color) {
+  TextTable table(
+      {"FORMAT", ">PLANES", ">PAGE BYTES", ">BLOCK", ">TOKENS", ">PER TOKEN"});
+  for (const NamedFormat& f : formats) {
+    table.Add({f.name, absl::StrCat(f.format.planes),
+               absl::StrCat(f.format.page_bytes), Size(f.format.block_bytes()),
+               absl::StrCat(f.format.block_tokens),
+               Size(f.format.block_bytes() / f.format.block_tokens)});
+  }
+  return table.Render(color);
+}
+
+// Of a long frontier the rows that a reader would miss: each wastes a fifth
+// less than the one shown before (heuristic), the chosen one, and the last.
+std::vector<const GeometryChoice*> Shown(
+    const std::vector<GeometryChoice>& frontier, const GeometryChoice* chosen,
+    bool all) {
+  std::vector<const GeometryChoice*> shown;
+  for (const GeometryChoice& choice : frontier) {
+    const bool step =
+        shown.empty() || choice.waste <= 0.8 * shown.back()->waste;
+    if (all || step || &choice == chosen || &choice == &frontier.back()) {
+      shown.push_back(&choice);
+    }
+  }
+  return shown;
+}
+
+std::string CutsText(const std::vector<GeometryChoice>& frontier,
+                     const GeometryChoice* chosen, bool all, bool color) {
+  TextTable table({"", ">SLAB", ">GRANULE", ">SLABS", ">HANDLES", ">WASTE",
+                   ">REMAINDER", ">PART USE", ">COST"});
+  for (const GeometryChoice* c : Shown(frontier, chosen, all)) {
+    const bool best = c == chosen;
+    table.Add(
+        {{best ? "*" : " ", Color::kGreen},
+         {Size(c->geometry.slab_bytes()), best ? Color::kGreen : Color::kNone},
+         Size(c->geometry.granule_bytes),
+         absl::StrCat(c->geometry.slab_count),
+         absl::StrCat(c->geometry.granule_count()),
+         Percent(c->waste),
+         Percent(c->remainder),
+         Percent(c->partial),
+         Percent(c->cost())});
+  }
+  return table.Render(color);
+}
+
+std::string ReasonsText(const slab::SearchRequest& request,
+                        const std::vector<NamedFormat>& formats,
+                        const GeometryChoice& chosen) {
+  const uint64_t engines =
+      request.engines != 0 ? request.engines : formats.size();
+  std::string text = absl::StrCat(
+      "WASTE: of the worst format (granules without a plane, blocks over slab "
+      "boundaries).\nREMAINDER: behind the last slab. PART USE: ",
+      engines, " engine", engines == 1 ? "" : "s",
+      ", half a slab each. COST: their sum; * has the least of all cuts in at "
+      "most ",
+      request.max_handles, " handles.\n");
+  const uint64_t exact = slab::ExactGranules(request.formats);
+  if (!chosen.exact() && exact > chosen.geometry.granules_per_slab) {
+    absl::StrAppend(&text, "No tail at all takes slabs of ",
+                    Size(exact * chosen.geometry.granule_bytes), ", ", exact,
+                    " granules, the least common multiple of ",
+                    absl::StrJoin(formats, ", ",
+                                  [](std::string* out, const NamedFormat& f) {
+                                    absl::StrAppend(out, f.format.planes);
+                                  }),
+                    " planes.\n");
+  }
+  return text;
+}
+
+struct Fit {
+  const char* verdict;  // exact, padded, refused
+  Color color;
+};
+
+Fit VerdictOf(const absl::StatusOr<SlabLayout>& layout) {
+  if (!layout.ok()) return {"refused", Color::kRed};
+  // StraddleWaste() is a difference; what rounding leaves is no waste.
+  if (layout->Waste() < 1e-9) return {"exact", Color::kGreen};
+  return {"padded", Color::kYellow};
+}
+
+void AddFit(const NamedFormat& f, const absl::StatusOr<SlabLayout>& layout,
+            TextTable* table) {
+  const Fit fit = VerdictOf(layout);
+  if (!layout.ok()) {
+    table->Add({f.name, {fit.verdict, fit.color}, "-", "-", "-", "-", "-"});
+    return;
+  }
+  table->Add(
+      {f.name,
+       {fit.verdict, fit.color},
+       absl::StrCat(layout->granules_per_plane()),
+       absl::StrFormat("%.1f", layout->MeanBlocks()),
+       absl::StrFormat("%.0f", layout->MeanBlocks() * f.format.block_tokens),
+       Percent(layout->TailWaste()),
+       Percent(layout->StraddleWaste())});
+}
+
+}  // namespace
+
+std::string FitText(const slab::PoolGeometry& pool,
+                    const std::vector<NamedFormat>& formats, bool color,
+                    int* refused) {
+  TextTable table({"FORMAT", "FITS", ">GRANULES/PLANE", ">BLOCKS/SLAB",
+                   ">TOKENS/SLAB", ">TAIL", ">STRADDLING"});
+  std::string why;
+  for (const NamedFormat& f : formats) {
+    const auto layout = SlabLayout::Create(pool, f.format);
+    AddFit(f, layout, &table);
+    if (layout.ok()) continue;
+    ++*refused;
+    absl::StrAppend(&why, f.name, ": ", layout.status().message(), "\n");
+  }
+  return absl::StrCat(slab::Describe(pool), "\n\n", table.Render(color), why);
+}
+
+std::string FitJson(const slab::PoolGeometry& pool,
+                    const std::vector<NamedFormat>& formats, int* refused) {
+  Json fits = Json::array();
+  for (const NamedFormat& f : formats) {
+    const auto layout = SlabLayout::Create(pool, f.format);
+    Json fit = FormatJson(f);
+    fit["fits"] = VerdictOf(layout).verdict;
+    if (layout.ok()) {
+      fit["granules_per_plane"] = layout->granules_per_plane();
+      fit["blocks_per_slab"] = layout->MeanBlocks();
+      fit["least_blocks_per_slab"] = layout->LeastBlocks();
+      fit["view_blocks"] = layout->ViewBlocks();
+      fit["tail_waste"] = layout->TailWaste();
+      fit["straddle_waste"] = layout->StraddleWaste();
+    } else {
+      ++*refused;
+      fit["reason"] = std::string(layout.status().message());
+    }
+    fits.push_back(fit);
+  }
+  Json out = CutJson(pool);
+  out["formats"] = fits;
+  return out.dump(2) + "\n";
+}
+
+std::string FrontierText(const slab::SearchRequest& request,
+                         const std::vector<NamedFormat>& formats,
+                         const std::vector<GeometryChoice>& frontier, bool all,
+                         bool color) {
+  const GeometryChoice& chosen = Cheapest(frontier);
+  int refused = 0;
+  return absl::StrCat(FormatsText(formats, color), "\nCuts of ",
+                      Size(request.pool_bytes), ":\n",
+                      CutsText(frontier, &chosen, all, color),
+                      ReasonsText(request, formats, chosen), "\n* ",
+                      FitText(chosen.geometry, formats, color, &refused));
+}
+
+std::string FrontierJson(const slab::SearchRequest& request,
+                         const std::vector<NamedFormat>& formats,
+                         const std::vector<GeometryChoice>& frontier) {
+  Json cuts = Json::array();
+  for (const GeometryChoice& choice : frontier) {
+    cuts.push_back(ChoiceJson(choice));
+  }
+  int refused = 0;
+  const GeometryChoice& chosen = Cheapest(frontier);
+  const Json out = {
+      {"pool_bytes", request.pool_bytes},
+      {"exact_granules", slab::ExactGranules(request.formats)},
+      {"frontier", cuts},
+      {"chosen", ChoiceJson(chosen)},
+      {"fit", Json::parse(FitJson(chosen.geometry, formats, &refused))}};
+  return out.dump(2) + "\n";
+}
+
+}  // namespace fineserve::fsctl

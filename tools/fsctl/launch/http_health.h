@@ -1,0 +1,14 @@
+#ifndef TOOLS_FSCTL_LAUNCH_HTTP_HEALTH_H_
+#define TOOLS_FSCTL_LAUNCH_HTTP_HEALTH_H_
+
+#include <cstdint>
+#include <string>
+
+namespace fineserve::fsctl {
+
+// Whether GET /health is answered with 200 there, within `timeout_ms`.
+bool IsHealthy(const std::string& host, uint16_t port, int timeout_ms);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LAUNCH_HTTP_HEALTH_H_

@@ -1,0 +1,78 @@
+#include "tools/fsctl/launch/run_plan.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/abi/byte_size.h"
+#include "daemon/abi/messages.h"
+
+namespace fineserve::fsctl {
+
+namespace {
+
+// Ours first: the loader and the linker take the first that fits.
+std::string Prepend(const std::string& ours, const char* variable) {
+  const char* now = getenv(variable);
+  return now != nullptr && now[0] != '\0' ? absl::StrCat(ours, ":", now) : ours;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
+    const std::vector<std::string>& texts) {
+  std::vector<uint64_t> sizes;
+  for (const std::string& text : texts) {
+    uint64_t bytes = 0;
+    if (!abi::ParseByteSize(text.c_str(), &bytes) || bytes == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--kv-size ", text, ": not a size; write it like 64MiB"));
+    }
+    sizes.push_back(bytes);
+  }
+  if (sizes.size() > abi::kDeclaredSizeCapacity) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-size: at most ", abi::kDeclaredSizeCapacity,
+                     " sizes, not ", sizes.size()));
+  }
+  return sizes;
+}
+
+absl::Status CheckEngineName(const std::string& name) {
+  const bool printable = std::all_of(
+      name.begin(), name.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
+  if (printable && name.size() < abi::kNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--name: at most ", abi::kNameBytes - 1, " printable ASCII characters"));
+}
+
+std::string DefaultEngineName(const std::string& command, int pid) {
+  const std::string name =
+      absl::StrCat(command.substr(command.rfind('/') + 1), "-", pid);
+  const size_t most = abi::kNameBytes - 1;
+  return name.size() <= most ? name : name.substr(name.size() - most);
+}
+
+Environment PlanEnvironment(const RunPlan& plan) {
+  Environment environment = {{"LD_PRELOAD", Prepend(plan.shim, "LD_PRELOAD")},
+                             {"FINESERVE_ENGINE", plan.engine}};
+  if (!plan.kv_sizes.empty()) {
+    environment.emplace_back("FINESERVE_KV_SIZES",
+                             absl::StrJoin(plan.kv_sizes, ","));
+  }
+  if (!plan.library_folder.empty()) {
+    environment.emplace_back("LD_LIBRARY_PATH",
+                             Prepend(plan.library_folder, "LD_LIBRARY_PATH"));
+  }
+  if (!plan.runtime_folder.empty()) {
+    environment.emplace_back("FINESERVE_RUNTIME_DIR", plan.runtime_folder);
+  }
+  if (!plan.view.empty()) {
+    environment.emplace_back("FINESERVE_VIEW", plan.view);
+  }
+  return environment;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,111 @@
+#include "tools/fsctl/look/engines_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/fsctl/look/view_summary.h"
+#include "tools/fsctl/pool/view_figures.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Color StateColor(abi::EngineState state) {
+  return state == abi::EngineState::kAlive ? Color::kGreen : Color::kRed;
+}
+
+// Null for an engine without a view.
+const ViewFigures* FindView(const FiguresByEngine& figures, uint32_t engine) {
+  const auto view = figures.find(engine);
+  return view == figures.end() ? nullptr : &view->second;
+}
+
+std::string ViewCell(const ViewFigures* view) {
+  if (view == nullptr) return "-";
+  const std::string name = FormatName(view->view);
+  return view->view.mode == abi::ViewMode::kView
+             ? name
+             : absl::StrCat(name, " ", ModeName(view->view.mode));
+}
+
+std::string UsedCell(const ViewFigures* view) {
+  RunBlocks blocks;
+  blocks.in_view = view != nullptr;
+  if (view != nullptr && view->known.ok()) blocks.count = view->blocks;
+  return BlocksCell(blocks);
+}
+
+void AddRow(const abi::EngineSnapshot& engine, const ViewFigures* view,
+            uint64_t slab_bytes, const Moment& now, TextTable* table) {
+  table->Add({absl::StrCat(engine.id),
+              engine.name,
+              {EngineStateName(engine.state), StateColor(engine.state)},
+              engine.member_pids.empty()
+                  ? "-"
+                  : absl::StrJoin(engine.member_pids, ","),
+              absl::StrCat(engine.slabs_held),
+              Size(engine.slabs_held * slab_bytes),
+              Age(now.monotonic_ns, engine.since_ns),
+              ViewCell(view),
+              UsedCell(view)});
+}
+
+Json EngineJson(const abi::EngineSnapshot& engine, const ViewFigures* view,
+                uint64_t slab_bytes, const Moment& now) {
+  return {{"id", engine.id},
+          {"name", engine.name},
+          {"state", EngineStateName(engine.state)},
+          {"uid", engine.uid},
+          {"pids", engine.member_pids},
+          {"slabs", engine.slabs_held},
+          {"bytes", engine.slabs_held * slab_bytes},
+          {"age_seconds", AgeSeconds(now.monotonic_ns, engine.since_ns)},
+          {"view", view == nullptr ? Json() : ViewJson(*view)}};
+}
+
+}  // namespace
+
+const char* EngineStateName(abi::EngineState state) {
+  return state == abi::EngineState::kAlive ? "alive" : "quarantined";
+}
+
+std::string EnginesText(const Observation& seen, bool color) {
+  const abi::TableSnapshot& snapshot = seen.pool.table;
+  const FiguresByEngine figures = Figures(seen);
+  TextTable table({">ID", "NAME", "STATE", "PIDS", ">SLABS", ">SIZE", ">AGE",
+                   "VIEW", ">USED"});
+  for (const abi::EngineSnapshot& engine : snapshot.engines) {
+    AddRow(engine, FindView(figures, engine.id), snapshot.slab_bytes(), seen.at,
+           &table);
+  }
+  std::string out = table.Render(color);
+  const std::string trouble = DaemonTrouble(seen.pool);
+  if (snapshot.torn_engines > 0) {
+    absl::StrAppend(&out, snapshot.torn_engines,
+                    " more being written, not shown\n");
+  }
+  if (!trouble.empty()) {
+    absl::StrAppend(&out, Paint(color, Color::kRed, trouble), "\n");
+  }
+  return out;
+}
+
+std::string EnginesJson(const Observation& seen) {
+  const FiguresByEngine figures = Figures(seen);
+  const abi::TableSnapshot& table = seen.pool.table;
+  Json engines = Json::array();
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    engines.push_back(EngineJson(engine, FindView(figures, engine.id),
+                                 table.slab_bytes(), seen.at));
+  }
+  const Json out = {{"daemon_answers", seen.pool.daemon_answers()},
+                    {"torn_engines", table.torn_engines},
+                    {"engines", engines}};
+  return out.dump(2) + "\n";
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,18 @@
+#ifndef TOOLS_FSCTL_LOOK_ENGINES_OUTPUT_H_
+#define TOOLS_FSCTL_LOOK_ENGINES_OUTPUT_H_
+
+#include <string>
+
+#include "tools/fsctl/pool/observation.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl engines` prints.
+std::string EnginesText(const Observation& seen, bool color);
+std::string EnginesJson(const Observation& seen);
+
+const char* EngineStateName(abi::EngineState state);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LOOK_ENGINES_OUTPUT_H_

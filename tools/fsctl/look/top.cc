@@ -1,0 +1,163 @@
+#include "tools/fsctl/look/top.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/look/top_frame.h"
+#include "tools/fsctl/pool/observation.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/signal_watch.h"
+#include "tools/fsctl/terminal/terminal_screen.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr double kLeastInterval = 0.1;
+constexpr double kMostInterval = 3600;
+
+uint64_t Nanoseconds(double seconds) {
+  return static_cast<uint64_t>(seconds * 1e9);
+}
+
+void SleepFor(double seconds) {
+  const uint64_t until = Now().monotonic_ns + Nanoseconds(seconds);
+  for (uint64_t now = Now().monotonic_ns; now < until;
+       now = Now().monotonic_ns) {
+    poll(nullptr, 0, static_cast<int>((until - now) / 1'000'000) + 1);
+  }
+}
+
+// Other daemons may start later: keeps to the GPU that was chosen first.
+std::string Pinned(const std::string& gpu, const Observation& seen) {
+  return absl::StrContains(gpu, '/') ? gpu : GpuName(seen.pool.table.gpu_uuid);
+}
+
+// What top shows: the latest observation, and what moved since the one before.
+class Watched {
+ public:
+  Watched(const std::string& gpu, Observation first)
+      : gpu_(Pinned(gpu, first)), now_(std::move(first)) {
+    churn_ = ChurnBetween(now_, now_);
+  }
+
+  // Without a pool to see, the last one stays, with why.
+  void Refresh() {
+    absl::StatusOr<Observation> seen = Observe(gpu_);
+    if (!seen.ok()) {
+      trouble_ =
+          absl::StrCat("what stands here is old: ", seen.status().message());
+      return;
+    }
+    trouble_.clear();
+    churn_ = ChurnBetween(now_, *seen);
+    now_ = *std::move(seen);
+  }
+
+  std::vector<Line> Frame(TopOrder order, double interval_s) const {
+    std::vector<Line> lines = TopFrame(now_, churn_, order, trouble_);
+    lines.push_back({});
+    lines.push_back({{absl::StrCat("q quit   s sort (",
+                                   kTopOrders[static_cast<size_t>(order)],
+                                   ")   every ", interval_s, " s"),
+                      Color::kDim}});
+    return lines;
+  }
+
+ private:
+  const std::string gpu_;
+  Observation now_;
+  Churn churn_;
+  std::string trouble_;
+};
+
+// Until the user has enough of it, or a signal. Returns that, or 0.
+int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
+          double interval_s) {
+  const uint64_t interval_ns = Nanoseconds(interval_s);
+  uint64_t due_ns = Now().monotonic_ns + interval_ns;
+  TopOrder order = TopOrder::kSlabs;
+  for (;;) {
+    screen->Paint(pool->Frame(order, interval_s));
+    const uint64_t now_ns = Now().monotonic_ns;
+    const auto input =
+        signals->WaitFor(STDIN_FILENO, due_ns - std::min(due_ns, now_ns));
+    if (signals->ending() != 0) return signals->ending();
+    if (signals->TakeResize()) screen->Resize();
+    if (input == SignalWatch::Input::kEnded) return 0;
+    const char key = input == SignalWatch::Input::kThere ? screen->Key() : '\0';
+    if (key == 'q') return 0;
+    if (key == 's') order = Next(order);
+    if (Now().monotonic_ns < due_ns) continue;
+    pool->Refresh();
+    due_ns = Now().monotonic_ns + interval_ns;
+  }
+}
+
+int RunOnScreen(const Globals& globals, const TopOptions& options,
+                Observation first) {
+  int signal = 0;
+  {
+    SignalWatch signals;
+    absl::StatusOr<TerminalScreen> screen = TerminalScreen::Open(globals.color);
+    if (!screen.ok()) return Fail(kExitUsage, screen.status());
+    Watched pool(globals.gpu, std::move(first));
+    signal = Watch(&pool, &*screen, &signals, options.interval_s);
+  }
+  // Whoever sent it learns that it was obeyed. Ctrl-C is another q.
+  if (signal != 0 && signal != SIGINT) raise(signal);
+  return kExitOk;
+}
+
+int RunOnce(const Globals& globals, const TopOptions& options,
+            Observation first) {
+  Churn churn = TotalChurn(first);
+  Observation now = std::move(first);
+  if (options.interval_s > 0) {
+    SleepFor(options.interval_s);
+    absl::StatusOr<Observation> second = Observe(Pinned(globals.gpu, now));
+    if (!second.ok()) return Fail(ExitCodeOf(second.status()), second.status());
+    churn = ChurnBetween(now, *second);
+    now = *std::move(second);
+  }
+  return Print(globals.json ? TopJson(now, churn, TopOrder::kSlabs)
+                            : Render(TopFrame(now, churn, TopOrder::kSlabs, ""),
+                                     globals.color));
+}
+
+// Empty if there is none.
+std::string UsageTrouble(const Globals& globals, const TopOptions& options) {
+  if (globals.json && !options.once) return "--json needs --once";
+  if (options.once && options.interval_s == 0) return "";
+  if (options.interval_s >= kLeastInterval &&
+      options.interval_s <= kMostInterval) {
+    return "";
+  }
+  return absl::StrCat("--interval is ", kLeastInterval, " to ", kMostInterval,
+                      " seconds; 0 with --once for totals");
+}
+
+}  // namespace
+
+int RunTop(const Globals& globals, const TopOptions& options) {
+  const std::string trouble = UsageTrouble(globals, options);
+  if (!trouble.empty()) {
+    return Fail(kExitUsage, absl::StrCat(trouble, "; see fsctl top --help"));
+  }
+  absl::StatusOr<Observation> first = Observe(globals.gpu);
+  if (!first.ok()) return Fail(ExitCodeOf(first.status()), first.status());
+  return options.once ? RunOnce(globals, options, *std::move(first))
+                      : RunOnScreen(globals, options, *std::move(first));
+}
+
+}  // namespace fineserve::fsctl

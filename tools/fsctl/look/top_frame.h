@@ -1,0 +1,28 @@
+#ifndef TOOLS_FSCTL_LOOK_TOP_FRAME_H_
+#define TOOLS_FSCTL_LOOK_TOP_FRAME_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/pool/churn.h"
+#include "tools/fsctl/pool/observation.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+
+// What the engines are sorted by; most first, those not known last.
+enum class TopOrder { kSlabs, kDensity, kChurn, kMissed, kName };
+inline constexpr const char* kTopOrders[] = {"slabs", "density", "churn",
+                                             "missed", "name"};
+TopOrder Next(TopOrder order);
+
+// A frame of `fsctl top`, as long and wide as it takes (see Fit). `trouble`:
+// why `now` is not the present; empty if it is. Pure.
+std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
+                           TopOrder order, const std::string& trouble);
+
+std::string TopJson(const Observation& now, const Churn& churn, TopOrder order);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LOOK_TOP_FRAME_H_

@@ -1,0 +1,156 @@
+#include "tools/fsctl/look/top_frame.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/fsctl/pool/fabricated_pool.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A second before FabricateObservation: slab 4 not leased yet.
+Observation Earlier() {
+  Observation earlier = FabricateObservation();
+  earlier.at.monotonic_ns -= kTestSecond;
+  earlier.pool.table.slabs[4].word = {};
+  earlier.pool.table.counters.leases_granted -= 1;
+  return earlier;
+}
+
+Observation Present() {
+  Observation now = FabricateObservation();
+  now.view_scoreboards.at(1)->allocated_blocks = 1234;
+  now.view_scoreboards.at(1)->failed_allocations = 7;
+  return now;
+}
+
+std::string Frame(const Observation& now, const Churn& churn,
+                  TopOrder order = TopOrder::kSlabs,
+                  const std::string& trouble = "") {
+  return Render(TopFrame(now, churn, order, trouble), false);
+}
+
+TEST(TopFrameTest, TextIsTheGoldenOne) {
+  EXPECT_EQ(
+      Frame(Present(), ChurnBetween(Earlier(), Present())),
+      R"(pool    512 MiB in 8 slabs of 64 MiB on Test GPU, emulated (GPU-4a000000-0000-0000-0000-000000000000)
+daemon  pid 4711, started 5 min ago
+slabs   . free 2  - partial 3  # full 1  0 zeroing 1  ! quarantined 1
+churn   leases granted 1.0/s, denied 0.0/s; slabs asked back 0.0/s, given back 0.0/s; zeroed 0 B/s
+[--.0-.!#]
+
+ENGINE    PIDS       SLABS  FORMAT       WANTED  FLOOR  CAP   BLOCKS  DENSITY      LOST  LEASED/S  BACK/S  ALLOC/S  FAILED  MISSED
+1 vllm-a  4712,4713      3  8×96 KiB/16       5      2    6  124/254     49 %  33.8 MiB       1.0     0.0   1234.0       7       0
+2 vllm-b  -              1  -                 -      -    -        -        -         -       0.0     0.0        -       -       -
+
+quarantined 1 slab of engine 2 vllm-b for 60 s: waits for the driver to list none of the engine's processes any more
+)");
+}
+
+TEST(TopFrameTest, TotalsAreNotCalledRates) {
+  const std::string frame = Frame(Present(), TotalChurn(Present()));
+  EXPECT_THAT(frame, HasSubstr("leases granted 3, denied 1; slabs asked"));
+  EXPECT_THAT(frame, HasSubstr("LEASED  BACK  ALLOC  FAILED"));
+  EXPECT_THAT(frame, Not(HasSubstr("/s")));
+}
+
+TEST(TopFrameTest, FirstFrameKnowsNoRates) {
+  const std::string frame =
+      Frame(Present(), ChurnBetween(Present(), Present()));
+  EXPECT_THAT(frame, HasSubstr("churn   not known yet\n"));
+  EXPECT_THAT(frame, HasSubstr("LEASED/S  BACK/S  ALLOC/S"));
+  EXPECT_THAT(frame, HasSubstr("       ?       ?        ?       7       0\n"));
+}
+
+TEST(TopFrameTest, DeadDaemonIsSaidWithThatNobodyEndsItsQuarantine) {
+  Observation now = Present();
+  now.pool.socket.clear();
+  now.pool.holder_pid = 4712;
+  const std::string frame = Frame(now, TotalChurn(now));
+  EXPECT_THAT(
+      frame,
+      HasSubstr("daemon  daemon 4711 is dead; read through engine pid 4712\n"));
+  EXPECT_THAT(frame, HasSubstr("waits for a daemon to end it"));
+}
+
+TEST(TopFrameTest, BlocksOfAProcessThatIsGoneAreUnknownWithTheReason) {
+  Observation now = Present();
+  now.view_scoreboards.at(1) = absl::NotFoundError("pid 4712 is gone");
+  const std::string frame = Frame(now, ChurnBetween(Earlier(), now));
+  EXPECT_THAT(frame,
+              HasSubstr("    6       ?        ?     ?       1.0     0.0  "
+                        "      ?       ?       ?\n"));
+  EXPECT_THAT(
+      frame,
+      HasSubstr("unknown     blocks of engine 1 vllm-a: pid 4712 is gone\n"));
+}
+
+TEST(TopFrameTest, TroubleStandsWhereTheDaemonWas) {
+  const std::string frame = Frame(Present(), TotalChurn(Present()),
+                                  TopOrder::kSlabs, "this is old: gone");
+  EXPECT_THAT(frame, HasSubstr("daemon  this is old: gone\nslabs"));
+}
+
+std::vector<std::string> EnginesBy(TopOrder order) {
+  Observation now = Present();
+  now.pool.table.slabs[5].word = {abi::SlabState::kFull, 2, 50};
+  now.pool.table.engines[1].name = "a-first";
+  now.pool.table.engines[1].slabs_held = 9;
+  Churn churn = ChurnBetween(Earlier(), now);
+  churn.engines[2].leased = 5;
+  const auto json = nlohmann::json::parse(TopJson(now, churn, order));
+  std::vector<std::string> names;
+  for (const auto& engine : json["engines"]) names.push_back(engine["name"]);
+  return names;
+}
+
+TEST(TopFrameTest, EnginesAreSortedMostFirstUnknownLast) {
+  EXPECT_THAT(EnginesBy(TopOrder::kSlabs), ElementsAre("a-first", "vllm-a"));
+  EXPECT_THAT(EnginesBy(TopOrder::kDensity), ElementsAre("vllm-a", "a-first"));
+  EXPECT_THAT(EnginesBy(TopOrder::kChurn), ElementsAre("a-first", "vllm-a"));
+  EXPECT_THAT(EnginesBy(TopOrder::kMissed), ElementsAre("vllm-a", "a-first"));
+  EXPECT_THAT(EnginesBy(TopOrder::kName), ElementsAre("a-first", "vllm-a"));
+}
+
+TEST(TopFrameTest, WholeSlabsAreNamedAndManyMembersCounted) {
+  Observation now = Present();
+  now.pool.table.engines.push_back(
+      {9, abi::EngineState::kAlive, 1000, 1, 0, {5, 6, 7, 8}, "big"});
+  EXPECT_THAT(Frame(now, TotalChurn(now)),
+              HasSubstr("9 big     5 +3           1  whole  "));
+}
+
+TEST(TopFrameTest, SortingGoesRound) {
+  TopOrder order = TopOrder::kSlabs;
+  for (size_t i = 0; i < std::size(kTopOrders); ++i) order = Next(order);
+  EXPECT_EQ(order, TopOrder::kSlabs);
+  EXPECT_NE(Next(order), TopOrder::kSlabs);
+}
+
+TEST(TopFrameTest, TinyTerminalShowsWhatFits) {
+  const auto lines =
+      TopFrame(Present(), TotalChurn(Present()), TopOrder::kSlabs, "");
+  EXPECT_EQ(Render(Fit(lines, 2, 12), false), "pool    512 \n... 10 more\n");
+  EXPECT_TRUE(Fit(lines, 0, 12).empty());
+}
+
+TEST(TopFrameTest, JsonAgreesWithTheText) {
+  const auto json = nlohmann::json::parse(
+      TopJson(Present(), ChurnBetween(Earlier(), Present()), TopOrder::kSlabs));
+  EXPECT_EQ(json["per_second"], true);
+  EXPECT_EQ(json["churn"]["leases_granted"], 1);
+  EXPECT_EQ(json["engines"][0]["leased"], 1);
+  EXPECT_EQ(json["engines"][0]["view"]["blocks"]["failed_allocations"], 7);
+  EXPECT_EQ(json["engines"][1]["allocated_blocks"], nullptr);
+  EXPECT_EQ(json["quarantined"][0]["engine_name"], "vllm-b");
+  EXPECT_EQ(json["states"]["partial"]["slabs"], 3);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,27 @@
+#ifndef TOOLS_FSCTL_LOOK_VIEW_SUMMARY_H_
+#define TOOLS_FSCTL_LOOK_VIEW_SUMMARY_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/fsctl/pool/slab_runs.h"
+#include "tools/fsctl/pool/view_figures.h"
+
+namespace fineserve::fsctl {
+
+// A view in five lines: its share of the pool, its blocks, what it wastes, what
+// it missed. What the engine does not say is said to be unknown, and why.
+std::string ViewText(const abi::EngineSnapshot& engine,
+                     const ViewFigures& figures, bool color);
+// The same for programs; what is not known is null.
+nlohmann::ordered_json ViewJson(const ViewFigures& figures);
+
+// "300/360 83 %", "?" if it is not known, "-" without blocks.
+std::string BlocksCell(const RunBlocks& blocks);
+// Adds used_blocks, usable_blocks and density, null where BlocksCell is "?" or
+// "-".
+void AddBlocks(const RunBlocks& blocks, nlohmann::ordered_json* to);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LOOK_VIEW_SUMMARY_H_

@@ -1,0 +1,196 @@
+#include "tools/fsctl/pool/daemon_choice.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/abi/client.h"
+#include "daemon/abi/holders.h"
+#include "daemon/abi/socket_path.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+bool IsSocketPath(const std::string& gpu) {
+  return absl::StrContains(gpu, '/');
+}
+
+absl::StatusOr<abi::TableSnapshot> ReadTable(int fd) {
+  absl::StatusOr<abi::TableReader> reader = abi::TableReader::Map(fd);
+  if (!reader.ok()) return reader.status();
+  return reader->Read();
+}
+
+absl::StatusOr<Pool> ReadThroughDaemon(const std::string& socket) {
+  absl::StatusOr<abi::ObserverLink> link = abi::ConnectObserver(socket);
+  if (!link.ok()) return link.status();
+  absl::StatusOr<abi::TableSnapshot> table = ReadTable(link->table.get());
+  if (!table.ok()) return table.status();
+  return Pool{*std::move(table), socket};
+}
+
+// A pid may have been used again, so the name has to fit too.
+bool IsDaemon(uint32_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/comm"));
+  std::string comm;
+  return std::getline(file, comm) && comm == "fineserved";
+}
+
+absl::StatusOr<Pool> ReadThroughHolder(const abi::Holder& holder) {
+  const driver::Descriptor fd(
+      open(holder.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return absl::NotFoundError(holder.path);
+  absl::StatusOr<abi::TableSnapshot> table = ReadTable(fd.get());
+  if (!table.ok()) return table.status();
+  Pool pool{*std::move(table), "", holder.pid};
+  pool.daemon_exists = IsDaemon(pool.table.daemon_pid);
+  return pool;
+}
+
+// A daemon leaves its lock behind, so this tells whose pools concern us: not
+// those of daemons with another runtime folder.
+bool WasServedHere(const Pool& pool) {
+  char socket[abi::kPathBytes];
+  return abi::SocketPath(SocketFolder().c_str(), pool.table.gpu_uuid, socket) &&
+         access(absl::StrCat(socket, abi::kLockSuffix).c_str(), F_OK) == 0;
+}
+
+bool SameGpu(const Pool& a, const Pool& b) {
+  return std::equal(std::begin(a.table.gpu_uuid), std::end(a.table.gpu_uuid),
+                    std::begin(b.table.gpu_uuid));
+}
+
+// Keeps one pool per GPU: the youngest, and among its holders the first.
+void KeepYoungest(Pool pool, std::vector<Pool>* pools) {
+  for (Pool& other : *pools) {
+    if (!SameGpu(pool, other)) continue;
+    if (pool.table.started_ns > other.table.started_ns) other = std::move(pool);
+    return;
+  }
+  pools->push_back(std::move(pool));
+}
+
+bool Matches(const Pool& pool, const std::string& gpu) {
+  if (gpu.empty()) return true;
+  if (IsSocketPath(gpu)) return pool.socket == gpu;
+  const std::string uuid = GpuName(pool.table.gpu_uuid);
+  return absl::StartsWithIgnoreCase(uuid, gpu) ||
+         absl::StartsWithIgnoreCase(uuid, absl::StrCat("GPU-", gpu));
+}
+
+std::string Describe(const Pool& pool) {
+  return absl::StrCat(GpuName(pool.table.gpu_uuid), " (", pool.table.gpu_name,
+                      ", daemon ", pool.table.daemon_pid, ")");
+}
+
+std::string DescribeAll(const std::vector<Pool>& pools) {
+  return absl::StrJoin(pools, ", ", [](std::string* out, const Pool& pool) {
+    out->append(Describe(pool));
+  });
+}
+
+absl::Status NoDaemon(const std::string& place,
+                      const std::vector<absl::Status>& troubles) {
+  // A stale socket says no more than an empty folder does.
+  for (const absl::Status& trouble : troubles) {
+    if (!absl::IsUnavailable(trouble) && !absl::IsNotFound(trouble)) {
+      return trouble;
+    }
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no fineserved is running (looked in ", place,
+                   "); start one: fineserved --gpu 0 --pool 16GiB"));
+}
+
+}  // namespace
+
+std::string DaemonTrouble(const Pool& pool) {
+  if (pool.daemon_answers()) return "";
+  const uint32_t daemon = pool.table.daemon_pid;
+  const bool itself = static_cast<uint32_t>(pool.holder_pid) == daemon;
+  return absl::StrCat("daemon ", daemon,
+                      pool.daemon_exists ? " does not answer; read through "
+                                         : " is dead; read through ",
+                      itself ? "its own " : "engine ", "pid ", pool.holder_pid);
+}
+
+std::string SocketFolder() {
+  char folder[abi::kPathBytes];
+  return abi::RuntimeFolder(folder) ? folder : "";
+}
+
+std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
+                            std::vector<absl::Status>* troubles) {
+  std::vector<Pool> pools;
+  for (const std::string& socket : sockets) {
+    absl::StatusOr<Pool> pool = ReadThroughDaemon(socket);
+    if (pool.ok()) {
+      pools.push_back(*std::move(pool));
+    } else {
+      troubles->push_back(pool.status());
+    }
+  }
+  return pools;
+}
+
+std::vector<Pool> OrphanedPools(const std::vector<Pool>& live) {
+  std::vector<Pool> pools;
+  for (const abi::Holder& holder : abi::FindHolders()) {
+    if (holder.kind != abi::Holder::Kind::kTable) continue;
+    absl::StatusOr<Pool> pool = ReadThroughHolder(holder);
+    if (!pool.ok() || !WasServedHere(*pool)) continue;
+    const bool has_daemon =
+        std::any_of(live.begin(), live.end(),
+                    [&](const Pool& other) { return SameGpu(*pool, other); });
+    if (!has_daemon) KeepYoungest(*std::move(pool), &pools);
+  }
+  return pools;
+}
+
+absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
+                          const std::string& gpu) {
+  std::vector<Pool> fitting;
+  for (const Pool& pool : pools) {
+    if (Matches(pool, gpu)) fitting.push_back(pool);
+  }
+  if (fitting.size() == 1) return fitting[0];
+  if (fitting.empty()) {
+    return absl::NotFoundError(
+        pools.empty() ? "no pool"
+                      : absl::StrCat("no pool for --gpu ", gpu,
+                                     "; there are: ", DescribeAll(pools)));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(gpu.empty() ? "several daemons run" : "several GPUs fit",
+                   "; name one with --gpu: ", DescribeAll(fitting)));
+}
+
+absl::StatusOr<Pool> ChoosePool(const std::string& gpu) {
+  const auto sockets = IsSocketPath(gpu) ? std::vector<std::string>{gpu}
+                                         : abi::ListSockets(SocketFolder());
+  std::vector<absl::Status> troubles;
+  const std::vector<Pool> live = LivePools(sockets, &troubles);
+  absl::StatusOr<Pool> pool = Pick(live, gpu);
+  if (pool.ok() || !absl::IsNotFound(pool.status())) return pool;
+  if (IsSocketPath(gpu)) return NoDaemon(gpu, troubles);
+  const std::vector<Pool> orphaned = OrphanedPools(live);
+  absl::StatusOr<Pool> orphan = Pick(orphaned, gpu);
+  if (orphan.ok() || !absl::IsNotFound(orphan.status())) return orphan;
+  if (!live.empty()) return pool;
+  return orphaned.empty() ? NoDaemon(SocketFolder(), troubles)
+                          : orphan.status();
+}
+
+int ExitCodeOf(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon;
+}
+
+}  // namespace fineserve::fsctl

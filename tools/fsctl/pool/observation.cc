@@ -1,0 +1,76 @@
+#include "tools/fsctl/pool/observation.h"
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/holders.h"
+#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/process/inspected_process.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using ViewScoreboard = absl::StatusOr<abi::ViewScoreboardSnapshot>;
+
+ViewScoreboard ReadViewScoreboardAt(const std::string& path) {
+  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
+  return abi::ReadViewScoreboard(fd.get());
+}
+
+bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
+                    const abi::EngineSnapshot& engine, uint64_t epoch) {
+  return scoreboard.pid == engine.view.pid &&
+         scoreboard.engine_id == engine.id && scoreboard.epoch == epoch;
+}
+
+// Among those that `holder` has open; a daemon has its engines' all.
+ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
+                         uint64_t epoch) {
+  absl::Status trouble = absl::NotFoundError(
+      absl::StrCat("pid ", engine.view.pid, " holds no view scoreboard"));
+  for (const abi::Holder& held : abi::FindHolders(holder)) {
+    if (held.kind != abi::Holder::Kind::kView) continue;
+    ViewScoreboard scoreboard = ReadViewScoreboardAt(held.path);
+    if (scoreboard.ok() && IsScoreboardOf(*scoreboard, engine, epoch))
+      return scoreboard;
+    if (!scoreboard.ok()) trouble = scoreboard.status();
+  }
+  return trouble;
+}
+
+}  // namespace
+
+ViewScoreboard FindViewScoreboard(const abi::EngineSnapshot& engine,
+                                  uint64_t epoch, uint32_t daemon_pid) {
+  const auto pid = static_cast<pid_t>(engine.view.pid);
+  const absl::Status process = CheckProcess(pid);
+  if (absl::IsNotFound(process)) {
+    return absl::NotFoundError(absl::StrCat("pid ", pid, " is gone"));
+  }
+  if (!process.ok()) return process;
+  ViewScoreboard scoreboard = FindAmong(pid, engine, epoch);
+  if (scoreboard.ok()) return scoreboard;
+  ViewScoreboard through_daemon =
+      FindAmong(static_cast<pid_t>(daemon_pid), engine, epoch);
+  return through_daemon.ok() ? through_daemon : scoreboard;
+}
+
+absl::StatusOr<Observation> Observe(const std::string& gpu) {
+  absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  if (!pool.ok()) return pool.status();
+  Observation seen;
+  seen.pool = *std::move(pool);
+  const abi::TableSnapshot& table = seen.pool.table;
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    if (engine.view.mode == abi::ViewMode::kNone) continue;
+    seen.view_scoreboards.emplace(
+        engine.id, FindViewScoreboard(engine, table.epoch, table.daemon_pid));
+  }
+  seen.at = Now();
+  return seen;
+}
+
+}  // namespace fineserve::fsctl

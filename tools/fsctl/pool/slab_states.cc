@@ -1,0 +1,114 @@
+#include "tools/fsctl/pool/slab_states.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using abi::SlabState;
+
+struct StateLook {
+  const char* name;
+  char mark;
+  Color color;
+};
+// In the order of SlabState.
+constexpr StateLook kLooks[abi::kSlabStateCount] = {
+    {"free", '.', Color::kGreen},       {"partial", '-', Color::kNone},
+    {"full", '#', Color::kNone},        {"zeroing", '0', Color::kYellow},
+    {"returning", '<', Color::kYellow}, {"quarantined", '!', Color::kRed},
+    {"absent", '_', Color::kDim},
+};
+
+const StateLook& Look(SlabState state) {
+  return kLooks[static_cast<size_t>(state)];
+}
+
+// Of slabs [first, last).
+SlabState Prevailing(const abi::TableSnapshot& table, size_t first,
+                     size_t last) {
+  StateCounts counts;
+  for (size_t i = first; i < last; ++i) {
+    ++counts.slabs[static_cast<size_t>(table.slabs[i].word.state)];
+  }
+  if (counts.of(SlabState::kQuarantined) > 0) return SlabState::kQuarantined;
+  const auto most = std::max_element(counts.slabs.begin(), counts.slabs.end());
+  return static_cast<SlabState>(most - counts.slabs.begin());
+}
+
+void Append(const StateLook& look, Line* bar) {
+  if (bar->empty() || bar->back().color != look.color) {
+    bar->push_back({"", look.color});
+  }
+  bar->back().text += look.mark;
+}
+
+}  // namespace
+
+const char* StateName(SlabState state) { return Look(state).name; }
+
+Color StateColor(SlabState state) { return Look(state).color; }
+
+std::string StateMark(SlabState state) {
+  return std::string(1, Look(state).mark);
+}
+
+StateCounts CountStates(const abi::TableSnapshot& table) {
+  StateCounts counts;
+  for (const abi::SlabSnapshot& slab : table.slabs) {
+    ++counts.slabs[static_cast<size_t>(slab.word.state)];
+  }
+  return counts;
+}
+
+nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table) {
+  const StateCounts counts = CountStates(table);
+  nlohmann::ordered_json states;
+  for (int i = 0; i < abi::kSlabStateCount; ++i) {
+    const auto state = static_cast<SlabState>(i);
+    states[StateName(state)] = {
+        {"slabs", counts.of(state)},
+        {"bytes", counts.of(state) * table.slab_bytes()}};
+  }
+  return states;
+}
+
+uint64_t PresentBytes(const abi::TableSnapshot& table) {
+  const uint64_t absent = CountStates(table).of(SlabState::kAbsent);
+  return (table.slabs.size() - absent) * table.slab_bytes();
+}
+
+std::string PoolSize(const abi::TableSnapshot& table) {
+  const uint64_t present = PresentBytes(table);
+  if (present == table.pool_bytes()) return Size(present);
+  return absl::StrCat(Size(present), ", may grow to ",
+                      Size(table.pool_bytes()));
+}
+
+Line StateBar(const abi::TableSnapshot& table, size_t width) {
+  const size_t n = table.slabs.size();
+  const size_t group = (n + width - 1) / width;
+  Line bar;
+  for (size_t first = 0; first < n; first += group) {
+    Append(Look(Prevailing(table, first, std::min(n, first + group))), &bar);
+  }
+  return bar;
+}
+
+Line StateLegend(const abi::TableSnapshot& table) {
+  const StateCounts counts = CountStates(table);
+  Line legend;
+  for (const StateLook& look : kLooks) {
+    if (counts.slabs[static_cast<size_t>(&look - kLooks)] == 0) continue;
+    legend.push_back(legend.empty() ? "" : "  ");
+    legend.push_back({std::string(1, look.mark), look.color});
+    legend.push_back(absl::StrCat(" ", look.name));
+  }
+  return legend;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,50 @@
+#ifndef TOOLS_FSCTL_POOL_SLAB_STATES_H_
+#define TOOLS_FSCTL_POOL_SLAB_STATES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "daemon/abi/table_reader.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+
+const char* StateName(abi::SlabState state);
+Color StateColor(abi::SlabState state);
+// Its character in StateBar.
+std::string StateMark(abi::SlabState state);
+
+struct StateCounts {
+  std::array<uint64_t, abi::kSlabStateCount> slabs = {};
+
+  uint64_t of(abi::SlabState state) const {
+    return slabs[static_cast<size_t>(state)];
+  }
+  uint64_t leased() const {
+    return of(abi::SlabState::kPartial) + of(abi::SlabState::kFull);
+  }
+};
+StateCounts CountStates(const abi::TableSnapshot& table);
+
+// Slabs and bytes by state's name.
+nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table);
+
+// Bytes of the slabs that have memory behind them.
+uint64_t PresentBytes(const abi::TableSnapshot& table);
+
+// "64 MiB", and how far it may grow if it may.
+std::string PoolSize(const abi::TableSnapshot& table);
+
+// One character per slab, or per group of slabs where there are more than
+// `width`: the commonest state of the group, but quarantine always shows.
+Line StateBar(const abi::TableSnapshot& table, size_t width);
+
+// ". free  # full": what the bar's characters mean, of states that occur.
+Line StateLegend(const abi::TableSnapshot& table);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_POOL_SLAB_STATES_H_

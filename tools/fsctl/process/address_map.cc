@@ -1,0 +1,81 @@
+#include "tools/fsctl/process/address_map.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "daemon/abi/printable.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// A file name is its maker's choice: it may hold anything.
+std::string BaseName(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return abi::Printable(name.data(), name.size());
+}
+
+}  // namespace
+
+AddressMap AddressMap::Parse(const std::string& maps) {
+  AddressMap map;
+  for (absl::string_view view : absl::StrSplit(maps, '\n')) {
+    const std::string line(view);
+    uint64_t start, end;
+    int path_at = 0;
+    // start-end perms offset device inode path
+    if (sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n",
+               &start, &end, &path_at) != 2 ||
+        path_at == 0 || start >= end) {
+      continue;
+    }
+    const std::string path = line.substr(path_at);
+    if (path.empty() || path[0] != '/') continue;
+    map.pieces_[start] = {end, path};
+    map.bases_.try_emplace(path, start);  // maps is in ascending order
+  }
+  return map;
+}
+
+std::string AddressMap::Name(uint64_t address) const {
+  auto piece = pieces_.upper_bound(address);
+  if (piece == pieces_.begin()) return Hex(address);
+  --piece;
+  if (address >= piece->second.end) return Hex(address);
+  const std::string& path = piece->second.path;
+  const uint64_t offset = address - bases_.at(path);
+  const std::string place = absl::StrCat(BaseName(path), "+", Hex(offset));
+  const std::string function = FunctionName(path, offset);
+  return function.empty() ? place : absl::StrCat(function, " (", place, ")");
+}
+
+std::string AddressMap::FunctionName(const std::string& path,
+                                     uint64_t offset) const {
+  if (root_.empty()) return "";
+  auto it = symbols_.find(path);
+  if (it == symbols_.end()) {
+    it = symbols_.emplace(path, CodeSymbols::Read(root_ + path)).first;
+  }
+  // One less: a call may be the last instruction of its function.
+  return offset == 0 ? "" : it->second.Name(offset - 1);
+}
+
+std::string AddressMap::PathOf(const std::string& name_prefix) const {
+  for (const auto& [path, base] : bases_) {
+    if (BaseName(path).compare(0, name_prefix.size(), name_prefix) == 0) {
+      return path;
+    }
+  }
+  return "";
+}
+
+bool AddressMap::HasModule(const std::string& name) const {
+  for (const auto& [path, base] : bases_) {
+    if (BaseName(path) == name) return true;
+  }
+  return false;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,54 @@
+#include "tools/fsctl/process/child.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+namespace fineserve::fsctl {
+namespace {
+
+TEST(ChildTest, OutputAndExitCodeComeBack) {
+  const ChildResult r = RunChild(
+      [](int output) { return write(output, "hello", 5) == 5 ? 7 : 1; },
+      absl::Seconds(20));
+  EXPECT_EQ(r.output, "hello");
+  EXPECT_EQ(r.exit_code, 7);
+  EXPECT_EQ(r.signal, 0);
+  EXPECT_FALSE(r.timed_out);
+}
+
+TEST(ChildTest, KilledChildIsReportedBySignal) {
+  const ChildResult r =
+      RunChild([](int) { return raise(SIGKILL); }, absl::Seconds(20));
+  EXPECT_EQ(r.signal, SIGKILL);
+  EXPECT_FALSE(r.timed_out);
+}
+
+TEST(ChildTest, ChildThatHangsIsKilledAfterTheTimeLimit) {
+  const ChildResult r = RunChild(
+      [](int) {
+        for (;;) pause();
+        return 0;
+      },
+      absl::Milliseconds(30));
+  EXPECT_TRUE(r.timed_out);
+  EXPECT_EQ(r.signal, SIGKILL);
+}
+
+TEST(ChildTest, EndlessOutputIsCutAndBounded) {
+  const ChildResult r = RunChild(
+      [](int output) {
+        signal(SIGPIPE, SIG_DFL);
+        char block[4096] = {};
+        for (int i = 0; i < 100; ++i) {
+          if (write(output, block, sizeof(block)) < 0) return 1;
+        }
+        return 0;
+      },
+      absl::Seconds(20));
+  EXPECT_EQ(r.output.size(), 64u << 10);
+  EXPECT_EQ(r.exit_code, 0);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,38 @@
+#ifndef TOOLS_FSCTL_PROCESS_CODE_SYMBOLS_H_
+#define TOOLS_FSCTL_PROCESS_CODE_SYMBOLS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fineserve::fsctl {
+
+// The functions of one ELF file, from its .symtab and .dynsym. Trusts nothing:
+// the file is whatever a process has mapped.
+class CodeSymbols {
+ public:
+  // Reads a 64-bit ELF file of this machine's byte order; of anything else, and
+  // of what does not lie within the file, nothing is taken.
+  static CodeSymbols Read(const std::string& path);
+  static CodeSymbols Parse(const std::string& file);
+
+  // The function that holds `offset`, counted from the file's lowest mapping,
+  // demangled: "a::b(int)+0x12"; empty if there is none.
+  std::string Name(uint64_t offset) const;
+
+ private:
+  struct Function {
+    uint64_t bytes;
+    std::string name;  // mangled
+  };
+  void AddTable(const std::string& file, uint64_t section_offset,
+                uint64_t section_index);
+
+  uint64_t lowest_ = 0;  // virtual address of the first segment, in pages
+  std::map<uint64_t, Function> functions_;  // by virtual address
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROCESS_CODE_SYMBOLS_H_

@@ -1,0 +1,14 @@
+#ifndef TOOLS_FSCTL_TERMINAL_FABRICATED_MOMENT_H_
+#define TOOLS_FSCTL_TERMINAL_FABRICATED_MOMENT_H_
+
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+
+// The moment of all fabricated observations, for tests of what fsctl prints.
+inline constexpr uint64_t kTestSecond = 1'000'000'000;
+inline constexpr Moment kTestNow = {1000 * kTestSecond, 5000 * kTestSecond};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_TERMINAL_FABRICATED_MOMENT_H_

@@ -1,0 +1,35 @@
+#ifndef TOOLS_FSCTL_TERMINAL_QUANTITIES_H_
+#define TOOLS_FSCTL_TERMINAL_QUANTITIES_H_
+
+#include <cstdint>
+#include <string>
+
+namespace fineserve::fsctl {
+
+// The two clocks of the moment that a rendering is about: injected, so that
+// renderings can be compared in tests.
+struct Moment {
+  uint64_t monotonic_ns = 0;
+  uint64_t realtime_ns = 0;
+};
+Moment Now();
+
+// "512 MiB".
+std::string Size(uint64_t bytes);
+
+// How long ago: "850 ms", "12 s", "3 min", "5 h", "2 d"; "-" if `then` is 0
+// (unknown) or in the future, as a peer may claim.
+std::string Age(uint64_t now_ns, uint64_t then_ns);
+
+// The same in whole seconds, for JSON; 0 for "-".
+uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns);
+
+// "83.33 %".
+std::string Percent(double fraction, int decimals = 2);
+
+std::string Hex(uint64_t value);
+std::string GpuName(const uint8_t (&uuid)[16]);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_TERMINAL_QUANTITIES_H_

@@ -1,0 +1,136 @@
+#include "tools/fsctl/terminal/terminal_screen.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+// Its macros would take everyday names.
+#define NCURSES_NOMACROS
+#include <ncurses.h>
+
+namespace fineserve::fsctl {
+namespace {
+
+// Pairs of ncurses, one for each colour that is none of its attributes.
+enum : short { kGreenPair = 1, kYellowPair, kRedPair };  // NOLINT: its type
+
+void MakePairs() {
+  start_color();
+  use_default_colors();
+  init_pair(kGreenPair, COLOR_GREEN, -1);
+  init_pair(kYellowPair, COLOR_YELLOW, -1);
+  init_pair(kRedPair, COLOR_RED, -1);
+}
+
+attr_t AttributeOf(Color color) {
+  switch (color) {
+    case Color::kNone:
+      return A_NORMAL;
+    case Color::kBold:
+      return A_BOLD;
+    case Color::kDim:
+      return A_DIM;
+    case Color::kGreen:
+      return COLOR_PAIR(kGreenPair);
+    case Color::kYellow:
+      return COLOR_PAIR(kYellowPair);
+    case Color::kRed:
+      return COLOR_PAIR(kRedPair);
+  }
+  return A_NORMAL;
+}
+
+// A terminal that takes no UTF-8 gets the one such character that we use as a
+// letter.
+std::string Encoded(const std::string& text) {
+  static const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+  return utf8 ? text : absl::StrReplaceAll(text, {{"×", "x"}});
+}
+
+void PaintLine(int row, const Line& line, bool color) {
+  wmove(stdscr, row, 0);
+  for (const Span& span : line) {
+    wattrset(stdscr,
+             static_cast<int>(color ? AttributeOf(span.color) : A_NORMAL));
+    waddstr(stdscr, Encoded(span.text).c_str());
+  }
+}
+
+}  // namespace
+
+struct TerminalScreen::Screen {
+  SCREEN* curses;
+  bool color;
+};
+
+void TerminalScreen::End::operator()(Screen* screen) const {
+  endwin();
+  delscreen(screen->curses);
+  delete screen;
+}
+
+absl::StatusOr<TerminalScreen> TerminalScreen::Open(bool color) {
+  if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+    return absl::FailedPreconditionError(
+        "this is no terminal; print one frame with: fsctl top --once");
+  }
+  setlocale(LC_CTYPE, "");
+  SCREEN* curses = newterm(nullptr, stdout, stdin);
+  if (curses == nullptr) {
+    const char* name = getenv("TERM");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "terminals of the kind '", name == nullptr ? "" : name,
+        "' ($TERM) are not known here; print one frame with: fsctl top "
+        "--once"));
+  }
+  TerminalScreen screen(new Screen{curses, color && has_colors()});
+  if (screen.screen_->color) MakePairs();
+  cbreak();
+  noecho();
+  nodelay(stdscr, true);
+  curs_set(0);  // fails where a terminal cannot hide it
+  screen.Resize();
+  return screen;
+}
+
+void TerminalScreen::Paint(const std::vector<Line>& lines) {
+  werase(stdscr);
+  const int rows = getmaxy(stdscr);
+  const int columns = getmaxx(stdscr);
+  int row = 0;
+  for (const Line& line :
+       Fit(lines, static_cast<size_t>(rows), static_cast<size_t>(columns))) {
+    PaintLine(row++, line, screen_->color);
+  }
+  wrefresh(stdscr);
+}
+
+// ncurses itself would take $LINES and $COLUMNS for the size, which stay what
+// they were at the start.
+void TerminalScreen::Resize() {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 ||
+      size.ws_col == 0) {
+    return;
+  }
+  resizeterm(size.ws_row, size.ws_col);
+  // Terminals move about what they show when they are resized.
+  clearok(stdscr, true);
+}
+
+char TerminalScreen::Key() {
+  for (;;) {
+    const int key = wgetch(stdscr);
+    if (key == ERR) return 0;
+    // Above are ncurses' own, such as the one for a resize.
+    if (key > 0 && key < 128) return static_cast<char>(key);
+  }
+}
+
+}  // namespace fineserve::fsctl
