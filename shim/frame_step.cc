@@ -133,7 +133,7 @@ struct Row {
   uint64_t cfa_register = 0;
   uint64_t cfa_bytes = 0;
   uint64_t rbp_words = 0;     // below the CFA; 0: unchanged
-  uint64_t return_words = 0;  // ditto; 0: nobody called
+  uint64_t return_words = 0;  // below the CFA; 0: there is no caller
 };
 
 // Runs call frame programs up to the row of one address.

@@ -16,7 +16,7 @@ namespace fineserve::shim {
 struct FrameStep {
   enum class Kind : uint8_t {
     kUnusual,  // needs a full unwinder: a signal's frame, a realigned one, …
-    kLast,     // the table says that nobody called: a thread's first frame
+    kLast,     // the table says there is no caller: a thread's first frame
     kCaller,
   };
   Kind kind = Kind::kUnusual;

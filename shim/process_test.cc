@@ -45,7 +45,7 @@ TEST_F(WithoutDaemon, DisabledIsSilentAndHasNoScoreboard) {
   StartDaemon();
   const Ran ran = RunCuda({"scoped", "4194304", "free", "scoreboard"},
                           {"FINESERVE_DISABLE=1"});
-  EXPECT_EQ(ran.out, "alloc 0 own\nfree 0\npage none\n");
+  EXPECT_EQ(ran.out, "alloc 0 own\nfree 0\nscoreboard none\n");
   EXPECT_EQ(ran.err, "");
   EXPECT_EQ(daemon_->connections(), 0);
 }
@@ -284,6 +284,36 @@ TEST_F(Dlopen, NamespaceOfItsOwnIsDetectedAndCounted) {
   const Ran ran = RunCuda({"foreign", "alloc", "4194304", "loads"});
   EXPECT_THAT(ran.out, StartsWith("foreign yes\n"));
   EXPECT_THAT(ran.out, HasSubstr("deepbind 0 foreign 1\n"));
+}
+
+using StackHost = ProcessTest;
+
+// An unwinder that keeps a pipe, to ask the kernel whether an address can be
+// read, would write into what the program has opened there since.
+TEST_F(StackHost, DescriptorsOfAProgramThatClosedAllAreLeftAlone) {
+  EXPECT_EQ(
+      Run("shim_stack_host_program", {"closed"}, {"libfineserve_shim.so"}).out,
+      "closed kept\n");
+}
+
+// The other thread holds the loader's lock as long as the constructor waits.
+TEST_F(StackHost, FirstLargeAllocationDoesNotWaitForALibrarysConstructor) {
+  StartDaemon();
+  const Ran ran = Run("shim_stack_host_program",
+                      {"constructor", Lib("libshim_waiting_constructor.so")},
+                      {"libfineserve_shim.so"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out, "constructor done\n");
+}
+
+// The loader gives a library that was loaded to whatever needs its soname, in
+// any scope: what we load, RTLD_LOCAL or not, the program's libraries get.
+TEST_F(StackHost, ProgramsLibrariesGetTheirOwnDependencies) {
+  const std::string library = Lib("libshim_own_dependencies.so");
+  EXPECT_EQ(
+      Run("shim_stack_host_program", {"own", library}, {"libfineserve_shim.so"})
+          .out,
+      "own 2\n");
 }
 
 using Paths = ProcessTest;

@@ -15,18 +15,18 @@ namespace {
 // (Threads that write different addresses to one place lose one of them, which
 // is then read again.)
 //
-// A step holds until the module of its address is unloaded. Nobody's stack
-// holds an address of an unloaded module, so a step that is kept late, by a
-// thread that was interrupted, is one of a module that is still there; what is
-// older is cleared by the first reader that sees a new count of unloads.
+// A step holds until the module of its address is unloaded. No stack holds an
+// address of an unloaded module, so a step that is kept late, by a thread that
+// was interrupted, is one of a module that is still there; what is older is
+// cleared by the first reader that sees a new count of unloads.
 class StepTable {
  public:
   constexpr StepTable() = default;
 
   // To be called once before the steps of a stack are asked for.
   void ClearIfUnloaded(uint64_t unloads) {
-    // Acquire: pairs with the release below; whoever reads the new count does
-    // not find what was kept under the old one.
+    // Acquire: pairs with the release below; a thread that reads the new count
+    // does not find what was kept under the old one.
     if (unloads_.load(std::memory_order_acquire) == unloads) return;
     for (auto& place : places_) place.store(0, std::memory_order_relaxed);
     unloads_.store(unloads, std::memory_order_release);

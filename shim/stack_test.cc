@@ -1,9 +1,13 @@
 #include "shim/stack.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -191,8 +195,88 @@ TEST(StackTest, ExceptionsHandlerIsFollowed) {
   ExpectKnown(both, 5);
 }
 
+void LoadAndUnload(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    void* const library = dlopen(FRAMES_600, RTLD_NOW);
+    if (library != nullptr) dlclose(library);
+  }
+}
+
+// A function at run time, in no module: push %rbp; mov %rsi, %rbp; call *%rdi;
+// pop %rbp; ret. Its rbp is a register like any other.
+class RunTimeCode {
+ public:
+  RunTimeCode() {
+    constexpr uint8_t kCode[] = {0x55, 0x48, 0x89, 0xf5,
+                                 0xff, 0xd7, 0x5d, 0xc3};
+    page_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page_ == MAP_FAILED) return;
+    memcpy(code(), kCode, sizeof(kCode));
+    ready_ = mprotect(page_, kBytes, PROT_READ | PROT_EXEC) == 0;
+  }
+  ~RunTimeCode() {
+    if (page_ != MAP_FAILED) munmap(page_, kBytes);
+  }
+  RunTimeCode(const RunTimeCode&) = delete;
+  RunTimeCode& operator=(const RunTimeCode&) = delete;
+
+  bool ready() const { return ready_; }
+  uint64_t return_address() const {
+    return reinterpret_cast<uint64_t>(code()) + 6;
+  }
+  void Call(void (*callback)(), const void* rbp) const {
+    reinterpret_cast<void (*)(void (*)(), const void*)>(code())(callback, rbp);
+  }
+
+ private:
+  static constexpr size_t kBytes = 4096;
+
+  // Not at the page's begin: a sanitizer may look at what lies before it.
+  uint8_t* code() const { return static_cast<uint8_t*>(page_) + 64; }
+
+  void* page_;
+  bool ready_ = false;
+};
+
+// An unwinder that guesses on, by what lies where rbp points, names functions
+// that were never called: here LoadAndUnload, in what looks like a frame.
+TEST(StackTest, CodeMadeAtRunTimeEndsTheStack) {
+  const RunTimeCode code;
+  ASSERT_TRUE(code.ready());
+  const volatile uint64_t looks_like_a_frame[] = {
+      reinterpret_cast<uint64_t>(&looks_like_a_frame[2]),
+      reinterpret_cast<uint64_t>(&LoadAndUnload) + 1, 0, 0};
+  code.Call([] { g_seen = CaptureBoth(); },
+            const_cast<const uint64_t*>(looks_like_a_frame));
+  ExpectSame(g_seen, 2);
+  EXPECT_EQ(g_seen.ours.end()[-1], code.return_address());
+}
+
+TEST(StackTest, LeavesErrnoAsItWas) {
+  errno = ENOTTY;
+  const BothStacks both = RecurseWithArrays(5, 5000);
+  EXPECT_EQ(errno, ENOTTY);
+  EXPECT_GE(both.ours.count, 5);
+}
+
+// The host's malloc may hold any lock while a thread allocates, and profilers
+// unwind in it themselves.
+TEST(StackTest, ThreadsFirstStackAllocatesNothing) {
+  uint64_t frames[8];
+  ASSERT_EQ(CaptureStack(__builtin_return_address(0), frames, 8), 8);
+  size_t before = 0, after = 0;
+  std::thread([&] {
+    uint64_t own[8];
+    before = mallinfo2().uordblks;
+    CaptureStack(__builtin_return_address(0), own, 8);
+    after = mallinfo2().uordblks;
+  }).join();
+  EXPECT_EQ(after, before);
+}
+
 // Code at the addresses of a library that is gone has other frames.
-TEST(StackTest, LibrariesThatComeAndGoAreReadAnew) {
+TEST(StackTest, LibrariesThatComeAndGoAreReadAgain) {
   for (int i = 0; i < 20; ++i) {
     for (const char* file : {FRAMES_600, FRAMES_900}) {
       void* const library = dlopen(file, RTLD_NOW);
@@ -204,13 +288,6 @@ TEST(StackTest, LibrariesThatComeAndGoAreReadAnew) {
       ExpectKnown(g_seen, 4);
       ASSERT_EQ(dlclose(library), 0);
     }
-  }
-}
-
-void LoadAndUnload(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
-    void* const library = dlopen(FRAMES_600, RTLD_NOW);
-    if (library != nullptr) dlclose(library);
   }
 }
 

@@ -1,0 +1,10 @@
+// A library that brings its own liblzma.so.5 and libunwind.so.8 (each made of
+// this file too), as those of a conda environment do.
+
+#if defined(OWN_NAME)
+extern "C" int OWN_NAME() { return 1; }
+#else
+extern "C" int own_lzma();
+extern "C" int own_unwind();
+extern "C" int own_dependencies() { return own_lzma() + own_unwind(); }
+#endif
