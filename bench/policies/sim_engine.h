@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/sched/engine_load.h"
-#include "daemon/sched/ids.h"
+#include "daemon/sched/predict/ids.h"
 
 namespace fineserve::bench {
 

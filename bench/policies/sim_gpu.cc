@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bench/policies/sim_engine.h"
+#include "daemon/sched/policy/make_policy.h"
 
 namespace fineserve::bench {
 namespace {

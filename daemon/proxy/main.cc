@@ -10,8 +10,9 @@
 #include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
 #include "daemon/log/log.h"
-#include "daemon/proxy/daemon_link.h"
-#include "daemon/proxy/fleet_admission.h"
+#include "daemon/proxy/admission/admission_channel.h"
+#include "daemon/proxy/admission/engine_health.h"
+#include "daemon/proxy/admission/fleet_admission.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
 
@@ -54,11 +55,16 @@ int Run(int argc, char** argv) {
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());
   fflush(stdout);
-  std::vector<std::unique_ptr<DaemonLink>> links;
+  std::vector<std::unique_ptr<EngineHealth>> health;
+  std::vector<std::unique_ptr<AdmissionChannel>> channels;
   admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
-    links.push_back(std::make_unique<DaemonLink>(
-        (*proxy)->context(), RuntimeFolder(options), gpu, its));
-    links.back()->Start();
+    asio::io_context* const io = (*proxy)->context();
+    health.push_back(std::make_unique<EngineHealth>(io, its));
+    // Only a daemon wants to know which engines serve.
+    channels.push_back(std::make_unique<AdmissionChannel>(
+        io, RuntimeFolder(options), gpu, its,
+        [asker = health.back().get()] { asker->Start(); }));
+    channels.back()->Start();
   });
   (*proxy)->Serve();
   return 0;

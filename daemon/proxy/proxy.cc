@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
-#include "daemon/proxy/connection.h"
+#include "daemon/proxy/exchange/connection.h"
 
 namespace fineserve::proxy {
 namespace {

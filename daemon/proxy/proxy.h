@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/config/fleet.h"
-#include "daemon/proxy/admission.h"
-#include "daemon/proxy/service.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/exchange/service.h"
 
 namespace boost::asio {
 class io_context;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 
-#include "daemon/sched/ids.h"
-#include "daemon/sched/predictor.h"
+#include "daemon/sched/predict/ids.h"
+#include "daemon/sched/predict/predictor.h"
 
 namespace fineserve::sched {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <unordered_map>
 
-#include "daemon/sched/adaptive_batch.h"
 #include "daemon/sched/backlog.h"
-#include "daemon/sched/ids.h"
-#include "daemon/sched/predictor.h"
+#include "daemon/sched/policy/adaptive_batch.h"
+#include "daemon/sched/predict/ids.h"
+#include "daemon/sched/predict/predictor.h"
 
 namespace fineserve::sched {
 

@@ -15,17 +15,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "daemon/sched/engine_load.h"
-#include "daemon/sched/ids.h"
-#include "daemon/sched/policy.h"
+#include "daemon/sched/policy/policy.h"
+#include "daemon/sched/predict/ids.h"
 
 namespace fineserve::sched {
-
-// A policy by its name in the fleet file: "fineserve", "moore-hodgson",
-// "fcfs". InvalidArgument, naming all, for another. `floor_share` is for
-// "fineserve" (floor.h).
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const std::string& name,
-                                                   double floor_share);
-inline constexpr double kDefaultFloorShare = 0.1;
 
 struct Submission {
   RequestId id{0};

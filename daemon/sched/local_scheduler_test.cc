@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/sched/policy/make_policy.h"
+
 namespace fineserve::sched {
 namespace {
 
@@ -263,13 +265,6 @@ TEST_F(LocalSchedulerTest, NonsenseIsRefusedWithValues) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(sched_.SetEngine(kEngine, ModelId{1}, {}).code(),
             absl::StatusCode::kInvalidArgument);
-}
-
-TEST(MakePolicyTest, UnknownNameNamesThoseThereAre) {
-  const auto policy = MakePolicy("lifo", 0);
-  EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(std::string(policy.status().message()).find("moore-hodgson"),
-            std::string::npos);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "daemon/sched/local_scheduler.h"
+#include "daemon/sched/policy/make_policy.h"
 
 namespace fineserve::sched {
 namespace {

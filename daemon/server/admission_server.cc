@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/server/epoch.h"
+#include "daemon/server/pool_kv.h"
 
 namespace fineserve::server {
 
@@ -32,8 +33,12 @@ AdmissionServer::AdmissionServer(const std::string& gpu,
 
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
-  auto service = AdmissionService::Create(
-      fleet, gpu_, RandomEpoch(), pool_, clock_,
+  auto service = admission::AdmissionService::Create(
+      fleet, gpu_, RandomEpoch(),
+      [this](const std::vector<admission::EngineNeed>& needs) {
+        return KvInPool(*pool_, needs);
+      },
+      clock_,
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });

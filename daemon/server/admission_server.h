@@ -6,14 +6,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/admission/admission_service.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
-#include "daemon/server/admission_service.h"
 #include "daemon/server/event_loop.h"
-#include "daemon/server/pool_service.h"
 #include "daemon/wire/socket.h"
 
 namespace fineserve::server {
+
+class PoolService;
 
 // Joins AdmissionService with its socket and the loop. Confined to the loop's
 // thread.
@@ -25,8 +26,8 @@ class AdmissionServer {
       const std::string& path, const PoolService* pool, const Clock* clock,
       EventLoop* loop);
 
-  // With another fleet it begins anew, under another epoch: proxies greet again
-  // and say what runs and what waits. The same one changes nothing.
+  // With another fleet a new service begins, under another epoch: proxies greet
+  // again and say what runs and what waits. The same fleet changes nothing.
   absl::Status SetFleet(const config::Fleet& fleet);
 
   // To be called after each round of the loop.
@@ -41,7 +42,7 @@ class AdmissionServer {
   const PoolService* const pool_;
   const Clock* const clock_;
   wire::ServerSocket socket_;
-  std::unique_ptr<AdmissionService> service_;
+  std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;
   std::unique_ptr<EventSource> readable_;
 };

@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/backing/sim_backing.h"
+#include "daemon/admission/admission_service.h"
 #include "daemon/log/log.h"
-#include "daemon/server/admission_service.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {
@@ -60,8 +59,6 @@ class Daemon {
  public:
   Daemon() {
     fineserve::log::SetLevel("off");
-    pool_.Start();
-    pool_.Poll();
     clock_.AdvanceNs(1'000'000'000);
   }
 
@@ -80,7 +77,7 @@ class Daemon {
   // It is told once and, with nobody else left, admitted.
   void CheckGoodProxy() {
     Say(wire::HelloT(Hello()), 0);
-    clock_.AdvanceNs(server::AdmissionService::kPeerPatienceNs - 1);
+    clock_.AdvanceNs(admission::AdmissionService::kPeerPatienceNs - 1);
     Say(Hello(), 0);
     clock_.AdvanceNs(1'000'000);  // now whoever came before us is forgotten
     service_->Settle();
@@ -111,24 +108,18 @@ class Daemon {
     return true;
   }
 
-  static slab::TableIdentity Identity() {
-    slab::TableIdentity identity;
-    identity.epoch = 1;
-    identity.geometry = {4096, 2, 8};
-    return identity;
+  // The engine's KV is not in the pool.
+  static std::vector<admission::EngineKv> NoKv(
+      const std::vector<admission::EngineNeed>& needs) {
+    return std::vector<admission::EngineKv>(needs.size());
   }
 
   ManualClock clock_;
-  backing::SimBacking backing_ =
-      *backing::SimBacking::Create(Identity().geometry);
-  std::unique_ptr<slab::TableWriter> table_ =
-      *slab::TableWriter::Create(Identity(), &clock_);
-  server::PoolService pool_{&backing_, table_.get(), &clock_};
   int verdicts_ = 0;
   int admitted_ = 0;
-  std::unique_ptr<server::AdmissionService> service_ =
-      *server::AdmissionService::Create(
-          OneModel(), "GPU-1", kEpoch, &pool_, &clock_,
+  std::unique_ptr<admission::AdmissionService> service_ =
+      *admission::AdmissionService::Create(
+          OneModel(), "GPU-1", kEpoch, NoKv, &clock_,
           [this](const std::string& peer, absl::string_view bytes) {
             return Hear(peer, bytes);
           });

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/proxy/answer_meter.h"
-#include "daemon/proxy/head.h"
-#include "daemon/proxy/json_number.h"
-#include "daemon/proxy/request_facts.h"
-#include "daemon/proxy/request_parser.h"
-#include "daemon/proxy/response_parser.h"
+#include "daemon/proxy/exchange/answer_meter.h"
+#include "daemon/proxy/http/head.h"
+#include "daemon/proxy/http/request_parser.h"
+#include "daemon/proxy/http/response_parser.h"
+#include "daemon/proxy/request/json_number.h"
+#include "daemon/proxy/request/request_facts.h"
 #include "tests/fuzz/target.h"
 
 namespace {

@@ -1,0 +1,118 @@
+// The part of AdmissionService that tells fsctl.
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "daemon/admission/admission_service.h"
+
+namespace fineserve::admission {
+
+using sched::Micros;
+using sched::ModelId;
+using sched::Number;
+using sched::Reason;
+using sched::ReplicaId;
+
+namespace {
+
+constexpr uint32_t kMostRequestsTold = 10'000;
+
+std::unique_ptr<wire::ModelFiguresT> Convert(const sched::ModelSpec& spec,
+                                             const sched::ModelFigures& from) {
+  auto to = std::make_unique<wire::ModelFiguresT>();
+  to->name = spec.name;
+  to->slo_ttft_ms = static_cast<uint32_t>(spec.slo_ttft / 1000);
+  to->queued = from.queued;
+  to->degraded = from.degraded;
+  to->queued_tokens = from.queued_tokens;
+  to->admitted = from.admitted + from.admitted_degraded;
+  to->cancelled = from.cancelled;
+  const auto rejected = [&](Reason reason) {
+    return from.rejected[static_cast<size_t>(reason)];
+  };
+  to->rejected_deadline = rejected(Reason::kDeadline);
+  to->rejected_too_long = rejected(Reason::kTooLong);
+  to->rejected_no_engine = rejected(Reason::kNoEngine);
+  to->rejected_queue_full = rejected(Reason::kQueueFull);
+  to->on_time = from.on_time;
+  to->late = from.late;
+  return to;
+}
+
+void Convert(const sched::EngineFigures& from, wire::EngineFiguresT* to) {
+  to->running = from.running;
+  to->kappa = from.kappa;
+  to->most_running = from.running + from.caps.requests;
+  to->most_tokens =
+      static_cast<uint32_t>(std::min<uint64_t>(from.caps.tokens, UINT32_MAX));
+  to->kv_tokens = from.held_tokens + from.free_tokens;
+  to->held_tokens = from.held_tokens;
+  to->backlog_tokens = from.backlog_tokens;
+}
+
+}  // namespace
+
+std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
+    const Engine& engine, const sched::EngineFigures* figures) const {
+  auto told = std::make_unique<wire::EngineFiguresT>();
+  told->name = engine.name;
+  told->serves = Serves(engine.name);
+  told->drains = engine.drains;
+  if (figures != nullptr) Convert(*figures, told.get());
+  return told;
+}
+
+wire::WelcomeT AdmissionService::Welcome() const {
+  wire::WelcomeT welcome;
+  welcome.policy = policy_;
+  for (const auto& [name, model] : models_) {
+    if (!AnyServes(model)) continue;
+    auto wait = std::make_unique<wire::ModelWaitT>();
+    wait->model = name;
+    wait->wait_us = static_cast<uint64_t>(scheduler_.Drain(model, Now()));
+    welcome.waits.push_back(std::move(wait));
+  }
+  return welcome;
+}
+
+wire::ModelsT AdmissionService::Models() const {
+  wire::ModelsT models;
+  models.policy = policy_;
+  const auto figures = scheduler_.Engines(Now());
+  for (uint32_t m = 0; m < scheduler_.models(); ++m) {
+    const ModelId id{m};
+    models.models.push_back(
+        Convert(scheduler_.model(id), scheduler_.Figures(id)));
+  }
+  for (uint32_t i = 0; i < engines_.size(); ++i) {
+    const auto known = figures.find(ReplicaId{i});
+    models.models[Number(engines_[i].model)]->engines.push_back(Figures(
+        engines_[i], known == figures.end() ? nullptr : &known->second));
+  }
+  return models;
+}
+
+wire::RequestsT AdmissionService::Requests(uint32_t most) const {
+  wire::RequestsT told;
+  const Micros now = Now();
+  const std::vector<sched::RequestView> all = scheduler_.Requests();
+  told.total = all.size();
+  for (const sched::RequestView& r : all) {
+    if (told.requests.size() == std::min(most, kMostRequestsTold)) break;
+    auto figures = std::make_unique<wire::RequestFiguresT>();
+    figures->request = Number(r.id);
+    figures->model = scheduler_.model(r.model).name;
+    if (r.engine) figures->engine = engines_[Number(*r.engine)].name;
+    figures->degraded = r.degraded;
+    figures->prompt_tokens = r.prompt_tokens;
+    figures->age_ms =
+        static_cast<uint64_t>(std::max<Micros>(now - r.arrival, 0)) / 1000;
+    figures->slack_ms =
+        r.deadline == sched::kNever ? INT64_MAX : (r.deadline - now) / 1000;
+    told.requests.push_back(std::move(figures));
+  }
+  return told;
+}
+
+}  // namespace fineserve::admission

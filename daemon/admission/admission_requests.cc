@@ -1,0 +1,150 @@
+// What a proxy says of its requests; admission_service.cc has the rest.
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/admission/admission_service.h"
+
+namespace fineserve::admission {
+
+using sched::Micros;
+using sched::ModelId;
+using sched::ReplicaId;
+using sched::RequestId;
+
+namespace {
+
+// What comes over the wire may be any number.
+Micros Duration(uint64_t us) {
+  return static_cast<Micros>(std::min(us, uint64_t{1} << 50));
+}
+
+}  // namespace
+
+void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
+                                     const wire::MessageT& message) {
+  const uint64_t id = message.request;
+  if (const wire::SubmitT* submit = message.body.AsSubmit()) {
+    Submit(peer, from, id, *submit);
+    return;
+  }
+  const auto known = from->requests.find(id);
+  if (message.body.AsCancel() != nullptr) {
+    if (known == from->requests.end()) return;
+    scheduler_.Cancel(known->second);
+    Forget(known->second);
+  } else if (message.body.AsFirstToken() != nullptr) {
+    if (known != from->requests.end()) {
+      scheduler_.FirstToken(known->second, Now());
+    }
+  } else if (const wire::ProgressT* progress = message.body.AsProgress()) {
+    Progress(peer, *from, *progress);
+  } else if (const wire::FinishedT* finished = message.body.AsFinished()) {
+    Finish(from, id, *finished);
+  } else {
+    Refuse(peer, id, "a daemon does not take this message");
+  }
+}
+
+absl::optional<RequestId> AdmissionService::Enter(const std::string& peer,
+                                                  Peer* from, uint64_t request,
+                                                  ModelId model) {
+  const RequestId id{last_request_ + 1};
+  if (!from->requests.try_emplace(request, id).second) return absl::nullopt;
+  ++last_request_;
+  origins_[id] = {peer, request, model};
+  return id;
+}
+
+void AdmissionService::Forget(RequestId id) {
+  const auto origin = origins_.find(id);
+  if (origin == origins_.end()) return;
+  const auto peer = peers_.find(origin->second.peer);
+  if (peer != peers_.end()) {
+    peer->second.requests.erase(origin->second.request);
+  }
+  origins_.erase(origin);
+}
+
+void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
+                              const wire::SubmitT& submit) {
+  const auto model = models_.find(submit.model);
+  if (model == models_.end()) {
+    Refuse(
+        peer, id,
+        absl::StrCat("no model \"", submit.model, "\" in this daemon's fleet"));
+    return;
+  }
+  const absl::optional<RequestId> entered =
+      Enter(peer, from, id, model->second);
+  if (!entered) return;  // asked again: it will be told once
+  sched::Submission s;
+  s.id = *entered;
+  s.model = model->second;
+  s.prompt_tokens = std::max(submit.prompt_tokens, 1u);
+  s.max_tokens = submit.max_tokens;
+  s.arrival = Now() - Duration(submit.waited_us);
+  s.slo_ttft = Duration(submit.slo_ttft_us);
+  s.slo_tpot = Duration(submit.slo_tpot_us);
+  s.priority = submit.priority;
+  s.tenant = submit.tenant;
+  s.degrade_ok = submit.degrade_ok;
+  const absl::Status status = scheduler_.Submit(s);
+  if (status.ok()) return;
+  Forget(*entered);
+  Refuse(peer, id, std::string(status.message()));
+}
+
+void AdmissionService::Progress(const std::string& peer, const Peer& from,
+                                const wire::ProgressT& progress) {
+  if (progress.requests.size() != progress.output_tokens.size()) {
+    Refuse(peer, 0,
+           absl::StrCat("progress of ", progress.requests.size(),
+                        " requests with ", progress.output_tokens.size(),
+                        " counts"));
+    return;
+  }
+  for (size_t i = 0; i < progress.requests.size(); ++i) {
+    const auto known = from.requests.find(progress.requests[i]);
+    if (known == from.requests.end()) continue;
+    scheduler_.Progress(known->second, progress.output_tokens[i]);
+  }
+}
+
+void AdmissionService::Finish(Peer* from, uint64_t id,
+                              const wire::FinishedT& finished) {
+  const auto known = from->requests.find(id);
+  if (known == from->requests.end()) return;
+  // What broke off says nothing of how long answers are.
+  const bool whole = finished.outcome == wire::Outcome::kDone;
+  scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
+  // It may still wait: asked about again while its verdict was under way.
+  scheduler_.Cancel(known->second);
+  Forget(known->second);
+}
+
+void AdmissionService::Adopt(const std::string& peer, Peer* from,
+                             const wire::RunningRequestT& running) {
+  const size_t engine = EngineIndex(running.engine);
+  if (engine == engines_.size()) return;
+  const absl::optional<RequestId> id =
+      Enter(peer, from, running.request, engines_[engine].model);
+  if (!id) return;
+  sched::Submission s;
+  s.id = *id;
+  s.model = engines_[engine].model;
+  s.prompt_tokens = std::max(running.prompt_tokens, 1u);
+  s.max_tokens = running.max_tokens;
+  s.arrival = Now();
+  s.tenant = running.tenant;
+  const absl::Status status =
+      scheduler_.Adopt(s, ReplicaId{static_cast<uint32_t>(engine)});
+  if (!status.ok()) {
+    Forget(*id);
+    return;
+  }
+  scheduler_.Progress(*id, running.output_tokens);
+}
+
+}  // namespace fineserve::admission

@@ -1,0 +1,315 @@
+#include "daemon/admission/admission_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
+#include "daemon/sched/policy/make_policy.h"
+
+namespace fineserve::admission {
+
+using sched::Micros;
+using sched::ModelId;
+using sched::Number;
+using sched::ReplicaId;
+using sched::RequestId;
+
+namespace {
+
+// An engine whose KV is not in the pool is limited by its batch alone.
+constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
+
+// The KV that can be filled, and that the engine can ever have.
+sched::KvRoom RoomOf(const EngineKv& kv, uint64_t kv_token_bytes,
+                     const sched::EngineFigures& figures) {
+  if (kv.view) {
+    // What runs may have outgrown what was kept free for it.
+    const uint64_t beyond = kv.view->used_tokens -
+                            std::min(kv.view->used_tokens, figures.held_tokens);
+    const uint64_t tokens = kv.view->tokens;
+    return {tokens - std::min(tokens, beyond), kv.view->most_tokens, 0};
+  }
+  const uint64_t tokens =
+      kv.leased_bytes == 0 ? kUnknownTokens : kv.leased_bytes / kv_token_bytes;
+  return {tokens, tokens, 0};
+}
+
+std::vector<sched::ModelSpec> Specs(const config::Fleet& fleet) {
+  std::vector<sched::ModelSpec> specs;
+  for (const config::FleetModel& m : fleet.models) {
+    specs.push_back({m.name,
+                     Micros{m.slo_ttft_ms} * 1000,
+                     Micros{m.slo_tpot_ms} * 1000,
+                     m.chunk_tokens,
+                     m.max_batch,
+                     {m.profile.base_us, m.profile.per_token_us,
+                      m.profile.per_sequence_us}});
+  }
+  return specs;
+}
+
+wire::Refusal Code(sched::Reason reason) {
+  switch (reason) {
+    case sched::Reason::kDeadline:
+      return wire::Refusal::kDeadline;
+    case sched::Reason::kTooLong:
+      return wire::Refusal::kTooLong;
+    case sched::Reason::kNoEngine:
+      return wire::Refusal::kNoEngine;
+    case sched::Reason::kQueueFull:
+      return wire::Refusal::kQueueFull;
+  }
+  return wire::Refusal::kNone;
+}
+
+uint32_t Milliseconds(Micros us) {
+  return static_cast<uint32_t>(
+      std::clamp<Micros>(us / 1000, 0, Micros{UINT32_MAX}));
+}
+
+std::string Why(const sched::Decision& decision) {
+  const std::string ttft =
+      absl::StrCat(decision.predicted_ttft / 1000, " ms until its first token");
+  switch (decision.reason) {
+    case sched::Reason::kDeadline:
+      return absl::StrCat("its TTFT SLO cannot be met: predicted ", ttft);
+    case sched::Reason::kTooLong:
+      return "no engine of its model can ever hold a prompt so long";
+    case sched::Reason::kNoEngine:
+      return "no engine of its model serves now";
+    case sched::Reason::kQueueFull:
+      return "too many requests wait";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AdmissionService>> AdmissionService::Create(
+    const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
+    AskPool ask_pool, const Clock* clock, Send send) {
+  absl::StatusOr<std::unique_ptr<sched::Policy>> policy =
+      sched::MakePolicy(fleet.policy, sched::kDefaultFloorShare);
+  if (!policy.ok()) return policy.status();
+  return std::unique_ptr<AdmissionService>(
+      new AdmissionService(fleet, gpu, epoch, std::move(ask_pool), clock,
+                           std::move(send), *std::move(policy)));
+}
+
+AdmissionService::AdmissionService(const config::Fleet& fleet,
+                                   const std::string& gpu, uint64_t epoch,
+                                   AskPool ask_pool, const Clock* clock,
+                                   Send send,
+                                   std::unique_ptr<sched::Policy> policy)
+    : epoch_(epoch),
+      policy_(fleet.policy),
+      ask_pool_(std::move(ask_pool)),
+      clock_(clock),
+      send_(std::move(send)),
+      scheduler_(Specs(fleet), std::move(policy)) {
+  for (size_t m = 0; m < fleet.models.size(); ++m) {
+    models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
+  }
+  for (const config::FleetEngine& e : fleet.engines) {
+    if (!absl::StartsWith(gpu, e.gpu)) continue;
+    const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
+    engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
+                        m.block_tokens, m.max_batch});
+  }
+}
+
+Micros AdmissionService::Now() const {
+  return static_cast<Micros>(clock_->NowNs() / 1000);
+}
+
+template <typename Body>
+void AdmissionService::Answer(const std::string& peer, uint64_t request,
+                              Body body) {
+  send_(peer, wire::Encode(epoch_, request, std::move(body)));
+}
+
+void AdmissionService::Refuse(const std::string& peer, uint64_t request,
+                              std::string why, bool ungreeted) {
+  wire::RefusedT refused;
+  refused.why = std::move(why);
+  refused.ungreeted = ungreeted;
+  Answer(peer, request, std::move(refused));
+}
+
+void AdmissionService::Handle(const std::string& peer,
+                              absl::string_view bytes) {
+  const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
+  if (!message.ok()) {
+    log::Warning("admission: {}", std::string(message.status().message()));
+    Refuse(peer, 0, std::string(message.status().message()));
+    return;
+  }
+  const wire::BodyUnion& body = message->body;
+  if (const wire::HelloT* hello = body.AsHello()) {
+    HandleHello(peer, *hello);
+  } else if (body.AsModelsQuery() != nullptr) {
+    Answer(peer, message->request, Models());
+  } else if (const auto* query = body.AsRequestsQuery()) {
+    Answer(peer, message->request, Requests(query->most));
+  } else if (const wire::DrainT* drain = body.AsDrain()) {
+    HandleDrain(peer, message->request, *drain);
+  } else {
+    const auto from = peers_.find(peer);
+    if (from == peers_.end() || message->epoch != epoch_) {
+      Refuse(peer, message->request,
+             "this daemon has not been greeted; it may be a new one",
+             /*ungreeted=*/true);
+      return;
+    }
+    HandleRequest(peer, &from->second, *message);
+  }
+}
+
+void AdmissionService::HandleHello(const std::string& peer,
+                                   const wire::HelloT& hello) {
+  const auto [place, is_new] = peers_.try_emplace(peer);
+  Peer& from = place->second;
+  from.heard_ns = clock_->NowNs();
+  from.serves.clear();
+  for (const auto& engine : hello.engines) {
+    from.serves[engine->name] = engine->serves;
+  }
+  UpdateEngines();
+  if (hello.anew) ForgetRequests(&from);
+  for (const auto& running : hello.running) Adopt(peer, &from, *running);
+  if (is_new) log::Info("admission: a proxy greets");
+  Answer(peer, 0, Welcome());
+}
+
+void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
+                                   const wire::DrainT& drain) {
+  bool any = false;
+  for (Engine& engine : engines_) {
+    if (!drain.engine.empty() && engine.name != drain.engine) continue;
+    any = true;
+    engine.drains = drain.on;
+    log::Info("admission: engine {} {}", engine.name,
+              drain.on ? "drains" : "takes requests again");
+  }
+  if (any) {
+    Answer(peer, id, wire::DoneT());
+  } else {
+    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
+  }
+}
+
+size_t AdmissionService::EngineIndex(const std::string& name) const {
+  return std::find_if(engines_.begin(), engines_.end(),
+                      [&](const Engine& e) { return e.name == name; }) -
+         engines_.begin();
+}
+
+bool AdmissionService::Serves(const std::string& engine) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    const auto serves = entry.second.serves.find(engine);
+    return serves != entry.second.serves.end() && serves->second;
+  });
+}
+
+void AdmissionService::UpdateEngines() {
+  const auto figures = scheduler_.Engines(Now());
+  const auto figures_of = [&](size_t i) {
+    const auto known = figures.find(ReplicaId{static_cast<uint32_t>(i)});
+    return known == figures.end() ? sched::EngineFigures() : known->second;
+  };
+  std::vector<EngineNeed> needs;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    needs.push_back({engines_[i].name, figures_of(i).held_tokens});
+  }
+  const std::vector<EngineKv> kv = ask_pool_(needs);
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    Engine& engine = engines_[i];
+    const bool serves = Serves(engine.name);
+    engine.known = engine.known || serves;
+    if (!engine.known) continue;
+    sched::KvRoom room = RoomOf(kv[i], engine.kv_token_bytes, figures_of(i));
+    // Each sequence's last block is partly used.
+    room.reserve =
+        uint64_t{std::min(figures_of(i).running + 1, engine.max_batch)} *
+        engine.block_tokens;
+    if (engine.drains || !serves) room.tokens = 0;
+    // Cannot fail: its model is a known one, and the same as ever.
+    scheduler_
+        .SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engine.model, room)
+        .IgnoreError();
+  }
+}
+
+void AdmissionService::ForgetRequests(Peer* peer) {
+  for (const auto& [request, id] : peer->requests) {
+    scheduler_.Cancel(id);
+    origins_.erase(id);
+  }
+  peer->requests.clear();
+}
+
+void AdmissionService::ForgetSilentPeers() {
+  const uint64_t now = clock_->NowNs();
+  for (auto it = peers_.begin(); it != peers_.end();) {
+    if (now - it->second.heard_ns < kPeerPatienceNs) {
+      ++it;
+      continue;
+    }
+    log::Warning("admission: a proxy has gone with {} requests",
+                 it->second.requests.size());
+    ForgetRequests(&it->second);
+    it = peers_.erase(it);
+  }
+}
+
+void AdmissionService::Settle() {
+  ForgetSilentPeers();
+  UpdateEngines();
+  for (const sched::Decision& decision : scheduler_.Decide(Now())) {
+    Tell(decision);
+  }
+}
+
+bool AdmissionService::AnyServes(ModelId model) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    return e.model == model && Serves(e.name);
+  });
+}
+
+void AdmissionService::Tell(const sched::Decision& told) {
+  const auto origin = origins_.find(told.id);
+  if (origin == origins_.end()) return;
+  sched::Decision decision = told;
+  // It waited for the return of an engine; the load is not to blame.
+  if (!AnyServes(origin->second.model)) {
+    decision.reason = sched::Reason::kNoEngine;
+  }
+  wire::VerdictT verdict;
+  verdict.admitted = decision.engine.has_value();
+  verdict.degraded = decision.degraded;
+  verdict.predicted_ttft_ms = Milliseconds(decision.predicted_ttft);
+  if (decision.engine) {
+    verdict.engine = engines_[Number(*decision.engine)].name;
+  } else {
+    verdict.refusal = Code(decision.reason);
+    verdict.why = Why(decision);
+    verdict.retry_after_ms = Milliseconds(decision.retry_after);
+  }
+  Answer(origin->second.peer, origin->second.request, std::move(verdict));
+  if (!decision.engine) Forget(decision.id);
+}
+
+uint64_t AdmissionService::NextWakeNs() const {
+  uint64_t wake = UINT64_MAX;
+  for (const auto& [name, peer] : peers_) {
+    wake = std::min(wake, peer.heard_ns + kPeerPatienceNs);
+  }
+  const Micros next = scheduler_.NextWake(Now());
+  if (next == sched::kNever) return wake;
+  return std::min(wake,
+                  static_cast<uint64_t>(std::max<Micros>(next, 0)) * 1000);
+}
+
+}  // namespace fineserve::admission

@@ -1,0 +1,139 @@
+#ifndef DAEMON_ADMISSION_ADMISSION_SERVICE_H_
+#define DAEMON_ADMISSION_ADMISSION_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "daemon/admission/engine_kv.h"
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/sched/local_scheduler.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::admission {
+
+// Admission: what proxies and fsctl say (daemon/wire/admission.fbs) goes to the
+// local scheduler, its decisions go back. Knows nothing of sockets or time
+// sources. Confined to the daemon's thread.
+//
+// Who may die where. A proxy that says nothing for kPeerPatienceNs is dead:
+// its queued requests are forgotten, its running ones end with it, for engines
+// abort what nobody reads. An engine serves while a living proxy says so. A
+// daemon that starts anew learns from each proxy's Hello what runs.
+class AdmissionService {
+ public:
+  static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
+  // Proxies greet this often.
+  static constexpr uint64_t kHelloNs = 1'000'000'000;
+
+  // Sends to a peer; false if it is gone.
+  using Send =
+      std::function<bool(const std::string& peer, absl::string_view bytes)>;
+
+  // The engines of `fleet` whose gpu is empty or begins `gpu`. The clock must
+  // outlive this object.
+  static absl::StatusOr<std::unique_ptr<AdmissionService>> Create(
+      const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
+      AskPool ask_pool, const Clock* clock, Send send);
+
+  // One message of a peer. Whatever is wrong with it is answered with Refused.
+  void Handle(const std::string& peer, absl::string_view bytes);
+
+  // Decides, and forgets peers that are silent. Call after messages, after
+  // changes of the pool, and when NextWakeNs says so.
+  void Settle();
+
+  // When Settle may have something to do though nothing happens
+  // (CLOCK_MONOTONIC); UINT64_MAX if never.
+  uint64_t NextWakeNs() const;
+
+ private:
+  struct Engine {
+    std::string name;
+    sched::ModelId model;
+    uint64_t kv_token_bytes;
+    uint32_t block_tokens;
+    uint32_t max_batch;
+    bool drains = false;
+    bool known = false;  // to the scheduler
+  };
+  struct Peer {
+    uint64_t heard_ns = 0;
+    std::map<std::string, bool> serves;                       // by engine
+    std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
+  };
+  struct Origin {
+    std::string peer;
+    uint64_t request;
+    sched::ModelId model;
+  };
+  using Peers = std::map<std::string, Peer>;
+
+  AdmissionService(const config::Fleet& fleet, const std::string& gpu,
+                   uint64_t epoch, AskPool ask_pool, const Clock* clock,
+                   Send send, std::unique_ptr<sched::Policy> policy);
+
+  template <typename Body>
+  void Answer(const std::string& peer, uint64_t request, Body body);
+  void Refuse(const std::string& peer, uint64_t request, std::string why,
+              bool ungreeted = false);
+
+  void HandleHello(const std::string& peer, const wire::HelloT& hello);
+  void HandleDrain(const std::string& peer, uint64_t id,
+                   const wire::DrainT& drain);
+  // Of a proxy that has greeted this daemon.
+  void HandleRequest(const std::string& peer, Peer* from,
+                     const wire::MessageT& message);
+  void Submit(const std::string& peer, Peer* from, uint64_t id,
+              const wire::SubmitT& submit);
+  void Progress(const std::string& peer, const Peer& from,
+                const wire::ProgressT& progress);
+  void Finish(Peer* from, uint64_t id, const wire::FinishedT& finished);
+  void Adopt(const std::string& peer, Peer* from,
+             const wire::RunningRequestT& running);
+
+  // A scheduler's id for a peer's request; nullopt if it has one already.
+  absl::optional<sched::RequestId> Enter(const std::string& peer, Peer* from,
+                                         uint64_t request,
+                                         sched::ModelId model);
+  void Forget(sched::RequestId id);
+  // All that the peer waits for or runs.
+  void ForgetRequests(Peer* peer);
+  void ForgetSilentPeers();
+  // Tells the scheduler which engines serve, and what KV they can be sure of.
+  void UpdateEngines();
+  bool Serves(const std::string& engine) const;
+  bool AnyServes(sched::ModelId model) const;
+  void Tell(const sched::Decision& decision);
+  std::unique_ptr<wire::EngineFiguresT> Figures(
+      const Engine& engine, const sched::EngineFigures* figures) const;
+  wire::WelcomeT Welcome() const;
+  wire::ModelsT Models() const;
+  wire::RequestsT Requests(uint32_t most) const;
+  size_t EngineIndex(const std::string& name) const;
+  sched::Micros Now() const;
+
+  const uint64_t epoch_;
+  const std::string policy_;
+  const AskPool ask_pool_;
+  const Clock* const clock_;
+  const Send send_;
+  std::vector<Engine> engines_;  // ReplicaId is the place
+  std::map<std::string, sched::ModelId> models_;
+  sched::LocalScheduler scheduler_;
+  Peers peers_;
+  std::unordered_map<sched::RequestId, Origin> origins_;
+  uint64_t last_request_ = 0;
+};
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_ADMISSION_ADMISSION_SERVICE_H_

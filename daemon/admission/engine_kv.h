@@ -1,0 +1,40 @@
+#ifndef DAEMON_ADMISSION_ENGINE_KV_H_
+#define DAEMON_ADMISSION_ENGINE_KV_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+
+namespace fineserve::admission {
+
+// An engine of the fleet, and the KV that its running requests were promised.
+struct EngineNeed {
+  std::string name;
+  uint64_t promised_tokens = 0;
+};
+
+// What the pool says of one engine's KV. An engine that has none of it has
+// neither a view nor leased bytes.
+struct EngineKv {
+  // In tokens of the engine's own format.
+  struct View {
+    uint64_t tokens = 0;       // that it can be sure of
+    uint64_t most_tokens = 0;  // that it can ever have
+    uint64_t used_tokens = 0;  // as its engine says
+  };
+  absl::optional<View> view;  // only of an active one
+  uint64_t leased_bytes = 0;  // in whole slabs
+};
+
+// Asks the pool about all engines of the daemon at once, since what one can be
+// sure of depends on what the others need. Gives one EngineKv for each need, in
+// the same order.
+using AskPool =
+    std::function<std::vector<EngineKv>(const std::vector<EngineNeed>&)>;
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_ADMISSION_ENGINE_KV_H_

@@ -1,0 +1,84 @@
+#ifndef DAEMON_PROXY_ADMISSION_ADMISSION_H_
+#define DAEMON_PROXY_ADMISSION_ADMISSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/config/fleet.h"
+
+namespace fineserve::proxy {
+
+// What decides about a request; sizes are tokens, times microseconds.
+struct AdmissionRequest {
+  uint64_t id = 0;  // unique in this proxy's life, never 0
+  std::string model;
+  uint32_t prompt_tokens = 0;  // exact, or estimated
+  uint32_t max_tokens = 0;     // 0: the client did not say
+  int64_t slo_ttft_us = 0;     // 0: the model's
+  int64_t slo_tpot_us = 0;     // 0: the model's
+  int priority = 0;            // higher goes first
+  std::string tenant;          // fairness id; empty: the default one
+  bool degrade_ok = false;     // late is better than refused
+  std::string avoid_engine;    // it just failed this request; empty: none
+  uint64_t arrived_ns = 0;     // CLOCK_MONOTONIC: its TTFT SLO begins
+};
+
+enum class Refusal {
+  kNone,
+  kDeadline,    // its SLO cannot be met
+  kTooLong,     // no engine of the model can ever hold it
+  kQueueFull,   // too many wait
+  kNoEngine,    // no engine of the model serves
+  kDaemonAway,  // nobody decides, and the policy is fail_closed
+};
+
+struct Verdict {
+  bool admitted = false;
+  std::string engine;  // by name: an index would not survive a reload
+  Refusal refusal = Refusal::kNone;
+  std::string why;                 // one line for the client, if refused
+  uint32_t retry_after_ms = 0;     // 0: nothing is known
+  uint32_t predicted_ttft_ms = 0;  // 0: nothing is known
+};
+
+// How a request that had been admitted ended.
+enum class Outcome {
+  kDone,        // the engine's answer was relayed whole, whatever it says
+  kClientGone,  // the engine was told by closing its connection
+  kEngineGone,  // no connection, or it broke
+};
+
+// The seam between the proxy and who decides. Per request, in this order:
+// Submit; then Cancel, or its verdict; if admitted, FirstToken at most once,
+// Progress any number of times and Finished exactly once. A request that is
+// tried again on another engine is submitted again under a new id. Confined to
+// the proxy's thread; `on_verdict` may be called before Submit returns, and
+// never after Cancel.
+class Admission {
+ public:
+  virtual ~Admission() = default;
+
+  virtual void Submit(const AdmissionRequest& request,
+                      std::function<void(Verdict)> on_verdict) = 0;
+  virtual void Cancel(uint64_t id) = 0;
+  virtual void FirstToken(uint64_t id) = 0;
+  // It has so many tokens by now, of a stream whose events are counted. Cheap:
+  // to be called whenever there are more.
+  virtual void Progress(uint64_t id, uint32_t output_tokens) = 0;
+  // Tokens are 0 where the answer did not tell.
+  virtual void Finished(uint64_t id, uint32_t prompt_tokens,
+                        uint32_t output_tokens, Outcome outcome) = 0;
+
+  // The fleet was read again.
+  virtual void SetFleet(std::shared_ptr<const config::Fleet> fleet) = 0;
+  // Whether the engine answers, as far as anybody knows.
+  virtual bool Serves(const std::string& engine) const = 0;
+  // Whether requests can be decided now (readiness).
+  virtual bool Ready() const = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_ADMISSION_H_

@@ -1,0 +1,136 @@
+#include "daemon/proxy/admission/admission_channel.h"
+
+#include <glob.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/as_tuple.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
+constexpr std::chrono::milliseconds kBeat(250);
+// Heuristic: short beside an engine's step, long beside a client's next
+// request.
+constexpr std::chrono::milliseconds kPutOff(2);
+
+}  // namespace
+
+absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
+                                              const std::string& gpu) {
+  const std::string begin = gpu.empty() ? "GPU-" : gpu;
+  glob_t found = {};
+  glob(wire::AdmissionPath(folder + "/" + begin + "*").c_str(), 0, nullptr,
+       &found);
+  const size_t count = found.gl_pathc;
+  const std::string first = count > 0 ? found.gl_pathv[0] : "";
+  globfree(&found);
+  if (count == 1) return first;
+  if (count == 0) {
+    return absl::NotFoundError(absl::StrCat("no fineserved takes requests for ",
+                                            begin, "* in ", folder,
+                                            "; start one with --fleet"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(count, " daemons take requests for ", begin, "* in ", folder,
+                   "; give each [[engine]] of the fleet its gpu, long enough"));
+}
+
+AdmissionChannel::AdmissionChannel(asio::io_context* io, std::string folder,
+                                   std::string gpu, DaemonAdmission* admission,
+                                   std::function<void()> on_open)
+    : io_(io),
+      folder_(std::move(folder)),
+      gpu_(std::move(gpu)),
+      admission_(admission),
+      on_open_(std::move(on_open)),
+      flush_timer_(*io) {
+  admission_->SetSend([this](absl::string_view bytes) {
+    if (!socket_ || !socket_->Send(bytes)) return false;
+    // ZeroMQ may have swallowed the signal of something to read.
+    DrainSoon();
+    return true;
+  });
+  admission_->SetPutOff([this] { FlushSoon(); });
+}
+
+void AdmissionChannel::DrainSoon() {
+  if (std::exchange(drains_, true)) return;
+  asio::post(*io_, [this] {
+    drains_ = false;
+    Drain();
+  });
+}
+
+void AdmissionChannel::FlushSoon() {
+  if (std::exchange(flushes_, true)) return;
+  flush_timer_.expires_after(kPutOff);
+  flush_timer_.async_wait([this](error_code) {
+    flushes_ = false;
+    admission_->Flush();
+  });
+}
+
+void AdmissionChannel::Start() { asio::co_spawn(*io_, Beat(), asio::detached); }
+
+asio::awaitable<void> AdmissionChannel::Beat() {
+  asio::steady_timer timer(*io_);
+  for (;;) {
+    if (!socket_) Open();
+    admission_->Tick();
+    Drain();
+    timer.expires_after(kBeat);
+    co_await timer.async_wait(kTuple);
+  }
+}
+
+void AdmissionChannel::Open() {
+  absl::StatusOr<std::string> path = FindAdmissionPath(folder_, gpu_);
+  absl::Status s = path.status();
+  if (s.ok()) {
+    absl::StatusOr<wire::ClientSocket> socket =
+        wire::ClientSocket::Connect(*path);
+    s = socket.status();
+    if (s.ok()) socket_.emplace(*std::move(socket));
+  }
+  if (s.ok()) {
+    asio::co_spawn(*io_, Listen(), asio::detached);
+    on_open_();
+    return;
+  }
+  if (!std::exchange(told_, true)) {
+    log::Warning("{}", std::string(s.message()));
+  }
+  admission_->GoOn();
+}
+
+asio::awaitable<void> AdmissionChannel::Listen() {
+  // A descriptor of our own: the socket's belongs to ZeroMQ.
+  asio::posix::stream_descriptor readable(*io_, dup(socket_->descriptor()));
+  for (;;) {
+    const auto [e] = co_await readable.async_wait(
+        asio::posix::stream_descriptor::wait_read, kTuple);
+    if (e) co_return;
+    Drain();
+  }
+}
+
+void AdmissionChannel::Drain() {
+  if (!socket_) return;
+  while (const absl::optional<std::string> bytes = socket_->Receive()) {
+    admission_->Receive(*bytes);
+  }
+}
+
+}  // namespace fineserve::proxy

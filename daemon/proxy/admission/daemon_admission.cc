@@ -1,0 +1,312 @@
+#include "daemon/proxy/admission/daemon_admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/log/log.h"
+
+namespace fineserve::proxy {
+namespace {
+
+Refusal Meaning(wire::Refusal refusal) {
+  switch (refusal) {
+    case wire::Refusal::kNone:
+      return Refusal::kNone;
+    case wire::Refusal::kDeadline:
+      return Refusal::kDeadline;
+    case wire::Refusal::kTooLong:
+      return Refusal::kTooLong;
+    case wire::Refusal::kQueueFull:
+      return Refusal::kQueueFull;
+    case wire::Refusal::kNoEngine:
+      return Refusal::kNoEngine;
+  }
+  return Refusal::kNoEngine;
+}
+
+wire::Outcome Told(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kDone:
+      return wire::Outcome::kDone;
+    case Outcome::kClientGone:
+      return wire::Outcome::kClientGone;
+    case Outcome::kEngineGone:
+      return wire::Outcome::kEngineGone;
+  }
+  return wire::Outcome::kEngineGone;
+}
+
+}  // namespace
+
+DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
+                                 const Clock* clock)
+    : fleet_(std::move(fleet)),
+      clock_(clock),
+      alone_(fleet_, clock),
+      heard_ns_(clock->NowNs()) {}
+
+template <typename Body>
+bool DaemonAdmission::Tell(uint64_t id, Body body) {
+  Flush();
+  return send_(wire::Encode(epoch_, id, std::move(body)));
+}
+
+void DaemonAdmission::Flush() {
+  for (const std::string& message : put_off_) send_(message);
+  put_off_.clear();
+}
+
+// Another daemon, or none, has no use for what the one before was to hear.
+void DaemonAdmission::SetEpoch(uint64_t epoch) {
+  epoch_ = epoch;
+  put_off_.clear();
+}
+
+void DaemonAdmission::Hello(bool anew) {
+  wire::HelloT hello;
+  hello.anew = anew;
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    auto health = std::make_unique<wire::EngineHealthT>();
+    health->name = engine.name;
+    health->serves = Serves(engine.name);
+    hello.engines.push_back(std::move(health));
+  }
+  for (auto& [id, running] : running_) {
+    if (!anew) break;
+    auto told = std::make_unique<wire::RunningRequestT>();
+    told->request = id;
+    told->engine = running.engine;
+    told->model = running.request.model;
+    told->prompt_tokens = running.request.prompt_tokens;
+    told->max_tokens = running.request.max_tokens;
+    told->tenant = running.request.tenant;
+    told->output_tokens = running.told_tokens = running.output_tokens;
+    hello.running.push_back(std::move(told));
+  }
+  greeted_ns_ = clock_->NowNs();
+  Tell(0, std::move(hello));
+}
+
+void DaemonAdmission::Tick() {
+  const uint64_t now = clock_->NowNs();
+  if (now - heard_ns_ >= kPatienceNs) GoOn();
+  if (now - greeted_ns_ >= kHelloNs) Hello(/*anew=*/false);
+  if (epoch_ != 0) TellProgress();
+}
+
+void DaemonAdmission::TellProgress() {
+  wire::ProgressT progress;
+  for (auto& [id, running] : running_) {
+    if (running.told_tokens == running.output_tokens) continue;
+    running.told_tokens = running.output_tokens;
+    progress.requests.push_back(id);
+    progress.output_tokens.push_back(running.output_tokens);
+  }
+  if (!progress.requests.empty()) Tell(0, std::move(progress));
+}
+
+void DaemonAdmission::GoOn() {
+  if (away_) return;
+  away_ = true;
+  SetEpoch(0);
+  log::Warning(
+      "no fineserved answers for {}: requests are {}", Names(),
+      fleet_->proxy.fail_open ? "admitted unscheduled" : "refused with 503");
+  while (!waiting_.empty()) DecideAlone(Take(waiting_.begin()->first));
+}
+
+void DaemonAdmission::Receive(absl::string_view bytes) {
+  const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
+  if (!message.ok()) {
+    log::Warning("from fineserved: {}",
+                 std::string(message.status().message()));
+    return;
+  }
+  heard_ns_ = clock_->NowNs();
+  if (const wire::WelcomeT* welcome = message->body.AsWelcome()) {
+    if (message->epoch != epoch_) Welcomed(message->epoch);
+    NoteWaits(*welcome);
+  } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
+    Decided(message->request, *verdict);
+  } else if (const wire::RefusedT* refused = message->body.AsRefused()) {
+    Refused(message->request, *refused);
+  }
+}
+
+void DaemonAdmission::Welcomed(uint64_t epoch) {
+  log::Info("fineserved decides for {}; {} requests run, {} wait", Names(),
+            running_.size(), waiting_.size());
+  SetEpoch(epoch);
+  away_ = false;
+  Hello(/*anew=*/true);
+  for (const auto& [id, waiting] : waiting_) Ask(waiting);
+}
+
+void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
+  waits_.clear();
+  for (const auto& wait : welcome.waits) {
+    waits_[wait->model] = {static_cast<double>(wait->wait_us), clock_->NowNs()};
+  }
+}
+
+double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
+  const auto told = waits_.find(model);
+  const size_t index = fleet_->ModelIndex(model);
+  if (told == waits_.end() || index == fleet_->models.size()) return 0;
+  const Wait& wait = told->second;
+  const double since =
+      static_cast<double>(wait.tokens_since) *
+          fleet_->models[index].profile.per_token_us -
+      static_cast<double>(clock_->NowNs() - wait.told_ns) / 1000;
+  return std::max(0.0, wait.us + since);
+}
+
+std::string DaemonAdmission::Names() const {
+  return absl::StrJoin(fleet_->engines, ", ",
+                       [](std::string* out, const config::FleetEngine& e) {
+                         absl::StrAppend(out, e.name);
+                       });
+}
+
+void DaemonAdmission::Ask(const Waiting& waiting) {
+  const AdmissionRequest& r = waiting.request;
+  const auto told = waits_.find(r.model);
+  if (told != waits_.end()) told->second.tokens_since += r.prompt_tokens;
+  wire::SubmitT submit;
+  submit.model = r.model;
+  submit.prompt_tokens = r.prompt_tokens;
+  submit.max_tokens = r.max_tokens;
+  submit.waited_us = (clock_->NowNs() - r.arrived_ns) / 1000;
+  submit.slo_ttft_us = static_cast<uint64_t>(r.slo_ttft_us);
+  submit.slo_tpot_us = static_cast<uint64_t>(r.slo_tpot_us);
+  submit.priority = r.priority;
+  submit.tenant = r.tenant;
+  submit.degrade_ok = r.degrade_ok;
+  // If it is lost, so is the daemon: Tick will find out.
+  Tell(r.id, std::move(submit));
+}
+
+void DaemonAdmission::Submit(const AdmissionRequest& request,
+                             std::function<void(Verdict)> on_verdict) {
+  Waiting waiting = {request, std::move(on_verdict)};
+  if (away_) {
+    DecideAlone(waiting);
+    return;
+  }
+  const auto place = waiting_.emplace(request.id, std::move(waiting)).first;
+  if (epoch_ != 0) Ask(place->second);
+}
+
+DaemonAdmission::Waiting DaemonAdmission::Take(uint64_t id) {
+  return std::move(waiting_.extract(id).mapped());
+}
+
+void DaemonAdmission::DecideAlone(const Waiting& waiting) {
+  if (!fleet_->proxy.fail_open) {
+    Verdict verdict;
+    verdict.refusal = Refusal::kDaemonAway;
+    verdict.why = "the scheduler does not answer";
+    verdict.retry_after_ms = kRetryAfterMs;
+    waiting.on_verdict(std::move(verdict));
+    return;
+  }
+  Verdict verdict = alone_.Choose(waiting.request);
+  if (verdict.admitted) {
+    alone_.Enter(waiting.request, verdict.engine);
+    running_[waiting.request.id] = {waiting.request, verdict.engine};
+  }
+  waiting.on_verdict(std::move(verdict));
+}
+
+void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
+  // Cancelled meanwhile: the daemon has been told, or will be forgotten.
+  if (waiting_.count(id) == 0) return;
+  Waiting waiting = Take(id);
+  if (verdict.admitted) {
+    alone_.Enter(waiting.request, verdict.engine);
+    running_[id] = {waiting.request, verdict.engine};
+  }
+  waiting.on_verdict({verdict.admitted, verdict.engine,
+                      Meaning(verdict.refusal), verdict.why,
+                      verdict.retry_after_ms, verdict.predicted_ttft_ms});
+}
+
+void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
+  if (refused.ungreeted) {
+    if (epoch_ == 0) return;  // greeted meanwhile
+    // A new daemon: its Welcome brings everything to it that runs or waits. So
+    // what ends until then need not be told.
+    SetEpoch(0);
+    Hello(/*anew=*/false);
+    return;
+  }
+  log::Warning("fineserved refuses: {}", refused.why);
+  wire::VerdictT verdict;
+  verdict.refusal = wire::Refusal::kNoEngine;
+  verdict.why = refused.why;
+  Decided(id, verdict);
+}
+
+void DaemonAdmission::Cancel(uint64_t id) {
+  if (waiting_.erase(id) == 0) return;
+  if (epoch_ != 0) Tell(id, wire::CancelT());
+}
+
+void DaemonAdmission::FirstToken(uint64_t id) {
+  alone_.FirstToken(id);
+  if (epoch_ != 0) Tell(id, wire::FirstTokenT());
+}
+
+void DaemonAdmission::Progress(uint64_t id, uint32_t output_tokens) {
+  const auto place = running_.find(id);
+  if (place != running_.end()) place->second.output_tokens = output_tokens;
+}
+
+void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
+                               uint32_t output_tokens, Outcome outcome) {
+  alone_.Finished(id, prompt_tokens, output_tokens, outcome);
+  const auto place = running_.find(id);
+  if (place == running_.end()) return;
+  // Without a daemon nobody would ask the engine again.
+  if (outcome == Outcome::kEngineGone && epoch_ != 0) {
+    SetHealth(place->second.engine, false);
+  }
+  running_.erase(place);
+  if (epoch_ == 0) return;
+  wire::FinishedT finished;
+  finished.outcome = Told(outcome);
+  finished.prompt_tokens = prompt_tokens;
+  finished.output_tokens = output_tokens;
+  put_off_.push_back(wire::Encode(epoch_, id, finished));
+  if (!waiting_.empty()) {
+    Flush();
+  } else if (put_off_.size() == 1) {
+    on_put_off_();
+  }
+}
+
+void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
+  const auto [known, added] = serves_.try_emplace(engine, serves);
+  const bool changed = std::exchange(known->second, serves) != serves;
+  if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*anew=*/false);
+}
+
+void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+  fleet_ = fleet;
+  alone_.SetFleet(std::move(fleet));
+}
+
+bool DaemonAdmission::Serves(const std::string& engine) const {
+  // Until its /health has been asked: a request that finds nobody is tried
+  // elsewhere, one that is refused for no reason is not.
+  const auto known = serves_.find(engine);
+  return known == serves_.end() || known->second;
+}
+
+bool DaemonAdmission::Ready() const {
+  return epoch_ != 0 || (away_ && fleet_->proxy.fail_open);
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,139 @@
+#ifndef DAEMON_PROXY_ADMISSION_DAEMON_ADMISSION_H_
+#define DAEMON_PROXY_ADMISSION_DAEMON_ADMISSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "daemon/clock/clock.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/admission/open_admission.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::proxy {
+
+// Admission by fineserved's scheduler (daemon/wire/admission.fbs). Knows
+// nothing of sockets or timers: AdmissionChannel brings messages and calls
+// Tick.
+//
+// Who may die where. A daemon that has said nothing for kPatienceNs is away:
+// what waits, and what comes, is decided by OpenAdmission (fail_open) or
+// refused (fail_closed). What a daemon admitted goes on without it. A new
+// daemon, known by its epoch, is told what runs and asked again about what
+// waits, each with the time that it has waited.
+class DaemonAdmission final : public Admission {
+ public:
+  static constexpr uint64_t kHelloNs = 1'000'000'000;
+  static constexpr uint64_t kPatienceNs = 2'500'000'000;
+  // Of a 503: a daemon that a supervisor starts anew needs about as long.
+  static constexpr uint32_t kRetryAfterMs = 2000;
+
+  // To the daemon; false while there is no connection.
+  using Send = std::function<bool(absl::string_view bytes)>;
+
+  // `clock` outlives it.
+  DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
+                  const Clock* clock);
+
+  void SetSend(Send send) { send_ = std::move(send); }
+  // The end of a request is news only for who waits. While nobody does here it
+  // goes with the next message, which spares both sides a wake-up; `on_put_off`
+  // is told of the first, and sees to it that Flush is called within
+  // milliseconds. Without it nothing is put off.
+  void SetPutOff(std::function<void()> on_put_off) {
+    on_put_off_ = std::move(on_put_off);
+  }
+  void Flush();
+  // One message of the daemon.
+  void Receive(absl::string_view bytes);
+  // To be called several times a second.
+  void Tick();
+  // There is no daemon: everything that waits, and that comes until one says
+  // Welcome, is decided without it. Tick finds out by itself, after a while.
+  void GoOn();
+  // What the engine's /health said last.
+  void SetHealth(const std::string& engine, bool serves);
+
+  void Submit(const AdmissionRequest& request,
+              std::function<void(Verdict)> on_verdict) override;
+  void Cancel(uint64_t id) override;
+  void FirstToken(uint64_t id) override;
+  // The daemon is told with the next Tick.
+  void Progress(uint64_t id, uint32_t output_tokens) override;
+  void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
+                Outcome outcome) override;
+  void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
+  bool Serves(const std::string& engine) const override;
+  bool Ready() const override;
+
+  bool HasDaemon() const { return epoch_ != 0; }
+  // How long a prompt that came now would wait for its turn, µs: what the
+  // daemon said last, and what it was sent since; 0 if nothing is known.
+  double PredictedWaitUs(const std::string& model) const;
+  // Tokens outstanding on an engine.
+  uint64_t Outstanding(const std::string& engine) const {
+    return alone_.outstanding(engine);
+  }
+  const std::vector<config::FleetEngine>& engines() const {
+    return fleet_->engines;
+  }
+
+ private:
+  struct Waiting {
+    AdmissionRequest request;
+    std::function<void(Verdict)> on_verdict;
+  };
+  struct Running {
+    AdmissionRequest request;
+    std::string engine;
+    uint32_t output_tokens = 0;
+    uint32_t told_tokens = 0;  // the daemon, of these
+  };
+
+  struct Wait {
+    double us = 0;
+    uint64_t told_ns = 0;
+    uint64_t tokens_since = 0;  // of prompts, sent after it was told
+  };
+
+  template <typename Body>
+  bool Tell(uint64_t id, Body body);
+  void SetEpoch(uint64_t epoch);
+  void Hello(bool anew);
+  void TellProgress();
+  void Ask(const Waiting& waiting);
+  void Welcomed(uint64_t epoch);
+  void NoteWaits(const wire::WelcomeT& welcome);
+  // Of its engines, for the log.
+  std::string Names() const;
+  void Decided(uint64_t id, const wire::VerdictT& verdict);
+  void Refused(uint64_t id, const wire::RefusedT& refused);
+  void DecideAlone(const Waiting& waiting);
+  // Removes it first: the callback may submit another.
+  Waiting Take(uint64_t id);
+
+  std::shared_ptr<const config::Fleet> fleet_;
+  const Clock* const clock_;
+  Send send_ = [](absl::string_view) { return false; };
+  std::function<void()> on_put_off_ = [this] { Flush(); };
+  std::vector<std::string> put_off_;  // of this epoch
+  OpenAdmission alone_;
+  std::map<std::string, bool> serves_;
+  std::map<std::string, Wait> waits_;  // by model
+  // By id, so that a new daemon is asked in the order of arrival.
+  std::map<uint64_t, Waiting> waiting_;
+  absl::flat_hash_map<uint64_t, Running> running_;
+  uint64_t epoch_ = 0;  // of the daemon; 0: away
+  bool away_ = false;   // for certain: patience is over
+  uint64_t heard_ns_;
+  uint64_t greeted_ns_ = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_DAEMON_ADMISSION_H_

@@ -1,0 +1,355 @@
+#include "daemon/proxy/admission/daemon_admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fineserve::proxy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kEpoch = 5;
+// Between a request's arrival and Submit.
+constexpr uint64_t kCountingNs = 3'000'000;
+
+std::shared_ptr<config::Fleet> OneModel(bool fail_open) {
+  auto fleet = std::make_shared<config::Fleet>();
+  fleet->proxy.fail_open = fail_open;
+  fleet->models.resize(1);
+  fleet->models[0].name = "m";
+  for (const char* name : {"a", "b"}) {
+    config::FleetEngine engine;
+    engine.name = name;
+    engine.model = "m";
+    fleet->engines.push_back(engine);
+  }
+  return fleet;
+}
+
+class DaemonAdmissionTest : public ::testing::Test {
+ protected:
+  DaemonAdmissionTest() { Use(true); }
+
+  void Use(bool fail_open) {
+    clock_.AdvanceNs(1'000'000'000);
+    admission_ =
+        std::make_unique<DaemonAdmission>(OneModel(fail_open), &clock_);
+    admission_->SetSend([this](absl::string_view bytes) {
+      if (!connected_) return false;
+      told_.push_back(*wire::Decode(bytes));
+      return true;
+    });
+    told_.clear();
+  }
+  template <typename Body>
+  void Receive(uint64_t request, Body body, uint64_t epoch = kEpoch) {
+    admission_->Receive(wire::Encode(epoch, request, std::move(body)));
+  }
+  void Welcome(uint64_t epoch = kEpoch) { Receive(0, wire::WelcomeT(), epoch); }
+  void Submit(uint64_t id, uint32_t prompt_tokens = 10) {
+    AdmissionRequest request;
+    request.id = id;
+    request.model = "m";
+    request.prompt_tokens = prompt_tokens;
+    request.arrived_ns = clock_.NowNs() - kCountingNs;
+    admission_->Submit(request, [this, id](Verdict v) {
+      verdicts_.emplace_back(id, std::move(v));
+    });
+  }
+  void Admit(uint64_t id, const std::string& engine) {
+    wire::VerdictT verdict;
+    verdict.admitted = true;
+    verdict.engine = engine;
+    Receive(id, std::move(verdict));
+  }
+  // What was told and not looked at yet, as "Submit 3".
+  std::vector<std::string> Told() {
+    std::vector<std::string> told;
+    for (const wire::MessageT& message : told_) {
+      told.push_back(std::string(wire::EnumNameBody(message.body.type)) + " " +
+                     std::to_string(message.request));
+    }
+    told_.clear();
+    return told;
+  }
+
+  ManualClock clock_;
+  bool connected_ = true;
+  std::vector<wire::MessageT> told_;
+  std::vector<std::pair<uint64_t, Verdict>> verdicts_;
+  std::unique_ptr<DaemonAdmission> admission_;
+};
+
+TEST_F(DaemonAdmissionTest, VerdictOfTheDaemonIsPassedOn) {
+  Welcome();
+  Told();
+  Submit(3);
+  EXPECT_THAT(Told(), ElementsAre("Submit 3"));
+  EXPECT_THAT(verdicts_, IsEmpty());
+  wire::VerdictT refusal;
+  refusal.refusal = wire::Refusal::kDeadline;
+  refusal.why = "late";
+  refusal.retry_after_ms = 1500;
+  refusal.predicted_ttft_ms = 900;
+  Receive(3, std::move(refusal));
+  ASSERT_EQ(verdicts_.size(), 1u);
+  const Verdict& verdict = verdicts_[0].second;
+  EXPECT_FALSE(verdict.admitted);
+  EXPECT_EQ(verdict.refusal, Refusal::kDeadline);
+  EXPECT_EQ(verdict.why, "late");
+  EXPECT_EQ(verdict.retry_after_ms, 1500u);
+  EXPECT_EQ(verdict.predicted_ttft_ms, 900u);
+}
+
+TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsTold) {
+  Welcome();
+  Submit(3);
+  Admit(3, "b");
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_EQ(verdicts_[0].second.engine, "b");
+  Told();
+  admission_->FirstToken(3);
+  admission_->Finished(3, 12, 40, Outcome::kDone);
+  ASSERT_EQ(told_.size(), 2u);
+  EXPECT_EQ(told_[1].body.AsFinished()->output_tokens, 40u);
+  EXPECT_EQ(told_[1].epoch, kEpoch);
+  EXPECT_THAT(Told(), ElementsAre("FirstToken 3", "Finished 3"));
+}
+
+TEST_F(DaemonAdmissionTest, EndThatNobodyWaitsForGoesWithTheNextMessage) {
+  int put_off = 0;
+  admission_->SetPutOff([&] { ++put_off; });
+  Welcome();
+  for (const uint64_t id : {1, 2, 3}) {
+    Submit(id);
+    Admit(id, "a");
+  }
+  Told();
+  admission_->Finished(1, 1, 1, Outcome::kDone);
+  admission_->Finished(2, 1, 1, Outcome::kDone);
+  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_EQ(put_off, 1);
+  Submit(4);
+  EXPECT_THAT(Told(), ElementsAre("Finished 1", "Finished 2", "Submit 4"));
+  admission_->Finished(3, 1, 1, Outcome::kDone);
+  EXPECT_THAT(Told(), ElementsAre("Finished 3")) << "4 waits for its place";
+  Admit(4, "a");
+  admission_->Finished(4, 1, 1, Outcome::kDone);
+  EXPECT_EQ(put_off, 2);
+  admission_->Flush();
+  EXPECT_THAT(Told(), ElementsAre("Finished 4"));
+}
+
+TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {
+  admission_->SetPutOff([] {});
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  admission_->Finished(1, 1, 1, Outcome::kDone);
+  Told();
+  Welcome(kEpoch + 1);
+  admission_->Flush();
+  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+}
+
+TEST_F(DaemonAdmissionTest, CancelledRequestGetsNoVerdict) {
+  Welcome();
+  Submit(3);
+  admission_->Cancel(3);
+  Told();
+  Admit(3, "a");
+  EXPECT_THAT(verdicts_, IsEmpty());
+}
+
+TEST_F(DaemonAdmissionTest, BeforeTheFirstWelcomeRequestsWaitForAWhile) {
+  Submit(1);
+  clock_.AdvanceNs(DaemonAdmission::kPatienceNs - 1);
+  admission_->Tick();
+  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+  EXPECT_THAT(verdicts_, IsEmpty());
+  Welcome();
+  ASSERT_EQ(told_.size(), 2u);
+  EXPECT_EQ(told_[1].body.AsSubmit()->waited_us,
+            (kCountingNs + DaemonAdmission::kPatienceNs - 1) / 1000);
+  EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
+}
+
+TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsAdmittedIfItFailsOpen) {
+  connected_ = false;
+  Submit(1);
+  clock_.AdvanceNs(DaemonAdmission::kPatienceNs);
+  EXPECT_FALSE(admission_->Ready());
+  admission_->Tick();
+  EXPECT_TRUE(admission_->Ready());
+  Submit(2);
+  ASSERT_EQ(verdicts_.size(), 2u);
+  EXPECT_TRUE(verdicts_[0].second.admitted);
+  EXPECT_TRUE(verdicts_[1].second.admitted);
+  EXPECT_NE(verdicts_[0].second.engine, verdicts_[1].second.engine)
+      << "by load";
+}
+
+TEST_F(DaemonAdmissionTest, WhereThereIsNoDaemonNobodyWaitsForOne) {
+  Submit(1);
+  admission_->GoOn();
+  Submit(2);
+  EXPECT_EQ(verdicts_.size(), 2u);
+  EXPECT_TRUE(admission_->Ready());
+  Welcome();
+  Submit(3);
+  EXPECT_EQ(verdicts_.size(), 2u);
+}
+
+TEST_F(DaemonAdmissionTest, WithoutADaemonEverybodyIsRefusedIfItFailsClosed) {
+  Use(false);
+  connected_ = false;
+  Submit(1);
+  clock_.AdvanceNs(DaemonAdmission::kPatienceNs);
+  admission_->Tick();
+  Submit(2);
+  ASSERT_EQ(verdicts_.size(), 2u);
+  for (const auto& [id, verdict] : verdicts_) {
+    EXPECT_EQ(verdict.refusal, Refusal::kDaemonAway);
+    EXPECT_EQ(verdict.retry_after_ms, DaemonAdmission::kRetryAfterMs);
+  }
+  EXPECT_FALSE(admission_->Ready());
+}
+
+TEST_F(DaemonAdmissionTest, GrowthIsToldAtABeatAndOnce) {
+  Welcome();
+  for (const uint64_t id : {1, 2}) {
+    Submit(id);
+    Admit(id, "a");
+  }
+  Told();
+  admission_->Progress(1, 5);
+  admission_->Progress(1, 9);
+  admission_->Progress(77, 3);
+  EXPECT_THAT(Told(), IsEmpty());
+  admission_->Tick();
+  ASSERT_EQ(told_.size(), 1u);
+  const wire::ProgressT* progress = told_[0].body.AsProgress();
+  ASSERT_NE(progress, nullptr);
+  EXPECT_THAT(progress->requests, ElementsAre(1));
+  EXPECT_THAT(progress->output_tokens, ElementsAre(9));
+  EXPECT_EQ(told_[0].epoch, kEpoch);
+  Told();
+  admission_->Tick();
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsToldTheNext) {
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  admission_->GoOn();
+  Told();
+  admission_->Progress(1, 40);
+  admission_->Tick();
+  EXPECT_THAT(Told(), IsEmpty());
+  Welcome(kEpoch + 1);
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_EQ(told_[0].body.AsHello()->running[0]->output_tokens, 40u);
+  Told();
+  admission_->Tick();
+  EXPECT_THAT(Told(), IsEmpty()) << "it knows";
+}
+
+TEST_F(DaemonAdmissionTest, NewDaemonIsToldWhatRunsAndAskedAboutWhatWaits) {
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  Submit(2);
+  Told();
+  Welcome(kEpoch + 1);
+  ASSERT_EQ(told_.size(), 2u);
+  const wire::HelloT* hello = told_[0].body.AsHello();
+  ASSERT_NE(hello, nullptr);
+  ASSERT_EQ(hello->running.size(), 1u);
+  EXPECT_EQ(hello->running[0]->request, 1u);
+  EXPECT_EQ(hello->running[0]->engine, "a");
+  EXPECT_TRUE(hello->anew);
+  EXPECT_EQ(told_[1].body.AsSubmit() != nullptr, true);
+  EXPECT_EQ(told_[1].request, 2u);
+  EXPECT_EQ(told_[1].epoch, kEpoch + 1);
+}
+
+TEST_F(DaemonAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
+  Welcome();
+  Submit(1);
+  Told();
+  wire::RefusedT refused;
+  refused.ungreeted = true;
+  Receive(1, wire::RefusedT(refused), kEpoch + 1);
+  Receive(1, wire::RefusedT(refused), kEpoch + 1);
+  EXPECT_FALSE(told_[0].body.AsHello()->anew);
+  EXPECT_THAT(Told(), ElementsAre("Hello 0")) << "once";
+  EXPECT_THAT(verdicts_, IsEmpty());
+  Welcome(kEpoch + 1);
+  EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
+}
+
+TEST_F(DaemonAdmissionTest, RefusedRequestIsToldWhy) {
+  Welcome();
+  Submit(1);
+  wire::RefusedT refused;
+  refused.why = "no model \"m\" in this daemon's fleet";
+  Receive(1, std::move(refused));
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_THAT(verdicts_[0].second.why, HasSubstr("no model"));
+}
+
+TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForWhoDecidesAlone) {
+  Welcome();
+  Submit(1, 1000);
+  Admit(1, "a");
+  connected_ = false;
+  clock_.AdvanceNs(DaemonAdmission::kPatienceNs);
+  admission_->Tick();
+  for (const uint64_t id : {2, 3, 4}) {
+    Submit(id, 10);
+    EXPECT_EQ(verdicts_.back().second.engine, "b");
+  }
+}
+
+TEST_F(DaemonAdmissionTest, HealthIsToldWhenItChangesAndWithEachHello) {
+  Welcome();
+  Told();
+  admission_->SetHealth("a", true);  // as had been supposed
+  EXPECT_THAT(Told(), IsEmpty());
+  admission_->SetHealth("b", false);
+  ASSERT_EQ(told_.size(), 1u);
+  const wire::HelloT* hello = told_[0].body.AsHello();
+  ASSERT_NE(hello, nullptr);
+  EXPECT_TRUE(hello->engines[0]->serves);
+  EXPECT_FALSE(hello->engines[1]->serves);
+  Told();
+  admission_->SetHealth("b", false);
+  EXPECT_THAT(Told(), IsEmpty());
+  clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+  admission_->Tick();
+  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
+}
+
+TEST_F(DaemonAdmissionTest, EngineThatBrokeOffARequestDoesNotServe) {
+  Welcome();
+  admission_->SetHealth("a", true);
+  Submit(1);
+  Admit(1, "a");
+  Told();
+  admission_->Finished(1, 0, 0, Outcome::kEngineGone);
+  ASSERT_EQ(told_.size(), 2u);
+  EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
+  EXPECT_NE(told_[1].body.AsFinished(), nullptr);
+}
+
+}  // namespace
+}  // namespace fineserve::proxy

@@ -1,0 +1,152 @@
+#include "daemon/proxy/admission/fleet_admission.h"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+
+FleetAdmission::FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
+                               const Clock* clock)
+    : clock_(clock) {
+  SetFleet(std::move(fleet));
+}
+
+void FleetAdmission::ForEachGpu(OnGpu on_gpu) {
+  on_gpu_ = std::move(on_gpu);
+  for (auto& [gpu, part] : parts_) on_gpu_(gpu, part.admission.get());
+}
+
+void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+  fleet_ = std::move(fleet);
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    parts_.try_emplace(engine.gpu);
+  }
+  // One that is no longer named keeps no engine; what it runs ends in peace.
+  for (auto& [gpu, part] : parts_) {
+    auto own = std::make_shared<const config::Fleet>(fleet_->OfGpu(gpu));
+    part.due.clear();
+    if (part.admission != nullptr) {
+      part.admission->SetFleet(std::move(own));
+      continue;
+    }
+    part.admission = std::make_unique<DaemonAdmission>(std::move(own), clock_);
+    on_gpu_(gpu, part.admission.get());
+  }
+}
+
+absl::optional<FleetAdmission::Candidate> FleetAdmission::Consider(
+    Part* part, const AdmissionRequest& request) const {
+  const DaemonAdmission& admission = *part->admission;
+  bool any = false, answers = false;
+  double target_rate = 0, outstanding = 0;
+  for (const config::FleetEngine& engine : admission.engines()) {
+    if (engine.model != request.model) continue;
+    any = true;
+    answers |=
+        engine.name != request.avoid_engine && admission.Serves(engine.name);
+    target_rate += engine.target_rate;
+    outstanding += static_cast<double>(admission.Outstanding(engine.name));
+  }
+  if (!any) return absl::nullopt;
+  // Without a daemon it is served, or refused, unscheduled.
+  const int trouble = (answers ? 0 : 2) + (admission.HasDaemon() ? 0 : 1);
+  const double cost = fleet_->proxy.least_load
+                          ? outstanding
+                          : admission.PredictedWaitUs(request.model);
+  return Candidate{part, trouble, cost, target_rate};
+}
+
+std::vector<FleetAdmission::Candidate> FleetAdmission::InOrder(
+    const AdmissionRequest& request) {
+  std::vector<Candidate> all;
+  for (auto& [gpu, part] : parts_) {
+    if (const auto c = Consider(&part, request)) all.push_back(*c);
+  }
+  int least = INT_MAX;
+  for (const Candidate& c : all) least = std::min(least, c.trouble);
+  double rates = 0;
+  for (const Candidate& c : all)
+    rates += c.trouble == least ? c.target_rate : 0;
+  for (Candidate& c : all) {
+    if (rates == 0 || c.trouble != least) continue;
+    c.cost = -(c.part->due[request.model] += c.target_rate / rates);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.trouble, a.cost) < std::pair(b.trouble, b.cost);
+  });
+  if (rates > 0) all.front().part->due[request.model] -= 1;
+  return all;
+}
+
+void FleetAdmission::Submit(const AdmissionRequest& request,
+                            OnVerdict on_verdict) {
+  std::vector<Candidate> candidates = InOrder(request);
+  if (candidates.empty()) {
+    Verdict verdict;
+    verdict.refusal = Refusal::kNoEngine;
+    verdict.why = absl::StrCat("no engine serves ", request.model);
+    on_verdict(std::move(verdict));
+    return;
+  }
+  Try(request, std::move(candidates), std::move(on_verdict));
+}
+
+void FleetAdmission::Try(const AdmissionRequest& request,
+                         std::vector<Candidate> candidates,
+                         OnVerdict on_verdict) {
+  DaemonAdmission* const first = candidates.front().part->admission.get();
+  candidates.erase(candidates.begin());
+  asked_[request.id] = first;
+  first->Submit(request, [this, request, rest = std::move(candidates),
+                          on_verdict = std::move(on_verdict)](Verdict verdict) {
+    if (!verdict.admitted && !rest.empty()) {
+      Try(request, rest, on_verdict);
+      return;
+    }
+    if (!verdict.admitted) asked_.erase(request.id);
+    on_verdict(std::move(verdict));
+  });
+}
+
+DaemonAdmission* FleetAdmission::Of(uint64_t id) const {
+  const auto found = asked_.find(id);
+  return found == asked_.end() ? nullptr : found->second;
+}
+
+void FleetAdmission::Cancel(uint64_t id) {
+  if (DaemonAdmission* const its = Of(id)) its->Cancel(id);
+  asked_.erase(id);
+}
+
+void FleetAdmission::FirstToken(uint64_t id) {
+  if (DaemonAdmission* const its = Of(id)) its->FirstToken(id);
+}
+
+void FleetAdmission::Progress(uint64_t id, uint32_t output_tokens) {
+  if (DaemonAdmission* const its = Of(id)) its->Progress(id, output_tokens);
+}
+
+void FleetAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
+                              uint32_t output_tokens, Outcome outcome) {
+  if (DaemonAdmission* const its = Of(id)) {
+    its->Finished(id, prompt_tokens, output_tokens, outcome);
+  }
+  asked_.erase(id);
+}
+
+bool FleetAdmission::Serves(const std::string& engine) const {
+  const config::FleetEngine* known = fleet_->Engine(engine);
+  return known != nullptr && parts_.at(known->gpu).admission->Serves(engine);
+}
+
+bool FleetAdmission::Ready() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) {
+    return !part.second.admission->engines().empty() &&
+           part.second.admission->Ready();
+  });
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,89 @@
+#include "daemon/proxy/admission/open_admission.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+namespace fineserve::proxy {
+namespace {
+
+std::shared_ptr<const config::Fleet> TwoModels() {
+  auto fleet = std::make_shared<config::Fleet>();
+  fleet->models.resize(2);
+  fleet->models[0].name = "org/m";
+  fleet->models[1].name = "idle";
+  for (const char* name : {"a", "b"}) {
+    config::FleetEngine engine;
+    engine.name = name;
+    engine.model = "org/m";
+    fleet->engines.push_back(engine);
+  }
+  return fleet;
+}
+
+class OpenAdmissionTest : public testing::Test {
+ protected:
+  // The engine that the request is sent to; empty if refused.
+  std::string Submit(uint64_t id, uint32_t prompt,
+                     const std::string& avoid = "",
+                     const std::string& model = "org/m") {
+    AdmissionRequest request;
+    request.id = id;
+    request.model = model;
+    request.prompt_tokens = prompt;
+    request.max_tokens = 10;
+    request.avoid_engine = avoid;
+    std::string engine = "no verdict";
+    admission_.Submit(request, [&](Verdict v) { engine = v.engine; });
+    return engine;
+  }
+
+  ManualClock clock_;
+  OpenAdmission admission_{TwoModels(), &clock_};
+};
+
+TEST_F(OpenAdmissionTest, GoesWhereTheFewestTokensAreOutstanding) {
+  EXPECT_EQ(Submit(1, 100), "a");
+  EXPECT_EQ(Submit(2, 30), "b");
+  EXPECT_EQ(Submit(3, 30), "b");  // 40 against 110
+  admission_.FirstToken(1);       // leaves 10
+  EXPECT_EQ(Submit(4, 1), "a");
+}
+
+TEST_F(OpenAdmissionTest, NothingIsOutstandingWhenAllHaveEnded) {
+  for (uint64_t id = 1; id <= 6; ++id) Submit(id, 100);
+  for (uint64_t id = 1; id <= 3; ++id) admission_.FirstToken(id);
+  for (uint64_t id = 1; id <= 6; ++id) {
+    admission_.Finished(id, 0, 0, Outcome::kDone);
+    admission_.Finished(id, 0, 0, Outcome::kDone);  // once is enough
+  }
+  EXPECT_EQ(admission_.outstanding("a"), 0u);
+  EXPECT_EQ(admission_.outstanding("b"), 0u);
+}
+
+TEST_F(OpenAdmissionTest, EngineThatFailedRestsUnlessAllDo) {
+  ASSERT_EQ(Submit(1, 1), "a");
+  admission_.Finished(1, 0, 0, Outcome::kEngineGone);
+  EXPECT_EQ(Submit(2, 1), "b");
+  EXPECT_EQ(Submit(3, 1), "b");
+  admission_.Finished(2, 0, 0, Outcome::kEngineGone);
+  EXPECT_EQ(Submit(4, 1), "a");  // both rest; a has less to do
+  clock_.AdvanceNs(OpenAdmission::kRestNs);
+  EXPECT_EQ(Submit(5, 1), "a");
+}
+
+TEST_F(OpenAdmissionTest, EngineToAvoidIsTheLastResort) {
+  EXPECT_EQ(Submit(1, 1, "a"), "b");
+  auto one = std::make_shared<config::Fleet>(*TwoModels());
+  one->engines.resize(1);
+  admission_.SetFleet(one);
+  EXPECT_EQ(Submit(2, 1, "a"), "a");
+}
+
+TEST_F(OpenAdmissionTest, ModelWithoutAnEngineIsRefused) {
+  EXPECT_EQ(Submit(1, 1, "", "idle"), "");
+}
+
+}  // namespace
+}  // namespace fineserve::proxy

@@ -1,0 +1,45 @@
+#include "daemon/proxy/admission/refusal_error.h"
+
+namespace fineserve::proxy {
+namespace {
+
+absl::string_view CodeOf(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kDeadline:
+      return "slo_unreachable";
+    case Refusal::kTooLong:
+      return "context_length_exceeded";
+    case Refusal::kQueueFull:
+      return "queue_full";
+    case Refusal::kNoEngine:
+      return "no_engine";
+    case Refusal::kDaemonAway:
+      return "scheduler_away";
+    case Refusal::kNone:
+      break;
+  }
+  return "refused";
+}
+
+bool IsLoad(Refusal refusal) {
+  return refusal == Refusal::kDeadline || refusal == Refusal::kQueueFull;
+}
+
+}  // namespace
+
+ApiError RefusalError(const Verdict& verdict) {
+  const absl::string_view code = CodeOf(verdict.refusal);
+  if (verdict.refusal == Refusal::kTooLong) {
+    return ClientError(400, code, verdict.why);
+  }
+  ApiError error = IsLoad(verdict.refusal)
+                       ? RateLimitError(code, verdict.why)
+                       : ServerError(503, code, verdict.why);
+  // Clients back off only if told how long; a second is the least HTTP can say.
+  error.retry_after_ms =
+      verdict.retry_after_ms != 0 ? verdict.retry_after_ms : 1000;
+  error.predicted_ttft_ms = verdict.predicted_ttft_ms;
+  return error;
+}
+
+}  // namespace fineserve::proxy

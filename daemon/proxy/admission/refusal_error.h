@@ -1,0 +1,16 @@
+#ifndef DAEMON_PROXY_ADMISSION_REFUSAL_ERROR_H_
+#define DAEMON_PROXY_ADMISSION_REFUSAL_ERROR_H_
+
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/http/api_error.h"
+
+namespace fineserve::proxy {
+
+// What the client is told of a verdict that refuses: 400 if the request can
+// never be served, 429 if the load is too high, 503 if no engine serves or no
+// scheduler decides.
+ApiError RefusalError(const Verdict& verdict);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_REFUSAL_ERROR_H_

@@ -1,0 +1,267 @@
+#include "daemon/proxy/exchange/connection.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/proxy/exchange/exchange.h"
+
+namespace fineserve::proxy {
+namespace {
+
+// Most requests fit; a larger one takes several reads.
+constexpr size_t kReadBytes = 4096;
+constexpr size_t kBodyReadBytes = 64 << 10;
+
+ApiError TooManyConnections() {
+  ApiError error = ServerError(503, "too_many_connections",
+                               "this proxy has no connection to spare");
+  error.retry_after_ms = 1000;
+  return error;
+}
+
+ApiError Unauthorized() {
+  return ClientError(401, "invalid_api_key",
+                     "no valid key; send Authorization: Bearer KEY");
+}
+
+}  // namespace
+
+Connection::Connection(tcp::socket socket, Port port, Service* service)
+    : socket_(std::move(socket)), port_(port), service_(service) {
+  service_->connections.insert(this);
+  service_->metrics.SetConnections(service_->connections.size());
+}
+
+Connection::~Connection() {
+  service_->connections.erase(this);
+  service_->metrics.SetConnections(service_->connections.size());
+}
+
+asio::awaitable<void> Connection::Serve() {
+  const auto self = shared_from_this();
+  while (co_await ServeOne()) {
+  }
+  Close();
+}
+
+void Connection::Refuse() {
+  const std::string text = LocalAnswerText(ErrorAnswer(TooManyConnections()),
+                                           false, "", /*keep_alive=*/false);
+  Buffers buffers = {asio::buffer(text)};
+  WriteNow(&socket_, &buffers);
+  Close();
+}
+
+// False if the connection is to be closed.
+asio::awaitable<bool> Connection::ServeOne() {
+  RequestParser request(service_->limits.header_bytes,
+                        service_->limits.body_bytes);
+  if (!co_await Receive(&request, /*whole=*/false)) co_return false;
+  const std::string id =
+      service_->request_ids.For(request.Field("x-request-id"));
+  const Route route = RouteOf(port_, request.target());
+  const absl::optional<ApiError> refusal = RefusalOf(request, route);
+  if (refusal) {
+    co_await RefuseRequest(request, *refusal, id);
+    co_return request.done() && Stays(request);
+  }
+  if (!co_await ReceiveBody(&request)) co_return false;
+  if (route != Route::kAdmitted && route != Route::kForwarded) {
+    co_return co_await AnswerLocally(&request, route, id);
+  }
+  if (request.method() == "OPTIONS") {
+    co_return co_await AnswerLocally(&request, route, id);
+  }
+  received_.Release();  // while the engine works
+  Exchange exchange(this, service_, &request, route, id);
+  co_return co_await exchange.Run();
+}
+
+// Reads a header, or the `whole` request. False if there will be none: the
+// client was told why, if there was a why.
+asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
+  const auto there = [&] {
+    return whole ? request->done() : request->header_done();
+  };
+  idle_ = received_.empty() && !request->header_done();
+  Guard(idle_ ? service_->limits.idle_s : service_->limits.receive_s);
+  for (;;) {
+    received_.Consume(request->Feed(received_.bytes()));
+    if (request->error()) {
+      co_await RefuseRequest(*request, *request->error(), "");
+      co_return false;
+    }
+    if (there()) break;
+    const size_t most = whole ? kBodyReadBytes : kReadBytes;
+    if (co_await ReadSome(&socket_, &received_, most)) co_return false;
+    // A header has its time as a whole, a body each of its pieces.
+    if (idle_ || whole) Guard(service_->limits.receive_s);
+    idle_ = false;
+  }
+  Unguard();
+  co_return true;
+}
+
+asio::awaitable<bool> Connection::ReceiveBody(RequestParser* request) {
+  if (request->done()) co_return true;
+  if (!request->Field("expect").empty()) {
+    static constexpr absl::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+    Buffers buffers = {asio::buffer(kGoOn.data(), kGoOn.size())};
+    if (!co_await Write(&buffers)) co_return false;
+  }
+  co_return co_await Receive(request, /*whole=*/true);
+}
+
+absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
+                                               Route route) const {
+  const absl::string_view expect = request.Field("expect");
+  if (!expect.empty() && !absl::EqualsIgnoreCase(expect, "100-continue")) {
+    return ClientError(417, "bad_expectation", "only 100-continue is expected");
+  }
+  const bool needs_key = route == Route::kModels || route == Route::kAdmitted ||
+                         route == Route::kForwarded;
+  if (needs_key &&
+      !service_->routes->keys().Admits(request.Field("authorization"))) {
+    return Unauthorized();
+  }
+  return RefuseByHead(route, request.method(), request.target());
+}
+
+// The connection is of no use afterwards if the request is not whole: what is
+// left of it is taken and thrown away, so that the client reads the answer
+// before it meets a reset.
+asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
+                                                const ApiError& error,
+                                                const std::string& request_id) {
+  service_->metrics.CountRequest("", error.status);
+  const bool stays = request.done() && Stays(request);
+  const bool to_head = request.header_done() && request.method() == "HEAD";
+  const std::string id =
+      request_id.empty() ? service_->request_ids.For("") : request_id;
+  LocalAnswer answer = ErrorAnswer(error);
+  if (error.status == 405) {
+    const Route route = RouteOf(port_, request.target());
+    absl::StrAppend(&answer.fields, "allow: ", MethodsOf(route), "\r\n");
+  }
+  const std::string text = LocalAnswerText(answer, to_head, id, stays);
+  Buffers buffers = {asio::buffer(text)};
+  const bool sent = co_await Write(&buffers);
+  if (sent && !request.done()) co_await Linger();
+}
+
+asio::awaitable<void> Connection::Linger() {
+  error_code e;
+  socket_.shutdown(tcp::socket::shutdown_send, e);
+  Guard(service_->limits.linger_s);
+  while (!e) {
+    received_.Consume(received_.bytes().size());
+    e = co_await ReadSome(&socket_, &received_, kBodyReadBytes);
+  }
+  Unguard();
+}
+
+asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
+                                                Route route,
+                                                const std::string& request_id) {
+  LocalAnswer answer;
+  answer.body = "{}";
+  if (request->method() == "OPTIONS") {
+    answer.status = 204;
+    const absl::string_view methods = MethodsOf(route);
+    absl::StrAppend(&answer.fields, "allow: ",
+                    methods.empty() ? "GET, HEAD, POST, OPTIONS" : methods,
+                    "\r\n");
+  } else if (route == Route::kReady) {
+    const bool ready = !service_->draining && service_->admission->Ready();
+    answer.status = ready ? 200 : 503;
+    answer.body = ready ? "{\"ready\":true}" : "{\"ready\":false}";
+  } else if (route == Route::kVersion) {
+    answer.body = "{\"version\":\"" FINESERVE_VERSION "\"}";
+  } else if (route == Route::kMetrics) {
+    answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    answer.body = service_->metrics.Render();
+  } else if (route == Route::kModels) {
+    answer = service_->routes->Models(request->target());
+  }
+  co_return co_await Answer(*request, answer, request_id);
+}
+
+bool Connection::Stays(const RequestParser& request) const {
+  return request.keep_alive() && !service_->draining;
+}
+
+asio::awaitable<bool> Connection::Answer(const RequestParser& request,
+                                         const LocalAnswer& answer,
+                                         const std::string& request_id) {
+  const bool stays = Stays(request);
+  const std::string text =
+      LocalAnswerText(answer, request.method() == "HEAD", request_id, stays);
+  Buffers buffers = {asio::buffer(text)};
+  co_return co_await Write(&buffers) && stays;
+}
+
+asio::awaitable<bool> Connection::Write(Buffers* buffers) {
+  error_code e = WriteNow(&socket_, buffers);
+  if (!e && !buffers->empty()) {
+    const uint32_t seconds = service_->limits.stall_s;
+    Guard(seconds);
+    e = co_await WriteRest(&socket_, buffers,
+                           [this, seconds] { Guard(seconds); });
+    Unguard();
+  }
+  co_return !e;
+}
+
+void Connection::Guard(tcp::socket* socket, uint32_t seconds) {
+  guarded_ = socket;
+  deadline_ns_ = service_->clock->NowNs() + seconds * 1'000'000'000ull;
+}
+
+void Connection::CheckDeadline(uint64_t now_ns) {
+  if (guarded_ == nullptr || now_ns < deadline_ns_) return;
+  error_code ignored;
+  std::exchange(guarded_, nullptr)->close(ignored);
+}
+
+void Connection::CloseIfIdle() {
+  if (idle_) Close();
+}
+
+void Connection::Close() {
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+void Connection::Abort() {
+  if (gone_) std::exchange(gone_, nullptr)();
+  Close();
+}
+
+void Connection::Watch(std::function<void()> gone) {
+  gone_ = std::move(gone);
+  ArmWatch();
+}
+
+// The wait outlives the request: it ends with the next one's first bytes, and
+// so costs nothing to cancel.
+void Connection::ArmWatch() {
+  if (watching_) return;
+  watching_ = true;
+  socket_.async_wait(tcp::socket::wait_read,
+                     [self = shared_from_this()](error_code e) {
+                       self->watching_ = false;
+                       if (!e) self->OnReadable();
+                     });
+}
+
+void Connection::OnReadable() {
+  if (!gone_) return;
+  if (IsClosedByPeer(&socket_)) {
+    std::exchange(gone_, nullptr)();
+  } else if (error_code ignored; socket_.available(ignored) == 0) {
+    ArmWatch();  // woken by what was read since
+  }
+}
+
+}  // namespace fineserve::proxy

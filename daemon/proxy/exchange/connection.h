@@ -1,0 +1,96 @@
+#ifndef DAEMON_PROXY_EXCHANGE_CONNECTION_H_
+#define DAEMON_PROXY_EXCHANGE_CONNECTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/proxy/exchange/service.h"
+#include "daemon/proxy/http/byte_buffer.h"
+#include "daemon/proxy/http/request_parser.h"
+#include "daemon/proxy/http/socket_io.h"
+#include "daemon/proxy/request/routes.h"
+
+namespace fineserve::proxy {
+
+// One client's connection: reads a request, answers it or lets an Exchange
+// forward it, and so on until one side has enough. Confined to the proxy's
+// thread; held by the coroutine that Serve is.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // `service` outlives it.
+  Connection(tcp::socket socket, Port port, Service* service);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  asio::awaitable<void> Serve();
+
+  // Says "too many" and closes.
+  void Refuse();
+
+  // Closes what the deadline is for, if it has passed. Called every second or
+  // so: deadlines are coarse, and cost no timer each.
+  void CheckDeadline(uint64_t now_ns);
+  // Closes it if no request is under way.
+  void CloseIfIdle();
+  void Close();
+  // Closes it in the middle of a request: as if the client had gone.
+  void Abort();
+  // Whether a drain has to wait for it.
+  bool is_busy() const { return !idle_ && port_ == Port::kPublic; }
+
+  asio::any_io_executor executor() { return socket_.get_executor(); }
+
+  // For exchanges. False if the client is gone. What fits is sent at once, the
+  // rest as the client takes it: nothing is held but the caller's buffers.
+  asio::awaitable<bool> Write(Buffers* buffers);
+  asio::awaitable<bool> Answer(const RequestParser& request,
+                               const LocalAnswer& answer,
+                               const std::string& request_id);
+
+  // From now on `gone` is called, once, if the client closes. Until Unwatch.
+  // A client that has sent its next request already is not seen to go.
+  void Watch(std::function<void()> gone);
+  void Unwatch() { gone_ = nullptr; }
+
+  // `socket` (or the client's own) is closed if `seconds` pass.
+  void Guard(tcp::socket* socket, uint32_t seconds);
+  void Guard(uint32_t seconds) { Guard(&socket_, seconds); }
+  void Unguard() { guarded_ = nullptr; }
+
+  // Whether another request may follow this one.
+  bool Stays(const RequestParser& request) const;
+
+ private:
+  asio::awaitable<bool> ServeOne();
+  asio::awaitable<bool> Receive(RequestParser* request, bool whole);
+  asio::awaitable<bool> AnswerLocally(RequestParser* request, Route route,
+                                      const std::string& request_id);
+  asio::awaitable<bool> ReceiveBody(RequestParser* request);
+  asio::awaitable<void> RefuseRequest(const RequestParser& request,
+                                      const ApiError& error,
+                                      const std::string& request_id);
+  absl::optional<ApiError> RefusalOf(const RequestParser& request,
+                                     Route route) const;
+  asio::awaitable<void> Linger();
+  void ArmWatch();
+  void OnReadable();
+
+  tcp::socket socket_;
+  const Port port_;
+  Service* const service_;
+  ByteBuffer received_;
+  bool idle_ = false;
+
+  tcp::socket* guarded_ = nullptr;
+  uint64_t deadline_ns_ = 0;
+
+  std::function<void()> gone_;
+  bool watching_ = false;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_EXCHANGE_CONNECTION_H_

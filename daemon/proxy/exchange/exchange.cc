@@ -1,0 +1,237 @@
+#include "daemon/proxy/exchange/exchange.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
+#include "daemon/proxy/admission/refusal_error.h"
+#include "daemon/proxy/request/service_fields.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr int kMostAttempts = 2;
+// nginx's word in logs for a client that went away.
+constexpr unsigned kClientClosed = 499;
+
+ApiError NoEngine(const std::string& model) {
+  Verdict verdict;
+  verdict.refusal = Refusal::kNoEngine;
+  verdict.why = absl::StrCat("no engine of ", model, " answers; try again");
+  return RefusalError(verdict);
+}
+
+}  // namespace
+
+Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
+                   Route route, std::string request_id)
+    : client_(client),
+      service_(service),
+      request_(request),
+      route_(route),
+      request_id_(std::move(request_id)),
+      started_ns_(service->clock->NowNs()) {}
+
+Exchange::~Exchange() {
+  client_->Unwatch();
+  client_->Unguard();
+  // Only a proxy that is torn down leaves anything here.
+  if (waiting_) service_->admission->Cancel(asked_.id);
+  EndAttempt(Outcome::kClientGone);
+}
+
+asio::awaitable<bool> Exchange::Run() {
+  const absl::optional<ApiError> refusal = ReadRequest();
+  if (refusal) co_return co_await Fail(*refusal);
+  client_->Watch([this] { ClientGone(); });
+  if (route_ == Route::kAdmitted) co_await CountPrompt();
+  if (client_gone_) {
+    service_->metrics.CountRequest(model_, kClientClosed);
+    co_return false;
+  }
+  while (co_await Attempt()) service_->metrics.CountRetry(model_);
+  co_return !client_gone_ && !closes_ && client_->Stays(*request_) &&
+      framing_ != Framing::kEndOfConnection;
+}
+
+// What the request asks for, or why it gets nothing.
+absl::optional<ApiError> Exchange::ReadRequest() {
+  const bool must_be_json = route_ == Route::kAdmitted;
+  absl::StatusOr<RequestFacts> facts = ReadFacts(request_->body());
+  if (!facts.ok() && must_be_json) {
+    return ClientError(400, "bad_json", facts.status().message());
+  }
+  if (facts.ok()) facts_ = *std::move(facts);
+  const auto model = service_->routes->ModelFor(facts_.model);
+  if (const auto* error = absl::get_if<ApiError>(&model)) return *error;
+  const config::FleetModel& found =
+      *absl::get<const config::FleetModel*>(model);
+  model_ = facts_.model = found.name;
+  const absl::Status s = ReadServiceFields(*request_, &asked_);
+  if (!s.ok()) return ClientError(400, "bad_header", s.message());
+  slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
+                                         : found.slo_ttft_ms * int64_t{1000};
+  slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
+                                         : found.slo_tpot_ms * int64_t{1000};
+  asked_.model = model_;
+  asked_.max_tokens = facts_.max_tokens;
+  asked_.prompt_tokens = service_->estimator.Estimate(facts_);
+  asked_.arrived_ns = started_ns_;
+  counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0;
+  return absl::nullopt;
+}
+
+// Whether the request is to be tried once more.
+asio::awaitable<bool> Exchange::Attempt() {
+  if (!co_await Choose()) co_return false;
+  const std::shared_ptr<const Routes> routes = service_->routes;
+  const config::FleetEngine* engine = routes->Engine(engine_name_);
+  BeginAttempt();
+  Ended ended = Ended::kNotAnswered;
+  if (engine != nullptr && !client_gone_) ended = co_await Forward(*engine);
+  if (client_gone_) ended = Ended::kClientGone;
+  co_return co_await Conclude(ended);
+}
+
+// Which engine; false if there is none and the client knows, or is gone.
+asio::awaitable<bool> Exchange::Choose() {
+  if (route_ == Route::kForwarded) {
+    const config::FleetEngine* engine = EngineInTurn();
+    if (engine == nullptr) {
+      co_await Fail(NoEngine(model_));
+      co_return false;
+    }
+    engine_name_ = engine->name;
+    co_return true;
+  }
+  const Verdict verdict = co_await Decide();
+  // A client that goes away just now has been admitted even so, and its end is
+  // to be told.
+  admitted_ = verdict.admitted;
+  engine_name_ = verdict.engine;
+  if (client_gone_) co_return admitted_;
+  service_->metrics.QueueTime(model_, SecondsSince(started_ns_));
+  if (!verdict.admitted) {
+    co_await Fail(RefusalError(verdict));
+    co_return false;
+  }
+  co_return true;
+}
+
+// For what needs no admission.
+const config::FleetEngine* Exchange::EngineInTurn() {
+  const Admission& admission = *service_->admission;
+  return service_->routes->EngineInTurn(
+      model_, service_->turn++,
+      [&](const std::string& engine) { return admission.Serves(engine); });
+}
+
+asio::awaitable<Verdict> Exchange::Decide() {
+  asked_.id = ++service_->last_request;
+  verdict_.reset();
+  waiting_ = true;
+  service_->admission->Submit(asked_, [this](Verdict verdict) {
+    waiting_ = false;
+    verdict_ = std::move(verdict);
+    decided_.Set();
+  });
+  co_await decided_.Wait();
+  co_return verdict_.value_or(Verdict());
+}
+
+void Exchange::ClientGone() {
+  client_gone_ = true;
+  if (waiting_) {
+    waiting_ = false;
+    service_->admission->Cancel(asked_.id);
+    service_->metrics.CountRequest(model_, kClientClosed);
+    decided_.Set();
+  }
+  error_code ignored;
+  if (engine_) engine_->close(ignored);  // which is how an engine aborts
+}
+
+void Exchange::BeginAttempt() {
+  ++attempts_;
+  service_->metrics.AddRunning(1);
+}
+
+void Exchange::EndAttempt(Outcome outcome) {
+  engine_.reset();
+  if (!admitted_) return;
+  admitted_ = false;
+  const absl::optional<Usage> usage = meter_.usage();
+  service_->admission->Finished(
+      asked_.id, usage ? usage->prompt_tokens : 0,
+      usage ? usage->completion_tokens : meter_.data_events(), outcome);
+}
+
+// Settles an attempt with everybody who waits for its end. Whether another one
+// is to follow.
+asio::awaitable<bool> Exchange::Conclude(Ended ended) {
+  service_->metrics.AddRunning(-1);
+  EndAttempt(ended == Ended::kWhole        ? Outcome::kDone
+             : ended == Ended::kClientGone ? Outcome::kClientGone
+                                           : Outcome::kEngineGone);
+  switch (ended) {
+    case Ended::kWhole:
+      CountAnswer();
+      break;
+    case Ended::kClientGone:
+      client_gone_ = true;
+      service_->metrics.CountRequest(model_, kClientClosed);
+      break;
+    case Ended::kBroken:
+      log::Warning("engine {} broke off request {}", engine_name_, request_id_);
+      service_->metrics.CountRequest(model_, 502);
+      co_await EndBrokenStream();
+      break;
+    case Ended::kNotAnswered:
+      log::Warning("engine {} did not answer request {}, attempt {}",
+                   engine_name_, request_id_, attempts_);
+      if (attempts_ < kMostAttempts) {
+        asked_.avoid_engine = engine_name_;
+        co_return true;
+      }
+      co_await Fail(NoEngine(model_));
+  }
+  co_return false;
+}
+
+// Tells the client of an error in place of an answer.
+asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
+  service_->metrics.CountRequest(model_, error.status);
+  framing_ = Framing::kLength;
+  const bool stays =
+      co_await client_->Answer(*request_, ErrorAnswer(error), request_id_);
+  closes_ |= !stays;
+  co_return stays;
+}
+
+double Exchange::SecondsSince(uint64_t ns) const {
+  return static_cast<double>(service_->clock->NowNs() - ns) * 1e-9;
+}
+
+void Exchange::CountAnswer() {
+  Metrics& metrics = service_->metrics;
+  metrics.CountRequest(model_, answer_->status());
+  if (route_ != Route::kAdmitted || answer_->status() != 200) return;
+  const absl::optional<Usage> usage = meter_.usage();
+  const uint32_t output =
+      usage ? usage->completion_tokens : meter_.data_events();
+  metrics.CountTokens(model_, usage ? usage->prompt_tokens : 0, output);
+  if (usage && !counted_) Learn(usage->prompt_tokens);
+  if (slo_ttft_us_ != 0 &&
+      static_cast<int64_t>((first_ns_ - started_ns_) / 1000) > slo_ttft_us_) {
+    metrics.CountSloViolation(model_, Metrics::Slo::kTtft);
+  }
+  if (!facts_.stream || output < 2) return;
+  const double tpot_s =
+      static_cast<double>(last_ns_ - first_ns_) * 1e-9 / (output - 1);
+  metrics.TimePerOutputToken(model_, tpot_s);
+  if (slo_tpot_us_ != 0 && tpot_s * 1e6 > static_cast<double>(slo_tpot_us_)) {
+    metrics.CountSloViolation(model_, Metrics::Slo::kTpot);
+  }
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,131 @@
+#ifndef DAEMON_PROXY_EXCHANGE_EXCHANGE_H_
+#define DAEMON_PROXY_EXCHANGE_EXCHANGE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/optional.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/exchange/answer_meter.h"
+#include "daemon/proxy/exchange/connection.h"
+#include "daemon/proxy/exchange/service.h"
+#include "daemon/proxy/http/head.h"
+#include "daemon/proxy/http/request_parser.h"
+#include "daemon/proxy/http/response_parser.h"
+#include "daemon/proxy/http/socket_io.h"
+#include "daemon/proxy/request/request_facts.h"
+
+namespace fineserve::proxy {
+
+// One request on its way to an engine, and the answer on its way back:
+//
+//   read the facts -> count the prompt -> ask admission -> send to the engine
+//   -> relay the answer
+//
+// An engine that fails before its first byte is replaced once; after it the
+// client gets an error event (of a stream) or a cut answer, never a second
+// beginning. Whoever goes away, the other side learns of it by its connection
+// being closed. Holds, of an answer, what one read gave. Confined to the
+// proxy's thread.
+class Exchange {
+ public:
+  // All outlive it; `request` is whole.
+  Exchange(Connection* client, Service* service, RequestParser* request,
+           Route route, std::string request_id);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // Whether the client's connection can take another request.
+  asio::awaitable<bool> Run();
+
+ private:
+  // How an attempt to have the request answered ended.
+  enum class Ended {
+    kWhole,        // the answer was relayed
+    kNotAnswered,  // no byte of an answer: it may be tried again
+    kBroken,       // the engine went away, or talks no HTTP, after that
+    kClientGone,
+  };
+
+  absl::optional<ApiError> ReadRequest();
+  asio::awaitable<bool> Attempt();
+  asio::awaitable<bool> Choose();
+  asio::awaitable<Verdict> Decide();
+  asio::awaitable<bool> Conclude(Ended ended);
+  asio::awaitable<bool> Fail(const ApiError& error);
+  void ClientGone();
+
+  asio::awaitable<void> CountPrompt();
+  asio::awaitable<absl::optional<uint32_t>> AskForCount();
+  asio::awaitable<bool> ReadBeginning(std::string* text);
+  void TellUncounted(const std::string& engine, bool answered);
+  void Learn(uint32_t prompt_tokens);
+  const config::FleetEngine* EngineInTurn();
+
+  // How long an engine may take, seconds.
+  struct Patience {
+    uint32_t to_accept;
+    uint32_t to_answer;  // 0: as long as it thinks
+  };
+  asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
+  asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
+                                  absl::string_view target, Patience patience);
+  asio::awaitable<bool> Open(const config::FleetEngine& engine,
+                             uint32_t seconds);
+  void KeepEngine(const config::FleetEngine& engine);
+  asio::awaitable<Ended> Ask(const std::string& head);
+  asio::awaitable<Ended> AwaitAnswer();
+  asio::awaitable<Ended> Relay();
+  asio::awaitable<error_code> ReadAnswer();
+  void Parse();
+  asio::awaitable<void> EndBrokenStream();
+  void AppendBody(Buffers* buffers);
+  void Observe();
+
+  void BeginAttempt();
+  void EndAttempt(Outcome outcome);
+  void CountAnswer();
+  double SecondsSince(uint64_t ns) const;
+
+  Connection* const client_;
+  Service* const service_;
+  RequestParser* const request_;
+  const Route route_;
+  const std::string request_id_;
+
+  const uint64_t started_ns_;
+  RequestFacts facts_;
+  bool counts_prompt_ = false;  // an engine is asked to
+  bool counted_ = false;        // it did
+  std::string model_;           // empty until it is one of the fleet's
+  int64_t slo_ttft_us_ = 0;
+  int64_t slo_tpot_us_ = 0;
+  AdmissionRequest asked_;
+  bool waiting_ = false;   // for a verdict
+  bool admitted_ = false;  // and not yet finished
+  absl::optional<Verdict> verdict_;
+  Wakeup decided_;
+  bool client_gone_ = false;
+  bool closes_ = false;  // the client's connection is of no more use
+  int attempts_ = 0;
+
+  std::string engine_name_;
+  absl::optional<tcp::socket> engine_;
+  ByteBuffer from_engine_;
+  size_t read_bytes_ = 0;  // at a time; grows while they come full
+  absl::optional<ResponseParser> answer_;
+  bool answered_ = false;   // by a byte at least
+  bool head_sent_ = false;  // to the client
+  std::vector<absl::string_view> pieces_;
+  size_t parsed_bytes_ = 0;  // of from_engine_, that pieces_ may view
+  Framing framing_ = Framing::kNoBody;
+  char chunk_size_[24];
+  AnswerMeter meter_;
+  uint64_t first_ns_ = 0;  // of the body
+  uint64_t last_ns_ = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_EXCHANGE_EXCHANGE_H_

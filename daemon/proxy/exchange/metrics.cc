@@ -1,0 +1,190 @@
+#include "daemon/proxy/exchange/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+// vLLM's, so that its panels show ours beside its own (v1/metrics/loggers.py).
+const Histogram::BucketBoundaries kTtftBuckets = {
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
+    1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
+const Histogram::BucketBoundaries kTpotBuckets = {
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
+    0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
+
+template <typename Builder>
+auto& Register(Builder builder, const char* name, const char* help,
+               prometheus::Registry* registry) {
+  return builder.Name(name).Help(help).Register(*registry);
+}
+
+}  // namespace
+
+struct Metrics::Families {
+  // Families find a metric by hashing all its labels: once per model, not
+  // once per request.
+  struct OfModel {
+    Counter *retries, *prompt_tokens, *output_tokens;
+    Counter *ttft_violations, *tpot_violations;
+    Counter *exact, *estimate, *fallback;
+    Histogram *queue_time, *ttft, *tpot;
+    Gauge* bytes_per_token;
+  };
+
+  prometheus::Registry registry;
+  prometheus::Family<Counter>& requests = Register(
+      prometheus::BuildCounter(), "fineserve_requests_total",
+      "Requests answered, by status; 499: the client went away", &registry);
+  prometheus::Family<Counter>& retries =
+      Register(prometheus::BuildCounter(), "fineserve_retries_total",
+               "Requests tried again after an engine failed them", &registry);
+  prometheus::Family<Counter>& prompt_tokens =
+      Register(prometheus::BuildCounter(), "fineserve_prompt_tokens_total",
+               "Prompt tokens, as engines counted them", &registry);
+  prometheus::Family<Counter>& output_tokens = Register(
+      prometheus::BuildCounter(), "fineserve_generation_tokens_total",
+      "Output tokens, as engines counted them, else events", &registry);
+  prometheus::Family<Counter>& violations =
+      Register(prometheus::BuildCounter(), "fineserve_slo_violation_total",
+               "Requests that missed their SLO", &registry);
+  prometheus::Family<Counter>& prompts = Register(
+      prometheus::BuildCounter(), "fineserve_prompts_total",
+      "Prompts by how their tokens were known: exact, by estimate, or by "
+      "estimate because no engine counted them (fallback)",
+      &registry);
+  prometheus::Family<Histogram>& queue_time =
+      Register(prometheus::BuildHistogram(), "fineserve_queue_time_seconds",
+               "From the request to admission's answer", &registry);
+  prometheus::Family<Histogram>& ttft = Register(
+      prometheus::BuildHistogram(), "fineserve_time_to_first_token_seconds",
+      "From the request to the first byte of its answer", &registry);
+  prometheus::Family<Histogram>& tpot = Register(
+      prometheus::BuildHistogram(), "fineserve_time_per_output_token_seconds",
+      "Mean between the tokens of a stream", &registry);
+  prometheus::Family<Gauge>& bytes_per_token =
+      Register(prometheus::BuildGauge(), "fineserve_bytes_per_token",
+               "What prompt tokens are estimated by", &registry);
+  Gauge& connections =
+      Register(prometheus::BuildGauge(), "fineserve_connections",
+               "Open connections of clients", &registry)
+          .Add({});
+  Counter& refused = Register(prometheus::BuildCounter(),
+                              "fineserve_connections_refused_total",
+                              "Connections beyond the limit", &registry)
+                         .Add({});
+  Gauge& running =
+      Register(prometheus::BuildGauge(), "fineserve_requests_running",
+               "Requests that engines work on", &registry)
+          .Add({});
+
+  absl::flat_hash_map<std::string, OfModel> models;
+  absl::flat_hash_map<std::pair<std::string, unsigned>, Counter*> statuses;
+
+  OfModel& Of(const std::string& model) {
+    const auto it = models.find(model);
+    return it != models.end() ? it->second : Add(model);
+  }
+
+  OfModel& Add(const std::string& model) {
+    const prometheus::Labels labels = {{"model", model}};
+    const auto slo = [&](const char* which) {
+      return &violations.Add({{"model", model}, {"slo", which}});
+    };
+    const auto counted = [&](const char* how) {
+      return &prompts.Add({{"model", model}, {"tokens", how}});
+    };
+    const OfModel made = {&retries.Add(labels),
+                          &prompt_tokens.Add(labels),
+                          &output_tokens.Add(labels),
+                          slo("ttft"),
+                          slo("tpot"),
+                          counted("exact"),
+                          counted("estimate"),
+                          counted("fallback"),
+                          &queue_time.Add(labels, kTtftBuckets),
+                          &ttft.Add(labels, kTtftBuckets),
+                          &tpot.Add(labels, kTpotBuckets),
+                          &bytes_per_token.Add(labels)};
+    return models.emplace(model, made).first->second;
+  }
+};
+
+Metrics::Metrics() : families_(new Families) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::CountRequest(const std::string& model, unsigned status) {
+  Counter*& counter = families_->statuses[{model, status}];
+  if (counter == nullptr) {
+    counter = &families_->requests.Add(
+        {{"model", model}, {"status", absl::StrCat(status)}});
+  }
+  counter->Increment();
+}
+
+void Metrics::CountRetry(const std::string& model) {
+  families_->Of(model).retries->Increment();
+}
+
+void Metrics::CountTokens(const std::string& model, uint32_t prompt,
+                          uint32_t output) {
+  const Families::OfModel& of = families_->Of(model);
+  of.prompt_tokens->Increment(prompt);
+  of.output_tokens->Increment(output);
+}
+
+void Metrics::QueueTime(const std::string& model, double seconds) {
+  families_->Of(model).queue_time->Observe(seconds);
+}
+
+void Metrics::TimeToFirstToken(const std::string& model, double seconds) {
+  families_->Of(model).ttft->Observe(seconds);
+}
+
+void Metrics::TimePerOutputToken(const std::string& model, double seconds) {
+  families_->Of(model).tpot->Observe(seconds);
+}
+
+void Metrics::CountSloViolation(const std::string& model, Slo slo) {
+  const Families::OfModel& of = families_->Of(model);
+  (slo == Slo::kTtft ? of.ttft_violations : of.tpot_violations)->Increment();
+}
+
+void Metrics::CountPrompt(const std::string& model, Counted how) {
+  const Families::OfModel& of = families_->Of(model);
+  Counter* const counters[] = {of.exact, of.estimate, of.fallback};
+  counters[static_cast<size_t>(how)]->Increment();
+}
+
+void Metrics::SetBytesPerToken(const std::string& model, double ratio) {
+  families_->Of(model).bytes_per_token->Set(ratio);
+}
+
+void Metrics::SetConnections(size_t n) {
+  families_->connections.Set(static_cast<double>(n));
+}
+
+void Metrics::CountConnectionRefused() { families_->refused.Increment(); }
+
+void Metrics::AddRunning(int change) { families_->running.Increment(change); }
+
+std::string Metrics::Render() const {
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,50 @@
+#ifndef DAEMON_PROXY_EXCHANGE_METRICS_H_
+#define DAEMON_PROXY_EXCHANGE_METRICS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace fineserve::proxy {
+
+// What the proxy counts, rendered for Prometheus. `model` is a name of the
+// fleet, or empty where a request never got that far: clients cannot make
+// labels. Confined to the proxy's thread.
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+
+  // An answer was sent; 499: the client went away before (nginx's word).
+  void CountRequest(const std::string& model, unsigned status);
+  void CountRetry(const std::string& model);
+  void CountTokens(const std::string& model, uint32_t prompt, uint32_t output);
+  // Admission's answer came `seconds` after the request.
+  void QueueTime(const std::string& model, double seconds);
+  void TimeToFirstToken(const std::string& model, double seconds);
+  void TimePerOutputToken(const std::string& model, double seconds);
+  enum class Slo { kTtft, kTpot };
+  void CountSloViolation(const std::string& model, Slo slo);
+  // How a prompt's tokens came to be known: by an engine's count or the
+  // client's own ids; by its bytes; by these because no engine counted.
+  enum class Counted { kExact, kEstimate, kFallback };
+  void CountPrompt(const std::string& model, Counted how);
+  void SetBytesPerToken(const std::string& model, double ratio);
+
+  void SetConnections(size_t n);
+  void CountConnectionRefused();
+  // Requests between admission's verdict and their end.
+  void AddRunning(int change);
+
+  std::string Render() const;
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_EXCHANGE_METRICS_H_

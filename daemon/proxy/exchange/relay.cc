@@ -1,0 +1,232 @@
+// The half of an Exchange that talks to the engine.
+
+#include <stdio.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/proxy/exchange/exchange.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr size_t kLeastReadBytes = 4096;
+constexpr size_t kMostReadBytes = 64 << 10;
+
+bool IsInformational(unsigned status) { return status / 100 == 1; }
+
+std::string AuthorityOf(const config::FleetEngine& engine) {
+  return absl::StrCat(engine.host, ":", engine.port);
+}
+
+ApiError EngineGone(const std::string& model) {
+  return ServerError(
+      502, "engine_gone",
+      absl::StrCat("the engine that serves ", model, " went away; try again"));
+}
+
+}  // namespace
+
+// One attempt on one engine.
+asio::awaitable<Exchange::Ended> Exchange::Forward(
+    const config::FleetEngine& engine) {
+  const Patience patience = {service_->limits.connect_s, 0};
+  Ended ended = co_await Converse(engine, request_->target(), patience);
+  if (ended != Ended::kWhole) co_return ended;
+  std::string().swap(*request_->body());  // it will not be sent again
+  ended = co_await Relay();
+  if (ended == Ended::kWhole) KeepEngine(engine);
+  engine_.reset();
+  co_return ended;
+}
+
+// kWhole: the engine was sent the request, for `target`, and the head of its
+// answer is there. A kept connection that the engine has closed meanwhile says
+// nothing about the engine: then a new one is tried. One that is closed here
+// is so for a reason: the client has gone, or the engine's time is over.
+asio::awaitable<Exchange::Ended> Exchange::Converse(
+    const config::FleetEngine& engine, absl::string_view target,
+    Patience patience) {
+  const std::string authority = AuthorityOf(engine);
+  const std::string head =
+      RequestHead(*request_, {authority, request_id_, request_->body()->size(),
+                              !service_->routes->keys().is_open(), target});
+  engine_ = service_->engines.Take(authority);
+  bool reused = engine_.has_value();
+  for (;;) {
+    if (!reused && !co_await Open(engine, patience.to_accept)) {
+      co_return Ended::kNotAnswered;
+    }
+    if (patience.to_answer != 0) client_->Guard(&*engine_, patience.to_answer);
+    const Ended ended = co_await Ask(head);
+    const bool again =
+        ended == Ended::kNotAnswered && reused && engine_->is_open();
+    if (!again) co_return ended;
+    reused = false;
+  }
+}
+
+// A new connection.
+asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
+                                     uint32_t seconds) {
+  engine_.emplace(client_->executor());
+  client_->Guard(&*engine_, seconds);
+  const error_code e = co_await Connect(&*engine_, engine.host, engine.port);
+  client_->Unguard();
+  if (!e) Prepare(&*engine_);
+  co_return !e && !client_gone_;
+}
+
+// For another request, if all of the answer was read and the engine stays.
+void Exchange::KeepEngine(const config::FleetEngine& engine) {
+  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
+  if (!answer_->keep_alive() || !from_engine_.empty()) return;
+  service_->engines.Keep(AuthorityOf(engine), *std::move(engine_),
+                         service_->clock->NowNs());
+}
+
+// kWhole: the head of an answer is there.
+asio::awaitable<Exchange::Ended> Exchange::Ask(const std::string& head) {
+  from_engine_ = ByteBuffer();
+  read_bytes_ = kLeastReadBytes;
+  parsed_bytes_ = 0;
+  answered_ = false;
+  Buffers buffers = {asio::buffer(head)};
+  if (!request_->body()->empty()) {
+    buffers.push_back(asio::buffer(*request_->body()));
+  }
+  error_code e = WriteNow(&*engine_, &buffers);
+  if (!e && !buffers.empty()) {
+    e = co_await WriteRest(&*engine_, &buffers, [] {});
+  }
+  // An engine may refuse a large body before it has all of it; its answer is
+  // there to be read even so.
+  co_return co_await AwaitAnswer();
+}
+
+asio::awaitable<Exchange::Ended> Exchange::AwaitAnswer() {
+  const bool to_head = request_->method() == "HEAD";
+  do {
+    answer_.emplace(service_->limits.header_bytes, to_head);
+    Parse();  // behind an informational answer, the next may be there already
+    error_code e;
+    while (!e && !answer_->broken() && !answer_->header_done()) {
+      e = co_await ReadAnswer();
+    }
+    if (client_gone_) co_return Ended::kClientGone;
+    if (e || answer_->broken()) {
+      co_return answered_ ? Ended::kBroken : Ended::kNotAnswered;
+    }
+  } while (IsInformational(answer_->status()));
+  co_return Ended::kWhole;
+}
+
+// Waits for more of the answer. What was parsed before is forgotten: pieces_
+// are to be used before the next call.
+asio::awaitable<error_code> Exchange::ReadAnswer() {
+  pieces_.clear();
+  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
+  const size_t before = from_engine_.bytes().size();
+  const error_code e = co_await ReadSome(&*engine_, &from_engine_, read_bytes_);
+  if (e == asio::error::eof && answer_->header_done()) {
+    answer_->FeedEnd();
+    co_return error_code();
+  }
+  if (e) co_return e;
+  answered_ = true;
+  const bool full = from_engine_.bytes().size() - before == read_bytes_;
+  if (full) read_bytes_ = std::min(2 * read_bytes_, kMostReadBytes);
+  Parse();
+  co_return error_code();
+}
+
+void Exchange::Parse() {
+  from_engine_.Consume(std::exchange(parsed_bytes_, 0));
+  parsed_bytes_ = answer_->Feed(from_engine_.bytes(), &pieces_);
+}
+
+asio::awaitable<Exchange::Ended> Exchange::Relay() {
+  framing_ = FramingFor(*request_, *answer_);
+  head_sent_ = true;
+  const bool stays =
+      client_->Stays(*request_) && framing_ != Framing::kEndOfConnection;
+  const std::string head = AnswerHead(*answer_, framing_, request_id_, stays);
+  Buffers buffers = {asio::buffer(head)};
+  for (;;) {
+    Observe();
+    AppendBody(&buffers);
+    if (!buffers.empty() && !co_await client_->Write(&buffers)) {
+      co_return Ended::kClientGone;
+    }
+    if (answer_->done()) break;
+    const error_code e = co_await ReadAnswer();
+    if (client_gone_) co_return Ended::kClientGone;
+    if (e || answer_->broken()) co_return Ended::kBroken;
+  }
+  co_return Ended::kWhole;
+}
+
+// The pieces that one read gave, as one chunk where the client is sent chunks:
+// where events begin and end is not our affair.
+void Exchange::AppendBody(Buffers* buffers) {
+  static constexpr absl::string_view kEnd = "0\r\n\r\n";
+  static constexpr absl::string_view kBreak = "\r\n";
+  if (framing_ == Framing::kNoBody) return;
+  const bool chunks = framing_ == Framing::kChunks;
+  if (chunks && !pieces_.empty()) {
+    size_t bytes = 0;
+    for (const absl::string_view piece : pieces_) bytes += piece.size();
+    const int n = snprintf(chunk_size_, sizeof(chunk_size_), "%zx\r\n", bytes);
+    buffers->push_back(asio::buffer(chunk_size_, static_cast<size_t>(n)));
+  }
+  for (const absl::string_view piece : pieces_) {
+    buffers->push_back(asio::buffer(piece.data(), piece.size()));
+  }
+  if (!chunks) return;
+  if (!pieces_.empty()) buffers->push_back(asio::buffer(kBreak.data(), 2));
+  if (answer_->done()) buffers->push_back(asio::buffer(kEnd.data(), 5));
+}
+
+void Exchange::Observe() {
+  for (const absl::string_view piece : pieces_) meter_.Feed(piece);
+  if (pieces_.empty()) return;
+  last_ns_ = service_->clock->NowNs();
+  const uint32_t events = meter_.data_events();
+  // Comments come before the first event, to keep a connection alive.
+  if (facts_.stream && events == 0) return;
+  const bool first = first_ns_ == 0;
+  if (first) first_ns_ = last_ns_;
+  // An answer that comes whole does not show when its first token came.
+  if (!admitted_ || !facts_.stream || answer_->status() != 200) return;
+  if (first) {
+    service_->admission->FirstToken(asked_.id);
+    service_->metrics.TimeToFirstToken(model_, SecondsSince(started_ns_));
+  }
+  service_->admission->Progress(asked_.id, events);
+}
+
+// The engine went away after its answer began. A stream ends with an error
+// event; nothing can be said in any other body, so that the client must see it
+// cut short.
+asio::awaitable<void> Exchange::EndBrokenStream() {
+  const ApiError error = EngineGone(model_);
+  if (!head_sent_) {
+    co_await Fail(error);
+    co_return;
+  }
+  const bool events =
+      absl::StartsWith(answer_->Field("content-type"), "text/event-stream");
+  closes_ = !events || framing_ != Framing::kChunks;
+  if (!events || framing_ == Framing::kLength) co_return;
+  const std::string event = ErrorEvent(error, meter_.between_events());
+  const std::string text = framing_ == Framing::kChunks
+                               ? absl::StrCat(absl::Hex(event.size()), "\r\n",
+                                              event, "\r\n0\r\n\r\n")
+                               : event;
+  Buffers buffers = {asio::buffer(text)};
+  if (!co_await client_->Write(&buffers)) closes_ = true;
+}
+
+}  // namespace fineserve::proxy

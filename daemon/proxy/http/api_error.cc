@@ -1,0 +1,66 @@
+#include "daemon/proxy/http/api_error.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+ApiError Make(unsigned status, absl::string_view type, absl::string_view code,
+              absl::string_view message) {
+  ApiError error;
+  error.status = status;
+  error.type = std::string(type);
+  error.code = std::string(code);
+  error.message = std::string(message);
+  return error;
+}
+
+}  // namespace
+
+ApiError ClientError(unsigned status, absl::string_view code,
+                     absl::string_view message) {
+  return Make(status, "invalid_request_error", code, message);
+}
+
+ApiError RateLimitError(absl::string_view code, absl::string_view message) {
+  return Make(429, "rate_limit_error", code, message);
+}
+
+ApiError ServerError(unsigned status, absl::string_view code,
+                     absl::string_view message) {
+  return Make(status, "server_error", code, message);
+}
+
+std::string JsonQuote(absl::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&out, "\\", absl::string_view(&c, 1));
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&out, "\\u", absl::Hex(byte, absl::kZeroPad4));
+    } else {
+      out.push_back(c);
+    }
+  }
+  out.push_back('"');
+  return out;
+}
+
+std::string ErrorBody(const ApiError& error) {
+  std::string body =
+      absl::StrCat("{\"error\":{\"message\":", JsonQuote(error.message),
+                   ",\"type\":", JsonQuote(error.type),
+                   ",\"param\":null,\"code\":", JsonQuote(error.code));
+  if (error.predicted_ttft_ms != 0) {
+    absl::StrAppend(&body, ",\"predicted_ttft_ms\":", error.predicted_ttft_ms);
+  }
+  return body + "}}";
+}
+
+std::string ErrorEvent(const ApiError& error, bool between_events) {
+  return absl::StrCat(between_events ? "" : "\n\n", "data: ", ErrorBody(error),
+                      "\n\n");
+}
+
+}  // namespace fineserve::proxy

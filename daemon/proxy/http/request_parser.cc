@@ -1,0 +1,100 @@
+#include "daemon/proxy/http/request_parser.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+namespace http = boost::beast::http;
+
+absl::string_view View(boost::beast::string_view s) {
+  return {s.data(), s.size()};
+}
+
+boost::beast::string_view View(absl::string_view s) {
+  return {s.data(), s.size()};
+}
+
+}  // namespace
+
+struct RequestParser::Beast {
+  http::request_parser<http::string_body> parser;
+  size_t header_bytes;
+  uint64_t body_bytes;
+
+  ApiError ErrorOf(boost::system::error_code e) const {
+    if (e == http::error::header_limit || e == http::error::buffer_overflow) {
+      return ClientError(431, "header_too_large",
+                         absl::StrCat("the request's header is longer than ",
+                                      header_bytes, " bytes"));
+    }
+    if (e == http::error::body_limit) {
+      return ClientError(413, "body_too_large",
+                         absl::StrCat("the request's body is longer than ",
+                                      body_bytes, " bytes"));
+    }
+    return ClientError(400, "bad_http",
+                       absl::StrCat("bad HTTP request: ", e.message()));
+  }
+};
+
+RequestParser::RequestParser(size_t header_bytes, uint64_t body_bytes)
+    : beast_(new Beast{{}, header_bytes, body_bytes}) {
+  beast_->parser.eager(true);
+  beast_->parser.header_limit(static_cast<uint32_t>(header_bytes));
+  beast_->parser.body_limit(body_bytes);
+}
+
+RequestParser::~RequestParser() = default;
+
+size_t RequestParser::Feed(absl::string_view bytes) {
+  size_t taken = 0;
+  boost::system::error_code e;
+  // A put may stop early (after a header, after a chunk) with bytes to go.
+  while (taken < bytes.size() && !e && !done()) {
+    const absl::string_view rest = bytes.substr(taken);
+    taken += beast_->parser.put(
+        boost::asio::const_buffer(rest.data(), rest.size()), e);
+  }
+  if (e && e != http::error::need_more) error_ = beast_->ErrorOf(e);
+  return taken;
+}
+
+bool RequestParser::header_done() const {
+  return beast_->parser.is_header_done();
+}
+
+bool RequestParser::done() const { return beast_->parser.is_done(); }
+
+absl::string_view RequestParser::method() const {
+  return View(beast_->parser.get().method_string());
+}
+
+absl::string_view RequestParser::target() const {
+  return View(beast_->parser.get().target());
+}
+
+bool RequestParser::http_1_1() const {
+  return beast_->parser.get().version() >= 11;
+}
+
+bool RequestParser::keep_alive() const { return beast_->parser.keep_alive(); }
+
+absl::string_view RequestParser::Field(absl::string_view name) const {
+  return View(beast_->parser.get()[View(name)]);
+}
+
+void RequestParser::ForEachField(const FieldVisitor& visit) const {
+  for (const auto& field : beast_->parser.get().base()) {
+    visit(View(field.name_string()), View(field.value()));
+  }
+}
+
+std::string* RequestParser::body() { return &beast_->parser.get().body(); }
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,51 @@
+#ifndef DAEMON_PROXY_HTTP_RESPONSE_PARSER_H_
+#define DAEMON_PROXY_HTTP_RESPONSE_PARSER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "daemon/proxy/http/request_parser.h"
+
+namespace fineserve::proxy {
+
+// One HTTP/1 response out of bytes as they come. Its body is not copied: the
+// pieces view the caller's bytes. No sockets. Confined to a thread.
+class ResponseParser {
+ public:
+  // `to_head`: it answers HEAD, and has no body whatever its header says.
+  ResponseParser(size_t header_bytes, bool to_head);
+  ~ResponseParser();
+
+  // How many of `bytes` were taken; the others are to be offered again with
+  // more behind them, unless done(). Appends what of them is body, without
+  // chunk framing, to `pieces`.
+  size_t Feed(absl::string_view bytes, std::vector<absl::string_view>* pieces);
+  // The connection ended: that completes a body without a length.
+  void FeedEnd();
+
+  bool header_done() const;
+  bool done() const;
+  bool broken() const { return broken_; }  // no HTTP response, or cut short
+
+  // From here on: once header_done().
+  unsigned status() const;
+  absl::string_view reason() const;
+  bool keep_alive() const;
+  absl::optional<uint64_t> content_length() const;
+  absl::string_view Field(absl::string_view name) const;
+  void ForEachField(const FieldVisitor& visit) const;
+
+ private:
+  struct Beast;
+  std::unique_ptr<Beast> beast_;
+  bool broken_ = false;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_HTTP_RESPONSE_PARSER_H_

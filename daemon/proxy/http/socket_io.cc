@@ -1,0 +1,110 @@
+#include "daemon/proxy/http/socket_io.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/experimental/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
+
+// Forgets the first `n` bytes.
+void Advance(Buffers* buffers, size_t n) {
+  auto first = buffers->begin();
+  while (first != buffers->end() && n >= first->size()) {
+    n -= first->size();
+    ++first;
+  }
+  buffers->erase(buffers->begin(), first);
+  if (n > 0) buffers->front() += n;
+}
+
+}  // namespace
+
+void Prepare(tcp::socket* socket) {
+  error_code ignored;
+  socket->non_blocking(true, ignored);
+  socket->set_option(tcp::no_delay(true), ignored);
+}
+
+error_code WriteNow(tcp::socket* socket, Buffers* buffers) {
+  error_code e;
+  while (!buffers->empty() && !e) {
+    Advance(buffers, socket->write_some(*buffers, e));
+  }
+  return e == asio::error::would_block ? error_code() : e;
+}
+
+asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
+                                      std::function<void()> progressed) {
+  while (!buffers->empty()) {
+    const auto [e, n] = co_await socket->async_write_some(*buffers, kTuple);
+    if (e) co_return e;
+    Advance(buffers, n);
+    progressed();
+  }
+  co_return error_code();
+}
+
+asio::awaitable<error_code> ReadSome(tcp::socket* socket, ByteBuffer* buffer,
+                                     size_t most) {
+  const auto [e, n] = co_await socket->async_read_some(
+      asio::buffer(buffer->Prepare(most), most), kTuple);
+  buffer->Commit(n);
+  co_return e;
+}
+
+asio::awaitable<error_code> Connect(tcp::socket* socket,
+                                    const std::string& host, uint16_t port) {
+  error_code e;
+  const asio::ip::address address = asio::ip::make_address(host, e);
+  if (!e) {
+    const auto [connected] =
+        co_await socket->async_connect({address, port}, kTuple);
+    co_return connected;
+  }
+  tcp::resolver resolver(socket->get_executor());
+  const auto [failed, endpoints] =
+      co_await resolver.async_resolve(host, absl::StrCat(port), kTuple);
+  if (failed) co_return failed;
+  const auto [connected, _] =
+      co_await asio::async_connect(*socket, endpoints, kTuple);
+  co_return connected;
+}
+
+bool IsClosedByPeer(tcp::socket* socket) {
+  char byte;
+  const ssize_t n = recv(socket->native_handle(), &byte, sizeof(byte),
+                         MSG_PEEK | MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+void Wakeup::Set() {
+  set_ = true;
+  if (resume_) std::exchange(resume_, nullptr)();
+}
+
+asio::awaitable<void> Wakeup::Wait() {
+  if (!set_) {
+    co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+        [this](auto handler) {
+          // Shared, because std::function wants to copy.
+          auto held = std::make_shared<decltype(handler)>(std::move(handler));
+          resume_ = [held] { asio::post(std::move(*held)); };
+        },
+        asio::use_awaitable);
+  }
+  set_ = false;
+}
+
+}  // namespace fineserve::proxy

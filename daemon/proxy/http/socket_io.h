@@ -1,0 +1,58 @@
+#ifndef DAEMON_PROXY_HTTP_SOCKET_IO_H_
+#define DAEMON_PROXY_HTTP_SOCKET_IO_H_
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/proxy/http/byte_buffer.h"
+
+namespace fineserve::proxy {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Buffers = std::vector<asio::const_buffer>;
+
+// Never blocks, never waits for more to send.
+void Prepare(tcp::socket* socket);
+
+// What fits into the socket at once, without a turn of the event loop; the rest
+// stays in `buffers`.
+error_code WriteNow(tcp::socket* socket, Buffers* buffers);
+
+// The rest, as the peer makes room; `progressed` is called for each piece.
+asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
+                                      std::function<void()> progressed);
+
+// Reads what is there, or what comes next, behind the bytes of `buffer`; at
+// most `most` bytes. asio::error::eof at the end.
+asio::awaitable<error_code> ReadSome(tcp::socket* socket, ByteBuffer* buffer,
+                                     size_t most);
+
+// `host` is an address or a name.
+asio::awaitable<error_code> Connect(tcp::socket* socket,
+                                    const std::string& host, uint16_t port);
+
+// Whether the peer has closed its side, or reset the connection. False while
+// unread bytes hide it.
+bool IsClosedByPeer(tcp::socket* socket);
+
+// Lets one coroutine wait for what a callback tells. Confined to a thread.
+class Wakeup {
+ public:
+  // Ends the present wait, or the next one at once.
+  void Set();
+  asio::awaitable<void> Wait();
+
+ private:
+  bool set_ = false;
+  std::function<void()> resume_;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_HTTP_SOCKET_IO_H_

@@ -1,0 +1,28 @@
+#include "daemon/proxy/request/json_number.h"
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+
+absl::optional<uint32_t> NumberOf(absl::string_view json,
+                                  absl::string_view name) {
+  const std::string key = absl::StrCat("\"", name, "\":");
+  const size_t at = json.find(key);
+  if (at == absl::string_view::npos) return absl::nullopt;
+  json.remove_prefix(at + key.size());
+  json = absl::StripLeadingAsciiWhitespace(json);
+  const size_t digits = json.find_first_not_of("0123456789");
+  if (digits == absl::string_view::npos) return absl::nullopt;
+  // A fraction or an exponent is no end.
+  if (absl::StrContains(".eE", json.substr(digits, 1))) return absl::nullopt;
+  uint32_t number = 0;
+  if (!absl::SimpleAtoi(json.substr(0, digits), &number)) return absl::nullopt;
+  return number;
+}
+
+}  // namespace fineserve::proxy

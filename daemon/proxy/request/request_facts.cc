@@ -1,0 +1,172 @@
+#include "daemon/proxy/request/request_facts.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::proxy {
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+using simdjson::error_code;
+
+// Deeper than any message: content parts and tool calls nest three levels.
+constexpr int kMostLevels = 8;
+
+// What has been seen while walking.
+struct Walk {
+  RequestFacts facts;
+  uint64_t max_tokens = 0;
+  uint64_t choices = 1;
+};
+
+// A type that we do not expect is not ours to judge.
+error_code Lenient(error_code e) {
+  const bool fine = e == simdjson::INCORRECT_TYPE ||
+                    e == simdjson::NUMBER_ERROR ||
+                    e == simdjson::NUMBER_OUT_OF_RANGE;
+  return fine ? simdjson::SUCCESS : e;
+}
+
+bool IsText(std::string_view key) {
+  return key == "content" || key == "text" || key == "tool_calls" ||
+         key == "function" || key == "arguments" || key == "name" ||
+         key == "reasoning_content" || key == "refusal";
+}
+
+error_code CountText(ondemand::value value, int level, RequestFacts* facts);
+
+error_code CountArray(ondemand::value value, int level, RequestFacts* facts) {
+  ondemand::array array;
+  if (const error_code e = value.get_array().get(array)) return e;
+  for (auto element : array) {
+    ondemand::value v;
+    if (const error_code e = element.get(v)) return e;
+    if (const error_code e = CountText(v, level + 1, facts)) return e;
+  }
+  return simdjson::SUCCESS;
+}
+
+error_code CountObject(ondemand::value value, int level, RequestFacts* facts) {
+  ondemand::object object;
+  if (const error_code e = value.get_object().get(object)) return e;
+  for (auto field : object) {
+    std::string_view key;
+    if (const error_code e = field.unescaped_key().get(key)) return e;
+    ondemand::value v;
+    if (const error_code e = field.value().get(v)) return e;
+    if (!IsText(key)) continue;
+    if (const error_code e = CountText(v, level + 1, facts)) return e;
+  }
+  return simdjson::SUCCESS;
+}
+
+// Strings count as text, numbers as token ids; of objects the fields that
+// templates print. Pictures and sound are not counted: their tokens do not
+// follow from their bytes.
+error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
+  if (level > kMostLevels) return simdjson::SUCCESS;
+  ondemand::json_type type;
+  if (const error_code e = value.type().get(type)) return e;
+  switch (type) {
+    case ondemand::json_type::string:
+      // With its quotes.
+      facts->text_bytes += value.raw_json_token().size() - 2;
+      return simdjson::SUCCESS;
+    case ondemand::json_type::number:
+      ++facts->prompt_tokens;
+      return simdjson::SUCCESS;
+    case ondemand::json_type::array:
+      return CountArray(value, level, facts);
+    case ondemand::json_type::object:
+      return CountObject(value, level, facts);
+    default:
+      return simdjson::SUCCESS;
+  }
+}
+
+error_code CountRaw(ondemand::value value, RequestFacts* facts) {
+  ondemand::array array;
+  if (const error_code e = value.get_array().get(array)) return Lenient(e);
+  std::string_view raw;
+  if (const error_code e = array.raw_json().get(raw)) return e;
+  facts->text_bytes += raw.size();
+  return simdjson::SUCCESS;
+}
+
+error_code ReadNumber(ondemand::value value, uint64_t* number) {
+  uint64_t n = 0;
+  const error_code e = value.get_uint64().get(n);
+  if (e == simdjson::SUCCESS) *number = n;
+  return Lenient(e);
+}
+
+error_code ReadModel(ondemand::value value, RequestFacts* facts) {
+  std::string_view name;
+  const error_code e = value.get_string().get(name);
+  if (e == simdjson::SUCCESS) facts->model = std::string(name);
+  return Lenient(e);
+}
+
+error_code ReadField(std::string_view key, ondemand::value value, Walk* walk) {
+  RequestFacts& facts = walk->facts;
+  if (key == "model") return ReadModel(value, &facts);
+  if (key == "stream") return Lenient(value.get_bool().get(facts.stream));
+  if (key == "max_tokens" || key == "max_completion_tokens") {
+    return ReadNumber(value, &walk->max_tokens);
+  }
+  if (key == "n") return ReadNumber(value, &walk->choices);
+  if (key == "prompt" || key == "messages") return CountText(value, 0, &facts);
+  if (key == "tools") return CountRaw(value, &facts);
+  return simdjson::SUCCESS;
+}
+
+error_code ReadObject(ondemand::document* document, Walk* walk) {
+  ondemand::object object;
+  if (const error_code e = document->get_object().get(object)) return e;
+  for (auto field : object) {
+    std::string_view key;
+    if (const error_code e = field.unescaped_key().get(key)) return e;
+    ondemand::value value;
+    if (const error_code e = field.value().get(value)) return e;
+    if (const error_code e = ReadField(key, value, walk)) return e;
+  }
+  // Nothing may follow the object.
+  const bool at_end =
+      document->current_location().error() == simdjson::OUT_OF_BOUNDS;
+  return at_end ? simdjson::SUCCESS : simdjson::TAPE_ERROR;
+}
+
+uint32_t Saturated(uint64_t n) {
+  return static_cast<uint32_t>(std::min<uint64_t>(n, UINT32_MAX));
+}
+
+uint32_t AllChoices(const Walk& walk) {
+  const uint64_t choices = std::clamp<uint64_t>(walk.choices, 1, 1024);
+  return Saturated(uint64_t{Saturated(walk.max_tokens)} * choices);
+}
+
+}  // namespace
+
+absl::StatusOr<RequestFacts> ReadFacts(std::string* body) {
+  // Its buffers are reused; the proxy has one thread, tests may have more.
+  static thread_local ondemand::parser parser;
+  body->reserve(body->size() + simdjson::SIMDJSON_PADDING);
+  ondemand::document document;
+  error_code e = parser.iterate(body->data(), body->size(), body->capacity())
+                     .get(document);
+  Walk walk;
+  if (e == simdjson::SUCCESS) e = ReadObject(&document, &walk);
+  if (e != simdjson::SUCCESS) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the body is not a JSON object: ", simdjson::error_message(e)));
+  }
+  walk.facts.max_tokens = AllChoices(walk);
+  return walk.facts;
+}
+
+}  // namespace fineserve::proxy

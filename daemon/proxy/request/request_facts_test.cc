@@ -1,0 +1,97 @@
+#include "daemon/proxy/request/request_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fineserve::proxy {
+namespace {
+
+absl::StatusOr<RequestFacts> Read(std::string body) { return ReadFacts(&body); }
+
+struct Body {
+  const char* name;
+  const char* json;
+  uint64_t text_bytes;
+  uint32_t prompt_tokens;
+  uint32_t max_tokens;
+  bool stream;
+};
+
+class ReadFactsTable : public testing::TestWithParam<Body> {};
+
+TEST_P(ReadFactsTable, Reads) {
+  const absl::StatusOr<RequestFacts> facts = Read(GetParam().json);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->model, "m");
+  EXPECT_EQ(facts->text_bytes, GetParam().text_bytes);
+  EXPECT_EQ(facts->prompt_tokens, GetParam().prompt_tokens);
+  EXPECT_EQ(facts->max_tokens, GetParam().max_tokens);
+  EXPECT_EQ(facts->stream, GetParam().stream);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , ReadFactsTable,
+    testing::Values(
+        Body{"Prompt", R"({"model":"m","prompt":"hello"})", 5, 0, 0, false},
+        Body{"Prompts", R"({"prompt":["ab","cde"],"model":"m"})", 5, 0, 0,
+             false},
+        Body{"TokenIds", R"({"model":"m","prompt":[1,2,3]})", 0, 3, 0, false},
+        Body{"SeveralTokenIds", R"({"model":"m","prompt":[[1,2],[3]]})", 0, 3,
+             0, false},
+        Body{"Messages",
+             R"({"model":"m","messages":[{"role":"user","content":"abc"},
+                 {"role":"assistant","content":"de"}]})",
+             5, 0, 0, false},
+        Body{"PartsWithoutPictures",
+             R"({"model":"m","messages":[{"role":"user","content":[
+                 {"type":"text","text":"abcd"},
+                 {"type":"image_url","image_url":{"url":"data:AAAA"}}]}]})",
+             4, 0, 0, false},
+        Body{"Tools", R"({"model":"m","prompt":"","tools":[{"a":1}]})", 9, 0, 0,
+             false},
+        Body{"StreamOfChoices",
+             R"({"model":"m","stream":true,"max_tokens":8,"n":3})", 0, 0, 24,
+             true},
+        Body{"CompletionTokens", R"({"model":"m","max_completion_tokens":7})",
+             0, 0, 7, false},
+        Body{"NoMaximum", R"({"model":"m","max_tokens":null})", 0, 0, 0, false},
+        Body{"HugeMaximum", R"({"model":"m","max_tokens":99999999999,"n":9})",
+             0, 0, UINT32_MAX, false},
+        Body{"LastOfEqualKeys", R"({"model":"x","model":"m"})", 0, 0, 0, false},
+        Body{"EscapedKey", R"({"mod\u0065l":"m"})", 0, 0, 0, false},
+        Body{"KeyInsideIsAnother", R"({"model":"m","x":{"model":"y"}})", 0, 0,
+             0, false},
+        Body{"Blanks", "\n {\"model\" : \"m\" } \n", 0, 0, 0, false}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ReadFactsTest, WhatIsNoObjectIsRefused) {
+  for (const char* bad :
+       {"", " ", "[]", "1", "null", "\"x\"", "{", "}", "{\"model\"", "{\"a\":}",
+        R"({"model":"m")", R"({"model":"m"} x)", R"({"model":"m"}{})",
+        R"({"model":"m)", "{\"model\":\"\xff\"}",
+        R"({"messages":[{"content":})", R"({"prompt":["a")",
+        R"({"model" "m"})"}) {
+    EXPECT_FALSE(Read(bad).ok()) << bad;
+  }
+}
+
+TEST(ReadFactsTest, UnexpectedTypesAreLeftToTheEngine) {
+  const auto facts = Read(
+      R"({"model":7,"stream":"yes","max_tokens":-1,"n":1.5,"tools":{},"prompt":
+         {"a":1}})");
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->model, "");
+  EXPECT_FALSE(facts->stream);
+  EXPECT_EQ(facts->max_tokens, 0u);
+}
+
+TEST(ReadFactsTest, NestingWithoutEndIsBounded) {
+  const std::string deep(500, '[');
+  const std::string end(500, ']');
+  EXPECT_TRUE(Read(R"({"model":"m","prompt":)" + deep + end + "}").ok());
+  EXPECT_FALSE(Read(std::string(100'000, '[')).ok());
+}
+
+}  // namespace
+}  // namespace fineserve::proxy

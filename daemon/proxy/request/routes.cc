@@ -1,0 +1,166 @@
+#include "daemon/proxy/request/routes.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr absl::string_view kModelsPath = "/v1/models";
+
+struct Path {
+  absl::string_view path;
+  Route route;
+};
+
+constexpr Path kPaths[] = {
+    {"/health", Route::kHealth},
+    {"/live", Route::kHealth},
+    {"/ready", Route::kReady},
+    {"/version", Route::kVersion},
+    {kModelsPath, Route::kModels},
+    {"/v1/completions", Route::kAdmitted},
+    {"/v1/chat/completions", Route::kAdmitted},
+    {"/tokenize", Route::kForwarded},
+    {"/detokenize", Route::kForwarded},
+};
+
+absl::string_view PathOf(absl::string_view target) {
+  return target.substr(0, target.find('?'));
+}
+
+// For an error's message: the client's bytes may be anything.
+std::string Shown(absl::string_view text) {
+  return absl::CHexEscape(text.substr(0, 200));
+}
+
+// "%2F" and the like; what is not two hexadecimal digits stays.
+std::string PercentDecoded(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() &&
+        absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+        absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]))) {
+      absl::StrAppend(&out, absl::HexStringToBytes(text.substr(i + 1, 2)));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+std::string ModelObject(const config::FleetModel& model) {
+  return absl::StrCat("{\"id\":", JsonQuote(model.name),
+                      ",\"object\":\"model\",\"created\":0,"
+                      "\"owned_by\":\"fineserve\"}");
+}
+
+ApiError NoSuchModel(absl::string_view name) {
+  return ClientError(
+      404, "model_not_found",
+      absl::StrCat("The model `", name, "` does not exist; see /v1/models."));
+}
+
+}  // namespace
+
+Route RouteOf(Port port, absl::string_view target) {
+  const absl::string_view path = PathOf(target);
+  for (const Path& known : kPaths) {
+    if (path != known.path) continue;
+    const bool everywhere =
+        known.route <= Route::kVersion || port == Port::kPublic;
+    return everywhere ? known.route : Route::kUnknown;
+  }
+  if (port == Port::kAdmin) {
+    return path == "/metrics" ? Route::kMetrics : Route::kUnknown;
+  }
+  if (absl::StartsWith(path, "/v1/models/")) return Route::kModels;
+  if (absl::StartsWith(path, "/v1/")) return Route::kForwarded;
+  return Route::kUnknown;
+}
+
+absl::string_view MethodsOf(Route route) {
+  switch (route) {
+    case Route::kAdmitted:
+      return "POST, OPTIONS";
+    case Route::kForwarded:
+    case Route::kUnknown:
+      return "";
+    default:
+      return "GET, HEAD, OPTIONS";
+  }
+}
+
+absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
+                                      absl::string_view target) {
+  if (route == Route::kUnknown) {
+    return ClientError(404, "not_found",
+                       absl::StrCat("no such path: ", Shown(PathOf(target))));
+  }
+  const absl::string_view methods = MethodsOf(route);
+  for (const absl::string_view allowed : absl::StrSplit(methods, ", ")) {
+    if (methods.empty() || method == allowed) return absl::nullopt;
+  }
+  return ClientError(405, "method_not_allowed",
+                     absl::StrCat("this path takes ", methods));
+}
+
+const config::FleetModel* Routes::Model(absl::string_view name) const {
+  for (const config::FleetModel& model : fleet_->models) {
+    if (model.name == name) return &model;
+  }
+  return nullptr;
+}
+
+const config::FleetEngine* Routes::Engine(absl::string_view name) const {
+  return fleet_->Engine(name);
+}
+
+absl::variant<const config::FleetModel*, ApiError> Routes::ModelFor(
+    const std::string& asked) const {
+  if (const config::FleetModel* model = Model(asked)) return model;
+  if (!asked.empty()) return NoSuchModel(asked);
+  if (fleet_->models.size() == 1) return &fleet_->models[0];
+  return ClientError(400, "model_missing",
+                     "the request names no model; see /v1/models");
+}
+
+const config::FleetEngine* Routes::EngineInTurn(absl::string_view model,
+                                                uint64_t turn,
+                                                const Serves& serves) const {
+  std::vector<const config::FleetEngine*> all, serving;
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    if (engine.model != model) continue;
+    all.push_back(&engine);
+    if (serves(engine.name)) serving.push_back(&engine);
+  }
+  const auto& engines = serving.empty() ? all : serving;
+  return engines.empty() ? nullptr : engines[turn % engines.size()];
+}
+
+LocalAnswer Routes::Models(absl::string_view target) const {
+  LocalAnswer answer;
+  absl::string_view path = PathOf(target);
+  if (path == kModelsPath) {
+    const auto append = [](std::string* out, const config::FleetModel& model) {
+      absl::StrAppend(out, ModelObject(model));
+    };
+    answer.body =
+        absl::StrCat("{\"object\":\"list\",\"data\":[",
+                     absl::StrJoin(fleet_->models, ",", append), "]}");
+    return answer;
+  }
+  path.remove_prefix(kModelsPath.size() + 1);
+  const std::string name = PercentDecoded(path);
+  const config::FleetModel* model = Model(name);
+  if (model == nullptr) return ErrorAnswer(NoSuchModel(Shown(name)));
+  answer.body = ModelObject(*model);
+  return answer;
+}
+
+}  // namespace fineserve::proxy

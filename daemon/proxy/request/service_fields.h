@@ -1,0 +1,24 @@
+#ifndef DAEMON_PROXY_REQUEST_SERVICE_FIELDS_H_
+#define DAEMON_PROXY_REQUEST_SERVICE_FIELDS_H_
+
+#include "absl/status/status.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/http/request_parser.h"
+
+namespace fineserve::proxy {
+
+// Reads into `asked` what the client's header says of the service it wants;
+// llm-d's names where it has some:
+//
+//   x-slo-ttft-ms, x-slo-tpot-ms     milliseconds, more than 0
+//   x-gateway-inference-fairness-id  tenant (x-llm-d-inference-fairness-id)
+//   x-fineserve-priority             whole number, higher goes first
+//   x-fineserve-degrade              1: late is better than refused
+//
+// InvalidArgument, in one line for the client, for what is none of these.
+absl::Status ReadServiceFields(const RequestParser& request,
+                               AdmissionRequest* asked);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_REQUEST_SERVICE_FIELDS_H_

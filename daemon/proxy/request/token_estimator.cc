@@ -1,0 +1,42 @@
+#include "daemon/proxy/request/token_estimator.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fineserve::proxy {
+namespace {
+
+// One token per byte is what byte-level tokenizers come to at worst; beyond 16
+// bytes a token it is not text, or not its whole.
+constexpr double kLeastBytesPerToken = 1.0;
+constexpr double kMostBytesPerToken = 16.0;
+// Tokens of a first, imagined request that carries the first ratio.
+constexpr double kFirstTokens = 500.0;
+
+}  // namespace
+
+uint32_t TokenEstimator::Estimate(const RequestFacts& facts) const {
+  const double estimate =
+      static_cast<double>(facts.text_bytes) / BytesPerToken(facts.model);
+  const double tokens = std::ceil(estimate) + facts.prompt_tokens;
+  return static_cast<uint32_t>(std::clamp(tokens, 1.0, double{UINT32_MAX}));
+}
+
+void TokenEstimator::Learn(const RequestFacts& facts, uint32_t prompt_tokens) {
+  if (facts.text_bytes == 0 || prompt_tokens <= facts.prompt_tokens) return;
+  const Sums first = {kFirstTokens * kFirstBytesPerToken, kFirstTokens};
+  Sums& sums = models_.try_emplace(facts.model, first).first->second;
+  const auto bytes = static_cast<double>(facts.text_bytes);
+  const double tokens = prompt_tokens - facts.prompt_tokens;
+  sums.bytes += kNewest * (bytes - sums.bytes);
+  sums.tokens += kNewest * (tokens - sums.tokens);
+}
+
+double TokenEstimator::BytesPerToken(const std::string& model) const {
+  const auto it = models_.find(model);
+  if (it == models_.end()) return kFirstBytesPerToken;
+  return std::clamp(it->second.bytes / it->second.tokens, kLeastBytesPerToken,
+                    kMostBytesPerToken);
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,79 @@
+#ifndef DAEMON_SCHED_POLICY_ADAPTIVE_POLICY_H_
+#define DAEMON_SCHED_POLICY_ADAPTIVE_POLICY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
+#include "absl/types/optional.h"
+#include "daemon/sched/policy/calendar.h"
+#include "daemon/sched/policy/floor.h"
+#include "daemon/sched/policy/huge_pages.h"
+#include "daemon/sched/policy/policy.h"
+#include "daemon/sched/policy/waiting_tree.h"
+
+namespace fineserve::sched {
+
+// Algorithm 2 (adaptive_batch.h) for each model and priority, incrementally: a
+// decision costs O(log n) and each request started or dropped another O(log n).
+// A model's engines decide one after the other, the one with the least
+// predicted TTFT first.
+//
+// How it starts the very batch that the paper's loop does, though late requests
+// may still be in the tree: as TTFT is monotone, a late request fails `meets`
+// for each prefix that contains it. So no late request is inside the longest
+// prefix that meets; and the first outside is either late, then it is dropped
+// and the search repeated, or the paper's loop would stop there too. (With
+// several engines one that is late only on this engine ends the prefix.)
+//
+// Late requests that are longer than that are found by the time at which they
+// were predicted to become late, a bounded number a decision. So a decision
+// may tell less news than the batch form; NextCheck says when there is more.
+class AdaptivePolicy final : public Policy {
+ public:
+  // Of a model's prompt tokens, `floor_share` is owed to those Algorithm 2
+  // would shed (floor.h).
+  explicit AdaptivePolicy(double floor_share) : floor_share_(floor_share) {}
+
+  void Add(const Queued& request) override;
+  void Remove(const Queued& request) override;
+  void Decide(Micros now, Host* host) override;
+  Micros NextCheck() const override;
+
+ private:
+  using Lane = std::pair<ModelId, int64_t>;  // model, −priority
+  struct Entry {
+    Queued request;
+    Calendar::Handle turn;   // in its model's floor
+    Calendar::Handle check;  // in checks_
+  };
+  static Lane LaneOf(const Queued& request);
+
+  // `request` is to be looked at then.
+  Calendar::Handle CheckAt(Micros then, const Queued& request);
+  void DropTheLate(Micros now, Host* host);
+  // True if it was; then it is gone.
+  bool DropIfLate(RequestId id, Micros now, Host* host);
+  void Decide(ModelId model, Micros now, Host* host);
+  // Starts whom the floor owes. An engine that must wait for room for one of
+  // them, which nobody else may take; none if all were started.
+  absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
+  void StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
+  void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
+
+  const double floor_share_;
+  std::map<Lane, WaitingTree> lanes_;
+  std::map<ModelId, Floor> floors_;
+  absl::flat_hash_map<RequestId, Entry, absl::Hash<RequestId>,
+                      std::equal_to<RequestId>,
+                      HugePages<std::pair<const RequestId, Entry>>>
+      entries_;
+  Calendar checks_;  // by when they are predicted to be late
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_ADAPTIVE_POLICY_H_

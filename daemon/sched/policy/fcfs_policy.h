@@ -1,0 +1,28 @@
+#ifndef DAEMON_SCHED_POLICY_FCFS_POLICY_H_
+#define DAEMON_SCHED_POLICY_FCFS_POLICY_H_
+
+#include <map>
+#include <utility>
+
+#include "daemon/sched/policy/policy.h"
+
+namespace fineserve::sched {
+
+// First come, first served, as stock engines do: a queue per model, whoever is
+// first starts as soon as an engine takes it, and nobody overtakes or is
+// dropped. A baseline: deadlines and priorities mean nothing to it.
+class FcfsPolicy final : public Policy {
+ public:
+  void Add(const Queued& request) override;
+  void Remove(const Queued& request) override;
+  void Decide(Micros now, Host* host) override;
+  Micros NextCheck() const override { return kNever; }
+
+ private:
+  using Queue = std::map<std::pair<Micros, RequestId>, Queued>;  // by arrival
+  std::map<ModelId, Queue> queues_;
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_FCFS_POLICY_H_

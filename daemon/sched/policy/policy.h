@@ -1,0 +1,64 @@
+#ifndef DAEMON_SCHED_POLICY_POLICY_H_
+#define DAEMON_SCHED_POLICY_POLICY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/sched/policy/waiting_tree.h"
+#include "daemon/sched/predict/ids.h"
+#include "daemon/sched/predict/predictor.h"
+
+namespace fineserve::sched {
+
+// A request that waits, with all a policy may want to know of it.
+struct Queued {
+  Waiting waiting;
+  ModelId model;
+  Micros arrival = 0;
+  int32_t priority = 0;  // higher goes first
+  uint64_t tenant = 0;   // a hash of its name
+};
+
+// What a policy decides upon and tells its decisions: the scheduler. Before a
+// policy tells a decision on a request it has forgotten the request.
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual std::vector<ReplicaId> EnginesOf(ModelId model) const = 0;
+  virtual Predictor Predict(ReplicaId engine, Micros now) const = 0;
+  // It can start there at once.
+  virtual bool Takes(ReplicaId engine, const Queued& request,
+                     Micros now) const = 0;
+  virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
+  // Its deadline cannot be met any more.
+  virtual void Drop(const Queued& request, Micros now) = 0;
+};
+
+// Whom to start when. One implementation per file; confined to one thread.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual void Add(const Queued& request) = 0;
+  virtual void Remove(const Queued& request) = 0;
+  virtual void Decide(Micros now, Host* host) = 0;
+
+  // When Decide may find somebody late; kNever.
+  virtual Micros NextCheck() const = 0;
+};
+
+// The soonest first token that any engine of its model could give it if it
+// were sent there now: µs from `now`, kNever if there is no engine.
+struct Prospect {
+  ReplicaId engine{0};
+  Micros ttft = kNever;
+};
+Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
+                      Micros now);
+
+// From when on it cannot meet its deadline even alone (Algorithm 2, line 5), as
+// things are. A request without an engine waits until its deadline.
+Micros LateAt(const Host& host, const Queued& request, Micros now);
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_POLICY_H_

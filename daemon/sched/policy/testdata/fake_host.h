@@ -1,0 +1,64 @@
+#ifndef DAEMON_SCHED_POLICY_TESTDATA_FAKE_HOST_H_
+#define DAEMON_SCHED_POLICY_TESTDATA_FAKE_HOST_H_
+
+#include <map>
+#include <vector>
+
+#include "daemon/sched/policy/adaptive_batch.h"
+#include "daemon/sched/policy/policy.h"
+
+namespace fineserve::sched {
+
+// A host whose engines are as a test or bench sets them, and do not change by
+// what is started but for their caps.
+class FakeHost final : public Host {
+ public:
+  struct Engine {
+    ModelId model{0};
+    Predictor predictor;
+    Caps caps{UINT32_MAX, UINT64_MAX};
+    std::vector<RequestId> started = {};
+    uint64_t started_tokens = 0;
+  };
+
+  std::vector<ReplicaId> EnginesOf(ModelId model) const override {
+    std::vector<ReplicaId> found;
+    for (const auto& [id, engine] : engines) {
+      if (engine.model == model) found.push_back(id);
+    }
+    return found;
+  }
+  Predictor Predict(ReplicaId engine, Micros) const override {
+    return engines.at(engine).predictor;
+  }
+  bool Takes(ReplicaId id, const Queued& request, Micros) const override {
+    const Engine& e = engines.at(id);
+    if (e.started.size() >= e.caps.requests) return false;
+    return e.started.empty() ||
+           e.started_tokens + request.waiting.tokens <= e.caps.tokens;
+  }
+  void Start(const Queued& request, ReplicaId id, Micros) override {
+    Engine& e = engines.at(id);
+    e.started.push_back(request.waiting.id);
+    e.started_tokens += request.waiting.tokens;
+  }
+  void Drop(const Queued& request, Micros) override {
+    dropped.push_back(request.waiting.id);
+  }
+
+  // As after the engines have taken what they were sent.
+  void Forget() {
+    for (auto& [id, engine] : engines) {
+      engine.started.clear();
+      engine.started_tokens = 0;
+    }
+    dropped.clear();
+  }
+
+  std::map<ReplicaId, Engine> engines;
+  std::vector<RequestId> dropped;
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_TESTDATA_FAKE_HOST_H_

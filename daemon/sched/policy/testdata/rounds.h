@@ -1,0 +1,16 @@
+#ifndef DAEMON_SCHED_POLICY_TESTDATA_ROUNDS_H_
+#define DAEMON_SCHED_POLICY_TESTDATA_ROUNDS_H_
+
+namespace fineserve::sched {
+
+// Random instances of a property test. A tenth under sanitizers, which look
+// for other errors and take far longer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kRounds = 10'000;
+#else
+inline constexpr int kRounds = 100'000;
+#endif
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_TESTDATA_ROUNDS_H_

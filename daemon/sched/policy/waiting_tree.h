@@ -1,0 +1,163 @@
+#ifndef DAEMON_SCHED_POLICY_WAITING_TREE_H_
+#define DAEMON_SCHED_POLICY_WAITING_TREE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/sched/policy/huge_pages.h"
+#include "daemon/sched/predict/ids.h"
+
+namespace fineserve::sched {
+
+// A request as Algorithm 2 sees it.
+struct Waiting {
+  uint32_t tokens;  // of its prompt
+  RequestId id;
+  Micros deadline;
+};
+
+// Order of length: who stays longest in a batch that is too long. The longest,
+// and of equals the largest id, leaves first.
+inline bool Shorter(const Waiting& a, const Waiting& b) {
+  return std::pair(a.tokens, a.id) < std::pair(b.tokens, b.id);
+}
+
+// Order of urgency: earliest deadline first.
+inline bool Sooner(const Waiting& a, const Waiting& b) {
+  return std::pair(a.deadline, a.id) < std::pair(b.deadline, b.id);
+}
+
+// Some first requests in order of length.
+struct Prefix {
+  uint64_t tokens = 0;
+  Micros deadline = kNever;       // of the soonest
+  absl::optional<Waiting> after;  // the first outside; none: all are inside
+};
+
+// Waiting requests in order of length; of each subtree the tokens and the
+// soonest request are known. That is all Algorithm 2 needs (adaptive_batch.h),
+// so that an arrival, a departure and a decision each cost O(log n).
+//
+// A B+-tree. What is known of a subtree stands in its parent, so that a way
+// down touches one node a level: with 10⁶ waiting, each node below the upper
+// levels is a cache miss, and log₂ n of them cost more than all else in a
+// decision. Nodes lie in one vector. Confined to one thread.
+//
+// `kMost`: parts of a node; tests take few to get a high tree.
+template <size_t kMost>
+class LengthTree {
+  static_assert(kMost >= 8);  // no inner node is left with a single child
+
+ public:
+  LengthTree() : nodes_(1) {}
+
+  // (tokens, id) must not be there yet.
+  void Insert(const Waiting& request);
+
+  // It must be there.
+  void Erase(const Waiting& request);
+
+  size_t size() const { return size_; }
+  size_t nodes() const { return nodes_.size() - free_.size(); }
+
+  // The soonest of those shorter than `after`, which is there; none: of all.
+  absl::optional<RequestId> Soonest(const absl::optional<Waiting>& after) const;
+
+  // The longest prefix for which holds(tokens, soonest deadline); it must not
+  // hold for a prefix after it has failed for a shorter one.
+  template <typename Holds>
+  Prefix LongestPrefix(Holds holds) const;
+
+ private:
+  using Index = uint32_t;
+  static constexpr size_t kFewest = kMost / 4;  // in a node, but for the root
+  // In order of urgency.
+  struct Due {
+    Micros deadline = kNever;
+    RequestId id{UINT64_MAX};  // of an empty subtree: later than every request
+    bool operator<(const Due& other) const {
+      return std::pair(deadline, id) < std::pair(other.deadline, other.id);
+    }
+  };
+  // A subtree, or in a leaf a request.
+  struct Part {
+    // Not longer than any request of it, longer than all of the part before.
+    uint32_t first_tokens;
+    Index child;  // unused in a leaf
+    RequestId first_id;
+    uint64_t tokens;
+    Due soonest;
+  };
+  struct alignas(64) Node {
+    size_t count = 0;
+    Part parts[kMost];
+
+    Part* begin() { return parts; }
+    Part* end() { return parts + count; }
+    const Part* begin() const { return parts; }
+    const Part* end() const { return parts + count; }
+  };
+
+  static bool IsShorter(const Waiting& request, const Part& part) {
+    return std::pair(request.tokens, request.id) <
+           std::pair(part.first_tokens, part.first_id);
+  }
+  // The soonest of some parts.
+  static Due SoonestOf(const Part* begin, const Part* end);
+  // Whose subtree `request` belongs to; in a leaf: itself or the one before.
+  static size_t Place(const Node& node, const Waiting& request);
+  static void InsertAt(Node* node, size_t i, const Part& part);
+  static void EraseAt(Node* node, size_t i);
+
+  Index New();
+  // What a parent knows of the node `child`.
+  Part PartOf(Index child) const;
+  // Makes two of the full child `i` of `parent`.
+  void Split(Index parent, size_t i);
+  // Child `i` of `parent` has too few: it becomes one with a neighbour, or they
+  // share their parts equally.
+  void Mend(Index parent, size_t i);
+  void Erase(Index n, size_t level, const Waiting& request);
+  void Prefetch(Index n) const;
+
+  std::vector<Node, HugePages<Node>> nodes_;
+  std::vector<Index> free_;
+  Index root_ = 0;
+  size_t height_ = 0;  // levels above the leaves
+  size_t size_ = 0;
+};
+
+// Heuristic: with 16 to 64 `scripts/bench admission` says the same.
+using WaitingTree = LengthTree<48>;
+
+template <size_t kMost>
+template <typename Holds>
+Prefix LengthTree<kMost>::LongestPrefix(Holds holds) const {
+  Prefix found;
+  Index n = root_;
+  for (size_t level = height_;; --level) {
+    const Part* part = nodes_[n].begin();
+    for (; part != nodes_[n].end(); ++part) {
+      const uint64_t tokens = found.tokens + part->tokens;
+      const Micros deadline = std::min(found.deadline, part->soonest.deadline);
+      if (!holds(tokens, deadline)) break;
+      found.tokens = tokens;
+      found.deadline = deadline;
+    }
+    if (part == nodes_[n].end()) return found;
+    if (level == 0) {
+      found.after = {part->first_tokens, part->first_id,
+                     part->soonest.deadline};
+      return found;
+    }
+    n = part->child;
+  }
+}
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_POLICY_WAITING_TREE_H_

@@ -1,0 +1,77 @@
+#ifndef DAEMON_SCHED_PREDICT_PREDICTOR_H_
+#define DAEMON_SCHED_PREDICT_PREDICTOR_H_
+
+#include <cstdint>
+
+#include "daemon/sched/predict/ids.h"
+
+namespace fineserve::sched {
+
+// How long a step of an engine takes, in µs:
+//
+//   step(q, n) = base + per_token · q + per_sequence · n
+//
+// for q prompt tokens and n running sequences. No coefficient is negative.
+struct Profile {
+  double base_us = 0;
+  double per_token_us = 0;
+  double per_sequence_us = 0;
+};
+
+// When the first tokens of a batch come: the paper's TTFT(R), for chunked
+// prefill. An engine fills `chunk_tokens` a step, of which each running
+// sequence takes one, and fills prompts in order; so the last first token of a
+// batch comes when the backlog and the whole batch are through:
+//
+//   tokens = backlog + Σ prompts,  steps = ⌈tokens / (chunk − running)⌉
+//   fixed = base + per_sequence · running
+//   TTFT = κ · (under_way + steps · fixed + per_token · tokens)
+//
+// A prompt that comes to an engine at work waits for the end of the step under
+// way, of which half is left on average: under_way = fixed / 2, or 0 where
+// nothing runs. Without it κ would learn that wait from short prompts, where it
+// is most of the time, and shed long ones for it.
+//
+// A snapshot of one engine at one moment; never decreases with more tokens,
+// which AdaptiveBatch relies on. What attention over long prompts adds is left
+// to κ.
+struct Predictor {
+  Profile profile;
+  uint32_t chunk_tokens = 1;
+  uint32_t running = 0;         // sequences
+  uint64_t backlog_tokens = 0;  // sent to the engine, not yet prefilled
+  double kappa = 1;
+
+  // From now to the last first token; at most kLongestTtft.
+  Micros operator()(uint64_t prompt_tokens) const;
+
+  // Of a step that fills as much as it may.
+  Micros FullStep() const;
+
+  uint32_t budget_tokens() const;  // ≥ 1
+};
+
+inline constexpr Micros kLongestTtft = Micros{1} << 50;  // 35 years
+
+// Sequences that may run together so that a decode step stays within
+// `slo_tpot`; at least 1, for an engine that cannot keep it should still serve.
+uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot);
+
+// κ: how much slower steps are than the profile says (neighbours on the GPU, a
+// profile from elsewhere): Σ actual over Σ predicted TTFT, both sums decaying.
+// So a long prompt, which κ is for, counts for what it is, and the few
+// milliseconds that every request loses on its way do not become a factor. In
+// simulation up to 1.1 points more on time than the average of ratios.
+class Correction {
+ public:
+  void Observe(Micros actual, Micros predicted_uncorrected);
+  double kappa() const { return actual_us_ / predicted_us_; }
+
+ private:
+  double actual_us_ = 1, predicted_us_ = 1;
+  uint32_t observed_ = 0;
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_PREDICT_PREDICTOR_H_

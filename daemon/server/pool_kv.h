@@ -1,0 +1,19 @@
+#ifndef DAEMON_SERVER_POOL_KV_H_
+#define DAEMON_SERVER_POOL_KV_H_
+
+#include <vector>
+
+#include "daemon/admission/engine_kv.h"
+
+namespace fineserve::server {
+
+class PoolService;
+
+// What the pool says of these engines' KV (admission::AskPool). An engine is
+// known by its name and this daemon's user.
+std::vector<admission::EngineKv> KvInPool(
+    const PoolService& pool, const std::vector<admission::EngineNeed>& needs);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_POOL_KV_H_
