@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "daemon/slab/slab_layout.h"
-#include "shim/block_allocator.h"
+#include "shim/view/block_allocator.h"
 
 namespace fineserve::bench {
 namespace {

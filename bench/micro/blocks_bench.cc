@@ -1,6 +1,6 @@
 // What does a KV block cost?
 //
-// Ours (shim/block_allocator.h) against (b) a free list in shared memory under
+// Ours (shim/view/block_allocator.h) against (b) a free list in shared memory under
 // a robust mutex, (c) a request to a daemon for each block, (d) pages mapped on
 // demand at published driver latencies, with and without a buffer of mapped
 // pages, and (e) the least that any shared allocator pays: a pair of CAS on a
@@ -42,7 +42,7 @@
 #include "bench/micro/on_demand.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"
-#include "shim/block_allocator.h"
+#include "shim/view/block_allocator.h"
 
 namespace fineserve::bench {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "bench/micro/report.h"
 #include "daemon/abi/transport.h"
-#include "shim/frame_rules.h"
-#include "shim/stack.h"
+#include "shim/classify/rule_matcher.h"
+#include "shim/classify/stack.h"
 
 namespace fineserve::bench {
 namespace {
@@ -66,8 +66,8 @@ enum class How { kLibgcc, kStack, kRules };
 // The stack of one allocation, and what the rules say if there are any.
 struct Subject {
   std::vector<abi::Rule> rules = Rules();
-  std::unique_ptr<shim::FrameRules> matcher =
-      std::make_unique<shim::FrameRules>();
+  std::unique_ptr<shim::RuleMatcher> matcher =
+      std::make_unique<shim::RuleMatcher>();
 
   void Forget() {
     matcher->Set(rules.data(), static_cast<uint32_t>(rules.size()));

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/byte_size.h"
 #include "daemon/abi/messages.h"
 #include "daemon/config/toml_keys.h"
 
@@ -98,14 +97,6 @@ bool IsMatch(const std::string& glob, const std::string& name) {
 
 std::vector<std::string> LogLevels() {
   return {"trace", "debug", "info", "warn", "error"};
-}
-
-absl::Status SetByteSize(const std::string& text, uint64_t* bytes) {
-  if (!abi::ParseByteSize(text.c_str(), bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "bad size \"", text, "\"; write a number and a unit, like 512MiB"));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Config> ReadConfig(const std::string& path) {

@@ -11,6 +11,7 @@
 #include "daemon/abi/rule.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/frame_rules.h"
+#include "daemon/config/size_text.h"
 
 namespace fineserve::config {
 
@@ -76,9 +77,6 @@ absl::StatusOr<Config> ReadConfig(const std::string& path);
 
 // What log_level may be.
 std::vector<std::string> LogLevels();
-
-// Sets `bytes` from `text` ("16GiB"). InvalidArgument with the fix.
-absl::Status SetByteSize(const std::string& text, uint64_t* bytes);
 
 // The first rule that matches the engine's name, an empty one if none does;
 // with the fleet's floor and cap if the rule says neither.

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/byte_size.h"
-#include "daemon/config/config.h"
+#include "daemon/config/size_text.h"
 
 namespace fineserve::config {
 namespace {

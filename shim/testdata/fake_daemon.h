@@ -13,8 +13,8 @@
 
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
-#include "shim/daemon_link.h"
-#include "shim/seqpacket.h"
+#include "shim/link/daemon_link.h"
+#include "shim/link/seqpacket.h"
 
 namespace fineserve::shim {
 

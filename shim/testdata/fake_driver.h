@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/driver.h"
+#include "shim/host/real_driver.h"
 
 namespace fineserve::shim {
 

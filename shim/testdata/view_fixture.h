@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "shim/daemon_link.h"
+#include "shim/link/daemon_link.h"
 #include "shim/testdata/fake_daemon.h"
 #include "shim/testdata/fake_driver.h"
 
@@ -58,7 +58,7 @@ class ViewFixture : public testing::Test {
   FakeDriverState& fake_ = TheFakeDriver();
   ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
-  FrameRules rules_;
+  RuleMatcher rules_;
   DaemonLink link_{&scoreboard_, &declared_, &rules_};
 };
 

@@ -16,7 +16,7 @@
 #include "daemon/server/view_scoreboard.h"
 #include "daemon/slab/table_writer.h"
 #include "kernels/driver/descriptor.h"
-#include "shim/view_leases.h"
+#include "shim/view/view_leases.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {

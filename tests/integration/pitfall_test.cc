@@ -1,5 +1,5 @@
 // What interposers before us got wrong, as far as it takes several processes to
-// see: by number, as in shim/pitfall_test.cc.
+// see: by number, as in shim/hooks/process_pitfall_test.cc.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <stdio.h>

@@ -11,8 +11,8 @@
 #include "daemon/clock/clock.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
-#include "shim/block_allocator.h"
-#include "shim/view_leases.h"
+#include "shim/view/block_allocator.h"
+#include "shim/view/view_leases.h"
 #include "tests/protocol/ghost_backing.h"
 
 namespace fineserve::protocol {

@@ -1,0 +1,25 @@
+#ifndef SHIM_CLASSIFY_CLASSIFY_H_
+#define SHIM_CLASSIFY_CLASSIFY_H_
+
+#include <cstdint>
+
+#include "daemon/abi/engine_scoreboard.h"
+#include "shim/classify/declared_sizes.h"
+#include "shim/classify/rule_matcher.h"
+
+namespace fineserve::shim {
+
+struct Classification {
+  bool kv;
+  abi::Reason reason;
+};
+
+// Is an allocation KV, and by what? Pure. In order: an explicit scope, the
+// native frames (`match`: what the rules said of them), a declared size.
+// Nothing is guessed: an allocation that no rule names stays the driver's.
+Classification Classify(uint64_t bytes, bool in_scope, const RuleMatch& match,
+                        const DeclaredSizes& declared);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_CLASSIFY_CLASSIFY_H_

@@ -1,0 +1,201 @@
+#include "shim/classify/rule_matcher.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "shim/classify/symbol_pattern.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::Rule;
+
+template <size_t N>
+bool IsText(const char (&text)[N]) {
+  return memchr(text, '\0', N) != nullptr;
+}
+
+bool IsWellFormed(const Rule& rule) {
+  if (rule.frame_count > abi::kRuleFrameCapacity || !IsText(rule.name) ||
+      !IsText(rule.module)) {
+    return false;
+  }
+  for (uint32_t i = 0; i < rule.frame_count; ++i) {
+    if (!IsText(rule.frames[i])) return false;
+  }
+  return rule.frame_count > 0 || rule.module[0] != '\0';
+}
+
+constexpr uint64_t Bit(uint32_t rule, uint32_t frame) {
+  return uint64_t{1} << (rule * abi::kRuleFrameCapacity + frame);
+}
+
+// Those of a rule's first `frames` frames.
+constexpr uint64_t BitsBelow(uint32_t rule, uint32_t frames) {
+  return ((uint64_t{1} << frames) - 1) << (rule * abi::kRuleFrameCapacity);
+}
+
+// The bits of one rule that code of this name matches. The innermost frame
+// stands for the module as well; a rule without frames has only that.
+uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
+  const bool module =
+      rule.module[0] == '\0' || Matches(rule.module, name.module);
+  if (rule.frame_count == 0) return module ? Bit(index, 0) : 0;
+  if (name.symbol[0] == '\0') return 0;
+  uint64_t bits = 0;
+  for (uint32_t i = 0; i < rule.frame_count; ++i) {
+    if (i == 0 && !module) continue;
+    if (Matches(rule.frames[i], name.symbol)) bits |= Bit(index, i);
+  }
+  return bits;
+}
+
+// Its pages, and only those that are used, for the time of one look-up.
+class MappedRoom {
+ public:
+  MappedRoom()
+      : at_(mmap(nullptr, sizeof(NamingRoom), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  ~MappedRoom() {
+    if (at_ != MAP_FAILED) munmap(at_, sizeof(NamingRoom));
+  }
+  MappedRoom(const MappedRoom&) = delete;
+  MappedRoom& operator=(const MappedRoom&) = delete;
+
+  NamingRoom* get() const {
+    return at_ == MAP_FAILED ? nullptr : static_cast<NamingRoom*>(at_);
+  }
+
+ private:
+  void* const at_;
+};
+
+}  // namespace
+
+bool RuleMatcher::Set(const Rule* rules, uint32_t count) {
+  MutexLock lock(&mutex_);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count && kept < abi::kRuleCapacity; ++i) {
+    if (IsWellFormed(rules[i])) rules_[kept++] = rules[i];
+  }
+  ++generation_;
+  Forget();
+  // Readers take the lock before they look at the rules.
+  count_.store(kept, std::memory_order_relaxed);
+  return kept == count;
+}
+
+RuleMatch RuleMatcher::Match(const uint64_t* ips, size_t count,
+                             uint64_t bytes) {
+  count = std::min(count, kNamedFrames);
+  const uint64_t unloads = UnloadCount();
+  Known stack[kNamedFrames];
+  {
+    MutexLock lock(&mutex_);
+    if (Look(ips, count, unloads, stack)) return Decide(stack, count, bytes);
+  }
+  const int kept_errno = errno;
+  const RuleMatch match = Learn(ips, count, bytes);
+  errno = kept_errno;
+  return match;
+}
+
+// True if everything about the stack is known.
+bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
+                       Known* out) {
+  if (unloads != unloads_) {
+    // Other code may lie at those addresses now.
+    Forget();
+    unloads_ = unloads;
+  }
+  bool all = true;
+  for (size_t i = 0; i < count; ++i) {
+    out[i] = *Place(ips[i]);
+    if (out[i].ip != ips[i]) all = false;
+  }
+  return all;
+}
+
+// Looks up the names of all frames: those of one module cost little more than
+// one.
+RuleMatch RuleMatcher::Learn(const uint64_t* ips, size_t count,
+                             uint64_t bytes) {
+  const MappedRoom room;
+  if (room.get() == nullptr) return {};
+  uint64_t generation;
+  {
+    MutexLock lock(&mutex_);
+    generation = generation_;
+  }
+  NameCode(ips, count, room.get());
+  MutexLock lock(&mutex_);
+  if (generation != generation_) return {};
+  Known stack[kNamedFrames];
+  for (size_t i = 0; i < count; ++i) {
+    const CodeName& name = room.get()->names[i];
+    stack[i] = Judge(ips[i], name);
+    // Code in no module was made at run time, and may be made anew there.
+    if (name.module[0] != '\0') Keep(stack[i]);
+  }
+  return Decide(stack, count, bytes);
+}
+
+RuleMatcher::Known RuleMatcher::Judge(uint64_t ip, const CodeName& name) const {
+  Known known{ip, 0, name.symbol[0] != '\0'};
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    known.frames |= BitsOf(i, rules_[i], name);
+  }
+  return known;
+}
+
+// Where `ip` is kept, or where it would be: the first of its places if all are
+// taken, so that the table stays bounded.
+RuleMatcher::Known* RuleMatcher::Place(uint64_t ip) {
+  // Fibonacci hashing: 2^64 / golden ratio.
+  const size_t first = (ip * 0x9e3779b97f4a7c15) >> 54;
+  static_assert(kPlaces == size_t{1} << (64 - 54));
+  for (size_t i = 0; i < kProbes; ++i) {
+    Known* place = &known_[(first + i) % kPlaces];
+    if (place->ip == ip || place->ip == 0) return place;
+  }
+  return &known_[first];
+}
+
+void RuleMatcher::Keep(const Known& known) { *Place(known.ip) = known; }
+
+void RuleMatcher::Forget() {
+  for (Known& known : known_) known = {};
+}
+
+RuleMatch RuleMatcher::Decide(const Known* stack, size_t count,
+                              uint64_t bytes) const {
+  RuleMatch match;
+  uint64_t matched = 0;  // by any frame
+  for (size_t i = 0; i < count; ++i) {
+    match.unnamed_frames += !stack[i].named;
+    matched |= stack[i].frames;
+  }
+  const uint32_t rule_count = count_.load(std::memory_order_relaxed);
+  for (uint32_t r = 0; r < rule_count && !match.found; ++r) {
+    const Rule& rule = rules_[r];
+    if (bytes < rule.min_bytes || bytes > rule.max_bytes) continue;
+    const uint32_t wanted = std::max(rule.frame_count, 1u);
+    // Most rules match nothing, and end here.
+    if ((~matched & BitsBelow(r, wanted)) != 0) continue;
+    uint32_t next = 0;
+    for (size_t i = 0; i < count && next < wanted; ++i) {
+      if ((stack[i].frames & Bit(r, next)) != 0) ++next;
+    }
+    if (next < wanted) continue;
+    match.found = true;
+    match.kv = rule.kv != 0;
+    memcpy(match.name, rule.name, sizeof(match.name));
+  }
+  return match;
+}
+
+}  // namespace fineserve::shim

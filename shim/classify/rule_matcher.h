@@ -1,0 +1,75 @@
+#ifndef SHIM_CLASSIFY_RULE_MATCHER_H_
+#define SHIM_CLASSIFY_RULE_MATCHER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/rule.h"
+#include "shim/classify/code_names.h"
+#include "shim/host/plain_mutex.h"
+
+namespace fineserve::shim {
+
+// What the rules say of one allocation.
+struct RuleMatch {
+  bool found = false;
+  bool kv = false;
+  char name[abi::kRuleNameBytes] = {};
+  uint16_t unnamed_frames = 0;  // of which no rule could say anything
+};
+
+// The rules that recognise KV by native frames, and what is known of code by
+// them. Names are looked up once per instruction pointer; what is kept of a
+// name is which frames of which rules it matches, so a stack that was seen
+// before costs a look into a table per frame.
+//
+// Thread-safe. The lock is never held while names are looked up. Constant-
+// initialised and trivially destroyed. After a fork in a process that had
+// rules nothing may be called but empty().
+class RuleMatcher {
+ public:
+  constexpr RuleMatcher() = default;
+
+  // Replaces all. A malformed rule is left out; false if there was one.
+  bool Set(const abi::Rule* rules, uint32_t count);
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  // The first rule that matches an allocation of `bytes` out of this stack of
+  // the calling thread (return addresses, innermost first; kNamedFrames are
+  // looked at). Nothing is found while rules are being replaced or memory is
+  // short. Keeps errno.
+  RuleMatch Match(const uint64_t* ips, size_t count, uint64_t bytes);
+
+ private:
+  // What is known of the code before one return address.
+  struct Known {
+    uint64_t ip = 0;      // 0: the place is free
+    uint64_t frames = 0;  // bit of each rule's frame that it matches
+    bool named = false;
+  };
+  static constexpr size_t kPlaces = 1024;  // heuristic: 24 KiB
+  static constexpr size_t kProbes = 8;
+
+  bool Look(const uint64_t* ips, size_t count, uint64_t unloads, Known* out)
+      FINESERVE_REQUIRES(mutex_);
+  RuleMatch Learn(const uint64_t* ips, size_t count, uint64_t bytes);
+  Known Judge(uint64_t ip, const CodeName& name) const
+      FINESERVE_REQUIRES(mutex_);
+  void Keep(const Known& known) FINESERVE_REQUIRES(mutex_);
+  Known* Place(uint64_t ip) FINESERVE_REQUIRES(mutex_);
+  RuleMatch Decide(const Known* stack, size_t count, uint64_t bytes) const
+      FINESERVE_REQUIRES(mutex_);
+  void Forget() FINESERVE_REQUIRES(mutex_);
+
+  std::atomic<uint32_t> count_{0};
+  Mutex mutex_;
+  uint64_t generation_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of rules_
+  uint64_t unloads_ FINESERVE_GUARDED_BY(mutex_) = 0;     // that known_ is of
+  abi::Rule rules_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+  Known known_[kPlaces] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_CLASSIFY_RULE_MATCHER_H_

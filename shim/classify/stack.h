@@ -1,0 +1,29 @@
+#ifndef SHIM_CLASSIFY_STACK_H_
+#define SHIM_CLASSIFY_STACK_H_
+
+#include <cstdint>
+
+namespace fineserve::shim {
+
+// Captures the instruction pointers of the calling thread's native stack,
+// innermost first, beginning with `caller`, the return address of the hooked
+// call (our own frames above it are left out). Returns how many, at most
+// `capacity`, at least one. No names are looked up, no Python lock is taken.
+// Any thread. A frame of code that was made at run time (a JIT's) ends the
+// stack.
+//
+// How to get from a frame to its caller is read from the unwind tables once per
+// instruction pointer and kept. Takes the loader's (recursive) lock for some
+// nanoseconds, to learn whether what is kept still holds.
+uint16_t CaptureStack(const void* caller, uint64_t* frames, uint16_t capacity);
+
+// The same by libgcc's unwinder: ten times slower, without any lock.
+uint16_t UnwindStack(const void* caller, uint64_t* frames, uint16_t capacity);
+
+// From now on CaptureStack is UnwindStack: another thread of the parent may
+// have held the loader's lock, and glibc does not give it back.
+void UnwindOnlyAfterFork();
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_CLASSIFY_STACK_H_

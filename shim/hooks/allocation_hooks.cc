@@ -1,0 +1,179 @@
+// Hooks of the driver's allocations and frees. Each is a guest in somebody
+// else's process: decide in a few instructions whether the call concerns us,
+// else leave by a tail call. Nothing here may throw, abort, or touch a signal
+// handler.
+
+#include "kernels/driver/prototypes.h"
+#include "shim/hooks/export.h"
+#include "shim/hooks/process_state.h"
+#include "shim/hooks/thread_state.h"
+#include "shim/host/real_driver.h"
+
+// The return address of the hooked call. A macro: it means the hook's frame.
+#define FINESERVE_CALLER __builtin_return_address(0)
+
+namespace fineserve::driver {
+
+using shim::AllocationCall;
+using shim::CallOptional;
+using shim::g_ranges;
+using shim::g_real_mem_alloc;
+using shim::g_real_mem_free;
+using shim::Hook;
+using shim::MemoryKind;
+using shim::Original;
+
+namespace {
+
+// The default stream as a per-thread variant means it.
+CUstream PerThread(CUstream stream) {
+  return stream != nullptr ? stream
+                           : reinterpret_cast<CUstream>(CU_STREAM_PER_THREAD);
+}
+
+// Every allocation but cuMemAlloc_v2, whose fast path is its own.
+CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
+  shim::ThreadState& thread = shim::t_state;
+  if (call.bytes >= thread.fast_limit) {
+    return shim::AllocateSlowly(call, address);
+  }
+  // A registered thread has a driver.
+  ++thread.small_allocations;
+  thread.small_bytes += call.bytes;
+  return call.original(shim::RealDriver()->entry);
+}
+
+CUresult FreeAsync(Hook hook, CUdeviceptr address, CUstream stream,
+                   const Original& original) {
+  if (g_ranges.MayHold(address)) {
+    return shim::FreeAsyncSlowly(hook, address, stream, original);
+  }
+  return shim::Pass(original);
+}
+
+}  // namespace
+
+FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
+  shim::ThreadState& thread = shim::t_state;
+  if (bytes < thread.fast_limit) [[likely]] {
+    ++thread.small_allocations;
+    thread.small_bytes += bytes;
+    return g_real_mem_alloc.load(std::memory_order_relaxed)(address, bytes);
+  }
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAlloc_v2, address, bytes);
+  };
+  return shim::AllocateSlowly(
+      {Hook::kMemAlloc, bytes, FINESERVE_CALLER, Original(call)}, address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address,
+                                             size_t* pitch, size_t width_bytes,
+                                             size_t rows,
+                                             unsigned element_bytes) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocPitch_v2, address, pitch, width_bytes,
+                        rows, element_bytes);
+  };
+  return Allocate({Hook::kMemAllocPitch, width_bytes * rows, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kOther},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
+                                            unsigned flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocManaged, address, bytes, flags);
+  };
+  return Allocate({Hook::kMemAllocManaged, bytes, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kOther},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes,
+                                          CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocAsync, address, bytes, stream);
+  };
+  return Allocate({Hook::kMemAllocAsync, bytes, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kStreamOrdered, stream},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address,
+                                               size_t bytes, CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocAsync_ptsz, address, bytes, stream);
+  };
+  return Allocate(
+      {Hook::kMemAllocAsyncPtsz, bytes, FINESERVE_CALLER, Original(call),
+       MemoryKind::kStreamOrdered, PerThread(stream)},
+      address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address,
+                                                  size_t bytes,
+                                                  CUmemoryPool pool,
+                                                  CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocFromPoolAsync, address, bytes, pool,
+                        stream);
+  };
+  return Allocate({Hook::kMemAllocFromPool, bytes, FINESERVE_CALLER,
+                   Original(call), MemoryKind::kStreamOrdered, stream, pool},
+                  address);
+}
+
+FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address,
+                                                       size_t bytes,
+                                                       CUmemoryPool pool,
+                                                       CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemAllocFromPoolAsync_ptsz, address, bytes, pool,
+                        stream);
+  };
+  return Allocate(
+      {Hook::kMemAllocFromPoolPtsz, bytes, FINESERVE_CALLER, Original(call),
+       MemoryKind::kStreamOrdered, PerThread(stream), pool},
+      address);
+}
+
+FINESERVE_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemFreeAsync, address, stream);
+  };
+  return FreeAsync(Hook::kMemFreeAsync, address, stream, Original(call));
+}
+
+FINESERVE_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address,
+                                              CUstream stream) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemFreeAsync_ptsz, address, stream);
+  };
+  return FreeAsync(Hook::kMemFreeAsyncPtsz, address, PerThread(stream),
+                   Original(call));
+}
+
+FINESERVE_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+  if (!g_ranges.MayHold(address)) [[likely]] {
+    return g_real_mem_free.load(std::memory_order_relaxed)(address);
+  }
+  return shim::FreeSlowly(address);
+}
+
+FINESERVE_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle,
+                                      size_t bytes,
+                                      const CUmemAllocationProp* prop,
+                                      unsigned long long flags) {
+  const auto call = [&](const EntryPoints& real) {
+    return CallOptional(real.cuMemCreate, handle, bytes, prop, flags);
+  };
+  AllocationCall create{Hook::kMemCreate, bytes, FINESERVE_CALLER,
+                        Original(call)};
+  create.kind =
+      prop == nullptr || flags != 0 ? MemoryKind::kOther : MemoryKind::kPlain;
+  create.prop = prop;
+  return Allocate(create, handle);
+}
+
+}  // namespace fineserve::driver

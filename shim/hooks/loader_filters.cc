@@ -1,0 +1,178 @@
+#include "shim/hooks/loader_filters.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "shim/hooks/hook_table.h"
+#include "shim/hooks/process_state.h"
+#include "shim/hooks/resolver_hooks.h"
+#include "shim/host/elf_module.h"
+#include "shim/host/environment.h"
+#include "shim/host/real_driver.h"
+#include "shim/host/warn.h"
+
+namespace fineserve::shim {
+
+// Written by every thread with the same value; the stubs read them in
+// assembly.
+constinit DlsymFunction fineserve_real_dlsym = nullptr;
+constinit DlvsymFunction fineserve_real_dlvsym = nullptr;
+
+namespace {
+
+using abi::Path;
+
+// For a process without glibc: nothing can be opened.
+void* OpenNothing(const char*, int) { return nullptr; }
+void* OpenNothingIn(long, const char*, int) { return nullptr; }
+
+}  // namespace
+
+constinit DlopenFunction fineserve_real_dlopen = &OpenNothing;
+constinit DlmopenFunction fineserve_real_dlmopen = &OpenNothingIn;
+
+namespace {
+
+constexpr DlsymAnswer kAskLibc = {nullptr, 0};
+
+DlsymAnswer Answer(void* value) { return {value, 1}; }
+
+DlsymAnswer AnswerHook(Hook hook, Path path) {
+  g_redirector.scoreboard().CountUse(hook, path);
+  return Answer(HookAddress(hook));
+}
+
+// What dlsym(RTLD_DEFAULT) would find if the shim were not there. The caller
+// that glibc sees is the shim, so the search begins behind it; a failure
+// leaves the usual message for dlerror.
+void* DefinitionBehindShim(const char* name) {
+  return RealDlsym()(RTLD_NEXT, name);
+}
+
+// An older driver lacks some of what we hook: then so do we.
+bool DriverDefines(const char* name) {
+  Module driver;
+  return FindModuleBySoname(kDriverSoname, &driver) &&
+         FindDefinition(driver, name) != nullptr;
+}
+
+bool IsDriversDefinition(const void* found, const char* name) {
+  Module driver;
+  return FindModuleBySoname(kDriverSoname, &driver) &&
+         FindDefinition(driver, name) == found;
+}
+
+// True if RTLD_NEXT, asked by `caller`, would find the shim's definition.
+bool ShimIsNextAfter(const void* caller, const char* name) {
+  Module from, shim;
+  if (!FindModuleByAddress(caller, &from) ||
+      !FindModuleByAddress(&fineserve_real_dlsym, &shim)) {
+    return false;
+  }
+  for (size_t i = from.position + 1; i < shim.position; ++i) {
+    Module between;
+    if (FindModuleByPosition(i, &between) && FindDefinition(between, name)) {
+      return false;
+    }
+  }
+  return from.position < shim.position;
+}
+
+// One of the loader's functions that was found: ours in place of libc's.
+DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
+                          const void* found) {
+  const bool known = found == HookAddress(hook) || found == LibcFunction(name);
+  return known ? AnswerHook(hook, path) : kAskLibc;
+}
+
+// RTLD_NEXT: glibc, seeing the original caller, finds our exported function
+// exactly where it is next. What remains is to hide it from a process that has
+// no driver.
+DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
+  if (!ShimIsNextAfter(caller, name)) return kAskLibc;
+  if (IsLoaders(hook) || DriverDefines(name)) {
+    g_redirector.scoreboard().CountUse(hook, Path::kNext);
+    return kAskLibc;
+  }
+  return Answer(DefinitionBehindShim(name));
+}
+
+// RTLD_DEFAULT and explicit handles: ask first, substitute only what would be
+// the driver's or ours anyway.
+DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
+  void* const found = RealDlsym()(handle, name);
+  // Asked again with the right caller, which also sets dlerror.
+  if (found == nullptr) return kAskLibc;
+  const Path path = handle == RTLD_DEFAULT ? Path::kDefault : Path::kHandle;
+  if (IsLoaders(hook)) return FilterLoaders(hook, path, name, found);
+  if (found == HookAddress(hook)) {
+    return DriverDefines(name) ? AnswerHook(hook, path)
+                               : Answer(DefinitionBehindShim(name));
+  }
+  const bool substitute = !Disabled() && IsDriversDefinition(found, name);
+  return substitute ? AnswerHook(hook, path) : kAskLibc;
+}
+
+int WithoutDeepbind(const char* file, int flags) {
+  if ((flags & RTLD_DEEPBIND) == 0 || Disabled() || KeepDeepbind()) {
+    return flags;
+  }
+  g_redirector.scoreboard().CountDeepbind();
+  static constinit std::atomic<bool> warned{false};
+  if (!warned.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "opening %s without RTLD_DEEPBIND, which would lead its CUDA calls "
+        "past FineServe (FINESERVE_KEEP_DEEPBIND=1 keeps the flag)",
+        file == nullptr ? "the program" : file);
+  }
+  return flags & ~RTLD_DEEPBIND;
+}
+
+}  // namespace
+
+extern "C" DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
+                                              const char* unused,
+                                              const void* caller) {
+  fineserve_real_dlsym = RealDlsym();
+  if (fineserve_real_dlsym == nullptr) return Answer(nullptr);
+  if (name == nullptr) return kAskLibc;
+  const Hook hook = HookForSymbol(name);
+  if (hook == Hook::kNone) return kAskLibc;
+  return handle == RTLD_NEXT ? FilterNext(hook, name, caller)
+                             : FilterFound(hook, handle, name);
+}
+
+// Only the lookup functions have versions; the driver's functions have none.
+// glibc skips an unversioned definition such as ours when a version is asked
+// for, so RTLD_NEXT is answered here.
+extern "C" DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,
+                                               const char* version,
+                                               const void* caller) {
+  fineserve_real_dlvsym = RealDlvsym();
+  if (fineserve_real_dlvsym == nullptr) return Answer(nullptr);
+  if (name == nullptr || version == nullptr) return kAskLibc;
+  const Hook hook = HookForSymbol(name);
+  if (!IsLoaders(hook)) return kAskLibc;
+  constexpr Path kPath = Path::kVersioned;
+  if (handle == RTLD_NEXT) {
+    return ShimIsNextAfter(caller, name) ? AnswerHook(hook, kPath) : kAskLibc;
+  }
+  void* const found = RealDlvsym()(handle, name, version);
+  return found == nullptr ? kAskLibc : FilterLoaders(hook, kPath, name, found);
+}
+
+extern "C" int fineserve_filter_dlopen(const char* file, int flags) {
+  if (DlopenFunction real = RealDlopen()) fineserve_real_dlopen = real;
+  return WithoutDeepbind(file, flags);
+}
+
+extern "C" int fineserve_filter_dlmopen(long space, const char* file,
+                                        int flags) {
+  if (DlmopenFunction real = RealDlmopen()) fineserve_real_dlmopen = real;
+  if (space == LM_ID_BASE) return WithoutDeepbind(file, flags);
+  g_redirector.scoreboard().CountForeignNamespace();
+  return flags;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,136 @@
+#include "shim/hooks/process_state.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "shim/classify/stack.h"
+#include "shim/hooks/thread_state.h"
+#include "shim/host/environment.h"
+#include "shim/host/real_driver.h"
+
+namespace fineserve::shim {
+
+constinit RangeTable g_ranges;
+constinit RangeTable g_mappings;
+constinit Redirector g_redirector{&g_ranges, &g_mappings};
+
+namespace {
+
+using driver::CUDA_ERROR_NOT_INITIALIZED;
+using driver::CUdeviceptr;
+using driver::CUresult;
+
+pthread_key_t g_thread_key;
+pthread_once_t g_started = PTHREAD_ONCE_INIT;
+
+void FoldCounters(ThreadState* thread) {
+  g_redirector.scoreboard().AddSmall(thread->small_allocations,
+                                     thread->small_bytes);
+  thread->small_allocations = 0;
+  thread->small_bytes = 0;
+}
+
+void OnThreadEnd(void* thread) {
+  auto* state = static_cast<ThreadState*>(thread);
+  FoldCounters(state);
+  // What other destructors of this thread still allocate registers it again.
+  state->fast_limit = 0;
+}
+
+void OnForkInChild() {
+  g_redirector.AfterForkInChild();
+  UnwindOnlyAfterFork();
+  t_state.small_allocations = 0;  // the parent counts them
+  t_state.small_bytes = 0;
+}
+
+void Start() {
+  pthread_key_create(&g_thread_key, &OnThreadEnd);
+  pthread_atfork(nullptr, nullptr, &OnForkInChild);
+  if (ViewRequired()) g_redirector.RequireView();
+  const char* sizes = getenv("FINESERVE_KV_SIZES");
+  if (sizes == nullptr || sizes[0] == '\0') return;
+  uint64_t declared[abi::kDeclaredSizeCapacity];
+  g_redirector.declared().Set(declared, ParseSizes(sizes, declared));
+  g_redirector.link().set_keep_declared(true);
+}
+
+void UpdateFastLimit(ThreadState* thread) {
+  const size_t limit =
+      g_redirector.gate_closed() ? Redirector::kGateBytes : kLargeBytes;
+  thread->fast_limit = thread->scope_depth == 0 ? limit : 0;
+}
+
+// Not before a thread's first allocation: a thread that never allocates costs
+// nothing, and a hook may run before our constructors.
+void Register(ThreadState* thread) {
+  pthread_once(&g_started, &Start);
+  pthread_setspecific(g_thread_key, thread);
+  UpdateFastLimit(thread);
+}
+
+}  // namespace
+
+CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
+  ThreadState& thread = t_state;
+  const Driver* real = RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (thread.nested > 0 || Disabled()) return call.original(real->entry);
+  Register(&thread);
+  CountCall(call.hook);
+  call.in_scope = thread.scope_depth > 0;
+  ReentryGuard guard;
+  const bool gated =
+      g_redirector.gate_closed() && call.bytes >= Redirector::kGateBytes;
+  if (call.bytes < kLargeBytes && !call.in_scope && !gated) {
+    ++thread.small_allocations;
+    thread.small_bytes += call.bytes;
+    return call.original(real->entry);
+  }
+  const CUresult result = g_redirector.Allocate(*real, call, out);
+  FoldCounters(&thread);
+  return result;
+}
+
+CUresult FreeSlowly(CUdeviceptr address) {
+  const Driver* real = RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (t_state.nested > 0) return real->entry.cuMemFree_v2(address);
+  CountCall(abi::Hook::kMemFree);
+  ReentryGuard guard;
+  return g_redirector.Free(*real, address);
+}
+
+CUresult FreeAsyncSlowly(abi::Hook hook, CUdeviceptr address,
+                         driver::CUstream stream, const Original& original) {
+  const Driver* real = RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (t_state.nested > 0) return original(real->entry);
+  CountCall(hook);
+  ReentryGuard guard;
+  return g_redirector.FreeInStreamOrder(*real, hook, address, stream, original);
+}
+
+void CollectDeferredFrees() {
+  const Driver* real = RealDriver();
+  if (real == nullptr || t_state.nested > 0) return;
+  ReentryGuard guard;
+  g_redirector.CollectDeferred(*real);
+}
+
+void CountCall(abi::Hook hook) {
+  g_redirector.scoreboard().CountUse(hook, abi::Path::kCalled);
+}
+
+void ChangeScope(int by) {
+  ThreadState& thread = t_state;
+  if (by > 0) {
+    ++thread.scope_depth;
+  } else if (thread.scope_depth > 0) {
+    --thread.scope_depth;
+  }
+  // The next allocation registers the thread and sets it again.
+  thread.fast_limit = 0;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,70 @@
+#include "shim/host/environment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "daemon/abi/transport.h"
+
+namespace fineserve::shim {
+namespace {
+
+enum Answer : int { kUnknown, kNo, kYes };
+
+bool IsSet(const char* name) {
+  const char* value = getenv(name);
+  return value != nullptr && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
+// The name of the process (its main thread), not of the calling thread.
+void Comm(char (&out)[32]) {
+  abi::CopyText(out, program_invocation_short_name);
+  const int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t n = read(fd, out, sizeof(out) - 1);
+  close(fd);
+  if (n <= 0) return;
+  out[n] = '\0';
+  out[strcspn(out, "\n")] = '\0';
+}
+
+}  // namespace
+
+bool Disabled() {
+  static constinit std::atomic<int> answer{kUnknown};
+  int a = answer.load(std::memory_order_relaxed);
+  if (a == kUnknown) {
+    a = IsSet("FINESERVE_DISABLE") ? kYes : kNo;
+    answer.store(a, std::memory_order_relaxed);
+  }
+  return a == kYes;
+}
+
+bool ViewRequired() {
+  const char* value = getenv("FINESERVE_VIEW");
+  return value != nullptr && strcmp(value, "required") == 0;
+}
+
+bool KeepDeepbind() { return IsSet("FINESERVE_KEEP_DEEPBIND"); }
+
+void EngineName(char (&out)[abi::kNameBytes]) {
+  const char* chosen = getenv("FINESERVE_ENGINE");
+  if (chosen != nullptr && chosen[0] != '\0') {
+    abi::CopyText(out, chosen);
+    return;
+  }
+  char comm[32];
+  Comm(comm);
+  snprintf(out, sizeof(out), "%s-%d", comm, getpid());
+}
+
+void ProgramName(char (&out)[abi::kNameBytes]) {
+  abi::CopyText(out, program_invocation_short_name);
+}
+
+}  // namespace fineserve::shim

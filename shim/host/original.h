@@ -1,0 +1,37 @@
+#ifndef SHIM_HOST_ORIGINAL_H_
+#define SHIM_HOST_ORIGINAL_H_
+
+#include "kernels/driver/entry_points.h"
+
+namespace fineserve::shim {
+
+// The program's call as it came, to be made to the driver. Refers to a lambda
+// of the hook and lives no longer than it.
+class Original {
+ public:
+  template <typename Call>
+  explicit Original(const Call& call)
+      : call_(&call),
+        make_([](const void* c, const driver::EntryPoints& entry) {
+          return (*static_cast<const Call*>(c))(entry);
+        }) {}
+
+  driver::CUresult operator()(const driver::EntryPoints& entry) const {
+    return make_(call_, entry);
+  }
+
+ private:
+  const void* call_;
+  driver::CUresult (*make_)(const void*, const driver::EntryPoints&);
+};
+
+// Calls an entry point that an older driver may lack.
+template <typename Function, typename... Arguments>
+driver::CUresult CallOptional(Function function, Arguments... arguments) {
+  return function == nullptr ? driver::CUDA_ERROR_NOT_SUPPORTED
+                             : function(arguments...);
+}
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_HOST_ORIGINAL_H_

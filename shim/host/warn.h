@@ -1,0 +1,13 @@
+#ifndef SHIM_HOST_WARN_H_
+#define SHIM_HOST_WARN_H_
+
+namespace fineserve::shim {
+
+// Writes "fineserve: <text>\n" to standard error with one write(2), so that
+// lines of several processes do not mix. printf-like; longer texts are cut.
+// errno is kept. Any thread; takes no lock and allocates nothing.
+void Warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_HOST_WARN_H_

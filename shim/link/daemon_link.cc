@@ -1,0 +1,437 @@
+#include "shim/link/daemon_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "daemon/abi/socket_path.h"
+#include "shim/host/environment.h"
+#include "shim/host/warn.h"
+#include "shim/link/seqpacket.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::LinkState;
+using abi::Received;
+
+// Descriptors of a Welcome to a member.
+constexpr uint32_t kTableDescriptor = 0;
+constexpr uint32_t kScoreboardDescriptor = 1;
+constexpr uint32_t kWelcomeDescriptors = 2;
+
+bool IsUsable(const abi::Welcome& w) {
+  uint64_t slab_bytes;
+  return w.granule_bytes > 0 && w.granules_per_slab > 0 && w.engine_id != 0 &&
+         w.declared_size_count <= abi::kDeclaredSizeCapacity &&
+         w.rule_count <= abi::kRuleCapacity &&
+         !__builtin_mul_overflow(w.granule_bytes, w.granules_per_slab,
+                                 &slab_bytes);
+}
+
+template <typename Request>
+bool IsBatchOf(const abi::GranuleBatch& batch, const Request& request,
+               uint32_t lease, const Received& received) {
+  return batch.lease == lease && batch.first == request.first &&
+         batch.count >= 1 && batch.count <= request.max_count &&
+         batch.count == received.descriptor_count();
+}
+
+// What a wrong answer would make us map out of place.
+bool IsUsable(const abi::ViewAnswer& a, const abi::ViewRequest& request,
+              const abi::Welcome& pool) {
+  return a.granules_per_plane > 0 &&
+         uint64_t{a.granules_per_plane} * request.planes <=
+             pool.granules_per_slab &&
+         a.plane_bytes == a.granules_per_plane * pool.granule_bytes &&
+         a.plane_bytes >= request.page_bytes && a.slab_count > 0 &&
+         a.floor_slabs <= a.slab_count && a.cap_slabs <= a.slab_count;
+}
+
+}  // namespace
+
+void DaemonLink::SetState(LinkState state) {
+  // Release: publishes scoreboard, sizes and GPU. Pairs with the acquire in
+  // state().
+  state_.store(state, std::memory_order_release);
+}
+
+LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
+  // Before the lock: a fork while it is held must find this process engaged.
+  engaged_.store(true, std::memory_order_relaxed);
+  MutexLock lock(&mutex_);
+  const LinkState before = state();
+  const bool first = before == LinkState::kNotTried;
+  if (first) memcpy(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_));
+  // One daemon serves one GPU, and a process joins one daemon.
+  if (memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) != 0) {
+    return LinkState::kNoDaemon;
+  }
+  const bool again =
+      before == LinkState::kLost && reconnect && NowMs() >= retry_at_ms_;
+  if (!first && !again) return before;
+  if (Meet()) return state();
+  socket_.Close();
+  if (first) {
+    PassThrough();
+  } else {
+    retry_at_ms_ = NowMs() + timeouts_.reconnect_pause_ms;
+  }
+  return state();
+}
+
+bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
+  MutexLock lock(&mutex_);
+  return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
+}
+
+bool DaemonLink::Meet() {
+  refused_ = false;
+  char folder[abi::kPathBytes];
+  char path[abi::kPathBytes];
+  if (!abi::RuntimeFolder(folder) ||
+      !abi::SocketPath(folder, gpu_uuid_, path)) {
+    snprintf(reason_, sizeof(reason_), "the runtime folder's path is too long");
+    return false;
+  }
+  abi::CopyText(path_, path);
+  const int fd = ConnectTo(path_, timeouts_.join_ms, reason_, sizeof(reason_));
+  if (fd < 0) return false;
+  socket_.Adopt(fd);
+  return SayHello();
+}
+
+bool DaemonLink::SayHello() {
+  auto hello = abi::MakeMessage<abi::Hello>(0);
+  hello.role = abi::Role::kMember;
+  hello.pid = static_cast<uint32_t>(getpid());
+  memcpy(hello.gpu_uuid, gpu_uuid_, sizeof(hello.gpu_uuid));
+  EngineName(hello.engine_name);
+  ProgramName(hello.program);
+  Received received;
+  abi::Welcome welcome;
+  if (Ask(hello, &welcome, &received, timeouts_.join_ms) != Exchange::kOk) {
+    return false;
+  }
+  if (Accept(welcome, &received)) return true;
+  snprintf(reason_, sizeof(reason_), "the daemon at %s sent no usable welcome",
+           path_);
+  return false;
+}
+
+bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
+  if (!IsUsable(welcome) ||
+      received->descriptor_count() != kWelcomeDescriptors ||
+      !scoreboard_->Adopt(received->TakeDescriptor(kScoreboardDescriptor),
+                          welcome.epoch, welcome.engine_id)) {
+    return false;
+  }
+  KeepTable(received->TakeDescriptor(kTableDescriptor));
+  if (!FetchRules(welcome.rule_count)) return false;
+  welcome_ = welcome;
+  epoch_.store(welcome.epoch, std::memory_order_relaxed);
+  if (!keep_declared_) {
+    declared_->Set(welcome.declared_sizes, welcome.declared_size_count);
+  }
+  scoreboard_->SetLink(LinkState::kConnected, nullptr);
+  SetState(LinkState::kConnected);
+  return true;
+}
+
+bool DaemonLink::FetchRules(uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    auto request = abi::MakeMessage<abi::RuleRequest>(0);
+    request.index = i;
+    abi::RuleAnswer answer = {};
+    Received received;
+    if (Ask(request, &answer, &received, timeouts_.join_ms) != Exchange::kOk ||
+        answer.index != i) {
+      return false;
+    }
+    fetched_[i] = answer.rule;
+  }
+  return rules_->Set(fetched_, count);
+}
+
+// Mapped and never unmapped, so that this process carries the table over its
+// daemon's death; the descriptor is how others find it (/proc/PID/fd).
+void DaemonLink::KeepTable(int fd) {
+  struct stat st;
+  table_base_ = nullptr;
+  table_bytes_ = 0;
+  if (fstat(fd, &st) == 0 && st.st_size > 0) {
+    const auto bytes = static_cast<size_t>(st.st_size);
+    void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped != MAP_FAILED) {
+      table_base_ = mapped;
+      table_bytes_ = bytes;
+    }
+  }
+  table_.Close();
+  table_.Adopt(fd);
+}
+
+void DaemonLink::PassThrough() {
+  const LinkState state = refused_ ? LinkState::kRefused : LinkState::kNoDaemon;
+  scoreboard_->CreateOwn();
+  scoreboard_->SetLink(state, reason_);
+  SetState(state);
+  char hint[80] = "";
+  if (!refused_) {
+    char uuid[41];
+    abi::FormatGpuUuid(gpu_uuid_, uuid);
+    snprintf(hint, sizeof(hint), " (start: fineserved --gpu %s)", uuid);
+  }
+  Warn("%s; this process runs without FineServe%s", reason_, hint);
+}
+
+Exchange DaemonLink::Lose(const char* why) {
+  snprintf(reason_, sizeof(reason_), "lost the daemon at %s (%s)", path_, why);
+  socket_.Close();
+  if (state() != LinkState::kConnected) return Exchange::kLost;
+  scoreboard_->SetLink(LinkState::kLost, reason_);
+  SetState(LinkState::kLost);
+  Warn("%s; leased memory stays, new KV allocations get ordinary memory",
+       reason_);
+  return Exchange::kLost;
+}
+
+template <typename Request, typename Answer>
+Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
+                         int timeout_ms) {
+  request.header.sequence = ++sequence_;
+  const int fd = socket_.Get();
+  if (fd < 0) return Lose("its socket was closed by this program");
+  int error = abi::Send(fd, request);
+  if (error == 0) error = WaitReadable(fd, timeout_ms);
+  if (error == 0) error = received->ReceiveFrom(fd);
+  if (error == EPIPE || error == ECONNRESET) return Lose("it went away");
+  if (error != 0) return Lose(strerrordesc_np(error));
+  const Exchange outcome = Interpret(*received, sequence_);
+  if (outcome != Exchange::kOk) return outcome;
+  return received->As(answer) ? Exchange::kOk
+                              : Lose("it answered with another message");
+}
+
+Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
+  const abi::MessageHeader* header = received.header();
+  if (header == nullptr) return Lose("it sent a malformed message");
+  if (header->abi_version != abi::kAbiVersion) {
+    refused_ = true;
+    Lose("another version");
+    snprintf(reason_, sizeof(reason_),
+             "the daemon at %s speaks version %u, this shim version %u", path_,
+             header->abi_version, abi::kAbiVersion);
+    return Exchange::kRefused;
+  }
+  if (header->sequence != sequence) return Lose("it answered out of turn");
+  abi::Refused refusal;
+  if (!received.As(&refusal)) return Exchange::kOk;
+  refusal.text[sizeof(refusal.text) - 1] = '\0';
+  abi::CopyText(reason_, refusal.text);
+  if (refusal.code == abi::RefusalCode::kPoolExhausted) {
+    return Exchange::kExhausted;
+  }
+  refused_ = true;
+  return Exchange::kRefused;
+}
+
+SlabGeometry DaemonLink::geometry() {
+  MutexLock lock(&mutex_);
+  return {welcome_.granule_bytes,
+          welcome_.granule_bytes * welcome_.granules_per_slab};
+}
+
+Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
+  MutexLock lock(&mutex_);
+  if (state() != LinkState::kConnected) return Exchange::kLost;
+  const uint64_t slab_bytes =
+      welcome_.granule_bytes * welcome_.granules_per_slab;
+  const uint64_t slabs = bytes / slab_bytes + (bytes % slab_bytes != 0);
+  // The daemon decides (and counts) what it can spare; a pool may grow.
+  if (slabs > UINT32_MAX) return Exchange::kExhausted;
+  auto request = abi::MakeMessage<abi::LeaseRequest>(0);
+  request.slab_count = static_cast<uint32_t>(slabs);
+  request.bytes = bytes;
+  abi::LeaseGrant grant;
+  Received received;
+  const Exchange outcome =
+      Ask(request, &grant, &received, timeouts_.request_ms);
+  if (outcome != Exchange::kOk) return outcome;
+  if (grant.lease == 0 || grant.slab_count != slabs) {
+    return Lose("it granted another lease");
+  }
+  *out = {grant.lease, welcome_.epoch, welcome_.granule_bytes,
+          grant.slab_count * welcome_.granules_per_slab};
+  return Exchange::kOk;
+}
+
+Exchange DaemonLink::Granules(const Lease& lease, uint32_t first,
+                              Received* out) {
+  MutexLock lock(&mutex_);
+  auto request = abi::MakeMessage<abi::GranuleRequest>(0);
+  request.lease = lease.id;
+  request.first = first;
+  request.max_count =
+      std::min(lease.granule_count - first, abi::kMaxDescriptorsPerMessage);
+  return FetchBatch(request, lease.id, lease.epoch, out);
+}
+
+template <typename Request>
+Exchange DaemonLink::FetchBatch(Request request, uint32_t lease, uint64_t epoch,
+                                Received* out) {
+  for (; request.max_count > 0; request.max_count /= 2) {
+    abi::GranuleBatch batch;
+    const Exchange outcome = AskFor(epoch, request, &batch, out);
+    if (outcome != Exchange::kOk) return outcome;
+    if (out->descriptors_lost()) continue;
+    return IsBatchOf(batch, request, lease, *out)
+               ? Exchange::kOk
+               : Lose("it sent other granules than asked for");
+  }
+  return Exchange::kRefused;
+}
+
+template <typename Request, typename Answer>
+Exchange DaemonLink::AskFor(uint64_t epoch, const Request& request,
+                            Answer* answer, Received* received) {
+  if (state() != LinkState::kConnected || epoch != welcome_.epoch) {
+    return Exchange::kLost;
+  }
+  return Ask(request, answer, received, timeouts_.request_ms);
+}
+
+Exchange DaemonLink::Return(uint32_t lease, uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  if (state() != LinkState::kConnected) return Exchange::kLost;
+  if (epoch != welcome_.epoch) return Exchange::kOk;
+  auto request = abi::MakeMessage<abi::ReturnRequest>(0);
+  request.lease = lease;
+  abi::ReturnDone done;
+  Received received;
+  return Ask(request, &done, &received, timeouts_.request_ms);
+}
+
+Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
+                                  ViewGrant* out, Why& why) {
+  MutexLock lock(&mutex_);
+  abi::CopyText(why, "there is no daemon");
+  abi::ViewAnswer answer;
+  Received received;
+  Exchange outcome = AskFor(welcome_.epoch, request, &answer, &received);
+  if (outcome == Exchange::kOk && !Grant(request, answer, &received, out)) {
+    outcome = Lose("it granted no usable view");
+  }
+  if (reason_[0] != '\0') abi::CopyText(why, reason_);
+  return outcome;
+}
+
+bool DaemonLink::Grant(const abi::ViewRequest& request,
+                       const abi::ViewAnswer& answer, Received* received,
+                       ViewGrant* out) {
+  // A table that could shrink would end us with SIGBUS.
+  const int seals = fcntl(table_.Get(), F_GET_SEALS);
+  if (!IsUsable(answer, request, welcome_) ||
+      received->descriptor_count() != 1 || table_base_ == nullptr ||
+      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return false;
+  }
+  out->epoch = welcome_.epoch;
+  out->engine_id = welcome_.engine_id;
+  out->granule_bytes = welcome_.granule_bytes;
+  out->granules_per_slab = welcome_.granules_per_slab;
+  out->answer = answer;
+  out->table = table_base_;
+  out->table_bytes = table_bytes_;
+  out->scoreboard = received->TakeDescriptor(0);
+  return true;
+}
+
+Exchange DaemonLink::PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
+                                  Received* out) {
+  MutexLock lock(&mutex_);
+  auto request = abi::MakeMessage<abi::PoolGranuleRequest>(0);
+  request.first = first;
+  request.max_count = std::min(max, abi::kMaxDescriptorsPerMessage);
+  return FetchBatch(request, /*lease=*/0, epoch, out);
+}
+
+Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
+                                  uint32_t wanted, Why& why) {
+  MutexLock lock(&mutex_);
+  auto request = abi::MakeMessage<abi::ActivateRequest>(0);
+  request.slabs = slabs;
+  request.wanted = wanted;
+  abi::ActivateDone done;
+  Received received;
+  const Exchange outcome = AskFor(epoch, request, &done, &received);
+  abi::CopyText(why, reason_[0] != '\0' ? reason_ : "the daemon has gone");
+  return outcome;
+}
+
+Exchange DaemonLink::CloseView(uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  if (state() == LinkState::kConnected && epoch != welcome_.epoch) {
+    return Exchange::kOk;
+  }
+  const auto request = abi::MakeMessage<abi::CloseViewRequest>(0);
+  abi::CloseViewDone done;
+  Received received;
+  return AskFor(epoch, request, &done, &received);
+}
+
+void DaemonLink::CopyReason(Why& why) {
+  MutexLock lock(&mutex_);
+  abi::CopyText(why, reason_);
+}
+
+template <typename Message>
+Notice DaemonLink::Tell(uint64_t epoch, Message message) {
+  if (!mutex_.TryLock()) return Notice::kBusy;
+  Notice outcome = Notice::kLost;
+  if (state() == LinkState::kConnected && epoch == welcome_.epoch) {
+    message.header.sequence = ++sequence_;
+    const int fd = socket_.Get();
+    const int error =
+        fd < 0 ? EBADF : SendAtOnce(fd, &message, sizeof(message));
+    outcome = error == 0 ? Notice::kSent : Notice::kBusy;
+    if (error != 0 && error != EAGAIN && error != ENOBUFS) {
+      Lose(error == EBADF ? "its socket was closed by this program"
+                          : "it went away");
+      outcome = Notice::kLost;
+    }
+  }
+  mutex_.Unlock();
+  return outcome;
+}
+
+Notice DaemonLink::TellWant(uint64_t epoch, uint32_t slabs) {
+  auto notice = abi::MakeMessage<abi::WantNotice>(0);
+  notice.wanted = slabs;
+  return Tell(epoch, notice);
+}
+
+Notice DaemonLink::TellReturn(uint64_t epoch, const abi::ReturnNotice& notice) {
+  return Tell(epoch, notice);
+}
+
+void DaemonLink::Look() {
+  if (!mutex_.TryLock()) return;
+  const int fd = socket_.Get();
+  if (state() == LinkState::kConnected && (fd < 0 || !IsOpen(fd))) {
+    Lose("it went away");
+  }
+  mutex_.Unlock();
+}
+
+void DaemonLink::AbandonInChild() {
+  socket_.Close();
+  table_.Close();
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,214 @@
+#ifndef SHIM_LINK_DAEMON_LINK_H_
+#define SHIM_LINK_DAEMON_LINK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/abi/messages.h"
+#include "daemon/abi/transport.h"
+#include "shim/classify/classify.h"
+#include "shim/classify/rule_matcher.h"
+#include "shim/host/checked_descriptor.h"
+#include "shim/host/plain_mutex.h"
+#include "shim/link/scoreboard_writer.h"
+
+namespace fineserve::shim {
+
+// A lease as the daemon granted it.
+struct Lease {
+  uint32_t id = 0;
+  uint64_t epoch = 0;
+  uint64_t granule_bytes = 0;
+  uint32_t granule_count = 0;
+
+  uint64_t bytes() const { return granule_bytes * granule_count; }
+};
+
+// A view of the pool as the daemon granted it (messages.h), checked as far as
+// it concerns the mapping of memory.
+struct ViewGrant {
+  uint64_t epoch = 0;
+  uint32_t engine_id = 0;
+  uint64_t granule_bytes = 0;
+  uint32_t granules_per_slab = 0;
+  abi::ViewAnswer answer = {};
+  // The daemon's slab table, mapped for ever; its size cannot shrink.
+  const void* table = nullptr;
+  size_t table_bytes = 0;
+  int scoreboard = -1;  // descriptor of the view scoreboard; the caller's
+};
+
+// Of the daemon's pool; zeros before it was met.
+struct SlabGeometry {
+  uint64_t granule_bytes = 0;
+  uint64_t slab_bytes = 0;
+};
+
+enum class Exchange {
+  kOk,
+  kExhausted,  // the pool has too few free slabs
+  kRefused,    // anything else that the daemon said no to
+  kLost,       // no daemon (any more), or one that talks nonsense
+};
+
+// What became of a message that is not answered.
+enum class Notice {
+  kSent,
+  kBusy,  // the link or its socket was: try again later
+  kLost,  // not of this daemon any more
+};
+
+// One line about why a request was refused.
+using Why = char[256];
+
+// The conversation with this GPU's daemon: connects at the first large
+// allocation, one request in flight, every wait bounded. When it fails the
+// process runs on without FineServe and says so once.
+//
+// Thread-safe: a mutex spans each exchange. No hot path takes it: state() and
+// the declared sizes are atomics. After fork only AbandonInChild may be called
+// and the link stays unused, because the mutex may be held for ever.
+//
+//   kNotTried ─► kConnected ─► kLost ─► (a new daemon) kConnected
+//         └────► kNoDaemon, kRefused: final
+class DaemonLink {
+ public:
+  struct Timeouts {
+    int join_ms = 2'000;             // connect, Hello to Welcome
+    int request_ms = 10'000;         // a lease waits for its slabs' zero fill
+    int reconnect_pause_ms = 5'000;  // heuristic: between tries after a loss
+  };
+
+  // All outlive the link.
+  constexpr DaemonLink(ScoreboardWriter* scoreboard, DeclaredSizes* declared,
+                       RuleMatcher* rules)
+      : scoreboard_(scoreboard), declared_(declared), rules_(rules) {}
+
+  void set_timeouts(const Timeouts& t) { timeouts_ = t; }
+  // Ignore the sizes that the daemon declares.
+  void set_keep_declared(bool keep) { keep_declared_ = keep; }
+
+  abi::LinkState state() const {
+    // Pairs with the release in SetState: the scoreboard and the sizes are
+    // there.
+    return state_.load(std::memory_order_acquire);
+  }
+
+  // True once a connection was tried, in whatever way it ended.
+  bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
+
+  // Tries once to join the daemon of this GPU; later calls return the state.
+  // `reconnect`: after a loss, look for a new daemon. A process joins one
+  // daemon: for another GPU the answer is kNoDaemon.
+  abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
+
+  // False if this process joined, or tried to, for another GPU.
+  bool Serves(const uint8_t (&gpu_uuid)[16]);
+
+  SlabGeometry geometry();
+
+  // Leases as many whole slabs as hold `bytes`.
+  Exchange LeaseSlabs(uint64_t bytes, Lease* out);
+
+  // Receives descriptors of granules [first, first + n) of a lease, n ≥ 1 as
+  // many as fit. They are `out`'s until taken. Asks for half as many whenever
+  // this process had too few free descriptors; kRefused when not even one fits.
+  Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
+
+  // Gives a lease back. One of an older daemon is forgotten: kOk.
+  Exchange Return(uint32_t lease, uint64_t epoch);
+
+  // Registers a format. Everything that follows for the view names the epoch
+  // of the grant: a daemon of another one is kLost. `why` is set unless kOk.
+  Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
+                        Why& why);
+
+  // Receives descriptors of the pool's granules [first, first + n), 1 ≤ n ≤
+  // max; otherwise as Granules. kRefused also if the first may not be had.
+  Exchange PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
+                        abi::Received* out);
+
+  Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
+                        Why& why);
+  // Ends all leases of the view. One of an older daemon is forgotten: kOk.
+  Exchange CloseView(uint64_t epoch);
+
+  // Why the daemon of this GPU could not be joined, was lost or said no last.
+  void CopyReason(Why& why);
+
+  // None of these waits, for the socket or for another thread's exchange.
+  Notice TellWant(uint64_t epoch, uint32_t slabs);
+  Notice TellReturn(uint64_t epoch, const abi::ReturnNotice& notice);
+  // Finds out whether the daemon has gone without telling it anything.
+  void Look();
+
+  // Whether the daemon of `epoch` is there, as far as is known.
+  bool IsJoinedTo(uint64_t epoch) const {
+    return state() == abi::LinkState::kConnected &&
+           epoch_.load(std::memory_order_relaxed) == epoch;
+  }
+
+  // In a forked child: closes everything, takes no lock.
+  void AbandonInChild();
+
+ private:
+  template <typename Request, typename Answer>
+  Exchange Ask(Request request, Answer* answer, abi::Received* received,
+               int timeout_ms) FINESERVE_REQUIRES(mutex_);
+  // Asks in the name of a view, whose daemon must be there.
+  template <typename Request, typename Answer>
+  Exchange AskFor(uint64_t epoch, const Request& request, Answer* answer,
+                  abi::Received* received) FINESERVE_REQUIRES(mutex_);
+  template <typename Request>
+  Exchange FetchBatch(Request request, uint32_t lease, uint64_t epoch,
+                      abi::Received* out) FINESERVE_REQUIRES(mutex_);
+  template <typename Message>
+  Notice Tell(uint64_t epoch, Message message);
+  bool Grant(const abi::ViewRequest& request, const abi::ViewAnswer& answer,
+             abi::Received* received, ViewGrant* out)
+      FINESERVE_REQUIRES(mutex_);
+  Exchange Interpret(const abi::Received& received, uint32_t sequence)
+      FINESERVE_REQUIRES(mutex_);
+  bool Meet() FINESERVE_REQUIRES(mutex_);
+  bool SayHello() FINESERVE_REQUIRES(mutex_);
+  bool Accept(const abi::Welcome& welcome, abi::Received* received)
+      FINESERVE_REQUIRES(mutex_);
+  bool FetchRules(uint32_t count) FINESERVE_REQUIRES(mutex_);
+  void KeepTable(int fd) FINESERVE_REQUIRES(mutex_);
+  void PassThrough() FINESERVE_REQUIRES(mutex_);
+  Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
+  void SetState(abi::LinkState state);
+
+  ScoreboardWriter* const scoreboard_;
+  DeclaredSizes* const declared_;
+  RuleMatcher* const rules_;
+  Timeouts timeouts_;
+  bool keep_declared_ = false;
+
+  std::atomic<abi::LinkState> state_{abi::LinkState::kNotTried};
+  std::atomic<bool> engaged_{false};
+  std::atomic<uint64_t> epoch_{0};  // of welcome_
+  Mutex mutex_;
+  CheckedDescriptor socket_;
+  // The latest daemon's table. The mappings of all of them are kept: they name
+  // who holds the old pool after its daemon has gone.
+  CheckedDescriptor table_;
+  const void* table_base_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
+  size_t table_bytes_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
+  uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
+  // Here, since a program's thread may have a small stack.
+  abi::Rule fetched_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+  bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
+  // Why the last attempt failed: one line for the user.
+  char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};
+  char path_[128] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_LINK_DAEMON_LINK_H_

@@ -1,0 +1,337 @@
+#include "shim/link/daemon_link.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "shim/testdata/fake_daemon.h"
+#include "shim/testdata/scoreboard_copy.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::LinkState;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Fault = FakeDaemon::Fault;
+
+constexpr uint8_t kGpu[16] = {1, 2, 3};
+constexpr uint8_t kOtherGpu[16] = {9};
+
+// A link and, if started, its daemon in a folder of their own.
+class DaemonLinkTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
+    link_.set_timeouts(kPatient);
+  }
+  void TearDown() override {
+    link_.AbandonInChild();
+    scoreboard_.AbandonInChild();
+    unsetenv("FINESERVE_RUNTIME_DIR");
+  }
+
+  void StartDaemon(const FakeDaemon::Options& options = {}) {
+    daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kGpu, options);
+  }
+  // Joins and returns what standard error got.
+  std::string Join(bool reconnect = false) {
+    testing::internal::CaptureStderr();
+    link_.Join(kGpu, reconnect);
+    return testing::internal::GetCapturedStderr();
+  }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  ScoreboardWriter scoreboard_;
+  DeclaredSizes declared_;
+  RuleMatcher rules_;
+  DaemonLink link_{&scoreboard_, &declared_, &rules_};
+};
+
+TEST_F(DaemonLinkTest, JoinTakesScoreboardAndDeclaredSizesWithoutAWord) {
+  StartDaemon({.declared = {64 << 20}});
+  EXPECT_EQ(Join(), "");
+  EXPECT_EQ(link_.state(), LinkState::kConnected);
+  EXPECT_TRUE(declared_.Contains(64 << 20));
+  EXPECT_EQ(CopyScoreboard(daemon_->scoreboard()).link_state,
+            LinkState::kConnected);
+  EXPECT_EQ(CopyScoreboard(daemon_->scoreboard()).epoch, 42u);
+  EXPECT_EQ(daemon_->last_hello().pid, static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(daemon_->last_hello().gpu_uuid[1], 2);
+}
+
+TEST_F(DaemonLinkTest, EnvironmentsSizesPrevailOverTheDaemons) {
+  StartDaemon({.declared = {64 << 20}});
+  link_.set_keep_declared(true);
+  Join();
+  EXPECT_FALSE(declared_.Contains(64 << 20));
+}
+
+TEST_F(DaemonLinkTest, WithoutDaemonOneLineNamesPathAndRemedy) {
+  const std::string warned = Join();
+  EXPECT_THAT(warned, HasSubstr("fineserve: no daemon at " + folder_.path()));
+  EXPECT_THAT(warned, HasSubstr("; this process runs without FineServe (start: "
+                                "fineserved --gpu GPU-01020300-"));
+  EXPECT_EQ(std::count(warned.begin(), warned.end(), '\n'), 1);
+  EXPECT_EQ(Join(), "") << "said once";
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kNoDaemon);
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("no daemon at"));
+}
+
+TEST_F(DaemonLinkTest, StaleSocketOfADeadDaemonIsNoDaemon) {
+  StartDaemon();
+  const std::string path = daemon_->path();
+  const std::string kept = path + ".kept";
+  std::filesystem::create_hard_link(path, kept);
+  daemon_.reset();
+  std::filesystem::rename(kept, path);
+  EXPECT_THAT(Join(), HasSubstr("no daemon at"));
+  EXPECT_EQ(link_.state(), LinkState::kNoDaemon);
+}
+
+TEST_F(DaemonLinkTest, VersionRefusalNamesBothVersions) {
+  StartDaemon({.fault = Fault::kOtherVersion});
+  const std::string warned = Join();
+  EXPECT_THAT(warned, HasSubstr("speaks version 7, this shim version " +
+                                std::to_string(abi::kAbiVersion)));
+  EXPECT_THAT(warned, HasSubstr("; this process runs without FineServe\n"));
+  EXPECT_EQ(link_.state(), LinkState::kRefused);
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("version 7"));
+}
+
+TEST_F(DaemonLinkTest, RefusalTextReachesUserAndScoreboard) {
+  StartDaemon({.fault = Fault::kRefuseMember});
+  EXPECT_EQ(Join(),
+            "fineserve: 64 engines are joined already; this process runs "
+            "without FineServe\n");
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kRefused);
+  EXPECT_EQ(Scoreboard().link_message, "64 engines are joined already");
+}
+
+TEST_F(DaemonLinkTest, SocketOfAnotherUserIsNotUsed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  StartDaemon();
+  ASSERT_EQ(chown(daemon_->path().c_str(), 12345, 12345), 0);
+  EXPECT_THAT(Join(), HasSubstr("belongs to uid 12345"));
+  EXPECT_EQ(daemon_->connections(), 0);
+}
+
+TEST_F(DaemonLinkTest, SilentDaemonIsGivenUpAfterTheTimeout) {
+  StartDaemon({.fault = Fault::kSilentAtHello});
+  link_.set_timeouts({.join_ms = 50});
+  EXPECT_THAT(Join(), HasSubstr("this process runs without FineServe"));
+  EXPECT_EQ(link_.state(), LinkState::kNoDaemon);
+}
+
+TEST_F(DaemonLinkTest, LeaseIsRoundedUpToWholeSlabs) {
+  StartDaemon();
+  Join();
+  Lease lease;
+  ASSERT_EQ(link_.LeaseSlabs((8 << 20) + 1, &lease), Exchange::kOk);
+  EXPECT_EQ(lease.granule_count, 6u);
+  EXPECT_EQ(lease.bytes(), 12u << 20);
+  EXPECT_EQ(daemon_->free_slabs(), 97u);
+  EXPECT_EQ(link_.Return(lease.id, lease.epoch), Exchange::kOk);
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+}
+
+TEST_F(DaemonLinkTest, ExhaustedPoolIsToldFromRefusalAndLoss) {
+  StartDaemon({.slab_count = 3});
+  Join();
+  Lease lease;
+  EXPECT_EQ(link_.LeaseSlabs(16 << 20, &lease), Exchange::kExhausted);
+  EXPECT_EQ(link_.LeaseSlabs(UINT64_MAX, &lease), Exchange::kExhausted);
+  EXPECT_EQ(link_.LeaseSlabs(12 << 20, &lease), Exchange::kOk);
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kExhausted);
+  EXPECT_EQ(link_.state(), LinkState::kConnected);
+}
+
+TEST_F(DaemonLinkTest, GranulesComeInBatchesThatOneMessageCarries) {
+  StartDaemon({.granules_per_slab = 300});
+  Join();
+  Lease lease;
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
+  abi::Received batch;
+  ASSERT_EQ(link_.Granules(lease, 0, &batch), Exchange::kOk);
+  EXPECT_EQ(batch.descriptor_count(), 253u);
+  ASSERT_EQ(link_.Granules(lease, 253, &batch), Exchange::kOk);
+  EXPECT_EQ(batch.descriptor_count(), 47u);
+}
+
+// Lowers the limit of open files so that exactly `room` more fit.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int room) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit lower = before_;
+    int next = 0;
+    for (; room > 0 || fcntl(next, F_GETFD) >= 0; ++next) {
+      if (fcntl(next, F_GETFD) < 0) --room;
+    }
+    lower.rlim_cur = static_cast<rlim_t>(next);
+    setrlimit(RLIMIT_NOFILE, &lower);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(DaemonLinkTest, LostDescriptorsHalveTheBatch) {
+  StartDaemon({.granules_per_slab = 64});
+  Join();
+  Lease lease;
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
+  const FewDescriptors few(20);
+  abi::Received batch;
+  ASSERT_EQ(link_.Granules(lease, 0, &batch), Exchange::kOk);
+  EXPECT_EQ(batch.descriptor_count(), 16u);
+  EXPECT_THAT(daemon_->batch_sizes_asked(), ElementsAre(64, 32, 16));
+}
+
+TEST_F(DaemonLinkTest, WithoutRoomForOneDescriptorTheLinkStays) {
+  StartDaemon();
+  Join();
+  Lease lease;
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
+  const FewDescriptors few(0);
+  abi::Received batch;
+  EXPECT_EQ(link_.Granules(lease, 0, &batch), Exchange::kRefused);
+  EXPECT_EQ(link_.state(), LinkState::kConnected);
+}
+
+struct Nonsense {
+  const char* name;
+  Fault fault;
+};
+class MisbehavingDaemon : public DaemonLinkTest,
+                          public testing::WithParamInterface<Nonsense> {};
+
+TEST_P(MisbehavingDaemon, LosesTheLinkWithOneWarning) {
+  StartDaemon({.fault = GetParam().fault});
+  // Only silence ends by the timeout.
+  const bool silent = GetParam().fault == Fault::kSilentAtLease;
+  link_.set_timeouts(
+      {.join_ms = kPatienceMs, .request_ms = silent ? 50 : kPatienceMs});
+  Join();
+  Lease lease;
+  abi::Received batch;
+  testing::internal::CaptureStderr();
+  Exchange got = link_.LeaseSlabs(1, &lease);
+  if (got == Exchange::kOk) got = link_.Granules(lease, 0, &batch);
+  EXPECT_EQ(got, Exchange::kLost);
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kLost);
+  const std::string warned = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(link_.state(), LinkState::kLost);
+  EXPECT_EQ(std::count(warned.begin(), warned.end(), '\n'), 1) << warned;
+  EXPECT_THAT(warned, HasSubstr("fineserve: lost the daemon at "));
+  EXPECT_EQ(Scoreboard().link_state, LinkState::kLost);
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("lost the daemon"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, MisbehavingDaemon,
+    testing::Values(Nonsense{"ClosesAtLease", Fault::kCloseAtLease},
+                    Nonsense{"IsSilentAtLease", Fault::kSilentAtLease},
+                    Nonsense{"AnswersOutOfTurn", Fault::kWrongSequenceAtLease},
+                    Nonsense{"ClosesMidLease", Fault::kCloseAtGranules},
+                    Nonsense{"SendsAnotherLeasesGranules",
+                             Fault::kWrongGranules}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(DaemonLinkTest, NewDaemonIsJoinedAfterALossAndOldLeasesStayAway) {
+  StartDaemon();
+  Join();
+  Lease old;
+  ASSERT_EQ(link_.LeaseSlabs(1, &old), Exchange::kOk);
+  daemon_.reset();
+  testing::internal::CaptureStderr();
+  Lease lease;
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kLost);
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(link_.Join(kGpu, /*reconnect=*/false), LinkState::kLost);
+  StartDaemon({.epoch = 43});
+  EXPECT_EQ(link_.Join(kGpu, /*reconnect=*/true), LinkState::kConnected);
+  ASSERT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kOk);
+  EXPECT_EQ(lease.epoch, 43u);
+  EXPECT_EQ(link_.Return(old.id, old.epoch), Exchange::kOk);
+  EXPECT_THAT(daemon_->returned(), ElementsAre());
+}
+
+TEST_F(DaemonLinkTest, SearchForANewDaemonPausesAfterAFailure) {
+  StartDaemon();
+  link_.set_timeouts({.join_ms = kPatienceMs,
+                      .request_ms = kPatienceMs,
+                      .reconnect_pause_ms = 1'000'000'000});
+  Join();
+  daemon_.reset();
+  Lease lease;
+  testing::internal::CaptureStderr();
+  link_.LeaseSlabs(1, &lease);
+  EXPECT_EQ(link_.Join(kGpu, true), LinkState::kLost);
+  StartDaemon();
+  EXPECT_EQ(link_.Join(kGpu, true), LinkState::kLost);
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(daemon_->connections(), 0);
+}
+
+TEST_F(DaemonLinkTest, SecondGpuHasNoDaemon) {
+  StartDaemon();
+  Join();
+  EXPECT_EQ(link_.Join(kOtherGpu, true), LinkState::kNoDaemon);
+  EXPECT_EQ(link_.state(), LinkState::kConnected);
+}
+
+int OwnSocket() {
+  for (int fd = 3; fd < 1000; ++fd) {
+    struct stat st;
+    int type = 0;
+    socklen_t bytes = sizeof(type);
+    sockaddr_storage peer;
+    socklen_t peer_bytes = sizeof(peer);
+    if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) &&
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &type, &bytes) == 0 &&
+        type == 0 &&
+        getsockname(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) == 0 &&
+        peer_bytes == sizeof(sa_family_t)) {
+      return fd;  // unnamed: the client's end
+    }
+  }
+  return -1;
+}
+
+TEST_F(DaemonLinkTest, FileThatTookOurNumberIsNeitherWrittenNorClosed) {
+  StartDaemon();
+  Join();
+  const int socket = OwnSocket();
+  ASSERT_GE(socket, 0);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe2(pipe_ends, O_NONBLOCK | O_CLOEXEC), 0);
+  ASSERT_EQ(dup2(pipe_ends[1], socket), socket);
+  Lease lease;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(link_.LeaseSlabs(1, &lease), Exchange::kLost);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("closed by this program"));
+  char byte;
+  EXPECT_EQ(read(pipe_ends[0], &byte, 1), -1);
+  EXPECT_EQ(fcntl(socket, F_GETFD), 0) << "still open";
+  close(socket);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,219 @@
+#include "shim/link/scoreboard_writer.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/abi/transport.h"
+#include "shim/host/environment.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::DecisionRecord;
+using abi::ScoreboardHeader;
+
+// Counters are sums that nothing is inferred from.
+void Add(std::atomic<uint64_t>* counter, uint64_t n) {
+  counter->fetch_add(n, std::memory_order_relaxed);
+}
+
+void CopyCounter(const std::atomic<uint64_t>& from, std::atomic<uint64_t>* to) {
+  Add(to, from.load(std::memory_order_relaxed));
+}
+
+void FillHeader(ScoreboardHeader* h, uint64_t epoch, uint32_t engine_id) {
+  memcpy(h->magic, abi::kScoreboardMagic, sizeof(h->magic));
+  h->abi_version = abi::kAbiVersion;
+  h->pid = static_cast<uint32_t>(getpid());
+  h->page_bytes = abi::kScoreboardBytes;
+  h->epoch = epoch;
+  h->engine_id = engine_id;
+  ProgramName(h->program);
+}
+
+// Counts here and shows the sum there, if there is a scoreboard. Two threads
+// may leave the scoreboard one behind until the next count.
+template <typename T>
+void AddAndShow(std::atomic<T>* here, std::atomic<T>* there) {
+  const T sum = here->fetch_add(1, std::memory_order_relaxed) + 1;
+  if (there != nullptr) there->store(sum, std::memory_order_relaxed);
+}
+
+template <typename T>
+void Show(const std::atomic<T>& here, std::atomic<T>* there) {
+  there->store(here.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+bool HasPageSize(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 &&
+         st.st_size >= static_cast<off_t>(abi::kScoreboardBytes);
+}
+
+}  // namespace
+
+bool ScoreboardWriter::CreateOwn() {
+  if (has_scoreboard()) return true;
+  const int fd =
+      memfd_create(abi::kScoreboardMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return false;
+  if (ftruncate(fd, abi::kScoreboardBytes) == 0 && Install(fd, 0, 0))
+    return true;
+  close(fd);
+  return false;
+}
+
+bool ScoreboardWriter::Adopt(int fd, uint64_t epoch, uint32_t engine_id) {
+  if (HasPageSize(fd) && Install(fd, epoch, engine_id)) return true;
+  close(fd);
+  return false;
+}
+
+bool ScoreboardWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
+  void* mapped = mmap(nullptr, abi::kScoreboardBytes, PROT_READ | PROT_WRITE,
+                      MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return false;
+  auto* fresh = static_cast<Scoreboard*>(mapped);
+  FillHeader(&fresh->header, epoch, engine_id);
+  if (const Scoreboard* old = scoreboard()) CarryCounters(*old, fresh);
+  CopyUses(fresh);
+  descriptor_.Close();
+  descriptor_.Adopt(fd);
+  // Release: publishes the mapping and its header. Pairs with scoreboard().
+  scoreboard_.store(fresh, std::memory_order_release);
+  AddSmall(pending_small_.exchange(0, std::memory_order_relaxed),
+           pending_small_bytes_.exchange(0, std::memory_order_relaxed));
+  return true;
+}
+
+// What other threads count on the old scoreboard meanwhile is lost.
+void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
+  const ScoreboardHeader& f = from.header;
+  ScoreboardHeader* t = &to->header;
+  CopyCounter(f.small_allocations, &t->small_allocations);
+  CopyCounter(f.large_allocations, &t->large_allocations);
+  CopyCounter(f.redirected_allocations, &t->redirected_allocations);
+  CopyCounter(f.redirected_bytes, &t->redirected_bytes);
+  CopyCounter(f.denied_allocations, &t->denied_allocations);
+  CopyCounter(f.stacks_captured, &t->stacks_captured);
+  CopyCounter(f.small_bytes, &t->small_bytes);
+  CopyCounter(f.passed_bytes, &t->passed_bytes);
+}
+
+void ScoreboardWriter::CopyUses(Scoreboard* to) const {
+  for (uint32_t hook = 0; hook < abi::kHookCount; ++hook) {
+    for (uint32_t path = 0; path < abi::kPathCount; ++path) {
+      Show(uses_[hook][path], &to->header.hook_uses[hook][path]);
+    }
+  }
+  Show(deepbind_, &to->header.deepbind_stripped);
+  Show(plugin_stage_, &to->header.plugin_stage);
+  Show(foreign_namespaces_, &to->header.foreign_namespaces);
+}
+
+void ScoreboardWriter::CountUse(abi::Hook hook, abi::Path path) {
+  const auto h = static_cast<uint32_t>(hook);
+  const auto n = static_cast<uint32_t>(path);
+  Scoreboard* p = scoreboard();
+  AddAndShow(&uses_[h][n], p ? &p->header.hook_uses[h][n] : nullptr);
+}
+
+void ScoreboardWriter::CountDeepbind() {
+  Scoreboard* p = scoreboard();
+  AddAndShow(&deepbind_, p ? &p->header.deepbind_stripped : nullptr);
+}
+
+void ScoreboardWriter::CountForeignNamespace() {
+  Scoreboard* p = scoreboard();
+  AddAndShow(&foreign_namespaces_, p ? &p->header.foreign_namespaces : nullptr);
+}
+
+void ScoreboardWriter::RaisePluginStage(uint32_t stage) {
+  uint32_t before = plugin_stage();
+  while (before < stage && !plugin_stage_.compare_exchange_weak(
+                               before, stage, std::memory_order_relaxed)) {
+  }
+  if (Scoreboard* p = scoreboard())
+    Show(plugin_stage_, &p->header.plugin_stage);
+}
+
+void ScoreboardWriter::SetLink(abi::LinkState state, const char* message) {
+  Scoreboard* p = scoreboard();
+  if (p == nullptr) return;
+  ScoreboardHeader& h = p->header;
+  if (message != nullptr && h.link_message[0] == '\0') {
+    abi::CopyText(h.link_message, message);
+  }
+  // Release: publishes the message. Pairs with a reader's acquire of the state.
+  h.link_state.store(static_cast<uint32_t>(state), std::memory_order_release);
+}
+
+void ScoreboardWriter::Record(const DecisionRecord& record) {
+  Scoreboard* p = scoreboard();
+  if (p == nullptr) return;
+  // The ticket decides the place; it publishes nothing.
+  const uint64_t n =
+      p->header.decisions.fetch_add(1, std::memory_order_relaxed);
+  abi::Decision& d = p->decisions[n % abi::kDecisionCapacity];
+  uint64_t before = d.sequence.load(std::memory_order_relaxed);
+  const bool busy_or_newer = (before & 1) != 0 || before > 2 * n;
+  // Acquire: pairs with the release of 2n + 2 by the place's last writer.
+  if (busy_or_newer || !d.sequence.compare_exchange_strong(
+                           before, 2 * n + 1, std::memory_order_acquire,
+                           std::memory_order_relaxed)) {
+    return;
+  }
+  uint64_t words[sizeof(DecisionRecord) / 8];
+  memcpy(words, &record, sizeof(words));
+  for (size_t i = 0; i < sizeof(words) / 8; ++i) {
+    // Release: a reader that sees this word (acquire) sees 2n + 1 too. A fence
+    // would do for all of them, but TSan does not model fences.
+    d.record[i].store(words[i], std::memory_order_release);
+  }
+  // Release: publishes the words. Pairs with the reader's acquire of sequence.
+  d.sequence.store(2 * n + 2, std::memory_order_release);
+}
+
+void ScoreboardWriter::AddSmall(uint64_t count, uint64_t bytes) {
+  Scoreboard* p = scoreboard();
+  Add(p != nullptr ? &p->header.small_allocations : &pending_small_, count);
+  Add(p != nullptr ? &p->header.small_bytes : &pending_small_bytes_, bytes);
+}
+
+void ScoreboardWriter::CountPassed(uint64_t bytes) {
+  if (Scoreboard* p = scoreboard()) Add(&p->header.passed_bytes, bytes);
+}
+
+void ScoreboardWriter::CountLarge() {
+  if (Scoreboard* p = scoreboard()) Add(&p->header.large_allocations, 1);
+}
+
+void ScoreboardWriter::CountStack() {
+  if (Scoreboard* p = scoreboard()) Add(&p->header.stacks_captured, 1);
+}
+
+void ScoreboardWriter::CountDenied() {
+  if (Scoreboard* p = scoreboard()) Add(&p->header.denied_allocations, 1);
+}
+
+void ScoreboardWriter::CountRedirected(uint64_t bytes) {
+  Scoreboard* p = scoreboard();
+  if (p == nullptr) return;
+  Add(&p->header.redirected_allocations, 1);
+  Add(&p->header.redirected_bytes, bytes);
+}
+
+void ScoreboardWriter::CountReleased(uint64_t bytes) {
+  if (Scoreboard* p = scoreboard())
+    Add(&p->header.redirected_bytes, uint64_t{0} - bytes);
+}
+
+void ScoreboardWriter::AbandonInChild() {
+  scoreboard_.store(nullptr, std::memory_order_relaxed);
+  pending_small_.store(0, std::memory_order_relaxed);
+  pending_small_bytes_.store(0, std::memory_order_relaxed);
+  descriptor_.Close();
+}
+
+}  // namespace fineserve::shim

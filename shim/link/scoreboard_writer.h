@@ -1,0 +1,98 @@
+#ifndef SHIM_LINK_SCOREBOARD_WRITER_H_
+#define SHIM_LINK_SCOREBOARD_WRITER_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "daemon/abi/engine_scoreboard.h"
+#include "shim/host/checked_descriptor.h"
+
+namespace fineserve::shim {
+
+// Writes this process's engine scoreboard: counters and the ring of decisions,
+// for `fsctl explain`. The scoreboard is a memfd that the daemon sent or,
+// without a daemon, one of our own; its descriptor stays open because
+// /proc/PID/fd is where readers look for it.
+//
+// Thread-safe; Record and the counters take no lock. Without a scoreboard they
+// do nothing, except that some counters are kept for the scoreboard to come.
+// Create, Adopt and SetLink: one thread at a time (the daemon link's lock).
+// A scoreboard that was replaced stays mapped: another thread may still write
+// it.
+class ScoreboardWriter {
+ public:
+  constexpr ScoreboardWriter() = default;
+
+  // Makes a scoreboard of our own if there is none. False if memory is short.
+  bool CreateOwn();
+
+  // Takes over a daemon's scoreboard (`fd` passes to us) and carries the
+  // counters over. False, and closed, if it is no scoreboard.
+  bool Adopt(int fd, uint64_t epoch, uint32_t engine_id);
+
+  // `message` (null: none) says why the process passes through. The first one
+  // stays: readers may be copying it.
+  void SetLink(abi::LinkState state, const char* message);
+
+  // Appends to the ring. A record whose place is still being written by a
+  // thread 240 decisions behind is dropped.
+  void Record(const abi::DecisionRecord& record);
+
+  // These three are kept for the scoreboard to come, and over a fork.
+  void CountUse(abi::Hook hook, abi::Path path);
+  void CountDeepbind();
+  void CountForeignNamespace();
+
+  // How far the code that replaces the engine's block pool has come
+  // (fs_kv_progress); only grows. Kept for the scoreboard to come, and over a
+  // fork: a child has that code too.
+  void RaisePluginStage(uint32_t stage);
+  uint32_t plugin_stage() const {
+    return plugin_stage_.load(std::memory_order_relaxed);
+  }
+
+  void AddSmall(uint64_t count, uint64_t bytes);
+  void CountPassed(uint64_t bytes);
+  void CountLarge();
+  void CountStack();
+  void CountDenied();
+  void CountRedirected(uint64_t bytes);
+  void CountReleased(uint64_t bytes);
+
+  // In a forked child: forgets the parent's scoreboard and closes the
+  // descriptor.
+  void AbandonInChild();
+
+  bool has_scoreboard() const { return scoreboard() != nullptr; }
+
+ private:
+  struct Scoreboard {
+    abi::ScoreboardHeader header;
+    abi::Decision decisions[abi::kDecisionCapacity];
+  };
+  static_assert(sizeof(Scoreboard) == abi::kScoreboardBytes);
+
+  // Pairs with the release in Install.
+  Scoreboard* scoreboard() const {
+    return scoreboard_.load(std::memory_order_acquire);
+  }
+  bool Install(int fd, uint64_t epoch, uint32_t engine_id);
+  void CarryCounters(const Scoreboard& from, Scoreboard* to);
+  void CopyUses(Scoreboard* to) const;
+
+  std::atomic<Scoreboard*> scoreboard_{nullptr};
+  CheckedDescriptor descriptor_;
+  // Counted while there was no scoreboard.
+  std::atomic<uint64_t> pending_small_{0};
+  std::atomic<uint64_t> pending_small_bytes_{0};
+  // What the scoreboard says of hooks, whether there is a scoreboard or not: a
+  // program looks functions up long before its first large allocation.
+  std::atomic<uint32_t> uses_[abi::kHookCount][abi::kPathCount] = {};
+  std::atomic<uint32_t> plugin_stage_{0};
+  std::atomic<uint64_t> deepbind_{0};
+  std::atomic<uint64_t> foreign_namespaces_{0};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_LINK_SCOREBOARD_WRITER_H_

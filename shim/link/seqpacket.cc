@@ -1,0 +1,122 @@
+#include "shim/link/seqpacket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace fineserve::shim {
+namespace {
+
+bool IsTrusted(uid_t uid) { return uid == geteuid() || uid == 0; }
+
+bool CheckOwner(const char* path, char* why, size_t why_bytes) {
+  struct stat st;
+  if (stat(path, &st) != 0) {
+    snprintf(why, why_bytes, "no daemon at %s", path);
+    return false;
+  }
+  if (!IsTrusted(st.st_uid)) {
+    snprintf(why, why_bytes, "%s belongs to uid %u, not to us or root", path,
+             st.st_uid);
+    return false;
+  }
+  return true;
+}
+
+bool CheckPeer(int fd, const char* path, char* why, size_t why_bytes) {
+  ucred peer = {};
+  socklen_t bytes = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+      IsTrusted(peer.uid)) {
+    return true;
+  }
+  snprintf(why, why_bytes,
+           "the process at %s runs as uid %u, not as us or root", path,
+           peer.uid);
+  return false;
+}
+
+// A full backlog makes connect wait; SO_SNDTIMEO bounds that wait.
+int ConnectBefore(int fd, const sockaddr_un& address, uint64_t deadline_ms) {
+  for (;;) {
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address),
+                sizeof(address)) == 0) {
+      return 0;
+    }
+    if (errno != EINTR) return errno;
+    if (NowMs() >= deadline_ms) return ETIMEDOUT;
+  }
+}
+
+int OpenSocket(int timeout_ms) {
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const timeval limit = {timeout_ms / 1000, (timeout_ms % 1000) * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  return fd;
+}
+
+}  // namespace
+
+uint64_t NowMs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
+
+int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (strlen(path) >= sizeof(address.sun_path)) {
+    snprintf(why, why_bytes, "socket path too long: %s", path);
+    return -1;
+  }
+  strcpy(address.sun_path, path);
+  if (!CheckOwner(path, why, why_bytes)) return -1;
+  const int fd = OpenSocket(timeout_ms);
+  const int error =
+      fd < 0 ? errno : ConnectBefore(fd, address, NowMs() + timeout_ms);
+  if (error != 0) {
+    snprintf(why, why_bytes, "no daemon at %s (%s)", path,
+             strerrordesc_np(error));
+  } else if (CheckPeer(fd, path, why, why_bytes)) {
+    return fd;
+  }
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+int WaitReadable(int fd, int timeout_ms) {
+  const uint64_t deadline = NowMs() + timeout_ms;
+  for (;;) {
+    const uint64_t now = NowMs();
+    const int left = now >= deadline ? 0 : static_cast<int>(deadline - now);
+    pollfd p = {fd, POLLIN, 0};
+    const int ready = poll(&p, 1, left);
+    if (ready > 0) return 0;
+    if (ready == 0) return ETIMEDOUT;
+    if (errno != EINTR) return errno;
+  }
+}
+
+int SendAtOnce(int fd, const void* message, size_t bytes) {
+  for (;;) {
+    if (send(fd, message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return 0;
+    if (errno != EINTR) return errno;
+  }
+}
+
+bool IsOpen(int fd) {
+  pollfd p = {fd, 0, 0};
+  return poll(&p, 1, 0) <= 0 || (p.revents & (POLLHUP | POLLERR)) == 0;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,71 @@
+#ifndef SHIM_LINK_VIEW_SCOREBOARD_WRITER_H_
+#define SHIM_LINK_VIEW_SCOREBOARD_WRITER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/abi/view_scoreboard.h"
+#include "shim/host/checked_descriptor.h"
+
+namespace fineserve::shim {
+
+// What the engine's view scoreboard shows besides `used`
+// (daemon/abi/view_scoreboard.h).
+struct ViewGauges {
+  uint64_t free_blocks = 0;
+  uint64_t used_blocks = 0;
+  uint64_t watermark_blocks = 0;
+  uint64_t linked_slabs = 0;
+  uint64_t leaving_slabs = 0;
+  uint64_t steps_begun = 0;
+  uint64_t steps_ended = 0;
+  uint64_t allocated_blocks = 0;
+  uint64_t freed_blocks = 0;
+  uint64_t failed_allocations = 0;
+  uint64_t watermark_misses = 0;
+  uint64_t returned_slabs = 0;
+  uint64_t driver_calls_to_activate = 0;
+  uint64_t driver_calls_serving = 0;
+};
+
+// Writes a view scoreboard: plain stores into memory that the daemon and fsctl
+// read when they please. Its descriptor stays open, for /proc/PID/fd is where
+// readers look when the daemon is dead. Without a scoreboard nothing happens.
+//
+// Thread-safe but for Adopt. A scoreboard that was replaced stays mapped:
+// another thread may still write it. Trivially destroyed.
+class ViewScoreboardWriter {
+ public:
+  constexpr ViewScoreboardWriter() = default;
+
+  // Takes over a daemon's scoreboard for view indices up to `slab_count`; `fd`
+  // passes to us. False, and closed, if it is no such scoreboard.
+  bool Adopt(int fd, uint64_t epoch, uint32_t engine_id, uint32_t slab_count);
+
+  void Show(const ViewGauges& gauges);
+  // Blocks in use of one slab; out of range: ignored.
+  void ShowUsed(uint32_t view_index, uint32_t blocks);
+  uint64_t SumUsed() const;
+
+  void Close() { descriptor_.Close(); }
+
+ private:
+  struct Scoreboard {
+    abi::ViewScoreboardHeader header;
+    std::atomic<uint32_t> used[1];  // slab_count + 1
+  };
+
+  // Acquire: pairs with the release in Adopt.
+  Scoreboard* scoreboard() const {
+    return scoreboard_.load(std::memory_order_acquire);
+  }
+
+  std::atomic<Scoreboard*> scoreboard_{nullptr};
+  std::atomic<uint32_t> slab_count_{0};
+  CheckedDescriptor descriptor_;
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_LINK_VIEW_SCOREBOARD_WRITER_H_

@@ -1,0 +1,45 @@
+#include "shim/map/granules.h"
+
+namespace fineserve::shim {
+
+using driver::CUDA_SUCCESS;
+using driver::CUmemGenericAllocationHandle;
+using driver::CUresult;
+
+CUresult ImportGranule(const driver::EntryPoints& entry, int descriptor,
+                       CUmemGenericAllocationHandle* out) {
+  // The driver takes the descriptor's number in place of a pointer.
+  void* shareable = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
+  return entry.cuMemImportFromShareableHandle(
+      out, shareable, driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+MapResult DriverError(CUresult result) {
+  return {MapOutcome::kDriverError, result};
+}
+
+MapOutcome OutcomeOf(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::kOk:
+      return MapOutcome::kMapped;
+    case Exchange::kExhausted:
+      return MapOutcome::kExhausted;
+    case Exchange::kRefused:
+      return MapOutcome::kRefused;
+    case Exchange::kLost:
+      break;
+  }
+  return MapOutcome::kNoDaemon;
+}
+
+CUresult Synchronize(const driver::EntryPoints& entry,
+                     driver::CUcontext context) {
+  CUresult result = entry.cuCtxPushCurrent_v2(context);
+  if (result != CUDA_SUCCESS) return result;
+  result = entry.cuCtxSynchronize();
+  driver::CUcontext popped = nullptr;
+  entry.cuCtxPopCurrent_v2(&popped);
+  return result;
+}
+
+}  // namespace fineserve::shim

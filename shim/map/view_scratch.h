@@ -1,0 +1,62 @@
+#ifndef SHIM_MAP_VIEW_SCRATCH_H_
+#define SHIM_MAP_VIEW_SCRATCH_H_
+
+#include <cstdint>
+
+#include "kernels/driver/entry_points.h"
+
+namespace fineserve::shim {
+
+// A little private memory that stands behind much address space: the same few
+// handles are mapped again and again. Engines fill and warm up on it, and the
+// null block lies on it; what is written through one address is read through
+// another. Handles are mapped whole, since drivers may refuse parts of one.
+//
+//   unit   tiles a slab's share of a plane: the largest divisor of it of at
+//          most 64 MiB (heuristic: few calls, and little memory)
+//   run    several shares, where many are mapped in one go
+//   least  the driver's granularity, for what remains at a plane's end
+//
+// Each is created when it is first needed. Confined to one thread at a time.
+// Trivially destroyed: Release gives the memory back.
+class ViewScratch {
+ public:
+  constexpr ViewScratch() = default;
+
+  // `share_bytes` is a multiple of `granularity`. `runs`: shares are mapped
+  // many at a time.
+  void Open(uint64_t share_bytes, uint64_t granularity, bool runs,
+            driver::CUdevice device);
+
+  // Maps scratch over [at, at + bytes), a multiple of the granularity, without
+  // access. `*end` is where it got to, also on an error. Adds its driver calls
+  // to `*calls`.
+  driver::CUresult Map(const driver::EntryPoints& entry, driver::CUdeviceptr at,
+                       uint64_t bytes, driver::CUdeviceptr* end,
+                       uint64_t* calls);
+
+  // Zeroes the memory, in the current context, and waits for that.
+  driver::CUresult Zero(const driver::EntryPoints& entry, uint64_t* calls);
+
+  // Lets the handles go; mappings keep their memory.
+  void Release(const driver::EntryPoints& entry, uint64_t* calls);
+
+ private:
+  enum { kRun, kUnit, kLeast, kPieces };  // from large to small
+  struct Piece {
+    uint64_t bytes;
+    driver::CUmemGenericAllocationHandle handle;
+  };
+
+  driver::CUresult Create(const driver::EntryPoints& entry, Piece* piece,
+                          uint64_t* calls);
+  driver::CUresult ZeroPiece(const driver::EntryPoints& entry,
+                             const Piece& piece, driver::CUdeviceptr at);
+
+  driver::CUdevice device_ = 0;
+  Piece pieces_[kPieces] = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_MAP_VIEW_SCRATCH_H_

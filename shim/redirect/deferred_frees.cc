@@ -1,0 +1,54 @@
+#include "shim/redirect/deferred_frees.h"
+
+namespace fineserve::shim {
+
+using driver::CUDA_SUCCESS;
+using driver::CUevent;
+
+bool DeferredFrees::Add(const Redirection& range, CUevent passed) {
+  MutexLock lock(&mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.passed != nullptr) continue;
+    entry = {range, passed};
+    count_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
+// Only the thread that claimed an event may ask about it: another one could
+// destroy it meanwhile.
+bool DeferredFrees::Claim(size_t place, Entry* out) {
+  MutexLock lock(&mutex_);
+  Entry& entry = entries_[place];
+  if (entry.passed == nullptr || entry.claimed) return false;
+  entry.claimed = true;
+  *out = entry;
+  return true;
+}
+
+void DeferredFrees::Settle(size_t place, bool taken) {
+  MutexLock lock(&mutex_);
+  entries_[place].claimed = false;
+  if (!taken) return;
+  entries_[place] = {};
+  count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool DeferredFrees::TakePassed(const driver::EntryPoints& entry,
+                               Redirection* out) {
+  if (empty()) return false;
+  for (size_t place = 0; place < kCapacity; ++place) {
+    Entry claimed;
+    if (!Claim(place, &claimed)) continue;
+    const bool passed = entry.cuEventQuery(claimed.passed) == CUDA_SUCCESS;
+    if (passed) entry.cuEventDestroy_v2(claimed.passed);
+    Settle(place, passed);
+    if (!passed) continue;
+    *out = claimed.range;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fineserve::shim

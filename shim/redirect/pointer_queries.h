@@ -1,0 +1,45 @@
+#ifndef SHIM_REDIRECT_POINTER_QUERIES_H_
+#define SHIM_REDIRECT_POINTER_QUERIES_H_
+
+#include "kernels/driver/entry_points.h"
+#include "shim/host/original.h"
+#include "shim/map/range_table.h"
+
+namespace fineserve::shim {
+
+// What the driver is asked about an address, answered for redirected memory as
+// if it were the allocation that the program asked for: one range of its own
+// size, in the context that made it, made of no granules. It says that this
+// memory can be shared with nobody, which is true. Everything that no answer
+// here names is the driver's own. Stateless; thread-safe.
+class PointerQueries {
+ public:
+  // Both outlive this object: redirected allocations, and the program's own
+  // mappings of redirected memory.
+  constexpr PointerQueries(RangeTable* ranges, RangeTable* mappings)
+      : ranges_(ranges), mappings_(mappings) {}
+
+  driver::CUresult AddressRange(const driver::EntryPoints& entry,
+                                driver::CUdeviceptr* base, size_t* bytes,
+                                driver::CUdeviceptr address,
+                                const Original& original) const;
+  driver::CUresult Attribute(const driver::EntryPoints& entry, void* value,
+                             driver::CUpointer_attribute attribute,
+                             driver::CUdeviceptr address,
+                             const Original& original) const;
+  driver::CUresult Attributes(const driver::EntryPoints& entry, unsigned count,
+                              const driver::CUpointer_attribute* attributes,
+                              void** values, driver::CUdeviceptr address,
+                              const Original& original) const;
+
+  // The redirected allocation or mapping that holds `address`.
+  bool Find(driver::CUdeviceptr address, Redirection* out) const;
+
+ private:
+  RangeTable* const ranges_;
+  RangeTable* const mappings_;
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_POINTER_QUERIES_H_

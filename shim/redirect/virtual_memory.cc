@@ -1,0 +1,223 @@
+#include "shim/redirect/virtual_memory.h"
+
+#include <stdlib.h>
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_ERROR_INVALID_VALUE;
+using driver::CUDA_ERROR_OUT_OF_MEMORY;
+using driver::CUDA_SUCCESS;
+using driver::CUdeviceptr;
+using driver::CUmemAllocationProp;
+using driver::CUmemGenericAllocationHandle;
+using driver::CUresult;
+using driver::EntryPoints;
+
+// Slabs are plain device memory, exportable as descriptors at most. NCCL also
+// creates memory of the host.
+bool IsPlainDeviceMemory(const CUmemAllocationProp& prop) {
+  constexpr unsigned kExportable =
+      driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return prop.type == driver::CU_MEM_ALLOCATION_TYPE_PINNED &&
+         prop.location.type == driver::CU_MEM_LOCATION_TYPE_DEVICE &&
+         (prop.requestedHandleTypes & ~kExportable) == 0 &&
+         prop.allocFlags.compressionType == 0 && prop.allocFlags.usage == 0;
+}
+
+// Handles are mapped by whole granules and leased by whole slabs. Small ones
+// would leave most of their slab unused: such a pool is soon exhausted, and the
+// program would be refused what the driver has.
+bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
+  if (slab.slab_bytes == 0 || bytes % slab.granule_bytes != 0) return false;
+  const uint64_t slabs =
+      bytes / slab.slab_bytes + (bytes % slab.slab_bytes != 0);
+  return bytes / slabs >= slab.slab_bytes / 2;
+}
+
+// Memory that a network card reads must have been created for it.
+bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
+  if (a.prop.allocFlags.gpuDirectRDMACapable == 0) return true;
+  for (uint32_t i = 0; i < a.granule_count; ++i) {
+    CUmemAllocationProp granule = {};
+    if (CallOptional(entry.cuMemGetAllocationPropertiesFromHandle, &granule,
+                     a.granules[i]) != CUDA_SUCCESS ||
+        granule.allocFlags.gpuDirectRDMACapable == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void AddTo(Ended* ended, const VirtualAllocation& a) {
+  ++ended->count;
+  ended->bytes += a.bytes;
+  ended->lease = a.lease.id;
+}
+
+// A mapping made without a context waits for the caller's own.
+bool WaitFor(const EntryPoints& entry, driver::CUcontext context) {
+  const CUresult waited = context != nullptr ? Synchronize(entry, context)
+                                             : entry.cuCtxSynchronize();
+  return waited == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+MapResult VirtualMemory::Create(const EntryPoints& entry, uint64_t bytes,
+                                const CUmemAllocationProp& prop,
+                                Redirection* out) {
+  if (!IsPlainDeviceMemory(prop)) return {MapOutcome::kWrongKind};
+  if (!FitsSlabs(bytes, link_->geometry())) return {MapOutcome::kWrongSize};
+  VirtualAllocation a;
+  a.bytes = bytes;
+  a.prop = prop;
+  a.references = 1;
+  const Exchange granted = link_->LeaseSlabs(bytes, &a.lease);
+  if (granted != Exchange::kOk) return {OutcomeOf(granted)};
+  MapResult result = Import(entry, &a);
+  if (result.outcome == MapOutcome::kMapped && !HasWantedFlags(entry, a)) {
+    result = {MapOutcome::kWrongKind};
+  }
+  if (result.outcome == MapOutcome::kMapped && !handles_.Insert(a)) {
+    result = {MapOutcome::kTableFull};
+  }
+  if (result.outcome != MapOutcome::kMapped) {
+    Drop(entry, a);
+    return result;
+  }
+  out->base = a.handle;
+  out->asked_bytes = bytes;
+  out->lease = a.lease.id;
+  return result;
+}
+
+MapResult VirtualMemory::Import(const EntryPoints& entry,
+                                VirtualAllocation* a) {
+  const auto wanted = static_cast<uint32_t>(a->bytes / a->lease.granule_bytes);
+  a->granules = static_cast<CUmemGenericAllocationHandle*>(
+      calloc(wanted, sizeof(*a->granules)));
+  if (a->granules == nullptr) return DriverError(CUDA_ERROR_OUT_OF_MEMORY);
+  const auto keep = [a](CUmemGenericAllocationHandle granule) {
+    a->granules[a->granule_count++] = granule;
+    return CUDA_SUCCESS;
+  };
+  const MapResult result = ImportGranules(entry, link_, a->lease, wanted, keep);
+  a->handle = a->granules[0];
+  return result;
+}
+
+CUresult VirtualMemory::Map(const EntryPoints& entry, CUdeviceptr address,
+                            uint64_t bytes, uint64_t offset,
+                            CUmemGenericAllocationHandle handle,
+                            unsigned long long flags,
+                            const Original& original) {
+  VirtualAllocation a;
+  if (!handles_.Pin(handle, &a)) return original(entry);
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  if (offset == 0 && bytes > 0 && bytes <= a.bytes &&
+      bytes % a.lease.granule_bytes == 0) {
+    result = MapGranules(entry, a, address, bytes, flags);
+  }
+  if (result == CUDA_SUCCESS) {
+    Redirection mapping;
+    mapping.base = address;
+    mapping.reserved_bytes = mapping.asked_bytes = bytes;
+    mapping.lease = a.lease.id;
+    mapping.handle = handle;
+    entry.cuCtxGetCurrent(&mapping.context);
+    if (mappings_->Insert(mapping)) return CUDA_SUCCESS;
+    entry.cuMemUnmap(address, bytes);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Ended ended;  // the program still holds the handle
+  Unpin(entry, handle, false, &ended);
+  return result;
+}
+
+CUresult VirtualMemory::MapGranules(const EntryPoints& entry,
+                                    const VirtualAllocation& a,
+                                    CUdeviceptr address, uint64_t bytes,
+                                    unsigned long long flags) {
+  const uint64_t step = a.lease.granule_bytes;
+  for (uint64_t at = 0; at < bytes; at += step) {
+    const CUresult result =
+        entry.cuMemMap(address + at, step, 0, a.granules[at / step], flags);
+    if (result == CUDA_SUCCESS) continue;
+    if (at > 0) entry.cuMemUnmap(address, at);
+    return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// As the driver, unmaps whole mappings only; any number of them. Kernels in
+// flight could still use them: so it waits first, as the driver's own free
+// does. If that fails, the slabs never go back.
+CUresult VirtualMemory::Unmap(const EntryPoints& entry, CUdeviceptr address,
+                              uint64_t bytes, const Original& original,
+                              Ended* ended) {
+  const CUdeviceptr end = address + bytes;
+  Redirection mapping;
+  bool waited = true;
+  for (CUdeviceptr at = address;
+       mappings_->FirstOverlap(at, end - at, &mapping);
+       at = mapping.base + mapping.reserved_bytes) {
+    const CUdeviceptr mapping_end = mapping.base + mapping.reserved_bytes;
+    if (mapping.base < address || mapping_end > end) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    waited = WaitFor(entry, mapping.context) && waited;
+    if (mapping_end == end) break;
+  }
+  const CUresult result = original(entry);
+  if (result != CUDA_SUCCESS) return result;
+  while (mappings_->FirstOverlap(address, bytes, &mapping) &&
+         mappings_->Take(mapping.base, &mapping) == RangeTable::Found::kBase) {
+    Unpin(entry, mapping.handle, !waited, ended);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Release(const EntryPoints& entry,
+                                CUmemGenericAllocationHandle handle,
+                                const Original& original, Ended* ended) {
+  VirtualAllocation known, last;
+  if (!handles_.Find(handle, &known)) return original(entry);
+  if (handles_.Release(handle, &last)) {
+    AddTo(ended, last);
+    Drop(entry, last);
+  }
+  return CUDA_SUCCESS;
+}
+
+bool VirtualMemory::Retain(CUdeviceptr address,
+                           CUmemGenericAllocationHandle* out) {
+  Redirection mapping;
+  if (!mappings_->Find(address, &mapping) || !handles_.Retain(mapping.handle)) {
+    return false;
+  }
+  *out = mapping.handle;
+  return true;
+}
+
+void VirtualMemory::Unpin(const EntryPoints& entry,
+                          CUmemGenericAllocationHandle handle, bool keep_lease,
+                          Ended* ended) {
+  VirtualAllocation last;
+  if (!handles_.Unpin(handle, keep_lease, &last)) return;
+  AddTo(ended, last);
+  Drop(entry, last);
+}
+
+// Lets go of the granules, then of the lease. A granule whose handle the
+// driver does not take back is still ours: then the lease is kept.
+void VirtualMemory::Drop(const EntryPoints& entry, const VirtualAllocation& a) {
+  bool released = !a.keep_lease;
+  for (uint32_t i = 0; i < a.granule_count; ++i) {
+    released = entry.cuMemRelease(a.granules[i]) == CUDA_SUCCESS && released;
+  }
+  free(a.granules);
+  if (released) link_->Return(a.lease.id, a.lease.epoch);
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,86 @@
+#ifndef SHIM_REDIRECT_VIRTUAL_MEMORY_H_
+#define SHIM_REDIRECT_VIRTUAL_MEMORY_H_
+
+#include <cstdint>
+
+#include "kernels/driver/entry_points.h"
+#include "shim/host/original.h"
+#include "shim/link/daemon_link.h"
+#include "shim/map/granules.h"
+#include "shim/map/range_table.h"
+#include "shim/redirect/handle_table.h"
+
+namespace fineserve::shim {
+
+// Allocations that came to their end in one call.
+struct Ended {
+  uint32_t count = 0;
+  uint64_t bytes = 0;  // of all
+  uint32_t lease = 0;  // of the last
+};
+
+// The cuMemCreate family on leased slabs. cuMemCreate gives the program the
+// driver's own handle of the first granule; cuMemMap of that handle maps all
+// granules one behind the other, where the program wants them; everything else
+// that the program does by address (access, unmapping, freeing the range) works
+// on those mappings as it stands. The lease ends when the program has neither
+// handle nor mapping left.
+//
+// Each function answers for what is ours and makes `original`'s call otherwise.
+// Thread-safe; no driver call under a lock. Constant-initialised, trivially
+// destroyed.
+class VirtualMemory {
+ public:
+  // Both outlive this object. `mappings` holds the program's mappings of ours.
+  constexpr VirtualMemory(DaemonLink* link, RangeTable* mappings)
+      : link_(link), mappings_(mappings) {}
+
+  bool empty() const { return handles_.empty(); }
+
+  // Leases slabs for an allocation of `bytes` on the device that `prop` names.
+  // `out` gets handle (as base), asked_bytes and lease.
+  MapResult Create(const driver::EntryPoints& entry, uint64_t bytes,
+                   const driver::CUmemAllocationProp& prop, Redirection* out);
+
+  driver::CUresult Map(const driver::EntryPoints& entry,
+                       driver::CUdeviceptr address, uint64_t bytes,
+                       uint64_t offset,
+                       driver::CUmemGenericAllocationHandle handle,
+                       unsigned long long flags, const Original& original);
+  driver::CUresult Unmap(const driver::EntryPoints& entry,
+                         driver::CUdeviceptr address, uint64_t bytes,
+                         const Original& original, Ended* ended);
+  driver::CUresult Release(const driver::EntryPoints& entry,
+                           driver::CUmemGenericAllocationHandle handle,
+                           const Original& original, Ended* ended);
+
+  // The allocation behind a handle that the program holds.
+  bool Find(driver::CUmemGenericAllocationHandle handle,
+            VirtualAllocation* out) {
+    return handles_.Find(handle, out);
+  }
+  // Gives the program one more reference to what is mapped at `address`.
+  bool Retain(driver::CUdeviceptr address,
+              driver::CUmemGenericAllocationHandle* out);
+
+ private:
+  MapResult Import(const driver::EntryPoints& entry,
+                   VirtualAllocation* allocation);
+  driver::CUresult MapGranules(const driver::EntryPoints& entry,
+                               const VirtualAllocation& allocation,
+                               driver::CUdeviceptr address, uint64_t bytes,
+                               unsigned long long flags);
+  void Drop(const driver::EntryPoints& entry,
+            const VirtualAllocation& allocation);
+  void Unpin(const driver::EntryPoints& entry,
+             driver::CUmemGenericAllocationHandle handle, bool keep_lease,
+             Ended* ended);
+
+  DaemonLink* const link_;
+  RangeTable* const mappings_;
+  HandleTable handles_;
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_VIRTUAL_MEMORY_H_

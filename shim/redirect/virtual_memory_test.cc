@@ -1,0 +1,388 @@
+#include "shim/redirect/virtual_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/redirect/redirector.h"
+#include "shim/testdata/fake_daemon.h"
+#include "shim/testdata/fake_driver.h"
+#include "shim/testdata/scoreboard_copy.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::Hook;
+using abi::Reason;
+using abi::Verdict;
+using driver::CUdeviceptr;
+using driver::CUmemAllocationProp;
+using driver::CUmemGenericAllocationHandle;
+using driver::CUresult;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr size_t kMiB = 1 << 20;
+constexpr size_t kSlabBytes = 4 * kMiB;  // two granules: the fake daemon's
+constexpr CUdeviceptr kHere = 0x4000'0000'0000;  // the program's reservation
+
+CUmemAllocationProp OnDevice() {
+  CUmemAllocationProp prop = {};
+  prop.type = driver::CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {driver::CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  return prop;
+}
+
+// The cuMemCreate family as the hooks call it.
+class VirtualMemoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
+    testing::internal::CaptureStderr();
+  }
+  // The allocator itself frees nothing at its end: a host's exit does.
+  void TearDown() override {
+    fake_.fail.clear();
+    Redirection m;
+    while (mappings_->FirstOverlap(0, UINT64_MAX, &m)) {
+      Unmap(m.base, m.reserved_bytes);
+    }
+    for (const CUmemGenericAllocationHandle handle : created_) {
+      while (IsHeld(handle)) Release(handle);
+    }
+    testing::internal::GetCapturedStderr();
+    redirector_.link().AbandonInChild();
+    redirector_.scoreboard().AbandonInChild();
+    unsetenv("FINESERVE_RUNTIME_DIR");
+  }
+  void StartDaemon(const FakeDaemon::Options& options = {}) {
+    daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kFakeGpu, options);
+  }
+
+  CUresult Create(size_t bytes, CUmemGenericAllocationHandle* handle,
+                  const CUmemAllocationProp& prop = OnDevice()) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemCreate(handle, bytes, &prop, 0);
+    };
+    AllocationCall call{Hook::kMemCreate, bytes, nullptr, Original(original)};
+    call.in_scope = true;
+    call.prop = &prop;
+    const CUresult result = redirector_.Allocate(driver_, call, handle);
+    created_.push_back(*handle);
+    return result;
+  }
+  bool IsHeld(CUmemGenericAllocationHandle handle) {
+    CUmemAllocationProp prop;
+    const auto original = [](const driver::EntryPoints&) {
+      return driver::CUDA_ERROR_NOT_FOUND;
+    };
+    return redirector_.HandleProperties(driver_, &prop, handle,
+                                        Original(original)) ==
+           driver::CUDA_SUCCESS;
+  }
+  CUmemGenericAllocationHandle NewHandle(size_t bytes) {
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(Create(bytes, &handle), driver::CUDA_SUCCESS);
+    EXPECT_FALSE(IsDrivers(handle));
+    return handle;
+  }
+  CUresult Map(CUdeviceptr at, size_t bytes,
+               CUmemGenericAllocationHandle handle, size_t offset = 0) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemMap(at, bytes, offset, handle, 0);
+    };
+    return redirector_.MapHandle(driver_, at, bytes, offset, handle, 0,
+                                 Original(original));
+  }
+  CUresult Unmap(CUdeviceptr at, size_t bytes) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemUnmap(at, bytes);
+    };
+    return redirector_.UnmapRange(driver_, at, bytes, Original(original));
+  }
+  CUresult Release(CUmemGenericAllocationHandle handle) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemRelease(handle);
+    };
+    return redirector_.ReleaseHandle(driver_, handle, Original(original));
+  }
+  CUresult Retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle) {
+    const auto original = [](const driver::EntryPoints&) {
+      return driver::CUDA_ERROR_NOT_FOUND;
+    };
+    return redirector_.RetainHandle(driver_, handle, at, Original(original));
+  }
+  long Calls(const std::string& function) const {
+    return std::count(fake_.log.begin(), fake_.log.end(), function);
+  }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+  abi::DecisionRecord LastDecision() const {
+    return Scoreboard().decisions.back();
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  Driver driver_ = NewFakeDriver();
+  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
+  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
+  std::unique_ptr<Redirector> owned_ =
+      std::make_unique<Redirector>(ranges_.get(), mappings_.get());
+  Redirector& redirector_ = *owned_;
+  FakeDriverState& fake_ = TheFakeDriver();
+  std::vector<CUmemGenericAllocationHandle> created_;
+};
+
+TEST_F(VirtualMemoryTest, HandleIsMappedGranuleByGranuleWhereTheProgramWants) {
+  StartDaemon();
+  const auto handle = NewHandle(2 * kSlabBytes);
+  EXPECT_EQ(LastDecision().verdict, Verdict::kRedirected);
+  EXPECT_EQ(LastDecision().hook, Hook::kMemCreate);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  ASSERT_EQ(Map(kHere, 2 * kSlabBytes, handle), driver::CUDA_SUCCESS);
+  EXPECT_EQ(fake_.mapped_bytes, 2 * kSlabBytes);
+  EXPECT_EQ(Calls("cuMemMap"), 4);
+  EXPECT_EQ(daemon_->free_slabs(), 98u);
+}
+
+TEST_F(VirtualMemoryTest, SlabsComeBackAfterTheLastOfHandleAndMapping) {
+  StartDaemon();
+  for (const bool release_first : {true, false}) {
+    const auto handle = NewHandle(kSlabBytes);
+    Map(kHere, kSlabBytes, handle);
+    EXPECT_EQ(release_first ? Release(handle) : Unmap(kHere, kSlabBytes),
+              driver::CUDA_SUCCESS);
+    EXPECT_EQ(daemon_->free_slabs(), 99u);
+    EXPECT_EQ(release_first ? Unmap(kHere, kSlabBytes) : Release(handle),
+              driver::CUDA_SUCCESS);
+    EXPECT_EQ(daemon_->free_slabs(), 100u);
+    EXPECT_EQ(fake_.handles, 0);
+    EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
+  }
+  EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
+}
+
+TEST_F(VirtualMemoryTest, OneHandleAtTwoAddressesIsHeldByBoth) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  Map(kHere, kSlabBytes, handle);
+  Map(kHere + kSlabBytes, kSlabBytes, handle);
+  Release(handle);
+  EXPECT_EQ(Map(kHere + 2 * kSlabBytes, kSlabBytes, handle),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(fake_.log.back(), "cuMemMap") << "a released handle is not ours";
+  EXPECT_EQ(Unmap(kHere, 2 * kSlabBytes), driver::CUDA_SUCCESS) << "both";
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+}
+
+TEST_F(VirtualMemoryTest, UnmapWaitsForTheContextFirst) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  Map(kHere, kSlabBytes, handle);
+  fake_.log.clear();
+  Unmap(kHere, kSlabBytes);
+  EXPECT_THAT(fake_.log, ElementsAre("cuCtxPushCurrent", "cuCtxSynchronize",
+                                     "cuCtxPopCurrent", "cuMemUnmap"));
+}
+
+TEST_F(VirtualMemoryTest, SlabsOfAContextThatFailedNeverGoBack) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  Map(kHere, kSlabBytes, handle);
+  fake_.fail = "cuCtxSynchronize";
+  EXPECT_EQ(Unmap(kHere, kSlabBytes), driver::CUDA_SUCCESS);
+  EXPECT_EQ(Release(handle), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+}
+
+TEST_F(VirtualMemoryTest, PartOfAMappingCannotBeUnmapped) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  Map(kHere, kSlabBytes, handle);
+  EXPECT_EQ(Unmap(kHere, kSlabBytes / 2), driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Unmap(kHere + kSlabBytes / 2, kSlabBytes),
+            driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(fake_.mapped_bytes, kSlabBytes);
+}
+
+TEST_F(VirtualMemoryTest, MappingMistakesAreRefusedAsTheDriverDoes) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  EXPECT_EQ(Map(kHere, kSlabBytes, handle, 2 * kMiB),
+            driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Map(kHere, 2 * kSlabBytes, handle),
+            driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Map(kHere, 0, handle), driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Map(kHere, kMiB, handle), driver::CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  Release(handle);
+  EXPECT_EQ(daemon_->free_slabs(), 100u) << "a failed mapping holds nothing";
+}
+
+TEST_F(VirtualMemoryTest, MappingThatFailsHalfwayIsUndone) {
+  StartDaemon();
+  const auto handle = NewHandle(2 * kSlabBytes);
+  fake_.fail = "cuMemMap";
+  fake_.fail_after = 2;
+  fake_.fail_with = driver::CUDA_ERROR_ALREADY_MAPPED;
+  EXPECT_EQ(Map(kHere, 2 * kSlabBytes, handle),
+            driver::CUDA_ERROR_ALREADY_MAPPED);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+  EXPECT_FALSE(mappings_->MayHold(kHere));
+}
+
+TEST_F(VirtualMemoryTest, RetainedHandleIsTheProgramsAndCounts) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  Map(kHere, kSlabBytes, handle);
+  CUmemGenericAllocationHandle again = 0;
+  ASSERT_EQ(Retain(kHere + 3 * kMiB, &again), driver::CUDA_SUCCESS);
+  EXPECT_EQ(again, handle);
+  Release(handle);
+  Unmap(kHere, kSlabBytes);
+  EXPECT_EQ(daemon_->free_slabs(), 99u);
+  Release(again);
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+  EXPECT_EQ(Retain(kHere, &again), driver::CUDA_ERROR_NOT_FOUND)
+      << "the driver's to answer";
+}
+
+TEST_F(VirtualMemoryTest, PropertiesAreThoseThatTheProgramAskedFor) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  CUmemAllocationProp prop = {};
+  const auto original = [](const driver::EntryPoints&) {
+    return driver::CUDA_ERROR_NOT_FOUND;
+  };
+  ASSERT_EQ(
+      redirector_.HandleProperties(driver_, &prop, handle, Original(original)),
+      driver::CUDA_SUCCESS);
+  EXPECT_EQ(prop.location.type, driver::CU_MEM_LOCATION_TYPE_DEVICE);
+  EXPECT_EQ(prop.requestedHandleTypes, driver::CU_MEM_HANDLE_TYPE_NONE);
+}
+
+TEST_F(VirtualMemoryTest, ExportIsRefusedAndRecorded) {
+  StartDaemon();
+  const auto handle = NewHandle(kSlabBytes);
+  const auto original = [](const driver::EntryPoints&) {
+    return driver::CUDA_SUCCESS;
+  };
+  EXPECT_EQ(redirector_.ExportHandle(driver_, handle, Original(original)),
+            driver::CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(LastDecision().reason, Reason::kShared);
+  EXPECT_EQ(redirector_.ExportHandle(driver_, handle + 99, Original(original)),
+            driver::CUDA_SUCCESS);
+}
+
+// Pitfall 8: NCCL creates memory of the host, and without a context.
+TEST_F(VirtualMemoryTest,
+       Pitfall8WhatIsNoPlainDeviceMemoryPassesWithItsReason) {
+  StartDaemon();
+  struct {
+    const char* name;
+    void (*change)(CUmemAllocationProp*);
+  } const cases[] = {
+      {"host",
+       [](CUmemAllocationProp* p) {
+         p->location.type = driver::CU_MEM_LOCATION_TYPE_HOST;
+       }},
+      {"host_numa",
+       [](CUmemAllocationProp* p) {
+         p->location.type = driver::CU_MEM_LOCATION_TYPE_HOST_NUMA;
+       }},
+      {"fabric",
+       [](CUmemAllocationProp* p) {
+         p->requestedHandleTypes = driver::CU_MEM_HANDLE_TYPE_FABRIC;
+       }},
+      {"compressed",
+       [](CUmemAllocationProp* p) { p->allocFlags.compressionType = 1; }},
+      {"rdma",
+       [](CUmemAllocationProp* p) { p->allocFlags.gpuDirectRDMACapable = 1; }},
+  };
+  for (const auto& c : cases) {
+    CUmemAllocationProp prop = OnDevice();
+    c.change(&prop);
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_EQ(Create(kSlabBytes, &handle, prop), driver::CUDA_SUCCESS);
+    EXPECT_TRUE(IsDrivers(handle)) << c.name;
+    EXPECT_EQ(daemon_->free_slabs(), 100u) << c.name;
+    EXPECT_EQ(fake_.handles, 0) << c.name;
+  }
+  EXPECT_EQ(LastDecision().reason, Reason::kMemoryKind);
+}
+
+TEST_F(VirtualMemoryTest, Pitfall8NoContextIsNeeded) {
+  StartDaemon();
+  driver_.entry.cuCtxGetDevice = [](driver::CUdevice*) {
+    return driver::CUDA_ERROR_INVALID_CONTEXT;
+  };
+  Release(NewHandle(kSlabBytes));
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+}
+
+TEST_F(VirtualMemoryTest, RdmaIsServedWhereTheSlabsAreCapableOfIt) {
+  StartDaemon();
+  fake_.rdma_capable = true;
+  CUmemAllocationProp prop = OnDevice();
+  prop.allocFlags.gpuDirectRDMACapable = 1;
+  CUmemGenericAllocationHandle handle = 0;
+  Create(kSlabBytes, &handle, prop);
+  EXPECT_FALSE(IsDrivers(handle));
+}
+
+TEST_F(VirtualMemoryTest, SizesThatSlabsDoNotFitPassWithTheirReason) {
+  StartDaemon();
+  // Half a slab is the least that is not a waste.
+  const struct {
+    size_t bytes;
+    bool slabs;
+  } cases[] = {{kSlabBytes, true},
+               {2 * kMiB, true},
+               {3 * kSlabBytes - 2 * kMiB, true},
+               {kSlabBytes + kMiB, false},
+               {kMiB, false}};
+  for (const auto& c : cases) {
+    CUmemGenericAllocationHandle handle = 0;
+    Create(c.bytes, &handle);
+    EXPECT_EQ(!IsDrivers(handle), c.slabs) << c.bytes;
+    if (!c.slabs) {
+      EXPECT_EQ(LastDecision().reason, Reason::kSlabSize);
+    }
+  }
+}
+
+TEST_F(VirtualMemoryTest, SmallHandlesOfLargeSlabsPass) {
+  StartDaemon({.granules_per_slab = 64});  // 128 MiB
+  CUmemGenericAllocationHandle handle = 0;
+  Create(20 * kMiB, &handle);  // an expandable segment's
+  EXPECT_TRUE(IsDrivers(handle));
+  EXPECT_EQ(LastDecision().reason, Reason::kSlabSize);
+}
+
+TEST_F(VirtualMemoryTest, ExhaustedPoolIsOutOfMemory) {
+  StartDaemon({.slab_count = 1});
+  CUmemGenericAllocationHandle handle = 7;
+  EXPECT_EQ(Create(2 * kSlabBytes, &handle), driver::CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(handle, 7u);
+}
+
+TEST_F(VirtualMemoryTest, ImportThatFailsHalfwayIsUndoneAndPasses) {
+  StartDaemon();
+  fake_.fail = "cuMemImport";
+  fake_.fail_after = 3;
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_EQ(Create(2 * kSlabBytes, &handle), driver::CUDA_SUCCESS);
+  EXPECT_TRUE(IsDrivers(handle));
+  EXPECT_EQ(fake_.handles, 0);
+  EXPECT_EQ(daemon_->free_slabs(), 100u);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,420 @@
+#include "shim/view/engine_view.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <numeric>
+
+#include "daemon/abi/block_range.h"
+#include "shim/view/kv_error.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::BlocksOfView;
+using abi::LinkState;
+using driver::CUDA_SUCCESS;
+using driver::CUdevice;
+using driver::CUresult;
+
+static_assert(FS_KV_VIEW == static_cast<int>(abi::ViewMode::kView));
+static_assert(FS_KV_GUARDED == static_cast<int>(abi::ViewMode::kGuarded));
+static_assert(FS_KV_STRICT == static_cast<int>(abi::ViewMode::kStrict));
+
+// Far above any model, and below what the table of ranges holds.
+constexpr uint32_t kMostPlanes = 4096;
+// Of a plane; bounds every product below.
+constexpr uint64_t kMostPlaneBytes = uint64_t{1} << 48;
+
+int DriverFailed(const char* what, CUresult result) {
+  return KvError(FS_DRIVER, "%s: CUDA error %d", what,
+                 static_cast<int>(result));
+}
+
+int CheckFormat(const fs_kv_format& f) {
+  if (f.struct_bytes != sizeof(f)) {
+    return KvError(FS_INVALID, "format.struct_bytes is %u, not %zu",
+                   f.struct_bytes, sizeof(f));
+  }
+  if (f.mode < FS_KV_VIEW || f.mode > FS_KV_STRICT) {
+    return KvError(FS_INVALID, "format.mode is %u", f.mode);
+  }
+  if (f.planes == 0 || f.planes > kMostPlanes) {
+    return KvError(FS_INVALID, "format.planes is %u, not 1 to %u", f.planes,
+                   kMostPlanes);
+  }
+  if (f.planes_per_allocation == 0 || f.planes % f.planes_per_allocation != 0) {
+    return KvError(FS_INVALID, "%u planes per allocation do not divide %u",
+                   f.planes_per_allocation, f.planes);
+  }
+  if (f.page_bytes == 0 || f.page_bytes > kMostPlaneBytes) {
+    return KvError(FS_INVALID, "format.page_bytes is %llu",
+                   static_cast<unsigned long long>(f.page_bytes));
+  }
+  if (f.blocks > kMostPlaneBytes / f.page_bytes) {
+    return KvError(FS_INVALID, "%llu blocks of %llu bytes are too many",
+                   static_cast<unsigned long long>(f.blocks),
+                   static_cast<unsigned long long>(f.page_bytes));
+  }
+  return FS_OK;
+}
+
+abi::ViewRequest RequestFor(const fs_kv_format& f) {
+  auto request = abi::MakeMessage<abi::ViewRequest>(0);
+  request.mode = static_cast<abi::ViewMode>(f.mode);
+  request.planes = f.planes;
+  request.page_bytes = f.page_bytes;
+  request.block_tokens = f.block_tokens;
+  request.floor_blocks = f.floor_blocks;
+  request.cap_blocks = f.cap_blocks;
+  return request;
+}
+
+// View indices that a plane of `s.blocks` blocks has room for.
+uint64_t SlabsThatFit(const ViewShape& s, uint64_t slab_count) {
+  // The last index may reach into bytes behind the last block.
+  uint64_t indices = ((s.blocks + 1) * s.page_bytes - 1) / s.plane_bytes;
+  if (s.planes_per_allocation > 1) {
+    indices = std::min(indices, s.stride() / s.plane_bytes);
+  }
+  return indices == 0 ? 0 : std::min(indices - 1, slab_count);
+}
+
+uint64_t LeastBlocks(const ViewShape& s) {
+  uint64_t least = UINT64_MAX;
+  for (uint32_t v = 1; v <= s.slabs; ++v) {
+    least =
+        std::min(least, BlocksOfView(v, s.plane_bytes, s.page_bytes).size());
+  }
+  return least;
+}
+
+}  // namespace
+
+int EngineView::Register(const Driver& real, const fs_kv_format& format,
+                         fs_kv_geometry* geometry) {
+  MutexLock lock(&mutex_);
+  if (state() != State::kNone) {
+    return KvError(FS_STATE,
+                   "this process has a view already; close it and free its "
+                   "tensors first");
+  }
+  if (const int bad = CheckFormat(format)) return bad;
+  if (const int failed = Join(real)) return failed;
+  ViewGrant grant;
+  Why why;
+  switch (link_->RegisterView(RequestFor(format), &grant, why)) {
+    case Exchange::kOk:
+      break;
+    case Exchange::kLost:
+      return KvError(FS_NO_DAEMON, "no view: %s", why);
+    case Exchange::kExhausted:
+    case Exchange::kRefused:
+      return KvError(FS_REFUSED, "the daemon refused the view: %s", why);
+  }
+  ViewShape shape;
+  int failed = Shape(real, format, grant, &shape);
+  if (failed == FS_OK) failed = Begin(grant, shape);
+  if (failed != FS_OK) {
+    link_->CloseView(grant.epoch);
+    return failed;
+  }
+  geometry->slab_count = shape.slabs;
+  geometry->blocks = shape.blocks;
+  geometry->plane_bytes = shape.plane_bytes;
+  geometry->floor_slabs = answer_.floor_slabs;
+  geometry->cap_slabs = answer_.cap_slabs;
+  SetState(State::kRegistered);
+  return FS_OK;
+}
+
+int EngineView::Join(const Driver& real) {
+  CUdevice device = 0;
+  driver::CUuuid uuid;
+  if (!real.complete) {
+    return KvError(FS_DRIVER, "the CUDA driver is too old for views");
+  }
+  if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+      real.entry.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+    return KvError(FS_STATE, "this thread has no current CUDA context");
+  }
+  uint8_t gpu[16];
+  memcpy(gpu, uuid.bytes, sizeof(gpu));
+  const LinkState joined = link_->Join(gpu, /*reconnect=*/true);
+  if (joined == LinkState::kConnected) return FS_OK;
+  Why why;
+  link_->CopyReason(why);
+  return KvError(joined == LinkState::kRefused ? FS_REFUSED : FS_NO_DAEMON,
+                 "no daemon serves this GPU: %s", why);
+}
+
+int EngineView::Shape(const Driver& real, const fs_kv_format& format,
+                      const ViewGrant& grant, ViewShape* out) {
+  const abi::ViewAnswer& answer = grant.answer;
+  ViewShape s;
+  s.mode = static_cast<abi::ViewMode>(format.mode);
+  s.planes = format.planes;
+  s.planes_per_allocation = format.planes_per_allocation;
+  s.page_bytes = format.page_bytes;
+  s.plane_bytes = answer.plane_bytes;
+  s.granule_bytes = grant.granule_bytes;
+  s.granules_per_plane = answer.granules_per_plane;
+  s.granules_per_slab = grant.granules_per_slab;
+  s.epoch = grant.epoch;
+
+  driver::CUmemAllocationProp prop = {};
+  prop.type = driver::CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = driver::CU_MEM_LOCATION_TYPE_DEVICE;
+  CUresult result = real.entry.cuCtxGetDevice(&prop.location.id);
+  size_t granularity = 0;
+  if (result == CUDA_SUCCESS) {
+    result = real.entry.cuMemGetAllocationGranularity(
+        &granularity, &prop, driver::CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  }
+  if (result != CUDA_SUCCESS) return DriverFailed("granularity", result);
+  s.granularity = granularity;
+  const uint64_t slabs = answer.slab_count;
+  if (granularity == 0 || s.granule_bytes % granularity != 0 ||
+      s.plane_bytes > kMostPlaneBytes / (slabs + 1) ||
+      slabs > UINT32_MAX / s.granules_per_slab) {
+    return KvError(FS_REFUSED, "the daemon's pool does not suit this driver");
+  }
+
+  s.blocks = format.blocks != 0 ? format.blocks
+                                : (slabs + 1) * s.plane_bytes / s.page_bytes;
+  if (s.planes_per_allocation > 1) {
+    const uint64_t step = granularity / std::gcd(granularity, s.page_bytes);
+    if (format.blocks == 0) s.blocks -= s.blocks % step;
+    if (s.blocks % step != 0) {
+      return KvError(FS_INVALID,
+                     "with %u planes per allocation format.blocks must be a "
+                     "multiple of %llu",
+                     s.planes_per_allocation,
+                     static_cast<unsigned long long>(step));
+    }
+  }
+  const uint64_t fit = SlabsThatFit(s, slabs);
+  const uint64_t floor = std::max(answer.floor_slabs, uint32_t{1});
+  if (fit < floor) {
+    const uint64_t needed =
+        ((floor + 1) * s.plane_bytes - 1) / s.page_bytes + 1;
+    return KvError(FS_INVALID,
+                   "format.blocks is %llu; the floor of %llu slabs takes %llu",
+                   static_cast<unsigned long long>(s.blocks),
+                   static_cast<unsigned long long>(floor),
+                   static_cast<unsigned long long>(needed));
+  }
+  s.slabs = static_cast<uint32_t>(fit);
+  *out = s;
+  return FS_OK;
+}
+
+int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
+  if (!view_scoreboard_.Adopt(grant.scoreboard, grant.epoch, grant.engine_id,
+                              grant.answer.slab_count) ||
+      !leases_.Open(grant.table, grant.table_bytes, grant.answer.engine_slot,
+                    grant.engine_id, shape.slabs)) {
+    return KvError(FS_REFUSED, "the daemon's slab table is not usable");
+  }
+  blocks_ = new (blocks_storage_) BlockAllocator;
+  if (!view_.Open(shape) ||
+      !blocks_->Create(shape.slabs, shape.plane_bytes, shape.page_bytes)) {
+    Forget();
+    return KvError(FS_INVALID,
+                   "host memory is short, or block ids exceed 32 bits");
+  }
+  answer_ = grant.answer;
+  answer_.cap_slabs = std::min(answer_.cap_slabs, shape.slabs);
+  least_blocks_ = std::max(LeastBlocks(shape), uint64_t{1});
+  has_steps_ = has_stale_ = swap_failed_ = false;
+  want_ = want_sent_ = shortfall_ = 0;
+  shortfall_until_ms_ = now_ms_ = 0;
+  done_since_ms_ = retry_swap_ms_ = scoreboard_shown_ms_ = 0;
+  const uint64_t watermark = gauges_.watermark_blocks;
+  gauges_ = {};
+  gauges_.watermark_blocks = watermark;
+  return FS_OK;
+}
+
+// Nothing is mapped any more, or never was.
+void EngineView::Forget() {
+  if (blocks_ != nullptr) blocks_->~BlockAllocator();
+  blocks_ = nullptr;
+  used_blocks_ = allocated_blocks_ = freed_blocks_ = 0;
+  failed_allocations_ = watermark_misses_ = 0;
+  shortfall_ = 0;
+  leases_.Close();
+  view_.Close();
+  view_scoreboard_.Close();
+  SetState(State::kNone);
+}
+
+MapResult EngineView::AddTensor(const Driver& real, uint64_t bytes,
+                                Redirection* out) {
+  MutexLock lock(&mutex_);
+  if (state() != State::kRegistered) return {MapOutcome::kWrongSize};
+  return view_.AddTensor(real.entry, bytes, out);
+}
+
+CUresult EngineView::FreeTensor(const Driver& real, const Redirection& tensor) {
+  MutexLock lock(&mutex_);
+  CUresult result = CUDA_SUCCESS;
+  if (state() == State::kRegistered) {
+    result = Synchronize(real.entry, tensor.context);
+  } else if (state() == State::kActive) {
+    result = End(real);
+  }
+  if (result == CUDA_SUCCESS) {
+    result = view_.RemoveTensor(real.entry, tensor.base);
+  }
+  if (result == CUDA_SUCCESS && state() == State::kClosed && view_.empty()) {
+    Forget();
+  }
+  return result;
+}
+
+int EngineView::CheckReady() {
+  if (state() != State::kRegistered) {
+    return KvError(FS_STATE, state() == State::kActive
+                                 ? "the view is active already"
+                                 : "no view is registered");
+  }
+  if (scoreboard_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
+    return KvError(FS_STATE,
+                   "nobody said that the engine uses leased blocks only: "
+                   "fs_kv_progress(FS_KV_POOL_CONSTRUCTED)");
+  }
+  if (!view_.complete()) {
+    return KvError(
+        FS_STATE,
+        "%u tensors of %llu bytes were to be allocated in the KV "
+        "scope; some are missing",
+        view_.shape().tensors(),
+        static_cast<unsigned long long>(view_.shape().tensor_bytes()));
+  }
+  return FS_OK;
+}
+
+// All or nothing: on an error nothing of the pool is mapped, and the engine
+// must not serve.
+int EngineView::Activate(const Driver& real) {
+  MutexLock lock(&mutex_);
+  if (const int early = CheckReady()) return early;
+  const CUresult waited = Synchronize(real.entry, view_.context());
+  view_.CountCalls(3);
+  if (waited != CUDA_SUCCESS) return DriverFailed("cuCtxSynchronize", waited);
+  const int failed = PutInPlace(real);
+  if (failed != FS_OK) {
+    // What may still be mapped keeps the daemon from leasing: it is not told.
+    if (view_.UnmapAll(real.entry) == CUDA_SUCCESS) {
+      link_->CloseView(view_.shape().epoch);
+    }
+    SetState(State::kClosed);
+    return failed;
+  }
+  gauges_.driver_calls_to_activate = view_.calls();
+  want_ = want_sent_ = answer_.floor_slabs;
+  SetState(State::kActive);
+  RefreshScoreboard(/*now_ms=*/0);
+  return FS_OK;
+}
+
+int EngineView::PutInPlace(const Driver& real) {
+  const ViewLeases* const leases = &leases_;
+  const auto memory = [leases](uint32_t v) { return leases->Memory(v); };
+  const MapResult mapped = view_.Activate(real.entry, link_, memory);
+  Why why;
+  link_->CopyReason(why);
+  switch (mapped.outcome) {
+    case MapOutcome::kMapped:
+      break;
+    case MapOutcome::kRefused:
+      return KvError(FS_REFUSED, "the pool's granules were not to be had: %s",
+                     why);
+    case MapOutcome::kNoDaemon:
+      return KvError(FS_NO_DAEMON, "while the pool was being mapped: %s", why);
+    default:
+      return DriverFailed("mapping the pool", mapped.result);
+  }
+  const ViewShape& shape = view_.shape();
+  switch (
+      link_->ActivateView(shape.epoch, shape.slabs, answer_.floor_slabs, why)) {
+    case Exchange::kOk:
+      return FS_OK;
+    case Exchange::kLost:
+      return KvError(FS_NO_DAEMON, "no activation: %s", why);
+    case Exchange::kExhausted:
+    case Exchange::kRefused:
+      break;
+  }
+  return KvError(FS_REFUSED, "the daemon refused to activate the view: %s",
+                 why);
+}
+
+int EngineView::Close(const Driver& real) {
+  MutexLock lock(&mutex_);
+  if (state() != State::kRegistered && state() != State::kActive) {
+    return KvError(FS_STATE, "there is no view to close");
+  }
+  const CUresult result = End(real);
+  if (result != CUDA_SUCCESS) return DriverFailed("closing the view", result);
+  if (view_.empty()) Forget();
+  return FS_OK;
+}
+
+// Without a synchronised context nothing changes. If something may still be
+// mapped afterwards the leases are kept, for the life of this process.
+CUresult EngineView::End(const Driver& real) {
+  if (!view_.empty()) {
+    const CUresult waited = Synchronize(real.entry, view_.context());
+    if (waited != CUDA_SUCCESS) return waited;
+  }
+  const CUresult unmapped = view_.UnmapAll(real.entry);
+  SetState(State::kClosed);
+  if (unmapped == CUDA_SUCCESS) link_->CloseView(view_.shape().epoch);
+  return unmapped;
+}
+
+int EngineView::SlabBlocks(uint32_t view_index, uint64_t* first,
+                           uint64_t* end) {
+  MutexLock lock(&mutex_);
+  if (state() == State::kNone) {
+    return KvError(FS_STATE, "no view is registered");
+  }
+  const ViewShape& shape = view_.shape();
+  if (view_index > shape.slabs) {
+    return KvError(FS_INVALID, "view index %u of %u", view_index, shape.slabs);
+  }
+  const abi::BlockRange range =
+      BlocksOfView(view_index, shape.plane_bytes, shape.page_bytes);
+  *first = range.first;
+  *end = range.end;
+  return FS_OK;
+}
+
+int EngineView::ReadStats(fs_kv_stats* stats) {
+  MutexLock lock(&mutex_);
+  if (state() == State::kNone) {
+    return KvError(FS_STATE, "no view is registered");
+  }
+  using Hold = ViewLeases::Hold;
+  stats->leased_slabs = leases_.leased();
+  stats->leaving_slabs = leases_.count(Hold::kAsked) +
+                         leases_.count(Hold::kLeaving) +
+                         leases_.count(Hold::kDone);
+  stats->wanted_slabs = want_;
+  stats->free_blocks = blocks_->free_blocks();
+  stats->used_blocks = has_steps_ ? used_blocks_ : gauges_.used_blocks;
+  stats->failed_allocations = failed_allocations_;
+  stats->watermark_misses = watermark_misses_;
+  stats->returned_slabs = gauges_.returned_slabs;
+  stats->driver_calls_to_activate = gauges_.driver_calls_to_activate;
+  stats->driver_calls_serving =
+      state() == State::kActive
+          ? view_.calls() - gauges_.driver_calls_to_activate
+          : gauges_.driver_calls_serving;
+  return FS_OK;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,398 @@
+// The part of EngineView that runs while the engine serves.
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/host/warn.h"
+#include "shim/link/seqpacket.h"
+#include "shim/view/engine_view.h"
+#include "shim/view/kv_error.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_SUCCESS;
+using Hold = ViewLeases::Hold;
+
+// How old what the view scoreboard shows may be.
+constexpr uint64_t kScoreboardMs = 5;
+// Heuristic: how long a slab that another engine waits for may wait for a
+// moment without a step in flight, before we wait for the device.
+constexpr uint64_t kPatienceMs = 1'000;
+// Heuristic: between tries to map a slab after a failure.
+constexpr uint64_t kRetryMs = 1'000;
+
+int NotActive() { return KvError(FS_STATE, "there is no active view"); }
+
+// Sleeps until `*word` differs from `value`, a signal, or for `ms`.
+void SleepOn(const std::atomic<uint32_t>* word, uint32_t value, uint64_t ms) {
+  const timespec limit = {static_cast<time_t>(ms / 1'000),
+                          static_cast<long>(ms % 1'000) * 1'000'000};
+  // Shared: the daemon wakes it through its own mapping of the table.
+  syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+
+}  // namespace
+
+// --- Common ---
+
+void EngineView::LookAtLeases() {
+  if (!leases_.Changed()) return;
+  leases_.Look();
+  for (uint32_t v = 1; v <= view_.shape().slabs && !has_stale_; ++v) {
+    has_stale_ = IsStale(v);
+  }
+}
+
+// A slab that was withdrawn from the pool, or is other memory now: as long as
+// it is mapped the GPU does not get back what it was. Nobody uses it.
+bool EngineView::IsStale(uint32_t v) const {
+  const Hold hold = leases_.hold(v);
+  return (hold == Hold::kNone || hold == Hold::kSent) && view_.resident(v) &&
+         view_.memory(v) != leases_.Memory(v);
+}
+
+void EngineView::DropStale(const Driver& real) {
+  for (uint32_t v = 1; v <= view_.shape().slabs; ++v) {
+    if (IsStale(v)) view_.SwapOut(real.entry, v);
+  }
+  has_stale_ = false;
+}
+
+// Whether no work of the engine may touch slabs that it does not use. Work that
+// it does not tell us about is waited for; so are steps in flight if it is
+// urgent.
+bool EngineView::IsQuiet(const Driver& real, bool urgent) {
+  if (has_steps_) {
+    if (gauges_.steps_begun == gauges_.steps_ended) return true;
+    if (!urgent) return false;
+  }
+  view_.CountCalls(3);
+  return Synchronize(real.entry, view_.context()) == CUDA_SUCCESS;
+}
+
+// Maps what was leased, unmaps what is given back, tells the daemon. In mode
+// view only slabs that the pool grew by are mapped here, and only those by
+// which it shrank unmapped.
+void EngineView::Settle(const Driver& real, uint64_t now_ms) {
+  const bool joined = link_->IsJoinedTo(view_.shape().epoch);
+  const bool guarded = view_.shape().mode != abi::ViewMode::kView;
+  bool out = false;
+  for (uint32_t v = 0; (v = leases_.Next(Hold::kDone, v)) != 0;) {
+    const bool usable = view_.resident(v);
+    if (!joined && usable) leases_.Relink(v);
+    out = out || (joined && guarded && usable);
+  }
+  bool in = false;
+  for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
+    in = in || (!IsInPlace(v) && !view_.broken(v));
+  }
+  in = in && joined && now_ms >= retry_swap_ms_;
+  if (!out) {
+    done_since_ms_ = 0;
+  } else if (done_since_ms_ == 0) {
+    done_since_ms_ = now_ms;
+  }
+  if (out || in || has_stale_) {
+    const bool old = out && now_ms - done_since_ms_ >= kPatienceMs;
+    const uint64_t needed =
+        std::max({gauges_.watermark_blocks, uint64_t{shortfall_}, uint64_t{1}});
+    const bool dry = in && blocks_->free_blocks() < needed;
+    if (IsQuiet(real, old || dry)) {
+      if (has_stale_) DropStale(real);
+      if (out) SwapOutDone(real);
+      if (in) SwapInArrived(real, now_ms);
+    }
+  }
+  SendNotices();
+}
+
+void EngineView::SwapOutDone(const Driver& real) {
+  for (uint32_t v = 0; (v = leases_.Next(Hold::kDone, v)) != 0;) {
+    if (!view_.resident(v)) continue;
+    if (view_.SwapOut(real.entry, v) != CUDA_SUCCESS && !swap_failed_) {
+      swap_failed_ = true;
+      Warn("slab %u could not be unmapped; it stays leased", v - 1);
+    }
+  }
+  done_since_ms_ = 0;
+}
+
+void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
+  for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
+    if (IsInPlace(v) || view_.broken(v)) continue;
+    // Memory that the slab was once makes room first.
+    if (view_.resident(v) && view_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
+      continue;
+    }
+    const MapResult mapped =
+        view_.SwapIn(real.entry, link_, v, leases_.Memory(v));
+    if (mapped.outcome == MapOutcome::kMapped) continue;
+    retry_swap_ms_ = now_ms + kRetryMs;
+    if (!swap_failed_) {
+      swap_failed_ = true;
+      Warn("slab %u was leased but could not be mapped (CUDA error %d)", v - 1,
+           static_cast<int>(mapped.result));
+    }
+    return;
+  }
+}
+
+// Whatever cannot be sent now stays as it is: the next call tries again.
+void EngineView::SendNotices() {
+  while (leases_.count(Hold::kDone) > 0 && SendReturns()) {
+  }
+  if (want_ != want_sent_ &&
+      link_->TellWant(view_.shape().epoch, want_) == Notice::kSent) {
+    want_sent_ = want_;
+  }
+}
+
+// True if there may be more to send.
+bool EngineView::SendReturns() {
+  const bool stays_mapped = view_.shape().mode == abi::ViewMode::kView;
+  auto notice = abi::MakeMessage<abi::ReturnNotice>(0);
+  for (uint32_t v = 0; notice.count < abi::kReturnNoticeCapacity;) {
+    v = leases_.Next(Hold::kDone, v);
+    if (v == 0) break;
+    // What may still be mapped must not go to another engine.
+    if (view_.broken(v) || (view_.resident(v) && !stays_mapped)) continue;
+    notice.entries[notice.count++] = {v - 1, leases_.lease(v)};
+  }
+  if (notice.count == 0 ||
+      link_->TellReturn(view_.shape().epoch, notice) != Notice::kSent) {
+    return false;
+  }
+  for (uint32_t i = 0; i < notice.count; ++i) {
+    leases_.MarkSent(notice.entries[i].slab + 1);
+  }
+  gauges_.returned_slabs += notice.count;
+  return notice.count == abi::kReturnNoticeCapacity;
+}
+
+void EngineView::RefreshScoreboard(uint64_t now_ms) {
+  if (now_ms != 0 && now_ms - scoreboard_shown_ms_ < kScoreboardMs) return;
+  scoreboard_shown_ms_ = now_ms;
+  gauges_.linked_slabs = leases_.count(Hold::kHeld);
+  gauges_.leaving_slabs = leases_.count(Hold::kAsked) +
+                          leases_.count(Hold::kLeaving) +
+                          leases_.count(Hold::kDone);
+  gauges_.driver_calls_serving =
+      view_.calls() - gauges_.driver_calls_to_activate;
+  if (has_steps_) {
+    gauges_.free_blocks = blocks_->free_blocks();
+    gauges_.used_blocks = used_blocks_;
+    gauges_.allocated_blocks = allocated_blocks_;
+    gauges_.freed_blocks = freed_blocks_;
+    gauges_.failed_allocations = failed_allocations_;
+    gauges_.watermark_misses = watermark_misses_;
+    for (uint32_t v = 1; v <= view_.shape().slabs; ++v) {
+      view_scoreboard_.ShowUsed(v, blocks_->UsedBlocks(v));
+    }
+  } else {
+    gauges_.used_blocks = view_scoreboard_.SumUsed();
+  }
+  view_scoreboard_.Show(gauges_);
+}
+
+int EngineView::Wait(const Driver& real, int timeout_ms) {
+  if (timeout_ms < 0) {
+    return -KvError(FS_INVALID, "a timeout of %d ms", timeout_ms);
+  }
+  const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
+  const std::atomic<uint32_t>* word = nullptr;
+  uint32_t seen = 0;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (!IsActive()) return -NotActive();
+    const uint64_t now_ms = NowMs();
+    if (has_steps_) {
+      // Slabs are mapped, and the scoreboard shown, at a step's begin by its
+      // thread.
+      SendNotices();
+    } else {
+      Settle(real, now_ms);
+      RefreshScoreboard(now_ms);  // an idle engine does not poll
+    }
+    bool untold = leases_.count(Hold::kAsked) > 0;
+    for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
+      untold = untold || IsInPlace(v);
+    }
+    if (untold) return 1;
+    word = leases_.futex();
+    seen = leases_.seen();
+    epoch = view_.shape().epoch;
+  }
+  for (;;) {
+    // Acquire: pairs with the daemon's release; see ViewLeases::changes.
+    if (word->load(std::memory_order_acquire) != seen) return 1;
+    const uint64_t now = NowMs();
+    if (now >= deadline) break;
+    SleepOn(word, seen, deadline - now);
+  }
+  link_->Look();
+  if (link_->IsJoinedTo(epoch)) return 0;
+  return -KvError(FS_NO_DAEMON, "the daemon has gone; leased slabs stay");
+}
+
+// --- An engine with a block pool of its own ---
+
+int EngineView::Poll(const Driver& real, fs_kv_change* changes,
+                     uint32_t capacity) {
+  MutexLock lock(&mutex_);
+  if (!IsActive()) return -NotActive();
+  if (has_steps_) {
+    return -KvError(FS_STATE, "fs_kv_step_begin looks at the leases already");
+  }
+  LookAtLeases();
+  const uint64_t now_ms = NowMs();
+  Settle(real, now_ms);
+  RefreshScoreboard(now_ms);
+  uint32_t count = 0;
+  for (uint32_t v = 0; count < capacity;) {
+    v = leases_.Next(Hold::kAsked, v);
+    if (v == 0) break;
+    changes[count++] = {v, FS_KV_ASKED_BACK};
+    leases_.Report(v);
+  }
+  for (uint32_t v = 0; count < capacity;) {
+    v = leases_.Next(Hold::kArrived, v);
+    if (v == 0) break;
+    if (!IsInPlace(v)) continue;
+    changes[count++] = {v, FS_KV_LEASED};
+    leases_.Report(v);
+  }
+  return static_cast<int>(count);
+}
+
+int EngineView::Want(uint32_t slabs) {
+  MutexLock lock(&mutex_);
+  if (!IsActive()) return NotActive();
+  want_ = slabs;
+  SendNotices();
+  return FS_OK;
+}
+
+int EngineView::ReturnSlab(uint32_t view_index) {
+  MutexLock lock(&mutex_);
+  if (!IsActive()) return NotActive();
+  if (leases_.ReturnSlab(view_index)) return FS_OK;
+  return KvError(FS_INVALID, "slab at view index %u is not leased to us",
+                 view_index);
+}
+
+int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
+  if (state() != State::kActive) return NotActive();
+  view_scoreboard_.ShowUsed(view_index, used_blocks);
+  return FS_OK;
+}
+
+// --- An engine with our allocator ---
+
+uint64_t EngineView::BeginStep(const Driver& real) {
+  MutexLock lock(&mutex_);
+  if (!IsActive()) {
+    NotActive();
+    return 0;
+  }
+  has_steps_ = true;
+  now_ms_ = NowMs();
+  LookAtLeases();
+  for (uint32_t v = 0; (v = leases_.Next(Hold::kAsked, v)) != 0;) {
+    blocks_->Leave(v);
+    leases_.Report(v);
+  }
+  TakeDrained();
+  WantForBlocks();
+  Settle(real, now_ms_);
+  for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
+    if (!IsInPlace(v)) continue;
+    blocks_->Link(v);
+    leases_.Report(v);
+  }
+  RefreshScoreboard(now_ms_);
+  gauges_.steps_begun = blocks_->BeginStep();
+  return gauges_.steps_begun;
+}
+
+void EngineView::TakeDrained() {
+  uint32_t drained[64];
+  uint32_t count;
+  do {
+    count = blocks_->TakeDrained(std::size(drained), drained);
+    for (uint32_t i = 0; i < count; ++i) leases_.ReturnSlab(drained[i]);
+  } while (count == std::size(drained));
+}
+
+// What is used and the watermark, or what the last allocation lacked, for a
+// while: a request that is given up does not hold memory for ever.
+void EngineView::WantForBlocks() {
+  if (now_ms_ >= shortfall_until_ms_) shortfall_ = 0;
+  const uint64_t blocks =
+      used_blocks_ + std::max(gauges_.watermark_blocks, uint64_t{shortfall_});
+  const uint64_t slabs = (blocks + least_blocks_ - 1) / least_blocks_;
+  want_ = static_cast<uint32_t>(std::min(slabs, uint64_t{answer_.cap_slabs}));
+}
+
+int EngineView::EndStep(uint64_t step) {
+  MutexLock lock(&mutex_);
+  if (!IsActive()) return NotActive();
+  if (step > gauges_.steps_begun || step <= gauges_.steps_ended) {
+    return KvError(FS_INVALID, "step %llu is not under way",
+                   static_cast<unsigned long long>(step));
+  }
+  blocks_->EndStep(step);
+  gauges_.steps_ended = step;
+  return FS_OK;
+}
+
+int EngineView::Allocate(uint32_t count, uint32_t* ids) {
+  if (state() != State::kActive) return NotActive();
+  if (!blocks_->Allocate(count, ids)) return Starve(count);
+  used_blocks_ += count;
+  allocated_blocks_ += count;
+  if (count >= shortfall_) shortfall_ = 0;
+  return FS_OK;
+}
+
+// Too few blocks: asks for as many more at once.
+int EngineView::Starve(uint32_t count) {
+  MutexLock lock(&mutex_);
+  ++failed_allocations_;
+  // A slab that became free since the step began was not there to be had: every
+  // slab that is handed over is free for a moment.
+  if (leases_.leased() < answer_.cap_slabs &&
+      leases_.AnyFreeSince(now_ms_ * 1'000'000)) {
+    ++watermark_misses_;
+  }
+  shortfall_ = std::max(shortfall_, count);
+  shortfall_until_ms_ = NowMs() + kPatienceMs;
+  WantForBlocks();
+  SendNotices();
+  return KvError(FS_EXHAUSTED, "%u blocks are free, %u were asked for",
+                 blocks_->free_blocks(), count);
+}
+
+int EngineView::Free(uint32_t count, const uint32_t* ids) {
+  if (state() != State::kActive) return NotActive();
+  const uint32_t freed = blocks_->Free(count, ids);
+  used_blocks_ -= freed;
+  freed_blocks_ += freed;
+  if (freed == count) return FS_OK;
+  return KvError(FS_INVALID, "block %u is not allocated", ids[freed]);
+}
+
+int EngineView::SetWatermark(uint64_t blocks) {
+  MutexLock lock(&mutex_);
+  gauges_.watermark_blocks = blocks;
+  return FS_OK;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,23 @@
+#include "shim/view/kv_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+namespace fineserve::shim {
+namespace {
+
+constinit thread_local char t_text[256] = "";
+
+}  // namespace
+
+int KvError(int code, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(t_text, sizeof(t_text), format, args);
+  va_end(args);
+  return code;
+}
+
+const char* KvErrorText() { return t_text; }
+
+}  // namespace fineserve::shim

@@ -1,0 +1,248 @@
+#include "shim/view/view_leases.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <memory>
+#include <new>
+#include <random>
+#include <vector>
+
+namespace fineserve::shim {
+namespace {
+
+using abi::SlabState;
+using abi::SlabWord;
+using Hold = ViewLeases::Hold;
+
+constexpr uint32_t kSlabs = 8;
+constexpr uint32_t kSlot = 5;
+constexpr uint32_t kEngine = 7;
+
+// A slab table in memory of our own.
+class ViewLeasesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    memcpy(header_->magic, abi::kTableMagic, sizeof(header_->magic));
+    header_->abi_version = abi::kAbiVersion;
+    header_->engines_offset = sizeof(abi::TableHeader);
+    header_->slabs_offset = sizeof(abi::TableHeader) +
+                            abi::kEngineCapacity * sizeof(abi::EngineEntry);
+    header_->slab_count = kSlabs;
+    slabs_ = reinterpret_cast<abi::SlabEntry*>(bytes() + header_->slabs_offset);
+    changes_ = &reinterpret_cast<abi::EngineEntry*>(
+                    bytes() + header_->engines_offset)[kSlot]
+                    .changes;
+  }
+  void TearDown() override { leases_.Close(); }
+
+  bool Open(uint32_t views = kSlabs) {
+    return leases_.Open(header_, abi::TableBytes(kSlabs), kSlot, kEngine,
+                        views);
+  }
+  void Set(uint32_t v, SlabState state, uint32_t engine, uint32_t lease) {
+    slabs_[v - 1].word = SlabWord::Pack({state, engine, lease});
+    ++*changes_;
+  }
+  void Lease(uint32_t v, uint32_t lease) {
+    Set(v, SlabState::kPartial, kEngine, lease);
+  }
+  void AskBack(uint32_t v, uint32_t lease) {
+    Set(v, SlabState::kReturning, kEngine, lease);
+  }
+  void Hand(uint32_t v, uint32_t lease) {
+    Lease(v, lease);
+    leases_.Look();
+    leases_.Report(v);
+  }
+  char* bytes() { return reinterpret_cast<char*>(memory_.data()); }
+
+  std::vector<uint64_t> memory_ =
+      std::vector<uint64_t>(abi::TableBytes(kSlabs) / 8);
+  abi::TableHeader* header_ =
+      reinterpret_cast<abi::TableHeader*>(memory_.data());
+  abi::SlabEntry* slabs_ = nullptr;
+  std::atomic<uint32_t>* changes_ = nullptr;
+  ViewLeases leases_;
+};
+
+TEST_F(ViewLeasesTest, LeaseComesOnceAndSoDoesItsAskBack) {
+  ASSERT_TRUE(Open());
+  EXPECT_FALSE(leases_.Changed());
+  Lease(3, 11);
+  EXPECT_TRUE(leases_.Changed());
+  leases_.Look();
+  EXPECT_EQ(leases_.Next(Hold::kArrived, 0), 3u);
+  EXPECT_EQ(leases_.Next(Hold::kArrived, 3), 0u);
+  leases_.Report(3);
+  leases_.Look();
+  EXPECT_EQ(leases_.count(Hold::kArrived), 0u);
+  EXPECT_EQ(leases_.hold(3), Hold::kHeld);
+  AskBack(3, 11);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(3), Hold::kAsked);
+  leases_.Report(3);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(3), Hold::kLeaving);
+  EXPECT_EQ(leases_.leased(), 1u);
+}
+
+TEST_F(ViewLeasesTest, ReturnedSlabIsNobodysOnceTheTableSaysSo) {
+  ASSERT_TRUE(Open());
+  Hand(2, 5);
+  EXPECT_TRUE(leases_.ReturnSlab(2)) << "unasked";
+  EXPECT_EQ(leases_.lease(2), 5u);
+  leases_.MarkSent(2);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(2), Hold::kSent) << "the daemon has yet to read it";
+  Set(2, SlabState::kZeroing, 0, 0);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(2), Hold::kNone);
+}
+
+TEST_F(ViewLeasesTest, NextLeaseOfASlabIsToldFromTheLast) {
+  ASSERT_TRUE(Open());
+  Hand(2, 5);
+  leases_.ReturnSlab(2);
+  leases_.MarkSent(2);
+  Lease(2, 9);  // it was free in between, unseen
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(2), Hold::kArrived);
+  EXPECT_EQ(leases_.lease(2), 9u);
+}
+
+TEST_F(ViewLeasesTest, SlabAskedBackBeforeTheEngineKnewOfItGoesStraightBack) {
+  ASSERT_TRUE(Open());
+  AskBack(1, 5);
+  Lease(4, 6);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(1), Hold::kDone);
+  EXPECT_EQ(leases_.lease(1), 5u);
+  AskBack(4, 6);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(4), Hold::kDone);
+}
+
+TEST_F(ViewLeasesTest, SlabThatWasTakenAwayIsUsedNoMore) {
+  ASSERT_TRUE(Open());
+  Hand(2, 5);
+  Set(2, SlabState::kPartial, kEngine + 1, 6);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(2), Hold::kAsked);
+}
+
+TEST_F(ViewLeasesTest, LostDaemonsReturnIsALeaseAgain) {
+  ASSERT_TRUE(Open());
+  Hand(2, 5);
+  leases_.ReturnSlab(2);
+  leases_.Relink(2);
+  EXPECT_EQ(leases_.hold(2), Hold::kArrived);
+  EXPECT_EQ(leases_.leased(), 1u);
+}
+
+TEST_F(ViewLeasesTest, OnlyHeldSlabsCanBeReturned) {
+  ASSERT_TRUE(Open());
+  Hand(2, 5);
+  for (const uint32_t v : {0u, 1u, kSlabs + 1, UINT32_MAX}) {
+    EXPECT_FALSE(leases_.ReturnSlab(v)) << v;
+  }
+  EXPECT_TRUE(leases_.ReturnSlab(2));
+  EXPECT_FALSE(leases_.ReturnSlab(2)) << "once";
+}
+
+TEST_F(ViewLeasesTest, OthersSlabsAndWholeLeasesAreNoneOfOurs) {
+  ASSERT_TRUE(Open());
+  Set(1, SlabState::kPartial, kEngine + 1, 3);
+  Set(2, SlabState::kFull, kEngine, 4);  // whole slabs, of another member
+  Set(3, SlabState::kQuarantined, kEngine, 5);
+  Set(4, SlabState::kPartial, kEngine, 0);  // no such lease
+  slabs_[4].word = 0xffff'ffff'ffff'ffff;
+  leases_.Look();
+  EXPECT_EQ(leases_.count(Hold::kNone), kSlabs);
+}
+
+TEST_F(ViewLeasesTest, SlabsBehindTheTensorsAreNotLookedAt) {
+  ASSERT_TRUE(Open(/*views=*/2));
+  Lease(3, 5);
+  leases_.Look();
+  EXPECT_EQ(leases_.leased(), 0u);
+}
+
+TEST_F(ViewLeasesTest, TableThatContradictsItselfIsRefused) {
+  struct Case {
+    const char* name;
+    void (*spoil)(abi::TableHeader*);
+  };
+  const Case cases[] = {
+      {"magic", [](abi::TableHeader* h) { h->magic[0] = 'X'; }},
+      {"version", [](abi::TableHeader* h) { ++h->abi_version; }},
+      {"engines beyond", [](abi::TableHeader* h) { h->engines_offset += 512; }},
+      {"engines far", [](abi::TableHeader* h) { h->engines_offset = ~7u; }},
+      {"slabs beyond", [](abi::TableHeader* h) { h->slabs_offset += 32; }},
+      {"slabs unaligned", [](abi::TableHeader* h) { h->slabs_offset -= 4; }},
+      {"too few slabs", [](abi::TableHeader* h) { h->slab_count = 2; }},
+  };
+  for (const Case& c : cases) {
+    const std::vector<uint64_t> before = memory_;
+    c.spoil(header_);
+    EXPECT_FALSE(Open()) << c.name;
+    std::copy(before.begin(), before.end(), memory_.begin());
+  }
+  EXPECT_FALSE(leases_.Open(header_, 4096, kSlot, kEngine, kSlabs));
+  EXPECT_FALSE(leases_.Open(header_, abi::TableBytes(kSlabs),
+                            abi::kEngineCapacity, kEngine, kSlabs));
+  EXPECT_TRUE(Open());
+}
+
+// Whatever a table says, every lease that the engine hears of is the table's at
+// that moment, is heard of once, and counts add up.
+TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  ASSERT_TRUE(Open());
+  std::vector<uint32_t> told(kSlabs + 1);  // lease that the engine holds
+  uint32_t next_lease = 1;
+  for (int i = 0; i < 20'000; ++i) {
+    const uint32_t v = 1 + random() % kSlabs;
+    const auto word = SlabWord::Unpack(slabs_[v - 1].word);
+    switch (random() % 5) {
+      case 0:  // a daemon leases what is free
+        if (word.state == SlabState::kFree) Lease(v, next_lease++);
+        break;
+      case 1:
+        if (word.state == SlabState::kPartial) AskBack(v, word.lease);
+        break;
+      case 2:  // it reads a give-back
+        if (leases_.hold(v) == Hold::kSent && word.lease == leases_.lease(v)) {
+          Set(v, SlabState::kFree, 0, 0);
+        }
+        break;
+      case 3:
+        if (told[v] != 0 && leases_.ReturnSlab(v)) told[v] = 0;
+        break;
+      case 4:
+        if (leases_.hold(v) == Hold::kDone) leases_.MarkSent(v);
+        break;
+    }
+    if (random() % 3 == 0) leases_.Look();
+    for (uint32_t a = 0; (a = leases_.Next(Hold::kArrived, a)) != 0;) {
+      ASSERT_EQ(told[a], 0u);
+      told[a] = leases_.lease(a);
+      leases_.Report(a);
+    }
+    for (uint32_t a = 0; (a = leases_.Next(Hold::kAsked, a)) != 0;) {
+      ASSERT_EQ(told[a], leases_.lease(a));
+      leases_.Report(a);
+    }
+    uint32_t sum = 0;
+    for (int h = 0; h < ViewLeases::kHoldCount; ++h) {
+      sum += leases_.count(static_cast<Hold>(h));
+    }
+    ASSERT_EQ(sum, kSlabs);
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::shim
