@@ -3,13 +3,13 @@
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/submit_work.h"
+#include "tools/emucuda/api/subsystems.h"
 
 namespace fineserve::driver {
 
 using emucuda::Box;
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::IsPinned;
 using emucuda::Place;
@@ -77,7 +77,7 @@ CUresult CopySides(Context& context, const Side& to, const Side& from,
                    height,
                    depth};
   if (Pageable(box.to, width) || Pageable(box.from, width)) wait = Wait::kYes;
-  const auto& space = Driver::Get().space();
+  const auto& space = emucuda::Addresses();
   return SubmitTo(context, stream, wait,
                   [&space, device = context.device(), box] {
                     return emucuda::CopyBox(space, device, box);

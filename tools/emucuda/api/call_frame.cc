@@ -1,6 +1,7 @@
 #include "tools/emucuda/api/call_frame.h"
 
-#include "tools/emucuda/stream/context_table.h"
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/stream/context.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -18,7 +19,7 @@ CUresult CheckContext(Require require) {
   return context->sticky();
 }
 
-CUresult Check(Driver& driver, Require require) {
+CUresult Check(const DriverState& driver, Require require) {
   if (require == Require::kNothing) return CUDA_SUCCESS;
   if (const CUresult result = driver.ready()) return result;
   return require == Require::kInit ? CUDA_SUCCESS : CheckContext(require);
@@ -29,7 +30,7 @@ CUresult Check(Driver& driver, Require require) {
 constinit thread_local Entry PerThreadCall::current_ = PerThreadCall::kNone;
 
 CUresult BeginCall(Entry entry, Require require) {
-  Driver& driver = Driver::Get();
+  DriverState& driver = DriverState::Get();
   driver.log().Count(entry);
   // In a forked child the injection's lock may be held by a thread that is
   // not here.
@@ -43,7 +44,12 @@ CUresult BeginCall(Entry entry, Require require) {
 }
 
 void LogCall(Entry entry, std::span<const uint64_t> args, CUresult result) {
-  Driver::Get().log().Write(entry, args, result);
+  DriverState::Get().log().Write(entry, args, result);
+}
+
+CUresult CheckDevice(CUdevice ordinal) {
+  return DriverState::Get().devices().Has(ordinal) ? CUDA_SUCCESS
+                                                   : CUDA_ERROR_INVALID_DEVICE;
 }
 
 }  // namespace fineserve::emucuda

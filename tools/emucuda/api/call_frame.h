@@ -10,10 +10,9 @@
 #include <span>
 #include <type_traits>
 
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/call/entry.h"
 #include "tools/emucuda/machine/driver_types.h"
-#include "tools/emucuda/stream/context.h"
+#include "tools/emucuda/stream/current_context.h"
 
 namespace fineserve::emucuda {
 
@@ -24,9 +23,9 @@ enum class Require {
   kContext,  // cuInit and a current context that is not dead
 };
 
-// The variant through which this thread came into a plain function, if any:
-// it is what is counted and logged, and stream 0 is then the thread's own.
-// Confined to one thread.
+// The per-thread variant through which this thread entered a plain function, if
+// any: the variant is what is counted and logged, and stream 0 is then the
+// thread's own. Confined to one thread.
 class PerThreadCall {
  public:
   explicit PerThreadCall(Entry variant) { current_ = variant; }
@@ -73,12 +72,33 @@ CUresult Call(Entry plain, Require require, Body&& body, Args... args) {
   return result;
 }
 
-// Ditto, for functions that work in the current context.
+// The same for functions that work in the current context: `body(context)`.
 template <typename Body, typename... Args>
 CUresult CallInContext(Entry entry, Body&& body, Args... args) {
   return Call(
       entry, Require::kContext, [&] { return body(*CurrentContext()); },
       args...);
+}
+
+// Runs `body(context, args...)`, for a function that logs all its arguments.
+template <typename... Args>
+CUresult ForwardInContext(Entry entry, CUresult (*body)(Context&, Args...),
+                          std::type_identity_t<Args>... args) {
+  return CallInContext(
+      entry, [&](Context& context) { return body(context, args...); }, args...);
+}
+
+// INVALID_DEVICE unless this process sees a device of that ordinal.
+CUresult CheckDevice(CUdevice ordinal);
+
+// Runs `body()` for a device that exists, with or without a context.
+template <typename Body>
+CUresult CallOnDevice(Entry entry, CUdevice device, Body&& body) {
+  const auto checked = [&] {
+    const CUresult result = CheckDevice(device);
+    return result == CUDA_SUCCESS ? body() : result;
+  };
+  return Call(entry, Require::kInit, checked, device);
 }
 
 }  // namespace fineserve::emucuda

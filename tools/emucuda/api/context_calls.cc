@@ -1,16 +1,22 @@
 // Exported functions: contexts.
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/pool_table.h"
+#include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/stream/context_table.h"
+#include "tools/emucuda/stream/current_context.h"
 
 namespace fineserve::driver {
 
 using emucuda::Call;
 using emucuda::CallInContext;
+using emucuda::CallOnDevice;
 using emucuda::Context;
+using emucuda::Contexts;
 using emucuda::CurrentContext;
-using emucuda::Driver;
+using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::PopCurrentContext;
 using emucuda::PushCurrentContext;
@@ -18,17 +24,8 @@ using emucuda::Require;
 
 namespace {
 
-template <typename Body>
-CUresult CallOnDevice(Entry entry, CUdevice device, Body body) {
-  const auto checked = [&] {
-    if (!Driver::Get().HasDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-    return body(Driver::Get());
-  };
-  return Call(entry, Require::kInit, checked, device);
-}
-
 CUresult Push(CUcontext handle) {
-  Context* context = Driver::Get().contexts().Find(handle);
+  Context* context = Contexts().Find(handle);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (!context->alive()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return PushCurrentContext(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -36,8 +33,7 @@ CUresult Push(CUcontext handle) {
 
 // The context that a _v2 function names: null means the current one.
 CUresult Named(CUcontext handle, Context** context) {
-  *context = handle == nullptr ? CurrentContext()
-                               : Driver::Get().contexts().Find(handle);
+  *context = handle == nullptr ? CurrentContext() : Contexts().Find(handle);
   if (*context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return (*context)->alive() ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -49,101 +45,102 @@ CUcontext HandleOf(Context* context) {
 // Lets memory pools give back what nothing uses any more, too.
 CUresult Synchronize(Context& context) {
   const CUresult result = context.Synchronize();
-  Driver::Get().pools().TrimToThresholds();
+  emucuda::Pools().TrimToThresholds();
   return result;
 }
 
-CUresult CreateCurrent(Driver& driver, CUcontext* context, CUdevice device) {
+CUresult CreateCurrent(CUcontext* context, CUdevice device) {
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  driver.memory(device).ClaimSlot();
-  *context = driver.contexts().Create(device);
+  Devices().memory(device).ClaimSlot();
+  *context = Contexts().Create(device);
   return Push(*context);
+}
+
+CUresult ReleasePrimary(Entry entry, CUdevice device) {
+  return CallOnDevice(entry, device,
+                      [&] { return Contexts().ReleasePrimary(device); });
+}
+
+CUresult ResetPrimary(Entry entry, CUdevice device) {
+  return CallOnDevice(entry, device, [&] {
+    Contexts().ResetPrimary(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+// Scheduling flags are accepted, and mean nothing here.
+CUresult SetPrimaryFlags(Entry entry, CUdevice device) {
+  return CallOnDevice(entry, device, [] { return CUDA_SUCCESS; });
 }
 
 }  // namespace
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxRetain, device, [&](Driver& d) {
+  return CallOnDevice(Entry::cuDevicePrimaryCtxRetain, device, [&] {
     if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    d.memory(device).ClaimSlot();
-    *context = d.contexts().RetainPrimary(device);
+    Devices().memory(device).ClaimSlot();
+    *context = Contexts().RetainPrimary(device);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return CallOnDevice(
-      Entry::cuDevicePrimaryCtxRelease_v2, device,
-      [&](Driver& d) { return d.contexts().ReleasePrimary(device); });
+  return ReleasePrimary(Entry::cuDevicePrimaryCtxRelease_v2, device);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxReset_v2, device,
-                      [&](Driver& d) {
-                        d.contexts().ResetPrimary(device);
-                        return CUDA_SUCCESS;
-                      });
+  return ResetPrimary(Entry::cuDevicePrimaryCtxReset_v2, device);
 }
 
-// Scheduling flags mean nothing here; accepted.
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxSetFlags_v2, device,
-                      [](Driver&) { return CUDA_SUCCESS; });
+  return SetPrimaryFlags(Entry::cuDevicePrimaryCtxSetFlags_v2, device);
 }
 
 // The first versions, which the CUDA runtime still asks for, do the same.
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxRelease, device, [&](Driver& d) {
-    return d.contexts().ReleasePrimary(device);
-  });
+  return ReleasePrimary(Entry::cuDevicePrimaryCtxRelease, device);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxReset, device, [&](Driver& d) {
-    d.contexts().ResetPrimary(device);
-    return CUDA_SUCCESS;
-  });
+  return ResetPrimary(Entry::cuDevicePrimaryCtxReset, device);
 }
 
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxSetFlags, device,
-                      [](Driver&) { return CUDA_SUCCESS; });
+  return SetPrimaryFlags(Entry::cuDevicePrimaryCtxSetFlags, device);
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags,
                                     int* active) {
-  return CallOnDevice(Entry::cuDevicePrimaryCtxGetState, device,
-                      [&](Driver& d) {
-                        if (flags == nullptr || active == nullptr) {
-                          return CUDA_ERROR_INVALID_VALUE;
-                        }
-                        *flags = 0;
-                        *active = d.contexts().PrimaryActive(device) ? 1 : 0;
-                        return CUDA_SUCCESS;
-                      });
+  return CallOnDevice(Entry::cuDevicePrimaryCtxGetState, device, [&] {
+    if (flags == nullptr || active == nullptr) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = 0;
+    *active = Contexts().PrimaryActive(device) ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags,
                         CUdevice device) {
-  return CallOnDevice(Entry::cuCtxCreate_v2, device, [&](Driver& d) {
-    return CreateCurrent(d, context, device);
-  });
+  return CallOnDevice(Entry::cuCtxCreate_v2, device,
+                      [&] { return CreateCurrent(context, device); });
 }
 
 // Shares of the device and streams of other APIs are not emulated.
 CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params,
                         int param_count, unsigned int flags, CUdevice device) {
-  return CallOnDevice(Entry::cuCtxCreate_v3, device, [&](Driver& d) {
+  return CallOnDevice(Entry::cuCtxCreate_v3, device, [&] {
     if (params != nullptr && param_count != 0) return CUDA_ERROR_NOT_SUPPORTED;
-    return CreateCurrent(d, context, device);
+    return CreateCurrent(context, device);
   });
 }
 
 CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params,
                         unsigned int flags, CUdevice device) {
-  return CallOnDevice(Entry::cuCtxCreate_v4, device, [&](Driver& d) {
+  return CallOnDevice(Entry::cuCtxCreate_v4, device, [&] {
     if (params != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-    return CreateCurrent(d, context, device);
+    return CreateCurrent(context, device);
   });
 }
 
@@ -151,7 +148,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   return Call(
       Entry::cuCtxDestroy_v2, Require::kInit,
       [&] {
-        const CUresult result = Driver::Get().contexts().Destroy(context);
+        const CUresult result = Contexts().Destroy(context);
         if (result == CUDA_SUCCESS && HandleOf(CurrentContext()) == context) {
           PopCurrentContext();
         }

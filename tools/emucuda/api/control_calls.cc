@@ -7,32 +7,37 @@
 #include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/resolver.h"
+#include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/kernel/host_kernel.h"
+#include "tools/emucuda/linger/linger.h"
+#include "tools/emucuda/stream/stream.h"
 
 namespace emucuda = fineserve::emucuda;
 
 extern "C" {
 
 void emucuda_set_stream_delay_us(unsigned microseconds) {
-  emucuda::Driver::Get();  // or else its first use would overwrite this
+  emucuda::DriverState::Get();  // or else its first use would overwrite this
   emucuda::SetStreamDelay(microseconds);
 }
 
 int emucuda_set_linger_ms(unsigned milliseconds) {
-  emucuda::Driver& driver = emucuda::Driver::Get();
+  emucuda::DriverState& driver = emucuda::DriverState::Get();
   std::string complaint;
   if (driver.ready() != fineserve::driver::CUDA_SUCCESS) return -1;
-  return driver.linger().Set(milliseconds, driver.devices(), &complaint) ? 0
-                                                                         : -1;
+  return emucuda::LingeringWork().Set(milliseconds, driver.devices(),
+                                      &complaint)
+             ? 0
+             : -1;
 }
 
 int emucuda_set_failures(const char* rules) {
-  auto& injection = emucuda::Driver::Get().injection();
+  auto& injection = emucuda::DriverState::Get().injection();
   return injection.SetFailures(rules == nullptr ? "" : rules) ? 0 : -1;
 }
 
 int emucuda_set_latency_us(const char* rules) {
-  auto& injection = emucuda::Driver::Get().injection();
+  auto& injection = emucuda::DriverState::Get().injection();
   return injection.SetLatencies(rules == nullptr ? "" : rules) ? 0 : -1;
 }
 
@@ -60,7 +65,7 @@ uint64_t emucuda_call_count(const char* symbol) {
   const auto entries = emucuda::FindEntries(symbol == nullptr ? "" : symbol);
   uint64_t count = 0;
   for (const emucuda::Entry entry : entries) {
-    count += emucuda::Driver::Get().log().count(entry);
+    count += emucuda::DriverState::Get().log().count(entry);
   }
   return count;
 }
@@ -71,12 +76,12 @@ void* emucuda_entry_point(const char* symbol) {
 }
 
 uint64_t emucuda_used_bytes(int device) {
-  const emucuda::Driver& driver = emucuda::Driver::Get();
+  const auto& driver = emucuda::DriverState::Get();
   if (driver.ready() != fineserve::driver::CUDA_SUCCESS ||
-      !driver.HasDevice(device)) {
+      !driver.devices().Has(device)) {
     return 0;
   }
-  return driver.memory(device).UsedBytes();
+  return driver.devices().memory(device).UsedBytes();
 }
 
 }  // extern "C"

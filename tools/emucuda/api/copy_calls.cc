@@ -8,12 +8,14 @@
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/submit_work.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/linger/linger.h"
+#include "tools/emucuda/stream/context_table.h"
 
 namespace fineserve::driver {
 
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::IsDevice;
 using emucuda::IsPinned;
@@ -36,7 +38,7 @@ CUdeviceptr Address(const void* host) {
 CUresult CopyStaged(Context& context, CUdeviceptr to, CUdeviceptr from,
                     size_t bytes, CUstream stream) {
   const char* start = reinterpret_cast<const char*>(from);
-  const auto& space = Driver::Get().space();
+  const auto& space = emucuda::Addresses();
   return SubmitTo(context, stream, Wait::kNo,
                   [&space, device = context.device(), to,
                    staged = std::vector<char>(start, start + bytes)] {
@@ -61,10 +63,10 @@ CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
     return CopyStaged(context, to, from, bytes, stream);
   }
   if (pageable_source || pageable_target) wait = Wait::kYes;
-  const auto& space = Driver::Get().space();
+  const auto& space = emucuda::Addresses();
   auto lingering = target.on_device && source.on_device &&
                            !emucuda::IsCapturing(context, stream)
-                       ? Driver::Get().linger().QueueCopy(
+                       ? emucuda::LingeringWork().QueueCopy(
                              space, context.device(), to, from, bytes)
                        : nullptr;
   return SubmitTo(context, stream, wait,
@@ -98,7 +100,7 @@ CUresult CopyWithin(Context& context, CUdeviceptr to, CUdeviceptr from,
 CUresult CopyPeer(Context& context, CUdeviceptr to, CUcontext to_context,
                   CUdeviceptr from, CUcontext from_context, size_t bytes,
                   CUstream stream) {
-  const auto& contexts = Driver::Get().contexts();
+  const auto& contexts = emucuda::Contexts();
   if (contexts.Find(to_context) == nullptr ||
       contexts.Find(from_context) == nullptr) {
     return CUDA_ERROR_INVALID_CONTEXT;

@@ -4,14 +4,18 @@
 #include <cstring>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/device_attributes.h"
 #include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/machine/device_attributes.h"
+#include "tools/emucuda/machine/device_list.h"
 
 namespace fineserve::driver {
 
 using emucuda::Call;
-using emucuda::Driver;
+using emucuda::Devices;
+using emucuda::DriverSettings;
+using emucuda::DriverState;
 using emucuda::Entry;
 using emucuda::Require;
 
@@ -101,14 +105,13 @@ CUresult FindErrorText(CUresult error, const char* ErrorText::*member,
   return *text != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Runs `body(driver)` after checking the device and the output pointer.
+// Runs `body()` after checking the output pointer and the device.
 template <typename Body>
-CUresult CallOnDevice(Entry entry, const void* out, CUdevice device,
-                      Body body) {
+CUresult AskDevice(Entry entry, const void* out, CUdevice device, Body body) {
   const auto checked = [&] {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!Driver::Get().HasDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-    return body(Driver::Get());
+    const CUresult result = emucuda::CheckDevice(device);
+    return result == CUDA_SUCCESS ? body() : result;
   };
   return Call(entry, Require::kInit, checked, device);
 }
@@ -119,9 +122,8 @@ CUresult CopyText(const char* text, char* to, int capacity) {
   return CUDA_SUCCESS;
 }
 
-CUresult GetUuid(Driver& driver, CUuuid* uuid, CUdevice device) {
-  memcpy(uuid->bytes, driver.devices()[device].uuid.data(),
-         sizeof(uuid->bytes));
+CUresult GetUuid(CUuuid* uuid, CUdevice device) {
+  memcpy(uuid->bytes, Devices()[device].uuid.data(), sizeof(uuid->bytes));
   return CUDA_SUCCESS;
 }
 
@@ -130,14 +132,14 @@ CUresult GetUuid(Driver& driver, CUuuid* uuid, CUdevice device) {
 CUresult cuInit(unsigned int flags) {
   return Call(Entry::cuInit, Require::kNothing, [flags] {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    return Driver::Get().Init();
+    return DriverState::Get().Init();
   });
 }
 
 CUresult cuDriverGetVersion(int* version) {
   return Call(Entry::cuDriverGetVersion, Require::kNothing, [version] {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *version = Driver::Get().settings().driver_version;
+    *version = DriverSettings().driver_version;
     return CUDA_SUCCESS;
   });
 }
@@ -155,7 +157,7 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  return CallOnDevice(Entry::cuDeviceGet, device, ordinal, [&](Driver&) {
+  return AskDevice(Entry::cuDeviceGet, device, ordinal, [&] {
     *device = ordinal;
     return CUDA_SUCCESS;
   });
@@ -164,54 +166,50 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult cuDeviceGetCount(int* count) {
   return Call(Entry::cuDeviceGetCount, Require::kInit, [count] {
     if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *count = Driver::Get().devices().count();
+    *count = Devices().count();
     return CUDA_SUCCESS;
   });
 }
 
 CUresult cuDeviceGetName(char* name, int capacity, CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceGetName, name, device, [&](Driver&) {
-    return CopyText(kDeviceName, name, capacity);
-  });
+  return AskDevice(Entry::cuDeviceGetName, name, device,
+                   [&] { return CopyText(kDeviceName, name, capacity); });
 }
 
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceGetUuid, uuid, device,
-                      [&](Driver& d) { return GetUuid(d, uuid, device); });
+  return AskDevice(Entry::cuDeviceGetUuid, uuid, device,
+                   [&] { return GetUuid(uuid, device); });
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceGetUuid_v2, uuid, device,
-                      [&](Driver& d) { return GetUuid(d, uuid, device); });
+  return AskDevice(Entry::cuDeviceGetUuid_v2, uuid, device,
+                   [&] { return GetUuid(uuid, device); });
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
                               CUdevice device) {
-  return CallOnDevice(
-      Entry::cuDeviceGetAttribute, value, device, [&](Driver& d) {
-        return emucuda::DeviceAttribute(attribute, d.devices()[device].number,
-                                        d.settings(), value)
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_INVALID_VALUE;
-      });
+  return AskDevice(Entry::cuDeviceGetAttribute, value, device, [&] {
+    return emucuda::DeviceAttribute(attribute, Devices()[device].number,
+                                    DriverSettings(), value)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+  });
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceTotalMem_v2, bytes, device,
-                      [&](Driver& d) {
-                        *bytes = d.memory(device).TotalBytes();
-                        return CUDA_SUCCESS;
-                      });
+  return AskDevice(Entry::cuDeviceTotalMem_v2, bytes, device, [&] {
+    *bytes = Devices().memory(device).TotalBytes();
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuDeviceGetPCIBusId(char* pci_bus_id, int capacity, CUdevice device) {
-  return CallOnDevice(Entry::cuDeviceGetPCIBusId, pci_bus_id, device,
-                      [&](Driver& d) {
-                        char text[32];
-                        snprintf(text, sizeof(text), "0000:%02x:00.0",
-                                 d.devices()[device].number + 1);
-                        return CopyText(text, pci_bus_id, capacity);
-                      });
+  return AskDevice(Entry::cuDeviceGetPCIBusId, pci_bus_id, device, [&] {
+    char text[32];
+    snprintf(text, sizeof(text), "0000:%02x:00.0",
+             Devices()[device].number + 1);
+    return CopyText(text, pci_bus_id, capacity);
+  });
 }
 
 }  // namespace fineserve::driver

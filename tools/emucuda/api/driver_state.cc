@@ -6,7 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/linger/linger.h"
 #include "tools/emucuda/machine/visible_devices.h"
+#include "tools/emucuda/stream/stream.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -18,12 +21,12 @@ void Complain(std::string line) {
 
 }  // namespace
 
-Driver& Driver::Get() {
-  static Driver* const driver = new Driver;
-  return *driver;
+DriverState& DriverState::Get() {
+  static auto& state = *new DriverState;
+  return state;
 }
 
-Driver::Driver() {
+DriverState::DriverState() {
   settings_ = ReadSettings(&complaint_);
   SetStreamDelay(settings_.stream_delay_us);
   if (!injection_.SetFailures(settings_.failures)) {
@@ -40,17 +43,17 @@ Driver::Driver() {
   }
 }
 
-CUresult Driver::ready() const {
+CUresult DriverState::ready() const {
   return state_.load(std::memory_order_acquire) == State::kReady
              ? CUDA_SUCCESS
              : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-bool Driver::forked() const {
+bool DriverState::forked() const {
   return state_.load(std::memory_order_relaxed) == State::kForked;
 }
 
-CUresult Driver::Init() {
+CUresult DriverState::Init() {
   if (forked()) return CUDA_ERROR_NOT_INITIALIZED;
   const MutexLock lock(init_mutex_);
   if (ready() == CUDA_SUCCESS) return CUDA_SUCCESS;
@@ -58,28 +61,25 @@ CUresult Driver::Init() {
     Complain(complaint_);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (const CUresult result = OpenDevices()) return result;
+  std::string complaint;
+  if (const CUresult result = OpenDevices(&complaint)) {
+    if (!complaint.empty()) Complain(complaint);
+    return result;
+  }
   pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   state_.store(State::kReady, std::memory_order_release);
   return CUDA_SUCCESS;
 }
 
-CUresult Driver::OpenDevices() {
-  std::string complaint;
+CUresult DriverState::OpenDevices(std::string* complaint) {
   const std::optional<StateFolder> folder =
-      StateFolder::Open(settings_.folder, &complaint);
-  std::optional<DeviceList> devices;
-  if (folder) {
-    devices = DeviceList::Open(*folder, settings_,
-                               VisibleDevices(settings_, *folder), &complaint);
-  }
-  if (!devices) {
-    Complain(complaint);
-    return CUDA_ERROR_OPERATING_SYSTEM;
-  }
+      StateFolder::Open(settings_.folder, complaint);
+  if (!folder) return CUDA_ERROR_OPERATING_SYSTEM;
+  std::optional<DeviceList> devices = DeviceList::Open(
+      *folder, settings_, VisibleDevices(settings_, *folder), complaint);
+  if (!devices) return CUDA_ERROR_OPERATING_SYSTEM;
   if (devices->count() == 0) return CUDA_ERROR_NO_DEVICE;
-  if (!linger_.Set(settings_.linger_ms, *devices, &complaint)) {
-    Complain(complaint);
+  if (!LingeringWork().Set(settings_.linger_ms, *devices, complaint)) {
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   devices_ = *std::move(devices);
@@ -88,17 +88,17 @@ CUresult Driver::OpenDevices() {
 
 // No fork while a critical section is locked: the child would share the lock
 // and keep it for life. In a fork of a forked child there is nothing to lock.
-void Driver::BeforeFork() {
+void DriverState::BeforeFork() {
   if (Get().forked()) return;
   for (const Device& device : Get().devices_) device.memory->LockForFork();
 }
 
-void Driver::AfterForkInParent() {
+void DriverState::AfterForkInParent() {
   if (Get().forked()) return;
   for (const Device& device : Get().devices_) device.memory->UnlockAfterFork();
 }
 
-void Driver::AfterForkInChild() {
+void DriverState::AfterForkInChild() {
   if (Get().forked()) return;
   for (const Device& device : Get().devices_) device.memory->UnlockAfterFork();
   Get().state_.store(State::kForked, std::memory_order_relaxed);

@@ -2,18 +2,23 @@
 
 #include <utility>
 
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/legacy_heap.h"
+#include "tools/emucuda/heap/opened_memory.h"
+#include "tools/emucuda/heap/pinned_memory.h"
+#include "tools/emucuda/heap/pool_table.h"
+#include "tools/emucuda/memory/address_space.h"
+
 namespace fineserve::emucuda {
 namespace {
 
-bool FindMapping(const Driver& driver, CUdeviceptr address,
-                 MemoryBlock* block) {
+bool FindMapping(CUdeviceptr address, MemoryBlock* block) {
   CUdeviceptr base;
   uint64_t bytes;
   std::shared_ptr<const MemoryObject> object;
   // What the driver placed by itself, outside its live allocations, is
   // nobody's.
-  if (driver.space().GetMapping(address, &base, &bytes, &object) !=
-          CUDA_SUCCESS ||
+  if (Addresses().GetMapping(address, &base, &bytes, &object) != CUDA_SUCCESS ||
       object->handle == 0) {
     return false;
   }
@@ -29,12 +34,10 @@ bool FindMapping(const Driver& driver, CUdeviceptr address,
 
 }  // namespace
 
-bool FindBlock(const Driver& driver, CUdeviceptr address, MemoryBlock* block) {
-  return driver.heap().Find(address, block) ||
-         driver.pools().Find(address, block) ||
-         driver.opened().Find(address, block) ||
-         FindMapping(driver, address, block) ||
-         driver.pinned().Find(address, block);
+bool FindBlock(CUdeviceptr address, MemoryBlock* block) {
+  return Heap().Find(address, block) || Pools().Find(address, block) ||
+         Opened().Find(address, block) || FindMapping(address, block) ||
+         Pinned().Find(address, block);
 }
 
 }  // namespace fineserve::emucuda

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
-#include "tools/emucuda/api/stream_handle.h"
 #include "tools/emucuda/api/submit_work.h"
+#include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/machine/handle_registry.h"
 #include "tools/emucuda/memory/device_work.h"
 #include "tools/emucuda/stream/graph.h"
@@ -20,7 +19,6 @@ namespace fineserve::driver {
 
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::Graph;
 using emucuda::Graphs;
@@ -53,7 +51,7 @@ CUresult Check(const Fill& fill) {
 }
 
 CUresult Run(int device, const Fill& fill) {
-  const auto& space = Driver::Get().space();
+  const auto& space = emucuda::Addresses();
   const emucuda::Pattern pattern = {fill.value, fill.elementSize};
   for (size_t row = 0; row < fill.height; ++row) {
     const CUresult result =
@@ -173,7 +171,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph,
         return AddNode(
             graph,
             [box](int device) {
-              return emucuda::CopyBox(Driver::Get().space(), device, box);
+              return emucuda::CopyBox(emucuda::Addresses(), device, box);
             },
             after, after_count, node);
       },

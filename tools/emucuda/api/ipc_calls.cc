@@ -3,17 +3,21 @@
 // real driver.
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/legacy_heap.h"
+#include "tools/emucuda/heap/opened_memory.h"
 #include "tools/emucuda/heap/shared_block.h"
-#include "tools/emucuda/stream/shared_event.h"
+#include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/machine/handle_registry.h"
+#include "tools/emucuda/stream/context.h"
+#include "tools/emucuda/stream/event.h"
 
 namespace fineserve::driver {
 
 using emucuda::BlockKind;
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::MemoryBlock;
 
@@ -24,8 +28,8 @@ CUresult OpenMemory(Context& context, CUdeviceptr* address,
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return Driver::Get().opened().Open(Driver::Get().devices(), context,
-                                     emucuda::Decode(handle), address);
+  return emucuda::Opened().Open(emucuda::Devices(), context,
+                                emucuda::Decode(handle), address);
 }
 
 }  // namespace
@@ -36,11 +40,11 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
       Entry::cuIpcGetMemHandle,
       [&](Context&) {
         MemoryBlock block;
-        if (handle == nullptr || !Driver::Get().heap().Find(address, &block) ||
+        if (handle == nullptr || !emucuda::Heap().Find(address, &block) ||
             block.kind != BlockKind::kDevice) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        Encode(Share(Driver::Get().devices(), block), handle);
+        Encode(Share(emucuda::Devices(), block), handle);
         return CUDA_SUCCESS;
       },
       address);
@@ -71,7 +75,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
       Entry::cuIpcCloseMemHandle,
       [&](Context& context) {
         if (const CUresult result = context.Synchronize()) return result;
-        return Driver::Get().opened().Close(address);
+        return emucuda::Opened().Close(address);
       },
       address);
 }
@@ -80,7 +84,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   return CallInContext(
       Entry::cuIpcGetEventHandle,
       [&](Context&) {
-        const auto found = Driver::Get().events().Find(event);
+        const auto found = emucuda::Events().Find(event);
         if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (handle == nullptr || found->shared() == nullptr) {
           return CUDA_ERROR_INVALID_VALUE;
@@ -96,7 +100,7 @@ CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
     if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
     auto shared = emucuda::SharedEvent::Import(handle);
     if (shared == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *event = Driver::Get().events().Add(std::make_shared<emucuda::Event>(
+    *event = emucuda::Events().Add(std::make_shared<emucuda::Event>(
         CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS, std::move(shared)));
     return CUDA_SUCCESS;
   });

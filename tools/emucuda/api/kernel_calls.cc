@@ -1,38 +1,32 @@
-// Exported functions: libraries, kernels, launches.
+// Exported functions: kernels, functions, launches. A CUfunction is a CUkernel
+// here.
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
-#include "tools/emucuda/kernel/code_image.h"
+#include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/kernel/kernel.h"
+#include "tools/emucuda/machine/device_attributes.h"
+#include "tools/emucuda/machine/environment_settings.h"
 
 namespace fineserve::driver {
 
 using emucuda::Call;
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::HostKernel;
 using emucuda::Kernel;
 using emucuda::KernelArguments;
-using emucuda::Library;
+using emucuda::kMaxThreadsPerBlock;
 using emucuda::Require;
 
 namespace {
-
-// Of a multiprocessor; see kMaxThreadsPerBlock.
-constexpr int kMaxThreadsPerMultiprocessor = 2048;
-constexpr int kMaxBlocksPerMultiprocessor = 32;
-
-constexpr unsigned kMaxThreadsPerBlock = 1024;
 
 // Launches of kernels that the device cannot run. Relaxed: a statistic.
 std::atomic<uint64_t> skipped_launches{0};
@@ -65,7 +59,7 @@ CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Context& owner = stream->context();
   if (kernel->host() == nullptr) {
-    if (Driver::Get().settings().refuse_unknown_kernels) {
+    if (emucuda::DriverSettings().refuse_unknown_kernels) {
       return CUDA_ERROR_NOT_SUPPORTED;
     }
     skipped_launches.fetch_add(1, std::memory_order_relaxed);
@@ -77,7 +71,7 @@ CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
   const int device = owner.device();
   return owner.SubmitWork(*stream, [device, kernel = std::move(kernel),
                                     copies = std::move(copies)] {
-    return kernel->host()->run(Driver::Get().space(), device, copies);
+    return kernel->host()->run(emucuda::Addresses(), device, copies);
   });
 }
 
@@ -90,16 +84,45 @@ CUresult Launch(Context& context, CUfunction function, const Shape& shape,
   return Submit(context, std::move(kernel), stream, arguments);
 }
 
-// Runs `body(kernel)` on the kernel behind a handle, on a device that exists.
+// Runs `body(kernel)` on the kernel behind a CUkernel, on a device that exists.
 template <typename Body>
 CUresult CallOnKernel(Entry entry, CUkernel handle, CUdevice device,
                       Body body) {
   const auto checked = [&] {
-    if (!Driver::Get().HasDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (const CUresult result = emucuda::CheckDevice(device)) return result;
     const auto kernel = emucuda::Kernels().Find(handle);
     return kernel != nullptr ? body(*kernel) : CUDA_ERROR_INVALID_HANDLE;
   };
   return Call(entry, Require::kInit, checked, handle);
+}
+
+// Runs `body(kernel)` on the kernel behind a CUfunction.
+template <typename Body>
+CUresult CallOnFunction(Entry entry, CUfunction function, Body body) {
+  const auto checked = [&] {
+    const auto kernel = emucuda::FindFunction(function);
+    return kernel != nullptr ? body(*kernel) : CUDA_ERROR_INVALID_HANDLE;
+  };
+  return Call(entry, Require::kInit, checked, function);
+}
+
+CUresult GetName(const Kernel& kernel, const char** name) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *name = kernel.name().c_str();
+  return CUDA_SUCCESS;
+}
+
+CUresult GetAttribute(const Kernel& kernel, CUfunction_attribute attribute,
+                      int* value) {
+  return value != nullptr && kernel.Attribute(attribute, value)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult SetAttribute(Kernel& kernel, CUfunction_attribute attribute,
+                      int value) {
+  return kernel.SetAttribute(attribute, value) ? CUDA_SUCCESS
+                                               : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult ActiveBlocks(int* blocks, CUfunction function, int block_threads) {
@@ -107,59 +130,23 @@ CUresult ActiveBlocks(int* blocks, CUfunction function, int block_threads) {
   if (emucuda::FindFunction(function) == nullptr) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  *blocks = std::min(kMaxThreadsPerMultiprocessor / block_threads,
-                     kMaxBlocksPerMultiprocessor);
+  *blocks = std::min(emucuda::kMaxThreadsPerMultiprocessor / block_threads,
+                     emucuda::kMaxBlocksPerMultiprocessor);
+  return CUDA_SUCCESS;
+}
+
+CUresult PotentialBlockSize(int* grid_blocks, int* block_threads, int limit) {
+  if (grid_blocks == nullptr || block_threads == nullptr || limit < 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *block_threads =
+      limit == 0 ? kMaxThreadsPerBlock : std::min(limit, kMaxThreadsPerBlock);
+  // Two full blocks on each multiprocessor.
+  *grid_blocks = 2 * emucuda::kMultiprocessors;
   return CUDA_SUCCESS;
 }
 
 }  // namespace
-
-CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-  return CallInContext(Entry::cuCtxGetStreamPriorityRange, [&](Context&) {
-    if (least != nullptr) *least = emucuda::kLeastPriority;
-    if (greatest != nullptr) *greatest = emucuda::kGreatestPriority;
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code,
-                           CUjit_option* jit_options, void** jit_values,
-                           unsigned int jit_count, CUlibraryOption* options,
-                           void** values, unsigned int count) {
-  return Call(Entry::cuLibraryLoadData, Require::kInit, [&] {
-    if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!emucuda::LooksLikeCode(code)) return CUDA_ERROR_INVALID_IMAGE;
-    *library = emucuda::Libraries().Add(std::make_shared<Library>());
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult cuLibraryUnload(CUlibrary library) {
-  return Call(
-      Entry::cuLibraryUnload, Require::kInit,
-      [&] {
-        return emucuda::Libraries().Remove(library) != nullptr
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_INVALID_HANDLE;
-      },
-      library);
-}
-
-CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library,
-                            const char* name) {
-  return Call(
-      Entry::cuLibraryGetKernel, Require::kInit,
-      [&] {
-        if (kernel == nullptr || name == nullptr) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        const auto found = emucuda::Libraries().Find(library);
-        if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        *kernel = found->FindKernel(name);
-        return CUDA_SUCCESS;
-      },
-      library);
-}
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   return CallOnKernel(Entry::cuKernelGetFunction, kernel, 0, [&](Kernel&) {
@@ -170,30 +157,41 @@ CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 }
 
 CUresult cuKernelGetName(const char** name, CUkernel kernel) {
-  return CallOnKernel(Entry::cuKernelGetName, kernel, 0, [&](Kernel& k) {
-    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *name = k.name().c_str();
-    return CUDA_SUCCESS;
-  });
+  return CallOnKernel(Entry::cuKernelGetName, kernel, 0,
+                      [&](Kernel& k) { return GetName(k, name); });
 }
 
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute,
                               CUkernel kernel, CUdevice device) {
-  return CallOnKernel(Entry::cuKernelGetAttribute, kernel, device,
-                      [&](Kernel& k) {
-                        return value != nullptr && k.Attribute(attribute, value)
-                                   ? CUDA_SUCCESS
-                                   : CUDA_ERROR_INVALID_VALUE;
-                      });
+  return CallOnKernel(
+      Entry::cuKernelGetAttribute, kernel, device,
+      [&](Kernel& k) { return GetAttribute(k, attribute, value); });
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value,
                               CUkernel kernel, CUdevice device) {
   return CallOnKernel(
-      Entry::cuKernelSetAttribute, kernel, device, [&](Kernel& k) {
-        return k.SetAttribute(attribute, value) ? CUDA_SUCCESS
-                                                : CUDA_ERROR_INVALID_VALUE;
-      });
+      Entry::cuKernelSetAttribute, kernel, device,
+      [&](Kernel& k) { return SetAttribute(k, attribute, value); });
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction function) {
+  return CallOnFunction(Entry::cuFuncGetName, function,
+                        [&](Kernel& k) { return GetName(k, name); });
+}
+
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute,
+                            CUfunction function) {
+  return CallOnFunction(Entry::cuFuncGetAttribute, function, [&](Kernel& k) {
+    return GetAttribute(k, attribute, value);
+  });
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
+                            int value) {
+  return CallOnFunction(Entry::cuFuncSetAttribute, function, [&](Kernel& k) {
+    return SetAttribute(k, attribute, value);
+  });
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x,
@@ -258,6 +256,27 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
       Entry::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
       Require::kInit,
       [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid_blocks, int* block_threads,
+                                          CUfunction function,
+                                          CUoccupancyB2DSize shared_bytes_of,
+                                          size_t dynamic_shared_bytes,
+                                          int limit) {
+  return CallOnFunction(
+      Entry::cuOccupancyMaxPotentialBlockSize, function, [&](Kernel&) {
+        return PotentialBlockSize(grid_blocks, block_threads, limit);
+      });
+}
+
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(
+    int* grid_blocks, int* block_threads, CUfunction function,
+    CUoccupancyB2DSize shared_bytes_of, size_t dynamic_shared_bytes, int limit,
+    unsigned int flags) {
+  return CallOnFunction(
+      Entry::cuOccupancyMaxPotentialBlockSizeWithFlags, function, [&](Kernel&) {
+        return PotentialBlockSize(grid_blocks, block_threads, limit);
+      });
 }
 
 }  // namespace fineserve::driver

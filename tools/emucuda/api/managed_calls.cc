@@ -5,10 +5,12 @@
 #include <cstring>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/legacy_heap.h"
 #include "tools/emucuda/heap/managed_advice.h"
+#include "tools/emucuda/machine/device_list.h"
 
 namespace fineserve::driver {
 
@@ -16,7 +18,7 @@ using emucuda::Advice;
 using emucuda::BlockKind;
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
+using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::kMaxDevices;
 using emucuda::kNowhere;
@@ -27,7 +29,7 @@ namespace {
 
 // The managed allocation that holds the whole range.
 bool FindManaged(CUdeviceptr address, size_t bytes, MemoryBlock* block) {
-  return bytes > 0 && Driver::Get().heap().Find(address, block) &&
+  return bytes > 0 && emucuda::Heap().Find(address, block) &&
          block->kind == BlockKind::kManaged &&
          bytes <= block->bytes - (address - block->base);
 }
@@ -36,7 +38,7 @@ bool FindManaged(CUdeviceptr address, size_t bytes, MemoryBlock* block) {
 int OrdinalOf(const CUmemLocation& location) {
   switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-      return Driver::Get().HasDevice(location.id) ? location.id : kNowhere;
+      return Devices().Has(location.id) ? location.id : kNowhere;
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
@@ -47,7 +49,7 @@ int OrdinalOf(const CUmemLocation& location) {
 }
 
 bool Exists(int ordinal) {
-  return ordinal == kOnHost || Driver::Get().HasDevice(ordinal);
+  return ordinal == kOnHost || Devices().Has(ordinal);
 }
 
 uint32_t BitOf(int ordinal) {
@@ -62,7 +64,7 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
                       advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
                       advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
   if (placed && !Exists(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
-  auto& all = Driver::Get().advice();
+  auto& all = emucuda::Advised();
   Advice mine = all.Get(block.id);
   switch (advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
@@ -97,7 +99,7 @@ CUresult Prefetch(Context& context, CUdeviceptr address, size_t bytes,
   MemoryBlock block;
   if (!FindManaged(address, bytes, &block)) return CUDA_ERROR_INVALID_VALUE;
   if (!Exists(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
-  auto& all = Driver::Get().advice();
+  auto& all = emucuda::Advised();
   Advice mine = all.Get(block.id);
   mine.prefetched = ordinal;
   all.Set(block.id, mine);
@@ -152,7 +154,7 @@ CUresult GetAttribute(void* value, size_t value_bytes,
       !FindManaged(address, bytes, &block)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Advice advice = Driver::Get().advice().Get(block.id);
+  const Advice advice = emucuda::Advised().Get(block.id);
   switch (attribute) {
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
       return AnswerInt(advice.read_mostly ? 1 : 0, value, value_bytes);
@@ -178,9 +180,9 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
             (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        Driver& driver = Driver::Get();
-        return driver.heap().Allocate(context, driver.memory(context.device()),
-                                      bytes, BlockKind::kManaged, address);
+        return emucuda::Heap().Allocate(context,
+                                        Devices().memory(context.device()),
+                                        bytes, BlockKind::kManaged, address);
       },
       bytes, flags);
 }

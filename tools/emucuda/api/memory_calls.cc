@@ -1,19 +1,26 @@
 // Exported functions: legacy allocation, pinned memory, memory information.
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/find_block.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/legacy_heap.h"
+#include "tools/emucuda/heap/pinned_memory.h"
+#include "tools/emucuda/heap/pool_table.h"
+#include "tools/emucuda/machine/device_list.h"
 #include "tools/emucuda/stream/capture.h"
+#include "tools/emucuda/stream/context.h"
 
 namespace fineserve::driver {
 
 using emucuda::BlockKind;
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
+using emucuda::Devices;
 using emucuda::Entry;
+using emucuda::Heap;
 using emucuda::MemoryBlock;
+using emucuda::Pinned;
 
 namespace {
 
@@ -27,16 +34,14 @@ constexpr unsigned kHostRegisterFlags =
     CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 
 CUresult Allocate(Context& context, CUdeviceptr* address, uint64_t bytes) {
-  Driver& driver = Driver::Get();
-  return driver.heap().Allocate(context, driver.memory(context.device()), bytes,
-                                BlockKind::kDevice, address);
+  return Heap().Allocate(context, Devices().memory(context.device()), bytes,
+                         BlockKind::kDevice, address);
 }
 
 CUresult Free(CUdeviceptr address) {
-  Driver& driver = Driver::Get();
-  if (driver.heap().Free(address) == CUDA_SUCCESS) return CUDA_SUCCESS;
-  return driver.pools().Free(address, {}) ? CUDA_SUCCESS
-                                          : CUDA_ERROR_INVALID_VALUE;
+  if (Heap().Free(address) == CUDA_SUCCESS) return CUDA_SUCCESS;
+  return emucuda::Pools().Free(address, {}) ? CUDA_SUCCESS
+                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult AllocatePitch(Context& context, CUdeviceptr* address, size_t* pitch,
@@ -51,8 +56,7 @@ CUresult AllocatePitch(Context& context, CUdeviceptr* address, size_t* pitch,
 
 CUresult AddressRange(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
   MemoryBlock block;
-  if (!FindBlock(Driver::Get(), address, &block) ||
-      block.kind == BlockKind::kHost) {
+  if (!emucuda::FindBlock(address, &block) || block.kind == BlockKind::kHost) {
     return CUDA_ERROR_NOT_FOUND;
   }
   if (base != nullptr) *base = block.base;
@@ -105,7 +109,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     if (free_bytes == nullptr || total_bytes == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const auto& memory = Driver::Get().memory(context.device());
+    const auto& memory = Devices().memory(context.device());
     *total_bytes = memory.TotalBytes();
     *free_bytes = *total_bytes - memory.UsedBytes();
     return CUDA_SUCCESS;
@@ -124,7 +128,7 @@ CUresult cuMemAllocHost_v2(void** host, size_t bytes) {
       Entry::cuMemAllocHost_v2,
       [&](Context& context) {
         if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Driver::Get().pinned().Allocate(context, bytes, 0, host);
+        return Pinned().Allocate(context, bytes, 0, host);
       },
       bytes);
 }
@@ -136,7 +140,7 @@ CUresult cuMemHostAlloc(void** host, size_t bytes, unsigned int flags) {
         if (host == nullptr || (flags & ~kHostAllocFlags) != 0) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        return Driver::Get().pinned().Allocate(context, bytes, flags, host);
+        return Pinned().Allocate(context, bytes, flags, host);
       },
       bytes, flags);
 }
@@ -146,7 +150,7 @@ CUresult cuMemFreeHost(void* host) {
       Entry::cuMemFreeHost,
       [&](Context& context) {
         if (const CUresult result = context.Synchronize()) return result;
-        return Driver::Get().pinned().Free(host);
+        return Pinned().Free(host);
       },
       host);
 }
@@ -156,7 +160,7 @@ CUresult cuMemHostRegister_v2(void* host, size_t bytes, unsigned int flags) {
       Entry::cuMemHostRegister_v2,
       [&](Context& context) {
         if ((flags & ~kHostRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
-        return Driver::Get().pinned().Register(context, host, bytes, flags);
+        return Pinned().Register(context, host, bytes, flags);
       },
       host, bytes, flags);
 }
@@ -166,7 +170,7 @@ CUresult cuMemHostUnregister(void* host) {
       Entry::cuMemHostUnregister,
       [&](Context& context) {
         if (const CUresult result = context.Synchronize()) return result;
-        return Driver::Get().pinned().Unregister(host);
+        return Pinned().Unregister(host);
       },
       host);
 }
@@ -177,8 +181,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* host,
   return CallInContext(
       Entry::cuMemHostGetDevicePointer_v2,
       [&](Context&) {
-        if (address == nullptr || flags != 0 ||
-            !Driver::Get().pinned().Contains(host, 1)) {
+        if (address == nullptr || flags != 0 || !Pinned().Contains(host, 1)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         *address = reinterpret_cast<CUdeviceptr>(host);
@@ -193,8 +196,7 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
       [&](Context&) {
         MemoryBlock block;
         if (flags == nullptr ||
-            !Driver::Get().pinned().Find(reinterpret_cast<CUdeviceptr>(host),
-                                         &block)) {
+            !Pinned().Find(reinterpret_cast<CUdeviceptr>(host), &block)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         *flags = block.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;

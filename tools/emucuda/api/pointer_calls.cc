@@ -3,16 +3,19 @@
 #include <cstring>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/find_block.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/mem_pool.h"
+#include "tools/emucuda/machine/environment_settings.h"
+#include "tools/emucuda/memory/address_space.h"
+#include "tools/emucuda/stream/context.h"
 
 namespace fineserve::driver {
 
 using emucuda::BlockKind;
 using emucuda::Call;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::MemoryBlock;
 using emucuda::Require;
@@ -41,14 +44,14 @@ bool RdmaCapable(const MemoryBlock& block) {
     return block.object->prop.allocFlags.gpuDirectRDMACapable != 0;
   }
   return block.kind == BlockKind::kDevice &&
-         Driver::Get().settings().gpu_direct_rdma != 0;
+         emucuda::DriverSettings().gpu_direct_rdma != 0;
 }
 
 unsigned AccessFlags(const MemoryBlock& block) {
   CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   const Context* context = emucuda::CurrentContext();
   const int device = context != nullptr ? context->device() : block.device;
-  if (!IsHost(block) && Driver::Get().space().GetAccess(
+  if (!IsHost(block) && emucuda::Addresses().GetAccess(
                             block.base, device, &access) != CUDA_SUCCESS) {
     return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
   }
@@ -146,7 +149,7 @@ CUresult GetAll(unsigned count, const CUpointer_attribute* attributes,
     return CUDA_ERROR_INVALID_VALUE;
   }
   MemoryBlock block;
-  const bool known = FindBlock(Driver::Get(), address, &block);
+  const bool known = emucuda::FindBlock(address, &block);
   for (unsigned i = 0; i < count; ++i) {
     if (values[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (known &&
@@ -172,7 +175,7 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
       Entry::cuPointerGetAttribute, Require::kHealthy,
       [&] {
         MemoryBlock block;
-        if (value == nullptr || !FindBlock(Driver::Get(), address, &block)) {
+        if (value == nullptr || !emucuda::FindBlock(address, &block)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         return Describe(block, address, attribute, value);
@@ -198,7 +201,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
       [&] {
         MemoryBlock block;
         if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-            !FindBlock(Driver::Get(), address, &block)) {
+            !emucuda::FindBlock(address, &block)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         return CUDA_ERROR_NOT_SUPPORTED;

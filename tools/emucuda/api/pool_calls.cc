@@ -1,47 +1,39 @@
 // Exported functions: stream-ordered allocation and memory pools.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <memory>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/pool_file.h"
+#include "tools/emucuda/heap/pool_table.h"
 #include "tools/emucuda/heap/shared_block.h"
+#include "tools/emucuda/machine/device_list.h"
 #include "tools/emucuda/stream/capture.h"
 
 namespace fineserve::driver {
 
-using emucuda::BlockKind;
 using emucuda::Call;
 using emucuda::CallInContext;
+using emucuda::CallOnDevice;
 using emucuda::Context;
 using emucuda::Descriptor;
-using emucuda::Driver;
+using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::MemoryBlock;
 using emucuda::MemPool;
+using emucuda::Pools;
 using emucuda::Require;
 
 namespace {
 
-// What an exported pool's descriptor holds: the device its memory is on.
-struct PoolFile {
-  static constexpr uint64_t kMagic = 0x6c6f6f70756d65ull;  // "emupool"
-  uint64_t magic = 0;
-  emucuda::Uuid device = {};
-};
-
 CUmemoryPool DefaultPool(int device) {
-  Driver& driver = Driver::Get();
-  return driver.pools().Default(driver.memory(device), device);
+  return Pools().Default(Devices().memory(device), device);
 }
 
 CUmemoryPool CurrentPool(int device) {
-  Driver& driver = Driver::Get();
-  return driver.pools().Current(driver.memory(device), device);
+  return Pools().Current(Devices().memory(device), device);
 }
 
 // `wanted` null: the current pool of the stream's device.
@@ -55,7 +47,7 @@ CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
     return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   }
   if (wanted == nullptr) wanted = CurrentPool(stream->context().device());
-  const auto pool = Driver::Get().pools().Find(wanted);
+  const auto pool = Pools().Find(wanted);
   if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return pool->Allocate(bytes, *stream, address);
 }
@@ -64,7 +56,7 @@ CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
 CUresult Free(Context& context, CUdeviceptr address, CUstream handle) {
   const auto stream = emucuda::FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  auto& pools = Driver::Get().pools();
+  auto& pools = Pools();
   MemoryBlock block;
   if (!pools.Find(address, &block) || block.base != address) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -76,12 +68,11 @@ CUresult Free(Context& context, CUdeviceptr address, CUstream handle) {
                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CheckDevice(const CUmemLocation& location) {
+CUresult CheckLocation(const CUmemLocation& location) {
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return Driver::Get().HasDevice(location.id) ? CUDA_SUCCESS
-                                              : CUDA_ERROR_INVALID_DEVICE;
+  return Devices().Has(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult Create(CUmemoryPool* pool, const CUmemPoolProps& props) {
@@ -94,53 +85,22 @@ CUresult Create(CUmemoryPool* pool, const CUmemPoolProps& props) {
       props.handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (const CUresult result = CheckDevice(props.location)) return result;
-  Driver& driver = Driver::Get();
-  auto& memory = driver.memory(props.location.id);
+  if (const CUresult result = CheckLocation(props.location)) return result;
+  auto& memory = Devices().memory(props.location.id);
   memory.ClaimSlot();
-  *pool = driver.pools().Create(memory, props, /*imported=*/false);
+  *pool = Pools().Create(memory, props, /*imported=*/false);
   return CUDA_SUCCESS;
 }
 
 CUresult Export(const MemPool& pool, int* fd) {
-  if (pool.props().handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-      pool.imported()) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  Descriptor file(memfd_create("emucuda-pool", MFD_CLOEXEC));
-  const PoolFile content = {PoolFile::kMagic,
-                            Driver::Get().devices()[pool.device()].uuid};
-  if (!file.valid() || pwrite(file.get(), &content, sizeof(content), 0) !=
-                           static_cast<ssize_t>(sizeof(content))) {
-    return CUDA_ERROR_OPERATING_SYSTEM;
-  }
-  *fd = file.Release();
-  return CUDA_SUCCESS;
-}
-
-CUresult Import(int fd, CUmemoryPool* pool) {
-  PoolFile content;
-  if (pread(fd, &content, sizeof(content), 0) !=
-          static_cast<ssize_t>(sizeof(content)) ||
-      content.magic != PoolFile::kMagic) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  Driver& driver = Driver::Get();
-  for (int device = 0; driver.HasDevice(device); ++device) {
-    if (driver.devices()[device].uuid != content.device) continue;
-    CUmemPoolProps props = {};
-    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
-    *pool = driver.pools().Create(driver.memory(device), props,
-                                  /*imported=*/true);
-    return CUDA_SUCCESS;
-  }
-  return CUDA_ERROR_INVALID_DEVICE;
+  Descriptor file;
+  const CUresult result = emucuda::ExportPool(Devices(), pool, &file);
+  if (result == CUDA_SUCCESS) *fd = file.Release();
+  return result;
 }
 
 CUresult SetAccess(MemPool& pool, const CUmemAccessDesc& desc) {
-  if (const CUresult result = CheckDevice(desc.location)) return result;
+  if (const CUresult result = CheckLocation(desc.location)) return result;
   // A pool's own device keeps its access, as CUDA documents.
   if (desc.location.id == pool.device() &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
@@ -153,29 +113,21 @@ CUresult SetAccess(MemPool& pool, const CUmemAccessDesc& desc) {
 template <typename Body>
 CUresult CallOnPool(Entry entry, CUmemoryPool handle, Body body) {
   const auto checked = [&] {
-    const auto pool = Driver::Get().pools().Find(handle);
+    const auto pool = Pools().Find(handle);
     return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : body(*pool);
   };
   return Call(entry, Require::kHealthy, checked, handle);
 }
 
-// Runs `body()` on a device given by ordinal.
-template <typename Body>
-CUresult CallOnDevice(Entry entry, CUdevice device, Body body) {
-  const auto checked = [&] {
-    return Driver::Get().HasDevice(device) ? body() : CUDA_ERROR_INVALID_DEVICE;
-  };
-  return Call(entry, Require::kInit, checked, device);
-}
-
-// Ditto, given by location. Only device memory has pools here.
+// Runs `body(ordinal)` on the device at a location. Only device memory has
+// pools here.
 template <typename Body>
 CUresult CallAt(Entry entry, const CUmemLocation* location,
                 CUmemAllocationType type, Body body) {
   const auto checked = [&] {
     if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
-    const CUresult result = CheckDevice(*location);
+    const CUresult result = CheckLocation(*location);
     return result == CUDA_SUCCESS ? body(location->id) : result;
   };
   return Call(entry, Require::kInit, checked);
@@ -220,7 +172,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   return Call(
       Entry::cuMemPoolDestroy, Require::kHealthy,
-      [&] { return Driver::Get().pools().Destroy(pool); }, pool);
+      [&] { return Pools().Destroy(pool); }, pool);
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
@@ -264,7 +216,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool,
     if (flags == nullptr || location == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (const CUresult result = CheckDevice(*location)) return result;
+    if (const CUresult result = CheckLocation(*location)) return result;
     *flags = p.Access(location->id);
     return CUDA_SUCCESS;
   });
@@ -294,8 +246,8 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
           return CUDA_ERROR_INVALID_VALUE;
         }
         // The descriptor itself travels in the pointer.
-        return Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
-                      pool);
+        const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
+        return emucuda::ImportPool(Devices(), fd, Pools(), pool);
       },
       shareable);
 }
@@ -306,13 +258,12 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* exported,
       Entry::cuMemPoolExportPointer, Require::kHealthy,
       [&] {
         MemoryBlock block;
-        if (exported == nullptr ||
-            !Driver::Get().pools().Find(address, &block) ||
+        if (exported == nullptr || !Pools().Find(address, &block) ||
             block.pool->props().handleTypes == CU_MEM_HANDLE_TYPE_NONE ||
             block.pool->imported()) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        Encode(Share(Driver::Get().devices(), block), exported);
+        Encode(Share(Devices(), block), exported);
         return CUDA_SUCCESS;
       },
       address);
@@ -324,8 +275,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool,
     if (address == nullptr || exported == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    return p.Import(Driver::Get().devices(), emucuda::Decode(*exported),
-                    address);
+    return p.Import(Devices(), emucuda::Decode(*exported), address);
   });
 }
 
@@ -346,9 +296,8 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  return CallOnDevice(Entry::cuDeviceSetMemPool, device, [&] {
-    return Driver::Get().pools().SetCurrent(pool, device);
-  });
+  return CallOnDevice(Entry::cuDeviceSetMemPool, device,
+                      [&] { return Pools().SetCurrent(pool, device); });
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location,
@@ -371,9 +320,8 @@ CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location,
 
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
                          CUmemoryPool pool) {
-  return CallAt(Entry::cuMemSetMemPool, location, type, [&](int device) {
-    return Driver::Get().pools().SetCurrent(pool, device);
-  });
+  return CallAt(Entry::cuMemSetMemPool, location, type,
+                [&](int device) { return Pools().SetCurrent(pool, device); });
 }
 
 }  // namespace fineserve::driver

@@ -10,8 +10,9 @@
 #include <cstring>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/machine/environment_settings.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -67,7 +68,6 @@ Resolution Resolve(const char* name, int wanted_version, int driver_version,
 namespace fineserve::driver {
 
 using emucuda::Call;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::Require;
 
@@ -79,7 +79,7 @@ CUresult ResolveFor(const char* symbol, void** pfn, int cuda_version,
     return CUDA_ERROR_INVALID_VALUE;
   }
   const emucuda::Resolution found = emucuda::Resolve(
-      symbol, cuda_version, Driver::Get().settings().driver_version,
+      symbol, cuda_version, emucuda::DriverSettings().driver_version,
       flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
   *pfn = found.function;
   if (status != nullptr) *status = found.status;

@@ -4,15 +4,18 @@
 #include <cstdio>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/machine/device_attributes.h"
+#include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/stream/context_table.h"
 
 namespace fineserve::driver {
 
 using emucuda::Call;
 using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
+using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::Require;
 
@@ -41,15 +44,15 @@ const DefaultLimit* FindLimit(CUlimit limit) {
 
 Context* NamedOrCurrent(CUcontext handle) {
   return handle == nullptr ? emucuda::CurrentContext()
-                           : Driver::Get().contexts().Find(handle);
+                           : emucuda::Contexts().Find(handle);
 }
 
 bool BothExist(CUdevice a, CUdevice b) {
-  return Driver::Get().HasDevice(a) && Driver::Get().HasDevice(b);
+  return Devices().Has(a) && Devices().Has(b);
 }
 
 CUresult ChangePeer(Context& context, CUcontext peer, bool enabled) {
-  const Context* other = Driver::Get().contexts().Find(peer);
+  const Context* other = emucuda::Contexts().Find(peer);
   if (other == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (other->device() == context.device()) {
     return enabled ? CUDA_ERROR_INVALID_DEVICE
@@ -73,7 +76,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* pci_bus_id) {
         sscanf(pci_bus_id, "%x:%x", &bus, &slot) != 2) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const auto& devices = Driver::Get().devices();
+    const auto& devices = Devices();
     for (int i = 0; i < devices.count() && domain == 0 && slot == 0; ++i) {
       if (devices[i].number != static_cast<int>(bus) - 1) continue;
       *device = i;
@@ -90,9 +93,9 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
         if (major == nullptr || minor == nullptr) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        if (!Driver::Get().HasDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-        *major = 8;
-        *minor = 0;
+        if (const CUresult result = emucuda::CheckDevice(device)) return result;
+        *major = emucuda::kComputeCapabilityMajor;
+        *minor = emucuda::kComputeCapabilityMinor;
         return CUDA_SUCCESS;
       },
       device);

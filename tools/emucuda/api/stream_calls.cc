@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/pool_table.h"
+#include "tools/emucuda/machine/handle_registry.h"
 #include "tools/emucuda/stream/capture.h"
 #include "tools/emucuda/stream/event.h"
 
@@ -16,9 +18,9 @@ namespace fineserve::driver {
 using emucuda::CallInContext;
 using emucuda::Completion;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::Event;
+using emucuda::Events;
 using emucuda::Operation;
 using emucuda::Stream;
 
@@ -39,7 +41,7 @@ CUresult CallOnStream(Entry entry, CUstream handle, Body body) {
 template <typename Body>
 CUresult CallOnEvent(Entry entry, CUevent handle, Body body) {
   const auto checked = [&](Context&) {
-    const std::shared_ptr<Event> event = Driver::Get().events().Find(handle);
+    const std::shared_ptr<Event> event = Events().Find(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return body(*event);
   };
@@ -53,7 +55,7 @@ CUresult Create(Context& context, CUstream* stream, unsigned flags,
     return CUDA_ERROR_INVALID_VALUE;
   }
   const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-  *stream = Driver::Get().streams().Add(context.CreateStream(
+  *stream = emucuda::Streams().Add(context.CreateStream(
       blocking, std::clamp(priority, emucuda::kGreatestPriority,
                            emucuda::kLeastPriority)));
   return CUDA_SUCCESS;
@@ -125,18 +127,25 @@ CUresult CreateEvent(CUevent* event, unsigned flags) {
     shared = emucuda::SharedEvent::Create();
     if (shared == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *event = Driver::Get().events().Add(
-      std::make_shared<Event>(flags, std::move(shared)));
+  *event = Events().Add(std::make_shared<Event>(flags, std::move(shared)));
   return CUDA_SUCCESS;
 }
 
 // What a synchronisation lets memory pools give back.
 CUresult Synchronized(CUresult result) {
-  Driver::Get().pools().TrimToThresholds();
+  emucuda::Pools().TrimToThresholds();
   return result;
 }
 
 }  // namespace
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return CallInContext(Entry::cuCtxGetStreamPriorityRange, [&](Context&) {
+    if (least != nullptr) *least = emucuda::kLeastPriority;
+    if (greatest != nullptr) *greatest = emucuda::kGreatestPriority;
+    return CUDA_SUCCESS;
+  });
+}
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   return CallInContext(
@@ -160,7 +169,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   return CallInContext(
       Entry::cuStreamDestroy_v2,
       [&](Context&) {
-        const auto removed = Driver::Get().streams().Remove(stream);
+        const auto removed = emucuda::Streams().Remove(stream);
         if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         removed->Close();
         return CUDA_SUCCESS;
@@ -194,7 +203,7 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   return CallOnStream(Entry::cuStreamWaitEvent, stream, [&](Stream& s) {
-    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    const std::shared_ptr<Event> found = Events().Find(event);
     if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return WaitEvent(*found, s);
   });
@@ -222,7 +231,7 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   return CallOnStream(Entry::cuEventRecord, stream, [&](Stream& s) {
-    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    const std::shared_ptr<Event> found = Events().Find(event);
     if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return Record(*found, s);
   });
@@ -233,7 +242,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
                                 unsigned int flags) {
   return CallOnStream(Entry::cuEventRecordWithFlags, stream, [&](Stream& s) {
     if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
-    const std::shared_ptr<Event> found = Driver::Get().events().Find(event);
+    const std::shared_ptr<Event> found = Events().Find(event);
     if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return Record(*found, s);
   });
@@ -261,7 +270,7 @@ CUresult cuEventSynchronize(CUevent event) {
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return CallOnEvent(Entry::cuEventElapsedTime, start, [&](Event& first) {
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto last = Driver::Get().events().Find(end);
+    const auto last = Events().Find(end);
     if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return Elapsed(first, *last, milliseconds);
   });
@@ -271,7 +280,7 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
                                CUevent end) {
   return CallOnEvent(Entry::cuEventElapsedTime_v2, start, [&](Event& first) {
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto last = Driver::Get().events().Find(end);
+    const auto last = Events().Find(end);
     if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return Elapsed(first, *last, milliseconds);
   });
@@ -281,9 +290,8 @@ CUresult cuEventDestroy_v2(CUevent event) {
   return CallInContext(
       Entry::cuEventDestroy_v2,
       [&](Context&) {
-        return Driver::Get().events().Remove(event) != nullptr
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_INVALID_HANDLE;
+        return Events().Remove(event) != nullptr ? CUDA_SUCCESS
+                                                 : CUDA_ERROR_INVALID_HANDLE;
       },
       event);
 }

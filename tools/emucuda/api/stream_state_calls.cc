@@ -3,9 +3,10 @@
 #include <utility>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/heap/legacy_heap.h"
 #include "tools/emucuda/stream/capture.h"
 
 namespace fineserve::driver {
@@ -15,7 +16,6 @@ using emucuda::Call;
 using emucuda::CallInContext;
 using emucuda::Capture;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
 using emucuda::MemoryBlock;
 using emucuda::Require;
@@ -112,7 +112,7 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address,
       Entry::cuStreamAttachMemAsync, stream,
       reinterpret_cast<const void*>(address), [&](Stream&) {
         MemoryBlock block;
-        const bool managed = Driver::Get().heap().Find(address, &block) &&
+        const bool managed = emucuda::Heap().Find(address, &block) &&
                              block.kind == BlockKind::kManaged;
         const bool known = flags == CU_MEM_ATTACH_GLOBAL ||
                            flags == CU_MEM_ATTACH_HOST ||

@@ -7,13 +7,14 @@
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/submit_work.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/memory/address_space.h"
 
 namespace fineserve::driver {
 
-using emucuda::CallInContext;
 using emucuda::Context;
-using emucuda::Driver;
 using emucuda::Entry;
+using emucuda::ForwardInContext;
 using emucuda::Place;
 using emucuda::PlaceOf;
 using emucuda::Reachable;
@@ -50,7 +51,7 @@ CUresult Write(Context& context, CUstream stream, CUdeviceptr address,
       (flags & ~CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const auto& space = Driver::Get().space();
+  const auto& space = emucuda::Addresses();
   return SubmitTo(
       context, stream, Wait::kNo,
       [&space, device = context.device(), to = PlaceOf(address), value] {
@@ -67,7 +68,7 @@ CUresult Await(Context& context, CUstream stream, CUdeviceptr address,
       flags > CU_STREAM_WAIT_VALUE_NOR) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const auto& space = Driver::Get().space();
+  const auto& space = emucuda::Addresses();
   return SubmitTo(context, stream, Wait::kNo,
                   [&space, &context, from = PlaceOf(address), value, flags] {
                     Word seen = 0;
@@ -89,82 +90,50 @@ CUresult Await(Context& context, CUstream stream, CUdeviceptr address,
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address,
                               uint32_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWriteValue32,
-      [&](Context& context) {
-        return Write(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWriteValue32, Write<uint32_t>, stream,
+                          address, value, flags);
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address,
                                  uint32_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWriteValue32_v2,
-      [&](Context& context) {
-        return Write(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWriteValue32_v2, Write<uint32_t>,
+                          stream, address, value, flags);
 }
 
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address,
                               uint64_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWriteValue64,
-      [&](Context& context) {
-        return Write(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWriteValue64, Write<uint64_t>, stream,
+                          address, value, flags);
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address,
                                  uint64_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWriteValue64_v2,
-      [&](Context& context) {
-        return Write(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWriteValue64_v2, Write<uint64_t>,
+                          stream, address, value, flags);
 }
 
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address,
                              uint32_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWaitValue32,
-      [&](Context& context) {
-        return Await(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWaitValue32, Await<uint32_t>, stream,
+                          address, value, flags);
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address,
                                 uint32_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWaitValue32_v2,
-      [&](Context& context) {
-        return Await(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWaitValue32_v2, Await<uint32_t>,
+                          stream, address, value, flags);
 }
 
 CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address,
                              uint64_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWaitValue64,
-      [&](Context& context) {
-        return Await(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWaitValue64, Await<uint64_t>, stream,
+                          address, value, flags);
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address,
                                 uint64_t value, unsigned int flags) {
-  return CallInContext(
-      Entry::cuStreamWaitValue64_v2,
-      [&](Context& context) {
-        return Await(context, stream, address, value, flags);
-      },
-      stream, address, value, flags);
+  return ForwardInContext(Entry::cuStreamWaitValue64_v2, Await<uint64_t>,
+                          stream, address, value, flags);
 }
 
 }  // namespace fineserve::driver

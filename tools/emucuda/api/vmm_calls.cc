@@ -5,15 +5,21 @@
 #include <utility>
 
 #include "tools/emucuda/api/call_frame.h"
-#include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/api/exported_prototypes.h"
+#include "tools/emucuda/api/subsystems.h"
+#include "tools/emucuda/machine/device_list.h"
+#include "tools/emucuda/machine/environment_settings.h"
+#include "tools/emucuda/memory/address_space.h"
+#include "tools/emucuda/memory/memory_handles.h"
 
 namespace fineserve::driver {
 
+using emucuda::Addresses;
 using emucuda::Allocation;
 using emucuda::Call;
-using emucuda::Driver;
+using emucuda::Devices;
 using emucuda::Entry;
+using emucuda::Handles;
 using emucuda::kGranularity;
 using emucuda::MemoryObject;
 using emucuda::Require;
@@ -30,8 +36,7 @@ CUresult CheckLocation(const CUmemLocation& location) {
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return Driver::Get().HasDevice(location.id) ? CUDA_SUCCESS
-                                              : CUDA_ERROR_INVALID_DEVICE;
+  return Devices().Has(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult CheckProperties(const CUmemAllocationProp& prop) {
@@ -43,7 +48,7 @@ CUresult CheckProperties(const CUmemAllocationProp& prop) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (prop.allocFlags.gpuDirectRDMACapable != 0 &&
-      Driver::Get().settings().gpu_direct_rdma == 0) {
+      emucuda::DriverSettings().gpu_direct_rdma == 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   return CheckLocation(prop.location);
@@ -53,8 +58,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
                 const CUmemAllocationProp& prop) {
   if (bytes == 0 || bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckProperties(prop)) return result;
-  Driver& driver = Driver::Get();
-  auto& memory = driver.memory(prop.location.id);
+  auto& memory = Devices().memory(prop.location.id);
   memory.ClaimSlot();
   std::shared_ptr<Allocation> allocation;
   const bool rdma_capable = prop.allocFlags.gpuDirectRDMACapable != 0;
@@ -62,7 +66,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
           memory.Allocate(bytes, &allocation, rdma_capable)) {
     return result;
   }
-  *handle = driver.handles().Add(prop.location.id, prop, std::move(allocation));
+  *handle = Handles().Add(prop.location.id, prop, std::move(allocation));
   return CUDA_SUCCESS;
 }
 
@@ -79,13 +83,12 @@ CUresult Export(const MemoryObject& object, int* fd) {
 }
 
 CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
-  Driver& driver = Driver::Get();
-  for (int device = 0; driver.HasDevice(device); ++device) {
+  for (int device = 0; Devices().Has(device); ++device) {
     std::shared_ptr<Allocation> allocation;
-    const CUresult result = driver.memory(device).Import(fd, &allocation);
+    const CUresult result = Devices().memory(device).Import(fd, &allocation);
     if (result == CUDA_ERROR_INVALID_VALUE) continue;
     if (result != CUDA_SUCCESS) return result;
-    driver.memory(device).ClaimSlot();
+    Devices().memory(device).ClaimSlot();
     CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -93,7 +96,7 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
         .win32HandleMetaData = nullptr,
         .allocFlags = {}};
     prop.allocFlags.gpuDirectRDMACapable = allocation->rdma_capable();
-    *handle = driver.handles().Add(device, prop, std::move(allocation));
+    *handle = Handles().Add(device, prop, std::move(allocation));
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
@@ -106,7 +109,7 @@ CUresult MappedAt(CUdeviceptr address,
   CUdeviceptr base;
   uint64_t bytes;
   const CUresult result =
-      Driver::Get().space().GetMapping(address, &base, &bytes, object);
+      Addresses().GetMapping(address, &base, &bytes, object);
   if (result != CUDA_SUCCESS) return result;
   return (*object)->handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -119,8 +122,7 @@ CUresult SetAccess(CUdeviceptr address, size_t bytes,
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return Driver::Get().space().SetAccess(address, bytes, desc.location.id,
-                                         desc.flags);
+  return Addresses().SetAccess(address, bytes, desc.location.id, desc.flags);
 }
 
 }  // namespace
@@ -155,7 +157,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return Call(
       Entry::cuMemRelease, Require::kHealthy,
-      [&] { return Driver::Get().handles().Release(handle); }, handle);
+      [&] { return Handles().Release(handle); }, handle);
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes,
@@ -165,7 +167,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes,
       Entry::cuMemAddressReserve, Require::kHealthy,
       [&] {
         if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        return Driver::Get().space().Reserve(bytes, alignment, wanted, address);
+        return Addresses().Reserve(bytes, alignment, wanted, address);
       },
       bytes, alignment, wanted);
 }
@@ -173,8 +175,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes,
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   return Call(
       Entry::cuMemAddressFree, Require::kHealthy,
-      [&] { return Driver::Get().space().Free(address, bytes); }, address,
-      bytes);
+      [&] { return Addresses().Free(address, bytes); }, address, bytes);
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
@@ -184,9 +185,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
       Entry::cuMemMap, Require::kHealthy,
       [&] {
         if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        auto object = Driver::Get().handles().Find(handle);
+        auto object = Handles().Find(handle);
         if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Driver::Get().space().Map(address, bytes, std::move(object));
+        return Addresses().Map(address, bytes, std::move(object));
       },
       address, bytes, handle);
 }
@@ -197,7 +198,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
       [&] {
         std::shared_ptr<const MemoryObject> object;
         if (const CUresult result = MappedAt(address, &object)) return result;
-        return Driver::Get().space().Unmap(address, bytes);
+        return Addresses().Unmap(address, bytes);
       },
       address, bytes);
 }
@@ -229,7 +230,7 @@ CUresult cuMemGetAccess(unsigned long long* flags,
         if (const CUresult result = CheckLocation(*location)) return result;
         CUmemAccess_flags access;
         const CUresult result =
-            Driver::Get().space().GetAccess(address, location->id, &access);
+            Addresses().GetAccess(address, location->id, &access);
         if (result == CUDA_SUCCESS) *flags = access;
         return result;
       },
@@ -247,7 +248,7 @@ CUresult cuMemExportToShareableHandle(void* shareable,
             type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        const auto object = Driver::Get().handles().Find(handle);
+        const auto object = Handles().Find(handle);
         if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
         return Export(*object, static_cast<int*>(shareable));
       },
@@ -276,7 +277,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(
   return Call(
       Entry::cuMemGetAllocationPropertiesFromHandle, Require::kHealthy,
       [&] {
-        const auto object = Driver::Get().handles().Find(handle);
+        const auto object = Handles().Find(handle);
         if (prop == nullptr || object == nullptr) {
           return CUDA_ERROR_INVALID_VALUE;
         }
@@ -297,7 +298,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle,
             MappedAt(reinterpret_cast<CUdeviceptr>(address), &object);
         if (result != CUDA_SUCCESS) return result;
         *handle = object->handle;
-        Driver::Get().handles().Retain(std::move(object));
+        Handles().Retain(std::move(object));
         return CUDA_SUCCESS;
       },
       address);

@@ -1,12 +1,14 @@
 #include "tools/emucuda/kernel/kernel.h"
 
+#include "tools/emucuda/machine/device_attributes.h"
+
 namespace fineserve::emucuda {
 namespace {
 
-// What an unremarkable kernel of a compute capability 8.0 device reports.
-constexpr int kMaxThreadsPerBlock = 1024;
+// What an unremarkable kernel reports.
 constexpr int kRegisters = 32;
-constexpr int kArchitecture = 80;
+constexpr int kArchitecture =
+    kComputeCapabilityMajor * 10 + kComputeCapabilityMinor;
 
 }  // namespace
 

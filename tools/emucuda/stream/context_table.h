@@ -47,12 +47,6 @@ class ContextTable {
   std::array<Primary, kMaxDevices> primaries_ EMUCUDA_GUARDED_BY(mutex_) = {};
 };
 
-// The calling thread's stack of current contexts. Entries may be dead.
-Context* CurrentContext();  // null if empty
-// False if the stack is full.
-bool PushCurrentContext(Context* context);
-Context* PopCurrentContext();  // null if empty
-
 }  // namespace fineserve::emucuda
 
 #endif  // TOOLS_EMUCUDA_STREAM_CONTEXT_TABLE_H_

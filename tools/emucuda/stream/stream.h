@@ -16,6 +16,11 @@ class Capture;
 class Context;
 class Stream;
 
+// Stream priorities are hints, as on a device of NVIDIA's: lower is more
+// urgent.
+inline constexpr int kLeastPriority = 0;
+inline constexpr int kGreatestPriority = -5;
+
 // A place in a stream: everything up to and including its position-th
 // operation.
 struct Dependency {

@@ -1,4 +1,4 @@
-#include "tools/emucuda/api/device_attributes.h"
+#include "tools/emucuda/machine/device_attributes.h"
 
 namespace fineserve::emucuda {
 namespace {
@@ -13,7 +13,7 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
   if (attribute == 0 || attribute >= kAttributeEnd) return false;
   switch (attribute) {
     case driver::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = 1024;
+      *value = kMaxThreadsPerBlock;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_WARP_SIZE:
       *value = 32;
@@ -22,13 +22,13 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
       *value = 1'000'000;  // kHz
       break;
     case driver::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      *value = 108;
+      *value = kMultiprocessors;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
       *value = device + 1;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      *value = 8;
+      *value = kComputeCapabilityMajor;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case driver::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:

@@ -1,0 +1,78 @@
+#include "tools/emucuda/api/subsystems.h"
+
+#include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/heap/legacy_heap.h"
+#include "tools/emucuda/heap/managed_advice.h"
+#include "tools/emucuda/heap/opened_memory.h"
+#include "tools/emucuda/heap/pinned_memory.h"
+#include "tools/emucuda/heap/pool_table.h"
+#include "tools/emucuda/linger/linger.h"
+#include "tools/emucuda/machine/handle_registry.h"
+#include "tools/emucuda/memory/address_space.h"
+#include "tools/emucuda/memory/memory_handles.h"
+#include "tools/emucuda/stream/context_table.h"
+#include "tools/emucuda/stream/event.h"
+
+namespace fineserve::emucuda {
+
+const Settings& DriverSettings() { return DriverState::Get().settings(); }
+
+const DeviceList& Devices() { return DriverState::Get().devices(); }
+
+AddressSpace& Addresses() {
+  static auto& addresses = *new AddressSpace;
+  return addresses;
+}
+
+MemoryHandles& Handles() {
+  static auto& handles = *new MemoryHandles;
+  return handles;
+}
+
+LegacyHeap& Heap() {
+  static auto& heap = *new LegacyHeap(Addresses());
+  return heap;
+}
+
+PoolTable& Pools() {
+  static auto& pools = *new PoolTable(Addresses());
+  return pools;
+}
+
+OpenedMemory& Opened() {
+  static auto& opened = *new OpenedMemory(Addresses());
+  return opened;
+}
+
+PinnedMemory& Pinned() {
+  static auto& pinned = *new PinnedMemory;
+  return pinned;
+}
+
+ManagedAdvice& Advised() {
+  static auto& advised = *new ManagedAdvice;
+  return advised;
+}
+
+ContextTable& Contexts() {
+  static auto& contexts =
+      *new ContextTable([](const Context& ended) { Heap().FreeAll(ended); });
+  return contexts;
+}
+
+HandleRegistry<CUstream, Stream>& Streams() {
+  static auto& streams = *new HandleRegistry<CUstream, Stream>;
+  return streams;
+}
+
+HandleRegistry<CUevent, Event>& Events() {
+  static auto& events = *new HandleRegistry<CUevent, Event>;
+  return events;
+}
+
+Linger& LingeringWork() {
+  static auto& linger = *new Linger;
+  return linger;
+}
+
+}  // namespace fineserve::emucuda

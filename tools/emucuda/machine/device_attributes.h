@@ -1,0 +1,25 @@
+#ifndef TOOLS_EMUCUDA_MACHINE_DEVICE_ATTRIBUTES_H_
+#define TOOLS_EMUCUDA_MACHINE_DEVICE_ATTRIBUTES_H_
+
+#include "tools/emucuda/machine/driver_types.h"
+#include "tools/emucuda/machine/environment_settings.h"
+
+namespace fineserve::emucuda {
+
+// What kind of GPU an emulated device is.
+inline constexpr int kComputeCapabilityMajor = 8;
+inline constexpr int kComputeCapabilityMinor = 0;
+inline constexpr int kMultiprocessors = 108;
+inline constexpr int kMaxThreadsPerBlock = 1024;
+inline constexpr int kMaxThreadsPerMultiprocessor = 2048;
+inline constexpr int kMaxBlocksPerMultiprocessor = 32;
+
+// The value of a device attribute, as cuDeviceGetAttribute reports it. False
+// for numbers that CUDA does not define; an attribute that is defined but not
+// emulated reads 0. `device` is its number in the machine.
+bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
+                     const Settings& settings, int* value);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MACHINE_DEVICE_ATTRIBUTES_H_
