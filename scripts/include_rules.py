@@ -220,7 +220,6 @@ FIXTURES = {"shim/testdata"}
 CIRCLES_LEFT = (
     "daemon/proxy/exchange/",
     "daemon/server/",
-    "tools/emucuda/kernel/",
     "tools/fsctl/look/",
 )
 # What the build makes; of the folder whose name it has.

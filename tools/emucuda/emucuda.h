@@ -105,7 +105,7 @@ int emucuda_register_kernel(const char* name, emucuda_kernel run,
                             size_t arguments);
 
 // Launches in this process of kernels that the device cannot run; they take
-// their place in the stream and do nothing (host_kernel.h lists the others).
+// their place in the stream and do nothing (kernel_table.h names the others).
 uint64_t emucuda_skipped_launches(void);
 
 #ifdef __cplusplus

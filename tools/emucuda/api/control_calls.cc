@@ -8,7 +8,7 @@
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/resolver.h"
 #include "tools/emucuda/api/subsystems.h"
-#include "tools/emucuda/kernel/host_kernel.h"
+#include "tools/emucuda/kernel/kernel_table.h"
 #include "tools/emucuda/linger/linger.h"
 #include "tools/emucuda/stream/stream.h"
 

@@ -6,8 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "tools/emucuda/api/subsystems.h"
-#include "tools/emucuda/linger/linger.h"
 #include "tools/emucuda/machine/visible_devices.h"
 #include "tools/emucuda/stream/stream.h"
 
@@ -79,7 +77,7 @@ CUresult DriverState::OpenDevices(std::string* complaint) {
       *folder, settings_, VisibleDevices(settings_, *folder), complaint);
   if (!devices) return CUDA_ERROR_OPERATING_SYSTEM;
   if (devices->count() == 0) return CUDA_ERROR_NO_DEVICE;
-  if (!LingeringWork().Set(settings_.linger_ms, *devices, complaint)) {
+  if (!linger_.Set(settings_.linger_ms, *devices, complaint)) {
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   devices_ = *std::move(devices);

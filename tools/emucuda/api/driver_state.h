@@ -6,6 +6,7 @@
 
 #include "tools/emucuda/call/call_log.h"
 #include "tools/emucuda/call/injection.h"
+#include "tools/emucuda/linger/linger.h"
 #include "tools/emucuda/machine/annotated_mutex.h"
 #include "tools/emucuda/machine/device_list.h"
 #include "tools/emucuda/machine/environment_settings.h"
@@ -33,6 +34,7 @@ class DriverState {
   const DeviceList& devices() const { return devices_; }  // empty before Init
   Injection& injection() { return injection_; }
   CallLog& log() { return log_; }
+  Linger& linger() { return linger_; }
 
  private:
   enum class State { kUninitialised, kReady, kForked };
@@ -47,6 +49,7 @@ class DriverState {
   Settings settings_;
   Injection injection_;
   CallLog log_;
+  Linger linger_;
 
   // Release in Init (publishes devices_), acquire in ready().
   std::atomic<State> state_{State::kUninitialised};

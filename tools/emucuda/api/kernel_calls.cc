@@ -10,7 +10,7 @@
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
 #include "tools/emucuda/api/subsystems.h"
-#include "tools/emucuda/kernel/kernel.h"
+#include "tools/emucuda/kernel/library.h"
 #include "tools/emucuda/machine/device_attributes.h"
 #include "tools/emucuda/machine/environment_settings.h"
 

@@ -9,7 +9,7 @@
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/kernel/code_image.h"
-#include "tools/emucuda/kernel/kernel.h"
+#include "tools/emucuda/kernel/library.h"
 
 namespace fineserve::driver {
 

@@ -6,7 +6,6 @@
 #include "tools/emucuda/heap/opened_memory.h"
 #include "tools/emucuda/heap/pinned_memory.h"
 #include "tools/emucuda/heap/pool_table.h"
-#include "tools/emucuda/linger/linger.h"
 #include "tools/emucuda/machine/handle_registry.h"
 #include "tools/emucuda/memory/address_space.h"
 #include "tools/emucuda/memory/memory_handles.h"
@@ -18,6 +17,8 @@ namespace fineserve::emucuda {
 const Settings& DriverSettings() { return DriverState::Get().settings(); }
 
 const DeviceList& Devices() { return DriverState::Get().devices(); }
+
+Linger& LingeringWork() { return DriverState::Get().linger(); }
 
 AddressSpace& Addresses() {
   static auto& addresses = *new AddressSpace;
@@ -68,11 +69,6 @@ HandleRegistry<CUstream, Stream>& Streams() {
 HandleRegistry<CUevent, Event>& Events() {
   static auto& events = *new HandleRegistry<CUevent, Event>;
   return events;
-}
-
-Linger& LingeringWork() {
-  static auto& linger = *new Linger;
-  return linger;
 }
 
 }  // namespace fineserve::emucuda

@@ -30,6 +30,7 @@ class HandleRegistry;
 
 const Settings& DriverSettings();
 const DeviceList& Devices();  // empty before cuInit
+Linger& LingeringWork();
 
 AddressSpace& Addresses();
 MemoryHandles& Handles();
@@ -43,8 +44,6 @@ ManagedAdvice& Advised();
 ContextTable& Contexts();
 HandleRegistry<CUstream, Stream>& Streams();
 HandleRegistry<CUevent, Event>& Events();
-
-Linger& LingeringWork();
 
 }  // namespace fineserve::emucuda
 

@@ -1,10 +1,10 @@
 #include "tools/emucuda/call/call_log.h"
 
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 
@@ -32,10 +32,8 @@ class LineBuffer {
 };
 
 unsigned long long MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<unsigned long long>(now.tv_sec) * 1000000000ull +
-         static_cast<unsigned long long>(now.tv_nsec);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<unsigned long long>(std::chrono::nanoseconds(now).count());
 }
 
 }  // namespace

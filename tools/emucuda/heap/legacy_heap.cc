@@ -3,17 +3,13 @@
 #include <memory>
 #include <utility>
 
+#include "tools/emucuda/memory/range_map.h"
 #include "tools/emucuda/stream/context.h"
 
 namespace fineserve::emucuda {
 namespace {
 
-constexpr uint64_t kAlignment = 512;
 constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
-
-uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 // The lowest gap of `bytes` between live allocations; false if none.
 bool FindGap(const std::map<uint64_t, uint64_t>& live, uint64_t chunk_bytes,
@@ -21,7 +17,7 @@ bool FindGap(const std::map<uint64_t, uint64_t>& live, uint64_t chunk_bytes,
   uint64_t start = 0;
   for (const auto& [next, next_bytes] : live) {
     if (next - start >= bytes) break;
-    start = RoundUp(next + next_bytes, kAlignment);
+    start = RoundUp(next + next_bytes, kBlockAlignment);
   }
   *offset = start;
   return start + bytes <= chunk_bytes;
@@ -76,10 +72,9 @@ CUresult LegacyHeap::AddChunk(const Context& owner, PhysicalMemory& memory,
 
 CUresult LegacyHeap::Free(CUdeviceptr address) {
   const MutexLock lock(mutex_);
-  auto chunk = chunks_.upper_bound(address);
-  if (chunk == chunks_.begin()) return CUDA_ERROR_INVALID_VALUE;
-  --chunk;
-  if (chunk->second.live.erase(address - chunk->first) == 0) {
+  const auto chunk = Around(chunks_, address);
+  if (chunk == chunks_.end() ||
+      chunk->second.live.erase(address - chunk->first) == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (chunk->second.live.empty()) RemoveChunk(chunk);
@@ -101,14 +96,11 @@ void LegacyHeap::RemoveChunk(Chunks::iterator chunk) {
 
 bool LegacyHeap::Find(CUdeviceptr address, MemoryBlock* block) const {
   const MutexLock lock(mutex_);
-  auto chunk = chunks_.upper_bound(address);
-  if (chunk == chunks_.begin()) return false;
-  --chunk;
+  const auto chunk = Around(chunks_, address);
+  if (chunk == chunks_.end()) return false;
   const auto& [base, found] = *chunk;
-  auto live = found.live.upper_bound(address - base);
-  if (live == found.live.begin()) return false;
-  --live;
-  if (address - base - live->first >= live->second) return false;
+  const auto live = Around(found.live, address - base);
+  if (live == found.live.end()) return false;
   *block = {.kind = found.kind,
             .base = base + live->first,
             .bytes = live->second,

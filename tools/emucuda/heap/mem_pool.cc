@@ -5,14 +5,10 @@
 #include <iterator>
 #include <utility>
 
+#include "tools/emucuda/memory/range_map.h"
+
 namespace fineserve::emucuda {
 namespace {
-
-constexpr uint64_t kAlignment = 512;
-
-uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 bool IsReuse(driver::CUmemPool_attribute attribute) {
   return attribute >= driver::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -75,7 +71,7 @@ bool MemPool::Usable(const Region& region, uint64_t bytes,
 }
 
 bool MemPool::Fit(uint64_t bytes, const Stream& by, CUdeviceptr* address) {
-  const uint64_t tile = RoundUp(bytes, kAlignment);
+  const uint64_t tile = RoundUp(bytes, kBlockAlignment);
   for (auto& [base, chunk] : chunks_) {
     for (auto& [offset, region] : chunk.regions) {
       if (!Usable(region, tile, by)) continue;
@@ -125,7 +121,7 @@ CUresult MemPool::PlaceChunk(std::shared_ptr<const MemoryObject> object,
 
 bool MemPool::Free(CUdeviceptr address, const Dependency& behind) {
   const MutexLock lock(mutex_);
-  const auto chunk = Around(address);
+  const auto chunk = AtOrBefore(chunks_, address);
   if (chunk == chunks_.end()) return false;
   auto& regions = chunk->second.regions;
   const auto region = regions.find(address - chunk->first);
@@ -281,12 +277,12 @@ driver::CUmemAccess_flags MemPool::Access(int device) const {
 
 bool MemPool::Find(CUdeviceptr address, MemoryBlock* block) const {
   const MutexLock lock(mutex_);
-  auto chunk = chunks_.upper_bound(address);
-  if (chunk == chunks_.begin()) return false;
-  const auto& [base, found] = *--chunk;
-  auto region = found.regions.upper_bound(address - base);
-  if (region == found.regions.begin()) return false;
-  const auto& [offset, tile] = *--region;
+  const auto chunk = AtOrBefore(chunks_, address);
+  if (chunk == chunks_.end()) return false;
+  const auto& [base, found] = *chunk;
+  const auto region = AtOrBefore(found.regions, address - base);
+  if (region == found.regions.end()) return false;
+  const auto& [offset, tile] = *region;
   if (address - base - offset >= tile.live) return false;
   *block = {.kind = BlockKind::kPool,
             .base = base + offset,
@@ -297,14 +293,6 @@ bool MemPool::Find(CUdeviceptr address, MemoryBlock* block) const {
             .object = found.object,
             .object_base = base};
   return true;
-}
-
-MemPool::Chunks::iterator MemPool::Around(CUdeviceptr address) {
-  auto chunk = chunks_.upper_bound(address);
-  if (chunk == chunks_.begin()) return chunks_.end();
-  --chunk;
-  const uint64_t bytes = chunk->second.object->allocation->bytes();
-  return address - chunk->first < bytes ? chunk : chunks_.end();
 }
 
 }  // namespace fineserve::emucuda

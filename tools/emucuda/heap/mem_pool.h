@@ -85,7 +85,6 @@ class MemPool {
   // neighbours.
   void Settle() EMUCUDA_REQUIRES(mutex_);
   void TrimLocked(uint64_t keep_bytes) EMUCUDA_REQUIRES(mutex_);
-  Chunks::iterator Around(CUdeviceptr address) EMUCUDA_REQUIRES(mutex_);
 
   AddressSpace& space_;
   PhysicalMemory& memory_;

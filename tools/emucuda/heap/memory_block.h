@@ -37,12 +37,19 @@ struct MemoryBlock {
   CUdeviceptr object_base = 0;
 };
 
+// Blocks that share a granule start at multiples of it.
+inline constexpr uint64_t kBlockAlignment = 512;
+
+inline uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
 // The id of a block inside a granule.
 inline uint64_t BlockId(const MemoryObject& object, uint64_t offset) {
-  // Blocks start at multiples of 512 bytes; those that share a granule lie in
-  // its first 2 MiB.
+  // Blocks that share a granule lie in its first 2 MiB.
   return object.allocation->serial() << 16 |
-         static_cast<uint64_t>(object.device) << 13 | (offset / 512 & 0x1fff);
+         static_cast<uint64_t>(object.device) << 13 |
+         (offset / kBlockAlignment & 0x1fff);
 }
 
 }  // namespace fineserve::emucuda

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "tools/emucuda/memory/range_map.h"
+
 namespace fineserve::emucuda {
 namespace {
 
@@ -51,9 +53,8 @@ CUresult OpenedMemory::Close(CUdeviceptr address) {
 
 bool OpenedMemory::Find(CUdeviceptr address, MemoryBlock* block) const {
   const MutexLock lock(mutex_);
-  auto found = opened_.upper_bound(address);
-  if (found == opened_.begin()) return false;
-  --found;
+  const auto found = AtOrBefore(opened_, address);
+  if (found == opened_.end()) return false;
   const auto& [base, opened] = *found;
   if (address - base >= opened.shared.bytes) return false;
   *block = {.kind = BlockKind::kOpened,

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include "tools/emucuda/memory/range_map.h"
 #include "tools/emucuda/stream/context.h"
 
 namespace fineserve::emucuda {
@@ -37,7 +38,7 @@ CUresult PinnedMemory::Register(const Context& owner, void* host,
   }
   const MutexLock lock(mutex_);
   const auto next = ranges_.lower_bound(start);
-  if (Around(start) != ranges_.end() ||
+  if (Around(ranges_, start) != ranges_.end() ||
       (next != ranges_.end() && next->first - start < bytes)) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
@@ -58,14 +59,14 @@ CUresult PinnedMemory::Unregister(void* host) {
 bool PinnedMemory::Contains(const void* host, uint64_t bytes) const {
   const uint64_t start = reinterpret_cast<uint64_t>(host);
   const MutexLock lock(mutex_);
-  const auto range = Around(start);
+  const auto range = Around(ranges_, start);
   return range != ranges_.end() &&
          bytes <= range->second.bytes - (start - range->first);
 }
 
 bool PinnedMemory::Find(CUdeviceptr address, MemoryBlock* block) const {
   const MutexLock lock(mutex_);
-  const auto found = Around(address);
+  const auto found = Around(ranges_, address);
   if (found == ranges_.end()) return false;
   const auto& [start, range] = *found;
   *block = {.kind = BlockKind::kHost,
@@ -76,14 +77,6 @@ bool PinnedMemory::Find(CUdeviceptr address, MemoryBlock* block) const {
             .host_flags = range.flags,
             .id = range.id};
   return true;
-}
-
-PinnedMemory::Ranges::const_iterator PinnedMemory::Around(
-    uint64_t address) const {
-  auto next = ranges_.upper_bound(address);
-  if (next == ranges_.begin()) return ranges_.end();
-  --next;
-  return address - next->first < next->second.bytes ? next : ranges_.end();
 }
 
 void PinnedMemory::Add(const Context& owner, uint64_t start, uint64_t bytes,

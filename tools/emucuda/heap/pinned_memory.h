@@ -39,8 +39,6 @@ class PinnedMemory {
   };
   using Ranges = std::map<uint64_t, Range>;
 
-  Ranges::const_iterator Around(uint64_t address) const
-      EMUCUDA_REQUIRES(mutex_);
   void Add(const Context& owner, uint64_t start, uint64_t bytes, bool lent,
            unsigned flags) EMUCUDA_REQUIRES(mutex_);
 

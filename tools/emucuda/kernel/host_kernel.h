@@ -1,14 +1,8 @@
 #ifndef TOOLS_EMUCUDA_KERNEL_HOST_KERNEL_H_
 #define TOOLS_EMUCUDA_KERNEL_HOST_KERNEL_H_
 
-// Kernels that the emulated device can run: functions of this process that do
-// to device memory what the kernel of that name does. A stock program's other
-// kernels are counted and skipped.
-
+#include <cstring>
 #include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "tools/emucuda/machine/driver_types.h"
@@ -19,6 +13,7 @@ namespace fineserve::emucuda {
 // The values of a launch's arguments, copied when it was submitted.
 using KernelArguments = std::vector<std::vector<char>>;
 
+// A function of this process that does to device memory what a kernel does.
 struct HostKernel {
   std::vector<size_t> argument_bytes;  // those that `run` reads, in order
   // Runs the whole grid as `device`; errors as in device_work.h. Any thread.
@@ -27,14 +22,12 @@ struct HostKernel {
       run;
 };
 
-// Lets `run` be the kernel of that name, in libraries that do not know the name
-// yet; it takes precedence over the known ones. Thread-safe.
-void RegisterHostKernel(std::string name, HostKernel kernel);
-
-// The host's version of a kernel, by its mangled name; nullopt if there is
-// none. Known: what was registered, FineServe's own (own_kernel.h), and
-// PyTorch's fill with one value (torch.zeros, ones, full, fill_).
-std::optional<HostKernel> FindHostKernel(std::string_view mangled_name);
+template <typename T>
+T ArgumentAs(const std::vector<char>& argument) {
+  T value;
+  memcpy(&value, argument.data(), sizeof(value));
+  return value;
+}
 
 }  // namespace fineserve::emucuda
 

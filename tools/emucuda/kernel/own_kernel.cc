@@ -1,7 +1,7 @@
 #include "tools/emucuda/kernel/own_kernel.h"
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "kernels/fingerprint.h"
 #include "kernels/zero.h"
@@ -60,13 +60,6 @@ CUresult ForEachPiece(const AddressSpace& space, int device, ByteRange range,
   return result;
 }
 
-template <typename T>
-T ValueOf(const std::vector<char>& argument) {
-  T value;
-  memcpy(&value, argument.data(), sizeof(value));
-  return value;
-}
-
 // A device would read past its arguments then.
 bool Fits(const RangeList& list) {
   return list.count <= kernels::kRangesPerLaunch;
@@ -74,7 +67,7 @@ bool Fits(const RangeList& list) {
 
 CUresult RunZero(const AddressSpace& space, int device,
                  const KernelArguments& arguments) {
-  const auto list = ValueOf<RangeList>(arguments[0]);
+  const auto list = ArgumentAs<RangeList>(arguments[0]);
   if (!Fits(list)) return driver::CUDA_ERROR_ILLEGAL_ADDRESS;
   CUresult result = CUDA_SUCCESS;
   for (uint32_t r = 0; r < list.count && result == CUDA_SUCCESS; ++r) {
@@ -89,8 +82,8 @@ CUresult RunZero(const AddressSpace& space, int device,
 
 CUresult RunFingerprint(const AddressSpace& space, int device,
                         const KernelArguments& arguments) {
-  const auto list = ValueOf<RangeList>(arguments[0]);
-  const auto digest = ValueOf<CUdeviceptr>(arguments[1]);
+  const auto list = ArgumentAs<RangeList>(arguments[0]);
+  const auto digest = ArgumentAs<CUdeviceptr>(arguments[1]);
   if (!Fits(list)) return driver::CUDA_ERROR_ILLEGAL_ADDRESS;
   uint64_t sum = 0;
   CUresult result = CopyOut(space, device, &sum, digest, sizeof(sum));

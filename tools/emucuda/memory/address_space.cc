@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "tools/emucuda/memory/range_map.h"
+
 namespace fineserve::emucuda {
 namespace {
 
@@ -182,7 +184,7 @@ void AddressSpace::Remove(CUdeviceptr address, uint64_t bytes) {
 CUresult AddressSpace::GetAccess(CUdeviceptr address, int device,
                                  CUmemAccess_flags* access) const {
   const MutexLock lock(mutex_);
-  const auto mapping = Around(address);
+  const auto mapping = Around(mappings_, address);
   if (mapping == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
   *access = mapping->second.access[device];
   return CUDA_SUCCESS;
@@ -192,7 +194,7 @@ CUresult AddressSpace::GetMapping(
     CUdeviceptr address, CUdeviceptr* base, uint64_t* bytes,
     std::shared_ptr<const MemoryObject>* object) const {
   const MutexLock lock(mutex_);
-  const auto mapping = Around(address);
+  const auto mapping = Around(mappings_, address);
   if (mapping == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
   *base = mapping->first;
   *bytes = mapping->second.bytes;
@@ -210,7 +212,7 @@ CUresult AddressSpace::Resolve(int device, CUdeviceptr address, uint64_t bytes,
                                std::vector<Segment>* segments) const {
   const MutexLock lock(mutex_);
   while (bytes > 0) {
-    const auto found = Around(address);
+    const auto found = Around(mappings_, address);
     if (found == mappings_.end()) return CUDA_ERROR_ILLEGAL_ADDRESS;
     const auto& [base, mapping] = *found;
     const int reader =
@@ -229,15 +231,13 @@ CUresult AddressSpace::Resolve(int device, CUdeviceptr address, uint64_t bytes,
 }
 
 bool AddressSpace::IsReserved(CUdeviceptr address, uint64_t bytes) const {
-  auto next = reservations_.upper_bound(address);
-  if (next == reservations_.begin()) return false;
-  const auto& [base, size] = *--next;
-  const uint64_t skip = address - base;
-  return skip < size && bytes <= size - skip;
+  const auto found = Around(reservations_, address);
+  return found != reservations_.end() &&
+         bytes <= found->second - (address - found->first);
 }
 
 bool AddressSpace::AnyMapped(CUdeviceptr address, uint64_t bytes) const {
-  if (Around(address) != mappings_.end()) return true;
+  if (Around(mappings_, address) != mappings_.end()) return true;
   const auto next = mappings_.lower_bound(address);
   return next != mappings_.end() && next->first - address < bytes;
 }
@@ -253,14 +253,6 @@ bool AddressSpace::Tiled(CUdeviceptr address, uint64_t bytes) const {
     ++next;
   }
   return true;
-}
-
-AddressSpace::Mappings::const_iterator AddressSpace::Around(
-    CUdeviceptr address) const {
-  auto next = mappings_.upper_bound(address);
-  if (next == mappings_.begin()) return mappings_.end();
-  --next;
-  return address - next->first < next->second.bytes ? next : mappings_.end();
 }
 
 }  // namespace fineserve::emucuda

@@ -85,8 +85,6 @@ class AddressSpace {
   // Whether whole, adjacent mappings tile the range exactly.
   bool Tiled(CUdeviceptr address, uint64_t bytes) const
       EMUCUDA_REQUIRES(mutex_);
-  Mappings::const_iterator Around(CUdeviceptr address) const
-      EMUCUDA_REQUIRES(mutex_);
   CUresult Protect(CUdeviceptr address, uint64_t bytes)
       EMUCUDA_REQUIRES(mutex_);
 

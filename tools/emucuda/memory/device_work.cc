@@ -21,28 +21,28 @@ CUresult FromErrno() {
                          : CUDA_ERROR_LAUNCH_FAILED;
 }
 
-CUresult WriteAll(int fd, uint64_t offset, const char* from, uint64_t bytes) {
+// Calls `transfer` (pread or pwrite) until all bytes are moved.
+template <typename Transfer, typename Byte>
+CUresult TransferAll(Transfer transfer, int fd, uint64_t offset, Byte* memory,
+                     uint64_t bytes) {
   while (bytes > 0) {
-    const ssize_t done = pwrite(fd, from, bytes, static_cast<off_t>(offset));
+    const ssize_t done =
+        transfer(fd, memory, bytes, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) return FromErrno();
     offset += static_cast<uint64_t>(done);
-    from += done;
+    memory += done;
     bytes -= static_cast<uint64_t>(done);
   }
   return CUDA_SUCCESS;
 }
 
+CUresult WriteAll(int fd, uint64_t offset, const char* from, uint64_t bytes) {
+  return TransferAll(pwrite, fd, offset, from, bytes);
+}
+
 CUresult ReadAll(int fd, uint64_t offset, char* to, uint64_t bytes) {
-  while (bytes > 0) {
-    const ssize_t done = pread(fd, to, bytes, static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return FromErrno();
-    offset += static_cast<uint64_t>(done);
-    to += done;
-    bytes -= static_cast<uint64_t>(done);
-  }
-  return CUDA_SUCCESS;
+  return TransferAll(pread, fd, offset, to, bytes);
 }
 
 CUresult WriteRepeatedly(int fd, uint64_t offset,

@@ -1,17 +1,14 @@
 #include "tools/emucuda/stream/event.h"
 
-#include <time.h>
-
+#include <chrono>
 #include <utility>
 
 namespace fineserve::emucuda {
 namespace {
 
 uint64_t MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 +
-         static_cast<uint64_t>(now.tv_nsec);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
 }
 
 }  // namespace

@@ -1,14 +1,10 @@
-#include "tools/emucuda/kernel/host_kernel.h"
+#include "tools/emucuda/kernel/fill_kernel.h"
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <iterator>
-#include <map>
-#include <utility>
+#include <vector>
 
-#include "tools/emucuda/kernel/own_kernel.h"
-#include "tools/emucuda/machine/annotated_mutex.h"
 #include "tools/emucuda/memory/device_work.h"
 
 namespace fineserve::emucuda {
@@ -56,13 +52,6 @@ size_t ElementBytes(std::string_view mangled) {
   return found == std::end(kElementTypes) ? 0 : found->bytes;
 }
 
-template <typename T>
-T ValueOf(const std::vector<char>& argument) {
-  T value;
-  memcpy(&value, argument.data(), sizeof(value));
-  return value;
-}
-
 CUresult WriteElements(const AddressSpace& space, int device, CUdeviceptr to,
                        const std::vector<char>& element, uint64_t bytes) {
   std::vector<char> buffer(
@@ -85,9 +74,9 @@ CUresult WriteElements(const AddressSpace& space, int device, CUdeviceptr to,
 // FillKernel.cu): (int count, T value, char* to[1], …).
 CUresult RunFill(const AddressSpace& space, int device,
                  const KernelArguments& arguments) {
-  const auto count = ValueOf<int>(arguments[0]);
+  const auto count = ArgumentAs<int>(arguments[0]);
   const std::vector<char>& value = arguments[1];
-  const auto to = ValueOf<CUdeviceptr>(arguments[2]);
+  const auto to = ArgumentAs<CUdeviceptr>(arguments[2]);
   if (count <= 0) return CUDA_SUCCESS;
   const uint64_t bytes = static_cast<uint64_t>(count) * value.size();
   const bool zero =
@@ -96,7 +85,9 @@ CUresult RunFill(const AddressSpace& space, int device,
               : WriteElements(space, device, to, value, bytes);
 }
 
-std::optional<HostKernel> FindFill(std::string_view name) {
+}  // namespace
+
+std::optional<HostKernel> FindFillKernel(std::string_view name) {
   constexpr std::string_view kKernels[] = {"29vectorized_elementwise_kernelI",
                                            "27unrolled_elementwise_kernelI"};
   constexpr std::string_view kFunctor = "11FillFunctorI";
@@ -109,37 +100,6 @@ std::optional<HostKernel> FindFill(std::string_view name) {
   if (bytes == 0) return std::nullopt;
   return HostKernel{.argument_bytes = {sizeof(int), bytes, sizeof(CUdeviceptr)},
                     .run = RunFill};
-}
-
-// What programs registered; never destroyed.
-struct Registry {
-  Mutex mutex;
-  std::map<std::string, HostKernel, std::less<>> kernels
-      EMUCUDA_GUARDED_BY(mutex);
-};
-
-Registry& Registered() {
-  static Registry& registry = *new Registry;
-  return registry;
-}
-
-}  // namespace
-
-void RegisterHostKernel(std::string name, HostKernel kernel) {
-  Registry& registry = Registered();
-  const MutexLock lock(registry.mutex);
-  registry.kernels[std::move(name)] = std::move(kernel);
-}
-
-std::optional<HostKernel> FindHostKernel(std::string_view mangled_name) {
-  {
-    Registry& registry = Registered();
-    const MutexLock lock(registry.mutex);
-    const auto found = registry.kernels.find(mangled_name);
-    if (found != registry.kernels.end()) return found->second;
-  }
-  std::optional<HostKernel> own = FindOwnKernel(mangled_name);
-  return own ? std::move(own) : FindFill(mangled_name);
 }
 
 }  // namespace fineserve::emucuda

@@ -1,5 +1,6 @@
-#include "tools/emucuda/kernel/kernel.h"
+#include "tools/emucuda/kernel/library.h"
 
+#include "tools/emucuda/kernel/kernel_table.h"
 #include "tools/emucuda/machine/device_attributes.h"
 
 namespace fineserve::emucuda {

@@ -1,5 +1,5 @@
-#ifndef TOOLS_EMUCUDA_KERNEL_KERNEL_H_
-#define TOOLS_EMUCUDA_KERNEL_KERNEL_H_
+#ifndef TOOLS_EMUCUDA_KERNEL_LIBRARY_H_
+#define TOOLS_EMUCUDA_KERNEL_LIBRARY_H_
 
 #include <array>
 #include <atomic>
@@ -60,4 +60,4 @@ std::shared_ptr<Kernel> FindFunction(driver::CUfunction function);
 
 }  // namespace fineserve::emucuda
 
-#endif  // TOOLS_EMUCUDA_KERNEL_KERNEL_H_
+#endif  // TOOLS_EMUCUDA_KERNEL_LIBRARY_H_

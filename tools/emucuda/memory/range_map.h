@@ -1,0 +1,37 @@
+#ifndef TOOLS_EMUCUDA_MEMORY_RANGE_MAP_H_
+#define TOOLS_EMUCUDA_MEMORY_RANGE_MAP_H_
+
+// Searches in ordered maps of ranges by their first address. Ranges do not
+// overlap. A value is the number of bytes, or has a member `bytes`.
+
+#include <cstdint>
+#include <iterator>
+
+namespace fineserve::emucuda {
+
+// The last range that starts at or before `address`; end() if there is none.
+template <typename Map>
+auto AtOrBefore(Map& ranges, uint64_t address) {
+  const auto next = ranges.upper_bound(address);
+  return next == ranges.begin() ? ranges.end() : std::prev(next);
+}
+
+inline uint64_t BytesOf(uint64_t bytes) { return bytes; }
+template <typename Range>
+uint64_t BytesOf(const Range& range) {
+  return range.bytes;
+}
+
+// The range that holds `address`; end() if there is none.
+template <typename Map>
+auto Around(Map& ranges, uint64_t address) {
+  const auto found = AtOrBefore(ranges, address);
+  return found != ranges.end() &&
+                 address - found->first < BytesOf(found->second)
+             ? found
+             : ranges.end();
+}
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_MEMORY_RANGE_MAP_H_
