@@ -22,7 +22,6 @@ class DeclaredSizes {
   // Replaces all; what exceeds the capacity is dropped.
   void Set(const uint64_t* sizes, uint32_t count);
   bool Contains(uint64_t bytes) const;
-  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
  private:
   std::atomic<uint32_t> count_{0};

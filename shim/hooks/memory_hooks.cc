@@ -44,7 +44,7 @@ FINESERVE_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   };
   return AskIfHandles(
       Hook::kMemRelease, Original(call), [&](const shim::Driver& real) {
-        return g_redirector.ReleaseHandle(real, handle, Original(call));
+        return g_redirector.handles().Release(real, handle, Original(call));
       });
 }
 
@@ -57,8 +57,8 @@ FINESERVE_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes,
   };
   return AskIfHandles(
       Hook::kMemMap, Original(call), [&](const shim::Driver& real) {
-        return g_redirector.MapHandle(real, address, bytes, offset, handle,
-                                      flags, Original(call));
+        return g_redirector.handles().Map(real, address, bytes, offset, handle,
+                                          flags, Original(call));
       });
 }
 
@@ -66,10 +66,11 @@ FINESERVE_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   const auto call = [&](const EntryPoints& real) {
     return CallOptional(real.cuMemUnmap, address, bytes);
   };
-  return AskIfHandles(
-      Hook::kMemUnmap, Original(call), [&](const shim::Driver& real) {
-        return g_redirector.UnmapRange(real, address, bytes, Original(call));
-      });
+  return AskIfHandles(Hook::kMemUnmap, Original(call),
+                      [&](const shim::Driver& real) {
+                        return g_redirector.handles().Unmap(
+                            real, address, bytes, Original(call));
+                      });
 }
 
 FINESERVE_EXPORT CUresult cuMemExportToShareableHandle(
@@ -81,7 +82,7 @@ FINESERVE_EXPORT CUresult cuMemExportToShareableHandle(
   };
   return AskIfHandles(
       Hook::kMemExport, Original(call), [&](const shim::Driver& real) {
-        return g_redirector.ExportHandle(real, handle, Original(call));
+        return g_redirector.handles().Export(real, handle, Original(call));
       });
 }
 
@@ -93,8 +94,8 @@ FINESERVE_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(
   };
   return AskIfHandles(Hook::kMemProperties, Original(call),
                       [&](const shim::Driver& real) {
-                        return g_redirector.HandleProperties(real, prop, handle,
-                                                             Original(call));
+                        return g_redirector.handles().Properties(
+                            real, prop, handle, Original(call));
                       });
 }
 
@@ -106,7 +107,7 @@ FINESERVE_EXPORT CUresult cuMemRetainAllocationHandle(
   const auto at = reinterpret_cast<CUdeviceptr>(address);
   return AskIfHeld(
       at, Hook::kMemRetain, Original(call), [&](const shim::Driver& real) {
-        return g_redirector.RetainHandle(real, handle, at, Original(call));
+        return g_redirector.handles().Retain(real, handle, at, Original(call));
       });
 }
 
@@ -159,7 +160,7 @@ FINESERVE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle,
   };
   return AskIfHeld(address, Hook::kIpcGetMemHandle, Original(call),
                    [&](const shim::Driver& real) {
-                     return g_redirector.ShareAddress(
+                     return g_redirector.handles().ShareAddress(
                          real, Hook::kIpcGetMemHandle, address,
                          CUDA_ERROR_INVALID_VALUE, Original(call));
                    });
@@ -174,7 +175,7 @@ FINESERVE_EXPORT CUresult cuMemGetHandleForAddressRange(
   };
   return AskIfHeld(address, Hook::kHandleForRange, Original(call),
                    [&](const shim::Driver& real) {
-                     return g_redirector.ShareAddress(
+                     return g_redirector.handles().ShareAddress(
                          real, Hook::kHandleForRange, address,
                          CUDA_ERROR_NOT_SUPPORTED, Original(call));
                    });

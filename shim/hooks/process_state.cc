@@ -98,7 +98,7 @@ CUresult FreeSlowly(CUdeviceptr address) {
   if (t_state.nested > 0) return real->entry.cuMemFree_v2(address);
   CountCall(abi::Hook::kMemFree);
   ReentryGuard guard;
-  return g_redirector.Free(*real, address);
+  return g_redirector.releaser().Free(*real, address);
 }
 
 CUresult FreeAsyncSlowly(abi::Hook hook, CUdeviceptr address,
@@ -108,14 +108,15 @@ CUresult FreeAsyncSlowly(abi::Hook hook, CUdeviceptr address,
   if (t_state.nested > 0) return original(real->entry);
   CountCall(hook);
   ReentryGuard guard;
-  return g_redirector.FreeInStreamOrder(*real, hook, address, stream, original);
+  return g_redirector.releaser().FreeInStreamOrder(*real, hook, address, stream,
+                                                   original);
 }
 
 void CollectDeferredFrees() {
   const Driver* real = RealDriver();
   if (real == nullptr || t_state.nested > 0) return;
   ReentryGuard guard;
-  g_redirector.CollectDeferred(*real);
+  g_redirector.releaser().CollectPassed(*real);
 }
 
 void CountCall(abi::Hook hook) {

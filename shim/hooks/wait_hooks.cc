@@ -18,7 +18,7 @@ template <typename Function, typename... Arguments>
 CUresult ThenCollect(abi::Hook hook, Function function,
                      Arguments... arguments) {
   if (function == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!shim::g_redirector.has_deferred()) [[likely]] {
+  if (!shim::g_redirector.releaser().has_deferred()) [[likely]] {
     return function(arguments...);
   }
   const CUresult result = function(arguments...);

@@ -1,10 +1,8 @@
 #include "shim/link/daemon_link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "daemon/abi/socket_path.h"
 #include "shim/host/environment.h"
 #include "shim/host/warn.h"
+#include "shim/link/answer_checks.h"
 #include "shim/link/seqpacket.h"
 
 namespace fineserve::shim {
@@ -24,34 +23,6 @@ using abi::Received;
 constexpr uint32_t kTableDescriptor = 0;
 constexpr uint32_t kScoreboardDescriptor = 1;
 constexpr uint32_t kWelcomeDescriptors = 2;
-
-bool IsUsable(const abi::Welcome& w) {
-  uint64_t slab_bytes;
-  return w.granule_bytes > 0 && w.granules_per_slab > 0 && w.engine_id != 0 &&
-         w.declared_size_count <= abi::kDeclaredSizeCapacity &&
-         w.rule_count <= abi::kRuleCapacity &&
-         !__builtin_mul_overflow(w.granule_bytes, w.granules_per_slab,
-                                 &slab_bytes);
-}
-
-template <typename Request>
-bool IsBatchOf(const abi::GranuleBatch& batch, const Request& request,
-               uint32_t lease, const Received& received) {
-  return batch.lease == lease && batch.first == request.first &&
-         batch.count >= 1 && batch.count <= request.max_count &&
-         batch.count == received.descriptor_count();
-}
-
-// What a wrong answer would make us map out of place.
-bool IsUsable(const abi::ViewAnswer& a, const abi::ViewRequest& request,
-              const abi::Welcome& pool) {
-  return a.granules_per_plane > 0 &&
-         uint64_t{a.granules_per_plane} * request.planes <=
-             pool.granules_per_slab &&
-         a.plane_bytes == a.granules_per_plane * pool.granule_bytes &&
-         a.plane_bytes >= request.page_bytes && a.slab_count > 0 &&
-         a.floor_slabs <= a.slab_count && a.cap_slabs <= a.slab_count;
-}
 
 }  // namespace
 
@@ -131,7 +102,7 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
                           welcome.epoch, welcome.engine_id)) {
     return false;
   }
-  KeepTable(received->TakeDescriptor(kTableDescriptor));
+  table_.Keep(received->TakeDescriptor(kTableDescriptor));
   if (!FetchRules(welcome.rule_count)) return false;
   welcome_ = welcome;
   epoch_.store(welcome.epoch, std::memory_order_relaxed);
@@ -156,24 +127,6 @@ bool DaemonLink::FetchRules(uint32_t count) {
     fetched_[i] = answer.rule;
   }
   return rules_->Set(fetched_, count);
-}
-
-// Mapped and never unmapped, so that this process carries the table over its
-// daemon's death; the descriptor is how others find it (/proc/PID/fd).
-void DaemonLink::KeepTable(int fd) {
-  struct stat st;
-  table_base_ = nullptr;
-  table_bytes_ = 0;
-  if (fstat(fd, &st) == 0 && st.st_size > 0) {
-    const auto bytes = static_cast<size_t>(st.st_size);
-    void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (mapped != MAP_FAILED) {
-      table_base_ = mapped;
-      table_bytes_ = bytes;
-    }
-  }
-  table_.Close();
-  table_.Adopt(fd);
 }
 
 void DaemonLink::PassThrough() {
@@ -334,11 +287,9 @@ Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
 bool DaemonLink::Grant(const abi::ViewRequest& request,
                        const abi::ViewAnswer& answer, Received* received,
                        ViewGrant* out) {
-  // A table that could shrink would end us with SIGBUS.
-  const int seals = fcntl(table_.Get(), F_GET_SEALS);
   if (!IsUsable(answer, request, welcome_) ||
-      received->descriptor_count() != 1 || table_base_ == nullptr ||
-      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+      received->descriptor_count() != 1 || table_.base() == nullptr ||
+      !table_.IsSealed()) {
     return false;
   }
   out->epoch = welcome_.epoch;
@@ -346,8 +297,8 @@ bool DaemonLink::Grant(const abi::ViewRequest& request,
   out->granule_bytes = welcome_.granule_bytes;
   out->granules_per_slab = welcome_.granules_per_slab;
   out->answer = answer;
-  out->table = table_base_;
-  out->table_bytes = table_bytes_;
+  out->table = table_.base();
+  out->table_bytes = table_.bytes();
   out->scoreboard = received->TakeDescriptor(0);
   return true;
 }

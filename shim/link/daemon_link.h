@@ -12,6 +12,7 @@
 #include "shim/classify/rule_matcher.h"
 #include "shim/host/checked_descriptor.h"
 #include "shim/host/plain_mutex.h"
+#include "shim/link/kept_table.h"
 #include "shim/link/scoreboard_writer.h"
 
 namespace fineserve::shim {
@@ -176,7 +177,6 @@ class DaemonLink {
   bool Accept(const abi::Welcome& welcome, abi::Received* received)
       FINESERVE_REQUIRES(mutex_);
   bool FetchRules(uint32_t count) FINESERVE_REQUIRES(mutex_);
-  void KeepTable(int fd) FINESERVE_REQUIRES(mutex_);
   void PassThrough() FINESERVE_REQUIRES(mutex_);
   Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
   void SetState(abi::LinkState state);
@@ -192,11 +192,7 @@ class DaemonLink {
   std::atomic<uint64_t> epoch_{0};  // of welcome_
   Mutex mutex_;
   CheckedDescriptor socket_;
-  // The latest daemon's table. The mappings of all of them are kept: they name
-  // who holds the old pool after its daemon has gone.
-  CheckedDescriptor table_;
-  const void* table_base_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
-  size_t table_bytes_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  KeptTable table_;
   uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};

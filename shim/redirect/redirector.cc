@@ -1,13 +1,14 @@
 #include "shim/redirect/redirector.h"
 
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "shim/classify/stack.h"
 #include "shim/host/warn.h"
+#include "shim/map/whole_mapping.h"
+#include "shim/redirect/captures.h"
+#include "shim/redirect/decision_records.h"
 
 namespace fineserve::shim {
 namespace {
@@ -17,31 +18,13 @@ using abi::Hook;
 using abi::LinkState;
 using abi::Reason;
 using abi::Verdict;
-using driver::CUDA_ERROR_INVALID_VALUE;
 using driver::CUDA_ERROR_NOT_SUPPORTED;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
 using driver::CUdevice;
 using driver::CUdeviceptr;
-using driver::CUevent;
-using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
-using driver::CUstream;
 using driver::CUuuid;
-
-// Heuristic: how long an allocation waits, when the pool is exhausted, for
-// frees of its own process that have not passed yet.
-constexpr int kDeferredWaitMs = 1'000;
-
-DecisionRecord NewRecord(Hook hook) {
-  DecisionRecord r = {};
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  r.time_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-  r.hook = hook;
-  r.tid = static_cast<uint32_t>(gettid());
-  return r;
-}
 
 bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
   if (call.prop == nullptr) {
@@ -85,13 +68,6 @@ bool Decline(Reason reason, DecisionRecord* record) {
   return Decline(reason, CUDA_SUCCESS, record);
 }
 
-bool IsCapturing(const Driver& real, CUstream stream) {
-  driver::CUstreamCaptureStatus status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
-  // A driver without the call has no captures.
-  CallOptional(real.entry.cuStreamIsCapturing, stream, &status);
-  return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // A pool of host memory or of another device is no place for KV of this one.
 bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
   if (pool == nullptr) return true;
@@ -111,40 +87,9 @@ Reason Obstacle(const Driver& real, const AllocationCall& call) {
     return Reason::kMemoryKind;
   }
   if (call.kind == MemoryKind::kPlain) return Reason::kScope;
-  if (IsCapturing(real, call.stream)) return Reason::kCapturing;
+  if (IsCapturing(real.entry, call.stream)) return Reason::kCapturing;
   return IsOfCurrentDevice(real, call.pool) ? Reason::kScope
                                             : Reason::kMemoryKind;
-}
-
-// To ask about an event may end a capture that the program has under way, in
-// this thread or in another one, as CUDA's default mode of capturing has it.
-// Our question concerns no capture: it is asked in the mode that forbids
-// nothing.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const driver::EntryPoints& entry) : entry_(entry) {
-    changed_ = Exchange() == CUDA_SUCCESS;
-  }
-  ~RelaxedCapture() {
-    if (changed_) Exchange();
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  // A driver without the call has no captures.
-  CUresult Exchange() {
-    return CallOptional(entry_.cuThreadExchangeStreamCaptureMode, &mode_);
-  }
-
-  const driver::EntryPoints& entry_;
-  driver::CUstreamCaptureMode mode_ = driver::CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool changed_;
-};
-
-void SleepMs(int ms) {
-  const timespec pause = {0, ms * 1'000'000L};
-  nanosleep(&pause, nullptr);
 }
 
 }  // namespace
@@ -152,7 +97,7 @@ void SleepMs(int ms) {
 CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
                               CUdeviceptr* out) {
   JoinDaemon(real, call);
-  CollectDeferred(real);
+  releaser_.CollectPassed(real);
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
   scoreboard_.CountLarge();
@@ -270,19 +215,12 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   return Conclude(mapped, range, record, out);
 }
 
-bool Redirector::WaitForDeferred(const Driver& real) {
-  for (int ms = 0; ms < kDeferredWaitMs && !deferred_.empty(); ++ms) {
-    if (CollectDeferred(real)) return true;
-    SleepMs(1);
-  }
-  return false;
-}
-
 // An exhausted pool gets back first what this process has freed already.
 MapResult Redirector::MapKv(const Driver& real, const AllocationCall& call,
                             Redirection* out) {
   MapResult mapped = MapOnce(real, call, out);
-  while (mapped.outcome == MapOutcome::kExhausted && WaitForDeferred(real)) {
+  while (mapped.outcome == MapOutcome::kExhausted &&
+         releaser_.WaitForPassed(real)) {
     mapped = MapOnce(real, call, out);
   }
   return mapped;
@@ -302,15 +240,8 @@ MapResult Redirector::Placed(const MapResult& mapped, const Driver& real,
   if (mapped.outcome != MapOutcome::kMapped || ranges_->Insert(range)) {
     return mapped;
   }
-  Unmap(real, range, /*waits=*/false);  // the program never saw it
+  releaser_.Discard(real, range);
   return {MapOutcome::kTableFull};
-}
-
-CUresult Redirector::Unmap(const Driver& real, const Redirection& range,
-                           bool waits) {
-  if (range.is_view) return view_.FreeTensor(real, range);
-  WholeMapping kv(real.entry, &link_);
-  return waits ? kv.Unmap(range) : kv.Discard(range);
 }
 
 bool Redirector::Conclude(const MapResult& mapped, const Redirection& range,
@@ -342,209 +273,6 @@ bool Redirector::Conclude(const MapResult& mapped, const Redirection& range,
       break;
   }
   return Decline(Reason::kDriverError, mapped.result, record);
-}
-
-CUresult Redirector::Free(const Driver& real, CUdeviceptr address) {
-  if (forked_.load(std::memory_order_relaxed)) {
-    return real.entry.cuMemFree_v2(address);
-  }
-  CollectDeferred(real);
-  Redirection range;
-  switch (ranges_->Take(address, &range)) {
-    case RangeTable::Found::kBase:
-      return Release(real, Hook::kMemFree, range);
-    case RangeTable::Found::kInside:
-      return CUDA_ERROR_INVALID_VALUE;
-    case RangeTable::Found::kNothing:
-      break;
-  }
-  return real.entry.cuMemFree_v2(address);
-}
-
-CUresult Redirector::FreeInStreamOrder(const Driver& real, Hook hook,
-                                       CUdeviceptr address, CUstream stream,
-                                       const Original& original) {
-  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
-  CollectDeferred(real);
-  // A graph frees only what it allocated.
-  if (IsCapturing(real, stream)) return CUDA_ERROR_INVALID_VALUE;
-  Redirection range;
-  switch (ranges_->Take(address, &range)) {
-    case RangeTable::Found::kBase:
-      return Defer(real, hook, range, stream);
-    case RangeTable::Found::kInside:
-      return CUDA_ERROR_INVALID_VALUE;
-    case RangeTable::Found::kNothing:
-      break;
-  }
-  return original(real.entry);
-}
-
-CUresult Redirector::Release(const Driver& real, Hook hook,
-                             const Redirection& range) {
-  const CUresult result = Unmap(real, range, /*waits=*/true);
-  RecordFree(hook, range, Verdict::kReleased, result);
-  if (result == CUDA_SUCCESS) {
-    scoreboard_.CountReleased(range.asked_bytes);
-  } else {
-    ranges_->Insert(range);  // still the program's, still leased
-  }
-  return result;
-}
-
-CUresult Redirector::Defer(const Driver& real, Hook hook,
-                           const Redirection& range, CUstream stream) {
-  CUevent passed = nullptr;
-  CUresult result =
-      real.entry.cuEventCreate(&passed, driver::CU_EVENT_DISABLE_TIMING);
-  if (result == CUDA_SUCCESS) result = real.entry.cuEventRecord(passed, stream);
-  if (result != CUDA_SUCCESS) {
-    if (passed != nullptr) real.entry.cuEventDestroy_v2(passed);
-    ranges_->Insert(range);  // nothing was freed
-    return result;
-  }
-  if (!deferred_.Add(range, passed)) {
-    real.entry.cuEventDestroy_v2(passed);
-    return Release(real, hook, range);  // waits for the context instead
-  }
-  RecordFree(hook, range, Verdict::kDeferred, CUDA_SUCCESS);
-  CollectDeferred(real);
-  return CUDA_SUCCESS;
-}
-
-bool Redirector::CollectDeferred(const Driver& real) {
-  if (forked_.load(std::memory_order_relaxed) || deferred_.empty()) {
-    return false;
-  }
-  const RelaxedCapture relaxed(real.entry);
-  bool any = false;
-  Redirection range;
-  while (deferred_.TakePassed(real.entry, &range)) {
-    const CUresult result = Unmap(real, range, /*waits=*/false);
-    if (result == CUDA_SUCCESS) scoreboard_.CountReleased(range.asked_bytes);
-    RecordFree(Hook::kMemFreeAsync, range, Verdict::kReleased, result);
-    any = any || result == CUDA_SUCCESS;
-  }
-  return any;
-}
-
-void Redirector::RecordFree(Hook hook, const Redirection& range,
-                            Verdict verdict, CUresult result) {
-  DecisionRecord record = NewRecord(hook);
-  record.address = range.base;
-  record.bytes = range.asked_bytes;
-  record.lease = range.lease;
-  record.result = result;
-  record.verdict = result == CUDA_SUCCESS ? verdict : Verdict::kKept;
-  record.reason =
-      result == CUDA_SUCCESS ? Reason::kFreed : Reason::kDriverError;
-  scoreboard_.Record(record);
-}
-
-CUresult Redirector::MapHandle(const Driver& real, CUdeviceptr address,
-                               uint64_t bytes, uint64_t offset,
-                               CUmemGenericAllocationHandle handle,
-                               unsigned long long flags,
-                               const Original& original) {
-  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
-  return virtual_memory_.Map(real.entry, address, bytes, offset, handle, flags,
-                             original);
-}
-
-CUresult Redirector::UnmapRange(const Driver& real, CUdeviceptr address,
-                                uint64_t bytes, const Original& original) {
-  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
-  Ended ended;
-  const CUresult result =
-      virtual_memory_.Unmap(real.entry, address, bytes, original, &ended);
-  RecordEnd(Hook::kMemUnmap, ended);
-  return result;
-}
-
-CUresult Redirector::ReleaseHandle(const Driver& real,
-                                   CUmemGenericAllocationHandle handle,
-                                   const Original& original) {
-  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
-  Ended ended;
-  const CUresult result =
-      virtual_memory_.Release(real.entry, handle, original, &ended);
-  RecordEnd(Hook::kMemRelease, ended);
-  return result;
-}
-
-void Redirector::RecordEnd(Hook hook, const Ended& ended) {
-  if (ended.count == 0) return;
-  Redirection range;
-  range.asked_bytes = ended.bytes;
-  range.lease = ended.lease;
-  scoreboard_.CountReleased(ended.bytes);
-  RecordFree(hook, range, Verdict::kReleased, CUDA_SUCCESS);
-}
-
-CUresult Redirector::ExportHandle(const Driver& real,
-                                  CUmemGenericAllocationHandle handle,
-                                  const Original& original) {
-  VirtualAllocation a;
-  if (forked_.load(std::memory_order_relaxed) ||
-      !virtual_memory_.Find(handle, &a)) {
-    return original(real.entry);
-  }
-  return RefuseSharing(Hook::kMemExport, handle, a.bytes,
-                       CUDA_ERROR_NOT_SUPPORTED);
-}
-
-CUresult Redirector::RetainHandle(const Driver& real,
-                                  CUmemGenericAllocationHandle* out,
-                                  CUdeviceptr address,
-                                  const Original& original) {
-  if (forked_.load(std::memory_order_relaxed)) return original(real.entry);
-  Redirection range;
-  // Memory of cuMemAlloc has no handle.
-  if (out == nullptr || ranges_->Find(address, &range)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return virtual_memory_.Retain(address, out) ? CUDA_SUCCESS
-                                              : original(real.entry);
-}
-
-CUresult Redirector::HandleProperties(const Driver& real,
-                                      driver::CUmemAllocationProp* out,
-                                      CUmemGenericAllocationHandle handle,
-                                      const Original& original) {
-  VirtualAllocation a;
-  if (out == nullptr || !virtual_memory_.Find(handle, &a)) {
-    return original(real.entry);
-  }
-  *out = a.prop;
-  return CUDA_SUCCESS;
-}
-
-CUresult Redirector::ShareAddress(const Driver& real, Hook hook,
-                                  CUdeviceptr address, CUresult refusal,
-                                  const Original& original) {
-  Redirection range;
-  if (forked() || !queries_.Find(address, &range)) return original(real.entry);
-  return RefuseSharing(hook, address, range.asked_bytes, refusal);
-}
-
-// Another process or device would keep what it was handed after the lease has
-// ended, and write into another engine's KV.
-CUresult Redirector::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
-                                   CUresult result) {
-  DecisionRecord record = NewRecord(hook);
-  record.address = address;
-  record.bytes = bytes;
-  record.verdict = Verdict::kDenied;
-  record.reason = Reason::kShared;
-  record.result = result;
-  scoreboard_.Record(record);
-  if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
-    Warn(
-        "%s refused: this memory is KV in leased slabs, which cannot be "
-        "shared (let the allocation not be KV, or set FINESERVE_DISABLE=1)",
-        abi::kHookSymbols[static_cast<size_t>(hook)]);
-  }
-  return result;
 }
 
 void Redirector::AfterForkInChild() {

@@ -11,9 +11,9 @@
 #include "shim/link/daemon_link.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
-#include "shim/map/whole_mapping.h"
-#include "shim/redirect/deferred_frees.h"
+#include "shim/redirect/handle_calls.h"
 #include "shim/redirect/pointer_queries.h"
+#include "shim/redirect/releaser.h"
 #include "shim/redirect/virtual_memory.h"
 #include "shim/view/engine_view.h"
 
@@ -55,56 +55,17 @@ class Redirector {
   // mappings of redirected memory. They lie apart because hooks read them
   // without any of the rest.
   constexpr Redirector(RangeTable* ranges, RangeTable* mappings)
-      : ranges_(ranges), mappings_(mappings) {}
+      : ranges_(ranges),
+        queries_(ranges, mappings),
+        virtual_memory_(&link_, mappings) {}
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
-  driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
-
-  // The free of a redirected range takes effect, for other engines too, once
-  // the work before it on `stream` is done. `original` is asked about every
-  // other address.
-  driver::CUresult FreeInStreamOrder(const Driver& real, abi::Hook hook,
-                                     driver::CUdeviceptr address,
-                                     driver::CUstream stream,
-                                     const Original& original);
-
-  // Gives back what was freed in stream order and has passed meanwhile. True
-  // if that was anything.
-  bool CollectDeferred(const Driver& real);
-  bool has_deferred() const { return !deferred_.empty(); }
-
-  // The rest of the cuMemCreate family, for what may be ours.
-  driver::CUresult MapHandle(const Driver& real, driver::CUdeviceptr address,
-                             uint64_t bytes, uint64_t offset,
-                             driver::CUmemGenericAllocationHandle handle,
-                             unsigned long long flags,
-                             const Original& original);
-  driver::CUresult UnmapRange(const Driver& real, driver::CUdeviceptr address,
-                              uint64_t bytes, const Original& original);
-  driver::CUresult ReleaseHandle(const Driver& real,
-                                 driver::CUmemGenericAllocationHandle handle,
-                                 const Original& original);
-  driver::CUresult ExportHandle(const Driver& real,
-                                driver::CUmemGenericAllocationHandle handle,
-                                const Original& original);
-  driver::CUresult RetainHandle(const Driver& real,
-                                driver::CUmemGenericAllocationHandle* out,
-                                driver::CUdeviceptr address,
-                                const Original& original);
-  driver::CUresult HandleProperties(const Driver& real,
-                                    driver::CUmemAllocationProp* out,
-                                    driver::CUmemGenericAllocationHandle handle,
-                                    const Original& original);
-  // Legacy IPC and DMA-BUF of an address: `refusal` for redirected memory.
-  driver::CUresult ShareAddress(const Driver& real, abi::Hook hook,
-                                driver::CUdeviceptr address,
-                                driver::CUresult refusal,
-                                const Original& original);
-
   // A forked child asks the driver itself: our tables' locks may be held.
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
+  Releaser& releaser() { return releaser_; }
+  HandleCalls& handles() { return handles_; }
   bool holds_handles() const { return !virtual_memory_.empty(); }
 
   // The child's half of fork(). If the parent had joined (or tried), the child
@@ -135,39 +96,27 @@ class Redirector {
   void Refuse(const AllocationCall& call, abi::DecisionRecord* record);
   bool Redirect(const Driver& real, const AllocationCall& call,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
-  bool WaitForDeferred(const Driver& real);
   MapResult MapKv(const Driver& real, const AllocationCall& call,
                   Redirection* out);
   MapResult MapOnce(const Driver& real, const AllocationCall& call,
                     Redirection* out);
   MapResult Placed(const MapResult& mapped, const Driver& real,
                    const Redirection& range);
-  driver::CUresult Unmap(const Driver& real, const Redirection& range,
-                         bool waits);
-  void RecordEnd(abi::Hook hook, const Ended& ended);
-  driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,
-                                 uint64_t bytes, driver::CUresult result);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
-  driver::CUresult Release(const Driver& real, abi::Hook hook,
-                           const Redirection& range);
-  driver::CUresult Defer(const Driver& real, abi::Hook hook,
-                         const Redirection& range, driver::CUstream stream);
-  void RecordFree(abi::Hook hook, const Redirection& range,
-                  abi::Verdict verdict, driver::CUresult result);
 
   ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
   RuleMatcher rules_;
   DaemonLink link_{&scoreboard_, &declared_, &rules_};
   RangeTable* const ranges_;
-  RangeTable* const mappings_;
-  PointerQueries queries_{ranges_, mappings_};
-  VirtualMemory virtual_memory_{&link_, mappings_};
+  PointerQueries queries_;
+  VirtualMemory virtual_memory_;
   EngineView view_{&link_, &scoreboard_};
-  DeferredFrees deferred_;
   std::atomic<bool> forked_{false};
-  std::atomic<bool> sharing_warned_{false};
+  Releaser releaser_{ranges_, &link_, &view_, &scoreboard_, &forked_};
+  HandleCalls handles_{&virtual_memory_, &queries_, ranges_, &scoreboard_,
+                       &forked_};
   std::atomic<bool> view_required_{false};
   std::atomic<bool> refusal_warned_{false};
 };

@@ -125,10 +125,10 @@ TEST_F(RedirectorViewTest, FreedTensorEndsTheViewAndIsRecorded) {
   for (CUdeviceptr& t : tensors) Allocate(TensorBytes(), true, &t);
   redirector_.scoreboard().RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
   ASSERT_EQ(redirector_.view().Activate(driver_), FS_OK) << KvErrorText();
-  EXPECT_EQ(redirector_.Free(driver_, tensors[0]), CUDA_SUCCESS);
+  EXPECT_EQ(redirector_.releaser().Free(driver_, tensors[0]), CUDA_SUCCESS);
   EXPECT_EQ(LastDecision().verdict, Verdict::kReleased);
   EXPECT_EQ(daemon_->views().closed, 1);
-  EXPECT_EQ(redirector_.Free(driver_, tensors[1]), CUDA_SUCCESS);
+  EXPECT_EQ(redirector_.releaser().Free(driver_, tensors[1]), CUDA_SUCCESS);
   EXPECT_EQ(fake_.reserved_bytes, 0u);
   EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
   CUdeviceptr whole = 0;
@@ -141,10 +141,10 @@ TEST_F(RedirectorViewTest, TensorThatCannotBeUnmappedStaysTheProgramsOwn) {
   CUdeviceptr tensor = 0;
   Allocate(TensorBytes(), true, &tensor);
   fake_.fail = "cuCtxSynchronize";
-  EXPECT_NE(redirector_.Free(driver_, tensor), CUDA_SUCCESS);
+  EXPECT_NE(redirector_.releaser().Free(driver_, tensor), CUDA_SUCCESS);
   EXPECT_EQ(LastDecision().verdict, Verdict::kKept);
   EXPECT_TRUE(ranges_->MayHold(tensor));
-  EXPECT_EQ(redirector_.Free(driver_, tensor), CUDA_SUCCESS);
+  EXPECT_EQ(redirector_.releaser().Free(driver_, tensor), CUDA_SUCCESS);
 }
 
 TEST_F(RedirectorViewTest, FailedTensorIsTheDriversAndTheViewIsNotActivated) {

@@ -82,8 +82,8 @@ class VirtualMemoryTest : public testing::Test {
     const auto original = [](const driver::EntryPoints&) {
       return driver::CUDA_ERROR_NOT_FOUND;
     };
-    return redirector_.HandleProperties(driver_, &prop, handle,
-                                        Original(original)) ==
+    return redirector_.handles().Properties(driver_, &prop, handle,
+                                            Original(original)) ==
            driver::CUDA_SUCCESS;
   }
   CUmemGenericAllocationHandle NewHandle(size_t bytes) {
@@ -97,26 +97,27 @@ class VirtualMemoryTest : public testing::Test {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemMap(at, bytes, offset, handle, 0);
     };
-    return redirector_.MapHandle(driver_, at, bytes, offset, handle, 0,
-                                 Original(original));
+    return redirector_.handles().Map(driver_, at, bytes, offset, handle, 0,
+                                     Original(original));
   }
   CUresult Unmap(CUdeviceptr at, size_t bytes) {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemUnmap(at, bytes);
     };
-    return redirector_.UnmapRange(driver_, at, bytes, Original(original));
+    return redirector_.handles().Unmap(driver_, at, bytes, Original(original));
   }
   CUresult Release(CUmemGenericAllocationHandle handle) {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemRelease(handle);
     };
-    return redirector_.ReleaseHandle(driver_, handle, Original(original));
+    return redirector_.handles().Release(driver_, handle, Original(original));
   }
   CUresult Retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle) {
     const auto original = [](const driver::EntryPoints&) {
       return driver::CUDA_ERROR_NOT_FOUND;
     };
-    return redirector_.RetainHandle(driver_, handle, at, Original(original));
+    return redirector_.handles().Retain(driver_, handle, at,
+                                        Original(original));
   }
   long Calls(const std::string& function) const {
     return std::count(fake_.log.begin(), fake_.log.end(), function);
@@ -261,9 +262,9 @@ TEST_F(VirtualMemoryTest, PropertiesAreThoseThatTheProgramAskedFor) {
   const auto original = [](const driver::EntryPoints&) {
     return driver::CUDA_ERROR_NOT_FOUND;
   };
-  ASSERT_EQ(
-      redirector_.HandleProperties(driver_, &prop, handle, Original(original)),
-      driver::CUDA_SUCCESS);
+  ASSERT_EQ(redirector_.handles().Properties(driver_, &prop, handle,
+                                             Original(original)),
+            driver::CUDA_SUCCESS);
   EXPECT_EQ(prop.location.type, driver::CU_MEM_LOCATION_TYPE_DEVICE);
   EXPECT_EQ(prop.requestedHandleTypes, driver::CU_MEM_HANDLE_TYPE_NONE);
 }
@@ -274,11 +275,12 @@ TEST_F(VirtualMemoryTest, ExportIsRefusedAndRecorded) {
   const auto original = [](const driver::EntryPoints&) {
     return driver::CUDA_SUCCESS;
   };
-  EXPECT_EQ(redirector_.ExportHandle(driver_, handle, Original(original)),
+  EXPECT_EQ(redirector_.handles().Export(driver_, handle, Original(original)),
             driver::CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(LastDecision().reason, Reason::kShared);
-  EXPECT_EQ(redirector_.ExportHandle(driver_, handle + 99, Original(original)),
-            driver::CUDA_SUCCESS);
+  EXPECT_EQ(
+      redirector_.handles().Export(driver_, handle + 99, Original(original)),
+      driver::CUDA_SUCCESS);
 }
 
 // Pitfall 8: NCCL creates memory of the host, and without a context.

@@ -53,8 +53,6 @@ bool BlockAllocator::Create(uint32_t slab_count, uint64_t plane_bytes,
   slabs_ = static_cast<Slab*>(memory);
   slab_count_ = slab_count;
   id_count_ = ids;
-  plane_bytes_ = plane_bytes;
-  page_bytes_ = page_bytes;
   views_per_block_ =
       static_cast<double>(page_bytes) / static_cast<double>(plane_bytes);
   auto* bits =

@@ -108,8 +108,6 @@ class BlockAllocator {
   uint32_t current_ = kNone;
   uint32_t recent_count_ = 0;
   uint32_t free_blocks_ = 0;
-  uint64_t plane_bytes_ = 0;
-  uint64_t page_bytes_ = 0;
   double views_per_block_ = 0;
   uint64_t steps_begun_ = 0;
   uint64_t steps_ended_ = 0;

@@ -1,0 +1,21 @@
+#ifndef SHIM_REDIRECT_DECISION_RECORDS_H_
+#define SHIM_REDIRECT_DECISION_RECORDS_H_
+
+#include "daemon/abi/engine_scoreboard.h"
+#include "kernels/driver/cuda_types.h"
+#include "shim/link/scoreboard_writer.h"
+#include "shim/map/range_table.h"
+
+namespace fineserve::shim {
+
+// A record of a call that this thread makes now; the rest is zero.
+abi::DecisionRecord NewRecord(abi::Hook hook);
+
+// Records what became of a free: `verdict` if the driver's `result` allows it,
+// else kKept.
+void RecordFree(abi::Hook hook, const Redirection& range, abi::Verdict verdict,
+                driver::CUresult result, ScoreboardWriter* scoreboard);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_DECISION_RECORDS_H_

@@ -1,0 +1,81 @@
+#ifndef SHIM_REDIRECT_REDIRECTOR_FIXTURE_H_
+#define SHIM_REDIRECT_REDIRECTOR_FIXTURE_H_
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "shim/redirect/redirector.h"
+#include "shim/testdata/fake_daemon.h"
+#include "shim/testdata/fake_driver.h"
+#include "shim/testdata/scoreboard_copy.h"
+
+namespace fineserve::shim {
+
+inline constexpr size_t kMiB = 1 << 20;
+inline constexpr size_t kSlabBytes = 4 * kMiB;  // the fake daemon's default
+
+class RedirectorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
+    redirector_.link().set_timeouts(kPatient);
+    testing::internal::CaptureStderr();
+  }
+  void TearDown() override {
+    testing::internal::GetCapturedStderr();
+    redirector_.link().AbandonInChild();
+    redirector_.scoreboard().AbandonInChild();
+    unsetenv("FINESERVE_RUNTIME_DIR");
+  }
+
+  void StartDaemon(const FakeDaemon::Options& options = {}) {
+    daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kFakeGpu, options);
+  }
+  driver::CUresult AllocateKv(size_t bytes, driver::CUdeviceptr* out) {
+    return Allocate(bytes, true, out, MemoryKind::kPlain);
+  }
+  driver::CUresult AllocateOther(size_t bytes, driver::CUdeviceptr* out) {
+    return Allocate(bytes, false, out, MemoryKind::kPlain);
+  }
+  driver::CUresult Allocate(size_t bytes, bool in_scope,
+                            driver::CUdeviceptr* out, MemoryKind kind,
+                            driver::CUmemoryPool pool = nullptr) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemAlloc_v2(out, bytes);
+    };
+    AllocationCall call{abi::Hook::kMemAllocAsync, bytes, nullptr,
+                        Original(original), kind};
+    call.in_scope = in_scope;
+    call.pool = pool;
+    return redirector_.Allocate(driver_, call, out);
+  }
+  driver::CUresult FreeAsync(driver::CUdeviceptr address) {
+    const auto original = [&](const driver::EntryPoints& entry) {
+      return entry.cuMemFree_v2(address);
+    };
+    return redirector_.releaser().FreeInStreamOrder(
+        driver_, abi::Hook::kMemFreeAsync, address, nullptr,
+        Original(original));
+  }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+  abi::DecisionRecord LastDecision() const {
+    return Scoreboard().decisions.back();
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  Driver driver_ = NewFakeDriver();
+  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
+  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
+  Redirector redirector_{ranges_.get(), mappings_.get()};
+  FakeDriverState& fake_ = TheFakeDriver();
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_REDIRECTOR_FIXTURE_H_

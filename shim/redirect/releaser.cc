@@ -1,0 +1,132 @@
+#include "shim/redirect/releaser.h"
+
+#include <time.h>
+
+#include "shim/map/whole_mapping.h"
+#include "shim/redirect/captures.h"
+#include "shim/redirect/decision_records.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::Hook;
+using abi::Verdict;
+using driver::CUDA_ERROR_INVALID_VALUE;
+using driver::CUDA_SUCCESS;
+using driver::CUdeviceptr;
+using driver::CUevent;
+using driver::CUresult;
+using driver::CUstream;
+
+// Heuristic: how long an allocation waits, when the pool is exhausted, for
+// frees of its own process that have not passed yet.
+constexpr int kDeferredWaitMs = 1'000;
+
+void SleepMs(int ms) {
+  const timespec pause = {0, ms * 1'000'000L};
+  nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+CUresult Releaser::Free(const Driver& real, CUdeviceptr address) {
+  if (forked()) return real.entry.cuMemFree_v2(address);
+  CollectPassed(real);
+  Redirection range;
+  switch (ranges_->Take(address, &range)) {
+    case RangeTable::Found::kBase:
+      return Release(real, Hook::kMemFree, range);
+    case RangeTable::Found::kInside:
+      return CUDA_ERROR_INVALID_VALUE;
+    case RangeTable::Found::kNothing:
+      break;
+  }
+  return real.entry.cuMemFree_v2(address);
+}
+
+CUresult Releaser::FreeInStreamOrder(const Driver& real, Hook hook,
+                                     CUdeviceptr address, CUstream stream,
+                                     const Original& original) {
+  if (forked()) return original(real.entry);
+  CollectPassed(real);
+  // A graph frees only what it allocated.
+  if (IsCapturing(real.entry, stream)) return CUDA_ERROR_INVALID_VALUE;
+  Redirection range;
+  switch (ranges_->Take(address, &range)) {
+    case RangeTable::Found::kBase:
+      return Defer(real, hook, range, stream);
+    case RangeTable::Found::kInside:
+      return CUDA_ERROR_INVALID_VALUE;
+    case RangeTable::Found::kNothing:
+      break;
+  }
+  return original(real.entry);
+}
+
+CUresult Releaser::Discard(const Driver& real, const Redirection& range) {
+  return Unmap(real, range, /*waits=*/false);
+}
+
+CUresult Releaser::Unmap(const Driver& real, const Redirection& range,
+                         bool waits) {
+  if (range.is_view) return view_->FreeTensor(real, range);
+  WholeMapping kv(real.entry, link_);
+  return waits ? kv.Unmap(range) : kv.Discard(range);
+}
+
+CUresult Releaser::Release(const Driver& real, Hook hook,
+                           const Redirection& range) {
+  const CUresult result = Unmap(real, range, /*waits=*/true);
+  RecordFree(hook, range, Verdict::kReleased, result, scoreboard_);
+  if (result == CUDA_SUCCESS) {
+    scoreboard_->CountReleased(range.asked_bytes);
+  } else {
+    ranges_->Insert(range);  // still the program's, still leased
+  }
+  return result;
+}
+
+CUresult Releaser::Defer(const Driver& real, Hook hook,
+                         const Redirection& range, CUstream stream) {
+  CUevent passed = nullptr;
+  CUresult result =
+      real.entry.cuEventCreate(&passed, driver::CU_EVENT_DISABLE_TIMING);
+  if (result == CUDA_SUCCESS) result = real.entry.cuEventRecord(passed, stream);
+  if (result != CUDA_SUCCESS) {
+    if (passed != nullptr) real.entry.cuEventDestroy_v2(passed);
+    ranges_->Insert(range);  // nothing was freed
+    return result;
+  }
+  if (!deferred_.Add(range, passed)) {
+    real.entry.cuEventDestroy_v2(passed);
+    return Release(real, hook, range);  // waits for the context instead
+  }
+  RecordFree(hook, range, Verdict::kDeferred, CUDA_SUCCESS, scoreboard_);
+  CollectPassed(real);
+  return CUDA_SUCCESS;
+}
+
+bool Releaser::CollectPassed(const Driver& real) {
+  if (forked() || deferred_.empty()) return false;
+  const RelaxedCapture relaxed(real.entry);
+  bool any = false;
+  Redirection range;
+  while (deferred_.TakePassed(real.entry, &range)) {
+    const CUresult result = Unmap(real, range, /*waits=*/false);
+    if (result == CUDA_SUCCESS) scoreboard_->CountReleased(range.asked_bytes);
+    RecordFree(Hook::kMemFreeAsync, range, Verdict::kReleased, result,
+               scoreboard_);
+    any = any || result == CUDA_SUCCESS;
+  }
+  return any;
+}
+
+bool Releaser::WaitForPassed(const Driver& real) {
+  for (int ms = 0; ms < kDeferredWaitMs && !deferred_.empty(); ++ms) {
+    if (CollectPassed(real)) return true;
+    SleepMs(1);
+  }
+  return false;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,76 @@
+#ifndef SHIM_REDIRECT_RELEASER_H_
+#define SHIM_REDIRECT_RELEASER_H_
+
+#include <atomic>
+
+#include "daemon/abi/hooks.h"
+#include "kernels/driver/entry_points.h"
+#include "shim/host/original.h"
+#include "shim/host/real_driver.h"
+#include "shim/link/daemon_link.h"
+#include "shim/link/scoreboard_writer.h"
+#include "shim/map/range_table.h"
+#include "shim/redirect/deferred_frees.h"
+#include "shim/view/engine_view.h"
+
+namespace fineserve::shim {
+
+// Ends redirected allocations: at once, or once the stream that freed them has
+// passed. Records each end. Thread-safe; constant-initialised, trivially
+// destroyed.
+class Releaser {
+ public:
+  // All outlive this object. `forked`: this process is a forked child, which
+  // owns none of what it inherited.
+  constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
+                     ScoreboardWriter* scoreboard,
+                     const std::atomic<bool>* forked)
+      : ranges_(ranges),
+        link_(link),
+        view_(view),
+        scoreboard_(scoreboard),
+        forked_(forked) {}
+
+  driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
+
+  // The free of a redirected range takes effect, for other engines too, once
+  // the work before it on `stream` is done. `original` is asked about every
+  // other address.
+  driver::CUresult FreeInStreamOrder(const Driver& real, abi::Hook hook,
+                                     driver::CUdeviceptr address,
+                                     driver::CUstream stream,
+                                     const Original& original);
+
+  // Gives back what was freed in stream order and has passed meanwhile. True
+  // if that was anything.
+  bool CollectPassed(const Driver& real);
+  // The same, but waits for something to pass: at most a second, and not at all
+  // if nothing was freed.
+  bool WaitForPassed(const Driver& real);
+  // True if something freed in stream order has not been given back. Takes no
+  // lock.
+  bool has_deferred() const { return !deferred_.empty(); }
+
+  // Takes down a range that the program never saw.
+  driver::CUresult Discard(const Driver& real, const Redirection& range);
+
+ private:
+  bool forked() const { return forked_->load(std::memory_order_relaxed); }
+  driver::CUresult Unmap(const Driver& real, const Redirection& range,
+                         bool waits);
+  driver::CUresult Release(const Driver& real, abi::Hook hook,
+                           const Redirection& range);
+  driver::CUresult Defer(const Driver& real, abi::Hook hook,
+                         const Redirection& range, driver::CUstream stream);
+
+  RangeTable* const ranges_;
+  DaemonLink* const link_;
+  EngineView* const view_;
+  ScoreboardWriter* const scoreboard_;
+  const std::atomic<bool>* const forked_;
+  DeferredFrees deferred_;
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_RELEASER_H_

@@ -1,0 +1,61 @@
+// What stays when the daemon goes, and what the next one hears.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "shim/view/engine_view_fixture.h"
+
+namespace fineserve::shim {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+TEST_F(EngineViewTest, LeasesStayWhenTheDaemonHasGone) {
+  Serve();
+  daemon_->Lease(0, 5);
+  daemon_->Lease(1, 6);
+  Step();
+  const auto blocks = Allocate(2 * kSlabBlocks);
+  daemon_->AskBack(0, 5);
+  const uint64_t step = view_.BeginStep(driver_);
+  EXPECT_EQ(Free(blocks), FS_OK);
+  EXPECT_EQ(view_.EndStep(step), FS_OK);
+  KillDaemon();
+  Step();  // drained, with nobody to give it to: linked again
+  EXPECT_EQ(Stats().leased_slabs, 2u);
+  Allocate(2 * kSlabBlocks);
+  EXPECT_EQ(view_.Wait(driver_, 1), -FS_NO_DAEMON);
+  EXPECT_THAT(KvErrorText(), HasSubstr("leased slabs stay"));
+}
+
+TEST_F(EngineViewTest, OwnPoolGetsBackWhatNobodyTook) {
+  Serve();
+  daemon_->Lease(0, 5);
+  Poll();
+  KillDaemon();
+  view_.ReturnSlab(1);
+  EXPECT_THAT(Poll(), ElementsAre(Pair(1, FS_KV_LEASED)));
+  EXPECT_THAT(Poll(), IsEmpty());
+}
+
+TEST_F(EngineViewTest, NewDaemonHearsNothingOfTheOldOnesLeases) {
+  Serve();
+  daemon_->Lease(0, 5);
+  Poll();
+  KillDaemon();
+  StartDaemon({.epoch = 43, .slab_count = kSlabs});
+  Join();
+  view_.ReturnSlab(1);
+  view_.Want(3);
+  EXPECT_THAT(Poll(), ElementsAre(Pair(1, FS_KV_LEASED)));
+  EXPECT_EQ(view_.Close(driver_), FS_OK);
+  EXPECT_THAT(daemon_->views().returned, IsEmpty());
+  EXPECT_THAT(daemon_->views().wanted, IsEmpty());
+  EXPECT_EQ(daemon_->views().closed, 0);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,120 @@
+// Registering a view: formats, the daemon's answers, what the view will be.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "shim/view/engine_view_fixture.h"
+
+namespace fineserve::shim {
+namespace {
+
+using testing::HasSubstr;
+using Fault = FakeDaemon::Fault;
+
+TEST_F(EngineViewTest, RegistrationTellsWhatTheViewWillBe) {
+  StartDaemon({.slab_count = kSlabs, .floor_slabs = 2, .cap_slabs = 4});
+  fs_kv_format format = Format(FS_KV_GUARDED);
+  format.floor_blocks = 40;
+  format.cap_blocks = 100;
+  ASSERT_EQ(Register(format), FS_OK) << KvErrorText();
+  EXPECT_EQ(geometry_.slab_count, kSlabs);
+  EXPECT_EQ(geometry_.blocks, (kSlabs + 1) * kSlabBlocks);
+  EXPECT_EQ(geometry_.plane_bytes, kShare);
+  EXPECT_EQ(geometry_.floor_slabs, 2u);
+  EXPECT_EQ(geometry_.cap_slabs, 4u);
+  const abi::ViewRequest asked = daemon_->views().request;
+  EXPECT_EQ(asked.mode, abi::ViewMode::kGuarded);
+  EXPECT_EQ(asked.planes, 2u);
+  EXPECT_EQ(asked.page_bytes, kPage);
+  EXPECT_EQ(asked.floor_blocks, 40u);
+  EXPECT_EQ(asked.cap_blocks, 100u);
+  uint64_t first = 0, end = 0;
+  EXPECT_EQ(view_.SlabBlocks(2, &first, &end), FS_OK);
+  EXPECT_EQ(first, 2 * kSlabBlocks);
+  EXPECT_EQ(end, 3 * kSlabBlocks);
+  EXPECT_EQ(view_.SlabBlocks(kSlabs + 1, &first, &end), FS_INVALID);
+}
+
+TEST_F(EngineViewTest, FewerBlocksHaveRoomForFewerSlabs) {
+  StartDaemon({.slab_count = kSlabs});
+  fs_kv_format format = Format();
+  format.blocks = 4 * kSlabBlocks - 1;  // the fourth index is one block short
+  ASSERT_EQ(Register(format), FS_OK);
+  EXPECT_EQ(geometry_.slab_count, 2u);
+  EXPECT_EQ(geometry_.blocks, format.blocks);
+}
+
+TEST_F(EngineViewTest, PagesThatDivideNothingLoseNoSlab) {
+  StartDaemon({.slab_count = kSlabs});
+  fs_kv_format format = Format();
+  format.page_bytes = 33'792;
+  ASSERT_EQ(Register(format), FS_OK);
+  EXPECT_EQ(geometry_.slab_count, kSlabs);
+  EXPECT_EQ(geometry_.blocks, (kSlabs + 1) * kShare / 33'792);
+}
+
+struct BadFormat {
+  const char* name;
+  const char* complaint;
+  void (*spoil)(fs_kv_format*);
+};
+class BadFormats : public EngineViewTest,
+                   public testing::WithParamInterface<BadFormat> {};
+
+TEST_P(BadFormats, AreNamedAndLeaveNoView) {
+  StartDaemon({.slab_count = kSlabs, .floor_slabs = 2});
+  fs_kv_format format = Format();
+  GetParam().spoil(&format);
+  EXPECT_EQ(Register(format), FS_INVALID);
+  EXPECT_THAT(KvErrorText(), HasSubstr(GetParam().complaint));
+  EXPECT_FALSE(view_.in_use());
+  EXPECT_EQ(Register(), FS_OK) << KvErrorText();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, BadFormats,
+    testing::Values(
+        BadFormat{"OtherSize", "struct_bytes",
+                  [](fs_kv_format* f) { f->struct_bytes = 8; }},
+        BadFormat{"Mode", "mode", [](fs_kv_format* f) { f->mode = 4; }},
+        BadFormat{"NoPlanes", "planes", [](fs_kv_format* f) { f->planes = 0; }},
+        BadFormat{"Planes", "planes",
+                  [](fs_kv_format* f) { f->planes = 10'000; }},
+        BadFormat{"Allocations", "do not divide",
+                  [](fs_kv_format* f) { f->planes_per_allocation = 3; }},
+        BadFormat{"NoScoreboard", "page_bytes",
+                  [](fs_kv_format* f) { f->page_bytes = 0; }},
+        BadFormat{"TooManyBlocks", "too many",
+                  [](fs_kv_format* f) { f->blocks = uint64_t{1} << 60; }},
+        BadFormat{"BelowItsFloor", "the floor of 2 slabs takes 96",
+                  [](fs_kv_format* f) { f->blocks = 80; }},
+        BadFormat{"PlanesThatDoNotAbut", "multiple of 32",
+                  [](fs_kv_format* f) {
+                    f->planes_per_allocation = 2;
+                    f->blocks = 7 * 32 + 1;
+                  }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(EngineViewTest, WhatTheDaemonSaysNoToIsPassedOn) {
+  StartDaemon({.fault = Fault::kRefuseView, .slab_count = kSlabs});
+  EXPECT_EQ(Register(), FS_REFUSED);
+  EXPECT_THAT(KvErrorText(), HasSubstr("hold no such block"));
+}
+
+TEST_F(EngineViewTest, DaemonThatLiesAboutItsPoolIsNotJoinedForAView) {
+  for (const Fault fault : {Fault::kWrongView, Fault::kShrinkable}) {
+    StartDaemon({.fault = fault, .slab_count = kSlabs});
+    EXPECT_EQ(Register(), FS_NO_DAEMON);
+    EXPECT_THAT(KvErrorText(), HasSubstr("no usable view"));
+    EXPECT_FALSE(view_.in_use());
+    daemon_.reset();
+  }
+}
+
+TEST_F(EngineViewTest, WithoutADaemonThereIsNoView) {
+  EXPECT_EQ(Register(), FS_NO_DAEMON);
+  EXPECT_FALSE(view_.in_use());
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,201 @@
+// Serving with our block allocator: steps, blocks, what is wanted.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <iterator>
+#include <string>
+
+#include "daemon/abi/view_scoreboard_reader.h"
+#include "shim/view/engine_view_fixture.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::SlabState;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Lt;
+using testing::Pair;
+
+TEST_F(EngineViewTest, StepHandsOutLeasedSlabsBlocksOnly) {
+  Serve();
+  uint32_t id = 0;
+  Step();
+  EXPECT_EQ(view_.Allocate(1, &id), FS_EXHAUSTED) << "nothing is leased";
+  daemon_->Lease(3, 7);  // view index 4
+  EXPECT_EQ(view_.Allocate(1, &id), FS_EXHAUSTED) << "not before a step begins";
+  Step();
+  for (uint32_t block : Allocate(kSlabBlocks)) {
+    EXPECT_THAT(block, AllOf(Ge(4 * kSlabBlocks), Lt(5 * kSlabBlocks)));
+  }
+  EXPECT_EQ(view_.Allocate(1, &id), FS_EXHAUSTED);
+  EXPECT_EQ(Stats().driver_calls_serving, 0u);
+}
+
+TEST_F(EngineViewTest, SlabGoesBackWhenItsLastStepHasEnded) {
+  Serve();
+  daemon_->Lease(0, 5);
+  Step();
+  const auto blocks = Allocate(3);
+  const uint64_t step = view_.BeginStep(driver_);
+  daemon_->AskBack(0, 5);
+  const uint64_t next = view_.BeginStep(driver_);
+  EXPECT_EQ(Stats().leaving_slabs, 1u);
+  EXPECT_EQ(Stats().free_blocks, 0u);
+  EXPECT_EQ(Free(blocks), FS_OK);
+  EXPECT_EQ(view_.EndStep(step), FS_OK);
+  const uint64_t last = view_.BeginStep(driver_);
+  EXPECT_THAT(daemon_->views().returned, IsEmpty())
+      << "a step in flight may still write it";
+  EXPECT_EQ(view_.EndStep(next), FS_OK);
+  EXPECT_EQ(view_.EndStep(last), FS_OK);
+  Step();
+  EXPECT_THAT(GivenBack(1), ElementsAre(Pair(0, 5)));
+  EXPECT_EQ(Stats().returned_slabs, 1u);
+  EXPECT_EQ(Stats().leased_slabs, 0u);
+  daemon_->Lease(0, 6);
+  Step();
+  Allocate(kSlabBlocks);
+}
+
+TEST_F(EngineViewTest, WantFollowsUseAndWatermarkUpToTheCap) {
+  Serve(FS_KV_VIEW, {.cap_slabs = 3});
+  for (uint32_t s = 0; s < 3; ++s) daemon_->Lease(s, s + 1);
+  view_.SetWatermark(1);
+  Step();
+  EXPECT_EQ(Stats().wanted_slabs, 1u);
+  const auto some = Allocate(kSlabBlocks);
+  Step();
+  EXPECT_EQ(LastWanted(), 2u);
+  view_.SetWatermark(10 * kSlabBlocks);
+  Step();
+  EXPECT_EQ(LastWanted(), 3u);
+  Free(some);
+  view_.SetWatermark(0);
+  Step();
+  EXPECT_EQ(LastWanted(), 0u);
+}
+
+TEST_F(EngineViewTest, FailedAllocationAsksForWhatItLacked) {
+  Serve();
+  Step();
+  uint32_t ids[3 * kSlabBlocks];
+  EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_EXHAUSTED);
+  EXPECT_EQ(LastWanted(), 3u);
+  Step();
+  EXPECT_EQ(LastWanted(), 3u) << "it is still short";
+  for (uint32_t s = 0; s < 3; ++s) daemon_->Lease(s, s + 1);
+  Step();
+  EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_OK);
+}
+
+TEST_F(EngineViewTest, WatermarkIsMissedOnlyWhileThePoolHadAFreeSlabForUs) {
+  Serve(FS_KV_VIEW, {.cap_slabs = 1});
+  Step();
+  uint32_t id = 0;
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().failed_allocations, 1u);
+  EXPECT_EQ(Stats().watermark_misses, 1u);
+  daemon_->Lease(0, 1);
+  Step();
+  Allocate(kSlabBlocks);
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().failed_allocations, 2u);
+  EXPECT_EQ(Stats().watermark_misses, 1u) << "at its cap";
+}
+
+TEST_F(EngineViewTest, SlabThatBecameFreeWithinTheStepIsNoWatermarkMiss) {
+  Serve();
+  for (uint32_t s = 0; s < kSlabs; ++s) {
+    daemon_->SetSlab(s, {SlabState::kPartial, 9, s + 1});
+  }
+  Step();
+  daemon_->SetFreeSince(0, UINT64_MAX);
+  uint32_t id = 0;
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().watermark_misses, 0u);
+  daemon_->SetFreeSince(0, 1);
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().watermark_misses, 1u);
+}
+
+TEST_F(EngineViewTest, WatermarkIsNotMissedWhenOthersHaveAll) {
+  Serve();
+  for (uint32_t s = 0; s < kSlabs; ++s) {
+    daemon_->SetSlab(s, {SlabState::kPartial, 9, s + 1});
+  }
+  Step();
+  uint32_t id = 0;
+  view_.Allocate(1, &id);
+  EXPECT_EQ(Stats().failed_allocations, 1u);
+  EXPECT_EQ(Stats().watermark_misses, 0u);
+}
+
+TEST_F(EngineViewTest, StepsEndInOrderAndOnce) {
+  Serve();
+  const uint64_t a = view_.BeginStep(driver_);
+  const uint64_t b = view_.BeginStep(driver_);
+  EXPECT_EQ(view_.EndStep(b + 1), FS_INVALID);
+  EXPECT_EQ(view_.EndStep(b), FS_OK);
+  EXPECT_EQ(view_.EndStep(a), FS_INVALID);
+}
+
+TEST_F(EngineViewTest, FreeOfWhatIsNotAllocatedNamesTheBlock) {
+  Serve();
+  daemon_->Lease(0, 1);
+  Step();
+  const auto ids = Allocate(2);
+  EXPECT_EQ(Free({ids[0], ids[0]}), FS_INVALID);
+  EXPECT_THAT(KvErrorText(), HasSubstr(std::to_string(ids[0])));
+  EXPECT_EQ(Stats().used_blocks, 1u);
+}
+
+TEST_F(EngineViewTest, ManyReturnsTakeSeveralNotices) {
+  StartDaemon({.slab_count = 150});
+  ASSERT_EQ(Register(), FS_OK);
+  AddTensors();
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  ASSERT_EQ(view_.Activate(driver_), FS_OK);
+  for (uint32_t s = 0; s < 150; ++s) daemon_->Lease(s, s + 1);
+  Step();
+  for (uint32_t s = 0; s < 150; ++s) daemon_->AskBack(s, s + 1);
+  Step();
+  EXPECT_EQ(GivenBack(150).size(), 150u);
+}
+
+TEST_F(EngineViewTest, ViewScoreboardSaysWhatTheEngineDoes) {
+  Serve();
+  daemon_->Lease(0, 4);
+  daemon_->Lease(2, 5);
+  view_.SetWatermark(7);
+  Step();
+  Allocate(kSlabBlocks + 3);
+  usleep(6'000);
+  const uint64_t step = view_.BeginStep(driver_);
+  usleep(6'000);
+  view_.BeginStep(driver_);
+  const auto scoreboard = abi::ReadViewScoreboard(daemon_->view_scoreboard());
+  ASSERT_TRUE(scoreboard.ok()) << scoreboard.status();
+  EXPECT_EQ(scoreboard->pid, static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(scoreboard->engine_id, FakeDaemon::kEngine);
+  EXPECT_EQ(scoreboard->epoch, 42u);
+  EXPECT_EQ(scoreboard->used_blocks, kSlabBlocks + 3);
+  EXPECT_EQ(scoreboard->free_blocks, kSlabBlocks - 3);
+  EXPECT_EQ(scoreboard->watermark_blocks, 7u);
+  EXPECT_EQ(scoreboard->linked_slabs, 2u);
+  EXPECT_EQ(scoreboard->allocated_blocks, kSlabBlocks + 3);
+  EXPECT_EQ(scoreboard->steps_begun, step);
+  EXPECT_EQ(scoreboard->steps_ended, step - 1);
+  EXPECT_GT(scoreboard->driver_calls_to_activate, 0u);
+  EXPECT_EQ(scoreboard->driver_calls_serving, 0u);
+  ASSERT_EQ(scoreboard->used.size(), kSlabs + 1);
+  EXPECT_EQ(scoreboard->used[1] + scoreboard->used[3], kSlabBlocks + 3);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,133 @@
+#include "shim/view/view_format.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "daemon/abi/block_range.h"
+#include "shim/view/kv_error.h"
+
+namespace fineserve::shim {
+namespace {
+
+using abi::BlocksOfView;
+
+static_assert(FS_KV_VIEW == static_cast<int>(abi::ViewMode::kView));
+static_assert(FS_KV_GUARDED == static_cast<int>(abi::ViewMode::kGuarded));
+static_assert(FS_KV_STRICT == static_cast<int>(abi::ViewMode::kStrict));
+
+// Far above any model, and below what the table of ranges holds.
+constexpr uint32_t kMostPlanes = 4096;
+// Of a plane; bounds every product below.
+constexpr uint64_t kMostPlaneBytes = uint64_t{1} << 48;
+
+// View indices that a plane of `s.blocks` blocks has room for.
+uint64_t SlabsThatFit(const ViewShape& s, uint64_t slab_count) {
+  // The last index may reach into bytes behind the last block.
+  uint64_t indices = ((s.blocks + 1) * s.page_bytes - 1) / s.plane_bytes;
+  if (s.planes_per_allocation > 1) {
+    indices = std::min(indices, s.stride() / s.plane_bytes);
+  }
+  return indices == 0 ? 0 : std::min(indices - 1, slab_count);
+}
+
+}  // namespace
+
+int CheckFormat(const fs_kv_format& f) {
+  if (f.struct_bytes != sizeof(f)) {
+    return KvError(FS_INVALID, "format.struct_bytes is %u, not %zu",
+                   f.struct_bytes, sizeof(f));
+  }
+  if (f.mode < FS_KV_VIEW || f.mode > FS_KV_STRICT) {
+    return KvError(FS_INVALID, "format.mode is %u", f.mode);
+  }
+  if (f.planes == 0 || f.planes > kMostPlanes) {
+    return KvError(FS_INVALID, "format.planes is %u, not 1 to %u", f.planes,
+                   kMostPlanes);
+  }
+  if (f.planes_per_allocation == 0 || f.planes % f.planes_per_allocation != 0) {
+    return KvError(FS_INVALID, "%u planes per allocation do not divide %u",
+                   f.planes_per_allocation, f.planes);
+  }
+  if (f.page_bytes == 0 || f.page_bytes > kMostPlaneBytes) {
+    return KvError(FS_INVALID, "format.page_bytes is %llu",
+                   static_cast<unsigned long long>(f.page_bytes));
+  }
+  if (f.blocks > kMostPlaneBytes / f.page_bytes) {
+    return KvError(FS_INVALID, "%llu blocks of %llu bytes are too many",
+                   static_cast<unsigned long long>(f.blocks),
+                   static_cast<unsigned long long>(f.page_bytes));
+  }
+  return FS_OK;
+}
+
+abi::ViewRequest RequestFor(const fs_kv_format& f) {
+  auto request = abi::MakeMessage<abi::ViewRequest>(0);
+  request.mode = static_cast<abi::ViewMode>(f.mode);
+  request.planes = f.planes;
+  request.page_bytes = f.page_bytes;
+  request.block_tokens = f.block_tokens;
+  request.floor_blocks = f.floor_blocks;
+  request.cap_blocks = f.cap_blocks;
+  return request;
+}
+
+int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
+             uint64_t granularity, ViewShape* out) {
+  const abi::ViewAnswer& answer = grant.answer;
+  ViewShape s;
+  s.mode = static_cast<abi::ViewMode>(format.mode);
+  s.planes = format.planes;
+  s.planes_per_allocation = format.planes_per_allocation;
+  s.page_bytes = format.page_bytes;
+  s.plane_bytes = answer.plane_bytes;
+  s.granule_bytes = grant.granule_bytes;
+  s.granules_per_plane = answer.granules_per_plane;
+  s.granules_per_slab = grant.granules_per_slab;
+  s.epoch = grant.epoch;
+  s.granularity = granularity;
+  const uint64_t slabs = answer.slab_count;
+  if (granularity == 0 || s.granule_bytes % granularity != 0 ||
+      s.plane_bytes > kMostPlaneBytes / (slabs + 1) ||
+      slabs > UINT32_MAX / s.granules_per_slab) {
+    return KvError(FS_REFUSED, "the daemon's pool does not suit this driver");
+  }
+
+  s.blocks = format.blocks != 0 ? format.blocks
+                                : (slabs + 1) * s.plane_bytes / s.page_bytes;
+  if (s.planes_per_allocation > 1) {
+    const uint64_t step = granularity / std::gcd(granularity, s.page_bytes);
+    if (format.blocks == 0) s.blocks -= s.blocks % step;
+    if (s.blocks % step != 0) {
+      return KvError(FS_INVALID,
+                     "with %u planes per allocation format.blocks must be a "
+                     "multiple of %llu",
+                     s.planes_per_allocation,
+                     static_cast<unsigned long long>(step));
+    }
+  }
+  const uint64_t fit = SlabsThatFit(s, slabs);
+  const uint64_t floor = std::max(answer.floor_slabs, uint32_t{1});
+  if (fit < floor) {
+    const uint64_t needed =
+        ((floor + 1) * s.plane_bytes - 1) / s.page_bytes + 1;
+    return KvError(FS_INVALID,
+                   "format.blocks is %llu; the floor of %llu slabs takes %llu",
+                   static_cast<unsigned long long>(s.blocks),
+                   static_cast<unsigned long long>(floor),
+                   static_cast<unsigned long long>(needed));
+  }
+  s.slabs = static_cast<uint32_t>(fit);
+  *out = s;
+  return FS_OK;
+}
+
+uint64_t LeastBlocks(const ViewShape& s) {
+  uint64_t least = UINT64_MAX;
+  for (uint32_t v = 1; v <= s.slabs; ++v) {
+    least =
+        std::min(least, BlocksOfView(v, s.plane_bytes, s.page_bytes).size());
+  }
+  return least;
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,32 @@
+#ifndef SHIM_VIEW_VIEW_FORMAT_H_
+#define SHIM_VIEW_VIEW_FORMAT_H_
+
+// From the format that an engine registers to the shape of its view. Pure.
+// Functions that return int return FS_OK or an FS_… error with its text set
+// (kv_error.h).
+
+#include <cstdint>
+
+#include "daemon/abi/messages.h"
+#include "shim/fineserve_kv.h"
+#include "shim/link/daemon_link.h"
+#include "shim/map/view_mapping.h"
+
+namespace fineserve::shim {
+
+int CheckFormat(const fs_kv_format& format);
+
+// The request that registers a format that passed CheckFormat.
+abi::ViewRequest RequestFor(const fs_kv_format& format);
+
+// What the tensors look like on the daemon's pool and this driver, whose
+// granularity is in bytes.
+int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
+             uint64_t granularity, ViewShape* out);
+
+// Usable blocks of the slab that has the fewest.
+uint64_t LeastBlocks(const ViewShape& shape);
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_VIEW_VIEW_FORMAT_H_
