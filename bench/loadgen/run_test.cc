@@ -145,8 +145,8 @@ class RunTest : public ::testing::Test {
   RunTest() {
     options_.target = {"127.0.0.1", server_.port(), "/v1/completions", "k1"};
     options_.progress = false;
-    options_.timeout_s = 30;
-    options_.slo = {30, 0};
+    options_.timeout_s = 120;
+    options_.slo = {120, 0};
   }
   // One request for each name, all at once or one after the other.
   RunResult Send(const std::vector<std::string>& models, double gap_s = 0) {

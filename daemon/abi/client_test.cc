@@ -62,7 +62,7 @@ class ClientTest : public ::testing::Test {
       answer(socket, hello);
       close(socket);
     });
-    auto link = ConnectObserver(path_);
+    auto link = ConnectObserver(path_, absl::Minutes(1));
     daemon.join();
     return link;
   }

@@ -13,6 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A busy machine is slow, not wrong.
+constexpr std::chrono::minutes kPatience(1);
+
 class SocketTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -26,11 +29,11 @@ class SocketTest : public ::testing::Test {
   }
   std::string path() const { return folder_ + "/GPU-1.admission"; }
 
-  // What the socket has within 10 s, waiting as its users do.
+  // The next message, waited for as the users of sockets do.
   template <typename Socket>
   auto Next(Socket* socket) {
     auto received = socket->Receive();
-    const auto deadline = Clock::now() + std::chrono::seconds(10);
+    const auto deadline = Clock::now() + kPatience;
     while (!received.has_value() && Clock::now() < deadline) {
       pollfd wait = {socket->descriptor(), POLLIN, 0};
       poll(&wait, 1, 100);
@@ -40,7 +43,7 @@ class SocketTest : public ::testing::Test {
   }
   // Once connected; nothing is kept for a connection to come.
   static bool SendSoon(ClientSocket* client, const std::string& bytes) {
-    const auto deadline = Clock::now() + std::chrono::seconds(10);
+    const auto deadline = Clock::now() + kPatience;
     while (!client->Send(bytes)) {
       if (Clock::now() > deadline) return false;
       pollfd wait = {client->descriptor(), POLLIN, 0};
@@ -95,7 +98,7 @@ TEST_F(SocketTest, ClientMeetsTheNextDaemonAtTheSamePath) {
   // The lost connection may not have been noticed yet: what is sent now may
   // be lost, as any datagram to a daemon that dies.
   absl::optional<ServerSocket::Incoming> received;
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  const auto deadline = Clock::now() + kPatience;
   while (!received.has_value() && Clock::now() < deadline) {
     client.Send("again");
     usleep(10'000);

@@ -371,7 +371,7 @@ TEST(StackTest, ForkedChildOfALoadingParentCapturesItsStack) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(20);
+      alarm(120);
       UnwindOnlyAfterFork();
       uint64_t frames[8];
       _exit(CaptureStack(__builtin_return_address(0), frames, 8) == 8 ? 0 : 1);

@@ -250,7 +250,7 @@ void Storm(long count) {
   for (long i = 0; i < count; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(10);
+      alarm(120);
       CUdeviceptr address = 0;
       _exit(AllocScoped(&address, 4 << 20) == 0 &&
                     (address < kReserved || address >= kReservedEnd)

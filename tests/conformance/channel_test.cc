@@ -1,6 +1,6 @@
 // The channels by which programs reach the driver, on any driver: what is
-// caught lands in slabs and the engine page names its channel; what escapes is
-// found out. The daemon's side of it is tests/integration's.
+// caught lands in slabs and the engine scoreboard names its channel; what
+// escapes is found out. The daemon's side of it is tests/integration's.
 #include <gmock/gmock.h>
 
 #include <ostream>

@@ -1,6 +1,6 @@
-// Any bytes as slab table, engine page or view page: a snapshot within its
-// bounds, or an error; never a crash. An engine that reads such a table
-// believes it within its own bounds, too.
+// Any bytes as slab table, engine scoreboard or view scoreboard: a snapshot
+// within its bounds, or an error; never a crash. An engine that reads such a
+// table believes it within its own bounds, too.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,12 +43,13 @@ std::vector<std::vector<uint8_t>> Seeds() {
   identity.epoch = 1;
   identity.geometry = {2 << 20, 4, 10};
   const auto table = *slab::TableWriter::Create(identity, &clock);
-  const auto page = *server::MakeScoreboard(1, slab::EngineId{1}, getpid());
+  const auto scoreboard =
+      *server::MakeScoreboard(1, slab::EngineId{1}, getpid());
   const auto view =
       *server::ViewScoreboard::Create(1, slab::EngineId{1}, 7, 10);
   table->OnSlabChange(slab::SlabId{2}, {abi::SlabState::kPartial, 1, 3});
   return {BytesOf(table->descriptor(), abi::TableBytes(10)),
-          BytesOf(page.get(), abi::kScoreboardBytes),
+          BytesOf(scoreboard.get(), abi::kScoreboardBytes),
           BytesOf(view.descriptor(), abi::ViewScoreboardBytes(10))};
 }
 
@@ -81,8 +82,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
       abort();  // more slabs than the file holds
     }
   }
-  const auto page = fineserve::abi::ReadScoreboard(fd.get());
-  if (page.ok() && page->decisions.size() > fineserve::abi::kDecisionCapacity) {
+  const auto scoreboard = fineserve::abi::ReadScoreboard(fd.get());
+  if (scoreboard.ok() &&
+      scoreboard->decisions.size() > fineserve::abi::kDecisionCapacity) {
     abort();
   }
   const auto view = fineserve::abi::ReadViewScoreboard(fd.get());

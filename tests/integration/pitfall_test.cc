@@ -119,7 +119,7 @@ TEST_F(Pitfall, Number13NothingSharedHasTwoWriters) {
   std::set<std::string> seen;
   for (const Process* process : {daemon.get(), a.get(), b.get()}) {
     const std::set<std::string> own = WritableShared(process->pid());
-    EXPECT_FALSE(own.empty()) << "the table, or its own page";
+    EXPECT_FALSE(own.empty()) << "the table, or its own scoreboard";
     for (const std::string& inode : own) {
       EXPECT_TRUE(seen.insert(inode).second) << "written by two: " << inode;
     }

@@ -54,9 +54,9 @@ ViewMember::ViewMember(const std::string& socket_path, const std::string& name,
   scoreboard_descriptor_ = Ask<abi::ViewAnswer>(view);
   struct stat st = {};
   EXPECT_EQ(fstat(scoreboard_descriptor_.get(), &st), 0);
-  page_bytes_ = static_cast<size_t>(st.st_size);
-  void* page = mmap(nullptr, page_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED,
-                    scoreboard_descriptor_.get(), 0);
+  scoreboard_bytes_ = static_cast<size_t>(st.st_size);
+  void* scoreboard = mmap(nullptr, scoreboard_bytes_, PROT_READ | PROT_WRITE,
+                          MAP_SHARED, scoreboard_descriptor_.get(), 0);
   if (scoreboard == MAP_FAILED) abort();
   scoreboard_ = static_cast<abi::ViewScoreboardHeader*>(scoreboard);
   auto activate = abi::MakeMessage<abi::ActivateRequest>(3);
@@ -66,7 +66,7 @@ ViewMember::ViewMember(const std::string& socket_path, const std::string& name,
 }
 
 ViewMember::~ViewMember() {
-  if (page_ != nullptr) munmap(page_, page_bytes_);
+  if (scoreboard_ != nullptr) munmap(scoreboard_, scoreboard_bytes_);
 }
 
 void ViewMember::SetUsed(uint32_t slab, uint32_t blocks) {

@@ -31,7 +31,7 @@ class ViewMember {
 
   driver::Descriptor socket_;
   driver::Descriptor scoreboard_descriptor_;
-  size_t page_bytes_ = 0;
+  size_t scoreboard_bytes_ = 0;
   abi::ViewScoreboardHeader* scoreboard_ = nullptr;
 };
 

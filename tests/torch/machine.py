@@ -24,7 +24,7 @@ MIB = 1 << 20
 SLAB = 4 * MIB
 POOL_SLABS = 16
 DEVICE_MEMORY = 1 << 30
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 class EngineError(Exception):

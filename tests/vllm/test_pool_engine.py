@@ -193,7 +193,7 @@ class AskBackTest(EngineTest):
         waiting.start()
         self.grants.ask_back(2)
         plugin.wake_all()
-        waiting.join(timeout=30)
+        waiting.join(timeout=120)
         self.assertFalse(waiting.is_alive(), "the engine slept on")
         build.step(core.scheduler)
         self.assertEqual(self.grants.returned, [2])

@@ -622,7 +622,7 @@ class Worker:
             self.shim.calls.append("allocated")
 
 
-def eventually(condition: Any, seconds: float = 30) -> bool:
+def eventually(condition: Any, seconds: float = 120) -> bool:
     import time
 
     end = time.monotonic() + seconds

@@ -58,7 +58,7 @@ class Engine:
         self._process.stdin.flush()
 
     def end(self) -> int:
-        code = self._process.wait(timeout=60)
+        code = self._process.wait(timeout=120)
         return code
 
     def errors(self) -> str:

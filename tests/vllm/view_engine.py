@@ -35,7 +35,7 @@ from vllm.v1.kv_cache_interface import KVCacheTensor  # noqa: E402
 
 BLOCK_TOKENS = 16
 LONGEST = 6 * BLOCK_TOKENS  # tokens of a request
-_DEADLINE_S = 60
+_DEADLINE_S = 120
 
 
 def entry(seed: int, position: int) -> int:

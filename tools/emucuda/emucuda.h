@@ -18,12 +18,11 @@
 //                            file decides, later ones take what is there
 //   EMUCUDA_DRIVER_VERSION   default 13000; newer entry points do not resolve
 //   EMUCUDA_STREAM_DELAY_US  sleep before each copy, fill or host function
-//   EMUCUDA_LINGER_MS        writes that are queued when a process dies are
-//   done
-//                            so much later; until then it keeps its memory and
-//                            its place in NVML's list (linger.h); default 0:
-//                            they die with it. Needs emucuda-linger beside the
-//                            library
+//   EMUCUDA_LINGER_MS        queued writes of a process that dies are done
+//                            so much later (SIGUSR1 to emucuda-linger: now);
+//                            until then it keeps its memory and its place in
+//                            NVML's list (linger.h); default 0: they die with
+//                            it. Needs emucuda-linger beside the library
 //   EMUCUDA_POISON           0 … 255: fresh device memory reads as this byte
 //                            instead of zero, which touches all of it
 //   EMUCUDA_UNKNOWN_KERNELS  skip (the default: counted no-ops) or refuse (the

@@ -7,10 +7,13 @@
 namespace fineserve::fsctl {
 namespace {
 
+// A busy machine is slow, not wrong.
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
 TEST(ChildTest, OutputAndExitCodeComeBack) {
   const ChildResult r = RunChild(
       [](int output) { return write(output, "hello", 5) == 5 ? 7 : 1; },
-      absl::Seconds(20));
+      kPatience);
   EXPECT_EQ(r.output, "hello");
   EXPECT_EQ(r.exit_code, 7);
   EXPECT_EQ(r.signal, 0);
@@ -18,8 +21,7 @@ TEST(ChildTest, OutputAndExitCodeComeBack) {
 }
 
 TEST(ChildTest, KilledChildIsReportedBySignal) {
-  const ChildResult r =
-      RunChild([](int) { return raise(SIGKILL); }, absl::Seconds(20));
+  const ChildResult r = RunChild([](int) { return raise(SIGKILL); }, kPatience);
   EXPECT_EQ(r.signal, SIGKILL);
   EXPECT_FALSE(r.timed_out);
 }
@@ -45,7 +47,7 @@ TEST(ChildTest, EndlessOutputIsCutAndBounded) {
         }
         return 0;
       },
-      absl::Seconds(20));
+      kPatience);
   EXPECT_EQ(r.output.size(), 64u << 10);
   EXPECT_EQ(r.exit_code, 0);
 }
