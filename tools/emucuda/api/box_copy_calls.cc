@@ -20,16 +20,16 @@ using emucuda::Wait;
 
 namespace {
 
-// One side of a copy: where its first byte lies, and how far rows and slices
-// are apart, in bytes.
+// One side of a copy: the address of its first byte, and the distances between
+// rows and between slices in bytes.
 struct Side {
   CUdeviceptr first = 0;
   uint64_t pitch = 0;
   uint64_t slice = 0;
 };
 
-// Fills in `side` from the fields of a copy's source or target. There are no
-// arrays here, hence no valid array handle.
+// Fills in `side` from the fields of a copy's source or target. Arrays are not
+// emulated, so no array handle is valid.
 CUresult FindSide(CUmemorytype type, const void* host, CUdeviceptr device,
                   uint64_t x, uint64_t y, uint64_t z, uint64_t pitch,
                   uint64_t slice_rows, Side* side) {
@@ -59,7 +59,8 @@ bool Pageable(const Place& place, uint64_t bytes) {
   return !place.on_device && !IsPinned(place.address, bytes);
 }
 
-// Complete on return if pageable memory takes part, whatever `wait` says.
+// If pageable memory takes part, the copy is complete on return, whatever
+// `wait` says.
 CUresult CopySides(Context& context, const Side& to, const Side& from,
                    uint64_t width, uint64_t height, uint64_t depth,
                    CUstream stream, Wait wait) {
@@ -100,7 +101,7 @@ CUresult Copy2D(Context& context, const CUDA_MEMCPY2D* copy, CUstream stream,
                    stream, wait);
 }
 
-// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER name their fields alike.
+// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER have fields of the same names.
 template <typename Copy>
 CUresult Copy3D(Context& context, const Copy* copy, CUstream stream,
                 Wait wait) {

@@ -32,8 +32,8 @@ constinit thread_local Entry PerThreadCall::current_ = PerThreadCall::kNone;
 CUresult BeginCall(Entry entry, Require require) {
   DriverState& driver = DriverState::Get();
   driver.log().Count(entry);
-  // In a forked child the injection's lock may be held by a thread that is
-  // not here.
+  // In a forked child the injection's lock may be held by a thread that does
+  // not exist there.
   if (!driver.forked()) {
     driver.injection().Delay(entry);
     if (const CUresult error = driver.injection().NextFailure(entry)) {

@@ -24,8 +24,8 @@ enum class Require {
 };
 
 // The per-thread variant through which this thread entered a plain function, if
-// any: the variant is what is counted and logged, and stream 0 is then the
-// thread's own. Confined to one thread.
+// any. Then the variant is counted and logged, and stream 0 means the thread's
+// own. Confined to one thread.
 class PerThreadCall {
  public:
   explicit PerThreadCall(Entry variant) { current_ = variant; }
@@ -55,8 +55,9 @@ uint64_t LogWord(T value) {
   }
 }
 
-// Runs `body` unless something forbids it; `args` are for the log. Memory
-// exhaustion inside the emulator ends here: no exception leaves the library.
+// Runs `body` unless BeginCall forbids it; `args` are for the log. Catches
+// memory exhaustion inside the emulator, because no exception may leave the
+// library.
 template <typename Body, typename... Args>
 CUresult Call(Entry plain, Require require, Body&& body, Args... args) {
   const Entry entry = PerThreadCall::EntryOf(plain);
@@ -72,7 +73,7 @@ CUresult Call(Entry plain, Require require, Body&& body, Args... args) {
   return result;
 }
 
-// The same for functions that work in the current context: `body(context)`.
+// Runs `body(context)`, for a function that works in the current context.
 template <typename Body, typename... Args>
 CUresult CallInContext(Entry entry, Body&& body, Args... args) {
   return Call(
@@ -88,10 +89,10 @@ CUresult ForwardInContext(Entry entry, CUresult (*body)(Context&, Args...),
       entry, [&](Context& context) { return body(context, args...); }, args...);
 }
 
-// INVALID_DEVICE unless this process sees a device of that ordinal.
+// Returns INVALID_DEVICE unless this process sees a device of that ordinal.
 CUresult CheckDevice(CUdevice ordinal);
 
-// Runs `body()` for a device that exists, with or without a context.
+// Runs `body()` if the device exists, with or without a context.
 template <typename Body>
 CUresult CallOnDevice(Entry entry, CUdevice device, Body&& body) {
   const auto checked = [&] {

@@ -31,7 +31,7 @@ CUresult Push(CUcontext handle) {
   return PushCurrentContext(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// The context that a _v2 function names: null means the current one.
+// Finds the context that a _v2 function names; null means the current one.
 CUresult Named(CUcontext handle, Context** context) {
   *context = handle == nullptr ? CurrentContext() : Contexts().Find(handle);
   if (*context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -42,7 +42,7 @@ CUcontext HandleOf(Context* context) {
   return reinterpret_cast<CUcontext>(context);
 }
 
-// Lets memory pools give back what nothing uses any more, too.
+// Afterwards, memory pools release what nothing uses any more.
 CUresult Synchronize(Context& context) {
   const CUresult result = context.Synchronize();
   emucuda::Pools().TrimToThresholds();
@@ -68,7 +68,7 @@ CUresult ResetPrimary(Entry entry, CUdevice device) {
   });
 }
 
-// Scheduling flags are accepted, and mean nothing here.
+// Scheduling flags are accepted and have no effect.
 CUresult SetPrimaryFlags(Entry entry, CUdevice device) {
   return CallOnDevice(entry, device, [] { return CUDA_SUCCESS; });
 }
@@ -127,7 +127,7 @@ CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags,
                       [&] { return CreateCurrent(context, device); });
 }
 
-// Shares of the device and streams of other APIs are not emulated.
+// Execution affinity and the other creation parameters are not emulated.
 CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params,
                         int param_count, unsigned int flags, CUdevice device) {
   return CallOnDevice(Entry::cuCtxCreate_v3, device, [&] {

@@ -1,4 +1,4 @@
-// The control API of emucuda.h.
+// Exported functions: the control API of emucuda.h.
 
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ namespace emucuda = fineserve::emucuda;
 extern "C" {
 
 void emucuda_set_stream_delay_us(unsigned microseconds) {
-  emucuda::DriverState::Get();  // or else its first use would overwrite this
+  emucuda::DriverState::Get();  // or its first use would overwrite the delay
   emucuda::SetStreamDelay(microseconds);
 }
 

@@ -27,14 +27,16 @@ using emucuda::Wait;
 
 namespace {
 
-// Pageable sources up to this are staged at the call, as a real driver does.
+// Pageable sources of up to this size are staged during the call, as a real
+// driver does.
 constexpr size_t kStagedBytes = 64 << 10;
 
 CUdeviceptr Address(const void* host) {
   return reinterpret_cast<CUdeviceptr>(host);
 }
 
-// A copy from a small pageable source that the caller may overwrite at once.
+// Copies from a small pageable source, which the caller may overwrite as soon
+// as the call returns.
 CUresult CopyStaged(Context& context, CUdeviceptr to, CUdeviceptr from,
                     size_t bytes, CUstream stream) {
   const char* start = reinterpret_cast<const char*>(from);
@@ -47,9 +49,9 @@ CUresult CopyStaged(Context& context, CUdeviceptr to, CUdeviceptr from,
                   });
 }
 
-// Unified addressing: the addresses say what is host and what is device. A copy
-// from or to pageable memory is complete when the call returns, as CUDA
-// documents, except for small ones that are staged.
+// With unified addressing the addresses tell host from device memory. As CUDA
+// documents, a copy from or to pageable memory is complete when the call
+// returns, except for small ones that are staged.
 CUresult CopyAny(Context& context, CUdeviceptr to, CUdeviceptr from,
                  size_t bytes, CUstream stream, Wait wait) {
   if (bytes == 0) return CUDA_SUCCESS;
@@ -108,8 +110,9 @@ CUresult CopyPeer(Context& context, CUdeviceptr to, CUcontext to_context,
   return CopyWithin(context, to, from, bytes, stream);
 }
 
-// Copies of a batch may run in any order; here they run in that of the list.
-// `failed`, if given, names the copy that could not be submitted.
+// The copies of a batch may run in any order; here they run in the order of the
+// list. `failed`, if given, receives the index of the copy that could not be
+// submitted.
 CUresult CopyBatch(Context& context, const CUdeviceptr* to,
                    const CUdeviceptr* from, const size_t* bytes, size_t count,
                    const CUmemcpyAttributes* attributes,
@@ -171,7 +174,7 @@ CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
       to, from, bytes);
 }
 
-// Asynchronous to the host, as CUDA documents for copies within a device.
+// As CUDA documents, copies within a device are asynchronous to the host.
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return CallInContext(
       Entry::cuMemcpyDtoD_v2,

@@ -84,8 +84,9 @@ CUresult DriverState::OpenDevices(std::string* complaint) {
   return CUDA_SUCCESS;
 }
 
-// No fork while a critical section is locked: the child would share the lock
-// and keep it for life. In a fork of a forked child there is nothing to lock.
+// A fork must wait until no critical section is locked, because the child would
+// share the lock and keep it for life. A forked child that forks has nothing to
+// lock.
 void DriverState::BeforeFork() {
   if (Get().forked()) return;
   for (const Device& device : Get().devices_) device.memory->LockForFork();

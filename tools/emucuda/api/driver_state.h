@@ -13,20 +13,20 @@
 
 namespace fineserve::emucuda {
 
-// Whether this process can use the driver, what its environment says, and what
-// is done around every call. Thread-safe. Created by the first call and never
-// destroyed.
+// Whether this process can use the driver, its settings and devices, and what
+// happens around every call. Thread-safe. The first call creates it; it is
+// never destroyed.
 //
 // A child forked after Init can never use the driver: ready() says so before
-// anything takes a lock, so that a lock held by some thread at the fork cannot
-// block it.
+// anything takes a lock, so that a lock that another thread held at the fork
+// cannot block it.
 class DriverState {
  public:
   static DriverState& Get();
 
   // Opens the devices, once; later calls return the first one's result.
   CUresult Init();
-  // NOT_INITIALIZED before Init, and in a child forked after it.
+  // Returns NOT_INITIALIZED before Init, and in a child forked after it.
   CUresult ready() const;
   bool forked() const;
 
@@ -51,7 +51,7 @@ class DriverState {
   CallLog log_;
   Linger linger_;
 
-  // Release in Init (publishes devices_), acquire in ready().
+  // Release in Init, which publishes devices_; acquire in ready().
   std::atomic<State> state_{State::kUninitialised};
   Mutex init_mutex_;
   DeviceList devices_;  // const once state_ is kReady

@@ -1,8 +1,8 @@
 #ifndef TOOLS_EMUCUDA_API_EXPORTED_PROTOTYPES_H_
 #define TOOLS_EMUCUDA_API_EXPORTED_PROTOTYPES_H_
 
-// The driver's prototypes, for their definitions: everything else in the
-// library is hidden (-fvisibility=hidden), these are exported.
+// The driver's prototypes, for the files that define them. These functions are
+// exported; everything else in the library is hidden (-fvisibility=hidden).
 
 #pragma GCC visibility push(default)
 #include "kernels/driver/prototypes.h"

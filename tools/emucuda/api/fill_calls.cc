@@ -18,9 +18,9 @@ using emucuda::Place;
 
 namespace {
 
-// `rows` rows of `count` patterns, `pitch` bytes apart. Never waits: CUDA
-// leaves open whether the synchronous fills do, and not waiting finds more
-// bugs.
+// Fills `rows` rows of `count` patterns, `pitch` bytes apart. Never waits for
+// the work: CUDA does not say whether the synchronous fills do, and not waiting
+// finds more bugs.
 CUresult SubmitRows(Context& context, CUdeviceptr to, size_t pitch,
                     Pattern pattern, size_t count, size_t rows,
                     CUstream stream) {

@@ -16,8 +16,8 @@ bool FindMapping(CUdeviceptr address, MemoryBlock* block) {
   CUdeviceptr base;
   uint64_t bytes;
   std::shared_ptr<const MemoryObject> object;
-  // What the driver placed by itself, outside its live allocations, is
-  // nobody's.
+  // Memory that the driver itself placed belongs to no block outside of its
+  // live allocations.
   if (Addresses().GetMapping(address, &base, &bytes, &object) != CUDA_SUCCESS ||
       object->handle == 0) {
     return false;

@@ -5,8 +5,9 @@
 
 namespace fineserve::emucuda {
 
-// The allocation around a device or pinned host address, whoever made it; false
-// if there is none. A cuMemMap mapping is its own block.
+// Finds the allocation around a device or pinned host address, whichever call
+// made it. Returns false if there is none. A cuMemMap mapping is a block of its
+// own.
 bool FindBlock(CUdeviceptr address, MemoryBlock* block);
 
 }  // namespace fineserve::emucuda

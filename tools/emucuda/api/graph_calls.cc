@@ -1,6 +1,6 @@
-// Exported functions: graphs of fills and copies. Addresses are recorded as
-// numbers and resolved when a launch runs, as on a device: a graph sees what is
-// mapped there then, not what was there when it was made.
+// Exported functions: graphs of fills and copies. As on a device, addresses are
+// recorded as numbers and resolved when a launch runs: a graph works on what is
+// mapped there then, and not on what was mapped when it was made.
 
 #include <functional>
 #include <memory>
@@ -28,10 +28,10 @@ using emucuda::Node;
 namespace {
 
 using Fill = CUDA_MEMSET_NODE_PARAMS;
-// What a graph was when it was instantiated; never changed.
+// The nodes of a graph when it was instantiated. Never changed.
 using Executable = std::vector<Node>;
 
-// As all driver state: made at first use, never destroyed.
+// Like all driver state, made at first use and never destroyed.
 HandleRegistry<CUgraphExec, Executable>& Executables() {
   static auto& executables = *new HandleRegistry<CUgraphExec, Executable>;
   return executables;
@@ -67,7 +67,7 @@ bool OnDevice(CUmemorytype type, CUdeviceptr address) {
          emucuda::IsDevice(address);
 }
 
-// Within the device only; one row or several, no slices.
+// Supports copies within the device only, of one or more rows but no slices.
 CUresult ToBox(const CUDA_MEMCPY3D& copy, emucuda::Box* box) {
   if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) {
     return CUDA_ERROR_INVALID_VALUE;

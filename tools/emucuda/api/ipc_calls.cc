@@ -1,6 +1,6 @@
-// Exported functions: legacy sharing between processes. Memory is shared for
-// real; VMM and pool memory has its own handles and is refused here, as by a
-// real driver.
+// Exported functions: legacy sharing between processes. Memory is really
+// shared. VMM and pool memory has handles of its own and is refused here, as a
+// real driver refuses it.
 
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
@@ -34,7 +34,7 @@ CUresult OpenMemory(Context& context, CUdeviceptr* address,
 
 }  // namespace
 
-// Of the whole allocation around the address.
+// The handle is for the whole allocation around the address.
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   return CallInContext(
       Entry::cuIpcGetMemHandle,

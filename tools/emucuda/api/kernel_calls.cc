@@ -28,7 +28,7 @@ using emucuda::Require;
 
 namespace {
 
-// Launches of kernels that the device cannot run. Relaxed: a statistic.
+// Counts launches of kernels that the device cannot run. Relaxed: a statistic.
 std::atomic<uint64_t> skipped_launches{0};
 
 struct Shape {
@@ -65,7 +65,7 @@ CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
     skipped_launches.fetch_add(1, std::memory_order_relaxed);
     return owner.SubmitWork(*stream, [] { return CUDA_SUCCESS; });
   }
-  // A packed buffer (`extra`) is not taken for kernels that run.
+  // Kernels that run take no packed buffer (`extra`).
   if (arguments == nullptr) return CUDA_ERROR_INVALID_VALUE;
   KernelArguments copies = CopyArguments(*kernel->host(), arguments);
   const int device = owner.device();
@@ -225,7 +225,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
       function, stream);
 }
 
-// A launch's attributes (clusters, priorities) change nothing here.
+// A launch's attributes (clusters, priorities) have no effect here.
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                           void** arguments, void** extra) {
   return CallInContext(

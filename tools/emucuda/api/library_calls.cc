@@ -38,7 +38,7 @@ CUresult LoadFile(const char* path, CUlibrary* library) {
   if (path == nullptr || library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::ifstream file(path, std::ios::binary);
   if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-  // One more, so that text ends.
+  // One more byte terminates text.
   char start[emucuda::kCodeHeaderBytes + 1] = {};
   file.read(start, emucuda::kCodeHeaderBytes);
   return LoadImage(start, library);
@@ -63,7 +63,7 @@ CUresult FindKernel(CUlibrary library, const char* name, CUkernel* kernel) {
   return CUDA_SUCCESS;
 }
 
-// CUDA_MODULE_LOADING=EAGER, or lazily, as by default.
+// CUDA_MODULE_LOADING=EAGER sets eager loading; the default is lazy.
 CUmoduleLoadingMode LoadingMode() {
   const char* mode = getenv("CUDA_MODULE_LOADING");
   return mode != nullptr && strcmp(mode, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING
@@ -160,7 +160,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module,
       module);
 }
 
-// Images are not interpreted, so no variable is known.
+// Images are not interpreted, so the driver knows no variables.
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes,
                               CUmodule module, const char* name) {
   return CallInContext(

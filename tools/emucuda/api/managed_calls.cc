@@ -27,14 +27,14 @@ using emucuda::MemoryBlock;
 
 namespace {
 
-// The managed allocation that holds the whole range.
+// Finds the managed allocation that contains the whole range.
 bool FindManaged(CUdeviceptr address, size_t bytes, MemoryBlock* block) {
   return bytes > 0 && emucuda::Heap().Find(address, block) &&
          block->kind == BlockKind::kManaged &&
          bytes <= block->bytes - (address - block->base);
 }
 
-// An ordinal, kOnHost, or kNowhere for what does not exist.
+// Returns an ordinal, kOnHost, or kNowhere if the location does not exist.
 int OrdinalOf(const CUmemLocation& location) {
   switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -90,7 +90,7 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
   return CUDA_SUCCESS;
 }
 
-// Nothing to move; the stream gets nothing to do.
+// Managed memory never moves, so the stream gets nothing to do.
 CUresult Prefetch(Context& context, CUdeviceptr address, size_t bytes,
                   int ordinal, CUstream stream) {
   if (emucuda::FindStream(context, stream) == nullptr) {
@@ -132,7 +132,7 @@ CUresult AnswerInt(int answer, void* value, size_t value_bytes) {
   return CUDA_SUCCESS;
 }
 
-// A list of ordinals, filled up with kNowhere.
+// Writes a list of ordinals, padded with kNowhere.
 CUresult AnswerAccessedBy(uint32_t accessed_by, void* value,
                           size_t value_bytes) {
   if (value_bytes % sizeof(int) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -240,7 +240,8 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes,
       count, stream);
 }
 
-// Discarding would let bytes be lost; refused, not ignored.
+// Discarding may lose bytes. Programs must notice that it does not happen here,
+// so it is refused instead of ignored.
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* bytes,
                                 size_t count, unsigned long long flags,
                                 CUstream stream) {

@@ -175,7 +175,7 @@ CUresult cuMemHostUnregister(void* host) {
       host);
 }
 
-// Unified addressing: the device's address is the host's.
+// With unified addressing, device and host use the same address.
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* host,
                                       unsigned int flags) {
   return CallInContext(
@@ -205,8 +205,8 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
       host);
 }
 
-// dma-buf descriptors are for other drivers; there are none here
-// (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0).
+// There are no dma-buf descriptors here: CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+// is 0.
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address,
                                        size_t bytes, CUmemRangeHandleType type,
                                        unsigned long long flags) {

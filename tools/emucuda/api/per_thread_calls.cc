@@ -1,5 +1,5 @@
-// Exported functions: the per-thread variants of all others. Each runs the
-// plain function with stream 0 meaning the calling thread's own.
+// Exported functions: the per-thread variants. Each runs the plain function, in
+// which stream 0 then means the calling thread's own stream.
 
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"

@@ -30,15 +30,15 @@ CUresult Answer(void* value, T answer) {
 
 bool IsHost(const MemoryBlock& block) { return block.kind == BlockKind::kHost; }
 
-// Handle types as a bit set: what the memory may be exported as.
+// Returns the handle types that the memory may be exported as, as a bit set.
 uint64_t HandleTypes(const MemoryBlock& block) {
   if (block.kind == BlockKind::kPool) return block.pool->props().handleTypes;
   if (block.kind != BlockKind::kVirtual) return CU_MEM_HANDLE_TYPE_NONE;
   return block.object->prop.requestedHandleTypes;
 }
 
-// The driver's own memory always is where the device can; mapped memory if it
-// was created for it.
+// Memory that the driver places is capable if the device is; mapped memory is
+// capable if it was created so.
 bool RdmaCapable(const MemoryBlock& block) {
   if (block.kind == BlockKind::kVirtual) {
     return block.object->prop.allocFlags.gpuDirectRDMACapable != 0;
@@ -58,7 +58,7 @@ unsigned AccessFlags(const MemoryBlock& block) {
   return access;
 }
 
-// The host sees managed and pinned memory at the address itself.
+// The host sees managed and pinned memory at the same address.
 CUresult HostPointer(const MemoryBlock& block, CUdeviceptr address,
                      void* value) {
   if (!IsHost(block) && block.kind != BlockKind::kManaged) {
@@ -77,7 +77,7 @@ CUresult MappingOf(const MemoryBlock& block, CUpointer_attribute attribute,
   return Answer(value, whole ? block.bytes : block.object->allocation->bytes());
 }
 
-// One attribute of the block around `address`.
+// Answers one attribute of the block around `address`.
 CUresult Describe(const MemoryBlock& block, CUdeviceptr address,
                   CUpointer_attribute attribute, void* value) {
   switch (attribute) {
@@ -125,7 +125,7 @@ CUresult Describe(const MemoryBlock& block, CUdeviceptr address,
   }
 }
 
-// How many bytes an attribute's answer takes.
+// Returns how many bytes the answer takes.
 size_t AnswerBytes(CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -157,7 +157,7 @@ CUresult GetAll(unsigned count, const CUpointer_attribute* attributes,
       continue;
     }
     memset(values[i], 0, AnswerBytes(attributes[i]));
-    // cuda.h: -2 is CU_DEVICE_INVALID, the ordinal of no device.
+    // -2 is CU_DEVICE_INVALID in cuda.h.
     if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
       Answer(values[i], -2);
     }
@@ -167,8 +167,8 @@ CUresult GetAll(unsigned count, const CUpointer_attribute* attributes,
 
 }  // namespace
 
-// INVALID_VALUE for an address that the driver does not know, and for what the
-// memory there does not have.
+// Returns INVALID_VALUE for an address that the driver does not know, and for
+// attributes that the memory there does not have.
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
   return Call(
@@ -183,7 +183,7 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
       attribute, address);
 }
 
-// Never fails for what it is asked about: zeros say that there is no answer.
+// Does not fail because of an unknown address or attribute: it answers zeros.
 CUresult cuPointerGetAttributes(unsigned int count,
                                 CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {

@@ -36,13 +36,13 @@ CUmemoryPool CurrentPool(int device) {
   return Pools().Current(Devices().memory(device), device);
 }
 
-// `wanted` null: the current pool of the stream's device.
+// If `wanted` is null, allocates from the current pool of the stream's device.
 CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
                   CUmemoryPool wanted, CUstream handle) {
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto stream = emucuda::FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  // A node of a graph that allocates is not emulated.
+  // Graph nodes that allocate are not emulated.
   if (const auto capture = stream->capture()) {
     return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   }
@@ -52,7 +52,7 @@ CUresult Allocate(Context& context, CUdeviceptr* address, size_t bytes,
   return pool->Allocate(bytes, *stream, address);
 }
 
-// Free behind a marker in the stream, which is ordered like any work.
+// Frees behind a marker in the stream, which is ordered like any work.
 CUresult Free(Context& context, CUdeviceptr address, CUstream handle) {
   const auto stream = emucuda::FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -101,7 +101,7 @@ CUresult Export(const MemPool& pool, int* fd) {
 
 CUresult SetAccess(MemPool& pool, const CUmemAccessDesc& desc) {
   if (const CUresult result = CheckLocation(desc.location)) return result;
-  // A pool's own device keeps its access, as CUDA documents.
+  // As CUDA documents, a pool's own device cannot lose its access.
   if (desc.location.id == pool.device() &&
       desc.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -245,7 +245,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
             type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        // The descriptor itself travels in the pointer.
+        // The pointer holds the descriptor itself.
         const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
         return emucuda::ImportPool(Devices(), fd, Pools(), pool);
       },

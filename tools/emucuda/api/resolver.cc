@@ -1,5 +1,5 @@
-// cuGetProcAddress, and the table that makes a missing definition a link
-// error.
+// cuGetProcAddress, and the table of all functions, which turns a missing
+// definition into a link error.
 
 #include "tools/emucuda/api/resolver.h"
 
@@ -28,7 +28,7 @@ void* const kFunctions[kEntries] = {
 #undef EMUCUDA_FUNCTION
 };
 
-// Ditto, among the variants of one kind.
+// Does what Resolve does, among the variants of one kind.
 Resolution ResolveAmong(bool per_thread, const char* name, int wanted_version,
                         int driver_version) {
   Resolution best = {.status = driver::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
@@ -114,9 +114,10 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
       cuda_version, flags);
 }
 
-// Private tables are NVIDIA's; the emulator ships no answer to them. Who asks
-// is a CUDA runtime that is linked into a program or into one of its libraries:
-// its own message ("operation not supported") would not say why.
+// The private tables are NVIDIA's, and the emulator does not answer for them.
+// The caller is a CUDA runtime that is linked into a program or into one of its
+// libraries; its own message ("operation not supported") would not explain the
+// problem.
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {
   return Call(Entry::cuGetExportTable, Require::kNothing, [&] {
     if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;

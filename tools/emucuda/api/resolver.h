@@ -6,7 +6,7 @@
 
 namespace fineserve::emucuda {
 
-// The driver's own definition, whatever a preloaded library exports.
+// Returns the driver's own definition, whatever a preloaded library exports.
 void* FunctionOf(Entry entry);
 
 struct Resolution {
@@ -14,9 +14,9 @@ struct Resolution {
   void* function;  // null unless status is SUCCESS
 };
 
-// The newest version of `name` that is at most `wanted_version`, among those
-// that a driver of `driver_version` has: of its per-thread variants if these
-// are preferred and one fits, else of the plain ones.
+// Finds the newest version of `name` that is at most `wanted_version`, among
+// those that a driver of `driver_version` has. Takes a per-thread variant if
+// these are preferred and one fits, else a plain function.
 Resolution Resolve(const char* name, int wanted_version, int driver_version,
                    bool prefer_per_thread);
 

@@ -1,5 +1,5 @@
-// Exported functions: settings of contexts and devices that this device keeps
-// but does not obey, peers, and the profiler.
+// Exported functions: settings of contexts and devices, which are kept but have
+// no effect here; peers; the profiler.
 
 #include <cstdio>
 
@@ -21,7 +21,7 @@ using emucuda::Require;
 
 namespace {
 
-constexpr unsigned kApiVersion = 3020;  // of cuCtxCreate_v2's contexts
+constexpr unsigned kApiVersion = 3020;  // that of cuCtxCreate_v2's contexts
 
 struct DefaultLimit {
   CUlimit limit;
@@ -34,7 +34,7 @@ constexpr DefaultLimit kDefaultLimits[] = {
     {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0},
 };
 
-// Null for limits that this device does not have.
+// Returns null for limits that this device does not have.
 const DefaultLimit* FindLimit(CUlimit limit) {
   for (const DefaultLimit& known : kDefaultLimits) {
     if (known.limit == limit) return &known;
@@ -70,7 +70,8 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* pci_bus_id) {
     if (device == nullptr || pci_bus_id == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    // [domain]:[bus]:[device].[function], or without the domain.
+    // The format is [domain]:[bus]:[device].[function]; the domain may be left
+    // out.
     unsigned domain = 0, bus = 0, slot = 0;
     if (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
         sscanf(pci_bus_id, "%x:%x", &bus, &slot) != 2) {
@@ -152,7 +153,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
   });
 }
 
-// Scheduling flags mean nothing here; accepted.
+// Scheduling flags are accepted and have no effect.
 CUresult cuCtxSetFlags(unsigned int flags) {
   return CallInContext(
       Entry::cuCtxSetFlags, [](Context&) { return CUDA_SUCCESS; }, flags);
@@ -215,7 +216,7 @@ CUresult cuCtxResetPersistingL2Cache() {
                        [](Context&) { return CUDA_SUCCESS; });
 }
 
-// There is nothing to profile with.
+// The emulated device has no profiler.
 CUresult cuProfilerStart() {
   return CallInContext(Entry::cuProfilerStart,
                        [](Context&) { return CUDA_SUCCESS; });

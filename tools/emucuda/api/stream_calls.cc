@@ -48,7 +48,7 @@ CUresult CallOnEvent(Entry entry, CUevent handle, Body body) {
   return CallInContext(entry, checked, handle);
 }
 
-// Priorities out of range are clamped, as on a real driver.
+// Priorities out of range are clamped, as by a real driver.
 CUresult Create(Context& context, CUstream* stream, unsigned flags,
                 int priority = 0) {
   if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) {
@@ -79,8 +79,8 @@ CUresult Record(Event& event, Stream& stream) {
   return CUDA_SUCCESS;
 }
 
-// A stream that waits for a capture's event joins the capture. One that is
-// captured cannot wait for work outside of it.
+// A stream that waits for a capture's event joins the capture. A stream that is
+// being captured cannot wait for work outside of its capture.
 CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
                       bool* done) {
   const auto point = event.captured();
@@ -94,7 +94,7 @@ CUresult WaitCaptured(const Event& event, const std::shared_ptr<Stream>& stream,
   return CUDA_SUCCESS;
 }
 
-// Waits for what the event names now; nothing if it was never recorded.
+// Waits for the event's latest recording; does nothing if there is none.
 CUresult WaitEvent(const Event& event, Stream& stream) {
   bool done;
   const CUresult result = WaitCaptured(event, stream.shared_from_this(), &done);
@@ -119,7 +119,7 @@ CUresult Elapsed(const Event& start, const Event& end, float* milliseconds) {
   return CUDA_SUCCESS;
 }
 
-// An event that another process may open measures no time.
+// An event that another process may open cannot measure time.
 CUresult CreateEvent(CUevent* event, unsigned flags) {
   std::shared_ptr<emucuda::SharedEvent> shared;
   if ((flags & CU_EVENT_INTERPROCESS) != 0) {
@@ -131,7 +131,7 @@ CUresult CreateEvent(CUevent* event, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// What a synchronisation lets memory pools give back.
+// After a synchronisation, memory pools release what they can.
 CUresult Synchronized(CUresult result) {
   emucuda::Pools().TrimToThresholds();
   return result;
@@ -153,7 +153,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
       [&](Context& context) { return Create(context, stream, flags); }, flags);
 }
 
-// Priorities are hints; the emulator has none.
+// Priorities are hints, which the emulator ignores.
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
                                     int priority) {
   return CallInContext(
@@ -164,7 +164,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
       flags, priority);
 }
 
-// Returns at once; what is queued still runs.
+// Returns at once; queued work still runs.
 CUresult cuStreamDestroy_v2(CUstream stream) {
   return CallInContext(
       Entry::cuStreamDestroy_v2,
@@ -237,7 +237,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   });
 }
 
-// An external recording is one of the capture's own here.
+// An external recording counts as one of the capture's own here.
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
                                 unsigned int flags) {
   return CallOnStream(Entry::cuEventRecordWithFlags, stream, [&](Stream& s) {
@@ -258,7 +258,7 @@ CUresult cuEventQuery(CUevent event) {
   });
 }
 
-// A context that died while we waited is reported by this very call.
+// If the context dies while we wait, this call reports it.
 CUresult cuEventSynchronize(CUevent event) {
   return CallOnEvent(Entry::cuEventSynchronize, event, [](Event& e) {
     if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;

@@ -7,9 +7,9 @@
 
 namespace fineserve::emucuda {
 
-// The stream behind a handle: 0 is the current context's default stream or, in
-// a per-thread variant, the calling thread's own. Null if there is none, or if
-// its context is gone.
+// Finds the stream behind a handle: 0 is the current context's default stream
+// or, in a per-thread variant, the calling thread's own. Returns null if there
+// is none, or if its context is gone.
 std::shared_ptr<Stream> FindStream(Context& current, CUstream handle);
 
 }  // namespace fineserve::emucuda

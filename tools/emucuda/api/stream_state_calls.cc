@@ -1,4 +1,4 @@
-// Exported functions: what a stream is, callbacks, captures.
+// Exported functions: properties of streams, callbacks, captures.
 
 #include <utility>
 
@@ -44,8 +44,8 @@ CUresult CaptureInfo(const Stream& stream, CUstreamCaptureStatus* status,
     return CUDA_SUCCESS;
   }
   if (id != nullptr) *id = capture->id();
-  // Not a graph that could be changed before the capture has ended; the nodes'
-  // order is kept without naming it.
+  // This graph cannot be changed before the capture has ended. It names no
+  // dependencies, because nodes run in the order of the calls anyway.
   if (graph != nullptr) *graph = capture->handle();
   if (dependencies != nullptr) *dependencies = nullptr;
   if (count != nullptr) *count = 0;
@@ -90,7 +90,7 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   });
 }
 
-// Called even if the context has died: the callback is told the error.
+// The callback runs even if the context has died; it receives the error.
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback,
                              void* user_data, unsigned int flags) {
   return AskStream(
@@ -105,7 +105,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback,
       });
 }
 
-// Managed memory is everybody's here.
+// Attachment has no effect here: every stream may use managed memory.
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address,
                                 size_t bytes, unsigned int flags) {
   return AskStream(

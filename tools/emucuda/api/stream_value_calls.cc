@@ -1,4 +1,4 @@
-// Exported functions: words written and waited for by streams.
+// Exported functions: words that streams write and wait for.
 
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ using emucuda::Wait;
 
 namespace {
 
-// A waiting stream looks at the word so often. Heuristic.
+// How often a waiting stream polls the word. Heuristic.
 constexpr useconds_t kLookAgainUs = 50;
 
 Place HostPlace(const void* host) {
@@ -60,7 +60,7 @@ CUresult Write(Context& context, CUstream stream, CUdeviceptr address,
       });
 }
 
-// Holds the stream as long as it takes, as on a device.
+// Blocks the stream until the condition is met, as on a device.
 template <typename Word>
 CUresult Await(Context& context, CUstream stream, CUdeviceptr address,
                Word value, unsigned flags) {

@@ -10,17 +10,18 @@ namespace fineserve::emucuda {
 
 enum class Wait { kNo, kYes };
 
-// Puts work on the stream behind a handle; INVALID_HANDLE if there is none.
+// Submits work to the stream behind a handle. Returns INVALID_HANDLE if there
+// is none.
 CUresult SubmitTo(Context& context, CUstream handle, Wait wait,
                   std::function<CUresult()> work);
 
-// Whether work on that stream is captured instead of queued: what is captured
-// does not outlive its client.
+// Whether the stream captures work instead of queueing it. Captured work does
+// not outlive its client.
 bool IsCapturing(Context& context, CUstream handle);
 
 bool IsDevice(CUdeviceptr address);
 bool IsPinned(CUdeviceptr address, uint64_t bytes);
-// Whether the device can reach the address by itself.
+// Whether the device can reach the address without staging.
 bool Reachable(CUdeviceptr address);
 
 Place PlaceOf(CUdeviceptr address);

@@ -1,4 +1,4 @@
-// Exported functions: virtual memory management. None needs a context.
+// Exported functions: virtual memory management. None of them needs a context.
 
 #include <cstdint>
 #include <memory>
@@ -26,7 +26,8 @@ using emucuda::Require;
 
 namespace {
 
-// Host memory is a feature that we lack; anything else unknown is an error.
+// Host memory is a feature that the emulator lacks; any other unknown location
+// is an error.
 CUresult CheckLocation(const CUmemLocation& location) {
   if (location.type == CU_MEM_LOCATION_TYPE_HOST ||
       location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
@@ -102,8 +103,9 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// The object mapped at an address. INVALID_VALUE also for cuMemAlloc's memory,
-// which these functions must not touch: it has no handle.
+// Finds the object that is mapped at an address. Returns INVALID_VALUE for
+// cuMemAlloc's memory, too: it has no handle, and these functions must not
+// touch it.
 CUresult MappedAt(CUdeviceptr address,
                   std::shared_ptr<const MemoryObject>* object) {
   CUdeviceptr base;
@@ -265,7 +267,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
             type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        // The descriptor itself travels in the pointer.
+        // The pointer holds the descriptor itself.
         return Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
                       handle);
       },

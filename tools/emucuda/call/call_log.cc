@@ -11,7 +11,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// A line under construction; what does not fit is cut.
+// A line being built; whatever does not fit is cut off.
 class LineBuffer {
  public:
   __attribute__((format(printf, 2, 3))) void Append(const char* format, ...) {
@@ -55,7 +55,7 @@ void CallLog::Line(Entry entry, std::span<const uint64_t> args,
                 static_cast<unsigned long long>(args[i]));
   }
   line.Append(") %u\n", static_cast<unsigned>(result));
-  // A full disk loses log lines, not the program.
+  // If the disk is full we lose log lines; the program continues.
   (void)!write(fd_.load(std::memory_order_relaxed), line.text(), line.bytes());
 }
 

@@ -14,11 +14,12 @@ namespace fineserve::emucuda {
 
 // Counts calls, and appends one line per call to a file once opened:
 //   pid monotonic-ns symbol(0x… 0x…) result
-// Each line is one write(2) in append mode: lines of several processes do not
-// tear. Thread-safe, and safe in a forked child (no lock).
+// Each line is one write(2) in append mode, so lines of several processes are
+// never mixed. Thread-safe, and safe in a forked child because it takes no
+// lock.
 class CallLog {
  public:
-  // Appends to `path`, also in children that call cuInit themselves.
+  // Appends to `path`, also in child processes that call cuInit themselves.
   bool Open(const std::string& path);
 
   void Count(Entry entry) {
@@ -35,7 +36,8 @@ class CallLog {
   }
 
  private:
-  // A line each: threads that call different functions do not contend.
+  // Each has its own cache line, so threads that call different functions do
+  // not contend.
   struct alignas(64) Counter {
     std::atomic<uint64_t> value{0};  // relaxed: a statistic
   };

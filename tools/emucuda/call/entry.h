@@ -10,7 +10,7 @@
 
 namespace fineserve::emucuda {
 
-// One enumerator per exported driver function, named as it is.
+// One enumerator per exported driver function, with the function's name.
 enum class Entry : int {
 #define EMUCUDA_ENTRY(symbol, name, since, need, args) symbol,
   FINESERVE_DRIVER_ENTRY_POINTS(EMUCUDA_ENTRY)
@@ -33,10 +33,11 @@ struct EntryRow {
   bool per_thread;  // a variant whose stream 0 is the calling thread's own
 };
 
-// By Entry.
+// Indexed by Entry.
 std::span<const EntryRow, kEntries> EntryRows();
 
-// The entry exported as `word`; or else all versions of the name `word`.
+// Finds the entry that is exported as `word`, or else all versions of the name
+// `word`.
 std::vector<Entry> FindEntries(std::string_view word);
 
 }  // namespace fineserve::emucuda

@@ -12,10 +12,11 @@ namespace {
 
 constexpr uint64_t kAnyNumber = ~uint64_t{0};
 
-// Heuristic: a sleep overshoots by some 50 µs, so shorter waits spin.
+// Heuristic: a sleep overshoots by about 50 µs, so shorter waits spin.
 constexpr auto kSpinLimit = std::chrono::microseconds(200);
 
-// Splits at the first `separator`; the whole text and "" if there is none.
+// Splits at the first `separator`. Without one it returns the whole text and
+// "".
 std::pair<std::string_view, std::string_view> Split(std::string_view text,
                                                     char separator) {
   const size_t at = text.find(separator);
@@ -23,7 +24,7 @@ std::pair<std::string_view, std::string_view> Split(std::string_view text,
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-// Calls `parse` with each comma-separated piece until one is refused.
+// Calls `parse` with each comma-separated rule until it refuses one.
 template <typename Parse>
 bool ForEachRule(std::string_view rules, Parse parse) {
   while (!rules.empty()) {

@@ -13,18 +13,19 @@
 
 namespace fineserve::emucuda {
 
-// Faults and latencies to order; syntax in emucuda.h. Thread-safe; costs two
-// relaxed loads a call while nothing is set.
+// Failures and latencies to inject; emucuda.h describes the syntax.
+// Thread-safe. While nothing is set it costs two relaxed loads per call.
 class Injection {
  public:
-  // Replace all rules and start counting anew. False, and nothing changed, if
-  // the text is malformed.
+  // Replace all rules and restart the counting. Return false, and change
+  // nothing, if the text is malformed.
   bool SetFailures(std::string_view rules);
   bool SetLatencies(std::string_view rules);
 
-  // Counts one call; the error that it must return, or CUDA_SUCCESS.
+  // Counts one call. Returns the error that the call must return, or
+  // CUDA_SUCCESS.
   CUresult NextFailure(Entry entry);
-  // Takes as long as ordered; no lock is held.
+  // Waits for the injected latency, without holding a lock.
   void Delay(Entry entry) const;
 
  private:
@@ -37,7 +38,7 @@ class Injection {
 
   static bool ParseFailure(std::string_view text, std::vector<Rule>* rules);
 
-  // Relaxed, both: settings that order nothing.
+  // Both relaxed: they are settings and order nothing.
   std::atomic<bool> armed_{false};
   std::array<std::atomic<uint32_t>, kEntries> latency_us_ = {};
 

@@ -1,9 +1,9 @@
 #ifndef TOOLS_EMUCUDA_CUDART_API_LIST_H_
 #define TOOLS_EMUCUDA_CUDART_API_LIST_H_
 
-// The runtime functions that are emulated. X(name, args); each returns
-// cudaError_t. runtime_check.cc holds the list against cuda_runtime_api.h.
-// What NVIDIA's runtime has besides stands in unsupported_list.h.
+// The runtime functions that are emulated, as X(name, args). Each returns
+// cudaError_t. runtime_check.cc compares the list with cuda_runtime_api.h;
+// unsupported_list.h has the other functions of NVIDIA's runtime.
 
 #include "tools/emucuda/cudart/runtime_types.h"
 

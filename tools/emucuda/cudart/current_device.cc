@@ -10,8 +10,8 @@ namespace {
 
 thread_local int thread_device = 0;
 
-// The primary contexts that we hold, by ordinal; null: not retained. Never
-// destroyed: host programs call us from their own destructors.
+// The primary contexts that we hold, by ordinal; null if not retained. Never
+// destroyed, because host programs call us from their own destructors.
 struct Primaries {
   std::mutex mutex;
   std::vector<CUcontext> contexts;  // guarded by mutex

@@ -12,22 +12,22 @@ namespace fineserve::cudart {
 // Loads the driver and makes sure that a context is current.
 cudaError_t EnterContext();
 
-// The ordinal the thread works on, whether or not a context exists yet.
+// Gets the ordinal of the thread's device, whether or not a context exists yet.
 cudaError_t CurrentDevice(int* ordinal);
 
 // Makes `ordinal` the thread's device and its primary context current.
 cudaError_t SelectDevice(int ordinal);
 
-// The primary context of a device; retained at the first call.
+// Gets the primary context of a device, and retains it at the first call.
 cudaError_t PrimaryContext(int ordinal, driver::CUcontext* context);
 
-// InvalidDevice unless there is such a device.
+// Returns InvalidDevice unless there is such a device.
 cudaError_t CheckDevice(int ordinal);
 
 // Destroys the primary context of the thread's device.
 cudaError_t ResetDevice();
 
-// At exit: gives the primary contexts back.
+// Releases the primary contexts, at exit.
 void ReleaseDevices();
 
 }  // namespace fineserve::cudart

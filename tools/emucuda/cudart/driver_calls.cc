@@ -7,7 +7,7 @@
 namespace fineserve::cudart {
 namespace {
 
-// Written by Load under LoadDriver's static; const ever after.
+// Load writes this once, in LoadDriver; it is const from then on.
 DriverCalls calls;
 
 template <typename Function>

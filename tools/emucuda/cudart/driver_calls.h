@@ -1,9 +1,10 @@
 #ifndef TOOLS_EMUCUDA_CUDART_DRIVER_CALLS_H_
 #define TOOLS_EMUCUDA_CUDART_DRIVER_CALLS_H_
 
-// What the runtime asks of the driver, found as NVIDIA's runtime finds it: one
-// dlsym of cuGetProcAddress_v2, then everything through that. So a preload
-// that answers for the resolver is in every path that it is in with NVIDIA's.
+// The driver functions that the runtime calls. It finds them as NVIDIA's
+// runtime does: it looks up cuGetProcAddress_v2 with dlsym, and everything else
+// through that. A preload that replaces the resolver is therefore in the same
+// paths as with NVIDIA's runtime.
 
 #include "tools/emucuda/cudart/error.h"
 #include "tools/emucuda/cudart/runtime_types.h"
@@ -15,10 +16,9 @@ using driver::CUdevice;
 using driver::CUdeviceptr;
 using driver::CUresult;
 
-// X(name, since, args): the name to ask the resolver for and the CUDA version
-// whose ABI is meant (runtime_check.cc holds both against cudaTypedefs.h). The
-// driver's handles and structures are the runtime's.
-// clang-format off
+// X(name, since, args): the name to ask the resolver for, and the CUDA version
+// whose ABI is meant (runtime_check.cc compares both with cudaTypedefs.h). The
+// driver's handles and structures are those of the runtime. clang-format off
 #define EMUCUDA_RUNTIME_DRIVER_CALLS(X) \
   X(cuInit, 2000, (unsigned int flags)) \
   X(cuDriverGetVersion, 2020, (int* version)) \
@@ -118,24 +118,24 @@ using driver::CUresult;
   X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, (int* blocks, cudaFunction_t function, int block_threads, size_t shared_bytes, unsigned int flags))
 // clang-format on
 
-// The driver's functions; null where the driver has none (a driver may lack
-// what it is never asked for).
+// The driver's functions. A member is null if the driver lacks the function,
+// which matters only if it is called.
 struct DriverCalls {
 #define EMUCUDA_CALL_MEMBER(name, since, args) CUresult(*name) args = nullptr;
   EMUCUDA_RUNTIME_DRIVER_CALLS(EMUCUDA_CALL_MEMBER)
 #undef EMUCUDA_CALL_MEMBER
-  // The resolver itself: answers cudaGetDriverEntryPoint.
+  // The resolver itself, which answers cudaGetDriverEntryPoint.
   CUresult (*resolve)(const char* symbol, void** function, int cuda_version,
                       uint64_t flags,
                       driver::CUdriverProcAddressQueryResult* status) = nullptr;
 };
 
-// Loads libcuda.so.1, finds everything and calls cuInit, once; the driver
-// stays loaded. Errors: InsufficientDriver without a driver of this CUDA major
-// version, else what cuInit said. Thread-safe.
+// Loads libcuda.so.1, finds its functions and calls cuInit, once; the driver
+// stays loaded. Returns InsufficientDriver if there is no driver of this CUDA
+// major version, else the result of cuInit. Thread-safe.
 cudaError_t LoadDriver();
 
-// Valid, if with null members, whether or not LoadDriver succeeded.
+// Valid whether or not LoadDriver succeeded, but members may be null.
 const DriverCalls& Driver();
 
 // Calls the driver: Ask<&DriverCalls::cuMemFree>(address).

@@ -5,7 +5,7 @@ namespace {
 
 constexpr char kUnrecognized[] = "unrecognized error code";
 
-// What no call repairs: the context is lost, and with it the process's device.
+// Errors that no call can repair: the context is lost.
 bool IsSticky(cudaError_t error) {
   return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure;
 }

@@ -5,10 +5,9 @@
 
 namespace fineserve::cudart {
 
-// X(name, value, text): the errors that this runtime or its driver can return;
-// the texts are what a program prints. A driver's CUresult and the runtime's
-// cudaError_t have the same values.
-// clang-format off
+// X(name, value, text): the errors that this runtime or its driver can return,
+// with the texts that programs print. The driver's CUresult and the runtime's
+// cudaError_t have the same values. clang-format off
 #define EMUCUDA_RUNTIME_ERRORS(X) \
   X(cudaSuccess, 0, "no error") \
   X(cudaErrorInvalidValue, 1, "invalid argument") \
@@ -64,16 +63,16 @@ inline cudaError_t FromDriver(driver::CUresult result) {
   return static_cast<cudaError_t>(result);
 }
 
-// "unrecognized error code" for what is not in the list.
+// Both return "unrecognized error code" for errors that are not in the list.
 const char* ErrorName(cudaError_t error);
 const char* ErrorText(cudaError_t error);
 
-// The calling thread's last error. Any thread; confined to it.
-// Remembers `error` unless it is success; returns it.
+// The functions below keep the calling thread's last error; any thread may call
+// them. Record remembers `error` unless it is success, and returns it.
 cudaError_t Record(cudaError_t error);
 cudaError_t LastError();
-// Forgets it, unless the current context is dead for good (the driver says the
-// same again at the next call).
+// Returns the error and forgets it, unless the current context is dead for
+// good: then the driver reports it again at the next call.
 cudaError_t TakeLastError();
 
 }  // namespace fineserve::cudart

@@ -5,8 +5,7 @@
 namespace fineserve::cudart {
 namespace {
 
-// A property and the CU_DEVICE_ATTRIBUTE_* (cuda.h, CUdevice_attribute) that it
-// comes from.
+// A property, and the CU_DEVICE_ATTRIBUTE_* in cuda.h that it comes from.
 template <typename Field>
 struct Source {
   Field cudaDeviceProp::*field;
@@ -75,7 +74,7 @@ constexpr Source<size_t> kSizes[] = {
     {&cudaDeviceProp::reservedSharedMemPerBlock, 111},
 };
 
-// BLOCK_DIM_X … GRID_DIM_Z follow each other.
+// BLOCK_DIM_X to GRID_DIM_Z have consecutive numbers.
 constexpr unsigned kMaxBlockDimX = 2;
 constexpr unsigned kMaxGridDimX = 5;
 constexpr unsigned kMemoryPoolHandleTypes = 119;

@@ -6,7 +6,8 @@
 namespace fineserve::cudart {
 
 // Fills `prop` from the driver's attributes of the device; texture and surface
-// limits stay 0. The driver must be loaded. Error: InvalidDevice.
+// limits stay 0. The driver must be loaded. Returns InvalidDevice if there is
+// no such device.
 cudaError_t ReadProperties(int device, cudaDeviceProp* prop);
 
 }  // namespace fineserve::cudart

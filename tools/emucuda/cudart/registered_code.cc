@@ -40,7 +40,8 @@ struct VariableEntry {
   size_t bytes;
 };
 
-// Never destroyed: static destructors of the program unregister after ours.
+// Never destroyed, because static destructors of the program unregister code
+// after ours have run.
 struct Registry {
   std::mutex mutex;  // guards all that follows
   std::unordered_map<Binary*, std::unique_ptr<Binary>> binaries;

@@ -1,7 +1,7 @@
 #ifndef TOOLS_EMUCUDA_CUDART_RUNTIME_API_H_
 #define TOOLS_EMUCUDA_CUDART_RUNTIME_API_H_
 
-// Prototypes of everything the library exports, and the frame around it.
+// The prototypes of all exported functions, and the frame around each call.
 
 #include <new>
 
@@ -12,8 +12,8 @@
 
 namespace fineserve::cudart {
 
-// Runs `body`, which returns an error to remember and return. No exception
-// leaves the library.
+// Runs `body`, and remembers and returns the error that it returns. No
+// exception leaves the library.
 template <typename Body>
 cudaError_t Call(Body&& body) {
   try {
@@ -23,7 +23,7 @@ cudaError_t Call(Body&& body) {
   }
 }
 
-// Ditto, in the thread's context, which it makes if there is none yet.
+// Does so in the thread's context, which it makes if there is none yet.
 template <typename Body>
 cudaError_t CallInContext(Body&& body) {
   return Call([&] {
@@ -57,7 +57,8 @@ EMUCUDA_RUNTIME_API(EMUCUDA_RUNTIME_PROTOTYPE)
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 
-// What nvcc's host code calls (crt/host_runtime.h, crt/device_functions.h).
+// The functions that nvcc's host code calls (crt/host_runtime.h,
+// crt/device_functions.h).
 void** __cudaRegisterFatBinary(void* wrapper);
 void __cudaRegisterFatBinaryEnd(void** binary);
 void __cudaUnregisterFatBinary(void** binary);

@@ -1,12 +1,13 @@
-// Compiled only where a CUDA toolkit is present: our own declarations must be
-// its own. Ours come first because cuda.h renames functions by macros.
+// Compiled only where a CUDA toolkit is present: checks our own declarations
+// against the toolkit's. Ours come first because cuda.h renames functions by
+// macros.
 
 #include <cstddef>
 
 #include "tools/emucuda/cudart/api_list.h"
 #include "tools/emucuda/cudart/driver_calls.h"
 #include "tools/emucuda/cudart/runtime_version.h"
-// Second.
+// The toolkit's headers come second.
 #include <cudaTypedefs.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
@@ -57,8 +58,7 @@ EMUCUDA_SAME_VALUE(cudaStreamCaptureModeRelaxed);
 EMUCUDA_SAME_VALUE(cudaDriverEntryPointVersionNotSufficent);
 static_assert(kInvalidDeviceId == cudaInvalidDeviceId);
 
-// The properties whose attribute numbers stand in properties.cc and
-// api_memory.cc.
+// The attribute numbers in properties.cc and runtime_memory.cc.
 static_assert(cudaDevAttrMaxBlockDimX == 2 && cudaDevAttrMaxGridDimX == 5);
 static_assert(cudaDevAttrMemoryPoolSupportedHandleTypes == 119);
 static_assert(CU_POINTER_ATTRIBUTE_MEMORY_TYPE == 2 &&
@@ -73,23 +73,24 @@ constexpr bool SameShape(R (*)(A...), S (*)(B...)) {
   if constexpr (sizeof...(A) != sizeof...(B)) {
     return false;
   } else {
-    // Pointers to aggregates are meant. NOLINTNEXTLINE(bugprone-sizeof-*)
+    // The size of pointers to aggregates is meant.
+    // NOLINTNEXTLINE(bugprone-sizeof-*)
     return ((sizeof(A) == sizeof(B)) && ...);
   }
 }
 
-// Deprecated functions are still called.
+// Programs still call deprecated functions.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-// Every runtime function takes what CUDA's own takes.
+// Every runtime function takes the arguments that CUDA's own takes.
 #define EMUCUDA_SAME_RUNTIME_SHAPE(name, args)                       \
   static_assert(SameShape(static_cast<cudaError_t(*) args>(nullptr), \
                           static_cast<decltype(&::name)>(nullptr)),  \
                 #name);
 EMUCUDA_RUNTIME_API(EMUCUDA_SAME_RUNTIME_SHAPE)
 
-// Every driver function is asked for by a version that CUDA has a type for, and
-// called with as many bytes of arguments as that type takes.
+// We ask for every driver function by a version for which CUDA has a type, and
+// call it with as many bytes of arguments as that type takes.
 #define EMUCUDA_SAME_DRIVER_SHAPE(name, since, args)                    \
   static_assert(SameShape(static_cast<CUresult(*) args>(nullptr),       \
                           static_cast<PFN_##name##_v##since>(nullptr)), \

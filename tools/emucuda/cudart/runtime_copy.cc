@@ -64,7 +64,8 @@ const char* At(const void* base, size_t offset) {
   return static_cast<const char*>(base) + offset;
 }
 
-// Runs `body(address in the variable)` if [offset, offset + bytes) is in it.
+// Runs `body(address)` on a part of a variable, if [offset, offset + bytes)
+// lies in the variable.
 template <typename Body>
 cudaError_t CallOnSymbol(const void* symbol, size_t bytes, size_t offset,
                          Body body) {
@@ -118,7 +119,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from,
   });
 }
 
-// Unified addressing: the addresses say which device each end is on.
+// With unified addressing, the addresses tell on which device each end is.
 cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from,
                            int from_device, size_t bytes) {
   return Forward<&DriverCalls::cuMemcpy>(Address(to), Address(from), bytes);

@@ -38,7 +38,8 @@ cudaError_t FindEntryPoint(const char* symbol, void** function, int version,
       FromDriver(Driver().resolve(symbol, function, version, flags, &found));
   if (status == nullptr) return error;
   *status = static_cast<cudaDriverEntryPointQueryResult>(found);
-  // Who asks for the status learns of a missing symbol from that alone.
+  // A caller that asks for the status learns of a missing symbol from the
+  // status alone.
   return error == cudaErrorSymbolNotFound ? cudaSuccess : error;
 }
 
@@ -182,7 +183,7 @@ cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
                                           flags, status);
 }
 
-// Private tables are NVIDIA's; we ship no answer to them.
+// The private tables are NVIDIA's, and we do not answer for them.
 cudaError_t cudaGetExportTable(const void** table, const driver::CUuuid* id) {
   return Call([&] {
     if (table == nullptr || id == nullptr) return cudaErrorInvalidValue;

@@ -1,5 +1,5 @@
-// Exported functions: kernels, libraries, variables, and what nvcc's host code
-// calls.
+// Exported functions: kernels, libraries, variables, and the functions that
+// nvcc's host code calls.
 
 #include <vector>
 
@@ -9,7 +9,7 @@
 namespace fineserve::cudart {
 namespace {
 
-// A <<<...>>> between its two halves: evaluated, not yet launched.
+// A <<<...>>> between its two halves: it is evaluated but not yet launched.
 struct CallConfiguration {
   dim3 grid;
   dim3 block;
@@ -18,7 +18,8 @@ struct CallConfiguration {
 };
 thread_local std::vector<CallConfiguration> configurations;
 
-// cuda.h, CUfunction_attribute, in the order of the fields.
+// One field for each CUfunction_attribute of cuda.h, in the order of the
+// latter.
 constexpr int cudaFuncAttributes::*kFunctionFields[] = {
     &cudaFuncAttributes::maxThreadsPerBlock,
     nullptr,  // SHARED_SIZE_BYTES, a size_t
@@ -46,8 +47,8 @@ cudaFunction_t FunctionOf(cudaKernel_t kernel) {
   return reinterpret_cast<cudaFunction_t>(kernel);
 }
 
-// Runs `body(kernel)` on the kernel behind a host function; a kernel that the
-// program got from cudaGetKernel or cudaLibraryGetKernel may stand for it.
+// Runs `body(kernel)` on the kernel behind a host function. The program may
+// pass a kernel from cudaGetKernel or cudaLibraryGetKernel instead.
 template <typename Body>
 cudaError_t CallOnKernel(const void* function, Body body) {
   return CallInContext([&] {
@@ -93,8 +94,8 @@ cudaError_t ReadAttributes(cudaKernel_t kernel, cudaFuncAttributes* out) {
   return cudaSuccess;
 }
 
-// A pointer that is passed on and must not be null; the driver would check it
-// too, but only after the kernel was loaded.
+// Does so if `out` is not null. The driver would check that, too, but only
+// after the kernel was loaded.
 template <typename T, typename Body>
 cudaError_t CallOnKernelFor(const T* out, const void* function, Body body) {
   if (out == nullptr) return Record(cudaErrorInvalidValue);
@@ -113,7 +114,7 @@ void __cudaUnregisterFatBinary(void** binary) {
   RemoveBinary(BinaryOf(binary));
 }
 
-// Whether managed variables are ready: there are none.
+// Returns whether managed variables are ready; there are none.
 char __cudaInitModule(void** binary) { return 1; }
 
 void __cudaRegisterFunction(void** binary, const char* host_function,
@@ -210,7 +211,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, int attribute,
   });
 }
 
-// A preference; there is no cache to divide.
+// The preference has no effect, because there is no cache to divide.
 cudaError_t cudaFuncSetCacheConfig(const void* function, int config) {
   return CallOnKernel(function, [](cudaKernel_t) { return cudaSuccess; });
 }

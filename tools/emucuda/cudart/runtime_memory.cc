@@ -7,7 +7,7 @@
 namespace fineserve::cudart {
 namespace {
 
-// cuda.h, CUpointer_attribute.
+// Values of CUpointer_attribute in cuda.h.
 enum PointerAttribute : int {
   kMemoryType = 2,
   kDevicePointer = 3,
@@ -16,12 +16,13 @@ enum PointerAttribute : int {
   kDeviceOrdinal = 9,
 };
 
-// Elements that no coalescing rule needs wider rows for.
+// With elements of this size, no coalescing rule needs wider rows.
 constexpr unsigned kPitchElementBytes = 4;
 
 constexpr unsigned kHostPortable = 1;  // cudaHostAllocPortable
 
-// Runs `body` for an allocation of `bytes`: none for 0, as NVIDIA's does.
+// Runs `body` for an allocation of `bytes`. Like NVIDIA's runtime it allocates
+// nothing for 0.
 template <typename Body>
 cudaError_t Allocate(void** address, size_t bytes, Body body) {
   return CallInContext([&] {

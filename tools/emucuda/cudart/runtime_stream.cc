@@ -9,14 +9,14 @@ namespace {
 
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-// What cudaStreamAddCallback hands on; freed by its one run.
+// The callback of a cudaStreamAddCallback, which runs once and frees this.
 struct Callback {
   cudaStreamCallback_t function;
   cudaStream_t stream;
   void* user_data;
 };
 
-// A stream whose context died runs no callback, so that its status is success.
+// If its context died a stream runs no callback, so the status is success.
 void RunCallback(void* user_data) {
   const std::unique_ptr<Callback> callback(static_cast<Callback*>(user_data));
   callback->function(callback->stream, cudaSuccess, callback->user_data);
@@ -98,7 +98,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function,
   return Forward<&DriverCalls::cuLaunchHostFunc>(stream, function, user_data);
 }
 
-// Capture into graphs is not emulated (cudaStreamBeginCapture says so), so no
+// Capture into graphs is not emulated, as cudaStreamBeginCapture reports, so no
 // stream ever captures.
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
                                   cudaStreamCaptureStatus* status) {

@@ -3,9 +3,9 @@
 
 // The CUDA Runtime API types that the emulated runtime takes and fills, so that
 // it builds without a CUDA toolkit. Names, values and layouts are those of CUDA
-// 13's driver_types.h; runtime_check.cc asserts that wherever the toolkit is
-// present. Enumerations that are only passed on to the driver, whose values are
-// the same, are plain ints.
+// 13's driver_types.h, which runtime_check.cc asserts wherever the toolkit is
+// present. Enumerations that are only passed on to the driver are plain ints,
+// because the driver's values are the same.
 
 #include <cstddef>
 #include <cstdint>

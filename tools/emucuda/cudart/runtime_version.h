@@ -3,8 +3,8 @@
 
 namespace fineserve::cudart {
 
-// 1000 × major + 10 × minor: the runtime that we stand in for, and the oldest
-// driver that it works with.
+// The version of the runtime that we emulate, and of the oldest driver that it
+// works with, as 1000 × major + 10 × minor.
 inline constexpr int kRuntimeVersion = 13000;
 inline constexpr int kRuntimeMajorVersion = 13000;
 

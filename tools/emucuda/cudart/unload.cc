@@ -1,5 +1,6 @@
-// What the runtime gives back when the process ends. NVIDIA's shared runtime
-// does it here too, which is after the destructors of a preloaded library.
+// Releases what the runtime holds when the process ends. NVIDIA's shared
+// runtime does so in a static destructor, too, which runs after the destructors
+// of a preloaded library.
 
 #include "tools/emucuda/cudart/current_device.h"
 #include "tools/emucuda/cudart/registered_code.h"

@@ -1,4 +1,4 @@
-// Exported functions that say openly that they are not emulated.
+// Exported functions that report that they are not emulated.
 
 #include <atomic>
 #include <cstdio>
@@ -10,7 +10,7 @@ namespace fineserve::cudart {
 namespace {
 
 cudaError_t Refuse(std::atomic<bool>& said, const char* name) {
-  // Relaxed: publishes nothing but itself.
+  // Relaxed: the flag publishes nothing else.
   if (!said.exchange(true, std::memory_order_relaxed)) {
     fprintf(stderr,
             "emucuda: the emulated CUDA runtime has no %s; "
@@ -24,7 +24,7 @@ cudaError_t Refuse(std::atomic<bool>& said, const char* name) {
 
 #pragma GCC visibility push(default)
 extern "C" {
-// In the calling convention of x86-64 and aarch64 a function need not know the
+// In the calling conventions of x86-64 and aarch64, a function need not declare
 // arguments that it ignores.
 #define EMUCUDA_UNSUPPORTED(name)         \
   cudaError_t name() {                    \

@@ -1,11 +1,10 @@
 #ifndef TOOLS_EMUCUDA_CUDART_UNSUPPORTED_LIST_H_
 #define TOOLS_EMUCUDA_CUDART_UNSUPPORTED_LIST_H_
 
-// X(name): runtime functions that exist, so that programs which import them
-// load, but are not emulated: they return cudaErrorNotSupported, and the first
-// call of each says so in one line on stderr. Graphics interoperability (EGL,
-// GL, VDPAU, NvSci) is left out altogether.
-// clang-format off
+// X(name): runtime functions that exist, so that programs that import them can
+// load, but are not emulated. They return cudaErrorNotSupported, and the first
+// call of each prints one line on stderr. Graphics interoperability (EGL, GL,
+// VDPAU, NvSci) is left out altogether. clang-format off
 #define EMUCUDA_UNSUPPORTED_RUNTIME_API(X) \
   X(cudaArrayGetInfo) \
   X(cudaArrayGetMemoryRequirements) \

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
 
-// The lowest gap of `bytes` between live allocations; false if none.
+// Finds the lowest gap of `bytes` between live allocations. Returns false if
+// there is none.
 bool FindGap(const std::map<uint64_t, uint64_t>& live, uint64_t chunk_bytes,
              uint64_t bytes, uint64_t* offset) {
   uint64_t start = 0;

@@ -15,13 +15,13 @@ namespace fineserve::emucuda {
 
 class Context;
 
-// cuMemAlloc and cuMemAllocManaged: chunks of 2 MiB and more, reserved and
-// mapped like everything else, and thereby readable by the host, which managed
-// memory has to be. Small allocations of a kind share a chunk of their context,
-// 512-byte aligned.
+// The memory of cuMemAlloc and cuMemAllocManaged, in chunks of 2 MiB or more.
+// Chunks are reserved and mapped like all device memory, so the host can read
+// them, as managed memory requires. Small allocations of one kind share a chunk
+// of their context and are aligned to 512 bytes.
 //
 // Invariants: a chunk has at least one live allocation; allocations of a chunk
-// do not overlap. Thread-safe; its lock is not taken by device work.
+// do not overlap. Thread-safe; device work does not take its lock.
 class LegacyHeap {
  public:
   explicit LegacyHeap(AddressSpace& space) : space_(space) {}
@@ -29,12 +29,12 @@ class LegacyHeap {
   // `kind` is kDevice or kManaged.
   CUresult Allocate(const Context& owner, PhysicalMemory& memory,
                     uint64_t bytes, BlockKind kind, CUdeviceptr* address);
-  // INVALID_VALUE unless `address` is the start of a live allocation. The
+  // Returns INVALID_VALUE unless a live allocation starts at `address`. The
   // caller has synchronised the owner.
   CUresult Free(CUdeviceptr address);
   void FreeAll(const Context& owner);
 
-  // The allocation around an address; false if there is none.
+  // Finds the allocation around an address. Returns false if there is none.
   bool Find(CUdeviceptr address, MemoryBlock* block) const;
 
  private:
@@ -43,14 +43,15 @@ class LegacyHeap {
     const Context* owner = nullptr;
     BlockKind kind = BlockKind::kDevice;
     std::shared_ptr<const MemoryObject> object;
-    std::map<uint64_t, uint64_t> live;  // offset → bytes asked for
+    std::map<uint64_t, uint64_t> live;  // offset → bytes requested
   };
   using Chunks = std::map<CUdeviceptr, Chunk>;
 
   CUresult AddChunk(const Context& owner, PhysicalMemory& memory,
                     uint64_t bytes, BlockKind kind, CUdeviceptr* address)
       EMUCUDA_REQUIRES(mutex_);
-  // A place in a chunk that the owner has already; false if there is none.
+  // Finds room in a chunk that the owner has already. Returns false if there is
+  // none.
   bool Fit(const Context& owner, uint64_t bytes, BlockKind kind,
            CUdeviceptr* address) EMUCUDA_REQUIRES(mutex_);
   void RemoveChunk(Chunks::iterator chunk) EMUCUDA_REQUIRES(mutex_);

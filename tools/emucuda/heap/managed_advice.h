@@ -9,20 +9,21 @@
 
 namespace fineserve::emucuda {
 
-// Where managed memory was advised to be, as ordinals.
+// Places besides device ordinals where managed memory may be advised to be.
 inline constexpr int kOnHost = -1;   // CU_DEVICE_CPU
 inline constexpr int kNowhere = -2;  // CU_DEVICE_INVALID
 
 // What a program advised about one managed allocation. The emulator's memory
-// never moves, so it only remembers, for the whole allocation at once.
+// never moves, so advice is only remembered, for the allocation as a whole.
 struct Advice {
   bool read_mostly = false;
   int preferred = kNowhere;
   int prefetched = kNowhere;
-  uint32_t accessed_by = 0;  // bit per device, the host last
+  uint32_t accessed_by = 0;  // one bit per device; the last is the host
 };
 
-// By block id (memory_block.h); ids are not reused. Thread-safe.
+// The advice on each block, by block id (memory_block.h). Ids are not reused.
+// Thread-safe.
 class ManagedAdvice {
  public:
   Advice Get(uint64_t block) const;

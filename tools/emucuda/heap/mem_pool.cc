@@ -50,7 +50,7 @@ CUresult MemPool::Allocate(uint64_t bytes, const Stream& stream,
   const MutexLock lock(mutex_);
   if (Fit(bytes, stream, address)) return CUDA_SUCCESS;
   CUresult result = AddChunk(RoundUp(bytes, kGranularity));
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // is something left to give back?
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // give back what is free and retry
     Settle();
     TrimLocked(0);
     result = AddChunk(RoundUp(bytes, kGranularity));
@@ -168,7 +168,7 @@ void MemPool::TrimLocked(uint64_t keep_bytes) {
     const Region& first = chunk->second.regions.begin()->second;
     const bool whole = imported_ || first.bytes == bytes;
     if (!whole || first.live != 0 || first.behind.stream != nullptr) continue;
-    // Never below what is to be kept.
+    // Never keep less than `keep_bytes`.
     if (!imported_ && reserved_ < keep_bytes + bytes) continue;
     space_.Remove(chunk->first, bytes);
     chunks_.erase(chunk);

@@ -20,10 +20,11 @@ namespace fineserve::emucuda {
 // tiled by regions. A region is live, free, or freed behind a place in a
 // stream.
 //
-// Invariants: the regions of an own chunk tile it; a region freed behind a
-// place is handed out only to that place's stream, or once that stream has got
-// there; an imported chunk has one region. Reserved bytes are those of our own
-// chunks; used bytes are those of their live regions, rounded up to 512.
+// Invariants: regions tile a chunk that the pool allocated; an imported chunk
+// has one region. A region freed behind a place is handed out only to that
+// place's stream, or once that stream has reached the place. Reserved bytes
+// count the chunks that the pool allocated; used bytes count their live
+// regions, rounded up to 512.
 //
 // Thread-safe. Never waits for a stream.
 class MemPool {
@@ -36,17 +37,17 @@ class MemPool {
   const driver::CUmemPoolProps& props() const { return props_; }
   bool imported() const { return imported_; }
 
-  // Memory that `stream` may use from its next operation on. INVALID_VALUE for
-  // an imported pool.
+  // Allocates memory that `stream` may use from its next operation on. Returns
+  // INVALID_VALUE for an imported pool.
   CUresult Allocate(uint64_t bytes, const Stream& stream, CUdeviceptr* address);
-  // The memory is free for others once `behind` is reached. False if no live
-  // allocation of this pool starts there.
+  // Frees memory for other streams once `behind` is reached. Returns false if
+  // no live allocation of this pool starts there.
   bool Free(CUdeviceptr address, const Dependency& behind);
-  // Gives back whole free chunks while more than `keep_bytes` are reserved.
+  // Releases whole free chunks while more than `keep_bytes` are reserved.
   void Trim(uint64_t keep_bytes);
-  // Ditto, down to the release threshold: what a synchronisation does.
+  // Trims to the release threshold, as every synchronisation does.
   void TrimToThreshold();
-  // Whether nothing is live, and every free has been reached.
+  // Whether nothing is live and every free has been reached.
   bool Empty();
 
   CUresult Import(const DeviceList& devices, const SharedBlock& block,
@@ -65,8 +66,8 @@ class MemPool {
  private:
   struct Region {
     uint64_t bytes = 0;  // of the tile
-    uint64_t live = 0;   // bytes asked for; 0 = not live
-    Dependency behind;   // of a freed region; no stream = free
+    uint64_t live = 0;   // bytes requested; 0 if not live
+    Dependency behind;   // of a freed region; free if it has no stream
   };
   struct Chunk {
     std::shared_ptr<const MemoryObject> object;
@@ -81,8 +82,8 @@ class MemPool {
   CUresult AddChunk(uint64_t bytes) EMUCUDA_REQUIRES(mutex_);
   CUresult PlaceChunk(std::shared_ptr<const MemoryObject> object,
                       Chunks::iterator* chunk) EMUCUDA_REQUIRES(mutex_);
-  // Turns freed regions whose streams got there into free ones, and joins
-  // neighbours.
+  // Turns freed regions whose streams have reached the place into free ones,
+  // and joins neighbours.
   void Settle() EMUCUDA_REQUIRES(mutex_);
   void TrimLocked(uint64_t keep_bytes) EMUCUDA_REQUIRES(mutex_);
 
@@ -95,8 +96,8 @@ class MemPool {
   Chunks chunks_ EMUCUDA_GUARDED_BY(mutex_);
   std::array<driver::CUmemAccess_flags, kMaxDevices> access_
       EMUCUDA_GUARDED_BY(mutex_) = {};
-  // CU_MEMPOOL_ATTR_REUSE_*, by attribute - 1; they restrain reuse by other
-  // streams. Only the second changes anything here.
+  // CU_MEMPOOL_ATTR_REUSE_*, indexed by attribute - 1: whether other streams
+  // may reuse memory. Only the second has an effect here.
   std::array<int, 3> reuse_ EMUCUDA_GUARDED_BY(mutex_) = {1, 1, 1};
   uint64_t threshold_ EMUCUDA_GUARDED_BY(mutex_) = 0;
   uint64_t reserved_ EMUCUDA_GUARDED_BY(mutex_) = 0;

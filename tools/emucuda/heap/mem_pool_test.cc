@@ -26,8 +26,8 @@ class MemPoolTest : public ::testing::Test {
     EXPECT_EQ(pool_.Allocate(bytes, *stream, &address), CUDA_SUCCESS);
     return address;
   }
-  // A place that the stream has not reached: its next operation, which is never
-  // submitted.
+  // Returns a place that the stream never reaches: its next operation, which no
+  // test submits.
   static Dependency Never(const std::shared_ptr<Stream>& stream) {
     Dependency place = stream->Tail();
     ++place.position;
@@ -99,8 +99,8 @@ TEST_F(MemPoolTest, OpportunisticReuseCanBeForbidden) {
   EXPECT_NE(Allocate(kGranularity, second_), address);
 }
 
-// Nobody gets bytes that are live, or freed behind a place that another stream
-// has not reached.
+// No allocation gets bytes that are live, or that were freed behind a place
+// that another stream has not reached.
 TEST_F(MemPoolTest, RandomTrafficNeverOverlaps) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -117,7 +117,7 @@ TEST_F(MemPoolTest, RandomTrafficNeverOverlaps) {
           1 + random() % (random() % 8 == 0 ? 3 << 20 : 9000);
       CUdeviceptr address = 0;
       if (pool_.Allocate(bytes, *stream, &address)) continue;
-      // What it took over from its own stream's frees is not others' any more.
+      // It may have taken over bytes that its own stream freed.
       for (auto next = taken.begin(); next != taken.end();) {
         const auto old = next++;
         if (old->first + old->second.bytes <= address ||

@@ -12,7 +12,7 @@ namespace fineserve::emucuda {
 class Context;
 class MemPool;
 
-// Who made the memory at an address.
+// Which call made the memory at an address.
 enum class BlockKind {
   kDevice,   // cuMemAlloc
   kManaged,  // cuMemAllocManaged
@@ -22,29 +22,29 @@ enum class BlockKind {
   kHost,     // cuMemHostAlloc, cuMemHostRegister
 };
 
-// One allocation as pointer attributes describe it. Plain data; a snapshot.
+// A snapshot of one allocation, as pointer attributes describe it. Plain data.
 struct MemoryBlock {
   BlockKind kind = BlockKind::kDevice;
   CUdeviceptr base = 0;
-  uint64_t bytes = 0;  // as asked for
+  uint64_t bytes = 0;  // as requested
   int device = 0;
-  const Context* owner = nullptr;  // null for what belongs to no context
-  const MemPool* pool = nullptr;   // of kPool
-  unsigned host_flags = 0;         // of kHost
-  uint64_t id = 0;                 // no two live blocks share it
-  // Device memory only: what is mapped around the block, and where.
+  const Context* owner = nullptr;  // null if no context owns it
+  const MemPool* pool = nullptr;   // for kPool only
+  unsigned host_flags = 0;         // for kHost only
+  uint64_t id = 0;                 // unique among live blocks
+  // For device memory only: the object mapped around the block, and where.
   std::shared_ptr<const MemoryObject> object = nullptr;
   CUdeviceptr object_base = 0;
 };
 
-// Blocks that share a granule start at multiples of it.
+// Blocks that share a granule start at multiples of this.
 inline constexpr uint64_t kBlockAlignment = 512;
 
 inline uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// The id of a block inside a granule.
+// Returns the id of a block inside a granule.
 inline uint64_t BlockId(const MemoryObject& object, uint64_t offset) {
   // Blocks that share a granule lie in its first 2 MiB.
   return object.allocation->serial() << 16 |

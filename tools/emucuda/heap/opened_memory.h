@@ -11,16 +11,17 @@
 
 namespace fineserve::emucuda {
 
-// Other processes' memory, opened by cuIpcOpenMemHandle. A handle that is open
-// already yields the same address, counted. Thread-safe.
+// Memory of other processes that cuIpcOpenMemHandle opened. Opening a handle
+// again yields the same address and is counted. Thread-safe.
 class OpenedMemory {
  public:
   explicit OpenedMemory(AddressSpace& space) : space_(space) {}
 
-  // INVALID_CONTEXT for this process's own memory, as on a real driver.
+  // Returns INVALID_CONTEXT for this process's own memory, as a real driver
+  // does.
   CUresult Open(const DeviceList& devices, const Context& owner,
                 const SharedBlock& block, CUdeviceptr* address);
-  // INVALID_VALUE unless Open gave the address.
+  // Returns INVALID_VALUE unless Open returned the address.
   CUresult Close(CUdeviceptr address);
 
   bool Find(CUdeviceptr address, MemoryBlock* block) const;

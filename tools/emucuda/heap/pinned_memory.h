@@ -10,23 +10,23 @@
 
 namespace fineserve::emucuda {
 
-// Host memory that the driver knows: made by cuMemHostAlloc or lent by
-// cuMemHostRegister. Asynchronous copies use it without staging, and the device
-// reaches it at the host's own address. Thread-safe. Invariant: ranges do not
-// overlap.
+// Host memory that the driver knows, because cuMemHostAlloc made it or
+// cuMemHostRegister lent it. Asynchronous copies use it without staging, and
+// the device reaches it at the host's own address. Thread-safe. Invariant:
+// ranges do not overlap.
 class PinnedMemory {
  public:
   CUresult Allocate(const Context& owner, uint64_t bytes, unsigned flags,
                     void** host);
   CUresult Free(void* host);
-  // HOST_MEMORY_ALREADY_REGISTERED if a byte of it is known already.
+  // Returns HOST_MEMORY_ALREADY_REGISTERED if any byte of it is known already.
   CUresult Register(const Context& owner, void* host, uint64_t bytes,
                     unsigned flags);
   CUresult Unregister(void* host);
 
-  // Whether the whole range lies in one range.
+  // Whether one known range contains all these bytes.
   bool Contains(const void* host, uint64_t bytes) const;
-  // The range around an address; false if there is none.
+  // Finds the range around an address. Returns false if there is none.
   bool Find(CUdeviceptr address, MemoryBlock* block) const;
 
  private:
@@ -44,7 +44,7 @@ class PinnedMemory {
 
   mutable Mutex mutex_;
   Ranges ranges_ EMUCUDA_GUARDED_BY(mutex_);
-  // Apart from the ids of device memory (memory_block.h).
+  // These ids differ from those of device memory (memory_block.h).
   uint64_t next_id_ EMUCUDA_GUARDED_BY(mutex_) = uint64_t{1} << 63;
 };
 

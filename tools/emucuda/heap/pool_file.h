@@ -6,15 +6,18 @@
 
 namespace fineserve::emucuda {
 
-// A pool goes to another process as a descriptor that says on which device its
-// memory lies; single allocations follow as shared blocks (shared_block.h).
+// A pool is shared with another process through a descriptor that names the
+// device of its memory. Single allocations follow as shared blocks
+// (shared_block.h).
 
-// INVALID_VALUE unless the pool was created for descriptors in this process.
+// Returns INVALID_VALUE unless this process created the pool for sharing by
+// descriptor.
 CUresult ExportPool(const DeviceList& devices, const MemPool& pool,
                     Descriptor* file);
 
-// Enters an imported pool into `pools`. INVALID_VALUE if the descriptor was not
-// made by ExportPool, INVALID_DEVICE if this process does not see its device.
+// Adds an imported pool to `pools`. Returns INVALID_VALUE if ExportPool did not
+// make the descriptor, and INVALID_DEVICE if this process does not see its
+// device.
 CUresult ImportPool(const DeviceList& devices, int fd, PoolTable& pools,
                     CUmemoryPool* pool);
 

@@ -9,31 +9,33 @@
 
 namespace fineserve::emucuda {
 
-// The process's memory pools. A CUmemoryPool is a MemPool*, once looked up
-// here. Thread-safe. Invariant: a destroyed pool stays listed (`doomed`) until
-// a synchronisation finds it empty.
+// The process's memory pools. A CUmemoryPool is a MemPool* that must be looked
+// up here before use. Thread-safe. Invariant: a destroyed pool stays listed
+// (`doomed`) until a synchronisation finds it empty.
 class PoolTable {
  public:
   explicit PoolTable(AddressSpace& space) : space_(space) {}
 
   CUmemoryPool Create(PhysicalMemory& memory,
                       const driver::CUmemPoolProps& props, bool imported);
-  // INVALID_VALUE for a default or unknown pool.
+  // Returns INVALID_VALUE for a default or unknown pool.
   CUresult Destroy(CUmemoryPool pool);
   std::shared_ptr<MemPool> Find(CUmemoryPool pool) const;
 
-  // Made on first use; lives as long as the process.
+  // The pool is made at first use and lives as long as the process.
   CUmemoryPool Default(PhysicalMemory& memory, int device);
-  // The default one, unless another was set.
+  // Returns the default pool unless another one was set.
   CUmemoryPool Current(PhysicalMemory& memory, int device);
-  // INVALID_VALUE if the pool is unknown, imported or on another device.
+  // Returns INVALID_VALUE if the pool is unknown, imported or on another
+  // device.
   CUresult SetCurrent(CUmemoryPool pool, int device);
 
-  // The pool with a live allocation around the address; false if none.
+  // Finds the live allocation of any pool around an address. Returns false if
+  // there is none.
   bool Find(CUdeviceptr address, MemoryBlock* block) const;
-  // False if no pool has a live allocation that starts there.
+  // Returns false if no live allocation of any pool starts there.
   bool Free(CUdeviceptr address, const Dependency& behind);
-  // What every synchronisation does.
+  // Called by every synchronisation.
   void TrimToThresholds();
 
  private:
@@ -52,7 +54,7 @@ class PoolTable {
   std::vector<Pool> pools_ EMUCUDA_GUARDED_BY(mutex_);
   std::array<CUmemoryPool, kMaxDevices> default_
       EMUCUDA_GUARDED_BY(mutex_) = {};
-  // Null: the default one.
+  // Null means the default pool.
   std::array<CUmemoryPool, kMaxDevices> current_
       EMUCUDA_GUARDED_BY(mutex_) = {};
 };

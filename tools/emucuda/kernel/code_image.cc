@@ -9,7 +9,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// fatbinary_section.h, fatbinary.h.
+// These come from fatbinary_section.h and fatbinary.h.
 constexpr uint32_t kWrapperMagic = 0x466243b1;
 constexpr uint32_t kFatBinaryMagic = 0xba55ed50;
 
@@ -25,7 +25,7 @@ struct FatBinary {
   uint16_t header_bytes;
 };
 
-// elf.h of older systems lacks it.
+// The elf.h of older systems lacks this constant.
 constexpr uint16_t kMachineCuda = 190;
 
 template <typename T>
@@ -52,7 +52,8 @@ bool IsCudaElf(const void* code) {
          header.e_machine == kMachineCuda;
 }
 
-// Behind one comment, or `text` itself if none begins there.
+// Returns the end of the comment that begins at `text`, or `text` itself if
+// none does.
 const char* SkipComment(const char* text) {
   if (text[0] != '/') return text;
   if (text[1] == '/') return text + strcspn(text, "\n");

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
 
-// An element type as the Itanium C++ ABI mangles it. A name that is a prefix of
-// another's mangling cannot occur: all are self-delimiting.
+// An element type as the Itanium C++ ABI mangles it. No mangling is a prefix of
+// another, since all are self-delimiting.
 struct ElementType {
   std::string_view mangled;
   size_t bytes;

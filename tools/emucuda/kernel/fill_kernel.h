@@ -8,8 +8,8 @@
 
 namespace fineserve::emucuda {
 
-// PyTorch's fill with one value (torch.zeros, ones, full, fill_), by its
-// mangled name; nullopt for any other name.
+// Finds PyTorch's fill with one value (torch.zeros, ones, full, fill_) by its
+// mangled name. Returns nullopt for any other name.
 std::optional<HostKernel> FindFillKernel(std::string_view name);
 
 }  // namespace fineserve::emucuda

@@ -10,13 +10,14 @@
 
 namespace fineserve::emucuda {
 
-// The values of a launch's arguments, copied when it was submitted.
+// The argument values of a launch, copied when it was submitted.
 using KernelArguments = std::vector<std::vector<char>>;
 
 // A function of this process that does to device memory what a kernel does.
 struct HostKernel {
-  std::vector<size_t> argument_bytes;  // those that `run` reads, in order
-  // Runs the whole grid as `device`; errors as in device_work.h. Any thread.
+  std::vector<size_t> argument_bytes;  // of those that `run` reads, in order
+  // Runs the whole grid as `device`. Returns errors as device_work.h does. Any
+  // thread may call it.
   std::function<CUresult(const AddressSpace& space, int device,
                          const KernelArguments& arguments)>
       run;

@@ -11,7 +11,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// What programs registered; never destroyed.
+// The kernels that programs registered. Never destroyed.
 struct Registry {
   Mutex mutex;
   std::map<std::string, HostKernel, std::less<>> kernels

@@ -9,13 +9,14 @@
 
 namespace fineserve::emucuda {
 
-// Makes `kernel` the kernel of that name, for libraries that were not asked for
-// the name yet; it takes precedence over the known ones. Thread-safe.
+// Registers the kernel of a name for libraries that have not been asked for the
+// name yet. It takes precedence over known kernels. Thread-safe.
 void RegisterHostKernel(std::string name, HostKernel kernel);
 
-// The kernel of a mangled name that the emulated device can run: one that was
-// registered, FineServe's own (own_kernel.h) or PyTorch's fill (fill_kernel.h).
-// Nullopt for others: their launches are counted and skipped.
+// Finds a kernel that the emulated device can run, by its mangled name: a
+// registered one, one of FineServe's own (own_kernel.h) or PyTorch's fill
+// (fill_kernel.h). Returns nullopt for all others, whose launches are counted
+// and skipped.
 std::optional<HostKernel> FindHostKernel(std::string_view mangled_name);
 
 }  // namespace fineserve::emucuda

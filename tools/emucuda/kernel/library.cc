@@ -6,7 +6,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// What an unremarkable kernel reports.
+// The attributes of a typical kernel.
 constexpr int kRegisters = 32;
 constexpr int kArchitecture =
     kComputeCapabilityMajor * 10 + kComputeCapabilityMinor;

@@ -24,26 +24,26 @@ class Kernel {
   explicit Kernel(std::string name);
 
   const std::string& name() const { return name_; }
-  // Null: the device cannot run it.
+  // Null if the device cannot run it.
   const HostKernel* host() const { return host_ ? &*host_ : nullptr; }
 
-  // False: there is no such attribute.
+  // Both return false if there is no such attribute.
   bool Attribute(driver::CUfunction_attribute attribute, int* value) const;
   bool SetAttribute(driver::CUfunction_attribute attribute, int value);
 
  private:
   const std::string name_;
   const std::optional<HostKernel> host_;
-  // Relaxed: each stands for itself.
+  // Relaxed: the attributes are independent.
   std::array<std::atomic<int>, driver::CU_FUNC_ATTRIBUTE_MAX> attributes_{};
 };
 
-// Loaded code. The image is not interpreted: every name is taken to be in it.
-// Thread-safe.
+// Loaded code. The image is not interpreted: it counts as having a kernel of
+// every name. Thread-safe.
 class Library {
  public:
   ~Library();
-  // The kernel of that name, always the same; never null.
+  // Returns the kernel of that name, which is always the same and never null.
   driver::CUkernel FindKernel(const std::string& name);
 
  private:
@@ -51,11 +51,12 @@ class Library {
   std::map<std::string, driver::CUkernel> kernels_ EMUCUDA_GUARDED_BY(mutex_);
 };
 
-// All that are loaded, whoever loaded them; made at first use, never destroyed.
+// All libraries and kernels of the process. Made at first use and never
+// destroyed.
 HandleRegistry<driver::CUlibrary, Library>& Libraries();
 HandleRegistry<driver::CUkernel, Kernel>& Kernels();
 
-// The kernel behind a CUfunction; null if there is none.
+// Returns the kernel behind a CUfunction, or null.
 std::shared_ptr<Kernel> FindFunction(driver::CUfunction function);
 
 }  // namespace fineserve::emucuda

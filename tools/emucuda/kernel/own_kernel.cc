@@ -14,12 +14,12 @@ using kernels::ByteRange;
 using kernels::kLaneBytes;
 using kernels::RangeList;
 
-// Twins work on a copy, piece by piece: device memory is reached through its
-// file, where unmapped addresses are an error and not a SIGSEGV.
+// The twins work on a copy, piece by piece. They reach device memory through
+// its file, where an unmapped address is an error and not a SIGSEGV.
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 static_assert(kPieceBytes % kLaneBytes == 0);
 
-// A copy of some bytes of device memory, which lies as they do within a lane.
+// A copy of some bytes of device memory, at the same offset within a lane.
 class Piece {
  public:
   Piece(CUdeviceptr address, uint64_t bytes)
@@ -60,7 +60,7 @@ CUresult ForEachPiece(const AddressSpace& space, int device, ByteRange range,
   return result;
 }
 
-// A device would read past its arguments then.
+// If it does not fit, a device would read past its arguments.
 bool Fits(const RangeList& list) {
   return list.count <= kernels::kRangesPerLaunch;
 }

@@ -8,8 +8,8 @@
 
 namespace fineserve::emucuda {
 
-// FineServe's own kernels (kernels/*.cu), run by their host twins: nullopt for
-// any other name.
+// Finds one of FineServe's own kernels (kernels/*.cu), which its host twin
+// runs. Returns nullopt for any other name.
 std::optional<HostKernel> FindOwnKernel(std::string_view name);
 
 }  // namespace fineserve::emucuda

@@ -16,10 +16,10 @@ namespace fineserve::emucuda {
 namespace {
 
 constexpr char kProgram[] = "emucuda-linger";
-// Sources are moved out of the way of the targets before they are copied there.
+// Source descriptors are first moved to numbers above all targets.
 constexpr int kOutOfTheWay = 64;
 
-// The helper lies beside this library.
+// The helper is in the same folder as this library.
 std::string ProgramPath() {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&ProgramPath), &self) == 0) return "";
@@ -39,10 +39,11 @@ LingerJournal* NewJournal(Descriptor* file) {
   return place == MAP_FAILED ? nullptr : static_cast<LingerJournal*>(place);
 }
 
-// Runs the helper with `sources` as its descriptors from kLingerPipe on, and
-// nothing else of the host program's: no environment, no other descriptor. It
-// leaves this process's family before it goes to work, so that the host never
-// waits for a child that it did not make. 0, or an errno.
+// Runs the helper with `sources` as its descriptors from kLingerPipe on. It
+// inherits nothing else from the host program, neither environment nor
+// descriptors. It detaches from this process before it goes to work, so that
+// the host never waits for a child that it did not start. Returns 0 or an
+// errno.
 int Spawn(const std::string& program, const std::vector<int>& sources) {
   std::vector<Descriptor> high;
   posix_spawn_file_actions_t actions;
@@ -72,7 +73,7 @@ int Spawn(const std::string& program, const std::vector<int>& sources) {
 
 Linger::Record::~Record() {
   for (LingerEntry* entry : entries_) {
-    // Release: the work is done before its entry is gone.
+    // Release: the work is done before the entry is free.
     entry->sequence.store(0, std::memory_order_release);
   }
 }
@@ -154,7 +155,7 @@ std::shared_ptr<Linger::Record> Linger::QueueFill(const AddressSpace& space,
   if (space.Resolve(device, to, bytes,
                     driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
                     &segments) != CUDA_SUCCESS) {
-    return nullptr;  // it will be an error, not a write
+    return nullptr;  // the work will fail and write nothing
   }
   auto record = std::make_shared<Record>();
   const MutexLock lock(mutex_);
@@ -193,7 +194,7 @@ std::shared_ptr<Linger::Record> Linger::QueueCopy(const AddressSpace& space,
     piece.to = target->file_offset;
     piece.from = source->file_offset;
     piece.bytes = std::min(target->bytes, source->bytes);
-    // Between devices: not a copy that lingers.
+    // A copy between devices does not linger.
     if (source->object->device != target->object->device ||
         !Add(piece, record.get())) {
       return nullptr;

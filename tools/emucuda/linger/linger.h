@@ -15,27 +15,28 @@
 
 namespace fineserve::emucuda {
 
-// Device work that outlives the process, as under NVIDIA's deferred teardown.
-// While it is on, a helper process shares this process's descriptions of the
-// device files, so that memory and the place in NVML's list stay taken when the
-// process dies; queued writes are in a journal, and the helper does those that
-// were not done. It exits as soon as there is nothing to do. Thread-safe.
+// Lets device work outlive the process, as NVIDIA's deferred teardown does.
+// While this is on, a helper process shares our descriptions of the device
+// files, so that our memory and our place in NVML's list stay taken when we
+// die. Queued writes are in a journal; the helper performs those that are left,
+// and exits as soon as there is nothing to do. Thread-safe.
 //
-// What lingers: fills of one row and copies within a device, at most
-// kLingerEntries contiguous pieces at a time; other work dies with the process.
-// A forked child of the process delays the helper's start until it is dead too.
+// Fills of one row and copies within a device linger, at most kLingerEntries
+// contiguous pieces at a time; other work dies with the process. The helper
+// starts its work only when forked children of the process are dead, too.
 class Linger {
  public:
-  // Entries of one operation; the operation owns it and drops it when done.
+  // The journal entries of one operation, which owns them and drops them when
+  // it is done.
   class Record;
 
-  // Starts the helper at its first call with milliseconds > 0; later calls
-  // change the time, 0 = not at all. False, with a complaint, if the helper
-  // cannot be started.
+  // The first call with milliseconds > 0 starts the helper; later calls change
+  // the time, and 0 turns lingering off. Returns false, and a complaint, if the
+  // helper cannot be started.
   bool Set(unsigned milliseconds, const DeviceList& devices,
            std::string* complaint);
 
-  // Null if lingering is off or the journal is full.
+  // Both return null if lingering is off or the journal is full.
   std::shared_ptr<Record> QueueFill(const AddressSpace& space, int device,
                                     CUdeviceptr to, Pattern pattern,
                                     uint64_t bytes);
@@ -48,15 +49,15 @@ class Linger {
       EMUCUDA_REQUIRES(mutex_);
   bool on() const;
   LingerEntry* TakeEntry() EMUCUDA_REQUIRES(mutex_);
-  // Adds a piece to `record`; false if the journal is full.
+  // Adds a piece to `record`. Returns false if the journal is full.
   bool Add(const LingerEntry& piece, Record* record) EMUCUDA_REQUIRES(mutex_);
 
   Mutex mutex_;
-  // Set once, by Start; release there, acquire in on().
+  // Set once. Release in Start, acquire in on().
   std::atomic<LingerJournal*> journal_{nullptr};
   Descriptor pipe_ EMUCUDA_GUARDED_BY(mutex_);  // its closing wakes the helper
   uint64_t sequence_ EMUCUDA_GUARDED_BY(mutex_) = 0;
-  uint32_t next_ EMUCUDA_GUARDED_BY(mutex_) = 0;  // where to look for room
+  uint32_t next_ EMUCUDA_GUARDED_BY(mutex_) = 0;  // the search starts here
 };
 
 class Linger::Record {

@@ -1,5 +1,5 @@
-// emucuda-linger: does what a dead client's device had still to do
-// (linger_journal.h). Started by libcuda.so.1, never by hand.
+// emucuda-linger: performs the work that a dead client's device had yet to do
+// (linger_journal.h). libcuda.so.1 starts it; nobody runs it by hand.
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -18,15 +18,15 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-// The pipe carries nothing: it ends when the last process that holds the
-// client's end is dead.
+// Nothing is sent through the pipe: it reports its end when the last process
+// that holds the client's end is dead.
 void AwaitDeath() {
   char byte;
   while (read(kLingerPipe, &byte, 1) < 0 && errno == EINTR) {
   }
 }
 
-// What is queued, in order of submission.
+// Returns the queued entries in order of submission.
 std::vector<const LingerEntry*> Queued(const LingerJournal& journal) {
   std::vector<const LingerEntry*> queued;
   for (const LingerEntry& entry : journal.entries) {
@@ -41,7 +41,8 @@ std::vector<const LingerEntry*> Queued(const LingerJournal& journal) {
   return queued;
 }
 
-// What ends the lingering early: a test need not guess how long it will take.
+// Signals that end the lingering early, so that a test need not guess how long
+// to wait.
 sigset_t EarlyEnd() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -73,7 +74,7 @@ void Run(const LingerEntry& entry) {
     }
     const ssize_t wrote = pwrite(memory, buffer.data(), piece,
                                  static_cast<off_t>(entry.to + done));
-    if (wrote <= 0) return;  // nobody is left to be told
+    if (wrote <= 0) return;  // there is no client left to report to
     done += static_cast<uint64_t>(wrote);
   }
 }
@@ -81,7 +82,8 @@ void Run(const LingerEntry& entry) {
 int Main() {
   const sigset_t early = EarlyEnd();
   sigprocmask(SIG_BLOCK, &early, nullptr);
-  // Out of the client's family; the client waits for this moment.
+  // Go on in a child, to detach from the client: it waits only for the process
+  // that it started.
   if (fork() != 0) return 0;
   setsid();
   const void* place = mmap(nullptr, sizeof(LingerJournal), PROT_READ,

@@ -2,8 +2,8 @@
 #define TOOLS_EMUCUDA_MACHINE_ANNOTATED_MUTEX_H_
 
 // A std::mutex and condition variable that clang's thread-safety analysis
-// understands. libcuda.so.1 is dlopened into strangers, so Abseil is not
-// available here.
+// understands. Abseil is not available here because other programs dlopen
+// libcuda.so.1.
 
 #include <condition_variable>
 #include <mutex>
@@ -23,9 +23,9 @@ namespace fineserve::emucuda {
 class EMUCUDA_ANNOTATE(capability("mutex")) Mutex {
  public:
   Mutex() = default;
-  // Idle by contract. Taking it once more shows a host under ThreadSanitizer
-  // that earlier holders are done: it cannot see the reference counts by which
-  // this uninstrumented library knows.
+  // Nobody may hold the mutex by now. Locking it once more shows
+  // ThreadSanitizer in the host that earlier holders are done: it cannot see
+  // the reference counts from which this uninstrumented library knows.
   ~Mutex() {
     mutex_.lock();
     mutex_.unlock();
@@ -60,7 +60,7 @@ class Condition {
   void Wait(Mutex& mutex) EMUCUDA_REQUIRES(mutex) {
     std::unique_lock<std::mutex> held(mutex.mutex_, std::adopt_lock);
     condition_.wait(held);
-    held.release();  // the caller's MutexLock keeps owning it
+    held.release();  // the caller's MutexLock still owns it
   }
   void NotifyAll() { condition_.notify_all(); }
 

@@ -17,7 +17,7 @@ constexpr uint64_t kFirstSlot = 4096;
 constexpr int kSlots = 1024;
 constexpr uint64_t kSerialCounter = 72;
 constexpr uint64_t kFirstGranule = 32768;
-// Enough for the 16 TiB that a device may have.
+// Enough bits for the 16 TiB that a device may have.
 constexpr int kUnitBits = 24;
 
 struct Header {
@@ -56,7 +56,8 @@ uint64_t GranuleRecord(uint64_t offset) {
   return kFirstGranule + offset / kGranularity * sizeof(uint64_t);
 }
 
-// Returns the device's size, deciding it if nobody has yet; 0 on failure.
+// Returns the device's size, and decides it if no process has done so yet.
+// Returns 0 on failure.
 uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
   Header header;
   if (ReadAt(control_fd, 0, &header) && header.magic == kMagic) {
@@ -105,8 +106,8 @@ ControlFile::Granule ControlFile::ReadGranule(uint64_t offset) const {
 }
 
 bool ControlFile::ClaimSlot() {
-  // In the section, so that no reader sees a taken slot with its last
-  // owner's pid.
+  // Inside the section, no reader can see a taken slot that still shows its
+  // last owner's pid.
   const CriticalSection section(*this);
   const Slot mine = {static_cast<uint32_t>(getpid()), 0, 0};
   for (int slot = 0; slot < kSlots; ++slot) {

@@ -26,13 +26,14 @@ namespace fineserve::emucuda {
 //                    memory that was created for network cards; meaningful
 //                    while that memory is referenced
 //
-// Written only inside the critical section (except for ReadGranule's entry,
-// which its allocator wrote before anyone could ask). A holder that dies at any
-// instruction leaves whole records or records that nobody looks at.
+// Processes write only inside the critical section. ReadGranule needs no
+// section: the allocator wrote the entry before anyone could ask for it. A
+// process that dies at any instruction leaves complete records or records that
+// no process reads.
 //
-// Thread-safe, except that CriticalSection excludes other processes, not other
-// threads: callers bring a mutex (and hold it across fork, lest the child keep
-// the section locked).
+// Thread-safe, except that CriticalSection excludes other processes but not
+// other threads: callers hold a mutex of their own. They also hold it across
+// fork, or else a child could keep the section locked.
 class ControlFile {
  public:
   // Sizes the device on first use: `memory_fd` becomes `wanted_bytes` long.
@@ -43,8 +44,8 @@ class ControlFile {
   uint64_t memory_bytes() const { return memory_bytes_; }
   int fd() const { return file_.get(); }
 
-  // Held by this process for the object's lifetime; the kernel ends it when
-  // the process dies.
+  // This process is in the section for the object's lifetime; the kernel ends
+  // it when the process dies.
   class CriticalSection {
    public:
     explicit CriticalSection(const ControlFile& file);
@@ -58,30 +59,31 @@ class ControlFile {
 
   static bool RdmaCapable(uint64_t serial) { return serial % 2 == 1; }
 
-  // A granule as the directory has it: no two of a device share a serial.
+  // A granule as the directory describes it. No two granules of a device share
+  // a serial.
   struct Granule {
     uint64_t bytes = 0;  // 0 if there is none
     uint64_t serial = 0;
   };
 
-  // Needs the critical section; false on failure.
+  // The caller is in the critical section. Returns false on failure.
   bool WriteGranule(uint64_t offset, uint64_t bytes, bool rdma_capable,
                     uint64_t* serial);
   Granule ReadGranule(uint64_t offset) const;
 
-  // Enters this process into the client list until the last descriptor of
-  // this file's description is closed. False if all slots are taken.
+  // Enters this process into the client list until the last descriptor of this
+  // file's description is closed. Returns false if all slots are taken.
   bool ClaimSlot();
 
-  // Tells how much this process has allocated. Nothing without a slot.
+  // Records how much this process has allocated, if it has a slot.
   void WriteUsed(uint64_t bytes) const;
 
   struct Client {
     uint32_t pid;
     uint64_t bytes;
   };
-  // All slots taken by other descriptions. A pid may be dead already while a
-  // forked child keeps its slot.
+  // Returns the slots that other descriptions have taken. A client may be dead
+  // already while a forked child keeps its slot.
   std::vector<Client> Clients() const;
 
  private:

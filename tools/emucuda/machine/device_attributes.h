@@ -6,7 +6,7 @@
 
 namespace fineserve::emucuda {
 
-// What kind of GPU an emulated device is.
+// The kind of GPU that is emulated.
 inline constexpr int kComputeCapabilityMajor = 8;
 inline constexpr int kComputeCapabilityMinor = 0;
 inline constexpr int kMultiprocessors = 108;
@@ -14,9 +14,9 @@ inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxThreadsPerMultiprocessor = 2048;
 inline constexpr int kMaxBlocksPerMultiprocessor = 32;
 
-// The value of a device attribute, as cuDeviceGetAttribute reports it. False
+// Reads a device attribute as cuDeviceGetAttribute reports it. Returns false
 // for numbers that CUDA does not define; an attribute that is defined but not
-// emulated reads 0. `device` is its number in the machine.
+// emulated reads 0. `device` is the device's number in the machine.
 bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
                      const Settings& settings, int* value);
 

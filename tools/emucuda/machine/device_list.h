@@ -13,19 +13,19 @@
 namespace fineserve::emucuda {
 
 struct Device {
-  int number = 0;  // in the machine; its place in the list is its ordinal
+  int number = 0;  // in the machine; the place in the list is the ordinal
   Uuid uuid = {};
   std::unique_ptr<PhysicalMemory> memory;
 };
 
 // The machine's devices that a process has opened, by ordinal. Immutable once
-// opened, hence thread-safe.
+// opened, and therefore thread-safe.
 class DeviceList {
  public:
   DeviceList() = default;
 
-  // Opens the devices of these numbers. Nullopt with a one-line complaint if
-  // the files of one cannot be opened or sized.
+  // Opens the devices of these numbers. Returns nullopt, and a one-line
+  // complaint, if the files of one cannot be opened or sized.
   static std::optional<DeviceList> Open(const StateFolder& folder,
                                         const Settings& settings,
                                         const std::vector<int>& numbers,
@@ -37,7 +37,7 @@ class DeviceList {
   PhysicalMemory& memory(int ordinal) const {
     return *devices_[ordinal].memory;
   }
-  // The ordinal of the device with that UUID.
+  // Returns the ordinal of the device with that UUID.
   std::optional<int> Find(const Uuid& uuid) const;
 
   std::vector<Device>::const_iterator begin() const { return devices_.begin(); }

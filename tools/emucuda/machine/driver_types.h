@@ -1,7 +1,8 @@
 #ifndef TOOLS_EMUCUDA_MACHINE_DRIVER_TYPES_H_
 #define TOOLS_EMUCUDA_MACHINE_DRIVER_TYPES_H_
 
-// The driver's vocabulary inside the emulator, without repeating `driver::`.
+// Names the driver's types for the emulator, so that it need not repeat
+// `driver::`.
 
 #include "kernels/driver/cuda_types.h"
 #include "kernels/driver/descriptor.h"

@@ -61,7 +61,7 @@ void ReadMemory(uint64_t* bytes, std::string* complaint) {
   const std::string text = Variable("EMUCUDA_MEMORY");
   if (text.empty()) return;
   const std::optional<uint64_t> parsed = ParseBytes(text);
-  // The bound keeps file offsets, locks and the granule directory small.
+  // The limit keeps file offsets, locks and the granule directory small.
   if (parsed && *parsed % kGranularity == 0 && *parsed <= uint64_t{16} << 40) {
     *bytes = *parsed;
     return;

@@ -8,7 +8,7 @@
 
 namespace fineserve::emucuda {
 
-// What the environment variables of emucuda.h say. Plain data.
+// The values of the environment variables in emucuda.h. Plain data.
 struct Settings {
   std::string folder;
   std::string log_file;
@@ -25,16 +25,17 @@ struct Settings {
   int gpu_direct_rdma = 1;
 };
 
-// "512MiB", "16GiB", "4096": a positive number of bytes; nullopt if malformed
-// or too large for 64 bits.
+// Parses a positive number of bytes, such as "512MiB", "16GiB" or "4096".
+// Returns nullopt if the text is malformed or the number does not fit in 64
+// bits.
 std::optional<uint64_t> ParseBytes(std::string_view text);
 
-// A decimal number in [low, high].
+// Parses a decimal number in [low, high].
 std::optional<uint64_t> ParseNumber(std::string_view text, uint64_t low,
                                     uint64_t high);
 
-// Reads the environment. On a malformed value `complaint` gets one line that
-// names the variable, and that variable's default stands.
+// Reads the environment. If a value is malformed, the variable keeps its
+// default and `complaint` receives one line that names the variable.
 Settings ReadSettings(std::string* complaint);
 
 }  // namespace fineserve::emucuda

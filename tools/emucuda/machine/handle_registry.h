@@ -9,8 +9,8 @@
 
 namespace fineserve::emucuda {
 
-// The live objects behind opaque driver handles: a stale or invented handle is
-// recognised instead of followed. Thread-safe.
+// The live objects behind opaque driver handles. A stale or invented handle is
+// recognised and never dereferenced. Thread-safe.
 template <typename Handle, typename Object>
 class HandleRegistry {
  public:
@@ -27,7 +27,7 @@ class HandleRegistry {
     return found == objects_.end() ? nullptr : found->second;
   }
 
-  // The object, which is no longer listed; null if it was not.
+  // Takes the object off the list and returns it; null if it was not listed.
   std::shared_ptr<Object> Remove(Handle handle) {
     const MutexLock lock(mutex_);
     auto node = objects_.extract(handle);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPoisonBytes = size_t{1} << 20;
 
-// Frees the pages behind a range; it then reads zero.
+// Frees the pages of a range, which then reads zero.
 bool PunchHole(int fd, ByteRange range) {
   return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                    static_cast<off_t>(range.start),
@@ -25,7 +25,7 @@ bool SameFile(int a, int b) {
          first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// A second description of an open file. Opening through /proc works even when
+// Opens a second description of an open file. Through /proc this works even if
 // the state folder was moved or deleted.
 Descriptor Reopen(int fd) {
   char path[32];
@@ -75,7 +75,7 @@ CUresult PhysicalMemory::Take(uint64_t bytes, ByteRange* granule) {
   const auto start = FindUnlocked(probe_.get(), TotalBytes(), bytes);
   if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
   *granule = {*start, *start + bytes};
-  // Only a releaser's short write lock (Release) can be in the way.
+  // Only the brief write lock in Release can be in the way.
   return TryWriteLock(memory_.get(), *granule) ? CUDA_SUCCESS
                                                : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -121,9 +121,9 @@ void PhysicalMemory::Release(const Allocation& allocation) {
   const auto found = references_.find(granule.start);
   if (--found->second > 0) return;
   references_.erase(found);
-  // The last reference of all processes gives the pages back at once; if
-  // somebody else still reads, or two leave together, the next owner's
-  // allocation does.
+  // If this was the last reference of all processes, the pages return to the
+  // host now. If another process still holds one, or two leave at once, the
+  // next allocation of the range frees them.
   if (TryWriteLock(memory_.get(), granule)) PunchHole(memory_.get(), granule);
   Unlock(memory_.get(), granule);
 }
@@ -160,8 +160,8 @@ CUresult PhysicalMemory::Look(uint64_t start, ByteRange* granule,
   }
   *granule = {start, start + found.bytes};
   *serial = found.serial;
-  // Somebody must hold it, or its directory entry is history: an exported
-  // descriptor itself does, unless it is a plain open of our file.
+  // If no description holds the granule, its directory entry is stale. An
+  // exported descriptor holds it; a plain open of our file does not.
   return FindConflict(probe_.get(), *granule) ? CUDA_SUCCESS
                                               : CUDA_ERROR_INVALID_VALUE;
 }
@@ -191,8 +191,8 @@ CUresult PhysicalMemory::Attach(uint64_t start, uint64_t serial,
   }
   allocation->reset(
       new Allocation(*this, granule, serial, Allocation::Origin::kImported));
-  // Its last holder may have left just before our reference; from that on it
-  // stays what it is.
+  // The last holder may have left just before we took our reference; from then
+  // on the granule cannot change.
   if (control_->ReadGranule(start).serial == serial) return CUDA_SUCCESS;
   allocation->reset();
   return CUDA_ERROR_INVALID_VALUE;
@@ -204,7 +204,7 @@ uint64_t PhysicalMemory::UsedBytes() const {
 
 void PhysicalMemory::ClaimSlot() {
   const MutexLock lock(mutex_);
-  // A full list costs visibility only: memory stays held by its locks.
+  // A full list only makes this process invisible: its memory is held by locks.
   if (!slot_claimed_ && control_->ClaimSlot()) control_->WriteUsed(own_bytes_);
   slot_claimed_ = true;
 }

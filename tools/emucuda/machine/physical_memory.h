@@ -16,52 +16,57 @@ namespace fineserve::emucuda {
 
 class Allocation;
 
-// One device's physical memory, shared by all processes of a state folder.
+// One device's physical memory, which all processes of a state folder share.
 //
 // A granule is a range of gpuN.memory. It is in use as long as some file
 // description holds an OFD read lock on it:
-//   - each process has one description for all that it references; a count per
-//     granule decides when its lock goes (adjacent locks merge in the kernel,
-//     so only a granule's exact range may be unlocked);
-//   - an exported descriptor is a description of its own, whose file offset is
-//     the granule's start: it keeps memory alive in flight, even after the
-//     exporter's death. The length stands in the control file's directory.
-// To allocate: inside the critical section of all processes, find an unlocked
-// range, take it by a write lock, punch a hole (so that it reads zero and dead
-// owners' pages go back to the host), record its length, downgrade to a read
-// lock. A process killed in between leaves nothing, for locks die with it.
+//   - Each process has one description for everything that it references. It
+//     counts its references to a granule and drops the lock with the last one.
+//     Adjacent locks merge in the kernel, so it may unlock only the granule's
+//     exact range.
+//   - An exported descriptor is a description of its own, whose file offset is
+//     the granule's start. It keeps the memory alive in flight, even after the
+//     exporter's death. The control file's directory holds the length.
+// To allocate, a process enters the critical section, finds an unlocked range,
+// takes it with a write lock, punches a hole (the range then reads zero, and a
+// dead owner's pages return to the host), records its length and downgrades to
+// a read lock. If it is killed in between it leaves nothing: its locks die
+// with it.
 //
-// Thread-safe. Lives as long as the process (allocations point to it).
+// Thread-safe. It must live as long as the process, because allocations point
+// to it.
 class PhysicalMemory {
  public:
-  // nullptr if the files cannot be opened or sized. Fresh memory reads as the
-  // byte `poison` instead of zero if there is one.
+  // Returns null if the files cannot be opened or sized. If `poison` is given,
+  // fresh memory reads as that byte instead of zero.
   static std::unique_ptr<PhysicalMemory> Open(
       const StateFolder& folder, int device, uint64_t wanted_bytes,
       std::optional<uint8_t> poison = std::nullopt);
 
-  // A fresh granule that reads zero (or poison); `bytes` is a multiple of
-  // kGranularity. OUT_OF_MEMORY if no contiguous range is free.
-  // Whether it is for network cards too is kept for whoever imports it.
+  // Allocates a granule that reads zero (or poison); `bytes` is a multiple of
+  // kGranularity. Returns OUT_OF_MEMORY if no contiguous range is free.
+  // Importers can see whether it is meant for network cards (`rdma_capable`).
   CUresult Allocate(uint64_t bytes, std::shared_ptr<Allocation>* allocation,
                     bool rdma_capable = false);
 
-  // A new CLOEXEC descriptor that names the granule and keeps it alive.
+  // Makes a CLOEXEC descriptor that names the granule and keeps it alive.
   CUresult Export(const Allocation& allocation, Descriptor* descriptor);
 
-  // The granule named by an exported descriptor, which stays the caller's.
-  // INVALID_VALUE if it names none of this device.
+  // References the granule that an exported descriptor names; the caller keeps
+  // the descriptor. Returns INVALID_VALUE if it names no granule of this
+  // device.
   CUresult Import(int fd, std::shared_ptr<Allocation>* allocation);
 
-  // The granule that starts at `start`, if it is still the one with that serial
-  // number and somebody references it; else INVALID_VALUE.
+  // References the granule that starts at `start`. Returns INVALID_VALUE unless
+  // it still has that serial number and some process references it.
   CUresult Attach(uint64_t start, uint64_t serial,
                   std::shared_ptr<Allocation>* allocation);
 
-  // Overwrites a part of an allocation of this process with poison, if any.
+  // Overwrites part of an allocation of this process with poison, if there is
+  // any.
   void Poison(ByteRange range) const;
 
-  // Referenced by any process or exported descriptor.
+  // Counts the bytes that any process or exported descriptor references.
   uint64_t UsedBytes() const;
   uint64_t TotalBytes() const { return control_->memory_bytes(); }
 
@@ -93,9 +98,10 @@ class PhysicalMemory {
         control_(std::move(control)),
         poison_(poison) {}
 
-  // INVALID_VALUE, or the granule that `fd` names.
+  // Finds the granule that `fd` names; else returns INVALID_VALUE.
   CUresult Identify(int fd, ByteRange* granule) const;
-  // INVALID_VALUE, or the referenced granule that starts at `start`.
+  // Finds the granule that starts at `start` and is referenced; else returns
+  // INVALID_VALUE.
   CUresult Look(uint64_t start, ByteRange* granule, uint64_t* serial) const;
   // Takes a free range with a write lock.
   CUresult Take(uint64_t bytes, ByteRange* granule) EMUCUDA_REQUIRES(mutex_);
@@ -106,19 +112,19 @@ class PhysicalMemory {
   void Release(const Allocation& allocation) EMUCUDA_EXCLUDES(mutex_);
 
   const Descriptor memory_;  // its locks are this process's references
-  const Descriptor probe_;   // holds no lock, hence sees everybody's
+  const Descriptor probe_;   // holds no lock, and so sees the locks of all
   const std::unique_ptr<ControlFile> control_;
   const std::optional<uint8_t> poison_;
 
   Mutex mutex_;
   std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start
   bool slot_claimed_ EMUCUDA_GUARDED_BY(mutex_) = false;
-  // Allocated here, not imported.
+  // Allocated by this process, not imported.
   uint64_t own_bytes_ EMUCUDA_GUARDED_BY(mutex_) = 0;
 };
 
-// One reference of this process to a granule, dropped on destruction.
-// Immutable, hence thread-safe.
+// One reference of this process to a granule; the destructor drops it.
+// Immutable, and therefore thread-safe.
 class Allocation {
  public:
   ~Allocation() { memory_.Release(*this); }

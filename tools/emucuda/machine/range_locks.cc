@@ -11,7 +11,7 @@ namespace fineserve::emucuda {
 namespace {
 
 struct flock Describe(short type, ByteRange range) {
-  struct flock lock = {};  // OFD commands demand l_pid = 0
+  struct flock lock = {};  // OFD commands require l_pid = 0
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = static_cast<off_t>(range.start);
@@ -61,8 +61,8 @@ std::optional<uint64_t> FindUnlocked(int fd, uint64_t limit, uint64_t bytes) {
   while (bytes <= limit && start <= limit - bytes) {
     const auto conflict = FindConflict(fd, {start, start + bytes});
     if (!conflict) return start;
-    // Every start before the conflict's end would overlap it, so that no
-    // candidate is skipped although the conflict need not be the lowest.
+    // Any start before the conflict's end would overlap it, so no candidate is
+    // skipped even if the conflict is not the lowest.
     start = conflict->end;
   }
   return std::nullopt;
@@ -73,7 +73,7 @@ uint64_t LockedBytes(int fd, uint64_t limit) {
   ByteRange window = {0, limit};
   while (window.start < limit) {
     const auto conflict = FindConflict(fd, window);
-    if (!conflict) {  // the window is free: go on behind it
+    if (!conflict) {  // the window is free: continue after it
       window = {window.end, limit};
     } else if (conflict->start > window.start) {
       window.end = conflict->start;  // is there a lower one?

@@ -14,8 +14,8 @@
 namespace fineserve::emucuda {
 namespace {
 
-// FNV-1a; two salts make 128 bits. Stable across processes and builds, which
-// std::hash is not.
+// FNV-1a. Two salts give 128 bits. Unlike std::hash it is the same in every
+// process and build.
 uint64_t Fingerprint(std::string_view text, uint64_t salt) {
   uint64_t hash = 0xcbf29ce484222325ull ^ salt;
   for (const char c : text) {
@@ -27,11 +27,11 @@ uint64_t Fingerprint(std::string_view text, uint64_t salt) {
 bool IsOursAlone(const char* path, std::string* complaint) {
   struct stat status;
   if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
-    *complaint = "is no folder";
+    *complaint = "is not a folder";
   } else if (status.st_uid != geteuid()) {
     *complaint = "belongs to uid " + std::to_string(status.st_uid);
   } else if ((status.st_mode & 077) != 0) {
-    *complaint = "is open to others: chmod 700 it";
+    *complaint = "can be entered by other users: run chmod 700 on it";
   } else {
     return true;
   }

@@ -15,19 +15,21 @@ using Uuid = std::array<unsigned char, 16>;
 // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML prints it.
 std::string FormatUuid(const Uuid& uuid);
 
-// The folder that is one emulated machine. Immutable once opened, hence
-// thread-safe. Per device N it holds:
+// The folder that stands for one emulated machine. It is immutable once opened,
+// and therefore thread-safe. For each device N it holds:
 //   gpuN.memory    device memory, a sparse file; OFD read locks on it are the
 //                  references of all processes (physical_memory.h)
 //   gpuN.control   header, client slots, granule directory (control_file.h)
 class StateFolder {
  public:
-  // Creates `path` (0700) if absent. Refuses a folder that is not ours alone:
-  // others could read or swap device memory. `complaint` says why.
+  // Creates `path` (0700) if it does not exist. Refuses a folder that other
+  // users can enter, because they could read or replace device memory;
+  // `complaint` then says why.
   static std::optional<StateFolder> Open(const std::string& path,
                                          std::string* complaint);
 
-  // Opens gpu<device>.<suffix> as a fresh description, created 0600 if absent.
+  // Opens gpu<device>.<suffix> as a new file description; creates the file
+  // (0600) if it does not exist.
   Descriptor OpenFile(int device, const char* suffix) const;
 
   Uuid DeviceUuid(int device) const;

@@ -14,8 +14,9 @@
 
 namespace fineserve::emucuda {
 
-// A state folder for one test, removed with it. Each Open() is what a process
-// of its own would have: OFD locks belong to descriptions, not to processes.
+// A state folder that lives as long as one test. Each Open() acts like a
+// separate process, because OFD locks belong to descriptions and not to
+// processes.
 class TestMachine {
  public:
   TestMachine() {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kUuidPrefix = "GPU-";
 
-// -1: none.
+// Returns -1 if there is none.
 int DeviceNamed(std::string_view word, const Settings& settings,
                 const StateFolder& folder) {
   for (int i = 0; i < settings.devices; ++i) {
@@ -36,7 +36,7 @@ std::vector<int> VisibleDevices(const Settings& settings,
   while (!rest.empty()) {
     const size_t comma = rest.find(',');
     const int device = DeviceNamed(rest.substr(0, comma), settings, folder);
-    // A device that is named twice is an error too.
+    // An entry that repeats a device ends the list, too.
     if (device < 0 ||
         std::find(visible.begin(), visible.end(), device) != visible.end()) {
       break;

@@ -8,10 +8,11 @@
 
 namespace fineserve::emucuda {
 
-// The numbers of the machine's devices that CUDA_VISIBLE_DEVICES lets this
-// process see, in the order in which it sees them: all where it is not set. As
-// CUDA's programming guide has it, a word is a number or the beginning of a
-// UUID, and one that names no device hides itself and all behind it.
+// Returns the numbers of the machine's devices that CUDA_VISIBLE_DEVICES lets
+// this process see, in the order in which the process sees them; all devices if
+// the variable is not set. As in CUDA's programming guide, each entry is a
+// number or the beginning of a UUID, and an entry that names no device hides
+// itself and all entries after it.
 std::vector<int> VisibleDevices(const Settings& settings,
                                 const StateFolder& folder);
 

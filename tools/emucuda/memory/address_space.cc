@@ -20,7 +20,7 @@ void* Pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 bool Mapped(void* result) { return result != MAP_FAILED; }
 
-// ENOMEM is also the limit of mappings per process.
+// ENOMEM also means that the process has too many mappings.
 CUresult FromErrno() {
   return errno == ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
                          : CUDA_ERROR_OPERATING_SYSTEM;
@@ -41,14 +41,15 @@ int Protection(CUmemAccess_flags access) {
   }
 }
 
-// The wanted place, if it is free; else null.
+// Reserves the wanted place. Returns null if it is not free.
 void* ReserveAt(CUdeviceptr wanted, uint64_t bytes) {
   void* place = mmap(Pointer(wanted), bytes, PROT_NONE,
                      kNowhere | MAP_FIXED_NOREPLACE, -1, 0);
   return Mapped(place) ? place : nullptr;
 }
 
-// Anywhere: reserves too much, then trims both ends. Null on failure.
+// Reserves anywhere: reserves too much, then trims both ends. Returns null on
+// failure.
 void* ReserveAligned(uint64_t bytes, uint64_t alignment) {
   const uint64_t wide = bytes + alignment;
   if (wide < bytes) return nullptr;
@@ -111,7 +112,7 @@ CUresult AddressSpace::Map(CUdeviceptr address, uint64_t bytes,
 }
 
 CUresult AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes) {
-  Mappings gone;  // destroyed after the lock: it may drop memory
+  Mappings gone;  // destroyed after the lock is released: this may free memory
   const MutexLock lock(mutex_);
   if (!Tiled(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (!Mapped(mmap(Pointer(address), bytes, PROT_NONE, kNowhere | MAP_FIXED, -1,
@@ -136,7 +137,7 @@ CUresult AddressSpace::SetAccess(CUdeviceptr address, uint64_t bytes,
   return Protect(address, bytes);
 }
 
-// One system call per run of equal protection: usually one in all.
+// Makes one system call per run of equal protection, which is usually one.
 CUresult AddressSpace::Protect(CUdeviceptr address, uint64_t bytes) {
   const CUdeviceptr end = address + bytes;
   CUdeviceptr start = address;

@@ -13,8 +13,8 @@
 
 namespace fineserve::emucuda {
 
-// A piece of physical memory behind a piece of a virtual range. Shares the
-// memory, so that a copy in flight never reads a successor's bytes.
+// The physical memory behind part of a virtual range. It shares ownership of
+// the memory, so that a copy in flight never reads the bytes of a later owner.
 struct Segment {
   std::shared_ptr<const MemoryObject> object;
   uint64_t file_offset = 0;
@@ -25,9 +25,9 @@ struct Segment {
 // inside them mappings of memory objects (MAP_SHARED of the device file).
 //
 // Invariants: reservations do not overlap; neither do mappings; each mapping
-// lies inside one reservation; a mapping's protection is the widest access of
-// any device. Device work goes through Resolve() and the device file, never
-// through these addresses: unmapping under a running copy cannot fault.
+// lies inside one reservation; a mapping's protection is the widest access that
+// any device has. Device work uses Resolve() and the device file, never these
+// addresses, so unmapping cannot make a running copy fault.
 //
 // Thread-safe. All lookups are O(log n). Mappings are not inherited by forked
 // children.
@@ -35,37 +35,39 @@ class AddressSpace {
  public:
   CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr wanted,
                    CUdeviceptr* address);
-  // Exactly one whole reservation with nothing mapped in it.
+  // Frees exactly one reservation, in which nothing is mapped.
   CUresult Free(CUdeviceptr address, uint64_t bytes);
 
-  // The whole object, inside one reservation, on unmapped addresses.
+  // Maps the whole object to unmapped addresses inside one reservation.
   CUresult Map(CUdeviceptr address, uint64_t bytes,
                std::shared_ptr<const MemoryObject> object);
-  // One or more whole, adjacent mappings.
+  // The range must consist of whole, adjacent mappings.
   CUresult Unmap(CUdeviceptr address, uint64_t bytes);
   CUresult SetAccess(CUdeviceptr address, uint64_t bytes, int device,
                      driver::CUmemAccess_flags access);
 
-  // Reserves as many addresses as the object has bytes, and maps it there for
-  // its own device: memory that the driver places by itself.
+  // Reserves as many addresses as the object has bytes and maps it there for
+  // its own device. This is for memory that the driver itself places.
   CUresult Place(std::shared_ptr<const MemoryObject> object,
                  CUdeviceptr* address);
   // Undoes Place.
   void Remove(CUdeviceptr address, uint64_t bytes);
 
-  // What `device` may do at an address; INVALID_VALUE if nothing is mapped.
+  // Tells what `device` may do at an address. Returns INVALID_VALUE if nothing
+  // is mapped there.
   CUresult GetAccess(CUdeviceptr address, int device,
                      driver::CUmemAccess_flags* access) const;
-  // The mapping around an address; INVALID_VALUE if there is none.
+  // Finds the mapping around an address. Returns INVALID_VALUE if there is
+  // none.
   CUresult GetMapping(CUdeviceptr address, CUdeviceptr* base, uint64_t* bytes,
                       std::shared_ptr<const MemoryObject>* object) const;
 
-  // Whether the address lies in a reservation: a device address.
+  // Whether the address lies in a reservation, and so is a device address.
   bool Contains(CUdeviceptr address) const;
 
-  // The memory behind a range that `device` is to read or write;
-  // ILLEGAL_ADDRESS if a byte is unmapped or access is missing. Copies reach
-  // what the driver placed by itself from every device.
+  // Finds the memory behind a range that `device` is to read or write. Returns
+  // ILLEGAL_ADDRESS if a byte is unmapped or the device lacks access. Every
+  // device has access to memory that the driver itself placed.
   CUresult Resolve(int device, CUdeviceptr address, uint64_t bytes,
                    driver::CUmemAccess_flags wanted,
                    std::vector<Segment>* segments) const;

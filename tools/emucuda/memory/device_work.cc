@@ -64,14 +64,14 @@ std::vector<char> Repeat(Pattern pattern, uint64_t bytes) {
     memset(buffer.data(), static_cast<int>(pattern.value), buffer.size());
     return buffer;
   }
-  // The buffer holds whole patterns: 1 MiB, or all the bytes there are.
+  // The buffer holds whole patterns: it is 1 MiB long, or as long as the fill.
   for (size_t i = 0; i < buffer.size(); i += pattern.width) {
     memcpy(&buffer[i], &pattern.value, pattern.width);
   }
   return buffer;
 }
 
-// Zeroes [offset, offset + bytes): pages whole, edges by writing.
+// Zeroes [offset, offset + bytes): frees whole pages and writes the edges.
 CUresult Zero(int fd, uint64_t offset, uint64_t bytes) {
   const uint64_t end = offset + bytes;
   const uint64_t first = (offset + kPage - 1) & ~(kPage - 1);

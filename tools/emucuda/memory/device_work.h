@@ -8,13 +8,14 @@
 
 namespace fineserve::emucuda {
 
-// What the emulated device does with memory, as `device`. Works on the device
-// file, not on the mapped addresses: unmapped or forbidden memory is an
-// ILLEGAL_ADDRESS, a bad host pointer too, never a SIGSEGV. LAUNCH_FAILED
-// means that the host's file system is full. Thread-safe.
+// The work that the emulated device does on memory, as `device`. It goes
+// through the device file and not through the mapped addresses: unmapped or
+// forbidden memory and a bad host pointer return ILLEGAL_ADDRESS and never
+// raise SIGSEGV. LAUNCH_FAILED means that the host's file system is full.
+// Thread-safe.
 
 // `width` (1, 2 or 4) bytes of `value`, repeated; `bytes` is a multiple of it.
-// A large fill with zero frees the pages instead of writing them.
+// A large fill with zero frees the pages instead of writing to them.
 struct Pattern {
   uint32_t value = 0;
   uint32_t width = 1;
@@ -29,8 +30,8 @@ CUresult CopyOut(const AddressSpace& space, int device, void* to,
 CUresult CopyWithin(const AddressSpace& space, int device, CUdeviceptr to,
                     CUdeviceptr from, uint64_t bytes);
 
-// An address, and whether it was one of the device's when the work was
-// submitted: memory that is gone by now must not be taken for the host's.
+// An address, and whether it was a device address when the work was submitted.
+// Device memory that has been freed since must not be taken for host memory.
 struct Place {
   CUdeviceptr address = 0;
   bool on_device = false;
@@ -40,7 +41,8 @@ CUresult Copy(const AddressSpace& space, int device, Place to, Place from,
 CUresult FillPlace(const AddressSpace& space, int device, Place to,
                    Pattern pattern, uint64_t bytes);
 
-// `depth` slices of `height` rows of `width` bytes; pitches in bytes.
+// `depth` slices of `height` rows of `width` bytes. Pitches and slices are
+// distances in bytes.
 struct Box {
   Place to;
   Place from;

@@ -11,8 +11,8 @@
 
 namespace fineserve::emucuda {
 
-// What a CUmemGenericAllocationHandle stands for. A mapping shares it, which
-// is why memory outlives cuMemRelease. Immutable, hence thread-safe.
+// The memory behind a CUmemGenericAllocationHandle. Mappings share it, which is
+// why memory outlives cuMemRelease. Immutable, and therefore thread-safe.
 struct MemoryObject {
   CUmemGenericAllocationHandle handle = 0;
   int device = 0;
@@ -20,17 +20,17 @@ struct MemoryObject {
   std::shared_ptr<Allocation> allocation;
 };
 
-// The process's live handles and how often each must still be released.
-// Thread-safe. Invariant: a listed handle has a positive count.
+// The process's live handles, and how many releases of each are outstanding.
+// Thread-safe. Invariant: the count of a listed handle is positive.
 class MemoryHandles {
  public:
   CUmemGenericAllocationHandle Add(int device,
                                    const driver::CUmemAllocationProp& prop,
                                    std::shared_ptr<Allocation> allocation);
-  // Null if the handle is not live.
+  // Returns null if the handle is not live.
   std::shared_ptr<const MemoryObject> Find(
       CUmemGenericAllocationHandle handle) const;
-  // One more release is due; brings a released handle back to life.
+  // Requires one more release. A released handle becomes live again.
   void Retain(std::shared_ptr<const MemoryObject> object);
   CUresult Release(CUmemGenericAllocationHandle handle);
 

@@ -1,15 +1,15 @@
 #ifndef TOOLS_EMUCUDA_MEMORY_RANGE_MAP_H_
 #define TOOLS_EMUCUDA_MEMORY_RANGE_MAP_H_
 
-// Searches in ordered maps of ranges by their first address. Ranges do not
-// overlap. A value is the number of bytes, or has a member `bytes`.
+// Searches in maps of ranges, which are ordered by first address and do not
+// overlap. A mapped value is the number of bytes, or has a member `bytes`.
 
 #include <cstdint>
 #include <iterator>
 
 namespace fineserve::emucuda {
 
-// The last range that starts at or before `address`; end() if there is none.
+// Returns the last range that starts at or before `address`, or end().
 template <typename Map>
 auto AtOrBefore(Map& ranges, uint64_t address) {
   const auto next = ranges.upper_bound(address);
@@ -22,7 +22,7 @@ uint64_t BytesOf(const Range& range) {
   return range.bytes;
 }
 
-// The range that holds `address`; end() if there is none.
+// Returns the range that contains `address`, or end().
 template <typename Map>
 auto Around(Map& ranges, uint64_t address) {
   const auto found = AtOrBefore(ranges, address);

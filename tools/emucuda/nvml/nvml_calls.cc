@@ -37,7 +37,7 @@ nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
 
 EMUCUDA_NVML nvmlReturn_t nvmlInit_v2() { return Machine::Get().Init(); }
 
-// Before the version suffix: whoever looks a symbol up by its plain name.
+// For programs that look the symbol up by its plain name, without a version.
 EMUCUDA_NVML nvmlReturn_t nvmlInit() { return Machine::Get().Init(); }
 
 EMUCUDA_NVML nvmlReturn_t nvmlShutdown() { return Machine::Get().Shutdown(); }
@@ -127,8 +127,9 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
   });
 }
 
-// The first version of the call. `count`: room in `processes` on entry,
-// processes on return; INSUFFICIENT_SIZE (with the count) if they do not fit.
+// The first version of the call. `count` is the room in `processes` on entry,
+// and the number of processes on return. Returns INSUFFICIENT_SIZE, with the
+// count, if they do not fit.
 EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_v1_t* processes) {
   return ListClients(device, count, processes, [](const auto& client) {

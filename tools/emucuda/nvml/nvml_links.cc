@@ -1,5 +1,6 @@
-// libnvidia-ml.so.1: where a device sits and whom it is linked to (what PyTorch
-// asks when it sets up communication). One GPU per bus, no NVLink, no fabric.
+// libnvidia-ml.so.1: where a device is, and how it is linked to others, which
+// PyTorch asks when it sets up communication. Each GPU has a bus of its own;
+// there is no NVLink and no fabric.
 
 #include <cstdio>
 
@@ -11,8 +12,9 @@ using nvmlDevice_t = const Device*;
 
 namespace {
 
-// "0000:01:00.0" or NVML's own "00000000:01:00.0" (domain:bus:device.function)
-// as the driver's cuDeviceGetPCIBusId numbers the emulated devices.
+// Parses "0000:01:00.0" or NVML's own "00000000:01:00.0"
+// (domain:bus:device.function). The driver's cuDeviceGetPCIBusId numbers the
+// emulated devices in the same way.
 bool IsBusIdOf(const char* text, int ordinal) {
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
   if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
@@ -22,7 +24,8 @@ bool IsBusIdOf(const char* text, int ordinal) {
          slot == 0 && function == 0;
 }
 
-// For what the machine lacks: NOT_SUPPORTED to whoever asks properly.
+// Answers for a feature that the machine lacks: NOT_SUPPORTED if the arguments
+// are valid.
 nvmlReturn_t Lacks(const void* device, const void* out) {
   return Ask(device, [&](Machine&) {
     return out == nullptr ? NVML_ERROR_INVALID_ARGUMENT

@@ -32,7 +32,7 @@ bool Machine::OpenDevices() {
   const auto folder = StateFolder::Open(settings_.folder, &complaint);
   std::optional<DeviceList> devices;
   if (complaint.empty()) {
-    // All of them: CUDA_VISIBLE_DEVICES is not for NVML.
+    // All devices: NVML ignores CUDA_VISIBLE_DEVICES.
     std::vector<int> numbers(static_cast<size_t>(settings_.devices));
     std::iota(numbers.begin(), numbers.end(), 0);
     devices = DeviceList::Open(*folder, settings_, numbers, &complaint);

@@ -1,8 +1,8 @@
 #ifndef TOOLS_EMUCUDA_NVML_NVML_MACHINE_H_
 #define TOOLS_EMUCUDA_NVML_NVML_MACHINE_H_
 
-// What every NVML function of the emulated device works on: the machine behind
-// the state folder. Takes no client slot: whoever only looks is no client.
+// The machine behind the state folder, on which every NVML function works. It
+// takes no client slot, because a process that only looks is not a client.
 
 #include <cstdint>
 #include <memory>
@@ -32,8 +32,8 @@ struct nvmlMemory_t {
   unsigned long long used;
 };
 
-// usedGpuMemory: bytes that the process has allocated; what it has imported
-// counts with whoever allocated it.
+// usedGpuMemory counts bytes that the process has allocated. Imported memory
+// counts for the process that allocated it.
 struct nvmlProcessInfo_v1_t {
   unsigned pid;
   unsigned long long usedGpuMemory;
@@ -46,8 +46,8 @@ struct nvmlProcessInfo_t {
   unsigned computeInstanceId;
 };
 
-// The opened machine. Devices never move or vanish once opened, so that a
-// handle (Device*) stays valid after nvmlShutdown too.
+// The machine as this process opened it. Open devices never move or vanish, so
+// a handle (Device*) stays valid even after nvmlShutdown.
 class Machine {
  public:
   static Machine& Get() {

@@ -12,13 +12,13 @@ using driver::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 namespace {
 
-// The captures under way. As all driver state: never destroyed.
+// The captures in progress. Like all driver state, never destroyed.
 struct Captures {
   Mutex mutex;
   std::map<const Capture*, std::weak_ptr<Capture>> all
       EMUCUDA_GUARDED_BY(mutex);
-  // Relaxed: who captures beside an unsafe call without any synchronisation of
-  // its own cannot know which came first.
+  // Relaxed: a program that starts a capture and makes an unsafe call without
+  // synchronising the two cannot know which came first.
   std::atomic<size_t> count{0};
 
   static Captures& Get() {
@@ -70,7 +70,7 @@ Capture::Capture(const std::shared_ptr<Stream>& origin,
   streams_[origin_].stream = origin;
 }
 
-// Of a stream that was destroyed while it was captured.
+// A capture is still listed here if its stream was destroyed during it.
 Capture::~Capture() { Captures::Get().Leave(this); }
 
 CUresult Capture::Invalidate(CUresult why) {
@@ -140,7 +140,7 @@ CUresult Capture::End(const Stream& stream, driver::CUgraph* graph) {
   return result;
 }
 
-// As cuThreadExchangeStreamCaptureMode documents it.
+// CUDA documents these rules at cuThreadExchangeStreamCaptureMode.
 bool Capture::ForbidsUnsafeCalls() const {
   const driver::CUstreamCaptureMode caller = ThreadCaptureMode();
   if (caller == CU_STREAM_CAPTURE_MODE_RELAXED) return false;

@@ -16,17 +16,19 @@ namespace fineserve::emucuda {
 
 class Stream;
 
-// A place in a capture: what a stream had added to it so far. An event that is
+// A place in a capture: how much a stream had added to it. An event that is
 // recorded on a capturing stream holds one.
 struct CapturedPoint;
 
-// A capture under way: what would be submitted to its streams becomes nodes of
-// its graph, in the order of the calls, which is one that every event of the
-// program allows. A stream joins by waiting for an event of the capture.
-// Thread-safe. It never ends twice: End takes it off all of its streams.
+// A capture in progress. What would be submitted to its streams becomes nodes
+// of its graph, in the order of the calls; that order satisfies every event
+// wait in the program. A stream joins by waiting for an event of the capture. A
+// capture ends only once, because End detaches it from all of its streams.
+// Thread-safe.
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
-  // Begins to capture `stream`. ILLEGAL_STATE if it captures already.
+  // Begins to capture `stream`. Returns ILLEGAL_STATE if it is being captured
+  // already.
   static CUresult Begin(const std::shared_ptr<Stream>& stream,
                         driver::CUstreamCaptureMode mode);
 
@@ -40,25 +42,26 @@ class Capture : public std::enable_shared_from_this<Capture> {
   uint64_t id() const { return id_; }
   bool valid() const { return valid_.load(std::memory_order_acquire); }
   driver::CUgraph handle() const { return handle_; }
-  // What goes wrong in a capture shows at its end, too: the same error.
+  // Marks the capture as failed, so that its end fails, too. Returns `why`.
   CUresult Invalidate(CUresult why);
 
   CUresult Add(const Stream& stream, std::function<CUresult()> work);
   std::shared_ptr<const CapturedPoint> PointOf(const Stream& stream);
-  // `stream` waits for the point; joins if it does not capture yet.
+  // Makes `stream` wait for the point; the stream joins the capture if it is
+  // not in one yet.
   CUresult Wait(const std::shared_ptr<Stream>& stream,
                 const CapturedPoint& point);
-  // `graph` gets null unless the capture is valid.
+  // Sets `graph` to null unless the capture is valid.
   CUresult End(const Stream& stream, driver::CUgraph* graph);
 
-  // Whether calls that could end a capture are forbidden to this thread.
+  // Whether this thread must not make calls that could end a capture.
   bool ForbidsUnsafeCalls() const;
 
  private:
   struct Joined {
     std::weak_ptr<Stream> stream;
     uint64_t added = 0;    // nodes
-    uint64_t awaited = 0;  // of these, by another stream
+    uint64_t awaited = 0;  // how many of them another stream waits for
   };
 
   const uint64_t id_;
@@ -78,15 +81,16 @@ struct CapturedPoint {
   uint64_t added = 0;
 };
 
-// Of a stream in that capture; null: in none.
+// The status of a stream in `capture`, or of one in no capture (null).
 driver::CUstreamCaptureStatus CaptureStatus(const Capture* capture);
 
-// This thread's mode, which cuThreadExchangeStreamCaptureMode sets.
+// The calling thread's mode, which cuThreadExchangeStreamCaptureMode sets.
 driver::CUstreamCaptureMode& ThreadCaptureMode();
 
-// For calls that may end a capture elsewhere (allocations, questions about
-// events): STREAM_CAPTURE_UNSUPPORTED, and the capture is invalid, if one is
-// under way that this thread's mode does not allow them beside.
+// Checks a call that may end a capture elsewhere, such as an allocation or an
+// event query. If the mode of this thread forbids the call during a capture
+// that is in progress, invalidates that capture and returns
+// STREAM_CAPTURE_UNSUPPORTED.
 CUresult CheckUnsafeCall();
 
 }  // namespace fineserve::emucuda

@@ -38,7 +38,7 @@ void Context::Revive() {
 }
 
 void Context::Fail(CUresult error) {
-  CUresult none = CUDA_SUCCESS;  // the first error stays
+  CUresult none = CUDA_SUCCESS;  // keeps the first error
   sticky_.compare_exchange_strong(none, error, std::memory_order_release,
                                   std::memory_order_relaxed);
 }

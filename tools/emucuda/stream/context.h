@@ -15,22 +15,22 @@
 
 namespace fineserve::emucuda {
 
-// A device context: its streams and its fate. Thread-safe. Never deleted, so
-// that a stale CUcontext is recognised instead of followed (a few hundred
-// bytes each; programs make few).
+// A device context: its streams, and whether it is alive. Thread-safe. It is
+// never deleted, so that a stale CUcontext is recognised and never
+// dereferenced; it takes a few hundred bytes, and programs make few.
 class Context {
  public:
   explicit Context(int device);
 
   int device() const { return device_; }
-  uint64_t id() const { return id_; }  // of no other context, ever
+  uint64_t id() const { return id_; }  // unique in this process
 
-  // The limits of a context, as set; 0 = the device's own.
+  // The limits of this context; 0 means the device's own.
   size_t limit(unsigned which) const { return limits_[which]; }
   void SetLimit(unsigned which, size_t value) { limits_[which] = value; }
   static constexpr unsigned kLimits = 10;  // CU_LIMIT_MAX of CUDA 13
 
-  // False if that is so already. `device` is a peer's.
+  // Returns false if access is so already. `device` is that of a peer.
   bool SetPeerAccess(int device, bool enabled) {
     return peers_[device].exchange(enabled) != enabled;
   }
@@ -46,22 +46,24 @@ class Context {
   void Fail(CUresult error);
 
   std::shared_ptr<Stream> default_stream() const;
-  // The calling thread's own default stream; a blocking one.
+  // The calling thread's own default stream, which is a blocking one.
   std::shared_ptr<Stream> per_thread_stream();
   std::shared_ptr<Stream> CreateStream(bool blocking, int priority = 0);
 
-  // Appends to a stream of this context, ordered with the default stream as
-  // CUDA's legacy rule demands: an operation on the default stream waits for
-  // all earlier ones of blocking streams, and the other way round.
+  // Appends to a stream of this context, in the order that CUDA's legacy rule
+  // demands: an operation on the default stream waits for all earlier
+  // operations on blocking streams, and vice versa.
   CUresult Submit(Stream& stream, Operation operation);
-  // Device work: skipped once the context is dead; its error kills it. On a
-  // stream that is being captured it becomes a node of the graph; all else that
-  // comes to such a stream ends the capture.
+  // Submits device work. It is skipped once the context is dead, and an error
+  // that it returns kills the context. On a stream that is being captured it
+  // becomes a node of the graph; any other operation on such a stream
+  // invalidates the capture.
   CUresult SubmitWork(Stream& stream, std::function<CUresult()> work);
-  // Ditto, and waits for it; returns the sticky error if there is one.
+  // Does the same and waits for the work. Returns the sticky error, if any.
   CUresult RunWork(Stream& stream, std::function<CUresult()> work);
 
-  // All that was submitted to `stream` and, by the legacy rule, before it.
+  // These cover what was submitted to `stream` and, by the legacy rule, before
+  // it.
   CUresult Synchronize(Stream& stream);
   bool Idle(Stream& stream);
   CUresult Synchronize();
@@ -76,20 +78,20 @@ class Context {
 
   const int device_;
   const uint64_t id_;
-  // Settings that nothing here obeys, each for itself.
+  // Independent settings, which have no effect here.
   std::array<std::atomic<size_t>, kLimits> limits_ = {};
   std::array<std::atomic<bool>, kMaxDevices> peers_ = {};
-  // Release in Destroy, Revive and Fail, acquire in the readers above.
+  // Release in Destroy, Revive and Fail; acquire in the readers above.
   std::atomic<bool> alive_{true};
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
 
-  // Held over "look at the other streams, then push": submissions have one
-  // order. Never held while an operation runs.
+  // Held while a submission looks at the other streams and then pushes, so that
+  // submissions have one order. Never held while an operation runs.
   mutable Mutex mutex_;
   std::shared_ptr<Stream> default_stream_ EMUCUDA_GUARDED_BY(mutex_);
-  // Others, also closed ones until they are idle.
+  // The other streams; closed ones stay until they are idle.
   std::vector<std::weak_ptr<Stream>> streams_ EMUCUDA_GUARDED_BY(mutex_);
-  // A dead thread's stream goes to the next thread of the same id.
+  // A thread may inherit the stream of a dead thread that had its id.
   std::map<std::thread::id, std::shared_ptr<Stream>> per_thread_streams_
       EMUCUDA_GUARDED_BY(mutex_);
 };

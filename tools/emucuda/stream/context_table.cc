@@ -3,7 +3,7 @@
 namespace fineserve::emucuda {
 
 CUcontext ContextTable::Create(int device) {
-  Context* context = new Context(device);  // never deleted, see Context
+  Context* context = new Context(device);  // never deleted: see Context
   const MutexLock lock(mutex_);
   known_.insert(context);
   return reinterpret_cast<CUcontext>(context);

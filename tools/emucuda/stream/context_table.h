@@ -12,24 +12,23 @@
 
 namespace fineserve::emucuda {
 
-// The process's contexts. A CUcontext is a Context*, once looked up here.
-// Thread-safe; waits for streams without holding its lock.
+// The process's contexts. A CUcontext is a Context* that must be looked up here
+// before use. Thread-safe; waits for streams without holding its lock.
 class ContextTable {
  public:
-  // `on_end` runs when the life of a context has ended and its streams are
-  // idle.
+  // `on_end` runs when a context has been destroyed and its streams are idle.
   explicit ContextTable(std::function<void(const Context&)> on_end)
       : on_end_(std::move(on_end)) {}
 
   CUcontext Create(int device);
-  // INVALID_CONTEXT for a primary, dead or unknown one.
+  // Returns INVALID_CONTEXT for a primary, dead or unknown context.
   CUresult Destroy(CUcontext context);
-  // Null if no context ever had this handle. May be dead.
+  // Returns null if no context ever had this handle. The context may be dead.
   Context* Find(CUcontext context) const;
 
   CUcontext RetainPrimary(int device);
   CUresult ReleasePrimary(int device);
-  // Ends the primary context's life whoever retains it.
+  // Destroys the primary context, even if it is still retained.
   void ResetPrimary(int device);
   bool PrimaryActive(int device) const;
 

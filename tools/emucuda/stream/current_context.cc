@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kStackDepth = 64;
 
-// Plain data: a program's own static destructors may still call the driver,
+// Plain data, because a program's static destructors may still call the driver
 // after thread-local objects with destructors are gone.
 struct CurrentStack {
   Context* contexts[kStackDepth];

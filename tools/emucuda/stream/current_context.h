@@ -7,7 +7,7 @@ class Context;
 
 // The calling thread's stack of current contexts. Entries may be dead.
 Context* CurrentContext();  // null if the stack is empty
-// False if the stack is full.
+// Returns false if the stack is full.
 bool PushCurrentContext(Context* context);
 Context* PopCurrentContext();  // null if the stack was empty
 

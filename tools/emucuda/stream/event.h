@@ -24,11 +24,12 @@ class Completion {
   void Finish();
   void Wait();
   bool finished();
-  // Monotonic time of Finish; 0 before. Not for interprocess events.
+  // The monotonic time of Finish, or 0 before it. Not kept for interprocess
+  // events.
   uint64_t finished_ns();
 
  private:
-  const std::shared_ptr<SharedEvent> shared_;  // null: this process's alone
+  const std::shared_ptr<SharedEvent> shared_;  // null unless interprocess
   const uint64_t recording_ = 0;
 
   Mutex mutex_;
@@ -36,22 +37,22 @@ class Completion {
   uint64_t finished_ns_ EMUCUDA_GUARDED_BY(mutex_) = 0;
 };
 
-// Names its latest recording; who waits keeps the recording it saw.
-// Thread-safe.
+// An event refers to its latest recording. A waiter keeps the recording that it
+// saw first. Thread-safe.
 class Event {
  public:
-  // `shared` is the state of an interprocess event, null for others.
+  // `shared` is the state of an interprocess event, and null for others.
   explicit Event(unsigned flags, std::shared_ptr<SharedEvent> shared = nullptr)
       : flags_(flags), shared_(std::move(shared)) {}
 
   bool timed() const { return (flags_ & driver::CU_EVENT_DISABLE_TIMING) == 0; }
   const std::shared_ptr<SharedEvent>& shared() const { return shared_; }
   std::shared_ptr<Completion> Latest() const;  // null if never recorded
-  // A recording to be: whoever gets it must finish it, or Record it.
+  // Makes a recording that the caller must pass to Record, or finish.
   std::shared_ptr<Completion> NewRecording() const;
   void Record(std::shared_ptr<Completion> recording);
-  // The place in a capture at which it was recorded; null if it was recorded
-  // outside of captures since, or never.
+  // The place in a capture at which the event was last recorded; null if its
+  // last recording was outside of captures, or if it has none.
   std::shared_ptr<const CapturedPoint> captured() const;
   void RecordCaptured(std::shared_ptr<const CapturedPoint> point);
 

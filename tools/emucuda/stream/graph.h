@@ -15,15 +15,15 @@ namespace fineserve::emucuda {
 // What a node does on a device.
 using Node = std::function<CUresult(int device)>;
 
-// A node depends only on nodes that were there before it, so that the order of
-// insertion is an order of execution. Thread-safe.
+// A node depends only on nodes that were added before it, so the order of
+// insertion is a valid order of execution. Thread-safe.
 class Graph {
  public:
-  // INVALID_VALUE if a dependency is no node of this graph. A node's handle is
-  // the address of its allocation.
+  // Returns INVALID_VALUE if a dependency is not a node of this graph. A node's
+  // handle is the address of its allocation.
   CUresult Add(Node work, const driver::CUgraphNode* after, size_t after_count,
                driver::CUgraphNode* node);
-  // Behind all that is there.
+  // Adds a node after all others.
   void Append(Node work);
 
   std::vector<Node> Nodes() const;
@@ -35,7 +35,7 @@ class Graph {
   std::vector<std::unique_ptr<Node>> nodes_ EMUCUDA_GUARDED_BY(mutex_);
 };
 
-// All that a program has; made at first use, never destroyed.
+// All graphs of the program. Made at first use and never destroyed.
 HandleRegistry<driver::CUgraph, Graph>& Graphs();
 
 }  // namespace fineserve::emucuda

@@ -14,10 +14,10 @@
 namespace fineserve::emucuda {
 namespace {
 
-// A waiter in another process is not woken, it looks again. Heuristic.
+// A waiter in another process cannot be woken, so it polls. Heuristic.
 constexpr useconds_t kLookAgainUs = 200;
 
-// What the handle holds. The inode tells a reused descriptor number apart.
+// The content of the handle. The inode reveals a reused descriptor number.
 struct EventName {
   static constexpr uint64_t kMagic = 0x746e657665756d65ull;  // "emuevent"
   uint64_t magic = 0;
@@ -86,8 +86,8 @@ uint64_t SharedEvent::Latest() const {
 
 void SharedEvent::Finish(uint64_t recording) {
   uint64_t before = page_->finished.load(std::memory_order_relaxed);
-  // Release: what the device did before is seen by who finds this finished.
-  // Pairs with the acquire in Finished.
+  // Release: whoever finds the recording finished sees what the device did
+  // before it. Pairs with the acquire in Finished.
   while (before < recording && !page_->finished.compare_exchange_weak(
                                    before, recording, std::memory_order_release,
                                    std::memory_order_relaxed)) {

@@ -10,14 +10,15 @@
 
 namespace fineserve::emucuda {
 
-// The state of an interprocess event: two counters in a memfd that every
-// process which opened the event maps. Recordings are numbered from 1.
-// Thread-safe. A recorder that dies counts as finished: its work is gone.
+// The state of an interprocess event: two counters in a memfd, which every
+// process that opened the event maps. Recordings are numbered from 1. The
+// recordings of a process that died count as finished, since its work is gone.
+// Thread-safe.
 class SharedEvent {
  public:
-  // Null if the kernel refuses.
+  // Returns null if the kernel refuses the memfd.
   static std::shared_ptr<SharedEvent> Create();
-  // Null if the handle names no event of a living process of this user.
+  // Returns null if the handle names no event of a living process of this user.
   static std::shared_ptr<SharedEvent> Import(
       const driver::CUipcEventHandle& handle);
   ~SharedEvent();
@@ -26,8 +27,8 @@ class SharedEvent {
 
   void Export(driver::CUipcEventHandle* handle) const;
 
-  uint64_t Record();        // a new recording, to be finished
-  uint64_t Latest() const;  // 0: never recorded
+  uint64_t Record();        // starts a new recording
+  uint64_t Latest() const;  // 0 if never recorded
   void Finish(uint64_t recording);
   bool Finished(uint64_t recording) const;
   void Wait(uint64_t recording) const;

@@ -10,7 +10,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// Relaxed: a setting, it orders nothing.
+// Relaxed: a setting, which orders nothing.
 std::atomic<unsigned> g_delay_us{0};
 
 }  // namespace
@@ -52,7 +52,7 @@ bool Stream::StartCapture(std::shared_ptr<Capture> capture) {
 }
 
 void Stream::StopCapture() {
-  std::shared_ptr<Capture> last;  // dropped after the lock
+  std::shared_ptr<Capture> last;  // destroyed after the lock is released
   const MutexLock lock(mutex_);
   last = std::move(capture_);
 }
@@ -86,7 +86,8 @@ void Stream::Close() {
 void Stream::Work() {
   for (Operation operation; Next(&operation);) {
     Execute(&operation);
-    // What the operation holds goes before anyone learns that it is complete.
+    // The operation releases what it holds before anyone learns that it is
+    // complete.
     operation = {};
     const MutexLock lock(mutex_);
     ++completed_;

@@ -16,13 +16,12 @@ class Capture;
 class Context;
 class Stream;
 
-// Stream priorities are hints, as on a device of NVIDIA's: lower is more
-// urgent.
+// The range of stream priorities; a lower number is more urgent. Priorities are
+// hints.
 inline constexpr int kLeastPriority = 0;
 inline constexpr int kGreatestPriority = -5;
 
-// A place in a stream: everything up to and including its position-th
-// operation.
+// A place in a stream: its first `position` operations.
 struct Dependency {
   std::shared_ptr<Stream> stream;
   uint64_t position = 0;
@@ -31,12 +30,12 @@ struct Dependency {
 struct Operation {
   std::vector<Dependency> after;
   std::function<void()> run;
-  bool is_work = true;  // work is delayed (SetStreamDelay), markers are not
+  bool is_work = true;  // SetStreamDelay delays work, but not markers
 };
 
-// A FIFO of operations, executed one at a time by a thread of its own, which
-// starts with the first operation and ends once the stream is closed and
-// empty. Thread-safe. No lock is held while an operation runs or is delayed.
+// A FIFO of operations. A thread of its own executes them one at a time; it
+// starts with the first operation and ends once the stream is closed and empty.
+// Thread-safe. No lock is held while an operation runs or is delayed.
 //
 // Waits cannot form a cycle: an operation depends only on operations that were
 // submitted before it (Context::Submit orders submissions).
@@ -45,7 +44,7 @@ struct Operation {
 // neither waits for it nor destroys what it uses.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  // Blocking streams synchronise with their context's default stream.
+  // A blocking stream synchronises with its context's default stream.
   Stream(Context& context, bool blocking, int priority = 0)
       : context_(context),
         blocking_(blocking),
@@ -54,29 +53,29 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   Context& context() const { return context_; }
   bool blocking() const { return blocking_; }
-  int priority() const { return priority_; }  // a hint, not obeyed
-  uint64_t id() const { return id_; }         // of no other stream, ever
+  int priority() const { return priority_; }  // a hint, without effect
+  uint64_t id() const { return id_; }         // unique in this process
 
-  // OUT_OF_MEMORY if no thread can be started; CONTEXT_IS_DESTROYED once
-  // closed.
+  // Returns OUT_OF_MEMORY if no thread can be started, and CONTEXT_IS_DESTROYED
+  // once the stream is closed.
   CUresult Push(Operation operation);
   Dependency Tail();
   bool Idle();
   bool Reached(uint64_t position);
   void WaitFor(uint64_t position);
   void WaitIdle() { WaitFor(Tail().position); }
-  // The capture that this stream is in; null if none.
+  // The capture that this stream is in, or null.
   std::shared_ptr<Capture> capture() const;
-  // False if it is in one already.
+  // Returns false if the stream is in a capture already.
   bool StartCapture(std::shared_ptr<Capture> capture);
   void StopCapture();
-  // Refuses further operations; what is queued still runs.
+  // Makes the stream refuse further operations; queued ones still run.
   void Close();
 
  private:
   static uint64_t NextId();
   void Work();
-  // False once closed and empty.
+  // Returns false once the stream is closed and empty.
   bool Next(Operation* operation);
   void Execute(Operation* operation);
 
@@ -95,7 +94,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool closed_ EMUCUDA_GUARDED_BY(mutex_) = false;
 };
 
-// Applies to every stream of the process, from the next operation on.
+// Sets the delay of every stream of the process, from the next operation on.
 void SetStreamDelay(unsigned microseconds);
 
 }  // namespace fineserve::emucuda

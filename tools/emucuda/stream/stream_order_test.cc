@@ -23,7 +23,7 @@ Operation Do(std::function<void()> run) {
 TEST(StreamTest, OperationsRunInOrder) {
   Context context(0);
   const auto stream = context.CreateStream(/*blocking=*/false);
-  std::vector<int> order;  // the worker's until WaitIdle
+  std::vector<int> order;  // only the worker uses it until WaitIdle
   for (int i = 0; i < 100; ++i) {
     ASSERT_EQ(context.Submit(*stream, Do([&order, i] { order.push_back(i); })),
               CUDA_SUCCESS);
@@ -79,8 +79,8 @@ TEST(StreamTest, RevivedContextForgetsItsDeath) {
   context.Destroy();
 }
 
-// Every operation notes a global time of entry and exit. The legacy rule: work
-// of the default stream overlaps no work of a blocking stream.
+// The legacy rule: work on the default stream never overlaps work on a blocking
+// stream. Each operation counts itself in and out.
 TEST(StreamTest, DefaultStreamNeverOverlapsBlockingStreams) {
   Context context(0);
   const auto legacy = context.default_stream();

@@ -22,7 +22,7 @@ bool StartDetached(std::function<void()> body) {
   auto owned = std::make_unique<std::function<void()>>(std::move(body));
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits this mask
   pthread_t thread;
   const bool started = pthread_create(&thread, nullptr, Run, owned.get()) == 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -5,8 +5,9 @@
 
 namespace fineserve::emucuda {
 
-// Runs `body` on a detached thread that takes no signals: handlers belong to
-// the host program. False if no thread can be had (std::thread would throw).
+// Runs `body` on a detached thread that receives no signals, because handlers
+// belong to the host program. Returns false if no thread can be started
+// (std::thread would throw).
 bool StartDetached(std::function<void()> body);
 
 }  // namespace fineserve::emucuda
