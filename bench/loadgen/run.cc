@@ -16,6 +16,7 @@
 #include "bench/loadgen/client.h"
 #include "bench/loadgen/progress.h"
 #include "bench/loadgen/prompt.h"
+#include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::loadgen {
 namespace {
@@ -42,14 +43,6 @@ double CpuSeconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// An open loop may need a connection for each request.
-void AllowConnections() {
-  rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-}
-
 std::string Millis(double seconds) {
   return absl::StrCat(static_cast<int64_t>(seconds * 1000));
 }
@@ -69,7 +62,8 @@ class Sender {
                   trace.seconds(), trace.arrivals.size()) {}
 
   RunResult Run() {
-    AllowConnections();
+    // An open loop may need a connection for each request.
+    driver::RaiseDescriptorLimit();
     const double cpu = CpuSeconds();
     start_ = Clock::now();
     interrupt_.async_wait([this](const auto& error, int) {

@@ -9,7 +9,6 @@
 // that nobody can save work by joining them.
 
 #include <stdio.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "bench/proxy/load.h"
 #include "bench/proxy/subject.h"
 #include "bench/proxy/upstream.h"
+#include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::bench {
 namespace {
@@ -140,15 +140,8 @@ void Tell(const Cell& cell, Report* report) {
       cell.scheduled.CpuUs() / nginx_us, 2, Compare::kAtMost);
 }
 
-void RaiseDescriptorLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 int Run(int argc, char** argv) {
-  RaiseDescriptorLimit();
+  driver::RaiseDescriptorLimit();
   const Bench bench;
   Report report("proxy");
   bench.MeasureMemory(&report);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/driver/rounding.h"
+
 namespace fineserve::abi {
 
 // Block ids [first, end).
@@ -20,8 +22,7 @@ struct BlockRange {
 constexpr BlockRange BlocksOfView(uint64_t view_index, uint64_t plane_bytes,
                                   uint64_t page_bytes) {
   const uint64_t begin = view_index * plane_bytes;
-  return {(begin + page_bytes - 1) / page_bytes,
-          (begin + plane_bytes) / page_bytes};
+  return {DivideUp(begin, page_bytes), (begin + plane_bytes) / page_bytes};
 }
 
 }  // namespace fineserve::abi

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "daemon/abi/sealed_memfd.h"
 #include "daemon/server/event_loop.h"
 #include "daemon/server/socket_server.h"
 #include "kernels/driver/descriptor.h"
@@ -22,9 +23,9 @@ struct SocketServer::Connection {
   ucred peer = {};
   bool greeted = false;
   slab::EngineId engine = slab::kNoEngine;
-  driver::Descriptor scoreboard;  // until sealed
-  std::vector<abi::Rule> rules;   // as announced in its Welcome
-  ShareLimits share;              // as configured then
+  abi::SealedMemfd scoreboard;   // until sealed against writers
+  std::vector<abi::Rule> rules;  // as announced in its Welcome
+  ShareLimits share;             // as configured then
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
   uint64_t waiting_since_ns = 0;

@@ -1,7 +1,6 @@
 // fineserved: owns one GPU's KV pool.
 
 #include <stdio.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <climits>
@@ -11,6 +10,7 @@
 #include "daemon/log/log.h"
 #include "daemon/server/daemon.h"
 #include "daemon/server/options.h"
+#include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::server {
 namespace {
@@ -22,14 +22,6 @@ std::string EmulatedFolder() {
   const std::string program(path, n > 0 ? static_cast<size_t>(n) : 0);
   const std::string folder = program.substr(0, program.rfind('/'));
   return folder + "/../lib/emucuda";
-}
-
-// Exported granules and peers' sockets count against it.
-void RaiseDescriptorLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void Print(const Plan& plan) {
@@ -60,7 +52,7 @@ int Run(int argc, char** argv) {
     return 0;
   }
   log::Begin("fineserved", options.config.log_level);
-  RaiseDescriptorLimit();
+  driver::RaiseDescriptorLimit();
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(*plan, choice, options.config,
                     [argc, argv] { return ReadAgain(argc, argv); });

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
 #include "daemon/server/connection.h"
-#include "daemon/server/engine_scoreboard.h"
+#include "daemon/server/scoreboard_memfd.h"
 
 namespace fineserve::server {
 
@@ -122,9 +122,11 @@ bool SocketServer::Handle(Connection* c, abi::Received* received) {
   }
   if (c->scoreboard.valid()) {
     // It asks, so it has mapped its scoreboard: nobody else may from now on.
-    const absl::Status s = SealScoreboard(c->scoreboard);
-    if (!s.ok()) log::Warning("{}", std::string(s.message()));
-    c->scoreboard.Reset();
+    if (!c->scoreboard.SealAgainstWriters()) {
+      log::Warning("pid {}: cannot seal its scoreboard: {}", c->peer.pid,
+                   strerror(errno));
+    }
+    c->scoreboard = {};
   }
   abi::LeaseRequest lease;
   abi::GranuleRequest granules;
@@ -243,14 +245,14 @@ bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
   int descriptors[2] = {table_->descriptor(), -1};
   uint32_t count = 1;
   if (engine != slab::kNoEngine) {
-    absl::StatusOr<driver::Descriptor> scoreboard =
-        MakeScoreboard(identity_.epoch, engine, c->peer.pid);
+    absl::StatusOr<abi::SealedMemfd> scoreboard =
+        MakeEngineScoreboard(identity_.epoch, engine, c->peer.pid);
     if (!scoreboard.ok()) {
       return Refuse(c, hello.header.sequence, RefusalCode::kCapacity,
                     std::string(scoreboard.status().message()));
     }
     c->scoreboard = *std::move(scoreboard);
-    descriptors[count++] = c->scoreboard.get();
+    descriptors[count++] = c->scoreboard.descriptor();
   }
   c->greeted = true;
   c->engine = engine;

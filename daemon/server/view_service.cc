@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
+#include "kernels/driver/rounding.h"
 
 namespace fineserve::server {
 
@@ -16,10 +17,6 @@ using slab::Number;
 using slab::SlabId;
 
 namespace {
-
-uint64_t DivideUp(uint64_t value, uint64_t by) {
-  return value / by + (value % by != 0);
-}
 
 // Slabs that hold so many blocks wherever they lie, and so many bytes.
 uint64_t SlabsFor(uint64_t blocks, uint64_t bytes,
@@ -85,8 +82,8 @@ absl::Status ViewService::Register(EngineId engine, pid_t pid, uint32_t slot,
   if (limits.cap_bytes > 0) {
     cap = std::min(cap, limits.cap_bytes / geometry_.slab_bytes());
   }
-  absl::StatusOr<ViewScoreboard> scoreboard =
-      ViewScoreboard::Create(epoch_, engine, pid, slabs_->slab_count());
+  absl::StatusOr<ViewScoreboardMemfd> scoreboard =
+      ViewScoreboardMemfd::Create(epoch_, engine, pid, slabs_->slab_count());
   if (!scoreboard.ok()) return scoreboard.status();
   views_.emplace(
       engine, View{pid, slot, spec.mode, ViewState::kRegistered, *layout,

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/clock/clock.h"
-#include "daemon/server/view_scoreboard.h"
+#include "daemon/server/scoreboard_memfd.h"
 #include "daemon/slab/format.h"
 #include "daemon/slab/share_policy.h"
 #include "daemon/slab/slab_layout.h"
@@ -131,7 +131,7 @@ class ViewService {
     abi::ViewMode mode;
     abi::ViewState state;
     slab::SlabLayout layout;
-    ViewScoreboard scoreboard;
+    ViewScoreboardMemfd scoreboard;
     uint32_t slabs;
     uint32_t floor;
     uint32_t cap;

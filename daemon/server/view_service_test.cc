@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/abi/view_scoreboard.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/pool_service.h"
 

@@ -4,13 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "kernels/driver/rounding.h"
 
 namespace fineserve::slab {
 namespace {
-
-uint64_t RoundUp(uint64_t value, uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Handles of a pool whose granules, one per plane and slab, have this size.
 uint64_t HandlesFor(const GeometryRequest& r, uint64_t granule_bytes) {
@@ -18,8 +15,8 @@ uint64_t HandlesFor(const GeometryRequest& r, uint64_t granule_bytes) {
 }
 
 uint64_t ChooseGranule(const GeometryRequest& r) {
-  const uint64_t least = RoundUp(
-      (r.pool_bytes + r.max_handles - 1) / r.max_handles, r.granularity);
+  const uint64_t least =
+      RoundUp(DivideUp(r.pool_bytes, r.max_handles), r.granularity);
   // Flooring to whole slabs may allow one step less than `least` says.
   uint64_t granule = std::max(least, 2 * r.granularity) - r.granularity;
   while (HandlesFor(r, granule) > r.max_handles) granule += r.granularity;

@@ -5,11 +5,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "kernels/driver/rounding.h"
 
 namespace fineserve::slab {
 namespace {
-
-uint64_t DivideUp(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 
 // Shares after which block and slab boundaries meet again.
 uint64_t Period(uint64_t plane_bytes, uint64_t page_bytes) {

@@ -1,10 +1,8 @@
 #include "daemon/slab/table_writer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,11 +17,6 @@
 namespace fineserve::slab {
 namespace {
 
-absl::Status Errno(absl::string_view what) {
-  return absl::InternalError(
-      absl::StrCat("slab table: ", what, ": ", strerror(errno)));
-}
-
 uint64_t WallClockNs() {
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
@@ -35,42 +28,26 @@ uint64_t WallClockNs() {
 
 absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Create(
     const TableIdentity& identity, const Clock* clock) {
-  const size_t bytes = abi::TableBytes(identity.geometry.slab_count);
-  driver::Descriptor fd(
-      memfd_create(abi::kTableMemfdName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return Errno("memfd_create");
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return Errno("ftruncate");
+  abi::SealedMemfd memfd = abi::SealedMemfd::Create(
+      abi::kTableMemfdName, abi::TableBytes(identity.geometry.slab_count));
+  if (!memfd.valid() || !memfd.SealAgainstWriters()) {
+    return absl::InternalError(
+        absl::StrCat("cannot make the slab table: ", strerror(errno)));
   }
-  void* base =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (base == MAP_FAILED) return Errno("mmap");
-  std::unique_ptr<TableWriter> writer(
-      new TableWriter(std::move(fd), base, bytes, clock));
+  std::unique_ptr<TableWriter> writer(new TableWriter(std::move(memfd), clock));
   writer->FillHeader(identity);
-  // Our mapping stays writable; F_SEAL_WRITE would refuse because of it.
-  if (fcntl(writer->descriptor(), F_ADD_SEALS,
-            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) !=
-      0) {
-    return Errno("F_ADD_SEALS");
-  }
   return writer;
 }
 
-TableWriter::TableWriter(driver::Descriptor descriptor, void* base,
-                         size_t bytes, const Clock* clock)
-    : descriptor_(std::move(descriptor)),
-      base_(base),
-      bytes_(bytes),
+TableWriter::TableWriter(abi::SealedMemfd memfd, const Clock* clock)
+    : memfd_(std::move(memfd)),
       clock_(clock),
-      header_(new (base) abi::TableHeader{}) {}
-
-TableWriter::~TableWriter() { munmap(base_, bytes_); }
+      header_(new (memfd_.base()) abi::TableHeader{}) {}
 
 void TableWriter::FillHeader(const TableIdentity& identity) {
   header_->abi_version = abi::kAbiVersion;
   header_->flags = identity.flags;
-  header_->table_bytes = bytes_;
+  header_->table_bytes = memfd_.bytes();
   header_->epoch = identity.epoch;
   header_->daemon_pid = static_cast<uint32_t>(getpid());
   header_->engine_capacity = abi::kEngineCapacity;
@@ -84,7 +61,7 @@ void TableWriter::FillHeader(const TableIdentity& identity) {
   memcpy(header_->gpu_uuid, identity.gpu_uuid, sizeof(header_->gpu_uuid));
   abi::CopyText(header_->gpu_name, identity.gpu_name.c_str());
   memcpy(header_->magic, abi::kTableMagic, sizeof(abi::kTableMagic));
-  char* base = static_cast<char*>(base_);
+  char* base = static_cast<char*>(memfd_.base());
   engines_ =
       reinterpret_cast<abi::EngineEntry*>(base + header_->engines_offset);
   slabs_ = reinterpret_cast<abi::SlabEntry*>(base + header_->slabs_offset);

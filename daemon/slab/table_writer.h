@@ -6,11 +6,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/abi/sealed_memfd.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/clock/clock.h"
 #include "daemon/slab/pool_geometry.h"
 #include "daemon/slab/slab_manager.h"
-#include "kernels/driver/descriptor.h"
 
 namespace fineserve::slab {
 
@@ -32,7 +32,6 @@ class TableWriter final : public SlabObserver {
   // against new writable mappings (F_SEAL_FUTURE_WRITE).
   static absl::StatusOr<std::unique_ptr<TableWriter>> Create(
       const TableIdentity& identity, const Clock* clock);
-  ~TableWriter() override;
 
   void OnSlabChange(SlabId slab, abi::SlabWord word) override;
 
@@ -47,16 +46,13 @@ class TableWriter final : public SlabObserver {
   uint64_t epoch() const { return header_->epoch; }
   abi::TableCounters& counters() { return header_->counters; }
   // For handing to peers: they can only read through it.
-  int descriptor() const { return descriptor_.get(); }
+  int descriptor() const { return memfd_.descriptor(); }
 
  private:
-  TableWriter(driver::Descriptor descriptor, void* base, size_t bytes,
-              const Clock* clock);
+  TableWriter(abi::SealedMemfd memfd, const Clock* clock);
   void FillHeader(const TableIdentity& identity);
 
-  const driver::Descriptor descriptor_;
-  void* const base_;
-  const size_t bytes_;
+  const abi::SealedMemfd memfd_;
   const Clock* const clock_;
   abi::TableHeader* const header_;
   abi::EngineEntry* engines_ = nullptr;

@@ -12,8 +12,7 @@
 #include "daemon/abi/table_reader.h"
 #include "daemon/abi/view_scoreboard.h"
 #include "daemon/abi/view_scoreboard_reader.h"
-#include "daemon/server/engine_scoreboard.h"
-#include "daemon/server/view_scoreboard.h"
+#include "daemon/server/scoreboard_memfd.h"
 #include "daemon/slab/table_writer.h"
 #include "kernels/driver/descriptor.h"
 #include "shim/view/view_leases.h"
@@ -43,13 +42,13 @@ std::vector<std::vector<uint8_t>> Seeds() {
   identity.epoch = 1;
   identity.geometry = {2 << 20, 4, 10};
   const auto table = *slab::TableWriter::Create(identity, &clock);
-  const auto scoreboard =
-      *server::MakeScoreboard(1, slab::EngineId{1}, getpid());
+  const auto engine =
+      *server::MakeEngineScoreboard(1, slab::EngineId{1}, getpid());
   const auto view =
-      *server::ViewScoreboard::Create(1, slab::EngineId{1}, 7, 10);
+      *server::ViewScoreboardMemfd::Create(1, slab::EngineId{1}, 7, 10);
   table->OnSlabChange(slab::SlabId{2}, {abi::SlabState::kPartial, 1, 3});
   return {BytesOf(table->descriptor(), abi::TableBytes(10)),
-          BytesOf(scoreboard.get(), abi::kScoreboardBytes),
+          BytesOf(engine.descriptor(), abi::kScoreboardBytes),
           BytesOf(view.descriptor(), abi::ViewScoreboardBytes(10))};
 }
 

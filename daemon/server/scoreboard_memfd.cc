@@ -1,0 +1,76 @@
+#include "daemon/server/scoreboard_memfd.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/engine_scoreboard.h"
+#include "daemon/abi/view_scoreboard.h"
+
+namespace fineserve::server {
+namespace {
+
+absl::Status Errno(const char* name) {
+  return absl::InternalError(
+      absl::StrCat("cannot make memfd ", name, ": ", strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
+                                                      slab::EngineId engine,
+                                                      pid_t pid) {
+  abi::SealedMemfd memfd = abi::SealedMemfd::Create(abi::kScoreboardMemfdName,
+                                                    abi::kScoreboardBytes);
+  if (!memfd.valid()) return Errno(abi::kScoreboardMemfdName);
+  auto* header = new (memfd.base()) abi::ScoreboardHeader{};
+  memcpy(header->magic, abi::kScoreboardMagic, sizeof(header->magic));
+  header->abi_version = abi::kAbiVersion;
+  header->pid = static_cast<uint32_t>(pid);
+  header->page_bytes = abi::kScoreboardBytes;
+  header->epoch = epoch;
+  header->engine_id = slab::Number(engine);
+  return memfd;
+}
+
+absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
+    uint64_t epoch, slab::EngineId engine, pid_t pid, uint32_t slab_count) {
+  abi::SealedMemfd memfd = abi::SealedMemfd::Create(
+      abi::kViewScoreboardMemfdName, abi::ViewScoreboardBytes(slab_count));
+  // Not against writers: the engine has yet to map it, and what others of this
+  // user write there is no worse than what it may write itself.
+  if (!memfd.valid() || !memfd.SealForGood()) {
+    return Errno(abi::kViewScoreboardMemfdName);
+  }
+  auto* header = new (memfd.base()) abi::ViewScoreboardHeader{};
+  memcpy(header->magic, abi::kViewScoreboardMagic, sizeof(header->magic));
+  header->abi_version = abi::kAbiVersion;
+  header->pid = static_cast<uint32_t>(pid);
+  header->page_bytes = memfd.bytes();
+  header->epoch = epoch;
+  header->engine_id = slab::Number(engine);
+  header->slab_count = slab_count;
+  return ViewScoreboardMemfd(std::move(memfd));
+}
+
+uint32_t ViewScoreboardMemfd::UsedBlocks(slab::SlabId slab) const {
+  const size_t offset = sizeof(abi::ViewScoreboardHeader) +
+                        (size_t{slab::Number(slab)} + 1) * sizeof(uint32_t);
+  if (offset + sizeof(uint32_t) > memfd_.bytes()) return 0;
+  // Relaxed: a hint, and the engine writes it whenever it likes.
+  return __atomic_load_n(reinterpret_cast<const uint32_t*>(
+                             static_cast<const char*>(memfd_.base()) + offset),
+                         __ATOMIC_RELAXED);
+}
+
+uint64_t ViewScoreboardMemfd::UsedBlocks(uint64_t most) const {
+  const auto* header =
+      static_cast<const abi::ViewScoreboardHeader*>(memfd_.base());
+  return std::min(most, header->used_blocks.load(std::memory_order_relaxed));
+}
+
+}  // namespace fineserve::server

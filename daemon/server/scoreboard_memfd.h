@@ -1,0 +1,49 @@
+#ifndef DAEMON_SERVER_SCOREBOARD_MEMFD_H_
+#define DAEMON_SERVER_SCOREBOARD_MEMFD_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/sealed_memfd.h"
+#include "daemon/slab/ids.h"
+
+namespace fineserve::server {
+
+// Makes an engine scoreboard (daemon/abi/engine_scoreboard.h) for `pid`, its
+// header filled. The shim maps it writable; once it has, the caller seals it
+// against other writers.
+absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
+                                                      slab::EngineId engine,
+                                                      pid_t pid);
+
+// The daemon's side of a view scoreboard (daemon/abi/view_scoreboard.h): made
+// here, written by the engine, so every value read is the engine's own word.
+// Move-only.
+class ViewScoreboardMemfd {
+ public:
+  static absl::StatusOr<ViewScoreboardMemfd> Create(uint64_t epoch,
+                                                    slab::EngineId engine,
+                                                    pid_t pid,
+                                                    uint32_t slab_count);
+
+  // Blocks in use of a slab, as the engine says.
+  uint32_t UsedBlocks(slab::SlabId slab) const;
+
+  // Blocks in use of all slabs, as the engine says, but no more than `most`:
+  // what the view has room for.
+  uint64_t UsedBlocks(uint64_t most) const;
+
+  int descriptor() const { return memfd_.descriptor(); }
+
+ private:
+  explicit ViewScoreboardMemfd(abi::SealedMemfd memfd)
+      : memfd_(std::move(memfd)) {}
+
+  abi::SealedMemfd memfd_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_SCOREBOARD_MEMFD_H_
