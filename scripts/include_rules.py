@@ -60,6 +60,7 @@ ALLOWED = {
         "daemon/proxy/exchange",
         "daemon/proxy/http",
         "daemon/proxy/request",
+        "kernels/driver",
     },
     "daemon/server": {
         "daemon/abi",
@@ -143,7 +144,7 @@ ALLOWED = {
         "tools/emucuda/memory",
         "tools/emucuda/stream",
     },
-    "tools/emucuda/nvml": {"tools/emucuda/machine"},
+    "tools/emucuda/nvml": {"kernels/driver", "tools/emucuda/machine"},
     "tools/emucuda/cudart": {"kernels/driver"},
     "tools/fsctl": {
         "daemon/abi",

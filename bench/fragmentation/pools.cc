@@ -6,12 +6,11 @@
 #include <optional>
 
 #include "daemon/slab/slab_layout.h"
+#include "kernels/driver/rounding.h"
 #include "shim/view/block_allocator.h"
 
 namespace fineserve::bench {
 namespace {
-
-uint64_t DivideUp(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 
 uint64_t BlocksFor(const slab::Format& format, uint32_t tokens) {
   return DivideUp(tokens, format.block_tokens);

@@ -5,9 +5,8 @@
 
 #include <string.h>
 
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
-
-#define FINESERVE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace fineserve::driver {
 

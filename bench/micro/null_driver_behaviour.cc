@@ -5,9 +5,8 @@
 #include <atomic>
 
 #include "bench/micro/null_driver.h"
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
-
-#define FINESERVE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace fineserve::driver {
 

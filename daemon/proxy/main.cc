@@ -1,7 +1,6 @@
 // fineserve-proxy: OpenAI's API in front of a fleet of engines.
 
 #include <stdio.h>
-#include <sys/resource.h>
 
 #include <memory>
 #include <string>
@@ -15,17 +14,10 @@
 #include "daemon/proxy/admission/fleet_admission.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
+#include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::proxy {
 namespace {
-
-// Two descriptors a request, one a connection.
-void RaiseDescriptorLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 std::string RuntimeFolder(const Options& options) {
   if (!options.runtime_dir.empty()) return options.runtime_dir;
@@ -46,7 +38,7 @@ int Run(int argc, char** argv) {
   if (!setup.ok()) return Fail(setup.status(), 2);
   if (options.check_only) return 0;
   log::Begin("fineserve-proxy", options.log_level);
-  RaiseDescriptorLimit();
+  driver::RaiseDescriptorLimit();
   const RealClock clock;
   FleetAdmission admission(setup->fleet, &clock);
   const auto proxy = Proxy::Start(*setup, options.limits, &admission, &clock,

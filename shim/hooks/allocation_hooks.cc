@@ -3,8 +3,8 @@
 // else leave by a tail call. Nothing here may throw, abort, or touch a signal
 // handler.
 
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
-#include "shim/hooks/export.h"
 #include "shim/hooks/process_state.h"
 #include "shim/hooks/thread_state.h"
 #include "shim/host/real_driver.h"

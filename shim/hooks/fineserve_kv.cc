@@ -3,7 +3,7 @@
 
 #include "shim/fineserve_kv.h"
 
-#include "shim/hooks/export.h"
+#include "kernels/driver/export.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/view/kv_error.h"

@@ -1,8 +1,8 @@
 // Hooks of calls about memory that may be ours: by its handle (the rest of the
 // cuMemCreate family) or by an address within it.
 
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
-#include "shim/hooks/export.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/real_driver.h"
 

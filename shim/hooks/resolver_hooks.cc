@@ -1,7 +1,7 @@
 #include "shim/hooks/resolver_hooks.h"
 
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
-#include "shim/hooks/export.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
 #include "shim/host/real_driver.h"

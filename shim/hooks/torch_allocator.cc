@@ -2,9 +2,9 @@
 
 #include <sys/types.h>
 
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
 #include "shim/fineserve_kv.h"
-#include "shim/hooks/export.h"
 
 namespace fineserve::shim {
 namespace {

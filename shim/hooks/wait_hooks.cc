@@ -3,8 +3,8 @@
 // freed in stream order may have passed, and a program that has freed its KV
 // may make no other call that we look at for hours.
 
+#include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
-#include "shim/hooks/export.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/real_driver.h"
 

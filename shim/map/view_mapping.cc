@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/driver/rounding.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -15,10 +17,6 @@ using driver::CUresult;
 using driver::EntryPoints;
 
 constexpr uint64_t kSlack = uint64_t{2} << 20;
-
-constexpr uint64_t RoundUp(uint64_t n, uint64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "daemon/abi/block_range.h"
+#include "kernels/driver/rounding.h"
 
 namespace fineserve::shim {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr uint32_t kWordBits = 64;
 
 uint32_t Words(uint64_t blocks) {
-  return static_cast<uint32_t>((blocks + kWordBits - 1) / kWordBits);
+  return static_cast<uint32_t>(DivideUp(blocks, kWordBits));
 }
 
 // 4 PiB: see ViewOf.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "kernels/driver/rounding.h"
 #include "shim/host/warn.h"
 #include "shim/link/seqpacket.h"
 #include "shim/view/engine_view.h"
@@ -337,7 +338,7 @@ void EngineView::WantForBlocks() {
   if (now_ms_ >= shortfall_until_ms_) shortfall_ = 0;
   const uint64_t blocks =
       used_blocks_ + std::max(gauges_.watermark_blocks, uint64_t{shortfall_});
-  const uint64_t slabs = (blocks + least_blocks_ - 1) / least_blocks_;
+  const uint64_t slabs = DivideUp(blocks, least_blocks_);
   want_ = static_cast<uint32_t>(std::min(slabs, uint64_t{answer_.cap_slabs}));
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "kernels/driver/rounding.h"
 #include "tests/engines/kv_pattern.h"
 
 namespace stock_engine {
@@ -40,7 +41,7 @@ std::vector<size_t> TensorSizes(size_t weight_bytes) {
     left -= kSmallTensorBytes;
   }
   for (size_t parts = kLargeTensors; parts > 0 && left > 0; --parts) {
-    sizes.push_back((left + parts - 1) / parts);
+    sizes.push_back(DivideUp(left, parts));
     left -= sizes.back();
   }
   return sizes;

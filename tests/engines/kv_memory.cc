@@ -1,5 +1,7 @@
 #include "tests/engines/kv_memory.h"
 
+#include "kernels/driver/rounding.h"
+
 namespace stock_engine {
 namespace {
 
@@ -34,7 +36,7 @@ size_t RoundToGranularity(const CUmemAllocationProp& prop, size_t bytes) {
   size_t granularity;
   STOCK_ENGINE_CALL(cuMemGetAllocationGranularity, &granularity, &prop,
                     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  return (bytes + granularity - 1) / granularity * granularity;
+  return RoundUp(bytes, granularity);
 }
 
 CUresult CreateAndMap(KvAllocator how, int device, size_t bytes,

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "kernels/driver/rounding.h"
 #include "tests/engines/device_memory.h"
 #include "tests/engines/tinyserve/http_server.h"
 #include "tests/engines/tinyserve/leased_blocks.h"
@@ -51,7 +52,7 @@ class Device {
 };
 
 uint32_t BlocksOfLongest(const Limits& limits) {
-  return (limits.model_tokens + limits.block_tokens - 1) / limits.block_tokens;
+  return DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
 // Of tensors of its own; ends the program if the longest request does not fit.

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/driver/rounding.h"
 #include "tests/engines/weak_kv.h"
 
 namespace tinyserve {
@@ -33,7 +34,7 @@ uint32_t ModeNumber(Mode mode) {
 uint64_t Floor(const Options& options) {
   if (options.floor_blocks > 0) return options.floor_blocks;
   const Limits& limits = options.engine.limits;
-  return (limits.model_tokens + limits.block_tokens - 1) / limits.block_tokens;
+  return DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/driver/rounding.h"
 #include "tools/emucuda/memory/range_map.h"
 #include "tools/emucuda/stream/context.h"
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "kernels/driver/rounding.h"
 #include "tools/emucuda/memory/range_map.h"
 
 namespace fineserve::emucuda {

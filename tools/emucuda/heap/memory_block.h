@@ -40,10 +40,6 @@ struct MemoryBlock {
 // Blocks that share a granule start at multiples of this.
 inline constexpr uint64_t kBlockAlignment = 512;
 
-inline uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 // Returns the id of a block inside a granule.
 inline uint64_t BlockId(const MemoryObject& object, uint64_t offset) {
   // Blocks that share a granule lie in its first 2 MiB.

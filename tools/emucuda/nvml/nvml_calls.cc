@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/driver/export.h"
 #include "tools/emucuda/nvml/nvml_machine.h"
 
 using namespace fineserve::emucuda;  // NOLINT: C functions have no namespace
@@ -35,14 +36,16 @@ nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
 
 }  // namespace
 
-EMUCUDA_NVML nvmlReturn_t nvmlInit_v2() { return Machine::Get().Init(); }
+FINESERVE_EXPORT nvmlReturn_t nvmlInit_v2() { return Machine::Get().Init(); }
 
 // For programs that look the symbol up by its plain name, without a version.
-EMUCUDA_NVML nvmlReturn_t nvmlInit() { return Machine::Get().Init(); }
+FINESERVE_EXPORT nvmlReturn_t nvmlInit() { return Machine::Get().Init(); }
 
-EMUCUDA_NVML nvmlReturn_t nvmlShutdown() { return Machine::Get().Shutdown(); }
+FINESERVE_EXPORT nvmlReturn_t nvmlShutdown() {
+  return Machine::Get().Shutdown();
+}
 
-EMUCUDA_NVML const char* nvmlErrorString(nvmlReturn_t result) {
+FINESERVE_EXPORT const char* nvmlErrorString(nvmlReturn_t result) {
   switch (result) {
     case NVML_SUCCESS:
       return "Success";
@@ -63,22 +66,22 @@ EMUCUDA_NVML const char* nvmlErrorString(nvmlReturn_t result) {
   }
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* version) {
+FINESERVE_EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* version) {
   return Ask(version, [&](Machine& machine) {
     *version = machine.driver_version();
     return NVML_SUCCESS;
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
   return Ask(count, [&](Machine& machine) {
     *count = static_cast<unsigned>(machine.devices().count());
     return NVML_SUCCESS;
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index,
-                                                        nvmlDevice_t* device) {
+FINESERVE_EXPORT nvmlReturn_t
+nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
   return Ask(device, [&](Machine& machine) {
     const int ordinal = static_cast<int>(index);
     if (!machine.devices().Has(ordinal)) return NVML_ERROR_INVALID_ARGUMENT;
@@ -87,13 +90,13 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index,
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index,
-                                                     nvmlDevice_t* device) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index,
+                                                         nvmlDevice_t* device) {
   return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
-                                                    nvmlDevice_t* device) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
+                                                        nvmlDevice_t* device) {
   return Ask(device, [&](Machine& machine) {
     if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     for (const Device& candidate : machine.devices()) {
@@ -105,8 +108,8 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid,
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid,
-                                            unsigned capacity) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid,
+                                                unsigned capacity) {
   return Ask(device, [&](Machine&) {
     if (uuid == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     const std::string text = FormatUuid(device->uuid);
@@ -116,8 +119,8 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid,
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
-                                                  nvmlMemory_t* memory) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
+                                                      nvmlMemory_t* memory) {
   return Ask(device, [&](Machine&) {
     if (memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
     memory->total = device->memory->TotalBytes();
@@ -130,14 +133,14 @@ EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
 // The first version of the call. `count` is the room in `processes` on entry,
 // and the number of processes on return. Returns INSUFFICIENT_SIZE, with the
 // count, if they do not fit.
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_v1_t* processes) {
   return ListClients(device, count, processes, [](const auto& client) {
     return nvmlProcessInfo_v1_t{client.pid, client.bytes};
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
     nvmlDevice_t device, unsigned* count, nvmlProcessInfo_t* processes) {
   return ListClients(device, count, processes, [](const auto& client) {
     return nvmlProcessInfo_t{client.pid, client.bytes, ~0u, ~0u};

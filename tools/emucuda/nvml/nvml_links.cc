@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "kernels/driver/export.h"
 #include "tools/emucuda/nvml/nvml_machine.h"
 
 using namespace fineserve::emucuda;  // NOLINT: C functions have no namespace
@@ -35,7 +36,7 @@ nvmlReturn_t Lacks(const void* device, const void* out) {
 
 }  // namespace
 
-EMUCUDA_NVML nvmlReturn_t
+FINESERVE_EXPORT nvmlReturn_t
 nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* device) {
   return Ask(device, [&](Machine& machine) {
     if (bus_id == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
@@ -48,23 +49,23 @@ nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* device) {
   });
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(
     nvmlDevice_t device, unsigned link, int* type) {
   return Lacks(device, type);
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(
     nvmlDevice_t device, unsigned link, void* pci) {
   return Lacks(device, pci);
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device,
-                                                      void* info) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device,
+                                                          void* info) {
   return Lacks(device, info);
 }
 
-EMUCUDA_NVML nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device,
-                                                 nvmlDevice_t peer, int index,
-                                                 int* status) {
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device,
+                                                     nvmlDevice_t peer,
+                                                     int index, int* status) {
   return Lacks(device, status);
 }

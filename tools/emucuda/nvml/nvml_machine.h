@@ -83,6 +83,4 @@ nvmlReturn_t Ask(const void* argument, Body body) {
 
 }  // namespace fineserve::emucuda
 
-#define EMUCUDA_NVML extern "C" __attribute__((visibility("default")))
-
 #endif  // TOOLS_EMUCUDA_NVML_NVML_MACHINE_H_

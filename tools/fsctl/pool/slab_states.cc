@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/driver/rounding.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -91,7 +92,7 @@ std::string PoolSize(const abi::TableSnapshot& table) {
 
 Line StateBar(const abi::TableSnapshot& table, size_t width) {
   const size_t n = table.slabs.size();
-  const size_t group = (n + width - 1) / width;
+  const size_t group = DivideUp(n, width);
   Line bar;
   for (size_t first = 0; first < n; first += group) {
     Append(Look(Prevailing(table, first, std::min(n, first + group))), &bar);
