@@ -2,7 +2,7 @@
 #define SHIM_FINESERVE_KV_H_
 
 /* The C interface of libfineserve_shim.so, for an engine (or its plugin) that
- * can say which of its allocations are KV cache. Look the functions up with
+ * can tell which of its allocations are KV cache. Look the functions up with
  * dlsym(RTLD_DEFAULT, ...) or declare them weak: a program that runs without
  * the preload must do without them. Usable from C, C++ and ctypes.
  *
@@ -19,7 +19,7 @@
  *   fs_kv_begin();
  *   cudaMalloc(...) of each KV tensor, geometry.blocks blocks long
  *   fs_kv_end();
- *   fill and warm up as ever: the tensors lie on scratch
+ *   fill and warm up as usual: the tensors lie on scratch
  *   fs_kv_progress(FS_KV_POOL_CONSTRUCTED);   "only leased blocks are used"
  *   fs_kv_activate();
  *
@@ -47,21 +47,23 @@ extern "C" {
 
 /* Opens a scope: until the matching fs_kv_end(), every device allocation that
  * THIS thread makes is KV, whatever its size (a small one takes a whole slab).
- * Scopes nest. Cannot fail, needs neither daemon nor driver, any thread. */
+ * Scopes nest. This cannot fail and needs neither daemon nor driver. Any
+ * thread. */
 void fs_kv_begin(void);
 
 /* Closes the innermost scope of this thread. Without an open scope it does
  * nothing. */
 void fs_kv_end(void);
 
-/* For torch.cuda.memory.CUDAPluggableAllocator (and a MemPool of it): device
- * memory that is KV, in the current context, which PyTorch makes `device`'s.
+/* These allocate and free device memory that is KV, for
+ * torch.cuda.memory.CUDAPluggableAllocator (and a MemPool of it). They use the
+ * current context, which PyTorch makes `device`'s.
  *
  *   allocator = torch.cuda.memory.CUDAPluggableAllocator(
  *       ".../libfineserve_shim.so", "fs_torch_malloc", "fs_torch_free")
  *
- * `stream` is PyTorch's (a cudaStream_t) and not used. Returns null if there is
- * no memory, which PyTorch reports as out of memory. Any thread. */
+ * `stream` is PyTorch's (a cudaStream_t) and is not used. Returns null if there
+ * is no memory, which PyTorch reports as out of memory. Any thread. */
 void* fs_torch_malloc(ssize_t bytes, int device, void* stream);
 void fs_torch_free(void* address, ssize_t bytes, int device, void* stream);
 
@@ -69,8 +71,8 @@ enum {
   FS_OK = 0,
   FS_INVALID = 1,   /* an argument; fs_kv_error() names it */
   FS_STATE = 2,     /* not now: see the order of calls above */
-  FS_NO_DAEMON = 3, /* none, or lost; leased memory stays usable */
-  FS_REFUSED = 4,   /* the daemon said no */
+  FS_NO_DAEMON = 3, /* there is none, or it was lost; leases stay usable */
+  FS_REFUSED = 4,   /* the daemon refused */
   FS_EXHAUSTED = 5, /* too few blocks now; more may be leased later */
   FS_DRIVER = 6,    /* a driver call failed */
   FS_FORKED = 7     /* a forked child has no view */
@@ -80,19 +82,20 @@ enum {
  * there is one; "" if there was none. Valid until its next call. */
 const char* fs_kv_error(void);
 
-/* How far the code that replaces the engine's block pool has come. Only grows.
- * In a process that was started for a view ($FINESERVE_VIEW=required) device
- * allocations of 1 MiB and more fail until FS_KV_POOL_REPLACED, so that an
- * engine whose plugin is broken does not start. */
+/* How far the code that replaces the engine's block pool has come. It only
+ * grows. In a process that was started for a view ($FINESERVE_VIEW=required)
+ * device allocations of 1 MiB and more fail until FS_KV_POOL_REPLACED, so that
+ * an engine whose plugin is broken does not start. */
 enum {
   FS_KV_PLUGIN_LOADED = 1,
   FS_KV_POOL_REPLACED = 2,   /* pools built from now on use leased blocks */
-  FS_KV_POOL_CONSTRUCTED = 3 /* the engine's pool is such a one */
+  FS_KV_POOL_CONSTRUCTED = 3 /* the engine's pool is one of those */
 };
 int fs_kv_progress(int stage);
 
-/* How slabs are mapped (scripts/design): all of the pool from activation on;
- * leased slabs and scratch elsewhere; leased slabs and nothing elsewhere. */
+/* What is mapped from activation on (scripts/design/0000-overview.md, Memory):
+ * the whole pool; leased slabs, and scratch elsewhere; leased slabs, and
+ * nothing elsewhere. */
 enum { FS_KV_VIEW = 1, FS_KV_GUARDED = 2, FS_KV_STRICT = 3 };
 
 /* What a slab is cut into. Block b is, in each of `planes` contiguous ranges,
@@ -109,7 +112,7 @@ struct fs_kv_format {
   uint64_t blocks;
   uint32_t block_tokens;
   uint32_t reserved;
-  uint64_t floor_blocks; /* of the longest request; leased at all times */
+  uint64_t floor_blocks; /* the longest request's; leased at all times */
   uint64_t cap_blocks;   /* never more; 0: no limit */
 };
 
@@ -131,12 +134,12 @@ int fs_kv_register(const struct fs_kv_format* format,
  * the same addresses. Until then no block may be used, and after it only those
  * of leased slabs; FS_STATE without FS_KV_POOL_CONSTRUCTED or if tensors are
  * missing. On an error the engine must not serve: half a view corrupts its
- * neighbours. Any thread; takes seconds for a large pool. */
+ * neighbours. Any thread. Takes seconds for a large pool. */
 int fs_kv_activate(void);
 
-/* Ends the view: waits for the context's work, unmaps the pool (touching a KV
- * tensor then is a fault until it is freed) and gives all leases back. Freeing
- * a KV tensor does the same. */
+/* Ends the view: waits for the context's work, unmaps the pool (to touch a KV
+ * tensor is then a fault) and returns all leases. Freeing a KV tensor does the
+ * same. */
 int fs_kv_close(void);
 
 /* The usable blocks [*first, *end) of a slab; a block that straddles a slab
@@ -160,16 +163,17 @@ struct fs_kv_change {
  * that are new to the process. Negative: minus an FS_… error. */
 int fs_kv_poll(struct fs_kv_change* changes, uint32_t capacity);
 
-/* How many slabs the engine could use now, those it has included. A datagram
- * if it differs from the last. */
+/* Tells how many slabs the engine could use now, including those it has. Sends
+ * a datagram if that differs from the last. */
 int fs_kv_want(uint32_t slabs);
 
-/* Ends a lease; the caller vouches as for FS_KV_ASKED_BACK, but need not have
- * been asked. Sent with the next fs_kv_poll, fs_kv_want or fs_kv_wait. */
+/* Ends a lease. The same must hold as for FS_KV_ASKED_BACK, but the slab need
+ * not have been asked back. It is sent with the next fs_kv_poll, fs_kv_want or
+ * fs_kv_wait. */
 int fs_kv_return_slab(uint32_t view_index);
 
-/* Tells what a slab's blocks are doing, for the choice of slabs to ask back and
- * for fsctl. Costs one store. */
+/* Tells how many of a slab's blocks are in use. The daemon chooses by it which
+ * slabs to ask back, and fsctl shows it. Costs one store. */
 int fs_kv_publish(uint32_t view_index, uint32_t used_blocks);
 
 /* Sleeps until leases may have changed since the last fs_kv_poll, or for
@@ -181,10 +185,10 @@ int fs_kv_wait(int timeout_ms);
  * for fs_kv_close and fs_kv_read_stats while it serves, and not together with
  * the calls of the section above but fs_kv_wait. --- */
 
-/* A step of the engine begins: leases are looked at, slabs that drained are
- * given back, more are wanted if need be. Steps are numbered from 1 and end in
- * the order in which they began, each when the device has executed it. 0
- * without an active view. */
+/* Begins a step of the engine: looks at the leases, returns slabs that have
+ * drained, and asks for more if needed. Steps are numbered from 1 and end in
+ * the order in which they began, each when the device has executed it. Returns
+ * the number, or 0 without an active view. */
 uint64_t fs_kv_step_begin(void);
 int fs_kv_step_end(uint64_t step);
 
@@ -194,20 +198,21 @@ int fs_kv_allocate(uint32_t count, uint32_t* ids);
  */
 int fs_kv_free(uint32_t count, const uint32_t* ids);
 
-/* Blocks that running steps may take before more are leased: wanted is what
- * is used and this many. At least steps per round trip × blocks per step
- * (design.md §3.7). Any time; default 0. */
+/* How many blocks the running steps may take before more are leased: the engine
+ * wants the used blocks and this many. It should be at least steps per round
+ * trip × blocks per step (scripts/design/0000-overview.md, Memory, 7). May be
+ * set at any time; the default is 0. */
 int fs_kv_set_watermark(uint64_t blocks);
 
 struct fs_kv_stats {
   uint32_t struct_bytes; /* sizeof(struct fs_kv_stats) */
-  uint32_t leased_slabs; /* those being returned included */
+  uint32_t leased_slabs; /* including those that are being returned */
   uint32_t leaving_slabs;
   uint32_t wanted_slabs;
   uint64_t free_blocks; /* of our allocator */
   uint64_t used_blocks;
   uint64_t failed_allocations;
-  uint64_t watermark_misses; /* with slabs free since the step began */
+  uint64_t watermark_misses; /* with a slab free since the step began */
   uint64_t returned_slabs;
   uint64_t driver_calls_to_activate;
   uint64_t driver_calls_serving; /* since activation */

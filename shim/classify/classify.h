@@ -14,9 +14,10 @@ struct Classification {
   abi::Reason reason;
 };
 
-// Is an allocation KV, and by what? Pure. In order: an explicit scope, the
-// native frames (`match`: what the rules said of them), a declared size.
-// Nothing is guessed: an allocation that no rule names stays the driver's.
+// Decides whether an allocation is KV, and by what. Pure. An explicit scope
+// decides first, then the native frames (`match` is what the rules said of
+// them), then a declared size. Nothing is guessed: an allocation that none of
+// them names stays the driver's.
 Classification Classify(uint64_t bytes, bool in_scope, const RuleMatch& match,
                         const DeclaredSizes& declared);
 

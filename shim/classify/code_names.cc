@@ -16,7 +16,7 @@ namespace {
 using Sym = ElfW(Sym);
 using Shdr = ElfW(Shdr);
 
-// Bounds what a strange file can cost.
+// These bound what a strange file can cost.
 constexpr size_t kMostSections = 4096;
 constexpr size_t kMostSymbols = 4 << 20;
 
@@ -31,7 +31,7 @@ class Group {
     frames_[count_++] = {frame, ip - base_, 0, false};
   }
 
-  // Notes `symbol` for the frames that lie in it.
+  // Notes `symbol` as the name of the frames that lie in it.
   void Offer(const Sym& symbol) {
     if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
         symbol.st_shndx == SHN_UNDEF) {
@@ -45,8 +45,9 @@ class Group {
     }
   }
 
-  // Hands each found frame's name (its place in the string table) and the room
-  // for it to `copy`, and forgets those frames.
+  // Calls `copy(name, room)` for each frame that has been found, with the
+  // name's place in the string table and the room for it, and forgets those
+  // frames.
   template <typename Copy>
   void TakeFound(Copy copy) {
     size_t left = 0;
@@ -100,8 +101,8 @@ class ElfFile {
   ElfFile(const ElfFile&) = delete;
   ElfFile& operator=(const ElfFile&) = delete;
 
-  // True if it is what `module` was loaded from, as far as its program headers
-  // tell: a package may have been upgraded since.
+  // True if `module` was loaded from this file, as far as the program headers
+  // tell; a package may have been upgraded since.
   bool IsOf(const Module& module) {
     const size_t bytes = module.segment_count * sizeof(ElfW(Phdr));
     return ReadAt(0, &header_, sizeof(header_)) &&
@@ -122,7 +123,7 @@ class ElfFile {
     }
     const size_t count =
         std::min<size_t>(symbols.sh_size / sizeof(Sym), kMostSymbols);
-    // As many whole entries as there is room for.
+    // As many whole entries as the room holds.
     // NOLINTNEXTLINE(bugprone-sizeof-expression)
     constexpr size_t kAtOnce = sizeof(NamingRoom::file) / sizeof(Sym);
     for (size_t i = 0; i < count; i += kAtOnce) {
@@ -212,7 +213,7 @@ void NameCode(const uint64_t* ips, size_t count, NamingRoom* room) {
   for (size_t i = 0; i < count; ++i) room->names[i] = {};
   for (size_t i = 0; i < count; ++i) {
     Module module;
-    // One less: a call may be the last instruction of its function.
+    // ips[i] - 1, since a call may be the last instruction of its function.
     if (done[i] || !FindModuleByAddress(
                        reinterpret_cast<const void*>(ips[i] - 1), &module)) {
       continue;

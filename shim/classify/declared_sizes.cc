@@ -10,7 +10,7 @@
 namespace fineserve::shim {
 namespace {
 
-// Parses one item of a list. Leaves `bytes` alone if it is no size.
+// Parses one item of a list. Leaves `bytes` alone if the item is not a size.
 bool ParseItem(const char* item, size_t length, uint64_t* bytes) {
   char text[abi::kByteSizeText];
   if (length >= sizeof(text)) return false;
@@ -45,12 +45,14 @@ uint32_t ParseSizes(const char* list,
     const size_t length = strcspn(list, ",");
     uint64_t bytes = 0;
     if (length == 0) {
-      // A comma at the end, or two: nothing was meant.
+      // Two commas in a row, or one at the end, mean nothing.
     } else if (!ParseItem(list, length, &bytes)) {
-      Warn("FINESERVE_KV_SIZES: \"%.*s\" is no size (write 64MiB or 67108864)",
-           static_cast<int>(length), list);
+      Warn(
+          "FINESERVE_KV_SIZES: \"%.*s\" is not a size (write 64MiB or "
+          "67108864)",
+          static_cast<int>(length), list);
     } else if (bytes < kLargeBytes) {
-      Warn("FINESERVE_KV_SIZES: %.*s is under 2MiB and is ignored",
+      Warn("FINESERVE_KV_SIZES: %.*s is ignored because it is under 2MiB",
            static_cast<int>(length), list);
     } else if (count == abi::kDeclaredSizeCapacity) {
       Warn("FINESERVE_KV_SIZES: only the first %u sizes are used", count);

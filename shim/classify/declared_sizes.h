@@ -9,17 +9,19 @@
 
 namespace fineserve::shim {
 
-// An allocation from here on is "large": it is classified and its stack
-// captured. PyTorch's allocator takes blocks of at least 2 MiB from the driver
-// and so does every KV cache we know; what is smaller is context and handles.
+// An allocation of this size or more is "large": it is classified and its stack
+// is captured. PyTorch's allocator takes blocks of at least 2 MiB from the
+// driver, and so does every KV cache we know; smaller ones are workspaces and
+// the like.
 inline constexpr size_t kLargeBytes = size_t{2} << 20;
 
-// The sizes that the configuration calls KV. Any thread: readers race only
-// with a Set after a new daemon was found, and then see an old or a new size.
+// The sizes that the configuration declares to be KV. Safe on any thread: a
+// reader races only with the Set that follows a new daemon's welcome, and then
+// sees an old or a new size.
 class DeclaredSizes {
  public:
   constexpr DeclaredSizes() = default;
-  // Replaces all; what exceeds the capacity is dropped.
+  // Replaces all sizes, and drops those beyond the capacity.
   void Set(const uint64_t* sizes, uint32_t count);
   bool Contains(uint64_t bytes) const;
 
@@ -28,9 +30,9 @@ class DeclaredSizes {
   std::atomic<uint64_t> sizes_[abi::kDeclaredSizeCapacity] = {};
 };
 
-// Fills `sizes` from a comma-separated list and returns how many there are.
-// An item that is no size, is too small to be looked at (kLargeBytes), or
-// comes after the last place is skipped with a warning.
+// Fills `sizes` from a comma-separated list and returns how many there are. It
+// skips, with a warning, an item that is not a size, one that is below
+// kLargeBytes, and everything beyond the capacity.
 uint32_t ParseSizes(const char* list,
                     uint64_t (&sizes)[abi::kDeclaredSizeCapacity]);
 

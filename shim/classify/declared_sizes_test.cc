@@ -38,8 +38,10 @@ TEST(ParseSizes, WarnsOfEachItemItSkips) {
   ASSERT_EQ(ParseSizes("oops,1MiB,,4MiB", sizes), 1u);
   const std::string warned = testing::internal::GetCapturedStderr();
   EXPECT_EQ(sizes[0], 4 * kMiB);
-  EXPECT_NE(warned.find("\"oops\" is no size"), std::string::npos) << warned;
-  EXPECT_NE(warned.find("1MiB is under 2MiB"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("\"oops\" is not a size"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("1MiB is ignored because it is under 2MiB"),
+            std::string::npos)
+      << warned;
 }
 
 TEST(ParseSizes, StopsAtTheCapacity) {

@@ -33,13 +33,13 @@ constexpr uint64_t Bit(uint32_t rule, uint32_t frame) {
   return uint64_t{1} << (rule * abi::kRuleFrameCapacity + frame);
 }
 
-// Those of a rule's first `frames` frames.
+// The bits of a rule's first `frames` frames.
 constexpr uint64_t BitsBelow(uint32_t rule, uint32_t frames) {
   return ((uint64_t{1} << frames) - 1) << (rule * abi::kRuleFrameCapacity);
 }
 
-// The bits of one rule that code of this name matches. The innermost frame
-// stands for the module as well; a rule without frames has only that.
+// The bits of one rule that code of this name matches. The bit of the innermost
+// frame stands for the module too; a rule without frames has only that bit.
 uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
   const bool module =
       rule.module[0] == '\0' || Matches(rule.module, name.module);
@@ -53,7 +53,7 @@ uint64_t BitsOf(uint32_t index, const Rule& rule, const CodeName& name) {
   return bits;
 }
 
-// Its pages, and only those that are used, for the time of one look-up.
+// Working memory for one look-up, mapped: only the pages in use cost memory.
 class MappedRoom {
  public:
   MappedRoom()
@@ -103,7 +103,7 @@ RuleMatch RuleMatcher::Match(const uint64_t* ips, size_t count,
   return match;
 }
 
-// True if everything about the stack is known.
+// Copies what is known of each frame. True if all frames are known.
 bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
                        Known* out) {
   if (unloads != unloads_) {
@@ -119,8 +119,8 @@ bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
   return all;
 }
 
-// Looks up the names of all frames: those of one module cost little more than
-// one.
+// Looks up the names of all frames, because those of one module cost little
+// more than one of them.
 RuleMatch RuleMatcher::Learn(const uint64_t* ips, size_t count,
                              uint64_t bytes) {
   const MappedRoom room;
@@ -137,7 +137,8 @@ RuleMatch RuleMatcher::Learn(const uint64_t* ips, size_t count,
   for (size_t i = 0; i < count; ++i) {
     const CodeName& name = room.get()->names[i];
     stack[i] = Judge(ips[i], name);
-    // Code in no module was made at run time, and may be made anew there.
+    // Code in no module was generated at run time, and other code may replace
+    // it at that address.
     if (name.module[0] != '\0') Keep(stack[i]);
   }
   return Decide(stack, count, bytes);
@@ -152,8 +153,8 @@ RuleMatcher::Known RuleMatcher::Judge(uint64_t ip, const CodeName& name) const {
   return known;
 }
 
-// Where `ip` is kept, or where it would be: the first of its places if all are
-// taken, so that the table stays bounded.
+// The place that holds `ip`, or else the one to keep it in. If all of its
+// places are taken that is the first, so that the table stays bounded.
 RuleMatcher::Known* RuleMatcher::Place(uint64_t ip) {
   // Fibonacci hashing: 2^64 / golden ratio.
   const size_t first = (ip * 0x9e3779b97f4a7c15) >> 54;
@@ -184,7 +185,7 @@ RuleMatch RuleMatcher::Decide(const Known* stack, size_t count,
     const Rule& rule = rules_[r];
     if (bytes < rule.min_bytes || bytes > rule.max_bytes) continue;
     const uint32_t wanted = std::max(rule.frame_count, 1u);
-    // Most rules match nothing, and end here.
+    // For most rules this is the end: nothing matches.
     if ((~matched & BitsBelow(r, wanted)) != 0) continue;
     uint32_t next = 0;
     for (size_t i = 0; i < count && next < wanted; ++i) {

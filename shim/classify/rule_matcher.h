@@ -16,36 +16,36 @@ struct RuleMatch {
   bool found = false;
   bool kv = false;
   char name[abi::kRuleNameBytes] = {};
-  uint16_t unnamed_frames = 0;  // of which no rule could say anything
+  uint16_t unnamed_frames = 0;  // which no rule could match
 };
 
-// The rules that recognise KV by native frames, and what is known of code by
-// them. Names are looked up once per instruction pointer; what is kept of a
-// name is which frames of which rules it matches, so a stack that was seen
-// before costs a look into a table per frame.
+// Recognises KV by native frames. Names are looked up once per instruction
+// pointer; all that is kept of a name is which frames of which rules it
+// matches, so a stack that was seen before costs one look into a table per
+// frame.
 //
 // Thread-safe. The lock is never held while names are looked up. Constant-
-// initialised and trivially destroyed. After a fork in a process that had
-// rules nothing may be called but empty().
+// initialised and trivially destroyed. In a forked child of a process that had
+// rules, only empty() may be called.
 class RuleMatcher {
  public:
   constexpr RuleMatcher() = default;
 
-  // Replaces all. A malformed rule is left out; false if there was one.
+  // Replaces all rules. Leaves malformed ones out; false if there were any.
   bool Set(const abi::Rule* rules, uint32_t count);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // The first rule that matches an allocation of `bytes` out of this stack of
-  // the calling thread (return addresses, innermost first; kNamedFrames are
-  // looked at). Nothing is found while rules are being replaced or memory is
-  // short. Keeps errno.
+  // Finds the first rule that matches an allocation of `bytes` from this stack
+  // of the calling thread: return addresses, innermost first, of which it looks
+  // at kNamedFrames. Finds nothing while the rules are being replaced or memory
+  // is short. Keeps errno.
   RuleMatch Match(const uint64_t* ips, size_t count, uint64_t bytes);
 
  private:
   // What is known of the code before one return address.
   struct Known {
-    uint64_t ip = 0;      // 0: the place is free
-    uint64_t frames = 0;  // bit of each rule's frame that it matches
+    uint64_t ip = 0;      // 0 if the place is free
+    uint64_t frames = 0;  // one bit for each frame of a rule that it matches
     bool named = false;
   };
   static constexpr size_t kPlaces = 1024;  // heuristic: 24 KiB
@@ -65,7 +65,7 @@ class RuleMatcher {
   std::atomic<uint32_t> count_{0};
   Mutex mutex_;
   uint64_t generation_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of rules_
-  uint64_t unloads_ FINESERVE_GUARDED_BY(mutex_) = 0;     // that known_ is of
+  uint64_t unloads_ FINESERVE_GUARDED_BY(mutex_) = 0;  // when known_ was filled
   abi::Rule rules_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   Known known_[kPlaces] FINESERVE_GUARDED_BY(mutex_) = {};
 };

@@ -6,7 +6,7 @@ namespace {
 bool IsEnd(char c) { return c == '\0' || c == '|'; }
 
 // Compares with one alternative. After a mismatch only the last '*' is
-// extended: an earlier one could gain nothing.
+// extended; extending an earlier one would gain nothing.
 bool MatchesOne(const char* pattern, const char* text) {
   const char* star = nullptr;
   const char* resume = nullptr;

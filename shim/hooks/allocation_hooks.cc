@@ -1,7 +1,7 @@
 // Hooks of the driver's allocations and frees. Each is a guest in somebody
-// else's process: decide in a few instructions whether the call concerns us,
-// else leave by a tail call. Nothing here may throw, abort, or touch a signal
-// handler.
+// else's process: it decides in a few instructions whether the call concerns
+// us, and leaves by a tail call if not. Nothing here may throw, abort, or touch
+// a signal handler.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -9,7 +9,8 @@
 #include "shim/hooks/thread_state.h"
 #include "shim/host/real_driver.h"
 
-// The return address of the hooked call. A macro: it means the hook's frame.
+// The return address of the hooked call. It is a macro because it must be read
+// in the hook's own frame.
 #define FINESERVE_CALLER __builtin_return_address(0)
 
 namespace fineserve::driver {
@@ -25,13 +26,13 @@ using shim::Original;
 
 namespace {
 
-// The default stream as a per-thread variant means it.
+// The stream that a per-thread variant means: its default is the thread's own.
 CUstream PerThread(CUstream stream) {
   return stream != nullptr ? stream
                            : reinterpret_cast<CUstream>(CU_STREAM_PER_THREAD);
 }
 
-// Every allocation but cuMemAlloc_v2, whose fast path is its own.
+// Answers every allocation but cuMemAlloc_v2, which has a fast path of its own.
 CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   shim::ThreadState& thread = shim::t_state;
   if (call.bytes >= thread.fast_limit) {

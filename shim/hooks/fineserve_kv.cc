@@ -1,5 +1,5 @@
-// The C interface but for PyTorch's allocator: check what the engine passed,
-// then ask its view.
+// The C interface except for PyTorch's allocator (torch_allocator.cc): checks
+// what the engine passed, then calls its view.
 
 #include "shim/fineserve_kv.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 EngineView& View() { return g_redirector.view(); }
 
-// What every function but fs_kv_error begins with.
+// Every function but fs_kv_error begins with this.
 int Enter() {
   if (g_redirector.forked()) {
     return KvError(FS_FORKED, "a forked child has no view");
@@ -33,7 +33,7 @@ int CheckBytes(const char* name, const Struct* s) {
                  s->struct_bytes, sizeof(*s));
 }
 
-// Calls `ask(driver)` with the hooks passing our own calls through.
+// Calls `ask(driver)` while the hooks pass our own driver calls through.
 template <typename Ask>
 int WithDriver(Ask ask) {
   if (const int early = Enter()) return early;
@@ -65,7 +65,9 @@ FINESERVE_EXPORT const char* fs_kv_error(void) {
 FINESERVE_EXPORT int fs_kv_progress(int stage) {
   if (const int early = Enter()) return early;
   if (stage < FS_KV_PLUGIN_LOADED || stage > FS_KV_POOL_CONSTRUCTED) {
-    return fineserve::shim::KvError(FS_INVALID, "stage is %d", stage);
+    return fineserve::shim::KvError(FS_INVALID, "stage is %d, not %d to %d",
+                                    stage, FS_KV_PLUGIN_LOADED,
+                                    FS_KV_POOL_CONSTRUCTED);
   }
   fineserve::shim::g_redirector.scoreboard().RaisePluginStage(
       static_cast<uint32_t>(stage));

@@ -13,9 +13,9 @@ namespace {
 struct RequestRow {
   const char* name;
   int since;  // the first CUDA version that answers with this ABI
-  int until;  // the last
+  int until;  // the last CUDA version that does
   Hook hook;
-  Hook per_thread = Hook::kNone;  // its variant, if it has one
+  Hook per_thread = Hook::kNone;  // its per-thread variant, if it has one
 };
 
 constexpr RequestRow kRequests[] = {
@@ -72,8 +72,8 @@ Hook HookForSymbol(const char* symbol) {
 
 namespace {
 
-// "cuMemAlloc_v2" and the like are no documented requests. A driver that
-// answers them all the same can only mean the ABI of that name.
+// "cuMemAlloc_v2" and the like are not documented as requests. A driver that
+// answers one anyway can only mean the ABI of that name.
 Hook HookForSuffixedRequest(const char* name) {
   return strstr(name, "_v") != nullptr || strstr(name, "_pt") != nullptr
              ? HookForSymbol(name)

@@ -14,8 +14,7 @@
 
 namespace fineserve::shim {
 
-// Written by every thread with the same value; the stubs read them in
-// assembly.
+// Every thread writes the same values; the stubs read them in assembly.
 constinit DlsymFunction fineserve_real_dlsym = nullptr;
 constinit DlvsymFunction fineserve_real_dlvsym = nullptr;
 
@@ -23,7 +22,7 @@ namespace {
 
 using abi::Path;
 
-// For a process without glibc: nothing can be opened.
+// In a process without glibc nothing can be opened.
 void* OpenNothing(const char*, int) { return nullptr; }
 void* OpenNothingIn(long, const char*, int) { return nullptr; }
 
@@ -43,14 +42,15 @@ DlsymAnswer AnswerHook(Hook hook, Path path) {
   return Answer(HookAddress(hook));
 }
 
-// What dlsym(RTLD_DEFAULT) would find if the shim were not there. The caller
-// that glibc sees is the shim, so the search begins behind it; a failure
+// What dlsym(RTLD_DEFAULT) would find if the shim were not loaded. The caller
+// that glibc sees is the shim, so RTLD_NEXT searches behind it; a failure
 // leaves the usual message for dlerror.
 void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }
 
-// An older driver lacks some of what we hook: then so do we.
+// An older driver lacks some of the functions that we hook; we must then seem
+// to lack them too.
 bool DriverDefines(const char* name) {
   Module driver;
   return FindModuleBySoname(kDriverSoname, &driver) &&
@@ -79,15 +79,16 @@ bool ShimIsNextAfter(const void* caller, const char* name) {
   return from.position < shim.position;
 }
 
-// One of the loader's functions that was found: ours in place of libc's.
+// A lookup found one of the loader's functions: answers with ours in place of
+// libc's.
 DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
                           const void* found) {
   const bool known = found == HookAddress(hook) || found == LibcFunction(name);
   return known ? AnswerHook(hook, path) : kAskLibc;
 }
 
-// RTLD_NEXT: glibc, seeing the original caller, finds our exported function
-// exactly where it is next. What remains is to hide it from a process that has
+// RTLD_NEXT. glibc, which sees the original caller, finds our exported function
+// wherever it is the next one. We only have to hide it from a process that has
 // no driver.
 DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   if (!ShimIsNextAfter(caller, name)) return kAskLibc;
@@ -98,11 +99,12 @@ DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   return Answer(DefinitionBehindShim(name));
 }
 
-// RTLD_DEFAULT and explicit handles: ask first, substitute only what would be
-// the driver's or ours anyway.
+// RTLD_DEFAULT and explicit handles. We look the name up first, and substitute
+// only a function that would be the driver's or ours anyway.
 DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   void* const found = RealDlsym()(handle, name);
-  // Asked again with the right caller, which also sets dlerror.
+  // The stub repeats the failed lookup with the right caller, which also sets
+  // dlerror.
   if (found == nullptr) return kAskLibc;
   const Path path = handle == RTLD_DEFAULT ? Path::kDefault : Path::kHandle;
   if (IsLoaders(hook)) return FilterLoaders(hook, path, name, found);
@@ -143,9 +145,9 @@ extern "C" DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
                              : FilterFound(hook, handle, name);
 }
 
-// Only the lookup functions have versions; the driver's functions have none.
-// glibc skips an unversioned definition such as ours when a version is asked
-// for, so RTLD_NEXT is answered here.
+// Only the loader's functions have versions; the driver's have none. glibc
+// skips an unversioned definition such as ours when a version is asked for, so
+// RTLD_NEXT is answered here.
 extern "C" DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,
                                                const char* version,
                                                const void* caller) {

@@ -1,17 +1,18 @@
 #ifndef SHIM_HOOKS_LOADER_FILTERS_H_
 #define SHIM_HOOKS_LOADER_FILTERS_H_
 
-// dlsym and dlvsym, answered; dlopen and dlmopen, watched. The exported
-// functions are assembly stubs (loader_stubs.S) that ask a filter and otherwise
-// jump to the C library's own, so that glibc sees the original caller:
-// RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. dlvsym matters because it
-// is how other tools that define dlsym find the next one: they would find the
-// C library's and lead a program past us.
+// These filters answer dlsym and dlvsym, and watch dlopen and dlmopen. The
+// exported functions are assembly stubs (loader_stubs.S) that call a filter and
+// then, unless it has an answer, jump to the C library's own function, so that
+// glibc sees the original caller: RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on
+// it. dlvsym matters because other tools that define dlsym find the next dlsym
+// with it: they would find the C library's and lead a program past us.
 //
-// A library opened with RTLD_DEEPBIND sees its own dependencies before us, the
-// driver and the C library's dlsym among them. So dlopen loses that flag
-// (counted, one warning; FINESERVE_KEEP_DEEPBIND=1 keeps it). A namespace of
-// its own (dlmopen) has no preloads at all: that can be counted only.
+// A library opened with RTLD_DEEPBIND sees its own dependencies before us,
+// among them the driver and the C library's dlsym. So the filter takes that
+// flag off (it counts this and warns once; FINESERVE_KEEP_DEEPBIND=1 keeps the
+// flag). A namespace that dlmopen creates has no preloads at all; we can only
+// count it.
 //
 // Everything here works before any constructor has run and allocates nothing.
 
@@ -21,20 +22,21 @@
 
 namespace fineserve::shim {
 
-// What a stub does next. Returned in rax and rdx.
+// What a stub does next: it returns `value` if `answered` is not 0, and jumps
+// to the C library's own function otherwise. Passed in rax and rdx.
 struct DlsymAnswer {
-  void* value;        // to be returned, if
-  uint64_t answered;  // is not 0; else jump to the C library's own
+  void* value;
+  uint64_t answered;
 };
 
 extern "C" {
-// `caller` is the return address of the call. The stubs share one layout of
-// arguments, so dlsym's filter gets a third one that means nothing.
+// `caller` is the return address of the call. All stubs pass their arguments in
+// the same way, so dlsym's filter gets a third one that has no meaning.
 DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
                                    const char* unused, const void* caller);
 DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,
                                     const char* version, const void* caller);
-// These return the flags for the real function.
+// These return the flags to pass to the real function.
 int fineserve_filter_dlopen(const char* file, int flags);
 int fineserve_filter_dlmopen(long space, const char* file, int flags);
 // The stubs' jump targets, set by the filters, which run first.

@@ -1,5 +1,5 @@
-// Hooks of calls about memory that may be ours: by its handle (the rest of the
-// cuMemCreate family) or by an address within it.
+// Hooks of calls about memory that may be ours, which the program names by its
+// handle (the rest of the cuMemCreate family) or by an address within it.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -152,7 +152,7 @@ cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
                    });
 }
 
-// As the driver answers for memory that was mapped: no legacy IPC.
+// The answer is the driver's for mapped memory, which has no legacy IPC.
 FINESERVE_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle,
                                             CUdeviceptr address) {
   const auto call = [&](const EntryPoints& real) {

@@ -1,9 +1,10 @@
-// What interposers before us got wrong, each as a test of its number. Pitfall 8
-// (memory of the host) is in virtual_memory_test.cc, 10 (unmapping waits)
-// there, in allocator_test.cc and tests/integration/deferred_free_test.cc, 11
-// (what lies behind an address) also in allocator_test.cc; 12 (memory info), 13
-// (a dead owner) and 14 (devices by UUID), which need several processes and a
-// device, in tests/integration/pitfall_test.cc.
+// What earlier interposers got wrong, each as a test with its number. Pitfall 8
+// (host memory) is in redirect/virtual_memory_test.cc; 10 (unmapping waits) is
+// there, in redirect/releaser_test.cc and in
+// tests/integration/deferred_free_test.cc; 11 (what lies behind an address) is
+// in redirect/releaser_test.cc. 12 (memory info), 13 (a dead owner) and 14
+// (devices by UUID) need several processes and a device:
+// tests/integration/pitfall_test.cc.
 
 #include <gmock/gmock.h>
 

@@ -33,14 +33,15 @@ void FoldCounters(ThreadState* thread) {
 void OnThreadEnd(void* thread) {
   auto* state = static_cast<ThreadState*>(thread);
   FoldCounters(state);
-  // What other destructors of this thread still allocate registers it again.
+  // If other destructors of this thread still allocate, that registers it
+  // again.
   state->fast_limit = 0;
 }
 
 void OnForkInChild() {
   g_redirector.AfterForkInChild();
   UnwindOnlyAfterFork();
-  t_state.small_allocations = 0;  // the parent counts them
+  t_state.small_allocations = 0;  // the parent counts its own
   t_state.small_bytes = 0;
 }
 
@@ -61,8 +62,8 @@ void UpdateFastLimit(ThreadState* thread) {
   thread->fast_limit = thread->scope_depth == 0 ? limit : 0;
 }
 
-// Not before a thread's first allocation: a thread that never allocates costs
-// nothing, and a hook may run before our constructors.
+// Called at a thread's first allocation, not before: a thread that never
+// allocates costs nothing, and a hook may run before our constructors.
 void Register(ThreadState* thread) {
   pthread_once(&g_started, &Start);
   pthread_setspecific(g_thread_key, thread);
@@ -130,7 +131,7 @@ void ChangeScope(int by) {
   } else if (thread.scope_depth > 0) {
     --thread.scope_depth;
   }
-  // The next allocation registers the thread and sets it again.
+  // The next allocation registers the thread, which sets the limit again.
   thread.fast_limit = 0;
 }
 

@@ -1,7 +1,8 @@
 #ifndef SHIM_HOOKS_PROCESS_STATE_H_
 #define SHIM_HOOKS_PROCESS_STATE_H_
 
-// The shim's state in this process and what the hooks do off their fast path.
+// The state of the shim in this process, and what the hooks do off their fast
+// path.
 
 #include <cstddef>
 
@@ -17,32 +18,33 @@ extern constinit RangeTable g_ranges;
 extern constinit RangeTable g_mappings;
 extern constinit Redirector g_redirector;
 
-// An allocation to which the fast path does not apply: an unregistered thread,
-// a large size, an open scope.
+// Answers an allocation to which the fast path does not apply: the thread is
+// not registered, the size is large, or a scope is open.
 driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 
-// Frees of an address that may be ours.
+// Answer frees of an address that may be ours.
 driver::CUresult FreeSlowly(driver::CUdeviceptr address);
 driver::CUresult FreeAsyncSlowly(abi::Hook hook, driver::CUdeviceptr address,
                                  driver::CUstream stream,
                                  const Original& original);
 
-// After the program has waited, or has asked whether something is done: gives
-// back what it freed in stream order and has passed.
+// Returns the slabs of what the program freed in stream order, as far as its
+// streams have passed those frees. Called after the program has waited for its
+// work or has asked whether it is done.
 void CollectDeferredFrees();
 
-// Notes that a hook was called.
+// Counts a call of a hook.
 void CountCall(abi::Hook hook);
 
-// A call that turned out not to concern us.
+// Makes a call that turned out not to concern us.
 inline driver::CUresult Pass(const Original& original) {
   const Driver* real = RealDriver();
   return real == nullptr ? driver::CUDA_ERROR_NOT_INITIALIZED
                          : original(real->entry);
 }
 
-// A call that may concern what is ours: answers with `ask(driver)`, or with
-// `original` within calls of our own.
+// Answers a call that may concern memory of ours: with `ask(driver)`, or with
+// `original` if the driver made the call on our own behalf.
 template <typename Ask>
 driver::CUresult AskRedirector(abi::Hook hook, const Original& original,
                                Ask ask) {

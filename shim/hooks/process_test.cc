@@ -254,8 +254,8 @@ TEST_F(Dlopen, ItsNameIsAnsweredWithTheHookByEveryLookup) {
             "libc\n");
 }
 
-// Without the shim a library so opened sees the driver first, which shows that
-// the test's library is one that would escape.
+// Without the shim the test's library sees the driver first, which shows that
+// it would escape.
 TEST_F(Dlopen, DeepbindIsTakenOffCountedAndSaidOnce) {
   const std::string library = Lib("libshim_deepbind.so");
   EXPECT_EQ(Run("shim_cuda_program", {"deepbind", library}, {}).out,

@@ -6,9 +6,9 @@
 namespace fineserve::shim {
 namespace {
 
-// Letters of options that take a value: the rest of their word, or the next.
+// Options that take a value: the rest of their word, or the next word.
 constexpr char kWithValue[] = "WX";
-// What stands behind these is the program's, not the interpreter's.
+// The words after these options are the program's, not the interpreter's.
 constexpr char kProgram[] = "cm";
 
 enum class Word { kGoOn, kTakesNext, kLast, kIgnores };
@@ -69,7 +69,7 @@ bool IgnoresPythonPath(const char* const* argv) {
 
 bool PrependToPath(const char* folder, const char* path, char* out,
                    unsigned long capacity) {
-  // A colon cannot be quoted.
+  // A colon in the folder's name cannot be quoted.
   if (strchr(folder, ':') != nullptr) return false;
   if (path == nullptr || path[0] == '\0') {
     return snprintf(out, capacity, "%s", folder) < static_cast<long>(capacity);

@@ -1,4 +1,5 @@
-// What the preload library does in a Python interpreter before main.
+// What the preload library does before main if its host is a Python
+// interpreter.
 
 #include <limits.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ bool InPython() {
          IsPython(program);
 }
 
-// The plugin's folder, beside this library; false if there is none.
+// Finds the plugin's folder, which lies beside this library.
 bool FindPlugin(char (&folder)[PATH_MAX]) {
   Module own;
   char library[PATH_MAX];
@@ -45,7 +46,10 @@ __attribute__((constructor)) void ShowPlugin(int, char** argv, char**) {
   if (!InPython() || Disabled() || !FindPlugin(folder)) return;
   if (IgnoresPythonPath(argv)) {
     if (getenv("FINESERVE_VIEW") != nullptr) {
-      Warn("Python's -E and -I hide the vLLM plugin: its KV has no view");
+      Warn(
+          "this Python ignores PYTHONPATH (-E or -I) and will not load the "
+          "vLLM "
+          "plugin: start it without these options, or its KV has no view");
     }
     return;
   }

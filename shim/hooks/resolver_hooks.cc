@@ -20,8 +20,8 @@ using shim::Hook;
 
 namespace {
 
-// After the driver has answered: its answer counts only where it is the ABI
-// that our function has.
+// Replaces the driver's answer by our function, if the answer has the ABI that
+// our function has.
 void Substitute(const char* name, int cuda_version, uint64_t flags, Path path,
                 void** function) {
   const Hook hook = shim::HookForRequest(name, cuda_version, flags);

@@ -5,7 +5,7 @@
 
 namespace fineserve::shim {
 
-// Our exported function for a hook; null for kNone.
+// The address of our exported function for a hook; null for kNone.
 void* HookAddress(Hook hook);
 
 }  // namespace fineserve::shim

@@ -1,9 +1,9 @@
 #ifndef SHIM_HOOKS_THREAD_STATE_H_
 #define SHIM_HOOKS_THREAD_STATE_H_
 
-// What the shim keeps per thread. Initial-exec TLS (a build flag): an access
-// is one instruction and never allocates, which a hook under somebody else's
-// allocator lock needs.
+// What the shim keeps per thread. It lies in initial-exec TLS (a build flag),
+// so an access is one instruction and never allocates: a hook may be called
+// under the host allocator's lock.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,16 +11,17 @@
 namespace fineserve::shim {
 
 struct ThreadState {
-  // The allocation hook's only test: what is smaller goes straight to the
-  // driver. 0 (everything takes the slow path) until the thread is registered
-  // and while it is inside a KV scope; otherwise kLargeBytes.
+  // The allocation hook's only test: a smaller allocation goes straight to the
+  // driver. It is 0, so that all take the slow path, until the thread is
+  // registered and while it is inside a KV scope; otherwise kLargeBytes, or
+  // kGateBytes while the gate is closed.
   size_t fast_limit = 0;
-  // Since the last fold into the page.
+  // Counted since they were last added to the scoreboard.
   uint64_t small_allocations = 0;
   uint64_t small_bytes = 0;
   uint32_t scope_depth = 0;
-  // Depth of our own calls into the driver: what the driver calls back through
-  // its exported names is not the program's doing.
+  // The depth of our own calls into the driver. What the driver then calls
+  // through its exported names is not a call of the program's.
   uint32_t nested = 0;
 };
 

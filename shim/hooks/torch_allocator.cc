@@ -1,4 +1,5 @@
-// PyTorch's pluggable allocator: every allocation is in a KV scope.
+// The functions for PyTorch's pluggable allocator: every allocation is in a KV
+// scope.
 
 #include <sys/types.h>
 
@@ -20,7 +21,7 @@ class Scope {
 }  // namespace
 }  // namespace fineserve::shim
 
-// Through our own hook, as if the program had asked the driver.
+// Calls our own hook, as if the program had called the driver.
 FINESERVE_EXPORT void* fs_torch_malloc(ssize_t bytes, int, void*) {
   if (bytes <= 0) return nullptr;
   const fineserve::shim::Scope scope;
@@ -32,7 +33,7 @@ FINESERVE_EXPORT void* fs_torch_malloc(ssize_t bytes, int, void*) {
 }
 
 FINESERVE_EXPORT void fs_torch_free(void* address, ssize_t, int, void*) {
-  // PyTorch has no use for a failure, which the shim has recorded.
+  // PyTorch cannot use the result; the shim has recorded a failure.
   static_cast<void>(fineserve::driver::cuMemFree_v2(
       reinterpret_cast<fineserve::driver::CUdeviceptr>(address)));
 }

@@ -1,7 +1,7 @@
 // Hooks of the calls by which a program waits for its work or asks whether it
-// is done. They change nothing: they are the moments at which what the program
-// freed in stream order may have passed, and a program that has freed its KV
-// may make no other call that we look at for hours.
+// is done. They change nothing about the answer: we use them to notice that
+// what the program freed in stream order has passed. A program that has freed
+// its KV may make no other call that we see for hours.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -11,9 +11,9 @@
 namespace fineserve::driver {
 namespace {
 
-// The driver's answer; then, if anything waited to be given back before the
-// call, a look at it. Else the driver is left to by a tail call: engines ask
-// about events many times a step.
+// Makes the driver's call, and then looks at the deferred frees if there were
+// any before the call. Otherwise it is a tail call to the driver: engines query
+// events many times a step.
 template <typename Function, typename... Arguments>
 CUresult ThenCollect(abi::Hook hook, Function function,
                      Arguments... arguments) {
@@ -35,8 +35,8 @@ FINESERVE_EXPORT CUresult cuCtxSynchronize() {
   return ThenCollect(abi::Hook::kCtxSynchronize, real->entry.cuCtxSynchronize);
 }
 
-// A driver older than CUDA 13 answers a request for this one with the first
-// version, which ignores the argument.
+// A driver older than CUDA 13 answers a request for this function with its
+// first version, which ignores the argument.
 FINESERVE_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
   const shim::Driver* real = shim::RealDriver();
   if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;

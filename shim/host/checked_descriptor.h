@@ -10,12 +10,12 @@
 namespace fineserve::shim {
 
 // A descriptor that lives in somebody else's process. The host may close every
-// number it finds and open files of its own under them, so before each use the
-// file behind the number is compared with the one that was adopted.
+// descriptor it finds and open files of its own under the same numbers, so each
+// use first compares the file behind the number with the one that was adopted.
 //
-// Adopt and Close: one thread at a time (a fork handler in the child may Close
-// whatever other threads did in the parent). Get: any thread. Trivially
-// destroyed: it closes nothing by itself.
+// Adopt and Close must not run concurrently; a fork handler in the child may
+// call Close whatever other threads did in the parent. Get is safe on any
+// thread. Trivially destroyed: it closes nothing by itself.
 class CheckedDescriptor {
  public:
   constexpr CheckedDescriptor() = default;
@@ -40,7 +40,7 @@ class CheckedDescriptor {
     return same ? fd : -1;
   }
 
-  // Closes the number if it still is ours; forgets it in any case.
+  // Closes the descriptor if it is still ours, and forgets it in any case.
   void Close() {
     const int fd = Get();
     fd_.store(-1, std::memory_order_relaxed);

@@ -60,8 +60,9 @@ Tables ReadTables(const Module& module) {
   return t;
 }
 
-// A definition that others may bind to: a function, present, and not a version
-// kept only for old binaries (hidden bit of its version index).
+// True for a definition that other modules may bind to: a function that is
+// present and is not a version kept for old binaries only (the hidden bit of
+// its version index).
 bool IsDefaultDefinition(const Tables& t, uint32_t index, const char* name) {
   constexpr ElfW(Half) kHiddenVersion = 0x8000;
   const Sym& s = t.symbols[index];
@@ -150,7 +151,8 @@ Module Describe(const dl_phdr_info& info, size_t position) {
   return m;
 }
 
-// The table has no length of its own: a hash table reaches its last symbol.
+// The symbol table does not say its length, but the hash table reaches its last
+// symbol.
 size_t CountInGnuHash(const uint32_t* hash) {
   const uint32_t bucket_count = hash[0];
   const uint32_t first_symbol = hash[1];
@@ -166,7 +168,8 @@ size_t CountInGnuHash(const uint32_t* hash) {
   return last + 1;
 }
 
-// One walk over the link map; `matches(info, module)` ends it.
+// One walk over the link map. It ends at the first module for which
+// `matches(info, module)` is true.
 template <typename Matches>
 struct Walk {
   Matches matches;

@@ -1,15 +1,15 @@
 #ifndef SHIM_HOST_ENVIRONMENT_H_
 #define SHIM_HOST_ENVIRONMENT_H_
 
-// What the environment asks of the shim.
+// What the environment variables ask of the shim.
 //
 //   FINESERVE_DISABLE=1      hooks pass straight to the driver
 //   FINESERVE_KV_SIZES=...   sizes of KV allocations, e.g. 64MiB,67108864
 //                            (spelled as in daemon/abi/byte_size.h);
 //                            they replace those that the daemon declares
 //   FINESERVE_KEEP_DEEPBIND=1  dlopen keeps RTLD_DEEPBIND (loader_filters.h)
-//   FINESERVE_VIEW=required  the process was started for a view of the pool: it
-//                            shall not run without one (fineserve_kv.h)
+//   FINESERVE_VIEW=required  the process was started for a view of the pool and
+//                            must not run without one (fineserve_kv.h)
 //   FINESERVE_ENGINE=name    the engine that this process belongs to
 //   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
 
@@ -20,13 +20,13 @@
 
 namespace fineserve::shim {
 
-// Any thread, at any time; asks the environment once.
+// Safe on any thread at any time. Disabled() reads the environment once.
 bool Disabled();
 bool KeepDeepbind();
 bool ViewRequired();
 
-// This process as the daemon shall know it: $FINESERVE_ENGINE, else
-// "<comm>-<pid>", and the executable's short name.
+// The names by which the daemon knows this process: its engine's
+// ($FINESERVE_ENGINE, else "<comm>-<pid>") and the executable's short name.
 void EngineName(char (&out)[abi::kNameBytes]);
 void ProgramName(char (&out)[abi::kNameBytes]);
 

@@ -5,8 +5,8 @@
 
 namespace fineserve::shim {
 
-// The program's call as it came, to be made to the driver. Refers to a lambda
-// of the hook and lives no longer than it.
+// The program's own call, ready to be made to the driver. Refers to a lambda in
+// the hook and must not outlive it.
 class Original {
  public:
   template <typename Call>
@@ -25,7 +25,7 @@ class Original {
   driver::CUresult (*make_)(const void*, const driver::EntryPoints&);
 };
 
-// Calls an entry point that an older driver may lack.
+// Calls an entry point that may be null because the driver is older.
 template <typename Function, typename... Arguments>
 driver::CUresult CallOptional(Function function, Arguments... arguments) {
   return function == nullptr ? driver::CUDA_ERROR_NOT_SUPPORTED

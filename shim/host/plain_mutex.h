@@ -25,7 +25,7 @@ class FINESERVE_ANNOTATE(capability("mutex")) Mutex {
   void Lock() FINESERVE_ANNOTATE(acquire_capability()) {
     pthread_mutex_lock(&mutex_);
   }
-  // False at once if somebody holds it.
+  // Returns false at once if another thread holds it.
   bool TryLock() FINESERVE_TRY_ACQUIRE(true) {
     return pthread_mutex_trylock(&mutex_) == 0;
   }

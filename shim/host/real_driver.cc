@@ -23,8 +23,9 @@ constexpr uint64_t kPerThread =
 
 using GetProcAddress = decltype(EntryPoints::cuGetProcAddress_v2);
 
-// A driver's pointer for a name may differ from its export, so its resolver is
-// asked first, with the version that introduced the ABI we mean.
+// The function that a driver's resolver returns for a name may differ from the
+// exported one, so the resolver is asked first, with the version that
+// introduced the ABI we mean.
 void* Find(void* library, GetProcAddress resolver, const char* symbol,
            const char* name, int since, uint64_t flags) {
   void* found = nullptr;
@@ -57,8 +58,8 @@ void FillFrom(void* library, Driver* out) {
 #undef FINESERVE_RESOLVE
 }
 
-// Null if no driver is loaded yet. The handle is kept for ever: it pins the
-// code that our pointers lead to.
+// Null if no driver is loaded yet. The handle is never closed: it pins the code
+// that our pointers lead to.
 Driver* Resolve() {
   const DlopenFunction open = RealDlopen();
   if (open == nullptr || RealDlsym() == nullptr) return nullptr;
@@ -69,8 +70,8 @@ Driver* Resolve() {
   return found;
 }
 
-// Publishes `mine`, or drops it if another thread was faster. No lock: a fork
-// in the middle leaves nothing held.
+// Publishes `mine`, or deletes it if another thread was faster. It takes no
+// lock, so a fork in the middle leaves none held.
 const Driver* Publish(std::atomic<const Driver*>* slot, Driver* mine) {
   const Driver* expected = nullptr;
   // Release: publishes the entry points. Pairs with the acquire in RealDriver.

@@ -1,8 +1,8 @@
 #ifndef SHIM_HOST_REAL_DRIVER_H_
 #define SHIM_HOST_REAL_DRIVER_H_
 
-// The driver's own functions, behind the hooks. The one place that knows how
-// to reach them.
+// The driver's own functions, which the hooks stand in front of. This is the
+// one place that knows how to reach them.
 
 #include <atomic>
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace fineserve::shim {
 
 inline constexpr char kDriverSoname[] = "libcuda.so.1";
 
-// Resolved once, when a libcuda.so.1 is there; null until then. `complete` is
-// false for a driver that lacks a function we cannot do without: then nothing
-// is redirected. Any thread.
+// `complete` is false for a driver that lacks a function we cannot do without;
+// nothing is redirected then.
 struct Driver {
   driver::EntryPoints entry;
   bool complete = false;
 };
+
+// Finds the driver's functions once a libcuda.so.1 is loaded, and publishes
+// them in g_resolved_driver; null until then. Safe on any thread.
 const Driver* ResolveDriver();
-// What it found; null before. Release in ResolveDriver.
 extern constinit std::atomic<const Driver*> g_resolved_driver;
 inline const Driver* RealDriver() {
   // Pairs with the release in ResolveDriver.
@@ -32,9 +33,9 @@ inline const Driver* RealDriver() {
 using MemAlloc = decltype(driver::EntryPoints::cuMemAlloc_v2);
 using MemFree = decltype(driver::EntryPoints::cuMemFree_v2);
 
-// The driver's allocation functions for the hooks' fast path. They begin as
-// functions of ours that resolve the driver and then call it, so that the fast
-// path needs no test. Relaxed loads suffice: code is all they point at.
+// The driver's allocation functions, for the hooks' fast path. At first they
+// point at functions of ours that resolve the driver and then call it, so that
+// the fast path needs no test. Relaxed loads suffice: they point at code only.
 extern constinit std::atomic<MemAlloc> g_real_mem_alloc;
 extern constinit std::atomic<MemFree> g_real_mem_free;
 

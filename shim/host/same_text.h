@@ -3,8 +3,8 @@
 
 namespace fineserve::shim {
 
-// strcmp(a, b) == 0. Our own, for what answers dlsym: a sanitizer's runtime
-// puts itself in place of strcmp and looks for the real one by dlsym first.
+// strcmp(a, b) == 0, for the code that answers dlsym: a sanitizer's runtime
+// interposes strcmp and calls dlsym to find the real one.
 inline bool SameText(const char* a, const char* b) {
   while (*a != '\0' && *a == *b) {
     ++a;

@@ -21,7 +21,8 @@ void Warn(const char* format, ...) {
   size_t text = wanted < 0 ? 0 : static_cast<size_t>(wanted);
   if (text >= room) text = room - 1;
   line[kPrefixBytes + text] = '\n';
-  // A host without a standard error loses the line; nothing can be done.
+  // A host without a standard error loses the line; there is no other place
+  // for it.
   const ssize_t written = write(STDERR_FILENO, line, kPrefixBytes + text + 1);
   (void)written;
   errno = saved;

@@ -5,7 +5,7 @@ namespace fineserve::shim {
 
 // Writes "fineserve: <text>\n" to standard error with one write(2), so that
 // lines of several processes do not mix. printf-like; longer texts are cut.
-// errno is kept. Any thread; takes no lock and allocates nothing.
+// Keeps errno, takes no lock and allocates nothing. Safe on any thread.
 void Warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 }  // namespace fineserve::shim

@@ -1,7 +1,7 @@
 #ifndef SHIM_LINK_ANSWER_CHECKS_H_
 #define SHIM_LINK_ANSWER_CHECKS_H_
 
-// What a daemon's answers must hold before anything is made of them. Pure.
+// Checks of a daemon's answers, made before they are used. Pure.
 
 #include <cstdint>
 
@@ -12,11 +12,11 @@ namespace fineserve::shim {
 
 bool IsUsable(const abi::Welcome& welcome);
 
-// False for an answer that would make us map memory out of place.
+// False if the answer would make us map memory in the wrong place.
 bool IsUsable(const abi::ViewAnswer& answer, const abi::ViewRequest& request,
               const abi::Welcome& pool);
 
-// Whether a batch answers a request for granules of `lease` (0: of the pool).
+// Whether a batch answers a request for granules of `lease` (0 for the pool's).
 template <typename Request>
 bool IsBatchOf(const abi::GranuleBatch& batch, const Request& request,
                uint32_t lease, const abi::Received& received) {

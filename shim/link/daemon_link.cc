@@ -19,7 +19,7 @@ namespace {
 using abi::LinkState;
 using abi::Received;
 
-// Descriptors of a Welcome to a member.
+// The descriptors of a Welcome to a member.
 constexpr uint32_t kTableDescriptor = 0;
 constexpr uint32_t kScoreboardDescriptor = 1;
 constexpr uint32_t kWelcomeDescriptors = 2;
@@ -27,13 +27,14 @@ constexpr uint32_t kWelcomeDescriptors = 2;
 }  // namespace
 
 void DaemonLink::SetState(LinkState state) {
-  // Release: publishes scoreboard, sizes and GPU. Pairs with the acquire in
-  // state().
+  // Release: publishes the scoreboard, the sizes and the GPU. Pairs with the
+  // acquire in state().
   state_.store(state, std::memory_order_release);
 }
 
 LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
-  // Before the lock: a fork while it is held must find this process engaged.
+  // Set before the lock is taken: a fork while it is held must find this
+  // process engaged.
   engaged_.store(true, std::memory_order_relaxed);
   MutexLock lock(&mutex_);
   const LinkState before = state();
@@ -90,8 +91,8 @@ bool DaemonLink::SayHello() {
     return false;
   }
   if (Accept(welcome, &received)) return true;
-  snprintf(reason_, sizeof(reason_), "the daemon at %s sent no usable welcome",
-           path_);
+  snprintf(reason_, sizeof(reason_),
+           "the daemon at %s sent an unusable welcome", path_);
   return false;
 }
 
@@ -149,8 +150,9 @@ Exchange DaemonLink::Lose(const char* why) {
   if (state() != LinkState::kConnected) return Exchange::kLost;
   scoreboard_->SetLink(LinkState::kLost, reason_);
   SetState(LinkState::kLost);
-  Warn("%s; leased memory stays, new KV allocations get ordinary memory",
-       reason_);
+  Warn(
+      "%s; leased memory stays, and new KV allocations get the driver's memory",
+      reason_);
   return Exchange::kLost;
 }
 
@@ -168,7 +170,7 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   const Exchange outcome = Interpret(*received, sequence_);
   if (outcome != Exchange::kOk) return outcome;
   return received->As(answer) ? Exchange::kOk
-                              : Lose("it answered with another message");
+                              : Lose("it sent an answer of the wrong kind");
 }
 
 Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
@@ -217,7 +219,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
       Ask(request, &grant, &received, timeouts_.request_ms);
   if (outcome != Exchange::kOk) return outcome;
   if (grant.lease == 0 || grant.slab_count != slabs) {
-    return Lose("it granted another lease");
+    return Lose("it granted a lease that was not asked for");
   }
   *out = {grant.lease, welcome_.epoch, welcome_.granule_bytes,
           grant.slab_count * welcome_.granules_per_slab};
@@ -245,7 +247,7 @@ Exchange DaemonLink::FetchBatch(Request request, uint32_t lease, uint64_t epoch,
     if (out->descriptors_lost()) continue;
     return IsBatchOf(batch, request, lease, *out)
                ? Exchange::kOk
-               : Lose("it sent other granules than asked for");
+               : Lose("it sent granules that were not asked for");
   }
   return Exchange::kRefused;
 }
@@ -278,7 +280,7 @@ Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
   Received received;
   Exchange outcome = AskFor(welcome_.epoch, request, &answer, &received);
   if (outcome == Exchange::kOk && !Grant(request, answer, &received, out)) {
-    outcome = Lose("it granted no usable view");
+    outcome = Lose("it granted an unusable view");
   }
   if (reason_[0] != '\0') abi::CopyText(why, reason_);
   return outcome;

@@ -27,21 +27,21 @@ struct Lease {
   uint64_t bytes() const { return granule_bytes * granule_count; }
 };
 
-// A view of the pool as the daemon granted it (messages.h), checked as far as
-// it concerns the mapping of memory.
+// A view of the pool as the daemon granted it (messages.h). What matters for
+// the mapping of memory has been checked.
 struct ViewGrant {
   uint64_t epoch = 0;
   uint32_t engine_id = 0;
   uint64_t granule_bytes = 0;
   uint32_t granules_per_slab = 0;
   abi::ViewAnswer answer = {};
-  // The daemon's slab table, mapped for ever; its size cannot shrink.
+  // The daemon's slab table. It stays mapped for ever and cannot shrink.
   const void* table = nullptr;
   size_t table_bytes = 0;
-  int scoreboard = -1;  // descriptor of the view scoreboard; the caller's
+  int scoreboard = -1;  // the view scoreboard's descriptor; the caller owns it
 };
 
-// Of the daemon's pool; zeros before it was met.
+// Sizes of the daemon's pool; zeros before the daemon has been met.
 struct SlabGeometry {
   uint64_t granule_bytes = 0;
   uint64_t slab_bytes = 0;
@@ -50,62 +50,62 @@ struct SlabGeometry {
 enum class Exchange {
   kOk,
   kExhausted,  // the pool has too few free slabs
-  kRefused,    // anything else that the daemon said no to
-  kLost,       // no daemon (any more), or one that talks nonsense
+  kRefused,    // the daemon refused for any other reason
+  kLost,       // there is no daemon (any more), or it talks nonsense
 };
 
-// What became of a message that is not answered.
+// What became of a message that gets no answer.
 enum class Notice {
   kSent,
-  kBusy,  // the link or its socket was: try again later
-  kLost,  // not of this daemon any more
+  kBusy,  // the link or its socket was busy: try again later
+  kLost,  // that daemon is not there any more
 };
 
 // One line about why a request was refused.
 using Why = char[256];
 
-// The conversation with this GPU's daemon: connects at the first large
-// allocation, one request in flight, every wait bounded. When it fails the
-// process runs on without FineServe and says so once.
+// The conversation with this GPU's daemon. It connects at the first large
+// allocation and has one request in flight; every wait is bounded. When it
+// fails the process runs on without FineServe, and the link says so once.
 //
-// Thread-safe: a mutex spans each exchange. No hot path takes it: state() and
-// the declared sizes are atomics. After fork only AbandonInChild may be called
-// and the link stays unused, because the mutex may be held for ever.
+// Thread-safe: a mutex spans each exchange. No hot path takes it, since state()
+// and the declared sizes are atomics. A forked child may call AbandonInChild
+// only: the parent's threads may have held the mutex at the fork.
 //
 //   kNotTried ─► kConnected ─► kLost ─► (a new daemon) kConnected
 //         └────► kNoDaemon, kRefused: final
 class DaemonLink {
  public:
   struct Timeouts {
-    int join_ms = 2'000;             // connect, Hello to Welcome
-    int request_ms = 10'000;         // a lease waits for its slabs' zero fill
+    int join_ms = 2'000;      // to connect, and from Hello to Welcome
+    int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
     int reconnect_pause_ms = 5'000;  // heuristic: between tries after a loss
   };
 
-  // All outlive the link.
+  // All of these must outlive the link.
   constexpr DaemonLink(ScoreboardWriter* scoreboard, DeclaredSizes* declared,
                        RuleMatcher* rules)
       : scoreboard_(scoreboard), declared_(declared), rules_(rules) {}
 
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
-  // Ignore the sizes that the daemon declares.
+  // If true, the sizes that the daemon declares are ignored.
   void set_keep_declared(bool keep) { keep_declared_ = keep; }
 
   abi::LinkState state() const {
-    // Pairs with the release in SetState: the scoreboard and the sizes are
-    // there.
+    // Acquire: the scoreboard and the sizes are set. Pairs with the release in
+    // SetState.
     return state_.load(std::memory_order_acquire);
   }
 
-  // True once a connection was tried, in whatever way it ended.
+  // True once a connection has been tried, whether or not it succeeded.
   bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
 
   // Tries once to join the daemon of this GPU; later calls return the state.
-  // `reconnect`: after a loss, look for a new daemon. A process joins one
-  // daemon: for another GPU the answer is kNoDaemon.
+  // With `reconnect`, a call after a loss looks for a new daemon. A process
+  // joins one daemon, so for another GPU the answer is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
 
-  // False if this process joined, or tried to, for another GPU.
+  // False if this process has joined, or tried to join, for another GPU.
   bool Serves(const uint8_t (&gpu_uuid)[16]);
 
   SlabGeometry geometry();
@@ -113,52 +113,55 @@ class DaemonLink {
   // Leases as many whole slabs as hold `bytes`.
   Exchange LeaseSlabs(uint64_t bytes, Lease* out);
 
-  // Receives descriptors of granules [first, first + n) of a lease, n ≥ 1 as
-  // many as fit. They are `out`'s until taken. Asks for half as many whenever
-  // this process had too few free descriptors; kRefused when not even one fits.
+  // Receives descriptors of granules [first, first + n) of a lease; n ≥ 1 is as
+  // many as fit. `out` owns them until they are taken. Whenever this process
+  // has too few free descriptors it asks for half as many; kRefused if not even
+  // one fits.
   Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
 
-  // Gives a lease back. One of an older daemon is forgotten: kOk.
+  // Returns a lease. One of an older daemon is forgotten, with kOk.
   Exchange Return(uint32_t lease, uint64_t epoch);
 
-  // Registers a format. Everything that follows for the view names the epoch
-  // of the grant: a daemon of another one is kLost. `why` is set unless kOk.
+  // Registers a format. All later calls for the view name the epoch of the
+  // grant and get kLost if the daemon has another one. `why` is set unless the
+  // result is kOk.
   Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
                         Why& why);
 
   // Receives descriptors of the pool's granules [first, first + n), 1 ≤ n ≤
-  // max; otherwise as Granules. kRefused also if the first may not be had.
+  // max, otherwise like Granules. Also kRefused if the daemon withholds the
+  // first of them.
   Exchange PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
                         abi::Received* out);
 
   Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
                         Why& why);
-  // Ends all leases of the view. One of an older daemon is forgotten: kOk.
+  // Ends all leases of the view. One of an older daemon is forgotten, with kOk.
   Exchange CloseView(uint64_t epoch);
 
-  // Why the daemon of this GPU could not be joined, was lost or said no last.
+  // Copies why the daemon could not be joined, was lost, or last refused.
   void CopyReason(Why& why);
 
-  // None of these waits, for the socket or for another thread's exchange.
+  // None of these waits for the socket or for another thread's exchange.
   Notice TellWant(uint64_t epoch, uint32_t slabs);
   Notice TellReturn(uint64_t epoch, const abi::ReturnNotice& notice);
-  // Finds out whether the daemon has gone without telling it anything.
+  // Finds out whether the daemon has gone, without sending it anything.
   void Look();
 
-  // Whether the daemon of `epoch` is there, as far as is known.
+  // Whether the daemon of `epoch` is connected, as far as is known.
   bool IsJoinedTo(uint64_t epoch) const {
     return state() == abi::LinkState::kConnected &&
            epoch_.load(std::memory_order_relaxed) == epoch;
   }
 
-  // In a forked child: closes everything, takes no lock.
+  // For a forked child: closes all descriptors and takes no lock.
   void AbandonInChild();
 
  private:
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
-  // Asks in the name of a view, whose daemon must be there.
+  // Asks the daemon of `epoch`; kLost if another one or none is there.
   template <typename Request, typename Answer>
   Exchange AskFor(uint64_t epoch, const Request& request, Answer* answer,
                   abi::Received* received) FINESERVE_REQUIRES(mutex_);
@@ -197,10 +200,10 @@ class DaemonLink {
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
-  // Here, since a program's thread may have a small stack.
+  // A member, since a program's thread may have a small stack.
   abi::Rule fetched_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
-  // Why the last attempt failed: one line for the user.
+  // Why the last attempt failed, in one line for the user.
   char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};
   char path_[128] FINESERVE_GUARDED_BY(mutex_) = {};
 };

@@ -26,7 +26,7 @@ using Fault = FakeDaemon::Fault;
 constexpr uint8_t kGpu[16] = {1, 2, 3};
 constexpr uint8_t kOtherGpu[16] = {9};
 
-// A link and, if started, its daemon in a folder of their own.
+// A link and, once it is started, its daemon, in a folder of their own.
 class DaemonLinkTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,7 +42,7 @@ class DaemonLinkTest : public testing::Test {
   void StartDaemon(const FakeDaemon::Options& options = {}) {
     daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kGpu, options);
   }
-  // Joins and returns what standard error got.
+  // Joins, and returns what went to standard error.
   std::string Join(bool reconnect = false) {
     testing::internal::CaptureStderr();
     link_.Join(kGpu, reconnect);

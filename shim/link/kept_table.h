@@ -7,26 +7,26 @@
 
 namespace fineserve::shim {
 
-// The latest daemon's slab table, held so that this process carries it over
-// that daemon's death: the descriptor is how others find it (/proc/PID/fd), and
-// the mappings of all tables are kept for ever, since they name who holds the
-// old pool after its daemon has gone.
+// The latest daemon's slab table, which this process preserves beyond that
+// daemon's death: it names who still holds the old pool. Readers find it by its
+// descriptor (/proc/PID/fd). Mappings, also those of earlier tables, are never
+// removed.
 //
-// One thread at a time (the daemon link's lock), but for Close in a forked
-// child. Trivially destroyed.
+// Confined to one thread at a time (the daemon link's lock), except for Close
+// in a forked child. Trivially destroyed.
 class KeptTable {
  public:
   constexpr KeptTable() = default;
 
-  // Takes ownership of `fd` and maps what it names, as a whole.
+  // Takes ownership of `fd` and maps the whole file.
   void Keep(int fd);
-  // Closes the descriptor; mappings stay.
+  // Closes the descriptor; the mapping stays.
   void Close() { descriptor_.Close(); }
 
   // Null if the latest table could not be mapped.
   const void* base() const { return base_; }
   size_t bytes() const { return bytes_; }
-  // False for a table that could shrink: reading it might end us with SIGBUS.
+  // False for a table that could shrink: to read it might raise SIGBUS.
   bool IsSealed() const;
 
  private:

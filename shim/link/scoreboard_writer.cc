@@ -32,8 +32,8 @@ void FillHeader(ScoreboardHeader* h, uint64_t epoch, uint32_t engine_id) {
   ProgramName(h->program);
 }
 
-// Counts here and shows the sum there, if there is a scoreboard. Two threads
-// may leave the scoreboard one behind until the next count.
+// Counts in `here` and shows the sum in `there`, if there is a scoreboard. When
+// two threads race, the scoreboard may be one behind until the next count.
 template <typename T>
 void AddAndShow(std::atomic<T>* here, std::atomic<T>* there) {
   const T sum = here->fetch_add(1, std::memory_order_relaxed) + 1;
@@ -45,7 +45,7 @@ void Show(const std::atomic<T>& here, std::atomic<T>* there) {
   there->store(here.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
-bool HasPageSize(int fd) {
+bool IsLargeEnough(int fd) {
   struct stat st;
   return fstat(fd, &st) == 0 &&
          st.st_size >= static_cast<off_t>(abi::kScoreboardBytes);
@@ -65,7 +65,7 @@ bool ScoreboardWriter::CreateOwn() {
 }
 
 bool ScoreboardWriter::Adopt(int fd, uint64_t epoch, uint32_t engine_id) {
-  if (HasPageSize(fd) && Install(fd, epoch, engine_id)) return true;
+  if (IsLargeEnough(fd) && Install(fd, epoch, engine_id)) return true;
   close(fd);
   return false;
 }
@@ -87,7 +87,7 @@ bool ScoreboardWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
   return true;
 }
 
-// What other threads count on the old scoreboard meanwhile is lost.
+// What other threads add to the old scoreboard meanwhile is lost.
 void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
   const ScoreboardHeader& f = from.header;
   ScoreboardHeader* t = &to->header;
@@ -152,7 +152,7 @@ void ScoreboardWriter::SetLink(abi::LinkState state, const char* message) {
 void ScoreboardWriter::Record(const DecisionRecord& record) {
   Scoreboard* p = scoreboard();
   if (p == nullptr) return;
-  // The ticket decides the place; it publishes nothing.
+  // The ticket decides the place. Relaxed: it publishes nothing.
   const uint64_t n =
       p->header.decisions.fetch_add(1, std::memory_order_relaxed);
   abi::Decision& d = p->decisions[n % abi::kDecisionCapacity];
@@ -167,8 +167,8 @@ void ScoreboardWriter::Record(const DecisionRecord& record) {
   uint64_t words[sizeof(DecisionRecord) / 8];
   memcpy(words, &record, sizeof(words));
   for (size_t i = 0; i < sizeof(words) / 8; ++i) {
-    // Release: a reader that sees this word (acquire) sees 2n + 1 too. A fence
-    // would do for all of them, but TSan does not model fences.
+    // Release: a reader that sees this word (acquire) also sees 2n + 1. One
+    // fence would do for all words, but TSan does not model fences.
     d.record[i].store(words[i], std::memory_order_release);
   }
   // Release: publishes the words. Pairs with the reader's acquire of sequence.

@@ -15,37 +15,38 @@ namespace fineserve::shim {
 // /proc/PID/fd is where readers look for it.
 //
 // Thread-safe; Record and the counters take no lock. Without a scoreboard they
-// do nothing, except that some counters are kept for the scoreboard to come.
-// Create, Adopt and SetLink: one thread at a time (the daemon link's lock).
-// A scoreboard that was replaced stays mapped: another thread may still write
-// it.
+// do nothing, except that some counts are kept for the next one. CreateOwn,
+// Adopt and SetLink must not run concurrently (the daemon link's lock sees to
+// that). A scoreboard that has been replaced stays mapped, because another
+// thread may still write it.
 class ScoreboardWriter {
  public:
   constexpr ScoreboardWriter() = default;
 
-  // Makes a scoreboard of our own if there is none. False if memory is short.
+  // Creates a scoreboard of our own if there is none. False if memory is short.
   bool CreateOwn();
 
-  // Takes over a daemon's scoreboard (`fd` passes to us) and carries the
-  // counters over. False, and closed, if it is no scoreboard.
+  // Adopts a scoreboard that a daemon made, takes ownership of `fd`, and
+  // carries the counters over. Closes `fd` and returns false if it is too
+  // small.
   bool Adopt(int fd, uint64_t epoch, uint32_t engine_id);
 
-  // `message` (null: none) says why the process passes through. The first one
-  // stays: readers may be copying it.
+  // `message` says why the process passes through; it may be null. The first
+  // message stays, since readers may be copying it.
   void SetLink(abi::LinkState state, const char* message);
 
-  // Appends to the ring. A record whose place is still being written by a
-  // thread 240 decisions behind is dropped.
+  // Appends to the ring. Drops the record if a thread that is 240 decisions
+  // behind is still writing in its place.
   void Record(const abi::DecisionRecord& record);
 
-  // These three are kept for the scoreboard to come, and over a fork.
+  // These three are kept for the next scoreboard, and over a fork.
   void CountUse(abi::Hook hook, abi::Path path);
   void CountDeepbind();
   void CountForeignNamespace();
 
   // How far the code that replaces the engine's block pool has come
-  // (fs_kv_progress); only grows. Kept for the scoreboard to come, and over a
-  // fork: a child has that code too.
+  // (fs_kv_progress). It only grows, and is kept for the next scoreboard and
+  // over a fork, since a child has that code too.
   void RaisePluginStage(uint32_t stage);
   uint32_t plugin_stage() const {
     return plugin_stage_.load(std::memory_order_relaxed);
@@ -59,7 +60,7 @@ class ScoreboardWriter {
   void CountRedirected(uint64_t bytes);
   void CountReleased(uint64_t bytes);
 
-  // In a forked child: forgets the parent's scoreboard and closes the
+  // For a forked child: forgets the parent's scoreboard and closes its
   // descriptor.
   void AbandonInChild();
 
@@ -82,11 +83,11 @@ class ScoreboardWriter {
 
   std::atomic<Scoreboard*> scoreboard_{nullptr};
   CheckedDescriptor descriptor_;
-  // Counted while there was no scoreboard.
+  // What was counted while there was no scoreboard.
   std::atomic<uint64_t> pending_small_{0};
   std::atomic<uint64_t> pending_small_bytes_{0};
-  // What the scoreboard says of hooks, whether there is a scoreboard or not: a
-  // program looks functions up long before its first large allocation.
+  // The counts of hooks, kept whether or not there is a scoreboard: a program
+  // looks functions up long before its first large allocation.
   std::atomic<uint32_t> uses_[abi::kHookCount][abi::kPathCount] = {};
   std::atomic<uint32_t> plugin_stage_{0};
   std::atomic<uint64_t> deepbind_{0};

@@ -14,7 +14,7 @@
 namespace fineserve::shim {
 namespace {
 
-// Every field repeats `seed`, so that a torn copy shows.
+// Every field repeats `seed`, so that a torn copy is seen.
 abi::DecisionRecord Patterned(uint64_t seed) {
   abi::DecisionRecord r = {};
   r.time_ns = r.address = r.bytes = seed;

@@ -76,7 +76,7 @@ int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (strlen(path) >= sizeof(address.sun_path)) {
-    snprintf(why, why_bytes, "socket path too long: %s", path);
+    snprintf(why, why_bytes, "the socket path is too long: %s", path);
     return -1;
   }
   strcpy(address.sun_path, path);

@@ -31,7 +31,7 @@ bool ViewScoreboardWriter::Adopt(int fd, uint64_t epoch, uint32_t engine_id,
   h.epoch = epoch;
   h.engine_id = engine_id;
   h.slab_count = slab_count;
-  // Not before the old scoreboard is out of reach of the new count.
+  // The new count must not be used with the old scoreboard.
   scoreboard_.store(nullptr, std::memory_order_relaxed);
   slab_count_.store(slab_count, std::memory_order_relaxed);
   descriptor_.Close();
@@ -45,7 +45,8 @@ void ViewScoreboardWriter::Show(const ViewGauges& gauges) {
   Scoreboard* p = scoreboard();
   if (p == nullptr) return;
   ViewScoreboardHeader& h = p->header;
-  // Each is for people, or a hint: nothing is inferred from two of them.
+  // Each of them is a hint or is read by people; nothing is inferred from two
+  // of them together.
   const auto show = [](std::atomic<uint64_t>* to, uint64_t value) {
     to->store(value, std::memory_order_relaxed);
   };

@@ -30,21 +30,23 @@ struct ViewGauges {
 };
 
 // Writes a view scoreboard: plain stores into memory that the daemon and fsctl
-// read when they please. Its descriptor stays open, for /proc/PID/fd is where
-// readers look when the daemon is dead. Without a scoreboard nothing happens.
+// may read at any time. Its descriptor stays open, because readers look for it
+// in /proc/PID/fd when the daemon is dead. Without a scoreboard nothing
+// happens.
 //
-// Thread-safe but for Adopt. A scoreboard that was replaced stays mapped:
-// another thread may still write it. Trivially destroyed.
+// Thread-safe, except for Adopt. A scoreboard that has been replaced stays
+// mapped, because another thread may still write it. Trivially destroyed.
 class ViewScoreboardWriter {
  public:
   constexpr ViewScoreboardWriter() = default;
 
-  // Takes over a daemon's scoreboard for view indices up to `slab_count`; `fd`
-  // passes to us. False, and closed, if it is no such scoreboard.
+  // Adopts a scoreboard that a daemon made for view indices up to `slab_count`,
+  // and takes ownership of `fd`. Closes it and returns false if it is too
+  // small.
   bool Adopt(int fd, uint64_t epoch, uint32_t engine_id, uint32_t slab_count);
 
   void Show(const ViewGauges& gauges);
-  // Blocks in use of one slab; out of range: ignored.
+  // Shows the blocks in use of one slab. Ignores an index out of range.
   void ShowUsed(uint32_t view_index, uint32_t blocks);
   uint64_t SumUsed() const;
 

@@ -13,13 +13,13 @@ namespace fineserve::shim {
 // How putting slabs in place of an allocation ended.
 enum class MapOutcome {
   kMapped,
-  kExhausted,    // the pool is: the program gets CUDA_ERROR_OUT_OF_MEMORY
-  kNoDaemon,     // lost meanwhile; nothing is held
-  kRefused,      // by the daemon; nothing is held
-  kDriverError,  // `result` says what; everything was undone
-  kWrongSize,    // slabs would not fit or be wasted; nothing was asked
-  kWrongKind,    // wants what slabs are not; everything was undone
-  kTableFull,    // of ours; everything was undone
+  kExhausted,    // the pool has too few free slabs
+  kNoDaemon,     // the daemon was lost meanwhile; nothing is held
+  kRefused,      // the daemon refused; nothing is held
+  kDriverError,  // the driver failed with `result`; everything was undone
+  kWrongSize,    // slabs would not fit or would be wasted; nothing was leased
+  kWrongKind,    // slabs are not that kind of memory; everything was undone
+  kTableFull,    // a table of ours is full; everything was undone
 };
 
 struct MapResult {
@@ -30,14 +30,15 @@ struct MapResult {
 MapResult DriverError(driver::CUresult result);
 MapOutcome OutcomeOf(Exchange exchange);
 
-// One descriptor's granule; it stays open, the handle is the caller's.
+// Imports a descriptor's granule. The descriptor stays open; the caller owns
+// the handle.
 driver::CUresult ImportGranule(const driver::EntryPoints& entry, int descriptor,
                                driver::CUmemGenericAllocationHandle* out);
 
 // Imports granules [0, count) of a lease and gives the handle of each to
-// `use(handle) → CUresult`, in order; the handle is then `use`'s. Ends at the
-// first failure: `use` keeps count of what it got. Descriptors are closed after
-// each import: 8,192 of them would exhaust the host's limit.
+// `use(handle) → CUresult`, in order; `use` then owns the handle. Ends at the
+// first failure; `use` keeps count of what it got. Each descriptor is closed
+// after its import: 8,192 of them would exhaust the host's limit.
 template <typename Use>
 MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
                          const Lease& lease, uint32_t count, Use use) {
@@ -45,7 +46,8 @@ MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
   uint32_t done = 0;
   while (done < count) {
     const Exchange got = link->Granules(lease, done, &batch);
-    // Not one descriptor was free in this process: no fault of the daemon's.
+    // This process had no free descriptor at all, which is not the daemon's
+    // fault.
     if (got == Exchange::kRefused) {
       return DriverError(driver::CUDA_ERROR_OPERATING_SYSTEM);
     }
@@ -62,7 +64,7 @@ MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
   return {MapOutcome::kMapped};
 }
 
-// Waits for the work of `context`, whatever the calling thread's own is.
+// Waits for the work of `context`, whatever context the calling thread has.
 driver::CUresult Synchronize(const driver::EntryPoints& entry,
                              driver::CUcontext context);
 

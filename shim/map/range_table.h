@@ -14,30 +14,31 @@ namespace fineserve::shim {
 struct Redirection {
   driver::CUdeviceptr base = 0;
   uint64_t reserved_bytes = 0;  // whole slabs
-  uint64_t asked_bytes = 0;     // by the program
-  uint64_t epoch = 0;           // of the daemon that leased them
+  uint64_t asked_bytes = 0;     // what the program asked for
+  uint64_t epoch = 0;           // of the daemon that leased the slabs
   uint32_t lease = 0;
   driver::CUcontext context = nullptr;  // current when it was mapped
-  // Of a mapping of the program's own (virtual_memory.h): what is mapped.
+  // What is mapped, if this is a mapping of the program's own
+  // (redirect/virtual_memory.h); else 0.
   driver::CUmemGenericAllocationHandle handle = 0;
-  bool is_view =
-      false;  // a tensor of the engine's view (view_mapping.h): lease 0
+  // A tensor of the engine's view (view_mapping.h), whose lease is 0.
+  bool is_view = false;
 };
 
 // The redirected allocations of this process, sorted by base; ranges do not
-// overlap. Thread-safe. MayHold takes no lock and is all that an uninteresting
-// cuMemFree pays; an address that a program may free has been given to it
-// after Insert, so its own synchronisation makes the bounds visible.
+// overlap. Thread-safe. MayHold takes no lock, and is all that a cuMemFree of
+// other memory costs. A program gets an address only after Insert, so its own
+// synchronisation makes the bounds visible to the thread that frees it.
 //
-// Invariant: every range lies within [low, high). The capacity is fixed so
-// that nothing is allocated under the lock; an engine makes one range per KV
-// tensor, some hundreds.
+// Invariant: every range lies within [low, high). The capacity is fixed so that
+// nothing is allocated under the lock; an engine makes one range per KV tensor,
+// which is some hundreds.
 class RangeTable {
  public:
   static constexpr size_t kCapacity = 4096;
   enum class Found {
     kNothing,  // not ours
-    kInside,   // ours, but not a base: the driver would refuse to free it
+    kInside,   // ours, but not a base: a driver would refuse to free it
     kBase,
   };
 
@@ -54,12 +55,13 @@ class RangeTable {
   // Copies the range that holds `address`. False if none does.
   bool Find(driver::CUdeviceptr address, Redirection* out);
 
-  // Copies the first range that overlaps [address, address + bytes).
+  // Copies the first range that overlaps [address, address + bytes). False if
+  // none does.
   bool FirstOverlap(driver::CUdeviceptr address, uint64_t bytes,
                     Redirection* out);
 
-  // Removes the range that begins at `address` and copies it to `out`. Only
-  // one of several callers gets kBase for the same address.
+  // Removes the range that begins at `address` and copies it to `out`. If
+  // several threads take the same address, one of them gets kBase.
   Found Take(driver::CUdeviceptr address, Redirection* out);
 
  private:
@@ -70,8 +72,8 @@ class RangeTable {
   Mutex mutex_;
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Redirection ranges_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
-  // Relaxed: see MayHold. Both 0 when the table is empty, so that the global
-  // table is all zero and takes no room in the file.
+  // Relaxed: see the class comment. Both are 0 when the table is empty, so that
+  // the global table is all zeros and takes no room in the library's file.
   std::atomic<uint64_t> low_{0};
   std::atomic<uint64_t> high_{0};
 };

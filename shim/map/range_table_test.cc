@@ -20,7 +20,7 @@ Redirection Range(uint64_t base, uint64_t bytes) {
   return r;
 }
 
-// 200 KiB: too large for some stacks.
+// It has 200 KiB, which is too much for some stacks.
 std::unique_ptr<RangeTable> NewTable() {
   return std::make_unique<RangeTable>();
 }
@@ -118,7 +118,7 @@ TEST(RangeTable, FirstOverlapIsTheLowestThatSharesAByte) {
   struct {
     driver::CUdeviceptr address;
     uint64_t bytes;
-    driver::CUdeviceptr want;  // 0: none
+    driver::CUdeviceptr want;  // 0 for none
   } const cases[] = {{0x0, 0x1000, 0},         {0x0, 0x1001, 0x1000},
                      {0x1fff, 1, 0x1000},      {0x2000, 0x1000, 0},
                      {0x2000, 0x1001, 0x3000}, {0x3800, 1, 0x3000},

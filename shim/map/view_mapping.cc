@@ -59,7 +59,7 @@ CUdeviceptr ViewMapping::Plane(uint32_t p) const {
          p % shape_.planes_per_allocation * shape_.stride();
 }
 
-// What follows the last index of a plane.
+// How many bytes follow the last index of a plane.
 uint64_t ViewMapping::RestBytes(uint32_t p) const {
   const Tensor& tensor = tensors_[p / shape_.planes_per_allocation];
   const bool last = (p + 1) % shape_.planes_per_allocation == 0;
@@ -125,7 +125,7 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
   } else if (context != context_) {
     return driver::CUDA_ERROR_INVALID_CONTEXT;
   }
-  // The last index may reach past what was asked for, by less than a page.
+  // The last index may reach beyond what was asked for, by less than a page.
   const uint64_t last_plane =
       (shape_.planes_per_allocation - 1) * shape_.stride();
   const uint64_t indices = (uint64_t{shape_.slabs} + 1) * shape_.plane_bytes;
@@ -135,8 +135,9 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
               size_t{0}, CUdeviceptr{0}, 0ULL);
 }
 
-// Index 0 and the rest stay; what lies between can be unmapped apart from
-// them, in other modes than view also index by index.
+// Index 0 and the rest of the plane keep their scratch; what lies between is
+// mapped apart from them so that it can be unmapped, in one piece in mode view
+// and index by index in the others.
 CUresult ViewMapping::BackPlane(const EntryPoints& entry, uint32_t p,
                                 CUdeviceptr* end) {
   const bool at_once = shape_.mode == abi::ViewMode::kView;
@@ -165,8 +166,8 @@ CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {
     if (tensor.base != base) continue;
     const CUresult result = UnmapTensor(entry, i);
     if (result != CUDA_SUCCESS) return result;
-    // Nothing is mapped there any more: addresses that cannot be freed are
-    // lost to this process only.
+    // Nothing is mapped there any more, so if the addresses cannot be freed
+    // only this process loses them.
     Call(entry.cuMemAddressFree, tensor.base, tensor.reserved_bytes);
     tensor = {};
     if (--tensor_count_ == 0) scratch_.Release(entry, &calls_);
@@ -197,7 +198,7 @@ CUresult ViewMapping::UnmapTensor(const EntryPoints& entry, uint32_t tensor) {
   return result;
 }
 
-// One call for each run of what is mapped.
+// Makes one call for each run of mapped indices.
 CUresult ViewMapping::UnmapPlane(const EntryPoints& entry, uint32_t p) {
   CUresult result = CUDA_SUCCESS;
   CUdeviceptr begin = Plane(p);

@@ -13,13 +13,13 @@
 
 namespace fineserve::shim {
 
-// What a view's tensors look like. Everything is checked by who fills it in.
+// What a view's tensors look like. view_format.h fills it in and checks it.
 struct ViewShape {
   abi::ViewMode mode = abi::ViewMode::kNone;
   uint32_t planes = 0;
   uint32_t planes_per_allocation = 0;
   uint64_t page_bytes = 0;
-  uint64_t blocks = 0;       // that each plane has room for
+  uint64_t blocks = 0;       // how many each plane has room for
   uint64_t plane_bytes = 0;  // a slab's share of each plane
   uint64_t granule_bytes = 0;
   uint32_t granules_per_plane = 0;  // of a slab
@@ -35,7 +35,8 @@ struct ViewShape {
   uint32_t used_granules() const { return planes * granules_per_plane; }
 };
 
-// An engine's KV tensors as a view of the pool (design.md §3.2, §3.4, §3.5):
+// An engine's KV tensors as a view of the pool (design note 0000, Memory, 2 to
+// 5):
 //
 //   plane p  | index 0 | index 1 | … | index n | rest |   index: plane_bytes
 //   at first |                scratch                 |
@@ -43,35 +44,35 @@ struct ViewShape {
 //            | scratch | leased slabs, scratch | scratch |   guarded
 //            | scratch | leased slabs, nothing | scratch |   strict
 //
-// Slab v - 1 gives granules [p × granules_per_plane, …) of its own to plane p.
-// Addresses never change. Unmapped addresses are never touched by an engine
-// that uses leased blocks only.
+// Slab v - 1 gives its granules [p × granules_per_plane, …) to plane p.
+// Addresses never change. An engine that uses leased blocks only never touches
+// unmapped addresses.
 //
-// Who may die where. The daemon: granules that were imported stay; what was to
-// be imported fails, and is undone. This process: its mappings go with it; the
-// daemon waits for the driver before it hands its slabs on. A driver call that
-// fails is undone; if that fails too, the slab is broken: it is neither used
-// nor given back, because it may still be mapped.
+// Who may die where. If the daemon dies, granules that were imported stay; an
+// import under way fails and is undone. If this process dies, its mappings go
+// with it, and the daemon waits for the driver before it leases its slabs to
+// others. A driver call that fails is undone. If undoing fails too, the slab is
+// broken: it is neither used nor returned, because it may still be mapped.
 //
-// Confined to one thread at a time; any context (the tensors' own is
-// remembered). Trivially destroyed: Close gives the memory back.
+// Confined to one thread at a time, in any context: the tensors' own is
+// remembered. Trivially destroyed: Close frees the memory.
 class ViewMapping {
  public:
   constexpr ViewMapping() = default;
 
-  // Begins with no tensors. False if memory is short.
+  // Starts a view without tensors. False if memory is short.
   bool Open(const ViewShape& shape);
-  // After UnmapAll and the removal of every tensor.
+  // Frees the memory, after UnmapAll and the removal of every tensor.
   void Close();
 
   const ViewShape& shape() const { return shape_; }
   driver::CUcontext context() const { return context_; }
 
-  // Whether an allocation of so many bytes is a tensor: as many as its planes
+  // Whether an allocation of `bytes` is a tensor: they are what its planes
   // need, or what an allocator rounds that up to.
   bool Fits(uint64_t bytes) const;
-  // Puts a tensor on scratch, in the current context. kWrongSize if it is none
-  // or there are all already; on an error everything was undone.
+  // Puts a tensor on scratch, in the current context. kWrongSize if it is not a
+  // tensor's size or all tensors exist. On an error everything has been undone.
   MapResult AddTensor(const driver::EntryPoints& entry, uint64_t bytes,
                       Redirection* out);
   // Unmaps what is left of the tensor and forgets it. The caller has waited
@@ -81,10 +82,10 @@ class ViewMapping {
   bool complete() const { return tensor_count_ == shape_.tensors(); }
   bool empty() const { return tensor_count_ == 0; }
 
-  // Puts the pool in place of the scratch as the mode wants it. The caller has
-  // waited for the context. `memory(v)` tells which memory a slab is; one that
-  // has none (0) keeps its scratch. On an error the view has nothing in place
-  // of slabs: it must not be used.
+  // Puts the pool in place of the scratch, as the mode requires. The caller has
+  // waited for the context. `memory(v)` says which memory a slab has; one
+  // without memory (0) keeps its scratch. After an error nothing is mapped
+  // where slabs belong, and the view must not be used.
   template <typename Memory>
   MapResult Activate(const driver::EntryPoints& entry, DaemonLink* link,
                      Memory memory) {
@@ -94,30 +95,31 @@ class ViewMapping {
                          }});
   }
 
-  // Whether the pool's slab lies at its place.
+  // Whether the pool's slab is mapped in its place.
   bool resident(uint32_t v) const { return backing_[v] == Backing::kPool; }
   bool broken(uint32_t v) const { return backing_[v] == Backing::kBroken; }
-  // Which memory of the slab lies there; 0: none.
+  // Which memory of the slab is mapped there; 0 if none is.
   uint64_t memory(uint32_t v) const { return resident(v) ? memory_[v] : 0; }
-  // Exchanges a slab's place for its granules, and back. No work of the
-  // context touches that place. `memory` was read before.
+  // Maps a slab's granules in its place, and unmaps them again. No work of the
+  // context may touch that place meanwhile. `memory` is what the slab table
+  // said before the call.
   MapResult SwapIn(const driver::EntryPoints& entry, DaemonLink* link,
                    uint32_t v, uint64_t memory);
   driver::CUresult SwapOut(const driver::EntryPoints& entry, uint32_t v);
 
   // Unmaps all tensors; their addresses stay reserved. The caller has waited
-  // for the context. On an error something may still be mapped, and the leases
-  // must be kept.
+  // for the context. After an error something may still be mapped, so the
+  // leases must be kept.
   driver::CUresult UnmapAll(const driver::EntryPoints& entry);
 
-  // Driver calls so far.
+  // How many driver calls have been made so far.
   uint64_t calls() const { return calls_; }
   void CountCalls(uint64_t calls) { calls_ += calls; }
 
  private:
   enum class Backing : uint8_t { kScratch, kPool, kNothing, kBroken };
   struct Tensor {
-    driver::CUdeviceptr base;  // 0: none
+    driver::CUdeviceptr base;  // 0 if there is no tensor
     uint64_t reserved_bytes;
     bool mapped;
   };
@@ -178,8 +180,8 @@ class ViewMapping {
   uint64_t* memory_ = nullptr;                                // by view index
   Backing* backing_ = nullptr;                                // the same
   uint32_t tensor_count_ = 0;
-  // While the pool is put in place: planes whose scratch is gone, and how many
-  // granules of which slab are mapped.
+  // While the pool is being put in place: how many planes have lost their
+  // scratch, and how many granules of which slab are mapped.
   uint32_t cleared_planes_ = 0;
   uint32_t being_mapped_ = 0;
   uint32_t granules_mapped_ = 0;

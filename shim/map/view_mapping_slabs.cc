@@ -58,7 +58,7 @@ MapResult ViewMapping::FillPlaces(const EntryPoints& entry, DaemonLink* link,
     }
     return CUDA_SUCCESS;
   };
-  // Run by run of slabs that have memory.
+  // One import for each run of slabs that have memory.
   for (uint32_t v = 1; v <= shape_.slabs;) {
     uint32_t end = v;
     for (; end <= shape_.slabs; ++end) {
@@ -98,7 +98,8 @@ CUresult ViewMapping::FillAbsences(const EntryPoints& entry) {
   return CUDA_SUCCESS;
 }
 
-// Takes a half-built view down: nothing in place of slabs, in any plane.
+// Takes a half-built view down, so that nothing is mapped in place of slabs in
+// any plane.
 void ViewMapping::Demolish(const EntryPoints& entry) {
   const uint64_t share = shape_.plane_bytes;
   bool gone = true;
@@ -129,8 +130,8 @@ void ViewMapping::Demolish(const EntryPoints& entry) {
 }
 
 // Imports the used granules of the slabs at [first_view, end_view), which have
-// memory, and gives each to `use(view index, number, handle) → CUresult`. A
-// handle is released afterwards: a mapping keeps the memory.
+// memory, and gives each to `use(view index, number, handle) → CUresult`, which
+// then owns the handle.
 template <typename Use>
 MapResult ViewMapping::Import(const EntryPoints& entry, DaemonLink* link,
                               uint32_t first_view, uint32_t end_view, Use use) {
@@ -174,8 +175,8 @@ CUresult ViewMapping::MapGranule(const EntryPoints& entry, uint32_t v,
   return released;
 }
 
-// All granules are imported first: what fails there fails while the place
-// still has what it had.
+// Imports all granules first, so that an import that fails leaves the place as
+// it was.
 MapResult ViewMapping::SwapIn(const EntryPoints& entry, DaemonLink* link,
                               uint32_t v, uint64_t memory) {
   uint32_t count = 0;
@@ -203,7 +204,7 @@ MapResult ViewMapping::SwapIn(const EntryPoints& entry, DaemonLink* link,
   return result;
 }
 
-// On an error the place has what it had, or the slab is broken.
+// After an error the place is as it was, or the slab is broken.
 CUresult ViewMapping::PutSlab(const EntryPoints& entry, uint32_t p,
                               uint32_t v) {
   const CUdeviceptr at = Place(p, v);
@@ -228,7 +229,7 @@ CUresult ViewMapping::PutSlab(const EntryPoints& entry, uint32_t p,
   return result;
 }
 
-// Takes a slab out of its first planes again.
+// Undoes PutSlab in the first `planes` planes.
 bool ViewMapping::Restore(const EntryPoints& entry, uint32_t planes,
                           uint32_t v) {
   bool restored = backing_[v] != Backing::kBroken;

@@ -77,7 +77,7 @@ class ViewMappingTest : public ViewFixture {
       tensors_.push_back(tensor);
     }
   }
-  // From the start, with a daemon and a driver that know of nothing.
+  // Starts over, with a new daemon and a new driver.
   void Reopen(const ViewShape& shape) {
     fake_ = {};
     tensors_.clear();
@@ -101,7 +101,7 @@ class ViewMappingTest : public ViewFixture {
     return tensors_[p / each].base + p % each * shape_.stride() +
            v * shape_.plane_bytes;
   }
-  // Whether the pool's slab, and it alone, lies at `v` of every plane.
+  // Whether the pool's slab, and nothing else, is mapped at `v` of every plane.
   bool HasSlab(uint32_t v) const {
     for (uint32_t p = 0; p < shape_.planes; ++p) {
       for (uint32_t g = 0; g < shape_.granules_per_plane; ++g) {
@@ -286,7 +286,7 @@ TEST_F(ViewMappingTest, RefusedGranulesLeaveTheSlabsPlaceAsItWas) {
   RemoveAll();
 }
 
-// Any one driver call of any kind fails, at any time.
+// Each driver call of each kind fails once, at each of its occurrences.
 struct Failing {
   const char* function;
   ViewMode mode;
@@ -306,7 +306,7 @@ TEST_P(KvViewFailure, ActivationLeavesNothingOfThePoolMapped) {
     fake_.fail = "";
     if (result.outcome == MapOutcome::kMapped) {
       if (!reached) break;
-      continue;  // a call whose failure is no matter
+      continue;  // the failure of this call does not matter
     }
     ++failures;
     ASSERT_EQ(result.outcome, MapOutcome::kDriverError);
@@ -326,7 +326,7 @@ TEST_P(KvViewFailure, SwapIsUndoneOrTheSlabIsBroken) {
     fake_.fail_after = n;
     const MapResult in = view_.SwapIn(driver_.entry, &link_, 1, 1);
     fake_.fail = "";
-    if (view_.broken(1)) break;  // never used or given back again
+    if (view_.broken(1)) break;  // never used or returned again
     if (in.outcome != MapOutcome::kMapped) {
       ASSERT_TRUE(HasScratch(1));
       continue;

@@ -56,7 +56,8 @@ CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
   return CUDA_SUCCESS;
 }
 
-// At an address of its own: where the engine sees it is no matter.
+// Maps each handle at an address of its own; where else it is mapped does not
+// matter.
 CUresult ViewScratch::Zero(const driver::EntryPoints& entry, uint64_t* calls) {
   for (const Piece& piece : pieces_) {
     if (piece.handle == 0) continue;

@@ -7,38 +7,39 @@
 
 namespace fineserve::shim {
 
-// A little private memory that stands behind much address space: the same few
-// handles are mapped again and again. Engines fill and warm up on it, and the
-// null block lies on it; what is written through one address is read through
-// another. Handles are mapped whole, since drivers may refuse parts of one.
+// A little private memory that backs much address space: the same few handles
+// are mapped many times. Engines fill and warm up their KV on it, and the null
+// block lies on it; what is written through one address can be read through
+// another. Handles are mapped whole, since drivers may refuse to map a part of
+// one.
 //
-//   unit   tiles a slab's share of a plane: the largest divisor of it of at
-//          most 64 MiB (heuristic: few calls, and little memory)
-//   run    several shares, where many are mapped in one go
-//   least  the driver's granularity, for what remains at a plane's end
+//   unit   tiles a slab's share of a plane: its largest divisor of at most
+//          64 MiB (heuristic: few calls, and little memory)
+//   run    covers several shares, where many are mapped at once
+//   least  covers the driver's granularity, for what remains at a plane's end
 //
-// Each is created when it is first needed. Confined to one thread at a time.
-// Trivially destroyed: Release gives the memory back.
+// Each handle is created when it is first needed. Confined to one thread at a
+// time. Trivially destroyed: Release frees the memory.
 class ViewScratch {
  public:
   constexpr ViewScratch() = default;
 
-  // `share_bytes` is a multiple of `granularity`. `runs`: shares are mapped
-  // many at a time.
+  // `share_bytes` is a multiple of `granularity`. `runs` says that many shares
+  // are mapped at a time.
   void Open(uint64_t share_bytes, uint64_t granularity, bool runs,
             driver::CUdevice device);
 
   // Maps scratch over [at, at + bytes), a multiple of the granularity, without
-  // access. `*end` is where it got to, also on an error. Adds its driver calls
-  // to `*calls`.
+  // access. `*end` is the end of what it mapped, also after an error. Adds its
+  // driver calls to `*calls`.
   driver::CUresult Map(const driver::EntryPoints& entry, driver::CUdeviceptr at,
                        uint64_t bytes, driver::CUdeviceptr* end,
                        uint64_t* calls);
 
-  // Zeroes the memory, in the current context, and waits for that.
+  // Zeroes the memory in the current context, and waits until that is done.
   driver::CUresult Zero(const driver::EntryPoints& entry, uint64_t* calls);
 
-  // Lets the handles go; mappings keep their memory.
+  // Releases the handles; mappings keep their memory.
   void Release(const driver::EntryPoints& entry, uint64_t* calls);
 
  private:

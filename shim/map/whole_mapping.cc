@@ -42,7 +42,7 @@ CUresult WholeMapping::Reserve(const Lease& lease, Redirection* out) {
   return entry_.cuMemAddressReserve(&out->base, lease.bytes(), 0, 0, 0);
 }
 
-// Each handle is released at once: the mapping keeps the memory.
+// Releases each handle at once, since the mapping keeps the memory.
 MapResult WholeMapping::MapGranules(const Lease& lease, CUdeviceptr base,
                                     uint32_t* mapped) {
   const uint64_t bytes = lease.granule_bytes;
@@ -54,7 +54,7 @@ MapResult WholeMapping::MapGranules(const Lease& lease, CUdeviceptr base,
     if (released == CUDA_SUCCESS) {
       ++*mapped;
     } else {
-      // Mapped, but not counted: the caller unmaps only what was.
+      // The caller unmaps only what was counted.
       entry_.cuMemUnmap(at, bytes);
     }
     return released;
@@ -83,8 +83,8 @@ MapResult WholeMapping::RollBack(const Lease& lease, const Redirection& range,
 }
 
 CUresult WholeMapping::Unmap(const Redirection& range) {
-  // In the context that the range was mapped in: the freeing thread may have
-  // another one or none.
+  // Waits in the context that the range was mapped in: the thread that frees it
+  // may have another one, or none.
   const CUresult result = Synchronize(entry_, range.context);
   return result != CUDA_SUCCESS ? result : Discard(range);
 }
@@ -92,8 +92,8 @@ CUresult WholeMapping::Unmap(const Redirection& range) {
 CUresult WholeMapping::Discard(const Redirection& range) {
   CUresult result = entry_.cuMemUnmap(range.base, range.reserved_bytes);
   if (result != CUDA_SUCCESS) return result;
-  // Nothing is mapped there any more: an address range that cannot be freed is
-  // lost to this process only.
+  // Nothing is mapped there any more, so if the addresses cannot be freed only
+  // this process loses them.
   entry_.cuMemAddressFree(range.base, range.reserved_bytes);
   link_->Return(range.lease, range.epoch);
   return CUDA_SUCCESS;

@@ -16,10 +16,10 @@ namespace fineserve::shim {
 //   lease → reserve → per granule: import, map, release the handle (the
 //   mapping keeps the memory) → one access call over all → the program
 //
-// A failure undoes what was done, in reverse. If undoing fails, the lease is
-// kept: memory that may still be mapped must not go to another engine; the
-// daemon takes it when this process ends. Stateless; any thread with a current
-// context.
+// After a failure everything is undone in reverse. If undoing fails, the lease
+// is kept, because memory that may still be mapped must not go to another
+// engine; the daemon reclaims it when this process ends. Stateless; safe on any
+// thread that has a current context.
 class WholeMapping {
  public:
   WholeMapping(const driver::EntryPoints& entry, DaemonLink* link)
@@ -28,11 +28,11 @@ class WholeMapping {
   MapResult Map(uint64_t bytes, Redirection* out);
 
   // Waits for the context's work, as the driver's own free does, then unmaps
-  // and gives the lease back. On an error (sticky, say) the lease is kept and
-  // the range may still be mapped.
+  // the range and returns the lease. After an error (a sticky one, say) the
+  // lease is kept, and the range may still be mapped.
   driver::CUresult Unmap(const Redirection& range);
 
-  // Unmap without the wait, for a range that the program never saw.
+  // Unmap without the wait, for a range that no work can touch any more.
   driver::CUresult Discard(const Redirection& range);
 
  private:

@@ -16,8 +16,8 @@ bool DeferredFrees::Add(const Redirection& range, CUevent passed) {
   return false;
 }
 
-// Only the thread that claimed an event may ask about it: another one could
-// destroy it meanwhile.
+// Only the thread that has claimed an event may query it; otherwise another
+// thread could destroy it meanwhile.
 bool DeferredFrees::Claim(size_t place, Entry* out) {
   MutexLock lock(&mutex_);
   Entry& entry = entries_[place];

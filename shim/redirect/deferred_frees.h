@@ -10,37 +10,38 @@
 
 namespace fineserve::shim {
 
-// Redirected ranges that the program freed in stream order: work before the
-// free may still touch them. Each waits, mapped and leased, for an event that
-// was recorded on that stream, and is taken out once the event has passed.
-// There is no thread of ours in the host, so somebody must ask: every later
-// allocation or free that the shim looks at does, and every call by which the
-// program waits for its work or asks whether it is done (wait_hooks.cc).
+// Redirected ranges that the program freed in stream order. Work before the
+// free may still touch them, so each stays mapped and leased until an event
+// that was recorded on that stream has passed. We run no thread in the host, so
+// others must look for passed events: every later allocation or free that the
+// shim sees does, and so does every call by which the program waits for its
+// work or asks whether it is done (hooks/wait_hooks.cc).
 //
 // Thread-safe; no driver call is made under the lock. Constant-initialised,
 // trivially destroyed.
 class DeferredFrees {
  public:
-  // Heuristic: an engine frees some hundred KV tensors at once.
+  // Heuristic: an engine may free some hundred KV tensors at once.
   static constexpr size_t kCapacity = 512;
 
   constexpr DeferredFrees() = default;
 
-  // False if the table is full: then the caller waits for the event itself.
+  // False if the table is full; then the caller must wait for the work itself.
   bool Add(const Redirection& range, driver::CUevent passed);
 
-  // Takes out one range whose event has passed and destroys the event. False
-  // if there is none. An event that the driver cannot tell about any more (a
-  // sticky error) never passes: the range stays leased.
+  // Takes out one range whose event has passed, and destroys the event. False
+  // if there is none. After a sticky error the driver cannot say that an event
+  // has passed, so the range stays leased.
   bool TakePassed(const driver::EntryPoints& entry, Redirection* out);
 
-  // Without a lock: what a program pays that freed nothing in stream order.
+  // Takes no lock: this is all that a program pays that frees nothing in stream
+  // order.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
  private:
   struct Entry {
     Redirection range;
-    driver::CUevent passed = nullptr;  // null: a free place
+    driver::CUevent passed = nullptr;  // null if the place is free
     bool claimed = false;              // a thread is asking about it
   };
 
@@ -49,8 +50,8 @@ class DeferredFrees {
 
   Mutex mutex_;
   Entry entries_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
-  // Changed under the lock. Relaxed: a hint when to look; what is found is read
-  // under the lock.
+  // Changed under the lock. Relaxed: it only hints when to look; what is found
+  // is read under the lock.
   std::atomic<size_t> count_{0};
 };
 

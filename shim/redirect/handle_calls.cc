@@ -98,8 +98,8 @@ CUresult HandleCalls::ShareAddress(const Driver& real, Hook hook,
   return RefuseSharing(hook, address, range.asked_bytes, refusal);
 }
 
-// Another process or device would keep what it was handed after the lease has
-// ended, and write into another engine's KV.
+// Another process or device would keep what it was handed beyond the end of the
+// lease, and write into another engine's KV.
 CUresult HandleCalls::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
                                     CUresult result) {
   DecisionRecord record = NewRecord(hook);
@@ -111,8 +111,8 @@ CUresult HandleCalls::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
   scoreboard_->Record(record);
   if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
     Warn(
-        "%s refused: this memory is KV in leased slabs, which cannot be "
-        "shared (let the allocation not be KV, or set FINESERVE_DISABLE=1)",
+        "%s refused: this memory is KV in leased slabs, which cannot be shared "
+        "(configure the allocation not to be KV, or set FINESERVE_DISABLE=1)",
         abi::kHookSymbols[static_cast<size_t>(hook)]);
   }
   return result;

@@ -13,13 +13,14 @@
 
 namespace fineserve::shim {
 
-// The calls after cuMemCreate that may concern leased slabs: mapping, releasing
-// and sharing them. Makes `original`'s call where they do not, and records each
-// end and each refusal. Thread-safe; constant-initialised, trivially destroyed.
+// Answers the calls after cuMemCreate, by which a program maps, releases and
+// shares memory that may lie in leased slabs. Makes `original`'s call if it
+// does not. Records each end and each refusal. Thread-safe;
+// constant-initialised, trivially destroyed.
 class HandleCalls {
  public:
-  // All outlive this object. `forked`: this process is a forked child, which
-  // owns none of what it inherited.
+  // All of these must outlive this object. `*forked` says that this process is
+  // a forked child, which owns none of what it inherited.
   constexpr HandleCalls(VirtualMemory* memory, const PointerQueries* queries,
                         RangeTable* ranges, ScoreboardWriter* scoreboard,
                         const std::atomic<bool>* forked)
@@ -46,11 +47,11 @@ class HandleCalls {
                               driver::CUmemAllocationProp* out,
                               driver::CUmemGenericAllocationHandle handle,
                               const Original& original);
-  // Refused for redirected memory.
+  // Fails for redirected memory.
   driver::CUresult Export(const Driver& real,
                           driver::CUmemGenericAllocationHandle handle,
                           const Original& original);
-  // Legacy IPC and DMA-BUF of an address: `refusal` for redirected memory.
+  // Legacy IPC and DMA-BUF: fails with `refusal` for redirected memory.
   driver::CUresult ShareAddress(const Driver& real, abi::Hook hook,
                                 driver::CUdeviceptr address,
                                 driver::CUresult refusal,

@@ -4,8 +4,7 @@ namespace fineserve::shim {
 
 using driver::CUmemGenericAllocationHandle;
 
-// A handle of 0 is a free place; entries before count_ only, so a search costs
-// what is held.
+// Entries lie before count_, so a search costs as much as the program holds.
 VirtualAllocation* HandleTable::Entry(CUmemGenericAllocationHandle handle) {
   const size_t count = count_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < count; ++i) {

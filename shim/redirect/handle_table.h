@@ -12,53 +12,54 @@
 namespace fineserve::shim {
 
 // An allocation that the program made with cuMemCreate and that leased slabs
-// stand in for. Plain data; `granules` (malloc) goes with the entry.
+// back. Plain data; `granules` (from calloc) belongs to the entry.
 struct VirtualAllocation {
-  // What the program holds: the driver's own handle of the first granule. It
-  // is not released while the entry lives, so no other allocation of the
-  // driver's can have the same value.
+  // The handle that the program holds: the driver's own for the first granule.
+  // It is not released while the entry lives, so no other allocation of the
+  // driver can get the same value.
   driver::CUmemGenericAllocationHandle handle = 0;
   driver::CUmemGenericAllocationHandle* granules = nullptr;
   uint32_t granule_count = 0;  // those that back `bytes`
   uint64_t bytes = 0;
   driver::CUmemAllocationProp prop = {};  // as the program asked
   Lease lease;
-  uint32_t references = 0;  // the program's, to the handle
-  uint32_t mappings = 0;
-  // Its slabs must not go back: work that may still use them could not be
-  // waited for.
+  uint32_t references = 0;  // that the program has to the handle
+  uint32_t mappings = 0;    // that the program has made
+  // The lease must not be returned, because we could not wait for work that may
+  // still use the slabs.
   bool keep_lease = false;
 };
 
-// The living ones, by handle. An entry lives until it has neither references
-// nor mappings; a handle without references is unknown to the program. Thread-
-// safe; constant-initialised, trivially destroyed.
+// The allocations that live, by handle. One lives until it has neither
+// references nor mappings; a handle without references is no longer the
+// program's. Thread- safe; constant-initialised, trivially destroyed.
 class HandleTable {
  public:
-  // Expandable segments make one handle per 2 or 20 MiB.
+  // PyTorch's expandable segments make one handle per 2 or 20 MiB.
   static constexpr size_t kCapacity = 4096;
 
   constexpr HandleTable() = default;
 
-  // Takes no lock: a program that holds none of our handles pays this only.
+  // Takes no lock: this is all that a program pays that holds none of our
+  // handles.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   // False if the table is full.
   bool Insert(const VirtualAllocation& allocation);
 
-  // Copies an allocation that the program knows.
+  // Copies an allocation whose handle the program holds.
   bool Find(driver::CUmemGenericAllocationHandle handle,
             VirtualAllocation* out);
 
-  // One more mapping; `out` stays valid until Unpin. False for an unknown
-  // handle.
+  // Adds a mapping and copies the allocation, which stays valid until Unpin.
+  // False for a handle that the program does not hold.
   bool Pin(driver::CUmemGenericAllocationHandle handle, VirtualAllocation* out);
 
-  // One more reference. `handle` may have none left as long as it is mapped.
+  // Adds a reference. The handle may have none left as long as it is mapped.
   bool Retain(driver::CUmemGenericAllocationHandle handle);
 
-  // Each takes one back, and the entry out (to `last`) if it was the last:
-  // then the result is true.
+  // These remove a mapping and a reference. If that was the last of both, they
+  // move the allocation to `last` and return true.
   bool Unpin(driver::CUmemGenericAllocationHandle handle, bool keep_lease,
              VirtualAllocation* last);
   bool Release(driver::CUmemGenericAllocationHandle handle,

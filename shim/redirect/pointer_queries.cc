@@ -19,8 +19,8 @@ bool Answer(void* value, T answer) {
   return true;
 }
 
-// What the driver would say of a granule and not of the whole. True if `value`
-// has its answer.
+// Answers what the driver would answer for a granule and not for the whole
+// range. True if `value` has the answer.
 bool Describe(const EntryPoints& entry, const Redirection& range,
               CUpointer_attribute attribute, void* value) {
   switch (attribute) {
@@ -38,7 +38,7 @@ bool Describe(const EntryPoints& entry, const Redirection& range,
       return Answer(value, uint64_t{driver::CU_MEM_HANDLE_TYPE_NONE});
     case driver::CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case driver::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      // One allocation, one number: that of its first granule.
+      // One allocation has one number: that of its first granule.
       return CallOptional(entry.cuPointerGetAttribute, value, attribute,
                           range.base) == CUDA_SUCCESS;
     default:
@@ -52,8 +52,9 @@ bool PointerQueries::Find(CUdeviceptr address, Redirection* out) const {
   return ranges_->Find(address, out) || mappings_->Find(address, out);
 }
 
-// A driver may name the whole reservation or one mapping of the program's own
-// virtual memory: only the latter is cut into granules by us.
+// For the program's own virtual memory a driver may answer with the whole
+// reservation or with one mapping. We cut a mapping into granules, so we
+// correct an answer that is within it.
 CUresult PointerQueries::AddressRange(const EntryPoints& entry,
                                       CUdeviceptr* base, size_t* bytes,
                                       CUdeviceptr address,

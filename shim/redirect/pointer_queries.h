@@ -7,15 +7,15 @@
 
 namespace fineserve::shim {
 
-// What the driver is asked about an address, answered for redirected memory as
-// if it were the allocation that the program asked for: one range of its own
-// size, in the context that made it, made of no granules. It says that this
-// memory can be shared with nobody, which is true. Everything that no answer
-// here names is the driver's own. Stateless; thread-safe.
+// Answers queries about an address of redirected memory as if it were the
+// allocation that the program asked for: one range of its size, in the context
+// that made it, with no trace of granules. The answers say that this memory
+// cannot be shared, which is true. Everything else is left to the driver.
+// Stateless; thread-safe.
 class PointerQueries {
  public:
-  // Both outlive this object: redirected allocations, and the program's own
-  // mappings of redirected memory.
+  // `ranges` holds the redirected allocations, `mappings` the program's own
+  // mappings of redirected memory; both must outlive this object.
   constexpr PointerQueries(RangeTable* ranges, RangeTable* mappings)
       : ranges_(ranges), mappings_(mappings) {}
 

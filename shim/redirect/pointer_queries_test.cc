@@ -33,7 +33,7 @@ CUresult WholeReservation(CUdeviceptr* base, size_t* bytes, CUdeviceptr) {
   return CUDA_SUCCESS;
 }
 
-// Every attribute is the number of the granule.
+// Answers every attribute with the number of the granule.
 CUresult GranuleNumber(void* value, CUpointer_attribute, CUdeviceptr address) {
   *static_cast<uint64_t*>(value) = address / kGranule;
   return CUDA_SUCCESS;
@@ -122,7 +122,7 @@ TEST_F(PointerQueriesTest, AttributesOfAnAllocationAreThoseOfTheWhole) {
             kBase / kGranule)
       << "one number for all of it";
   EXPECT_EQ(Ask(driver::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, inside), 0u)
-      << "nobody is invited to export it";
+      << "it cannot be exported";
 }
 
 TEST_F(PointerQueriesTest, WhatConcernsTheAddressItselfIsTheDrivers) {

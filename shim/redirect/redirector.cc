@@ -34,8 +34,8 @@ bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
   return call.prop->location.type == driver::CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-// The GPU whose memory is asked for: the current context's, or the one that
-// cuMemCreate names. False if there is none, or from a driver that is too old.
+// The GPU whose memory the call asks for: the current context's, or the one
+// that cuMemCreate names. False if there is none or the driver is too old.
 bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
   CUdevice device;
   CUuuid uuid;
@@ -52,7 +52,7 @@ CUresult PassThrough(const Driver& real, const AllocationCall& call,
   const CUresult result = call.original(real.entry);
   record->verdict = Verdict::kPassThrough;
   if (result == CUDA_SUCCESS) record->address = *out;
-  // A mapping that failed left its own result, which is what wants explaining.
+  // A mapping that failed has left its own result, which explains more.
   if (record->reason != Reason::kDriverError) record->result = result;
   return result;
 }
@@ -68,7 +68,7 @@ bool Decline(Reason reason, DecisionRecord* record) {
   return Decline(reason, CUDA_SUCCESS, record);
 }
 
-// A pool of host memory or of another device is no place for KV of this one.
+// A pool of host memory or of another device cannot hold KV of this device.
 bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
   if (pool == nullptr) return true;
   driver::CUmemLocation here = {driver::CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -120,7 +120,7 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   return result;
 }
 
-// Memory of the host is nobody's KV.
+// Host memory is never KV, so it is never refused.
 bool Redirector::IsRefused(const AllocationCall& call) {
   if (!view_required_.load(std::memory_order_relaxed) ||
       (call.prop != nullptr &&
@@ -140,7 +140,7 @@ void Redirector::Refuse(const AllocationCall& call, DecisionRecord* record) {
   if (refusal_warned_.exchange(true, std::memory_order_relaxed)) return;
   Warn(
       "%s of %zu bytes refused: FINESERVE_VIEW=required, but %s; the engine "
-      "must not start (is its FineServe plugin installed and enabled? unset "
+      "must not start (install and enable its FineServe plugin, or unset "
       "FINESERVE_VIEW to run without a view)",
       abi::kHookSymbols[static_cast<size_t>(call.hook)], call.bytes,
       gate_closed() ? "nothing has replaced its block pool"
@@ -168,11 +168,12 @@ RuleMatch Redirector::Inspect(const AllocationCall& call,
   return match;
 }
 
-// At every large allocation, since an early one may find no current context.
+// Called at every large allocation, since an early one may find no current
+// context.
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   if (forked_.load(std::memory_order_relaxed)) {
     if (scoreboard_.has_scoreboard() || !scoreboard_.CreateOwn()) return;
-    scoreboard_.SetLink(LinkState::kForked, "a forked child asks for no lease");
+    scoreboard_.SetLink(LinkState::kForked, "a forked child leases nothing");
     return;
   }
   uint8_t gpu[16];
@@ -182,7 +183,7 @@ void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
 }
 
 // True if the program has its answer (record->result, *out); false if the
-// driver is to answer.
+// driver must answer.
 bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
                           DecisionRecord* record, CUdeviceptr* out) {
   if (forked_.load(std::memory_order_relaxed)) {
@@ -194,7 +195,7 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   const Reason obstacle = Obstacle(real, call);
   if (obstacle != Reason::kScope) return Decline(obstacle, record);
   uint8_t gpu[16];
-  // Errors of the program's own, which the driver shall name.
+  // These are the program's errors, for which the driver has the right result.
   if (out == nullptr || call.bytes == 0 || !GpuOf(real, call, gpu))
     return false;
   if (view_.in_use()) {
@@ -215,7 +216,8 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   return Conclude(mapped, range, record, out);
 }
 
-// An exhausted pool gets back first what this process has freed already.
+// If the pool is exhausted, first waits for what this process has freed
+// already.
 MapResult Redirector::MapKv(const Driver& real, const AllocationCall& call,
                             Redirection* out) {
   MapResult mapped = MapOnce(real, call, out);
@@ -231,8 +233,8 @@ MapResult Redirector::MapOnce(const Driver& real, const AllocationCall& call,
   if (call.prop != nullptr) {
     return virtual_memory_.Create(real.entry, call.bytes, *call.prop, out);
   }
-  WholeMapping kv(real.entry, &link_);
-  return Placed(kv.Map(call.bytes, out), real, *out);
+  WholeMapping whole(real.entry, &link_);
+  return Placed(whole.Map(call.bytes, out), real, *out);
 }
 
 MapResult Redirector::Placed(const MapResult& mapped, const Driver& real,

@@ -19,14 +19,14 @@
 
 namespace fineserve::shim {
 
-// What the memory of a call has to be for slabs to stand in for it.
+// What kind of memory a call asks for.
 enum class MemoryKind {
-  kPlain,          // the current device's, to be used at once
-  kStreamOrdered,  // the same, unless the stream is being captured
-  kOther,          // pitched, managed: never redirected
+  kPlain,          // the current device's, usable at once
+  kStreamOrdered,  // the same, but a graph's if the stream is being captured
+  kOther,          // pitched or managed: never redirected
 };
 
-// One allocation that the fast path did not settle.
+// An allocation to which the fast path does not apply.
 struct AllocationCall {
   abi::Hook hook;
   size_t bytes;
@@ -34,26 +34,27 @@ struct AllocationCall {
   Original original;
   MemoryKind kind = MemoryKind::kPlain;
   driver::CUstream stream = nullptr;    // of kStreamOrdered
-  driver::CUmemoryPool pool = nullptr;  // the same; null: the device's own
-  // Of cuMemCreate, whose answer is a handle; else null.
+  driver::CUmemoryPool pool = nullptr;  // the same; null for the device's own
+  // Set for cuMemCreate only, whose answer is a handle.
   const driver::CUmemAllocationProp* prop = nullptr;
   bool in_scope = false;
 };
 
-// Decides about large allocations and about frees of redirected ranges, acts,
-// and records what it did. The state of the process as a whole: constructed
-// statically, trivially destroyed (hooks are called before the first
-// constructor and after the last destructor), thread-safe.
+// Decides what becomes of a large allocation, carries the decision out, and
+// records it. Owns the rest of this room's parts, so one object holds the state
+// of the whole process. Constructed statically and trivially destroyed, because
+// hooks are called before the first constructor and after the last destructor.
+// Thread-safe.
 //
 // Fails open: whatever goes wrong on our side, the program gets the driver's
-// own memory. The one answer of our own is CUDA_ERROR_OUT_OF_MEMORY for KV
-// when the pool is exhausted. A process that was started for a view is the
-// exception: it gets CUDA_ERROR_NOT_PERMITTED rather than run without one.
+// own memory. The only error of our own is CUDA_ERROR_OUT_OF_MEMORY, for KV
+// when the pool is exhausted. The exception is a process that was started for a
+// view: it gets CUDA_ERROR_NOT_PERMITTED rather than run without one.
 class Redirector {
  public:
-  // Both outlive the allocator: redirected allocations, and the program's own
-  // mappings of redirected memory. They lie apart because hooks read them
-  // without any of the rest.
+  // `ranges` holds the redirected allocations, `mappings` the program's own
+  // mappings of redirected memory; both must outlive this object. They are
+  // separate because the hooks' fast path reads them and nothing else.
   constexpr Redirector(RangeTable* ranges, RangeTable* mappings)
       : ranges_(ranges),
         queries_(ranges, mappings),
@@ -61,23 +62,26 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
-  // A forked child asks the driver itself: our tables' locks may be held.
+  // If true, hooks must call the driver: the locks of our tables may have been
+  // held at the fork.
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
   Releaser& releaser() { return releaser_; }
   HandleCalls& handles() { return handles_; }
   bool holds_handles() const { return !virtual_memory_.empty(); }
 
-  // The child's half of fork(). If the parent had joined (or tried), the child
-  // is pass-through for good: its CUDA state is not usable and its locks may
-  // be held by nobody. Otherwise it starts afresh.
+  // Called in the child of a fork. If the parent had joined a daemon, or tried
+  // to, the child passes everything through for good: its CUDA state is
+  // unusable, and a lock that was held at the fork stays held. Otherwise the
+  // child starts from the beginning.
   void AfterForkInChild();
 
-  // The process was started for a view: until code that uses leased blocks
-  // only has replaced the engine's block pool, no device memory of kGateBytes
-  // and more is given out, and no KV without a view after that.
+  // Declares that this process was started for a view. Until code that uses
+  // leased blocks only has replaced the engine's block pool, allocations of
+  // kGateBytes and more of device memory fail; after that, KV without a view
+  // does.
   void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
-  // Whether allocations are being refused for that.
+  // Whether allocations are being refused because that has not happened yet.
   bool gate_closed() const {
     return view_required_.load(std::memory_order_relaxed) &&
            scoreboard_.plugin_stage() < FS_KV_POOL_REPLACED;

@@ -17,7 +17,8 @@ namespace fineserve::shim {
 inline constexpr size_t kMiB = 1 << 20;
 inline constexpr size_t kSlabBytes = 4 * kMiB;  // the fake daemon's default
 
-class RedirectorTest : public testing::Test {
+// A redirector on a fake driver and, once it is started, a fake daemon.
+class RedirectorFixture : public testing::Test {
  protected:
   void SetUp() override {
     setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
@@ -34,6 +35,24 @@ class RedirectorTest : public testing::Test {
   void StartDaemon(const FakeDaemon::Options& options = {}) {
     daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kFakeGpu, options);
   }
+  ScoreboardCopy Scoreboard() const {
+    return CopyScoreboard(MapScoreboardOf(getpid()));
+  }
+  abi::DecisionRecord LastDecision() const {
+    return Scoreboard().decisions.back();
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<FakeDaemon> daemon_;
+  Driver driver_ = NewFakeDriver();
+  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
+  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
+  Redirector redirector_{ranges_.get(), mappings_.get()};
+  FakeDriverState& fake_ = TheFakeDriver();
+};
+
+class RedirectorTest : public RedirectorFixture {
+ protected:
   driver::CUresult AllocateKv(size_t bytes, driver::CUdeviceptr* out) {
     return Allocate(bytes, true, out, MemoryKind::kPlain);
   }
@@ -60,20 +79,6 @@ class RedirectorTest : public testing::Test {
         driver_, abi::Hook::kMemFreeAsync, address, nullptr,
         Original(original));
   }
-  ScoreboardCopy Scoreboard() const {
-    return CopyScoreboard(MapScoreboardOf(getpid()));
-  }
-  abi::DecisionRecord LastDecision() const {
-    return Scoreboard().decisions.back();
-  }
-
-  TemporaryFolder folder_;
-  std::unique_ptr<FakeDaemon> daemon_;
-  Driver driver_ = NewFakeDriver();
-  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
-  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
-  Redirector redirector_{ranges_.get(), mappings_.get()};
-  FakeDriverState& fake_ = TheFakeDriver();
 };
 
 }  // namespace fineserve::shim

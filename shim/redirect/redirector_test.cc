@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
                     FailingCall{"cuMemImport", 3}, FailingCall{"cuMemMap", 0},
                     FailingCall{"cuMemMap", 2}, FailingCall{"cuMemRelease", 0},
                     FailingCall{"cuMemRelease", 3},
-                    // The first two name the GPU before the mapping.
+                    // The first two calls name the GPU before the mapping.
                     FailingCall{"cuCtxGetDevice", 2},
                     FailingCall{"cuMemSetAccess", 0}),
     [](const auto& info) {
@@ -200,7 +200,7 @@ TEST_F(RedirectorTest, ChildForkedAfterJoiningAsksForNothing) {
   CUdeviceptr address = 0;
   AllocateKv(kSlabBytes, &address);
   const uint32_t free_before = daemon_->free_slabs();
-  // What the fork handler does, here in one process.
+  // What the fork handler does, without a fork.
   redirector_.AfterForkInChild();
   CUdeviceptr in_child = 0;
   EXPECT_EQ(AllocateKv(kSlabBytes, &in_child), driver::CUDA_SUCCESS);

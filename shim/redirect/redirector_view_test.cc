@@ -1,19 +1,14 @@
-// What the allocator does for a process with a view of the pool, or one that
-// was started for a view.
+// What becomes of an allocation in a process that has a view of the pool, or
+// that was started for one.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 
-#include "shim/redirect/redirector.h"
-#include "shim/testdata/fake_daemon.h"
-#include "shim/testdata/fake_driver.h"
-#include "shim/testdata/scoreboard_copy.h"
+#include "shim/redirect/redirector_fixture.h"
 #include "shim/view/kv_error.h"
 
 namespace fineserve::shim {
@@ -28,22 +23,11 @@ using driver::CUdeviceptr;
 using driver::CUresult;
 using testing::HasSubstr;
 
-constexpr size_t kMiB = 1 << 20;
-
-class RedirectorViewTest : public testing::Test {
+class RedirectorViewTest : public RedirectorFixture {
  protected:
   void SetUp() override {
-    setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
-    redirector_.link().set_timeouts(kPatient);
-    testing::internal::CaptureStderr();
-    daemon_ = std::make_unique<FakeDaemon>(
-        folder_.path(), kFakeGpu, FakeDaemon::Options{.slab_count = 6});
-  }
-  void TearDown() override {
-    testing::internal::GetCapturedStderr();
-    redirector_.link().AbandonInChild();
-    redirector_.scoreboard().AbandonInChild();
-    unsetenv("FINESERVE_RUNTIME_DIR");
+    RedirectorFixture::SetUp();
+    StartDaemon({.slab_count = 6});
   }
 
   // A view of two tensors.
@@ -68,22 +52,7 @@ class RedirectorViewTest : public testing::Test {
     call.prop = prop;
     return redirector_.Allocate(driver_, call, out);
   }
-  ScoreboardCopy Scoreboard() const {
-    return CopyScoreboard(MapScoreboardOf(getpid()));
-  }
-  abi::DecisionRecord LastDecision() const {
-    return Scoreboard().decisions.back();
-  }
 
-  TemporaryFolder folder_;
-  std::unique_ptr<FakeDaemon> daemon_;
-  Driver driver_ = NewFakeDriver();
-  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
-  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
-  std::unique_ptr<Redirector> owned_ =
-      std::make_unique<Redirector>(ranges_.get(), mappings_.get());
-  Redirector& redirector_ = *owned_;
-  FakeDriverState& fake_ = TheFakeDriver();
   fs_kv_geometry geometry_ = {};
 };
 
@@ -133,7 +102,7 @@ TEST_F(RedirectorViewTest, FreedTensorEndsTheViewAndIsRecorded) {
   EXPECT_EQ(Scoreboard().redirected_bytes, 0u);
   CUdeviceptr whole = 0;
   Allocate(4 * kMiB, true, &whole);
-  EXPECT_EQ(LastDecision().reason, Reason::kScope) << "slabs as ever";
+  EXPECT_EQ(LastDecision().reason, Reason::kScope) << "whole slabs again";
 }
 
 TEST_F(RedirectorViewTest, TensorThatCannotBeUnmappedStaysTheProgramsOwn) {
@@ -202,8 +171,7 @@ TEST_F(RedirectorViewTest, RequiredViewLeavesMemoryOfTheHostAlone) {
   EXPECT_EQ(Allocate(4 * kMiB, false, &address, &prop), CUDA_SUCCESS);
 }
 
-TEST_F(RedirectorViewTest,
-       PluginsStageOnlyGrowsAndIsKeptForTheScoreboardToCome) {
+TEST_F(RedirectorViewTest, PluginsStageOnlyGrowsAndIsKeptForTheNextScoreboard) {
   redirector_.scoreboard().RaisePluginStage(FS_KV_POOL_REPLACED);
   redirector_.scoreboard().RaisePluginStage(FS_KV_PLUGIN_LOADED);
   EXPECT_EQ(redirector_.scoreboard().plugin_stage(),

@@ -70,8 +70,8 @@ CUresult Releaser::Discard(const Driver& real, const Redirection& range) {
 CUresult Releaser::Unmap(const Driver& real, const Redirection& range,
                          bool waits) {
   if (range.is_view) return view_->FreeTensor(real, range);
-  WholeMapping kv(real.entry, link_);
-  return waits ? kv.Unmap(range) : kv.Discard(range);
+  WholeMapping whole(real.entry, link_);
+  return waits ? whole.Unmap(range) : whole.Discard(range);
 }
 
 CUresult Releaser::Release(const Driver& real, Hook hook,

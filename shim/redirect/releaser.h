@@ -15,13 +15,13 @@
 
 namespace fineserve::shim {
 
-// Ends redirected allocations: at once, or once the stream that freed them has
-// passed. Records each end. Thread-safe; constant-initialised, trivially
-// destroyed.
+// Ends redirected allocations: at once, or when the stream that they were freed
+// on has passed the free. Records each end. Thread-safe; constant-initialised,
+// trivially destroyed.
 class Releaser {
  public:
-  // All outlive this object. `forked`: this process is a forked child, which
-  // owns none of what it inherited.
+  // All of these must outlive this object. `*forked` says that this process is
+  // a forked child, which owns none of what it inherited.
   constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
                      ScoreboardWriter* scoreboard,
                      const std::atomic<bool>* forked)
@@ -33,21 +33,21 @@ class Releaser {
 
   driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
 
-  // The free of a redirected range takes effect, for other engines too, once
-  // the work before it on `stream` is done. `original` is asked about every
-  // other address.
+  // Frees a redirected range once the work before the free on `stream` is done;
+  // until then other engines do not get its slabs. Makes `original`'s call for
+  // every other address.
   driver::CUresult FreeInStreamOrder(const Driver& real, abi::Hook hook,
                                      driver::CUdeviceptr address,
                                      driver::CUstream stream,
                                      const Original& original);
 
-  // Gives back what was freed in stream order and has passed meanwhile. True
-  // if that was anything.
+  // Returns the slabs of ranges that were freed in stream order and whose
+  // streams have passed since. True if there were any.
   bool CollectPassed(const Driver& real);
-  // The same, but waits for something to pass: at most a second, and not at all
-  // if nothing was freed.
+  // The same, but waits until there are some: at most a second, and not at all
+  // if nothing was freed in stream order.
   bool WaitForPassed(const Driver& real);
-  // True if something freed in stream order has not been given back. Takes no
+  // True if something freed in stream order has not been returned. Takes no
   // lock.
   bool has_deferred() const { return !deferred_.empty(); }
 

@@ -77,13 +77,13 @@ TEST_F(RedirectorTest, RedirectedMemoryOutlivesItsDaemon) {
   EXPECT_EQ(fake_.mapped_bytes, 0u);
 }
 
-// Communication libraries register addresses and remember what lies behind.
+// Communication libraries register addresses and remember what they stand for.
 TEST_F(RedirectorTest, Pitfall11NothingChangesBehindAnAddressInUse) {
   StartDaemon({.slab_count = 8});
   CUdeviceptr living = 0, other = 0;
   ASSERT_EQ(AllocateKv(kSlabBytes, &living), driver::CUDA_SUCCESS);
   fake_.touched.clear();
-  // Neighbours come and go, at once, in stream order, and half-way.
+  // Neighbours come and go: at once, in stream order, and with failures.
   AllocateKv(2 * kSlabBytes, &other);
   EXPECT_EQ(redirector_.releaser().Free(driver_, other), driver::CUDA_SUCCESS);
   AllocateKv(2 * kSlabBytes, &other);
@@ -137,7 +137,7 @@ TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {
   EXPECT_EQ(fake_.events, 0);
 }
 
-// Else a capture that the program has under way would end by our question.
+// In another mode our query would end a capture that the program has under way.
 TEST_F(StreamOrder, EventsAreAskedAboutInTheModeThatForbidsNothing) {
   StartDaemon();
   CUdeviceptr address = 0;
@@ -172,7 +172,7 @@ TEST_F(StreamOrder, SecondFreeAndFreeInsideAreRefused) {
   fake_.passed = false;
   EXPECT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
   fake_.log.clear();
-  // Not ours any more: the driver refuses what it never allocated.
+  // It is not ours any more; the driver refuses what it never allocated.
   FreeAsync(address);
   EXPECT_EQ(fake_.log.back(), "cuMemFree");
   EXPECT_THAT(daemon_->returned(), IsEmpty());

@@ -14,8 +14,8 @@ using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 using driver::EntryPoints;
 
-// Slabs are plain device memory, exportable as descriptors at most. NCCL also
-// creates memory of the host.
+// Slabs are plain device memory that can at most be exported as descriptors.
+// NCCL also creates host memory this way.
 bool IsPlainDeviceMemory(const CUmemAllocationProp& prop) {
   constexpr unsigned kExportable =
       driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -25,9 +25,9 @@ bool IsPlainDeviceMemory(const CUmemAllocationProp& prop) {
          prop.allocFlags.compressionType == 0 && prop.allocFlags.usage == 0;
 }
 
-// Handles are mapped by whole granules and leased by whole slabs. Small ones
-// would leave most of their slab unused: such a pool is soon exhausted, and the
-// program would be refused what the driver has.
+// Handles are mapped by whole granules and leased by whole slabs. A small one
+// would leave most of its slab unused: the pool would soon be exhausted, and
+// the program refused memory that the driver has.
 bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   if (slab.slab_bytes == 0 || bytes % slab.granule_bytes != 0) return false;
   const uint64_t slabs =
@@ -35,7 +35,7 @@ bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   return bytes / slabs >= slab.slab_bytes / 2;
 }
 
-// Memory that a network card reads must have been created for it.
+// Memory that a network card reads must have been created for that.
 bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
   if (a.prop.allocFlags.gpuDirectRDMACapable == 0) return true;
   for (uint32_t i = 0; i < a.granule_count; ++i) {
@@ -55,7 +55,7 @@ void AddTo(Ended* ended, const VirtualAllocation& a) {
   ended->lease = a.lease.id;
 }
 
-// A mapping made without a context waits for the caller's own.
+// A mapping that was made without a context waits in the caller's.
 bool WaitFor(const EntryPoints& entry, driver::CUcontext context) {
   const CUresult waited = context != nullptr ? Synchronize(entry, context)
                                              : entry.cuCtxSynchronize();
@@ -150,9 +150,9 @@ CUresult VirtualMemory::MapGranules(const EntryPoints& entry,
   return CUDA_SUCCESS;
 }
 
-// As the driver, unmaps whole mappings only; any number of them. Kernels in
-// flight could still use them: so it waits first, as the driver's own free
-// does. If that fails, the slabs never go back.
+// Like the driver, unmaps any number of mappings, but only whole ones. Kernels
+// in flight could still use them, so it waits first, as the driver's own free
+// does. If the wait fails, the leases are never returned.
 CUresult VirtualMemory::Unmap(const EntryPoints& entry, CUdeviceptr address,
                               uint64_t bytes, const Original& original,
                               Ended* ended) {
@@ -209,8 +209,8 @@ void VirtualMemory::Unpin(const EntryPoints& entry,
   Drop(entry, last);
 }
 
-// Lets go of the granules, then of the lease. A granule whose handle the
-// driver does not take back is still ours: then the lease is kept.
+// Releases the granules and then the lease. If the driver does not release a
+// granule's handle it is still ours, so the lease is kept.
 void VirtualMemory::Drop(const EntryPoints& entry, const VirtualAllocation& a) {
   bool released = !a.keep_lease;
   for (uint32_t i = 0; i < a.granule_count; ++i) {

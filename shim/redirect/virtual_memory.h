@@ -12,33 +12,34 @@
 
 namespace fineserve::shim {
 
-// Allocations that came to their end in one call.
+// The allocations that ended in one call.
 struct Ended {
   uint32_t count = 0;
-  uint64_t bytes = 0;  // of all
-  uint32_t lease = 0;  // of the last
+  uint64_t bytes = 0;  // of all of them
+  uint32_t lease = 0;  // of the last one
 };
 
 // The cuMemCreate family on leased slabs. cuMemCreate gives the program the
-// driver's own handle of the first granule; cuMemMap of that handle maps all
-// granules one behind the other, where the program wants them; everything else
+// driver's own handle of the first granule. cuMemMap of that handle maps all
+// granules, one behind the other, where the program wants them. Everything else
 // that the program does by address (access, unmapping, freeing the range) works
-// on those mappings as it stands. The lease ends when the program has neither
-// handle nor mapping left.
+// on those mappings unchanged. The lease ends when the program has neither the
+// handle nor a mapping left.
 //
-// Each function answers for what is ours and makes `original`'s call otherwise.
-// Thread-safe; no driver call under a lock. Constant-initialised, trivially
-// destroyed.
+// Each function answers for memory of ours and makes `original`'s call
+// otherwise. Thread-safe; makes no driver call under a lock.
+// Constant-initialised, trivially destroyed.
 class VirtualMemory {
  public:
-  // Both outlive this object. `mappings` holds the program's mappings of ours.
+  // Both must outlive this object. `mappings` holds the program's own mappings
+  // of redirected memory.
   constexpr VirtualMemory(DaemonLink* link, RangeTable* mappings)
       : link_(link), mappings_(mappings) {}
 
   bool empty() const { return handles_.empty(); }
 
   // Leases slabs for an allocation of `bytes` on the device that `prop` names.
-  // `out` gets handle (as base), asked_bytes and lease.
+  // Sets the handle (as base), asked_bytes and lease of `out`.
   MapResult Create(const driver::EntryPoints& entry, uint64_t bytes,
                    const driver::CUmemAllocationProp& prop, Redirection* out);
 
@@ -54,12 +55,12 @@ class VirtualMemory {
                            driver::CUmemGenericAllocationHandle handle,
                            const Original& original, Ended* ended);
 
-  // The allocation behind a handle that the program holds.
+  // Copies the allocation behind a handle that the program holds.
   bool Find(driver::CUmemGenericAllocationHandle handle,
             VirtualAllocation* out) {
     return handles_.Find(handle, out);
   }
-  // Gives the program one more reference to what is mapped at `address`.
+  // Adds a reference of the program to what is mapped at `address`.
   bool Retain(driver::CUdeviceptr address,
               driver::CUmemGenericAllocationHandle* out);
 

@@ -2,18 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "shim/redirect/redirector.h"
-#include "shim/testdata/fake_daemon.h"
-#include "shim/testdata/fake_driver.h"
-#include "shim/testdata/scoreboard_copy.h"
+#include "shim/redirect/redirector_fixture.h"
 
 namespace fineserve::shim {
 namespace {
@@ -28,8 +22,6 @@ using driver::CUresult;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr size_t kMiB = 1 << 20;
-constexpr size_t kSlabBytes = 4 * kMiB;  // two granules: the fake daemon's
 constexpr CUdeviceptr kHere = 0x4000'0000'0000;  // the program's reservation
 
 CUmemAllocationProp OnDevice() {
@@ -40,13 +32,9 @@ CUmemAllocationProp OnDevice() {
 }
 
 // The cuMemCreate family as the hooks call it.
-class VirtualMemoryTest : public testing::Test {
+class VirtualMemoryTest : public RedirectorFixture {
  protected:
-  void SetUp() override {
-    setenv("FINESERVE_RUNTIME_DIR", folder_.path().c_str(), 1);
-    testing::internal::CaptureStderr();
-  }
-  // The allocator itself frees nothing at its end: a host's exit does.
+  // The redirector frees nothing at its end; a host's exit does.
   void TearDown() override {
     fake_.fail.clear();
     Redirection m;
@@ -56,13 +44,7 @@ class VirtualMemoryTest : public testing::Test {
     for (const CUmemGenericAllocationHandle handle : created_) {
       while (IsHeld(handle)) Release(handle);
     }
-    testing::internal::GetCapturedStderr();
-    redirector_.link().AbandonInChild();
-    redirector_.scoreboard().AbandonInChild();
-    unsetenv("FINESERVE_RUNTIME_DIR");
-  }
-  void StartDaemon(const FakeDaemon::Options& options = {}) {
-    daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kFakeGpu, options);
+    RedirectorFixture::TearDown();
   }
 
   CUresult Create(size_t bytes, CUmemGenericAllocationHandle* handle,
@@ -122,22 +104,7 @@ class VirtualMemoryTest : public testing::Test {
   long Calls(const std::string& function) const {
     return std::count(fake_.log.begin(), fake_.log.end(), function);
   }
-  ScoreboardCopy Scoreboard() const {
-    return CopyScoreboard(MapScoreboardOf(getpid()));
-  }
-  abi::DecisionRecord LastDecision() const {
-    return Scoreboard().decisions.back();
-  }
 
-  TemporaryFolder folder_;
-  std::unique_ptr<FakeDaemon> daemon_;
-  Driver driver_ = NewFakeDriver();
-  std::unique_ptr<RangeTable> ranges_ = std::make_unique<RangeTable>();
-  std::unique_ptr<RangeTable> mappings_ = std::make_unique<RangeTable>();
-  std::unique_ptr<Redirector> owned_ =
-      std::make_unique<Redirector>(ranges_.get(), mappings_.get());
-  Redirector& redirector_ = *owned_;
-  FakeDriverState& fake_ = TheFakeDriver();
   std::vector<CUmemGenericAllocationHandle> created_;
 };
 
@@ -283,7 +250,7 @@ TEST_F(VirtualMemoryTest, ExportIsRefusedAndRecorded) {
       driver::CUDA_SUCCESS);
 }
 
-// Pitfall 8: NCCL creates memory of the host, and without a context.
+// Pitfall 8: NCCL creates host memory, and does so without a context.
 TEST_F(VirtualMemoryTest,
        Pitfall8WhatIsNoPlainDeviceMemoryPassesWithItsReason) {
   StartDaemon();
@@ -341,7 +308,7 @@ TEST_F(VirtualMemoryTest, RdmaIsServedWhereTheSlabsAreCapableOfIt) {
 
 TEST_F(VirtualMemoryTest, SizesThatSlabsDoNotFitPassWithTheirReason) {
   StartDaemon();
-  // Half a slab is the least that is not a waste.
+  // Less than half a slab would be a waste.
   const struct {
     size_t bytes;
     bool slabs;

@@ -15,7 +15,7 @@
 //   unmaps            "unmaps N"
 //   callers           "callers whole" if the latest allocation's stack was
 //                     captured up to main's caller
-//   scoreboard              "scoreboard small N large N stacks N scoreboards N"
+//   scoreboard        "scoreboard small N large N stacks N scoreboards N"
 //   lookup NAME       asks dlsym(RTLD_DEFAULT): "lookup shim|driver|..."
 //   byhandle NAME     the same with the driver's handle
 //   foreign           opens the driver in a namespace of its own
@@ -31,7 +31,7 @@
 //   ipc               asks for legacy IPC of the latest: "ipc RESULT"
 //   asyncfree         frees the latest in stream order: "asyncfree RESULT"
 //   closeall          closes every descriptor from 3 on
-//   exec              starts afresh with what follows
+//   exec              starts over with what follows
 //   sockets           "sockets N", the open ones
 //
 // clang-format on
@@ -235,7 +235,7 @@ void ForkHere() {
   exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
-// Children must get their answer whatever the thread was in the middle of.
+// A child must get its answer whatever the thread was doing at the fork.
 void Storm(long count) {
   std::atomic<bool> stop{false};
   std::thread allocating([&stop] {

@@ -1,5 +1,5 @@
-// Interposes dlsym as other tools do: in C, found by dlvsym, so that whoever
-// comes next sees this library as the caller.
+// Interposes dlsym as other tools do: in C, found by dlvsym, so that the next
+// one sees this library as the caller.
 
 #include <dlfcn.h>
 

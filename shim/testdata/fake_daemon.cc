@@ -86,7 +86,7 @@ uint32_t FakeDaemon::free_slabs() const {
   return free_slabs_;
 }
 
-// One client at a time; the other end of stop_ closing ends everything.
+// Serves one client at a time, until the other end of stop_ is closed.
 void FakeDaemon::Run() {
   for (;;) {
     pollfd p[2] = {{stop_[0], 0, 0}, {listener_, POLLIN, 0}};
@@ -265,7 +265,7 @@ void FakeDaemon::Regrow(uint32_t slab) {
 
 void FakeDaemon::SetSlab(uint32_t slab, abi::SlabWord word, bool tell) {
   auto* base = reinterpret_cast<char*>(table());
-  // Release: as the daemon's. Pairs with the shim's acquire of the word.
+  // Release: like the daemon's. Pairs with the shim's acquire of the word.
   SlabAt(slab)->word.store(abi::SlabWord::Pack(word),
                            std::memory_order_release);
   if (!tell) return;
@@ -331,7 +331,7 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
   }
   auto batch = abi::MakeMessage<abi::GranuleBatch>(request.header.sequence);
   batch.first = request.first;
-  // As a daemon that is short of descriptors.
+  // Like a daemon that is short of descriptors.
   batch.count = std::min(request.max_count, options_.most_granules);
   std::vector<int> fds;
   for (uint32_t i = 0; i < batch.count; ++i) {

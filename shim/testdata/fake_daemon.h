@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_FAKE_DAEMON_H_
 #define SHIM_TESTDATA_FAKE_DAEMON_H_
 
-// A daemon for tests: answers on a real socket from a thread, and misbehaves
+// A daemon for tests. It answers on a real socket from a thread, and misbehaves
 // on demand. Its granules are duplicates of one memfd.
 
 #include <atomic>
@@ -38,7 +38,7 @@ class FakeDaemon {
     kCloseAtGranules,
     kWrongGranules,  // a batch of another lease
     kRefuseView,
-    kWrongView,   // grants shares that are no whole granules
+    kWrongView,   // grants shares that are not whole granules
     kShrinkable,  // its table is not sealed
     kRefuseActivate,
     kCloseAtActivate,
@@ -54,7 +54,7 @@ class FakeDaemon {
     std::vector<uint64_t> declared = {};
     std::vector<abi::Rule> rules = {};
     uint32_t floor_slabs = 1;      // of a view
-    uint32_t cap_slabs = 0;        // of a view; 0: all
+    uint32_t cap_slabs = 0;        // of a view; 0 for all
     uint32_t most_granules = 253;  // of the pool in one batch
   };
 
@@ -66,17 +66,17 @@ class FakeDaemon {
   ~FakeDaemon();
 
   std::string path() const { return path_; }
-  // What it saw so far. Any thread.
+  // What it has seen so far. Safe on any thread.
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
   uint32_t leases_asked() const { return leases_asked_; }
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
-  // The scoreboard that the last member got.
+  // The scoreboard of the last member.
   const void* scoreboard() const { return scoreboard_; }
 
-  // Of views. Slabs are nobody's and FREE until a test says otherwise.
+  // For views. Slabs are FREE until a test says otherwise.
   static constexpr uint32_t kEngine = 1;
   static constexpr uint32_t kSlot = 3;
   struct ViewLog {
@@ -108,9 +108,9 @@ class FakeDaemon {
   abi::SlabEntry* SlabAt(uint32_t slab) const;
   // Writes a slab's word and, if `tell`, raises `changes` and wakes waiters.
   void SetSlab(uint32_t slab, abi::SlabWord word, bool tell = true);
-  // Its granules go, and others come.
-  // A free slab, and since when.
+  // Makes a slab free since then.
   void SetFreeSince(uint32_t slab, uint64_t since_ns);
+  // Withdraw takes a slab's granules away, Regrow gives it others.
   void Withdraw(uint32_t slab) { SetSlab(slab, {abi::SlabState::kAbsent}); }
   void Regrow(uint32_t slab);
   void Lease(uint32_t slab, uint32_t lease) {
@@ -119,7 +119,7 @@ class FakeDaemon {
   void AskBack(uint32_t slab, uint32_t lease) {
     SetSlab(slab, {abi::SlabState::kReturning, kEngine, lease});
   }
-  // Of the last member; all zero before.
+  // The table of the last member; null before.
   abi::TableHeader* table() const { return table_; }
 
  private:
@@ -148,7 +148,7 @@ class FakeDaemon {
   mutable std::mutex mutex_;  // guards what follows
   std::vector<uint32_t> batch_sizes_;
   std::vector<uint32_t> returned_;
-  std::vector<uint32_t> lease_slabs_;  // by lease - 1; 0: returned
+  std::vector<uint32_t> lease_slabs_;  // by lease - 1; 0 if returned
   abi::Hello hello_ = {};
   uint32_t free_slabs_;
   std::atomic<uint32_t> leases_asked_{0};

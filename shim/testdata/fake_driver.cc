@@ -19,7 +19,7 @@ FakeDriverState& TheFakeDriver() {
 
 namespace {
 
-// Logs the call; true if it is the one to fail.
+// Logs the call. True if it is the one to fail.
 bool Fails(const char* function) {
   FakeDriverState& s = TheFakeDriver();
   s.log.push_back(function);
@@ -87,7 +87,7 @@ CUresult AddressFree(CUdeviceptr address, size_t bytes) {
 CUresult Import(CUmemGenericAllocationHandle* handle, void* shareable,
                 CUmemAllocationHandleType) {
   if (Fails("cuMemImport")) return Failure();
-  uint32_t number = 0;  // from 1; 0: not of the pool
+  uint32_t number = 0;  // from 1; 0 if it is not of the pool
   const auto fd = static_cast<int>(reinterpret_cast<uintptr_t>(shareable));
   if (pread(fd, &number, sizeof(number), 0) == sizeof(number) && number != 0) {
     *handle = kPoolHandle + number - 1;

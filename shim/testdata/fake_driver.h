@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_FAKE_DRIVER_H_
 #define SHIM_TESTDATA_FAKE_DRIVER_H_
 
-// A driver's entry points for tests: they keep a log and fail on demand.
+// A driver's entry points for tests. They keep a log and fail on demand.
 
 #include <map>
 #include <string>
@@ -11,26 +11,26 @@
 
 namespace fineserve::shim {
 
-// What the fake driver saw and holds. One test at a time.
+// What the fake driver has seen and holds. For one test at a time.
 struct FakeDriverState {
   std::vector<std::string> log;
   // The function that fails, after `fail_after` more successes of it.
   std::string fail;
   int fail_after = 0;
   driver::CUresult fail_with = driver::CUDA_ERROR_UNKNOWN;
-  // Balance of what is held.
+  // The balance of what is held.
   uint64_t reserved_bytes = 0;
   uint64_t mapped_bytes = 0;
   int handles = 0;  // imported
-  // What lies where, by address. As a driver, the fake maps nothing twice and
-  // unmaps whole mappings only.
+  // What is mapped where, by address. Like a driver, the fake maps nothing
+  // twice and unmaps whole mappings only.
   struct Mapping {
     uint64_t bytes;
     driver::CUmemGenericAllocationHandle handle;
     bool accessible;
   };
   std::map<driver::CUdeviceptr, Mapping> mappings;
-  // Bytes of what cuMemCreate made and is not released.
+  // The bytes of what cuMemCreate made and has not been released.
   std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
   driver::CUdeviceptr next_address = 0;
   driver::CUmemGenericAllocationHandle next_created = 0;
@@ -39,7 +39,7 @@ struct FakeDriverState {
   bool rdma_capable = false;  // of what is imported
   uint64_t accessible_bytes = 0;
   int events = 0;
-  // Which addresses mappings were made, taken away or given access at, in
+  // The addresses at which mappings were made, removed or given access, in
   // order.
   struct Touched {
     driver::CUdeviceptr address;
@@ -48,10 +48,10 @@ struct FakeDriverState {
   std::vector<Touched> touched;
   // What streams and pools answer.
   bool passed = true;
-  int passes_after = -1;  // queries until `passed` becomes true; -1: never
+  int passes_after = -1;  // queries until `passed` becomes true; -1 for never
   bool capturing = false;
-  // The thread's mode of capturing; any other than RELAXED forbids to ask about
-  // an event while a capture is under way somewhere.
+  // The thread's capture mode. Any other than RELAXED forbids queries of events
+  // while a capture is under way somewhere.
   driver::CUstreamCaptureMode capture_mode =
       driver::CU_STREAM_CAPTURE_MODE_GLOBAL;
   int forbidden_queries = 0;
@@ -61,7 +61,7 @@ struct FakeDriverState {
 
 inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;
 inline constexpr driver::CUdeviceptr kReserved = 0x10'0000'0000;
-// The first that cuMemCreate makes; the others follow.
+// The first handle that cuMemCreate makes; the others follow.
 inline constexpr driver::CUmemGenericAllocationHandle kDriversHandle = 0x9999;
 // The handle of the fake daemon's pool granule g is kPoolHandle + g.
 inline constexpr driver::CUmemGenericAllocationHandle kPoolHandle = 0x100000;

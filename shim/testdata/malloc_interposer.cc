@@ -1,4 +1,4 @@
-// Interposes malloc as profilers do: the real one is RTLD_NEXT's.
+// Interposes malloc as profilers do: RTLD_NEXT finds the real one.
 
 #include <dlfcn.h>
 #include <stddef.h>

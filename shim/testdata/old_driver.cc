@@ -1,4 +1,4 @@
-// A driver of long ago: a few functions, no resolver.
+// A very old driver, with a few functions and no resolver.
 
 #define OLD_DRIVER_EXPORT \
   extern "C" __attribute__((visibility("default"))) unsigned

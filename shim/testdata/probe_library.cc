@@ -26,13 +26,13 @@ extern "C" const char* probe_early(const char* name) {
   return "unknown";
 }
 
-// Not a tail call: the caller that dlsym sees is this library.
+// This must not be a tail call: dlsym must see this library as its caller.
 extern "C" void* probe_next(const char* name) {
   void* volatile found = dlsym(RTLD_NEXT, name);
   return found;
 }
 
-// As a library that defines dlsym itself looks for the next one.
+// The way in which a library that defines dlsym itself finds the next one.
 extern "C" void* probe_next_dlsym() {
   void* volatile found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
   return found;

@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_PROCESS_FIXTURE_H_
 #define SHIM_TESTDATA_PROCESS_FIXTURE_H_
 
-// Programs of our own under the preload, on the null driver unless said
+// Runs programs of our own under the preload, on the null driver unless said
 // otherwise.
 
 #include <fcntl.h>
@@ -67,8 +67,8 @@ inline std::vector<char*> Pointers(const Words& words) {
 
 class ProcessTest : public testing::Test {
  protected:
-  // Runs one of our programs under these preloads and with nothing else of
-  // this process's environment.
+  // Runs one of our programs under these preloads, with nothing else from this
+  // process's environment.
   Ran Run(const std::string& program, const Words& words, const Words& preloads,
           const Words& more_environment = {}) {
     Words argv = {program};

@@ -1,9 +1,9 @@
-// A library whose RUNPATH leads to another one: dlopen finds that only while
-// it sees this library as its caller.
+// A library whose RUNPATH leads to another one, which dlopen finds only if it
+// sees this library as its caller.
 
 #include <dlfcn.h>
 
-// Not a tail call: the caller is this library.
+// This must not be a tail call: this library must be the caller.
 extern "C" void* runpath_open(const char* file) {
   void* volatile opened = dlopen(file, RTLD_NOW);
   return opened;

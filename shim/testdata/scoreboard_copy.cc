@@ -19,7 +19,7 @@ bool CopyDecision(const Decision& d, uint64_t n, DecisionRecord* out) {
   if (d.sequence.load(std::memory_order_acquire) != 2 * n + 2) return false;
   uint64_t words[sizeof(DecisionRecord) / 8];
   for (size_t i = 0; i < sizeof(words) / 8; ++i) {
-    // Acquire: a word of a later record brings its odd sequence along.
+    // Acquire: who reads a word of a later record also reads its odd sequence.
     words[i] = d.record[i].load(std::memory_order_acquire);
   }
   if (d.sequence.load(std::memory_order_relaxed) != 2 * n + 2) return false;
@@ -85,7 +85,7 @@ int CountScoreboards(pid_t pid) {
 
 const void* MapScoreboardOf(pid_t pid) {
   for (const std::string& link : ScoreboardLinks(pid)) {
-    // A fake daemon in this process may just be closing its own.
+    // A fake daemon in this process may be closing its own right now.
     const int fd = open(link.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
     void* scoreboard =

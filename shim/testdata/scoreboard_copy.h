@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_SCOREBOARD_COPY_H_
 #define SHIM_TESTDATA_SCOREBOARD_COPY_H_
 
-// A reader of engine scoreboards for tests: copies, then checks.
+// Reads engine scoreboards for tests: copies first, then checks.
 
 #include <sys/types.h>
 

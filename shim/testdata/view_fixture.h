@@ -36,7 +36,7 @@ class ViewFixture : public testing::Test {
     ASSERT_EQ(link_.Join(gpu, true), abi::LinkState::kConnected);
   }
 
-  // What the driver has mapped at an address; 0: nothing.
+  // What the driver has mapped at an address; 0 if nothing.
   driver::CUmemGenericAllocationHandle HandleAt(driver::CUdeviceptr at) const {
     const auto after = fake_.mappings.upper_bound(at);
     if (after == fake_.mappings.begin()) return 0;

@@ -20,7 +20,7 @@ uint32_t Words(uint64_t blocks) {
 // 4 PiB: see ViewOf.
 constexpr uint64_t kMostViewBytes = uint64_t{1} << 52;
 
-// The buckets of slabs that have a free block.
+// The bits of those buckets whose slabs have a free block.
 constexpr uint64_t kWithFree = (uint64_t{1} << 33) - 2;
 
 uint32_t BucketOf(uint32_t free) {
@@ -90,7 +90,7 @@ bool BlockAllocator::Leave(uint32_t v) {
   if (v == 0 || v > slab_count_ || slabs_[v].state != State::kLinked) {
     return false;
   }
-  SortInRecent();  // and every linked slab is in its bucket
+  SortInRecent();  // now every linked slab is in its bucket
   Slab& slab = slabs_[v];
   Remove(BucketOf(slab.free), v);
   free_blocks_ -= slab.free;
@@ -100,7 +100,7 @@ bool BlockAllocator::Leave(uint32_t v) {
   return true;
 }
 
-// Some linked slab other than the current one has a free block.
+// Requires that a linked slab other than the current one has a free block.
 void BlockAllocator::ChooseCurrent() {
   if (current_ != kNone) Insert(BucketOf(slabs_[current_].free), current_);
   const uint64_t with_free = nonempty_ & kWithFree;
@@ -145,9 +145,10 @@ bool BlockAllocator::Allocate(uint32_t count, uint32_t* ids) {
   return true;
 }
 
-// floor(id × page / plane). With a rounded quotient a whole number may come out
-// just below, which the next slab's range tells; what is below a whole number
-// stays there, as the view has fewer bytes than a double has integers.
+// floor(id × page / plane). Because the quotient is rounded, a product that is
+// a whole number may come out just below it; the range of the next slab tells.
+// One that is below a whole number stays below, since the view has fewer bytes
+// than a double has exact integers.
 uint32_t BlockAllocator::ViewOf(uint32_t id) const {
   auto v = static_cast<uint32_t>(static_cast<double>(id) * views_per_block_);
   if (v > slab_count_) return kNone;
@@ -168,7 +169,7 @@ void BlockAllocator::ReturnToSlab(uint32_t id) {
     --free_blocks_;
     return;
   }
-  // A power of two: the next bucket.
+  // At a power of two the slab belongs in the next bucket.
   if (v != current_ && (free & (free - 1)) == 0) {
     Remove(BucketOf(free - 1), v);
     Insert(BucketOf(free), v);
@@ -177,7 +178,7 @@ void BlockAllocator::ReturnToSlab(uint32_t id) {
 
 void BlockAllocator::SortInRecent() {
   while (recent_count_ > 0) ReturnToSlab(recent_[--recent_count_]);
-  // The densest may be another one now.
+  // Another slab may be the densest now.
   if (current_ != kNone) Insert(BucketOf(slabs_[current_].free), current_);
   current_ = kNone;
 }
@@ -189,7 +190,7 @@ uint32_t BlockAllocator::Free(uint32_t count, const uint32_t* ids) {
     if (id >= id_count_ || !IsUsed(id)) return freed;
     FlipUsed(id);
     ++free_blocks_;
-    if (leaving) {  // it may be of a slab that must not use it again
+    if (leaving) {  // its slab may be one that must not hand it out again
       ReturnToSlab(id);
       continue;
     }

@@ -7,21 +7,21 @@
 namespace fineserve::shim {
 
 // Hands out the blocks of leased slabs, for an engine that has no allocator of
-// its own. Neither a system call nor a lock nor memory of anybody else's: a
-// block costs a few nanoseconds (scripts/bench blocks).
+// its own. It makes no system call, takes no lock and touches no shared memory,
+// so a block costs a few nanoseconds (scripts/bench blocks).
 //
-// Blocks freed of late are used again first, as they are warm. Then blocks come
-// from one slab until it is full, and from the densest after it (by powers of
-// two of free blocks), so that slabs empty and can leave.
+// Blocks that were freed recently are used first, because they are warm. Then
+// blocks come from one slab until it is full, and next from the densest one (by
+// powers of two of free blocks), so that other slabs empty and can be returned.
 //
 //   kUnleased ─Link─► kLinked ─Leave─► kLeaving ─TakeDrained─► kUnleased
 //
-// A leaving slab hands out nothing; it is drained when its last block has been
-// freed and every step begun by then has ended, because a step in flight may
-// still write a freed block (design.md §3.9).
+// No block of a leaving slab is handed out. The slab is drained when its last
+// block has been freed and every step that had begun by then has ended, because
+// a step in flight may still write a freed block (design note 0000, Memory, 9).
 //
-// Confined to one thread at a time. Constructed empty; Create maps all memory
-// that it will ever use.
+// Confined to one thread at a time. It is constructed empty; Create maps all
+// the memory that it will ever use.
 class BlockAllocator {
  public:
   constexpr BlockAllocator() = default;
@@ -29,23 +29,24 @@ class BlockAllocator {
   BlockAllocator(const BlockAllocator&) = delete;
   BlockAllocator& operator=(const BlockAllocator&) = delete;
 
-  // For view indices 1 … slab_count of a format (abi::BlocksOfView). False,
-  // without memory, if ids would exceed 32 bits, or a page exceeds the plane.
+  // Serves view indices 1 … slab_count of a format (abi::BlocksOfView). False
+  // if memory is short, if ids would exceed 32 bits, or if a page exceeds a
+  // slab's share of the plane.
   bool Create(uint32_t slab_count, uint64_t plane_bytes, uint64_t page_bytes);
 
   // Begins to hand out a leased slab's blocks. False for an index that is out
   // of range or not kUnleased.
   bool Link(uint32_t view_index);
 
-  // Hands out no more of its blocks. False if it is not kLinked.
+  // Stops handing out the slab's blocks. False if it is not kLinked.
   bool Leave(uint32_t view_index);
 
   // Fills `ids` with `count` blocks, or leaves everything alone and returns
   // false if there are fewer.
   bool Allocate(uint32_t count, uint32_t* ids);
 
-  // Takes blocks back; returns how many. Less than `count` means that
-  // ids[returned] was not allocated; it and what follows is left alone.
+  // Frees blocks and returns how many. If that is less than `count`,
+  // ids[returned] was not allocated, and nothing from there on was freed.
   uint32_t Free(uint32_t count, const uint32_t* ids);
 
   // The step fence: steps are numbered from 1 and end in the order in which
@@ -53,12 +54,12 @@ class BlockAllocator {
   uint64_t BeginStep() { return ++steps_begun_; }
   void EndStep(uint64_t step);
 
-  // Moves up to `capacity` drained slabs to kUnleased and returns their view
-  // indices: they may be given back.
+  // Moves up to `capacity` drained slabs to kUnleased and writes their view
+  // indices: their leases may be returned. Returns how many there are.
   uint32_t TakeDrained(uint32_t capacity, uint32_t* view_indices);
 
   uint32_t free_blocks() const { return free_blocks_; }
-  // Allocated blocks of a slab; of a leaving one, what it still waits for.
+  // How many blocks of a slab are allocated; a leaving slab waits for these.
   uint32_t UsedBlocks(uint32_t view_index);
 
  private:
@@ -66,25 +67,26 @@ class BlockAllocator {
 
   struct Slab {
     uint32_t first;   // block id
-    uint32_t blocks;  // usable ones
-    uint32_t free;    // in `bits`; those in recent_ are not
+    uint32_t blocks;  // how many are usable
+    uint32_t free;    // as `bits` says, without those in recent_
     uint32_t hint;    // no word of `bits` before it has a free block
     uint32_t next;    // in its list: of a bucket, or of leaving slabs
     uint32_t previous;
-    uint64_t barrier;  // leaving: the step that must have ended
-    uint64_t* bits;    // 1: free
+    uint64_t barrier;  // of a leaving slab: the step that must have ended
+    uint64_t* bits;    // one per block; 1 if it is free
     State state;
   };
 
-  // Lists of linked slabs other than the current one, by bit width of their
-  // free count; bucket 0 holds the full ones and is never looked at. One more
-  // for the leaving.
+  // Linked slabs other than the current one lie in lists by the bit width of
+  // their free count; nobody searches bucket 0, which holds the full ones. One
+  // more list holds the leaving slabs.
   static constexpr uint32_t kBuckets = 33;
   static constexpr uint32_t kLeavingList = kBuckets;
   static constexpr uint32_t kNone = 0;  // index 0 is the engine's scratch
 
-  // Heuristic: 1 KiB of ids. Sorting a block into its slab costs five times
-  // what the stack does, so it should happen to few (bench/micro/blocks_bench).
+  // Heuristic: 1 KiB of ids. To sort a block into its slab costs five times as
+  // much as to push it here, so it should happen to few of them
+  // (bench/micro/blocks_bench).
   static constexpr uint32_t kRecent = 256;
 
   bool IsUsed(uint32_t id) const {
@@ -100,7 +102,7 @@ class BlockAllocator {
   void Remove(uint32_t list, uint32_t view_index);
 
   Slab* slabs_ = nullptr;     // by view index
-  uint64_t* used_ = nullptr;  // bit per block id: handed out
+  uint64_t* used_ = nullptr;  // one bit per block id: it is handed out
   uint64_t id_count_ = 0;
   void* memory_ = nullptr;
   size_t memory_bytes_ = 0;

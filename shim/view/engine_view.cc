@@ -66,7 +66,7 @@ int EngineView::Join(const Driver& real) {
   CUdevice device = 0;
   driver::CUuuid uuid;
   if (!real.complete) {
-    return KvError(FS_DRIVER, "the CUDA driver is too old for views");
+    return KvError(FS_DRIVER, "this CUDA driver is too old for views");
   }
   if (real.entry.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
       real.entry.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
@@ -105,7 +105,7 @@ int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
     return KvError(FS_REFUSED, "the daemon's slab table is not usable");
   }
   blocks_ = new (blocks_storage_) BlockAllocator;
-  if (!view_.Open(shape) ||
+  if (!mapping_.Open(shape) ||
       !blocks_->Create(shape.slabs, shape.plane_bytes, shape.page_bytes)) {
     Forget();
     return KvError(FS_INVALID,
@@ -124,7 +124,7 @@ int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
   return FS_OK;
 }
 
-// Nothing is mapped any more, or never was.
+// Resets everything. Nothing may be mapped any more.
 void EngineView::Forget() {
   if (blocks_ != nullptr) blocks_->~BlockAllocator();
   blocks_ = nullptr;
@@ -132,7 +132,7 @@ void EngineView::Forget() {
   failed_allocations_ = watermark_misses_ = 0;
   shortfall_ = 0;
   leases_.Close();
-  view_.Close();
+  mapping_.Close();
   view_scoreboard_.Close();
   SetState(State::kNone);
 }
@@ -141,7 +141,7 @@ MapResult EngineView::AddTensor(const Driver& real, uint64_t bytes,
                                 Redirection* out) {
   MutexLock lock(&mutex_);
   if (state() != State::kRegistered) return {MapOutcome::kWrongSize};
-  return view_.AddTensor(real.entry, bytes, out);
+  return mapping_.AddTensor(real.entry, bytes, out);
 }
 
 CUresult EngineView::FreeTensor(const Driver& real, const Redirection& tensor) {
@@ -153,9 +153,9 @@ CUresult EngineView::FreeTensor(const Driver& real, const Redirection& tensor) {
     result = End(real);
   }
   if (result == CUDA_SUCCESS) {
-    result = view_.RemoveTensor(real.entry, tensor.base);
+    result = mapping_.RemoveTensor(real.entry, tensor.base);
   }
-  if (result == CUDA_SUCCESS && state() == State::kClosed && view_.empty()) {
+  if (result == CUDA_SUCCESS && state() == State::kClosed && mapping_.empty()) {
     Forget();
   }
   return result;
@@ -169,38 +169,39 @@ int EngineView::CheckReady() {
   }
   if (scoreboard_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
     return KvError(FS_STATE,
-                   "nobody said that the engine uses leased blocks only: "
-                   "fs_kv_progress(FS_KV_POOL_CONSTRUCTED)");
+                   "the engine's block pool must use leased blocks only before "
+                   "activation: call fs_kv_progress(FS_KV_POOL_CONSTRUCTED)");
   }
-  if (!view_.complete()) {
+  if (!mapping_.complete()) {
     return KvError(
         FS_STATE,
-        "%u tensors of %llu bytes were to be allocated in the KV "
+        "the view has %u tensors of %llu bytes, to be allocated in the KV "
         "scope; some are missing",
-        view_.shape().tensors(),
-        static_cast<unsigned long long>(view_.shape().tensor_bytes()));
+        mapping_.shape().tensors(),
+        static_cast<unsigned long long>(mapping_.shape().tensor_bytes()));
   }
   return FS_OK;
 }
 
-// All or nothing: on an error nothing of the pool is mapped, and the engine
+// All or nothing: after an error nothing of the pool is mapped, and the engine
 // must not serve.
 int EngineView::Activate(const Driver& real) {
   MutexLock lock(&mutex_);
   if (const int early = CheckReady()) return early;
-  const CUresult waited = Synchronize(real.entry, view_.context());
-  view_.CountCalls(3);
+  const CUresult waited = Synchronize(real.entry, mapping_.context());
+  mapping_.CountCalls(3);
   if (waited != CUDA_SUCCESS) return DriverFailed("cuCtxSynchronize", waited);
   const int failed = PutInPlace(real);
   if (failed != FS_OK) {
-    // What may still be mapped keeps the daemon from leasing: it is not told.
-    if (view_.UnmapAll(real.entry) == CUDA_SUCCESS) {
-      link_->CloseView(view_.shape().epoch);
+    // While something may still be mapped, the daemon is not told that the view
+    // is closed, so it leases those slabs to nobody.
+    if (mapping_.UnmapAll(real.entry) == CUDA_SUCCESS) {
+      link_->CloseView(mapping_.shape().epoch);
     }
     SetState(State::kClosed);
     return failed;
   }
-  gauges_.driver_calls_to_activate = view_.calls();
+  gauges_.driver_calls_to_activate = mapping_.calls();
   want_ = want_sent_ = answer_.floor_slabs;
   SetState(State::kActive);
   RefreshScoreboard(/*now_ms=*/0);
@@ -210,27 +211,29 @@ int EngineView::Activate(const Driver& real) {
 int EngineView::PutInPlace(const Driver& real) {
   const ViewLeases* const leases = &leases_;
   const auto memory = [leases](uint32_t v) { return leases->Memory(v); };
-  const MapResult mapped = view_.Activate(real.entry, link_, memory);
+  const MapResult mapped = mapping_.Activate(real.entry, link_, memory);
   Why why;
   link_->CopyReason(why);
   switch (mapped.outcome) {
     case MapOutcome::kMapped:
       break;
     case MapOutcome::kRefused:
-      return KvError(FS_REFUSED, "the pool's granules were not to be had: %s",
+      return KvError(FS_REFUSED, "the daemon withheld the pool's granules: %s",
                      why);
     case MapOutcome::kNoDaemon:
-      return KvError(FS_NO_DAEMON, "while the pool was being mapped: %s", why);
+      return KvError(FS_NO_DAEMON,
+                     "the daemon was lost while the pool was being mapped: %s",
+                     why);
     default:
       return DriverFailed("mapping the pool", mapped.result);
   }
-  const ViewShape& shape = view_.shape();
+  const ViewShape& shape = mapping_.shape();
   switch (
       link_->ActivateView(shape.epoch, shape.slabs, answer_.floor_slabs, why)) {
     case Exchange::kOk:
       return FS_OK;
     case Exchange::kLost:
-      return KvError(FS_NO_DAEMON, "no activation: %s", why);
+      return KvError(FS_NO_DAEMON, "the view was not activated: %s", why);
     case Exchange::kExhausted:
     case Exchange::kRefused:
       break;
@@ -246,20 +249,20 @@ int EngineView::Close(const Driver& real) {
   }
   const CUresult result = End(real);
   if (result != CUDA_SUCCESS) return DriverFailed("closing the view", result);
-  if (view_.empty()) Forget();
+  if (mapping_.empty()) Forget();
   return FS_OK;
 }
 
-// Without a synchronised context nothing changes. If something may still be
-// mapped afterwards the leases are kept, for the life of this process.
+// Changes nothing unless the context could be synchronised. If something may
+// still be mapped afterwards, the leases are kept for the life of this process.
 CUresult EngineView::End(const Driver& real) {
-  if (!view_.empty()) {
-    const CUresult waited = Synchronize(real.entry, view_.context());
+  if (!mapping_.empty()) {
+    const CUresult waited = Synchronize(real.entry, mapping_.context());
     if (waited != CUDA_SUCCESS) return waited;
   }
-  const CUresult unmapped = view_.UnmapAll(real.entry);
+  const CUresult unmapped = mapping_.UnmapAll(real.entry);
   SetState(State::kClosed);
-  if (unmapped == CUDA_SUCCESS) link_->CloseView(view_.shape().epoch);
+  if (unmapped == CUDA_SUCCESS) link_->CloseView(mapping_.shape().epoch);
   return unmapped;
 }
 
@@ -269,7 +272,7 @@ int EngineView::SlabBlocks(uint32_t view_index, uint64_t* first,
   if (state() == State::kNone) {
     return KvError(FS_STATE, "no view is registered");
   }
-  const ViewShape& shape = view_.shape();
+  const ViewShape& shape = mapping_.shape();
   if (view_index > shape.slabs) {
     return KvError(FS_INVALID, "view index %u of %u", view_index, shape.slabs);
   }
@@ -299,7 +302,7 @@ int EngineView::ReadStats(fs_kv_stats* stats) {
   stats->driver_calls_to_activate = gauges_.driver_calls_to_activate;
   stats->driver_calls_serving =
       state() == State::kActive
-          ? view_.calls() - gauges_.driver_calls_to_activate
+          ? mapping_.calls() - gauges_.driver_calls_to_activate
           : gauges_.driver_calls_serving;
   return FS_OK;
 }

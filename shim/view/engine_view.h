@@ -19,54 +19,55 @@
 
 namespace fineserve::shim {
 
-// The view of this process (fineserve_kv.h, design.md §3): joins its mapping,
-// its leases, its scoreboard and the allocator of its blocks.
+// The view of this process (fineserve_kv.h; design note 0000, Memory): its
+// mapping, its leases, its scoreboard and the allocator of its blocks.
 //
 //   kNone ─Register─► kRegistered ─Activate─► kActive
 //     ▲                    │ └──(it failed)──► kClosed ◄─Close─┘
 //     └─(tensors freed)────┴──────────────────────┘
 //
-// Who may die where. The daemon: before ActivateDone, and activation fails;
-// afterwards the leases stay as the table last had them. Nobody waits for it
-// but in Register, Activate and Close, and where a slab must be mapped while
-// serving (guarded, strict, a pool that grew). This process, at any
-// instruction: it holds no lock and no promise that anybody else waits for;
-// whatever it leased is quarantined (design note 0002). A slab is unmapped
-// before the notice that gives it back is sent.
+// Who may die where. If the daemon dies before ActivateDone, activation fails;
+// later, the leases stay as the table last had them. The engine waits for the
+// daemon only in Register, Activate and Close, and where a slab must be mapped
+// while it serves (guarded, strict, a pool that grew). This process may die at
+// any instruction: it holds no lock that others wait for, and what it leased is
+// quarantined (design note 0002). A slab is unmapped before the notice that
+// returns it is sent.
 //
-// Thread-safe but for the allocator's calls, which are one thread's: one lock,
-// never contended by the thread that serves but for a few microseconds (a
-// waiting thread sends notices). Functions that return int
-// return FS_OK or an FS_… error with its text set. Constant-initialised,
-// trivially destroyed.
+// Thread-safe, except for the allocator's calls, which belong to one thread.
+// One lock guards the rest; the thread that serves contends for it with a
+// waiting thread that sends notices, for a few microseconds. Functions that
+// return int return FS_OK or an FS_… error with its text set.
+// Constant-initialised, trivially destroyed.
 class EngineView {
  public:
-  // Both outlive this object.
+  // Both must outlive this object.
   constexpr EngineView(DaemonLink* link, const ScoreboardWriter* scoreboard)
       : link_(link), scoreboard_(scoreboard) {}
 
-  // Whether KV of this process is the view's business alone.
+  // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return state() != State::kNone; }
 
   int Register(const Driver& real, const fs_kv_format& format,
                fs_kv_geometry* geometry);
-  // kWrongSize: not one of the view's tensors, or not now.
+  // kWrongSize if it is not one of the view's tensors, or if none is expected
+  // now.
   MapResult AddTensor(const Driver& real, uint64_t bytes, Redirection* out);
-  // Ends the view, unless the tensor is on scratch still. Waits for the
-  // context's work. On an error the tensor stays.
+  // Ends the view, unless the tensor still lies on scratch. Waits for the
+  // context's work. After an error the tensor stays.
   driver::CUresult FreeTensor(const Driver& real, const Redirection& tensor);
   int Activate(const Driver& real);
   int Close(const Driver& real);
   int SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
-  // Of an engine with a block pool of its own.
+  // For an engine with a block pool of its own.
   int Poll(const Driver& real, fs_kv_change* changes, uint32_t capacity);
   int Want(uint32_t slabs);
   int ReturnSlab(uint32_t view_index);
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(const Driver& real, int timeout_ms);
 
-  // Of one without.
+  // For an engine that uses our block allocator.
   uint64_t BeginStep(const Driver& real);
   int EndStep(uint64_t step);
   int Allocate(uint32_t count, uint32_t* ids);
@@ -97,9 +98,9 @@ class EngineView {
 
   // engine_view_serving.cc
   void LookAtLeases() FINESERVE_REQUIRES(mutex_);
-  // Whether the slab's memory of today lies at its place.
+  // Whether the memory that the slab has now is mapped in its place.
   bool IsInPlace(uint32_t v) const FINESERVE_REQUIRES(mutex_) {
-    return view_.resident(v) && view_.memory(v) == leases_.Memory(v);
+    return mapping_.resident(v) && mapping_.memory(v) == leases_.Memory(v);
   }
   bool IsStale(uint32_t v) const FINESERVE_REQUIRES(mutex_);
   void DropStale(const Driver& real) FINESERVE_REQUIRES(mutex_);
@@ -120,13 +121,12 @@ class EngineView {
   std::atomic<State> state_{State::kNone};
   ViewScoreboardWriter view_scoreboard_;
   Mutex mutex_;
-  ViewMapping view_ FINESERVE_GUARDED_BY(mutex_);
+  ViewMapping mapping_ FINESERVE_GUARDED_BY(mutex_);
   ViewLeases leases_ FINESERVE_GUARDED_BY(mutex_);
-  // The allocator and its counts: of the thread that serves, alone. Handing
-  // out a block takes no lock, which would cost five times as much
-  // (bench/micro/blocks_bench); others leave these alone while it serves
-  // (fineserve_kv.h). In storage of its own, so that no destructor runs at
-  // exit.
+  // The allocator and its counts belong to the thread that serves; others leave
+  // them alone while it does (fineserve_kv.h). A lock would make a block cost
+  // five times as much (bench/micro/blocks_bench). The allocator lies in
+  // storage of its own so that no destructor runs at exit.
   BlockAllocator* blocks_ = nullptr;
   alignas(BlockAllocator) std::byte
       blocks_storage_[sizeof(BlockAllocator)] = {};
@@ -135,12 +135,15 @@ class EngineView {
   uint64_t freed_blocks_ = 0;
   uint64_t failed_allocations_ = 0;
   uint64_t watermark_misses_ = 0;
-  uint32_t shortfall_ = 0;  // of an allocation
+  // How many blocks the last failed allocation lacked, and until when that
+  // counts.
+  uint32_t shortfall_ = 0;
   uint64_t shortfall_until_ms_ = 0;
   abi::ViewAnswer answer_ FINESERVE_GUARDED_BY(mutex_) = {};
-  uint64_t least_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;  // of a slab
+  // Usable blocks of the slab that has the fewest.
+  uint64_t least_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
 
-  // Serving.
+  // While it serves.
   bool has_steps_ FINESERVE_GUARDED_BY(mutex_) = false;  // uses our allocator
   bool has_stale_ FINESERVE_GUARDED_BY(mutex_) = false;
   bool swap_failed_ FINESERVE_GUARDED_BY(mutex_) = false;
@@ -150,7 +153,7 @@ class EngineView {
   uint64_t done_since_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t scoreboard_shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  // What the scoreboard shows; steps and calls included.
+  // What the scoreboard shows, with the counts of steps and driver calls.
   ViewGauges gauges_ FINESERVE_GUARDED_BY(mutex_);
 };
 

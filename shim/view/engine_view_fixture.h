@@ -45,7 +45,7 @@ class EngineViewTest : public ViewFixture {
       tensors_.push_back(tensor);
     }
   }
-  // With a daemon of kSlabs slabs.
+  // Starts a daemon of kSlabs slabs and serves with it.
   void Serve(uint32_t mode = FS_KV_VIEW, FakeDaemon::Options options = {}) {
     options.slab_count = kSlabs;
     StartDaemon(options);
@@ -85,7 +85,7 @@ class EngineViewTest : public ViewFixture {
            HandleAt(tensors_[1].base + v * kShare) ==
                kPoolHandle + (v - 1) * 2 + 1;
   }
-  std::vector<std::pair<uint32_t, uint32_t>> GivenBack(size_t count) {
+  std::vector<std::pair<uint32_t, uint32_t>> Returned(size_t count) {
     daemon_->Eventually(
         [&](const auto& log) { return log.returned.size() >= count; });
     return daemon_->views().returned;

@@ -24,7 +24,7 @@ TEST_F(EngineViewTest, LeasesStayWhenTheDaemonHasGone) {
   EXPECT_EQ(Free(blocks), FS_OK);
   EXPECT_EQ(view_.EndStep(step), FS_OK);
   KillDaemon();
-  Step();  // drained, with nobody to give it to: linked again
+  Step();  // it has drained, but nobody can take it back: linked again
   EXPECT_EQ(Stats().leased_slabs, 2u);
   Allocate(2 * kSlabBlocks);
   EXPECT_EQ(view_.Wait(driver_, 1), -FS_NO_DAEMON);

@@ -33,7 +33,7 @@ TEST_F(EngineViewTest, OwnPoolHearsOfEachLeaseAndEachAskBackOnce) {
   EXPECT_EQ(view_.ReturnSlab(2), FS_INVALID);
   EXPECT_THAT(daemon_->views().returned, IsEmpty());
   EXPECT_THAT(Poll(), IsEmpty());
-  EXPECT_THAT(GivenBack(1), ElementsAre(Pair(1, 5)));
+  EXPECT_THAT(Returned(1), ElementsAre(Pair(1, 5)));
 }
 
 TEST_F(EngineViewTest, WantIsSentOnceForEachChange) {

@@ -80,9 +80,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadFormat{"NoPlanes", "planes", [](fs_kv_format* f) { f->planes = 0; }},
         BadFormat{"Planes", "planes",
                   [](fs_kv_format* f) { f->planes = 10'000; }},
-        BadFormat{"Allocations", "do not divide",
+        BadFormat{"Allocations", "does not divide",
                   [](fs_kv_format* f) { f->planes_per_allocation = 3; }},
-        BadFormat{"NoScoreboard", "page_bytes",
+        BadFormat{"NoPage", "page_bytes",
                   [](fs_kv_format* f) { f->page_bytes = 0; }},
         BadFormat{"TooManyBlocks", "too many",
                   [](fs_kv_format* f) { f->blocks = uint64_t{1} << 60; }},
@@ -105,7 +105,7 @@ TEST_F(EngineViewTest, DaemonThatLiesAboutItsPoolIsNotJoinedForAView) {
   for (const Fault fault : {Fault::kWrongView, Fault::kShrinkable}) {
     StartDaemon({.fault = fault, .slab_count = kSlabs});
     EXPECT_EQ(Register(), FS_NO_DAEMON);
-    EXPECT_THAT(KvErrorText(), HasSubstr("no usable view"));
+    EXPECT_THAT(KvErrorText(), HasSubstr("an unusable view"));
     EXPECT_FALSE(view_.in_use());
     daemon_.reset();
   }

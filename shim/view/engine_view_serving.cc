@@ -21,12 +21,12 @@ namespace {
 using driver::CUDA_SUCCESS;
 using Hold = ViewLeases::Hold;
 
-// How old what the view scoreboard shows may be.
+// How old the figures on the view scoreboard may be.
 constexpr uint64_t kScoreboardMs = 5;
-// Heuristic: how long a slab that another engine waits for may wait for a
-// moment without a step in flight, before we wait for the device.
+// Heuristic: how long a slab that another engine waits for may wait until no
+// step is in flight. After that we wait for the device.
 constexpr uint64_t kPatienceMs = 1'000;
-// Heuristic: between tries to map a slab after a failure.
+// Heuristic: the pause before another try to map a slab, after a failure.
 constexpr uint64_t kRetryMs = 1'000;
 
 int NotActive() { return KvError(FS_STATE, "there is no active view"); }
@@ -35,7 +35,7 @@ int NotActive() { return KvError(FS_STATE, "there is no active view"); }
 void SleepOn(const std::atomic<uint32_t>* word, uint32_t value, uint64_t ms) {
   const timespec limit = {static_cast<time_t>(ms / 1'000),
                           static_cast<long>(ms % 1'000) * 1'000'000};
-  // Shared: the daemon wakes it through its own mapping of the table.
+  // A shared futex: the daemon wakes it through its own mapping of the table.
   syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 
@@ -46,53 +46,54 @@ void SleepOn(const std::atomic<uint32_t>* word, uint32_t value, uint64_t ms) {
 void EngineView::LookAtLeases() {
   if (!leases_.Changed()) return;
   leases_.Look();
-  for (uint32_t v = 1; v <= view_.shape().slabs && !has_stale_; ++v) {
+  for (uint32_t v = 1; v <= mapping_.shape().slabs && !has_stale_; ++v) {
     has_stale_ = IsStale(v);
   }
 }
 
-// A slab that was withdrawn from the pool, or is other memory now: as long as
-// it is mapped the GPU does not get back what it was. Nobody uses it.
+// True for a slab that has been withdrawn from the pool or has other memory
+// now. Nobody uses it, but the GPU cannot free the old memory while it is
+// mapped.
 bool EngineView::IsStale(uint32_t v) const {
   const Hold hold = leases_.hold(v);
-  return (hold == Hold::kNone || hold == Hold::kSent) && view_.resident(v) &&
-         view_.memory(v) != leases_.Memory(v);
+  return (hold == Hold::kNone || hold == Hold::kSent) && mapping_.resident(v) &&
+         mapping_.memory(v) != leases_.Memory(v);
 }
 
 void EngineView::DropStale(const Driver& real) {
-  for (uint32_t v = 1; v <= view_.shape().slabs; ++v) {
-    if (IsStale(v)) view_.SwapOut(real.entry, v);
+  for (uint32_t v = 1; v <= mapping_.shape().slabs; ++v) {
+    if (IsStale(v)) mapping_.SwapOut(real.entry, v);
   }
   has_stale_ = false;
 }
 
-// Whether no work of the engine may touch slabs that it does not use. Work that
-// it does not tell us about is waited for; so are steps in flight if it is
-// urgent.
+// Whether no work of the engine can touch slabs that it does not use. If it
+// tells us about its steps there must be none in flight, unless it is urgent;
+// otherwise we wait for the context's work.
 bool EngineView::IsQuiet(const Driver& real, bool urgent) {
   if (has_steps_) {
     if (gauges_.steps_begun == gauges_.steps_ended) return true;
     if (!urgent) return false;
   }
-  view_.CountCalls(3);
-  return Synchronize(real.entry, view_.context()) == CUDA_SUCCESS;
+  mapping_.CountCalls(3);
+  return Synchronize(real.entry, mapping_.context()) == CUDA_SUCCESS;
 }
 
-// Maps what was leased, unmaps what is given back, tells the daemon. In mode
-// view only slabs that the pool grew by are mapped here, and only those by
-// which it shrank unmapped.
+// Maps the slabs that were leased, unmaps those to be returned, and tells the
+// daemon. In mode view the only slabs mapped here are those by which the pool
+// grew, and the only ones unmapped are those by which it shrank.
 void EngineView::Settle(const Driver& real, uint64_t now_ms) {
-  const bool joined = link_->IsJoinedTo(view_.shape().epoch);
-  const bool guarded = view_.shape().mode != abi::ViewMode::kView;
+  const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
+  const bool guarded = mapping_.shape().mode != abi::ViewMode::kView;
   bool out = false;
   for (uint32_t v = 0; (v = leases_.Next(Hold::kDone, v)) != 0;) {
-    const bool usable = view_.resident(v);
+    const bool usable = mapping_.resident(v);
     if (!joined && usable) leases_.Relink(v);
     out = out || (joined && guarded && usable);
   }
   bool in = false;
   for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
-    in = in || (!IsInPlace(v) && !view_.broken(v));
+    in = in || (!IsInPlace(v) && !mapping_.broken(v));
   }
   in = in && joined && now_ms >= retry_swap_ms_;
   if (!out) {
@@ -116,10 +117,10 @@ void EngineView::Settle(const Driver& real, uint64_t now_ms) {
 
 void EngineView::SwapOutDone(const Driver& real) {
   for (uint32_t v = 0; (v = leases_.Next(Hold::kDone, v)) != 0;) {
-    if (!view_.resident(v)) continue;
-    if (view_.SwapOut(real.entry, v) != CUDA_SUCCESS && !swap_failed_) {
+    if (!mapping_.resident(v)) continue;
+    if (mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS && !swap_failed_) {
       swap_failed_ = true;
-      Warn("slab %u could not be unmapped; it stays leased", v - 1);
+      Warn("keeping slab %u leased: it could not be unmapped", v - 1);
     }
   }
   done_since_ms_ = 0;
@@ -127,13 +128,14 @@ void EngineView::SwapOutDone(const Driver& real) {
 
 void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
   for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
-    if (IsInPlace(v) || view_.broken(v)) continue;
-    // Memory that the slab was once makes room first.
-    if (view_.resident(v) && view_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
+    if (IsInPlace(v) || mapping_.broken(v)) continue;
+    // Other memory of the same slab makes room first.
+    if (mapping_.resident(v) &&
+        mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
       continue;
     }
     const MapResult mapped =
-        view_.SwapIn(real.entry, link_, v, leases_.Memory(v));
+        mapping_.SwapIn(real.entry, link_, v, leases_.Memory(v));
     if (mapped.outcome == MapOutcome::kMapped) continue;
     retry_swap_ms_ = now_ms + kRetryMs;
     if (!swap_failed_) {
@@ -145,29 +147,29 @@ void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
   }
 }
 
-// Whatever cannot be sent now stays as it is: the next call tries again.
+// What cannot be sent now stays as it is; the next call tries again.
 void EngineView::SendNotices() {
   while (leases_.count(Hold::kDone) > 0 && SendReturns()) {
   }
   if (want_ != want_sent_ &&
-      link_->TellWant(view_.shape().epoch, want_) == Notice::kSent) {
+      link_->TellWant(mapping_.shape().epoch, want_) == Notice::kSent) {
     want_sent_ = want_;
   }
 }
 
 // True if there may be more to send.
 bool EngineView::SendReturns() {
-  const bool stays_mapped = view_.shape().mode == abi::ViewMode::kView;
+  const bool stays_mapped = mapping_.shape().mode == abi::ViewMode::kView;
   auto notice = abi::MakeMessage<abi::ReturnNotice>(0);
   for (uint32_t v = 0; notice.count < abi::kReturnNoticeCapacity;) {
     v = leases_.Next(Hold::kDone, v);
     if (v == 0) break;
-    // What may still be mapped must not go to another engine.
-    if (view_.broken(v) || (view_.resident(v) && !stays_mapped)) continue;
+    // A slab that may still be mapped must not go to another engine.
+    if (mapping_.broken(v) || (mapping_.resident(v) && !stays_mapped)) continue;
     notice.entries[notice.count++] = {v - 1, leases_.lease(v)};
   }
   if (notice.count == 0 ||
-      link_->TellReturn(view_.shape().epoch, notice) != Notice::kSent) {
+      link_->TellReturn(mapping_.shape().epoch, notice) != Notice::kSent) {
     return false;
   }
   for (uint32_t i = 0; i < notice.count; ++i) {
@@ -185,7 +187,7 @@ void EngineView::RefreshScoreboard(uint64_t now_ms) {
                           leases_.count(Hold::kLeaving) +
                           leases_.count(Hold::kDone);
   gauges_.driver_calls_serving =
-      view_.calls() - gauges_.driver_calls_to_activate;
+      mapping_.calls() - gauges_.driver_calls_to_activate;
   if (has_steps_) {
     gauges_.free_blocks = blocks_->free_blocks();
     gauges_.used_blocks = used_blocks_;
@@ -193,7 +195,7 @@ void EngineView::RefreshScoreboard(uint64_t now_ms) {
     gauges_.freed_blocks = freed_blocks_;
     gauges_.failed_allocations = failed_allocations_;
     gauges_.watermark_misses = watermark_misses_;
-    for (uint32_t v = 1; v <= view_.shape().slabs; ++v) {
+    for (uint32_t v = 1; v <= mapping_.shape().slabs; ++v) {
       view_scoreboard_.ShowUsed(v, blocks_->UsedBlocks(v));
     }
   } else {
@@ -204,7 +206,7 @@ void EngineView::RefreshScoreboard(uint64_t now_ms) {
 
 int EngineView::Wait(const Driver& real, int timeout_ms) {
   if (timeout_ms < 0) {
-    return -KvError(FS_INVALID, "a timeout of %d ms", timeout_ms);
+    return -KvError(FS_INVALID, "the timeout is %d ms", timeout_ms);
   }
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
   const std::atomic<uint32_t>* word = nullptr;
@@ -215,8 +217,8 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
     if (!IsActive()) return -NotActive();
     const uint64_t now_ms = NowMs();
     if (has_steps_) {
-      // Slabs are mapped, and the scoreboard shown, at a step's begin by its
-      // thread.
+      // The thread that begins the steps maps slabs and refreshes the
+      // scoreboard.
       SendNotices();
     } else {
       Settle(real, now_ms);
@@ -229,7 +231,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
     if (untold) return 1;
     word = leases_.futex();
     seen = leases_.seen();
-    epoch = view_.shape().epoch;
+    epoch = mapping_.shape().epoch;
   }
   for (;;) {
     // Acquire: pairs with the daemon's release; see ViewLeases::changes.
@@ -250,7 +252,8 @@ int EngineView::Poll(const Driver& real, fs_kv_change* changes,
   MutexLock lock(&mutex_);
   if (!IsActive()) return -NotActive();
   if (has_steps_) {
-    return -KvError(FS_STATE, "fs_kv_step_begin looks at the leases already");
+    return -KvError(
+        FS_STATE, "this engine uses fs_kv_step_begin, which polls the leases");
   }
   LookAtLeases();
   const uint64_t now_ms = NowMs();
@@ -295,7 +298,7 @@ int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
   return FS_OK;
 }
 
-// --- An engine with our allocator ---
+// --- An engine that uses our allocator ---
 
 uint64_t EngineView::BeginStep(const Driver& real) {
   MutexLock lock(&mutex_);
@@ -332,8 +335,9 @@ void EngineView::TakeDrained() {
   } while (count == std::size(drained));
 }
 
-// What is used and the watermark, or what the last allocation lacked, for a
-// while: a request that is given up does not hold memory for ever.
+// Wants the used blocks and the watermark. What the last failed allocation
+// lacked counts for a while only: a request that was given up must not hold
+// memory for ever.
 void EngineView::WantForBlocks() {
   if (now_ms_ >= shortfall_until_ms_) shortfall_ = 0;
   const uint64_t blocks =
@@ -346,7 +350,7 @@ int EngineView::EndStep(uint64_t step) {
   MutexLock lock(&mutex_);
   if (!IsActive()) return NotActive();
   if (step > gauges_.steps_begun || step <= gauges_.steps_ended) {
-    return KvError(FS_INVALID, "step %llu is not under way",
+    return KvError(FS_INVALID, "step %llu is not in flight",
                    static_cast<unsigned long long>(step));
   }
   blocks_->EndStep(step);
@@ -363,12 +367,12 @@ int EngineView::Allocate(uint32_t count, uint32_t* ids) {
   return FS_OK;
 }
 
-// Too few blocks: asks for as many more at once.
+// There are too few blocks: asks for the missing ones at once.
 int EngineView::Starve(uint32_t count) {
   MutexLock lock(&mutex_);
   ++failed_allocations_;
-  // A slab that became free since the step began was not there to be had: every
-  // slab that is handed over is free for a moment.
+  // A slab that became free after the step began does not count: every slab
+  // that passes from one engine to another is free for a moment.
   if (leases_.leased() < answer_.cap_slabs &&
       leases_.AnyFreeSince(now_ms_ * 1'000'000)) {
     ++watermark_misses_;

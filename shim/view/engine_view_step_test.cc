@@ -55,7 +55,7 @@ TEST_F(EngineViewTest, SlabGoesBackWhenItsLastStepHasEnded) {
   EXPECT_EQ(view_.EndStep(next), FS_OK);
   EXPECT_EQ(view_.EndStep(last), FS_OK);
   Step();
-  EXPECT_THAT(GivenBack(1), ElementsAre(Pair(0, 5)));
+  EXPECT_THAT(Returned(1), ElementsAre(Pair(0, 5)));
   EXPECT_EQ(Stats().returned_slabs, 1u);
   EXPECT_EQ(Stats().leased_slabs, 0u);
   daemon_->Lease(0, 6);
@@ -165,7 +165,7 @@ TEST_F(EngineViewTest, ManyReturnsTakeSeveralNotices) {
   Step();
   for (uint32_t s = 0; s < 150; ++s) daemon_->AskBack(s, s + 1);
   Step();
-  EXPECT_EQ(GivenBack(150).size(), 150u);
+  EXPECT_EQ(Returned(150).size(), 150u);
 }
 
 TEST_F(EngineViewTest, ViewScoreboardSaysWhatTheEngineDoes) {

@@ -29,7 +29,7 @@ TEST_F(EngineViewTest, GuardedSlabIsMappedBeforeUseAndUnmappedBeforeItGoes) {
   Free(blocks);
   Step();
   EXPECT_EQ(PoolMappings(), 0u);
-  EXPECT_THAT(GivenBack(1), ElementsAre(Pair(1, 5)));
+  EXPECT_THAT(Returned(1), ElementsAre(Pair(1, 5)));
   EXPECT_GT(Stats().driver_calls_serving, 0u);
 }
 
@@ -94,7 +94,7 @@ TEST_F(EngineViewTest, WithdrawnSlabIsLetGoAndItsNextMemoryIsMapped) {
   EXPECT_EQ(Stats().free_blocks, kSlabBlocks);
 }
 
-TEST_F(EngineViewTest, SlabThatBecameOtherMemoryUnseenIsMappedAnewBeforeUse) {
+TEST_F(EngineViewTest, SlabThatBecameOtherMemoryUnseenIsMappedAgainBeforeUse) {
   Serve();
   daemon_->SetSlab(2, {SlabState::kAbsent}, /*tell=*/false);
   daemon_->Regrow(2);

@@ -8,7 +8,7 @@ namespace fineserve::shim {
 int KvError(int code, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// The text; "" if there was no error.
+// The last text; "" if there was no error.
 const char* KvErrorText();
 
 }  // namespace fineserve::shim

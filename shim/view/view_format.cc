@@ -15,12 +15,12 @@ static_assert(FS_KV_VIEW == static_cast<int>(abi::ViewMode::kView));
 static_assert(FS_KV_GUARDED == static_cast<int>(abi::ViewMode::kGuarded));
 static_assert(FS_KV_STRICT == static_cast<int>(abi::ViewMode::kStrict));
 
-// Far above any model, and below what the table of ranges holds.
+// Far more than any model has, and fewer than the table of ranges holds.
 constexpr uint32_t kMostPlanes = 4096;
-// Of a plane; bounds every product below.
+// The bound on a plane, which bounds every product below.
 constexpr uint64_t kMostPlaneBytes = uint64_t{1} << 48;
 
-// View indices that a plane of `s.blocks` blocks has room for.
+// How many slabs fit in a plane of `s.blocks` blocks, behind index 0.
 uint64_t SlabsThatFit(const ViewShape& s, uint64_t slab_count) {
   // The last index may reach into bytes behind the last block.
   uint64_t indices = ((s.blocks + 1) * s.page_bytes - 1) / s.plane_bytes;
@@ -38,18 +38,23 @@ int CheckFormat(const fs_kv_format& f) {
                    f.struct_bytes, sizeof(f));
   }
   if (f.mode < FS_KV_VIEW || f.mode > FS_KV_STRICT) {
-    return KvError(FS_INVALID, "format.mode is %u", f.mode);
+    return KvError(
+        FS_INVALID,
+        "format.mode is %u, not one of FS_KV_VIEW, FS_KV_GUARDED, FS_KV_STRICT",
+        f.mode);
   }
   if (f.planes == 0 || f.planes > kMostPlanes) {
     return KvError(FS_INVALID, "format.planes is %u, not 1 to %u", f.planes,
                    kMostPlanes);
   }
   if (f.planes_per_allocation == 0 || f.planes % f.planes_per_allocation != 0) {
-    return KvError(FS_INVALID, "%u planes per allocation do not divide %u",
-                   f.planes_per_allocation, f.planes);
+    return KvError(
+        FS_INVALID,
+        "format.planes_per_allocation is %u, which does not divide %u planes",
+        f.planes_per_allocation, f.planes);
   }
   if (f.page_bytes == 0 || f.page_bytes > kMostPlaneBytes) {
-    return KvError(FS_INVALID, "format.page_bytes is %llu",
+    return KvError(FS_INVALID, "format.page_bytes is %llu, not 1 to 2^48",
                    static_cast<unsigned long long>(f.page_bytes));
   }
   if (f.blocks > kMostPlaneBytes / f.page_bytes) {
@@ -89,7 +94,9 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
   if (granularity == 0 || s.granule_bytes % granularity != 0 ||
       s.plane_bytes > kMostPlaneBytes / (slabs + 1) ||
       slabs > UINT32_MAX / s.granules_per_slab) {
-    return KvError(FS_REFUSED, "the daemon's pool does not suit this driver");
+    return KvError(FS_REFUSED,
+                   "the daemon's pool does not suit this driver: its granules "
+                   "are no multiple of the granularity, or it is too large");
   }
 
   s.blocks = format.blocks != 0 ? format.blocks
@@ -110,11 +117,12 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
   if (fit < floor) {
     const uint64_t needed =
         ((floor + 1) * s.plane_bytes - 1) / s.page_bytes + 1;
-    return KvError(FS_INVALID,
-                   "format.blocks is %llu; the floor of %llu slabs takes %llu",
-                   static_cast<unsigned long long>(s.blocks),
-                   static_cast<unsigned long long>(floor),
-                   static_cast<unsigned long long>(needed));
+    return KvError(
+        FS_INVALID,
+        "format.blocks is %llu, but the floor of %llu slabs takes %llu",
+        static_cast<unsigned long long>(s.blocks),
+        static_cast<unsigned long long>(floor),
+        static_cast<unsigned long long>(needed));
   }
   s.slabs = static_cast<uint32_t>(fit);
   *out = s;

@@ -1,7 +1,7 @@
 #ifndef SHIM_VIEW_VIEW_FORMAT_H_
 #define SHIM_VIEW_VIEW_FORMAT_H_
 
-// From the format that an engine registers to the shape of its view. Pure.
+// Turns the format that an engine registers into the shape of its view. Pure.
 // Functions that return int return FS_OK or an FS_… error with its text set
 // (kv_error.h).
 
@@ -19,12 +19,12 @@ int CheckFormat(const fs_kv_format& format);
 // The request that registers a format that passed CheckFormat.
 abi::ViewRequest RequestFor(const fs_kv_format& format);
 
-// What the tensors look like on the daemon's pool and this driver, whose
+// The shape of the tensors on the daemon's pool and on this driver, whose
 // granularity is in bytes.
 int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
              uint64_t granularity, ViewShape* out);
 
-// Usable blocks of the slab that has the fewest.
+// How many usable blocks the slab with the fewest has.
 uint64_t LeastBlocks(const ViewShape& shape);
 
 }  // namespace fineserve::shim

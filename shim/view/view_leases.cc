@@ -13,7 +13,7 @@ size_t SlabsBytes(uint32_t views, size_t each) {
   return (size_t{views} + 1) * each;
 }
 
-// Whether `count` entries at `offset` lie in the table.
+// Whether `count` entries of `each` bytes at `offset` lie within the table.
 bool Holds(size_t table_bytes, uint64_t offset, uint64_t count, size_t each) {
   return offset % 8 == 0 && offset <= table_bytes &&
          count <= (table_bytes - offset) / each;
@@ -24,7 +24,7 @@ bool Holds(size_t table_bytes, uint64_t offset, uint64_t count, size_t each) {
 bool ViewLeases::Open(const void* table, size_t table_bytes, uint32_t slot,
                       uint32_t engine_id, uint32_t views) {
   if (table_bytes < sizeof(abi::TableHeader) || slabs_ != nullptr) return false;
-  // Its constants, each read once.
+  // The header's constants, each of which is read once.
   const auto* header = static_cast<const abi::TableHeader*>(table);
   const uint32_t engines_offset = header->engines_offset;
   const uint32_t slabs_offset = header->slabs_offset;
@@ -72,7 +72,7 @@ SlabWord ViewLeases::Word(uint32_t v) const {
   return SlabWord::Unpack(entries_[v - 1].word.load(std::memory_order_acquire));
 }
 
-// First the count, then the words: a change in between raises the count again.
+// Reads the count before the words: a change in between raises it again.
 void ViewLeases::Look() {
   seen_ = changes();
   for (uint32_t v = 1; v <= views_; ++v) LookAt(v, Word(v));
@@ -133,13 +133,14 @@ bool ViewLeases::ReturnSlab(uint32_t v) {
 
 uint64_t ViewLeases::Memory(uint32_t v) const {
   if (Word(v).state == SlabState::kAbsent) return 0;
-  // Written before the word; relaxed after the acquire of that.
+  // Relaxed: it is written before the word, which was read with acquire.
   return entries_[v - 1].memory.load(std::memory_order_relaxed) + 1;
 }
 
 bool ViewLeases::AnyFreeSince(uint64_t since_ns) const {
   for (uint32_t v = 1; v <= views_; ++v) {
-    // The word first: its acquire makes the time that belongs to it visible.
+    // The word is read first: its acquire makes the time that belongs to it
+    // visible.
     if (Word(v).state == SlabState::kFree &&
         entries_[v - 1].since_ns.load(std::memory_order_relaxed) <= since_ns) {
       return true;

@@ -9,52 +9,53 @@
 
 namespace fineserve::shim {
 
-// Which slabs of the pool this engine's view holds, as the slab table says and
-// as far as the engine has been told: each lease and each ask-back comes out of
-// here once.
+// Which slabs of the pool this engine's view holds: what the slab table says,
+// and how much of that the engine has been told. Each lease and each ask-back
+// is reported once.
 //
-//   kNone ─(table)─► kArrived ─Report─► kHeld ─(table)─► kAsked ─Report─►
-//   kLeaving
-//     ▲                 ▲                 └──────┬─────────┴─────────────────┘
-//     │                 └──Relink── kDone ◄──ReturnSlab
+//   kNone ─(table)► kArrived ─Report► kHeld ─(table)► kAsked ─Report► kLeaving
+//     ▲                ▲                └──────┬─────────┴────────────────┘
+//     │                └──Relink── kDone ◄──ReturnSlab
 //     └──(table)── kSent ◄─MarkSent──┘
 //
-// A slab that was leased and asked back before the engine heard of it goes to
-// kDone at once. One that the table says is somebody else's without our having
-// given it back (a daemon's error) is asked back: its blocks are used no more.
+// A slab that is leased and asked back before the engine has heard of it goes
+// to kDone at once. If the table says that a slab is somebody else's although
+// we have not returned it (an error of the daemon's), it counts as asked back,
+// so that the engine stops using its blocks.
 //
-// The table is the daemon's memory: every number in it is compared with bounds
-// before use, and nothing but our own slabs' words is believed. The daemon may
-// die at any instruction; then the table stays as it is, and so do the leases.
+// The table is the daemon's memory: every number in it is checked against
+// bounds before use, and only the words of our own slabs are believed. The
+// daemon may die at any instruction; the table then stays as it is, and so do
+// the leases.
 //
-// Confined to one thread at a time but for changes() and the futex. Trivially
-// destroyed: Close gives the memory back.
+// Confined to one thread at a time, except for changes() and the futex.
+// Trivially destroyed: Close frees the memory.
 class ViewLeases {
  public:
   enum class Hold : uint8_t {
     kNone,
-    kArrived,  // leased, the engine does not know
-    kHeld,
-    kAsked,    // asked back, the engine does not know
-    kLeaving,  // it knows
-    kDone,     // the engine is done with it, the daemon does not know
-    kSent,     // told; the table does not say so yet
+    kArrived,  // leased; the engine does not know
+    kHeld,     // leased; the engine knows
+    kAsked,    // asked back; the engine does not know
+    kLeaving,  // asked back; the engine knows
+    kDone,     // the engine is done with it; the daemon does not know
+    kSent,     // the daemon has been told; the table does not say so yet
   };
   static constexpr int kHoldCount = 7;
 
   constexpr ViewLeases() = default;
 
-  // For view indices 1 … views (slab v - 1) of the engine in `slot`. False if
-  // the table contradicts slab_table.h or memory is short.
+  // Follows view indices 1 … views (of slabs v - 1) for the engine in `slot`.
+  // False if the table contradicts slab_table.h or memory is short.
   bool Open(const void* table, size_t table_bytes, uint32_t slot,
             uint32_t engine_id, uint32_t views);
   void Close();
 
-  // The word that the daemon raises; the futex to sleep on. Never null once
-  // opened: a table stays mapped for ever.
+  // The word that the daemon raises, which is the futex to sleep on. It stays
+  // valid for ever once opened, because a table is never unmapped.
   const std::atomic<uint32_t>* futex() const { return changes_; }
-  // Acquire: the slabs' words are at least as new. Pairs with the daemon's
-  // release after it wrote them.
+  // Acquire: the slabs' words that are read next are at least as new. Pairs
+  // with the daemon's release after it has written them.
   uint32_t changes() const { return changes_->load(std::memory_order_acquire); }
   uint32_t seen() const { return seen_; }
   bool Changed() const { return changes() != seen_; }
@@ -67,21 +68,21 @@ class ViewLeases {
   uint32_t lease(uint32_t v) const { return slabs_[v].lease; }
   // The first view index after `v` in this state; 0 if there is none.
   uint32_t Next(Hold hold, uint32_t v) const;
-  // Leases that the daemon knows of and has not got back from us.
+  // How many leases we have that the daemon has not been told to take back.
   uint32_t leased() const;
 
-  // The engine has been told: kArrived to kHeld, kAsked to kLeaving.
+  // The engine has been told: kArrived becomes kHeld, kAsked kLeaving.
   void Report(uint32_t v);
-  // The engine is done with the slab. False if it does not have it.
+  // The engine is done with the slab. False if the engine does not have it.
   bool ReturnSlab(uint32_t v);
-  // The daemon has gone before it was told: still ours.
+  // The daemon went away before it was told, so the slab is still ours.
   void Relink(uint32_t v) { Move(v, Hold::kArrived); }
   void MarkSent(uint32_t v) { Move(v, Hold::kSent); }
 
-  // What the table says now. Which memory a slab is, 0: none. Another number
-  // means other granules.
+  // Which memory the slab has according to the table; 0 if it has none. Another
+  // number means other granules.
   uint64_t Memory(uint32_t v) const;
-  // Whether a slab is free now and has been since then (CLOCK_MONOTONIC).
+  // Whether any slab is free and has been so since then (CLOCK_MONOTONIC).
   bool AnyFreeSince(uint64_t since_ns) const;
 
  private:

@@ -214,7 +214,7 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
       case 1:
         if (word.state == SlabState::kPartial) AskBack(v, word.lease);
         break;
-      case 2:  // it reads a give-back
+      case 2:  // the daemon reads a return
         if (leases_.hold(v) == Hold::kSent && word.lease == leases_.lease(v)) {
           Set(v, SlabState::kFree, 0, 0);
         }

@@ -2,8 +2,9 @@
 
 With async scheduling vLLM frees blocks while a step in flight still writes
 them. A slab whose last block was freed is therefore idle only when every step
-scheduled up to then has been processed (design.md 3.9). The fence counts by
-itself: vLLM's own (defer_block_free) runs only for KV-connector consumers.
+scheduled up to then has been processed (design note 0000, Memory, 9). The fence
+counts by itself: vLLM's own (defer_block_free) runs only for KV-connector
+consumers.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Grants(Protocol):
 
 
 class InMemoryGrants:
-    """Leases decided by whoever holds this object. Not thread-safe."""
+    """Leases that the owner of this object decides. Not thread-safe."""
 
     def __init__(self, slabs: Iterable[Slab], leased: Iterable[int]) -> None:
         self._slabs = list(slabs)

@@ -38,7 +38,7 @@ _undo: Callable[[], None] | None = None
 
 def install(shim: Scope, before: BeforeAllocation | None = None) -> None:
     """Puts the KV allocation of every worker into a scope of the shim, and
-    calls `before` ahead of each. Again: changes nothing.
+    calls `before` ahead of each. A second call changes nothing.
 
     Raises:
         RuntimeError: this vLLM lacks a name that the scope relies on.

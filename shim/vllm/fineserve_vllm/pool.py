@@ -41,7 +41,7 @@ class LeasedBlockPool(BlockPool):
     come from `grants` or, for vLLM's calls, from `grants_factory`.
 
     Invariants: a block is handed out only while its slab is linked; a slab is
-    given back only when none of its blocks is used or cached and the fence has
+    returned only when none of its blocks is used or cached and the fence has
     passed the step at which the last one was freed. The null block is id 0,
     which lies in no slab.
     """
@@ -107,7 +107,7 @@ class LeasedBlockPool(BlockPool):
 
     @property
     def leaving(self) -> frozenset[int]:
-        """The slabs asked back and not yet given back."""
+        """The slabs that were asked back and have not been returned."""
         return frozenset(self._leaving)
 
     def holds(self, index: int) -> bool:
@@ -142,7 +142,7 @@ class LeasedBlockPool(BlockPool):
         self.free_block_queue.settle()
 
     def return_drained(self) -> list[int]:
-        """Gives back the drained slabs that the fence has passed."""
+        """Returns the drained slabs that the fence has passed."""
         if not self._leaving:
             return []
         ready = [

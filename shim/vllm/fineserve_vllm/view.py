@@ -1,7 +1,7 @@
 """This process's view of the shared pool, from registration to activation.
 
 An engine is started for a view by $FINESERVE_VIEW: "1", or "required" if it
-shall not run without (the shim then refuses device memory until the block pool
+must not run without one (the shim then refuses device memory until the block pool
 has been replaced, fs_kv_progress).
 """
 
