@@ -1,10 +1,10 @@
 // What does a KV block cost?
 //
-// Ours (shim/view/block_allocator.h) against (b) a free list in shared memory under
-// a robust mutex, (c) a request to a daemon for each block, (d) pages mapped on
-// demand at published driver latencies, with and without a buffer of mapped
-// pages, and (e) the least that any shared allocator pays: a pair of CAS on a
-// warm word.
+// Ours (shim/view/block_allocator.h) against (b) a free list in shared memory
+// under a robust mutex, (c) a request to a daemon for each block, (d) pages
+// mapped on demand at published driver latencies, with and without a buffer of
+// mapped pages, and (e) the least that any shared allocator pays: a pair of CAS
+// on a warm word.
 //
 // Two workloads. "steady": 1,024 blocks live, the oldest go, as many come, so
 // that no page ever empties. "burst": 512 blocks are taken and then all freed

@@ -19,7 +19,7 @@ extern "C" {
 int frames_inner(int x) { return x + 11; }
 int frames_middle(int x) { return x * 13; }
 int frames_outer(int x) { return x - 17; }
-static int frames_local(int x) { return x ^ 19; }
+__attribute__((visibility("hidden"))) int frames_local(int x) { return x ^ 19; }
 }
 
 namespace fineserve::shim {

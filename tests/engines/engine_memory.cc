@@ -41,7 +41,7 @@ std::vector<size_t> TensorSizes(size_t weight_bytes) {
     left -= kSmallTensorBytes;
   }
   for (size_t parts = kLargeTensors; parts > 0 && left > 0; --parts) {
-    sizes.push_back(DivideUp(left, parts));
+    sizes.push_back(fineserve::DivideUp(left, parts));
     left -= sizes.back();
   }
   return sizes;

@@ -36,7 +36,7 @@ size_t RoundToGranularity(const CUmemAllocationProp& prop, size_t bytes) {
   size_t granularity;
   STOCK_ENGINE_CALL(cuMemGetAllocationGranularity, &granularity, &prop,
                     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  return RoundUp(bytes, granularity);
+  return fineserve::RoundUp(bytes, granularity);
 }
 
 CUresult CreateAndMap(KvAllocator how, int device, size_t bytes,

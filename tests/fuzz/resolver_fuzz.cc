@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "shim/hooks/hook_table.h"
 #include "shim/classify/symbol_pattern.h"
+#include "shim/hooks/hook_table.h"
 #include "tests/fuzz/target.h"
 
 namespace {

@@ -75,8 +75,8 @@ void ScriptedAdmission::Release() {
 
 AdmissionSite::AdmissionSite(bool counts_prompts)
     : counts_prompts_(counts_prompts) {
-  auto start = proxy::Proxy::Start(Setup(), proxy::Limits(), &admission_,
-                                   &clock_, [this] { return Setup(); });
+  auto start = proxy::Proxy::Start(ProxySetup(), proxy::Limits(), &admission_,
+                                   &clock_, [this] { return ProxySetup(); });
   EXPECT_TRUE(start.ok()) << start.status();
   proxy_ = *std::move(start);
   port_ = PortOf(proxy_->listen_address());
@@ -88,7 +88,7 @@ AdmissionSite::~AdmissionSite() {
   thread_.join();
 }
 
-proxy::Setup AdmissionSite::Setup() const {
+proxy::Setup AdmissionSite::ProxySetup() const {
   auto fleet = std::make_shared<config::Fleet>();
   fleet->proxy.listen_port = fleet->proxy.admin_port = 0;
   fleet->proxy.drain_s = 0;

@@ -90,7 +90,7 @@ class AdmissionSite : public ::testing::Test {
   explicit AdmissionSite(bool counts_prompts);
   ~AdmissionSite() override;
 
-  proxy::Setup Setup() const;
+  proxy::Setup ProxySetup() const;
   // A completion of 8 bytes by a client of its own.
   Peer Ask(const std::string& tenant, const std::string& fields = "");
   // The value that /metrics has on the line that begins so; -1: no such line.

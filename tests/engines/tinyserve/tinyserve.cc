@@ -52,7 +52,7 @@ class Device {
 };
 
 uint32_t BlocksOfLongest(const Limits& limits) {
-  return DivideUp(limits.model_tokens, limits.block_tokens);
+  return fineserve::DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
 // Of tensors of its own; ends the program if the longest request does not fit.

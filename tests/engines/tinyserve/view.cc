@@ -34,7 +34,7 @@ uint32_t ModeNumber(Mode mode) {
 uint64_t Floor(const Options& options) {
   if (options.floor_blocks > 0) return options.floor_blocks;
   const Limits& limits = options.engine.limits;
-  return DivideUp(limits.model_tokens, limits.block_tokens);
+  return fineserve::DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
 }  // namespace

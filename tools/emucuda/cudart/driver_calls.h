@@ -18,7 +18,8 @@ using driver::CUresult;
 
 // X(name, since, args): the name to ask the resolver for, and the CUDA version
 // whose ABI is meant (runtime_check.cc compares both with cudaTypedefs.h). The
-// driver's handles and structures are those of the runtime. clang-format off
+// driver's handles and structures are those of the runtime.
+// clang-format off
 #define EMUCUDA_RUNTIME_DRIVER_CALLS(X) \
   X(cuInit, 2000, (unsigned int flags)) \
   X(cuDriverGetVersion, 2020, (int* version)) \

@@ -7,7 +7,8 @@ namespace fineserve::cudart {
 
 // X(name, value, text): the errors that this runtime or its driver can return,
 // with the texts that programs print. The driver's CUresult and the runtime's
-// cudaError_t have the same values. clang-format off
+// cudaError_t have the same values.
+// clang-format off
 #define EMUCUDA_RUNTIME_ERRORS(X) \
   X(cudaSuccess, 0, "no error") \
   X(cudaErrorInvalidValue, 1, "invalid argument") \

@@ -38,7 +38,6 @@ constexpr int cudaFuncAttributes::*kFunctionFields[] = {
     &cudaFuncAttributes::nonPortableClusterSizeAllowed,
     &cudaFuncAttributes::clusterSchedulingPolicyPreference,
 };
-constexpr int kSharedBytes = 1, kConstBytes = 2, kLocalBytes = 3;
 
 Binary* BinaryOf(void** handle) { return reinterpret_cast<Binary*>(handle); }
 

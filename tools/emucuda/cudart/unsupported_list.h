@@ -4,7 +4,8 @@
 // X(name): runtime functions that exist, so that programs that import them can
 // load, but are not emulated. They return cudaErrorNotSupported, and the first
 // call of each prints one line on stderr. Graphics interoperability (EGL, GL,
-// VDPAU, NvSci) is left out altogether. clang-format off
+// VDPAU, NvSci) is left out altogether.
+// clang-format off
 #define EMUCUDA_UNSUPPORTED_RUNTIME_API(X) \
   X(cudaArrayGetInfo) \
   X(cudaArrayGetMemoryRequirements) \
