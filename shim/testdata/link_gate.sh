@@ -8,6 +8,8 @@ fail() {
   exit 1
 }
 
+[ -r "$library" ] || fail "no library $library: build fineserve_shim"
+
 case $gate in
   needed)  # only the C library and the dynamic linker
     extra=$(objdump -p "$library" | awk '$1 == "NEEDED" { print $2 }' |
