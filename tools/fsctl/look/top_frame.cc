@@ -244,7 +244,7 @@ std::vector<Quarantine> Quarantines(const abi::TableSnapshot& table) {
   return found;
 }
 
-// What ends a quarantine (design.md §3.10).
+// What ends a quarantine (design note 0000, Memory).
 std::string WaitsFor(const Pool& pool) {
   return pool.daemon_answers()
              ? "the driver to list none of the engine's processes any more"
