@@ -1,21 +1,17 @@
 #include "tests/conformance/isolation.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "tests/conformance/relay.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::conformance {
 namespace {
@@ -27,71 +23,48 @@ constexpr int kSkipped = 2;
 unsigned Patience() {
   const char* wanted = getenv("FINESERVE_TEST_PATIENCE");
   const int seconds = wanted == nullptr ? 0 : atoi(wanted);
-  return seconds > 0 ? static_cast<unsigned>(seconds) : 60;
+  return seconds > 0 ? static_cast<unsigned>(seconds) : 300;
 }
 
-std::string MakeMachine() {
-  // tmpfs where there is one: device memory is a sparse file.
-  for (const char* pattern :
-       {"/dev/shm/conformance-XXXXXX", "/tmp/conformance-XXXXXX"}) {
-    std::string path = pattern;
-    if (mkdtemp(path.data()) != nullptr) return path;
-  }
-  ADD_FAILURE() << "no folder for the emulated machine: " << strerror(errno);
-  return "";
+// A file system of memory where there is one: device memory is a sparse file.
+process::TemporaryFolder MakeMachine() {
+  const bool has_memory = access("/dev/shm", W_OK) == 0;
+  return process::TemporaryFolder(has_memory ? "/dev/shm" : "/tmp");
 }
 
-// Everything a child needs before its body.
-void BecomeChild() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(Patience());
-}
-
-int WaitFor(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-// What it could not say itself.
-void ReportChild(int status) {
-  if (WIFSIGNALED(status)) {
-    ADD_FAILURE() << "the test process died of signal " << WTERMSIG(status)
-                  << (WTERMSIG(status) == SIGALRM ? " (it hung)" : "");
+// What it could not say itself. `end` as of ChildProcess::Wait.
+void ReportChild(int end) {
+  if (end < 0) {
+    ADD_FAILURE() << "the test process died of signal " << -end
+                  << (end == -SIGALRM ? " (it hung)" : "");
     return;
   }
-  if (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kSkipped) return;
-  EXPECT_TRUE(WEXITSTATUS(status) == kFailed && ::testing::Test::HasFailure())
-      << "the test process ended with " << WEXITSTATUS(status);
+  if (end == 0 || end == kSkipped) return;
+  EXPECT_TRUE(end == kFailed && ::testing::Test::HasFailure())
+      << "the test process ended with " << end;
 }
 
 }  // namespace
 
-void ExitWithVerdict() {
+int Verdict() {
   Relay::Finish();
-  fflush(nullptr);
-  if (::testing::Test::HasFailure()) _exit(kFailed);
-  _exit(::testing::Test::IsSkipped() ? kSkipped : 0);
+  if (::testing::Test::HasFailure()) return kFailed;
+  return ::testing::Test::IsSkipped() ? kSkipped : 0;
 }
 
 void RunIsolated(void (*body)()) {
-  const std::string machine = MakeMachine();
+  const process::TemporaryFolder machine = MakeMachine();
   Relay relay;
-  fflush(nullptr);  // or else the child repeats what is buffered
-  const pid_t pid = fork();
-  if (pid == 0) {
-    BecomeChild();
+  process::ChildProcess child([&] {
+    alarm(Patience());
     relay.Listen();
-    setenv("EMUCUDA_DIR", machine.c_str(), 1);
+    setenv("EMUCUDA_DIR", machine.path().c_str(), 1);
     body();
-    ExitWithVerdict();
-  }
-  const int status = WaitFor(pid);
-  std::error_code ignored;
-  std::filesystem::remove_all(machine, ignored);
+    return Verdict();
+  });
+  const int end = child.Wait();
   relay.Replay();
-  ReportChild(status);
+  ReportChild(end);
 }
 
 Channel::~Channel() {
@@ -146,28 +119,20 @@ int Channel::ReceiveDescriptor() {
   return fd;
 }
 
-Peer::Peer(const std::function<void(Channel&)>& body) : channel_(-1), pid_(-1) {
+Peer::Peer(const std::function<void(Channel&)>& body) : channel_(-1) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) abort();
-  fflush(nullptr);
-  pid_ = fork();
-  if (pid_ == 0) {
+  process_.emplace([&] {
     close(ends[0]);
-    BecomeChild();
+    alarm(Patience());
     Channel channel(ends[1]);
     body(channel);
-    ExitWithVerdict();
-  }
+    return Verdict();
+  });
   close(ends[1]);
   channel_ = Channel(ends[0]);
 }
 
-void Peer::Kill() {
-  if (pid_ <= 0) return;
-  kill(pid_, SIGKILL);
-  WaitFor(std::exchange(pid_, -1));
-}
-
-void Peer::Join() { ReportChild(WaitFor(std::exchange(pid_, -1))); }
+void Peer::Join() { ReportChild(process_->Wait()); }
 
 }  // namespace fineserve::conformance

@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
+
+#include "tests/process/child_process.h"
 
 namespace fineserve::conformance {
 
@@ -14,7 +17,7 @@ namespace fineserve::conformance {
 // removed afterwards; a real driver ignores it): a driver is initialised once
 // per process, and an illegal address ends a context for good. The child's
 // failures and skips become the calling test's. It dies with its parent, and
-// after a minute: a driver that hangs fails its test, not the whole run.
+// after five minutes: a driver that hangs fails its test, not the whole run.
 void RunIsolated(void (*body)());
 
 // One end of a conversation between two processes. Not thread-safe. A peer's
@@ -43,24 +46,23 @@ class Channel {
 class Peer {
  public:
   explicit Peer(const std::function<void(Channel&)>& body);
-  ~Peer() { Kill(); }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
   Channel& channel() { return channel_; }
-  pid_t pid() const { return pid_; }
-  void Kill();  // SIGKILL, and waits
+  pid_t pid() const { return process_->pid(); }
+  void Kill() { process_->End(); }  // SIGKILL, and waits
   // Waits; its failed expectations become the caller's.
   void Join();
 
  private:
   Channel channel_;
-  pid_t pid_;
+  std::optional<process::ChildProcess> process_;
 };
 
-// Exits a forked child with a status that tells its parent whether the
-// expectations held, without running the parent's destructors.
-[[noreturn]] void ExitWithVerdict();
+// What a forked child exits with, so that its parent knows whether the
+// expectations held.
+int Verdict();
 
 }  // namespace fineserve::conformance
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/conformance/isolation.h"
@@ -15,8 +14,8 @@ namespace {
 
 constexpr uint64_t kBytes = 64 * kMiB;
 
-// A driver may take a moment to give a dead process's memory back; a minute of
-// this ends with the test's own alarm.
+// A driver may take a moment to give a dead process's memory back; the test's
+// own alarm bounds it.
 void AwaitFreeBytes(const Session& gpu, uint64_t bytes) {
   while (gpu.FreeBytes() < bytes) sched_yield();
 }
@@ -203,17 +202,14 @@ CONFORMANCE_TEST(Sharing, KilledProcessGivesItsMemoryBack) {
 
 CONFORMANCE_TEST(Sharing, ChildForkedAfterInitCannotUseTheDriver) {
   const Session gpu;
-  const pid_t child = fork();
-  if (child == 0) {
+  process::ChildProcess child([] {
     size_t bytes;
     EXPECT_EQ(Cuda().cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
     EXPECT_EQ(Cuda().cuMemGetInfo_v2(&bytes, &bytes),
               CUDA_ERROR_NOT_INITIALIZED);
-    ExitWithVerdict();
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return Verdict();
+  });
+  EXPECT_EQ(child.Wait(), 0);
   gpu.Write(gpu.NewMapping(gpu.granularity()), 1);  // the parent still can
 }
 

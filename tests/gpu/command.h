@@ -1,13 +1,14 @@
 #ifndef TESTS_GPU_COMMAND_H_
 #define TESTS_GPU_COMMAND_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "tests/process/child_process.h"
+
 namespace fineserve::gpu {
 
-using Environment = std::map<std::string, std::string>;
+using process::Environment;
 
 struct Command {
   std::vector<std::string> words;  // the first is found on PATH

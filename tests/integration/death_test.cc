@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/integration/site.h"
+#include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
@@ -45,8 +46,8 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   EXPECT_TRUE(
       Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
   // The daemon asks the driver again and again; each answer still names it.
-  for (int i = 0; i < 5; ++i) {
-    usleep(60'000);
+  for (int i = 0; i < 150; ++i) {
+    Breathe();
     EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
   }
   kill(child, SIGKILL);
@@ -61,7 +62,8 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
     GTEST_SKIP() << "only the emulated device lingers to order";
   }
   const auto daemon = StartDaemon();
-  const auto engine = StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", "2500"}});
+  const auto engine =
+      StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
   engine->Signal(SIGKILL);
   engine->Wait();
@@ -70,6 +72,9 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
   EXPECT_EQ(SlabsOf(early->pid()), 8u);
   const auto greedy = LaunchEngine("16MiB", {"--seed", "4"});
   EXPECT_THAT(greedy->ReadLine(), HasSubstr("OUT_OF_MEMORY"));
+  EXPECT_TRUE(Lingers());
+  EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+  EndLingering();
   bool held = true;
   for (;;) {
     const uint32_t quarantined = SlabsIn(SlabState::kQuarantined);
@@ -149,7 +154,7 @@ TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("4MiB");
   const uint64_t before = Table().counters.messages_dropped;
-  const unsigned seed = RandomSeed();
+  const unsigned seed = process::RandomSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 200; ++i) {
@@ -173,7 +178,7 @@ TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
 // Kills at random moments of start, serving and freeing; at the end no slab is
 // missing and the survivor's bytes are its own.
 TEST_F(DeathTest, RandomKillsLoseNoSlab) {
-  const unsigned seed = RandomSeed();
+  const unsigned seed = process::RandomSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const auto daemon = StartDaemon();

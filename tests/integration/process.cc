@@ -4,12 +4,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -19,84 +13,43 @@
 namespace fineserve::integration {
 namespace {
 
-// Generous: sanitizers and busy machines.
-constexpr uint64_t kBoundNs = 20'000'000'000;
-constexpr int kBoundMs = 20'000;
+constexpr int kPatienceMs =
+    std::chrono::milliseconds(process::kPatience).count();
 
-std::pair<driver::Descriptor, driver::Descriptor> MakePipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) abort();
-  return {driver::Descriptor(ends[0]), driver::Descriptor(ends[1])};
+std::string ErrorFile(const process::TemporaryFolder& folder) {
+  return folder.path() + "/stderr";
+}
+
+process::ChildProcess Start(const std::vector<std::string>& command,
+                            const Process::Environment& environment,
+                            const std::string& error_file, int in, int out) {
+  const driver::Descriptor err(open(
+      error_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  return process::ChildProcess(process::Command{.words = command,
+                                                .environment = environment,
+                                                .in = in,
+                                                .out = out,
+                                                .err = err.get()});
 }
 
 }  // namespace
 
-void BecomeCommand(const std::vector<std::string>& command,
-                   const Process::Environment& environment) {
-  for (const auto& [name, value] : environment) {
-    setenv(name.c_str(), value.c_str(), 1);
-  }
-  // A test that dies must not leave processes behind.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  std::vector<char*> argv;
-  for (const std::string& word : command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  _exit(127);
-}
-
-uint64_t NowNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 +
-         static_cast<uint64_t>(t.tv_nsec);
-}
-
-bool PastDeadline(uint64_t started_ns) {
-  return NowNs() > started_ns + kBoundNs;
-}
-
-unsigned RandomSeed() {
-  unsigned seed = 0;
-  EXPECT_EQ(getrandom(&seed, sizeof(seed), 0),
-            static_cast<ssize_t>(sizeof(seed)));
-  return seed;
-}
-
-void Breathe() { usleep(2000); }
+Process::Process(const std::vector<std::string>& command,
+                 const Environment& environment)
+    : Process(command, environment, Pipes()) {}
 
 Process::Process(const std::vector<std::string>& command,
-                 const Environment& environment) {
-  char path[] = "/tmp/fineserve-stderr-XXXXXX";
-  const driver::Descriptor error_file(mkstemp(path));
-  stderr_path_ = path;
-  auto [child_in, our_in] = MakePipe();
-  auto [our_out, child_out] = MakePipe();
-  pid_ = fork();
-  if (pid_ == 0) {
-    dup2(child_in.get(), STDIN_FILENO);
-    dup2(child_out.get(), STDOUT_FILENO);
-    dup2(error_file.get(), STDERR_FILENO);
-    BecomeCommand(command, environment);
-  }
-  stdin_ = std::move(our_in);
-  stdout_ = std::move(our_out);
-}
-
-Process::~Process() {
-  if (!reaped_) {
-    Signal(SIGKILL);
-    Wait();
-  }
-  unlink(stderr_path_.c_str());
-}
+                 const Environment& environment, Pipes pipes)
+    : child_(Start(command, environment, ErrorFile(folder_),
+                   pipes.to_child.read_end.get(),
+                   pipes.from_child.write_end.get())),
+      stdin_(std::move(pipes.to_child.write_end)),
+      stdout_(std::move(pipes.from_child.read_end)) {}
 
 bool Process::Fill() {
   pollfd ready = {stdout_.get(), POLLIN, 0};
-  if (poll(&ready, 1, kBoundMs) <= 0) {
-    ADD_FAILURE() << "pid " << pid_ << " said nothing in " << kBoundMs
+  if (poll(&ready, 1, kPatienceMs) <= 0) {
+    ADD_FAILURE() << "pid " << pid() << " said nothing in " << kPatienceMs
                   << " ms; stderr: " << Stderr();
     return false;
   }
@@ -124,12 +77,15 @@ std::string Process::ReadLineWith(const std::string& prefix) {
   }
 }
 
-std::string Process::Ask(const std::string& line) {
+void Process::Tell(const std::string& line) {
   const std::string text = line + "\n";
-  if (write(stdin_.get(), text.data(), text.size()) < 0) {
-    ADD_FAILURE() << "pid " << pid_ << " takes no input; stderr: " << Stderr();
-    return "";
-  }
+  EXPECT_EQ(write(stdin_.get(), text.data(), text.size()),
+            static_cast<ssize_t>(text.size()))
+      << "pid " << pid() << " takes no input; stderr: " << Stderr();
+}
+
+std::string Process::Ask(const std::string& line) {
+  Tell(line);
   return ReadLine();
 }
 
@@ -140,25 +96,16 @@ std::string Process::ReadAll() {
 }
 
 std::string Process::Stderr() const {
-  std::ifstream file(stderr_path_);
+  std::ifstream file(ErrorFile(folder_));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-void Process::Signal(int signal) { kill(pid_, signal); }
-
-bool Process::alive() {
-  if (!reaped_ && waitpid(pid_, &status_, WNOHANG) == pid_) reaped_ = true;
-  return !reaped_;
-}
-
 int Process::Wait() {
-  if (!Eventually([this] { return !alive(); })) {
-    ADD_FAILURE() << "pid " << pid_ << " does not end; stderr: " << Stderr();
+  if (!child_.EndsWithin(process::kPatience)) {
+    ADD_FAILURE() << "pid " << pid() << " does not end; stderr: " << Stderr();
     Signal(SIGKILL);
-    waitpid(pid_, &status_, 0);
-    reaped_ = true;
   }
-  return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+  return child_.Wait();
 }
 
 Finished RunToEnd(const std::vector<std::string>& command,

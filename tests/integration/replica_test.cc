@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/integration/free_port.h"
 #include "tests/integration/serving_site.h"
 #include "tests/integration/tiny_engine.h"
+#include "tests/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {
@@ -41,7 +41,7 @@ class ReplicaTest : public ServingSite {
   }
   Served Engine(const std::string& name, int gpu, double rate,
                 const std::string& replica_of) {
-    ports_[gpu] = FreePort();
+    ports_[gpu] = process::FreePort();
     Served served{name, 4096, ports_[gpu]};
     served.command = {Program("tinyserve"),
                       "--model",

@@ -11,8 +11,9 @@
 #include <random>
 
 #include "tests/integration/answer_load.h"
-#include "tests/integration/free_port.h"
 #include "tests/integration/serving_site.h"
+#include "tests/process/free_port.h"
+#include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
@@ -111,7 +112,7 @@ class ServingDeathTest : public ServingSite {
  private:
   Served Tinyserve(const std::string& name, int kv_token_bytes,
                    const std::vector<std::string>& format) const {
-    const uint16_t port = FreePort();
+    const uint16_t port = process::FreePort();
     Served served = {
         name,
         kv_token_bytes,
@@ -160,7 +161,7 @@ class ServingDeathTest : public ServingSite {
 
 // 10,000 answers ($FINESERVE_TEST_REQUESTS) take some minutes.
 TEST_F(ServingDeathTest, NoTokenDiffersWhileTheServiceDiesPartByPart) {
-  const unsigned seed = RandomSeed();
+  const unsigned seed = process::RandomSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   RecordProperty("seed", std::to_string(seed));
   std::mt19937 random(seed);

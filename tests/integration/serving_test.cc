@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "tests/integration/answer_load.h"
-#include "tests/integration/free_port.h"
 #include "tests/integration/serving_site.h"
 #include "tests/integration/tiny_engine.h"
+#include "tests/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {
@@ -25,7 +25,8 @@ class ServingTest : public ServingSite {
 
   // Daemon, engines "wide" and "deep" (each a model of its name), proxy.
   void StartAll(const std::string& without_daemon = "fail_open") {
-    const uint16_t wide_port = FreePort(), deep_port = FreePort();
+    const uint16_t wide_port = process::FreePort(),
+                   deep_port = process::FreePort();
     WriteFleet(
         {{"wide", 4096, wide_port}, {"deep", 8192, deep_port, {}, "exact"}},
         without_daemon);

@@ -1,5 +1,6 @@
 #include "tests/integration/site.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -8,21 +9,15 @@
 #include <string>
 #include <system_error>
 
+#include "absl/time/time.h"
 #include "daemon/abi/client.h"
 
 namespace fineserve::integration {
 namespace {
 
-std::string MakeFolder(const char* pattern) {
-  std::string path = pattern;
-  if (mkdtemp(path.data()) == nullptr) abort();
-  return path;
-}
-
 // What holds bin/ and lib/: the build folder, or a bundle.
 std::filesystem::path Prefix() {
-  const auto self = std::filesystem::read_symlink("/proc/self/exe");
-  return self.parent_path().parent_path();
+  return std::filesystem::path(process::ProgramFolder()).parent_path();
 }
 
 std::string Shim() {
@@ -40,16 +35,11 @@ void Append(std::vector<std::string>* to,
 }  // namespace
 
 Site::Site()
-    : folder_(MakeFolder("/tmp/fineserve-site-XXXXXX")),
-      device_folder_(MakeFolder("/dev/shm/fineserve-gpu-XXXXXX")),
-      environment_{{"FINESERVE_RUNTIME_DIR", folder_ + "/run"},
-                   {"EMUCUDA_DIR", device_folder_},
+    : environment_{{"FINESERVE_RUNTIME_DIR", folder() + "/run"},
+                   {"EMUCUDA_DIR", device_folder_.path()},
                    {"EMUCUDA_MEMORY", "1GiB"}} {}
 
-Site::~Site() {
-  std::filesystem::remove_all(folder_);
-  std::filesystem::remove_all(device_folder_);
-}
+Site::~Site() { EndLingering(); }
 
 std::string Site::Gpu() {
   const char* wanted = getenv("FINESERVE_TEST_GPU");
@@ -125,9 +115,8 @@ Finished Site::Fsctl(const std::vector<std::string>& arguments) {
   return RunToEnd(command, environment_);
 }
 
-// By the helper process of tools/emucuda/linger.h that holds this site's
-// device.
-bool Site::Lingers() const {
+std::vector<pid_t> Site::LingerHelpers() const {
+  std::vector<pid_t> helpers;
   std::error_code ignored;
   for (const auto& process : std::filesystem::directory_iterator("/proc")) {
     std::string name;
@@ -136,20 +125,27 @@ bool Site::Lingers() const {
     for (const auto& fd :
          std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
       const auto target = std::filesystem::read_symlink(fd.path(), ignored);
-      if (target.parent_path() == device_folder_) return true;
+      if (target.parent_path() != device_folder_.path()) continue;
+      helpers.push_back(atoi(process.path().filename().c_str()));
+      break;
     }
   }
-  return false;
+  return helpers;
+}
+
+void Site::EndLingering() const {
+  for (const pid_t helper : LingerHelpers()) kill(helper, SIGUSR1);
 }
 
 std::string Site::SocketPath() {
-  const auto sockets = abi::ListSockets(folder_ + "/run");
+  const auto sockets = abi::ListSockets(folder() + "/run");
   EXPECT_EQ(sockets.size(), 1u);
   return sockets.empty() ? "" : sockets[0];
 }
 
 abi::TableSnapshot Site::Table() {
-  const auto link = abi::ConnectObserver(SocketPath());
+  const auto link =
+      abi::ConnectObserver(SocketPath(), absl::FromChrono(process::kPatience));
   if (!link.ok()) {
     ADD_FAILURE() << link.status();
     return {};

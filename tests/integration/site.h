@@ -40,8 +40,12 @@ class Site : public ::testing::Test {
   uint32_t SlabsIn(abi::SlabState state);
   uint32_t SlabsOf(pid_t member);
   bool EventuallyFree(uint32_t slabs);
-  // Whether the emulated device still has a dead client's work to do.
-  bool Lingers() const;
+  // Whether the emulated device still has a dead client's work to do
+  // (EMUCUDA_LINGER_MS), which it does at the second.
+  bool Lingers() const { return !LingerHelpers().empty(); }
+  void EndLingering() const;
+  // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
+  static constexpr char kUntilEndLingering[] = "3600000";
   std::string SocketPath();
 
   std::string Program(const std::string& name) const;
@@ -55,13 +59,16 @@ class Site : public ::testing::Test {
   }
   // Environment that makes a program an engine on this site.
   Process::Environment EngineEnvironment() const;
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
   static constexpr uint32_t kSlabs = 16;
 
  private:
-  std::string folder_;
-  std::string device_folder_;
+  // Processes of tools/emucuda/linger.h that hold this site's device.
+  std::vector<pid_t> LingerHelpers() const;
+
+  const process::TemporaryFolder folder_;
+  const process::TemporaryFolder device_folder_{"/dev/shm"};
   Process::Environment environment_;
 };
 

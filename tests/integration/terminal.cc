@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <utility>
+
+#include "tests/process/eventually.h"
 
 namespace fineserve::integration {
 namespace {
@@ -41,26 +42,24 @@ bool Terminal::IsAvailable() {
 }
 
 Terminal::Terminal(const std::vector<std::string>& command,
-                   const Process::Environment& environment, int rows,
+                   const process::Environment& environment, int rows,
                    int columns)
-    : ours_(OpenTerminal()), programs_(OpenOtherEnd(ours_)) {
+    : ours_(OpenTerminal()),
+      programs_(OpenOtherEnd(ours_)),
+      child_(Start(command, environment, rows, columns)) {}
+
+process::ChildProcess Terminal::Start(const std::vector<std::string>& command,
+                                      const process::Environment& environment,
+                                      int rows, int columns) {
   tcgetattr(programs_.get(), &before_);
   Resize(rows, columns);
-  pid_ = fork();
-  if (pid_ == 0) {
-    setsid();
-    ioctl(programs_.get(), TIOCSCTTY, 0);
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-      dup2(programs_.get(), fd);
-    }
-    BecomeCommand(command, environment);
-  }
-}
-
-Terminal::~Terminal() {
-  if (reaped_) return;
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  const int fd = programs_.get();
+  return process::ChildProcess(process::Command{.words = command,
+                                                .environment = environment,
+                                                .in = fd,
+                                                .out = fd,
+                                                .err = fd,
+                                                .own_terminal = true});
 }
 
 bool Terminal::Fill() {
@@ -75,7 +74,7 @@ bool Terminal::Fill() {
 
 bool Terminal::Shows(const std::string& text) {
   size_t at = std::string::npos;
-  const bool there = Eventually([&] {
+  const bool there = process::Eventually([&] {
     at = written_.find(text);
     return at != std::string::npos || (Fill(), false);
   });
@@ -99,21 +98,16 @@ void Terminal::Resize(int rows, int columns) {
   EXPECT_EQ(ioctl(ours_.get(), TIOCSWINSZ, &size), 0);
 }
 
-void Terminal::Signal(int signal) { kill(pid_, signal); }
-
 int Terminal::Wait() {
-  int status = 0;
-  const bool ended = Eventually([&] {
+  const bool ended = process::Eventually([&] {
     if (ours_.valid()) Fill();  // else it may wait for room to write
-    return waitpid(pid_, &status, WNOHANG) == pid_;
+    return !child_.alive();
   });
   if (!ended) {
-    ADD_FAILURE() << "pid " << pid_ << " does not end";
-    kill(pid_, SIGKILL);
-    waitpid(pid_, &status, 0);
+    ADD_FAILURE() << "pid " << child_.pid() << " does not end";
+    Signal(SIGKILL);
   }
-  reaped_ = true;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return child_.Wait();
 }
 
 std::string Terminal::Rest() {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/driver/descriptor.h"
-#include "tests/integration/process.h"
+#include "tests/process/child_process.h"
 
 namespace fineserve::integration {
 
@@ -20,17 +20,16 @@ class Terminal {
   static bool IsAvailable();
 
   Terminal(const std::vector<std::string>& command,
-           const Process::Environment& environment, int rows, int columns);
+           const process::Environment& environment, int rows, int columns);
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
-  ~Terminal();
 
   // Reads what the program writes until `text` is in it, which is then behind
   // us. False if it does not come.
   bool Shows(const std::string& text);
   void Type(const std::string& keys);
   void Resize(int rows, int columns);
-  void Signal(int signal);
+  void Signal(int signal) { child_.Signal(signal); }
   // The user closes the window.
   void HangUp() { ours_.Reset(); }
 
@@ -43,13 +42,15 @@ class Terminal {
   bool IsRestored() const;
 
  private:
+  process::ChildProcess Start(const std::vector<std::string>& command,
+                              const process::Environment& environment, int rows,
+                              int columns);
   bool Fill();  // reads what there is; false if nothing comes
 
   driver::Descriptor ours_;
   driver::Descriptor programs_;  // open here too: its modes can be read
   termios before_ = {};
-  pid_t pid_ = -1;
-  bool reaped_ = false;
+  process::ChildProcess child_;
   std::string written_;
 };
 

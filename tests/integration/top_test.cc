@@ -111,7 +111,8 @@ TEST_F(TopTest, OnceSaysWhatQuarantinedSlabsWaitFor) {
     GTEST_SKIP() << "only the emulated device lingers to order";
   }
   const auto daemon = StartDaemon();
-  const auto engine = StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", "2500"}});
+  const auto engine =
+      StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
   ASSERT_THAT(engine->Ask("queue"), HasSubstr("ok queued"));
   engine->Signal(SIGKILL);
   engine->Wait();

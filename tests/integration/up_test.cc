@@ -11,9 +11,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/integration/free_port.h"
 #include "tests/integration/http_client.h"
 #include "tests/integration/site.h"
+#include "tests/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {
@@ -55,7 +55,7 @@ class UpTest : public Site {
     return line;
   }
 
-  const uint16_t port_ = FreePort();
+  const uint16_t port_ = process::FreePort();
   const std::string path_ = folder() + "/fleet.toml";
 };
 
@@ -114,7 +114,7 @@ TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
   Set("PATH", folder() + ":" + getenv("PATH"));
   WriteFleet(
       "\"/bin/sh\", \"-c\", \"echo $CUDA_MPS_PIPE_DIRECTORY at "
-      "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; sleep 60\"");
+      "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; exec sleep 3600\"");
   const auto daemon = StartDaemon();
   Process up({Program("fsctl"), "up", "--mps", path_}, environment());
   const std::string line = up.ReadLine();

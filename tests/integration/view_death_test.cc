@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/integration/site.h"
+#include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
@@ -123,8 +124,8 @@ class ViewDeathTest : public Site {
     }
   }
 
-  const unsigned seed_ = static_cast<unsigned>(
-      FromEnvironment("FINESERVE_SEED", static_cast<int>(RandomSeed())));
+  const unsigned seed_ = static_cast<unsigned>(FromEnvironment(
+      "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
   std::mt19937 random_{seed_};
   int started_ = 0;
   std::unique_ptr<Process> daemon_;

@@ -1,6 +1,6 @@
 // Engines with views of one pool: real processes, real kills.
 //
-// "packed" has one plane and scoreboards that divide no slab (33,792 bytes),
+// "packed" has one plane and pages that divide no slab (33,792 bytes),
 // "layers" four planes of 65,536 bytes: a slab of 8 MiB holds 248 blocks of one
 // (a straddling block less in most slabs) and 32 of the other.
 
@@ -14,6 +14,7 @@
 #include <random>
 
 #include "tests/integration/site.h"
+#include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
@@ -492,7 +493,7 @@ TEST_F(ViewTest, ExplainNamesTheTensorsOfAView) {
 // random: whoever lives never sees a byte that is not its own, and at the end
 // every slab is free.
 TEST_F(ViewTest, RandomServingAndKillsCorruptNobody) {
-  const unsigned seed = RandomSeed();
+  const unsigned seed = process::RandomSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const auto daemon = StartPool();

@@ -1,0 +1,89 @@
+#ifndef TESTS_PROCESS_CHILD_PROCESS_H_
+#define TESTS_PROCESS_CHILD_PROCESS_H_
+
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::process {
+
+using Environment = std::map<std::string, std::string>;
+
+// What a child runs, and how.
+struct Command {
+  static constexpr int kNowhere = -1;  // /dev/null
+
+  std::vector<std::string> words;  // the first is found on PATH
+  Environment environment = {};    // on top of ours
+  // Descriptors of ours that become its standard input, output and error.
+  int in = kNowhere;
+  int out = kNowhere;
+  int err = STDERR_FILENO;
+  // A process group of its own: signals reach its children, too.
+  bool own_group = false;
+  // `in` is a terminal: it becomes the controlling one of a session of its own.
+  bool own_terminal = false;
+  // What ends it with its object. One that survives this is killed.
+  int end_signal = SIGKILL;
+};
+
+// A child process of a test or a bench, which does not outlive this process (or
+// the thread that started it) and ends with its object. What cannot be forked
+// ends this process. Not thread-safe.
+class ChildProcess {
+ public:
+  // One that cannot be executed says so on its standard error and exits with
+  // 127.
+  explicit ChildProcess(const Command& command);
+  // A fork of this process that exits with what `body` returns: none of our
+  // exit handlers and destructors run in it.
+  explicit ChildProcess(const std::function<int()>& body);
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&&) = delete;
+  ~ChildProcess() { End(); }
+
+  pid_t pid() const { return pid_; }  // also of one that has ended
+  // Nothing happens once it has ended and we know it.
+  void Signal(int signal) const;
+
+  // What follows learns whether it has ended.
+  bool alive();
+  // False if it still runs after `limit`.
+  bool EndsWithin(std::chrono::milliseconds limit);
+  // Waits for its end: exit code, or minus the signal that killed it.
+  int Wait();
+
+  // Ends it now: Command::end_signal, and SIGKILL if that is not enough.
+  void End();
+
+ private:
+  void Reap(int options);
+
+  pid_t pid_;  // -1: moved from
+  bool own_group_ = false;
+  int end_signal_ = SIGKILL;
+  bool reaped_ = false;
+  int status_ = 0;
+};
+
+struct Pipe {
+  driver::Descriptor read_end;
+  driver::Descriptor write_end;
+};
+// Both ends are CLOEXEC.
+Pipe MakePipe();
+
+// The folder of the running program, where all our programs lie.
+std::string ProgramFolder();
+
+}  // namespace fineserve::process
+
+#endif  // TESTS_PROCESS_CHILD_PROCESS_H_

@@ -1,0 +1,21 @@
+#ifndef TESTS_PROCESS_RANDOM_SEED_H_
+#define TESTS_PROCESS_RANDOM_SEED_H_
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace fineserve::process {
+
+// Another one for each run. std::random_device would need glibc 2.36, which
+// machines that run a bundle may not have.
+inline unsigned RandomSeed() {
+  unsigned seed = 0;
+  if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) abort();
+  return seed;
+}
+
+}  // namespace fineserve::process
+
+#endif  // TESTS_PROCESS_RANDOM_SEED_H_

@@ -1,0 +1,26 @@
+#ifndef TESTS_PROCESS_TEMPORARY_FOLDER_H_
+#define TESTS_PROCESS_TEMPORARY_FOLDER_H_
+
+#include <string>
+
+namespace fineserve::process {
+
+// A new empty folder, mode 0700, removed with all that is in it when its object
+// goes. Ends this process if it cannot be made. Not thread-safe.
+class TemporaryFolder {
+ public:
+  // In `parent`, which is a file system of memory where bytes are many.
+  explicit TemporaryFolder(const std::string& parent = "/tmp");
+  TemporaryFolder(TemporaryFolder&& other) noexcept;
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;  // empty: moved from
+};
+
+}  // namespace fineserve::process
+
+#endif  // TESTS_PROCESS_TEMPORARY_FOLDER_H_
