@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,18 +116,14 @@ class Requests : public Blocks {
   Requests() {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0) abort();
-    server_ = fork();
-    if (server_ == 0) {
+    server_.emplace([&] {
       close(ends[0]);
-      Serve(ends[1]);
-    }
+      return Serve(ends[1]);
+    });
     close(ends[1]);
     socket_ = ends[0];
   }
-  ~Requests() override {
-    close(socket_);
-    waitpid(server_, nullptr, 0);
-  }
+  ~Requests() override { close(socket_); }
   void Allocate(uint32_t count, uint32_t* ids) override {
     for (uint32_t i = 0; i < count; ++i) {
       Message message = {1, 0, {}};
@@ -153,7 +148,7 @@ class Requests : public Blocks {
     char rest[56];
   };
 
-  [[noreturn]] static void Serve(int socket) {
+  static int Serve(int socket) {
     std::vector<uint32_t> free(kSlabs * kBlocksPerSlab);
     std::iota(free.begin(), free.end(), 0u);
     Message message;
@@ -166,10 +161,10 @@ class Requests : public Blocks {
       free.pop_back();
       if (send(socket, &message, sizeof(message), MSG_NOSIGNAL) < 0) break;
     }
-    _exit(0);
+    return 0;
   }
 
-  pid_t server_;
+  absl::optional<process::ChildProcess> server_;
   int socket_;
 };
 

@@ -1,15 +1,19 @@
 #include "bench/micro/gpu_site.h"
 
+#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "bench/micro/report.h"
 #include "daemon/abi/client.h"
 #include "daemon/abi/table_reader.h"
+#include "tests/process/eventually.h"
 
 namespace fineserve::bench {
+
+using process::ProgramFolder;
+
 namespace {
 
 bool ServesAllZeroed(const std::string& runtime_folder) {
@@ -29,7 +33,7 @@ bool ServesAllZeroed(const std::string& runtime_folder) {
 
 }  // namespace
 
-GpuSite::GpuSite() : device_folder_("/dev/shm"), runtime_folder_("/tmp") {
+GpuSite::GpuSite() {
   setenv("EMUCUDA_DIR", device_folder_.path().c_str(), 1);
   setenv("EMUCUDA_MEMORY", "80GiB", 1);
   setenv("FINESERVE_RUNTIME_DIR", runtime_folder_.path().c_str(), 1);
@@ -39,16 +43,17 @@ void GpuSite::StartDaemon(const std::vector<std::string>& flags) {
   std::vector<std::string> words = {ProgramFolder() + "/fineserved", "--gpu",
                                     "emulated", "--log-level", "error"};
   words.insert(words.end(), flags.begin(), flags.end());
-  daemon_.emplace(words);
-  for (int tries = 0; !ServesAllZeroed(runtime_folder_.path()); ++tries) {
-    if (tries == 1000) Die("fineserved does not come up");
-    usleep(20'000);
+  daemon_.emplace(process::Command{.words = words, .end_signal = SIGTERM});
+  if (!process::Eventually(
+          [&] { return ServesAllZeroed(runtime_folder_.path()); })) {
+    Die("fineserved does not come up");
   }
 }
 
-std::vector<std::string> GpuSite::UnderPreload(const std::string& name) const {
-  return {"LD_PRELOAD=" + ProgramFolder() + "/../lib/libfineserve_shim.so",
-          "LD_LIBRARY_PATH=" + EmulatedFolder(), "FINESERVE_ENGINE=" + name};
+process::Environment GpuSite::UnderPreload(const std::string& name) const {
+  return {{"LD_PRELOAD", ProgramFolder() + "/../lib/libfineserve_shim.so"},
+          {"LD_LIBRARY_PATH", EmulatedFolder()},
+          {"FINESERVE_ENGINE", name}};
 }
 
 std::string GpuSite::EmulatedFolder() const {

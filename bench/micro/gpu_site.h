@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "bench/micro/process.h"
+#include "tests/process/child_process.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::bench {
 
@@ -21,16 +22,16 @@ class GpuSite {
   // Starts fineserved and waits until all slabs are zeroed. One at a time.
   void StartDaemon(const std::vector<std::string>& flags);
   void StopDaemon() { daemon_.reset(); }
-  const Process& daemon() const { return *daemon_; }
+  pid_t daemon_pid() const { return daemon_->pid(); }
 
   // Environment of a program that is to be the engine `name`.
-  std::vector<std::string> UnderPreload(const std::string& name) const;
+  process::Environment UnderPreload(const std::string& name) const;
   std::string EmulatedFolder() const;
 
  private:
-  const Folder device_folder_;
-  const Folder runtime_folder_;
-  absl::optional<Process> daemon_;
+  const process::TemporaryFolder device_folder_{"/dev/shm"};
+  const process::TemporaryFolder runtime_folder_;
+  absl::optional<process::ChildProcess> daemon_;
 };
 
 }  // namespace fineserve::bench

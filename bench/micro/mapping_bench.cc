@@ -78,7 +78,7 @@ double PeakMiBOf(pid_t pid) {
 double DaemonPeakMiB(ViewSite* site, uint64_t pool_bytes, uint32_t planes) {
   site->StartDaemon(
       {"--pool", absl::StrCat(pool_bytes), "--planes", absl::StrCat(planes)});
-  const double peak = PeakMiBOf(site->daemon().pid());
+  const double peak = PeakMiBOf(site->daemon_pid());
   site->StopDaemon();
   return peak;
 }

@@ -1,29 +1,30 @@
 #include "bench/micro/view_site.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
-#include "kernels/driver/descriptor.h"
+#include "tests/process/child_process.h"
 
 namespace fineserve::bench {
 namespace {
 
 struct Engine {
-  Process process;
+  process::ChildProcess child;
   FILE* lines;  // its standard output
 };
 
 Engine Start(const std::vector<std::string>& flags,
-             const std::vector<std::string>& environment) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) Die("pipe2");
-  const driver::Descriptor output(ends[1]);
-  std::vector<std::string> words = {ProgramFolder() + "/bench_view_engine"};
+             const process::Environment& environment) {
+  process::Pipe pipe = process::MakePipe();
+  std::vector<std::string> words = {process::ProgramFolder() +
+                                    "/bench_view_engine"};
   words.insert(words.end(), flags.begin(), flags.end());
-  return {Process(words, environment, output.get()), fdopen(ends[0], "r")};
+  return {process::ChildProcess(process::Command{.words = words,
+                                                 .environment = environment,
+                                                 .out = pipe.write_end.get(),
+                                                 .end_signal = SIGTERM}),
+          fdopen(pipe.read_end.Release(), "r")};
 }
 
 ViewSite::Figures Parse(FILE* lines) {
@@ -46,8 +47,8 @@ std::vector<ViewSite::Figures> ViewSite::RunEngines(
   for (Engine& engine : running) {
     figures.push_back(Parse(engine.lines));
     fclose(engine.lines);
-    const int status = engine.process.Wait();
-    if (status != 0) Die(absl::StrCat("an engine ended with status ", status));
+    const int code = engine.child.Wait();
+    if (code != 0) Die(absl::StrCat("an engine ended with ", code));
   }
   return figures;
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/micro/gpu_site.h"
+#include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"
 #include "bench/proxy/load.h"
 #include "bench/proxy/subject.h"
@@ -87,22 +88,22 @@ class Bench {
  private:
   void Through(const Subject& subject, Kind kind, int connections,
                Series* series) const {
-    const double before_s = subject.process().CpuSeconds();
-    const double daemon_before_s = gpu_.daemon().CpuSeconds();
+    const double before_s = CpuSecondsOf(subject.pid());
+    const double daemon_before_s = CpuSecondsOf(gpu_.daemon_pid());
     const Load load = RunLoad(subject.port(), kind, connections, kRoundSeconds);
     series->cpu_us.push_back(
-        UsPerRequest(subject.process().CpuSeconds() - before_s, load));
+        UsPerRequest(CpuSecondsOf(subject.pid()) - before_s, load));
     series->daemon_us.push_back(
-        UsPerRequest(gpu_.daemon().CpuSeconds() - daemon_before_s, load));
+        UsPerRequest(CpuSecondsOf(gpu_.daemon_pid()) - daemon_before_s, load));
     Add(load, series);
   }
 
   static double KibPerStream(const Subject& subject) {
     // What stays with the allocator after the first streams is not theirs.
     for (const int fd : HoldStreams(subject.port(), 100)) close(fd);
-    const uint64_t before = subject.process().ResidentBytes();
+    const uint64_t before = ResidentBytesOf(subject.pid());
     const std::vector<int> held = HoldStreams(subject.port(), kHeldStreams);
-    const uint64_t after = subject.process().ResidentBytes();
+    const uint64_t after = ResidentBytesOf(subject.pid());
     for (const int fd : held) close(fd);
     return static_cast<double>(after - before) / 1024 / kHeldStreams;
   }

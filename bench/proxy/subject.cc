@@ -1,14 +1,21 @@
 #include "bench/proxy/subject.h"
 
-#include <unistd.h>
+#include <signal.h>
 
 #include <fstream>
 #include <utility>
 
 #include "bench/micro/report.h"
 #include "bench/proxy/tcp.h"
+#include "tests/process/eventually.h"
+#include "tests/process/free_port.h"
 
 namespace fineserve::bench {
+
+using process::FreePort;
+using process::ProgramFolder;
+using process::TemporaryFolder;
+
 namespace {
 
 std::string NginxText(const std::string& f, uint16_t port,
@@ -51,7 +58,7 @@ std::string FleetText(uint16_t engine_port, const std::string& without_daemon) {
          std::to_string(engine_port) + "\"\n";
 }
 
-std::string WriteFile(const Folder& folder, const std::string& name,
+std::string WriteFile(const TemporaryFolder& folder, const std::string& name,
                       const std::string& text) {
   const std::string path = folder.path() + "/" + name;
   if (!(std::ofstream(path) << text).flush()) Die("cannot write " + path);
@@ -67,7 +74,7 @@ std::vector<std::string> ProxyWords(const std::string& fleet, uint16_t port) {
 }  // namespace
 
 Subject Subject::Nginx(uint16_t engine_port) {
-  Folder folder("/tmp");
+  TemporaryFolder folder;
   const uint16_t port = FreePort();  // nginx cannot be told to choose
   const std::string file = WriteFile(
       folder, "nginx.conf", NginxText(folder.path(), port, engine_port));
@@ -76,7 +83,7 @@ Subject Subject::Nginx(uint16_t engine_port) {
 }
 
 Subject Subject::Alone(uint16_t engine_port) {
-  Folder folder("/tmp");
+  TemporaryFolder folder;
   const uint16_t port = FreePort();
   std::vector<std::string> words = ProxyWords(
       WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_open")),
@@ -86,7 +93,7 @@ Subject Subject::Alone(uint16_t engine_port) {
 }
 
 Subject Subject::Scheduled(uint16_t engine_port, GpuSite* gpu) {
-  Folder folder("/tmp");
+  TemporaryFolder folder;
   const uint16_t port = FreePort();
   const std::string fleet =
       WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_closed"));
@@ -94,12 +101,13 @@ Subject Subject::Scheduled(uint16_t engine_port, GpuSite* gpu) {
   return {std::move(folder), ProxyWords(fleet, port), port};
 }
 
-Subject::Subject(Folder folder, const std::vector<std::string>& words,
+Subject::Subject(TemporaryFolder folder, const std::vector<std::string>& words,
                  uint16_t port)
-    : folder_(std::move(folder)), port_(port), process_(words) {
-  for (int tries = 0; !IsReady(port); ++tries) {
-    if (tries == 500) Die(words[0] + " does not come up");
-    usleep(20'000);
+    : folder_(std::move(folder)),
+      port_(port),
+      proxy_(process::Command{.words = words, .end_signal = SIGTERM}) {
+  if (!process::Eventually([&] { return IsReady(port); })) {
+    Die(words[0] + " does not come up");
   }
 }
 

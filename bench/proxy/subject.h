@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/process.h"
+#include "tests/process/child_process.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::bench {
 
@@ -24,14 +25,15 @@ class Subject {
   static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);
 
   uint16_t port() const { return port_; }
-  const Process& process() const { return process_; }
+  pid_t pid() const { return proxy_.pid(); }
 
  private:
-  Subject(Folder folder, const std::vector<std::string>& words, uint16_t port);
+  Subject(process::TemporaryFolder folder,
+          const std::vector<std::string>& words, uint16_t port);
 
-  Folder folder_;
+  process::TemporaryFolder folder_;
   uint16_t port_;
-  Process process_;
+  process::ChildProcess proxy_;
 };
 
 }  // namespace fineserve::bench

@@ -1,13 +1,10 @@
 #include "bench/proxy/upstream.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
@@ -138,17 +135,8 @@ class Server {
 
 Upstream::Upstream() {
   const int listener = Listen(&port_);
-  pid_ = fork();
-  if (pid_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    Server(listener).Run();
-  }
+  server_.emplace([listener]() -> int { Server(listener).Run(); });
   close(listener);
-}
-
-Upstream::~Upstream() {
-  kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
 }
 
 }  // namespace fineserve::bench

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "absl/types/optional.h"
+#include "tests/process/child_process.h"
+
 namespace fineserve::bench {
 
 // What the engine of this bench is asked for, by a word in the body.
@@ -19,14 +22,13 @@ constexpr int kEvents = 32;
 class Upstream {
  public:
   Upstream();
-  ~Upstream();
   Upstream(const Upstream&) = delete;
   Upstream& operator=(const Upstream&) = delete;
 
   uint16_t port() const { return port_; }
 
  private:
-  int pid_ = -1;
+  absl::optional<process::ChildProcess> server_;
   uint16_t port_ = 0;
 };
 

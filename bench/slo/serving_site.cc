@@ -1,11 +1,18 @@
 #include "bench/slo/serving_site.h"
 
+#include <signal.h>
+
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
+#include "tests/process/free_port.h"
 
 namespace fineserve::bench {
+
+using process::FreePort;
+using process::ProgramFolder;
+
 namespace {
 
 std::string ModelText(const std::string& name, uint16_t port,
@@ -24,18 +31,16 @@ std::string ModelText(const std::string& name, uint16_t port,
 }  // namespace
 
 ServingSite::ServingSite(const std::string& policy)
-    : folder_("/tmp"),
-      fp16_port_(FreePort()),
-      fp8_port_(FreePort()),
-      proxy_port_(FreePort()) {
+    : fp16_port_(FreePort()), fp8_port_(FreePort()), proxy_port_(FreePort()) {
   WriteFleet(policy);
   gpu_.StartDaemon({"--pool", "384MiB", "--slab", "8MiB", "--planes", "4",
                     "--fleet", Fleet()});
   StartEngine("fp16", fp16_port_, {"--page", "64KiB"});
   StartEngine("fp8", fp8_port_, {"--planes", "4", "--page", "8KiB"});
   processes_.emplace_back(
-      std::vector<std::string>{ProgramFolder() + "/fineserve-proxy", "--fleet",
-                               Fleet(), "--log-level", "error"});
+      process::Command{.words = {ProgramFolder() + "/fineserve-proxy",
+                                 "--fleet", Fleet(), "--log-level", "error"},
+                       .end_signal = SIGTERM});
 }
 
 // The proxy first, before what it asks.
@@ -73,7 +78,10 @@ void ServingSite::StartEngine(const std::string& model, uint16_t port,
                                     "--step-sequence-us",
                                     absl::StrCat(kSequenceUs)};
   words.insert(words.end(), format.begin(), format.end());
-  processes_.emplace_back(words, gpu_.UnderPreload(model));
+  processes_.emplace_back(
+      process::Command{.words = words,
+                       .environment = gpu_.UnderPreload(model),
+                       .end_signal = SIGTERM});
 }
 
 }  // namespace fineserve::bench

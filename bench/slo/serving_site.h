@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "bench/micro/gpu_site.h"
-#include "bench/micro/process.h"
+#include "tests/process/child_process.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::bench {
 
@@ -37,10 +38,10 @@ class ServingSite {
                    const std::vector<std::string>& format);
   std::string Fleet() const { return folder_.path() + "/fleet.toml"; }
 
-  const Folder folder_;
+  const process::TemporaryFolder folder_;
   const uint16_t fp16_port_, fp8_port_, proxy_port_;
   GpuSite gpu_;
-  std::vector<Process> processes_;  // in the order started
+  std::vector<process::ChildProcess> processes_;  // in the order started
 };
 
 }  // namespace fineserve::bench

@@ -1,0 +1,19 @@
+#ifndef BENCH_MICRO_PROCESS_USAGE_H_
+#define BENCH_MICRO_PROCESS_USAGE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace fineserve::bench {
+
+// What a running process has used; 0 of one that is gone.
+
+// Of all its threads since it began, precise to ns
+// (/proc/PID/task/TID/schedstat).
+double CpuSecondsOf(pid_t pid);
+uint64_t ResidentBytesOf(pid_t pid);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_MICRO_PROCESS_USAGE_H_
