@@ -22,8 +22,7 @@ constexpr int kSampled = 64;  // every so many granules carry a word
 class Range {
  public:
   Range(const Session& gpu, int count)
-      : gpu_(gpu),
-        count_(count),
+      : count_(count),
         unit_(gpu.granularity()),
         address_(gpu.Reserve(count * unit_)) {}
 
@@ -53,7 +52,6 @@ class Range {
   }
 
  private:
-  const Session& gpu_;
   const int count_;
   const uint64_t unit_;
   const CUdeviceptr address_;

@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tests/process/eventually.h"
+
 namespace fineserve::integration {
 namespace {
 
-constexpr timeval kBound = {20, 0};
+constexpr timeval kBound = {process::kPatience.count(), 0};
 
 std::string Small(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -61,7 +63,7 @@ bool HttpClient::Fill() {
   char chunk[16384];
   const ssize_t n = recv(socket_.get(), chunk, sizeof(chunk), 0);
   if (n < 0 && errno == EAGAIN) {
-    ADD_FAILURE() << "the server said nothing in 20 s";
+    ADD_FAILURE() << "the server said nothing in " << kBound.tv_sec << " s";
   }
   if (n <= 0) return false;
   buffered_.append(chunk, static_cast<size_t>(n));

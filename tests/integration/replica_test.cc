@@ -80,7 +80,7 @@ class ReplicaTest : public ServingSite {
       const std::string prompt = Prompt(i, 50);
       const HttpResponse response = HttpClient(port()).Ask(
           "POST", "/v1/completions", model_.Body(prompt, 10),
-          "x-slo-ttft-ms: 30000\r\n");
+          "x-slo-ttft-ms: 120000\r\n");
       right += response.status == 200 &&
                TextOf(response) == model_.Expected(prompt, 10);
     }

@@ -43,6 +43,18 @@ std::string TinyEngine::Complete(const std::string& prompt,
       HttpClient(port_).Ask("POST", "/v1/completions", Body(prompt, tokens)));
 }
 
+void TinyEngine::HoldAfter(uint32_t tokens) {
+  process_->Tell("hold " + std::to_string(tokens));
+}
+
+void TinyEngine::AwaitHold() {
+  EXPECT_EQ(process_->ReadLine(), "ok holding") << process_->Stderr();
+}
+
+void TinyEngine::Continue() {
+  EXPECT_EQ(process_->Ask("continue"), "ok continued") << process_->Stderr();
+}
+
 uint64_t TinyEngine::Stat(const std::string& name) {
   const std::string line = " " + process_->Ask("stats");
   const size_t at = line.find(" " + name + "=");

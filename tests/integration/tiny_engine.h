@@ -43,6 +43,13 @@ class TinyEngine : public TinyModel {
   // Asks over a connection of its own; "" and a failure if that fails.
   std::string Complete(const std::string& prompt, uint32_t tokens) const;
 
+  // Has the engine stop between two steps once an answer has so many tokens:
+  // before AwaitHold returns nothing else may be asked. It does not depend on
+  // time what comes between two tokens then.
+  void HoldAfter(uint32_t tokens);
+  void AwaitHold();
+  void Continue();
+
   // A number of `stats`.
   uint64_t Stat(const std::string& name);
   // Of /metrics, without its labels.

@@ -112,25 +112,24 @@ TEST_F(TinyserveTest, ChunkedAndPreemptedRequestsAnswerAsAnyOther) {
 // Without this, all that is said here of right answers would say nothing.
 TEST_F(TinyserveTest, OneBitOfKvThatChangesChangesTheAnswer) {
   for (const char* checked : {"0", "2"}) {
-    const Engine engine = StartAlone(
-        {"--checked-blocks", checked, "--speed", "2"});  // 0.4 s an answer
+    const Engine engine = StartAlone({"--checked-blocks", checked});
     const std::string prompt = Prompt(1, 300);
     HttpClient client(engine->port());
+    engine->HoldAfter(1);
     client.Send("POST", "/v1/completions",
                 engine->Body(prompt, 100, ", \"stream\": true"));
+    engine->AwaitHold();
+    EXPECT_EQ(engine->process().Ask("flip"), "ok flipped");
+    engine->Continue();
     EXPECT_EQ(client.ReadHead().status, 200);
     std::string text;
-    bool flipped = false;
     while (const auto event = client.ReadEvent()) {
       if (*event == "[DONE]") break;
       text += json::parse(*event)["choices"][0]["text"].get<std::string>();
-      if (!std::exchange(flipped, true)) {
-        EXPECT_EQ(engine->process().Ask("flip"), "ok flipped");
-      }
     }
     EXPECT_NE(text, engine->Expected(prompt, 100));
     EXPECT_EQ(text.size(), engine->Expected(prompt, 100).size());
-    // The next request is written anew.
+    // The next request writes its own KV.
     EXPECT_EQ(engine->Complete(prompt, 20), engine->Expected(prompt, 20));
   }
 }
@@ -171,20 +170,23 @@ TEST_F(TinyserveTest, StreamIsVllmsEvents) {
 
 TEST_F(TinyserveTest, ClientThatGoesAwayHasItsRequestAbortedAndBlocksFreed) {
   const auto daemon = StartPool();
-  const Engine engine = StartWide({"--speed", "1"});
+  const Engine engine = StartWide();
   for (const char* stream : {", \"stream\": true", ""}) {
     const uint64_t aborted = engine->Stat("aborted");
     HttpClient client(engine->port());
+    engine->HoldAfter(1);
     client.Send("POST", "/v1/completions",
                 engine->Body(Prompt(1, 200), 800, stream));
-    EXPECT_TRUE(Eventually([&] { return engine->Stat("running") == 1; }));
+    engine->AwaitHold();
+    EXPECT_EQ(engine->Stat("running"), 1u);
     EXPECT_GT(engine->Metric("vllm:kv_cache_usage_perc"), 0);
     client.Close();
     EXPECT_TRUE(Eventually([&] {
-      return engine->Stat("aborted") == aborted + 1 &&
-             engine->Stat("running") == 0;
+      return engine->Stat("aborted") == aborted + 1;
     })) << "stream: "
         << stream;
+    engine->Continue();
+    EXPECT_TRUE(Eventually([&] { return engine->Stat("running") == 0; }));
     EXPECT_EQ(engine->Metric("vllm:kv_cache_usage_perc"), 0);
   }
 }
@@ -261,18 +263,20 @@ TEST_F(TinyserveTest, TwoFormatsTradeSlabsUnderLoadAndEveryAnswerIsRight) {
 TEST_F(TinyserveTest, StrayWritesOfANeighbourShowUnlessItIsGuarded) {
   const auto daemon = StartPool();
   for (const std::string mode : {"guarded", "view"}) {
-    const Engine wide = StartWide({"--speed", "1"});
+    const Engine wide = StartWide();
     Process stray({Program("view_engine"), "--mode", mode},
                   EngineEnvironment());
     EXPECT_THAT(stray.ReadLine(), StartsWith("ready"));
     const std::string prompt = Prompt(1, 300);
     HttpClient client(wide->port());
+    wide->HoldAfter(1);
     client.Send("POST", "/v1/completions", wide->Body(prompt, 150));
-    EXPECT_TRUE(Eventually([&] { return wide->Stat("running") == 1; }));
+    wide->AwaitHold();
     // One plane of 64 KiB pages: its ids and the other's are the same.
     for (int block = 128; block < 9 * 128; ++block) {
       stray.Ask("poke " + std::to_string(block));
     }
+    wide->Continue();
     HttpResponse response = client.ReadHead();
     response.body = client.ReadBody();
     EXPECT_EQ(TextOf(response) == wide->Expected(prompt, 150),
@@ -285,11 +289,13 @@ TEST_F(TinyserveTest, KilledEngineTakesNoAnswerOfTheOtherWithIt) {
   const Engine wide = StartWide();
   AnswerLoad load(*wide, 6, {400, 60});
   for (int kill = 0; kill < 3; ++kill) {
-    const Engine deep = StartDeep({"--speed", "1"});  // 0.8 s an answer
+    const Engine deep = StartDeep();
     HttpClient stream(deep->port());
+    deep->HoldAfter(10);
     stream.Send("POST", "/v1/completions",
                 deep->Body(Prompt(1, 900), 100, ", \"stream\": true"));
     EXPECT_EQ(stream.ReadHead().status, 200);
+    deep->AwaitHold();
     EXPECT_TRUE(stream.ReadEvent().has_value());
     deep->process().Signal(SIGKILL);
     EXPECT_EQ(deep->process().Wait(), -SIGKILL);

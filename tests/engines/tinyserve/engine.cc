@@ -70,7 +70,7 @@ void Engine::Run() {
   Wait wait = Wait::kNot;
   for (Tasks tasks; TakeInbox(wait, &tasks); tasks.clear()) {
     for (const auto& task : tasks) task();
-    wait = StepOrRest();
+    wait = holding_ ? Wait::kUntilPosted : StepOrRest();
   }
   watch_.reset();
   scheduler_.RemoveAll();
@@ -90,7 +90,8 @@ Engine::Wait Engine::StepOrRest() {
   const std::vector<Work> step = scheduler_.Schedule();
   if (!step.empty()) {
     Step(step);
-    return Wait::kNot;
+    HoldIfAsked();
+    return holding_ ? Wait::kUntilPosted : Wait::kNot;
   }
   blocks_->EndStep();
   ShowState();
@@ -123,6 +124,27 @@ bool Engine::Corrupt() {
   if (sequence == nullptr || sequence->computed == 0) return false;
   store_->Corrupt(sequence->blocks[0], 0);
   return true;
+}
+
+void Engine::HoldAfter(uint32_t tokens, std::function<void()> holding) {
+  hold_after_ = tokens;
+  on_holding_ = std::move(holding);
+}
+
+void Engine::HoldIfAsked() {
+  const Sequence* sequence = scheduler_.FirstRunning();
+  if (hold_after_ == 0 || sequence == nullptr ||
+      sequence->chosen() < hold_after_) {
+    return;
+  }
+  hold_after_ = 0;
+  holding_ = true;
+  on_holding_();
+}
+
+void Engine::Continue() {
+  holding_ = false;
+  pacer_.Rest();
 }
 
 void Engine::Step(const std::vector<Work>& step) {

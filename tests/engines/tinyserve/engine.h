@@ -55,6 +55,13 @@ class Engine {
   // engine's thread; false if there is none.
   bool Corrupt();
 
+  // For tests, both on the engine's thread: stops between two steps once the
+  // sequence that runs longest has chosen so many tokens, at least one, and
+  // then calls `holding`. Until Continue requests are taken in and given up,
+  // but nothing is computed.
+  void HoldAfter(uint32_t tokens, std::function<void()> holding);
+  void Continue();
+
   Metrics metrics();
   const EngineSettings& settings() const { return settings_; }
 
@@ -82,6 +89,7 @@ class Engine {
               const Wanted& wanted, const Listener& listener);
   void GiveUp(uint64_t id);
   void Step(const std::vector<Work>& step);
+  void HoldIfAsked();
   std::vector<Choice> Execute(const std::vector<Work>& step);
   static Finish FinishOf(const Sequence& sequence, Token token);
   void QueueReads(Choice* choice, bool all);
@@ -101,6 +109,9 @@ class Engine {
   std::unique_ptr<LeaseWatch> watch_;
   Scheduler scheduler_;
   StepPacer pacer_;
+  uint32_t hold_after_ = 0;  // tokens; 0: never
+  std::function<void()> on_holding_;
+  bool holding_ = false;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable posted_;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -90,17 +91,30 @@ void SayStats(const Metrics& m) {
          m.late_steps);
 }
 
-// Each line is answered by one. Ends with stdin.
+// Each line is answered by one; "hold" once it holds. Ends with stdin.
 void ObeyLines(Engine* engine) {
   for (std::string line; std::getline(std::cin, line);) {
-    if (line == "stats") {
+    std::istringstream words(line);
+    std::string command;
+    uint32_t tokens = 0;
+    words >> command >> tokens;
+    if (command == "stats") {
       SayStats(engine->metrics());
-    } else if (line == "flip") {
+    } else if (command == "flip") {
       engine->Do([engine] {
         puts(engine->Corrupt() ? "ok flipped" : "error nothing runs");
       });
+    } else if (command == "hold" && tokens > 0) {
+      engine->Do([engine, tokens] {
+        engine->HoldAfter(tokens, [] { puts("ok holding"); });
+      });
+    } else if (command == "continue") {
+      engine->Do([engine] {
+        engine->Continue();
+        puts("ok continued");
+      });
     } else {
-      printf("error unknown command '%s'\n", line.c_str());
+      printf("error no command '%s'\n", line.c_str());
     }
   }
 }
