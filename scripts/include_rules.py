@@ -210,6 +210,27 @@ ALLOWED = {
     # Engines know nothing of FineServe but its public C header; the driver's
     # prototypes are their cuda.h.
     "tests/engines": {"kernels/driver"},
+    "tests/engines/tinyserve": {
+        "kernels/driver",
+        "tests/engines",
+        "tests/engines/tinyserve/engine",
+        "tests/engines/tinyserve/http",
+        "tests/engines/tinyserve/kv",
+    },
+    "tests/engines/tinyserve/http": {
+        "tests/engines/tinyserve/engine",
+        "tests/engines/tinyserve/model",
+    },
+    "tests/engines/tinyserve/engine": {
+        "tests/engines/tinyserve/kv",
+        "tests/engines/tinyserve/model",
+    },
+    "tests/engines/tinyserve/kv": {
+        "kernels/driver",
+        "tests/engines",
+        "tests/engines/tinyserve/model",
+    },
+    "tests/engines/tinyserve/model": set(),
 }
 # Of kernels/driver, the contract needs only what knows nothing of a driver.
 ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}

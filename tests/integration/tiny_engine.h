@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engines/tinyserve/answer.h"
+#include "tests/engines/tinyserve/model/answer.h"
 #include "tests/integration/http_client.h"
 #include "tests/integration/process.h"
 

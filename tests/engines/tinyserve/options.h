@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "tests/engines/tinyserve/engine.h"
-#include "tests/engines/tinyserve/kv_store.h"
+#include "tests/engines/tinyserve/engine/engine.h"
+#include "tests/engines/tinyserve/kv/kv_store.h"
 
 namespace tinyserve {
 

@@ -17,10 +17,10 @@
 
 #include "kernels/driver/rounding.h"
 #include "tests/engines/device_memory.h"
-#include "tests/engines/tinyserve/http_server.h"
-#include "tests/engines/tinyserve/leased_blocks.h"
+#include "tests/engines/tinyserve/http/http_server.h"
+#include "tests/engines/tinyserve/http/service.h"
+#include "tests/engines/tinyserve/kv/leased_blocks.h"
 #include "tests/engines/tinyserve/options.h"
-#include "tests/engines/tinyserve/service.h"
 #include "tests/engines/tinyserve/view.h"
 
 namespace tinyserve {

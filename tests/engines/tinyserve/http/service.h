@@ -1,0 +1,63 @@
+#ifndef TESTS_ENGINES_TINYSERVE_HTTP_SERVICE_H_
+#define TESTS_ENGINES_TINYSERVE_HTTP_SERVICE_H_
+
+// What each path of the HTTP interface answers, without HTTP itself.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tests/engines/tinyserve/engine/engine.h"
+#include "tests/engines/tinyserve/http/openai_request.h"
+#include "tests/engines/tinyserve/http/openai_shapes.h"
+
+namespace tinyserve {
+
+// An answer that is known at once.
+struct Answer {
+  unsigned status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+};
+
+Answer Failure(const ApiError& error);
+
+// A request without its body.
+struct Question {
+  std::string method;
+  std::string path;  // without the query
+  std::string content_type;
+};
+
+// Confined to the HTTP thread; the engine must outlive it.
+class Service {
+ public:
+  Service(const ModelCard& model, Engine* engine);
+
+  // Null for a path that generates, asked as it must be.
+  std::optional<Answer> AnswerAtOnce(const Question& question,
+                                     std::string_view body);
+
+  // Which of the paths that generate.
+  static std::optional<Endpoint> EndpointOf(std::string_view path);
+
+  // `request_id`: the client's X-Request-Id, or one of NewRequestId().
+  Reply NewReply(Endpoint endpoint, const std::string& request_id) const;
+  std::string NewRequestId();  // 32 hexadecimal digits
+
+  const ModelCard& model() const { return model_; }
+  Engine* engine() { return engine_; }
+
+ private:
+  Answer Get(const std::string& path);
+
+  const ModelCard model_;
+  Engine* const engine_;
+  const int64_t started_;  // seconds of Unix time
+  uint64_t next_random_;
+};
+
+}  // namespace tinyserve
+
+#endif  // TESTS_ENGINES_TINYSERVE_HTTP_SERVICE_H_
