@@ -2,6 +2,8 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "daemon/abi/client.h"
+#include "daemon/abi/transport.h"
 
 namespace fineserve::integration {
 namespace {
@@ -141,6 +144,17 @@ std::string Site::SocketPath() {
   const auto sockets = abi::ListSockets(folder() + "/run");
   EXPECT_EQ(sockets.size(), 1u);
   return sockets.empty() ? "" : sockets[0];
+}
+
+driver::Descriptor Site::Connect() {
+  driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  abi::CopyText(address.sun_path, SocketPath().c_str());
+  EXPECT_EQ(
+      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+      0);
+  return fd;
 }
 
 abi::TableSnapshot Site::Table() {

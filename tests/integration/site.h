@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/abi/table_reader.h"
+#include "kernels/driver/descriptor.h"
 #include "tests/integration/process.h"
 
 namespace fineserve::integration {
@@ -47,6 +48,8 @@ class Site : public ::testing::Test {
   // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
   static constexpr char kUntilEndLingering[] = "3600000";
   std::string SocketPath();
+  // A connection to the living daemon on which nothing was said yet.
+  driver::Descriptor Connect();
 
   std::string Program(const std::string& name) const;
   // $FINESERVE_TEST_GPU as fineserved's --gpu.

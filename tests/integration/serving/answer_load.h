@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_ANSWER_LOAD_H_
-#define TESTS_INTEGRATION_ANSWER_LOAD_H_
+#ifndef TESTS_INTEGRATION_SERVING_ANSWER_LOAD_H_
+#define TESTS_INTEGRATION_SERVING_ANSWER_LOAD_H_
 
 #include <array>
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/integration/tiny_engine.h"
+#include "tests/integration/serving/tiny_engine.h"
 
 namespace fineserve::integration {
 
@@ -89,4 +89,4 @@ int WantedAnswers(int usual);
 
 }  // namespace fineserve::integration
 
-#endif  // TESTS_INTEGRATION_ANSWER_LOAD_H_
+#endif  // TESTS_INTEGRATION_SERVING_ANSWER_LOAD_H_

@@ -1,4 +1,4 @@
-#include "tests/integration/terminal.h"
+#include "tests/integration/top/terminal.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tests/integration/answer_load.h"
+#include "tests/integration/serving/answer_load.h"
+#include "tests/integration/serving/tiny_engine.h"
 #include "tests/integration/site.h"
-#include "tests/integration/tiny_engine.h"
 
 namespace fineserve::integration {
 namespace {

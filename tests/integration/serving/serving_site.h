@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_SERVING_SITE_H_
-#define TESTS_INTEGRATION_SERVING_SITE_H_
+#ifndef TESTS_INTEGRATION_SERVING_SERVING_SITE_H_
+#define TESTS_INTEGRATION_SERVING_SERVING_SITE_H_
 
 #include <cstdint>
 #include <memory>
@@ -47,4 +47,4 @@ class ServingSite : public Site {
 
 }  // namespace fineserve::integration
 
-#endif  // TESTS_INTEGRATION_SERVING_SITE_H_
+#endif  // TESTS_INTEGRATION_SERVING_SERVING_SITE_H_

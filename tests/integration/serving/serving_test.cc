@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tests/integration/answer_load.h"
-#include "tests/integration/serving_site.h"
-#include "tests/integration/tiny_engine.h"
+#include "tests/integration/serving/answer_load.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
 #include "tests/process/free_port.h"
 
 namespace fineserve::integration {

@@ -1,10 +1,10 @@
-#include "tests/integration/serving_site.h"
+#include "tests/integration/serving/serving_site.h"
 
 #include <stdlib.h>
 
 #include <fstream>
 
-#include "tests/integration/http_client.h"
+#include "tests/integration/serving/http_client.h"
 
 namespace fineserve::integration {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/integration/site.h"
-#include "tests/integration/terminal.h"
-#include "tests/integration/view_member.h"
+#include "tests/integration/top/terminal.h"
+#include "tests/integration/top/view_member.h"
 
 namespace fineserve::integration {
 namespace {
@@ -70,7 +70,7 @@ TEST_F(TopTest, OnceShowsEnginesWithTheirSlabs) {
 TEST_F(TopTest, OnceShowsWhatAnEngineSaysOfTheBlocksOfItsView) {
   const auto daemon = StartDaemon();
   // Slabs of 4 MiB: 64 blocks each.
-  ViewMember member(SocketPath(), "viewer", 64 << 10, 3);
+  ViewMember member(Connect(), "viewer", 64 << 10, 3);
   ASSERT_TRUE(Eventually([&] { return SlabsIn(SlabState::kPartial) == 3; }));
   const std::vector<uint32_t> leased = PartialSlabs();
   member.SetUsed(leased[0], 64);

@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_TINY_ENGINE_H_
-#define TESTS_INTEGRATION_TINY_ENGINE_H_
+#ifndef TESTS_INTEGRATION_SERVING_TINY_ENGINE_H_
+#define TESTS_INTEGRATION_SERVING_TINY_ENGINE_H_
 
 #include <cstdint>
 #include <memory>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tests/engines/tinyserve/model/answer.h"
-#include "tests/integration/http_client.h"
 #include "tests/integration/process.h"
+#include "tests/integration/serving/http_client.h"
 
 namespace fineserve::integration {
 
@@ -68,4 +68,4 @@ std::string TextOf(const HttpResponse& response);
 
 }  // namespace fineserve::integration
 
-#endif  // TESTS_INTEGRATION_TINY_ENGINE_H_
+#endif  // TESTS_INTEGRATION_SERVING_TINY_ENGINE_H_

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/integration/serving_site.h"
-#include "tests/integration/tiny_engine.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
 #include "tests/process/free_port.h"
 
 namespace fineserve::integration {

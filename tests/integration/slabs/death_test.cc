@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <random>
@@ -158,14 +157,7 @@ TEST_F(DeathTest, GarbageOnTheSocketIsCountedAndHurtsNobody) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 200; ++i) {
-    const driver::Descriptor fd(
-        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    strcpy(address.sun_path, SocketPath().c_str());
-    ASSERT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
-                      sizeof(address)),
-              0);
+    const driver::Descriptor fd = Connect();
     std::vector<unsigned char> bytes(1 + random() % 2000);
     for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
     send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

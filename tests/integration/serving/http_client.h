@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_HTTP_CLIENT_H_
-#define TESTS_INTEGRATION_HTTP_CLIENT_H_
+#ifndef TESTS_INTEGRATION_SERVING_HTTP_CLIENT_H_
+#define TESTS_INTEGRATION_SERVING_HTTP_CLIENT_H_
 
 #include <cstdint>
 #include <map>
@@ -65,4 +65,4 @@ class HttpClient {
 
 }  // namespace fineserve::integration
 
-#endif  // TESTS_INTEGRATION_HTTP_CLIENT_H_
+#endif  // TESTS_INTEGRATION_SERVING_HTTP_CLIENT_H_

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "tests/integration/answer_load.h"
-#include "tests/integration/serving_site.h"
+#include "tests/integration/serving/answer_load.h"
+#include "tests/integration/serving/serving_site.h"
 #include "tests/process/free_port.h"
 #include "tests/process/random_seed.h"
 

@@ -1,29 +1,15 @@
-#include "tests/integration/view_member.h"
+#include "tests/integration/top/view_member.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#include <utility>
 
 #include "daemon/abi/transport.h"
 
 namespace fineserve::integration {
-namespace {
-
-driver::Descriptor Connect(const std::string& path) {
-  driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  abi::CopyText(address.sun_path, path.c_str());
-  EXPECT_EQ(
-      connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-      0);
-  return fd;
-}
-
-}  // namespace
 
 // The last descriptor of the answer, if it has any.
 template <typename Answer, typename Question>
@@ -38,9 +24,9 @@ driver::Descriptor ViewMember::Ask(const Question& question) {
                                        : received.TakeDescriptor(count - 1));
 }
 
-ViewMember::ViewMember(const std::string& socket_path, const std::string& name,
+ViewMember::ViewMember(driver::Descriptor socket, const std::string& name,
                        uint64_t page_bytes, uint32_t wanted)
-    : socket_(Connect(socket_path)) {
+    : socket_(std::move(socket)) {
   auto hello = abi::MakeMessage<abi::Hello>(1);
   hello.role = abi::Role::kMember;
   hello.pid = static_cast<uint32_t>(getpid());

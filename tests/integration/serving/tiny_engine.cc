@@ -1,4 +1,4 @@
-#include "tests/integration/tiny_engine.h"
+#include "tests/integration/serving/tiny_engine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_VIEW_MEMBER_H_
-#define TESTS_INTEGRATION_VIEW_MEMBER_H_
+#ifndef TESTS_INTEGRATION_TOP_VIEW_MEMBER_H_
+#define TESTS_INTEGRATION_TOP_VIEW_MEMBER_H_
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,10 @@ namespace fineserve::integration {
 // maps no memory and says of its blocks whatever the test wants.
 class ViewMember {
  public:
-  // Joins the daemon as `name`, registers blocks of 16 tokens in one plane and
-  // activates, wanting so many slabs. Fails the test if it cannot.
-  ViewMember(const std::string& socket_path, const std::string& name,
+  // Joins the daemon at the other end of `socket` as `name`, registers blocks
+  // of 16 tokens in one plane and activates, wanting so many slabs. Fails the
+  // test if it cannot.
+  ViewMember(driver::Descriptor socket, const std::string& name,
              uint64_t page_bytes, uint32_t wanted);
   ViewMember(const ViewMember&) = delete;
   ViewMember& operator=(const ViewMember&) = delete;
@@ -37,4 +38,4 @@ class ViewMember {
 
 }  // namespace fineserve::integration
 
-#endif  // TESTS_INTEGRATION_VIEW_MEMBER_H_
+#endif  // TESTS_INTEGRATION_TOP_VIEW_MEMBER_H_

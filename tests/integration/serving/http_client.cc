@@ -1,4 +1,4 @@
-#include "tests/integration/http_client.h"
+#include "tests/integration/serving/http_client.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tests/integration/answer_load.h"
+#include "tests/integration/serving/answer_load.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

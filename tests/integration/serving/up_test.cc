@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/integration/http_client.h"
+#include "tests/integration/serving/http_client.h"
 #include "tests/integration/site.h"
 #include "tests/process/free_port.h"
 

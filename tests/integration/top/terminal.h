@@ -1,5 +1,5 @@
-#ifndef TESTS_INTEGRATION_TERMINAL_H_
-#define TESTS_INTEGRATION_TERMINAL_H_
+#ifndef TESTS_INTEGRATION_TOP_TERMINAL_H_
+#define TESTS_INTEGRATION_TOP_TERMINAL_H_
 
 #include <sys/types.h>
 #include <termios.h>
@@ -56,4 +56,4 @@ class Terminal {
 
 }  // namespace fineserve::integration
 
-#endif  // TESTS_INTEGRATION_TERMINAL_H_
+#endif  // TESTS_INTEGRATION_TOP_TERMINAL_H_

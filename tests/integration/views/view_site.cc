@@ -1,0 +1,107 @@
+#include "tests/integration/views/view_site.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <fstream>
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::StartsWith;
+
+std::vector<std::string> With(std::vector<std::string> arguments,
+                              const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+}  // namespace
+
+ViewTest::Engine ViewTest::StartPool() {
+  return StartDaemon({"--pool", "128MiB", "--slab", "8MiB", "--planes", "4"});
+}
+
+void ViewTest::SetPool(int mib) {
+  std::ofstream(folder() + "/fineserve.toml")
+      << "[pool]\nsize = \"" << mib << "MiB\"\nmax = \"128MiB\"\n"
+      << "slab = \"8MiB\"\nplanes = 4\n";
+}
+
+ViewTest::Engine ViewTest::StartFromFile() {
+  auto daemon = std::make_unique<Process>(
+      std::vector<std::string>{Program("fineserved"), "--gpu", Gpu(),
+                               "--config", folder() + "/fineserve.toml"},
+      environment());
+  EXPECT_TRUE(Eventually([&] {
+    return daemon->Stderr().find(" serving ") != std::string::npos;
+  })) << daemon->Stderr();
+  return daemon;
+}
+
+ViewTest::Engine ViewTest::Launch(const std::vector<std::string>& arguments,
+                                  const Process::Environment& more) {
+  Process::Environment environment = EngineEnvironment();
+  environment.insert(more.begin(), more.end());
+  return std::make_unique<Process>(With({Program("view_engine")}, arguments),
+                                   environment);
+}
+
+ViewTest::Engine ViewTest::Start(const std::vector<std::string>& arguments,
+                                 const Process::Environment& more) {
+  Engine engine = Launch(arguments, more);
+  EXPECT_THAT(engine->ReadLine(), StartsWith("ready")) << engine->Stderr();
+  return engine;
+}
+
+std::vector<std::string> ViewTest::Packed(
+    const std::vector<std::string>& more) {
+  return With({"--page", "33792", "--seed", "3"}, more);
+}
+
+std::vector<std::string> ViewTest::Layers(
+    const std::vector<std::string>& more) {
+  return With({"--page", "65536", "--planes", "4", "--seed", "4"}, more);
+}
+
+uint64_t ViewTest::Stat(Process& engine, const std::string& name) {
+  const std::string line = " " + engine.Ask("stats");
+  const size_t at = line.find(" " + name + "=");
+  EXPECT_NE(at, std::string::npos) << line;
+  return at == std::string::npos
+             ? 0
+             : std::stoull(line.substr(at + name.size() + 2));
+}
+
+uint64_t ViewTest::FreeBytes(Process& engine) {
+  const std::string line = engine.Ask("checkfree");
+  EXPECT_THAT(line, StartsWith("ok free="));
+  return strtoull(line.c_str() + strlen("ok free="), nullptr, 10);
+}
+
+bool ViewTest::Gets(Process& engine, uint64_t slabs) {
+  return Eventually([&] {
+    engine.Ask("idle 20");
+    return Stat(engine, "leased") == slabs && Stat(engine, "leaving") == 0;
+  });
+}
+
+void ViewTest::Use(Process& engine, uint32_t blocks, const std::string& scan) {
+  EXPECT_THAT(engine.Ask("alloc " + std::to_string(blocks)), StartsWith("ok"));
+  for (const std::string& line :
+       {scan, std::string("write"), std::string("verify")}) {
+    EXPECT_THAT(engine.Ask(line), StartsWith("ok")) << line;
+  }
+}
+
+void ViewTest::Want(Process& engine, uint32_t blocks) {
+  engine.Ask("watermark " + std::to_string(blocks));
+  EXPECT_THAT(engine.Ask("step"), StartsWith("ok"));
+}
+
+void ViewTest::ExpectEnd(Process& engine) {
+  EXPECT_THAT(engine.Ask("exit"), "ok exit");
+  EXPECT_EQ(engine.Wait(), 0);
+}
+
+}  // namespace fineserve::integration

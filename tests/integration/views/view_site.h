@@ -1,0 +1,54 @@
+#ifndef TESTS_INTEGRATION_VIEWS_VIEW_SITE_H_
+#define TESTS_INTEGRATION_VIEWS_VIEW_SITE_H_
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+
+// Engines with views of one pool: real processes, real kills.
+//
+// "packed" has one plane and pages that divide no slab (33,792 bytes), "layers"
+// four planes of 65,536 bytes: a slab of 8 MiB holds 248 blocks of one (a
+// straddling block less in most slabs) and 32 of the other.
+class ViewTest : public Site {
+ protected:
+  using Engine = std::unique_ptr<Process>;
+  static constexpr uint32_t kLayersBlocks = 32;  // of a slab
+  static constexpr uint32_t kPackedBlocks = 247;
+
+  Engine StartPool();
+  // The configuration file that StartFromFile's daemon reads.
+  void SetPool(int mib);
+  Engine StartFromFile();
+  Engine Launch(const std::vector<std::string>& arguments,
+                const Process::Environment& more = {});
+  // Launches it and waits until it is ready.
+  Engine Start(const std::vector<std::string>& arguments,
+               const Process::Environment& more = {});
+  static std::vector<std::string> Packed(
+      const std::vector<std::string>& more = {});
+  static std::vector<std::string> Layers(
+      const std::vector<std::string>& more = {});
+
+  static uint64_t Stat(Process& engine, const std::string& name);
+  // Of the device, as an engine sees it.
+  static uint64_t FreeBytes(Process& engine);
+  // Lets the engine look at its leases until it has so many slabs.
+  static bool Gets(Process& engine, uint64_t slabs);
+  // Takes blocks, looks what is in them, writes and reads back. `scan`: what
+  // they may hold, "nanscan" zeros, "scan" also what this engine wrote there.
+  static void Use(Process& engine, uint32_t blocks,
+                  const std::string& scan = "nanscan");
+  static void Want(Process& engine, uint32_t blocks);
+  static void ExpectEnd(Process& engine);
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_VIEWS_VIEW_SITE_H_
