@@ -1,23 +1,4 @@
-// How many tokens does a shared KV pool hold when the first allocation fails?
-//
-// Mixes of precisions and depths share one pool (the paper's C1 and C2, Fig.
-// 5): slabs against an equal partition, one fixed block size, blocks of their
-// own size by first fit, and the released code's split by depth. Requests of
-// real lengths come until one does not fit; then half of them, chosen at
-// random, go and the mix of models shifts, twelve times. A figure is the tokens
-// held over those of an ideal pool, without blocks or slabs, that got the same
-// requests; mean over the shifts.
-//
-// And the tokens that a model caches by pool size (Fig. 3), the slopes of which
-// are the marginal memory efficiency.
-//
-// And Fig. 4's story: 8B FP16 (A) and its FP8 variant (B), ShareGPT lengths, a
-// load that shifts from one to the other; who waits for memory, with an equal
-// partition and with slabs? 25 ms a token, a pool of 16 GiB.
-//
-//   --data DIR    folder of the real lengths (default ../shared/data)
-//   --svg PREFIX  writes PREFIX-mixes.svg, PREFIX-slopes.svg and
-//                 PREFIX-story.svg
+// What a shared pool holds: see kQuestion.
 
 #include <stdio.h>
 #include <string.h>
@@ -36,11 +17,30 @@
 #include "bench/fragmentation/pools.h"
 #include "bench/fragmentation/shifting_load.h"
 #include "bench/fragmentation/svg_plot.h"
+#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/slab/geometry_search.h"
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(How many tokens does a shared KV pool hold when the first allocation fails?
+
+Mixes of precisions and depths share one pool (the paper's C1 and C2, Fig. 5):
+slabs against an equal partition, one fixed block size, blocks of their own
+size by first fit, and the released code's split by depth. Requests of real
+lengths come until one does not fit; then a random half of them goes and the
+mix of models shifts, twelve times. A figure is the mean over the shifts of the
+tokens held, divided by those of an ideal pool without blocks or slabs that got
+the same requests.
+
+Also the tokens that a model caches by pool size (Fig. 3), the slopes of which
+are the marginal memory efficiency.
+
+Also Fig. 4's story: 8B FP16 (A) and its FP8 variant (B), ShareGPT lengths, a
+load that shifts from one to the other, 25 ms a token, a pool of 16 GiB. Who
+waits for memory with an equal partition, and who with slabs?)";
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kPoolBytes = 64 * kGiB;
@@ -338,17 +338,18 @@ std::vector<Series> MeasureStory(const std::vector<uint32_t>& lengths,
   return series;
 }
 
-std::string Option(int argc, char** argv, const char* name,
-                   const std::string& otherwise) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (strcmp(argv[i], name) == 0) return argv[i + 1];
-  }
-  return otherwise;
+About TheBench() {
+  return {"fragmentation",
+          kQuestion,
+          {{"--data", "DIR", "../shared/data", "folder of the real lengths"},
+           {"--svg", "PREFIX", "",
+            "writes PREFIX-mixes.svg, PREFIX-slopes.svg, PREFIX-story.svg"}}};
 }
 
 int Main(int argc, char** argv) {
-  const std::string data = Option(argc, argv, "--data", "../shared/data");
-  const std::string svg = Option(argc, argv, "--svg", "");
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  const std::string data = arguments.Text("--data");
+  const std::string svg = arguments.Text("--svg");
   Report report("fragmentation");
   std::vector<Series> shown;
   std::vector<Series> story;
@@ -384,7 +385,7 @@ int Main(int argc, char** argv) {
       return 1;
     }
   }
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

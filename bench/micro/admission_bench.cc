@@ -1,21 +1,4 @@
-// What does a decision of the local scheduler cost with n requests waiting?
-//
-// One decision is: an arrival joins the queue, and Algorithm 2 says who starts.
-// Ours is the incremental form (daemon/sched/adaptive_policy.h, with its floor
-// and its checks for late requests), one arrival and one Decide together. The
-// naive algorithm is the paper's loop over the waiting set, as printed
-// (daemon/sched/testdata/naive_batch.h), on the same queue in the same run; its
-// O(n²) ends at 10⁴. Between them, for the batch form, one sort of the set.
-//
-// Prompts are lognormal (median 245 tokens, σ 1), deadlines 1 to 3 s ahead, a
-// step takes 8 ms + 0.11 ms a token: far more waits than can be served, which
-// is when deciding is hard. Each decision starts one request and 1 µs passes;
-// for each that becomes late another arrives. The queues take turns, so that
-// each finds the caches as a daemon does that has other things to do.
-//
-// Log n steps are not log n time: past the caches each step is slower. So an
-// ordered set of the standard library, the textbook's O(log n), does one insert
-// and one erase of its first at the same sizes in the same rounds.
+// The cost of a scheduler's decision: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/sched/policy/adaptive_policy.h"
 #include "daemon/sched/policy/testdata/fake_host.h"
@@ -38,6 +22,25 @@
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(What does a decision of the local scheduler cost with n requests waiting?
+
+A decision: one arrival joins the queue and Algorithm 2 says who starts. Ours
+is the incremental form (with its floor and its checks for late requests). The
+naive one is the paper's loop over the waiting set, as printed, on the same
+queue in the same run; being O(n^2), it ends at 10,000 requests. Between the
+two, for the batch form, stands one sort of the whole set.
+
+Prompts are lognormal (median 245 tokens, sigma 1), deadlines lie 1 to 3 s
+ahead, and a step takes 8 ms + 0.11 ms a token: far more waits than can be
+served, which is when deciding is hard. Each decision starts one request and
+1 us passes; for each request that becomes late another arrives. The queues
+take turns, so that each finds the caches as a busy daemon would.
+
+Log n steps are not log n time, since each step is slower beyond the caches.
+For comparison an ordered set of the standard library does one insert and one
+erase of its first element at the same sizes, in the same rounds.)";
 
 using sched::AdaptivePolicy;
 using sched::FakeHost;
@@ -228,6 +231,8 @@ void ReportSize(Way* way, Report* report) {
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"admission", kQuestion});
   Report report("admission");
   const auto ways = Measure();
   for (const auto& way : ways) ReportSize(way.get(), &report);
@@ -250,7 +255,7 @@ int Main(int argc, char** argv) {
                Compare::kAtMost);
   report.Claim("growth 100 to 1000000 waiting (log n: 3)", growth, 3,
                Compare::kAtMost);
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

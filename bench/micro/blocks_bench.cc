@@ -1,24 +1,4 @@
-// What does a KV block cost?
-//
-// Ours (shim/view/block_allocator.h) against (b) a free list in shared memory
-// under a robust mutex, (c) a request to a daemon for each block, (d) pages
-// mapped on demand at published driver latencies, with and without a buffer of
-// mapped pages, and (e) the least that any shared allocator pays: a pair of CAS
-// on a warm word.
-//
-// Two workloads. "steady": 1,024 blocks live, the oldest go, as many come, so
-// that no page ever empties. "burst": 512 blocks are taken and then all freed
-// in random order. Llama-3.1-8B FP16: 32 planes, pages of 64 KiB, 32 blocks in
-// 2 MiB. ns per block are for taking and freeing it. Rounds of all ways
-// alternate; medians. Two engines are two threads with an allocator each; (b)
-// is one list for both.
-//
-// Ours again through the C interface, in an engine under the preload with a
-// view from a real fineserved; and two such engines that serve a load which
-// rises and falls, out of phase, so that slabs go to and fro: steps of 2 ms,
-// up to 2 sequences of 8 blocks begin in each, 64 at most, each grows by a
-// block in 16 steps; watermark 4 steps. How often was a block missing that the
-// pool had (watermark misses), and how many driver calls did serving make?
+// The cost of a KV block: see kQuestion.
 
 #include <pthread.h>
 #include <stdio.h>
@@ -37,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/micro/arguments.h"
 #include "bench/micro/block_workload.h"
 #include "bench/micro/on_demand.h"
 #include "bench/micro/report.h"
@@ -45,6 +26,28 @@
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] = R"(What does a KV block cost?
+
+Compared: (a) our block allocator, (b) a free list in shared memory under a
+robust mutex, (c) a request to a daemon for each block, (d) pages mapped on
+demand at published driver latencies, with and without a buffer of mapped
+pages, and (e) the least that any shared allocator pays: a pair of CAS on a
+warm word.
+
+Two workloads. "steady": 1,024 blocks are in use, the oldest go and as many
+come, so that no page ever empties. "burst": 512 blocks are taken and then all
+freed in random order. Llama-3.1-8B FP16: 32 planes, pages of 64 KiB, 32 blocks
+in 2 MiB. Figures are ns for taking and freeing one block; rounds of all ways
+alternate, and medians are reported. Two engines are two threads with an
+allocator each; (b) is one list for both.
+
+Then (a) through the C interface, in an engine under the preload with a view
+from a real fineserved, and two such engines under a load that rises and falls
+out of phase, so that slabs go to and fro: steps of 2 ms, in each up to 2
+sequences of 8 blocks begin, 64 at most, and each grows by a block in 16 steps;
+the watermark is 4 steps. How often was a block missing although the pool had
+one (watermark misses), and how many driver calls did serving make?)";
 
 constexpr uint32_t kSlabs = 128;
 constexpr uint32_t kPlanes = 32;
@@ -288,6 +291,8 @@ void Serving(Report* report) {
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"blocks", kQuestion});
   SharedList* list = SharedList::Create();
   Engines engines(list);
   Samples samples;
@@ -322,7 +327,7 @@ int Main(int argc, char** argv) {
                      "(a) ours, steady, 1 a call (ns)"),
                100, Compare::kAtLeast);
   Serving(&report);
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

@@ -1,11 +1,4 @@
-// What does it cost to decide whether a large allocation is KV?
-//
-// Baseline, in the same run and on the same stack: what the shim does for a
-// large allocation without rules, which is to capture its stack. Against it:
-// the same plus the rules, warm (the stack was seen) and cold (it was not: the
-// names of all frames are looked up). Cold is made by handing the rules over
-// again, which forgets what was known, as it happens after a dlclose. Capturing
-// has a baseline of its own: libgcc's unwinder.
+// The cost of classifying an allocation: see kQuestion.
 
 #include <time.h>
 
@@ -16,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/transport.h"
 #include "shim/classify/rule_matcher.h"
@@ -23,6 +17,16 @@
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(What does it cost to decide whether a large allocation is KV?
+
+The baseline, in the same run and on the same stack, is what the shim does for
+a large allocation without rules: it captures the stack. Compared with it is
+the same with rules, warm (this stack was seen before) and cold (it was not, so
+the names of all frames are looked up). The rules are handed over again to make
+it cold, as happens after a dlclose. Capturing itself is compared with libgcc's
+unwinder.)";
 
 using shim::kNamedFrames;
 
@@ -103,6 +107,8 @@ double Ns(Subject* subject, How how) {
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"classify", kQuestion});
   Subject subject;
   subject.Forget();
   for (How how : {How::kLibgcc, How::kStack, How::kRules}) Ns(&subject, how);
@@ -128,7 +134,7 @@ int Main(int argc, char** argv) {
   add("stack and 16 rules, cold", cold);
   report.Claim("warm / no rules (ratio)", Of(warm).median / Of(without).median,
                2, Compare::kAtMost);
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

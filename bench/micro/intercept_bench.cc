@@ -1,12 +1,6 @@
-// What does an intercepted but uninteresting call cost?
-//
-// Baseline: the same call through an address that no preload can change, in
-// the same process. The strictest driver to compare with is one that does
-// nothing (null_driver.h): what is left is the hook. The emulated driver, if it
-// was built, gives the ratio for a call that does something.
-//
+// The cost of a hook: see kQuestion.
 // The parent starts itself once per driver, with the shim preloaded; the child
-// measures and prints "key value" lines.
+// measures and prints "name value" lines.
 
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
@@ -28,12 +22,22 @@
 #include <thread>
 #include <vector>
 
+#include "bench/micro/arguments.h"
+#include "bench/micro/figure_lines.h"
 #include "bench/micro/report.h"
 #include "daemon/abi/engine_scoreboard.h"
 #include "kernels/driver/entry_points.h"
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(What does an intercepted but uninteresting call cost?
+
+The baseline is the same call through an address that no preload can change, in
+the same process. On a driver that does nothing, what is left is the hook. The
+emulated driver, where it was built, gives the ratio for a call that does
+something.)";
 
 using driver::CUdeviceptr;
 using MemAlloc = decltype(driver::EntryPoints::cuMemAlloc_v2);
@@ -229,31 +233,17 @@ int RunChild(const std::string& driver_name) {
   return 0;
 }
 
-using Values = std::map<std::string, double>;
-
-std::string OwnFolder() {
-  char path[PATH_MAX] = "";
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) < 0) return ".";
-  std::string folder(path);
-  return folder.substr(0, folder.rfind('/'));
-}
-
 // Starts this program as a child on one driver and reads its lines.
-Values Ask(const std::string& driver_name, const std::string& folder) {
-  const std::string lib = OwnFolder() + "/../lib";
-  // An empty runtime folder: a daemon on this machine shall not take part.
-  const std::string command =
-      "env LD_PRELOAD='" + lib + "/libfineserve_shim.so' LD_LIBRARY_PATH='" +
-      lib + "/" + folder + "' FINESERVE_RUNTIME_DIR=/nonexistent '" +
-      OwnFolder() + "/bench_intercept' --child " + driver_name;
-  Values values;
-  FILE* child = popen(command.c_str(), "r");
-  if (child == nullptr) return values;
-  char key[64];
-  double value;
-  while (fscanf(child, "%63s %lf", key, &value) == 2) values[key] = value;
-  if (pclose(child) != 0) values.clear();
-  return values;
+FigureLines Ask(const std::string& driver_name, const std::string& folder) {
+  const std::string lib = process::ProgramFolder() + "/../lib";
+  return FigureProgram(
+             {.words = {"/proc/self/exe", "--child", driver_name},
+              // An empty runtime folder: a daemon on this machine shall not
+              // take part.
+              .environment = {{"LD_PRELOAD", lib + "/libfineserve_shim.so"},
+                              {"LD_LIBRARY_PATH", lib + "/" + folder},
+                              {"FINESERVE_RUNTIME_DIR", "/nonexistent"}}})
+      .Finish();
 }
 
 struct Row {
@@ -261,7 +251,7 @@ struct Row {
   const char* text;
 };
 
-void Add(const Values& v, const Row& row, Report* report) {
+void Add(const FigureLines& v, const Row& row, Report* report) {
   const std::string key = row.key, text = row.text;
   report->Figure("direct " + text + " (ns/call)", v.at(key + ".direct"));
   report->Figure("hooked " + text + " (ns/call)", v.at(key + ".hooked"));
@@ -277,8 +267,9 @@ constexpr std::array<Row, 5> kNullRows = {{
 }};
 
 int RunParent(int argc, char** argv) {
-  const Values null_driver = Ask("nulldriver", "nulldriver");
-  if (null_driver.empty()) return Complain("the measurement failed");
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"intercept", kQuestion});
+  const FigureLines null_driver = Ask("nulldriver", "nulldriver");
   Report report("intercept");
   for (const Row& row : kNullRows) Add(null_driver, row, &report);
   for (const Row& row : kNullRows) {
@@ -288,14 +279,14 @@ int RunParent(int argc, char** argv) {
   }
   report.Claim("stacks captured by small allocations", null_driver.at("stacks"),
                0, Compare::kAtMost);
-  const std::string emulated = OwnFolder() + "/../lib/emucuda/libcuda.so.1";
+  const std::string emulated =
+      process::ProgramFolder() + "/../lib/emucuda/libcuda.so.1";
   if (access(emulated.c_str(), R_OK) == 0) {
-    const Values values = Ask("emucuda", "emucuda");
-    if (values.empty()) return Complain("the emulated driver's part failed");
-    Add(values, {"pair.1", "cuMemAlloc + cuMemFree, emulated driver, 1 thread"},
+    Add(Ask("emucuda", "emucuda"),
+        {"pair.1", "cuMemAlloc + cuMemFree, emulated driver, 1 thread"},
         &report);
   }
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

@@ -1,9 +1,4 @@
-// What do our kernels' twins cost on the host, as the emulated device and tests
-// run them?
-//
-// Baselines, on the same buffer in the same run: memset for zero, memcpy (which
-// reads as much, and writes too) for the fingerprint. The kernels on a real
-// device are gpu_check's to measure.
+// The cost of our kernels on the host: see kQuestion.
 
 #include <string.h>
 #include <time.h>
@@ -11,12 +6,21 @@
 #include <algorithm>
 #include <vector>
 
+#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "kernels/fingerprint.h"
 #include "kernels/zero.h"
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(What do the host's twins of our kernels cost, as the emulated device and tests
+run them?
+
+Baselines, on the same buffer in the same run: memset for the zero fill, memcpy
+(which reads as much, and also writes) for the fingerprint. What the kernels
+cost on a real device is gpu_check's question.)";
 
 constexpr uint64_t kBytes = 64 << 20;  // a slab's, and larger than caches
 constexpr int kRounds = 21;
@@ -41,6 +45,8 @@ double Median(std::vector<double> values) {
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"kernels", kQuestion});
   std::vector<char> bytes(kBytes + 64, 1), other(kBytes);
   const kernels::ByteRange aligned = {
       (reinterpret_cast<uint64_t>(bytes.data()) + 15) & ~uint64_t{15}, kBytes};
@@ -69,7 +75,7 @@ int Main(int argc, char** argv) {
                Compare::kAtLeast);
   report.Claim("fingerprint / memcpy (ratio)", Median(digest) / Median(copy),
                0.5, Compare::kAtLeast);
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

@@ -1,9 +1,4 @@
-// What does it cost to build a pool and to see it from an engine? For pools of
-// 16 and 64 GiB and formats of 1, 64 and 160 planes: handles, driver calls and
-// what those cost at latencies published for an A100 (kvcached: cuMemCreate
-// 193 µs, cuMemSetAccess 36 µs), next to 2 MiB pages mapped on demand, where
-// every page is a handle of its own; the time measured here on the emulated
-// driver; and the memory of a real fineserved with that pool.
+// The cost of building and mapping a pool: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
 #include "bench/micro/call_counter.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
@@ -24,6 +20,15 @@
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(What does it cost to build a pool and to see it from an engine?
+
+For pools of 16 and 64 GiB and formats of 1, 64 and 160 planes: handles, driver
+calls, and their cost at latencies published for an A100 (kvcached: cuMemCreate
+193 us, cuMemSetAccess 36 us), compared with 2 MiB pages mapped on demand, each
+of which is a handle of its own. Also the time measured here on the emulated
+driver, and the memory of a real fineserved with that pool.)";
 
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kOnDemandPageBytes = 2ull << 20;
@@ -145,12 +150,14 @@ void Run(Report* report, ViewSite* site) {
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"mapping", kQuestion});
   Report report("mapping");
   {
     ViewSite site;
     Run(&report, &site);
   }
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

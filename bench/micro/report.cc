@@ -99,17 +99,10 @@ bool Report::WriteJson(const std::string& path) const {
   return out.good();
 }
 
-int Finish(const Report& report, int argc, char** argv) {
+int Finish(const Report& report, const Arguments& arguments) {
   report.Print();
-  for (int i = 1; i < argc; ++i) {
-    if (strcmp(argv[i], "--json") != 0) continue;
-    if (i + 1 == argc) {
-      fprintf(stderr, "--json needs a file name\n");
-      return 2;
-    }
-    return report.WriteJson(argv[i + 1]) ? 0 : 1;
-  }
-  return 0;
+  const std::string& path = arguments.json_path();
+  return path.empty() || report.WriteJson(path) ? 0 : 1;
 }
 
 void Die(const std::string& what) {

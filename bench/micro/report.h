@@ -2,7 +2,10 @@
 #define BENCH_MICRO_REPORT_H_
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "bench/micro/arguments.h"
 
 namespace fineserve::bench {
 
@@ -55,10 +58,9 @@ class Report {
   std::vector<Tested> claims_;
 };
 
-// Writes the JSON if the command line has `--json FILE`, after printing the
-// table. Returns main's exit status: a claim that does not hold is a result,
-// not a failure.
-int Finish(const Report& report, int argc, char** argv);
+// Prints the table, and writes the JSON where --json says. Returns main's exit
+// status: a claim that does not hold is a result, not a failure.
+int Finish(const Report& report, const Arguments& arguments);
 
 }  // namespace fineserve::bench
 

@@ -1,25 +1,29 @@
-// How long does an engine take from the registration of its KV to being
-// active? Real engines under the preload, a real fineserved, the emulated
-// device; the engine's own fill of its tensors, the same with and without
-// FineServe, is left out. Pools of 16 and 64 GiB; one plane (block-outermost
-// layouts) and 64 planes; all slabs mapped at the start (view) or leased ones
-// only (guarded).
-//
-// Cost at published latencies (kvcached, A100): cuMemSetAccess 36 µs,
-// cuMemUnmap 26 µs; a descriptor's import counts as a cuMemCreate (193 µs),
-// which is its upper bound; maps, reservations and releases have no published
-// figure and are only counted.
+// The time until an engine is active: see kQuestion.
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
 #include "bench/micro/published_latency.h"
 #include "bench/micro/report.h"
 #include "bench/micro/view_site.h"
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(How long does an engine take from the registration of its KV to being active?
+
+Real engines under the preload, a real fineserved, the emulated device. The
+engine's own fill of its tensors, which is the same without FineServe, is left
+out. Pools of 16 and 64 GiB; one plane (block-outermost layouts) and 64 planes;
+all slabs mapped at the start (view) or only leased ones (guarded).
+
+Costs are at published latencies (kvcached, A100): cuMemSetAccess 36 us,
+cuMemUnmap 26 us. The import of a descriptor counts as a cuMemCreate (193 us),
+its upper bound. Maps, reservations and releases have no published latency and
+are only counted.)";
 
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr DriverLatency kLatency;
@@ -47,6 +51,8 @@ void Measure(ViewSite* site, Report* report, uint64_t gib, uint32_t planes,
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"start", kQuestion});
   ViewSite site;
   Report report("start");
   for (const uint64_t gib : {16, 64}) {
@@ -59,7 +65,7 @@ int Main(int argc, char** argv) {
       site.StopDaemon();
     }
   }
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #ifndef BENCH_MICRO_VIEW_SITE_H_
 #define BENCH_MICRO_VIEW_SITE_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "bench/micro/figure_lines.h"
 #include "bench/micro/gpu_site.h"
 
 namespace fineserve::bench {
@@ -12,12 +12,9 @@ namespace fineserve::bench {
 // Real engines under the preload (view_engine.cc), each a process.
 class ViewSite : public GpuSite {
  public:
-  // What an engine printed: "name value" lines.
-  using Figures = std::map<std::string, double>;
-
   // Runs engines at the same time, each with its flags, and returns what they
   // printed once all have ended well.
-  std::vector<Figures> RunEngines(
+  std::vector<FigureLines> RunEngines(
       const std::vector<std::vector<std::string>>& flags);
 };
 

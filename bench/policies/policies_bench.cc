@@ -1,23 +1,4 @@
-// Which policy keeps more first tokens on time?
-//
-// Algorithm 2, with and without its floor, against Moore-Hodgson (Prism) and
-// FCFS, in virtual time: the daemon's own scheduler against simulated engines
-// (sim_gpu.h). Two models, 8B in FP16 and in FP8, on one GPU; real prompt and
-// answer lengths, Poisson arrivals, three seeds, one SLO for both. Attainment
-// is of all requests: drops are misses.
-//
-// Load is relative to the rate at which FCFS still keeps 99 % on time. A step
-// takes 8 ms + 0.04 ms a prompt token + 0.06 ms a sequence (the authors'
-// profile, llama-3-8b QoQ: 40 us a token), twice that while both work. The
-// model's own profile is what the scheduler is told: κ has only the
-// neighbour to learn. It compares policies on that engine; it does not predict
-// a GPU.
-//
-//   --data DIR   folder of the real lengths (default ../shared/data)
-//   --set NAME   sharegpt_firstturn (default) or sharegpt_8k_accumulated,
-//                arxiv_summarization
-//   --kv TOKENS  the FP16 engine's KV (default 150000: it does not bind), FP8
-//                has twice as many
+// Scheduling policies on simulated engines: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +11,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/policies/sim_gpu.h"
 #include "bench/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] = R"(Which policy keeps more first tokens on time?
+
+Algorithm 2, with and without its floor, against Moore-Hodgson (Prism) and
+FCFS, in virtual time: the daemon's own scheduler with simulated engines. Two
+models, 8B in FP16 and in FP8, share one GPU; real prompt and answer lengths,
+Poisson arrivals, three seeds, one SLO for both. Attainment is of all requests:
+drops are misses.
+
+Load is relative to the rate at which FCFS still keeps 99 % on time. A step
+takes 8 ms + 0.04 ms a prompt token + 0.06 ms a sequence (the authors' profile,
+llama-3-8b QoQ: 40 us a token), twice that while both models work. The
+scheduler is told the model's own profile, so that kappa has only the
+neighbour to learn. The bench compares policies on that engine; it does not
+predict a GPU.)";
 
 constexpr double kSeconds = 120;
 constexpr int kSeeds = 3;
@@ -87,14 +84,6 @@ double Capacity(const Setting& setting) {
   return low;
 }
 
-std::string Option(int argc, char** argv, const char* name,
-                   const std::string& otherwise) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (strcmp(argv[i], name) == 0) return argv[i + 1];
-  }
-  return otherwise;
-}
-
 // All seeds of one load under one scheme; their mean attainment.
 double Measure(const Setting& setting, double load, double rate,
                const Scheme& scheme, Report* report) {
@@ -117,19 +106,27 @@ double Measure(const Setting& setting, double load, double rate,
   return 100 * attainment;
 }
 
+About TheBench() {
+  return {"policies",
+          kQuestion,
+          {{"--data", "DIR", "../shared/data", "folder of the real lengths"},
+           {"--set", "NAME", "sharegpt_firstturn",
+            "or sharegpt_8k_accumulated, arxiv_summarization"},
+           {"--kv", "TOKENS", "150000",
+            "KV of the FP16 engine, which has enough; FP8 has twice as much"}}};
+}
+
 int Main(int argc, char** argv) {
-  const std::string set = Option(argc, argv, "--set", "sharegpt_firstturn");
-  const auto lengths = workload::ReadLengths(
-      absl::StrCat(Option(argc, argv, "--data", "../shared/data"), "/lengths_",
-                   set, "_llama2tok_even.csv.gz"));
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  const std::string set = arguments.Text("--set");
+  const auto lengths = workload::ReadLengths(absl::StrCat(
+      arguments.Text("--data"), "/lengths_", set, "_llama2tok_even.csv.gz"));
   if (!lengths.ok()) {
     fprintf(stderr, "policies: %s; name the folder by --data\n",
             std::string(lengths.status().message()).c_str());
     return 1;
   }
-  const Setting setting{
-      *lengths,
-      strtoull(Option(argc, argv, "--kv", "150000").c_str(), nullptr, 10)};
+  const Setting setting{*lengths, arguments.Count("--kv")};
   Report report("policies");
   const double capacity = Capacity(setting);
   report.Figure(set + ", FCFS keeps 99 % at (requests/s)", capacity);
@@ -153,7 +150,7 @@ int Main(int argc, char** argv) {
                best_gain["moore-hodgson"], 0, Compare::kAtLeast);
   report.Claim("most lost to either at any load (points)", worst_loss, 1,
                Compare::kAtMost);
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

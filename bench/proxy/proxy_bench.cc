@@ -1,12 +1,4 @@
-// What does fineserve-proxy cost, next to nginx as the same reverse proxy?
-//
-// One engine that costs nothing, four ways to it: directly, through nginx,
-// through a fineserve-proxy that decides by itself (it also reads the JSON and
-// counts tokens), through one that asks a fineserved about each request. Each
-// cell runs the four in turn, several rounds, so that a slow minute of the
-// machine falls on all; medians over the rounds are told. CPU is each process's
-// own, all threads, per request. A stream's events come a millisecond apart, so
-// that nobody can save work by joining them.
+// The cost of the proxy: see kQuestion.
 
 #include <stdio.h>
 #include <unistd.h>
@@ -16,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/micro/arguments.h"
 #include "bench/micro/gpu_site.h"
 #include "bench/micro/process_usage.h"
 #include "bench/micro/report.h"
@@ -26,6 +19,17 @@
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(What does fineserve-proxy cost, compared with nginx as the same reverse proxy?
+
+One engine that costs nothing, and four ways to it: directly, through nginx,
+through a fineserve-proxy that decides by itself (it also reads the JSON and
+counts tokens), and through one that asks a fineserved about each request. Each
+cell runs the four in turn for several rounds, so that a slow minute of the
+machine falls on all; medians over the rounds are reported. CPU is of each
+process, all threads, per request. The events of a stream come a millisecond
+apart, so that joining them saves nobody work.)";
 
 constexpr int kRounds = 5;
 constexpr double kRoundSeconds = 1.5;
@@ -142,6 +146,8 @@ void Tell(const Cell& cell, Report* report) {
 }
 
 int Run(int argc, char** argv) {
+  const Arguments arguments =
+      Arguments::ReadOrExit(argc, argv, {"proxy", kQuestion});
   driver::RaiseDescriptorLimit();
   const Bench bench;
   Report report("proxy");
@@ -151,7 +157,7 @@ int Run(int argc, char** argv) {
       Tell(bench.MeasureCell(kind, connections), &report);
     }
   }
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

@@ -1,23 +1,4 @@
-// How many first tokens come on time, and under which policy more?
-//
-// Real processes (serving_site.h): loadgen's code in this one, fineserve-proxy,
-// fineserved that admits, two tinyserve engines under the preload on one
-// emulated GPU's pool. FineServe's policy against Moore-Hodgson (Prism) and
-// FCFS, on ShareGPT lengths (first turn; answers cut to 60 tokens and prompts
-// to 4,000, so that a run is short and the emulated device keeps up), Poisson,
-// half of the requests for each model, three seeds. Drops are misses.
-//
-// SLO: the basis "fs" (P95 of TTFT, one request at a time, of lengths spread
-// over the set; measured first) times a scale, told in the requests' header.
-// Rates are of both models together. Steps take what a slow GPU would need
-// (serving_site.h), for these processes share few cores; the engines' steps do
-// not slow each other down, so that some 24 requests/s fill both. A run during
-// which the host's CPUs were busier than 80 % is void: it is not counted, but
-// reported. With several seconds between runs a sweep takes about 25 minutes.
-//
-//   --data DIR      folder of the real lengths (default ../shared/data)
-//   --seconds N     of each run (default 20)
-//   --seeds N       (default 3)
+// The whole service under its SLOs: see kQuestion.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,12 +15,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/loadgen/run.h"
+#include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/slo/serving_site.h"
 #include "bench/workload/arrivals.h"
 
 namespace fineserve::bench {
 namespace {
+
+constexpr char kQuestion[] =
+    R"(How many first tokens come on time, and under which policy more?
+
+Real processes: loadgen's code in this one, fineserve-proxy, a fineserved that
+admits, two tinyserve engines under the preload on the pool of one emulated
+GPU. FineServe's policy against Moore-Hodgson (Prism) and FCFS on ShareGPT
+lengths (first turn; answers cut to 60 tokens and prompts to 4,000, so that a
+run is short and the emulated device keeps up), Poisson arrivals, half of the
+requests for each model. Drops are misses.
+
+SLO: the basis "fs" (P95 of TTFT, one request at a time, of lengths spread over
+the set; measured first) times a scale, sent in the requests' header. Rates are
+of both models together. Steps take what a slow GPU would need, since these
+processes share few cores; the engines' steps do not slow each other down, so
+that some 24 requests/s fill both. A run during which the host's CPUs were
+busier than 80 % is void: it is reported, but not counted. With several seconds
+between runs a sweep takes about 25 minutes.)";
 
 constexpr const char* kPolicies[] = {"fineserve", "moore-hodgson", "fcfs"};
 constexpr double kRates[] = {18, 26, 40};
@@ -256,17 +256,18 @@ class Sweep {
   double most_cpu_ = 0;
 };
 
-std::string Option(int argc, char** argv, const char* name,
-                   const std::string& otherwise) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (strcmp(argv[i], name) == 0) return argv[i + 1];
-  }
-  return otherwise;
+About TheBench() {
+  return {"slo",
+          kQuestion,
+          {{"--data", "DIR", "../shared/data", "folder of the real lengths"},
+           {"--seconds", "N", "20", "length of each run"},
+           {"--seeds", "N", "3", "runs of each setting"}}};
 }
 
 int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
   auto lengths = workload::ReadLengths(
-      Option(argc, argv, "--data", "../shared/data") +
+      arguments.Text("--data") +
       "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz");
   if (!lengths.ok()) {
     fprintf(stderr, "slo: %s; name the folder by --data\n",
@@ -278,12 +279,11 @@ int Main(int argc, char** argv) {
     l.output = std::min(l.output, kMostOutput);
   }
   Report report("slo");
-  Sweep sweep(
-      *lengths, atof(Option(argc, argv, "--seconds", "20").c_str()),
-      strtoull(Option(argc, argv, "--seeds", "3").c_str(), nullptr, 10));
+  Sweep sweep(*lengths, arguments.Number("--seconds"),
+              arguments.Count("--seeds"));
   sweep.Run();
   sweep.Tell(&report);
-  return Finish(report, argc, argv);
+  return Finish(report, arguments);
 }
 
 }  // namespace

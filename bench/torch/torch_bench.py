@@ -10,8 +10,6 @@ allocation of KV is bench `mapping`'s question.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -21,6 +19,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+import bench_report  # noqa: E402
+
 BUILD = ROOT / "build/release"
 TARGET = 1.05  # with the shim / without
 
@@ -92,9 +94,10 @@ def measure(rounds: int, folder: str) -> dict[str, list[tuple[float, float]]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--rounds", type=int, default=41)
+    parser = bench_report.parser("torch", __doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=41, help="of all loops (%(default)s)"
+    )
     args = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="fineserve-bench-", dir="/dev/shm")
     try:
@@ -108,23 +111,13 @@ def main() -> int:
         shim = statistics.median(v[1] for v in values)
         ratio = statistics.median(v[1] / v[0] for v in values)
         figures[loop] = {"plain_ns": plain, "shim_ns": shim}
-        holds = ratio <= TARGET
-        claims.append(
-            {"claim": loop, "value": ratio, "target": TARGET, "holds": holds}
-        )
+        claims.append(bench_report.at_most(loop, ratio, TARGET))
         print(
             f"  {loop:24} {plain:10.0f} {shim:10.0f}  {ratio:.3f} <= {TARGET}"
-            f"  {'holds' if holds else 'DOES NOT HOLD'}"
+            f"  {'holds' if claims[-1]['holds'] else 'DOES NOT HOLD'}"
         )
     if args.json:
-        document = {
-            "bench": "torch",
-            "commit": os.environ.get("FINESERVE_COMMIT", "unknown"),
-            "machine": {"cores": os.cpu_count(), "kernel": os.uname().release},
-            "figures": figures,
-            "claims": claims,
-        }
-        args.json.write_text(json.dumps(document, indent=2) + "\n")
+        bench_report.write_json(args.json, "torch", figures, claims)
     return 0
 
 

@@ -1,13 +1,13 @@
 """Is the leased block pool as fast as vLLM's own?
 
-Run with the Python of an environment that has vLLM. Both pools have the same
-number of usable blocks; ours has them in many slabs, all leased, which is how
-an engine runs between lease changes. Each figure is the median over rounds of
-the nanoseconds per call, each claim the median of the rounds' ratios. The pools
-take turns within a round, and are built anew several times in changing order,
-as their place in memory matters. A second vLLM pool takes part as control: the
-largest ratio of vLLM to itself is the noise of the run, and what is claimed to
-be no slower than vLLM may exceed 1 by that and no more.
+Both pools have the same number of usable blocks; ours has them in many slabs,
+all leased, which is how an engine runs between lease changes. Each figure is
+the median over rounds of the nanoseconds per call, each claim the median of the
+rounds' ratios. The pools take turns within a round, and are rebuilt several
+times in changing order, as their place in memory matters. A second vLLM pool
+takes part as control: the largest ratio of vLLM to itself is the noise of the
+run, and what is claimed to be no slower than vLLM may exceed 1 by that and no
+more.
 
 Modes:
   uncached  prefix caching off
@@ -23,20 +23,35 @@ from __future__ import annotations
 import argparse
 import collections
 import itertools
-import json
-import os
 import pathlib
-import platform
 import statistics
-import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "shim" / "vllm"))
+sys.path[:0] = [str(ROOT / "shim" / "vllm"), str(ROOT / "bench")]
+
+import bench_report  # noqa: E402
+
+
+def arguments() -> argparse.Namespace:
+    parser = bench_report.parser("blockpool", __doc__)
+    for name, usual, meaning in (
+        ("--rounds", 31, "of all pools"),
+        ("--builds", 6, "of the pools"),
+        ("--slabs", 64, "of the leased pool"),
+        ("--blocks-per-slab", 64, "of the leased pool"),
+    ):
+        parser.add_argument(
+            name, type=int, default=usual, help=f"{meaning} ({usual})"
+        )
+    return parser.parse_args()
+
+
+# Before vLLM is imported, so that --help works without it.
+ARGUMENTS = arguments()
 
 from fineserve_vllm.engine_leases import (  # noqa: E402
     AskBackOptions,
@@ -130,14 +145,7 @@ class Results:
         self.claims: list[dict[str, Any]] = []
 
     def claim(self, claim: str, value: float, target: float) -> None:
-        self.claims.append(
-            {
-                "claim": claim,
-                "value": value,
-                "target": target,
-                "holds": value <= target,
-            }
-        )
+        self.claims.append(bench_report.at_most(claim, value, target))
 
 
 SPECIALISING_CALLS = 128
@@ -220,53 +228,9 @@ def measure_step(results: Results, args: argparse.Namespace) -> None:
     )
 
 
-def _first_line(read: Callable[[], str]) -> str:
-    try:
-        return read().strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def commit() -> str:
-    return os.environ.get("FINESERVE_COMMIT") or _first_line(
-        lambda: (
-            subprocess.run(
-                ["git", "rev-parse", "HEAD"],
-                cwd=ROOT,
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-    )
-
-
-def machine() -> dict[str, Any]:
-    def cpu() -> str:
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(": ", 1)[1]
-        return "unknown"
-
-    return {
-        "cpu": _first_line(cpu),
-        "cores": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "vllm": vllm_version,
-    }
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--builds", type=int, default=6)
-    parser.add_argument("--slabs", type=int, default=64)
-    parser.add_argument("--blocks-per-slab", type=int, default=64)
-    args = parser.parse_args()
     results = Results()
-    measure(results, args)
+    measure(results, ARGUMENTS)
     width = max(len(name) for name in results.figures)
     print(f"blockpool, vLLM {vllm_version}")
     for name, value in results.figures.items():
@@ -277,15 +241,14 @@ def main() -> int:
             f"  {c['claim']:{width}} {c['value']:12.2f}  <= {c['target']:g}"
             f"  {holds}"
         )
-    if args.json:
-        document = {
-            "bench": "blockpool",
-            "commit": commit(),
-            "machine": machine(),
-            "figures": results.figures,
-            "claims": results.claims,
-        }
-        args.json.write_text(json.dumps(document, indent=2) + "\n")
+    if ARGUMENTS.json:
+        bench_report.write_json(
+            ARGUMENTS.json,
+            "blockpool",
+            results.figures,
+            results.claims,
+            vllm=vllm_version,
+        )
     return 0
 
 

@@ -1,9 +1,9 @@
 // What earlier interposers got wrong, each as a test with its number. Pitfall 8
 // (host memory) is in redirect/virtual_memory_test.cc; 10 (unmapping waits) is
 // there, in redirect/releaser_test.cc and in
-// tests/integration/slabs/deferred_free_test.cc; 11 (what lies behind an address) is
-// in redirect/releaser_test.cc. 12 (memory info), 13 (a dead owner) and 14
-// (devices by UUID) need several processes and a device:
+// tests/integration/slabs/deferred_free_test.cc; 11 (what lies behind an
+// address) is in redirect/releaser_test.cc. 12 (memory info), 13 (a dead owner)
+// and 14 (devices by UUID) need several processes and a device:
 // tests/integration/slabs/pitfall_test.cc.
 
 #include <gmock/gmock.h>

@@ -1,0 +1,57 @@
+#ifndef BENCH_MICRO_ARGUMENTS_H_
+#define BENCH_MICRO_ARGUMENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace fineserve::bench {
+
+// One argument of a bench: "--data DIR".
+struct Argument {
+  std::string name;       // "--data"
+  std::string value;      // "DIR"
+  std::string otherwise;  // its value unless it is given
+  std::string meaning;
+};
+
+// What --help says of a bench.
+struct About {
+  std::string name;      // of scripts/bench
+  std::string question;  // which it answers, and how; lines of 80 columns
+  std::vector<Argument> arguments = {};  // besides --json and --help
+};
+
+// The command line of a bench. Immutable.
+class Arguments {
+ public:
+  // What to say instead of running, and the status to exit with.
+  struct Told {
+    int exit_status;
+    std::string text;
+  };
+  static std::variant<Arguments, Told> Parse(
+      const std::vector<std::string>& words, const About& about);
+
+  // Of main. Exits after --help with 0, on what it does not know with 2 and one
+  // line on standard error.
+  static Arguments ReadOrExit(int argc, char** argv, const About& about);
+
+  const std::string& Text(const std::string& name) const {
+    return values_.at(name);
+  }
+  // A positive number; what is none was refused when it was read.
+  double Number(const std::string& name) const;
+  uint64_t Count(const std::string& name) const;
+  // Where the JSON goes; empty: nowhere.
+  const std::string& json_path() const { return values_.at("--json"); }
+
+ private:
+  std::map<std::string, std::string> values_;  // by name
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_MICRO_ARGUMENTS_H_

@@ -1,0 +1,70 @@
+#include "bench/micro/arguments.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace fineserve::bench {
+namespace {
+
+About Lengths() {
+  return {"lengths",
+          "How long is it?",
+          {{"--data", "DIR", "../data", "where it lies"},
+           {"--seconds", "N", "20", "of each run"}}};
+}
+
+Arguments Read(const std::vector<std::string>& words) {
+  return std::get<Arguments>(Arguments::Parse(words, Lengths()));
+}
+Arguments::Told Told(const std::vector<std::string>& words) {
+  return std::get<Arguments::Told>(Arguments::Parse(words, Lengths()));
+}
+
+TEST(ArgumentsTest, WhatIsNotGivenHasItsUsualValue) {
+  const Arguments read = Read({"--seconds", "1.5"});
+  EXPECT_EQ(read.Text("--data"), "../data");
+  EXPECT_EQ(read.Number("--seconds"), 1.5);
+  EXPECT_EQ(read.json_path(), "");
+}
+
+TEST(ArgumentsTest, ValueComesAsTheNextWordOrBehindAnEqualsSign) {
+  EXPECT_EQ(Read({"--json", "a.json"}).json_path(), "a.json");
+  EXPECT_EQ(Read({"--json=a=b.json"}).json_path(), "a=b.json");
+  EXPECT_EQ(Read({"--seconds=7"}).Count("--seconds"), 7u);
+}
+
+TEST(ArgumentsTest, HelpSaysTheQuestionAndEveryArgument) {
+  for (const char* word : {"--help", "-h"}) {
+    const auto told = Told({"--seconds", "3", word});
+    EXPECT_EQ(told.exit_status, 0);
+    for (const char* part :
+         {"usage: scripts/bench lengths [--data DIR] [--seconds N]",
+          "How long is it?", "where it lies (../data)", "--json FILE",
+          "  scripts/bench lengths --json lengths.json\n"}) {
+      EXPECT_NE(told.text.find(part), std::string::npos)
+          << part << " is not in:\n"
+          << told.text;
+    }
+  }
+}
+
+TEST(ArgumentsTest, MistakeIsOneLineWithTheWayToHelpAndExit2) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes =
+      {{{"--jason", "x"}, "unknown argument \"--jason\""},
+       {{"x"}, "unknown argument \"x\""},
+       {{"--json"}, "--json needs FILE"},
+       {{"--seconds", "many"}, "--seconds \"many\" is no positive number"},
+       {{"--seconds", "0"}, "--seconds \"0\" is no positive number"}};
+  for (const auto& [words, what] : mistakes) {
+    const auto told = Told(words);
+    EXPECT_EQ(told.exit_status, 2);
+    EXPECT_EQ(told.text,
+              "lengths: " + what + "; see scripts/bench lengths --help\n");
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::bench
