@@ -41,8 +41,8 @@ class FleetTest : public ::testing::Test {
       ::testing::TempDir() + "fleet-" + std::to_string(getpid()) + ".toml";
 };
 
-TEST_F(FleetTest, EveryKeyIsRead) {
-  const auto fleet = Read(std::string(R"(
+// Every key that there is, with another value than its usual one.
+constexpr char kEveryKey[] = R"(
 [proxy]
 listen = "0.0.0.0:80"
 admin = "localhost:81"
@@ -72,18 +72,9 @@ view = false
 target_rate = 2.5
 floor = "1GiB"
 cap = "2GiB"
-)") + kModel + kEngine);
-  ASSERT_TRUE(fleet.ok()) << fleet.status();
-  EXPECT_EQ(fleet->proxy.listen_host, "0.0.0.0");
-  EXPECT_EQ(fleet->proxy.listen_port, 80);
-  EXPECT_EQ(fleet->proxy.admin_host, "localhost");
-  EXPECT_EQ(fleet->proxy.admin_port, 81);
-  EXPECT_FALSE(fleet->proxy.fail_open);
-  EXPECT_TRUE(fleet->proxy.least_load);
-  EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
-  EXPECT_EQ(fleet->proxy.drain_s, 5u);
-  EXPECT_EQ(fleet->policy, "fcfs");
-  const FleetModel& large = fleet->models[0];
+)";
+
+void ExpectEveryKeyOf(const FleetModel& large) {
   EXPECT_EQ(large.slo_ttft_ms, 800u);
   EXPECT_EQ(large.slo_tpot_ms, 60u);
   EXPECT_EQ(large.chunk_tokens, 512u);
@@ -94,9 +85,9 @@ cap = "2GiB"
   EXPECT_EQ(large.profile.base_us, 1);
   EXPECT_EQ(large.profile.per_token_us, 2);
   EXPECT_EQ(large.profile.per_sequence_us, 3);
-  EXPECT_EQ(fleet->models[1].profile.per_token_us, 110.5);
-  EXPECT_FALSE(fleet->models[1].counts_prompts);
-  const FleetEngine& engine = fleet->engines[0];
+}
+
+void ExpectEveryKeyOf(const FleetEngine& engine) {
   EXPECT_EQ(engine.host, "localhost");
   EXPECT_EQ(engine.port, 9002);
   EXPECT_EQ(engine.gpu, "GPU-1");
@@ -105,6 +96,24 @@ cap = "2GiB"
   EXPECT_EQ(engine.target_rate, 2.5);
   EXPECT_EQ(engine.floor_bytes, 1ull << 30);
   EXPECT_EQ(engine.cap_bytes, 2ull << 30);
+}
+
+TEST_F(FleetTest, EveryKeyIsRead) {
+  const auto fleet = Read(std::string(kEveryKey) + kModel + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->proxy.listen_host, "0.0.0.0");
+  EXPECT_EQ(fleet->proxy.listen_port, 80);
+  EXPECT_EQ(fleet->proxy.admin_host, "localhost");
+  EXPECT_EQ(fleet->proxy.admin_port, 81);
+  EXPECT_FALSE(fleet->proxy.fail_open);
+  EXPECT_TRUE(fleet->proxy.least_load);
+  EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
+  EXPECT_EQ(fleet->proxy.drain_s, 5u);
+  EXPECT_EQ(fleet->policy, "fcfs");
+  ExpectEveryKeyOf(fleet->models[0]);
+  EXPECT_EQ(fleet->models[1].profile.per_token_us, 110.5);
+  EXPECT_FALSE(fleet->models[1].counts_prompts);
+  ExpectEveryKeyOf(fleet->engines[0]);
   EXPECT_EQ(fleet->engines[1].model, "small");
   EXPECT_TRUE(fleet->engines[1].view);
   EXPECT_EQ(fleet->ModelIndex("small"), 1u);

@@ -229,119 +229,138 @@ TEST(SlabManagerGrowthTest, AbsentSlabsAreNoPartOfThePoolYet) {
   manager.CheckInvariants();
 }
 
-// Random engines ask, return, die; random fills complete. After every step all
-// invariants hold, and at the end nothing is lost.
+// Random engines ask, return and die; random fills complete; slabs come and go.
+class RandomHistory {
+ public:
+  static constexpr uint32_t kSlabs = 24;
+  static constexpr uint32_t kEngines = 4;
+
+  explicit RandomHistory(uint32_t seed) : random_(seed) {}
+
+  void Step(uint64_t time) {
+    switch (random_() % 14) {
+      case 0:
+      case 1:
+      case 2:
+        return Ask(time);
+      case 3:
+        return ReturnLease();
+      case 4:
+        if (random_() % 8 == 0) Die(AnyEngine());
+        return;
+      case 5:
+      case 6:
+        manager_.LeaseForView(AnyEngine(),
+                              SlabId{Random(kSlabs + 1)});  // or none such
+        return;
+      case 7:
+        return AskBack();
+      case 8:
+        return ReturnSlab(SlabState::kReturning);
+      case 9:
+        return ReturnSlab(SlabState::kPartial);
+      case 10:
+        return Withdraw();
+      case 11:
+        return Add();
+      default:
+        ZeroOne();
+    }
+  }
+  // Everybody dies, and the pool has all of its slabs again.
+  void End() {
+    for (uint32_t e = 1; e <= kEngines; ++e) Die(EngineId{e});
+    for (uint32_t i = 0; i < kSlabs; ++i) manager_.Add(SlabId{i});
+    while (ZeroOne()) {
+    }
+  }
+  const SlabManager& manager() const { return manager_; }
+
+ private:
+  uint32_t Random(uint32_t below) {
+    return static_cast<uint32_t>(random_() % below);
+  }
+  EngineId AnyEngine() { return EngineId{1 + Random(kEngines)}; }
+  // A slab in `state`, from a random place on; kSlabs if there is none.
+  uint32_t Find(SlabState state) {
+    const uint32_t start = Random(kSlabs);
+    for (uint32_t k = 0; k < kSlabs; ++k) {
+      const uint32_t i = (start + k) % kSlabs;
+      if (recorder_.words[i].state == state) return i;
+    }
+    return kSlabs;
+  }
+  void Keep(const std::vector<SlabManager::Grant>& grants) {
+    leases_.insert(leases_.end(), grants.begin(), grants.end());
+  }
+
+  void Ask(uint64_t time) {
+    const auto outcome = manager_.Lease(AnyEngine(), 1 + Random(6), time);
+    if (const auto* grant = absl::get_if<SlabManager::Grant>(&outcome)) {
+      leases_.push_back(*grant);
+    }
+  }
+  void ReturnLease() {
+    if (leases_.empty()) return;
+    const size_t i = random_() % leases_.size();
+    ASSERT_TRUE(manager_.Return(leases_[i].engine, leases_[i].lease).ok());
+    leases_.erase(leases_.begin() + static_cast<ptrdiff_t>(i));
+  }
+  void Die(EngineId engine) {
+    manager_.Quarantine(engine);
+    Keep(manager_.TakeGrants());
+    manager_.Release(engine);
+    leases_.erase(
+        std::remove_if(leases_.begin(), leases_.end(),
+                       [&](const auto& l) { return l.engine == engine; }),
+        leases_.end());
+  }
+  void AskBack() {
+    const uint32_t i = Find(SlabState::kPartial);
+    if (i < kSlabs) ASSERT_TRUE(manager_.AskBack(SlabId{i}));
+  }
+  void ReturnSlab(SlabState state) {
+    const uint32_t i = Find(state);
+    if (i == kSlabs) return;
+    const SlabWord word = recorder_.words[i];
+    ASSERT_TRUE(
+        manager_
+            .ReturnSlab(EngineId{word.engine}, SlabId{i}, LeaseId{word.lease})
+            .ok());
+  }
+  void Withdraw() {
+    const uint32_t i = Find(SlabState::kFree);
+    if (i < kSlabs) manager_.Withdraw(SlabId{i});
+  }
+  void Add() {
+    const uint32_t i = Find(SlabState::kAbsent);
+    if (i == kSlabs) return;
+    ASSERT_TRUE(manager_.Add(SlabId{i}));
+    Keep(manager_.TakeGrants());
+  }
+  bool ZeroOne() {
+    const uint32_t i = Find(SlabState::kZeroing);
+    if (i < kSlabs) Keep(manager_.Zeroed(SlabId{i}));
+    return i < kSlabs;
+  }
+
+  std::mt19937 random_;
+  Recorder recorder_{kSlabs};
+  SlabManager manager_{kSlabs, &recorder_};
+  std::vector<SlabManager::Grant> leases_;
+};
+
+// After every step all invariants hold, and at the end nothing is lost.
 TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
-  constexpr uint32_t kSlabs = 24;
-  Recorder recorder(kSlabs);
-  SlabManager manager(kSlabs, &recorder);
-  std::vector<SlabManager::Grant> leases;
-  const auto keep = [&](std::vector<SlabManager::Grant> grants) {
-    leases.insert(leases.end(), grants.begin(), grants.end());
-  };
-  const auto any_engine = [&] {
-    return EngineId{1 + static_cast<uint32_t>(random() % 4)};
-  };
-  const auto zero_one = [&] {
-    const uint32_t start = random() % kSlabs;
-    for (uint32_t k = 0; k < kSlabs; ++k) {
-      const uint32_t i = (start + k) % kSlabs;
-      if (recorder.words[i].state != SlabState::kZeroing) continue;
-      keep(manager.Zeroed(SlabId{i}));
-      return true;
-    }
-    return false;
-  };
-  const auto die = [&](EngineId engine) {
-    manager.Quarantine(engine);
-    keep(manager.TakeGrants());
-    manager.Release(engine);
-    leases.erase(
-        std::remove_if(leases.begin(), leases.end(),
-                       [&](const auto& l) { return l.engine == engine; }),
-        leases.end());
-  };
-  // A slab in `state`, from a random place on; kSlabs if there is none.
-  const auto find = [&](SlabState state) {
-    const uint32_t start = random() % kSlabs;
-    for (uint32_t k = 0; k < kSlabs; ++k) {
-      const uint32_t i = (start + k) % kSlabs;
-      if (recorder.words[i].state == state) return i;
-    }
-    return kSlabs;
-  };
-  const auto return_slab = [&](SlabState state) {
-    const uint32_t i = find(state);
-    if (i == kSlabs) return;
-    const SlabWord word = recorder.words[i];
-    ASSERT_TRUE(
-        manager
-            .ReturnSlab(EngineId{word.engine}, SlabId{i}, LeaseId{word.lease})
-            .ok());
-  };
+  RandomHistory history(seed);
   for (uint64_t step = 0; step < 20000; ++step) {
-    switch (random() % 14) {
-      case 0:
-      case 1:
-      case 2: {
-        const auto outcome =
-            manager.Lease(any_engine(), 1 + random() % 6, step);
-        if (const auto* grant = absl::get_if<SlabManager::Grant>(&outcome)) {
-          leases.push_back(*grant);
-        }
-        break;
-      }
-      case 3: {
-        if (leases.empty()) break;
-        const size_t i = random() % leases.size();
-        ASSERT_TRUE(manager.Return(leases[i].engine, leases[i].lease).ok());
-        leases.erase(leases.begin() + static_cast<ptrdiff_t>(i));
-        break;
-      }
-      case 4:
-        if (random() % 8 == 0) die(any_engine());
-        break;
-      case 5:
-      case 6:
-        manager.LeaseForView(
-            any_engine(),
-            SlabId{static_cast<uint32_t>(random() % (kSlabs + 1))});
-        break;
-      case 7:
-        if (const uint32_t i = find(SlabState::kPartial); i < kSlabs) {
-          ASSERT_TRUE(manager.AskBack(SlabId{i}));
-        }
-        break;
-      case 8:
-        return_slab(SlabState::kReturning);
-        break;
-      case 9:
-        return_slab(SlabState::kPartial);
-        break;
-      case 10:
-        if (const uint32_t i = find(SlabState::kFree); i < kSlabs) {
-          manager.Withdraw(SlabId{i});
-        }
-        break;
-      case 11:
-        if (const uint32_t i = find(SlabState::kAbsent); i < kSlabs) {
-          ASSERT_TRUE(manager.Add(SlabId{i}));
-          keep(manager.TakeGrants());
-        }
-        break;
-      default:
-        zero_one();
-    }
-    manager.CheckInvariants();
+    ASSERT_NO_FATAL_FAILURE(history.Step(step)) << "step " << step;
+    history.manager().CheckInvariants();
   }
-  for (uint32_t engine = 1; engine <= 4; ++engine) die(EngineId{engine});
-  for (uint32_t i = 0; i < kSlabs; ++i) manager.Add(SlabId{i});
-  while (zero_one()) {
-  }
-  EXPECT_EQ(manager.free_count(), kSlabs);
+  history.End();
+  EXPECT_EQ(history.manager().free_count(), RandomHistory::kSlabs);
 }
 
 }  // namespace

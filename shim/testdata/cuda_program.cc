@@ -37,6 +37,7 @@
 // clang-format on
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -266,72 +267,140 @@ void Storm(long count) {
   printf("storm %ld\n", answered);
 }
 
+// A command of the list above.
+struct Command {
+  const char* name;
+  // Takes the words behind its name; returns how many of them were its own.
+  int (*run)(char** words);
+};
+
+constexpr Command kAllocation[] = {
+    {"alloc",
+     [](char** words) {
+       PrintAlloc(fineserve::driver::cuMemAlloc_v2(&g_latest, atol(words[0])));
+       return 1;
+     }},
+    {"scoped",
+     [](char** words) {
+       PrintAlloc(AllocScoped(&g_latest, atol(words[0])));
+       return 1;
+     }},
+    {"small",
+     [](char** words) {
+       Small(atol(words[0]));
+       return 1;
+     }},
+    {"thread",
+     [](char** words) {
+       std::thread(Small, atol(words[0])).join();
+       return 1;
+     }},
+    {"threads",
+     [](char** words) {
+       Threads(atol(words[0]));
+       return 1;
+     }},
+    {"free",
+     [](char**) {
+       printf("free %u\n", fineserve::driver::cuMemFree_v2(g_latest));
+       return 0;
+     }},
+    {"inside",
+     [](char**) {
+       printf("inside %u\n", fineserve::driver::cuMemFree_v2(g_latest + 1));
+       return 0;
+     }},
+    {"asyncfree",
+     [](char**) {
+       printf("asyncfree %u\n",
+              fineserve::driver::cuMemFreeAsync(g_latest, nullptr));
+       return 0;
+     }},
+    {"meminfo",
+     [](char**) {
+       printf("meminfo %u\n",
+              fineserve::driver::cuMemGetInfo_v2(nullptr, nullptr));
+       return 0;
+     }},
+    {"unmaps",
+     [](char**) {
+       printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
+       return 0;
+     }},
+    {"ipc", [](char**) { return AskIpc(), 0; }},
+};
+
+constexpr Command kLookup[] = {
+    {"resolve",
+     [](char** words) {
+       Resolve(words[0], atoi(words[1]));
+       return 2;
+     }},
+    {"resolve1",
+     [](char** words) {
+       ResolveByFirstAbi(words[0], atoi(words[1]));
+       return 2;
+     }},
+    {"lookup", [](char** words) { return Lookup(RTLD_DEFAULT, words[0]), 1; }},
+    {"byhandle",
+     [](char** words) {
+       Lookup(dlopen("libcuda.so.1", RTLD_NOW), words[0]);
+       return 1;
+     }},
+    {"foreign",
+     [](char**) {
+       void* opened = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+       printf("foreign %s\n", opened != nullptr ? "yes" : "no");
+       return 0;
+     }},
+    {"deepbind", [](char** words) { return OpenDeepbind(words[0]), 1; }},
+    {"uses", [](char** words) { return PrintUses(words[0]), 1; }},
+    {"loads", [](char**) { return PrintLoads(), 0; }},
+};
+
+constexpr Command kProcess[] = {
+    {"fork", [](char**) { return ForkHere(), 0; }},
+    {"storm", [](char** words) { return Storm(atol(words[0])), 1; }},
+    {"exec",
+     [](char** words) {
+       fflush(stdout);
+       words[-1] = program_invocation_name;
+       execv("/proc/self/exe", words - 1);
+       return 0;
+     }},
+    {"scoreboard", [](char**) { return PrintScoreboard(), 0; }},
+    {"callers", [](char**) { return PrintCallers(), 0; }},
+    {"signals", [](char**) { return PrintSignals(), 0; }},
+    {"sockets", [](char**) { return PrintSockets(), 0; }},
+    {"closeall",
+     [](char**) {
+       for (int fd = 3; fd < 256; ++fd) close(fd);
+       return 0;
+     }},
+};
+
+// Null if it is in none of the lists.
+const Command* Find(const char* name) {
+  for (const Command& c : kAllocation) {
+    if (strcmp(c.name, name) == 0) return &c;
+  }
+  for (const Command& c : kLookup) {
+    if (strcmp(c.name, name) == 0) return &c;
+  }
+  for (const Command& c : kProcess) {
+    if (strcmp(c.name, name) == 0) return &c;
+  }
+  return nullptr;
+}
+
 // Runs the words from argv[i] on; returns the index of the next command.
 int RunCommand(char** argv, int i) {
-  const std::string command = argv[i++];
-  if (command == "alloc") {
-    PrintAlloc(fineserve::driver::cuMemAlloc_v2(&g_latest, atol(argv[i++])));
-  } else if (command == "scoped") {
-    PrintAlloc(AllocScoped(&g_latest, atol(argv[i++])));
-  } else if (command == "small") {
-    Small(atol(argv[i++]));
-  } else if (command == "thread") {
-    std::thread(Small, atol(argv[i++])).join();
-  } else if (command == "free") {
-    printf("free %u\n", fineserve::driver::cuMemFree_v2(g_latest));
-  } else if (command == "inside") {
-    printf("inside %u\n", fineserve::driver::cuMemFree_v2(g_latest + 1));
-  } else if (command == "fork") {
-    ForkHere();
-  } else if (command == "storm") {
-    Storm(atol(argv[i++]));
-  } else if (command == "resolve") {
-    Resolve(argv[i], atoi(argv[i + 1]));
-    i += 2;
-  } else if (command == "resolve1") {
-    ResolveByFirstAbi(argv[i], atoi(argv[i + 1]));
-    i += 2;
-  } else if (command == "unmaps") {
-    printf("unmaps %ld\n", nulldriver_calls("cuMemUnmap"));
-  } else if (command == "scoreboard") {
-    PrintScoreboard();
-  } else if (command == "callers") {
-    PrintCallers();
-  } else if (command == "signals") {
-    PrintSignals();
-  } else if (command == "threads") {
-    Threads(atol(argv[i++]));
-  } else if (command == "meminfo") {
-    printf("meminfo %u\n",
-           fineserve::driver::cuMemGetInfo_v2(nullptr, nullptr));
-  } else if (command == "ipc") {
-    AskIpc();
-  } else if (command == "asyncfree") {
-    printf("asyncfree %u\n",
-           fineserve::driver::cuMemFreeAsync(g_latest, nullptr));
-  } else if (command == "lookup") {
-    Lookup(RTLD_DEFAULT, argv[i++]);
-  } else if (command == "byhandle") {
-    Lookup(dlopen("libcuda.so.1", RTLD_NOW), argv[i++]);
-  } else if (command == "foreign") {
-    void* opened = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
-    printf("foreign %s\n", opened != nullptr ? "yes" : "no");
-  } else if (command == "uses") {
-    PrintUses(argv[i++]);
-  } else if (command == "loads") {
-    PrintLoads();
-  } else if (command == "deepbind") {
-    OpenDeepbind(argv[i++]);
-  } else if (command == "closeall") {
-    for (int fd = 3; fd < 256; ++fd) close(fd);
-  } else if (command == "exec") {
-    fflush(stdout);
-    argv[i - 1] = argv[0];
-    execv("/proc/self/exe", argv + i - 1);
-  } else if (command == "sockets") {
-    PrintSockets();
+  const Command* command = Find(argv[i]);
+  if (command == nullptr) {
+    fprintf(stderr, "cuda_program: no command \"%s\"\n", argv[i]);
+    exit(2);
   }
-  return i;
+  return i + 1 + command->run(argv + i + 1);
 }
 
 }  // namespace
