@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/integration/json_value.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/process/free_port.h"
@@ -13,7 +13,6 @@
 namespace fineserve::integration {
 namespace {
 
-using nlohmann::json;
 using ::testing::HasSubstr;
 
 class ReplicaTest : public ServingSite {
@@ -70,7 +69,7 @@ class ReplicaTest : public ServingSite {
   }
   int AdmittedOn(int gpu) {
     const Finished models = Fsctl({"--gpu", gpus_[gpu], "models", "--json"});
-    return json::parse(models.out)["models"][0]["admitted"].get<int>();
+    return JsonInt(models.out, "/models/0/admitted");
   }
   // Of `count` requests, how many were answered as they must be. The time until
   // a daemon is known to be dead counts, so they may take longer than that.

@@ -7,9 +7,9 @@
 
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 
+#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/process/free_port.h"
@@ -82,9 +82,8 @@ class ServingDeathTest : public ServingSite {
     quarantined_ += counters.slabs_quarantined;
   }
   // Requests of which the daemon believes that they wait or run.
-  uint64_t RequestsInBooks() {
-    const Finished fsctl = Fsctl({"requests", "--json"});
-    return nlohmann::json::parse(fsctl.out).value("total", uint64_t{1});
+  int RequestsInBooks() {
+    return JsonInt(Fsctl({"requests", "--json"}).out, "/total");
   }
   bool Serves(const TinyModel& model) const {
     const HttpResponse answer = HttpClient(port()).Ask(

@@ -5,9 +5,9 @@
 #include <signal.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
@@ -16,7 +16,6 @@
 namespace fineserve::integration {
 namespace {
 
-using nlohmann::json;
 using ::testing::HasSubstr;
 
 class ServingTest : public ServingSite {
@@ -64,11 +63,15 @@ class ServingTest : public ServingSite {
 
   // Tokens of KV that the daemon has booked for the model's engine.
   int Held(const std::string& name) {
-    const json models = json::parse(Fsctl({"models", "--json"}).out);
-    for (const json& model : models["models"]) {
-      if (model["name"] == name) return model["engines"][0]["held_tokens"];
+    const std::string models = Fsctl({"models", "--json"}).out;
+    for (int m = 0;; ++m) {
+      const std::string model = "/models/" + std::to_string(m);
+      const std::string found = JsonText(models, model + "/name");
+      if (found == "") return -1;
+      if (found == name) {
+        return JsonInt(models, model + "/engines/0/held_tokens");
+      }
     }
-    return -1;
   }
 
   Engine wide_, deep_;
@@ -87,7 +90,7 @@ TEST_F(ServingTest, AnswersOfBothModelsComeThroughAsTheyMustBe) {
     while (const auto event = client.ReadEvent()) {
       last = *event;
       if (last == "[DONE]") break;
-      text += json::parse(last)["choices"][0]["text"].get<std::string>();
+      text += JsonText(last, kTextOfAnswer);
     }
     EXPECT_EQ(last, "[DONE]");
     EXPECT_EQ(text, engine->Expected(prompt, 40));
@@ -152,7 +155,7 @@ TEST_F(ServingTest, DeadlineThatCannotBeMetIsRefusedAtOnceOrDegraded) {
   };
   const HttpResponse refused = ask("x-slo-ttft-ms: 1\r\n");
   EXPECT_EQ(refused.status, 429);
-  EXPECT_EQ(json::parse(refused.body)["error"]["code"], "slo_unreachable");
+  EXPECT_EQ(JsonText(refused.body, "/error/code"), "slo_unreachable");
   EXPECT_THAT(refused.body, HasSubstr("predicted_ttft_ms"));
   EXPECT_NE(refused.headers.at("retry-after"), "");
   const HttpResponse late =
@@ -224,7 +227,7 @@ TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
   StartAll();
   const auto admitted = [&] {
     const Finished models = Fsctl({"models", "--json"});
-    return json::parse(models.out)["models"][0]["admitted"].get<int>();
+    return JsonInt(models.out, "/models/0/admitted");
   };
   const auto reload = [&] {
     const auto times = [&] {

@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
+
+#include "tests/integration/json_value.h"
 
 namespace fineserve::integration {
-
-using nlohmann::json;
 
 TinyEngine::TinyEngine(const std::string& program, const std::string& model,
                        std::vector<std::string> arguments,
@@ -79,10 +78,7 @@ std::string Prompt(uint32_t number, uint32_t tokens) {
 
 std::string TextOf(const HttpResponse& response) {
   EXPECT_EQ(response.status, 200) << response.body;
-  const json body = json::parse(response.body, nullptr, false);
-  const json::json_pointer text("/choices/0/text");
-  if (body.is_discarded() || !body.contains(text)) return "";
-  return body[text];
+  return JsonText(response.body, kTextOfAnswer);
 }
 
 }  // namespace fineserve::integration

@@ -63,6 +63,9 @@ class TinyEngine : public TinyModel {
 // A prompt of so many tokens, another for each number.
 std::string Prompt(uint32_t number, uint32_t tokens);
 
+// Of a completion or an event: where its words are.
+inline constexpr char kTextOfAnswer[] = "/choices/0/text";
+
 // The text of a whole completion.
 std::string TextOf(const HttpResponse& response);
 

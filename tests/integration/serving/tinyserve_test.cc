@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/integration/site.h"
@@ -18,7 +18,6 @@
 namespace fineserve::integration {
 namespace {
 
-using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -125,7 +124,7 @@ TEST_F(TinyserveTest, OneBitOfKvThatChangesChangesTheAnswer) {
     std::string text;
     while (const auto event = client.ReadEvent()) {
       if (*event == "[DONE]") break;
-      text += json::parse(*event)["choices"][0]["text"].get<std::string>();
+      text += JsonText(*event, kTextOfAnswer);
     }
     EXPECT_NE(text, engine->Expected(prompt, 100));
     EXPECT_EQ(text.size(), engine->Expected(prompt, 100).size());
@@ -147,19 +146,19 @@ TEST_F(TinyserveTest, StreamIsVllmsEvents) {
   EXPECT_EQ(head.headers["transfer-encoding"], "chunked");
   EXPECT_EQ(head.headers["x-request-id"], "mine");
   std::string text;
-  std::vector<json> finish;
+  std::vector<std::string> finish;
   for (int i = 0; i < 3; ++i) {
-    const json chunk = json::parse(client.ReadEvent().value_or(""));
-    EXPECT_EQ(chunk["id"], "cmpl-mine");
-    EXPECT_EQ(chunk["object"], "text_completion");
-    text += chunk["choices"][0]["text"].get<std::string>();
-    finish.push_back(chunk["choices"][0]["finish_reason"]);
+    const std::string chunk = client.ReadEvent().value_or("");
+    EXPECT_EQ(JsonText(chunk, "/id"), "cmpl-mine");
+    EXPECT_EQ(JsonText(chunk, "/object"), "text_completion");
+    text += JsonText(chunk, kTextOfAnswer);
+    finish.push_back(JsonAt(chunk, "/choices/0/finish_reason"));
   }
   EXPECT_EQ(text, engine->Expected("hello", 3));
-  EXPECT_THAT(finish, ElementsAre(json(), json(), json("length")));
-  const json last = json::parse(client.ReadEvent().value_or(""));
-  EXPECT_TRUE(last["choices"].empty());
-  EXPECT_EQ(last["usage"]["total_tokens"], 4);
+  EXPECT_THAT(finish, ElementsAre("null", "null", "\"length\""));
+  const std::string last = client.ReadEvent().value_or("");
+  EXPECT_EQ(JsonAt(last, "/choices"), "[]");
+  EXPECT_EQ(JsonInt(last, "/usage/total_tokens"), 4);
   EXPECT_EQ(client.ReadEvent(), "[DONE]");
   EXPECT_EQ(client.ReadEvent(), std::nullopt);
   // The connection is kept.
@@ -196,11 +195,10 @@ TEST_F(TinyserveTest, WhatIsNoRequestIsToldAsVllmTells) {
   HttpClient client(engine->port());
   const auto refused = [&](const std::string& body) {
     const HttpResponse response = client.Ask("POST", "/v1/completions", body);
-    const json error = json::parse(response.body)["error"];
-    EXPECT_EQ(error["code"], response.status);
+    EXPECT_EQ(JsonInt(response.body, "/error/code"), response.status);
     return std::to_string(response.status) + " " +
-           error["type"].get<std::string>() + " " +
-           error["message"].get<std::string>();
+           JsonText(response.body, "/error/type") + " " +
+           JsonText(response.body, "/error/message");
   };
   EXPECT_THAT(refused("{\"prompt\": "), StartsWith("400 Bad Request"));
   EXPECT_THAT(refused("{\"model\": \"other\", \"prompt\": \"a\"}"),

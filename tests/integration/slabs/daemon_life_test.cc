@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 
 namespace fineserve::integration {
@@ -140,9 +140,8 @@ TEST_F(DaemonLifeTest, FsctlShowsSlabsAndEngines) {
   const auto engine = StartEngine("8MiB");
   const Finished slabs = Fsctl({"slabs", "--json"});
   ASSERT_EQ(slabs.code, 0) << slabs.err;
-  const auto json = nlohmann::json::parse(slabs.out);
-  EXPECT_EQ(json["slab_count"], kSlabs) << slabs.out;
-  EXPECT_EQ(json["states"]["full"]["slabs"], 4) << slabs.out;
+  EXPECT_EQ(JsonInt(slabs.out, "/slab_count"), int{kSlabs});
+  EXPECT_EQ(JsonInt(slabs.out, "/states/full/slabs"), 4);
   const Finished engines = Fsctl({"engines"});
   EXPECT_THAT(engines.out,
               HasSubstr("stock_engine-" + std::to_string(engine->pid())));
@@ -169,7 +168,7 @@ TEST_F(DaemonLifeTest, ExplainNamesEachDecisionAndItsReason) {
   EXPECT_THAT(text.out, HasSubstr("declared"));
   const Finished json =
       Fsctl({"explain", std::to_string(engine->pid()), "--json"});
-  EXPECT_TRUE(nlohmann::json::accept(json.out)) << json.out;
+  EXPECT_TRUE(IsJson(json.out)) << json.out;
 }
 
 TEST_F(DaemonLifeTest, RunStartsAnEngineOnThisDaemon) {

@@ -3,8 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include <nlohmann/json.hpp>
-
+#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 #include "tests/integration/top/terminal.h"
 #include "tests/integration/top/view_member.h"
@@ -79,13 +78,12 @@ TEST_F(TopTest, OnceShowsWhatAnEngineSaysOfTheBlocksOfItsView) {
   member.scoreboard()->failed_allocations = 2;
   const Finished top = Fsctl({"top", "--once", "--interval", "0", "--json"});
   ASSERT_EQ(top.code, 0) << top.err;
-  const auto json = nlohmann::json::parse(top.out);
-  const auto& engine = json["engines"][0];
-  EXPECT_EQ(engine["name"], "viewer");
-  EXPECT_EQ(engine["leased"], 3);
-  EXPECT_EQ(engine["allocated_blocks"], 500);
-  EXPECT_EQ(engine["view"]["blocks"]["used_blocks"], 80);
-  EXPECT_EQ(engine["view"]["blocks"]["stranded_blocks"], 48);
+  const std::string engine = JsonAt(top.out, "/engines/0");
+  EXPECT_EQ(JsonText(engine, "/name"), "viewer");
+  EXPECT_EQ(JsonInt(engine, "/leased"), 3);
+  EXPECT_EQ(JsonInt(engine, "/allocated_blocks"), 500);
+  EXPECT_EQ(JsonInt(engine, "/view/blocks/used_blocks"), 80);
+  EXPECT_EQ(JsonInt(engine, "/view/blocks/stranded_blocks"), 48);
   const std::string text = Fsctl({"top", "--once", "--interval", "0"}).out;
   EXPECT_THAT(text, HasSubstr("1×64 KiB/16"));
   EXPECT_THAT(text, HasSubstr("80/192     42 %  3 MiB"));

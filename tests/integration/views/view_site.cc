@@ -1,5 +1,6 @@
 #include "tests/integration/views/view_site.h"
 
+#include <gmock/gmock.h>
 #include <stdlib.h>
 #include <string.h>
 

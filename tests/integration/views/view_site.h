@@ -1,7 +1,7 @@
 #ifndef TESTS_INTEGRATION_VIEWS_VIEW_SITE_H_
 #define TESTS_INTEGRATION_VIEWS_VIEW_SITE_H_
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>

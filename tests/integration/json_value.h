@@ -1,0 +1,25 @@
+#ifndef TESTS_INTEGRATION_JSON_VALUE_H_
+#define TESTS_INTEGRATION_JSON_VALUE_H_
+
+#include <string>
+
+namespace fineserve::integration {
+
+// What stands in a JSON document at a pointer like "/models/0/name", so that
+// one file of the tests compiles the JSON library and not each.
+
+// As JSON: 4, "text", null. Empty if the document has no such place, or is
+// none.
+std::string JsonAt(const std::string& document, const std::string& pointer);
+
+// A string, without its quotes; empty if there is none.
+std::string JsonText(const std::string& document, const std::string& pointer);
+
+// A number; -1, and a failed test, if there is none.
+int JsonInt(const std::string& document, const std::string& pointer);
+
+bool IsJson(const std::string& document);
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_JSON_VALUE_H_
