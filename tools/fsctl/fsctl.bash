@@ -13,8 +13,8 @@ _fsctl_words() {
   esac
 }
 
-# UUIDs of the GPUs whose daemon has a socket; the folder's rule stands in
-# daemon/abi/socket_path.h.
+# UUIDs of the GPUs whose daemon has a socket. Finds the folder as
+# daemon/abi/socket_path.h does.
 _fsctl_gpus() {
   local folder socket
   for folder in "${FINESERVE_RUNTIME_DIR:-}" /run/fineserve \
@@ -35,7 +35,7 @@ _fsctl() {
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "${COMP_WORDS[i]}" in
-      --)  # what follows is another program's command line
+      --)  # the command line of another program follows
         COMPREPLY=()
         if ((i + 1 == COMP_CWORD)); then
           mapfile -t COMPREPLY < <(compgen -c -- "$current")
@@ -54,8 +54,13 @@ _fsctl() {
     --gpu) words=$(_fsctl_gpus) ;;
     --color) words="auto always never" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --name | --kv-size | --last | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
+    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
+    --logs)
+      mapfile -t COMPREPLY < <(compgen -d -- "$current")
+      return
+      ;;
     explain) words=$(ps -e -o pid=) ;;
+    doctor) words="$(ps -e -o pid=) $flags" ;;
     *)
       words="$flags $(_fsctl_words "$command")"
       [[ -n "$command" ]] || words="$commands $flags --version"

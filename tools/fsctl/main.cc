@@ -1,5 +1,5 @@
 // fsctl: looks at FineServe and starts engines under it. This file only
-// registers commands and flags; each command lies in a file of its own.
+// registers commands and flags; the commands are in the folders beside it.
 
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -19,11 +20,8 @@
 #include "tools/fsctl/doctor/doctor.h"
 #include "tools/fsctl/explain/explain.h"
 #include "tools/fsctl/geometry/geometry.h"
-#include "tools/fsctl/launch/run_command.h"
-#include "tools/fsctl/launch/up.h"
-#include "tools/fsctl/look/engines.h"
-#include "tools/fsctl/look/slabs.h"
-#include "tools/fsctl/look/top.h"
+#include "tools/fsctl/launch/launch_commands.h"
+#include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -47,22 +45,28 @@ struct Commands {
   std::function<int()> chosen;
 };
 
-CLI::App* AddCommand(CLI::App& app, const char* name, const char* what,
-                     const char* examples) {
+// A command that will be carried out by `run`.
+CLI::App* AddCommand(CLI::App& app, Commands& c, const char* name,
+                     const char* what, const char* examples,
+                     std::function<int()> run) {
   CLI::App* command = app.add_subcommand(name, what);
   command->footer(absl::StrCat("Examples:\n", examples,
                                "\nGlobal flags: --gpu, --json, --color; see "
                                "fsctl --help\n"));
+  command->callback([&c, run = std::move(run)] { c.chosen = run; });
   return command;
 }
 
-std::string PidTrouble(const std::string& text) {
-  pid_t pid = 0;
-  const bool good = absl::SimpleAtoi(text, &pid) && pid > 0;
-  return good ? "" : absl::StrCat("not a process id: ", text);
+CLI::Validator PidValidator() {
+  const auto trouble = [](const std::string& text) -> std::string {
+    pid_t pid = 0;
+    const bool good = absl::SimpleAtoi(text, &pid) && pid > 0;
+    return good ? "" : absl::StrCat("not a process id: ", text);
+  };
+  return CLI::Validator(trouble, "NUMBER");
 }
 
-// CLI11 knows no "--"; its usage line would leave the command out.
+// CLI11 does not know "--", so its usage line would omit the command.
 class RunFormatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -70,191 +74,195 @@ class RunFormatter : public CLI::Formatter {
   }
 };
 
-template <size_t N>
-std::vector<std::string> Names(const char* const (&names)[N]) {
-  return {std::begin(names), std::end(names)};
-}
-
-// The enumerator whose name this is; `name` is one of them.
-template <typename Order, size_t N>
-Order OrderNamed(const std::string& name, const char* const (&names)[N]) {
-  return static_cast<Order>(
-      std::find(std::begin(names), std::end(names), name) - std::begin(names));
+// The order with this name, which is one of kSlabOrders.
+SlabOrder OrderNamed(const std::string& name) {
+  return static_cast<SlabOrder>(
+      std::find(std::begin(kSlabOrders), std::end(kSlabOrders), name) -
+      std::begin(kSlabOrders));
 }
 
 void AddSlabs(CLI::App& app, Commands& c) {
   CLI::App* command =
-      AddCommand(app, "slabs", "Show who holds which slab of the pool",
+      AddCommand(app, c, "slabs", "Show who holds which slab of the pool",
                  "  fsctl slabs\n"
                  "  fsctl slabs --all --gpu GPU-4a1f\n"
                  "  fsctl slabs --by density        fullest slabs first\n"
-                 "  fsctl slabs --json | jq .states.free.bytes\n");
-  command->add_flag("--all", c.slabs.all, "One line per slab");
+                 "  fsctl slabs --json | jq .states.free.bytes\n",
+                 [&c] {
+                   c.slabs.order = OrderNamed(c.slabs_by);
+                   return RunSlabs(c.globals, c.slabs);
+                 });
+  command->add_flag("--all", c.slabs.all, "Print one line per slab");
   command
       ->add_option("--by", c.slabs_by,
-                   "Order: slab, state, format, engine, age or density "
-                   "(slab)")
-      ->check(CLI::IsMember(Names(kSlabOrders)));
-  command->callback([&] {
-    c.slabs.order = OrderNamed<SlabOrder>(c.slabs_by, kSlabOrders);
-    c.chosen = [&] { return RunSlabs(c.globals, c.slabs); };
-  });
+                   "Sort by slab, state, format, engine, age or density "
+                   "(default: slab)")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kSlabOrders),
+                                                     std::end(kSlabOrders))));
 }
 
 void AddTop(CLI::App& app, Commands& c) {
-  CLI::App* command =
-      AddCommand(app, "top", "Watch the pool and its engines as they change",
-                 "  fsctl top                       q quits, s sorts\n"
-                 "  fsctl top --interval 0.5\n"
-                 "  fsctl top --once                one frame as text\n"
-                 "  fsctl top --once --interval 0   totals, no rates\n"
-                 "  fsctl top --once --json | jq '.engines[].leased'\n");
+  CLI::App* command = AddCommand(
+      app, c, "top", "Watch the pool and its engines as they change",
+      "  fsctl top                       q quits, s changes the order\n"
+      "  fsctl top --interval 0.5\n"
+      "  fsctl top --once                print one frame as text\n"
+      "  fsctl top --once --interval 0   print totals instead of rates\n"
+      "  fsctl top --once --json | jq '.engines[].leased'\n",
+      [&c] { return RunTop(c.globals, c.top); });
   command->add_option("--interval", c.top.interval_s,
-                      "Seconds between two looks (1)");
-  command->add_flag("--once", c.top.once, "Print one frame as text");
-  command->callback(
-      [&] { c.chosen = [&] { return RunTop(c.globals, c.top); }; });
+                      "Seconds between updates (default: 1)");
+  command->add_flag("--once", c.top.once, "Print one frame as text and exit");
 }
 
 void AddEngines(CLI::App& app, Commands& c) {
-  AddCommand(app, "engines", "List the engines that share the pool",
+  AddCommand(app, c, "engines", "List the engines that share the pool",
              "  fsctl engines\n"
-             "  fsctl engines --json | jq '.engines[].pids'\n")
-      ->callback([&] { c.chosen = [&] { return RunEngines(c.globals); }; });
+             "  fsctl engines --json | jq '.engines[].pids'\n",
+             [&c] { return RunEngines(c.globals); });
 }
 
 void AddExplain(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
-      app, "explain", "Show what the shim in a process decided, and why",
+      app, c, "explain", "Show what the shim in a process decided, and why",
       "  fsctl explain 4711\n"
-      "  fsctl explain 4711 --last 0     every decision that is kept\n");
-  command->add_option("PID", c.explain.pid, "The process")
+      "  fsctl explain 4711 --last 0     print every recorded decision\n",
+      [&c] { return RunExplain(c.globals, c.explain); });
+  command->add_option("PID", c.explain.pid, "Process to explain")
       ->required()
-      ->check(CLI::Validator(PidTrouble, "NUMBER"));
+      ->check(PidValidator());
   command->add_option("--last", c.explain.last,
-                      "How many decisions to print, 0 for all (20)");
-  command->callback(
-      [&] { c.chosen = [&] { return RunExplain(c.globals, c.explain); }; });
+                      "Number of decisions to print, 0 for all (default: 20)");
 }
 
 void AddDoctor(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
-      app, "doctor", "Check this machine, or one process, and what to repair",
+      app, c, "doctor", "Check this machine or one process for problems",
       "  fsctl doctor\n"
-      "  fsctl doctor 4711               which hooks it came to, what bypassed "
+      "  fsctl doctor 4711               which hooks it uses, what bypasses "
       "them\n"
-      "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")'\n");
-  command->add_option("PID", c.doctor_pid, "A process to look at")
-      ->check(CLI::Validator(PidTrouble, "NUMBER"));
-  command->callback([&] {
-    c.chosen = [&] {
-      return c.doctor_pid == 0 ? RunDoctor(c.globals)
-                               : RunProcessDoctor(c.globals, c.doctor_pid);
-    };
-  });
+      "  fsctl doctor --json | jq '.checks[] | select(.result==\"FAIL\")'\n",
+      [&c] {
+        return c.doctor_pid == 0 ? RunDoctor(c.globals)
+                                 : RunProcessDoctor(c.globals, c.doctor_pid);
+      });
+  command
+      ->add_option("PID", c.doctor_pid,
+                   "Process to check instead of the machine")
+      ->check(PidValidator());
 }
 
 void AddGeometry(CLI::App& app, Commands& c) {
+  GeometryOptions& o = c.geometry;
   CLI::App* command = AddCommand(
-      app, "geometry", "Show how block formats cut a pool into slabs",
+      app, c, "geometry", "Show how well block formats fit into slabs",
       "  fsctl geometry --pool 64GiB \\\n"
       "    --model 8b:layers=32,kv-heads=8,head-dim=128,precision=fp16 \\\n"
       "    --model 32b:layers=64,kv-heads=8,head-dim=128,precision=fp8\n"
       "  fsctl geometry --pool 64GiB --slab 512MiB "
       "--format planes=36,page=64KiB\n"
       "  fsctl geometry --running --format planes=36,page=64KiB,tokens=16\n"
-      "\nA --model has layers, kv-heads, head-dim, precision (fp32 fp16 bf16 "
-      "fp8 int8 fp4\nint4), tp, quant-bytes (per block and layer), tokens (per "
-      "block, 16), layout\n(layers; split: K and V apart; packed: all layers "
-      "of a block together).\n");
-  GeometryOptions& o = c.geometry;
-  command->add_option("--model", o.models, "[NAME:]KEY=VALUE,...; repeatable");
-  command->add_option("--format", o.formats,
-                      "[NAME:]planes=N,page=SIZE[,tokens=N]; repeatable");
+      "\nA --model takes layers, kv-heads, head-dim, precision (fp32 fp16 bf16 "
+      "fp8 int8\nfp4 int4), tp, quant-bytes (per block and layer), tokens (per "
+      "block; default: 16)\nand layout (layers: one tensor per layer, the "
+      "default; split: K and V apart;\npacked: all layers of a block "
+      "together).\n",
+      [&c] { return RunGeometry(c.globals, c.geometry); });
+  command->add_option("--model", o.models,
+                      "Model, as [NAME:]KEY=VALUE,...; repeatable");
+  command->add_option(
+      "--format", o.formats,
+      "Block format, as [NAME:]planes=N,page=SIZE[,tokens=N]; repeatable");
   command->add_option("--pool", o.pool, "Size of the pool");
-  command->add_option("--slab", o.slab, "Judge slabs of this size");
-  command->add_option("--granule", o.granule, "With --slab: its granules");
-  command->add_flag("--running", o.running, "Judge the running daemon's pool");
-  command->add_option("--engines", o.engines,
-                      "Engines that hold slabs at once (one per format)");
-  command->add_option("--granularity", o.granularity, "The driver's (2MiB)");
+  command->add_option("--slab", o.slab,
+                      "Evaluate slabs of this size instead of searching");
+  command->add_option("--granule", o.granule, "Size of a granule, with --slab");
+  command->add_flag("--running", o.running,
+                    "Evaluate the pool of the running daemon");
+  command->add_option(
+      "--engines", o.engines,
+      "Number of engines that hold slabs at once (default: one per format)");
+  command->add_option("--granularity", o.granularity,
+                      "Allocation granularity of the driver (default: 2MiB)");
   command
-      ->add_option("--max-handles", o.max_handles, "Most handles of the pool")
+      ->add_option("--max-handles", o.max_handles,
+                   "Maximum number of memory handles in the pool")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--all", o.all, "Every cut that is worth considering");
-  command->callback(
-      [&] { c.chosen = [&] { return RunGeometry(c.globals, c.geometry); }; });
+  command->add_flag("--all", o.all, "List every cut worth considering");
 }
 
 void AddRun(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
-      app, "run", "Run a command with its KV memory in the pool",
+      app, c, "run", "Run a command with its KV memory in the pool",
       "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl run --view -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl run --name chat --kv-size 512MiB -- ./engine --port 8000\n"
-      "The device is the command's own choice (CUDA_VISIBLE_DEVICES).\n");
+      "The command chooses its GPU as usual (CUDA_VISIBLE_DEVICES).\n",
+      [&c] { return RunRun(c.globals, c.run); });
   command->formatter(std::make_shared<RunFormatter>());
   command->add_option("--name", c.run.name,
-                      "Name of the engine; processes of one name form one");
+                      "Engine name; processes with one name form one engine");
   command
       ->add_option("--kv-size", c.run.kv_sizes,
-                   "Size of an allocation that is KV, e.g. 512MiB; repeatable")
+                   "Treat allocations of this size, e.g. 512MiB, as KV; "
+                   "repeatable")
       ->expected(1);
   command
       ->add_flag("--view{required}", c.run.view,
-                 "Share the pool slab by slab, by the engine's plugin (vLLM); "
-                 "=required, the default: do not run without")
+                 "Share the pool slab by slab through the engine's plugin "
+                 "(vLLM); =required (default) does not start without a daemon, "
+                 "=1 does")
       ->check(CLI::IsMember({"required", "1"}));
-  command->callback(
-      [&] { c.chosen = [&] { return RunRun(c.globals, c.run); }; });
 }
 
 void AddUp(CLI::App& app, Commands& c) {
-  CLI::App* command =
-      AddCommand(app, "up", "Start a fleet's engines and keep them running",
-                 "  fsctl up fleet.toml             Ctrl-C ends them all\n"
-                 "  fsctl up fleet.toml --logs /var/log/fineserve\n"
-                 "  fsctl up fleet.toml --json      an object a line\n"
-                 "  fsctl up fleet.toml --mps       kernels of engines run at "
-                 "once\n"
-                 "fineserved must run; fineserve-proxy reads the same file.\n");
-  command->add_option("FILE", c.up.fleet_path, "The fleet (TOML)")->required();
+  CLI::App* command = AddCommand(
+      app, c, "up", "Start a fleet's engines and keep them running",
+      "  fsctl up fleet.toml             Ctrl-C stops all engines\n"
+      "  fsctl up fleet.toml --logs /var/log/fineserve\n"
+      "  fsctl up fleet.toml --json      print one JSON object per line\n"
+      "  fsctl up fleet.toml --mps       run the engines' kernels "
+      "concurrently\n"
+      "fineserved must be running. fineserve-proxy reads the same file.\n",
+      [&c] { return RunUp(c.globals, c.up); });
+  command->add_option("FILE", c.up.fleet_path, "Fleet file (TOML)")->required();
   command->add_option("--logs", c.up.log_folder,
-                      "Folder of engines' output (the runtime folder)");
+                      "Folder for the engines' output (default: the runtime "
+                      "folder)");
   command->add_flag("--mps", c.up.mps,
-                    "Start NVIDIA's MPS for the engines: no turns on the GPU, "
-                    "but a fatal fault of one ends all");
-  command->callback([&] { c.chosen = [&] { return RunUp(c.globals, c.up); }; });
+                    "Run the engines under NVIDIA MPS: kernels run "
+                    "concurrently, but a fatal fault of one engine ends all");
 }
 
 void AddModels(CLI::App& app, Commands& c) {
-  AddCommand(app, "models", "Show queues, engines and SLOs of a fleet's models",
+  AddCommand(app, c, "models", "Show a fleet's models: queues, engines, SLOs",
              "  fsctl models\n"
-             "  fsctl models --json | jq '.models[].engines[].kappa'\n")
-      ->callback([&] { c.chosen = [&] { return RunModels(c.globals); }; });
+             "  fsctl models --json | jq '.models[].engines[].kappa'\n",
+             [&c] { return RunModels(c.globals); });
 }
 
 void AddRequests(CLI::App& app, Commands& c) {
   CLI::App* command =
-      AddCommand(app, "requests", "List requests that wait or run",
+      AddCommand(app, c, "requests", "List requests that wait or run",
                  "  fsctl requests\n"
-                 "  fsctl requests --most 1000 --json\n");
-  command->add_option("--most", c.requests.most, "How many to list (50)")
+                 "  fsctl requests --most 1000 --json\n",
+                 [&c] { return RunRequests(c.globals, c.requests); });
+  command
+      ->add_option("--most", c.requests.most,
+                   "Maximum number of requests to list (default: 50)")
       ->check(CLI::Range(1, 10'000));
-  command->callback(
-      [&] { c.chosen = [&] { return RunRequests(c.globals, c.requests); }; });
 }
 
 void AddDrain(CLI::App& app, Commands& c) {
-  CLI::App* command =
-      AddCommand(app, "drain", "Give an engine no new requests",
-                 "  fsctl drain llama-a          before it is stopped\n"
-                 "  fsctl drain llama-a --undo\n"
-                 "  fsctl drain                  all engines\n");
-  command->add_option("ENGINE", c.drain.engine, "Its name in the fleet (all)");
-  command->add_flag("--undo", c.drain.undo, "Take requests again");
-  command->callback(
-      [&] { c.chosen = [&] { return RunDrain(c.globals, c.drain); }; });
+  CLI::App* command = AddCommand(
+      app, c, "drain", "Stop sending new requests to an engine",
+      "  fsctl drain llama-a             before you stop the engine\n"
+      "  fsctl drain llama-a --undo\n"
+      "  fsctl drain                     drain all engines\n",
+      [&c] { return RunDrain(c.globals, c.drain); });
+  command->add_option("ENGINE", c.drain.engine,
+                      "Engine name in the fleet file (default: all engines)");
+  command->add_flag("--undo", c.drain.undo, "Send requests again");
 }
 
 void AddGlobals(CLI::App& app, Commands& c) {
@@ -264,10 +272,11 @@ void AddGlobals(CLI::App& app, Commands& c) {
                        absl::StrCat("fsctl " FINESERVE_VERSION " (ABI version ",
                                     abi::kAbiVersion, ")"));
   app.add_option("--gpu", c.globals.gpu,
-                 "UUID (or its beginning) or socket of a daemon; needed only "
-                 "when several run");
+                 "Daemon to use: a GPU UUID, a prefix of one, or a socket "
+                 "path; needed only if several daemons run");
   app.add_flag("--json", c.globals.json, "Print JSON");
-  app.add_option("--color", c.color, "auto, always or never (auto)")
+  app.add_option("--color", c.color,
+                 "Color the output: auto, always or never (default: auto)")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   app.footer(
       "Examples:\n"
@@ -275,7 +284,8 @@ void AddGlobals(CLI::App& app, Commands& c) {
       "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl slabs\n"
       "  fsctl top\n"
-      "\nExit codes: 0 ok, 1 the answer is bad, 2 usage, 3 no daemon\n");
+      "\nExit codes: 0 success, 1 the answer is bad, 2 wrong usage, "
+      "3 no daemon\n");
 }
 
 std::string CommandLineOf(const CLI::App& app) {
@@ -284,12 +294,10 @@ std::string CommandLineOf(const CLI::App& app) {
                         : absl::StrCat("fsctl ", chosen[0]->get_name());
 }
 
-// CLI11's own words, on one line, with where to read on.
+// CLI11's message on one line, with where to find help.
 int UsageError(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
-  for (char& c : what) {
-    if (c == '\n') c = ' ';
-  }
+  std::replace(what.begin(), what.end(), '\n', ' ');
   return Fail(kExitUsage,
               absl::StrCat(what, "; see ", CommandLineOf(app), " --help"));
 }
@@ -303,8 +311,8 @@ bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
   return app.get_subcommands(is_it).empty();
 }
 
-// Everything behind the first "--" belongs to the command to run and is not
-// looked at. Returns how many words stand before it.
+// Takes what follows the first "--", the command to run, unparsed. Returns the
+// number of words before it.
 int SplitCommand(int argc, char** argv, std::vector<std::string>* command) {
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--") != 0) continue;
@@ -318,17 +326,11 @@ int Main(int argc, char** argv) {
   CLI::App app("fsctl: look at FineServe and run engines under it", "fsctl");
   Commands commands;
   AddGlobals(app, commands);
-  AddSlabs(app, commands);
-  AddTop(app, commands);
-  AddEngines(app, commands);
-  AddExplain(app, commands);
-  AddDoctor(app, commands);
-  AddGeometry(app, commands);
-  AddRun(app, commands);
-  AddUp(app, commands);
-  AddModels(app, commands);
-  AddRequests(app, commands);
-  AddDrain(app, commands);
+  for (const auto add :
+       {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
+        AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
+    add(app, commands);
+  }
   const int own = SplitCommand(argc, argv, &commands.run.command);
   if (IsUnknownCommand(app, own, argv)) {
     return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1],
@@ -342,8 +344,7 @@ int Main(int argc, char** argv) {
   }
   if (own < argc && !app.got_subcommand("run")) {
     return Fail(kExitUsage,
-                "only run takes a command behind --; see fsctl "
-                "--help");
+                "only run takes a command after --; see fsctl --help");
   }
   commands.globals.color = UseColor(commands.color, isatty(STDOUT_FILENO));
   return commands.chosen();

@@ -63,7 +63,7 @@ class ReplicaTest : public ServingSite {
         std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
         environment());
     for (int lines = 0; lines < 4; ++lines) {
-      if (up->ReadLine().find("(2 of 2 serve)") != std::string::npos) break;
+      if (up->ReadLine().find("(2 of 2 serving)") != std::string::npos) break;
     }
     return up;
   }

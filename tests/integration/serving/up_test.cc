@@ -64,13 +64,13 @@ TEST_F(UpTest, EngineIsStartedUnderThePreloadAndAgainWhenItDies) {
   const auto daemon = StartDaemon();
   const auto up = Up();
   const pid_t first = StartedPid(up->ReadLine());
-  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serve)"));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
   EXPECT_GT(SlabsOf(first), 0u) << "it has a view";
   ASSERT_EQ(kill(first, SIGKILL), 0);
   EXPECT_THAT(up->ReadLine(), HasSubstr("ended with signal 9"));
   const pid_t second = StartedPid(up->ReadLine());
   EXPECT_NE(second, first);
-  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serve)"));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("(1 of 1 serving)"));
   EXPECT_EQ(HttpClient(port_).Ask("GET", "/health").status, 200);
   up->Signal(SIGINT);
   EXPECT_EQ(up->Wait(), 0);
@@ -82,7 +82,7 @@ TEST_F(UpTest, EngineDoesNotOutliveAKilledFsctl) {
   const auto daemon = StartDaemon();
   const auto up = Up();
   const pid_t engine = StartedPid(up->ReadLine());
-  EXPECT_THAT(up->ReadLine(), HasSubstr("serves after"));
+  EXPECT_THAT(up->ReadLine(), HasSubstr("serving after"));
   up->Signal(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return SlabsOf(engine) == 0; }));
 }
@@ -94,7 +94,7 @@ TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {
   up->ReadLine();
   const std::string line = up->ReadLine();
   EXPECT_THAT(line, HasSubstr("tiny-a: ended with code 3, log "));
-  EXPECT_THAT(line, HasSubstr("to be started in 1 s"));
+  EXPECT_THAT(line, HasSubstr("restarting in 1 s"));
   const size_t from = line.find("log ") + 4;
   EXPECT_EQ(LineOf(line.substr(from, line.find(';') - from)), "no weights");
   up->Signal(SIGTERM);

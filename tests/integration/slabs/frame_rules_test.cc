@@ -97,7 +97,7 @@ TEST_F(FrameRulesTest, StrippedLibraryIsNotGuessedAndSaysWhy) {
   EXPECT_EQ(SlabsOf(engine->pid()), 0u);
   const std::string said = Explain(*engine);
   EXPECT_THAT(said, HasSubstr("no rule says that it is KV; "));
-  EXPECT_THAT(said, HasSubstr("had no name that a rule could see"));
+  EXPECT_THAT(said, HasSubstr("had no name that a rule could match"));
 }
 
 TEST_F(FrameRulesTest, ExplainNamesTheFunctionsOfTheStack) {

@@ -117,7 +117,7 @@ TEST_F(TopTest, OnceSaysWhatQuarantinedSlabsWaitFor) {
   ASSERT_TRUE(
       Eventually([&] { return SlabsIn(SlabState::kQuarantined) == 8; }));
   EXPECT_THAT(Fsctl({"top", "--once", "--interval", "0"}).out,
-              HasSubstr("waits for the driver to list none of the engine's"));
+              HasSubstr("waiting for the driver to stop listing the engine's"));
 }
 
 TEST_F(TopScreenTest, WithoutADaemonItExitsWith3AndTouchesNoTerminal) {
@@ -180,7 +180,7 @@ TEST_F(TopScreenTest,
   const auto top = StartTop(24, 100);
   daemon->Signal(SIGKILL);
   daemon->Wait();
-  EXPECT_TRUE(top->Shows("what stands here is old: no fineserved"));
+  EXPECT_TRUE(top->Shows("these figures are out of date: no fineserved"));
   daemon = StartDaemon();
   EXPECT_TRUE(top->Shows("leases granted"));
   top->Resize(24, 101);  // paints all of it anew

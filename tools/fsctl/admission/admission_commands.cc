@@ -35,8 +35,8 @@ absl::StatusOr<wire::ClientSocket> ConnectToDaemon(const std::string& gpu) {
   return wire::ClientSocket::Connect(path);
 }
 
-// Waits until the socket may have news, or a moment: a connection that is made
-// is none.
+// Waits until the socket may be ready, or a moment: establishing the connection
+// does not wake a poll.
 void Wait(const wire::ClientSocket& socket) {
   pollfd ready = {socket.descriptor(), POLLIN, 0};
   poll(&ready, 1, 20);
@@ -47,7 +47,7 @@ absl::StatusOr<wire::MessageT> Exchange(wire::ClientSocket* socket,
   const auto deadline = Clock::now() + kPatience;
   while (!socket->Send(question)) {
     if (Clock::now() > deadline) {
-      return absl::NotFoundError("fineserved takes no connection");
+      return absl::NotFoundError("fineserved does not accept connections");
     }
     Wait(*socket);
   }
@@ -56,65 +56,68 @@ absl::StatusOr<wire::MessageT> Exchange(wire::ClientSocket* socket,
     if (answer) return wire::Decode(*answer);
     if (Clock::now() > deadline) {
       return absl::NotFoundError(absl::StrCat(
-          "fineserved has not answered for ", kPatience.count(), " s"));
+          "fineserved has not answered within ", kPatience.count(), " s"));
     }
     Wait(*socket);
   }
 }
 
-// The daemon's answer; what it refuses is InvalidArgument.
-template <typename Body>
-absl::StatusOr<wire::MessageT> Ask(const Globals& globals, Body body) {
+// Sends `question` to the daemon and shows its answer, which `as` takes out of
+// the message. Returns the exit code.
+template <typename Question, typename Answer, typename Show>
+int Ask(const Globals& globals, Question question,
+        Answer* (wire::BodyUnion::*as)(), const Show& show) {
   absl::StatusOr<wire::ClientSocket> socket = ConnectToDaemon(globals.gpu);
-  if (!socket.ok()) return socket.status();
-  absl::StatusOr<wire::MessageT> answer =
-      Exchange(&*socket, wire::Encode(0, 0, std::move(body)));
-  if (!answer.ok()) return answer;
-  const wire::RefusedT* refused = answer->body.AsRefused();
-  if (refused == nullptr) return answer;
-  return absl::InvalidArgumentError(refused->why);
-}
-
-int Unexpected() {
-  return Fail(kExitNoDaemon, "fineserved answers what was not asked");
+  if (!socket.ok()) return FailWithoutPool(socket.status());
+  absl::StatusOr<wire::MessageT> message =
+      Exchange(&*socket, wire::Encode(0, 0, std::move(question)));
+  if (!message.ok()) return FailWithoutPool(message.status());
+  if (const wire::RefusedT* refused = message->body.AsRefused()) {
+    return Fail(kExitUsage, refused->why);
+  }
+  const Answer* answer = (message->body.*as)();
+  if (answer == nullptr) {
+    return Fail(kExitNoDaemon,
+                "fineserved sent an answer of the wrong kind; see its log");
+  }
+  return show(*answer);
 }
 
 }  // namespace
 
 int RunModels(const Globals& globals) {
-  const auto answer = Ask(globals, wire::ModelsQueryT());
-  if (!answer.ok()) return Fail(ExitCodeOf(answer.status()), answer.status());
-  const wire::ModelsT* models = answer->body.AsModels();
-  if (models == nullptr) return Unexpected();
-  return Print(globals.json ? ModelsJson(*models)
-                            : ModelsText(*models, globals.color));
+  return Ask(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
+             [&](const wire::ModelsT& models) {
+               return Print(globals.json ? ModelsJson(models)
+                                         : ModelsText(models, globals.color));
+             });
 }
 
 int RunRequests(const Globals& globals, const RequestsOptions& options) {
   wire::RequestsQueryT query;
   query.most = options.most;
-  const auto answer = Ask(globals, std::move(query));
-  if (!answer.ok()) return Fail(ExitCodeOf(answer.status()), answer.status());
-  const wire::RequestsT* requests = answer->body.AsRequests();
-  if (requests == nullptr) return Unexpected();
-  return Print(globals.json ? RequestsJson(*requests)
-                            : RequestsText(*requests, globals.color));
+  return Ask(globals, std::move(query), &wire::BodyUnion::AsRequests,
+             [&](const wire::RequestsT& requests) {
+               return Print(globals.json
+                                ? RequestsJson(requests)
+                                : RequestsText(requests, globals.color));
+             });
 }
 
 int RunDrain(const Globals& globals, const DrainOptions& options) {
   wire::DrainT drain;
   drain.engine = options.engine;
   drain.on = !options.undo;
-  const auto answer = Ask(globals, std::move(drain));
-  if (!answer.ok()) return Fail(ExitCodeOf(answer.status()), answer.status());
-  if (answer->body.AsDone() == nullptr) return Unexpected();
-  const std::string who =
-      options.engine.empty() ? "all engines" : "engine " + options.engine;
-  if (globals.json) return Print("{\"done\": true}\n");
-  return Print(absl::StrCat(who, options.undo
-                                     ? ": takes requests again\n"
-                                     : ": no new requests; what runs ends "
-                                       "as ever (see fsctl models)\n"));
+  return Ask(
+      globals, std::move(drain), &wire::BodyUnion::AsDone,
+      [&](const wire::DoneT&) {
+        if (globals.json) return Print("{\"done\": true}\n");
+        return Print(absl::StrCat(
+            options.engine.empty() ? "all engines" : "engine " + options.engine,
+            options.undo ? ": new requests are accepted again\n"
+                         : ": no new requests; running requests "
+                           "finish (see fsctl models)\n"));
+      });
 }
 
 }  // namespace fineserve::fsctl

@@ -8,20 +8,21 @@
 
 namespace fineserve::fsctl {
 
-// `fsctl models`: what each model's queue and engines do.
+// `fsctl models`: shows the queue and the engines of each model. All commands
+// return the exit code.
 int RunModels(const Globals& globals);
 
 struct RequestsOptions {
   uint32_t most = 50;
 };
-// `fsctl requests`: who waits and who runs.
+// `fsctl requests`: lists requests that wait or run.
 int RunRequests(const Globals& globals, const RequestsOptions& options);
 
 struct DrainOptions {
   std::string engine;  // empty: all
-  bool undo = false;
+  bool undo = false;   // let it accept requests again
 };
-// `fsctl drain`: no new requests for an engine.
+// `fsctl drain`: stops an engine from getting new requests.
 int RunDrain(const Globals& globals, const DrainOptions& options);
 
 }  // namespace fineserve::fsctl

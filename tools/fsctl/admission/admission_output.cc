@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -17,7 +18,8 @@ uint64_t Rejected(const wire::ModelFiguresT& m) {
          m.rejected_queue_full;
 }
 
-// "97.10 %" of the first tokens; "-" before the first.
+// How many requests got their first token in time: "97.10 %"; "-" before the
+// first request.
 std::string Attained(const wire::ModelFiguresT& m) {
   const uint64_t all = m.on_time + m.late + Rejected(m);
   return all == 0 ? "-"
@@ -26,12 +28,12 @@ std::string Attained(const wire::ModelFiguresT& m) {
 }
 
 Span State(const wire::EngineFiguresT& e) {
-  if (!e.serves) return {"does not serve", Color::kRed};
-  if (e.drains) return {"drains", Color::kYellow};
-  return {"serves", Color::kGreen};
+  if (!e.serves) return {"down", Color::kRed};
+  if (e.drains) return {"draining", Color::kYellow};
+  return {"serving", Color::kGreen};
 }
 
-// "1,024 of 4,096"; "unlimited" where the pool does not know the engine's KV.
+// "1024 of 4096"; "1024 of any" if the daemon knows no limit.
 std::string KvCell(const wire::EngineFiguresT& e) {
   constexpr uint64_t kUnlimited = uint64_t{1} << 39;
   if (e.kv_tokens >= kUnlimited) return absl::StrCat(e.held_tokens, " of any");
@@ -99,7 +101,7 @@ std::string ModelsText(const wire::ModelsT& models, bool color) {
 std::string ModelsJson(const wire::ModelsT& models) {
   Json json = {{"policy", models.policy}, {"models", Json::array()}};
   for (const auto& m : models.models) json["models"].push_back(ModelJson(*m));
-  return json.dump(2) + "\n";
+  return JsonText(json);
 }
 
 std::string RequestsText(const wire::RequestsT& requests, bool color) {
@@ -107,8 +109,8 @@ std::string RequestsText(const wire::RequestsT& requests, bool color) {
       {">REQUEST", "MODEL", "ENGINE", ">PROMPT", ">AGE ms", ">SLACK ms"});
   for (const auto& r : requests.requests) {
     const Span engine = !r->engine.empty() ? Span(r->engine)
-                        : r->degraded ? Span("waits, degraded", Color::kRed)
-                                      : Span("waits", Color::kYellow);
+                        : r->degraded ? Span("waiting, degraded", Color::kRed)
+                                      : Span("waiting", Color::kYellow);
     table.Add({absl::StrCat(r->request), r->model, engine,
                absl::StrCat(r->prompt_tokens), absl::StrCat(r->age_ms),
                r->slack_ms == INT64_MAX ? "-" : absl::StrCat(r->slack_ms)});
@@ -116,7 +118,8 @@ std::string RequestsText(const wire::RequestsT& requests, bool color) {
   std::string text = table.Render(color);
   if (requests.requests.size() < requests.total) {
     absl::StrAppend(&text, requests.total - requests.requests.size(),
-                    " more; fsctl requests --most ", requests.total, "\n");
+                    " more; list them with: fsctl requests --most ",
+                    requests.total, "\n");
   }
   return text;
 }
@@ -133,7 +136,7 @@ std::string RequestsJson(const wire::RequestsT& requests) {
          {"age_ms", r->age_ms},
          {"slack_ms", r->slack_ms == INT64_MAX ? Json() : Json(r->slack_ms)}});
   }
-  return json.dump(2) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace fineserve::fsctl

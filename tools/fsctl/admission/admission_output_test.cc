@@ -46,13 +46,13 @@ TEST(AdmissionOutputTest, RejectedRequestsCountAsMissed) {
 
 TEST(AdmissionOutputTest, EngineShowsItsStateAndWhatItHolds) {
   wire::ModelsT models = OneModel();
-  EXPECT_THAT(ModelsText(models, false), HasSubstr("serves"));
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("serving"));
   EXPECT_THAT(ModelsText(models, false), HasSubstr("1.26"));
   EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of 4096"));
   models.models[0]->engines[0]->drains = true;
-  EXPECT_THAT(ModelsText(models, false), HasSubstr("drains"));
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("draining"));
   models.models[0]->engines[0]->serves = false;
-  EXPECT_THAT(ModelsText(models, false), HasSubstr("does not serve"));
+  EXPECT_THAT(ModelsText(models, false), HasSubstr("down"));
   models.models[0]->engines[0]->kv_tokens = uint64_t{1} << 40;
   EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of any"));
 }
@@ -87,9 +87,10 @@ TEST(AdmissionOutputTest, RequestsThatAreNotShownAreCounted) {
   requests.requests.push_back(std::move(runs));
   requests.total = 5;
   const std::string text = RequestsText(requests, false);
-  EXPECT_THAT(text, HasSubstr("waits"));
+  EXPECT_THAT(text, HasSubstr("waiting"));
   EXPECT_THAT(text, HasSubstr("-40"));
-  EXPECT_THAT(text, HasSubstr("3 more; fsctl requests --most 5"));
+  EXPECT_THAT(text,
+              HasSubstr("3 more; list them with: fsctl requests --most 5"));
   const auto json = nlohmann::json::parse(RequestsJson(requests));
   EXPECT_TRUE(json["requests"][0]["engine"].is_null());
   EXPECT_TRUE(json["requests"][1]["slack_ms"].is_null());

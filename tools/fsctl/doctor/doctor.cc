@@ -15,7 +15,6 @@
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/install_paths.h"
-#include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -23,23 +22,23 @@ namespace {
 
 using Result = Check::Result;
 
-// A machine with many GPUs needs seconds for cuInit.
+// cuInit takes seconds on a machine with many GPUs.
 constexpr absl::Duration kDriverTimeout = absl::Seconds(30);
 
 Check DaemonTroubleCheck(const absl::Status& status) {
   const std::string message(status.message());
   if (absl::IsUnavailable(status)) {
     return {Result::kWarn, "daemon", message,
-            "nobody listens there any more: start fineserved again"};
+            "its daemon is dead: start fineserved again"};
   }
   const char* fix = absl::IsFailedPrecondition(status)
-                        ? "restart fineserved and its engines after upgrades"
+                        ? "restart fineserved and its engines after an upgrade"
                         : "see the daemon's log";
   return {Result::kFail, "daemon", message, fix};
 }
 
-// The kernel gives the peer's pid as this process sees it; the daemon gives its
-// own view. They differ across pid namespaces.
+// The kernel tells the daemon's pid as this process sees it; the daemon tells
+// its own idea of it. They differ across pid namespaces.
 Check CheckPidNamespace(const abi::ObserverLink& link) {
   ucred peer = {};
   socklen_t bytes = sizeof(peer);
@@ -49,11 +48,11 @@ Check CheckPidNamespace(const abi::ObserverLink& link) {
   }
   return {Result::kFail, "pid namespace",
           absl::StrCat("the daemon calls itself pid ", link.welcome.daemon_pid,
-                       ", here it is ", peer.pid),
+                       ", but here it is ", peer.pid),
           "share the pid namespace (docker run --pid=host)"};
 }
 
-// What the daemons' answers come to.
+// What the daemons' answers show.
 struct Daemons {
   std::vector<Check> checks;
   bool answered = false;
@@ -66,9 +65,7 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
     daemons->checks.push_back(DaemonTroubleCheck(link.status()));
     return;
   }
-  absl::StatusOr<abi::TableReader> reader =
-      abi::TableReader::Map(link->table.get());
-  const auto table = reader.ok() ? reader->Read() : reader.status();
+  const absl::StatusOr<abi::TableSnapshot> table = ReadTable(link->table.get());
   if (!table.ok()) {
     daemons->checks.push_back(DaemonTroubleCheck(table.status()));
     return;
@@ -86,7 +83,7 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
 
 Daemons AskDaemons(const std::string& folder, const std::string& gpu) {
   Daemons daemons;
-  const bool one = absl::StrContains(gpu, '/');
+  const bool one = IsSocketPath(gpu);
   for (const std::string& socket :
        one ? std::vector<std::string>{gpu} : abi::ListSockets(folder)) {
     if (one || absl::StrContains(absl::AsciiStrToLower(socket),
@@ -99,7 +96,7 @@ Daemons AskDaemons(const std::string& folder, const std::string& gpu) {
                               "fineserved --gpu 0 --pool 16GiB"});
   }
   if (!daemons.answered) {
-    // Engines that outlive a daemon of an emulated device still tell.
+    // Engines that outlive their daemon still show if its device is emulated.
     for (const Pool& pool : OrphanedPools({})) {
       daemons.emulated |= (pool.table.flags & abi::kTableEmulatedDevice) != 0;
     }
@@ -132,9 +129,7 @@ std::vector<Check> Diagnose(const Globals& globals) {
 }  // namespace
 
 int RunDoctor(const Globals& globals) {
-  const std::vector<Check> checks = Diagnose(globals);
-  Print(globals.json ? DoctorJson(checks) : DoctorText(checks, globals.color));
-  return AnyFailed(checks) ? kExitBadAnswer : kExitOk;
+  return PrintReport(globals, Diagnose(globals));
 }
 
 }  // namespace fineserve::fsctl

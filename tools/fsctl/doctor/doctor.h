@@ -7,12 +7,12 @@
 
 namespace fineserve::fsctl {
 
-// `fsctl doctor`: checks everything that FineServe needs on this machine and
-// says how to repair what is missing. Returns the exit code.
+// `fsctl doctor`: checks what FineServe needs on this machine and says how to
+// repair what is wrong. Returns the exit code.
 int RunDoctor(const Globals& globals);
 
-// `fsctl doctor PID`: which hooks a process came to by which channel, and what
-// of its memory bypassed them.
+// `fsctl doctor PID`: shows which hooks a process uses and how it found them,
+// and how much of its memory bypassed them.
 int RunProcessDoctor(const Globals& globals, pid_t pid);
 
 }  // namespace fineserve::fsctl

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {
@@ -16,18 +18,13 @@ struct Look {
   Color color;
 };
 
-Look LookOf(Check::Result result) {
-  switch (result) {
-    case Check::Result::kOk:
-      return {"ok", Color::kGreen};
-    case Check::Result::kSkipped:
-      return {"-", Color::kDim};
-    case Check::Result::kWarn:
-      return {"warn", Color::kYellow};
-    case Check::Result::kFail:
-      return {"FAIL", Color::kRed};
-  }
-  return {"?", Color::kRed};
+const Look& LookOf(Check::Result result) {
+  // In the order of Result.
+  static constexpr Look kLooks[] = {{"ok", Color::kGreen},
+                                    {"-", Color::kDim},
+                                    {"warn", Color::kYellow},
+                                    {"FAIL", Color::kRed}};
+  return kLooks[static_cast<size_t>(result)];
 }
 
 std::string Verdict(const std::vector<Check>& checks) {
@@ -37,7 +34,7 @@ std::string Verdict(const std::vector<Check>& checks) {
   };
   const auto failures = count(Check::Result::kFail);
   const auto warnings = count(Check::Result::kWarn);
-  if (failures + warnings == 0) return "no problem found\n";
+  if (failures + warnings == 0) return "no problems found\n";
   return absl::StrCat(failures, failures == 1 ? " problem, " : " problems, ",
                       warnings, warnings == 1 ? " warning\n" : " warnings\n");
 }
@@ -69,7 +66,12 @@ std::string DoctorJson(const std::vector<Check>& checks) {
                     {"fix", check.fix}});
   }
   const Json out = {{"ok", !AnyFailed(checks)}, {"checks", list}};
-  return out.dump(2) + "\n";
+  return JsonText(out);
+}
+
+int PrintReport(const Globals& globals, const std::vector<Check>& checks) {
+  Print(globals.json ? DoctorJson(checks) : DoctorText(checks, globals.color));
+  return AnyFailed(checks) ? kExitBadAnswer : kExitOk;
 }
 
 }  // namespace fineserve::fsctl

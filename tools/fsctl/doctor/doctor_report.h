@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/fsctl/terminal/globals.h"
+
 namespace fineserve::fsctl {
 
 // One line of `fsctl doctor`.
@@ -12,15 +14,19 @@ struct Check {
 
   Result result = Result::kOk;
   std::string name;
-  std::string found;  // what was looked at and seen
+  std::string found;  // what was checked and observed
   std::string fix;    // empty if ok
 };
 
+// What `fsctl doctor` prints.
 std::string DoctorText(const std::vector<Check>& checks, bool color);
 std::string DoctorJson(const std::vector<Check>& checks);
 
-// True if any check failed; warnings do not count.
+// Whether any check failed; warnings do not count.
 bool AnyFailed(const std::vector<Check>& checks);
+
+// Prints the checks and returns the exit code.
+int PrintReport(const Globals& globals, const std::vector<Check>& checks);
 
 }  // namespace fineserve::fsctl
 

@@ -1,8 +1,6 @@
 #include "tools/fsctl/doctor/driver_probe.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -73,15 +71,10 @@ absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer) {
 
 absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
                                          absl::Duration timeout) {
-  const ChildResult child = RunChild(
-      [&](int output) {
-        const std::string answer = Probe(library);
-        return write(output, answer.data(), answer.size()) < 0 ? 1 : 0;
-      },
-      timeout);
+  const ChildResult child = AskChild([&] { return Probe(library); }, timeout);
   if (child.timed_out) {
     return absl::DeadlineExceededError(
-        absl::StrCat("no answer in ", absl::FormatDuration(timeout)));
+        absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
   }
   if (child.signal != 0) {
     return absl::UnavailableError(

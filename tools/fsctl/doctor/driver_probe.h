@@ -20,13 +20,13 @@ struct ProbedDriver {
   std::vector<ProbedDevice> devices;
 };
 
-// Loads a CUDA driver ("libcuda.so.1" or a path) and asks it for its devices,
-// in a child process that ends before this returns: fsctl itself never holds
-// driver state, and a driver that crashes or hangs becomes a Status.
+// Loads a CUDA driver ("libcuda.so.1" or a path) and lists its devices, in a
+// child process that ends before this returns: fsctl itself never holds driver
+// state, and a driver that crashes or hangs becomes a Status.
 absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
                                          absl::Duration timeout);
 
-// The child's answer, as text; apart for its test.
+// Parses the child's answer; public for its test.
 //   "version 13000\ndevice 1 1 NVIDIA H200\n"  or  "error <one line>\n"
 absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer);
 

@@ -23,8 +23,8 @@ namespace {
 
 using Result = Check::Result;
 
-// Below it an engine with its own files, sockets and shared libraries may be
-// short while a batch of 253 granules is under way. Heuristic.
+// With fewer, an engine with its own files, sockets and shared libraries may
+// run out while it receives a batch of 253 granules. Heuristic.
 constexpr rlim_t kFewOpenFiles = 1024;
 constexpr int kLeastDriverVersion = 12000;
 
@@ -32,25 +32,15 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// /bin/true with `shim` preloaded, stdout and stderr into `output`.
-int ExecTrue(const std::string& shim, int output) {
-  dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
-  setenv("LD_PRELOAD", shim.c_str(), 1);
-  execl("/bin/true", "true", static_cast<char*>(nullptr));
-  return 127;
-}
-
 Check CheckPreload(const std::string& shim) {
-  const ChildResult child = RunChild(
-      [&](int output) { return ExecTrue(shim, output); }, absl::Seconds(10));
-  if (child.exit_code == 0 && child.signal == 0 && !child.timed_out &&
-      child.output.empty()) {
+  const ChildResult child = RunProgram(
+      {{"/bin/true"}, {{"LD_PRELOAD", shim}}, "", ""}, absl::Seconds(10));
+  if (child.succeeded() && !child.timed_out && child.output.empty()) {
     return {Result::kOk, "shim", absl::StrCat(shim, " loads"), ""};
   }
   const std::string line = child.output.substr(0, child.output.find('\n'));
   return {Result::kFail, "shim",
-          absl::StrCat(shim, " does not load quietly: ",
+          absl::StrCat(shim, " cannot be preloaded: ",
                        line.empty() ? "it crashed or hung"
                                     : abi::Printable(line.data(), line.size())),
           "install a libfineserve_shim.so built for this machine"};
@@ -94,18 +84,19 @@ Check CheckRuntimeFolder(const std::string& folder) {
   if (lstat(folder.c_str(), &st) != 0) {
     return {Result::kWarn, "runtime folder",
             absl::StrCat(folder, ": ", strerror(errno)),
-            "start fineserved, which makes it"};
+            "start fineserved, which creates it"};
   }
   const unsigned mode = st.st_mode & 07777;
   const std::string found = absl::StrFormat("%s: mode %04o, user %d", folder,
                                             mode, static_cast<int>(st.st_uid));
   if (!S_ISDIR(st.st_mode)) {
-    return {Result::kFail, "runtime folder", folder + ": no folder",
+    return {Result::kFail, "runtime folder", folder + ": not a folder",
             "remove it and start fineserved"};
   }
   if (st.st_uid != geteuid() && st.st_uid != 0) {
     return {Result::kFail, "runtime folder", found,
-            "another user owns it: set FINESERVE_RUNTIME_DIR or remove it"};
+            "it belongs to another user: remove it or set "
+            "FINESERVE_RUNTIME_DIR"};
   }
   if (mode != 0700) {
     return {Result::kFail, "runtime folder", found, "chmod 700 " + folder};
@@ -118,8 +109,8 @@ Check CheckShim() {
   if (!shim.empty()) return CheckPreload(shim);
   return {
       Result::kFail, "shim",
-      absl::StrCat("not found; looked at ", absl::StrJoin(ShimPlaces(), ", ")),
-      "install FineServe whole, or set FINESERVE_SHIM to the file"};
+      absl::StrCat("not found; looked for ", absl::StrJoin(ShimPlaces(), ", ")),
+      "install all of FineServe, or set FINESERVE_SHIM to the file"};
 }
 
 std::vector<Check> CheckDriver(const std::string& library,
@@ -177,7 +168,7 @@ Check CheckMps() {
   }
   return {Result::kWarn, "MPS",
           absl::StrCat(folder,
-                       " exists: under MPS one client's fatal fault "
+                       " exists: under MPS a fatal fault of one client "
                        "ends all clients of the GPU"),
           "stop nvidia-cuda-mps-control if engines must not share faults"};
 }

@@ -10,16 +10,16 @@
 
 namespace fineserve::fsctl {
 
-// What is right or wrong with this machine, apart from daemons. Each looks
-// once, changes nothing and returns what it saw.
+// Checks of this machine, apart from its daemons. Each looks once and changes
+// nothing.
 
-// The folder of sockets: ours (or root's), 0700.
+// The folder of sockets belongs to this user (or root) and has mode 0700.
 Check CheckRuntimeFolder(const std::string& folder);
 
-// The shim is there and can be preloaded: /bin/true under it says nothing.
+// The shim exists and can be preloaded: /bin/true under it prints nothing.
 Check CheckShim();
 
-// A driver and each of its devices, as ProbeDriver saw it.
+// A driver and each of its devices, as ProbeDriver found them.
 std::vector<Check> CheckDriver(const std::string& library,
                                const absl::StatusOr<ProbedDriver>& driver);
 

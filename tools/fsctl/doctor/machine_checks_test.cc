@@ -53,9 +53,9 @@ TEST_F(FolderTest, FileThatIsNoLibraryFailsAsShim) {
   setenv("FINESERVE_SHIM", file.c_str(), 1);
   const Check check = CheckShim();
   EXPECT_EQ(check.result, Result::kFail);
-  EXPECT_THAT(check.found, HasSubstr("does not load quietly"));
+  EXPECT_THAT(check.found, HasSubstr("cannot be preloaded"));
   unlink(file.c_str());
-  EXPECT_THAT(CheckShim().found, HasSubstr("not found; looked at " + file));
+  EXPECT_THAT(CheckShim().found, HasSubstr("not found; looked for " + file));
   unsetenv("FINESERVE_SHIM");
 }
 

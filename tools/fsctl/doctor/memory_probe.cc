@@ -1,7 +1,6 @@
 #include "tools/fsctl/doctor/memory_probe.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <vector>
 
@@ -22,7 +21,7 @@ struct ProcessInfo {
 };
 constexpr int kSuccess = 0;
 constexpr unsigned long long kNotAvailable = ~0ull;
-// A GPU with more processes than this is not looked at whole.
+// Of a GPU with more processes the rest is ignored.
 constexpr unsigned kMostProcesses = 4096;
 
 struct Nvml {
@@ -66,32 +65,29 @@ std::string Ask(pid_t pid, const std::string& library) {
     for (unsigned k = 0; k < count && k < kMostProcesses; ++k) {
       if (static_cast<pid_t>(list[k].pid) != pid) continue;
       if (list[k].used_bytes == kNotAvailable) {
-        return "error the driver does not say how much a process uses\n";
+        return "error the driver does not tell how much memory a process "
+               "uses\n";
       }
       listed = true;
       bytes += list[k].used_bytes;
     }
   }
-  return listed ? absl::StrCat("bytes ", bytes, "\n") : "nobody\n";
+  return listed ? absl::StrCat("bytes ", bytes, "\n") : "unlisted\n";
 }
 
 }  // namespace
 
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout) {
-  const ChildResult child = RunChild(
-      [&](int output) {
-        const std::string answer = Ask(pid, library);
-        return write(output, answer.data(), answer.size()) < 0 ? 1 : 0;
-      },
-      timeout);
+  const ChildResult child =
+      AskChild([&] { return Ask(pid, library); }, timeout);
   absl::string_view answer = absl::StripSuffix(child.output, "\n");
   uint64_t bytes = 0;
   if (absl::ConsumePrefix(&answer, "error ")) {
     return absl::UnavailableError(answer);
   }
-  if (answer == "nobody") {
-    return absl::NotFoundError("the driver does not list it");
+  if (answer == "unlisted") {
+    return absl::NotFoundError("the driver does not list the process");
   }
   if (!absl::ConsumePrefix(&answer, "bytes ") ||
       !absl::SimpleAtoi(answer, &bytes)) {

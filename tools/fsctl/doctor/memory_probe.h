@@ -11,10 +11,10 @@
 
 namespace fineserve::fsctl {
 
-// Bytes of device memory that the driver counts for a process, over all GPUs,
-// by NVML (a library name or path). Asked in a child process that ends before
-// this returns. NotFound if the driver lists the process nowhere; Unavailable
-// if it does not say how much (as in some containers), or without NVML.
+// Bytes of device memory that the driver counts for a process on all GPUs, by
+// NVML (`library`: its name or path), asked in a child process that ends before
+// this returns. NotFound if the driver lists the process on no GPU; Unavailable
+// without NVML, or if it does not tell how much (as in some containers).
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 

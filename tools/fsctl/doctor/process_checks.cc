@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -15,25 +16,14 @@ using abi::Hook;
 using abi::Path;
 using Result = Check::Result;
 
-const char* PathWords(Path path) {
-  switch (path) {
-    case Path::kDefault:
-      return "dlsym(RTLD_DEFAULT)";
-    case Path::kHandle:
-      return "dlsym of a library";
-    case Path::kNext:
-      return "dlsym(RTLD_NEXT)";
-    case Path::kVersioned:
-      return "dlvsym";
-    case Path::kResolver:
-      return "cuGetProcAddress";
-    case Path::kResolver2:
-      return "cuGetProcAddress_v2";
-    case Path::kCalled:
-      return "called";
-  }
-  return "?";
-}
+// In the order of Path.
+constexpr const char* kPathWords[abi::kPathCount] = {"dlsym(RTLD_DEFAULT)",
+                                                     "dlsym of a library",
+                                                     "dlsym(RTLD_NEXT)",
+                                                     "dlvsym",
+                                                     "cuGetProcAddress",
+                                                     "cuGetProcAddress_v2",
+                                                     "called"};
 
 bool IsDrivers(Hook hook) {
   return absl::StartsWith(abi::kHookSymbols[static_cast<size_t>(hook)], "cu");
@@ -44,14 +34,14 @@ Check HookLine(const abi::HookUse& use) {
   for (uint32_t i = 0; i < abi::kPathCount; ++i) {
     const auto path = static_cast<Path>(i);
     if (path == Path::kCalled || use.by(path) == 0) continue;
-    channels.push_back(absl::StrCat(PathWords(path), " ", use.by(path)));
+    channels.push_back(absl::StrCat(kPathWords[i], " ", use.by(path)));
   }
   const std::string handed =
       channels.empty() ? "bound by its symbol"
                        : "handed out by " + absl::StrJoin(channels, ", ");
   return {Result::kOk, abi::kHookSymbols[static_cast<size_t>(use.hook)],
           absl::StrCat(handed, "; called ", use.by(Path::kCalled),
-                       " (calls that only pass are not counted)"),
+                       " (calls that only pass through are not counted)"),
           ""};
 }
 
@@ -67,13 +57,13 @@ Check CheckPreload(const AddressMap& map, const std::string& environment) {
   }
   if (map.PathOf("ld-linux").empty()) {
     return {Result::kFail, "preload",
-            "statically linked: no preload reaches it",
+            "it is statically linked, so nothing can be preloaded",
             "link the program dynamically"};
   }
   if (absl::StrContains(environment, kShimName)) {
     return {Result::kFail, "preload",
-            "LD_PRELOAD names the shim, and the loader left it out",
-            "see the program's first lines: the file is missing, or the "
+            "LD_PRELOAD names the shim, but the loader ignored it",
+            "see the first lines of its output: the file is missing, or the "
             "program is set-user-ID"};
   }
   return {Result::kFail, "preload", "LD_PRELOAD does not name the shim",
@@ -82,12 +72,12 @@ Check CheckPreload(const AddressMap& map, const std::string& environment) {
 
 Check CheckLink(const abi::ScoreboardSnapshot& scoreboard) {
   const bool good = scoreboard.link_state == abi::LinkState::kConnected;
-  std::string found = LinkWords(scoreboard.link_state);
+  std::string found = TextOf(scoreboard.link_state).words;
   if (!scoreboard.link_message.empty()) {
     absl::StrAppend(&found, " (", scoreboard.link_message, ")");
   }
   return {good ? Result::kOk : Result::kWarn, "link", found,
-          good ? "" : "start fineserved first, then the engine"};
+          good ? "" : "start fineserved before the engine"};
 }
 
 std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
@@ -101,9 +91,9 @@ std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
   if (!reached && HasDriver(map)) {
     checks.push_back(
         {Result::kWarn, "hooks",
-         "the driver is loaded, and none of our hooks for it was called or "
-         "handed out",
-         "how the program finds the driver escapes us: report it"});
+         "the driver is loaded, but the process has found none of its hooks",
+         "the program finds the driver in a way that FineServe does not know; "
+         "please report it"});
   }
   return checks;
 }
@@ -111,14 +101,14 @@ std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
 Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard) {
   const std::string found =
       absl::StrCat(scoreboard.foreign_namespaces,
-                   " libraries by dlmopen, RTLD_DEEPBIND taken off ",
+                   " libraries opened by dlmopen, RTLD_DEEPBIND removed ",
                    scoreboard.deepbind_stripped, " times");
   if (scoreboard.foreign_namespaces == 0) {
     return {Result::kOk, "namespaces", found, ""};
   }
   return {Result::kWarn, "namespaces", found,
-          "CUDA calls out of a dlmopen namespace escape: open the library with "
-          "dlopen"};
+          "CUDA calls from a dlmopen namespace bypass the hooks: open the "
+          "library with dlopen"};
 }
 
 Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
@@ -126,15 +116,15 @@ Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
                   uint64_t own_bytes) {
   if (!drivers_bytes.ok()) {
     return {Result::kSkipped, "memory",
-            absl::StrCat("not reconciled: ", drivers_bytes.status().message()),
+            absl::StrCat("not compared: ", drivers_bytes.status().message()),
             ""};
   }
   const uint64_t accounted = scoreboard.small_bytes + scoreboard.passed_bytes +
                              scoreboard.redirected_bytes;
   const std::string found = absl::StrCat(
-      "the driver counts ", Size(*drivers_bytes), "; through the hooks went ",
-      Size(scoreboard.passed_bytes), " at large, ",
-      Size(scoreboard.small_bytes), " in small pieces, ",
+      "the driver counts ", Size(*drivers_bytes), "; the hooks saw ",
+      Size(scoreboard.passed_bytes), " in large allocations, ",
+      Size(scoreboard.small_bytes), " in small ones, and ",
       Size(scoreboard.redirected_bytes), " are in slabs");
   if (*drivers_bytes <= accounted + own_bytes) {
     return {Result::kOk, "memory", found, ""};
@@ -142,8 +132,8 @@ Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
   return {Result::kWarn, "memory",
           absl::StrCat(found, ": at least ", Size(*drivers_bytes - accounted),
                        " bypassed them"),
-          "something in the process finds the driver by a way of its own; what "
-          "it allocates is never KV"};
+          "something in the process finds the driver in its own way; what it "
+          "allocates is never KV"};
 }
 
 }  // namespace fineserve::fsctl

@@ -12,27 +12,27 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl doctor PID` says of one process. Pure: what was seen comes in.
+// The checks of one process that `fsctl doctor PID` makes. Pure.
 
-// The shim is in the process; if not, why not, as far as its environment
-// (NUL-separated, as in /proc/PID/environ) and its mappings tell.
+// The process has the shim; if not, why, as far as its environment
+// (NUL-separated, as in /proc/PID/environ) and its mappings show.
 Check CheckPreload(const AddressMap& map, const std::string& environment);
 
-// Its link to a daemon.
+// The process is connected to a daemon.
 Check CheckLink(const abi::ScoreboardSnapshot& scoreboard);
 
-// One line per hook that it came to: by which channels, and how often it was
-// called; a warning if the driver is loaded and no hook of ours for it was.
+// One line per hook that the process uses: how it found the hook, and how often
+// it called it. A warning if it has the driver loaded and uses no driver hook.
 std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
                               const AddressMap& map);
 
-// Libraries where hooks do not reach, or would not have.
+// Libraries that the hooks cannot reach, or could not have reached.
 Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
 
-// Reconciles what went through the hooks with what the driver counts for the
-// process. The shim counts what was given out and not what was freed, so what
-// it can account for is an upper bound, and what bypassed it a lower one. Up to
-// `own_bytes` may be the driver's own (contexts, modules).
+// Compares what went through the hooks with what the driver counts for the
+// process. The shim counts allocations and not frees, so what it accounts for
+// is an upper bound, and what bypassed it a lower bound. Up to `own_bytes` may
+// be the driver's own (contexts, modules).
 Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
                   const absl::StatusOr<uint64_t>& drivers_bytes,
                   uint64_t own_bytes);

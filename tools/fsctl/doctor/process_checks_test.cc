@@ -29,7 +29,7 @@ TEST(CheckPreloadTest, SaysWhyTheShimIsMissing) {
   EXPECT_THAT(CheckPreload(MapOf("ld-linux-x86-64.so.2"),
                            "LD_PRELOAD=/x/libfineserve_shim.so")
                   .found,
-              HasSubstr("left it out"));
+              HasSubstr("the loader ignored it"));
 }
 
 TEST(CheckHooksTest, NamesEachSymbolWithItsChannels) {

@@ -1,9 +1,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +9,7 @@
 #include "tools/fsctl/doctor/memory_probe.h"
 #include "tools/fsctl/doctor/process_checks.h"
 #include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 
@@ -21,15 +20,8 @@ constexpr absl::Duration kNvmlTimeout = absl::Seconds(30);
 // Heuristic: contexts, modules and cuBLAS workspaces of one process.
 constexpr uint64_t kDriversOwnBytes = uint64_t{1} << 30;
 
-std::string Environment(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/environ"));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// The driver that the process has loaded brings its NVML along, in a bundle or
-// a build folder; else the system's.
+// The NVML beside the driver that the process has loaded, as in a bundle or a
+// build folder; else the system's.
 std::string NvmlOf(const AddressMap& map) {
   const std::string driver = map.PathOf("libcuda.so");
   const std::string beside =
@@ -37,7 +29,8 @@ std::string NvmlOf(const AddressMap& map) {
   return access(beside.c_str(), R_OK) == 0 ? beside : "libnvidia-ml.so.1";
 }
 
-// The emulated driver needs none but hands out small pieces of 2 MiB granules.
+// The emulated driver needs none of these, but rounds small allocations up to
+// granules of 2 MiB.
 constexpr uint64_t kEmulatedOwnBytes = uint64_t{32} << 20;
 
 uint64_t OwnBytes(const AddressMap& map) {
@@ -54,16 +47,17 @@ Check Reconcile(pid_t pid, const AddressMap& map,
 
 std::vector<Check> Diagnose(pid_t pid) {
   const AddressMap map = ReadMap(pid);
-  std::vector<Check> checks = {CheckPreload(map, Environment(pid))};
+  std::vector<Check> checks = {
+      CheckPreload(map, ReadFile(absl::StrCat("/proc/", pid, "/environ")))};
   const auto scoreboard = FindScoreboard(pid);
   if (!scoreboard.ok()) {
     const bool none = absl::IsNotFound(scoreboard.status());
     checks.push_back(
         {none ? Check::Result::kSkipped : Check::Result::kFail, "scoreboard",
-         none ? "it has decided nothing yet: no large GPU allocation"
+         none ? "no decisions yet: the process has made no large GPU allocation"
               : std::string(scoreboard.status().message()),
-         none ? "" : "install shim and fsctl from one release"});
-    // Nothing large by the hooks: whatever is large is past them.
+         none ? "" : "install the shim and fsctl from the same release"});
+    // Nothing large went through the hooks: what is large bypassed them.
     if (none) checks.push_back(Reconcile(pid, map, {}));
     return checks;
   }
@@ -80,9 +74,7 @@ std::vector<Check> Diagnose(pid_t pid) {
 int RunProcessDoctor(const Globals& globals, pid_t pid) {
   const absl::Status process = CheckProcess(pid);
   if (!process.ok()) return Fail(kExitBadAnswer, process);
-  const std::vector<Check> checks = Diagnose(pid);
-  Print(globals.json ? DoctorJson(checks) : DoctorText(checks, globals.color));
-  return AnyFailed(checks) ? kExitBadAnswer : kExitOk;
+  return PrintReport(globals, Diagnose(pid));
 }
 
 }  // namespace fineserve::fsctl

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/fsctl/explain/explain_output.h"
 #include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
@@ -14,10 +15,11 @@ namespace {
 
 int NoScoreboard(pid_t pid, const AddressMap& map) {
   if (map.HasModule(kShimName)) {
-    return Fail(kExitBadAnswer,
-                absl::StrCat("pid ", pid,
-                             " has the shim, which has decided nothing yet: no "
-                             "large GPU allocation; ask again later"));
+    return Fail(
+        kExitBadAnswer,
+        absl::StrCat("the shim in pid ", pid,
+                     " has decided nothing yet: the process has made no "
+                     "large GPU allocation; try again later"));
   }
   return Fail(kExitBadAnswer,
               absl::StrCat("pid ", pid,

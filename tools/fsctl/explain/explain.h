@@ -14,8 +14,8 @@ struct ExplainOptions {
   size_t last = 20;  // decisions to print; 0: all
 };
 
-// `fsctl explain PID`: what the shim in a process decided and why. Needs no
-// daemon. Returns the exit code.
+// `fsctl explain PID`: shows what the shim in a process decided, and why. Needs
+// no daemon. Returns the exit code.
 int RunExplain(const Globals& globals, const ExplainOptions& options);
 
 }  // namespace fineserve::fsctl

@@ -1,127 +1,86 @@
 #include "tools/fsctl/explain/explain_output.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {
 namespace {
 
-using abi::Hook;
 using abi::LinkState;
-using abi::Reason;
-using abi::Verdict;
 using Json = nlohmann::ordered_json;
 
-// The innermost frames; the rest is in --json.
+// Only the innermost frames; --json has them all.
 constexpr size_t kFramesShown = 4;
 
-const char* LinkName(LinkState state) {
-  switch (state) {
-    case LinkState::kNotTried:
-      return "not_tried";
-    case LinkState::kConnected:
-      return "connected";
-    case LinkState::kNoDaemon:
-      return "no_daemon";
-    case LinkState::kRefused:
-      return "refused";
-    case LinkState::kLost:
-      return "lost";
-    case LinkState::kForked:
-      return "forked";
-  }
-  return "?";
-}
-
-const char* HookName(Hook hook) {
+const char* HookName(abi::Hook hook) {
   return abi::kHookSymbols[static_cast<size_t>(hook)];
 }
 
-const char* VerdictName(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kPassThrough:
-      return "passed through";
-    case Verdict::kRedirected:
-      return "redirected";
-    case Verdict::kDenied:
-      return "denied";
-    case Verdict::kReleased:
-      return "released";
-    case Verdict::kDeferred:
-      return "freed, not passed yet";
-    case Verdict::kKept:
-      return "could not be freed";
-  }
-  return "?";
+struct VerdictLook {
+  const char* name;
+  Color color = Color::kNone;
+};
+// In the order of Verdict, which begins with 1.
+constexpr VerdictLook kVerdicts[] = {
+    {"?"},
+    {"passed through"},
+    {"redirected", Color::kGreen},
+    {"denied", Color::kRed},
+    {"released"},
+    {"freed, not returned yet"},
+    {"could not be freed"},
+};
+static_assert(std::size(kVerdicts) ==
+              static_cast<size_t>(abi::Verdict::kKept) + 1);
+
+const VerdictLook& LookOf(abi::Verdict verdict) {
+  return kVerdicts[static_cast<size_t>(verdict)];
 }
 
-Color VerdictColor(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kRedirected:
-      return Color::kGreen;
-    case Verdict::kDenied:
-      return Color::kRed;
-    default:
-      return Color::kNone;
-  }
+// In the order of Reason, which begins with 1.
+constexpr const char* kReasonWords[] = {
+    "?",
+    "no rule says that it is KV",
+    "inside fs_kv_begin/end",
+    "its size is declared as KV",
+    "KV, but there is no daemon to lease from",
+    "KV, but the daemon refused this process",
+    "KV, but too few free slabs",
+    "a driver call failed",
+    "the program freed it",
+    "a forked child gets no lease",
+    "KV, but slabs cannot replace memory of this kind",
+    "KV, but allocated during a stream capture",
+    "its native frames match",
+    "its native frames are excluded",
+    "KV, but this process joined the daemon of another GPU",
+    "KV, but its size does not fit whole slabs",
+    "KV, but the shim's tables are full",
+    "it lies in slabs, which cannot be shared this way",
+    "a KV tensor of the engine's view of the pool",
+    "the process was started for a view, but no plugin has replaced its block "
+    "pool",
+};
+static_assert(std::size(kReasonWords) ==
+              static_cast<size_t>(abi::Reason::kNoPlugin) + 1);
+
+const char* ReasonWords(abi::Reason reason) {
+  return kReasonWords[static_cast<size_t>(reason)];
 }
 
-const char* ReasonWords(Reason reason) {
-  switch (reason) {
-    case Reason::kNotKv:
-      return "no rule says that it is KV";
-    case Reason::kScope:
-      return "inside fs_kv_begin/end";
-    case Reason::kDeclaredSize:
-      return "its size is declared as KV";
-    case Reason::kNoDaemon:
-      return "KV, but no daemon to lease from";
-    case Reason::kRefused:
-      return "KV, but the daemon refused this process";
-    case Reason::kPoolExhausted:
-      return "KV, but too few free slabs";
-    case Reason::kDriverError:
-      return "a driver call failed";
-    case Reason::kFreed:
-      return "the program freed it";
-    case Reason::kForkedChild:
-      return "a forked child gets no lease";
-    case Reason::kMemoryKind:
-      return "KV, but slabs cannot stand in for memory of this kind";
-    case Reason::kCapturing:
-      return "KV, but allocated by a stream capture";
-    case Reason::kFrames:
-      return "its native frames match";
-    case Reason::kExcluded:
-      return "its native frames are excluded";
-    case Reason::kOtherGpu:
-      return "KV, but this process joined the daemon of another GPU";
-    case Reason::kSlabSize:
-      return "KV, but slabs would not fit its size, or be half empty";
-    case Reason::kTableFull:
-      return "KV, but the shim's tables are full";
-    case Reason::kShared:
-      return "it lies in slabs, which cannot be shared this way";
-    case Reason::kView:
-      return "a KV tensor of the engine's view of the pool";
-    case Reason::kNoPlugin:
-      return "the process was started for a view, but nothing has replaced its "
-             "block pool";
-  }
-  return "?";
-}
-
-// The reason, the rule that spoke and what no rule could see.
+// The reason, the rule that decided, and the frames that no rule could match.
 std::string Why(const abi::DecisionSnapshot& d) {
   std::string out = ReasonWords(d.reason);
   if (!d.rule.empty()) absl::StrAppend(&out, " (rule \"", d.rule, "\")");
   if (d.rule.empty() && d.unnamed_frames > 0) {
     absl::StrAppend(&out, "; ", d.unnamed_frames,
-                    " frames had no name that a rule could see");
+                    " frames had no name that a rule could match");
   }
   return out;
 }
@@ -139,7 +98,7 @@ std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
           : absl::StrCat(", engine ", scoreboard.engine_id),
       "\nlink      ",
       Paint(color, LinkColor(scoreboard.link_state),
-            LinkWords(scoreboard.link_state)),
+            TextOf(scoreboard.link_state).words),
       "\n");
   if (!scoreboard.link_message.empty()) {
     absl::StrAppend(&out, "          ", scoreboard.link_message, "\n");
@@ -158,7 +117,7 @@ std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
   std::string out = absl::StrCat(
       "#", d.number, "  ", Age(now.monotonic_ns, d.time_ns), " ago  ",
       HookName(d.hook), "  ", Size(d.bytes), "  at ", Hex(d.address), "  ",
-      Paint(color, VerdictColor(d.verdict), VerdictName(d.verdict)));
+      Paint(color, LookOf(d.verdict).color, LookOf(d.verdict).name));
   if (d.lease != 0) absl::StrAppend(&out, "  lease ", d.lease);
   if (d.result != 0) absl::StrAppend(&out, "  CUDA error ", d.result);
   absl::StrAppend(&out, "\n      ", Why(d), "\n");
@@ -171,11 +130,11 @@ std::string DecisionLines(const abi::DecisionSnapshot& d, const AddressMap& map,
 
 std::string DecisionsTitle(const abi::ScoreboardSnapshot& scoreboard,
                            size_t shown) {
-  if (scoreboard.decisions.empty()) return "\nno decision yet\n";
-  std::string out = absl::StrCat("\ndecisions, the last ", shown, " of ",
+  if (scoreboard.decisions.empty()) return "\nno decisions yet\n";
+  std::string out = absl::StrCat("\ndecisions: the last ", shown, " of ",
                                  scoreboard.decisions_begun);
   if (scoreboard.overwritten > 0) {
-    absl::StrAppend(&out, " (", scoreboard.overwritten, " are overwritten)");
+    absl::StrAppend(&out, " (", scoreboard.overwritten, " overwritten)");
   }
   if (scoreboard.unfinished > 0) {
     absl::StrAppend(&out, " (", scoreboard.unfinished, " being written)");
@@ -199,7 +158,7 @@ Json DecisionJson(const abi::DecisionSnapshot& d, const AddressMap& map,
           {"call", HookName(d.hook)},
           {"bytes", d.bytes},
           {"address", Hex(d.address)},
-          {"verdict", VerdictName(d.verdict)},
+          {"verdict", LookOf(d.verdict).name},
           {"reason", ReasonWords(d.reason)},
           {"rule", d.rule},
           {"unnamed_frames", d.unnamed_frames},
@@ -234,7 +193,7 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"program", scoreboard.program},
       {"engine", scoreboard.engine_id},
       {"daemon_epoch", Hex(scoreboard.epoch)},
-      {"link", LinkName(scoreboard.link_state)},
+      {"link", TextOf(scoreboard.link_state).name},
       {"link_message", scoreboard.link_message},
       {"small_allocations", scoreboard.small_allocations},
       {"large_allocations", scoreboard.large_allocations},
@@ -247,7 +206,7 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"unfinished", scoreboard.unfinished},
       {"malformed", scoreboard.malformed},
       {"decisions", decisions}};
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 }  // namespace fineserve::fsctl

@@ -10,12 +10,12 @@
 
 namespace fineserve::fsctl {
 
-// What `fsctl explain PID` prints about a process: its link, its counters and
-// the `last` newest decisions (0: all), oldest first.
+// What `fsctl explain PID` prints: the link, the counters and the `last` newest
+// decisions (0: all), oldest first.
 std::string ExplainText(const abi::ScoreboardSnapshot& scoreboard,
                         const AddressMap& map, size_t last, const Moment& now,
                         bool color);
-// The same, always with all decisions.
+// The same for programs, always with all decisions.
 std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
                         const AddressMap& map, const Moment& now);
 

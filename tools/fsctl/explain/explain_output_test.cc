@@ -30,7 +30,7 @@ link      connected
 calls     large 40, small at least 1234, stacks captured 40
 KV        redirected 32, now holding 2 GiB, denied 1
 
-decisions, the last 2 of 2
+decisions: the last 2 of 2
 #0  12 s ago  cuMemAlloc_v2  512 MiB  at 0x7f0000000000  redirected  lease 3
       its size is declared as KV
       libtorch.so+0x500
@@ -70,7 +70,7 @@ TEST(ExplainOutputTest, LostRecordsAreCounted) {
   scoreboard.unfinished = 1;
   scoreboard.malformed = 2;
   EXPECT_THAT(ExplainText(scoreboard, AddressMap(), 0, kTestNow, false),
-              HasSubstr("(7 are overwritten) (1 being written) (2 malformed)"));
+              HasSubstr("(7 overwritten) (1 being written) (2 malformed)"));
 }
 
 TEST(ExplainOutputTest, JsonHasEveryDecision) {

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/slab/geometry_search.h"
 #include "tools/fsctl/geometry/geometry_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -11,12 +12,12 @@
 namespace fineserve::fsctl {
 namespace {
 
-// 0 for "".
+// 0 for an empty text.
 absl::StatusOr<uint64_t> Bytes(const char* flag, const std::string& text) {
   uint64_t bytes = 0;
   if (!text.empty() && !abi::ParseByteSize(text.c_str(), &bytes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": \"", text, "\" is no size; write 64GiB or so"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, ": \"", text, "\" is not a size; write it like 64GiB"));
   }
   return bytes;
 }
@@ -41,7 +42,7 @@ absl::StatusOr<std::vector<NamedFormat>> Formats(const GeometryOptions& o) {
   return formats;
 }
 
-// The pool that is given by flags, cut into slabs of --slab.
+// The cut that the flags describe: slabs of --slab.
 absl::StatusOr<slab::PoolGeometry> GivenCut(uint64_t pool_bytes,
                                             const GeometryOptions& o) {
   const absl::StatusOr<uint64_t> slab = Bytes("--slab", o.slab);
@@ -53,8 +54,8 @@ absl::StatusOr<slab::PoolGeometry> GivenCut(uint64_t pool_bytes,
   if (!granule.ok()) return granule.status();
   if (*granule == 0 || *slab == 0 || *slab % *granule != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--slab ", o.slab, " is no multiple of the granule of ",
-                     Size(*granule), "; give another --slab or --granule"));
+        absl::StrCat("--slab ", o.slab, " is not a multiple of the granule, ",
+                     Size(*granule), "; change --slab or --granule"));
   }
   slab::PoolGeometry cut;
   cut.granule_bytes = *granule;
@@ -74,10 +75,10 @@ int PrintFit(const Globals& globals, const slab::PoolGeometry& cut,
   return refused == 0 ? kExitOk : kExitBadAnswer;
 }
 
-int JudgeRunning(const Globals& globals,
-                 const std::vector<NamedFormat>& formats) {
+int EvaluateRunning(const Globals& globals,
+                    const std::vector<NamedFormat>& formats) {
   const absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
-  if (!pool.ok()) return Fail(ExitCodeOf(pool.status()), pool.status());
+  if (!pool.ok()) return FailWithoutPool(pool.status());
   const abi::TableSnapshot& table = pool->table;
   return PrintFit(globals,
                   {table.granule_bytes, table.granules_per_slab,
@@ -94,7 +95,7 @@ int Search(const Globals& globals, const GeometryOptions& o,
   if (!granularity.ok()) return Fail(kExitUsage, granularity.status());
   request.granularity = *granularity;
   request.engines = o.engines;
-  request.max_handles = o.max_handles;
+  if (o.max_handles != 0) request.max_handles = o.max_handles;
   for (const NamedFormat& f : formats) request.formats.push_back(f.format);
   const auto frontier = slab::GeometryFrontier(request);
   if (!frontier.ok()) return Fail(kExitBadAnswer, frontier.status());
@@ -108,12 +109,13 @@ int Search(const Globals& globals, const GeometryOptions& o,
 int RunGeometry(const Globals& globals, const GeometryOptions& o) {
   const auto formats = Formats(o);
   if (!formats.ok()) return Fail(kExitUsage, formats.status());
-  if (o.running) return JudgeRunning(globals, *formats);
+  if (o.running) return EvaluateRunning(globals, *formats);
   const absl::StatusOr<uint64_t> pool = Bytes("--pool", o.pool);
   if (!pool.ok()) return Fail(kExitUsage, pool.status());
   if (*pool == 0) {
     return Fail(kExitUsage,
-                "geometry needs --pool SIZE, or --running for a daemon's pool");
+                "geometry needs --pool SIZE, or --running for the pool of a "
+                "daemon");
   }
   if (o.slab.empty()) return Search(globals, o, *pool, *formats);
   const auto cut = GivenCut(*pool, o);

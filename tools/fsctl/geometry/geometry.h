@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/slab/geometry_search.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
@@ -13,17 +12,19 @@ namespace fineserve::fsctl {
 struct GeometryOptions {
   std::vector<std::string> formats;
   std::vector<std::string> models;
-  std::string pool;  // bytes, as all sizes here
-  std::string slab;  // judge this cut instead of searching
+  // Sizes as the user wrote them; empty: not given.
+  std::string pool;
+  std::string slab;  // evaluate slabs of this size instead of searching
   std::string granule;
   std::string granularity = "2MiB";
   uint32_t engines = 0;
-  uint32_t max_handles = slab::kMaxHandles;
-  bool running = false;  // judge the running daemon's pool
-  bool all = false;      // every cut of the frontier
+  uint32_t max_handles = 0;  // 0: slab::kMaxHandles
+  bool running = false;      // evaluate the pool of the running daemon
+  bool all = false;          // list every cut of the frontier
 };
 
-// Prints how formats cut a pool into slabs: what is wasted, how many handles.
+// `fsctl geometry`: shows how well ways to cut a pool into slabs fit the block
+// formats. Returns the exit code.
 int RunGeometry(const Globals& globals, const GeometryOptions& options);
 
 }  // namespace fineserve::fsctl

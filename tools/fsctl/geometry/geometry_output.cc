@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/slab/slab_layout.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -42,7 +43,7 @@ Json FormatJson(const NamedFormat& f) {
           {"block_tokens", f.format.block_tokens}};
 }
 
-// What people compare first: what one token costs.
+// The formats and, what users compare first, the cost of one token in each.
 std::string FormatsText(const std::vector<NamedFormat>& formats, bool color) {
   TextTable table(
       {"FORMAT", ">PLANES", ">PAGE BYTES", ">BLOCK", ">TOKENS", ">PER TOKEN"});
@@ -55,8 +56,8 @@ std::string FormatsText(const std::vector<NamedFormat>& formats, bool color) {
   return table.Render(color);
 }
 
-// Of a long frontier the rows that a reader would miss: each wastes a fifth
-// less than the one shown before (heuristic), the chosen one, and the last.
+// The interesting rows of a long frontier: those that waste a fifth less than
+// the row before (heuristic), the chosen one, and the last.
 std::vector<const GeometryChoice*> Shown(
     const std::vector<GeometryChoice>& frontier, const GeometryChoice* chosen,
     bool all) {
@@ -97,17 +98,17 @@ std::string ReasonsText(const slab::SearchRequest& request,
   const uint64_t engines =
       request.engines != 0 ? request.engines : formats.size();
   std::string text = absl::StrCat(
-      "WASTE: of the worst format (granules without a plane, blocks over slab "
-      "boundaries).\nREMAINDER: behind the last slab. PART USE: ",
+      "WASTE: granules that hold no plane and blocks that cross slab "
+      "boundaries, for the worst format.\nREMAINDER: what is left after the "
+      "last slab. PART USE: half a slab for each of ",
       engines, " engine", engines == 1 ? "" : "s",
-      ", half a slab each. COST: their sum; * has the least of all cuts in at "
-      "most ",
+      ".\nCOST: the sum of these; * marks the cheapest cut with at most ",
       request.max_handles, " handles.\n");
   const uint64_t exact = slab::ExactGranules(request.formats);
   if (!chosen.exact() && exact > chosen.geometry.granules_per_slab) {
-    absl::StrAppend(&text, "No tail at all takes slabs of ",
-                    Size(exact * chosen.geometry.granule_bytes), ", ", exact,
-                    " granules, the least common multiple of ",
+    absl::StrAppend(&text, "Slabs without any tail need ",
+                    Size(exact * chosen.geometry.granule_bytes), " (", exact,
+                    " granules), the least common multiple of ",
                     absl::StrJoin(formats, ", ",
                                   [](std::string* out, const NamedFormat& f) {
                                     absl::StrAppend(out, f.format.planes);
@@ -124,7 +125,7 @@ struct Fit {
 
 Fit VerdictOf(const absl::StatusOr<SlabLayout>& layout) {
   if (!layout.ok()) return {"refused", Color::kRed};
-  // StraddleWaste() is a difference; what rounding leaves is no waste.
+  // StraddleWaste() is a difference: ignores what rounding leaves of it.
   if (layout->Waste() < 1e-9) return {"exact", Color::kGreen};
   return {"padded", Color::kYellow};
 }
@@ -186,7 +187,7 @@ std::string FitJson(const slab::PoolGeometry& pool,
   }
   Json out = CutJson(pool);
   out["formats"] = fits;
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 std::string FrontierText(const slab::SearchRequest& request,
@@ -217,7 +218,7 @@ std::string FrontierJson(const slab::SearchRequest& request,
       {"frontier", cuts},
       {"chosen", ChoiceJson(chosen)},
       {"fit", Json::parse(FitJson(chosen.geometry, formats, &refused))}};
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 }  // namespace fineserve::fsctl

@@ -18,7 +18,7 @@ std::string FrontierJson(const slab::SearchRequest& request,
                          const std::vector<NamedFormat>& formats,
                          const std::vector<slab::GeometryChoice>& frontier);
 
-// How formats fit one given cut; `refused` counts those that do not.
+// How well formats fit one cut; adds those that do not fit to `refused`.
 std::string FitText(const slab::PoolGeometry& pool,
                     const std::vector<NamedFormat>& formats, bool color,
                     int* refused);

@@ -14,7 +14,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// Takes a value in; false if it makes no sense.
+// Stores a value; false if it is invalid.
 using Setter = std::function<bool(const std::string& value)>;
 using Keys = std::map<std::string, Setter>;
 
@@ -43,14 +43,14 @@ absl::Status SetOne(const std::string& item, const Keys& keys) {
   const auto key = keys.find(pair.first);
   if (key == keys.end()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "unknown key \"", pair.first, "\"; there are ",
+        "unknown key \"", pair.first, "\"; the keys are ",
         absl::StrJoin(keys, ", ", [](std::string* out, const auto& known) {
           absl::StrAppend(out, known.first);
         })));
   }
   if (!key->second(pair.second)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", pair.second, "\" is no value of ", pair.first));
+        absl::StrCat("\"", pair.second, "\" is not a value for ", pair.first));
   }
   return absl::OkStatus();
 }
@@ -81,7 +81,7 @@ absl::StatusOr<NamedFormat> ParseFormat(const std::string& text) {
   if (format.planes == 0 || format.page_bytes == 0 ||
       format.block_tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", text, "\": a format needs planes= and page=, above 0"));
+        "\"", text, "\": a format needs planes= and page=, both above 0"));
   }
   return NamedFormat{*name, format};
 }

@@ -9,12 +9,12 @@
 namespace fineserve::fsctl {
 
 struct NamedFormat {
-  std::string name;  // the user's, else the text it came from
+  std::string name;  // that the user gave; else the whole specification
   slab::Format format;
 };
 
-// "[NAME:]planes=32,page=64KiB,tokens=16". InvalidArgument, in one line that
-// names the key, for anything else.
+// "[NAME:]planes=32,page=64KiB,tokens=16". Anything else is InvalidArgument, in
+// one line that names the key.
 absl::StatusOr<NamedFormat> ParseFormat(const std::string& text);
 
 // "[NAME:]layers=32,kv-heads=8,head-dim=128,precision=fp8[,tp=2]

@@ -36,15 +36,15 @@ TEST(GeometrySpecTest, AFormatIsTakenAsItIs) {
 
 TEST(GeometrySpecTest, MistakesAreNamed) {
   EXPECT_TRUE(Says(ParseFormat("plane=3").status(),
-                   "unknown key \"plane\"; there are page, planes, tokens"));
+                   "unknown key \"plane\"; the keys are page, planes, tokens"));
   EXPECT_TRUE(
       Says(ParseFormat("planes=3").status(), "needs planes= and page="));
   EXPECT_TRUE(Says(ParseFormat("planes=-3,page=1").status(),
-                   "\"-3\" is no value of planes"));
+                   "\"-3\" is not a value for planes"));
   EXPECT_TRUE(Says(ParseFormat("").status(), "unknown key \"\""));
   EXPECT_TRUE(
       Says(ParseModel("layers=2,kv-heads=8,head-dim=1,precision=fp6").status(),
-           "\"fp6\" is no value of precision"));
+           "\"fp6\" is not a value for precision"));
   EXPECT_TRUE(Says(ParseModel("x:layers=2").status(), "KV heads is 0"));
 }
 

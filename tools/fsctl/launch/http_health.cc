@@ -23,7 +23,7 @@ Addresses Resolve(const std::string& host, uint16_t port) {
   return {found, &freeaddrinfo};
 }
 
-// SO_SNDTIMEO bounds connect too.
+// SO_SNDTIMEO bounds connect as well.
 driver::Descriptor Connect(const addrinfo& to, int timeout_ms) {
   driver::Descriptor fd(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval patience = {timeout_ms / 1000, timeout_ms % 1000 * 1000};

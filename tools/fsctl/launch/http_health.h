@@ -6,7 +6,7 @@
 
 namespace fineserve::fsctl {
 
-// Whether GET /health is answered with 200 there, within `timeout_ms`.
+// Whether the server answers GET /health with 200 within `timeout_ms`.
 bool IsHealthy(const std::string& host, uint16_t port, int timeout_ms);
 
 }  // namespace fineserve::fsctl

@@ -1,42 +1,40 @@
-#include "tools/fsctl/launch/run_command.h"
+// `fsctl run`: becomes a command with the shim preloaded.
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/run_plan.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
 namespace {
 
-constexpr int kExitNotExecutable = 126;
-constexpr int kExitNotFound = 127;
-
-// LD_PRELOAD separates by blanks and colons and knows no quoting.
+// LD_PRELOAD separates paths by blanks and colons, without any quoting.
 absl::StatusOr<std::string> PreloadableShim() {
   const std::string shim = FindShim();
   if (shim.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "libfineserve_shim.so not found (looked at ",
-        absl::StrJoin(ShimPlaces(), ", "), "); set FINESERVE_SHIM to it"));
+    return absl::NotFoundError(
+        absl::StrCat("libfineserve_shim.so not found (looked for ",
+                     absl::StrJoin(ShimPlaces(), ", "),
+                     "); set FINESERVE_SHIM to its path"));
   }
   if (shim.find_first_of(" :") != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "LD_PRELOAD cannot hold a path with a blank or a colon: ", shim,
-        "; set FINESERVE_SHIM to another"));
+        "LD_PRELOAD cannot contain a path with a blank or a colon: ", shim,
+        "; set FINESERVE_SHIM to a copy elsewhere"));
   }
   return shim;
 }
 
-// Several daemons are fine: each engine finds the one of its device. One that
-// we must not talk to is not.
+// Several daemons are fine: an engine finds the one of its device. A daemon of
+// another version is not.
 absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   absl::StatusOr<Pool> pool = ChoosePool(gpu);
   const bool any_of_several =
@@ -46,25 +44,20 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   if ((pool->table.flags & abi::kTableEmulatedDevice) != 0) {
     plan->library_folder = EmucudaFolder();
   }
-  if (absl::StrContains(gpu, '/')) {
+  if (IsSocketPath(gpu)) {
     plan->runtime_folder = gpu.substr(0, gpu.rfind('/'));
   }
   if (pool->daemon_answers()) return absl::OkStatus();
   return absl::NotFoundError(DaemonTrouble(*pool));
 }
 
-int Exec(const std::vector<std::string>& command) {
-  std::vector<char*> argv;
-  for (const std::string& word : command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
+// In place of this process.
+int Become(const std::vector<std::string>& command) {
+  const int code = Exec(command);
   const int error = errno;
-  return Fail(
-      error == ENOENT ? kExitNotFound : kExitNotExecutable,
-      absl::StrCat(command[0], ": ",
-                   error == ENOENT ? "command not found" : strerror(error)));
+  return Fail(code, absl::StrCat(command[0], ": ",
+                                 code == kExitNotFound ? "command not found"
+                                                       : strerror(error)));
 }
 
 absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
@@ -102,10 +95,8 @@ int RunRun(const Globals& globals, const RunOptions& options) {
     Fail(0, absl::StrCat("warning: ", daemon.message(),
                          "; running without a pool"));
   }
-  for (const auto& [variable, value] : PlanEnvironment(*plan)) {
-    setenv(variable.c_str(), value.c_str(), 1);
-  }
-  return Exec(options.command);
+  SetEnvironment(PlanEnvironment(*plan));
+  return Become(options.command);
 }
 
 }  // namespace fineserve::fsctl

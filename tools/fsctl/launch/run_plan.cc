@@ -13,7 +13,7 @@ namespace fineserve::fsctl {
 
 namespace {
 
-// Ours first: the loader and the linker take the first that fits.
+// The loader takes the first that matches, so ours comes first.
 std::string Prepend(const std::string& ours, const char* variable) {
   const char* now = getenv(variable);
   return now != nullptr && now[0] != '\0' ? absl::StrCat(ours, ":", now) : ours;
@@ -28,14 +28,14 @@ absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
     uint64_t bytes = 0;
     if (!abi::ParseByteSize(text.c_str(), &bytes) || bytes == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--kv-size ", text, ": not a size; write it like 64MiB"));
+          "--kv-size ", text, " is not a size; write it like 64MiB"));
     }
     sizes.push_back(bytes);
   }
   if (sizes.size() > abi::kDeclaredSizeCapacity) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--kv-size: at most ", abi::kDeclaredSizeCapacity,
-                     " sizes, not ", sizes.size()));
+        absl::StrCat("--kv-size may be given ", abi::kDeclaredSizeCapacity,
+                     " times at most, not ", sizes.size()));
   }
   return sizes;
 }
@@ -44,8 +44,9 @@ absl::Status CheckEngineName(const std::string& name) {
   const bool printable = std::all_of(
       name.begin(), name.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
   if (printable && name.size() < abi::kNameBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--name: at most ", abi::kNameBytes - 1, " printable ASCII characters"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--name takes at most ", abi::kNameBytes - 1,
+                   " printable ASCII characters"));
 }
 
 std::string DefaultEngineName(const std::string& command, int pid) {

@@ -3,32 +3,30 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/fsctl/process/child.h"
 
 namespace fineserve::fsctl {
 
-// What the command's environment gets. Split off so that it can be tested.
+// What a command needs to run as an engine.
 struct RunPlan {
   std::string shim;
   std::string engine;
   std::vector<uint64_t> kv_sizes;
-  std::string library_folder;  // to be found first; empty: none
-  std::string runtime_folder;  // empty: as it is
-  std::string view = "";       // empty: as it is
+  std::string library_folder;  // searched first; empty: none
+  std::string runtime_folder;  // empty: unchanged
+  std::string view = "";       // empty: unchanged
 };
-using Environment = std::vector<std::pair<std::string, std::string>>;
-
-// The variables to set; what LD_PRELOAD and LD_LIBRARY_PATH hold now stays,
-// behind ours.
+// The variables to set. What LD_PRELOAD and LD_LIBRARY_PATH contain now stays,
+// after ours.
 Environment PlanEnvironment(const RunPlan& plan);
 
-// "vllm-4711"; what is too long for an engine's name is cut in front.
+// "vllm-4711"; cut at the front if it is too long for an engine's name.
 std::string DefaultEngineName(const std::string& command, int pid);
 
-// InvalidArgument in the user's terms.
+// InvalidArgument names the flag and what it takes.
 absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
     const std::vector<std::string>& texts);
 absl::Status CheckEngineName(const std::string& name);

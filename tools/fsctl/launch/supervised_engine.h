@@ -8,30 +8,31 @@
 
 namespace fineserve::fsctl {
 
-// One engine of `fsctl up`, as a state machine: events and times in, what to do
-// out. Starts no process itself. Times are CLOCK_MONOTONIC, ns.
+// The life of one engine of `fsctl up`, as a state machine: takes events and
+// times, tells what to do. Starts no process itself. Times are CLOCK_MONOTONIC,
+// ns.
 //
-//   down --(its time has come)--> starting --(serves)--> serving
-//     ^------------- ended ----------/---------------------/
+//   down --(is due)--> starting --(serves)--> serving
+//     ^----(ended)--------/----------------------/
 class SupervisedEngine {
  public:
   enum class State { kDown, kStarting, kServing };
 
-  // An engine that ends is started again after a pause that doubles up to the
-  // longest, and is short again once it has served for a while: one that cannot
-  // start must not keep the machine busy, one that died once is wanted back.
+  // An engine that ends is restarted after a pause. The pause doubles up to the
+  // longest, so that an engine that cannot start does not keep the machine
+  // busy, and is short again once the engine has served for a while.
   static constexpr uint64_t kFirstPauseNs = 1'000'000'000;
   static constexpr uint64_t kLongestPauseNs = 30'000'000'000;
   static constexpr uint64_t kStableNs = 60'000'000'000;
 
-  // Whether it is to be started now.
+  // Whether to start it now.
   bool IsDue(uint64_t now_ns) const {
     return state_ == State::kDown && now_ns >= due_ns_;
   }
   void Started(pid_t pid, uint64_t now_ns);
-  // What its health check said. Whether that is news.
+  // Records a health check. Returns whether it changed the state.
   bool Checked(bool serves, uint64_t now_ns);
-  // It has ended; how long until it is started again.
+  // Records that it ended. Returns the pause until it is to be restarted, ns.
   uint64_t Ended(uint64_t now_ns);
 
   State state() const { return state_; }

@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/look/view_summary.h"
+#include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/view_figures.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -16,12 +18,6 @@ using Json = nlohmann::ordered_json;
 
 Color StateColor(abi::EngineState state) {
   return state == abi::EngineState::kAlive ? Color::kGreen : Color::kRed;
-}
-
-// Null for an engine without a view.
-const ViewFigures* FindView(const FiguresByEngine& figures, uint32_t engine) {
-  const auto view = figures.find(engine);
-  return view == figures.end() ? nullptr : &view->second;
 }
 
 std::string ViewCell(const ViewFigures* view) {
@@ -69,10 +65,6 @@ Json EngineJson(const abi::EngineSnapshot& engine, const ViewFigures* view,
 
 }  // namespace
 
-const char* EngineStateName(abi::EngineState state) {
-  return state == abi::EngineState::kAlive ? "alive" : "quarantined";
-}
-
 std::string EnginesText(const Observation& seen, bool color) {
   const abi::TableSnapshot& snapshot = seen.pool.table;
   const FiguresByEngine figures = Figures(seen);
@@ -105,7 +97,7 @@ std::string EnginesJson(const Observation& seen) {
   const Json out = {{"daemon_answers", seen.pool.daemon_answers()},
                     {"torn_engines", table.torn_engines},
                     {"engines", engines}};
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 }  // namespace fineserve::fsctl

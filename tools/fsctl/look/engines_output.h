@@ -11,8 +11,6 @@ namespace fineserve::fsctl {
 std::string EnginesText(const Observation& seen, bool color);
 std::string EnginesJson(const Observation& seen);
 
-const char* EngineStateName(abi::EngineState state);
-
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_LOOK_ENGINES_OUTPUT_H_

@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "tools/fsctl/look/view_summary.h"
+#include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/slab_states.h"
 #include "tools/fsctl/pool/view_figures.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -16,8 +18,6 @@ namespace {
 
 using abi::SlabState;
 using Json = nlohmann::ordered_json;
-
-constexpr size_t kBarWidth = 64;
 
 std::string Title(const Observation& seen) {
   const abi::TableSnapshot& t = seen.pool.table;
@@ -55,24 +55,24 @@ std::string CountLines(const abi::TableSnapshot& table) {
 }
 
 std::string CounterLines(const abi::CounterSnapshot& c) {
-  return absl::StrCat(
-      "counters  leases granted ", c.leases_granted, ", denied ",
-      c.leases_denied, "; zeroed ", c.slabs_zeroed, " slabs (",
-      Size(c.bytes_zeroed), "), quarantined ", c.slabs_quarantined,
-      "\n          asked back ", c.slabs_asked_back, " slabs, given back ",
-      c.slabs_returned, ", added ", c.slabs_added, ", withdrawn ",
-      c.slabs_withdrawn, "\n          engines died ", c.engines_died,
-      ", messages dropped ", c.messages_dropped, ", connections refused ",
-      c.connections_refused, "\n");
+  return absl::StrCat("counters  leases granted ", c.leases_granted,
+                      ", denied ", c.leases_denied, "; zeroed ", c.slabs_zeroed,
+                      " slabs (", Size(c.bytes_zeroed), "), quarantined ",
+                      c.slabs_quarantined, "\n          asked back ",
+                      c.slabs_asked_back, " slabs, returned ", c.slabs_returned,
+                      ", added ", c.slabs_added, ", withdrawn ",
+                      c.slabs_withdrawn, "\n          engines died ",
+                      c.engines_died, ", messages dropped ", c.messages_dropped,
+                      ", connections refused ", c.connections_refused, "\n");
 }
 
 std::string ViewTexts(const abi::TableSnapshot& table,
                       const FiguresByEngine& figures, bool color) {
   std::string text;
   for (const abi::EngineSnapshot& engine : table.engines) {
-    const auto view = figures.find(engine.id);
-    if (view == figures.end()) continue;
-    absl::StrAppend(&text, ViewText(engine, view->second, color));
+    const ViewFigures* view = FindView(figures, engine.id);
+    if (view == nullptr) continue;
+    absl::StrAppend(&text, ViewText(engine, *view, color));
   }
   return text;
 }
@@ -104,7 +104,7 @@ std::string SlabTable(const Observation& seen, const std::vector<SlabRun>& runs,
   return out.Render(color);
 }
 
-// What the listing below is grouped by, added up.
+// The sums of the groups in the listing below.
 std::string GroupTable(const abi::TableSnapshot& table,
                        const std::vector<SlabRun>& runs, SlabOrder order,
                        bool color) {
@@ -188,9 +188,8 @@ std::string SlabsText(const Observation& seen, const SlabsOptions& options,
   if (const std::string trouble = DaemonTrouble(seen.pool); !trouble.empty()) {
     absl::StrAppend(&out, Paint(color, Color::kRed, trouble), "\n");
   }
-  Line bar = StateBar(table, kBarWidth);
-  bar.insert(bar.begin(), "[");
-  bar.push_back("]  ");
+  Line bar = BracketedStateBar(table);
+  bar.push_back("  ");
   for (Span& span : StateLegend(table)) bar.push_back(std::move(span));
   absl::StrAppend(&out, CountLines(table), CounterLines(table.counters),
                   ViewTexts(table, figures, color), "\n", Render({bar}, color),
@@ -227,7 +226,7 @@ std::string SlabsJson(const Observation& seen, const SlabsOptions& options) {
       {"order", kSlabOrders[static_cast<size_t>(options.order)]},
       {"groups", GroupsJson(SlabGroups(t, runs, options.order))},
       {"slabs", RunsJson(seen, runs)}};
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 }  // namespace fineserve::fsctl

@@ -25,7 +25,7 @@ slabs     8 of 64 MiB, each 32 granules of 2 MiB
   returning        0  0 B
   quarantined      1  64 MiB
 counters  leases granted 3, denied 1; zeroed 12 slabs (768 MiB), quarantined 0
-          asked back 0 slabs, given back 0, added 0, withdrawn 0
+          asked back 0 slabs, returned 0, added 0, withdrawn 0
           engines died 0, messages dropped 0, connections refused 0
 
 [###0..!#]  . free  # full  0 zeroing  ! quarantined

@@ -1,4 +1,4 @@
-#include "tools/fsctl/look/top.h"
+// `fsctl top`: the loop that observes and paints.
 
 #include <poll.h>
 #include <signal.h>
@@ -10,11 +10,12 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/look/top_frame.h"
 #include "tools/fsctl/pool/observation.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/signal_watch.h"
 #include "tools/fsctl/terminal/terminal_screen.h"
@@ -38,12 +39,12 @@ void SleepFor(double seconds) {
   }
 }
 
-// Other daemons may start later: keeps to the GPU that was chosen first.
+// Another daemon may start later: keeps watching the GPU that was chosen first.
 std::string Pinned(const std::string& gpu, const Observation& seen) {
-  return absl::StrContains(gpu, '/') ? gpu : GpuName(seen.pool.table.gpu_uuid);
+  return IsSocketPath(gpu) ? gpu : GpuName(seen.pool.table.gpu_uuid);
 }
 
-// What top shows: the latest observation, and what moved since the one before.
+// What top shows: the latest observation and the changes since the one before.
 class Watched {
  public:
   Watched(const std::string& gpu, Observation first)
@@ -51,12 +52,12 @@ class Watched {
     churn_ = ChurnBetween(now_, now_);
   }
 
-  // Without a pool to see, the last one stays, with why.
+  // If the pool cannot be read, keeps the last observation and says why.
   void Refresh() {
     absl::StatusOr<Observation> seen = Observe(gpu_);
     if (!seen.ok()) {
-      trouble_ =
-          absl::StrCat("what stands here is old: ", seen.status().message());
+      trouble_ = absl::StrCat("these figures are out of date: ",
+                              seen.status().message());
       return;
     }
     trouble_.clear();
@@ -81,7 +82,7 @@ class Watched {
   std::string trouble_;
 };
 
-// Until the user has enough of it, or a signal. Returns that, or 0.
+// Until the user quits or a signal arrives. Returns that signal, or 0.
 int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
           double interval_s) {
   const uint64_t interval_ns = Nanoseconds(interval_s);
@@ -95,7 +96,7 @@ int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
     if (signals->ending() != 0) return signals->ending();
     if (signals->TakeResize()) screen->Resize();
     if (input == SignalWatch::Input::kEnded) return 0;
-    const char key = input == SignalWatch::Input::kThere ? screen->Key() : '\0';
+    const char key = input == SignalWatch::Input::kReady ? screen->Key() : '\0';
     if (key == 'q') return 0;
     if (key == 's') order = Next(order);
     if (Now().monotonic_ns < due_ns) continue;
@@ -114,7 +115,7 @@ int RunOnScreen(const Globals& globals, const TopOptions& options,
     Watched pool(globals.gpu, std::move(first));
     signal = Watch(&pool, &*screen, &signals, options.interval_s);
   }
-  // Whoever sent it learns that it was obeyed. Ctrl-C is another q.
+  // Dies by the signal, as its sender expects. Ctrl-C is another way to quit.
   if (signal != 0 && signal != SIGINT) raise(signal);
   return kExitOk;
 }
@@ -126,7 +127,7 @@ int RunOnce(const Globals& globals, const TopOptions& options,
   if (options.interval_s > 0) {
     SleepFor(options.interval_s);
     absl::StatusOr<Observation> second = Observe(Pinned(globals.gpu, now));
-    if (!second.ok()) return Fail(ExitCodeOf(second.status()), second.status());
+    if (!second.ok()) return FailWithoutPool(second.status());
     churn = ChurnBetween(now, *second);
     now = *std::move(second);
   }
@@ -135,7 +136,7 @@ int RunOnce(const Globals& globals, const TopOptions& options,
                                      globals.color));
 }
 
-// Empty if there is none.
+// What is wrong with the options; empty if nothing is.
 std::string UsageTrouble(const Globals& globals, const TopOptions& options) {
   if (globals.json && !options.once) return "--json needs --once";
   if (options.once && options.interval_s == 0) return "";
@@ -143,8 +144,8 @@ std::string UsageTrouble(const Globals& globals, const TopOptions& options) {
       options.interval_s <= kMostInterval) {
     return "";
   }
-  return absl::StrCat("--interval is ", kLeastInterval, " to ", kMostInterval,
-                      " seconds; 0 with --once for totals");
+  return absl::StrCat("--interval takes ", kLeastInterval, " to ",
+                      kMostInterval, " seconds, or 0 with --once");
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ int RunTop(const Globals& globals, const TopOptions& options) {
     return Fail(kExitUsage, absl::StrCat(trouble, "; see fsctl top --help"));
   }
   absl::StatusOr<Observation> first = Observe(globals.gpu);
-  if (!first.ok()) return Fail(ExitCodeOf(first.status()), first.status());
+  if (!first.ok()) return FailWithoutPool(first.status());
   return options.once ? RunOnce(globals, options, *std::move(first))
                       : RunOnScreen(globals, options, *std::move(first));
 }

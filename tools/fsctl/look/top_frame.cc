@@ -8,12 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "tools/fsctl/look/engines.h"
-#include "tools/fsctl/look/engines_output.h"
 #include "tools/fsctl/look/view_summary.h"
-#include "tools/fsctl/pool/slab_runs.h"
+#include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/slab_states.h"
 #include "tools/fsctl/pool/view_figures.h"
+#include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
@@ -22,12 +21,10 @@ namespace {
 using abi::SlabState;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kBarWidth = 64;
-
-// All about one engine.
+// What is known about one engine.
 struct Row {
   const abi::EngineSnapshot* engine;
-  const ViewFigures* view;  // null without
+  const ViewFigures* view;  // null without a view
   EngineChurn churn;
   bool has_whole_slabs;
 
@@ -67,10 +64,9 @@ std::vector<Row> Rows(const Observation& now, const FiguresByEngine& figures,
                       const Churn& churn, TopOrder order) {
   std::vector<Row> rows;
   for (const abi::EngineSnapshot& engine : now.pool.table.engines) {
-    const auto view = figures.find(engine.id);
     const auto moved = churn.engines.find(engine.id);
     rows.push_back(
-        {&engine, view == figures.end() ? nullptr : &view->second,
+        {&engine, FindView(figures, engine.id),
          moved == churn.engines.end() ? EngineChurn() : moved->second,
          HasWholeSlabs(now.pool.table, engine.id)});
   }
@@ -81,7 +77,7 @@ std::vector<Row> Rows(const Observation& now, const FiguresByEngine& figures,
   return rows;
 }
 
-// A rate with a digit behind the point, a total without.
+// A rate has one decimal, a total none.
 std::string Moved(double value, bool per_second) {
   return per_second ? absl::StrFormat("%.1f", value)
                     : absl::StrFormat("%.0f", value);
@@ -111,13 +107,6 @@ Line DaemonLine(const Observation& now, const std::string& trouble) {
                    Age(now.at.realtime_ns, now.pool.table.started_ns), " ago")};
 }
 
-Line BarLine(const abi::TableSnapshot& table) {
-  Line line = {"["};
-  for (Span& span : StateBar(table, kBarWidth)) line.push_back(std::move(span));
-  line.push_back("]");
-  return line;
-}
-
 Line CountLine(const abi::TableSnapshot& table) {
   const StateCounts counts = CountStates(table);
   Line line;
@@ -142,17 +131,16 @@ Line ChurnLine(const Churn& churn) {
     return absl::StrCat(Moved(value, churn.per_second),
                         churn.per_second ? "/s" : "");
   };
-  line.push_back(
-      absl::StrCat("leases granted ", moved(churn.pool->leases_granted),
-                   ", denied ", moved(churn.pool->leases_denied),
-                   "; slabs asked back ", moved(churn.pool->asked_back),
-                   ", given back ", moved(churn.pool->returned), "; zeroed ",
-                   Size(static_cast<uint64_t>(churn.pool->bytes_zeroed)),
-                   churn.per_second ? "/s" : ""));
+  line.push_back(absl::StrCat(
+      "leases granted ", moved(churn.pool->leases_granted), ", denied ",
+      moved(churn.pool->leases_denied), "; slabs asked back ",
+      moved(churn.pool->asked_back), ", returned ", moved(churn.pool->returned),
+      "; zeroed ", Size(static_cast<uint64_t>(churn.pool->bytes_zeroed)),
+      churn.per_second ? "/s" : ""));
   return line;
 }
 
-// An engine may have 16 members: the first, and how many more.
+// An engine may have 16 members: shows the first and how many more there are.
 std::string PidsCell(const abi::EngineSnapshot& engine) {
   const std::vector<uint32_t>& pids = engine.member_pids;
   if (pids.empty()) return "-";
@@ -160,7 +148,7 @@ std::string PidsCell(const abi::EngineSnapshot& engine) {
                           : absl::StrCat(pids[0], " +", pids.size() - 1);
 }
 
-// Columns that only a view has.
+// The columns of a view.
 std::vector<Span> ViewCells(const Row& row) {
   if (row.view == nullptr) {
     return {row.has_whole_slabs ? "whole" : "-", "-", "-", "-", "-", "-", "-"};
@@ -203,7 +191,7 @@ std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second) {
   const std::string per = per_second ? "/S" : "";
   TextTable table({"ENGINE", "PIDS", ">SLABS", "FORMAT", ">WANTED", ">FLOOR",
                    ">CAP", ">BLOCKS", ">DENSITY", ">LOST",
-                   absl::StrCat(">LEASED", per), absl::StrCat(">BACK", per),
+                   absl::StrCat(">LEASED", per), absl::StrCat(">RETURNED", per),
                    absl::StrCat(">ALLOC", per), ">FAILED", ">MISSED"});
   for (const Row& row : rows) {
     const abi::EngineSnapshot& engine = *row.engine;
@@ -247,8 +235,8 @@ std::vector<Quarantine> Quarantines(const abi::TableSnapshot& table) {
 // What ends a quarantine (design note 0000, Memory).
 std::string WaitsFor(const Pool& pool) {
   return pool.daemon_answers()
-             ? "the driver to list none of the engine's processes any more"
-             : "a daemon to end it: this one does not answer";
+             ? "the driver to stop listing the engine's processes"
+             : "a daemon to end it; its daemon does not answer";
 }
 
 std::vector<Line> QuarantineLines(const Observation& now) {
@@ -258,13 +246,13 @@ std::vector<Line> QuarantineLines(const Observation& now) {
         {{"quarantined ", Color::kRed},
          absl::StrCat(q.slabs, q.slabs == 1 ? " slab" : " slabs", " of engine ",
                       EngineCell(now.pool.table, q.engine), " for ",
-                      Age(now.at.monotonic_ns, q.since_ns), ": waits for ",
+                      Age(now.at.monotonic_ns, q.since_ns), ", waiting for ",
                       WaitsFor(now.pool))});
   }
   return lines;
 }
 
-// Why blocks are "?" above.
+// Says why blocks are "?" above.
 std::vector<Line> UnknownLines(const std::vector<Row>& rows) {
   std::vector<Line> lines;
   for (const Row& row : rows) {
@@ -332,7 +320,8 @@ std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
   const FiguresByEngine figures = Figures(now);
   const std::vector<Row> rows = Rows(now, figures, churn, order);
   std::vector<Line> lines = {TitleLine(now), DaemonLine(now, trouble)};
-  Append({CountLine(table), ChurnLine(churn), BarLine(table), {}}, &lines);
+  Append({CountLine(table), ChurnLine(churn), BracketedStateBar(table), {}},
+         &lines);
   Append(EngineLines(rows, churn.per_second), &lines);
   std::vector<Line> notes = QuarantineLines(now);
   Append(UnknownLines(rows), &notes);
@@ -360,7 +349,7 @@ std::string TopJson(const Observation& now, const Churn& churn,
                     {"churn", PoolJson(churn)},
                     {"engines", engines},
                     {"quarantined", QuarantinesJson(now)}};
-  return out.dump(2) + "\n";
+  return JsonText(out);
 }
 
 }  // namespace fineserve::fsctl

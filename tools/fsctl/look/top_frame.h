@@ -10,14 +10,14 @@
 
 namespace fineserve::fsctl {
 
-// What the engines are sorted by; most first, those not known last.
+// How engines are sorted: most first, unknown last.
 enum class TopOrder { kSlabs, kDensity, kChurn, kMissed, kName };
 inline constexpr const char* kTopOrders[] = {"slabs", "density", "churn",
                                              "missed", "name"};
 TopOrder Next(TopOrder order);
 
-// A frame of `fsctl top`, as long and wide as it takes (see Fit). `trouble`:
-// why `now` is not the present; empty if it is. Pure.
+// A frame of `fsctl top`, not yet cut to the terminal (see Fit). `trouble` says
+// why `now` is out of date; empty if it is not. Pure.
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
                            TopOrder order, const std::string& trouble);
 

@@ -42,21 +42,21 @@ TEST(TopFrameTest, TextIsTheGoldenOne) {
       R"(pool    512 MiB in 8 slabs of 64 MiB on Test GPU, emulated (GPU-4a000000-0000-0000-0000-000000000000)
 daemon  pid 4711, started 5 min ago
 slabs   . free 2  - partial 3  # full 1  0 zeroing 1  ! quarantined 1
-churn   leases granted 1.0/s, denied 0.0/s; slabs asked back 0.0/s, given back 0.0/s; zeroed 0 B/s
+churn   leases granted 1.0/s, denied 0.0/s; slabs asked back 0.0/s, returned 0.0/s; zeroed 0 B/s
 [--.0-.!#]
 
-ENGINE    PIDS       SLABS  FORMAT       WANTED  FLOOR  CAP   BLOCKS  DENSITY      LOST  LEASED/S  BACK/S  ALLOC/S  FAILED  MISSED
-1 vllm-a  4712,4713      3  8×96 KiB/16       5      2    6  124/254     49 %  33.8 MiB       1.0     0.0   1234.0       7       0
-2 vllm-b  -              1  -                 -      -    -        -        -         -       0.0     0.0        -       -       -
+ENGINE    PIDS       SLABS  FORMAT       WANTED  FLOOR  CAP   BLOCKS  DENSITY      LOST  LEASED/S  RETURNED/S  ALLOC/S  FAILED  MISSED
+1 vllm-a  4712,4713      3  8×96 KiB/16       5      2    6  124/254     49 %  33.8 MiB       1.0         0.0   1234.0       7       0
+2 vllm-b  -              1  -                 -      -    -        -        -         -       0.0         0.0        -       -       -
 
-quarantined 1 slab of engine 2 vllm-b for 60 s: waits for the driver to list none of the engine's processes any more
+quarantined 1 slab of engine 2 vllm-b for 60 s, waiting for the driver to stop listing the engine's processes
 )");
 }
 
 TEST(TopFrameTest, TotalsAreNotCalledRates) {
   const std::string frame = Frame(Present(), TotalChurn(Present()));
   EXPECT_THAT(frame, HasSubstr("leases granted 3, denied 1; slabs asked"));
-  EXPECT_THAT(frame, HasSubstr("LEASED  BACK  ALLOC  FAILED"));
+  EXPECT_THAT(frame, HasSubstr("LEASED  RETURNED  ALLOC  FAILED"));
   EXPECT_THAT(frame, Not(HasSubstr("/s")));
 }
 
@@ -64,8 +64,9 @@ TEST(TopFrameTest, FirstFrameKnowsNoRates) {
   const std::string frame =
       Frame(Present(), ChurnBetween(Present(), Present()));
   EXPECT_THAT(frame, HasSubstr("churn   not known yet\n"));
-  EXPECT_THAT(frame, HasSubstr("LEASED/S  BACK/S  ALLOC/S"));
-  EXPECT_THAT(frame, HasSubstr("       ?       ?        ?       7       0\n"));
+  EXPECT_THAT(frame, HasSubstr("LEASED/S  RETURNED/S  ALLOC/S"));
+  EXPECT_THAT(frame,
+              HasSubstr("       ?           ?        ?       7       0\n"));
 }
 
 TEST(TopFrameTest, DeadDaemonIsSaidWithThatNobodyEndsItsQuarantine) {
@@ -76,7 +77,7 @@ TEST(TopFrameTest, DeadDaemonIsSaidWithThatNobodyEndsItsQuarantine) {
   EXPECT_THAT(
       frame,
       HasSubstr("daemon  daemon 4711 is dead; read through engine pid 4712\n"));
-  EXPECT_THAT(frame, HasSubstr("waits for a daemon to end it"));
+  EXPECT_THAT(frame, HasSubstr("waiting for a daemon to end it"));
 }
 
 TEST(TopFrameTest, BlocksOfAProcessThatIsGoneAreUnknownWithTheReason) {
@@ -84,7 +85,7 @@ TEST(TopFrameTest, BlocksOfAProcessThatIsGoneAreUnknownWithTheReason) {
   now.view_scoreboards.at(1) = absl::NotFoundError("pid 4712 is gone");
   const std::string frame = Frame(now, ChurnBetween(Earlier(), now));
   EXPECT_THAT(frame,
-              HasSubstr("    6       ?        ?     ?       1.0     0.0  "
+              HasSubstr("    6       ?        ?     ?       1.0         0.0  "
                         "      ?       ?       ?\n"));
   EXPECT_THAT(
       frame,
@@ -93,8 +94,8 @@ TEST(TopFrameTest, BlocksOfAProcessThatIsGoneAreUnknownWithTheReason) {
 
 TEST(TopFrameTest, TroubleStandsWhereTheDaemonWas) {
   const std::string frame = Frame(Present(), TotalChurn(Present()),
-                                  TopOrder::kSlabs, "this is old: gone");
-  EXPECT_THAT(frame, HasSubstr("daemon  this is old: gone\nslabs"));
+                                  TopOrder::kSlabs, "out of date: gone");
+  EXPECT_THAT(frame, HasSubstr("daemon  out of date: gone\nslabs"));
 }
 
 std::vector<std::string> EnginesBy(TopOrder order) {

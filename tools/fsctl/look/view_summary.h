@@ -4,21 +4,22 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tools/fsctl/pool/slab_runs.h"
+#include "tools/fsctl/look/slab_runs.h"
 #include "tools/fsctl/pool/view_figures.h"
 
 namespace fineserve::fsctl {
 
-// A view in five lines: its share of the pool, its blocks, what it wastes, what
-// it missed. What the engine does not say is said to be unknown, and why.
+// A view in five lines: its share of the pool, its blocks, its waste and its
+// failed allocations. Says what is unknown because the engine does not tell,
+// and why.
 std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color);
-// The same for programs; what is not known is null.
+// The same for programs; null where something is unknown.
 nlohmann::ordered_json ViewJson(const ViewFigures& figures);
 
-// "300/360 83 %", "?" if it is not known, "-" without blocks.
+// "300/360 83 %", "?" if unknown, "-" without blocks.
 std::string BlocksCell(const RunBlocks& blocks);
-// Adds used_blocks, usable_blocks and density, null where BlocksCell is "?" or
+// Adds used_blocks, usable_blocks and density; null where BlocksCell is "?" or
 // "-".
 void AddBlocks(const RunBlocks& blocks, nlohmann::ordered_json* to);
 

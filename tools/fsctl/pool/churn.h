@@ -9,18 +9,18 @@
 
 namespace fineserve::fsctl {
 
-// What moved, in one second or, of Totals, so far. Without a value: not known.
+// What moved per second or, in TotalChurn, so far. Without a value: not known.
 // Plain values.
 
 struct EngineChurn {
-  // Slabs. Between two observations those that changed hands; what came and
-  // went again in between does not show.
+  // Slabs. Between two observations these are the slabs that changed hands; a
+  // slab that came and went in between is not counted.
   std::optional<double> leased;
   std::optional<double> returned;
   std::optional<double> allocated_blocks;
 };
 
-// By the daemon's counters: exact.
+// From the daemon's counters: exact.
 struct PoolChurn {
   double leases_granted = 0;
   double leases_denied = 0;
@@ -32,13 +32,13 @@ struct PoolChurn {
 struct Churn {
   bool per_second = true;
   std::optional<PoolChurn> pool;
-  std::map<uint32_t, EngineChurn> engines;  // each that the table lists
+  std::map<uint32_t, EngineChurn> engines;  // all that the table lists
 };
 
-// Nothing is known if the two are of different daemons or of one moment.
+// Nothing is known if the two are from different daemons or the same moment.
 Churn ChurnBetween(const Observation& before, const Observation& now);
 
-// Since the daemon started; of engines, since their views were activated.
+// Since the daemon started; for engines, since their views were activated.
 Churn TotalChurn(const Observation& now);
 
 }  // namespace fineserve::fsctl

@@ -1,10 +1,8 @@
 #include "tools/fsctl/pool/daemon_choice.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,21 +11,13 @@
 #include "daemon/abi/client.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/socket_path.h"
+#include "tools/fsctl/process/inspected_process.h"
+#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
-
-bool IsSocketPath(const std::string& gpu) {
-  return absl::StrContains(gpu, '/');
-}
-
-absl::StatusOr<abi::TableSnapshot> ReadTable(int fd) {
-  absl::StatusOr<abi::TableReader> reader = abi::TableReader::Map(fd);
-  if (!reader.ok()) return reader.status();
-  return reader->Read();
-}
 
 absl::StatusOr<Pool> ReadThroughDaemon(const std::string& socket) {
   absl::StatusOr<abi::ObserverLink> link = abi::ConnectObserver(socket);
@@ -37,26 +27,23 @@ absl::StatusOr<Pool> ReadThroughDaemon(const std::string& socket) {
   return Pool{*std::move(table), socket};
 }
 
-// A pid may have been used again, so the name has to fit too.
+// The pid may have been reused, so the name must match too.
 bool IsDaemon(uint32_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/comm"));
-  std::string comm;
-  return std::getline(file, comm) && comm == "fineserved";
+  return ReadFile(absl::StrCat("/proc/", pid, "/comm")) == "fineserved\n";
 }
 
 absl::StatusOr<Pool> ReadThroughHolder(const abi::Holder& holder) {
-  const driver::Descriptor fd(
-      open(holder.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return absl::NotFoundError(holder.path);
-  absl::StatusOr<abi::TableSnapshot> table = ReadTable(fd.get());
+  const absl::StatusOr<driver::Descriptor> fd = OpenHeld(holder);
+  if (!fd.ok()) return fd.status();
+  absl::StatusOr<abi::TableSnapshot> table = ReadTable(fd->get());
   if (!table.ok()) return table.status();
   Pool pool{*std::move(table), "", holder.pid};
   pool.daemon_exists = IsDaemon(pool.table.daemon_pid);
   return pool;
 }
 
-// A daemon leaves its lock behind, so this tells whose pools concern us: not
-// those of daemons with another runtime folder.
+// Whether the pool's daemon used this runtime folder: a daemon leaves its lock
+// file behind.
 bool WasServedHere(const Pool& pool) {
   char socket[abi::kPathBytes];
   return abi::SocketPath(SocketFolder().c_str(), pool.table.gpu_uuid, socket) &&
@@ -68,7 +55,7 @@ bool SameGpu(const Pool& a, const Pool& b) {
                     std::begin(b.table.gpu_uuid));
 }
 
-// Keeps one pool per GPU: the youngest, and among its holders the first.
+// Keeps the youngest pool of each GPU, through the first of its holders.
 void KeepYoungest(Pool pool, std::vector<Pool>* pools) {
   for (Pool& other : *pools) {
     if (!SameGpu(pool, other)) continue;
@@ -99,7 +86,7 @@ std::string DescribeAll(const std::vector<Pool>& pools) {
 
 absl::Status NoDaemon(const std::string& place,
                       const std::vector<absl::Status>& troubles) {
-  // A stale socket says no more than an empty folder does.
+  // A stale socket means no more than an empty folder.
   for (const absl::Status& trouble : troubles) {
     if (!absl::IsUnavailable(trouble) && !absl::IsNotFound(trouble)) {
       return trouble;
@@ -125,6 +112,16 @@ std::string DaemonTrouble(const Pool& pool) {
 std::string SocketFolder() {
   char folder[abi::kPathBytes];
   return abi::RuntimeFolder(folder) ? folder : "";
+}
+
+bool IsSocketPath(const std::string& gpu) {
+  return absl::StrContains(gpu, '/');
+}
+
+absl::StatusOr<abi::TableSnapshot> ReadTable(int fd) {
+  absl::StatusOr<abi::TableReader> reader = abi::TableReader::Map(fd);
+  if (!reader.ok()) return reader.status();
+  return reader->Read();
 }
 
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
@@ -166,11 +163,12 @@ absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
     return absl::NotFoundError(
         pools.empty() ? "no pool"
                       : absl::StrCat("no pool for --gpu ", gpu,
-                                     "; there are: ", DescribeAll(pools)));
+                                     "; pools found: ", DescribeAll(pools)));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(gpu.empty() ? "several daemons run" : "several GPUs fit",
-                   "; name one with --gpu: ", DescribeAll(fitting)));
+      absl::StrCat(gpu.empty() ? "several daemons are running"
+                               : absl::StrCat("several GPUs match ", gpu),
+                   "; choose one with --gpu: ", DescribeAll(fitting)));
 }
 
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu) {
@@ -191,6 +189,10 @@ absl::StatusOr<Pool> ChoosePool(const std::string& gpu) {
 
 int ExitCodeOf(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitNoDaemon;
+}
+
+int FailWithoutPool(const absl::Status& status) {
+  return Fail(ExitCodeOf(status), status);
 }
 
 }  // namespace fineserve::fsctl

@@ -16,7 +16,7 @@ namespace fineserve::fsctl {
 struct Pool {
   abi::TableSnapshot table;
   std::string socket;          // empty unless the daemon answered
-  pid_t holder_pid = 0;        // whom the table was read through; 0: the daemon
+  pid_t holder_pid = 0;        // that the table was read through; 0: the daemon
   bool daemon_exists = false;  // if it did not answer
 
   bool daemon_answers() const { return !socket.empty(); }
@@ -25,29 +25,37 @@ struct Pool {
 // "daemon 4711 is dead; read through engine pid 4712"; empty if it answers.
 std::string DaemonTrouble(const Pool& pool);
 
-// The runtime folder in which fsctl looks.
+// The runtime folder in which fsctl looks for daemons.
 std::string SocketFolder();
 
-// The pools of all daemons that answer; what the others said goes to
+// Whether --gpu names a daemon by its socket instead of its GPU.
+bool IsSocketPath(const std::string& gpu);
+
+// Reads a slab table from its memfd.
+absl::StatusOr<abi::TableSnapshot> ReadTable(int fd);
+
+// The pools of all daemons that answer; the errors of the others go to
 // `troubles`.
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
                             std::vector<absl::Status>* troubles);
 
-// The pools of this runtime folder's former daemons that some process still
-// holds a table of, each once, apart from those of `live`; of several pools of
-// one GPU the youngest.
+// The pools of former daemons of this runtime folder whose table some process
+// still holds, each once, without the GPUs of `live`; of several pools of one
+// GPU the youngest.
 std::vector<Pool> OrphanedPools(const std::vector<Pool>& live);
 
-// The one that `gpu` names: a UUID or the beginning of one, or a socket; empty
-// if there is only one. NotFound, or InvalidArgument listing the candidates.
+// The pool that `gpu` names by a UUID, a prefix of one, or a socket; if `gpu`
+// is empty, the only pool. NotFound, or InvalidArgument with the candidates.
 absl::StatusOr<Pool> Pick(const std::vector<Pool>& pools,
                           const std::string& gpu);
 
-// All of the above. Errors carry the fix.
+// Finds the pools and picks one. Errors say what to do.
 absl::StatusOr<Pool> ChoosePool(const std::string& gpu);
 
-// The exit code that a failed choice stands for.
+// The exit code for an error of ChoosePool.
 int ExitCodeOf(const absl::Status& status);
+// Prints such an error and returns its exit code.
+int FailWithoutPool(const absl::Status& status);
 
 }  // namespace fineserve::fsctl
 

@@ -1,7 +1,7 @@
 #ifndef TOOLS_FSCTL_POOL_FABRICATED_POOL_H_
 #define TOOLS_FSCTL_POOL_FABRICATED_POOL_H_
 
-// A pool made up for tests of what fsctl prints.
+// A pool for tests of what fsctl prints.
 
 #include <map>
 #include <utility>
@@ -42,7 +42,7 @@ inline Pool FabricatePool() {
   return pool;
 }
 
-// A pool at kTestNow; nobody in it has a view.
+// A pool at kTestNow in which no engine has a view.
 inline Observation Observed(Pool pool) {
   Observation seen;
   seen.pool = std::move(pool);
@@ -50,9 +50,9 @@ inline Observation Observed(Pool pool) {
   return seen;
 }
 
-// Gives `engine` (of the table) an active view of blocks of 8 planes × 96 KiB
-// and the slabs of `used`, each in a lease of its own, with so many blocks in
-// use. Its scoreboard is the engine's word, to be taken away or falsified.
+// Gives `engine` (of the table) an active view with blocks of 8 planes × 96
+// KiB. `used` says which slabs it has, each by a lease of its own, and how many
+// blocks of each are in use. A test may remove or falsify its scoreboard.
 inline void FabricateView(uint32_t engine,
                           const std::map<size_t, uint32_t>& used,
                           Observation* seen) {

@@ -1,12 +1,8 @@
 #include "tools/fsctl/pool/observation.h"
 
-#include <fcntl.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/holders.h"
-#include "kernels/driver/descriptor.h"
 #include "tools/fsctl/process/inspected_process.h"
 
 namespace fineserve::fsctl {
@@ -14,10 +10,10 @@ namespace {
 
 using ViewScoreboard = absl::StatusOr<abi::ViewScoreboardSnapshot>;
 
-ViewScoreboard ReadViewScoreboardAt(const std::string& path) {
-  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
-  return abi::ReadViewScoreboard(fd.get());
+ViewScoreboard ReadHeld(const abi::Holder& held) {
+  const absl::StatusOr<driver::Descriptor> fd = OpenHeld(held);
+  if (!fd.ok()) return fd.status();
+  return abi::ReadViewScoreboard(fd->get());
 }
 
 bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
@@ -26,17 +22,20 @@ bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
          scoreboard.engine_id == engine.id && scoreboard.epoch == epoch;
 }
 
-// Among those that `holder` has open; a daemon has its engines' all.
+// Among the scoreboards that `holder` has open; a daemon has those of all its
+// engines.
 ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
                          uint64_t epoch) {
   absl::Status trouble = absl::NotFoundError(
       absl::StrCat("pid ", engine.view.pid, " holds no view scoreboard"));
   for (const abi::Holder& held : abi::FindHolders(holder)) {
     if (held.kind != abi::Holder::Kind::kView) continue;
-    ViewScoreboard scoreboard = ReadViewScoreboardAt(held.path);
-    if (scoreboard.ok() && IsScoreboardOf(*scoreboard, engine, epoch))
+    ViewScoreboard scoreboard = ReadHeld(held);
+    if (!scoreboard.ok()) {
+      trouble = scoreboard.status();
+    } else if (IsScoreboardOf(*scoreboard, engine, epoch)) {
       return scoreboard;
-    if (!scoreboard.ok()) trouble = scoreboard.status();
+    }
   }
   return trouble;
 }

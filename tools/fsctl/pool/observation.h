@@ -12,23 +12,22 @@
 
 namespace fineserve::fsctl {
 
-// What fsctl knows of a pool at one moment. Plain value.
+// What fsctl knows about a pool at one moment. Plain value.
 struct Observation {
   Pool pool;
-  // By engine, for each that has a view: what it says of its blocks, or why we
-  // do not know.
+  // By engine id, of the engines that have a view: what the engine says about
+  // its blocks, or why that is not known.
   std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
       view_scoreboards;
   Moment at;
 };
 
-// Errors are ChoosePool's.
+// Fails as ChoosePool does.
 absl::StatusOr<Observation> Observe(const std::string& gpu);
 
-// The scoreboard of an engine's view, of the daemon with this epoch and pid:
-// read through the view's process or, where that keeps it mapped only, through
-// the daemon. NotFound if the process is gone: nobody writes the scoreboard any
-// more.
+// The scoreboard of an engine's view in the pool of the daemon with this epoch
+// and pid. Read through the view's process or, if that only keeps it mapped,
+// through the daemon. NotFound if the process is gone and no longer writes it.
 absl::StatusOr<abi::ViewScoreboardSnapshot> FindViewScoreboard(
     const abi::EngineSnapshot& engine, uint64_t epoch, uint32_t daemon_pid);
 

@@ -29,7 +29,7 @@ const StateLook& Look(SlabState state) {
   return kLooks[static_cast<size_t>(state)];
 }
 
-// Of slabs [first, last).
+// The state that slabs [first, last) show as.
 SlabState Prevailing(const abi::TableSnapshot& table, size_t first,
                      size_t last) {
   StateCounts counts;
@@ -97,6 +97,14 @@ Line StateBar(const abi::TableSnapshot& table, size_t width) {
   for (size_t first = 0; first < n; first += group) {
     Append(Look(Prevailing(table, first, std::min(n, first + group))), &bar);
   }
+  return bar;
+}
+
+Line BracketedStateBar(const abi::TableSnapshot& table) {
+  constexpr size_t kWidth = 64;
+  Line bar = StateBar(table, kWidth);
+  bar.insert(bar.begin(), "[");
+  bar.push_back("]");
   return bar;
 }
 

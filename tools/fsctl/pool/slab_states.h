@@ -14,7 +14,7 @@ namespace fineserve::fsctl {
 
 const char* StateName(abi::SlabState state);
 Color StateColor(abi::SlabState state);
-// Its character in StateBar.
+// The character of the state in StateBar.
 std::string StateMark(abi::SlabState state);
 
 struct StateCounts {
@@ -29,20 +29,22 @@ struct StateCounts {
 };
 StateCounts CountStates(const abi::TableSnapshot& table);
 
-// Slabs and bytes by state's name.
+// Slabs and bytes by the name of their state.
 nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table);
 
-// Bytes of the slabs that have memory behind them.
+// Bytes of the slabs that have memory.
 uint64_t PresentBytes(const abi::TableSnapshot& table);
 
-// "64 MiB", and how far it may grow if it may.
+// "64 MiB", or "64 MiB, may grow to 128 MiB".
 std::string PoolSize(const abi::TableSnapshot& table);
 
-// One character per slab, or per group of slabs where there are more than
-// `width`: the commonest state of the group, but quarantine always shows.
+// One character per slab, or per group of slabs if there are more than `width`:
+// the most common state of the group, but quarantine always shows.
 Line StateBar(const abi::TableSnapshot& table, size_t width);
+// "[##--..]", of the width that fsctl prints.
+Line BracketedStateBar(const abi::TableSnapshot& table);
 
-// ". free  # full": what the bar's characters mean, of states that occur.
+// ". free  # full": what the bar's characters mean, for states that occur.
 Line StateLegend(const abi::TableSnapshot& table);
 
 }  // namespace fineserve::fsctl

@@ -1,6 +1,7 @@
 #include "tools/fsctl/pool/view_figures.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/slab/slab_layout.h"
@@ -31,14 +32,14 @@ void Add(size_t slab, BlockCount count, ViewFigures* to) {
   }
 }
 
-// DataLoss if the scoreboard contradicts the table: an engine may write there
-// whatever it likes.
+// DataLoss if the scoreboard contradicts the table: an engine may write
+// anything there.
 absl::Status CountBlocks(const abi::TableSnapshot& table, uint32_t engine,
                          const slab::SlabLayout& layout, ViewFigures* to) {
   if (to->scoreboard.used.size() != table.slabs.size() + 1) {
     return absl::DataLossError(absl::StrCat(
-        "its view scoreboard is of ", to->scoreboard.used.size() - 1,
-        " slabs, the pool has ", table.slabs.size()));
+        "its view scoreboard covers ", to->scoreboard.used.size() - 1,
+        " slabs, but the pool has ", table.slabs.size()));
   }
   for (size_t i = 0; i < table.slabs.size(); ++i) {
     const abi::SlabWord word = table.slabs[i].word;
@@ -46,9 +47,9 @@ absl::Status CountBlocks(const abi::TableSnapshot& table, uint32_t engine,
     const BlockCount count = {to->scoreboard.used[i + 1],
                               layout.Blocks(i + 1).size()};
     if (count.used > count.usable) {
-      return absl::DataLossError(
-          absl::StrCat("its view scoreboard says that ", count.used,
-                       " blocks of ", count.usable, " are in use in slab ", i));
+      return absl::DataLossError(absl::StrCat(
+          "its view scoreboard claims ", count.used, " used blocks in slab ", i,
+          ", which has ", count.usable));
     }
     Add(i, count, to);
   }
@@ -65,12 +66,11 @@ ViewFigures FiguresOf(const Observation& seen,
     return figures;
   }
   figures.tail_waste = layout->TailWaste();
-  // A difference: rounding may leave it below zero.
+  // StraddleWaste() is a difference: rounding may make it negative.
   figures.straddle_waste = std::max(0.0, layout->StraddleWaste());
   const auto scoreboard = seen.view_scoreboards.find(engine.id);
   if (scoreboard == seen.view_scoreboards.end()) {
-    figures.known =
-        absl::NotFoundError("its view scoreboard was not looked for");
+    figures.known = absl::NotFoundError("its view scoreboard was not read");
   } else if (!scoreboard->second.ok()) {
     figures.known = scoreboard->second.status();
   } else {
@@ -96,23 +96,21 @@ FiguresByEngine Figures(const Observation& seen) {
   return figures;
 }
 
+const ViewFigures* FindView(const FiguresByEngine& figures, uint32_t engine) {
+  const auto view = figures.find(engine);
+  return view == figures.end() ? nullptr : &view->second;
+}
+
 std::string FormatName(const abi::ViewRecord& view) {
   return absl::StrCat(view.planes, "×", Size(view.page_bytes), "/",
                       view.block_tokens);
 }
 
 const char* ModeName(abi::ViewMode mode) {
-  switch (mode) {
-    case abi::ViewMode::kNone:
-      return "none";
-    case abi::ViewMode::kView:
-      return "view";
-    case abi::ViewMode::kGuarded:
-      return "guarded";
-    case abi::ViewMode::kStrict:
-      return "strict";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {"none", "view", "guarded", "strict"};
+  static_assert(std::size(kNames) ==
+                static_cast<size_t>(abi::ViewMode::kStrict) + 1);
+  return kNames[static_cast<size_t>(mode)];
 }
 
 }  // namespace fineserve::fsctl

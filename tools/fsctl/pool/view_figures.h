@@ -22,33 +22,36 @@ struct BlockCount {
   double density() const;
 };
 
-// How an engine's view cuts its slabs, and how full they are. Plain value.
+// How an engine's view divides its slabs into blocks, and how full they are.
+// Plain value.
 struct ViewFigures {
   abi::ViewRecord view = {};
-  // Fractions of a slab's bytes that no block uses (slab::SlabLayout).
+  // Fractions of a slab's bytes that no block can use (slab::SlabLayout).
   double tail_waste = 0;
   double straddle_waste = 0;
 
-  // Why the rest is not known; ok if it is.
+  // Ok if what follows is known, else why it is not.
   absl::Status known;
-  abi::ViewScoreboardSnapshot scoreboard;  // the engine's own word
+  abi::ViewScoreboardSnapshot scoreboard;  // written by the engine: not trusted
   std::map<size_t, BlockCount> slab_uses;  // of each slab leased to the view
-  BlockCount blocks;                       // of all of them
-  uint64_t empty_slabs = 0;                // leased, no block in use
+  BlockCount blocks;                       // the sum of slab_uses
+  uint64_t empty_slabs = 0;                // leased with no block in use
   uint64_t partly_used_slabs = 0;
-  uint64_t stranded_blocks = 0;  // free ones of partly used slabs
+  uint64_t stranded_blocks = 0;  // free blocks of partly used slabs
 
-  // What nobody else can have as long as those slabs are partly used.
+  // Bytes that no other engine can have while those slabs are partly used.
   uint64_t stranded_bytes() const {
     return stranded_blocks * view.planes * view.page_bytes;
   }
 };
 
-// By engine, for each that has a view.
+// By engine id, of the engines that have a view.
 using FiguresByEngine = std::map<uint32_t, ViewFigures>;
 FiguresByEngine Figures(const Observation& seen);
+// Null for an engine without a view.
+const ViewFigures* FindView(const FiguresByEngine& figures, uint32_t engine);
 
-// "36×64 KiB/16": planes × scoreboard / tokens.
+// "36×64 KiB/16": planes × page / tokens per block.
 std::string FormatName(const abi::ViewRecord& view);
 
 const char* ModeName(abi::ViewMode mode);

@@ -31,10 +31,10 @@ TEST(ViewFiguresTest, ScoreboardThatContradictsTheTableIsNotBelieved) {
   Observation seen = FabricateObservation();
   seen.view_scoreboards.at(1)->used[1] = 85;
   EXPECT_THAT(std::string(Figures(seen).at(1).known.message()),
-              HasSubstr("85 blocks of 84 are in use in slab 0"));
+              HasSubstr("85 used blocks in slab 0, which has 84"));
   seen.view_scoreboards.at(1)->used.resize(3);
   EXPECT_THAT(std::string(Figures(seen).at(1).known.message()),
-              HasSubstr("of 2 slabs, the pool has 8"));
+              HasSubstr("covers 2 slabs, but the pool has 8"));
 }
 
 TEST(ViewFiguresTest, FormatThatFitsNoSlabIsReportedNotDividedBy) {

@@ -11,7 +11,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// A file name is its maker's choice: it may hold anything.
+// Printable: a file name may hold any bytes.
 std::string BaseName(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   return abi::Printable(name.data(), name.size());
@@ -58,7 +58,8 @@ std::string AddressMap::FunctionName(const std::string& path,
   if (it == symbols_.end()) {
     it = symbols_.emplace(path, CodeSymbols::Read(root_ + path)).first;
   }
-  // One less: a call may be the last instruction of its function.
+  // A return address: one byte less lies in the call, which may be the last
+  // instruction of its function.
   return offset == 0 ? "" : it->second.Name(offset - 1);
 }
 

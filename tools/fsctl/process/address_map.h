@@ -10,28 +10,29 @@
 
 namespace fineserve::fsctl {
 
-// The files that a process has mapped, to name an instruction pointer by them.
-// It shows the process as it is now: a module that was unloaded since the
-// stack was captured is not there any more.
+// The files that a process has mapped; gives instruction pointers names. Shows
+// the process as it is now: a module that was unloaded after a stack was
+// captured is missing.
 class AddressMap {
  public:
-  // Reads the text of /proc/PID/maps; lines that are none are skipped.
+  // Parses the text of /proc/PID/maps; skips malformed lines.
   static AddressMap Parse(const std::string& maps);
 
-  // "libtorch_cuda.so+0x1234", the offset counted from the module's lowest
-  // mapping (what addr2line takes for a shared object); the bare address if it
-  // lies in no file.
+  // "libtorch_cuda.so+0x1234", with the offset from the module's lowest mapping
+  // (which addr2line takes for a shared object); the bare address if no file is
+  // mapped there.
   std::string Name(uint64_t address) const;
 
-  // Names functions too: "a::b(int)+0x12 (libtorch_cuda.so+0x1234)". `root` is
-  // where the process sees its files: /proc/PID/root. Files are read when the
-  // first address in them is named.
+  // Makes Name give functions too: "a::b(int)+0x12 (libtorch_cuda.so+0x1234)".
+  // `root` is the process's root folder, /proc/PID/root. A file is read when
+  // its first address is named.
   void NameFunctionsUnder(const std::string& root) { root_ = root; }
 
-  // The path of the first file whose name begins so; empty if none is mapped.
+  // The path of the first mapped file whose name has this prefix; empty if
+  // there is none.
   std::string PathOf(const std::string& name_prefix) const;
 
-  // True if a file of this name (without folders) is mapped.
+  // Whether a file of this name (without folders) is mapped.
   bool HasModule(const std::string& name) const;
 
  private:

@@ -3,23 +3,58 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 
 namespace fineserve::fsctl {
 
+// What execvp fails with, as exit codes that shells use.
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+
+// Variables to set on top of this process's environment.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+void SetEnvironment(const Environment& environment);
+
+// Makes `fd` standard output and standard error; does nothing if it is not
+// open.
+void RedirectOutput(int fd);
+
+// Replaces this process by `command`, which is looked up in $PATH. Returns only
+// if that fails: kExitNotFound or kExitNotExecutable, with errno set.
+int Exec(const std::vector<std::string>& command);
+
 struct ChildResult {
-  std::string output;  // what it wrote, at most 64 KiB
+  std::string output;  // at most 64 KiB
   int exit_code = 0;
-  int signal = 0;  // that ended it; 0: it exited
+  int signal = 0;  // that killed it; 0 if it exited
   bool timed_out = false;
+
+  bool succeeded() const { return exit_code == 0 && signal == 0; }
 };
 
 // Forks a child that runs `body` with the write end of a pipe as its argument
-// and exits with what it returns. Waits until the child has ended, kills it
-// after `timeout`. The calling process must have a single thread.
+// and exits with what it returns. Waits for it to end, and kills it after
+// `timeout`. The calling process must have a single thread.
 ChildResult RunChild(const std::function<int(int output)>& body,
                      absl::Duration timeout);
+
+// The same for a function whose answer is the child's output: what it loads
+// and what it breaks stays in the child.
+ChildResult AskChild(const std::function<std::string()>& answer,
+                     absl::Duration timeout);
+
+struct Program {
+  std::vector<std::string> command;
+  Environment environment;
+  std::string input;     // its standard input
+  std::string log_path;  // gets its output; empty: ChildResult does
+};
+
+// The same for a program.
+ChildResult RunProgram(const Program& program, absl::Duration timeout);
 
 }  // namespace fineserve::fsctl
 

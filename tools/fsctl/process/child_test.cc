@@ -52,5 +52,26 @@ TEST(ChildTest, EndlessOutputIsCutAndBounded) {
   EXPECT_EQ(r.exit_code, 0);
 }
 
+TEST(ChildTest, ProgramGetsItsInputAndEnvironment) {
+  const ChildResult r =
+      RunProgram({{"sh", "-c", "read line; echo $line $WORD; exit 3"},
+                  {{"WORD", "world"}},
+                  "hello\n",
+                  ""},
+                 absl::Seconds(20));
+  EXPECT_EQ(r.output, "hello world\n");
+  EXPECT_EQ(r.exit_code, 3);
+  EXPECT_FALSE(r.succeeded());
+}
+
+TEST(ChildTest, ProgramThatCannotStartIsReportedAsByAShell) {
+  EXPECT_EQ(
+      RunProgram({{"/nonexistent"}, {}, "", ""}, absl::Seconds(20)).exit_code,
+      kExitNotFound);
+  EXPECT_EQ(
+      RunProgram({{"/dev/null"}, {}, "", ""}, absl::Seconds(20)).exit_code,
+      kExitNotExecutable);
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

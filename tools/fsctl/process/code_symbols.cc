@@ -6,20 +6,20 @@
 #include <string.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
+#include "tools/fsctl/process/read_file.h"
 #include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
 
-constexpr uint64_t kPageMask = 4095;
+// Mappings begin at multiples of a memory page.
+constexpr uint64_t kMappingMask = 4095;
 
-// The T at `offset`; all zero if it does not lie within the file.
+// The T at `offset`; all zero if the file ends before it does.
 template <typename T>
 T At(const std::string& file, uint64_t offset) {
   T value = {};
@@ -29,7 +29,7 @@ T At(const std::string& file, uint64_t offset) {
   return value;
 }
 
-// Up to a NUL or the end of the file.
+// The text up to a NUL or the end of the file.
 std::string TextAt(const std::string& file, uint64_t offset) {
   if (offset >= file.size()) return "";
   const char* text = file.data() + offset;
@@ -57,16 +57,13 @@ uint64_t LowestAddress(const std::string& file, const Elf64_Ehdr& header) {
         At<Elf64_Phdr>(file, header.e_phoff + i * sizeof(Elf64_Phdr));
     if (segment.p_type == PT_LOAD) lowest = std::min(lowest, segment.p_vaddr);
   }
-  return lowest == UINT64_MAX ? 0 : lowest & ~kPageMask;
+  return lowest == UINT64_MAX ? 0 : lowest & ~kMappingMask;
 }
 
 }  // namespace
 
 CodeSymbols CodeSymbols::Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return Parse(bytes.str());
+  return Parse(ReadFile(path));
 }
 
 CodeSymbols CodeSymbols::Parse(const std::string& file) {

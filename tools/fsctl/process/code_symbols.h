@@ -4,21 +4,20 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 namespace fineserve::fsctl {
 
-// The functions of one ELF file, from its .symtab and .dynsym. Trusts nothing:
-// the file is whatever a process has mapped.
+// The functions of one ELF file, from its .symtab and .dynsym. Trusts nothing
+// in the file: a process may map any file.
 class CodeSymbols {
  public:
-  // Reads a 64-bit ELF file of this machine's byte order; of anything else, and
-  // of what does not lie within the file, nothing is taken.
+  // Reads a 64-bit ELF file of this machine's byte order. Takes nothing from
+  // any other file, and nothing that points outside of the file.
   static CodeSymbols Read(const std::string& path);
   static CodeSymbols Parse(const std::string& file);
 
-  // The function that holds `offset`, counted from the file's lowest mapping,
-  // demangled: "a::b(int)+0x12"; empty if there is none.
+  // The demangled function at `offset` from the file's lowest mapping:
+  // "a::b(int)+0x12"; empty if there is none.
   std::string Name(uint64_t offset) const;
 
  private:
@@ -29,7 +28,7 @@ class CodeSymbols {
   void AddTable(const std::string& file, uint64_t section_offset,
                 uint64_t section_index);
 
-  uint64_t lowest_ = 0;  // virtual address of the first segment, in pages
+  uint64_t lowest_ = 0;  // virtual address of the lowest mapping
   std::map<uint64_t, Function> functions_;  // by virtual address
 };
 

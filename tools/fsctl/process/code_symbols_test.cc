@@ -3,29 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "tools/fsctl/process/address_map.h"
+#include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
 
-// Has a mangled name of its own.
+// A function with a mangled name of its own.
 int CodeSymbolsProbe(int x) { return x * 31; }
 
 namespace {
 
 using ::testing::HasSubstr;
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
-
 TEST(CodeSymbolsTest, AddressInThisProgramIsNamedAndDemangled) {
-  AddressMap map = AddressMap::Parse(Contents("/proc/self/maps"));
+  AddressMap map = AddressMap::Parse(ReadFile("/proc/self/maps"));
   map.NameFunctionsUnder("/proc/self/root");
   const auto address = reinterpret_cast<uint64_t>(&CodeSymbolsProbe) + 2;
   EXPECT_THAT(map.Name(address),
@@ -39,9 +30,9 @@ TEST(CodeSymbolsTest, WhatIsNoElfFileHasNoNames) {
   EXPECT_EQ(CodeSymbols::Read("/nonexistent").Name(0), "");
 }
 
-// Tables that point behind the end must be read as nothing.
+// Tables that point beyond the end of the file are ignored.
 TEST(CodeSymbolsTest, CutFilesAreReadWithinTheirBounds) {
-  const std::string whole = Contents("/proc/self/exe");
+  const std::string whole = ReadFile("/proc/self/exe");
   for (size_t bytes = 64; bytes < whole.size(); bytes += whole.size() / 50) {
     std::string cut = whole.substr(0, bytes);
     // The section table is at the file's end; move it into what is left.

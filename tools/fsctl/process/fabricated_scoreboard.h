@@ -6,7 +6,7 @@
 
 namespace fineserve::fsctl {
 
-// A scoreboard made up for tests of what fsctl prints.
+// A scoreboard for tests of what fsctl prints.
 // Two decisions: one redirected with a stack, one denied.
 inline abi::ScoreboardSnapshot FabricateScoreboard() {
   abi::ScoreboardSnapshot scoreboard;

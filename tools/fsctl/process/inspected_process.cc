@@ -2,37 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <fstream>
-#include <sstream>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/holders.h"
-#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
-
-namespace {
-
-absl::StatusOr<abi::ScoreboardSnapshot> ReadScoreboardAt(
-    const std::string& path) {
-  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return absl::NotFoundError(absl::StrCat(path, " is gone"));
-  return abi::ReadScoreboard(fd.get());
-}
-
-}  // namespace
-
-AddressMap ReadMap(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/maps"));
-  std::ostringstream text;
-  text << file.rdbuf();
-  AddressMap map = AddressMap::Parse(text.str());
-  map.NameFunctionsUnder(absl::StrCat("/proc/", pid, "/root"));
-  return map;
-}
 
 absl::Status CheckProcess(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid, "/fd");
@@ -40,44 +17,60 @@ absl::Status CheckProcess(pid_t pid) {
       open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.valid()) return absl::OkStatus();
   if (errno == ENOENT) {
-    return absl::NotFoundError(absl::StrCat("no process has pid ", pid,
-                                            "; fsctl engines lists engines"));
+    return absl::NotFoundError(absl::StrCat(
+        "no process has pid ", pid, "; list engines with: fsctl engines"));
   }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "may not look into pid ", pid, "; run fsctl as its user or as root"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("no permission to inspect pid ", pid,
+                   "; run fsctl as its user or as root"));
 }
 
-// A process may also hold others' scoreboards: a daemon holds its engines', a
-// forked child its parent's.
+AddressMap ReadMap(pid_t pid) {
+  AddressMap map =
+      AddressMap::Parse(ReadFile(absl::StrCat("/proc/", pid, "/maps")));
+  map.NameFunctionsUnder(absl::StrCat("/proc/", pid, "/root"));
+  return map;
+}
+
+absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder) {
+  driver::Descriptor fd(
+      open(holder.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.valid()) return fd;
+  return absl::NotFoundError(absl::StrCat(holder.path, " has been closed"));
+}
+
+// A process may also hold the scoreboards of others: a daemon those of its
+// engines, a forked child its parent's.
 absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid) {
-  absl::Status trouble = absl::OkStatus();
+  absl::Status trouble = absl::NotFoundError("");
   for (const abi::Holder& holder : abi::FindHolders(pid)) {
     if (holder.kind != abi::Holder::Kind::kPage) continue;
+    const absl::StatusOr<driver::Descriptor> fd = OpenHeld(holder);
+    if (!fd.ok()) continue;
     absl::StatusOr<abi::ScoreboardSnapshot> scoreboard =
-        ReadScoreboardAt(holder.path);
-    if (scoreboard.ok() && scoreboard->pid == static_cast<uint32_t>(pid))
+        abi::ReadScoreboard(fd->get());
+    if (!scoreboard.ok()) {
+      trouble = scoreboard.status();
+    } else if (scoreboard->pid == static_cast<uint32_t>(pid)) {
       return scoreboard;
-    if (!scoreboard.ok()) trouble = scoreboard.status();
+    }
   }
-  return trouble.ok() ? absl::NotFoundError("") : trouble;
+  return trouble;
 }
 
-const char* LinkWords(abi::LinkState state) {
-  switch (state) {
-    case abi::LinkState::kNotTried:
-      return "not tried: no large allocation yet";
-    case abi::LinkState::kConnected:
-      return "connected";
-    case abi::LinkState::kNoDaemon:
-      return "no daemon: everything passes through";
-    case abi::LinkState::kRefused:
-      return "refused: everything passes through";
-    case abi::LinkState::kLost:
-      return "lost: the daemon went away";
-    case abi::LinkState::kForked:
-      return "forked child: everything passes through";
-  }
-  return "?";
+const LinkText& TextOf(abi::LinkState state) {
+  // In the order of LinkState.
+  static constexpr LinkText kTexts[] = {
+      {"not_tried", "not tried: no large allocation yet"},
+      {"connected", "connected"},
+      {"no_daemon", "no daemon: everything passes through"},
+      {"refused", "refused: everything passes through"},
+      {"lost", "lost: the daemon went away"},
+      {"forked", "forked child: everything passes through"},
+  };
+  static_assert(std::size(kTexts) ==
+                static_cast<size_t>(abi::LinkState::kForked) + 1);
+  return kTexts[static_cast<size_t>(state)];
 }
 
 }  // namespace fineserve::fsctl

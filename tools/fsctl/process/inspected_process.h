@@ -4,25 +4,36 @@
 #include <sys/types.h>
 
 #include "absl/status/statusor.h"
+#include "daemon/abi/holders.h"
 #include "daemon/abi/scoreboard_reader.h"
+#include "kernels/driver/descriptor.h"
 #include "tools/fsctl/process/address_map.h"
 
 namespace fineserve::fsctl {
 
-inline constexpr char kShimName[] = "libfineserve_shim.so";
+// What fsctl reads of another process.
 
-// What the process has mapped, with the names of functions.
-AddressMap ReadMap(pid_t pid);
-
-// Ok if there is such a process and we may look into it.
+// Ok if the process exists and this user may inspect it; else NotFound or
+// PermissionDenied, with what to do.
 absl::Status CheckProcess(pid_t pid);
 
-// The scoreboard that the process itself writes; NotFound with no text if it
-// has none.
+// The files that the process has mapped, with the names of their functions.
+AddressMap ReadMap(pid_t pid);
+
+// A memfd that a process holds, opened for reading. NotFound if the process
+// has closed it meanwhile.
+absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder);
+
+// The scoreboard that the process itself writes; NotFound with no message if
+// it has none.
 absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid);
 
-// The state of a process's link to its daemon, in words.
-const char* LinkWords(abi::LinkState state);
+// The state of a process's link to its daemon.
+struct LinkText {
+  const char* name;   // for programs
+  const char* words;  // for people
+};
+const LinkText& TextOf(abi::LinkState state);
 
 }  // namespace fineserve::fsctl
 

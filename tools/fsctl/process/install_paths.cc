@@ -9,7 +9,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The prefix: the parent of the folder in which this executable lies.
+// The installation prefix: the parent of the folder of this executable.
 std::filesystem::path Prefix() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -21,11 +21,10 @@ std::filesystem::path Prefix() {
 std::vector<std::string> ShimPlaces() {
   const char* chosen = getenv("FINESERVE_SHIM");
   if (chosen != nullptr && chosen[0] != '\0') return {chosen};
-  constexpr char kName[] = "libfineserve_shim.so";
   std::vector<std::string> places;
   for (const char* folder :
        {"lib", "lib/fineserve", FINESERVE_LIBDIR "/fineserve"}) {
-    const std::string place = Prefix() / folder / kName;
+    const std::string place = Prefix() / folder / kShimName;
     if (place != (places.empty() ? "" : places.back())) places.push_back(place);
   }
   return places;

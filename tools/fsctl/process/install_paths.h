@@ -6,15 +6,17 @@
 
 namespace fineserve::fsctl {
 
-// Where libfineserve_shim.so may lie, in order: $FINESERVE_SHIM alone if set;
-// else ../lib (build tree) and ../lib/fineserve, ../<libdir>/fineserve
-// (installed), as seen from the folder of this executable.
+inline constexpr char kShimName[] = "libfineserve_shim.so";
+
+// Where the shim may be, in order: $FINESERVE_SHIM alone if it is set; else
+// ../lib (build tree), ../lib/fineserve and ../<libdir>/fineserve (installed),
+// relative to the folder of this executable.
 std::vector<std::string> ShimPlaces();
 
-// The first place that has the file; empty if none.
+// The first of ShimPlaces that exists; empty if none does.
 std::string FindShim();
 
-// ../lib/emucuda beside this executable, whether it exists or not.
+// ../lib/emucuda relative to this executable, whether it exists or not.
 std::string EmucudaFolder();
 
 }  // namespace fineserve::fsctl

@@ -10,11 +10,11 @@ namespace fineserve::fsctl {
 
 // Exit codes; scripts rely on them (fsctl.1.scd lists them).
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitBadAnswer = 1;  // doctor found a problem, no engine
+inline constexpr int kExitBadAnswer = 1;  // for example: a check failed
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitNoDaemon = 3;  // none, or none that we can talk to
+inline constexpr int kExitNoDaemon = 3;  // or one of another version
 
-// Prints one line on stderr and hands `code` through.
+// Prints one line on stderr and returns `code`.
 inline int Fail(int code, const std::string& message) {
   fprintf(stderr, "fsctl: %s\n", message.c_str());
   return code;

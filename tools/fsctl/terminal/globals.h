@@ -7,7 +7,7 @@ namespace fineserve::fsctl {
 
 // Flags that every command takes.
 struct Globals {
-  std::string gpu;  // UUID, the beginning of one, or a socket; empty: any
+  std::string gpu;  // UUID, prefix of one, or socket path; empty: any
   bool json = false;
   bool color = false;
 };

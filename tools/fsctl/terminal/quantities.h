@@ -6,8 +6,8 @@
 
 namespace fineserve::fsctl {
 
-// The two clocks of the moment that a rendering is about: injected, so that
-// renderings can be compared in tests.
+// When something was observed, on two clocks. Injected into what fsctl prints,
+// so that tests can compare it.
 struct Moment {
   uint64_t monotonic_ns = 0;
   uint64_t realtime_ns = 0;
@@ -18,10 +18,10 @@ Moment Now();
 std::string Size(uint64_t bytes);
 
 // How long ago: "850 ms", "12 s", "3 min", "5 h", "2 d"; "-" if `then` is 0
-// (unknown) or in the future, as a peer may claim.
+// (unknown) or, as a peer may claim, in the future.
 std::string Age(uint64_t now_ns, uint64_t then_ns);
 
-// The same in whole seconds, for JSON; 0 for "-".
+// Age in whole seconds, for JSON; 0 for "-".
 uint64_t AgeSeconds(uint64_t now_ns, uint64_t then_ns);
 
 // "83.33 %".

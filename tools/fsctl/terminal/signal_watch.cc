@@ -55,7 +55,7 @@ SignalWatch::Input SignalWatch::WaitFor(int fd, uint64_t timeout_ns) {
   for (const int signal : kSignals) sigdelset(&while_waiting, signal);
   pollfd ready = {fd, POLLIN, 0};
   if (ppoll(&ready, 1, &timeout, &while_waiting) != 1) return Input::kNone;
-  return ready.revents == POLLIN ? Input::kThere : Input::kEnded;
+  return ready.revents == POLLIN ? Input::kReady : Input::kEnded;
 }
 
 int SignalWatch::ending() const { return ending_signal; }

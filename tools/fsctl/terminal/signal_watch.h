@@ -7,9 +7,10 @@
 
 namespace fineserve::fsctl {
 
-// SIGINT, SIGTERM, SIGHUP and SIGWINCH as events, for a program that must tidy
-// up first: blocked, and let through while it waits only. As before when the
-// object dies. One at a time, in a program of one thread.
+// Turns SIGINT, SIGTERM, SIGHUP and SIGWINCH into events, for a program that
+// must clean up before it ends: the signals are blocked except during WaitFor.
+// The destructor restores the former handling. One at a time, in a
+// single-threaded program.
 class SignalWatch {
  public:
   SignalWatch();
@@ -17,12 +18,12 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
   ~SignalWatch();
 
-  enum class Input { kNone, kThere, kEnded };
-  // Waits until `fd` can be read or has ended, a signal arrives, or so much
-  // time has passed.
+  enum class Input { kNone, kReady, kEnded };
+  // Waits until `fd` can be read or has ended, a signal arrives, or the time
+  // is over. A negative `fd` is not waited for.
   Input WaitFor(int fd, uint64_t timeout_ns);
 
-  // The signal that asks for the end, or 0.
+  // The signal that asks the program to end, or 0.
   int ending() const;
   // Whether the terminal has been resized since the last call.
   bool TakeResize();

@@ -10,14 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-// Its macros would take everyday names.
+// Its macros would take common names such as `clear`.
 #define NCURSES_NOMACROS
 #include <ncurses.h>
 
 namespace fineserve::fsctl {
 namespace {
 
-// Pairs of ncurses, one for each colour that is none of its attributes.
+// One ncurses color pair for each Color that is not an attribute.
 enum : short { kGreenPair = 1, kYellowPair, kRedPair };  // NOLINT: its type
 
 void MakePairs() {
@@ -46,8 +46,8 @@ attr_t AttributeOf(Color color) {
   return A_NORMAL;
 }
 
-// A terminal that takes no UTF-8 gets the one such character that we use as a
-// letter.
+// On a terminal without UTF-8, the one character beyond ASCII that fsctl prints
+// becomes a letter.
 std::string Encoded(const std::string& text) {
   static const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
   return utf8 ? text : absl::StrReplaceAll(text, {{"×", "x"}});
@@ -78,23 +78,24 @@ void TerminalScreen::End::operator()(Screen* screen) const {
 absl::StatusOr<TerminalScreen> TerminalScreen::Open(bool color) {
   if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
     return absl::FailedPreconditionError(
-        "this is no terminal; print one frame with: fsctl top --once");
+        "stdin or stdout is not a terminal; print one frame with: fsctl top "
+        "--once");
   }
   setlocale(LC_CTYPE, "");
   SCREEN* curses = newterm(nullptr, stdout, stdin);
   if (curses == nullptr) {
     const char* name = getenv("TERM");
-    return absl::FailedPreconditionError(absl::StrCat(
-        "terminals of the kind '", name == nullptr ? "" : name,
-        "' ($TERM) are not known here; print one frame with: fsctl top "
-        "--once"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("this machine does not know the terminal type '",
+                     name == nullptr ? "" : name,
+                     "' ($TERM); print one frame with: fsctl top --once"));
   }
   TerminalScreen screen(new Screen{curses, color && has_colors()});
   if (screen.screen_->color) MakePairs();
   cbreak();
   noecho();
   nodelay(stdscr, true);
-  curs_set(0);  // fails where a terminal cannot hide it
+  curs_set(0);  // fails on terminals that cannot hide the cursor
   screen.Resize();
   return screen;
 }
@@ -111,8 +112,8 @@ void TerminalScreen::Paint(const std::vector<Line>& lines) {
   wrefresh(stdscr);
 }
 
-// ncurses itself would take $LINES and $COLUMNS for the size, which stay what
-// they were at the start.
+// ncurses itself would use $LINES and $COLUMNS, which keep the size that the
+// terminal had at the start.
 void TerminalScreen::Resize() {
   winsize size = {};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 ||
@@ -120,7 +121,7 @@ void TerminalScreen::Resize() {
     return;
   }
   resizeterm(size.ws_row, size.ws_col);
-  // Terminals move about what they show when they are resized.
+  // Terminals rearrange their content when they are resized.
   clearok(stdscr, true);
 }
 
@@ -128,7 +129,7 @@ char TerminalScreen::Key() {
   for (;;) {
     const int key = wgetch(stdscr);
     if (key == ERR) return 0;
-    // Above are ncurses' own, such as the one for a resize.
+    // Higher codes are ncurses' own, such as KEY_RESIZE.
     if (key > 0 && key < 128) return static_cast<char>(key);
   }
 }

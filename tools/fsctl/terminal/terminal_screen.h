@@ -9,26 +9,26 @@
 
 namespace fineserve::fsctl {
 
-// The whole terminal on stdin and stdout, by ncurses: keys without Enter and
-// echo, lines painted in place. As it was before when the object dies.
-// Confined to one thread; one at a time. Move-only.
+// The whole terminal on stdin and stdout, through ncurses: keys arrive without
+// Enter and echo, lines are painted in place. The destructor restores the
+// terminal. Confined to one thread; one at a time. Move-only.
 class TerminalScreen {
  public:
-  // FailedPrecondition, with the fix, if stdin or stdout is no terminal or one
-  // that this machine knows nothing of.
+  // FailedPrecondition, with the fix, if stdin or stdout is not a terminal, or
+  // one of a kind that this machine does not know.
   static absl::StatusOr<TerminalScreen> Open(bool color);
 
-  // What of the lines fits.
+  // Shows as much of the lines as fits.
   void Paint(const std::vector<Line>& lines);
 
-  // Learns the terminal's size anew (after SIGWINCH).
+  // Adapts to the terminal's new size (after SIGWINCH).
   void Resize();
 
-  // The next key that was pressed, or 0. Does not wait.
+  // The next key that was pressed; 0 if there is none. Does not wait.
   char Key();
 
  private:
-  // Owns ncurses' screen: ends it, which restores the terminal.
+  // Owns ncurses' screen; ending it restores the terminal.
   struct Screen;
   struct End {
     void operator()(Screen* screen) const;

@@ -10,30 +10,16 @@
 namespace fineserve::fsctl {
 namespace {
 
-const char* Escape(Color color) {
-  switch (color) {
-    case Color::kNone:
-      return "";
-    case Color::kBold:
-      return "\x1b[1m";
-    case Color::kDim:
-      return "\x1b[2m";
-    case Color::kGreen:
-      return "\x1b[32m";
-    case Color::kYellow:
-      return "\x1b[33m";
-    case Color::kRed:
-      return "\x1b[31m";
-  }
-  return "";
-}
+// In the order of Color.
+constexpr const char* kEscapes[] = {"",         "\x1b[1m",  "\x1b[2m",
+                                    "\x1b[32m", "\x1b[33m", "\x1b[31m"};
 
-// Not a further byte of one.
+// False for a continuation byte of UTF-8.
 bool BeginsCharacter(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
 }
 
-// The bytes of the first `columns` characters.
+// How many bytes the first `columns` characters take.
 size_t BytesOf(absl::string_view text, size_t columns) {
   size_t i = 0;
   for (; i < text.size(); ++i) {
@@ -64,7 +50,7 @@ bool UseColor(const std::string& mode, bool is_terminal) {
 
 std::string Paint(bool on, Color color, const std::string& text) {
   if (!on || color == Color::kNone) return text;
-  return absl::StrCat(Escape(color), text, "\x1b[0m");
+  return absl::StrCat(kEscapes[static_cast<size_t>(color)], text, "\x1b[0m");
 }
 
 size_t Width(absl::string_view text) {
@@ -122,7 +108,7 @@ std::vector<Line> TextTable::Lines() const {
       const std::string pad(widths[i] - Width(row[i].text), ' ');
       line.push_back(absl::StrCat(i == 0 ? "" : "  ", right_[i] ? pad : ""));
       line.push_back(row[i]);
-      // No trailing blanks: they wrap on narrow terminals.
+      // No trailing blanks: they would wrap on narrow terminals.
       if (!right_[i] && i + 1 < row.size()) line.push_back(pad);
     }
     lines.push_back(std::move(line));

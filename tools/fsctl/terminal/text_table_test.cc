@@ -6,7 +6,7 @@
 namespace fineserve::fsctl {
 namespace {
 
-TEST(TextTableTest, ColourNeedsATerminalUnlessAskedFor) {
+TEST(TextTableTest, ColorNeedsATerminalUnlessAskedFor) {
   unsetenv("NO_COLOR");
   setenv("TERM", "xterm", 1);
   EXPECT_TRUE(UseColor("auto", true));
@@ -37,7 +37,7 @@ TEST(TextTableTest, ColumnsAlignAndNoLineEndsInBlanks) {
             "     x\n");
 }
 
-TEST(TextTableTest, ColoursTakeNoWidth) {
+TEST(TextTableTest, ColorsTakeNoWidth) {
   TextTable table({"A", "B"});
   table.Add({{"red", Color::kRed}, "x"});
   EXPECT_EQ(table.Render(true),

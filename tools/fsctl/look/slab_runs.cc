@@ -1,9 +1,10 @@
-#include "tools/fsctl/pool/slab_runs.h"
+#include "tools/fsctl/look/slab_runs.h"
 
 #include <algorithm>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/slab_states.h"
 
 namespace fineserve::fsctl {
@@ -11,7 +12,7 @@ namespace {
 
 using abi::SlabState;
 
-// A view holds a lease for each of its slabs, so those do not part a run.
+// A view has one lease per slab: its leases do not end a run.
 bool Continues(const SlabRun& run, abi::SlabWord word) {
   if (run.word.state != word.state || run.word.engine != word.engine) {
     return false;
@@ -21,25 +22,22 @@ bool Continues(const SlabRun& run, abi::SlabWord word) {
 
 std::string FormatOf(abi::SlabWord word, const FiguresByEngine& figures) {
   if (word.state == SlabState::kFull) return "whole";
-  const auto view = figures.find(word.engine);
-  return IsInView(word) && view != figures.end() ? FormatName(view->second.view)
-                                                 : "-";
+  const ViewFigures* view = FindView(figures, word.engine);
+  return IsInView(word) && view != nullptr ? FormatName(view->view) : "-";
 }
 
 RunBlocks BlocksOf(size_t slab, abi::SlabWord word,
                    const FiguresByEngine& figures) {
   RunBlocks blocks;
   blocks.in_view = IsInView(word);
-  const auto view = figures.find(word.engine);
-  if (!blocks.in_view || view == figures.end() || !view->second.known.ok()) {
-    return blocks;
-  }
-  const auto use = view->second.slab_uses.find(slab);
-  if (use != view->second.slab_uses.end()) blocks.count = use->second;
+  const ViewFigures* view = FindView(figures, word.engine);
+  if (!blocks.in_view || view == nullptr || !view->known.ok()) return blocks;
+  const auto use = view->slab_uses.find(slab);
+  if (use != view->slab_uses.end()) blocks.count = use->second;
   return blocks;
 }
 
-// A sum with something unknown in it is unknown.
+// A sum with an unknown part is unknown.
 void Add(const RunBlocks& more, RunBlocks* to) {
   if (!more.in_view) return;
   if (!to->in_view) {
@@ -130,19 +128,6 @@ std::vector<SlabGroup> SlabGroups(const abi::TableSnapshot& table,
     Add(run.blocks, &groups.back().blocks);
   }
   return groups;
-}
-
-std::string EngineName(const abi::TableSnapshot& table, uint32_t id) {
-  for (const abi::EngineSnapshot& engine : table.engines) {
-    if (engine.id == id) return engine.name;
-  }
-  return "";
-}
-
-std::string EngineCell(const abi::TableSnapshot& table, uint32_t id) {
-  if (id == 0) return "-";
-  const std::string name = EngineName(table, id);
-  return absl::StrCat(id, " ", name.empty() ? "(unknown)" : name);
 }
 
 }  // namespace fineserve::fsctl

@@ -1,4 +1,4 @@
-#include "tools/fsctl/pool/slab_runs.h"
+#include "tools/fsctl/look/slab_runs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,33 @@
+#ifndef TOOLS_FSCTL_LAUNCH_LAUNCH_COMMANDS_H_
+#define TOOLS_FSCTL_LAUNCH_LAUNCH_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+struct RunOptions {
+  std::string name;                   // of the engine; empty: DefaultEngineName
+  std::vector<std::string> kv_sizes;  // as the user wrote them
+  std::string view;                   // $FINESERVE_VIEW; empty: unchanged
+  std::vector<std::string> command;   // after "--"
+};
+// `fsctl run -- CMD ARGS…`: replaces this process by CMD with the shim
+// preloaded. Returns only if that fails, with the exit code.
+int RunRun(const Globals& globals, const RunOptions& options);
+
+struct UpOptions {
+  std::string fleet_path;
+  std::string log_folder;  // for the engines' output; empty: runtime folder
+  bool mps = false;        // run the engines' kernels concurrently
+};
+// `fsctl up FILE`: starts the engines of a fleet that have a command, each
+// under the preload, restarts those that end, and prints a line per event.
+// SIGINT, SIGTERM or SIGHUP stops all engines and then fsctl, with exit code 0.
+int RunUp(const Globals& globals, const UpOptions& options);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LAUNCH_LAUNCH_COMMANDS_H_

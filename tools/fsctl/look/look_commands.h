@@ -1,0 +1,42 @@
+#ifndef TOOLS_FSCTL_LOOK_LOOK_COMMANDS_H_
+#define TOOLS_FSCTL_LOOK_LOOK_COMMANDS_H_
+
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+// All commands return the exit code.
+
+// How slabs are sorted; equal ones stay in the order of their indices.
+enum class SlabOrder {
+  kSlab,
+  kState,
+  kFormat,
+  kEngine,
+  kAge,      // longest without a change first
+  kDensity,  // fullest first, unknown last
+};
+// Their names, in that order.
+inline constexpr const char* kSlabOrders[] = {"slab",   "state", "format",
+                                              "engine", "age",   "density"};
+
+struct SlabsOptions {
+  bool all = false;  // a line per slab instead of per run of slabs
+  SlabOrder order = SlabOrder::kSlab;
+};
+// `fsctl slabs`: shows who holds which slab.
+int RunSlabs(const Globals& globals, const SlabsOptions& options);
+
+// `fsctl engines`: lists the engines of the pool.
+int RunEngines(const Globals& globals);
+
+struct TopOptions {
+  double interval_s = 1;
+  bool once = false;  // print one frame as text and end
+};
+// `fsctl top`: shows the pool as it changes.
+int RunTop(const Globals& globals, const TopOptions& options);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LOOK_LOOK_COMMANDS_H_
