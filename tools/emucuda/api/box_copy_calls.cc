@@ -12,6 +12,7 @@ using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Entry;
 using emucuda::IsPinned;
+using emucuda::Logged;
 using emucuda::Place;
 using emucuda::PlaceOf;
 using emucuda::Reachable;
@@ -167,87 +168,71 @@ CUresult CopyBatch(Context& context, const CUDA_MEMCPY3D_BATCH_OP* copies,
 }  // namespace
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
-  return CallInContext(
-      Entry::cuMemcpy2D_v2,
-      [&](Context& context) {
-        return Copy2D(context, copy, nullptr, Wait::kYes);
-      },
-      copy);
+  return CallInContext(Entry::cuMemcpy2D_v2, Logged(copy),
+                       [&](Context& context) {
+                         return Copy2D(context, copy, nullptr, Wait::kYes);
+                       });
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* copy) {
-  return CallInContext(
-      Entry::cuMemcpy2DUnaligned_v2,
-      [&](Context& context) {
-        return Copy2D(context, copy, nullptr, Wait::kYes);
-      },
-      copy);
+  return CallInContext(Entry::cuMemcpy2DUnaligned_v2, Logged(copy),
+                       [&](Context& context) {
+                         return Copy2D(context, copy, nullptr, Wait::kYes);
+                       });
 }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpy2DAsync_v2,
-      [&](Context& context) {
-        return Copy2D(context, copy, stream, Wait::kNo);
-      },
-      copy, stream);
+  return CallInContext(Entry::cuMemcpy2DAsync_v2, Logged(copy, stream),
+                       [&](Context& context) {
+                         return Copy2D(context, copy, stream, Wait::kNo);
+                       });
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy) {
-  return CallInContext(
-      Entry::cuMemcpy3D_v2,
-      [&](Context& context) {
-        return Copy3D(context, copy, nullptr, Wait::kYes);
-      },
-      copy);
+  return CallInContext(Entry::cuMemcpy3D_v2, Logged(copy),
+                       [&](Context& context) {
+                         return Copy3D(context, copy, nullptr, Wait::kYes);
+                       });
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpy3DAsync_v2,
-      [&](Context& context) {
-        return Copy3D(context, copy, stream, Wait::kNo);
-      },
-      copy, stream);
+  return CallInContext(Entry::cuMemcpy3DAsync_v2, Logged(copy, stream),
+                       [&](Context& context) {
+                         return Copy3D(context, copy, stream, Wait::kNo);
+                       });
 }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
-  return CallInContext(
-      Entry::cuMemcpy3DPeer,
-      [&](Context& context) {
-        return Copy3D(context, copy, nullptr, Wait::kYes);
-      },
-      copy);
+  return CallInContext(Entry::cuMemcpy3DPeer, Logged(copy),
+                       [&](Context& context) {
+                         return Copy3D(context, copy, nullptr, Wait::kYes);
+                       });
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpy3DPeerAsync,
-      [&](Context& context) {
-        return Copy3D(context, copy, stream, Wait::kNo);
-      },
-      copy, stream);
+  return CallInContext(Entry::cuMemcpy3DPeerAsync, Logged(copy, stream),
+                       [&](Context& context) {
+                         return Copy3D(context, copy, stream, Wait::kNo);
+                       });
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP* copies,
                               size_t* failed, unsigned long long flags,
                               CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpy3DBatchAsync,
-      [&](Context& context) {
-        return CopyBatch(context, copies, count, failed, flags, stream);
-      },
-      count, stream);
+  return CallInContext(Entry::cuMemcpy3DBatchAsync, Logged(count, stream),
+                       [&](Context& context) {
+                         return CopyBatch(context, copies, count, failed, flags,
+                                          stream);
+                       });
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP* copies,
                                  unsigned long long flags, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpy3DBatchAsync_v2,
-      [&](Context& context) {
-        return CopyBatch(context, copies, count, nullptr, flags, stream);
-      },
-      count, stream);
+  return CallInContext(Entry::cuMemcpy3DBatchAsync_v2, Logged(count, stream),
+                       [&](Context& context) {
+                         return CopyBatch(context, copies, count, nullptr,
+                                          flags, stream);
+                       });
 }
 
 }  // namespace fineserve::driver

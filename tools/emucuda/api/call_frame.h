@@ -55,11 +55,17 @@ uint64_t LogWord(T value) {
   }
 }
 
-// Runs `body` unless BeginCall forbids it; `args` are for the log. Catches
-// memory exhaustion inside the emulator, because no exception may leave the
-// library.
-template <typename Body, typename... Args>
-CUresult Call(Entry plain, Require require, Body&& body, Args... args) {
+// The arguments of a call, as the log shows them.
+template <typename... Args>
+std::array<uint64_t, sizeof...(Args)> Logged(Args... args) {
+  return {LogWord(args)...};
+}
+
+// Runs `body` unless BeginCall forbids it. Catches memory exhaustion inside the
+// emulator, because no exception may leave the library.
+template <typename Body>
+CUresult Call(Entry plain, Require require, std::span<const uint64_t> logged,
+              Body&& body) {
   const Entry entry = PerThreadCall::EntryOf(plain);
   CUresult result;
   try {
@@ -68,25 +74,35 @@ CUresult Call(Entry plain, Require require, Body&& body, Args... args) {
   } catch (const std::bad_alloc&) {
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const std::array<uint64_t, sizeof...(Args)> words = {LogWord(args)...};
-  LogCall(entry, words, result);
+  LogCall(entry, logged, result);
   return result;
 }
 
+template <typename Body>
+CUresult Call(Entry entry, Require require, Body&& body) {
+  return Call(entry, require, {}, body);
+}
+
 // Runs `body(context)`, for a function that works in the current context.
-template <typename Body, typename... Args>
-CUresult CallInContext(Entry entry, Body&& body, Args... args) {
-  return Call(
-      entry, Require::kContext, [&] { return body(*CurrentContext()); },
-      args...);
+template <typename Body>
+CUresult CallInContext(Entry entry, std::span<const uint64_t> logged,
+                       Body&& body) {
+  return Call(entry, Require::kContext, logged,
+              [&] { return body(*CurrentContext()); });
+}
+
+template <typename Body>
+CUresult CallInContext(Entry entry, Body&& body) {
+  return CallInContext(entry, {}, body);
 }
 
 // Runs `body(context, args...)`, for a function that logs all its arguments.
 template <typename... Args>
 CUresult ForwardInContext(Entry entry, CUresult (*body)(Context&, Args...),
                           std::type_identity_t<Args>... args) {
-  return CallInContext(
-      entry, [&](Context& context) { return body(context, args...); }, args...);
+  return CallInContext(entry, Logged(args...), [&](Context& context) {
+    return body(context, args...);
+  });
 }
 
 // Returns INVALID_DEVICE unless this process sees a device of that ordinal.
@@ -99,7 +115,7 @@ CUresult CallOnDevice(Entry entry, CUdevice device, Body&& body) {
     const CUresult result = CheckDevice(device);
     return result == CUDA_SUCCESS ? body() : result;
   };
-  return Call(entry, Require::kInit, checked, device);
+  return Call(entry, Require::kInit, Logged(device), checked);
 }
 
 }  // namespace fineserve::emucuda

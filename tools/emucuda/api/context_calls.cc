@@ -18,6 +18,7 @@ using emucuda::Contexts;
 using emucuda::CurrentContext;
 using emucuda::Devices;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::PopCurrentContext;
 using emucuda::PushCurrentContext;
 using emucuda::Require;
@@ -145,22 +146,18 @@ CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params,
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
-  return Call(
-      Entry::cuCtxDestroy_v2, Require::kInit,
-      [&] {
-        const CUresult result = Contexts().Destroy(context);
-        if (result == CUDA_SUCCESS && HandleOf(CurrentContext()) == context) {
-          PopCurrentContext();
-        }
-        return result;
-      },
-      context);
+  return Call(Entry::cuCtxDestroy_v2, Require::kInit, Logged(context), [&] {
+    const CUresult result = Contexts().Destroy(context);
+    if (result == CUDA_SUCCESS && HandleOf(CurrentContext()) == context) {
+      PopCurrentContext();
+    }
+    return result;
+  });
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  return Call(
-      Entry::cuCtxPushCurrent_v2, Require::kInit, [&] { return Push(context); },
-      context);
+  return Call(Entry::cuCtxPushCurrent_v2, Require::kInit, Logged(context),
+              [&] { return Push(context); });
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* context) {
@@ -173,18 +170,15 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 }
 
 CUresult cuCtxSetCurrent(CUcontext context) {
-  return Call(
-      Entry::cuCtxSetCurrent, Require::kInit,
-      [&] {
-        Context* before = PopCurrentContext();
-        if (context == nullptr) return CUDA_SUCCESS;
-        const CUresult result = Push(context);
-        if (result != CUDA_SUCCESS && before != nullptr) {
-          PushCurrentContext(before);
-        }
-        return result;
-      },
-      context);
+  return Call(Entry::cuCtxSetCurrent, Require::kInit, Logged(context), [&] {
+    Context* before = PopCurrentContext();
+    if (context == nullptr) return CUDA_SUCCESS;
+    const CUresult result = Push(context);
+    if (result != CUDA_SUCCESS && before != nullptr) {
+      PushCurrentContext(before);
+    }
+    return result;
+  });
 }
 
 CUresult cuCtxGetCurrent(CUcontext* context) {
@@ -204,16 +198,13 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
-  return Call(
-      Entry::cuCtxGetDevice_v2, Require::kInit,
-      [&] {
-        Context* context = nullptr;
-        if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult result = Named(handle, &context)) return result;
-        *device = context->device();
-        return CUDA_SUCCESS;
-      },
-      handle);
+  return Call(Entry::cuCtxGetDevice_v2, Require::kInit, Logged(handle), [&] {
+    Context* context = nullptr;
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = Named(handle, &context)) return result;
+    *device = context->device();
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuCtxSynchronize() {
@@ -222,14 +213,11 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
-  return Call(
-      Entry::cuCtxSynchronize_v2, Require::kInit,
-      [&] {
-        Context* context = nullptr;
-        if (const CUresult result = Named(handle, &context)) return result;
-        return Synchronize(*context);
-      },
-      handle);
+  return Call(Entry::cuCtxSynchronize_v2, Require::kInit, Logged(handle), [&] {
+    Context* context = nullptr;
+    if (const CUresult result = Named(handle, &context)) return result;
+    return Synchronize(*context);
+  });
 }
 
 }  // namespace fineserve::driver

@@ -17,8 +17,10 @@ namespace fineserve::driver {
 using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Entry;
+using emucuda::ForwardInContext;
 using emucuda::IsDevice;
 using emucuda::IsPinned;
+using emucuda::Logged;
 using emucuda::Place;
 using emucuda::PlaceOf;
 using emucuda::Reachable;
@@ -139,102 +141,81 @@ CUresult CopyBatch(Context& context, const CUdeviceptr* to,
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return CallInContext(
-      Entry::cuMemcpy,
-      [&](Context& context) {
+      Entry::cuMemcpy, Logged(to, from, bytes), [&](Context& context) {
         return CopyAny(context, to, from, bytes, nullptr, Wait::kYes);
-      },
-      to, from, bytes);
+      });
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                        CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpyAsync,
-      [&](Context& context) {
-        return CopyAny(context, to, from, bytes, stream, Wait::kNo);
-      },
-      to, from, bytes, stream);
+  return CallInContext(Entry::cuMemcpyAsync, Logged(to, from, bytes, stream),
+                       [&](Context& context) {
+                         return CopyAny(context, to, from, bytes, stream,
+                                        Wait::kNo);
+                       });
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
   return CallInContext(
-      Entry::cuMemcpyHtoD_v2,
-      [&](Context& context) {
+      Entry::cuMemcpyHtoD_v2, Logged(to, from, bytes), [&](Context& context) {
         return CopyIn(context, to, from, bytes, nullptr, Wait::kYes);
-      },
-      to, from, bytes);
+      });
 }
 
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
   return CallInContext(
-      Entry::cuMemcpyDtoH_v2,
-      [&](Context& context) {
+      Entry::cuMemcpyDtoH_v2, Logged(to, from, bytes), [&](Context& context) {
         return CopyOut(context, to, from, bytes, nullptr, Wait::kYes);
-      },
-      to, from, bytes);
+      });
 }
 
 // As CUDA documents, copies within a device are asynchronous to the host.
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  return CallInContext(
-      Entry::cuMemcpyDtoD_v2,
-      [&](Context& context) {
-        return CopyWithin(context, to, from, bytes, nullptr);
-      },
-      to, from, bytes);
+  return CallInContext(Entry::cuMemcpyDtoD_v2, Logged(to, from, bytes),
+                       [&](Context& context) {
+                         return CopyWithin(context, to, from, bytes, nullptr);
+                       });
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes,
                               CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpyHtoDAsync_v2,
-      [&](Context& context) {
-        return CopyIn(context, to, from, bytes, stream, Wait::kNo);
-      },
-      to, from, bytes, stream);
+  return CallInContext(Entry::cuMemcpyHtoDAsync_v2,
+                       Logged(to, from, bytes, stream), [&](Context& context) {
+                         return CopyIn(context, to, from, bytes, stream,
+                                       Wait::kNo);
+                       });
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes,
                               CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpyDtoHAsync_v2,
-      [&](Context& context) {
-        return CopyOut(context, to, from, bytes, stream, Wait::kNo);
-      },
-      to, from, bytes, stream);
+  return CallInContext(Entry::cuMemcpyDtoHAsync_v2,
+                       Logged(to, from, bytes, stream), [&](Context& context) {
+                         return CopyOut(context, to, from, bytes, stream,
+                                        Wait::kNo);
+                       });
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                               CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpyDtoDAsync_v2,
-      [&](Context& context) {
-        return CopyWithin(context, to, from, bytes, stream);
-      },
-      to, from, bytes, stream);
+  return ForwardInContext(Entry::cuMemcpyDtoDAsync_v2, CopyWithin, to, from,
+                          bytes, stream);
 }
 
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                       CUcontext from_context, size_t bytes) {
-  return CallInContext(
-      Entry::cuMemcpyPeer,
-      [&](Context& context) {
-        return CopyPeer(context, to, to_context, from, from_context, bytes,
-                        nullptr);
-      },
-      to, to_context, from, from_context, bytes);
+  return CallInContext(Entry::cuMemcpyPeer,
+                       Logged(to, to_context, from, from_context, bytes),
+                       [&](Context& context) {
+                         return CopyPeer(context, to, to_context, from,
+                                         from_context, bytes, nullptr);
+                       });
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context,
                            CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpyPeerAsync,
-      [&](Context& context) {
-        return CopyPeer(context, to, to_context, from, from_context, bytes,
-                        stream);
-      },
-      to, to_context, from, from_context, bytes, stream);
+  return ForwardInContext(Entry::cuMemcpyPeerAsync, CopyPeer, to, to_context,
+                          from, from_context, bytes, stream);
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
@@ -242,12 +223,10 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
                             size_t* attribute_starts, size_t attribute_count,
                             size_t* failed, CUstream stream) {
   return CallInContext(
-      Entry::cuMemcpyBatchAsync,
-      [&](Context& context) {
+      Entry::cuMemcpyBatchAsync, Logged(count, stream), [&](Context& context) {
         return CopyBatch(context, to, from, bytes, count, attributes,
                          attribute_starts, attribute_count, failed, stream);
-      },
-      count, stream);
+      });
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from,
@@ -255,13 +234,12 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from,
                                CUmemcpyAttributes* attributes,
                                size_t* attribute_starts, size_t attribute_count,
                                CUstream stream) {
-  return CallInContext(
-      Entry::cuMemcpyBatchAsync_v2,
-      [&](Context& context) {
-        return CopyBatch(context, to, from, bytes, count, attributes,
-                         attribute_starts, attribute_count, nullptr, stream);
-      },
-      count, stream);
+  return CallInContext(Entry::cuMemcpyBatchAsync_v2, Logged(count, stream),
+                       [&](Context& context) {
+                         return CopyBatch(context, to, from, bytes, count,
+                                          attributes, attribute_starts,
+                                          attribute_count, nullptr, stream);
+                       });
 }
 
 }  // namespace fineserve::driver

@@ -17,6 +17,7 @@ using emucuda::Devices;
 using emucuda::DriverSettings;
 using emucuda::DriverState;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::Require;
 
 namespace {
@@ -28,72 +29,60 @@ struct ErrorText {
   const char* name;
   const char* text;
 };
+#define EMUCUDA_ERROR(error, text) \
+  { error, #error, text }
 constexpr ErrorText kErrors[] = {
-    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
-    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED",
-     "initialization error"},
-    {CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED",
-     "driver shutting down"},
-    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE",
-     "no CUDA-capable device is detected"},
-    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE",
-     "invalid device ordinal"},
-    {CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE",
-     "device kernel image is invalid"},
-    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT",
-     "invalid device context"},
-    {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping failed"},
-    {CUDA_ERROR_UNMAP_FAILED, "CUDA_ERROR_UNMAP_FAILED", "unmapping failed"},
-    {CUDA_ERROR_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED",
-     "resource already mapped"},
-    {CUDA_ERROR_NOT_MAPPED, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
-    {CUDA_ERROR_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM",
-     "OS call failed or operation not supported on this OS"},
-    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE",
-     "invalid resource handle"},
-    {CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE",
-     "the operation cannot be performed in the present state"},
-    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
-     "an illegal memory access was encountered"},
-    {CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE",
-     "cannot set while device is active in this process"},
-    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED",
-     "context is destroyed"},
-    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED",
-     "unspecified launch failure"},
-    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED",
-     "operation not permitted"},
-    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED",
-     "operation not supported"},
-    {CUDA_ERROR_SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY",
-     "system not yet initialized"},
-    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-     "operation not permitted when stream is capturing"},
-    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-     "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
-     "an earlier error has ended the capture"},
-    {CUDA_ERROR_STREAM_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
-     "two captures would become one"},
-    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
-     "the capture was not begun on this stream"},
-    {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
-     "the capture has work that its first stream does not wait for"},
-    {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
-     "the capture would depend on work outside of it"},
-    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-     "the default stream would wait for a capture"},
-    {CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
-     "the event was last recorded in a capture"},
-    {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
-     "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
-     "the capture was begun by another thread"},
-    {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+    EMUCUDA_ERROR(CUDA_SUCCESS, "no error"),
+    EMUCUDA_ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
+    EMUCUDA_ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
+    EMUCUDA_ERROR(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
+    EMUCUDA_ERROR(CUDA_ERROR_DEINITIALIZED, "driver shutting down"),
+    EMUCUDA_ERROR(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
+    EMUCUDA_ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
+    EMUCUDA_ERROR(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"),
+    EMUCUDA_ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    EMUCUDA_ERROR(CUDA_ERROR_MAP_FAILED, "mapping failed"),
+    EMUCUDA_ERROR(CUDA_ERROR_UNMAP_FAILED, "unmapping failed"),
+    EMUCUDA_ERROR(CUDA_ERROR_ALREADY_MAPPED, "resource already mapped"),
+    EMUCUDA_ERROR(CUDA_ERROR_NOT_MAPPED, "resource not mapped"),
+    EMUCUDA_ERROR(CUDA_ERROR_OPERATING_SYSTEM,
+                  "OS call failed or operation not supported on this OS"),
+    EMUCUDA_ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
+    EMUCUDA_ERROR(CUDA_ERROR_ILLEGAL_STATE,
+                  "the operation cannot be performed in the present state"),
+    EMUCUDA_ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
+    EMUCUDA_ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
+    EMUCUDA_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS,
+                  "an illegal memory access was encountered"),
+    EMUCUDA_ERROR(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE,
+                  "cannot set while device is active in this process"),
+    EMUCUDA_ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
+    EMUCUDA_ERROR(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
+    EMUCUDA_ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
+    EMUCUDA_ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    EMUCUDA_ERROR(CUDA_ERROR_SYSTEM_NOT_READY, "system not yet initialized"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                  "operation not permitted when stream is capturing"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                  "an earlier error has ended the capture"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE,
+                  "two captures would become one"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
+                  "the capture was not begun on this stream"),
+    EMUCUDA_ERROR(
+        CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+        "the capture has work that its first stream does not wait for"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                  "the capture would depend on work outside of it"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                  "the default stream would wait for a capture"),
+    EMUCUDA_ERROR(CUDA_ERROR_CAPTURED_EVENT,
+                  "the event was last recorded in a capture"),
+    EMUCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+                  "the capture was begun by another thread"),
+    EMUCUDA_ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
 };
+#undef EMUCUDA_ERROR
 
 CUresult FindErrorText(CUresult error, const char* ErrorText::*member,
                        const char** text) {
@@ -113,7 +102,7 @@ CUresult AskDevice(Entry entry, const void* out, CUdevice device, Body body) {
     const CUresult result = emucuda::CheckDevice(device);
     return result == CUDA_SUCCESS ? body() : result;
   };
-  return Call(entry, Require::kInit, checked, device);
+  return Call(entry, Require::kInit, Logged(device), checked);
 }
 
 CUresult CopyText(const char* text, char* to, int capacity) {

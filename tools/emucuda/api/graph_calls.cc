@@ -23,6 +23,7 @@ using emucuda::Entry;
 using emucuda::Graph;
 using emucuda::Graphs;
 using emucuda::HandleRegistry;
+using emucuda::Logged;
 using emucuda::Node;
 
 namespace {
@@ -120,24 +121,18 @@ CUresult Launch(Context& context, CUgraphExec exec, CUstream stream) {
 }  // namespace
 
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
-  return CallInContext(
-      Entry::cuGraphCreate,
-      [&](Context&) {
-        if (graph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        *graph = Graphs().Add(std::make_shared<Graph>());
-        return CUDA_SUCCESS;
-      },
-      flags);
+  return CallInContext(Entry::cuGraphCreate, Logged(flags), [&](Context&) {
+    if (graph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    *graph = Graphs().Add(std::make_shared<Graph>());
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuGraphDestroy(CUgraph graph) {
-  return CallInContext(
-      Entry::cuGraphDestroy,
-      [&](Context&) {
-        return Graphs().Remove(graph) != nullptr ? CUDA_SUCCESS
-                                                 : CUDA_ERROR_INVALID_VALUE;
-      },
-      graph);
+  return CallInContext(Entry::cuGraphDestroy, Logged(graph), [&](Context&) {
+    return Graphs().Remove(graph) != nullptr ? CUDA_SUCCESS
+                                             : CUDA_ERROR_INVALID_VALUE;
+  });
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
@@ -145,8 +140,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
                               const CUDA_MEMSET_NODE_PARAMS* params,
                               CUcontext) {
   return CallInContext(
-      Entry::cuGraphAddMemsetNode,
-      [&](Context&) {
+      Entry::cuGraphAddMemsetNode, Logged(graph, after_count), [&](Context&) {
         if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const CUresult result = Check(*params);
         if (result != CUDA_SUCCESS) return result;
@@ -154,16 +148,14 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
         return AddNode(
             graph, [fill](int device) { return Run(device, fill); }, after,
             after_count, node);
-      },
-      graph, after_count);
+      });
 }
 
 CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph,
                               const CUgraphNode* after, size_t after_count,
                               const CUDA_MEMCPY3D* params, CUcontext) {
   return CallInContext(
-      Entry::cuGraphAddMemcpyNode,
-      [&](Context&) {
+      Entry::cuGraphAddMemcpyNode, Logged(graph, after_count), [&](Context&) {
         if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
         emucuda::Box box;
         const CUresult result = ToBox(*params, &box);
@@ -174,15 +166,13 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph,
               return emucuda::CopyBox(emucuda::Addresses(), device, box);
             },
             after, after_count, node);
-      },
-      graph, after_count);
+      });
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
                                      unsigned long long flags) {
   return CallInContext(
-      Entry::cuGraphInstantiateWithFlags,
-      [&](Context&) {
+      Entry::cuGraphInstantiateWithFlags, Logged(graph, flags), [&](Context&) {
         const std::shared_ptr<Graph> found = Graphs().Find(graph);
         if (exec == nullptr || found == nullptr) {
           return CUDA_ERROR_INVALID_VALUE;
@@ -190,25 +180,20 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
         if (flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
         *exec = Executables().Add(std::make_shared<Executable>(found->Nodes()));
         return CUDA_SUCCESS;
-      },
-      graph, flags);
+      });
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   return CallInContext(
-      Entry::cuGraphLaunch,
-      [&](Context& context) { return Launch(context, exec, stream); }, exec,
-      stream);
+      Entry::cuGraphLaunch, Logged(exec, stream),
+      [&](Context& context) { return Launch(context, exec, stream); });
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  return CallInContext(
-      Entry::cuGraphExecDestroy,
-      [&](Context&) {
-        return Executables().Remove(exec) != nullptr ? CUDA_SUCCESS
-                                                     : CUDA_ERROR_INVALID_VALUE;
-      },
-      exec);
+  return CallInContext(Entry::cuGraphExecDestroy, Logged(exec), [&](Context&) {
+    return Executables().Remove(exec) != nullptr ? CUDA_SUCCESS
+                                                 : CUDA_ERROR_INVALID_VALUE;
+  });
 }
 
 }  // namespace fineserve::driver

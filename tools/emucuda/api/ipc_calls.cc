@@ -19,17 +19,20 @@ using emucuda::BlockKind;
 using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::MemoryBlock;
 
 namespace {
 
-CUresult OpenMemory(Context& context, CUdeviceptr* address,
+CUresult OpenMemory(Entry entry, CUdeviceptr* address,
                     const CUipcMemHandle& handle, unsigned flags) {
-  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return emucuda::Opened().Open(emucuda::Devices(), context,
-                                emucuda::Decode(handle), address);
+  return CallInContext(entry, Logged(flags), [&](Context& context) {
+    if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return emucuda::Opened().Open(emucuda::Devices(), context,
+                                  emucuda::Decode(handle), address);
+  });
 }
 
 }  // namespace
@@ -37,8 +40,7 @@ CUresult OpenMemory(Context& context, CUdeviceptr* address,
 // The handle is for the whole allocation around the address.
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   return CallInContext(
-      Entry::cuIpcGetMemHandle,
-      [&](Context&) {
+      Entry::cuIpcGetMemHandle, Logged(address), [&](Context&) {
         MemoryBlock block;
         if (handle == nullptr || !emucuda::Heap().Find(address, &block) ||
             block.kind != BlockKind::kDevice) {
@@ -46,53 +48,39 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
         }
         Encode(Share(emucuda::Devices(), block), handle);
         return CUDA_SUCCESS;
-      },
-      address);
+      });
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle,
                             unsigned int flags) {
-  return CallInContext(
-      Entry::cuIpcOpenMemHandle,
-      [&](Context& context) {
-        return OpenMemory(context, address, handle, flags);
-      },
-      flags);
+  return OpenMemory(Entry::cuIpcOpenMemHandle, address, handle, flags);
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle,
                                unsigned int flags) {
-  return CallInContext(
-      Entry::cuIpcOpenMemHandle_v2,
-      [&](Context& context) {
-        return OpenMemory(context, address, handle, flags);
-      },
-      flags);
+  return OpenMemory(Entry::cuIpcOpenMemHandle_v2, address, handle, flags);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  return CallInContext(
-      Entry::cuIpcCloseMemHandle,
-      [&](Context& context) {
-        if (const CUresult result = context.Synchronize()) return result;
-        return emucuda::Opened().Close(address);
-      },
-      address);
+  return CallInContext(Entry::cuIpcCloseMemHandle, Logged(address),
+                       [&](Context& context) {
+                         if (const CUresult result = context.Synchronize())
+                           return result;
+                         return emucuda::Opened().Close(address);
+                       });
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
-  return CallInContext(
-      Entry::cuIpcGetEventHandle,
-      [&](Context&) {
-        const auto found = emucuda::Events().Find(event);
-        if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (handle == nullptr || found->shared() == nullptr) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        found->shared()->Export(handle);
-        return CUDA_SUCCESS;
-      },
-      event);
+  return CallInContext(Entry::cuIpcGetEventHandle, Logged(event),
+                       [&](Context&) {
+                         const auto found = emucuda::Events().Find(event);
+                         if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+                         if (handle == nullptr || found->shared() == nullptr) {
+                           return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         found->shared()->Export(handle);
+                         return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {

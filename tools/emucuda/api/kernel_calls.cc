@@ -24,6 +24,7 @@ using emucuda::HostKernel;
 using emucuda::Kernel;
 using emucuda::KernelArguments;
 using emucuda::kMaxThreadsPerBlock;
+using emucuda::Logged;
 using emucuda::Require;
 
 namespace {
@@ -84,6 +85,13 @@ CUresult Launch(Context& context, CUfunction function, const Shape& shape,
   return Submit(context, std::move(kernel), stream, arguments);
 }
 
+CUresult Launch(Entry entry, CUfunction function, const Shape& shape,
+                CUstream stream, void** arguments) {
+  return CallInContext(entry, Logged(function, stream), [&](Context& context) {
+    return Launch(context, function, shape, stream, arguments);
+  });
+}
+
 // Runs `body(kernel)` on the kernel behind a CUkernel, on a device that exists.
 template <typename Body>
 CUresult CallOnKernel(Entry entry, CUkernel handle, CUdevice device,
@@ -93,7 +101,7 @@ CUresult CallOnKernel(Entry entry, CUkernel handle, CUdevice device,
     const auto kernel = emucuda::Kernels().Find(handle);
     return kernel != nullptr ? body(*kernel) : CUDA_ERROR_INVALID_HANDLE;
   };
-  return Call(entry, Require::kInit, checked, handle);
+  return Call(entry, Require::kInit, Logged(handle), checked);
 }
 
 // Runs `body(kernel)` on the kernel behind a CUfunction.
@@ -103,7 +111,7 @@ CUresult CallOnFunction(Entry entry, CUfunction function, Body body) {
     const auto kernel = emucuda::FindFunction(function);
     return kernel != nullptr ? body(*kernel) : CUDA_ERROR_INVALID_HANDLE;
   };
-  return Call(entry, Require::kInit, checked, function);
+  return Call(entry, Require::kInit, Logged(function), checked);
 }
 
 CUresult GetName(const Kernel& kernel, const char** name) {
@@ -199,14 +207,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x,
                         unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes,
                         CUstream stream, void** arguments, void** extra) {
-  return CallInContext(
-      Entry::cuLaunchKernel,
-      [&](Context& context) {
-        return Launch(context, function,
-                      {grid_x, grid_y, grid_z, block_x, block_y, block_z},
-                      stream, arguments);
-      },
-      function, stream);
+  return Launch(Entry::cuLaunchKernel, function,
+                {grid_x, grid_y, grid_z, block_x, block_y, block_z}, stream,
+                arguments);
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
@@ -215,47 +218,39 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
                                    unsigned int block_z,
                                    unsigned int shared_bytes, CUstream stream,
                                    void** arguments) {
-  return CallInContext(
-      Entry::cuLaunchCooperativeKernel,
-      [&](Context& context) {
-        return Launch(context, function,
-                      {grid_x, grid_y, grid_z, block_x, block_y, block_z},
-                      stream, arguments);
-      },
-      function, stream);
+  return Launch(Entry::cuLaunchCooperativeKernel, function,
+                {grid_x, grid_y, grid_z, block_x, block_y, block_z}, stream,
+                arguments);
 }
 
 // A launch's attributes (clusters, priorities) have no effect here.
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                           void** arguments, void** extra) {
   return CallInContext(
-      Entry::cuLaunchKernelEx,
-      [&](Context& context) {
+      Entry::cuLaunchKernelEx, Logged(function), [&](Context& context) {
         if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
         return Launch(context, function,
                       {config->gridDimX, config->gridDimY, config->gridDimZ,
                        config->blockDimX, config->blockDimY, config->blockDimZ},
                       config->hStream, arguments);
-      },
-      function);
+      });
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
                                                      CUfunction function,
                                                      int block_threads,
                                                      size_t shared_bytes) {
-  return Call(
-      Entry::cuOccupancyMaxActiveBlocksPerMultiprocessor, Require::kInit,
-      [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
+  return Call(Entry::cuOccupancyMaxActiveBlocksPerMultiprocessor,
+              Require::kInit, Logged(function),
+              [&] { return ActiveBlocks(blocks, function, block_threads); });
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, CUfunction function, int block_threads, size_t shared_bytes,
     unsigned int flags) {
-  return Call(
-      Entry::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
-      Require::kInit,
-      [&] { return ActiveBlocks(blocks, function, block_threads); }, function);
+  return Call(Entry::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+              Require::kInit, Logged(function),
+              [&] { return ActiveBlocks(blocks, function, block_threads); });
 }
 
 CUresult cuOccupancyMaxPotentialBlockSize(int* grid_blocks, int* block_threads,

@@ -19,6 +19,7 @@ using emucuda::Context;
 using emucuda::Entry;
 using emucuda::Libraries;
 using emucuda::Library;
+using emucuda::Logged;
 using emucuda::Require;
 
 namespace {
@@ -89,30 +90,26 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file,
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-  return Call(
-      Entry::cuLibraryUnload, Require::kInit, [&] { return Unload(library); },
-      library);
+  return Call(Entry::cuLibraryUnload, Require::kInit, Logged(library),
+              [&] { return Unload(library); });
 }
 
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library,
                             const char* name) {
-  return Call(
-      Entry::cuLibraryGetKernel, Require::kInit,
-      [&] { return FindKernel(library, name, kernel); }, library);
+  return Call(Entry::cuLibraryGetKernel, Require::kInit, Logged(library),
+              [&] { return FindKernel(library, name, kernel); });
 }
 
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
-  return CallInContext(
-      Entry::cuLibraryGetModule,
-      [&](Context&) {
-        if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (Libraries().Find(library) == nullptr) {
-          return CUDA_ERROR_INVALID_HANDLE;
-        }
-        *module = reinterpret_cast<CUmodule>(library);
-        return CUDA_SUCCESS;
-      },
-      library);
+  return CallInContext(Entry::cuLibraryGetModule, Logged(library),
+                       [&](Context&) {
+                         if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                         if (Libraries().Find(library) == nullptr) {
+                           return CUDA_ERROR_INVALID_HANDLE;
+                         }
+                         *module = reinterpret_cast<CUmodule>(library);
+                         return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* file) {
@@ -136,9 +133,8 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-  return CallInContext(
-      Entry::cuModuleUnload,
-      [&](Context&) { return Unload(LibraryOf(module)); }, module);
+  return CallInContext(Entry::cuModuleUnload, Logged(module),
+                       [&](Context&) { return Unload(LibraryOf(module)); });
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
@@ -152,26 +148,22 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module,
                              const char* name) {
   return CallInContext(
-      Entry::cuModuleGetFunction,
-      [&](Context&) {
+      Entry::cuModuleGetFunction, Logged(module), [&](Context&) {
         return FindKernel(LibraryOf(module), name,
                           reinterpret_cast<CUkernel*>(function));
-      },
-      module);
+      });
 }
 
 // Images are not interpreted, so the driver knows no variables.
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes,
                               CUmodule module, const char* name) {
-  return CallInContext(
-      Entry::cuModuleGetGlobal_v2,
-      [&](Context&) {
-        if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Libraries().Find(LibraryOf(module)) != nullptr
-                   ? CUDA_ERROR_NOT_FOUND
-                   : CUDA_ERROR_INVALID_HANDLE;
-      },
-      module);
+  return CallInContext(Entry::cuModuleGetGlobal_v2, Logged(module),
+                       [&](Context&) {
+                         if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                         return Libraries().Find(LibraryOf(module)) != nullptr
+                                    ? CUDA_ERROR_NOT_FOUND
+                                    : CUDA_ERROR_INVALID_HANDLE;
+                       });
 }
 
 }  // namespace fineserve::driver

@@ -23,6 +23,7 @@ using emucuda::Entry;
 using emucuda::kMaxDevices;
 using emucuda::kNowhere;
 using emucuda::kOnHost;
+using emucuda::Logged;
 using emucuda::MemoryBlock;
 
 namespace {
@@ -174,8 +175,7 @@ CUresult GetAttribute(void* value, size_t value_bytes,
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
                            unsigned int flags) {
   return CallInContext(
-      Entry::cuMemAllocManaged,
-      [&](Context& context) {
+      Entry::cuMemAllocManaged, Logged(bytes, flags), [&](Context& context) {
         if (address == nullptr ||
             (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
           return CUDA_ERROR_INVALID_VALUE;
@@ -183,61 +183,54 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
         return emucuda::Heap().Allocate(context,
                                         Devices().memory(context.device()),
                                         bytes, BlockKind::kManaged, address);
-      },
-      bytes, flags);
+      });
 }
 
 CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
                      CUdevice device) {
   return CallInContext(
-      Entry::cuMemAdvise,
-      [&](Context&) { return Advise(address, bytes, advice, device); }, address,
-      bytes, advice, device);
+      Entry::cuMemAdvise, Logged(address, bytes, advice, device),
+      [&](Context&) { return Advise(address, bytes, advice, device); });
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice,
                         CUmemLocation location) {
   return CallInContext(
-      Entry::cuMemAdvise_v2,
-      [&](Context&) {
+      Entry::cuMemAdvise_v2, Logged(address, bytes, advice), [&](Context&) {
         return Advise(address, bytes, advice, OrdinalOf(location));
-      },
-      address, bytes, advice);
+      });
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device,
                             CUstream stream) {
   return CallInContext(
-      Entry::cuMemPrefetchAsync,
+      Entry::cuMemPrefetchAsync, Logged(address, bytes, device, stream),
       [&](Context& context) {
         return Prefetch(context, address, bytes, device, stream);
-      },
-      address, bytes, device, stream);
+      });
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes,
                                CUmemLocation location, unsigned int flags,
                                CUstream stream) {
-  return CallInContext(
-      Entry::cuMemPrefetchAsync_v2,
-      [&](Context& context) {
-        if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        return Prefetch(context, address, bytes, OrdinalOf(location), stream);
-      },
-      address, bytes, stream);
+  return CallInContext(Entry::cuMemPrefetchAsync_v2,
+                       Logged(address, bytes, stream), [&](Context& context) {
+                         if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+                         return Prefetch(context, address, bytes,
+                                         OrdinalOf(location), stream);
+                       });
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes,
                                  size_t count, CUmemLocation* locations,
                                  size_t* location_starts, size_t location_count,
                                  unsigned long long flags, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemPrefetchBatchAsync,
-      [&](Context& context) {
-        return PrefetchBatch(context, addresses, bytes, count, locations,
-                             location_starts, location_count, flags, stream);
-      },
-      count, stream);
+  return CallInContext(Entry::cuMemPrefetchBatchAsync, Logged(count, stream),
+                       [&](Context& context) {
+                         return PrefetchBatch(context, addresses, bytes, count,
+                                              locations, location_starts,
+                                              location_count, flags, stream);
+                       });
 }
 
 // Discarding may lose bytes. Programs must notice that it does not happen here,
@@ -245,50 +238,47 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes,
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* bytes,
                                 size_t count, unsigned long long flags,
                                 CUstream stream) {
-  return CallInContext(
-      Entry::cuMemDiscardBatchAsync,
-      [](Context&) { return CUDA_ERROR_NOT_SUPPORTED; }, count, stream);
+  return CallInContext(Entry::cuMemDiscardBatchAsync, Logged(count, stream),
+                       [](Context&) { return CUDA_ERROR_NOT_SUPPORTED; });
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(
     CUdeviceptr* addresses, size_t* bytes, size_t count,
     CUmemLocation* locations, size_t* location_starts, size_t location_count,
     unsigned long long flags, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemDiscardAndPrefetchBatchAsync,
-      [](Context&) { return CUDA_ERROR_NOT_SUPPORTED; }, count, stream);
+  return CallInContext(Entry::cuMemDiscardAndPrefetchBatchAsync,
+                       Logged(count, stream),
+                       [](Context&) { return CUDA_ERROR_NOT_SUPPORTED; });
 }
 
 CUresult cuMemRangeGetAttribute(void* value, size_t value_bytes,
                                 CUmem_range_attribute attribute,
                                 CUdeviceptr address, size_t bytes) {
-  return CallInContext(
-      Entry::cuMemRangeGetAttribute,
-      [&](Context&) {
-        return GetAttribute(value, value_bytes, attribute, address, bytes);
-      },
-      attribute, address, bytes);
+  return CallInContext(Entry::cuMemRangeGetAttribute,
+                       Logged(attribute, address, bytes), [&](Context&) {
+                         return GetAttribute(value, value_bytes, attribute,
+                                             address, bytes);
+                       });
 }
 
 CUresult cuMemRangeGetAttributes(void** values, size_t* value_bytes,
                                  CUmem_range_attribute* attributes,
                                  size_t count, CUdeviceptr address,
                                  size_t bytes) {
-  return CallInContext(
-      Entry::cuMemRangeGetAttributes,
-      [&](Context&) {
-        if (values == nullptr || value_bytes == nullptr ||
-            attributes == nullptr || count == 0) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        CUresult result = CUDA_SUCCESS;
-        for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-          result = GetAttribute(values[i], value_bytes[i], attributes[i],
-                                address, bytes);
-        }
-        return result;
-      },
-      count, address, bytes);
+  return CallInContext(Entry::cuMemRangeGetAttributes,
+                       Logged(count, address, bytes), [&](Context&) {
+                         if (values == nullptr || value_bytes == nullptr ||
+                             attributes == nullptr || count == 0) {
+                           return CUDA_ERROR_INVALID_VALUE;
+                         }
+                         CUresult result = CUDA_SUCCESS;
+                         for (size_t i = 0; i < count && result == CUDA_SUCCESS;
+                              ++i) {
+                           result = GetAttribute(values[i], value_bytes[i],
+                                                 attributes[i], address, bytes);
+                         }
+                         return result;
+                       });
 }
 
 }  // namespace fineserve::driver

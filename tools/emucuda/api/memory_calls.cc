@@ -19,6 +19,7 @@ using emucuda::Context;
 using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::Heap;
+using emucuda::Logged;
 using emucuda::MemoryBlock;
 using emucuda::Pinned;
 
@@ -67,41 +68,40 @@ CUresult AddressRange(CUdeviceptr address, CUdeviceptr* base, size_t* bytes) {
 }  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
-  return CallInContext(
-      Entry::cuMemAlloc_v2,
-      [&](Context& context) {
-        if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
-        return Allocate(context, address, bytes);
-      },
-      bytes);
+  return CallInContext(Entry::cuMemAlloc_v2, Logged(bytes),
+                       [&](Context& context) {
+                         if (address == nullptr)
+                           return CUDA_ERROR_INVALID_VALUE;
+                         if (const CUresult result = emucuda::CheckUnsafeCall())
+                           return result;
+                         return Allocate(context, address, bytes);
+                       });
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch,
                             size_t width_bytes, size_t rows,
                             unsigned int element_bytes) {
   return CallInContext(
-      Entry::cuMemAllocPitch_v2,
+      Entry::cuMemAllocPitch_v2, Logged(width_bytes, rows),
       [&](Context& context) {
         if (address == nullptr || pitch == nullptr ||
             (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         return AllocatePitch(context, address, pitch, width_bytes, rows);
-      },
-      width_bytes, rows);
+      });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  return CallInContext(
-      Entry::cuMemFree_v2,
-      [&](Context& context) {
-        if (address == 0) return CUDA_SUCCESS;
-        if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
-        if (const CUresult result = context.Synchronize()) return result;
-        return Free(address);
-      },
-      address);
+  return CallInContext(Entry::cuMemFree_v2, Logged(address),
+                       [&](Context& context) {
+                         if (address == 0) return CUDA_SUCCESS;
+                         if (const CUresult result = emucuda::CheckUnsafeCall())
+                           return result;
+                         if (const CUresult result = context.Synchronize())
+                           return result;
+                         return Free(address);
+                       });
 }
 
 CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
@@ -119,90 +119,78 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes,
                                  CUdeviceptr address) {
   return CallInContext(
-      Entry::cuMemGetAddressRange_v2,
-      [&](Context&) { return AddressRange(address, base, bytes); }, address);
+      Entry::cuMemGetAddressRange_v2, Logged(address),
+      [&](Context&) { return AddressRange(address, base, bytes); });
 }
 
 CUresult cuMemAllocHost_v2(void** host, size_t bytes) {
-  return CallInContext(
-      Entry::cuMemAllocHost_v2,
-      [&](Context& context) {
-        if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Pinned().Allocate(context, bytes, 0, host);
-      },
-      bytes);
+  return CallInContext(Entry::cuMemAllocHost_v2, Logged(bytes),
+                       [&](Context& context) {
+                         if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                         return Pinned().Allocate(context, bytes, 0, host);
+                       });
 }
 
 CUresult cuMemHostAlloc(void** host, size_t bytes, unsigned int flags) {
   return CallInContext(
-      Entry::cuMemHostAlloc,
-      [&](Context& context) {
+      Entry::cuMemHostAlloc, Logged(bytes, flags), [&](Context& context) {
         if (host == nullptr || (flags & ~kHostAllocFlags) != 0) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         return Pinned().Allocate(context, bytes, flags, host);
-      },
-      bytes, flags);
+      });
 }
 
 CUresult cuMemFreeHost(void* host) {
-  return CallInContext(
-      Entry::cuMemFreeHost,
-      [&](Context& context) {
-        if (const CUresult result = context.Synchronize()) return result;
-        return Pinned().Free(host);
-      },
-      host);
+  return CallInContext(Entry::cuMemFreeHost, Logged(host),
+                       [&](Context& context) {
+                         if (const CUresult result = context.Synchronize())
+                           return result;
+                         return Pinned().Free(host);
+                       });
 }
 
 CUresult cuMemHostRegister_v2(void* host, size_t bytes, unsigned int flags) {
-  return CallInContext(
-      Entry::cuMemHostRegister_v2,
-      [&](Context& context) {
-        if ((flags & ~kHostRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
-        return Pinned().Register(context, host, bytes, flags);
-      },
-      host, bytes, flags);
+  return CallInContext(Entry::cuMemHostRegister_v2, Logged(host, bytes, flags),
+                       [&](Context& context) {
+                         if ((flags & ~kHostRegisterFlags) != 0)
+                           return CUDA_ERROR_INVALID_VALUE;
+                         return Pinned().Register(context, host, bytes, flags);
+                       });
 }
 
 CUresult cuMemHostUnregister(void* host) {
-  return CallInContext(
-      Entry::cuMemHostUnregister,
-      [&](Context& context) {
-        if (const CUresult result = context.Synchronize()) return result;
-        return Pinned().Unregister(host);
-      },
-      host);
+  return CallInContext(Entry::cuMemHostUnregister, Logged(host),
+                       [&](Context& context) {
+                         if (const CUresult result = context.Synchronize())
+                           return result;
+                         return Pinned().Unregister(host);
+                       });
 }
 
 // With unified addressing, device and host use the same address.
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* host,
                                       unsigned int flags) {
   return CallInContext(
-      Entry::cuMemHostGetDevicePointer_v2,
-      [&](Context&) {
+      Entry::cuMemHostGetDevicePointer_v2, Logged(host), [&](Context&) {
         if (address == nullptr || flags != 0 || !Pinned().Contains(host, 1)) {
           return CUDA_ERROR_INVALID_VALUE;
         }
         *address = reinterpret_cast<CUdeviceptr>(host);
         return CUDA_SUCCESS;
-      },
-      host);
+      });
 }
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
-  return CallInContext(
-      Entry::cuMemHostGetFlags,
-      [&](Context&) {
-        MemoryBlock block;
-        if (flags == nullptr ||
-            !Pinned().Find(reinterpret_cast<CUdeviceptr>(host), &block)) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        *flags = block.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
-        return CUDA_SUCCESS;
-      },
-      host);
+  return CallInContext(Entry::cuMemHostGetFlags, Logged(host), [&](Context&) {
+    MemoryBlock block;
+    if (flags == nullptr ||
+        !Pinned().Find(reinterpret_cast<CUdeviceptr>(host), &block)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = block.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    return CUDA_SUCCESS;
+  });
 }
 
 // There are no dma-buf descriptors here: CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
@@ -210,13 +198,12 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address,
                                        size_t bytes, CUmemRangeHandleType type,
                                        unsigned long long flags) {
-  return CallInContext(
-      Entry::cuMemGetHandleForAddressRange,
-      [&](Context&) {
-        if (handle == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-        return CUDA_ERROR_NOT_SUPPORTED;
-      },
-      address, bytes);
+  return CallInContext(Entry::cuMemGetHandleForAddressRange,
+                       Logged(address, bytes), [&](Context&) {
+                         if (handle == nullptr || bytes == 0)
+                           return CUDA_ERROR_INVALID_VALUE;
+                         return CUDA_ERROR_NOT_SUPPORTED;
+                       });
 }
 
 }  // namespace fineserve::driver

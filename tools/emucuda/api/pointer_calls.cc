@@ -17,6 +17,7 @@ using emucuda::BlockKind;
 using emucuda::Call;
 using emucuda::Context;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::MemoryBlock;
 using emucuda::Require;
 
@@ -171,42 +172,38 @@ CUresult GetAll(unsigned count, const CUpointer_attribute* attributes,
 // attributes that the memory there does not have.
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
-  return Call(
-      Entry::cuPointerGetAttribute, Require::kHealthy,
-      [&] {
-        MemoryBlock block;
-        if (value == nullptr || !emucuda::FindBlock(address, &block)) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        return Describe(block, address, attribute, value);
-      },
-      attribute, address);
+  return Call(Entry::cuPointerGetAttribute, Require::kHealthy,
+              Logged(attribute, address), [&] {
+                MemoryBlock block;
+                if (value == nullptr || !emucuda::FindBlock(address, &block)) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                return Describe(block, address, attribute, value);
+              });
 }
 
 // Does not fail because of an unknown address or attribute: it answers zeros.
 CUresult cuPointerGetAttributes(unsigned int count,
                                 CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address) {
-  return Call(
-      Entry::cuPointerGetAttributes, Require::kHealthy,
-      [&] { return GetAll(count, attributes, values, address); }, count,
-      address);
+  return Call(Entry::cuPointerGetAttributes, Require::kHealthy,
+              Logged(count, address),
+              [&] { return GetAll(count, attributes, values, address); });
 }
 
 // Only SYNC_MEMOPS can be set, and it is not emulated.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
-  return Call(
-      Entry::cuPointerSetAttribute, Require::kHealthy,
-      [&] {
-        MemoryBlock block;
-        if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-            !emucuda::FindBlock(address, &block)) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        return CUDA_ERROR_NOT_SUPPORTED;
-      },
-      attribute, address);
+  return Call(Entry::cuPointerSetAttribute, Require::kHealthy,
+              Logged(attribute, address), [&] {
+                MemoryBlock block;
+                if (value == nullptr ||
+                    attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+                    !emucuda::FindBlock(address, &block)) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                return CUDA_ERROR_NOT_SUPPORTED;
+              });
 }
 
 }  // namespace fineserve::driver

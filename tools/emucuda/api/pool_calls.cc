@@ -21,6 +21,7 @@ using emucuda::Context;
 using emucuda::Descriptor;
 using emucuda::Devices;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::MemoryBlock;
 using emucuda::MemPool;
 using emucuda::Pools;
@@ -116,7 +117,7 @@ CUresult CallOnPool(Entry entry, CUmemoryPool handle, Body body) {
     const auto pool = Pools().Find(handle);
     return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : body(*pool);
   };
-  return Call(entry, Require::kHealthy, checked, handle);
+  return Call(entry, Require::kHealthy, Logged(handle), checked);
 }
 
 // Runs `body(ordinal)` on the device at a location. Only device memory has
@@ -137,29 +138,24 @@ CUresult CallAt(Entry entry, const CUmemLocation* location,
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   return CallInContext(
-      Entry::cuMemAllocAsync,
-      [&](Context& context) {
+      Entry::cuMemAllocAsync, Logged(bytes, stream), [&](Context& context) {
         return Allocate(context, address, bytes, nullptr, stream);
-      },
-      bytes, stream);
+      });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes,
                                  CUmemoryPool pool, CUstream stream) {
-  return CallInContext(
-      Entry::cuMemAllocFromPoolAsync,
-      [&](Context& context) {
-        if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Allocate(context, address, bytes, pool, stream);
-      },
-      bytes, pool, stream);
+  return CallInContext(Entry::cuMemAllocFromPoolAsync,
+                       Logged(bytes, pool, stream), [&](Context& context) {
+                         if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                         return Allocate(context, address, bytes, pool, stream);
+                       });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return CallInContext(
-      Entry::cuMemFreeAsync,
-      [&](Context& context) { return Free(context, address, stream); }, address,
-      stream);
+      Entry::cuMemFreeAsync, Logged(address, stream),
+      [&](Context& context) { return Free(context, address, stream); });
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
@@ -170,9 +166,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  return Call(
-      Entry::cuMemPoolDestroy, Require::kHealthy,
-      [&] { return Pools().Destroy(pool); }, pool);
+  return Call(Entry::cuMemPoolDestroy, Require::kHealthy, Logged(pool),
+              [&] { return Pools().Destroy(pool); });
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
@@ -238,25 +233,23 @@ CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool,
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
                                             CUmemAllocationHandleType type,
                                             unsigned long long flags) {
-  return Call(
-      Entry::cuMemPoolImportFromShareableHandle, Require::kHealthy,
-      [&] {
-        if (pool == nullptr || flags != 0 ||
-            type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        // The pointer holds the descriptor itself.
-        const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
-        return emucuda::ImportPool(Devices(), fd, Pools(), pool);
-      },
-      shareable);
+  return Call(Entry::cuMemPoolImportFromShareableHandle, Require::kHealthy,
+              Logged(shareable), [&] {
+                if (pool == nullptr || flags != 0 ||
+                    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                // The pointer holds the descriptor itself.
+                const auto fd =
+                    static_cast<int>(reinterpret_cast<intptr_t>(shareable));
+                return emucuda::ImportPool(Devices(), fd, Pools(), pool);
+              });
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* exported,
                                 CUdeviceptr address) {
   return Call(
-      Entry::cuMemPoolExportPointer, Require::kHealthy,
-      [&] {
+      Entry::cuMemPoolExportPointer, Require::kHealthy, Logged(address), [&] {
         MemoryBlock block;
         if (exported == nullptr || !Pools().Find(address, &block) ||
             block.pool->props().handleTypes == CU_MEM_HANDLE_TYPE_NONE ||
@@ -265,8 +258,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* exported,
         }
         Encode(Share(Devices(), block), exported);
         return CUDA_SUCCESS;
-      },
-      address);
+      });
 }
 
 CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool,

@@ -69,6 +69,7 @@ namespace fineserve::driver {
 
 using emucuda::Call;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::Require;
 
 namespace {
@@ -100,18 +101,17 @@ void SayOnce() {
 CUresult cuGetProcAddress(const char* symbol, void** pfn, int cuda_version,
                           uint64_t flags) {
   return Call(
-      Entry::cuGetProcAddress, Require::kNothing,
-      [&] { return ResolveFor(symbol, pfn, cuda_version, flags, nullptr); },
-      cuda_version, flags);
+      Entry::cuGetProcAddress, Require::kNothing, Logged(cuda_version, flags),
+      [&] { return ResolveFor(symbol, pfn, cuda_version, flags, nullptr); });
 }
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
                              uint64_t flags,
                              CUdriverProcAddressQueryResult* status) {
-  return Call(
-      Entry::cuGetProcAddress_v2, Require::kNothing,
-      [&] { return ResolveFor(symbol, pfn, cuda_version, flags, status); },
-      cuda_version, flags);
+  return Call(Entry::cuGetProcAddress_v2, Require::kNothing,
+              Logged(cuda_version, flags), [&] {
+                return ResolveFor(symbol, pfn, cuda_version, flags, status);
+              });
 }
 
 // The private tables are NVIDIA's, and the emulator does not answer for them.

@@ -17,6 +17,7 @@ using emucuda::CallInContext;
 using emucuda::Context;
 using emucuda::Devices;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::Require;
 
 namespace {
@@ -88,61 +89,55 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* pci_bus_id) {
 }
 
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-  return Call(
-      Entry::cuDeviceComputeCapability, Require::kInit,
-      [&] {
-        if (major == nullptr || minor == nullptr) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (const CUresult result = emucuda::CheckDevice(device)) return result;
-        *major = emucuda::kComputeCapabilityMajor;
-        *minor = emucuda::kComputeCapabilityMinor;
-        return CUDA_SUCCESS;
-      },
-      device);
+  return Call(Entry::cuDeviceComputeCapability, Require::kInit, Logged(device),
+              [&] {
+                if (major == nullptr || minor == nullptr) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                if (const CUresult result = emucuda::CheckDevice(device))
+                  return result;
+                *major = emucuda::kComputeCapabilityMajor;
+                *minor = emucuda::kComputeCapabilityMinor;
+                return CUDA_SUCCESS;
+              });
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-  return Call(
-      Entry::cuDeviceCanAccessPeer, Require::kInit,
-      [&] {
-        if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (!BothExist(device, peer)) return CUDA_ERROR_INVALID_DEVICE;
-        *can = device != peer ? 1 : 0;
-        return CUDA_SUCCESS;
-      },
-      device, peer);
+  return Call(Entry::cuDeviceCanAccessPeer, Require::kInit,
+              Logged(device, peer), [&] {
+                if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                if (!BothExist(device, peer)) return CUDA_ERROR_INVALID_DEVICE;
+                *can = device != peer ? 1 : 0;
+                return CUDA_SUCCESS;
+              });
 }
 
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute,
                                  CUdevice from, CUdevice to) {
   return Call(
       Entry::cuDeviceGetP2PAttribute, Require::kInit,
-      [&] {
+      Logged(attribute, from, to), [&] {
         if (value == nullptr || attribute == 0) return CUDA_ERROR_INVALID_VALUE;
         if (!BothExist(from, to) || from == to) {
           return CUDA_ERROR_INVALID_DEVICE;
         }
         *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ? 1 : 0;
         return CUDA_SUCCESS;
-      },
-      attribute, from, to);
+      });
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-  return CallInContext(
-      Entry::cuCtxEnablePeerAccess,
-      [&](Context& context) {
-        if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        return ChangePeer(context, peer, true);
-      },
-      peer);
+  return CallInContext(Entry::cuCtxEnablePeerAccess, Logged(peer),
+                       [&](Context& context) {
+                         if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+                         return ChangePeer(context, peer, true);
+                       });
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
   return CallInContext(
-      Entry::cuCtxDisablePeerAccess,
-      [&](Context& context) { return ChangePeer(context, peer, false); }, peer);
+      Entry::cuCtxDisablePeerAccess, Logged(peer),
+      [&](Context& context) { return ChangePeer(context, peer, false); });
 }
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
@@ -155,60 +150,51 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 
 // Scheduling flags are accepted and have no effect.
 CUresult cuCtxSetFlags(unsigned int flags) {
-  return CallInContext(
-      Entry::cuCtxSetFlags, [](Context&) { return CUDA_SUCCESS; }, flags);
+  return CallInContext(Entry::cuCtxSetFlags, Logged(flags),
+                       [](Context&) { return CUDA_SUCCESS; });
 }
 
 CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
-  return Call(
-      Entry::cuCtxGetId, Require::kInit,
-      [&] {
-        const Context* context = NamedOrCurrent(handle);
-        if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-        if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *id = context->id();
-        return CUDA_SUCCESS;
-      },
-      handle);
+  return Call(Entry::cuCtxGetId, Require::kInit, Logged(handle), [&] {
+    const Context* context = NamedOrCurrent(handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *id = context->id();
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
-  return Call(
-      Entry::cuCtxGetApiVersion, Require::kInit,
-      [&] {
-        if (NamedOrCurrent(handle) == nullptr) {
-          return CUDA_ERROR_INVALID_CONTEXT;
-        }
-        if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *version = kApiVersion;
-        return CUDA_SUCCESS;
-      },
-      handle);
+  return Call(Entry::cuCtxGetApiVersion, Require::kInit, Logged(handle), [&] {
+    if (NamedOrCurrent(handle) == nullptr) {
+      return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *version = kApiVersion;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
-  return CallInContext(
-      Entry::cuCtxGetLimit,
-      [&](Context& context) {
-        const DefaultLimit* known = FindLimit(limit);
-        if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (known == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-        const size_t set = context.limit(limit);
-        *value = set != 0 ? set : known->value;
-        return CUDA_SUCCESS;
-      },
-      limit);
+  return CallInContext(Entry::cuCtxGetLimit, Logged(limit),
+                       [&](Context& context) {
+                         const DefaultLimit* known = FindLimit(limit);
+                         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                         if (known == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+                         const size_t set = context.limit(limit);
+                         *value = set != 0 ? set : known->value;
+                         return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-  return CallInContext(
-      Entry::cuCtxSetLimit,
-      [&](Context& context) {
-        if (FindLimit(limit) == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-        context.SetLimit(limit, value);
-        return CUDA_SUCCESS;
-      },
-      limit, value);
+  return CallInContext(Entry::cuCtxSetLimit, Logged(limit, value),
+                       [&](Context& context) {
+                         if (FindLimit(limit) == nullptr)
+                           return CUDA_ERROR_NOT_SUPPORTED;
+                         context.SetLimit(limit, value);
+                         return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuCtxResetPersistingL2Cache() {

@@ -21,6 +21,7 @@ using emucuda::Context;
 using emucuda::Entry;
 using emucuda::Event;
 using emucuda::Events;
+using emucuda::Logged;
 using emucuda::Operation;
 using emucuda::Stream;
 
@@ -34,7 +35,7 @@ CUresult CallOnStream(Entry entry, CUstream handle, Body body) {
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return body(*stream);
   };
-  return CallInContext(entry, checked, handle);
+  return CallInContext(entry, Logged(handle), checked);
 }
 
 // Runs `body(event)` on the event behind a handle.
@@ -45,7 +46,7 @@ CUresult CallOnEvent(Entry entry, CUevent handle, Body body) {
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return body(*event);
   };
-  return CallInContext(entry, checked, handle);
+  return CallInContext(entry, Logged(handle), checked);
 }
 
 // Priorities out of range are clamped, as by a real driver.
@@ -119,6 +120,26 @@ CUresult Elapsed(const Event& start, const Event& end, float* milliseconds) {
   return CUDA_SUCCESS;
 }
 
+// An external recording (flag 1) counts as one of the capture's own here.
+CUresult RecordOn(Entry entry, CUevent event, CUstream stream, unsigned flags) {
+  return CallOnStream(entry, stream, [&](Stream& s) {
+    if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+    const std::shared_ptr<Event> found = Events().Find(event);
+    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Record(*found, s);
+  });
+}
+
+CUresult ElapsedBetween(Entry entry, float* milliseconds, CUevent start,
+                        CUevent end) {
+  return CallOnEvent(entry, start, [&](Event& first) {
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto last = Events().Find(end);
+    if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return Elapsed(first, *last, milliseconds);
+  });
+}
+
 // An event that another process may open cannot measure time.
 CUresult CreateEvent(CUevent* event, unsigned flags) {
   std::shared_ptr<emucuda::SharedEvent> shared;
@@ -149,32 +170,29 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   return CallInContext(
-      Entry::cuStreamCreate,
-      [&](Context& context) { return Create(context, stream, flags); }, flags);
+      Entry::cuStreamCreate, Logged(flags),
+      [&](Context& context) { return Create(context, stream, flags); });
 }
 
 // Priorities are hints, which the emulator ignores.
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
                                     int priority) {
-  return CallInContext(
-      Entry::cuStreamCreateWithPriority,
-      [&](Context& context) {
-        return Create(context, stream, flags, priority);
-      },
-      flags, priority);
+  return CallInContext(Entry::cuStreamCreateWithPriority,
+                       Logged(flags, priority), [&](Context& context) {
+                         return Create(context, stream, flags, priority);
+                       });
 }
 
 // Returns at once; queued work still runs.
 CUresult cuStreamDestroy_v2(CUstream stream) {
-  return CallInContext(
-      Entry::cuStreamDestroy_v2,
-      [&](Context&) {
-        const auto removed = emucuda::Streams().Remove(stream);
-        if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        removed->Close();
-        return CUDA_SUCCESS;
-      },
-      stream);
+  return CallInContext(Entry::cuStreamDestroy_v2, Logged(stream),
+                       [&](Context&) {
+                         const auto removed = emucuda::Streams().Remove(stream);
+                         if (removed == nullptr)
+                           return CUDA_ERROR_INVALID_HANDLE;
+                         removed->Close();
+                         return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
@@ -220,32 +238,19 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
-  return CallInContext(
-      Entry::cuEventCreate,
-      [&](Context&) {
-        if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return CreateEvent(event, flags);
-      },
-      flags);
+  return CallInContext(Entry::cuEventCreate, Logged(flags), [&](Context&) {
+    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return CreateEvent(event, flags);
+  });
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-  return CallOnStream(Entry::cuEventRecord, stream, [&](Stream& s) {
-    const std::shared_ptr<Event> found = Events().Find(event);
-    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return Record(*found, s);
-  });
+  return RecordOn(Entry::cuEventRecord, event, stream, 0);
 }
 
-// An external recording counts as one of the capture's own here.
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
                                 unsigned int flags) {
-  return CallOnStream(Entry::cuEventRecordWithFlags, stream, [&](Stream& s) {
-    if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
-    const std::shared_ptr<Event> found = Events().Find(event);
-    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return Record(*found, s);
-  });
+  return RecordOn(Entry::cuEventRecordWithFlags, event, stream, flags);
 }
 
 CUresult cuEventQuery(CUevent event) {
@@ -268,32 +273,19 @@ CUresult cuEventSynchronize(CUevent event) {
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-  return CallOnEvent(Entry::cuEventElapsedTime, start, [&](Event& first) {
-    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto last = Events().Find(end);
-    if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return Elapsed(first, *last, milliseconds);
-  });
+  return ElapsedBetween(Entry::cuEventElapsedTime, milliseconds, start, end);
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
                                CUevent end) {
-  return CallOnEvent(Entry::cuEventElapsedTime_v2, start, [&](Event& first) {
-    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto last = Events().Find(end);
-    if (last == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return Elapsed(first, *last, milliseconds);
-  });
+  return ElapsedBetween(Entry::cuEventElapsedTime_v2, milliseconds, start, end);
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
-  return CallInContext(
-      Entry::cuEventDestroy_v2,
-      [&](Context&) {
-        return Events().Remove(event) != nullptr ? CUDA_SUCCESS
-                                                 : CUDA_ERROR_INVALID_HANDLE;
-      },
-      event);
+  return CallInContext(Entry::cuEventDestroy_v2, Logged(event), [&](Context&) {
+    return Events().Remove(event) != nullptr ? CUDA_SUCCESS
+                                             : CUDA_ERROR_INVALID_HANDLE;
+  });
 }
 
 }  // namespace fineserve::driver

@@ -17,6 +17,7 @@ using emucuda::CallInContext;
 using emucuda::Capture;
 using emucuda::Context;
 using emucuda::Entry;
+using emucuda::Logged;
 using emucuda::MemoryBlock;
 using emucuda::Require;
 using emucuda::Stream;
@@ -31,7 +32,7 @@ CUresult AskStream(Entry entry, CUstream handle, const void* out, Body body) {
     const auto stream = emucuda::FindStream(context, handle);
     return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*stream);
   };
-  return CallInContext(entry, checked, handle);
+  return CallInContext(entry, Logged(handle), checked);
 }
 
 CUresult CaptureInfo(const Stream& stream, CUstreamCaptureStatus* status,

@@ -21,6 +21,7 @@ using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::Handles;
 using emucuda::kGranularity;
+using emucuda::Logged;
 using emucuda::MemoryObject;
 using emucuda::Require;
 
@@ -145,165 +146,146 @@ CUresult cuMemGetAllocationGranularity(
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* prop,
                      unsigned long long flags) {
-  return Call(
-      Entry::cuMemCreate, Require::kHealthy,
-      [&] {
-        if (handle == nullptr || prop == nullptr || flags != 0) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        return Create(handle, bytes, *prop);
-      },
-      bytes);
+  return Call(Entry::cuMemCreate, Require::kHealthy, Logged(bytes), [&] {
+    if (handle == nullptr || prop == nullptr || flags != 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    return Create(handle, bytes, *prop);
+  });
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-  return Call(
-      Entry::cuMemRelease, Require::kHealthy,
-      [&] { return Handles().Release(handle); }, handle);
+  return Call(Entry::cuMemRelease, Require::kHealthy, Logged(handle),
+              [&] { return Handles().Release(handle); });
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes,
                              size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
-  return Call(
-      Entry::cuMemAddressReserve, Require::kHealthy,
-      [&] {
-        if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        return Addresses().Reserve(bytes, alignment, wanted, address);
-      },
-      bytes, alignment, wanted);
+  return Call(Entry::cuMemAddressReserve, Require::kHealthy,
+              Logged(bytes, alignment, wanted), [&] {
+                if (address == nullptr || flags != 0)
+                  return CUDA_ERROR_INVALID_VALUE;
+                return Addresses().Reserve(bytes, alignment, wanted, address);
+              });
 }
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
-  return Call(
-      Entry::cuMemAddressFree, Require::kHealthy,
-      [&] { return Addresses().Free(address, bytes); }, address, bytes);
+  return Call(Entry::cuMemAddressFree, Require::kHealthy,
+              Logged(address, bytes),
+              [&] { return Addresses().Free(address, bytes); });
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
-  return Call(
-      Entry::cuMemMap, Require::kHealthy,
-      [&] {
-        if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        auto object = Handles().Find(handle);
-        if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Addresses().Map(address, bytes, std::move(object));
-      },
-      address, bytes, handle);
+  return Call(Entry::cuMemMap, Require::kHealthy,
+              Logged(address, bytes, handle), [&] {
+                if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+                auto object = Handles().Find(handle);
+                if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                return Addresses().Map(address, bytes, std::move(object));
+              });
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  return Call(
-      Entry::cuMemUnmap, Require::kHealthy,
-      [&] {
-        std::shared_ptr<const MemoryObject> object;
-        if (const CUresult result = MappedAt(address, &object)) return result;
-        return Addresses().Unmap(address, bytes);
-      },
-      address, bytes);
+  return Call(Entry::cuMemUnmap, Require::kHealthy, Logged(address, bytes),
+              [&] {
+                std::shared_ptr<const MemoryObject> object;
+                if (const CUresult result = MappedAt(address, &object))
+                  return result;
+                return Addresses().Unmap(address, bytes);
+              });
 }
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes,
                         const CUmemAccessDesc* desc, size_t count) {
-  return Call(
-      Entry::cuMemSetAccess, Require::kHealthy,
-      [&] {
-        if (desc == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-        std::shared_ptr<const MemoryObject> object;
-        CUresult result = MappedAt(address, &object);
-        for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-          result = SetAccess(address, bytes, desc[i]);
-        }
-        return result;
-      },
-      address, bytes, count);
+  return Call(Entry::cuMemSetAccess, Require::kHealthy,
+              Logged(address, bytes, count), [&] {
+                if (desc == nullptr || count == 0)
+                  return CUDA_ERROR_INVALID_VALUE;
+                std::shared_ptr<const MemoryObject> object;
+                CUresult result = MappedAt(address, &object);
+                for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+                  result = SetAccess(address, bytes, desc[i]);
+                }
+                return result;
+              });
 }
 
 CUresult cuMemGetAccess(unsigned long long* flags,
                         const CUmemLocation* location, CUdeviceptr address) {
-  return Call(
-      Entry::cuMemGetAccess, Require::kHealthy,
-      [&] {
-        if (flags == nullptr || location == nullptr) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (const CUresult result = CheckLocation(*location)) return result;
-        CUmemAccess_flags access;
-        const CUresult result =
-            Addresses().GetAccess(address, location->id, &access);
-        if (result == CUDA_SUCCESS) *flags = access;
-        return result;
-      },
-      address);
+  return Call(Entry::cuMemGetAccess, Require::kHealthy, Logged(address), [&] {
+    if (flags == nullptr || location == nullptr) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult result = CheckLocation(*location)) return result;
+    CUmemAccess_flags access;
+    const CUresult result =
+        Addresses().GetAccess(address, location->id, &access);
+    if (result == CUDA_SUCCESS) *flags = access;
+    return result;
+  });
 }
 
 CUresult cuMemExportToShareableHandle(void* shareable,
                                       CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type,
                                       unsigned long long flags) {
-  return Call(
-      Entry::cuMemExportToShareableHandle, Require::kHealthy,
-      [&] {
-        if (shareable == nullptr || flags != 0 ||
-            type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        const auto object = Handles().Find(handle);
-        if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return Export(*object, static_cast<int*>(shareable));
-      },
-      handle);
+  return Call(Entry::cuMemExportToShareableHandle, Require::kHealthy,
+              Logged(handle), [&] {
+                if (shareable == nullptr || flags != 0 ||
+                    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                const auto object = Handles().Find(handle);
+                if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                return Export(*object, static_cast<int*>(shareable));
+              });
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle,
                                         void* shareable,
                                         CUmemAllocationHandleType type) {
-  return Call(
-      Entry::cuMemImportFromShareableHandle, Require::kHealthy,
-      [&] {
-        if (handle == nullptr ||
-            type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        // The pointer holds the descriptor itself.
-        return Import(static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
-                      handle);
-      },
-      shareable);
+  return Call(Entry::cuMemImportFromShareableHandle, Require::kHealthy,
+              Logged(shareable), [&] {
+                if (handle == nullptr ||
+                    type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                // The pointer holds the descriptor itself.
+                return Import(
+                    static_cast<int>(reinterpret_cast<intptr_t>(shareable)),
+                    handle);
+              });
 }
 
 CUresult cuMemGetAllocationPropertiesFromHandle(
     CUmemAllocationProp* prop, CUmemGenericAllocationHandle handle) {
-  return Call(
-      Entry::cuMemGetAllocationPropertiesFromHandle, Require::kHealthy,
-      [&] {
-        const auto object = Handles().Find(handle);
-        if (prop == nullptr || object == nullptr) {
-          return CUDA_ERROR_INVALID_VALUE;
-        }
-        *prop = object->prop;
-        return CUDA_SUCCESS;
-      },
-      handle);
+  return Call(Entry::cuMemGetAllocationPropertiesFromHandle, Require::kHealthy,
+              Logged(handle), [&] {
+                const auto object = Handles().Find(handle);
+                if (prop == nullptr || object == nullptr) {
+                  return CUDA_ERROR_INVALID_VALUE;
+                }
+                *prop = object->prop;
+                return CUDA_SUCCESS;
+              });
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle,
                                      void* address) {
-  return Call(
-      Entry::cuMemRetainAllocationHandle, Require::kHealthy,
-      [&] {
-        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        std::shared_ptr<const MemoryObject> object;
-        const CUresult result =
-            MappedAt(reinterpret_cast<CUdeviceptr>(address), &object);
-        if (result != CUDA_SUCCESS) return result;
-        *handle = object->handle;
-        Handles().Retain(std::move(object));
-        return CUDA_SUCCESS;
-      },
-      address);
+  return Call(Entry::cuMemRetainAllocationHandle, Require::kHealthy,
+              Logged(address), [&] {
+                if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                std::shared_ptr<const MemoryObject> object;
+                const CUresult result =
+                    MappedAt(reinterpret_cast<CUdeviceptr>(address), &object);
+                if (result != CUDA_SUCCESS) return result;
+                *handle = object->handle;
+                Handles().Retain(std::move(object));
+                return CUDA_SUCCESS;
+              });
 }
 
 }  // namespace fineserve::driver

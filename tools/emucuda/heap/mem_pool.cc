@@ -27,8 +27,6 @@ T Load(const void* from) {
   return value;
 }
 
-void Store(uint64_t value, void* to) { memcpy(to, &value, sizeof(value)); }
-
 }  // namespace
 
 MemPool::MemPool(AddressSpace& space, PhysicalMemory& memory,
@@ -206,6 +204,23 @@ CUresult MemPool::Import(const DeviceList& devices, const SharedBlock& block,
   return CUDA_SUCCESS;
 }
 
+const uint64_t* MemPool::Number(driver::CUmemPool_attribute attribute) const {
+  switch (attribute) {
+    case driver::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      return &threshold_;
+    case driver::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      return &reserved_;
+    case driver::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      return &reserved_high_;
+    case driver::CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return &used_;
+    case driver::CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return &used_high_;
+    default:
+      return nullptr;
+  }
+}
+
 CUresult MemPool::SetAttribute(driver::CUmemPool_attribute attribute,
                                const void* value) {
   const MutexLock lock(mutex_);
@@ -214,21 +229,21 @@ CUresult MemPool::SetAttribute(driver::CUmemPool_attribute attribute,
     return CUDA_SUCCESS;
   }
   const uint64_t number = Load<uint64_t>(value);
-  switch (attribute) {
-    case driver::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-      threshold_ = number;
-      return CUDA_SUCCESS;
-    case driver::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-      if (number != 0) return CUDA_ERROR_INVALID_VALUE;
-      reserved_high_ = reserved_;
-      return CUDA_SUCCESS;
-    case driver::CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      if (number != 0) return CUDA_ERROR_INVALID_VALUE;
-      used_high_ = used_;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == driver::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+    threshold_ = number;
+    return CUDA_SUCCESS;
   }
+  // A high-water mark can only be reset.
+  if (number != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == driver::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+    reserved_high_ = reserved_;
+    return CUDA_SUCCESS;
+  }
+  if (attribute == driver::CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+    used_high_ = used_;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult MemPool::GetAttribute(driver::CUmemPool_attribute attribute,
@@ -238,25 +253,10 @@ CUresult MemPool::GetAttribute(driver::CUmemPool_attribute attribute,
     memcpy(value, &reuse_[attribute - 1], sizeof(int));
     return CUDA_SUCCESS;
   }
-  switch (attribute) {
-    case driver::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-      Store(threshold_, value);
-      return CUDA_SUCCESS;
-    case driver::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-      Store(reserved_, value);
-      return CUDA_SUCCESS;
-    case driver::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-      Store(reserved_high_, value);
-      return CUDA_SUCCESS;
-    case driver::CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-      Store(used_, value);
-      return CUDA_SUCCESS;
-    case driver::CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      Store(used_high_, value);
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  const uint64_t* number = Number(attribute);
+  if (number == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  memcpy(value, number, sizeof(*number));
+  return CUDA_SUCCESS;
 }
 
 CUresult MemPool::SetAccess(int device, driver::CUmemAccess_flags access) {

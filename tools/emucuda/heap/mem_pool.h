@@ -75,6 +75,9 @@ class MemPool {
   };
   using Chunks = std::map<CUdeviceptr, Chunk>;
 
+  // The value of a 64-bit attribute; null if there is no such attribute.
+  const uint64_t* Number(driver::CUmemPool_attribute attribute) const
+      EMUCUDA_REQUIRES(mutex_);
   bool Usable(const Region& region, uint64_t bytes, const Stream& by) const
       EMUCUDA_REQUIRES(mutex_);
   bool Fit(uint64_t bytes, const Stream& by, CUdeviceptr* address)
