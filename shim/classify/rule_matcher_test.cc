@@ -5,11 +5,9 @@
 #include <gmock/gmock.h>
 #include <gnu/libc-version.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "daemon/abi/transport.h"

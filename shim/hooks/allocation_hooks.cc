@@ -16,10 +16,11 @@
 namespace fineserve::driver {
 
 using shim::AllocationCall;
-using shim::CallOptional;
+using shim::CallOf;
 using shim::g_ranges;
 using shim::g_real_mem_alloc;
 using shim::g_real_mem_free;
+using shim::g_redirector;
 using shim::Hook;
 using shim::MemoryKind;
 using shim::Original;
@@ -44,12 +45,21 @@ CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   return call.original(shim::RealDriver()->entry);
 }
 
+CUresult FreeSlowly(CUdeviceptr address) {
+  const auto call = CallOf<&EntryPoints::cuMemFree_v2>(address);
+  return shim::AskRedirector(
+      Hook::kMemFree, Original(call), [&](const shim::Driver& real) {
+        return g_redirector.releaser().Free(real, address);
+      });
+}
+
 CUresult FreeAsync(Hook hook, CUdeviceptr address, CUstream stream,
                    const Original& original) {
-  if (g_ranges.MayHold(address)) {
-    return shim::FreeAsyncSlowly(hook, address, stream, original);
-  }
-  return shim::Pass(original);
+  if (!g_ranges.MayHold(address)) return shim::Pass(original);
+  return shim::AskRedirector(hook, original, [&](const shim::Driver& real) {
+    return g_redirector.releaser().FreeInStreamOrder(real, hook, address,
+                                                     stream, original);
+  });
 }
 
 }  // namespace
@@ -61,9 +71,7 @@ FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
     thread.small_bytes += bytes;
     return g_real_mem_alloc.load(std::memory_order_relaxed)(address, bytes);
   }
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAlloc_v2, address, bytes);
-  };
+  const auto call = CallOf<&EntryPoints::cuMemAlloc_v2>(address, bytes);
   return shim::AllocateSlowly(
       {Hook::kMemAlloc, bytes, FINESERVE_CALLER, Original(call)}, address);
 }
@@ -72,10 +80,8 @@ FINESERVE_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address,
                                              size_t* pitch, size_t width_bytes,
                                              size_t rows,
                                              unsigned element_bytes) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAllocPitch_v2, address, pitch, width_bytes,
-                        rows, element_bytes);
-  };
+  const auto call = CallOf<&EntryPoints::cuMemAllocPitch_v2>(
+      address, pitch, width_bytes, rows, element_bytes);
   return Allocate({Hook::kMemAllocPitch, width_bytes * rows, FINESERVE_CALLER,
                    Original(call), MemoryKind::kOther},
                   address);
@@ -83,9 +89,8 @@ FINESERVE_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address,
 
 FINESERVE_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
                                             unsigned flags) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAllocManaged, address, bytes, flags);
-  };
+  const auto call =
+      CallOf<&EntryPoints::cuMemAllocManaged>(address, bytes, flags);
   return Allocate({Hook::kMemAllocManaged, bytes, FINESERVE_CALLER,
                    Original(call), MemoryKind::kOther},
                   address);
@@ -93,9 +98,8 @@ FINESERVE_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes,
 
 FINESERVE_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes,
                                           CUstream stream) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAllocAsync, address, bytes, stream);
-  };
+  const auto call =
+      CallOf<&EntryPoints::cuMemAllocAsync>(address, bytes, stream);
   return Allocate({Hook::kMemAllocAsync, bytes, FINESERVE_CALLER,
                    Original(call), MemoryKind::kStreamOrdered, stream},
                   address);
@@ -103,9 +107,8 @@ FINESERVE_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes,
 
 FINESERVE_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address,
                                                size_t bytes, CUstream stream) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAllocAsync_ptsz, address, bytes, stream);
-  };
+  const auto call =
+      CallOf<&EntryPoints::cuMemAllocAsync_ptsz>(address, bytes, stream);
   return Allocate(
       {Hook::kMemAllocAsyncPtsz, bytes, FINESERVE_CALLER, Original(call),
        MemoryKind::kStreamOrdered, PerThread(stream)},
@@ -116,10 +119,8 @@ FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address,
                                                   size_t bytes,
                                                   CUmemoryPool pool,
                                                   CUstream stream) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAllocFromPoolAsync, address, bytes, pool,
-                        stream);
-  };
+  const auto call = CallOf<&EntryPoints::cuMemAllocFromPoolAsync>(
+      address, bytes, pool, stream);
   return Allocate({Hook::kMemAllocFromPool, bytes, FINESERVE_CALLER,
                    Original(call), MemoryKind::kStreamOrdered, stream, pool},
                   address);
@@ -129,10 +130,8 @@ FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address,
                                                        size_t bytes,
                                                        CUmemoryPool pool,
                                                        CUstream stream) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemAllocFromPoolAsync_ptsz, address, bytes, pool,
-                        stream);
-  };
+  const auto call = CallOf<&EntryPoints::cuMemAllocFromPoolAsync_ptsz>(
+      address, bytes, pool, stream);
   return Allocate(
       {Hook::kMemAllocFromPoolPtsz, bytes, FINESERVE_CALLER, Original(call),
        MemoryKind::kStreamOrdered, PerThread(stream), pool},
@@ -140,17 +139,13 @@ FINESERVE_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address,
 }
 
 FINESERVE_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemFreeAsync, address, stream);
-  };
+  const auto call = CallOf<&EntryPoints::cuMemFreeAsync>(address, stream);
   return FreeAsync(Hook::kMemFreeAsync, address, stream, Original(call));
 }
 
 FINESERVE_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address,
                                               CUstream stream) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemFreeAsync_ptsz, address, stream);
-  };
+  const auto call = CallOf<&EntryPoints::cuMemFreeAsync_ptsz>(address, stream);
   return FreeAsync(Hook::kMemFreeAsyncPtsz, address, PerThread(stream),
                    Original(call));
 }
@@ -159,16 +154,15 @@ FINESERVE_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   if (!g_ranges.MayHold(address)) [[likely]] {
     return g_real_mem_free.load(std::memory_order_relaxed)(address);
   }
-  return shim::FreeSlowly(address);
+  return FreeSlowly(address);
 }
 
 FINESERVE_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle,
                                       size_t bytes,
                                       const CUmemAllocationProp* prop,
                                       unsigned long long flags) {
-  const auto call = [&](const EntryPoints& real) {
-    return CallOptional(real.cuMemCreate, handle, bytes, prop, flags);
-  };
+  const auto call =
+      CallOf<&EntryPoints::cuMemCreate>(handle, bytes, prop, flags);
   AllocationCall create{Hook::kMemCreate, bytes, FINESERVE_CALLER,
                         Original(call)};
   create.kind =

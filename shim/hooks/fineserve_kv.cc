@@ -45,32 +45,20 @@ int WithDriver(Ask ask) {
 }
 
 }  // namespace
-}  // namespace fineserve::shim
 
-using fineserve::shim::CheckBytes;
-using fineserve::shim::Driver;
-using fineserve::shim::Enter;
-using fineserve::shim::NullArgument;
-using fineserve::shim::View;
-using fineserve::shim::WithDriver;
+FINESERVE_EXPORT void fs_kv_begin(void) { ChangeScope(+1); }
 
-FINESERVE_EXPORT void fs_kv_begin(void) { fineserve::shim::ChangeScope(+1); }
+FINESERVE_EXPORT void fs_kv_end(void) { ChangeScope(-1); }
 
-FINESERVE_EXPORT void fs_kv_end(void) { fineserve::shim::ChangeScope(-1); }
-
-FINESERVE_EXPORT const char* fs_kv_error(void) {
-  return fineserve::shim::KvErrorText();
-}
+FINESERVE_EXPORT const char* fs_kv_error(void) { return KvErrorText(); }
 
 FINESERVE_EXPORT int fs_kv_progress(int stage) {
   if (const int early = Enter()) return early;
   if (stage < FS_KV_PLUGIN_LOADED || stage > FS_KV_POOL_CONSTRUCTED) {
-    return fineserve::shim::KvError(FS_INVALID, "stage is %d, not %d to %d",
-                                    stage, FS_KV_PLUGIN_LOADED,
-                                    FS_KV_POOL_CONSTRUCTED);
+    return KvError(FS_INVALID, "stage is %d, not %d to %d", stage,
+                   FS_KV_PLUGIN_LOADED, FS_KV_POOL_CONSTRUCTED);
   }
-  fineserve::shim::g_redirector.scoreboard().RaisePluginStage(
-      static_cast<uint32_t>(stage));
+  g_redirector.scoreboard().RaisePluginStage(static_cast<uint32_t>(stage));
   return FS_OK;
 }
 
@@ -161,3 +149,5 @@ FINESERVE_EXPORT int fs_kv_read_stats(fs_kv_stats* stats) {
   if (const int early = Enter()) return early;
   return View().ReadStats(stats);
 }
+
+}  // namespace fineserve::shim

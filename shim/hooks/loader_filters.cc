@@ -49,18 +49,13 @@ void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }
 
-// An older driver lacks some of the functions that we hook; we must then seem
-// to lack them too.
-bool DriverDefines(const char* name) {
+// Null if no driver is loaded, or for a function that an older driver lacks: we
+// must then seem to lack it too.
+void* DriversDefinition(const char* name) {
   Module driver;
-  return FindModuleBySoname(kDriverSoname, &driver) &&
-         FindDefinition(driver, name) != nullptr;
-}
-
-bool IsDriversDefinition(const void* found, const char* name) {
-  Module driver;
-  return FindModuleBySoname(kDriverSoname, &driver) &&
-         FindDefinition(driver, name) == found;
+  return FindModuleBySoname(kDriverSoname, &driver)
+             ? FindDefinition(driver, name)
+             : nullptr;
 }
 
 // True if RTLD_NEXT, asked by `caller`, would find the shim's definition.
@@ -92,7 +87,7 @@ DlsymAnswer FilterLoaders(Hook hook, Path path, const char* name,
 // no driver.
 DlsymAnswer FilterNext(Hook hook, const char* name, const void* caller) {
   if (!ShimIsNextAfter(caller, name)) return kAskLibc;
-  if (IsLoaders(hook) || DriverDefines(name)) {
+  if (IsLoaders(hook) || DriversDefinition(name) != nullptr) {
     g_redirector.scoreboard().CountUse(hook, Path::kNext);
     return kAskLibc;
   }
@@ -109,10 +104,11 @@ DlsymAnswer FilterFound(Hook hook, void* handle, const char* name) {
   const Path path = handle == RTLD_DEFAULT ? Path::kDefault : Path::kHandle;
   if (IsLoaders(hook)) return FilterLoaders(hook, path, name, found);
   if (found == HookAddress(hook)) {
-    return DriverDefines(name) ? AnswerHook(hook, path)
-                               : Answer(DefinitionBehindShim(name));
+    return DriversDefinition(name) != nullptr
+               ? AnswerHook(hook, path)
+               : Answer(DefinitionBehindShim(name));
   }
-  const bool substitute = !Disabled() && IsDriversDefinition(found, name);
+  const bool substitute = !Disabled() && found == DriversDefinition(name);
   return substitute ? AnswerHook(hook, path) : kAskLibc;
 }
 

@@ -93,26 +93,6 @@ CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   return result;
 }
 
-CUresult FreeSlowly(CUdeviceptr address) {
-  const Driver* real = RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  if (t_state.nested > 0) return real->entry.cuMemFree_v2(address);
-  CountCall(abi::Hook::kMemFree);
-  ReentryGuard guard;
-  return g_redirector.releaser().Free(*real, address);
-}
-
-CUresult FreeAsyncSlowly(abi::Hook hook, CUdeviceptr address,
-                         driver::CUstream stream, const Original& original) {
-  const Driver* real = RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  if (t_state.nested > 0) return original(real->entry);
-  CountCall(hook);
-  ReentryGuard guard;
-  return g_redirector.releaser().FreeInStreamOrder(*real, hook, address, stream,
-                                                   original);
-}
-
 void CollectDeferredFrees() {
   const Driver* real = RealDriver();
   if (real == nullptr || t_state.nested > 0) return;

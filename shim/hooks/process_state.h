@@ -4,8 +4,6 @@
 // The state of the shim in this process, and what the hooks do off their fast
 // path.
 
-#include <cstddef>
-
 #include "kernels/driver/cuda_types.h"
 #include "shim/hooks/hook_table.h"
 #include "shim/hooks/thread_state.h"
@@ -22,12 +20,6 @@ extern constinit Redirector g_redirector;
 // not registered, the size is large, or a scope is open.
 driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 
-// Answer frees of an address that may be ours.
-driver::CUresult FreeSlowly(driver::CUdeviceptr address);
-driver::CUresult FreeAsyncSlowly(abi::Hook hook, driver::CUdeviceptr address,
-                                 driver::CUstream stream,
-                                 const Original& original);
-
 // Returns the slabs of what the program freed in stream order, as far as its
 // streams have passed those frees. Called after the program has waited for its
 // work or has asked whether it is done.
@@ -43,8 +35,9 @@ inline driver::CUresult Pass(const Original& original) {
                          : original(real->entry);
 }
 
-// Answers a call that may concern memory of ours: with `ask(driver)`, or with
-// `original` if the driver made the call on our own behalf.
+// Answers a call that may concern memory of ours with `ask(driver)`; makes
+// `original`'s call if the driver called us on our own behalf, or in a forked
+// child.
 template <typename Ask>
 driver::CUresult AskRedirector(abi::Hook hook, const Original& original,
                                Ask ask) {
@@ -52,6 +45,7 @@ driver::CUresult AskRedirector(abi::Hook hook, const Original& original,
   if (real == nullptr) return driver::CUDA_ERROR_NOT_INITIALIZED;
   if (t_state.nested > 0) return original(real->entry);
   CountCall(hook);
+  if (g_redirector.forked()) return original(real->entry);
   ReentryGuard guard;
   return ask(*real);
 }

@@ -20,47 +20,43 @@ using shim::Hook;
 
 namespace {
 
-// Replaces the driver's answer by our function, if the answer has the ABI that
-// our function has.
-void Substitute(const char* name, int cuda_version, uint64_t flags, Path path,
-                void** function) {
-  const Hook hook = shim::HookForRequest(name, cuda_version, flags);
-  if (hook == Hook::kNone || *function == nullptr || shim::Disabled()) return;
-  shim::g_redirector.scoreboard().CountUse(hook, path);
-  *function = shim::HookAddress(hook);
+// Makes the driver's call. Replaces its answer by our function if the answer
+// has the ABI that our function has.
+template <auto Entry, typename... Status>
+CUresult Resolve(Hook hook, Path path, const char* name, void** function,
+                 int cuda_version, uint64_t flags, Status... status) {
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr || real->entry.*Entry == nullptr) {
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
+  const CUresult result =
+      (real->entry.*Entry)(name, function, cuda_version, flags, status...);
+  shim::CountCall(hook);
+  if (result != CUDA_SUCCESS || *function == nullptr || shim::Disabled()) {
+    return result;
+  }
+  const Hook wanted = shim::HookForRequest(name, cuda_version, flags);
+  if (wanted != Hook::kNone) {
+    shim::g_redirector.scoreboard().CountUse(wanted, path);
+    *function = shim::HookAddress(wanted);
+  }
+  return result;
 }
 
 }  // namespace
 
 FINESERVE_EXPORT CUresult cuGetProcAddress(const char* symbol, void** pfn,
                                            int cuda_version, uint64_t flags) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr || real->entry.cuGetProcAddress == nullptr) {
-    return CUDA_ERROR_NOT_INITIALIZED;
-  }
-  const CUresult result =
-      real->entry.cuGetProcAddress(symbol, pfn, cuda_version, flags);
-  shim::CountCall(Hook::kGetProcAddress);
-  if (result == CUDA_SUCCESS) {
-    Substitute(symbol, cuda_version, flags, Path::kResolver, pfn);
-  }
-  return result;
+  return Resolve<&EntryPoints::cuGetProcAddress>(
+      Hook::kGetProcAddress, Path::kResolver, symbol, pfn, cuda_version, flags);
 }
 
 FINESERVE_EXPORT CUresult
 cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
                     uint64_t flags, CUdriverProcAddressQueryResult* status) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr || real->entry.cuGetProcAddress_v2 == nullptr) {
-    return CUDA_ERROR_NOT_INITIALIZED;
-  }
-  const CUresult result =
-      real->entry.cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, status);
-  shim::CountCall(Hook::kGetProcAddress2);
-  if (result == CUDA_SUCCESS) {
-    Substitute(symbol, cuda_version, flags, Path::kResolver2, pfn);
-  }
-  return result;
+  return Resolve<&EntryPoints::cuGetProcAddress_v2>(
+      Hook::kGetProcAddress2, Path::kResolver2, symbol, pfn, cuda_version,
+      flags, status);
 }
 
 }  // namespace fineserve::driver

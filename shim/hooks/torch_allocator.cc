@@ -1,5 +1,5 @@
-// The functions for PyTorch's pluggable allocator: every allocation is in a KV
-// scope.
+// The functions for PyTorch's pluggable allocator. They call our own hooks, as
+// if the program had called the driver.
 
 #include <sys/types.h>
 
@@ -7,33 +7,20 @@
 #include "kernels/driver/prototypes.h"
 #include "shim/fineserve_kv.h"
 
-namespace fineserve::shim {
-namespace {
+namespace fineserve::driver {
 
-class Scope {
- public:
-  Scope() { fs_kv_begin(); }
-  ~Scope() { fs_kv_end(); }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-};
-
-}  // namespace
-}  // namespace fineserve::shim
-
-// Calls our own hook, as if the program had called the driver.
 FINESERVE_EXPORT void* fs_torch_malloc(ssize_t bytes, int, void*) {
   if (bytes <= 0) return nullptr;
-  const fineserve::shim::Scope scope;
-  fineserve::driver::CUdeviceptr address = 0;
-  const auto result =
-      fineserve::driver::cuMemAlloc_v2(&address, static_cast<size_t>(bytes));
-  if (result != fineserve::driver::CUDA_SUCCESS) return nullptr;
-  return reinterpret_cast<void*>(address);
+  CUdeviceptr address = 0;
+  fs_kv_begin();
+  const CUresult result = cuMemAlloc_v2(&address, static_cast<size_t>(bytes));
+  fs_kv_end();
+  return result == CUDA_SUCCESS ? reinterpret_cast<void*>(address) : nullptr;
 }
 
 FINESERVE_EXPORT void fs_torch_free(void* address, ssize_t, int, void*) {
   // PyTorch cannot use the result; the shim has recorded a failure.
-  static_cast<void>(fineserve::driver::cuMemFree_v2(
-      reinterpret_cast<fineserve::driver::CUdeviceptr>(address)));
+  static_cast<void>(cuMemFree_v2(reinterpret_cast<CUdeviceptr>(address)));
 }
+
+}  // namespace fineserve::driver

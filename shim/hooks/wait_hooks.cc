@@ -14,9 +14,11 @@ namespace {
 // Makes the driver's call, and then looks at the deferred frees if there were
 // any before the call. Otherwise it is a tail call to the driver: engines query
 // events many times a step.
-template <typename Function, typename... Arguments>
-CUresult ThenCollect(abi::Hook hook, Function function,
-                     Arguments... arguments) {
+template <auto Entry, typename... Arguments>
+CUresult ThenCollect(abi::Hook hook, Arguments... arguments) {
+  const shim::Driver* real = shim::RealDriver();
+  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  const auto function = real->entry.*Entry;
   if (function == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (!shim::g_redirector.releaser().has_deferred()) [[likely]] {
     return function(arguments...);
@@ -30,61 +32,47 @@ CUresult ThenCollect(abi::Hook hook, Function function,
 }  // namespace
 
 FINESERVE_EXPORT CUresult cuCtxSynchronize() {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kCtxSynchronize, real->entry.cuCtxSynchronize);
+  return ThenCollect<&EntryPoints::cuCtxSynchronize>(
+      abi::Hook::kCtxSynchronize);
 }
 
 // A driver older than CUDA 13 answers a request for this function with its
 // first version, which ignores the argument.
 FINESERVE_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   constexpr auto kHook = abi::Hook::kCtxSynchronize2;
-  return real->entry.cuCtxSynchronize_v2 != nullptr
-             ? ThenCollect(kHook, real->entry.cuCtxSynchronize_v2, context)
-             : ThenCollect(kHook, real->entry.cuCtxSynchronize);
+  const shim::Driver* real = shim::RealDriver();
+  return real != nullptr && real->entry.cuCtxSynchronize_v2 != nullptr
+             ? ThenCollect<&EntryPoints::cuCtxSynchronize_v2>(kHook, context)
+             : ThenCollect<&EntryPoints::cuCtxSynchronize>(kHook);
 }
 
 FINESERVE_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kStreamSynchronize,
-                     real->entry.cuStreamSynchronize, stream);
+  return ThenCollect<&EntryPoints::cuStreamSynchronize>(
+      abi::Hook::kStreamSynchronize, stream);
 }
 
 FINESERVE_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kStreamSynchronizePtsz,
-                     real->entry.cuStreamSynchronize_ptsz, stream);
+  return ThenCollect<&EntryPoints::cuStreamSynchronize_ptsz>(
+      abi::Hook::kStreamSynchronizePtsz, stream);
 }
 
 FINESERVE_EXPORT CUresult cuStreamQuery(CUstream stream) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kStreamQuery, real->entry.cuStreamQuery,
-                     stream);
+  return ThenCollect<&EntryPoints::cuStreamQuery>(abi::Hook::kStreamQuery,
+                                                  stream);
 }
 
 FINESERVE_EXPORT CUresult cuStreamQuery_ptsz(CUstream stream) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kStreamQueryPtsz,
-                     real->entry.cuStreamQuery_ptsz, stream);
+  return ThenCollect<&EntryPoints::cuStreamQuery_ptsz>(
+      abi::Hook::kStreamQueryPtsz, stream);
 }
 
 FINESERVE_EXPORT CUresult cuEventSynchronize(CUevent event) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kEventSynchronize,
-                     real->entry.cuEventSynchronize, event);
+  return ThenCollect<&EntryPoints::cuEventSynchronize>(
+      abi::Hook::kEventSynchronize, event);
 }
 
 FINESERVE_EXPORT CUresult cuEventQuery(CUevent event) {
-  const shim::Driver* real = shim::RealDriver();
-  if (real == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
-  return ThenCollect(abi::Hook::kEventQuery, real->entry.cuEventQuery, event);
+  return ThenCollect<&EntryPoints::cuEventQuery>(abi::Hook::kEventQuery, event);
 }
 
 }  // namespace fineserve::driver

@@ -13,9 +13,6 @@
 //   FINESERVE_ENGINE=name    the engine that this process belongs to
 //   FINESERVE_RUNTIME_DIR    see daemon/abi/socket_path.h
 
-#include <cstddef>
-#include <cstdint>
-
 #include "daemon/abi/messages.h"
 
 namespace fineserve::shim {

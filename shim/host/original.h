@@ -32,6 +32,15 @@ driver::CUresult CallOptional(Function function, Arguments... arguments) {
                              : function(arguments...);
 }
 
+// The call of such an entry point, for Original:
+//   const auto call = CallOf<&EntryPoints::cuMemRelease>(handle);
+template <auto Entry, typename... Arguments>
+auto CallOf(Arguments... arguments) {
+  return [=](const driver::EntryPoints& entry) {
+    return CallOptional(entry.*Entry, arguments...);
+  };
+}
+
 }  // namespace fineserve::shim
 
 #endif  // SHIM_HOST_ORIGINAL_H_

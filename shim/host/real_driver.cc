@@ -11,7 +11,6 @@ namespace {
 
 using driver::CUDA_ERROR_NOT_INITIALIZED;
 using driver::CUDA_SUCCESS;
-using driver::CUdeviceptr;
 using driver::CUdriverProcAddressQueryResult;
 using driver::CUresult;
 using driver::EntryPoints;
@@ -90,26 +89,21 @@ const Driver* Publish(std::atomic<const Driver*>* slot, Driver* mine) {
   return mine;
 }
 
-CUresult ResolveThenAlloc(CUdeviceptr* address, size_t bytes) {
+template <auto Entry, typename... Arguments>
+CUresult ResolveThenCall(Arguments... arguments) {
   const Driver* d = RealDriver();
-  if (d == nullptr || d->entry.cuMemAlloc_v2 == nullptr) {
+  if (d == nullptr || d->entry.*Entry == nullptr) {
     return CUDA_ERROR_NOT_INITIALIZED;
   }
-  return d->entry.cuMemAlloc_v2(address, bytes);
-}
-
-CUresult ResolveThenFree(CUdeviceptr address) {
-  const Driver* d = RealDriver();
-  if (d == nullptr || d->entry.cuMemFree_v2 == nullptr) {
-    return CUDA_ERROR_NOT_INITIALIZED;
-  }
-  return d->entry.cuMemFree_v2(address);
+  return (d->entry.*Entry)(arguments...);
 }
 
 }  // namespace
 
-constinit std::atomic<MemAlloc> g_real_mem_alloc{&ResolveThenAlloc};
-constinit std::atomic<MemFree> g_real_mem_free{&ResolveThenFree};
+constinit std::atomic<MemAlloc> g_real_mem_alloc{
+    &ResolveThenCall<&EntryPoints::cuMemAlloc_v2>};
+constinit std::atomic<MemFree> g_real_mem_free{
+    &ResolveThenCall<&EntryPoints::cuMemFree_v2>};
 
 constinit std::atomic<const Driver*> g_resolved_driver{nullptr};
 

@@ -5,7 +5,6 @@
 // one place that knows how to reach them.
 
 #include <atomic>
-#include <cstdint>
 
 #include "kernels/driver/entry_points.h"
 

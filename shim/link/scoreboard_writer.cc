@@ -18,10 +18,6 @@ void Add(std::atomic<uint64_t>* counter, uint64_t n) {
   counter->fetch_add(n, std::memory_order_relaxed);
 }
 
-void CopyCounter(const std::atomic<uint64_t>& from, std::atomic<uint64_t>* to) {
-  Add(to, from.load(std::memory_order_relaxed));
-}
-
 void FillHeader(ScoreboardHeader* h, uint64_t epoch, uint32_t engine_id) {
   memcpy(h->magic, abi::kScoreboardMagic, sizeof(h->magic));
   h->abi_version = abi::kAbiVersion;
@@ -89,16 +85,14 @@ bool ScoreboardWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
 
 // What other threads add to the old scoreboard meanwhile is lost.
 void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
-  const ScoreboardHeader& f = from.header;
-  ScoreboardHeader* t = &to->header;
-  CopyCounter(f.small_allocations, &t->small_allocations);
-  CopyCounter(f.large_allocations, &t->large_allocations);
-  CopyCounter(f.redirected_allocations, &t->redirected_allocations);
-  CopyCounter(f.redirected_bytes, &t->redirected_bytes);
-  CopyCounter(f.denied_allocations, &t->denied_allocations);
-  CopyCounter(f.stacks_captured, &t->stacks_captured);
-  CopyCounter(f.small_bytes, &t->small_bytes);
-  CopyCounter(f.passed_bytes, &t->passed_bytes);
+  for (const auto counter :
+       {&Header::small_allocations, &Header::large_allocations,
+        &Header::redirected_allocations, &Header::redirected_bytes,
+        &Header::denied_allocations, &Header::stacks_captured,
+        &Header::small_bytes, &Header::passed_bytes}) {
+    Add(&(to->header.*counter),
+        (from.header.*counter).load(std::memory_order_relaxed));
+  }
 }
 
 void ScoreboardWriter::CopyUses(Scoreboard* to) const {
@@ -179,34 +173,6 @@ void ScoreboardWriter::AddSmall(uint64_t count, uint64_t bytes) {
   Scoreboard* p = scoreboard();
   Add(p != nullptr ? &p->header.small_allocations : &pending_small_, count);
   Add(p != nullptr ? &p->header.small_bytes : &pending_small_bytes_, bytes);
-}
-
-void ScoreboardWriter::CountPassed(uint64_t bytes) {
-  if (Scoreboard* p = scoreboard()) Add(&p->header.passed_bytes, bytes);
-}
-
-void ScoreboardWriter::CountLarge() {
-  if (Scoreboard* p = scoreboard()) Add(&p->header.large_allocations, 1);
-}
-
-void ScoreboardWriter::CountStack() {
-  if (Scoreboard* p = scoreboard()) Add(&p->header.stacks_captured, 1);
-}
-
-void ScoreboardWriter::CountDenied() {
-  if (Scoreboard* p = scoreboard()) Add(&p->header.denied_allocations, 1);
-}
-
-void ScoreboardWriter::CountRedirected(uint64_t bytes) {
-  Scoreboard* p = scoreboard();
-  if (p == nullptr) return;
-  Add(&p->header.redirected_allocations, 1);
-  Add(&p->header.redirected_bytes, bytes);
-}
-
-void ScoreboardWriter::CountReleased(uint64_t bytes) {
-  if (Scoreboard* p = scoreboard())
-    Add(&p->header.redirected_bytes, uint64_t{0} - bytes);
 }
 
 void ScoreboardWriter::AbandonInChild() {

@@ -53,12 +53,17 @@ class ScoreboardWriter {
   }
 
   void AddSmall(uint64_t count, uint64_t bytes);
-  void CountPassed(uint64_t bytes);
-  void CountLarge();
-  void CountStack();
-  void CountDenied();
-  void CountRedirected(uint64_t bytes);
-  void CountReleased(uint64_t bytes);
+  void CountPassed(uint64_t bytes) { Count(&Header::passed_bytes, bytes); }
+  void CountLarge() { Count(&Header::large_allocations, 1); }
+  void CountStack() { Count(&Header::stacks_captured, 1); }
+  void CountDenied() { Count(&Header::denied_allocations, 1); }
+  void CountRedirected(uint64_t bytes) {
+    Count(&Header::redirected_allocations, 1);
+    Count(&Header::redirected_bytes, bytes);
+  }
+  void CountReleased(uint64_t bytes) {
+    Count(&Header::redirected_bytes, uint64_t{0} - bytes);
+  }
 
   // For a forked child: forgets the parent's scoreboard and closes its
   // descriptor.
@@ -67,8 +72,9 @@ class ScoreboardWriter {
   bool has_scoreboard() const { return scoreboard() != nullptr; }
 
  private:
+  using Header = abi::ScoreboardHeader;
   struct Scoreboard {
-    abi::ScoreboardHeader header;
+    Header header;
     abi::Decision decisions[abi::kDecisionCapacity];
   };
   static_assert(sizeof(Scoreboard) == abi::kScoreboardBytes);
@@ -76,6 +82,13 @@ class ScoreboardWriter {
   // Pairs with the release in Install.
   Scoreboard* scoreboard() const {
     return scoreboard_.load(std::memory_order_acquire);
+  }
+  // Adds to a counter, if there is a scoreboard. Relaxed: counters are sums
+  // that nothing is inferred from.
+  void Count(std::atomic<uint64_t> Header::*counter, uint64_t n) {
+    Scoreboard* p = scoreboard();
+    if (p == nullptr) return;
+    (p->header.*counter).fetch_add(n, std::memory_order_relaxed);
   }
   bool Install(int fd, uint64_t epoch, uint32_t engine_id);
   void CarryCounters(const Scoreboard& from, Scoreboard* to);

@@ -2,7 +2,6 @@
 #define SHIM_LINK_VIEW_SCOREBOARD_WRITER_H_
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "daemon/abi/view_scoreboard.h"

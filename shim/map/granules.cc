@@ -32,6 +32,22 @@ MapOutcome OutcomeOf(Exchange exchange) {
   return MapOutcome::kNoDaemon;
 }
 
+CUresult PermitAccess(const driver::EntryPoints& entry,
+                      driver::CUdeviceptr address, uint64_t bytes,
+                      driver::CUdevice device) {
+  const driver::CUmemAccessDesc desc = {
+      {driver::CU_MEM_LOCATION_TYPE_DEVICE, device},
+      driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return entry.cuMemSetAccess(address, bytes, &desc, 1);
+}
+
+driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device) {
+  driver::CUmemAllocationProp prop = {};
+  prop.type = driver::CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {driver::CU_MEM_LOCATION_TYPE_DEVICE, device};
+  return prop;
+}
+
 CUresult Synchronize(const driver::EntryPoints& entry,
                      driver::CUcontext context) {
   CUresult result = entry.cuCtxPushCurrent_v2(context);

@@ -64,6 +64,14 @@ MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
   return {MapOutcome::kMapped};
 }
 
+// Gives `device` access to mapped memory.
+driver::CUresult PermitAccess(const driver::EntryPoints& entry,
+                              driver::CUdeviceptr address, uint64_t bytes,
+                              driver::CUdevice device);
+
+// What cuMemCreate is told for plain memory of a device.
+driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device);
+
 // Waits for the work of `context`, whatever context the calling thread has.
 driver::CUresult Synchronize(const driver::EntryPoints& entry,
                              driver::CUcontext context);

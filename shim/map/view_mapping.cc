@@ -154,10 +154,8 @@ CUresult ViewMapping::BackPlane(const EntryPoints& entry, uint32_t p,
 
 CUresult ViewMapping::Permit(const EntryPoints& entry, CUdeviceptr at,
                              uint64_t bytes) {
-  const driver::CUmemAccessDesc desc = {
-      {driver::CU_MEM_LOCATION_TYPE_DEVICE, device_},
-      driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return Call(entry.cuMemSetAccess, at, bytes, &desc, size_t{1});
+  ++calls_;
+  return PermitAccess(entry, at, bytes, device_);
 }
 
 CUresult ViewMapping::RemoveTensor(const EntryPoints& entry, CUdeviceptr base) {

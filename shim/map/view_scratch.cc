@@ -1,5 +1,7 @@
 #include "shim/map/view_scratch.h"
 
+#include "shim/map/granules.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -29,9 +31,7 @@ void ViewScratch::Open(uint64_t share_bytes, uint64_t granularity, bool runs,
 
 CUresult ViewScratch::Create(const driver::EntryPoints& entry, Piece* piece,
                              uint64_t* calls) {
-  driver::CUmemAllocationProp prop = {};
-  prop.type = driver::CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location = {driver::CU_MEM_LOCATION_TYPE_DEVICE, device_};
+  const driver::CUmemAllocationProp prop = PlainMemoryOf(device_);
   ++*calls;
   return entry.cuMemCreate(&piece->handle, piece->bytes, &prop, 0);
 }
@@ -76,10 +76,7 @@ CUresult ViewScratch::ZeroPiece(const driver::EntryPoints& entry,
                                 const Piece& piece, CUdeviceptr at) {
   CUresult result = entry.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
   if (result != CUDA_SUCCESS) return result;
-  const driver::CUmemAccessDesc desc = {
-      {driver::CU_MEM_LOCATION_TYPE_DEVICE, device_},
-      driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  result = entry.cuMemSetAccess(at, piece.bytes, &desc, 1);
+  result = PermitAccess(entry, at, piece.bytes, device_);
   if (result == CUDA_SUCCESS) {
     result = entry.cuMemsetD8_v2(at, 0, piece.bytes);
     const CUresult waited = entry.cuCtxSynchronize();

@@ -5,7 +5,6 @@ namespace fineserve::shim {
 using driver::CUDA_SUCCESS;
 using driver::CUdevice;
 using driver::CUdeviceptr;
-using driver::CUmemAccessDesc;
 using driver::CUmemGenericAllocationHandle;
 using driver::CUresult;
 
@@ -66,9 +65,7 @@ CUresult WholeMapping::Permit(const Redirection& range) {
   CUdevice device = 0;
   const CUresult result = entry_.cuCtxGetDevice(&device);
   if (result != CUDA_SUCCESS) return result;
-  const CUmemAccessDesc desc = {{driver::CU_MEM_LOCATION_TYPE_DEVICE, device},
-                                driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return entry_.cuMemSetAccess(range.base, range.reserved_bytes, &desc, 1);
+  return PermitAccess(entry_, range.base, range.reserved_bytes, device);
 }
 
 MapResult WholeMapping::RollBack(const Lease& lease, const Redirection& range,

@@ -2,12 +2,18 @@
 #define SHIM_REDIRECT_CAPTURES_H_
 
 #include "kernels/driver/entry_points.h"
+#include "shim/host/original.h"
 
 namespace fineserve::shim {
 
 // True if `stream` is being captured into a graph. A driver that lacks the call
 // has no captures.
-bool IsCapturing(const driver::EntryPoints& entry, driver::CUstream stream);
+inline bool IsCapturing(const driver::EntryPoints& entry,
+                        driver::CUstream stream) {
+  driver::CUstreamCaptureStatus status = driver::CU_STREAM_CAPTURE_STATUS_NONE;
+  CallOptional(entry.cuStreamIsCapturing, stream, &status);
+  return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
+}
 
 // In CUDA's default capture mode, a query of an event ends the capture that the
 // program has under way, in this thread or in another one. Our queries concern
@@ -15,13 +21,20 @@ bool IsCapturing(const driver::EntryPoints& entry, driver::CUstream stream);
 // mode, which forbids nothing.
 class RelaxedCapture {
  public:
-  explicit RelaxedCapture(const driver::EntryPoints& entry);
-  ~RelaxedCapture();
+  explicit RelaxedCapture(const driver::EntryPoints& entry) : entry_(entry) {
+    changed_ = Exchange() == driver::CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (changed_) Exchange();
+  }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
-  driver::CUresult Exchange();
+  // Swaps the thread's mode with `mode_`; a second call restores it.
+  driver::CUresult Exchange() {
+    return CallOptional(entry_.cuThreadExchangeStreamCaptureMode, &mode_);
+  }
 
   const driver::EntryPoints& entry_;
   driver::CUstreamCaptureMode mode_ = driver::CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -277,6 +277,45 @@ bool Redirector::Conclude(const MapResult& mapped, const Redirection& range,
   return Decline(Reason::kDriverError, mapped.result, record);
 }
 
+CUresult Redirector::Export(const driver::EntryPoints& entry,
+                            driver::CUmemGenericAllocationHandle handle,
+                            const Original& original) {
+  VirtualAllocation a;
+  if (!virtual_memory_.Find(handle, &a)) {
+    return original(entry);
+  }
+  return RefuseSharing(Hook::kMemExport, handle, a.bytes,
+                       CUDA_ERROR_NOT_SUPPORTED);
+}
+
+CUresult Redirector::ShareAddress(const driver::EntryPoints& entry, Hook hook,
+                                  CUdeviceptr address, CUresult refusal,
+                                  const Original& original) {
+  Redirection range;
+  if (!queries_.Find(address, &range)) return original(entry);
+  return RefuseSharing(hook, address, range.asked_bytes, refusal);
+}
+
+// Another process or device would keep what it was handed beyond the end of the
+// lease, and write into another engine's KV.
+CUresult Redirector::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
+                                   CUresult result) {
+  DecisionRecord record = NewRecord(hook);
+  record.address = address;
+  record.bytes = bytes;
+  record.verdict = Verdict::kDenied;
+  record.reason = Reason::kShared;
+  record.result = result;
+  scoreboard_.Record(record);
+  if (!sharing_warned_.exchange(true, std::memory_order_relaxed)) {
+    Warn(
+        "%s refused: this memory is KV in leased slabs, which cannot be shared "
+        "(configure the allocation not to be KV, or set FINESERVE_DISABLE=1)",
+        abi::kHookSymbols[static_cast<size_t>(hook)]);
+  }
+  return result;
+}
+
 void Redirector::AfterForkInChild() {
   scoreboard_.AbandonInChild();
   if (!link_.engaged()) return;

@@ -11,7 +11,6 @@
 #include "shim/link/daemon_link.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
-#include "shim/redirect/handle_calls.h"
 #include "shim/redirect/pointer_queries.h"
 #include "shim/redirect/releaser.h"
 #include "shim/redirect/virtual_memory.h"
@@ -58,17 +57,28 @@ class Redirector {
   constexpr Redirector(RangeTable* ranges, RangeTable* mappings)
       : ranges_(ranges),
         queries_(ranges, mappings),
-        virtual_memory_(&link_, mappings) {}
+        virtual_memory_(&link_, ranges, mappings, &scoreboard_) {}
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
+
+  // Memory that is not redirected is shared by `original`'s call. Redirected
+  // memory cannot be exported; legacy IPC and DMA-BUF of its addresses fail
+  // with `refusal`. Not for a forked child.
+  driver::CUresult Export(const driver::EntryPoints& entry,
+                          driver::CUmemGenericAllocationHandle handle,
+                          const Original& original);
+  driver::CUresult ShareAddress(const driver::EntryPoints& entry,
+                                abi::Hook hook, driver::CUdeviceptr address,
+                                driver::CUresult refusal,
+                                const Original& original);
+
   // If true, hooks must call the driver: the locks of our tables may have been
   // held at the fork.
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
   Releaser& releaser() { return releaser_; }
-  HandleCalls& handles() { return handles_; }
-  bool holds_handles() const { return !virtual_memory_.empty(); }
+  VirtualMemory& virtual_memory() { return virtual_memory_; }
 
   // Called in the child of a fork. If the parent had joined a daemon, or tried
   // to, the child passes everything through for good: its CUDA state is
@@ -108,6 +118,8 @@ class Redirector {
                    const Redirection& range);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,
+                                 uint64_t bytes, driver::CUresult result);
 
   ScoreboardWriter scoreboard_;
   DeclaredSizes declared_;
@@ -119,10 +131,9 @@ class Redirector {
   EngineView view_{&link_, &scoreboard_};
   std::atomic<bool> forked_{false};
   Releaser releaser_{ranges_, &link_, &view_, &scoreboard_, &forked_};
-  HandleCalls handles_{&virtual_memory_, &queries_, ranges_, &scoreboard_,
-                       &forked_};
   std::atomic<bool> view_required_{false};
   std::atomic<bool> refusal_warned_{false};
+  std::atomic<bool> sharing_warned_{false};
 };
 
 }  // namespace fineserve::shim

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "shim/redirect/decision_records.h"
+
 namespace fineserve::shim {
 namespace {
 
@@ -49,12 +51,6 @@ bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
   return true;
 }
 
-void AddTo(Ended* ended, const VirtualAllocation& a) {
-  ++ended->count;
-  ended->bytes += a.bytes;
-  ended->lease = a.lease.id;
-}
-
 // A mapping that was made without a context waits in the caller's.
 bool WaitFor(const EntryPoints& entry, driver::CUcontext context) {
   const CUresult waited = context != nullptr ? Synchronize(entry, context)
@@ -63,6 +59,12 @@ bool WaitFor(const EntryPoints& entry, driver::CUcontext context) {
 }
 
 }  // namespace
+
+void VirtualMemory::Ended::Add(const VirtualAllocation& a) {
+  ++count;
+  bytes += a.bytes;
+  lease = a.lease.id;
+}
 
 MapResult VirtualMemory::Create(const EntryPoints& entry, uint64_t bytes,
                                 const CUmemAllocationProp& prop,
@@ -154,8 +156,7 @@ CUresult VirtualMemory::MapGranules(const EntryPoints& entry,
 // in flight could still use them, so it waits first, as the driver's own free
 // does. If the wait fails, the leases are never returned.
 CUresult VirtualMemory::Unmap(const EntryPoints& entry, CUdeviceptr address,
-                              uint64_t bytes, const Original& original,
-                              Ended* ended) {
+                              uint64_t bytes, const Original& original) {
   const CUdeviceptr end = address + bytes;
   Redirection mapping;
   bool waited = true;
@@ -171,33 +172,60 @@ CUresult VirtualMemory::Unmap(const EntryPoints& entry, CUdeviceptr address,
   }
   const CUresult result = original(entry);
   if (result != CUDA_SUCCESS) return result;
+  Ended ended;
   while (mappings_->FirstOverlap(address, bytes, &mapping) &&
          mappings_->Take(mapping.base, &mapping) == RangeTable::Found::kBase) {
-    Unpin(entry, mapping.handle, !waited, ended);
+    Unpin(entry, mapping.handle, !waited, &ended);
   }
+  RecordEnd(abi::Hook::kMemUnmap, ended);
   return CUDA_SUCCESS;
 }
 
 CUresult VirtualMemory::Release(const EntryPoints& entry,
                                 CUmemGenericAllocationHandle handle,
-                                const Original& original, Ended* ended) {
+                                const Original& original) {
   VirtualAllocation known, last;
   if (!handles_.Find(handle, &known)) return original(entry);
-  if (handles_.Release(handle, &last)) {
-    AddTo(ended, last);
-    Drop(entry, last);
-  }
+  if (!handles_.Release(handle, &last)) return CUDA_SUCCESS;
+  Ended ended;
+  ended.Add(last);
+  Drop(entry, last);
+  RecordEnd(abi::Hook::kMemRelease, ended);
   return CUDA_SUCCESS;
 }
 
-bool VirtualMemory::Retain(CUdeviceptr address,
-                           CUmemGenericAllocationHandle* out) {
-  Redirection mapping;
-  if (!mappings_->Find(address, &mapping) || !handles_.Retain(mapping.handle)) {
-    return false;
+CUresult VirtualMemory::Retain(const EntryPoints& entry,
+                               CUmemGenericAllocationHandle* out,
+                               CUdeviceptr address, const Original& original) {
+  Redirection range;
+  // Memory of cuMemAlloc has no handle.
+  if (out == nullptr || ranges_->Find(address, &range)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  *out = mapping.handle;
-  return true;
+  if (!mappings_->Find(address, &range) || !handles_.Retain(range.handle)) {
+    return original(entry);
+  }
+  *out = range.handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Properties(const EntryPoints& entry,
+                                   CUmemAllocationProp* out,
+                                   CUmemGenericAllocationHandle handle,
+                                   const Original& original) {
+  VirtualAllocation a;
+  if (out == nullptr || !handles_.Find(handle, &a)) return original(entry);
+  *out = a.prop;
+  return CUDA_SUCCESS;
+}
+
+void VirtualMemory::RecordEnd(abi::Hook hook, const Ended& ended) {
+  if (ended.count == 0) return;
+  Redirection range;
+  range.asked_bytes = ended.bytes;
+  range.lease = ended.lease;
+  scoreboard_->CountReleased(ended.bytes);
+  RecordFree(hook, range, abi::Verdict::kReleased, CUDA_SUCCESS, scoreboard_);
 }
 
 void VirtualMemory::Unpin(const EntryPoints& entry,
@@ -205,7 +233,7 @@ void VirtualMemory::Unpin(const EntryPoints& entry,
                           Ended* ended) {
   VirtualAllocation last;
   if (!handles_.Unpin(handle, keep_lease, &last)) return;
-  AddTo(ended, last);
+  ended->Add(last);
   Drop(entry, last);
 }
 

@@ -3,21 +3,16 @@
 
 #include <cstdint>
 
+#include "daemon/abi/hooks.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
 #include "shim/link/daemon_link.h"
+#include "shim/link/scoreboard_writer.h"
 #include "shim/map/granules.h"
 #include "shim/map/range_table.h"
 #include "shim/redirect/handle_table.h"
 
 namespace fineserve::shim {
-
-// The allocations that ended in one call.
-struct Ended {
-  uint32_t count = 0;
-  uint64_t bytes = 0;  // of all of them
-  uint32_t lease = 0;  // of the last one
-};
 
 // The cuMemCreate family on leased slabs. cuMemCreate gives the program the
 // driver's own handle of the first granule. cuMemMap of that handle maps all
@@ -26,15 +21,21 @@ struct Ended {
 // on those mappings unchanged. The lease ends when the program has neither the
 // handle nor a mapping left.
 //
-// Each function answers for memory of ours and makes `original`'s call
-// otherwise. Thread-safe; makes no driver call under a lock.
-// Constant-initialised, trivially destroyed.
+// Each function answers for memory of ours, and makes `original`'s call
+// otherwise; each end of an allocation is recorded. Not for a forked child,
+// whose parent's threads may have held our locks. Thread-safe; makes no driver
+// call under a lock. Constant-initialised, trivially destroyed.
 class VirtualMemory {
  public:
-  // Both must outlive this object. `mappings` holds the program's own mappings
-  // of redirected memory.
-  constexpr VirtualMemory(DaemonLink* link, RangeTable* mappings)
-      : link_(link), mappings_(mappings) {}
+  // All of these must outlive this object. `ranges` holds the redirected
+  // allocations that are no handle's, `mappings` the program's own mappings of
+  // redirected memory.
+  constexpr VirtualMemory(DaemonLink* link, RangeTable* ranges,
+                          RangeTable* mappings, ScoreboardWriter* scoreboard)
+      : link_(link),
+        ranges_(ranges),
+        mappings_(mappings),
+        scoreboard_(scoreboard) {}
 
   bool empty() const { return handles_.empty(); }
 
@@ -50,21 +51,35 @@ class VirtualMemory {
                        unsigned long long flags, const Original& original);
   driver::CUresult Unmap(const driver::EntryPoints& entry,
                          driver::CUdeviceptr address, uint64_t bytes,
-                         const Original& original, Ended* ended);
+                         const Original& original);
   driver::CUresult Release(const driver::EntryPoints& entry,
                            driver::CUmemGenericAllocationHandle handle,
-                           const Original& original, Ended* ended);
+                           const Original& original);
+  // Adds a reference of the program to what is mapped at `address`.
+  driver::CUresult Retain(const driver::EntryPoints& entry,
+                          driver::CUmemGenericAllocationHandle* out,
+                          driver::CUdeviceptr address,
+                          const Original& original);
+  driver::CUresult Properties(const driver::EntryPoints& entry,
+                              driver::CUmemAllocationProp* out,
+                              driver::CUmemGenericAllocationHandle handle,
+                              const Original& original);
 
   // Copies the allocation behind a handle that the program holds.
   bool Find(driver::CUmemGenericAllocationHandle handle,
             VirtualAllocation* out) {
     return handles_.Find(handle, out);
   }
-  // Adds a reference of the program to what is mapped at `address`.
-  bool Retain(driver::CUdeviceptr address,
-              driver::CUmemGenericAllocationHandle* out);
 
  private:
+  // The allocations that ended in one call.
+  struct Ended {
+    uint32_t count = 0;
+    uint64_t bytes = 0;  // of all of them
+    uint32_t lease = 0;  // of the last one
+    void Add(const VirtualAllocation& allocation);
+  };
+
   MapResult Import(const driver::EntryPoints& entry,
                    VirtualAllocation* allocation);
   driver::CUresult MapGranules(const driver::EntryPoints& entry,
@@ -76,9 +91,12 @@ class VirtualMemory {
   void Unpin(const driver::EntryPoints& entry,
              driver::CUmemGenericAllocationHandle handle, bool keep_lease,
              Ended* ended);
+  void RecordEnd(abi::Hook hook, const Ended& ended);
 
   DaemonLink* const link_;
+  RangeTable* const ranges_;
   RangeTable* const mappings_;
+  ScoreboardWriter* const scoreboard_;
   HandleTable handles_;
 };
 

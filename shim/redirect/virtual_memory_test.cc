@@ -64,8 +64,8 @@ class VirtualMemoryTest : public RedirectorFixture {
     const auto original = [](const driver::EntryPoints&) {
       return driver::CUDA_ERROR_NOT_FOUND;
     };
-    return redirector_.handles().Properties(driver_, &prop, handle,
-                                            Original(original)) ==
+    return redirector_.virtual_memory().Properties(driver_.entry, &prop, handle,
+                                                   Original(original)) ==
            driver::CUDA_SUCCESS;
   }
   CUmemGenericAllocationHandle NewHandle(size_t bytes) {
@@ -79,27 +79,29 @@ class VirtualMemoryTest : public RedirectorFixture {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemMap(at, bytes, offset, handle, 0);
     };
-    return redirector_.handles().Map(driver_, at, bytes, offset, handle, 0,
-                                     Original(original));
+    return redirector_.virtual_memory().Map(driver_.entry, at, bytes, offset,
+                                            handle, 0, Original(original));
   }
   CUresult Unmap(CUdeviceptr at, size_t bytes) {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemUnmap(at, bytes);
     };
-    return redirector_.handles().Unmap(driver_, at, bytes, Original(original));
+    return redirector_.virtual_memory().Unmap(driver_.entry, at, bytes,
+                                              Original(original));
   }
   CUresult Release(CUmemGenericAllocationHandle handle) {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemRelease(handle);
     };
-    return redirector_.handles().Release(driver_, handle, Original(original));
+    return redirector_.virtual_memory().Release(driver_.entry, handle,
+                                                Original(original));
   }
   CUresult Retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle) {
     const auto original = [](const driver::EntryPoints&) {
       return driver::CUDA_ERROR_NOT_FOUND;
     };
-    return redirector_.handles().Retain(driver_, handle, at,
-                                        Original(original));
+    return redirector_.virtual_memory().Retain(driver_.entry, handle, at,
+                                               Original(original));
   }
   long Calls(const std::string& function) const {
     return std::count(fake_.log.begin(), fake_.log.end(), function);
@@ -229,8 +231,8 @@ TEST_F(VirtualMemoryTest, PropertiesAreThoseThatTheProgramAskedFor) {
   const auto original = [](const driver::EntryPoints&) {
     return driver::CUDA_ERROR_NOT_FOUND;
   };
-  ASSERT_EQ(redirector_.handles().Properties(driver_, &prop, handle,
-                                             Original(original)),
+  ASSERT_EQ(redirector_.virtual_memory().Properties(driver_.entry, &prop,
+                                                    handle, Original(original)),
             driver::CUDA_SUCCESS);
   EXPECT_EQ(prop.location.type, driver::CU_MEM_LOCATION_TYPE_DEVICE);
   EXPECT_EQ(prop.requestedHandleTypes, driver::CU_MEM_HANDLE_TYPE_NONE);
@@ -242,12 +244,11 @@ TEST_F(VirtualMemoryTest, ExportIsRefusedAndRecorded) {
   const auto original = [](const driver::EntryPoints&) {
     return driver::CUDA_SUCCESS;
   };
-  EXPECT_EQ(redirector_.handles().Export(driver_, handle, Original(original)),
+  EXPECT_EQ(redirector_.Export(driver_.entry, handle, Original(original)),
             driver::CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(LastDecision().reason, Reason::kShared);
-  EXPECT_EQ(
-      redirector_.handles().Export(driver_, handle + 99, Original(original)),
-      driver::CUDA_SUCCESS);
+  EXPECT_EQ(redirector_.Export(driver_.entry, handle + 99, Original(original)),
+            driver::CUDA_SUCCESS);
 }
 
 // Pitfall 8: NCCL creates host memory, and does so without a context.

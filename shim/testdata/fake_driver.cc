@@ -3,7 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <iterator>
 #include <utility>
 
 namespace fineserve::shim {

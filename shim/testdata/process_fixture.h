@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <limits.h>
 #include <spawn.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

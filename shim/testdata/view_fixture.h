@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include <memory>
-#include <string>
 
 #include "shim/link/daemon_link.h"
 #include "shim/testdata/fake_daemon.h"

@@ -23,6 +23,12 @@ int DriverFailed(const char* what, CUresult result) {
                  static_cast<int>(result));
 }
 
+int NotGranted(Exchange outcome, const char* what, const Why& why) {
+  const bool lost = outcome == Exchange::kLost;
+  return KvError(lost ? FS_NO_DAEMON : FS_REFUSED, "%s %s: %s", what,
+                 lost ? "failed" : "was refused", why);
+}
+
 }  // namespace
 
 int EngineView::Register(const Driver& real, const fs_kv_format& format,
@@ -37,14 +43,9 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
   if (const int failed = Join(real)) return failed;
   ViewGrant grant;
   Why why;
-  switch (link_->RegisterView(RequestFor(format), &grant, why)) {
-    case Exchange::kOk:
-      break;
-    case Exchange::kLost:
-      return KvError(FS_NO_DAEMON, "no view: %s", why);
-    case Exchange::kExhausted:
-    case Exchange::kRefused:
-      return KvError(FS_REFUSED, "the daemon refused the view: %s", why);
+  const Exchange granted = link_->RegisterView(RequestFor(format), &grant, why);
+  if (granted != Exchange::kOk) {
+    return NotGranted(granted, "the view's registration", why);
   }
   ViewShape shape;
   int failed = Shape(real, format, grant, &shape);
@@ -84,9 +85,7 @@ int EngineView::Join(const Driver& real) {
 
 int EngineView::Shape(const Driver& real, const fs_kv_format& format,
                       const ViewGrant& grant, ViewShape* out) {
-  driver::CUmemAllocationProp prop = {};
-  prop.type = driver::CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location.type = driver::CU_MEM_LOCATION_TYPE_DEVICE;
+  driver::CUmemAllocationProp prop = PlainMemoryOf(0);
   CUresult result = real.entry.cuCtxGetDevice(&prop.location.id);
   size_t granularity = 0;
   if (result == CUDA_SUCCESS) {
@@ -227,19 +226,10 @@ int EngineView::PutInPlace(const Driver& real) {
     default:
       return DriverFailed("mapping the pool", mapped.result);
   }
-  const ViewShape& shape = mapping_.shape();
-  switch (
-      link_->ActivateView(shape.epoch, shape.slabs, answer_.floor_slabs, why)) {
-    case Exchange::kOk:
-      return FS_OK;
-    case Exchange::kLost:
-      return KvError(FS_NO_DAEMON, "the view was not activated: %s", why);
-    case Exchange::kExhausted:
-    case Exchange::kRefused:
-      break;
-  }
-  return KvError(FS_REFUSED, "the daemon refused to activate the view: %s",
-                 why);
+  const Exchange activated = link_->ActivateView(
+      mapping_.shape().epoch, mapping_.shape().slabs, answer_.floor_slabs, why);
+  if (activated == Exchange::kOk) return FS_OK;
+  return NotGranted(activated, "the view's activation", why);
 }
 
 int EngineView::Close(const Driver& real) {

@@ -1,7 +1,5 @@
 // The part of EngineView that runs while the engine serves.
 
-#include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -40,8 +38,6 @@ void SleepOn(const std::atomic<uint32_t>* word, uint32_t value, uint64_t ms) {
 }
 
 }  // namespace
-
-// --- Common ---
 
 void EngineView::LookAtLeases() {
   if (!leases_.Changed()) return;

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <string.h>
 
-#include <memory>
-#include <new>
 #include <random>
 #include <vector>
 
