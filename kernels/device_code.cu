@@ -1,4 +1,4 @@
-// All kernels, for one image.
+// All kernels, compiled into one image.
 
 #include "kernels/fingerprint.cu"
 #include "kernels/zero.cu"

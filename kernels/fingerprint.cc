@@ -1,4 +1,4 @@
-// The host's twin of the kernel, from the kernel's own source.
+// The kernel's host twin, compiled from the kernel's own source.
 
 #include "kernels/fingerprint.h"
 

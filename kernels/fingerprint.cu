@@ -6,7 +6,8 @@
 namespace fineserve::kernels {
 namespace {
 
-// A lane from anywhere, or a range's last, of fewer bytes: one by one.
+// Reads a lane byte by byte: one that is not aligned, or a range's short last
+// one.
 FINESERVE_KERNEL_CODE Lane GatherLane(uint64_t address, uint64_t bytes) {
   Lane lane{0, 0};
   for (uint64_t i = 0; i < bytes; ++i) {
@@ -44,8 +45,8 @@ FINESERVE_KERNEL_CODE uint64_t LaneShare(const ByteRange& range,
 }  // namespace fineserve::kernels
 
 #ifdef __CUDACC__
-// Adds to the digest, so that one list can be worked on by several launches.
-// The block's threads are a multiple of a warp's.
+// Adds to the digest, so that several launches can share one list. A block has
+// a multiple of a warp's threads.
 extern "C" __global__ void fineserve_fingerprint(
     const __grid_constant__ fineserve::kernels::RangeList list,
     unsigned long long* digest) {
@@ -57,7 +58,7 @@ extern "C" __global__ void fineserve_fingerprint(
   uint64_t sum = LaneShare(range, FirstPosition(number), thread,
                            static_cast<uint64_t>(gridDim.x) * blockDim.x);
   if (thread == 0) sum += LengthTerm(number, range.bytes);
-  // One atomic addition a warp: they all meet at one address.
+  // One atomic addition per warp, because all of them go to one address.
   for (int distance = 16; distance > 0; distance /= 2) {
     sum += __shfl_down_sync(0xffffffff, sum, distance);
   }

@@ -2,12 +2,12 @@
 #define KERNELS_FINGERPRINT_H_
 
 // A 64-bit digest of byte ranges that any number of threads compute together,
-// in any order, bit for bit alike on the device and on the host. It tells
-// whether bytes were changed, moved or left behind by accident; it is no
-// cryptographic hash, and nobody's defence against an adversary.
+// in any order, with the same result on the device and on the host. It shows
+// whether bytes were changed, moved or left behind by accident. It is not a
+// cryptographic hash and does not protect against an adversary.
 //
-// Each range is cut into lanes of 16 bytes from its own begin, the last one
-// filled up with zeros; lane j of range r has two little-endian words a, b and
+// Each range is cut into lanes of 16 bytes from its start, the last one padded
+// with zeros; lane j of range r has two little-endian words a, b and
 // the position p = r·2^40 + 1 + j. With all arithmetic modulo 2^64:
 //
 //   digest = Σ over ranges r  ( S(S(g·r·2^40) + bytes of r)
@@ -15,11 +15,11 @@
 //
 // S is the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
 // Pseudorandom Number Generators", OOPSLA 2014, fig. 16 with Stafford's "Mix13"
-// constants), a bijection; g = 2^64 / golden ratio, its increment there. So the
-// change of a single word always shows, since it changes one term; other
-// changes go unseen once in 2^64 as far as S behaves like a random function.
-// Equal bytes at other positions give other terms: order, place, length and how
-// the bytes are cut into ranges all count. No ranges at all give 0.
+// constants), a bijection; g = 2^64 / golden ratio is its increment there. A
+// change of a single word therefore always shows, because it changes one term;
+// other changes are missed once in 2^64, as far as S behaves like a random
+// function. Equal bytes at other positions give other terms: order, place,
+// length and the division into ranges all count. The digest of no ranges is 0.
 
 #include <cstddef>
 #include <cstdint>
@@ -59,9 +59,9 @@ FINESERVE_KERNEL_CODE inline uint64_t FirstPosition(uint64_t range) {
 
 #ifndef __CUDACC__
 
-// The share of thread `thread` of `threads` in the sum over the lanes of
-// `range`, whose first lane has the given position: the kernel's twin. Reads
-// nothing outside. Shares may run at once.
+// What thread `thread` of `threads` adds to the sum over the lanes of `range`,
+// whose first lane has the given position: the kernel's host twin. Reads
+// nothing outside the range. Threads may run at the same time.
 uint64_t LaneShare(const ByteRange& range, uint64_t position, uint64_t thread,
                    uint64_t threads);
 

@@ -16,7 +16,7 @@ ByteRange RangeOf(const Bytes& bytes, uint64_t begin, uint64_t length) {
   return {reinterpret_cast<uint64_t>(bytes.data()) + begin, length};
 }
 
-// The formula of the header, byte by byte and with arithmetic of its own.
+// The header's formula, byte by byte and with independent arithmetic.
 uint64_t Reference(const std::vector<ByteRange>& ranges) {
   const auto scramble = [](uint64_t x) {
     x ^= x >> 30;
@@ -45,7 +45,7 @@ uint64_t Reference(const std::vector<ByteRange>& ranges) {
   return digest;
 }
 
-// As a grid of `threads` a range would, last thread first.
+// What a grid of `threads` per range computes, last thread first.
 uint64_t InShares(const std::vector<ByteRange>& ranges, uint64_t threads) {
   uint64_t digest = 0;
   for (uint64_t r = ranges.size(); r-- > 0;) {
@@ -138,7 +138,7 @@ TEST(FingerprintTest, OrderAndCutOfRangesCount) {
             Digest({first, second}));
 }
 
-// As freshly zeroed memory is: all its lanes are alike.
+// Like freshly zeroed memory: all lanes are equal.
 TEST(FingerprintTest, ZerosOfEachLengthDiffer) {
   const Bytes zeros(300);
   std::vector<uint64_t> digests;
@@ -149,7 +149,7 @@ TEST(FingerprintTest, ZerosOfEachLengthDiffer) {
   EXPECT_EQ(std::adjacent_find(digests.begin(), digests.end()), digests.end());
 }
 
-// What was written down somewhere must stay comparable.
+// Digests that were recorded must stay comparable.
 TEST(FingerprintTest, DigestsStayWhatTheyWere) {
   Bytes bytes(40);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);

@@ -18,8 +18,8 @@ using driver::CUstream;
 using driver::EntryPoints;
 using driver::ToStatus;
 
-// Heuristics, both: enough blocks a range to fill a large device with one
-// range, and enough lanes a thread to be worth its start.
+// Both are heuristics: enough blocks per range to fill a large device with one
+// range, and enough lanes per thread to be worth starting it.
 constexpr uint32_t kBlockThreads = 256;
 constexpr uint64_t kMostBlocks = 2048;
 constexpr uint64_t kBytesPerBlock = uint64_t{kBlockThreads} * kLaneBytes * 8;
@@ -29,15 +29,14 @@ absl::Status FindKernel(const EntryPoints& call, driver::CUmodule module,
   const driver::CUresult result = call.cuModuleGetFunction(out, module, name);
   if (result == driver::CUDA_ERROR_NOT_FOUND) {
     return absl::NotFoundError(absl::StrCat(
-        "kernel ", name,
-        " is not in this build: it was made where there is no nvcc"));
+        "kernel ", name, " is not in this build, which was made without nvcc"));
   }
   return ToStatus(call, result,
                   absl::StrCat("cuModuleGetFunction(", name, ")"));
 }
 
-// Launches `kernel` once for as many ranges as a launch takes; `last` is its
-// argument behind them, or null.
+// Launches `kernel` on all ranges, as many at a time as a launch takes. `last`
+// is its argument after them, or null.
 absl::Status Launch(const EntryPoints& call, CUfunction kernel,
                     absl::Span<const ByteRange> ranges, void* last,
                     CUstream stream) {
@@ -83,7 +82,7 @@ absl::StatusOr<KernelSet> KernelSet::Load(const driver::Driver& driver) {
   const EntryPoints& call = driver.call();
   if (call.cuModuleLoadData == nullptr || call.cuModuleUnload == nullptr ||
       call.cuModuleGetFunction == nullptr || call.cuLaunchKernel == nullptr) {
-    return absl::FailedPreconditionError("the driver loads no modules");
+    return absl::FailedPreconditionError("this driver cannot load modules");
   }
   KernelSet set(driver);
   absl::Status status = ToStatus(
@@ -106,7 +105,7 @@ KernelSet::KernelSet(KernelSet&& other) noexcept
       zero_(other.zero_),
       fingerprint_(other.fingerprint_) {}
 
-// A module also goes with its context: what the driver says does not matter.
+// The context unloads its modules too, so an error here does not matter.
 KernelSet::~KernelSet() {
   if (module_ != nullptr) driver_.call().cuModuleUnload(module_);
 }

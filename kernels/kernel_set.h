@@ -8,14 +8,14 @@
 
 namespace fineserve::kernels {
 
-// Our kernels in one context. Move-only; confined to one thread at a time; the
-// context that was current at Load must be current in every call, and outlive
-// it. Calls on streams only submit: errors of a kernel come as the driver tells
-// of them, at the latest when the stream is waited for.
+// Our kernels in one context. Move-only; confined to one thread at a time. The
+// context that was current at Load must be current in every call, and must
+// outlive this object. Calls on streams only submit work: the driver reports a
+// kernel's error later, at the latest when the stream is waited for.
 class KernelSet {
  public:
   // FailedPrecondition if the driver cannot load code; NotFound if this build
-  // has none for a real device (no nvcc).
+  // has no code for a real device because it was made without nvcc.
   static absl::StatusOr<KernelSet> Load(const driver::Driver& driver);
   KernelSet(KernelSet&& other) noexcept;
   KernelSet& operator=(KernelSet&&) = delete;
@@ -26,7 +26,7 @@ class KernelSet {
                     driver::CUstream stream) const;
 
   // Writes the ranges' digest (fingerprint.h) to the 8 bytes at `digest`, a
-  // multiple of 8. InvalidArgument, and nothing is submitted, if there are more
+  // multiple of 8. InvalidArgument, with nothing submitted, if there are more
   // ranges, or more bytes in one, than a digest can tell apart.
   absl::Status Fingerprint(absl::Span<const ByteRange> ranges,
                            driver::CUdeviceptr digest,

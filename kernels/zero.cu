@@ -4,14 +4,14 @@
 
 namespace fineserve::kernels {
 
-// Whole lanes are stored at once, next thread by next lane, so that a warp's
-// stores are adjacent; the up to 15 bytes before and behind them one by one.
+// Whole lanes are stored at once, one thread after another, so that a warp's
+// stores are adjacent; the up to 15 bytes before and after them one by one.
 FINESERVE_KERNEL_CODE void ZeroShare(const ByteRange& range, uint64_t thread,
                                      uint64_t threads) {
   const uint64_t end = range.address + range.bytes;
   const uint64_t up = (range.address + kLaneBytes - 1) & ~(kLaneBytes - 1);
   const uint64_t down = end & ~(kLaneBytes - 1);
-  // A range within one lane has no whole one: all of it is the first edge.
+  // A range inside one lane has no whole lane: all of it is the first edge.
   const uint64_t first = up < end ? up : end;
   const uint64_t last = first < down ? down : first;
   for (uint64_t at = range.address + thread; at < first; at += threads) {

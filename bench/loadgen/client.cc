@@ -39,7 +39,7 @@ Request MakeRequest(const Target& target, const std::string& body,
   return request;
 }
 
-// What the body says, piece by piece.
+// Reads the body, piece by piece.
 class Reading {
  public:
   void Piece(absl::string_view bytes, int status) {
@@ -156,7 +156,7 @@ asio::awaitable<Answer> Client::Post(std::string body, Fields fields) {
     kept->stream.expires_after(timeout_);
     const auto began = Clock::now();
     const bool came = co_await Exchange(std::move(kept), body, fields, &answer);
-    // It was closed while it was idle; a peer that timed out is not asked
+    // The connection was closed while idle. A peer that timed out is not asked
     // again.
     if (came || Clock::now() - began >= timeout_) co_return answer;
     answer = Answer{};

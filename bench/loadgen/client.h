@@ -25,8 +25,8 @@ struct Answer {
 };
 
 // An HTTP/1.1 client for many streams at once. Connections are kept for the
-// next request; one that the peer closed meanwhile is replaced once, before
-// anything of the answer came. Confined to the context's thread.
+// next request; one that the peer has closed meanwhile is replaced once, if
+// nothing of the answer has come. Confined to the context's thread.
 class Client {
  public:
   Client(boost::asio::io_context* context, Target target,
@@ -44,7 +44,7 @@ class Client {
   using Kept = std::unique_ptr<Connection>;
 
   boost::asio::awaitable<bool> Connect(Connection* connection, Answer* answer);
-  // False if nothing came.
+  // False if nothing of an answer came.
   boost::asio::awaitable<bool> Exchange(Kept connection,
                                         const std::string& body,
                                         const Fields& fields, Answer* answer);

@@ -16,18 +16,20 @@ namespace fineserve::loadgen {
 namespace {
 
 constexpr char kFooter[] =
-    "Sends requests at the times of a trace, or Poisson arrivals with the\n"
-    "lengths of a set, whatever the answers do (open loop), and says how many\n"
-    "kept their SLO. Drops and failures are misses. A request begins when it\n"
-    "should be sent.\n"
+    "Sends requests at the times of a trace, or as Poisson arrivals with the\n"
+    "lengths of a set, without waiting for answers (open loop), and reports "
+    "how\n"
+    "many kept their SLO. Drops and failures are misses. A request begins "
+    "when\n"
+    "it should be sent.\n"
     "\n"
     "  loadgen --lengths sharegpt.csv.gz --model llama-a=4 --model qwen=1 \\\n"
     "    --seconds 60 --slo-ttft-ms 800 --json run.json --svg run.svg\n"
     "  loadgen --trace azure2023_code.csv.gz --map azure-code-2023=llama-a \\\n"
     "    --seconds 120 --scale 2\n"
     "\n"
-    "exit: 0 it was answered (the report says how), 1 files, or no answer\n"
-    "came at all, 2 usage";
+    "Exit codes: 0 requests were answered (the report says how), 1 a file\n"
+    "could not be used or no answer came at all, 2 wrong usage";
 
 struct Load {
   std::string url = "http://127.0.0.1:8000";
@@ -144,54 +146,61 @@ void AddLoad(CLI::App* app, Load* load) {
   app->add_option("--trace", load->trace_path,
                   "requests with times: timestamp_s,model,input_tokens,"
                   "output_tokens (.csv or .csv.gz)");
-  app->add_option("--map", load->maps,
-                  "FROM=TO: the trace's model FROM is served by TO; models "
-                  "that no --map names are left out (all, if there is none)");
-  app->add_option("--lengths", load->lengths_path,
-                  "lengths alone: input_tokens,output_tokens; with --model");
+  app->add_option(
+      "--map", load->maps,
+      "FROM=TO: TO serves the trace's model FROM; without any --map "
+      "all models are sent, otherwise only those named");
+  app->add_option(
+      "--lengths", load->lengths_path,
+      "lengths without times: input_tokens,output_tokens; needs --model");
   app->add_option("--model", load->models,
-                  "NAME=RATE: requests a second, Poisson");
-  app->add_option("--seconds", load->seconds, "of the load")
+                  "NAME=RATE: Poisson arrivals, requests per second");
+  app->add_option("--seconds", load->seconds, "duration of the load")
       ->check(positive)
       ->capture_default_str();
   app->add_option("--scale", load->scale,
-                  "times the load, its pattern in time kept")
+                  "multiply the load and keep its pattern in time")
       ->check(positive)
       ->capture_default_str();
-  app->add_option("--speed", load->speed, "times as fast (with fast engines)")
+  app->add_option("--speed", load->speed,
+                  "replay this many times as fast (with fast engines)")
       ->check(positive)
       ->capture_default_str();
   app->add_option("--seed", load->seed)->capture_default_str();
-  app->add_option("--most-input", load->most_input, "cut prompts to tokens");
-  app->add_option("--most-output", load->most_output, "cut answers to tokens");
+  app->add_option("--most-input", load->most_input,
+                  "cut prompts to this many tokens");
+  app->add_option("--most-output", load->most_output,
+                  "cut answers to this many tokens");
 }
 
 void AddRest(CLI::App* app, Load* load, Options* options) {
   app->add_option("--url", load->url)->capture_default_str();
-  app->add_flag("--chat", options->chat, "chats, not completions");
+  app->add_flag("--chat", options->chat, "send chats instead of completions");
   app->add_option("--key", options->target.key, "API key");
   app->add_option("--slo-ttft-ms", load->slo_ttft_ms)->capture_default_str();
   app->add_option("--slo-tpot-ms", load->slo_tpot_ms, "0: none")
       ->capture_default_str();
   app->add_option("--slo", load->slos, "NAME=TTFT_MS[:TPOT_MS] for one model");
   app->add_flag("--send-slo", options->send_slo,
-                "tell them in x-slo-ttft-ms and x-slo-tpot-ms");
-  app->add_option("--timeout", options->timeout_s, "seconds a request")
+                "send the SLOs in x-slo-ttft-ms and x-slo-tpot-ms");
+  app->add_option("--timeout", options->timeout_s, "most seconds per request")
       ->capture_default_str();
-  app->add_option("--limit", options->limit_s,
-                  "seconds to wait after the last was sent; 0: for all")
+  app->add_option(
+         "--limit", options->limit_s,
+         "seconds to wait after the last request was sent; 0: until all "
+         "have ended")
       ->capture_default_str();
   app->add_option("--json", options->json_path, "write the report as JSON");
   app->add_option("--svg", options->svg_path,
-                  "plot requests, done and on time, second by second");
-  app->add_flag("--quiet", load->quiet, "no progress");
+                  "plot requests sent, done and on time per second");
+  app->add_flag("--quiet", load->quiet, "show no progress");
 }
 
 }  // namespace
 
 bool ReadOptions(int argc, char** argv, Options* options,
                  workload::Trace* trace, int* status) {
-  CLI::App app("loadgen: an open-loop load on an OpenAI server");
+  CLI::App app("loadgen: puts an open-loop load on an OpenAI server");
   app.footer(kFooter);
   Load load;
   AddLoad(&app, &load);

@@ -12,7 +12,7 @@ std::string Prompt(uint32_t tokens, uint64_t seed) {
   uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
   for (uint32_t i = 0; i < tokens; ++i) {
     if (i > 0) prompt += ' ';
-    // xorshift64: words need no better.
+    // xorshift64 is good enough for words.
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;

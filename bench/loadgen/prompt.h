@@ -8,9 +8,9 @@
 
 namespace fineserve::loadgen {
 
-// `tokens` short words, one space between them; another `seed`, other words,
-// so that no prefix cache helps. With tinyserve a word is a token; other
-// tokenisers make a little more of it.
+// `tokens` short words, with one space between them. Another `seed` gives other
+// words, so that no prefix cache helps. For tinyserve a word is a token; other
+// tokenizers need slightly more.
 std::string Prompt(uint32_t tokens, uint64_t seed);
 
 // The body of a streaming completion that generates exactly lengths.output

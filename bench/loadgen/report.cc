@@ -81,7 +81,7 @@ void Print(const RunResult& result, const workload::Trace& trace) {
       result.seconds, 1000 * result.worst_late_s, 100 * result.cpu_share);
   if (result.interrupted) printf("interrupted: the rest was not sent\n");
   if (result.unfinished > 0) {
-    printf("%zu had not ended at the limit and count as failed\n",
+    printf("%zu requests had not ended at the limit and count as failed\n",
            result.unfinished);
   }
   for (const auto& [error, count] : result.errors) {
@@ -104,14 +104,14 @@ std::string ToJson(const RunResult& result, const workload::Trace& trace,
     json["models"][trace.models[m]] =
         ToJson(OfModel(result, m), result.seconds);
   }
-  // Errors are what servers sent: bytes that are no UTF-8 must not throw.
+  // Errors are what servers sent; bytes that are not UTF-8 must not throw.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string ToSvg(const RunResult& result) {
   double last = 0;
   for (const Outcome& o : result.outcomes) last = std::max(last, o.begin_s);
-  // Two at least: a line needs them.
+  // A line needs at least two points.
   const auto seconds = std::max<size_t>(2, static_cast<size_t>(last) + 1);
   std::vector<bench::Series> series = {
       {"sent", std::vector<double>(seconds)},
@@ -125,7 +125,7 @@ std::string ToSvg(const RunResult& result) {
   }
   std::vector<double> ticks(seconds);
   std::iota(ticks.begin(), ticks.end(), 0);
-  return bench::LineChart("What became of the requests of each second",
+  return bench::LineChart("Requests by the second in which they were sent",
                           "seconds", "requests", ticks, series);
 }
 

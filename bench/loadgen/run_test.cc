@@ -124,7 +124,7 @@ class ScriptedServer {
         answer += Chunk(kToken) +
                   Chunk(std::string(kToken) + kUsage + "data: [DONE]\n\n") +
                   "0\r\n\r\n";
-        more = model != "once";  // closes, though it did not say so
+        more = model != "once";  // closes without having announced it
       }
       send(s, answer.data(), answer.size(), MSG_NOSIGNAL);
     }
@@ -148,7 +148,7 @@ class RunTest : public ::testing::Test {
     options_.timeout_s = 120;
     options_.slo = {120, 0};
   }
-  // One request for each name, all at once or one after the other.
+  // Sends one request for each name, all at once or one after the other.
   RunResult Send(const std::vector<std::string>& models, double gap_s = 0) {
     trace_ = {};
     trace_.models = models;

@@ -51,7 +51,7 @@ void StreamReader::Feed(absl::string_view bytes) {
 
 void StreamReader::Line(absl::string_view line) {
   absl::ConsumeSuffix(&line, "\r");
-  // Blank lines and ": comments" say nothing.
+  // Blank lines and ": comments" carry nothing.
   if (!absl::ConsumePrefix(&line, "data:")) return;
   absl::ConsumePrefix(&line, " ");
   if (line == "[DONE]") {
@@ -73,7 +73,7 @@ void StreamReader::Parse(absl::string_view json) {
   if (!event.contains("usage") || !event["usage"].is_object()) return;
   prompt_tokens_ = Count(event["usage"], "prompt_tokens");
   completion_tokens_ = Count(event["usage"], "completion_tokens");
-  // The event that tells usage alone is no token.
+  // An event with usage only is not a token.
   const bool only_usage = event.contains("choices") && event["choices"].empty();
   if (only_usage && events_ > 0) --events_;
 }

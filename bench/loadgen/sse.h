@@ -9,20 +9,20 @@
 namespace fineserve::loadgen {
 
 // What an OpenAI stream (server-sent events) has said so far. Fed with the
-// body's bytes as they come, in any pieces. Only events that tell of usage or
-// an error are parsed; the others are counted.
+// body's bytes as they come, in any pieces. Only events with usage or an error
+// are parsed; the others are counted.
 class StreamReader {
  public:
   void Feed(absl::string_view bytes);
 
-  // Events with data, but for [DONE]: the first of them means the first token,
-  // for chats too (vLLM sends the role with the first token).
+  // Events with data, except [DONE]. The first one means the first token, for
+  // chats too (vLLM sends the role with the first token).
   uint64_t events() const { return events_; }
   bool done() const { return done_; }                  // [DONE] came
   const std::string& error() const { return error_; }  // its message; or empty
 
-  // Generated tokens by the engine's own count (include_usage), else a token an
-  // event.
+  // Generated tokens by the engine's own count (include_usage), otherwise one
+  // token per event.
   uint32_t output_tokens() const;
   uint32_t prompt_tokens() const { return prompt_tokens_; }  // 0: not told
 
@@ -30,7 +30,7 @@ class StreamReader {
   void Line(absl::string_view line);
   void Parse(absl::string_view json);
 
-  // An event beyond this is not OpenAI's; it is cut off and reported.
+  // An event longer than this is not OpenAI's; it is cut off and reported.
   static constexpr size_t kMostLineBytes = 1 << 20;
 
   std::string partial_;  // the line that has not ended

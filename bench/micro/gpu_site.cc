@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "bench/micro/report.h"
-#include "daemon/abi/client.h"
+#include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "tests/process/eventually.h"
 

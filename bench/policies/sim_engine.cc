@@ -28,7 +28,7 @@ void SimEngine::PlanPrefills() {
   for (Sequence& s : sequences_) {
     if (s.planned > 0 || s.filled >= s.goal()) continue;
     const uint32_t left = s.goal() - s.filled;
-    if (used + left > kv_tokens_) break;  // in order: nobody overtakes
+    if (used + left > kv_tokens_) break;  // in order, without overtaking
     s.planned = std::min(budget, left);
     budget -= s.planned;
     used += left;

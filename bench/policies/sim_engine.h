@@ -22,10 +22,10 @@ class SimEngine {
   bool idle() const { return sequences_.empty(); }
   uint64_t preemptions() const { return preemptions_; }
 
-  // Plans a step; its duration on a GPU of its own, µs.
+  // Plans a step. Returns how long it takes on a GPU of its own, in µs.
   double BeginStep();
 
-  // What the planned step brought.
+  // The tokens that the planned step brought.
   struct Event {
     sched::RequestId id;
     uint32_t generated;  // tokens so far
@@ -39,10 +39,10 @@ class SimEngine {
     uint32_t input;
     uint32_t output;
     uint32_t filled = 0;     // tokens in the KV
-    uint32_t generated = 0;  // tokens told
+    uint32_t generated = 0;  // tokens that were reported
     uint32_t planned = 0;    // tokens of this step
-    // What must be filled before the next token: after a preemption the
-    // answer's tokens too.
+    // Tokens to fill before the next one comes: after a preemption the answer's
+    // too.
     uint32_t goal() const { return input + generated; }
     bool decodes() const { return generated > 0 && filled + 1 >= goal(); }
   };

@@ -21,7 +21,7 @@ using sched::RequestId;
 using workload::End;
 using workload::Outcome;
 
-// A proxy that streams tells the daemon now and then how far an answer is.
+// A proxy tells the daemon how far a stream is after every so many tokens.
 constexpr uint32_t kProgressTokens = 32;
 
 double Seconds(Micros us) { return static_cast<double>(us) / 1e6; }
@@ -45,7 +45,7 @@ class SimGpu {
       const uint64_t kv = models[m].kv_tokens;
       const auto added =
           sched_.SetEngine(ReplicaId{m}, ModelId{m}, {kv, kv, 0});
-      if (!added.ok()) abort();  // the list above is what it was made of
+      if (!added.ok()) abort();  // it was made from the list above
     }
   }
 
@@ -168,7 +168,7 @@ SimResult Simulate(const std::vector<SimModel>& models,
                    const workload::Trace& trace, const std::string& policy,
                    double floor_share) {
   auto made = sched::MakePolicy(policy, floor_share);
-  if (!made.ok()) abort();  // the caller names one there is
+  if (!made.ok()) abort();  // the caller names a policy that exists
   return SimGpu(models, trace, *std::move(made)).Run();
 }
 

@@ -20,19 +20,20 @@ struct SimModel {
 
 struct SimResult {
   std::vector<workload::Outcome> outcomes;  // in the trace's order
-  uint64_t preemptions = 0;  // sequences that an engine had to put back
+  uint64_t preemptions = 0;  // sequences that an engine had to preempt
   double kappa = 1;          // of the first model, at the end
 };
 
-// One GPU with several engines, in virtual time: the very LocalScheduler of
-// the daemon against engines that do what vLLM does. An engine's step prefills
-// what it was sent in order, in chunks, beside one token for each sequence that
-// runs; without KV for the next tokens the last sequence is put back and
-// prefilled anew. While n engines work, each step takes n times as long (time
-// slices). No time passes between proxy, daemon and engine.
+// One GPU with several engines, in virtual time: the daemon's own
+// LocalScheduler against engines that do what vLLM does. An engine's step
+// prefills what it was sent, in order and in chunks, beside one token for each
+// running sequence. If there is no KV for the next tokens, the last sequence is
+// preempted and prefilled again later. While n engines work, each step takes n
+// times as long (time slices). No time passes between proxy, daemon and engine.
 //
-// Not what a GPU would do: no attention beyond per_token, equal slices, no
-// host overhead between steps. It compares policies; it predicts nothing.
+// A real GPU differs: attention costs more than per_token, slices are not
+// equal, and the host adds time between steps. So this compares policies and
+// predicts nothing.
 SimResult Simulate(const std::vector<SimModel>& models,
                    const workload::Trace& trace, const std::string& policy,
                    double floor_share);

@@ -122,7 +122,8 @@ TEST(SimGpuTest, WhoIsAdmittedIsOnTimeThoughStepsTakeTwiceAsLongAsTold) {
 TEST(SimGpuTest, EnginesAreSentNoMoreThanTheirKvHolds) {
   const SimResult r =
       Simulate(OneModel(kAsTold, 6000), Load(30), "fineserve", 0.1);
-  // Every answer has the average length, so that no growth surprises.
+  // Every answer has the average length, so that none grows beyond its
+  // estimate.
   EXPECT_EQ(r.preemptions, 0u);
   EXPECT_GT(workload::Summarize(r.outcomes, 60).done, 100u);
 }

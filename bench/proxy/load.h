@@ -20,12 +20,12 @@ struct Load {
   double LatencyUs(double q) const;
 };
 
-// Closed loop: each connection asks again as soon as it has its answer, for
-// `seconds`. One thread, epoll.
+// A closed loop: for `seconds`, each connection asks again as soon as it has
+// its answer. One thread, epoll.
 Load RunLoad(uint16_t port, Kind kind, int connections, double seconds);
 
-// Connections that have been sent one event each, and wait for more. Their
-// descriptors; closed by the caller.
+// Opens connections that have each been sent one event and wait for more.
+// Returns their descriptors, which the caller closes.
 std::vector<int> HoldStreams(uint16_t port, int connections);
 
 }  // namespace fineserve::bench

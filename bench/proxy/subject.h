@@ -11,17 +11,17 @@
 
 namespace fineserve::bench {
 
-// A reverse proxy under measurement: a process of its own, with one thread
-// that does the work, ended with this object. What fails ends the bench.
+// A reverse proxy under measurement: a process of its own, with one thread that
+// does the work. It ends with this object. A failure ends the bench.
 class Subject {
  public:
-  // Stock nginx, its configuration as for streams: no buffering of answers,
-  // connections to the engine kept.
+  // Stock nginx, configured for streams: answers are not buffered, and
+  // connections to the engine are kept.
   static Subject Nginx(uint16_t engine_port);
-  // fineserve-proxy that finds no fineserved and decides by itself.
+  // A fineserve-proxy that finds no fineserved and decides by itself.
   static Subject Alone(uint16_t engine_port);
-  // fineserve-proxy whose requests are decided by a fineserved, which this
-  // starts on `gpu`. Limits are such that each can start at once.
+  // A fineserve-proxy whose requests are decided by a fineserved, which this
+  // starts on `gpu`. Limits are such that every request can start at once.
   static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);
 
   uint16_t port() const { return port_; }

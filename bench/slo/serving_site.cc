@@ -43,7 +43,7 @@ ServingSite::ServingSite(const std::string& policy)
                        .end_signal = SIGTERM});
 }
 
-// The proxy first, before what it asks.
+// The proxy ends first, before the processes that it asks.
 ServingSite::~ServingSite() {
   while (!processes_.empty()) processes_.pop_back();
 }

@@ -13,11 +13,11 @@ namespace fineserve::bench {
 
 // The whole service as processes: fineserved on an emulated GPU with one pool,
 // two tinyserve engines of different formats under the preload ("fp16": one
-// plane of 64 KiB pages, "fp8": four of 8 KiB), fineserve-proxy. Ended with
-// this object. What fails ends the bench. Not thread-safe.
+// plane of 64 KiB pages, "fp8": four of 8 KiB), fineserve-proxy. They end with
+// this object. A failure ends the bench. Not thread-safe.
 class ServingSite {
  public:
-  // An engine's step in µs, and what the scheduler is told.
+  // An engine's step in µs, which the scheduler is told as well.
   static constexpr double kBaseUs = 20'000;
   static constexpr double kTokenUs = 300;
   static constexpr double kSequenceUs = 60;

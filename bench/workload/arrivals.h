@@ -18,27 +18,26 @@ struct Stream {
   double per_second = 0;
 };
 
-// Poisson arrivals, each stream on its own, with lengths drawn from `lengths`
-// (not empty).
+// Poisson arrivals, independent for each stream, with lengths drawn from
+// `lengths`, which must not be empty.
 Trace Poisson(const std::vector<Stream>& streams, double seconds,
               const std::vector<Lengths>& lengths, uint64_t seed);
 
-// `factor` times the load with the pattern in time kept: each arrival comes
-// ⌊factor⌋ times and once more with the probability of the rest. The first
-// stays where it is; copies come anywhere within the same second and take the
-// lengths of any arrival of their model, so that no burst of twins appears
-// which the real load does not have. A factor below 1 thins at random.
+// `factor` times the load with its pattern in time kept: each arrival comes
+// ⌊factor⌋ times, and once more with the probability of the rest. The first
+// stays where it is. Copies come anywhere within the same second and take the
+// lengths of any arrival of their model, so that there is no burst of twins
+// that the real load does not have. A factor below 1 thins at random.
 Trace Scale(const Trace& trace, double factor, uint64_t seed);
 
-// The first `seconds` of it.
+// The first `seconds` of the trace.
 Trace FirstSeconds(const Trace& trace, double seconds);
 
 // `speed` times faster; lengths stay.
 Trace Faster(const Trace& trace, double speed);
 
-// The trace's models served by others: `to` says by which one each name goes;
-// arrivals of names that are not in it are left out. InvalidArgument if a name
-// in `to` is not in the trace.
+// Renames the trace's models as `to` says; arrivals of models that are not in
+// it are left out. InvalidArgument if a name in `to` is not in the trace.
 struct Renamed {
   std::string from, to;
 };

@@ -9,12 +9,12 @@
 
 namespace fineserve::workload {
 
-// What our figures mean; one place for load generator and simulator.
+// What our figures mean, in one place for load generator and simulator.
 
 enum class End : uint8_t {
   kDone,
   kDropped,  // refused at admission: 429 or 503
-  kFailed,   // anything else that is not a whole answer
+  kFailed,   // anything else but a whole answer
 };
 
 // Seconds; 0 in tpot: there is none.
@@ -37,13 +37,13 @@ struct Outcome {
   double ttft_s() const { return first_token_s - begin_s; }
   // Of the tokens after the first; 0 for a single one.
   double tpot_s() const;
-  // Done with its first token by its deadline and its tokens at the pace. Who
-  // was dropped or failed has missed it.
+  // Done, with its first token by its deadline and its other tokens at the
+  // pace. A request that was dropped or failed has missed its SLO.
   bool attained() const;
 };
 
-// Nearest rank: the smallest value that at least q of all do not exceed.
-// 0 of nothing.
+// Nearest rank: the smallest value that at least q of all do not exceed. 0 if
+// there are none.
 double Quantile(std::vector<double> values, double q);
 
 struct Percentiles {
@@ -58,20 +58,20 @@ struct Summary {
   double goodput = 0;              // attained, per second
   // Generated after the first token of each request, which is prefill's.
   double decode_tokens_per_second = 0;
-  // The same over only the time in which any request was under way.
+  // The same, but only over the time in which a request was under way.
   double idle_free_tokens_per_second = 0;
   Percentiles ttft_s;  // of those done
   Percentiles tpot_s;  // of those done with more than one token
-  // TTFT of all requests, where who got no token never has one: a percentile
+  // TTFT of all requests, infinite for one that got no token: so a percentile
   // beyond those done is infinite.
   Percentiles all_ttft_s;
 };
 
-// `seconds`: how long the run was, over which rates are.
+// `seconds`: how long the run was, for the rates.
 Summary Summarize(const std::vector<Outcome>& outcomes, double seconds);
 
-// Attainment of the tenth of requests with the shortest prompts, the next, …;
-// as far as there are ten requests.
+// Attainment of the tenth of requests with the shortest prompts, of the next
+// tenth, and so on; empty if there are fewer than ten requests.
 std::vector<double> AttainmentByLengthDecile(std::vector<Outcome> outcomes);
 
 // Time in which at least one of them was under way.
@@ -82,7 +82,7 @@ double BusySeconds(std::vector<Outcome> outcomes);
 //   fs13      P90 TTFT under FCFS
 //   prism     P95 TTFT and P95 TPOT on a GPU of its own
 //   kunserve  P50 TTFT and TPOT of the best baseline
-// fs and fs13 know no TPOT.
+// fs and fs13 define no TPOT.
 struct SloBasis {
   const char* name;
   double ttft_quantile;

@@ -21,7 +21,7 @@ struct Arrival {
   Lengths lengths;
 };
 
-// Who asks what of which model when, in order of time.
+// Which model is asked for what and when, in order of time.
 struct Trace {
   std::vector<std::string> models;
   std::vector<Arrival> arrivals;
@@ -29,13 +29,14 @@ struct Trace {
   double seconds() const { return arrivals.empty() ? 0 : arrivals.back().at_s; }
 };
 
-// A gzipped (or plain) table timestamp_s,model,input_tokens,output_tokens, as
-// in the folder of real data; models in order of appearance. Requests without
-// input or output, of which real traces have some, get one token there.
-// NotFound, naming the path, if it cannot be read, DataLoss for a bad row.
+// Reads a gzipped (or plain) table
+// timestamp_s,model,input_tokens,output_tokens, as the folder of real data has
+// them; models are in order of appearance. Requests without input or output, of
+// which real traces have some, get one token of it. NotFound, naming the path,
+// if it cannot be read, DataLoss for a bad row.
 absl::StatusOr<Trace> ReadTrace(const std::string& path);
 
-// Ditto of input_tokens,output_tokens: lengths without arrival times.
+// The same for input_tokens,output_tokens: lengths without arrival times.
 absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path);
 
 }  // namespace fineserve::workload

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kUnits[] = "BKMGT";
 
-// The binary exponent that a unit stands for, or -1.
+// The binary exponent that a unit stands for; -1 if it is none.
 int ShiftOf(const char* unit) {
   if (*unit == '\0') return 0;
   const char* found =

@@ -2,19 +2,19 @@
 #define DAEMON_ABI_ENGINE_SCOREBOARD_H_
 
 // An engine scoreboard: what the shim in one process says about itself. One
-// memfd named "fineserve-scoreboard". It is made by the daemon for a process
-// that connected (and sealed against new writable mappings once that process
-// has its own), or by the shim itself when there is no daemon, so that `fsctl
-// explain PID` works in both cases. The shim alone writes it and may scribble
-// or die at any instruction: readers copy, then check (scoreboard_reader.h).
-// Nothing here decides about anybody else's memory.
+// memfd named "fineserve-scoreboard". The daemon makes it for a process that
+// connects, and seals it against other writers once that process has mapped
+// it; without a daemon the shim makes its own, so that `fsctl explain PID`
+// works in both cases. The shim alone writes it and may scribble or die at any
+// instruction: readers copy, then check (scoreboard_reader.h). Nothing here
+// decides about anybody else's memory.
 //
 // Bytes:
 //   0       ScoreboardHeader                         4,096 bytes
 //   4,096   Decision[kDecisionCapacity]          256 bytes each
 //
 // Decisions form a ring: record n lies at n % kDecisionCapacity. Record n is
-// complete when its sequence is 2n + 2, being written when it is 2n + 1.
+// complete when its sequence is 2n + 2 and being written when it is 2n + 1.
 
 #include <atomic>
 #include <cstddef>
@@ -26,17 +26,17 @@
 
 namespace fineserve::abi {
 
-inline constexpr char kScoreboardMagic[8] = {'F', 'S', 'P', 'A',
-                                             'G', 'E', 0,   0};
+inline constexpr char kScoreboardMagic[8] = {'F', 'S', 'B', 'O',
+                                             'A', 'R', 'D', 0};
 inline constexpr char kScoreboardMemfdName[] = "fineserve-scoreboard";
 inline constexpr uint32_t kDecisionCapacity = 240;
 inline constexpr uint32_t kFrameCapacity = 16;
-// Room for hooks and paths to come.
+// Leaves room for more hooks and paths.
 inline constexpr uint32_t kHookCapacity = 48;
 inline constexpr uint32_t kPathCapacity = 8;
 static_assert(kHookCount <= kHookCapacity && kPathCount <= kPathCapacity);
 
-// How the process stands to a daemon.
+// What became of the process's attempt to join a daemon.
 enum class LinkState : uint32_t {
   kNotTried = 0,  // no large allocation yet
   kConnected = 1,
@@ -50,8 +50,8 @@ enum class Verdict : uint16_t {
   kPassThrough = 1,  // given to the driver as it came
   kRedirected = 2,   // backed by leased slabs
   kDenied = 3,       // KV, but the pool is exhausted: CUDA_ERROR_OUT_OF_MEMORY
-  kReleased = 4,     // slabs given back
-  kDeferred = 5,     // freed; slabs are given back when its stream has passed
+  kReleased = 4,     // slabs returned
+  kDeferred = 5,     // freed; its slabs are returned when its stream has passed
   kKept = 6,         // could not be freed: still mapped, still leased
 };
 
@@ -65,18 +65,18 @@ enum class Reason : uint16_t {
   kDriverError = 7,  // a driver call failed while mapping; `result` names it
   kFreed = 8,
   kForkedChild = 9,  // no lease is asked for after fork
-  // KV by rule, but memory of a kind that slabs cannot stand in for:
-  // pitched, managed, of the host, with properties of its own
+  // KV by rule, but of a kind that slabs cannot replace: pitched, managed, on
+  // the host, or with special properties
   kMemoryKind = 10,
   kCapturing = 11,  // allocated by a stream capture: it belongs to the graph
   kFrames = 12,     // a rule says KV of its native frames; `rule` names it
-  kExcluded = 13,   // a rule says that it is not
+  kExcluded = 13,   // a rule says that it is not KV
   kOtherGpu = 14,   // KV by rule, on a GPU whose daemon was not joined
-  kSlabSize = 15,   // cuMemCreate of no whole granules, or of few in a slab
-  kTableFull = 16,  // of the shim's tables of what it redirected
+  kSlabSize = 15,   // cuMemCreate of part of a granule, or of few per slab
+  kTableFull = 16,  // the shim's tables of redirected memory are full
   kShared = 17,     // the program would hand it to another process or device
   kView = 18,       // a KV tensor of the engine's view
-  kNoPlugin = 19,   // started for a view, but its plugin is not in place
+  kNoPlugin = 19,   // started for a view, but its plugin is missing
 };
 
 // One decision about one call, as the writer fills it.
@@ -91,7 +91,7 @@ struct DecisionRecord {
   Reason reason;
   uint16_t frame_count;  // ≤ kFrameCapacity; 0 if the stack was not captured
   uint32_t tid;
-  uint16_t unnamed_frames;  // of which no rule could see a name
+  uint16_t unnamed_frames;  // frames whose function has no known name
   uint16_t reserved_half;
   uint64_t frames[kFrameCapacity];  // instruction pointers, innermost first
   char rule[kRuleNameBytes];        // the rule that matched; empty if none did
@@ -109,33 +109,33 @@ struct ScoreboardHeader {
   char magic[8];
   uint32_t abi_version;
   uint32_t pid;
-  uint64_t page_bytes;
+  uint64_t scoreboard_bytes;
   uint64_t epoch;      // of the daemon that made it; 0: made by the shim
   uint32_t engine_id;  // 0: none
   std::atomic<uint32_t> link_state;  // LinkState
   std::atomic<uint64_t> decisions;   // records begun so far
-  // Calls that were too small to be KV are only counted, per thread, and
-  // folded in when a thread ends or makes a large call: a lower bound.
+  // Allocations too small to be KV. Counted per thread and added here when a
+  // thread ends or makes a large one, so this is a lower bound.
   std::atomic<uint64_t> small_allocations;
   std::atomic<uint64_t> large_allocations;
   std::atomic<uint64_t> redirected_allocations;
-  std::atomic<uint64_t> redirected_bytes;  // now held, as asked for
+  std::atomic<uint64_t> redirected_bytes;  // held now, as requested
   std::atomic<uint64_t> denied_allocations;
   std::atomic<uint64_t> stacks_captured;
   char program[64];        // NUL-terminated
-  char link_message[256];  // why pass-through; written once, before link_state
+  char link_message[256];  // why pass-through; written before link_state
   // How often each hook was handed out or called, by Hook and Path.
   std::atomic<uint32_t> hook_uses[kHookCapacity][kPathCapacity];
   std::atomic<uint64_t> deepbind_stripped;  // dlopen with RTLD_DEEPBIND
-  // Libraries that were loaded into a namespace of their own, where no hook
-  // reaches (dlmopen).
+  // Libraries loaded into another namespace (dlmopen), where hooks do not
+  // reach.
   std::atomic<uint64_t> foreign_namespaces;
-  // What the driver has given out through our hooks since the start, frees not
-  // deducted: by what was folded in, and at large.
+  // Bytes that the driver allocated through our hooks since the start, frees
+  // not deducted: in small allocations (as above), and in large ones.
   std::atomic<uint64_t> small_bytes;
   std::atomic<uint64_t> passed_bytes;
-  // How far the code that replaces the engine's block pool has come
-  // (fs_kv_progress); 0: there is none.
+  // Stage that the code replacing the engine's block pool has reached
+  // (fs_kv_progress); 0: no such code.
   std::atomic<uint32_t> plugin_stage;
   uint32_t reserved_word;
   uint8_t reserved[2104];

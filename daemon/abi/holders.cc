@@ -48,12 +48,12 @@ bool HasName(absl::string_view target, absl::string_view name) {
   return target == link || target == absl::StrCat(link, " (deleted)");
 }
 
-// False if the memfd's name is none of ours.
+// False if the name is not one of our memfds'.
 bool KindOf(absl::string_view target, Holder::Kind* kind) {
   constexpr std::pair<const char*, Holder::Kind> kNames[] = {
       {kTableMemfdName, Holder::Kind::kTable},
-      {kScoreboardMemfdName, Holder::Kind::kPage},
-      {kViewScoreboardMemfdName, Holder::Kind::kView}};
+      {kScoreboardMemfdName, Holder::Kind::kEngineScoreboard},
+      {kViewScoreboardMemfdName, Holder::Kind::kViewScoreboard}};
   for (const auto& [name, of_name] : kNames) {
     if (!HasName(target, name)) continue;
     *kind = of_name;

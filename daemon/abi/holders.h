@@ -11,25 +11,25 @@ namespace fineserve::abi {
 
 // A process that has one of our memfds open.
 struct Holder {
-  enum class Kind { kTable, kPage, kView };
+  enum class Kind { kTable, kEngineScoreboard, kViewScoreboard };
 
   pid_t pid = 0;
   std::string comm;  // the process's short name, printable
   Kind kind = Kind::kTable;
-  // "/proc/4711/fd/9". Opening it gives a description of its own.
+  // "/proc/4711/fd/9". Opening it makes a new open file description.
   std::string path;
-  // Which memfd: equal in all holders of the same one.
+  // Identify the memfd: equal for all its holders.
   uint64_t device = 0;
   uint64_t inode = 0;
 };
 
 // Finds the processes that hold a slab table, an engine scoreboard or a view
 // scoreboard, in order of pid, each memfd once per process. Processes that we
-// may not look into (other users', unless we are root) or that exit meanwhile
-// are skipped. Any thread.
+// may not inspect (other users', unless we are root) and processes that exit
+// meanwhile are skipped. Any thread.
 //
-// The name alone proves nothing, anybody may choose it: hand the descriptor to
-// TableReader, ReadScoreboard or ReadViewScoreboard, which check.
+// The memfd's name proves nothing, because any process can choose it: pass the
+// descriptor to TableReader, ReadScoreboard or ReadViewScoreboard, which check.
 std::vector<Holder> FindHolders();
 
 // The same for one process.

@@ -54,10 +54,10 @@ TEST(HoldersTest, OwnMemfdsAreFoundWithKindAndReadablePath) {
   close(fd);
   const auto scoreboards = HoldersOf(scoreboard.inode());
   ASSERT_EQ(scoreboards.size(), 1u);
-  EXPECT_EQ(scoreboards[0].kind, Holder::Kind::kPage);
+  EXPECT_EQ(scoreboards[0].kind, Holder::Kind::kEngineScoreboard);
   const auto views = HoldersOf(view.inode());
   ASSERT_EQ(views.size(), 1u);
-  EXPECT_EQ(views[0].kind, Holder::Kind::kView);
+  EXPECT_EQ(views[0].kind, Holder::Kind::kViewScoreboard);
 }
 
 TEST(HoldersTest, TwoDescriptorsOfOneMemfdAreOneHolder) {

@@ -1,9 +1,9 @@
 #ifndef DAEMON_ABI_HOOKS_H_
 #define DAEMON_ABI_HOOKS_H_
 
-// The functions that the shim puts itself in place of. The order is part of
-// the engine scoreboard (engine_scoreboard.h): a row number is a hook's place
-// there, so rows are only ever appended.
+// The functions that the shim replaces. Their order is part of the engine
+// scoreboard (engine_scoreboard.h): a hook's row number is its index there, so
+// rows are only ever appended.
 //
 //   X(hook, symbol)
 
@@ -69,8 +69,8 @@ inline constexpr const char* kHookSymbols[] = {"",
 inline constexpr uint32_t kHookCount =
     sizeof(kHookSymbols) / sizeof(kHookSymbols[0]);
 
-// By which channel a program came to a hook. A hook that was called and never
-// answered with was bound by its symbol, by the dynamic linker.
+// How a program got the address of a hook. A hook that was called, but never
+// handed out by one of these, was bound by the dynamic linker.
 enum class Path : uint32_t {
   kDefault,    // dlsym(RTLD_DEFAULT)
   kHandle,     // dlsym with the handle of a library
@@ -78,7 +78,7 @@ enum class Path : uint32_t {
   kVersioned,  // dlvsym
   kResolver,   // cuGetProcAddress
   kResolver2,  // cuGetProcAddress_v2
-  kCalled,     // was called; calls that the fast path settles do not count
+  kCalled,     // was called; calls that the fast path handles do not count
 };
 inline constexpr uint32_t kPathCount = 7;
 

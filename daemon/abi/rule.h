@@ -7,8 +7,8 @@
 //
 // A symbol pattern is one or more alternatives separated by '|'. Each is
 // compared with the whole symbol name as it stands in the ELF table (mangled),
-// where '*' stands for any characters, also none. daemon/config makes them
-// from what a user writes, so that no shim has to demangle.
+// where '*' stands for zero or more characters. daemon/config derives the
+// patterns from what the user wrote, so that no shim has to demangle.
 
 #include <cstdint>
 
@@ -32,7 +32,7 @@ struct Rule {
   uint64_t max_bytes;    // inclusive
   uint32_t kv;           // 1: what it matches is KV; 0: it is not
   uint32_t frame_count;  // ≤ kRuleFrameCapacity; 0 only with a module
-  // From inner to outer; other frames may lie between.
+  // From inner to outer; other frames may lie between them.
   char frames[kRuleFrameCapacity][kPatternBytes];
 };
 static_assert(sizeof(Rule) == 888);

@@ -15,8 +15,8 @@
 namespace fineserve::abi {
 namespace {
 
-// A copy of the scoreboard's bytes. ScoreboardHeader's and Decision's atomics
-// have the layout of their words, and nobody writes the copy.
+// A private copy of the scoreboard's bytes. The atomics of ScoreboardHeader and
+// Decision have the layout of plain words.
 struct ScoreboardCopy {
   ScoreboardHeader header;
   Decision decisions[kDecisionCapacity];
@@ -43,15 +43,16 @@ absl::Status CopyScoreboard(int fd, ScoreboardCopy* to) {
 
 absl::Status CheckHeader(const ScoreboardHeader& h) {
   if (memcmp(h.magic, kScoreboardMagic, sizeof(kScoreboardMagic)) != 0) {
-    return Bad("no scoreboard: wrong magic in front");
+    return Bad("it does not begin with the scoreboard magic");
   }
   if (h.abi_version != kAbiVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
         "engine scoreboard of pid ", h.pid, " has ABI version ", h.abi_version,
         ", this program reads version ", kAbiVersion));
   }
-  if (h.page_bytes != kScoreboardBytes)
-    return Bad("page_bytes is ", h.page_bytes);
+  if (h.scoreboard_bytes != kScoreboardBytes) {
+    return Bad("scoreboard_bytes is ", h.scoreboard_bytes);
+  }
   if (h.pid == 0 || h.pid > INT32_MAX) return Bad("pid is ", h.pid);
   const uint32_t state = h.link_state.load(std::memory_order_relaxed);
   if (state > static_cast<uint32_t>(LinkState::kForked)) {
@@ -124,7 +125,7 @@ DecisionSnapshot CopyDecision(const DecisionRecord& r, uint64_t number) {
 }
 
 // `before`, `copy` and `after` are three readings of one place in the ring:
-// the record counts only if the place stood still around the middle one.
+// the record counts only if the place did not change around the middle one.
 void ReadDecision(uint32_t place, const Decision& before, const Decision& copy,
                   const Decision& after, ScoreboardSnapshot* to) {
   const uint64_t sequence = Get(before.sequence);
@@ -146,8 +147,8 @@ void ReadDecision(uint32_t place, const Decision& before, const Decision& copy,
 }  // namespace
 
 absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd) {
-  // Three copies around each other stand for the seqlock: system calls are
-  // our only access, and each ends before the next begins.
+  // Three copies, one after another, do what a seqlock's reader does: system
+  // calls are our only access, and each ends before the next begins.
   auto copies = std::make_unique<ScoreboardCopy[]>(3);
   for (int i = 0; i < 3; ++i) {
     if (absl::Status s = CopyScoreboard(fd, &copies[i]); !s.ok()) return s;

@@ -29,7 +29,7 @@ struct DecisionSnapshot {
   std::vector<uint64_t> frames;  // innermost first
 };
 
-// A hook that the program came to, and how often by each path.
+// A hook that the program used, and how often by each path.
 struct HookUse {
   Hook hook = Hook::kNone;
   std::array<uint32_t, kPathCount> uses = {};  // by Path
@@ -62,13 +62,14 @@ struct ScoreboardSnapshot {
   std::vector<DecisionSnapshot> decisions;  // oldest first
   uint64_t overwritten = 0;  // older decisions that the ring has dropped
   uint32_t unfinished = 0;   // records that were being written
-  uint32_t malformed = 0;    // records that contradict engine_scoreboard.h
+  uint32_t malformed = 0;    // records that break engine_scoreboard.h's rules
 };
 
 // Reads an engine scoreboard through its descriptor. It is read, not mapped:
-// the process that owns it may cut it to nothing at any moment, and a mapping
-// would then raise SIGBUS. FailedPrecondition if it is of another abi_version
-// (naming both), DataLoss if it is no scoreboard. Any thread.
+// a shim without a daemon makes its own, which it may truncate at any moment,
+// and a mapping would then raise SIGBUS. FailedPrecondition if it has another
+// abi_version (the message names both), DataLoss if it is not a scoreboard.
+// Any thread.
 absl::StatusOr<ScoreboardSnapshot> ReadScoreboard(int fd);
 
 }  // namespace fineserve::abi

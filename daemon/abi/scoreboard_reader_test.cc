@@ -39,7 +39,7 @@ class ScoreboardReaderTest : public ::testing::Test {
     memcpy(header().magic, kScoreboardMagic, sizeof(kScoreboardMagic));
     header().abi_version = kAbiVersion;
     header().pid = 4712;
-    header().page_bytes = kScoreboardBytes;
+    header().scoreboard_bytes = kScoreboardBytes;
   }
 
   ScoreboardHeader& header() {

@@ -15,15 +15,16 @@
 // Reading. The daemon may change or die at any instruction, so a reader copies,
 // then checks the copy (table_reader.h). Three rules make copies consistent:
 //   * TableHeader's constants are written before the memfd is shared.
-//   * A SlabEntry's truth is its single 64-bit word. `since_ns` beside it is
-//     for people and figures and may be one change ahead.
+//   * A SlabEntry's state is its single 64-bit word. `since_ns` beside it is
+//     for display only and may be one change ahead.
 //   * An EngineEntry is guarded by its sequence: odd while being written.
 //     A reader retries a bounded number of times, then reports it as torn.
 //
-// Waiting. After a change to slabs of an engine with a view, the daemon raises
-// the `changes` word of that engine's entry and wakes its futex (shared, on
-// the memfd). The engine looks at its slabs' words when `changes` differs from
-// what it saw; it may sleep on it, for a bounded time, for the daemon may die.
+// Waiting. After it changes slabs of an engine with a view, the daemon
+// increments the `changes` word of that engine's entry and wakes its futex
+// (shared, on the memfd). The engine reads its slabs' words when `changes`
+// differs from what it last saw. It may sleep on the futex, but only for a
+// bounded time, because the daemon may die.
 
 #include <atomic>
 #include <cstddef>
@@ -42,14 +43,14 @@ inline constexpr size_t kNameBytes = 64;  // NUL included
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// What a slab is doing. FREE, PARTIAL and FULL are the paper's (§5.2); a slab
-// passes through the others between two owners.
+// What a slab is doing. FREE, PARTIAL and FULL are the paper's states (§5.2); a
+// slab passes through the others between two owners.
 enum class SlabState : uint8_t {
-  kFree = 0,         // zeroed, nobody's
+  kFree = 0,         // zeroed, leased to no engine
   kPartial = 1,      // leased, some blocks in use
   kFull = 2,         // leased, all blocks in use (or a whole-slab lease)
   kZeroing = 3,      // the zero fill has not completed
-  kReturning = 4,    // asked back; the engine still may touch it
+  kReturning = 4,    // asked back; the engine may still touch it
   kQuarantined = 5,  // its engine died; the driver may still run its kernels
   kAbsent = 6,       // no memory behind it: the pool may grow into it
 };
@@ -62,7 +63,7 @@ enum class EngineState : uint32_t {
 };
 
 // A slab's word: state (8 bits) | engine (24) | lease (32). Engine and lease
-// are 0 for a slab that is nobody's.
+// are 0 for a slab without an owner.
 struct SlabWord {
   SlabState state = SlabState::kFree;
   uint32_t engine = 0;
@@ -80,8 +81,8 @@ struct SlabWord {
   }
 };
 
-// Whether the slab is a view's: leased slab by slab, by this state alone. kFull
-// is a lease of whole slabs.
+// Whether a view holds the slab, by a lease of its own. kFull means that it
+// belongs to a lease of whole slabs.
 constexpr bool IsInView(SlabWord word) {
   return word.engine != 0 && (word.state == SlabState::kPartial ||
                               word.state == SlabState::kReturning);
@@ -90,9 +91,9 @@ constexpr bool IsInView(SlabWord word) {
 struct SlabEntry {
   std::atomic<uint64_t> word;      // SlabWord, packed
   std::atomic<uint64_t> since_ns;  // CLOCK_MONOTONIC of the last change
-  // Which memory it is: raised when an absent slab gets granules, before its
-  // word says so. Who maps the slab's earlier granules must map these instead
-  // before it uses a lease.
+  // Which memory the slab has: incremented when an absent slab gets granules,
+  // before its word says so. A process that maps the slab's former granules
+  // must map the new ones before it uses a lease.
   std::atomic<uint64_t> memory;
   uint64_t reserved;
 };
@@ -100,7 +101,7 @@ static_assert(sizeof(SlabEntry) == 32);
 
 // How an engine maps the pool (design note 0000, Memory).
 enum class ViewMode : uint32_t {
-  kNone = 0,     // it has no view: whole slabs, or nothing
+  kNone = 0,     // no view: whole slabs, or nothing
   kView = 1,     // all slabs, from activation on
   kGuarded = 2,  // leased slabs; the engine's own scratch elsewhere
   kStrict = 3,   // leased slabs; nothing elsewhere (for debugging)
@@ -127,20 +128,20 @@ struct ViewRecord {
   uint32_t floor;   // leased at all times once active
   uint32_t cap;     // never more
   uint32_t target;  // what the policy grants now
-  uint32_t wanted;  // the engine's word
-  uint32_t leased;  // those being returned included
+  uint32_t wanted;  // as the engine says
+  uint32_t leased;  // including those being returned
   uint32_t returning;
   uint32_t reserved;
 };
 static_assert(sizeof(ViewRecord) == 64);
 
 // The payload of an EngineEntry: what a reader copies between two reads of
-// `sequence`. Words, so that the copy can be made of atomic loads.
+// `sequence`. It consists of words, so that atomic loads can copy it.
 struct EngineRecord {
   uint32_t id;  // never reused within an epoch
   EngineState state;
   uint32_t uid;
-  uint32_t member_count;  // ≤ kMemberCapacity; exited members leave
+  uint32_t member_count;  // ≤ kMemberCapacity; living members
   uint64_t slabs_held;
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
@@ -158,19 +159,19 @@ struct EngineEntry {
 };
 static_assert(sizeof(EngineEntry) == 512);
 
-// What the daemon counted since it started. Relaxed counters; each is exact,
-// together they are no snapshot.
+// What the daemon has counted since it started. Relaxed counters: each is
+// exact, but they are not a consistent snapshot.
 struct TableCounters {
   std::atomic<uint64_t> leases_granted;
   std::atomic<uint64_t> leases_denied;
   std::atomic<uint64_t> slabs_zeroed;
   std::atomic<uint64_t> bytes_zeroed;
   std::atomic<uint64_t> slabs_quarantined;
-  std::atomic<uint64_t> engines_died;  // members exited with slabs still held
+  std::atomic<uint64_t> engines_died;  // whose last member left slabs behind
   std::atomic<uint64_t> messages_dropped;     // malformed, or not from a member
   std::atomic<uint64_t> connections_refused;  // stranger, version, capacity
   std::atomic<uint64_t> slabs_asked_back;
-  std::atomic<uint64_t> slabs_returned;   // by views, asked or not
+  std::atomic<uint64_t> slabs_returned;   // by views, asked back or not
   std::atomic<uint64_t> slabs_added;      // the pool grew
   std::atomic<uint64_t> slabs_withdrawn;  // the pool shrank
   uint64_t reserved[52];

@@ -22,7 +22,7 @@ namespace {
 // only bounds what a hostile file can make us allocate.
 constexpr uint32_t kMostSlabs = 1 << 20;
 constexpr size_t kMostBytes = TableBytes(kMostSlabs);
-// A writer needs well under a microsecond; a dead one stays odd for ever.
+// A writer needs well under a microsecond; if it died, the sequence stays odd.
 constexpr int kEngineTries = 1000;
 
 // Loads one word of memory that somebody else may be writing. Not through
@@ -59,7 +59,7 @@ struct HeaderCopy {
 
 absl::Status CheckIdentity(const TableHeader& h, size_t file_bytes) {
   if (memcmp(h.magic, kTableMagic, sizeof(kTableMagic)) != 0) {
-    return Bad("no table: wrong magic in front");
+    return Bad("it does not begin with the table magic");
   }
   if (h.abi_version != kAbiVersion) {
     return absl::FailedPreconditionError(
@@ -73,7 +73,7 @@ absl::Status CheckIdentity(const TableHeader& h, size_t file_bytes) {
   if (h.daemon_pid == 0 || h.daemon_pid > INT32_MAX) {
     return Bad("daemon_pid is ", h.daemon_pid);
   }
-  if (!IsTerminated(h.gpu_name)) return Bad("gpu_name has no end");
+  if (!IsTerminated(h.gpu_name)) return Bad("gpu_name is not terminated");
   return absl::OkStatus();
 }
 
@@ -106,7 +106,7 @@ absl::Status CheckLayout(const TableHeader& h, size_t file_bytes) {
   if (granules == 0 || h.granule_bytes == 0 ||
       __builtin_mul_overflow(granules, h.granule_bytes, &pool_bytes)) {
     return Bad("granules of ", h.granule_bytes, " bytes, ", h.granules_per_slab,
-               " a slab, make no pool");
+               " per slab, are not a valid pool");
   }
   return absl::OkStatus();
 }
@@ -135,8 +135,8 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
   to->counters = CopyCounters(h.counters);
 }
 
-// Copies an entry's record between two equal, even sequences. False if the
-// entry never stood still.
+// Copies an entry's record between two equal, even sequences. False if it kept
+// changing.
 bool CopyEngine(const void* base, size_t entry_offset, EngineRecord* to) {
   const auto* entry = reinterpret_cast<const EngineEntry*>(
       static_cast<const char*>(base) + entry_offset);
@@ -163,7 +163,7 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
     return Bad("engine slot ", slot, ": member_count is ", r.member_count);
   }
   if (!IsTerminated(r.name)) {
-    return Bad("engine slot ", slot, ": name has no end");
+    return Bad("engine slot ", slot, ": name is not terminated");
   }
   if (r.view.mode > ViewMode::kStrict || r.view.state > ViewState::kActive) {
     return Bad("engine slot ", slot, ": view of mode ",

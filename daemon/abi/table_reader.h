@@ -56,8 +56,8 @@ struct TableSnapshot {
   std::string gpu_name;  // printable
   CounterSnapshot counters;
   std::vector<EngineSnapshot> engines;  // those in use, in table order
-  // Entries that were being written at every try: the daemon is busy with them
-  // or died in the middle.
+  // Entries that were being written at every try: the daemon kept changing
+  // them, or died while it did.
   uint32_t torn_engines = 0;
   std::vector<SlabSnapshot> slabs;
 
@@ -65,25 +65,26 @@ struct TableSnapshot {
   uint64_t pool_bytes() const { return slab_bytes() * slabs.size(); }
 };
 
-// Maps a slab table and copies it out. The file's content may be hostile or
-// half-written: everything is copied once, then the copy is checked.
+// Maps a slab table and reads it. The content may be hostile or half-written:
+// everything is copied once, then the copy is checked.
 //
 // Thread-safe: reading changes nothing. The mapping lives as long as the
 // reader; the descriptor may be closed once Map has returned.
 class TableReader {
  public:
   // Maps `fd` read-only. Fails unless it is a memfd sealed against shrinking:
-  // without the seal its writer could cut it under us, and the next access
-  // would raise SIGBUS.
+  // without the seal its writer could truncate it while we read, and the next
+  // access would raise SIGBUS.
   static absl::StatusOr<TableReader> Map(int fd);
 
   TableReader(TableReader&& other) noexcept;
   TableReader& operator=(TableReader&& other) noexcept;
   ~TableReader();
 
-  // FailedPrecondition if the table is of another abi_version (naming both),
-  // DataLoss if anything in it contradicts slab_table.h (naming field and
-  // value). Slabs are each exact, together they are no snapshot.
+  // FailedPrecondition if the table has another abi_version (the message names
+  // both), DataLoss if anything in it contradicts slab_table.h (the message
+  // names field and value). Each slab is exact, but together they are not a
+  // consistent snapshot.
   absl::StatusOr<TableSnapshot> Read() const;
 
  private:

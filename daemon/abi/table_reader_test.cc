@@ -124,10 +124,10 @@ TEST_F(TableReaderTest, CopiesConstantsCountersEnginesAndSlabs) {
 }
 
 TEST_F(TableReaderTest, OtherVersionIsRefusedNamingBoth) {
-  header().abi_version = 7;
+  header().abi_version = 8;
   const absl::Status status = Read().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 8"));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("version " + std::to_string(kAbiVersion)));
 }

@@ -16,7 +16,7 @@
 namespace fineserve::abi {
 
 // A received datagram. Owns the descriptors that came with it and closes those
-// nobody took. Reused between receives; not thread-safe.
+// that were not taken. Can be reused for the next datagram; not thread-safe.
 class Received {
  public:
   Received() = default;
@@ -26,7 +26,7 @@ class Received {
 
   // Receives one datagram (blocking or not, as the socket is). Returns 0, or
   // errno; EPIPE when the peer has closed. On success everything below
-  // describes this datagram, whatever its content: nothing is checked yet.
+  // describes this datagram; its content has not been checked.
   int ReceiveFrom(int socket);
 
   size_t bytes() const { return bytes_; }
@@ -37,7 +37,7 @@ class Received {
   // Ownership of descriptor i passes to the caller.
   int TakeDescriptor(uint32_t i);
 
-  // The kernel's word on who sent it; pid 0 if the socket lacks SO_PASSCRED.
+  // The sender as the kernel names it; pid 0 if the socket lacks SO_PASSCRED.
   const ucred& sender() const { return sender_; }
 
   // The header, or null if the datagram is too short, oversized, of another

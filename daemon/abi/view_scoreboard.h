@@ -2,10 +2,10 @@
 #define DAEMON_ABI_VIEW_SCOREBOARD_H_
 
 // A view scoreboard: what an engine with a view of the pool says about its
-// blocks. One memfd named "fineserve-view", made by the daemon when the view is
-// registered and sealed against resizing; the engine alone writes it. It may
-// scribble or die at any instruction: readers copy, then check. It decides
-// about nothing but which of the engine's own slabs is asked back first.
+// blocks. One memfd named "fineserve-view", which the daemon makes when the
+// view is registered and seals against resizing; the engine alone writes it. It
+// may scribble or die at any instruction: readers copy, then check. All that
+// depends on it is which of the engine's own slabs is asked back first.
 //
 // Bytes:
 //   0       ViewScoreboardHeader                     4,096 bytes
@@ -32,14 +32,14 @@ struct ViewScoreboardHeader {
   char magic[8];
   uint32_t abi_version;
   uint32_t pid;
-  uint64_t page_bytes;
+  uint64_t scoreboard_bytes;
   uint64_t epoch;
   uint32_t engine_id;
   uint32_t slab_count;
   // Gauges, in blocks and slabs.
   std::atomic<uint64_t> free_blocks;  // of leased slabs
   std::atomic<uint64_t> used_blocks;
-  std::atomic<uint64_t> watermark_blocks;  // it wants more below this
+  std::atomic<uint64_t> watermark_blocks;  // it asks for more below this
   std::atomic<uint64_t> linked_slabs;
   std::atomic<uint64_t> leaving_slabs;
   // Counters since activation.
@@ -47,12 +47,12 @@ struct ViewScoreboardHeader {
   std::atomic<uint64_t> steps_ended;
   std::atomic<uint64_t> allocated_blocks;
   std::atomic<uint64_t> freed_blocks;
-  // Allocations that found too few blocks, and those of them at a time when
-  // the pool had free slabs that this engine might have had: it asked late.
+  // Allocations that found too few blocks, and how many of them happened while
+  // the pool had free slabs for this engine: it asked too late.
   std::atomic<uint64_t> failed_allocations;
   std::atomic<uint64_t> watermark_misses;
   std::atomic<uint64_t> returned_slabs;
-  // Of the shim for this view; the latter since activation.
+  // Calls that the shim made for this view; the latter since activation.
   std::atomic<uint64_t> driver_calls_to_activate;
   std::atomic<uint64_t> driver_calls_serving;
   uint8_t reserved[3944];

@@ -10,7 +10,7 @@
 namespace fineserve::abi {
 namespace {
 
-// Bounds what a hostile file can make us allocate; as for the table.
+// Bounds what a hostile file can make us allocate, as in table_reader.cc.
 constexpr uint32_t kMostSlabs = 1 << 20;
 
 template <typename... Parts>
@@ -29,7 +29,7 @@ struct HeaderCopy {
 
 absl::Status Check(const ViewScoreboardHeader& h) {
   if (memcmp(h.magic, kViewScoreboardMagic, sizeof(h.magic)) != 0) {
-    return Bad("wrong magic in front");
+    return Bad("it does not begin with the view scoreboard magic");
   }
   if (h.abi_version != kAbiVersion) {
     return absl::FailedPreconditionError(
@@ -39,8 +39,9 @@ absl::Status Check(const ViewScoreboardHeader& h) {
   if (h.slab_count == 0 || h.slab_count > kMostSlabs) {
     return Bad("slab_count is ", h.slab_count);
   }
-  if (h.page_bytes != ViewScoreboardBytes(h.slab_count)) {
-    return Bad("page_bytes is ", h.page_bytes, " for ", h.slab_count, " slabs");
+  if (h.scoreboard_bytes != ViewScoreboardBytes(h.slab_count)) {
+    return Bad("scoreboard_bytes is ", h.scoreboard_bytes, " for ",
+               h.slab_count, " slabs");
   }
   if (h.pid == 0 || h.pid > INT32_MAX) return Bad("pid is ", h.pid);
   return absl::OkStatus();
@@ -56,7 +57,7 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
   HeaderCopy h;
   if (pread(fd, h.bytes, sizeof(h.bytes), 0) !=
       static_cast<ssize_t>(sizeof(h.bytes))) {
-    return Bad("shorter than its header");
+    return Bad("it is shorter than its header");
   }
   if (absl::Status s = Check(*h); !s.ok()) return s;
   ViewScoreboardSnapshot to;
@@ -81,7 +82,7 @@ absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd) {
   const size_t bytes = to.used.size() * sizeof(to.used[0]);
   if (pread(fd, to.used.data(), bytes, sizeof(h.bytes)) !=
       static_cast<ssize_t>(bytes)) {
-    return Bad("shorter than its ", h->slab_count, " slabs");
+    return Bad("it is shorter than its ", h->slab_count, " slabs need");
   }
   return to;
 }

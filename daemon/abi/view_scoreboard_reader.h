@@ -8,7 +8,7 @@
 
 namespace fineserve::abi {
 
-// What a view scoreboard said: that engine's own word. See view_scoreboard.h.
+// What a view scoreboard says, in the engine's own words (view_scoreboard.h).
 struct ViewScoreboardSnapshot {
   uint32_t pid = 0;
   uint64_t epoch = 0;
@@ -31,9 +31,9 @@ struct ViewScoreboardSnapshot {
 };
 
 // Reads a view scoreboard through its descriptor. It is read, not mapped, as an
-// engine scoreboard is (scoreboard_reader.h). FailedPrecondition if it is of
-// another abi_version (naming both), DataLoss if it is no view scoreboard. Any
-// thread.
+// engine scoreboard is (scoreboard_reader.h). FailedPrecondition if it has
+// another abi_version (the message names both), DataLoss if it is not a view
+// scoreboard. Any thread.
 absl::StatusOr<ViewScoreboardSnapshot> ReadViewScoreboard(int fd);
 
 }  // namespace fineserve::abi

@@ -1,10 +1,11 @@
-// The part of AdmissionService that tells fsctl.
+// What AdmissionService tells fsctl, and proxies that greet it.
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "daemon/admission/admission_service.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::admission {
 

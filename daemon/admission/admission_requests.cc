@@ -1,10 +1,11 @@
-// What a proxy says of its requests; admission_service.cc has the rest.
+// What proxies say about their requests; admission_service.cc has the rest.
 
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admission/admission_service.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::admission {
 
@@ -78,7 +79,7 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
   }
   const absl::optional<RequestId> entered =
       Enter(peer, from, id, model->second);
-  if (!entered) return;  // asked again: it will be told once
+  if (!entered) return;  // asked twice, answered once
   sched::Submission s;
   s.id = *entered;
   s.model = model->second;
@@ -116,10 +117,10 @@ void AdmissionService::Finish(Peer* from, uint64_t id,
                               const wire::FinishedT& finished) {
   const auto known = from->requests.find(id);
   if (known == from->requests.end()) return;
-  // What broke off says nothing of how long answers are.
+  // An answer that broke off does not tell how long answers are.
   const bool whole = finished.outcome == wire::Outcome::kDone;
   scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
-  // It may still wait: asked about again while its verdict was under way.
+  // It may still wait: the proxy asked again while the verdict was on its way.
   scheduler_.Cancel(known->second);
   Forget(known->second);
 }

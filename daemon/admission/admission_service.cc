@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
 #include "daemon/sched/policy/make_policy.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::admission {
 
@@ -76,7 +77,7 @@ std::string Why(const sched::Decision& decision) {
     case sched::Reason::kDeadline:
       return absl::StrCat("its TTFT SLO cannot be met: predicted ", ttft);
     case sched::Reason::kTooLong:
-      return "no engine of its model can ever hold a prompt so long";
+      return "no engine of its model can ever hold so long a prompt";
     case sched::Reason::kNoEngine:
       return "no engine of its model serves now";
     case sched::Reason::kQueueFull:
@@ -142,7 +143,8 @@ void AdmissionService::Handle(const std::string& peer,
                               absl::string_view bytes) {
   const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
   if (!message.ok()) {
-    log::Warning("admission: {}", std::string(message.status().message()));
+    log::Warning("admission: refusing a message: {}",
+                 std::string(message.status().message()));
     Refuse(peer, 0, std::string(message.status().message()));
     return;
   }
@@ -159,7 +161,7 @@ void AdmissionService::Handle(const std::string& peer,
     const auto from = peers_.find(peer);
     if (from == peers_.end() || message->epoch != epoch_) {
       Refuse(peer, message->request,
-             "this daemon has not been greeted; it may be a new one",
+             "the sender has not greeted this daemon, which may be a new one",
              /*ungreeted=*/true);
       return;
     }
@@ -177,9 +179,9 @@ void AdmissionService::HandleHello(const std::string& peer,
     from.serves[engine->name] = engine->serves;
   }
   UpdateEngines();
-  if (hello.anew) ForgetRequests(&from);
+  if (hello.reset) ForgetRequests(&from);
   for (const auto& running : hello.running) Adopt(peer, &from, *running);
-  if (is_new) log::Info("admission: a proxy greets");
+  if (is_new) log::Info("admission: a proxy has connected");
   Answer(peer, 0, Welcome());
 }
 
@@ -235,7 +237,7 @@ void AdmissionService::UpdateEngines() {
         uint64_t{std::min(figures_of(i).running + 1, engine.max_batch)} *
         engine.block_tokens;
     if (engine.drains || !serves) room.tokens = 0;
-    // Cannot fail: its model is a known one, and the same as ever.
+    // Cannot fail: the engine's model is known and never changes.
     scheduler_
         .SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engine.model, room)
         .IgnoreError();
@@ -257,8 +259,9 @@ void AdmissionService::ForgetSilentPeers() {
       ++it;
       continue;
     }
-    log::Warning("admission: a proxy has gone with {} requests",
-                 it->second.requests.size());
+    log::Warning(
+        "admission: a proxy has fallen silent; its {} requests are forgotten",
+        it->second.requests.size());
     ForgetRequests(&it->second);
     it = peers_.erase(it);
   }
@@ -282,7 +285,7 @@ void AdmissionService::Tell(const sched::Decision& told) {
   const auto origin = origins_.find(told.id);
   if (origin == origins_.end()) return;
   sched::Decision decision = told;
-  // It waited for the return of an engine; the load is not to blame.
+  // The request waited for an engine to come back; the load is not to blame.
   if (!AnyServes(origin->second.model)) {
     decision.reason = sched::Reason::kNoEngine;
   }

@@ -16,18 +16,18 @@
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/sched/local_scheduler.h"
-#include "daemon/wire/message.h"
+#include "daemon/wire/message_types.h"
 
 namespace fineserve::admission {
 
-// Admission: what proxies and fsctl say (daemon/wire/admission.fbs) goes to the
-// local scheduler, its decisions go back. Knows nothing of sockets or time
+// Admission: passes what proxies and fsctl say (daemon/wire/admission.fbs) to
+// the local scheduler, and its decisions back. Knows nothing of sockets or time
 // sources. Confined to the daemon's thread.
 //
-// Who may die where. A proxy that says nothing for kPeerPatienceNs is dead:
-// its queued requests are forgotten, its running ones end with it, for engines
-// abort what nobody reads. An engine serves while a living proxy says so. A
-// daemon that starts anew learns from each proxy's Hello what runs.
+// Who may die where. A proxy that is silent for kPeerPatienceNs is dead: its
+// queued requests are forgotten, and its running ones count as ended, because
+// engines abort answers that are not read. An engine serves while a living
+// proxy says so. A restarted daemon learns from each proxy's Hello what runs.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
@@ -44,14 +44,14 @@ class AdmissionService {
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
       AskPool ask_pool, const Clock* clock, Send send);
 
-  // One message of a peer. Whatever is wrong with it is answered with Refused.
+  // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);
 
   // Decides, and forgets peers that are silent. Call after messages, after
   // changes of the pool, and when NextWakeNs says so.
   void Settle();
 
-  // When Settle may have something to do though nothing happens
+  // When Settle may have something to do even if nothing happens
   // (CLOCK_MONOTONIC); UINT64_MAX if never.
   uint64_t NextWakeNs() const;
 
@@ -89,7 +89,7 @@ class AdmissionService {
   void HandleHello(const std::string& peer, const wire::HelloT& hello);
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
-  // Of a proxy that has greeted this daemon.
+  // A message from a proxy that has greeted this daemon.
   void HandleRequest(const std::string& peer, Peer* from,
                      const wire::MessageT& message);
   void Submit(const std::string& peer, Peer* from, uint64_t id,
@@ -100,12 +100,13 @@ class AdmissionService {
   void Adopt(const std::string& peer, Peer* from,
              const wire::RunningRequestT& running);
 
-  // A scheduler's id for a peer's request; nullopt if it has one already.
+  // Gives a peer's request an id for the scheduler; nullopt if it has one
+  // already.
   absl::optional<sched::RequestId> Enter(const std::string& peer, Peer* from,
                                          uint64_t request,
                                          sched::ModelId model);
   void Forget(sched::RequestId id);
-  // All that the peer waits for or runs.
+  // All of the peer's requests, waiting and running.
   void ForgetRequests(Peer* peer);
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
@@ -126,7 +127,7 @@ class AdmissionService {
   const AskPool ask_pool_;
   const Clock* const clock_;
   const Send send_;
-  std::vector<Engine> engines_;  // ReplicaId is the place
+  std::vector<Engine> engines_;  // by ReplicaId
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;

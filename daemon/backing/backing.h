@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/slab/ids.h"
 #include "daemon/slab/pool_geometry.h"
+#include "daemon/slab/slab_ids.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::backing {
@@ -21,15 +21,15 @@ class Backing {
  public:
   virtual ~Backing() = default;
 
-  // Of the pool at its largest; not every slab need have memory.
+  // Of the pool at its largest: not every slab has memory.
   virtual const slab::PoolGeometry& geometry() const = 0;
 
-  // Makes the granules of `slab`, which has none; they hold anything.
-  // ResourceExhausted if the GPU has not that much free; nothing is made then.
+  // Makes the granules of `slab`, which has none. Their content is undefined.
+  // ResourceExhausted, with nothing made, if the GPU has too little free.
   virtual absl::Status CreateSlab(slab::SlabId slab) = 0;
 
-  // Gives up the granules of `slab`, of which no fill is under way. The GPU
-  // gets them back when the last process that maps them does likewise.
+  // Releases the granules of `slab`, which is not being filled. The GPU has the
+  // memory back once every process that maps them has released them too.
   virtual void DestroySlab(slab::SlabId slab) = 0;
 
   // A new descriptor of granule `index` < geometry().granule_count(). Granules
@@ -37,18 +37,18 @@ class Backing {
   // must have memory.
   virtual absl::StatusOr<driver::Descriptor> Export(uint32_t index) = 0;
 
-  // Begins to fill `slab` with zeros. Returns at once; completion shows in
-  // TakeZeroed. After an error the slab is in an unknown state and must not be
-  // leased.
+  // Begins to fill `slab` with zeros and returns at once; TakeZeroed tells when
+  // it has completed. After an error the slab's state is unknown, and it must
+  // not be leased.
   virtual absl::Status StartZero(slab::SlabId slab) = 0;
 
   // Slabs whose fill has completed on the device since the last call, in any
   // order.
   virtual absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() = 0;
 
-  // The processes that the driver still knows on this GPU, dead ones whose
-  // device work or teardown is not over included. An error means "cannot
-  // tell": nothing may be concluded from it.
+  // The processes that the driver still lists on this GPU, including dead ones
+  // whose device work or teardown is not over. An error means that the driver
+  // cannot say, and nothing may be concluded from it.
   virtual absl::StatusOr<std::vector<pid_t>> DevicePids() = 0;
 };
 

@@ -45,7 +45,7 @@ CudaBacking::CudaBacking(const driver::Driver& driver, driver::CUdevice device,
       slabs_(geometry.slab_count) {}
 
 CudaBacking::~CudaBacking() {
-  // The mappings must not go while a fill still writes through them.
+  // A fill still writes through the mappings, so they must outlive it.
   if (stream_ != nullptr) {
     driver_.call().cuStreamSynchronize(stream_);
     driver_.call().cuStreamDestroy_v2(stream_);
@@ -116,7 +116,7 @@ absl::StatusOr<driver::CUevent> CudaBacking::RecordEvent() {
 
 absl::Status CudaBacking::StartZero(slab::SlabId slab) {
   const driver::EntryPoints& call = driver_.call();
-  // 32-bit words: no slower on any device, and slabs are multiples of 2 MiB.
+  // Slabs are multiples of 2 MiB, so 32-bit words cover them.
   absl::Status s =
       ToStatus(call,
                call.cuMemsetD32Async(AddressOf(slab), 0,
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<slab::SlabId>> CudaBacking::TakeZeroed() {
     const driver::CUresult result = call.cuEventQuery(fills_.front().event);
     if (result == driver::CUDA_ERROR_NOT_READY) break;
     if (result != driver::CUDA_SUCCESS) {
-      // What completed before counts; the next call reports the error.
+      // Report the fills that have completed; the next call fails.
       if (!done.empty()) break;
       return ToStatus(call, result, "zero fill");
     }

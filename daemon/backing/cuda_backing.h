@@ -7,23 +7,24 @@
 
 #include "absl/types/optional.h"
 #include "daemon/backing/backing.h"
-#include "daemon/backing/device.h"
+#include "daemon/backing/find_device.h"
 #include "daemon/backing/nvml.h"
-#include "kernels/driver/device_memory.h"
+#include "kernels/driver/driver_handles.h"
 
 namespace fineserve::backing {
 
-// A pool on a CUDA driver. The granules are mapped side by side into one range
-// of the daemon's own (for zeroing), and exported on request. Confined to the
-// thread that created it: the context is current there.
+// A pool on a CUDA driver. The daemon maps all granules side by side, to zero
+// them, and exports them on request. Confined to the thread that created it,
+// in which its context is current.
 class CudaBacking final : public Backing {
  public:
-  // Called after each slab that Create makes: (done, of).
+  // Called after each slab that Create makes, with slabs made and slabs to
+  // make.
   using Progress = void (*)(uint32_t done, uint32_t of);
 
-  // Creates the first `present` slabs. ResourceExhausted if the GPU has not
-  // that much free. `nvml_error` is logged by the caller if NVML cannot be had:
-  // then DevicePids cannot tell, and quarantined slabs stay so.
+  // Creates the first `present` slabs. ResourceExhausted if the GPU has too
+  // little free. Without `nvml` DevicePids fails, and quarantined slabs stay
+  // quarantined; the caller logs why.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
       const driver::Driver& driver, const Device& device,
       const slab::PoolGeometry& geometry, uint32_t present,
@@ -63,7 +64,7 @@ class CudaBacking final : public Backing {
   const driver::CUdevice device_;
   const slab::PoolGeometry geometry_;
   const absl::StatusOr<Nvml> nvml_;
-  // In this order: what is below dies first.
+  // Destroyed from the last to the first.
   driver::Context context_;
   driver::Reservation range_;
   std::vector<SlabMemory> slabs_;

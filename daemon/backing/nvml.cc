@@ -10,7 +10,7 @@
 namespace fineserve::backing {
 namespace {
 
-// From nvml.h (NVIDIA, "Device Queries"); stable since version 3 of the call.
+// From NVIDIA's nvml.h, version 3 of the call.
 struct ProcessInfo {
   unsigned int pid;
   unsigned long long used_gpu_memory;
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<pid_t>> Nvml::ComputePids() const {
   std::vector<ProcessInfo> processes(64);
   unsigned int count = 0;
   int result = kNvmlInsufficientSize;
-  // Processes may come between two calls; a few rounds settle it.
+  // Processes may start between two calls, so a few rounds may be needed.
   for (int round = 0; round < 4 && result == kNvmlInsufficientSize; ++round) {
     count = static_cast<unsigned int>(processes.size());
     result = api_->running_processes(device_, &count, processes.data());

@@ -13,13 +13,12 @@
 
 namespace fineserve::backing {
 
-// The driver's own list of processes on a GPU, by NVML. The one source that
-// still names a process whose exit the kernel has reported but whose device
-// work or teardown is not over. Confined to one thread.
+// The driver's list of processes on a GPU, from NVML: the only source that
+// still names a process that has exited while its device work or teardown goes
+// on. Confined to one thread.
 class Nvml {
  public:
-  // Loads `library` and finds the GPU. Errors: NotFound if there is no such
-  // library or GPU.
+  // Loads `library` and finds the GPU. NotFound if either does not exist.
   static absl::StatusOr<Nvml> Load(const std::string& library,
                                    const uint8_t (&gpu_uuid)[16]);
 

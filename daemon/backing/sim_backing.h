@@ -8,9 +8,8 @@
 
 namespace fineserve::backing {
 
-// A pool without any driver: granules are memfds, fills complete when the test
-// says so, and the list of device processes is the test's. Confined to one
-// thread.
+// A pool without a driver: granules are memfds, and the test decides when fills
+// complete and which processes are on the device. Confined to one thread.
 class SimBacking final : public Backing {
  public:
   // The first `present` slabs have memory.
@@ -28,7 +27,7 @@ class SimBacking final : public Backing {
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
   absl::StatusOr<std::vector<pid_t>> DevicePids() override { return pids_; }
 
-  // Fills complete in TakeZeroed only while this is on (it is at first).
+  // Fills complete in TakeZeroed only while this is on, as it is at first.
   void set_zeroing_completes(bool completes) { completes_ = completes; }
   void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
     pids_ = std::move(pids);

@@ -15,17 +15,17 @@
 
 namespace fineserve::config {
 
-// What the operator says of engines: which of their allocations are KV (those
-// of exactly these sizes), and what share of the pool a view of theirs gets.
+// What the operator says about engines: which of their allocations are KV
+// (those of exactly these sizes), and what share of the pool their views get.
 struct EngineRule {
   std::string name;                // glob over the engine's name, e.g. "vllm-*"
   std::vector<uint64_t> kv_sizes;  // bytes
-  uint64_t floor_bytes = 0;        // leased to it at all times
+  uint64_t floor_bytes = 0;        // always leased to it
   uint64_t cap_bytes = 0;          // never more; 0: no limit
 };
 
-// What fineserved can be told, by file and flags. Defaults are the values of an
-// empty file. Example of every key:
+// What fineserved can be told, by file and flags. The defaults are the values
+// of an empty file. An example with every key:
 //
 //   gpu = "GPU-8f0c3f1e"        # ordinal, UUID or its prefix, "emulated"
 //   runtime_dir = "/run/fineserve"
@@ -41,7 +41,7 @@ struct EngineRule {
 //   [[engine]]
 //   name = "vllm-*"
 //   kv_sizes = ["512MiB"]
-//   floor = "2GiB"              # of a view: its own at all times
+//   floor = "2GiB"              # of a view: always leased to it
 //   cap = "12GiB"               # of a view: never more
 //
 //   shipped_rules = ["llama.cpp", "tensorrt-llm"]   # frame_rules.h
@@ -58,14 +58,14 @@ struct Config {
   std::string gpu = "0";
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
   std::string log_level = "info";
-  std::string fleet_path;       // empty: requests are no business of ours
-  absl::optional<Fleet> fleet;  // what lies there (server/options.h reads it)
+  std::string fleet_path;       // empty: requests are not admitted here
+  absl::optional<Fleet> fleet;  // its contents (server/options.h reads it)
   uint64_t pool_bytes = 0;      // required, by file or flag
   uint64_t max_pool_bytes = 0;  // 0: pool_bytes; the pool may grow to it
   uint32_t planes = 1;
   uint64_t slab_bytes = 0;  // 0: chosen
   std::vector<EngineRule> engines;
-  // With the shipped ones ≤ abi::kRuleCapacity.
+  // Together with the shipped ones at most abi::kRuleCapacity.
   std::vector<FrameRule> rules;
   std::vector<std::string> shipped_rules = DefaultShippedRules();
 };
@@ -78,8 +78,8 @@ absl::StatusOr<Config> ReadConfig(const std::string& path);
 // What log_level may be.
 std::vector<std::string> LogLevels();
 
-// The first rule that matches the engine's name, an empty one if none does;
-// with the fleet's floor and cap if the rule says neither.
+// The first rule that matches the engine's name, or an empty one. If the rule
+// gives neither floor nor cap, it has the fleet's.
 EngineRule RuleOf(const Config& config, const std::string& engine_name);
 
 // The frame rules for an engine of this name, in the order in which they are

@@ -64,7 +64,7 @@ Setter Profile(const std::string& path, StepProfile* p) {
                         {"per_sequence_us", Amount(&p->per_sequence_us)}});
 }
 
-// What is missing, with the fix; empty if nothing is.
+// What is missing, with the fix; empty if nothing is missing.
 std::string Trouble(const FleetModel& model) {
   if (model.name.empty()) return "a [[model]] needs a name";
   const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
@@ -138,7 +138,7 @@ Setter Engine(const std::string& path, Fleet* fleet) {
   });
 }
 
-// What no single section can tell.
+// Checks what no single section can tell.
 absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
   for (const FleetEngine& engine : fleet.engines) {
     if (fleet.ModelIndex(engine.model) < fleet.models.size()) continue;

@@ -13,7 +13,7 @@ namespace fineserve::config {
 
 // How long an engine's step takes on its GPU alone, in µs: base + per_token for
 // each token of prefill + per_sequence for each sequence that runs
-// (daemon/sched/predictor.h).
+// (daemon/sched/predict/predictor.h).
 struct StepProfile {
   double base_us = 0;
   double per_token_us = 0;
@@ -21,7 +21,7 @@ struct StepProfile {
   bool operator==(const StepProfile&) const = default;
 };
 
-// What clients call by one name.
+// What clients ask for by one name.
 struct FleetModel {
   std::string name;
   uint32_t slo_ttft_ms = 0;
@@ -30,7 +30,7 @@ struct FleetModel {
   uint32_t max_batch = 256;      // sequences of one step
   uint32_t block_tokens = 16;
   uint64_t kv_token_bytes = 0;  // over all layers
-  bool counts_prompts = false;  // its engines do, by /tokenize; else estimated
+  bool counts_prompts = false;  // by an engine's /tokenize; else estimated
   StepProfile profile;
   bool operator==(const FleetModel&) const = default;
 };
@@ -41,13 +41,13 @@ struct FleetEngine {
   std::string model;  // a FleetModel's name
   std::string host;   // of its URL
   uint16_t port = 0;
-  std::string gpu;  // UUID of the fineserved that it belongs to; empty: any
-  std::vector<std::string> command;  // empty: somebody else starts it
-  bool view = true;  // it shares the pool slab by slab, or does not start
-  // Its part of its model's requests, of them a second; 0 in all engines of a
-  // model: whoever has the least to do.
+  std::string gpu;  // UUID of its GPU, or how it begins; empty: any
+  std::vector<std::string> command;  // empty: `fsctl up` does not start it
+  bool view = true;                  // its KV is a view of the pool
+  // Its share of its model's requests, in requests per second. If all of a
+  // model's engines have 0, the least busy one gets the request.
   double target_rate = 0;
-  uint64_t floor_bytes = 0;  // of a view: its own at all times
+  uint64_t floor_bytes = 0;  // of a view: always leased to it
   uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
   bool operator==(const FleetEngine&) const = default;
 };
@@ -58,17 +58,17 @@ struct ProxySettings {
   uint16_t listen_port = 8000;  // 0: any
   std::string admin_host = "127.0.0.1";
   uint16_t admin_port = 8001;
-  bool fail_open = true;  // without a daemon: admit, or answer 503
-  // Between GPUs, where engines have no target rates: by least outstanding
-  // tokens instead of least predicted TTFT.
+  bool fail_open = true;  // without a daemon: admit; false: answer 503
+  // How to choose between GPUs whose engines have no target rates: by the least
+  // outstanding tokens instead of the least predicted TTFT.
   bool least_load = false;
-  std::string keys_path;  // a file with one API key a line; empty: no keys
+  std::string keys_path;  // of a file with one API key per line; empty: none
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
   bool operator==(const ProxySettings&) const = default;
 };
 
 // One machine's models and engines, and how requests come to them: what the
-// proxy, fineserved's scheduler and `fsctl up` read. Example of every key:
+// proxy, fineserved's scheduler and `fsctl up` read. An example with every key:
 //
 //   [proxy]
 //   listen = "127.0.0.1:8000"
@@ -100,7 +100,7 @@ struct ProxySettings {
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
 //   view = true                      # false: for engines without a plugin
 //   target_rate = 3.5                # requests/s, among the model's replicas
-//   floor = "2GiB"                   # of a view: its own at all times
+//   floor = "2GiB"                   # of a view: always leased to it
 //   cap = "12GiB"                    # of a view: never more
 struct Fleet {
   ProxySettings proxy;
@@ -116,7 +116,7 @@ struct Fleet {
   // The engine of this name; null if there is none.
   const FleetEngine* Engine(absl::string_view name) const;
 
-  // This fleet with none but the engines that name this `gpu`, word by word.
+  // This fleet with only those engines whose gpu is written exactly so.
   Fleet OfGpu(const std::string& gpu) const;
 };
 

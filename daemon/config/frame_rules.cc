@@ -10,7 +10,7 @@
 namespace fineserve::config {
 namespace {
 
-// What is smaller is never looked at (kLargeBytes in the shim).
+// Smaller allocations are never looked at (kLargeBytes in the shim).
 constexpr uint64_t kLeastBytes = 2 << 20;
 
 const std::vector<RuleText>& Shipped() {

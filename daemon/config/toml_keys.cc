@@ -25,7 +25,7 @@ absl::optional<std::string> ReadAll(const std::string& path) {
   while (file.read(chunk, sizeof(chunk)) || file.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(file.gcount()));
   }
-  if (file.bad()) return absl::nullopt;  // a folder, say
+  if (file.bad()) return absl::nullopt;  // it may be a folder
   return text;
 }
 
@@ -42,7 +42,7 @@ absl::Status Apply(const std::string& path, const toml::table& table,
                              "\"; known here: ", absl::StrJoin(known, ", ")));
     }
     absl::Status s = setter->second(node);
-    // What came up from below has its place already.
+    // An error from a nested section has its place already.
     if (!s.ok() && absl::StrContains(s.message(), path)) return s;
     if (!s.ok()) {
       return At(path, node.source(), absl::StrCat(name, ": ", s.message()));

@@ -11,10 +11,11 @@
 #include <string>
 #include <vector>
 
-// A file is a user's word. toml++ 3.3 takes for granted some of what malformed
-// input breaks: it asserts that no control character begins a key, and its test
-// for blanks takes U+00A1 to U+0499, among others, for impossible in the
-// compiler's sense. Without that its parser reports the error with its line.
+// A user writes these files, so they may be malformed. toml++ 3.3 takes some of
+// what malformed input breaks for granted: it asserts that no control character
+// begins a key, and its test for blanks declares U+00A1 to U+0499, among
+// others, unreachable. Without these assumptions its parser reports the error
+// with its line.
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
 #include <toml++/impl/preprocessor.h>
@@ -50,11 +51,11 @@ Setter List(const char* what, Setter element);
 Setter Texts(std::vector<std::string>* out);
 // A table: [name] or { … }.
 Setter Section(const std::string& path, Setters setters);
-// [[name]]: `element` reads each; its errors have their place.
+// [[name]]: `element` reads each one; its errors come with their place.
 Setter Sections(const std::string& name, Setter element);
 
-// What an engine gets of the pool: `cap` (0: no limit) is not less than
-// `floor`.
+// Checks an engine's share of the pool: its `cap` (0: no limit) must not be
+// less than its `floor`.
 absl::Status CheckShare(uint64_t floor_bytes, uint64_t cap_bytes);
 
 // InvalidArgument "PATH:LINE: what".

@@ -50,7 +50,7 @@ int Run(int argc, char** argv) {
   std::vector<std::unique_ptr<EngineHealth>> health;
   std::vector<std::unique_ptr<AdmissionChannel>> channels;
   admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
-    asio::io_context* const io = (*proxy)->context();
+    auto* const io = (*proxy)->context();
     health.push_back(std::make_unique<EngineHealth>(io, its));
     // Only a daemon wants to know which engines serve.
     channels.push_back(std::make_unique<AdmissionChannel>(

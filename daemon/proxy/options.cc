@@ -20,29 +20,33 @@ Examples:
   fineserve-proxy --fleet fleet.toml --listen 127.0.0.1:0    # any port, printed
   fineserve-proxy --fleet fleet.toml --check
 
-Signals: SIGHUP reads the fleet and the keys again; SIGTERM and SIGINT let what
-runs end, for at most the fleet's drain; a second one ends the proxy at once.
+Signals: SIGHUP reloads the fleet and the keys. SIGTERM and SIGINT let running
+requests finish, within the fleet's drain; a second one ends the proxy at once.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
 
 void Declare(CLI::App* app, Options* o, std::string* max_body) {
   // So that a wrapper's flags can be overridden by appending.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app->add_option("--fleet", o->fleet_path, "TOML file: models and engines")
+  app->add_option("--fleet", o->fleet_path,
+                  "TOML file with the models and engines")
       ->required();
-  app->add_option("--listen", o->listen, "Clients' HOST:PORT, not the fleet's");
-  app->add_option("--admin", o->admin, "Metrics' HOST:PORT, not the fleet's");
+  app->add_option("--listen", o->listen,
+                  "Listen address; overrides the fleet file");
+  app->add_option("--admin", o->admin,
+                  "Admin address; overrides the fleet file");
   app->add_option("--runtime-dir", o->runtime_dir,
-                  "Folder of fineserved's socket");
+                  "fineserved's runtime folder");
   app->add_option("--max-body", *max_body,
-                  "Longest body of a request (default: 32MiB)");
+                  "Largest request body (default: 32MiB)");
   app->add_option("--max-connections", o->limits.connections,
-                  "Clients' connections at once")
+                  "Most client connections at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
   app->add_option("--log-level", o->log_level, "trace debug info warn error")
       ->capture_default_str()
       ->check(CLI::IsMember(config::LogLevels()));
-  app->add_flag("--check", o->check_only, "Check fleet and keys, then end");
+  app->add_flag("--check", o->check_only,
+                "Check the fleet and the keys, then exit");
   app->set_version_flag("--version", "fineserve-proxy " FINESERVE_VERSION);
   app->footer(kFooter);
 }
@@ -68,7 +72,7 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   std::string max_body;
   CLI::App app(
       "Reverse proxy for OpenAI's API: takes requests for the models of a "
-      "fleet, asks admission, and relays engines' answers as they come.",
+      "fleet, asks admission, and relays the engines' answers as they come.",
       "fineserve-proxy");
   Declare(&app, &options, &max_body);
   try {

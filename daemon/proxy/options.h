@@ -21,12 +21,11 @@ struct Options {
 };
 
 // Parses the command line. If the program is to end at once (help, version, a
-// mistake), gives its exit code instead; what there was to say has been
-// printed.
+// mistake), prints what there is to say and gives its exit code instead.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
 
-// Reads the fleet and the keys that it names, with the flags on top. Errors say
-// what to change, in one line.
+// Reads the fleet and the keys that it names, with the flags on top. An error
+// says in one line what to change.
 absl::StatusOr<Setup> ReadSetup(const Options& options);
 
 }  // namespace fineserve::proxy

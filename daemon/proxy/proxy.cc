@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
+#include "daemon/proxy/exchange/service.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -23,10 +24,10 @@ namespace {
 constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 // Deadlines are as coarse as this.
 constexpr std::chrono::milliseconds kSweep(500);
-// When no descriptor is left for a new connection.
+// How long to wait when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 constexpr int kBacklog = 4096;
-// More than anything takes but a name that is being looked up.
+// Longer than anything takes except the lookup of a name.
 constexpr std::chrono::seconds kEndBound(5);
 
 absl::Status Listen(const std::string& host, uint16_t port,
@@ -119,7 +120,7 @@ class AsioProxy final : public Proxy {
         service_.connections.size() >= service_.limits.connections;
     const auto connection =
         std::make_shared<Connection>(std::move(socket), port, &service_);
-    // The admin port is for those who find out why it is full.
+    // The admin port stays open, to find out why the other is full.
     if (full && port == Port::kPublic) {
       service_.metrics.CountConnectionRefused();
       connection->Refuse();
@@ -170,15 +171,16 @@ class AsioProxy final : public Proxy {
     }
     Adopt(*setup);
     service_.admission->SetFleet(setup->fleet);
-    log::Info("fleet read again: {} models, {} engines", fleet().models.size(),
-              fleet().engines.size());
+    log::Info("reloaded the fleet: {} models, {} engines",
+              fleet().models.size(), fleet().engines.size());
   }
 
   void Adopt(const Setup& setup) {
     service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
   }
 
-  // The admin port stays: that the proxy is not ready must be seen.
+  // The admin port stays open, so that it can be seen that the proxy is not
+  // ready.
   void BeginDrain() {
     service_.draining = true;
     drained_by_ns_ =
@@ -207,7 +209,7 @@ class AsioProxy final : public Proxy {
     if (!busy) io_.stop();
   }
 
-  // As if all clients had gone: engines abort, admission is told.
+  // Acts as if all clients had gone: engines abort, and admission is told.
   void EndConnections() {
     ForEachConnection([](Connection* c) { c->Abort(); });
     io_.restart();
@@ -218,7 +220,7 @@ class AsioProxy final : public Proxy {
     }
   }
 
-  // What the coroutines that io_ holds refer to outlives them.
+  // Declared before io_, whose coroutines refer to these.
   std::function<absl::StatusOr<Setup>()> read_again_;
   Service service_ = {};
   uint64_t drained_by_ns_ = 0;

@@ -7,9 +7,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/proxy/exchange/service.h"
+#include "daemon/proxy/exchange/limits.h"
+#include "daemon/proxy/request/key_set.h"
 
 namespace boost::asio {
 class io_context;
@@ -23,13 +25,13 @@ struct Setup {
   KeySet keys;
 };
 
-// Listens on both ports and serves until told to end. One thread, its caller's:
-// an exchange costs tens of microseconds, an engine's step tens of
-// milliseconds.
+// Listens on both ports and serves until it is told to end. The caller's thread
+// does all the work: an exchange costs tens of microseconds, an engine's step
+// tens of milliseconds.
 class Proxy {
  public:
-  // Binds the ports, so that an address that is taken is an error here. All
-  // outlive the proxy; `read_again` is asked at SIGHUP.
+  // Binds the ports, so that an address in use is an error here. The pointers
+  // outlive the proxy. SIGHUP calls `read_again`.
   static absl::StatusOr<std::unique_ptr<Proxy>> Start(
       const Setup& setup, const Limits& limits, Admission* admission,
       const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again);
@@ -39,11 +41,11 @@ class Proxy {
   virtual std::string listen_address() const = 0;
   virtual std::string admin_address() const = 0;
 
-  // What else is to be done on the proxy's thread.
+  // For other work on the proxy's thread.
   virtual boost::asio::io_context* context() = 0;
 
-  // Until SIGTERM or SIGINT; then as long as streams need, but no longer than
-  // the fleet's drain. A second signal ends it at once.
+  // Serves until SIGTERM or SIGINT; then as long as running requests need, but
+  // no longer than the fleet's drain. A second signal ends it at once.
   virtual void Serve() = 0;
 };
 

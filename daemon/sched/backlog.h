@@ -9,11 +9,11 @@
 
 namespace fineserve::sched {
 
-// Prompts that an engine was sent and has not prefilled. It fills them in
-// order, so that a first token says that those before it are through as well.
+// Prompts that an engine was sent and has not prefilled yet. It fills them in
+// order, so a first token tells that the prompts before it are done as well.
 // Between first tokens, and for answers that show none (not streamed), what is
-// left is predicted: once that is nothing, all are taken to be through, though
-// some first token may still come. Confined to one thread.
+// left is predicted; once that is nothing, all prompts count as done, even if
+// some first token is still to come. Confined to one thread.
 class Backlog {
  public:
   void Add(RequestId id, uint32_t tokens, Micros now, const Predictor& engine);
@@ -21,10 +21,10 @@ class Backlog {
   // Its first token came.
   void FirstToken(RequestId id, Micros now);
 
-  // It ended or was cancelled; those before it may still be filled.
+  // It ended or was cancelled; those before it may still be filling.
   void Remove(RequestId id);
 
-  // Tokens left at `now` on an engine of which `engine` knows the steps.
+  // Tokens left at `now`, on an engine whose steps `engine` predicts.
   uint64_t Tokens(Micros now, const Predictor& engine) const;
 
  private:

@@ -5,8 +5,9 @@
 namespace fineserve::sched {
 namespace {
 
-// Heuristics. A horizon of some seconds of decoding: by then as many others
-// have ended. One that has outgrown the average goes on for a while.
+// Heuristics. The horizon is some seconds of decoding, within which as many
+// other requests end. A request that has outgrown the average is taken to go on
+// for a while.
 constexpr uint32_t kHorizonTokens = 512;
 constexpr uint32_t kOutgrownTokens = 64;
 
@@ -49,8 +50,8 @@ uint64_t EngineLoad::free_tokens() const {
 
 Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
   const uint64_t backlog = Predict(model, now).backlog_tokens;
-  // Two steps' worth: the one that is being made up and the one after, so that
-  // the engine never waits for us.
+  // Two steps' worth, the one under way and the next, so that the engine never
+  // waits for the scheduler.
   const uint64_t two_steps = 2 * uint64_t{model.chunk_tokens};
   const uint32_t most =
       free_tokens() == 0 ? 0 : MostSequences(model, model.slo_tpot);

@@ -23,11 +23,11 @@ struct ModelSpec {
   Profile profile;
 };
 
-// KV that an engine has, in its own tokens.
+// The KV that an engine has, in tokens of its own format.
 struct KvRoom {
-  uint64_t tokens = 0;       // can be filled now: its leases and sure grants
-  uint64_t most_tokens = 0;  // it can ever have
-  uint64_t reserve = 0;      // of `tokens`: kept free of prompts
+  uint64_t tokens = 0;  // that can be filled now: its leases and certain grants
+  uint64_t most_tokens = 0;  // that it can ever have
+  uint64_t reserve = 0;      // of `tokens`: what prompts must not fill
 };
 
 // What a request takes from an engine.
@@ -37,16 +37,17 @@ struct Demand {
   Micros slo_tpot = 0;         // 0: none
 };
 
-// Tokens to keep free for what a request still generates: what its model's
-// requests generate on average, no more than it may, and no further ahead than
-// a horizon in which others end. `max_tokens` 0: it may go on.
+// Tokens to keep free for what a request will still generate: as many as its
+// model's requests generate on average, no more than it may, and no further
+// ahead than a horizon within which others end. `max_tokens` 0: no limit.
 uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
                       uint32_t max_tokens);
 
-// What an engine was sent and what that leaves of it. KV is reserved before a
-// request is sent: its prompt, and its growth. An engine therefore never has
-// to queue or preempt what it is sent, as long as its requests grow as expected
-// on average. `model` is the same at every call. Confined to one thread.
+// What an engine was sent, and what that leaves of its capacity. KV for a
+// request's prompt and its growth is reserved before the request is sent. So an
+// engine never has to queue or preempt what it is sent, as long as its requests
+// grow as expected on average. `model` is the same in every call. Confined to
+// one thread.
 class EngineLoad {
  public:
   void SetKv(KvRoom room) { room_ = room; }
@@ -55,19 +56,19 @@ class EngineLoad {
   // N_max − running and T_max − backlog, from compute and memory.
   Caps LiveCaps(const ModelSpec& model, Micros now) const;
 
-  // Can start at once: within the caps (a prompt longer than T_max only on an
-  // engine that fills nothing else), and its KV is free.
+  // Whether a request can start at once: it is within the caps (a prompt longer
+  // than T_max only on an engine that fills nothing else), and its KV is free.
   bool Takes(const ModelSpec& model, const Demand& demand, Micros now) const;
 
   Predictor Predict(const ModelSpec& model, Micros now) const;
 
   void Start(RequestId id, const ModelSpec& model, const Demand& demand,
              Micros now);
-  // It runs already, its prompt filled: sent by a scheduler before this one.
+  // It runs already, and its prompt is filled: an earlier scheduler sent it.
   void Adopt(RequestId id, const Demand& demand);
   // False if it was seen before.
   bool FirstToken(RequestId id, Micros now);
-  // It has `generated` tokens and keeps `growth` free.
+  // The request has `generated` tokens, and `growth` more are kept free for it.
   void Progress(RequestId id, uint32_t generated, uint32_t growth);
   void Finish(RequestId id);
 
@@ -84,15 +85,16 @@ class EngineLoad {
     Micros predicted = 0;  // TTFT with κ = 1
     bool seen = false;     // its first token
   };
-  // Books what it takes.
+  // Books what the request takes.
   Running& Enter(RequestId id, const Demand& demand);
   Predictor Uncorrected(const ModelSpec& model) const;
-  // Sequences that may run, the most demanding one among them `slo_tpot`.
+  // How many sequences may run together if `slo_tpot` is the strictest SLO of
+  // them; 0: none of them has one.
   uint32_t MostSequences(const ModelSpec& model, Micros slo_tpot) const;
 
   KvRoom room_;
   std::unordered_map<RequestId, Running> running_;
-  std::multiset<Micros> tpots_;  // of those running that have one
+  std::multiset<Micros> tpots_;  // of the running requests that have one
   Backlog backlog_;
   Correction correction_;
   uint64_t held_tokens_ = 0;  // Σ running_

@@ -1,22 +1,8 @@
-// What LocalScheduler shows of itself; local_scheduler.cc decides.
+// What LocalScheduler tells about itself; local_scheduler.cc decides.
 
 #include "daemon/sched/local_scheduler.h"
 
 namespace fineserve::sched {
-
-const char* Name(Reason reason) {
-  switch (reason) {
-    case Reason::kDeadline:
-      return "deadline";
-    case Reason::kTooLong:
-      return "too_long";
-    case Reason::kNoEngine:
-      return "no_engine";
-    case Reason::kQueueFull:
-      return "queue_full";
-  }
-  return "unknown";
-}
 
 const ModelSpec& LocalScheduler::model(ModelId id) const {
   return ModelOf(id).spec;

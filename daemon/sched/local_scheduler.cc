@@ -7,13 +7,13 @@
 namespace fineserve::sched {
 namespace {
 
-// Before anything has finished. Heuristic, of chat traces.
+// Before any request has finished. Heuristic, from chat traces.
 constexpr double kFirstExpectedOutput = 256;
 constexpr double kOutputWeight = 0.05;
 // Decisions need not come more often while an engine works.
 constexpr Micros kLeastWait = 1000;
 
-// FNV-1a: equal on every run, unlike Abseil's.
+// FNV-1a, which unlike Abseil's hash is the same in every run.
 uint64_t HashOf(const std::string& tenant) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : tenant) {
@@ -73,7 +73,7 @@ absl::optional<Reason> LocalScheduler::Refusal(
   const bool fits = std::any_of(
       model.engines.begin(), model.engines.end(), [&](ReplicaId id) {
         const KvRoom& kv = engines_.at(id).load.kv();
-        // A token at least is generated.
+        // At least one token is generated.
         return submission.prompt_tokens + 1 + kv.reserve <= kv.most_tokens;
       });
   if (!fits) return Reason::kTooLong;
@@ -218,7 +218,7 @@ uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
   const uint64_t most = engine.kv().most_tokens;
   const uint64_t taken =
       engine.kv().reserve + s.prompt_tokens + uint64_t{generated};
-  // What an engine can never have need not be kept free.
+  // KV that the engine can never have need not be kept free.
   return static_cast<uint32_t>(
       std::min<uint64_t>(most > taken ? most - taken : 0,
                          GrowthTokens(expected, generated, s.max_tokens)));
@@ -319,8 +319,8 @@ Micros LocalScheduler::NextWake(Micros now) const {
   for (const auto& [id, engine] : engines_) {
     const Model& model = ModelOf(engine.model);
     const Predictor predictor = Predict(id, now);
-    // Without a backlog it takes the next at once, or lacks what only an event
-    // can bring.
+    // Without a backlog the engine takes the next request at once, or it lacks
+    // something that only an event can bring.
     if (model.figures.queued == 0 || predictor.backlog_tokens == 0) continue;
     wake = std::min(wake, now + std::max(predictor.FullStep(), kLeastWait));
   }

@@ -30,25 +30,24 @@ struct Submission {
   Micros slo_tpot = 0;   // 0: the model's
   int32_t priority = 0;  // higher goes first
   std::string tenant;
-  bool degrade_ok = false;  // late is better than never
+  bool degrade_ok = false;  // late is better than refused
 };
 
 enum class Reason : uint8_t {
-  kDeadline,  // it cannot make it
+  kDeadline,  // its deadline cannot be met
   kTooLong,   // no engine of its model can ever hold it
   kNoEngine,  // its model has none
   kQueueFull,
 };
 inline constexpr size_t kReasons = 4;
-const char* Name(Reason reason);
 
 // The one answer to a request that was submitted and not cancelled.
 struct Decision {
   RequestId id{0};
-  absl::optional<ReplicaId> engine;   // admitted: to this one; none: rejected
-  bool degraded = false;              // admitted though late: a miss
+  absl::optional<ReplicaId> engine;  // that it is admitted to; none: rejected
+  bool degraded = false;  // admitted although late, so its SLO is missed
   Reason reason = Reason::kDeadline;  // of a rejection
-  Micros retry_after = 0;     // ditto: until its model's queue has drained
+  Micros retry_after = 0;  // of a rejection: until its model's queue is empty
   Micros predicted_ttft = 0;  // from its arrival
 };
 
@@ -79,61 +78,62 @@ struct RequestView {
   Micros arrival = 0, deadline = 0;
 };
 
-// Who runs next on one GPU: takes events, gives decisions. No I/O, no thread,
-// no clock of its own; confined to one thread.
+// Decides which request runs next on one GPU: takes events, gives decisions.
+// Has no I/O, no thread and no clock of its own; confined to one thread.
 //
 // Each request that Submit took gets exactly one Decision unless it is
 // cancelled or its wait ends with the scheduler. An admitted one holds its
 // engine's KV and a place in its batch until Finished, Cancel or EngineGone.
 // Only what can start at once is admitted: no queue forms inside an engine.
 //
-// A request that is late and may be degraded waits in a line of its own (first
-// come, first served), which gets an engine only while nobody else of its model
-// waits and the engine fills nothing. It may wait for ever; its client may
-// cancel.
+// A late request that may be degraded waits in a queue of its own (first come,
+// first served). That queue gets an engine only while no other request of the
+// model waits and the engine has no prompt to fill. So it may wait for ever;
+// its client may cancel.
 //
 // Time is CLOCK_MONOTONIC in µs and never goes back.
 class LocalScheduler final : private Host {
  public:
-  // At most this many wait together.
+  // At most this many requests wait at a time.
   static constexpr size_t kMostQueued = 1'000'000;
 
   LocalScheduler(std::vector<ModelSpec> models, std::unique_ptr<Policy> policy);
 
-  // An engine that is in service, and the KV it has; again when that changes.
-  // InvalidArgument for an unknown model, or another than before.
+  // Puts an engine into service with the KV that it has; called again when that
+  // changes. InvalidArgument for an unknown model, or for another one than
+  // before.
   absl::Status SetEngine(ReplicaId engine, ModelId model, KvRoom room);
 
-  // What it ran is forgotten; its clients learn of it from the broken
-  // connection.
+  // Forgets the engine and the requests that it ran, whose clients learn of it
+  // from their broken connections.
   void EngineGone(ReplicaId engine);
 
   // InvalidArgument for an unknown model or an empty prompt, AlreadyExists for
-  // an id that still lives. Otherwise Decide will tell.
+  // an id that still lives. Otherwise Decide will give the decision.
   absl::Status Submit(const Submission& submission);
 
-  // It runs on `engine` already, sent by a scheduler before this one; counts in
-  // no figure. NotFound for an engine that is not in service, otherwise as
+  // The request runs on `engine` already: an earlier scheduler sent it. It
+  // counts in no figure. NotFound if the engine is not in service, otherwise as
   // Submit.
   absl::Status Adopt(const Submission& submission, ReplicaId engine);
 
-  // Of unknown ids the following are no news: a request may end on both sides
-  // at once.
+  // The following ignore unknown ids, since a request may end on both sides at
+  // once.
   void Cancel(RequestId id);
   void FirstToken(RequestId id, Micros now);
-  // It has generated so many tokens by now (no more than it may are believed):
-  // their KV is booked, and room for what is still expected of it.
+  // The request has generated so many tokens by now (at most as many as it
+  // may). Their KV is booked, and room for those still expected.
   void Progress(RequestId id, uint32_t generated_tokens);
-  // With what the engine reported; 0: not known.
+  // `output_tokens` is what the engine reported; 0: unknown.
   void Finished(RequestId id, uint32_t output_tokens);
 
   // O(log n) and O(log n) for each decision, with policy "fineserve". Call
   // after events, and when NextWake says so.
   std::vector<Decision> Decide(Micros now);
 
-  // When Decide may have news though nothing happens: somebody becomes late or
-  // an engine has filled what it was sent. kNever if only an event can bring
-  // any. May be in the past.
+  // When Decide may have news even if nothing happens: a request becomes late,
+  // or an engine has filled what it was sent. kNever if only an event can bring
+  // news. May be in the past.
   Micros NextWake(Micros now) const;
 
   size_t models() const { return models_.size(); }
@@ -141,8 +141,8 @@ class LocalScheduler final : private Host {
   ModelFigures Figures(ModelId model) const;
   std::map<ReplicaId, EngineFigures> Engines(Micros now) const;
   std::vector<RequestView> Requests() const;  // O(n)
-  // Until all of the model that wait have their first token, over all its
-  // engines; 0 if none is in service.
+  // How long until all waiting requests of the model have their first token,
+  // over all its engines; 0 if none is in service.
   Micros Drain(ModelId model, Micros now) const;
 
  private:
@@ -151,7 +151,7 @@ class LocalScheduler final : private Host {
     ModelFigures figures;
     double expected_output;
     std::set<ReplicaId> engines;
-    // Late ones that wait all the same, by arrival.
+    // Late requests that wait all the same, by arrival.
     std::set<std::pair<Micros, RequestId>> degraded;
   };
   struct Engine {
@@ -162,7 +162,7 @@ class LocalScheduler final : private Host {
     Submission submission;
     Queued queued;
     absl::optional<ReplicaId> engine;
-    absl::optional<Reason> refusal;  // by Submit; Decide will tell
+    absl::optional<Reason> refusal;  // by Submit; for Decide to tell
     bool degraded = false;
   };
 
@@ -176,26 +176,26 @@ class LocalScheduler final : private Host {
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
-  // What is kept free on `engine` for what it still generates.
+  // What is kept free on `engine` for what the request will still generate.
   uint32_t GrowthOf(const Submission& submission, const EngineLoad& engine,
                     uint32_t generated) const;
   // A new request. InvalidArgument, AlreadyExists.
   absl::StatusOr<Request*> Enter(const Submission& submission);
-  // Why it can never start.
+  // Why it can never start; nullopt if it can.
   absl::optional<Reason> Refusal(const Submission& submission) const;
   void StartDegraded(ModelId model, Micros now);
   void TellRefused(Micros now);
   // Then `request` is forgotten.
   void Reject(const Request& request, Reason reason, Micros now);
-  // Out of the queue's figures: it starts, or goes.
+  // Takes the request out of the queue's figures: it starts, or it goes.
   void Unqueue(const Request& request);
 
   std::vector<Model> models_;
   std::unique_ptr<Policy> policy_;
   std::map<ReplicaId, Engine> engines_;
   std::unordered_map<RequestId, Request> requests_;  // waiting and running
-  std::vector<RequestId> refused_;                   // by Submit, not told yet
-  std::vector<Decision> decisions_;                  // of this Decide
+  std::vector<RequestId> refused_;   // by Submit, for Decide to tell
+  std::vector<Decision> decisions_;  // of this Decide
   size_t queued_ = 0;
 };
 

@@ -27,7 +27,7 @@ AdmissionServer::AdmissionServer(const std::string& gpu,
       pool_(pool),
       clock_(clock),
       socket_(std::move(socket)),
-      // Settle runs after each round: to wake is all there is to do.
+      // Settle runs after each round of the loop, so waking it up is enough.
       alarm_(loop->OnAlarm([] {})),
       readable_(loop->OnReadable(socket_.descriptor(), [] {})) {}
 
@@ -49,8 +49,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
 }
 
 void AdmissionServer::Settle() {
-  // Sending may swallow the socket's signal that something can be read, so
-  // until neither is left.
+  // Sending can consume the event that says there is something to read, so
+  // repeat until nothing is left.
   do {
     while (const auto incoming = socket_.Receive()) {
       service_->Handle(incoming->peer, incoming->bytes);
@@ -58,7 +58,8 @@ void AdmissionServer::Settle() {
     service_->Settle();
   } while (socket_.HasIncoming());
   const uint64_t wake_ns = service_->NextWakeNs();
-  // Rounded up: a look too early would find nothing and look again at once.
+  // Rounded up: waking too early would find nothing to do and wake again at
+  // once.
   alarm_->Set(wake_ns == UINT64_MAX ? wake_ns : wake_ns / 1000 + 1);
 }
 

@@ -1,21 +1,30 @@
 #include "daemon/server/daemon.h"
 
-#include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/backing/cuda_backing.h"
+#include "daemon/clock/clock.h"
 #include "daemon/log/log.h"
+#include "daemon/server/admission_server.h"
+#include "daemon/server/endpoint.h"
 #include "daemon/server/epoch.h"
+#include "daemon/server/event_loop.h"
 #include "daemon/server/old_pool.h"
-#include "kernels/driver/status.h"
+#include "daemon/server/pool_service.h"
+#include "daemon/server/socket_server.h"
+#include "daemon/slab/table_writer.h"
 
 namespace fineserve::server {
 namespace {
@@ -25,21 +34,7 @@ const RealClock kClock;
 // A zero fill of a slab takes 10 µs to some ms.
 constexpr uint64_t kFillPollUs = 1000;
 
-absl::StatusOr<uint64_t> FreeBytes(const driver::Driver& driver,
-                                   driver::CUdevice device) {
-  absl::StatusOr<driver::Context> context =
-      driver::Context::Retain(driver, device);
-  if (!context.ok()) return context.status();
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  absl::Status s = driver::ToStatus(
-      driver.call(), driver.call().cuMemGetInfo_v2(&free_bytes, &total_bytes),
-      "cuMemGetInfo");
-  if (!s.ok()) return s;
-  return free_bytes;
-}
-
-slab::TableIdentity IdentityOf(const Plan& plan) {
+slab::TableIdentity IdentityOf(const StartPlan& plan) {
   slab::TableIdentity identity;
   identity.epoch = RandomEpoch();
   identity.flags = plan.device.emulated ? abi::kTableEmulatedDevice : 0;
@@ -49,7 +44,7 @@ slab::TableIdentity IdentityOf(const Plan& plan) {
   return identity;
 }
 
-// On a terminal only: a log does not want it.
+// Only on a terminal, to keep it out of logs.
 void ShowProgress(uint32_t done, uint32_t of) {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
   if (!terminal || (done % 8 != 0 && done != of)) return;
@@ -57,44 +52,56 @@ void ShowProgress(uint32_t done, uint32_t of) {
           done == of ? "\n" : "");
 }
 
-absl::Status ExplainFailure(const absl::Status& s, const Plan& plan) {
+absl::Status ExplainFailure(const absl::Status& s, const StartPlan& plan) {
   if (!absl::IsResourceExhausted(s)) return s;
   const std::string old_pool = DescribeOldPool(plan.device.uuid);
   return absl::ResourceExhaustedError(absl::StrCat(
       "a pool of ", abi::SizeText(plan.geometry.pool_bytes()),
-      " does not fit: the GPU had ", abi::SizeText(plan.free_bytes), " free",
-      old_pool.empty() ? "; give a smaller --pool" : "; ", old_pool, " (",
-      s.message(), ")"));
+      " does not fit: the GPU had ", abi::SizeText(plan.free_bytes), " free; ",
+      old_pool.empty() ? "give a smaller --pool" : old_pool, " (", s.message(),
+      ")"));
 }
 
-}  // namespace
+// One running fineserved: owns everything below it and drives it from one
+// thread.
+class Daemon {
+ public:
+  // Claims the GPU, creates the pool and starts to zero it.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(
+      const StartPlan& plan, const backing::DeviceChoice& choice,
+      config::Config config, Reload reload);
 
-absl::StatusOr<Plan> MakePlan(const config::Config& config,
-                              const backing::DeviceChoice& choice) {
-  absl::StatusOr<driver::Driver> driver =
-      driver::Driver::Load(choice.DriverLibrary());
-  if (!driver.ok()) return driver.status();
-  absl::StatusOr<backing::Device> device = backing::FindDevice(*driver, choice);
-  if (!device.ok()) return device.status();
-  absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
-      {std::max(config.pool_bytes, config.max_pool_bytes), config.planes,
-       config.slab_bytes, device->granularity, slab::kMaxHandles});
-  if (!geometry.ok()) return geometry.status();
-  const uint64_t slabs = config.pool_bytes / geometry->slab_bytes();
-  if (slabs == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pool of ", abi::SizeText(config.pool_bytes),
-                     " holds no slab; the least is ",
-                     abi::SizeText(geometry->slab_bytes())));
-  }
-  absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
-  if (!free_bytes.ok()) return free_bytes.status();
-  return Plan{*driver, *device, *geometry, static_cast<uint32_t>(slabs),
-              *free_bytes};
-}
+  // Serves until SIGTERM or SIGINT.
+  void Serve();
+
+ private:
+  Daemon(config::Config config, Reload reload, Endpoint endpoint,
+         std::unique_ptr<backing::Backing> backing, uint32_t slabs,
+         std::unique_ptr<slab::TableWriter> table,
+         const slab::TableIdentity& identity);
+  // Begins to admit requests for the configuration's fleet, if it names one.
+  absl::Status SetFleet();
+  void Settle();
+  void ReadConfigAgain();
+  void Resize(uint64_t pool_bytes);
+
+  config::Config config_;
+  const Reload reload_;
+  Endpoint endpoint_;
+  std::unique_ptr<backing::Backing> backing_;
+  std::unique_ptr<slab::TableWriter> table_;
+  PoolService pool_;
+  EventLoop loop_;
+  SocketServer sockets_;
+  std::string gpu_;                             // its UUID
+  std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
+  // Runs while something is under way that makes no descriptor readable.
+  std::unique_ptr<EventSource> poll_timer_;
+  uint64_t poll_period_us_ = 0;
+};
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
-    const Plan& plan, const backing::DeviceChoice& choice,
+    const StartPlan& plan, const backing::DeviceChoice& choice,
     config::Config config, Reload reload) {
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
@@ -104,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   absl::StatusOr<backing::Nvml> nvml =
       backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid);
   if (!nvml.ok()) {
-    log::Warning("{}; slabs of dead engines will stay quarantined",
+    log::Warning("slabs of dead engines will stay quarantined: {}",
                  std::string(nvml.status().message()));
   }
   absl::StatusOr<std::unique_ptr<backing::CudaBacking>> backing =
@@ -161,7 +168,7 @@ void Daemon::Serve() {
   sd_notify(0, "READY=1");
   loop_.Run();
   sd_notify(0, "STOPPING=1");
-  log::Info("ending; slabs that stay mapped: {}", pool_.DescribeHolders());
+  log::Info("stopping; slabs still leased: {}", pool_.DescribeHolders());
 }
 
 absl::Status Daemon::SetFleet() {
@@ -191,7 +198,7 @@ void Daemon::Settle() {
   if (pool_.filling()) period_us = kFillPollUs;
   if (period_us == poll_period_us_) return;
   poll_period_us_ = period_us;
-  // The timer's own callback has nothing to do: Settle runs after each round.
+  // Settle runs after each round of the loop, so waking it up is enough.
   poll_timer_ = period_us == 0 ? nullptr : loop_.Every(period_us, [] {});
 }
 
@@ -201,10 +208,10 @@ void Daemon::Resize(uint64_t pool_bytes) {
   if (slabs == pool_.wanted_slabs()) return;
   const absl::Status s = pool_.Resize(slabs);
   if (s.ok()) {
-    log::Info("the pool goes from {} to {} slabs", pool_.present_slabs(),
+    log::Info("resizing the pool from {} to {} slabs", pool_.present_slabs(),
               slabs);
   } else {
-    log::Error("pool size kept: {}", std::string(s.message()));
+    log::Error("cannot resize the pool: {}", std::string(s.message()));
   }
 }
 
@@ -212,23 +219,23 @@ void Daemon::ReadConfigAgain() {
   sd_notify(0, "RELOADING=1");
   absl::StatusOr<config::Config> config = reload_();
   if (!config.ok()) {
-    log::Error("configuration kept as it was: {}",
+    log::Error("keeping the old configuration: {}",
                std::string(config.status().message()));
   } else {
-    // Also if the file says the same again: it may have been refused before.
+    // Even if the size is the same: an earlier attempt may have failed.
     Resize(config->pool_bytes);
     if (config->max_pool_bytes != config_.max_pool_bytes ||
         config->slab_bytes != config_.slab_bytes ||
         config->planes != config_.planes || config->gpu != config_.gpu ||
         config->runtime_dir != config_.runtime_dir) {
       log::Warning(
-          "gpu, runtime_dir and the pool's max, slab and planes change with a "
-          "restart only");
+          "restart to change gpu, runtime_dir or the pool's max, slab and "
+          "planes: ignored until then");
     }
     config_ = *std::move(config);
     const absl::Status fleet_set = SetFleet();
     if (!fleet_set.ok()) {
-      log::Error("fleet kept as it was: {}", std::string(fleet_set.message()));
+      log::Error("keeping the old fleet: {}", std::string(fleet_set.message()));
     }
     log::SetLevel(config_.log_level);
     log::Info("configuration read again: {} engine rules, {} frame rules",
@@ -236,6 +243,18 @@ void Daemon::ReadConfigAgain() {
               config_.rules.size() + config_.shipped_rules.size());
   }
   sd_notify(0, "READY=1");
+}
+
+}  // namespace
+
+absl::Status RunDaemon(const StartPlan& plan,
+                       const backing::DeviceChoice& choice,
+                       config::Config config, Reload reload) {
+  const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
+      Daemon::Start(plan, choice, std::move(config), std::move(reload));
+  if (!daemon.ok()) return daemon.status();
+  (*daemon)->Serve();
+  return absl::OkStatus();
 }
 
 }  // namespace fineserve::server

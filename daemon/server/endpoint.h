@@ -9,14 +9,14 @@
 
 namespace fineserve::server {
 
-// A daemon's place in the file system: the runtime folder (0700), one lock per
-// GPU, one socket per GPU (0600). The lock dies with its process, so a socket
-// whose lock is free is stale.
+// A daemon's place in the file system: the runtime folder (0700), and in it one
+// lock and one socket (0600) per GPU. The kernel releases the lock when its
+// process dies, so a socket whose lock is free is stale.
 class Endpoint {
  public:
-  // Makes the folder if need be ("" for the default) and takes the GPU's lock.
-  // FailedPrecondition, naming the pid, if another daemon serves this GPU;
-  // PermissionDenied if the folder is not ours alone.
+  // Creates the folder if it is missing ("" means the default) and takes the
+  // GPU's lock. FailedPrecondition, naming the pid, if another daemon serves
+  // this GPU; PermissionDenied if other users can enter the folder.
   static absl::StatusOr<Endpoint> Claim(std::string folder,
                                         const uint8_t (&gpu_uuid)[16]);
   Endpoint(Endpoint&&) = default;

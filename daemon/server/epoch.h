@@ -5,7 +5,7 @@
 
 namespace fineserve::server {
 
-// A number that tells one life of a table or service from every other; not 0.
+// A random number that identifies one life of a table or service; never 0.
 uint64_t RandomEpoch();
 
 }  // namespace fineserve::server

@@ -13,8 +13,8 @@
 namespace fineserve::server {
 namespace {
 
-// Only a lack of memory or of descriptors at start-up can make these calls
-// fail, and without a loop there is no daemon.
+// These calls fail only for lack of memory or descriptors, and without its loop
+// the daemon cannot work.
 void Require(int result, const char* what) {
   if (result >= 0) return;
   fprintf(stderr, "fineserved: %s: %s\n", what, strerror(-result));
@@ -25,7 +25,7 @@ class Source final : public EventSource {
  public:
   explicit Source(std::function<void()> call) : call_(std::move(call)) {}
   ~Source() override {
-    // The callback that destroys its own source runs on a copy (Call).
+    // A callback that destroys its own source runs on a copy: see Call.
     sd_event_source_set_enabled(source_, SD_EVENT_OFF);
     sd_event_source_unref(source_);
   }
@@ -81,7 +81,7 @@ int OnSignalArrived(sd_event_source*, const signalfd_siginfo*, void* self) {
 
 int OnTime(sd_event_source* source, uint64_t, void* self) {
   auto* timer = static_cast<Source*>(self);
-  // Armed again before the call, which may destroy the source.
+  // Armed before the call, because the call may destroy the source.
   sd_event_source_set_time_relative(source, timer->period_us_);
   sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
   timer->Call();

@@ -9,21 +9,23 @@
 
 namespace fineserve::server {
 
-// One registration with the loop; ends when destroyed.
+// One registration with the loop. Destroying it ends it.
 class EventSource {
  public:
   virtual ~EventSource() = default;
 };
 
-// An EventSource that calls back at one instant, as late as the loop is busy.
+// An EventSource that calls back once at a given time, later if the loop is
+// busy.
 class EventAlarm : public EventSource {
  public:
-  // µs of CLOCK_MONOTONIC, instead of what was set before; UINT64_MAX: never.
+  // Replaces the time that was set before: µs of CLOCK_MONOTONIC, or UINT64_MAX
+  // for never.
   virtual void Set(uint64_t at_us) = 0;
 };
 
-// The daemon's one thread waits here. A thin owner of libsystemd's event loop:
-// callbacks run one at a time, on the thread that calls Run. A callback may
+// The event loop of the daemon's only thread; a thin owner of libsystemd's.
+// Callbacks run one at a time, on the thread that calls Run. A callback may
 // destroy its own source. Not thread-safe.
 class EventLoop {
  public:
@@ -36,11 +38,11 @@ class EventLoop {
   std::unique_ptr<EventSource> OnReadable(int fd, std::function<void()> call);
   // Calls back when `signal` arrives; blocks it in this thread.
   std::unique_ptr<EventSource> OnSignal(int signal, std::function<void()> call);
-  // Calls back every `period_us`, as late as the loop is busy.
+  // Calls back every `period_us`, later if the loop is busy.
   std::unique_ptr<EventSource> Every(uint64_t period_us,
                                      std::function<void()> call);
 
-  // Calls back when it is set to; not set yet.
+  // Calls back at the time that it is set to; at first it is not set.
   std::unique_ptr<EventAlarm> OnAlarm(std::function<void()> call);
 
   // Calls back after every round in which something else called back.

@@ -15,7 +15,7 @@
 namespace fineserve::server {
 namespace {
 
-// Where the emulated driver lies beside this program.
+// The folder of the emulated driver that was installed with this program.
 std::string EmulatedFolder() {
   char path[PATH_MAX] = {};
   const ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
@@ -24,17 +24,17 @@ std::string EmulatedFolder() {
   return folder + "/../lib/emucuda";
 }
 
-void Print(const Plan& plan) {
+void Print(const StartPlan& plan) {
   printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(),
          abi::SizeText(plan.device.total_bytes).c_str(),
          abi::SizeText(plan.free_bytes).c_str());
   printf("pool      %s\n", slab::Describe(plan.geometry).c_str());
   if (plan.geometry.pool_bytes() > plan.free_bytes) {
-    printf("warning   the pool does not fit into what is free now\n");
+    printf("warning   the pool needs more memory than is free now\n");
   }
 }
 
-// What the user asked for and cannot have is a usage error; the rest is not.
+// An impossible wish is a usage error; everything else is not.
 int ExitCode(const absl::Status& s) {
   fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
   return absl::IsInvalidArgument(s) ? 2 : 1;
@@ -45,7 +45,7 @@ int Run(int argc, char** argv) {
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
   const auto& options = absl::get<Options>(parsed);
   const backing::DeviceChoice choice = {options.config.gpu, EmulatedFolder()};
-  const absl::StatusOr<Plan> plan = MakePlan(options.config, choice);
+  const absl::StatusOr<StartPlan> plan = MakeStartPlan(options.config, choice);
   if (!plan.ok()) return ExitCode(plan.status());
   if (options.dry_run) {
     Print(*plan);
@@ -53,12 +53,10 @@ int Run(int argc, char** argv) {
   }
   log::Begin("fineserved", options.config.log_level);
   driver::RaiseDescriptorLimit();
-  const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
-      Daemon::Start(*plan, choice, options.config,
-                    [argc, argv] { return ReadAgain(argc, argv); });
-  if (!daemon.ok()) return ExitCode(daemon.status());
-  (*daemon)->Serve();
-  return 0;
+  const absl::Status served =
+      RunDaemon(*plan, choice, options.config,
+                [argc, argv] { return ReadAgain(argc, argv); });
+  return served.ok() ? 0 : ExitCode(served);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::string DescribeEngine(const abi::TableSnapshot& table, pid_t pid) {
                         " slabs, ",
                         abi::SizeText(engine.slabs_held * table.slab_bytes()));
   }
-  return " (no member: a copy of its descriptors)";
+  return " (not a member: it inherited the descriptors)";
 }
 
 }  // namespace

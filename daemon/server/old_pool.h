@@ -6,10 +6,10 @@
 
 namespace fineserve::server {
 
-// A daemon that dies leaves its pool with the engines that mapped it. One line
-// that names them: "the pool of a former daemon (pid 4711) is still held by
-// pid 4712 (vllm): 12 slabs, 384 MiB; …"; empty if nobody holds an old pool of
-// this GPU.
+// A daemon that dies leaves its pool to the engines that map it. Describes them
+// in one line: "the pool of a former daemon (pid 4711) is still held by pid
+// 4712 (engine vllm): 12 slabs, 384 MiB; …". Empty if no process holds an old
+// pool of this GPU.
 std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16]);
 
 }  // namespace fineserve::server

@@ -21,10 +21,11 @@ Examples:
   fineserved --gpu 0 --pool 16GiB --fleet /etc/fineserve/fleet.toml
   fineserved --config /etc/fineserve/fineserve.toml --dry-run
 
-Signals: SIGHUP reads the configuration again (engine rules, log level, the
-fleet, the pool's size up to its maximum);
-SIGTERM and SIGINT end the daemon, engines keep what they have mapped.
-Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or configuration.)";
+Signals: SIGHUP reads the configuration again (engine rules, log level, fleet,
+and the pool's size up to its maximum). SIGTERM and SIGINT stop the daemon;
+engines keep what they have mapped.
+Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong flag or
+configuration.)";
 
 // The flags as typed; empty means not given.
 struct Flags {
@@ -35,7 +36,7 @@ struct Flags {
 };
 
 void Declare(CLI::App* app, Flags* f) {
-  // So that a wrapper's flags can be overridden by appending.
+  // Lets a user override a wrapper script's flags by appending others.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option(
       "--gpu", f->gpu,
@@ -43,15 +44,18 @@ void Declare(CLI::App* app, Flags* f) {
   app->add_option("--pool", f->pool, "Size of the KV pool, e.g. 16GiB");
   app->add_option("--max-pool", f->max_pool,
                   "Size that the pool may grow to (default: --pool)");
-  app->add_option("--slab", f->slab, "Size of a slab (default: chosen)");
-  app->add_option("--planes", f->planes, "Planes a slab is spread over (1)")
+  app->add_option("--slab", f->slab,
+                  "Size of a slab (default: chosen by the daemon)");
+  app->add_option("--planes", f->planes,
+                  "Planes that a slab is spread over (default: 1)")
       ->check(CLI::Range(1, 1024));
   app->add_option(
       "--config", f->config_path,
       absl::StrCat("TOML file (default: ", kDefaultConfig, " if it exists)"));
   app->add_option("--fleet", f->fleet,
-                  "TOML file of models and engines: admit their requests");
-  app->add_option("--runtime-dir", f->runtime_dir, "Folder of the socket");
+                  "TOML file of models and engines whose requests to admit");
+  app->add_option("--runtime-dir", f->runtime_dir,
+                  "Folder of the daemon's socket");
   app->add_option("--log-level", f->log_level, "trace debug info warn error")
       ->check(CLI::IsMember(config::LogLevels()));
   app->add_flag("--dry-run", f->dry_run,
@@ -91,7 +95,8 @@ absl::Status Merge(const Flags& f, Options* out) {
   }
   if (c.pool_bytes == 0) {
     return absl::InvalidArgumentError(
-        "no pool size; give --pool 16GiB or [pool] size in the configuration");
+        "no pool size is set; give --pool 16GiB or [pool] size in the "
+        "configuration");
   }
   if (c.max_pool_bytes != 0 && c.max_pool_bytes < c.pool_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -137,7 +142,7 @@ absl::StatusOr<config::Config> ReadAgain(int argc, char** argv) {
   Flags flags;
   CLI::App app;
   Declare(&app, &flags);
-  app.parse(argc, argv);  // it parsed once, so it does again
+  app.parse(argc, argv);  // cannot fail: it succeeded at start
   Options options;
   absl::Status s = Merge(flags, &options);
   if (!s.ok()) return s;

@@ -16,13 +16,13 @@ struct Options {
   bool dry_run = false;
 };
 
-// Parses the command line, then the file it names, then lets flags override
-// the file. If the program is to end at once (help, version, a mistake), gives
-// its exit code instead; what there was to say has been printed: one line on
-// stderr with the fix for a mistake (exit code 2).
+// Parses the command line and the file it names; flags override the file. If
+// the program should exit at once (help, version, a mistake), returns its exit
+// code instead and has printed why: for a mistake (exit code 2) one line on
+// stderr with the fix.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
 
-// The file of `options` read again, with the flags of this run on top.
+// Reads the file again, with the flags of this run on top.
 absl::StatusOr<config::Config> ReadAgain(int argc, char** argv);
 
 }  // namespace fineserve::server

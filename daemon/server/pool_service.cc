@@ -11,7 +11,7 @@
 namespace fineserve::server {
 namespace {
 
-// Slabs made or withdrawn in one Poll. Heuristic: a granule costs 193 µs on an
+// Slabs made or withdrawn in one Poll. Heuristic: a granule takes 193 µs on an
 // A100, and members wait meanwhile.
 constexpr uint32_t kResizeStep = 8;
 
@@ -57,8 +57,9 @@ absl::StatusOr<EngineId> PoolService::FindOrMake(const std::string& name,
                                                  uid_t uid) {
   if (const auto found = Find(name, uid)) return *found;
   if (free_slots_.empty()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "this daemon serves ", abi::kEngineCapacity, " engines already"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this daemon already serves ", abi::kEngineCapacity,
+                     " engines, its maximum"));
   }
   const uint32_t slot = *free_slots_.begin();
   free_slots_.erase(free_slots_.begin());
@@ -76,8 +77,8 @@ absl::StatusOr<EngineId> PoolService::Join(const std::string& name, uid_t uid,
   if (engine.members.size() >= abi::kMemberCapacity &&
       engine.members.count(pid) == 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("engine ", Number(*id), " (", name, ") has ",
-                     abi::kMemberCapacity, " members already"));
+        absl::StrCat("engine ", Number(*id), " (", name, ") already has ",
+                     abi::kMemberCapacity, " members, the maximum"));
   }
   engine.members.insert(pid);
   log::Info("engine {} ({}): pid {} joined", Number(*id), name, pid);
@@ -92,8 +93,8 @@ void PoolService::Exited(pid_t pid) {
     ++it;  // Bury may erase it
     if (engine.members.erase(pid) == 0) continue;
     engine.exited.insert(pid);
-    // Nobody is left who could give its slabs back; they are the engine's, and
-    // mapped by its other members perhaps, until the last one has exited.
+    // No process can return the view's slabs any more. They stay the engine's,
+    // whose other members may map them, until its last member has exited.
     if (views_.Has(id, pid)) views_.Forget(id);
     log::Info("engine {} ({}): pid {} exited", Number(id), engine.name, pid);
     if (engine.members.empty()) {
@@ -171,7 +172,8 @@ void PoolService::Fill(const std::vector<SlabId>& slabs) {
     const absl::Status s = backing_->StartZero(slab);
     if (s.ok()) continue;
     ++failed_fills_;
-    log::Error("slab {} is lost: {}", Number(slab), std::string(s.message()));
+    log::Error("cannot zero slab {}, which is lost to the pool: {}",
+               Number(slab), std::string(s.message()));
   }
 }
 
@@ -180,8 +182,9 @@ std::vector<PoolService::Grant> PoolService::Poll() {
   std::vector<Grant> grants = slabs_.TakeGrants();
   absl::StatusOr<std::vector<SlabId>> zeroed = backing_->TakeZeroed();
   if (!zeroed.ok()) {
-    // The device is gone; nothing that was being filled will become FREE.
-    log::Error("zeroing failed: {}", std::string(zeroed.status().message()));
+    // The device is gone: no slab that was being filled will become FREE.
+    log::Error("the device fails to zero slabs, so none become free: {}",
+               std::string(zeroed.status().message()));
     failed_fills_ = slabs_.zeroing_count();
     return grants;
   }
@@ -204,12 +207,12 @@ std::vector<PoolService::Grant> PoolService::Poll() {
 absl::Status PoolService::Resize(uint32_t slabs) {
   if (slabs == 0 || slabs > slabs_.slab_count()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the pool may have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
+        "the pool can have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
   }
   if (slabs < views_.Floors()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("engines' floors take ", views_.Floors(),
-                     " slabs: the pool cannot shrink to ", slabs));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pool cannot shrink to ", slabs,
+        " slabs: the floors of its engines need ", views_.Floors()));
   }
   wanted_slabs_ = slabs;
   return absl::OkStatus();
@@ -223,8 +226,8 @@ void PoolService::Grow() {
     const absl::Status s = backing_->CreateSlab(SlabId{i});
     if (!s.ok()) {
       wanted_slabs_ = present_slabs();
-      log::Error("the pool stays at {} slabs: {}", wanted_slabs_,
-                 std::string(s.message()));
+      log::Error("cannot enlarge the pool, which stays at {} slabs: {}",
+                 wanted_slabs_, std::string(s.message()));
       return;
     }
     slabs_.Add(SlabId{i});
@@ -233,7 +236,7 @@ void PoolService::Grow() {
   }
 }
 
-// Highest first, so that what stays is what every view can map.
+// Highest first, because every view can map the lowest slabs.
 void PoolService::Shrink() {
   for (uint32_t i = slabs_.slab_count(), gone = 0;
        i-- > 0 && present_slabs() > wanted_slabs_ && gone < kResizeStep;) {
@@ -241,7 +244,7 @@ void PoolService::Shrink() {
     ++gone;
     backing_->DestroySlab(SlabId{i});
     slab::Count(table_->counters().slabs_withdrawn);
-    // Whoever maps it must let it go, or the GPU never gets it back.
+    // Every process that maps it must unmap it, or the GPU never gets it back.
     views_.TellAll();
   }
 }
@@ -335,8 +338,9 @@ void PoolService::EndQuarantines() {
   const absl::StatusOr<std::vector<pid_t>> listed = backing_->DevicePids();
   if (!listed.ok()) {
     if (!std::exchange(cannot_list_logged_, true)) {
-      log::Warning("quarantined slabs stay so, the driver cannot tell: {}",
-                   std::string(listed.status().message()));
+      log::Warning(
+          "keeping slabs quarantined: the driver cannot list GPU processes: {}",
+          std::string(listed.status().message()));
     }
     return;
   }
@@ -366,7 +370,7 @@ std::string PoolService::DescribeHolders() const {
                                    dead ? ", dead" : "", ") ", holding.slabs,
                                    " slabs"));
   }
-  return holders.empty() ? "nobody" : absl::StrJoin(holders, ", ");
+  return holders.empty() ? "none" : absl::StrJoin(holders, ", ");
 }
 
 void PoolService::Publish(EngineId id) {
@@ -377,7 +381,7 @@ void PoolService::Publish(EngineId id) {
   record.uid = engine.uid;
   record.slabs_held = slabs_.HeldBy(id).slabs;
   record.since_ns = engine.since_ns;
-  // A quarantined engine shows the pids that its quarantine waits for.
+  // Of a quarantined engine, the pids that its quarantine waits for.
   const std::set<pid_t>& pids = engine.state == abi::EngineState::kQuarantined
                                     ? engine.exited
                                     : engine.members;

@@ -20,15 +20,15 @@
 
 namespace fineserve::server {
 
-// One pool with its engines: joins slab manager, backing and table, and
+// One pool and its engines: connects slab manager, backing and table, and
 // decides when a dead engine's slabs may be used again. Knows nothing of
-// sockets or time sources, so tests drive it step by step. Confined to the
-// daemon's thread.
+// sockets or time sources, so that tests can drive it step by step. Confined to
+// the daemon's thread.
 //
-// Who may die where. A member may die at any point; Exited is then called
-// once, after the kernel has reported it. When an engine's last member has
-// exited its slabs are QUARANTINED, and only a driver that no longer lists any
-// of the engine's processes ends that (design note 0000, Memory).
+// Who may die where. A member may die at any point; Exited is then called once,
+// after the kernel has reported it. When an engine's last member has exited,
+// its slabs are QUARANTINED until the driver lists none of its processes any
+// more (design note 0000, Memory).
 class PoolService {
  public:
   using Grant = slab::SlabManager::Grant;
@@ -41,43 +41,43 @@ class PoolService {
               const Clock* clock)
       : PoolService(backing, backing->geometry().slab_count, table, clock) {}
 
-  // Begins the first zero fill of every slab that is there.
+  // Begins the first zero fill of every slab that has memory.
   void Start();
 
-  // The pool shall have `slabs` slabs with memory, at most geometry()'s. Done
-  // by Poll, little by little, while resizing(): new slabs are made and
-  // zeroed; others are withdrawn once they are free, and views are asked for
-  // what they hold above their floors. InvalidArgument if it is too large, or
-  // smaller than the floors.
+  // Sets how many slabs the pool should have, at most geometry()'s. Poll makes
+  // the changes step by step while resizing(): it makes and zeroes new slabs,
+  // or withdraws slabs once they are free, for which it asks views to return
+  // what they hold above their floors. InvalidArgument if `slabs` is too large,
+  // or smaller than the floors.
   absl::Status Resize(uint32_t slabs);
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
   uint64_t slab_bytes() const { return backing_->geometry().slab_bytes(); }
-  // What the pool has, or is on its way to.
+  // The size of the pool once it is no longer resizing.
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   uint32_t present_slabs() const {
     return slabs_.slab_count() - slabs_.absent_count();
   }
 
-  // `pid` becomes a member of the engine of this name and user, which is made
-  // if there is none. ResourceExhausted if a table is full; the message tells
+  // Makes `pid` a member of the engine of this name and user; the first member
+  // creates the engine. ResourceExhausted if a table is full; the message says
   // which.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
                                       pid_t pid);
   // The living engine of this name and user.
   absl::optional<slab::EngineId> Find(const std::string& name, uid_t uid) const;
-  // `pid` has exited. Does nothing if it is no member.
+  // `pid` has exited. Does nothing if it is not a member.
   void Exited(pid_t pid);
 
-  // Asks for whole slabs; see SlabManager::Request. What views hold above their
-  // floors is asked back for it. An exhausted pool is logged with who holds
-  // what.
+  // Asks for whole slabs: see SlabManager::Lease. Views are asked to return
+  // what they hold above their floors if it is needed. An exhausted pool is
+  // logged, with what each engine holds.
   slab::SlabManager::Outcome Lease(slab::EngineId engine, uint32_t slab_count,
                                    uint64_t ticket);
-  // Drops a request that waits; false if none has this ticket.
+  // Drops a waiting request; false if none has this ticket.
   bool CancelLease(uint64_t ticket) { return slabs_.Cancel(ticket); }
   absl::Status Return(slab::EngineId engine, slab::LeaseId lease);
-  // The lease's granules in mapping order: descriptor of the `index`-th.
-  // NotFound for a lease or index that is not the engine's.
+  // A descriptor of the lease's `index`-th granule, in mapping order. NotFound
+  // if the engine has no such lease or granule.
   absl::StatusOr<driver::Descriptor> ExportGranule(slab::EngineId engine,
                                                    slab::LeaseId lease,
                                                    uint32_t index);
@@ -94,16 +94,16 @@ class PoolService {
                           slab::LeaseId lease);
   // Ends the view and all its leases.
   absl::Status CloseView(slab::EngineId engine, pid_t pid);
-  // Descriptor of the pool's `index`-th granule. NotFound if this process may
+  // A descriptor of the pool's `index`-th granule. NotFound if this process may
   // not map it.
   absl::StatusOr<driver::Descriptor> ExportPoolGranule(slab::EngineId engine,
                                                        pid_t pid,
                                                        uint32_t index);
 
-  // Collects completed zero fills, ends quarantines and shares the pool among
-  // the views. Returns the waiting
-  // requests that were granted. To be called again and again while filling(),
-  // and every kPidCheckNs while quarantining().
+  // Collects completed zero fills, ends quarantines, resizes the pool and
+  // shares it among the views. Returns the waiting requests that were granted.
+  // To be called regularly while filling(), and every kPidCheckNs while
+  // quarantining().
   std::vector<Grant> Poll();
   bool filling() const { return slabs_.zeroing_count() > failed_fills_; }
   bool quarantining() const;
@@ -113,7 +113,7 @@ class PoolService {
 
   const slab::SlabManager& slabs() const { return slabs_; }
   const ViewService& views() const { return views_; }
-  // Where an engine stands in the slab table.
+  // The engine's slot in the slab table.
   uint32_t SlotOf(slab::EngineId engine) const {
     return engines_.at(engine).slot;
   }
@@ -124,7 +124,7 @@ class PoolService {
     std::string name;
     uid_t uid;
     std::set<pid_t> members;
-    std::set<pid_t> exited;  // the driver may still list them
+    std::set<pid_t> exited;  // which the driver may still list
     abi::EngineState state;
     uint64_t since_ns;
   };
@@ -148,8 +148,8 @@ class PoolService {
   std::set<uint32_t> free_slots_;
   uint32_t last_engine_ = 0;
   uint32_t wanted_slabs_;
-  uint32_t failed_fills_ = 0;       // slabs that can never become FREE again
-  uint64_t next_pid_check_ns_ = 0;  // asking NVML takes about a millisecond
+  uint32_t failed_fills_ = 0;       // slabs that will never be FREE again
+  uint64_t next_pid_check_ns_ = 0;  // a question to NVML takes about 1 ms
   bool cannot_list_logged_ = false;
 };
 

@@ -31,7 +31,7 @@ absl::StatusOr<abi::SealedMemfd> MakeEngineScoreboard(uint64_t epoch,
   memcpy(header->magic, abi::kScoreboardMagic, sizeof(header->magic));
   header->abi_version = abi::kAbiVersion;
   header->pid = static_cast<uint32_t>(pid);
-  header->page_bytes = abi::kScoreboardBytes;
+  header->scoreboard_bytes = abi::kScoreboardBytes;
   header->epoch = epoch;
   header->engine_id = slab::Number(engine);
   return memfd;
@@ -50,7 +50,7 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
   memcpy(header->magic, abi::kViewScoreboardMagic, sizeof(header->magic));
   header->abi_version = abi::kAbiVersion;
   header->pid = static_cast<uint32_t>(pid);
-  header->page_bytes = memfd.bytes();
+  header->scoreboard_bytes = memfd.bytes();
   header->epoch = epoch;
   header->engine_id = slab::Number(engine);
   header->slab_count = slab_count;

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/abi/sealed_memfd.h"
-#include "daemon/slab/ids.h"
+#include "daemon/slab/slab_ids.h"
 
 namespace fineserve::server {
 

@@ -25,15 +25,15 @@ namespace fineserve::server {
 // Speaks daemon/abi/messages.h with shims and observers, and watches its
 // members' lives. Confined to the loop's thread.
 //
-// Trust. A peer is accepted if it runs as our user or root in our pid
-// namespace; every message must carry the pid that said Hello. A datagram that
-// is no message of ours is dropped, counted, and ends the connection. The end
-// of a connection means nothing: only a pidfd says that a member has exited,
-// for a forked child may hold the socket open, and a living process may close
-// it while its memory stays mapped.
+// Trust. A peer is accepted if it runs as our user or as root, in our pid
+// namespace; each of its messages must carry the pid that said Hello. Any other
+// datagram is dropped, counted, and ends the connection. The end of a
+// connection says nothing about the process: a forked child may hold the socket
+// open, and a living process may close it while its memory stays mapped. Only a
+// pidfd says that a member has exited.
 class SocketServer {
  public:
-  // What the configuration says of an engine's KV.
+  // What the configuration says about an engine's KV.
   struct KvRules {
     std::vector<uint64_t> sizes;    // bytes of one allocation
     std::vector<abi::Rule> frames;  // in the order in which they are tried
@@ -50,16 +50,16 @@ class SocketServer {
   // Takes over a listening SOCK_SEQPACKET socket.
   void Listen(driver::Descriptor listener);
 
-  // How long a request for whole slabs waits for what engines are asked to give
-  // back. Less than the shim's patience (DaemonLink::Timeouts::request_ms).
+  // How long a request for whole slabs waits for slabs that engines were asked
+  // to return. Shorter than the shim waits (DaemonLink::Timeouts::request_ms).
   static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
 
-  // Refuses requests that have waited too long. To be called again and again
-  // while waiting().
+  // Refuses requests that have waited too long. To be called regularly while
+  // waiting().
   void Expire(uint64_t now_ns);
   bool waiting() const { return !waiting_.empty(); }
 
-  // Sends a granted lease to whoever waits for it.
+  // Sends each granted lease to the peer that waits for it.
   void Deliver(const std::vector<PoolService::Grant>& grants);
 
  private:
@@ -73,22 +73,22 @@ class SocketServer {
   // Handles one datagram; false ends the connection.
   bool Handle(Connection* c, abi::Received* received);
   bool HandleHello(Connection* c, const abi::Received& received);
-  bool Admit(Connection* c, const abi::Hello& hello);
+  bool Join(Connection* c, const abi::Hello& hello);
   bool HandleLease(Connection* c, const abi::LeaseRequest& request);
   bool HandleGranules(Connection* c, const abi::GranuleRequest& request);
   bool HandleRule(Connection* c, const abi::RuleRequest& request);
   bool HandleReturn(Connection* c, const abi::ReturnRequest& request);
-  // The messages of views; nothing if it is none of them.
-  absl::optional<bool> HandleOfView(Connection* c,
-                                    const abi::Received& received);
+  // As Handle for the messages of views; nullopt for all others.
+  absl::optional<bool> HandleViewMessage(Connection* c,
+                                         const abi::Received& received);
   bool HandleView(Connection* c, const abi::ViewRequest& request);
   bool HandlePoolGranules(Connection* c, const abi::PoolGranuleRequest& r);
   bool HandleActivate(Connection* c, const abi::ActivateRequest& request);
   bool HandleCloseView(Connection* c, const abi::CloseViewRequest& request);
   bool HandleWant(Connection* c, const abi::WantNotice& notice);
   bool HandleReturnNotice(Connection* c, const abi::ReturnNotice& notice);
-  // Answers with descriptors of granules [first, first + max_count), up to
-  // the first that `export_one` refuses.
+  // Answers with descriptors of granules [first, first + max_count), stopping
+  // at the first that `export_one` refuses.
   bool SendGranules(Connection* c, uint32_t sequence, uint32_t lease,
                     uint32_t first, uint32_t max_count,
                     const ExportGranule& export_one);
@@ -111,7 +111,7 @@ class SocketServer {
   std::unique_ptr<EventSource> listener_source_;
   std::list<Connection> connections_;
   std::map<pid_t, Member> members_;
-  // Requests that wait for zero fills, by ticket.
+  // Requests that wait for slabs, by ticket.
   std::map<uint64_t, Connection*> waiting_;
   uint64_t last_ticket_ = 0;
 };

@@ -1,5 +1,5 @@
-// A client on one end of a real socket, the server's loop turned by hand: no
-// thread, no waiting.
+// A client on one end of a real socket. The test runs the server's loop step by
+// step, without a thread and without waiting.
 #include "daemon/server/socket_server.h"
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ class SocketServerTest : public ::testing::Test {
     return fd;
   }
 
-  // Turns the loop until nothing is pending.
+  // Runs the loop until nothing is pending.
   void Turn() {
     while (loop_.RunOnce()) {
     }

@@ -18,7 +18,7 @@ using slab::SlabId;
 
 namespace {
 
-// Slabs that hold so many blocks wherever they lie, and so many bytes.
+// The number of slabs that hold `blocks`, wherever they lie, and `bytes`.
 uint64_t SlabsFor(uint64_t blocks, uint64_t bytes,
                   const slab::SlabLayout& layout,
                   const slab::PoolGeometry& geometry) {
@@ -48,32 +48,32 @@ absl::Status ViewService::Register(EngineId engine, pid_t pid, uint32_t slot,
                                    const ShareLimits& limits) {
   if (const auto it = views_.find(engine); it != views_.end()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("engine ", Number(engine), " has a view already, of pid ",
-                     it->second.pid,
-                     "; give this one a name of its own ($FINESERVE_ENGINE, "
-                     "fsctl run --name)"));
+        absl::StrCat("pid ", it->second.pid, " already has the view of engine ",
+                     Number(engine),
+                     "; give this process another engine name "
+                     "($FINESERVE_ENGINE, fsctl run --name)"));
   }
   if (slabs_->HeldBy(engine).in_view > 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "engine ", Number(engine),
-        " still holds the slabs of a view whose "
-        "process has died; end its other processes or take another name"));
+        " still holds the slabs of a view whose process has died; stop its "
+        "other processes, or use another engine name"));
   }
   absl::StatusOr<slab::SlabLayout> layout =
       slab::SlabLayout::Create(geometry_, spec.format);
   if (!layout.ok()) return layout.status();
   const uint32_t pool = slabs_->slab_count() - slabs_->absent_count();
-  // A view without a slab could serve nothing.
+  // A view without slabs could not serve a request.
   const uint64_t floor = std::max<uint64_t>(
       1, SlabsFor(spec.floor_blocks, limits.floor_bytes, *layout, geometry_));
   const uint32_t others = Floors();
   if (floor > pool - std::min(pool, others)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "its floor of ", floor, " slabs (", spec.floor_blocks,
-        " blocks) does not fit: floors of other engines take ", others,
+        " blocks) does not fit: the floors of other engines take ", others,
         " of the pool's ", pool,
-        "; lower the longest request (vLLM: --max-model-len) or give a larger "
-        "pool"));
+        " slabs; lower the longest request (vLLM: --max-model-len) or enlarge "
+        "the pool"));
   }
   uint64_t cap = slabs_->slab_count();
   if (spec.cap_blocks > 0) {
@@ -107,13 +107,13 @@ absl::Status ViewService::Activate(EngineId engine, pid_t pid, uint32_t slabs,
   View* view = Find(engine, pid);
   if (view == nullptr || view->state != ViewState::kRegistered) {
     return absl::FailedPreconditionError(
-        view == nullptr ? "this process has registered no view"
-                        : "the view is active already");
+        view == nullptr ? "this process has not registered a view"
+                        : "the view is already active");
   }
   if (slabs < view->floor) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "its tensors have room for ", slabs, " slabs, its floor is ",
-        view->floor, ": give it more blocks (vLLM: --kv-cache-memory-bytes)"));
+        "its tensors hold ", slabs, " slabs, fewer than its floor of ",
+        view->floor, "; give it more blocks (vLLM: --kv-cache-memory-bytes)"));
   }
   view->slabs = std::min(slabs, slabs_->slab_count());
   view->cap = std::min(view->cap, view->slabs);
@@ -143,8 +143,8 @@ bool ViewService::MayMap(EngineId engine, pid_t pid, SlabId slab) const {
 
 void ViewService::Forget(EngineId engine) { views_.erase(engine); }
 
-// Leases free slabs, but for `reserved` of them, to whoever is below its
-// target.
+// Leases the free slabs, except `reserved` of them, to views below their
+// targets.
 void ViewService::Grant(uint32_t reserved, const std::vector<uint32_t>& targets,
                         Round* round) {
   std::vector<bool> blocked(round->views.size(), false);
@@ -154,7 +154,7 @@ void ViewService::Grant(uint32_t reserved, const std::vector<uint32_t>& targets,
     View& view = round->views[i]->second;
     if (!slabs_->LeaseForView(round->views[i]->first, SlabId{view.slabs})
              .has_value()) {
-      blocked[i] = true;  // none of those that are free lies in its tensors
+      blocked[i] = true;  // its tensors have no place for any free slab
       continue;
     }
     slab::Count(table_->counters().leases_granted);
@@ -163,7 +163,8 @@ void ViewService::Grant(uint32_t reserved, const std::vector<uint32_t>& targets,
   }
 }
 
-// Asks back what claims lack of their targets, and what `reserved` slabs lack.
+// Asks back what the views below their targets need, and what is missing from
+// `reserved` free slabs.
 void ViewService::AskBack(uint32_t reserved,
                           const std::vector<uint32_t>& targets,
                           const Round& round) {
@@ -201,8 +202,8 @@ void ViewService::AskBack(uint32_t reserved,
     candidates.push_back(
         {SlabId{i}, view.scoreboard.UsedBlocks(SlabId{i}), claim->second});
   }
-  // What is late keeps its engine above its target for now: it can spare
-  // others in its place, but never its floor.
+  // An engine whose asked-back slabs are late is above its target for now: it
+  // can spare other slabs instead, but never below its floor.
   for (size_t i = 0; i < round.claims.size(); ++i) {
     const slab::Claim& claim = round.claims[i];
     const uint32_t most = claim.held - std::min(claim.held, claim.floor);

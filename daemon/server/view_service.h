@@ -20,7 +20,7 @@
 
 namespace fineserve::server {
 
-// What an engine asks of its view.
+// The view that an engine asks for.
 struct ViewSpec {
   abi::ViewMode mode = abi::ViewMode::kNone;
   slab::Format format;
@@ -28,28 +28,28 @@ struct ViewSpec {
   uint64_t cap_blocks = 0;  // 0: no limit
 };
 
-// The operator's word on an engine's share of the pool, in bytes.
+// An engine's share of the pool as the operator limits it, in bytes.
 struct ShareLimits {
   uint64_t floor_bytes = 0;
   uint64_t cap_bytes = 0;  // 0: no limit
 };
 
-// The engines that have a view of the pool, and who of them holds how many
-// slabs: carries out slab::FairTargets, slab by slab. Confined to the daemon's
-// thread.
+// The engines that have a view of the pool. Carries out slab::FairTargets: it
+// leases slabs to views and asks for them back, one by one. Confined to the
+// daemon's thread.
 //
 // Who may die where. An engine may die between any two calls: Forget then drops
-// its view, and its slabs are the quarantine's. A lease is the engine's from
-// the moment its word stands in the table, whether it ever looks or not.
+// its view, and its slabs go to quarantine. A lease is the engine's from the
+// moment that the table says so, whether or not the engine has read it.
 //
-// Invariants: a view holds slabs only while active, at most `cap` of them that
-// are not being returned, all below view.slabs; floors of all views together
-// fit the pool.
+// Invariants: a view holds slabs only while it is active, all of them below
+// view.slabs, and at most `cap` that are not being returned; the floors of all
+// views together fit the pool.
 class ViewService {
  public:
-  // How long a slab that was asked back counts as on its way. A request may
-  // hold a block of it for minutes while others of its engine's slabs are
-  // empty: after this another one is asked back as well. Heuristic.
+  // How long a slab that was asked back is expected to be returned. A request
+  // may hold a block of it for minutes while other slabs of the same engine are
+  // empty: after this time another slab is asked back as well. Heuristic.
   static constexpr uint64_t kPatienceNs = 200'000'000;
 
   // All must outlive this object.
@@ -57,70 +57,70 @@ class ViewService {
               const Clock* clock, const slab::PoolGeometry& geometry,
               uint64_t epoch);
 
-  // Registers a view; no lease comes of it yet. InvalidArgument if slabs do not
-  // hold blocks of the format (with the slab size that does),
-  // FailedPrecondition if the engine has a view, ResourceExhausted if its floor
-  // does not fit beside the others'. `slot`: of the engine in the table.
+  // Registers a view, without leasing anything to it. InvalidArgument, with a
+  // slab size that fits, if the slabs cannot hold blocks of the format;
+  // FailedPrecondition if the engine has a view; ResourceExhausted if its floor
+  // does not fit beside the others'. `slot` is the engine's in the table.
   absl::Status Register(slab::EngineId engine, pid_t pid, uint32_t slot,
                         const ViewSpec& spec, const ShareLimits& limits);
 
-  // From now on slabs below `slabs` are leased to it. FailedPrecondition
-  // unless registered by `pid` and not active; InvalidArgument if so few slabs
-  // are less than its floor.
+  // From now on slabs below `slabs` may be leased to it. FailedPrecondition
+  // unless `pid` has registered it and it is not active; InvalidArgument if
+  // `slabs` is less than its floor.
   absl::Status Activate(slab::EngineId engine, pid_t pid, uint32_t slabs,
                         uint32_t wanted);
 
-  // Ignored, with false, unless `pid` has an active view of the engine.
+  // Ignored, with a result of false, unless `pid` has an active view.
   bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted);
 
-  // Whether `pid` has a view of the engine, active or not.
+  // Whether `pid` has the engine's view, active or not.
   bool Has(slab::EngineId engine, pid_t pid) const {
     return Find(engine, pid) != nullptr;
   }
-  // Whether `pid` has an active view, so that it may give slabs back.
+  // Whether `pid` has an active view, so that it may return slabs.
   bool IsActive(slab::EngineId engine, pid_t pid) const;
 
-  // Whether `pid` may have the memory of `slab`.
+  // Whether `pid` may map the memory of `slab`.
   bool MayMap(slab::EngineId engine, pid_t pid, slab::SlabId slab) const;
 
-  // The view is gone; its slabs are the caller's business. Does nothing if
-  // there is none.
+  // Drops the engine's view, if it has one. The caller deals with its slabs.
   void Forget(slab::EngineId engine);
 
-  // Grants and asks back until every view has what it should have now,
-  // `reserved` slabs being for others. Returns the engines whose record
-  // changed. Cheap if nothing did.
+  // Leases slabs and asks for them back so that views reach their targets, with
+  // `reserved` slabs set aside for other uses. Returns the engines whose record
+  // has changed. Cheap if nothing has.
   std::vector<slab::EngineId> Balance(uint32_t reserved);
 
   // What one active view can be sure of, in slabs of its own format.
   struct Prospect {
-    uint32_t slabs = 0;  // it would hold if it wanted all it may have now
+    uint32_t slabs = 0;  // that it would hold if it wanted as many as allowed
     uint32_t cap = 0;
-    uint64_t slab_tokens = 0;  // that a slab holds wherever it lies
-    uint64_t used_tokens = 0;  // as its engine says
+    uint64_t slab_tokens = 0;  // that a slab holds, wherever it lies
+    uint64_t used_tokens = 0;  // as its engine reports
   };
-  // Of each active view, if every other one wants what it wants, or what its
-  // engine was promised (in tokens), whichever is more.
+  // The prospect of each active view, assuming that every other view wants what
+  // it says it wants or what its engine was promised (in tokens), whichever is
+  // more.
   std::map<slab::EngineId, Prospect> Prospects(
       const std::map<slab::EngineId, uint64_t>& promised_tokens) const;
 
-  // The floors of all views, in slabs.
+  // The sum of all views' floors, in slabs.
   uint32_t Floors() const;
 
-  // Makes every active view look at the table.
+  // Makes every active view read the table.
   void TellAll();
 
-  // Whether slabs are on their way back, so that Balance must be called again
-  // and again.
+  // Whether slabs have been asked back and not returned, so that Balance must
+  // be called regularly.
   bool expecting() const { return !asked_at_ns_.empty(); }
 
-  // Slabs that views hold above their floors, those being returned included:
-  // what Balance could get back for others.
+  // Slabs that views hold above their floors, including those being returned:
+  // what Balance could get back for other uses.
   uint32_t Reclaimable() const;
 
-  // What the table says of the engine's view.
+  // The engine's view as the table shows it.
   abi::ViewRecord Record(slab::EngineId engine) const;
-  // Of a registered view.
+  // Only of an engine that has a view.
   const slab::SlabLayout& Layout(slab::EngineId engine) const;
   int ScoreboardDescriptor(slab::EngineId engine) const;
 

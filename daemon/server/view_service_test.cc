@@ -42,7 +42,7 @@ class ViewServiceTest : public ::testing::Test {
     identity.geometry = {4096, 4, kSlabs};
     return identity;
   }
-  // 4 planes of 1 KiB scoreboards: 4 blocks a slab.
+  // 4 planes of 1 KiB pages: 4 blocks per slab.
   static ViewSpec Spec(uint64_t floor_blocks = 1, uint64_t cap_blocks = 0) {
     return {abi::ViewMode::kView, {4, 1024, 16}, floor_blocks, cap_blocks};
   }
@@ -62,7 +62,7 @@ class ViewServiceTest : public ::testing::Test {
     EXPECT_TRUE(pool_->Want(id, pid, wanted));
     pool_->Poll();
   }
-  // What the engine was asked for comes back.
+  // Returns the slabs that the engine was asked for.
   void ReturnAsked(EngineId id, pid_t pid) {
     for (const auto& [slab, lease] : pool_->slabs().InView(id)) {
       if (pool_->slabs().word(slab).state != SlabState::kReturning) continue;
@@ -431,8 +431,8 @@ TEST_F(ViewServiceTest, PoolDoesNotShrinkBelowTheFloors) {
   EXPECT_TRUE(absl::IsInvalidArgument(pool_->Resize(9)));
 }
 
-// Engines register, want, give back, die at random; the pool's books stay
-// right, floors are kept when slabs allow, and at the end nothing is lost.
+// Engines register, want, return and die at random. The pool's books stay
+// right, floors are kept where slabs allow, and in the end nothing is lost.
 TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -8,7 +8,7 @@
 namespace fineserve::slab {
 namespace {
 
-// Far above any model; keeps all products below 2^63.
+// Far above any model's values; it keeps all products below 2^63.
 constexpr uint64_t kMost = 1 << 16;
 
 absl::Status Check(const char* what, uint64_t value) {
@@ -29,11 +29,11 @@ absl::Status CheckShape(const KvShape& s) {
   const uint32_t bits = s.value_bits;
   if (bits != 4 && bits != 8 && bits != 16 && bits != 32) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a KV value of ", bits, " bits is unknown; use 4, 8, 16 or 32"));
+        "a KV value cannot have ", bits, " bits; use 4, 8, 16 or 32"));
   }
   if (s.quant_bytes > uint64_t{1} << 32) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "quantisation bytes are ", s.quant_bytes, " per block and layer"));
+        s.quant_bytes, " quantisation bytes per block and layer are too many"));
   }
   if (s.kv_heads % s.tp_degree != 0 && s.tp_degree % s.kv_heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -53,8 +53,8 @@ absl::StatusOr<Format> FormatOf(const KvShape& s) {
   if (layer_bits % (8 * planes_per_layer) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a block has ", layer_bits,
-                     " bits a layer, which is no whole number "
-                     "of bytes in each of ",
+                     " bits per layer, which is not a whole "
+                     "number of bytes in each of ",
                      planes_per_layer, " planes"));
   }
   const uint64_t page_bytes = layer_bits / 8 / planes_per_layer;

@@ -21,7 +21,7 @@ struct Format {
   }
 };
 
-// How an engine lays its KV tensors out.
+// How an engine lays out its KV tensors.
 enum class Layout {
   kPacked,  // block outermost: all layers of a block lie together, one plane
   kLayers,  // a tensor per layer
@@ -42,9 +42,9 @@ struct KvShape {
 
 // KVblocksize of one layer, in bytes (§3.2): TokensPerBlock × TokenSize +
 // Quant.Params, TokenSize = heads / TP × HeadDim × 2 × bytes(precision).
-// As engines do, a rank keeps at least one head. InvalidArgument, naming the
-// value, if something is zero, TP and heads do not divide, or the block is no
-// whole number of bytes (in each plane).
+// As in engines, a rank keeps at least one head. InvalidArgument, naming the
+// value, if something is zero, if neither of TP and heads divides the other, or
+// if a block is not a whole number of bytes in each plane.
 absl::StatusOr<Format> FormatOf(const KvShape& shape);
 
 }  // namespace fineserve::slab

@@ -92,7 +92,7 @@ constexpr BadCase kBad[] = {
     {"HeadsByTp", {32, 8, 128, 16, 3}, "TP degree 3"},
     {"HalfAByteInAPlane",
      {1, 1, 1, 4, 1, 0, 1, Layout::kSplit},
-     "no whole number"},
+     "not a whole number"},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, BadShapes, testing::ValuesIn(kBad),

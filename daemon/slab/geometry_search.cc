@@ -35,11 +35,11 @@ std::optional<GeometryChoice> Judge(const SearchRequest& r,
   return choice;
 }
 
-// Waste differs by rounding when it is the same in truth.
+// Ignores differences that come from rounding.
 bool Less(double a, double b) { return a < b - 1e-12; }
 
-// Keeps, by slab size, those that waste less than all smaller ones; of one
-// size the fewest handles.
+// Keeps, in order of slab size, the choices that waste less than all smaller
+// slabs do; of one size, the choice with the fewest handles.
 std::vector<GeometryChoice> KeepFrontier(std::vector<GeometryChoice> all) {
   std::sort(all.begin(), all.end(),
             [](const GeometryChoice& a, const GeometryChoice& b) {
@@ -68,7 +68,7 @@ absl::Status Check(const SearchRequest& r) {
   for (const Format& f : r.formats) {
     if (f.planes == 0 || f.page_bytes == 0 || f.block_tokens == 0) {
       return absl::InvalidArgumentError(
-          "a format has planes, page bytes and tokens");
+          "a format needs at least one plane, page byte and token");
     }
   }
   return absl::OkStatus();
@@ -97,14 +97,14 @@ absl::StatusOr<std::vector<GeometryChoice>> GeometryFrontier(
   }
   const uint64_t most_slab = r.pool_bytes / kLeastSlabs;
   const uint64_t exact = ExactGranules(r.formats);
-  // A granule below this makes too many handles whatever the slab.
+  // Smaller granules would exceed the handle limit with any slab size.
   const uint64_t least_granule =
       std::max(r.granularity, r.pool_bytes / (2 * uint64_t{r.max_handles}) /
                                   r.granularity * r.granularity);
   std::vector<GeometryChoice> all;
   for (uint64_t granule = least_granule; granule * planes <= most_slab;
        granule += r.granularity) {
-    // Beyond the exact number the tails begin anew.
+    // Past the exact number of granules the pattern of tails repeats.
     uint64_t most = most_slab / granule;
     if (exact != 0) most = std::min(most, exact);
     for (uint64_t granules = planes; granules <= most; ++granules) {
@@ -117,8 +117,8 @@ absl::StatusOr<std::vector<GeometryChoice>> GeometryFrontier(
     return absl::InvalidArgumentError(absl::StrCat(
         "no cut of ", abi::SizeText(r.pool_bytes), " gives ", kLeastSlabs,
         " slabs with a block of every format in at most ", r.max_handles,
-        " handles; ", planes, " planes × ", abi::SizeText(r.granularity),
-        " make the least slab: enlarge the pool"));
+        " handles; the smallest slab is ", planes, " planes × ",
+        abi::SizeText(r.granularity), ": enlarge the pool"));
   }
   return KeepFrontier(std::move(all));
 }

@@ -11,7 +11,7 @@
 namespace fineserve::slab {
 
 struct SearchRequest {
-  uint64_t pool_bytes = 0;   // what the operator wants; rounded down to slabs
+  uint64_t pool_bytes = 0;   // as requested; rounded down to whole slabs
   uint64_t granularity = 0;  // the driver's, bytes
   std::vector<Format> formats;
   // Engines that hold slabs at the same time; 0: one per format.
@@ -19,12 +19,12 @@ struct SearchRequest {
   uint32_t max_handles = kMaxHandles;
 };
 
-// One way to cut the pool. Fractions are of the pool's wanted bytes.
+// One way to cut the pool. Fractions are of the requested pool bytes.
 struct GeometryChoice {
   PoolGeometry geometry;
   double waste = 0;       // tail and straddling blocks, of the worst format
   double mean_waste = 0;  // the same, mean of all formats
-  double remainder = 0;   // of the pool, behind the last whole slab
+  double remainder = 0;   // of the pool, after the last whole slab
   // Expected loss to slabs in part use: each engine has one, half full.
   double partial = 0;
 
@@ -32,21 +32,20 @@ struct GeometryChoice {
   bool exact() const { return waste == 0; }
 };
 
-// Every cut that is worth considering, in order of slab size: none has both
-// larger slabs and no less waste than another. At least one; InvalidArgument
-// if a format has no planes, or if no cut holds a block of every format in
-// kLeastSlabs slabs.
+// Every cut that is worth considering, in order of slab size: larger slabs are
+// listed only if they waste less. At least one; InvalidArgument if a format has
+// no planes, or if no cut into kLeastSlabs slabs holds a block of every format.
 absl::StatusOr<std::vector<GeometryChoice>> GeometryFrontier(
     const SearchRequest& request);
 
-// The one with the least cost; of equals the smaller slabs.
+// The choice with the least cost; among equals, the one with smaller slabs.
 const GeometryChoice& Cheapest(const std::vector<GeometryChoice>& frontier);
 
-// Granules of the smallest slab without tail: the planes' least common
-// multiple; 0 if it exceeds 64 bits or a format has no planes.
+// Granules of the smallest slab that leaves no granule unused: the least common
+// multiple of the planes; 0 if it exceeds 64 bits or a format has no planes.
 uint64_t ExactGranules(const std::vector<Format>& formats);
 
-// Fewer slabs than this are no pool to share (heuristic).
+// With fewer slabs there is too little to share. Heuristic.
 inline constexpr uint32_t kLeastSlabs = 8;
 
 }  // namespace fineserve::slab

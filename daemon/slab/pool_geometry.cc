@@ -17,7 +17,7 @@ uint64_t HandlesFor(const GeometryRequest& r, uint64_t granule_bytes) {
 uint64_t ChooseGranule(const GeometryRequest& r) {
   const uint64_t least =
       RoundUp(DivideUp(r.pool_bytes, r.max_handles), r.granularity);
-  // Flooring to whole slabs may allow one step less than `least` says.
+  // Rounding down to whole slabs may allow one step less than `least`.
   uint64_t granule = std::max(least, 2 * r.granularity) - r.granularity;
   while (HandlesFor(r, granule) > r.max_handles) granule += r.granularity;
   if (r.planes > 1) return granule;
@@ -34,9 +34,9 @@ absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& r) {
   if (r.slab_bytes % step != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("slab size ", abi::SizeText(r.slab_bytes),
-                     " is no multiple of ", abi::SizeText(step), " (", r.planes,
-                     " planes × ", abi::SizeText(r.granularity), "); use ",
-                     abi::SizeText(RoundUp(r.slab_bytes, step))));
+                     " is not a multiple of ", abi::SizeText(step), " (",
+                     r.planes, " planes × ", abi::SizeText(r.granularity),
+                     "); use ", abi::SizeText(RoundUp(r.slab_bytes, step))));
   }
   PoolGeometry g;
   g.granule_bytes =
@@ -44,14 +44,15 @@ absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& r) {
   g.granules_per_slab = r.planes;
   const uint64_t slabs = r.pool_bytes / g.slab_bytes();
   if (slabs == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a pool of ", abi::SizeText(r.pool_bytes),
-        " holds no slab; the least is ", abi::SizeText(g.slab_bytes())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pool of ", abi::SizeText(r.pool_bytes),
+                     " holds no slab; the smallest slab is ",
+                     abi::SizeText(g.slab_bytes())));
   }
   if (slabs * r.planes > r.max_handles) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "slabs of ", abi::SizeText(g.slab_bytes()), " make ", slabs * r.planes,
-        " handles, over the limit of ", r.max_handles, "; use slabs of ",
+        "slabs of ", abi::SizeText(g.slab_bytes()), " need ", slabs * r.planes,
+        " handles, more than the limit of ", r.max_handles, "; use slabs of ",
         abi::SizeText(ChooseGranule(r) * r.planes)));
   }
   g.slab_count = static_cast<uint32_t>(slabs);

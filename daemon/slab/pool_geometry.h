@@ -8,8 +8,9 @@
 
 namespace fineserve::slab {
 
-// Handles that one GPU's pool may consist of. Creating one costs 193 µs on an
-// A100 (kvcached), so 8,192 cost 1.6 s; exporting and importing cost alike.
+// The most handles that one GPU's pool may have. Creating a handle takes 193 µs
+// on an A100 (kvcached), so 8,192 take 1.6 s; exporting and importing them cost
+// about as much.
 inline constexpr uint32_t kMaxHandles = 8192;
 
 // How a pool is cut: slab_count slabs of granules_per_slab granules of
@@ -25,27 +26,26 @@ struct PoolGeometry {
 };
 
 struct GeometryRequest {
-  uint64_t pool_bytes = 0;   // what the operator wants; rounded down to slabs
-  uint32_t planes = 1;       // contiguous ranges a slab is spread over
+  uint64_t pool_bytes = 0;   // as requested; rounded down to whole slabs
+  uint32_t planes = 1;       // over which a slab is spread
   uint64_t slab_bytes = 0;   // 0: choose
   uint64_t granularity = 0;  // the driver's, bytes
   uint32_t max_handles = kMaxHandles;
 };
 
-// Cuts a pool. Each plane's share of a slab is granules of its own (a mapping
-// starts at a handle's first byte), so with several planes a granule is one
-// plane's share; with one plane a slab is one granule. The share is the least
-// multiple of the granularity that keeps to max_handles; with one plane at
-// least kDefaultSlabBytes. InvalidArgument, with the fix, if slab_bytes does
-// not divide so, or less than one slab fits.
+// Cuts a pool. A mapping starts at a handle's first byte, so each plane's share
+// of a slab is a granule of its own; with one plane a slab is one granule. The
+// share is the least multiple of the granularity that keeps within max_handles;
+// with one plane it is at least kDefaultSlabBytes. InvalidArgument, with the
+// fix, if slab_bytes cannot be cut that way or not even one slab fits.
 absl::StatusOr<PoolGeometry> ChooseGeometry(const GeometryRequest& request);
 
-// Heuristic: a layer's KV tensor is some 100 MiB, so whole-slab leases waste
+// Heuristic: a layer's KV tensor has about 100 MiB, so whole-slab leases waste
 // little, and 16 GiB need only 512 handles.
 inline constexpr uint64_t kDefaultSlabBytes = 32ull << 20;
 
-// One line for people: "512 slabs of 32 MiB (1 granule of 32 MiB each), 16 GiB
-// in 512 handles".
+// One line for people: "512 slabs of 32 MiB (1 × 32 MiB), 16 GiB in 512
+// handles".
 std::string Describe(const PoolGeometry& geometry);
 
 }  // namespace fineserve::slab

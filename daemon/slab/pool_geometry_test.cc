@@ -68,7 +68,7 @@ TEST(ChooseGeometryTest, SlabThatPlanesDoNotDivideIsRefusedNamingTheNext) {
 TEST(ChooseGeometryTest, PoolSmallerThanASlabIsRefusedNamingTheLeast) {
   const auto g = ChooseGeometry({8 * kMiB, 1, 0, 2 * kMiB, kMaxHandles});
   EXPECT_THAT(std::string(g.status().message()),
-              HasSubstr("the least is 32 MiB"));
+              HasSubstr("the smallest slab is 32 MiB"));
 }
 
 TEST(ChooseGeometryTest, TooManyHandlesAreRefusedNamingASlabThatFits) {

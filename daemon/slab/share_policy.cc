@@ -8,8 +8,8 @@
 namespace fineserve::slab {
 namespace {
 
-// Max-min fair parts of `total` under demands: the water level at which they
-// use it up.
+// Max-min fair parts of `total`: fills all demands up to the same level, at
+// which `total` is used up.
 std::vector<uint32_t> Fill(uint32_t total,
                            const std::vector<uint32_t>& demands) {
   std::vector<size_t> order(demands.size());
@@ -18,7 +18,7 @@ std::vector<uint32_t> Fill(uint32_t total,
                    [&](size_t a, size_t b) { return demands[a] < demands[b]; });
   std::vector<uint32_t> parts(demands.size(), 0);
   size_t left = order.size();
-  // Smallest demand first: who is satisfied below the level raises it.
+  // Smallest demand first: one that lies below the level raises it.
   for (; left > 0; --left) {
     const size_t i = order[order.size() - left];
     if (demands[i] > total / left) break;
@@ -31,7 +31,7 @@ std::vector<uint32_t> Fill(uint32_t total,
   std::sort(order.end() - static_cast<std::ptrdiff_t>(left), order.end());
   for (size_t k = order.size() - left; k < order.size(); ++k) {
     const size_t i = order[k];
-    // All demands here exceed the level, so one more is welcome.
+    // All these demands exceed the level, so each can take one more.
     parts[i] = level + (odd > 0 ? 1 : 0);
     if (odd > 0) --odd;
   }
@@ -75,7 +75,7 @@ std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,
                                    std::vector<uint32_t> spare) {
-  // Whoever can use the fewest slabs chooses first.
+  // The need that the fewest slabs can meet is served first.
   std::sort(needs.begin(), needs.end(),
             [](const Need& a, const Need& b) { return a.below < b.below; });
   std::sort(coming.begin(), coming.end());

@@ -5,37 +5,37 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/slab/ids.h"
+#include "daemon/slab/slab_ids.h"
 
 namespace fineserve::slab {
 
-// Who should hold how many slabs of a pool that several engines share
-// (design note 0000, Memory). Pure functions.
+// How many slabs of a shared pool each engine should hold (design note 0000,
+// Memory). Pure functions.
 
 // One engine's claim, in slabs.
 struct Claim {
-  uint32_t floor = 0;   // its own at all times
-  uint32_t cap = 0;     // never more; ≥ floor
-  uint32_t wanted = 0;  // could use now
+  uint32_t floor = 0;   // guaranteed at all times
+  uint32_t cap = 0;     // at most; ≥ floor
+  uint32_t wanted = 0;  // that it could use now
   uint32_t held = 0;    // leased and not asked back
 };
 
-// A fair target for each claim: its floor, and of what all floors leave (the
-// contested remainder) an equal part, unless it wants or may have less; what
-// it leaves goes to the others in equal parts again (max-min fairness). What
-// does not divide goes to the first. Where not even the floors fit, they are
-// shared in the same way. Sums up to at most `slabs`.
+// A fair target for each claim: its floor, plus an equal part of what all
+// floors leave (the contested remainder). A claim that wants or may have less
+// leaves the rest to the others, again in equal parts (max-min fairness). Slabs
+// that cannot be divided equally go to the first claims. If not even the floors
+// fit, they are reduced in the same way. The sum is at most `slabs`.
 std::vector<uint32_t> FairTargets(uint32_t slabs,
                                   const std::vector<Claim>& claims);
 
-// Who of those below their target is granted the next slab: the one that has
-// least above its floor, so that floors come before everything else. Nobody
-// that is `blocked`. claims.size() if there is no one.
+// Which claim below its target gets the next slab: the one with the least above
+// its floor, so that floors come before everything else. Skips claims that are
+// `blocked`. claims.size() if there is none.
 size_t NextToGrant(const std::vector<Claim>& claims,
                    const std::vector<uint32_t>& targets,
                    const std::vector<bool>& blocked);
 
-// Slabs that are missing: any `count` of those below `below`.
+// `count` slabs are missing; any slabs below `below` will do.
 struct Need {
   SlabId below;
   uint32_t count;
@@ -48,10 +48,10 @@ struct Candidate {
   size_t claim;
 };
 
-// Which slabs to ask back: only for needs that `coming` slabs (being zeroed or
-// returned) do not cover, at most spare[i] of claim i, cheapest first: the
-// fewer blocks a slab has in use, the sooner it is drained and the less is lost
-// of what its engine has cached.
+// Which slabs to ask back, for needs that `coming` slabs (being zeroed or
+// returned) do not cover: at most spare[i] of claim i, the ones with the fewest
+// blocks in use first, because they drain soonest and their engine loses the
+// least cached data.
 std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,

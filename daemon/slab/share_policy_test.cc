@@ -115,8 +115,8 @@ TEST(ChooseAskBacksTest, WhoCanUseFewestChoosesFirst) {
             (Slabs{SlabId{0}, SlabId{1}}));
 }
 
-// Random claims: no target breaks its bounds or the pool's, and nobody could
-// have more without somebody poorer having less.
+// Random claims: every target keeps within its own bounds and the pool's, and
+// no claim could have more without a poorer one having less.
 TEST(SharePolicyPropertyTest, TargetsAreFairAndKeepTheBounds) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

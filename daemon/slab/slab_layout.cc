@@ -10,16 +10,16 @@
 namespace fineserve::slab {
 namespace {
 
-// Shares after which block and slab boundaries meet again.
+// Number of shares after which block and slab boundaries coincide again.
 uint64_t Period(uint64_t plane_bytes, uint64_t page_bytes) {
   return page_bytes / std::gcd(plane_bytes, page_bytes);
 }
 
-// Blocks that every share of so many bytes holds at least.
+// The least number of whole blocks in a share, wherever it begins.
 uint64_t Least(uint64_t plane_bytes, uint64_t page_bytes) {
   const uint64_t whole = plane_bytes / page_bytes;
   if (Period(plane_bytes, page_bytes) == 1) return whole;
-  // The worst start leaves up to page - gcd unused in front.
+  // In the worst case page - gcd bytes at the front are unused.
   const uint64_t lost = page_bytes - std::gcd(plane_bytes, page_bytes);
   return plane_bytes < lost ? 0 : (plane_bytes - lost) / page_bytes;
 }
@@ -38,13 +38,14 @@ absl::StatusOr<SlabLayout> SlabLayout::Create(const PoolGeometry& pool,
   if (format.planes == 0 || format.page_bytes == 0 ||
       format.block_tokens == 0 || pool.granule_bytes == 0) {
     return absl::InvalidArgumentError(
-        "a format has planes, page bytes and tokens, a pool granule bytes");
+        "a format needs planes, page bytes and tokens, a pool needs granule "
+        "bytes");
   }
   const SlabLayout layout(pool, format);
   if (layout.granules_per_plane_ > 0 && layout.LeastBlocks() > 0) {
     return layout;
   }
-  // Two pages hold one block wherever the share begins.
+  // A share of two pages holds a whole block wherever it begins.
   const uint64_t share =
       DivideUp(2 * format.page_bytes, pool.granule_bytes) * pool.granule_bytes;
   const uint64_t granules = Least(pool.granule_bytes, format.page_bytes) > 0
@@ -53,9 +54,9 @@ absl::StatusOr<SlabLayout> SlabLayout::Create(const PoolGeometry& pool,
   return absl::InvalidArgumentError(absl::StrCat(
       "slabs of ", abi::SizeText(pool.slab_bytes()), " (",
       pool.granules_per_slab, " × ", abi::SizeText(pool.granule_bytes),
-      ") hold no block of ", format.planes, " planes × ", format.page_bytes,
-      " bytes in every slab; slabs of ",
-      abi::SizeText(granules * pool.granule_bytes), " do"));
+      ") are too small for a block of ", format.planes, " planes × ",
+      format.page_bytes, " bytes; use slabs of ",
+      abi::SizeText(granules * pool.granule_bytes)));
 }
 
 abi::BlockRange SlabLayout::Blocks(uint64_t view_index) const {
@@ -70,12 +71,8 @@ uint64_t SlabLayout::LeastBlocks() const {
   return Least(plane_bytes(), format_.page_bytes);
 }
 
-uint64_t SlabLayout::MostBlocks() const {
-  return plane_bytes() / format_.page_bytes;
-}
-
 double SlabLayout::MeanBlocks() const {
-  // Of `period` boundaries all but one lie inside a block.
+  // Of `period` boundaries, all but one lie inside a block.
   const double period =
       static_cast<double>(Period(plane_bytes(), format_.page_bytes));
   return static_cast<double>(plane_bytes()) /

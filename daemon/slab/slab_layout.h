@@ -17,13 +17,13 @@ namespace fineserve::slab {
 //   block        0  1  2  3  4  5  6  7  8    slab's granules of plane p
 //                      ^^^^^ straddles a boundary: never used
 //
-// Block b lies at b × page_bytes in every plane, whatever its slab. Where a
-// page divides the share this is the paper's id, slab × blocks per slab + local
-// id (§5.2). Plain value, immutable.
+// Block b lies at b × page_bytes in every plane, whatever its slab. Where the
+// page size divides the share, b is the paper's id: slab × blocks per slab +
+// local id (§5.2). Plain value, immutable.
 class SlabLayout {
  public:
   // InvalidArgument, with a slab size that fits, if a slab has fewer granules
-  // than the format has planes or a share may hold no block.
+  // than the format has planes, or if some share could hold no block.
   static absl::StatusOr<SlabLayout> Create(const PoolGeometry& pool,
                                            const Format& format);
 
@@ -35,16 +35,16 @@ class SlabLayout {
   // The usable blocks of a slab; view index 0 answers for the scratch.
   abi::BlockRange Blocks(uint64_t view_index) const;
 
-  // Ids of the whole view, the scratch's included: the engine's num_blocks.
+  // Ids of the whole view, including the scratch's: the engine's num_blocks.
   uint64_t ViewBlocks() const;
 
-  // Usable blocks of a slab: every share's count is one of these two.
+  // Usable blocks of a slab: at least, and in the mean over a long pool. Where
+  // the two differ a slab has LeastBlocks or one more.
   uint64_t LeastBlocks() const;
-  uint64_t MostBlocks() const;
   double MeanBlocks() const;
 
-  // Fractions of a slab's bytes that no block uses: granules that no plane
-  // gets, and, in the shares, blocks that straddle a boundary.
+  // Fractions of a slab's bytes that no block uses: granules left over after
+  // each plane got its share, and blocks that straddle a boundary.
   double TailWaste() const;
   double StraddleWaste() const;
   double Waste() const { return TailWaste() + StraddleWaste(); }

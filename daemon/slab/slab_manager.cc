@@ -39,7 +39,8 @@ void SlabManager::CountHolding(SlabWord word, int by) {
 
 void SlabManager::Set(SlabId slab, SlabWord word) {
   SlabWord& now = slabs_[Number(slab)];
-  CountHolding(word, 1);  // first: an entry that stays is not made anew
+  // First, so that the entry of an engine that keeps holding slabs survives.
+  CountHolding(word, 1);
   CountHolding(now, -1);
   now = word;
   observer_->OnSlabChange(slab, word);
@@ -258,7 +259,7 @@ void SlabManager::CheckInvariants() const {
                   (word.state == SlabState::kFull || IsInView(word) ||
                    word.state == SlabState::kQuarantined),
               absl::StrCat("slab ", Number(slab), " of lease ", Number(lease),
-                           " says otherwise"));
+                           " names another owner or state"));
     }
   }
   uint32_t zeroing = 0;

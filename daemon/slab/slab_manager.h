@@ -12,51 +12,61 @@
 #include "absl/types/optional.h"
 #include "absl/types/variant.h"
 #include "daemon/abi/slab_table.h"
-#include "daemon/slab/ids.h"
+#include "daemon/slab/slab_ids.h"
 
 namespace fineserve::slab {
 
-// Where the manager's changes go: the shared slab table, or a test's record.
+// Is told of every change: the writer of the slab table, or a test.
 class SlabObserver {
  public:
   virtual ~SlabObserver() = default;
   virtual void OnSlabChange(SlabId slab, abi::SlabWord word) = 0;
 };
 
-// Who holds which slab of one pool: the truth, of which the slab table is the
-// published copy. Pure bookkeeping, no driver call; confined to one thread.
+// Which engine holds which slab of one pool. The slab table is the published
+// copy of this. Pure bookkeeping, no driver call; confined to one thread.
 //
-// A slab's life, and who moves it:
+// The life of a slab, and the call that causes each change:
 //
-//   FREE ─── Lease ───► FULL ─────────────────── Return ──► ZEROING
-//   FREE ── LeaseForView ──► PARTIAL ───────── ReturnSlab ──► ZEROING
-//                  PARTIAL ── AskBack ──► RETURNING ─ ReturnSlab ──► ZEROING
+//   FREE      ── Lease, Zeroed, TakeGrants ──► FULL
+//   FREE      ── LeaseForView ──► PARTIAL
+//   PARTIAL   ── AskBack ──► RETURNING
+//   FULL      ── Return ──► ZEROING
+//   PARTIAL, RETURNING ── ReturnSlab ──► ZEROING
 //   FULL, PARTIAL, RETURNING ── Quarantine ──► QUARANTINED
-//                                  QUARANTINED ── Release ──► ZEROING
-//   ZEROING ── Zeroed ──► FREE
-//   FREE ── Withdraw ──► ABSENT ── Add ──► ZEROING
+//   QUARANTINED ── Release ──► ZEROING
+//   ZEROING   ── Zeroed ──► FREE
+//   FREE      ── Withdraw ──► ABSENT
+//   ABSENT    ── Add ──► ZEROING
 //
-// A lease of whole slabs (Lease) ends as a whole; a view holds a lease for
-// each of its slabs (design note 0000, Memory).
+// A lease of whole slabs covers all slabs of one request and ends as a whole. A
+// view has a lease of its own for each of its slabs, so they come and go one by
+// one (design note 0000, Memory).
+//
+// A request for whole slabs that cannot be granted at once waits in line, in
+// order of arrival. Its slabs are promised: no view is leased a slab while a
+// request waits.
 //
 // Invariants (CheckInvariants):
-//   * every slab is in exactly one of: absent, free, zeroing, held by one
-//     lease;
-//   * a lease's slabs name that lease and its engine, and no others do;
-//   * a slab reaches FREE only from ZEROING: whoever gets it next finds zeros;
-//   * nobody waits for what could be granted now.
+//   * every slab is in exactly one of these: absent, free, being zeroed, held
+//     by one lease;
+//   * the slabs of a lease name that lease and its engine, and no others do;
+//   * Holdings and the counters agree with the slabs;
+//   * no request waits that could be granted now.
+// Moreover a slab becomes FREE only out of ZEROING, so that its next engine
+// finds zeros.
 class SlabManager {
  public:
-  // A lease that has been granted. `slabs` in mapping order.
+  // A lease of whole slabs that has been granted; `slabs` in mapping order.
   struct Grant {
     LeaseId lease;
     EngineId engine;
     uint64_t ticket;  // the request's
     std::vector<SlabId> slabs;
   };
-  // The request waits for slabs that are about to be free.
+  // The request waits for slabs that will be free.
   struct Waiting {};
-  // The pool has not enough slabs that are free or about to be.
+  // Too few slabs are free or will be; nothing was changed.
   struct Exhausted {
     uint32_t available;
   };
@@ -66,83 +76,84 @@ class SlabManager {
   struct Holding {
     uint32_t slabs = 0;
     uint32_t in_view = 0;    // of these: leased to its view
-    uint32_t returning = 0;  // of these: asked back
+    uint32_t returning = 0;  // of those in the view: asked back
   };
 
-  // The first `present` slabs start in ZEROING: the caller begins their first
-  // fill; the others are ABSENT. The observer must outlive the manager; it
-  // hears of that too.
+  // The first `present` slabs start in ZEROING, and the caller begins their
+  // first fill; the others are ABSENT. The observer is told of these states
+  // too, and must outlive the manager.
   SlabManager(uint32_t slab_count, uint32_t present, SlabObserver* observer);
   SlabManager(uint32_t slab_count, SlabObserver* observer)
       : SlabManager(slab_count, slab_count, observer) {}
   SlabManager(const SlabManager&) = delete;
   SlabManager& operator=(const SlabManager&) = delete;
 
-  // Asks for `count` ≥ 1 slabs. First come, first served: nobody overtakes a
-  // waiting request. It waits for slabs that are being zeroed, and for up to
-  // `reclaimable` others that the caller will have back. `ticket` is the
-  // caller's name for the request and comes back in its grant.
+  // Asks for `count` ≥ 1 whole slabs. Requests are granted in order of arrival.
+  // One that finds too few free slabs waits for those that are being zeroed,
+  // and for up to `reclaimable` others that the caller will get back. `ticket`
+  // is the caller's name for the request; its grant repeats it.
   Outcome Lease(EngineId engine, uint32_t count, uint64_t ticket,
                 uint32_t reclaimable = 0);
 
-  // Drops a waiting request; false if none has this ticket. Others may have
-  // become grantable: see TakeGrants.
+  // Drops a waiting request; false if none has this ticket. This may let
+  // requests behind it be granted: see TakeGrants.
   bool Cancel(uint64_t ticket);
 
-  // Gives a lease back. The slabs that now must be zeroed, in order.
-  // NotFound if `engine` has no such lease.
+  // Ends a lease of whole slabs and returns them: the caller must now zero
+  // them. NotFound if `engine` has no such lease.
   absl::StatusOr<std::vector<SlabId>> Return(EngineId engine, LeaseId lease);
 
-  // Leases the highest free slab below `below` to a view: the low ones are left
-  // to views that have no others. Nothing if there is none or a request waits.
+  // Leases the highest free slab below `below` to a view, which leaves the low
+  // ones to views with shorter tensors. Nothing if there is no such slab, or if
+  // a request waits.
   absl::optional<SlabId> LeaseForView(EngineId engine, SlabId below);
 
-  // A view shall give `slab` back. False unless it is PARTIAL.
+  // Asks a view to return `slab`. False unless it is PARTIAL.
   bool AskBack(SlabId slab);
 
-  // A view ends its lease of one slab, which now must be zeroed. NotFound if
-  // the engine does not hold `slab` by this lease.
+  // Ends a view's lease of one slab; the caller must now zero it. NotFound if
+  // the engine does not hold `slab` in a view by this lease.
   absl::Status ReturnSlab(EngineId engine, SlabId slab, LeaseId lease);
 
-  // Memory for `slab` is there: it must be zeroed first. False unless ABSENT.
+  // `slab` has memory now, and the caller must zero it. False unless ABSENT.
   bool Add(SlabId slab);
-  // Nothing will be leased there any more. False unless it is FREE and no
-  // waiting request needs it.
+  // Takes `slab` out of the pool. False unless it is FREE and no waiting
+  // request needs it.
   bool Withdraw(SlabId slab);
 
-  // The zero fill of `slab` has completed: it is FREE. Returns the waiting
-  // requests that this satisfies. `slab` must be in ZEROING.
+  // The zero fill of `slab`, which must be in ZEROING, has completed. Returns
+  // the waiting requests that can be granted because of it.
   std::vector<Grant> Zeroed(SlabId slab);
 
-  // The engine died: its waiting requests are dropped, its slabs stay its own
-  // and become QUARANTINED. Returns how many those are. Dropping a request may
-  // unblock others: see TakeGrants.
+  // The engine died: its waiting requests are dropped, and its slabs become
+  // QUARANTINED but stay its own. Returns their number. Dropping requests may
+  // let others be granted: see TakeGrants.
   uint32_t Quarantine(EngineId engine);
 
-  // Nothing of a dead engine runs any more: its slabs go to ZEROING. Returns
-  // them.
+  // Nothing of a dead engine runs any more. Returns its slabs, which are in
+  // ZEROING now: the caller must zero them.
   std::vector<SlabId> Release(EngineId engine);
 
-  // Requests that became grantable without a Zeroed (after Quarantine).
+  // Grants waiting requests that Cancel or Quarantine have unblocked.
   std::vector<Grant> TakeGrants();
 
   uint32_t free_count() const { return static_cast<uint32_t>(free_.size()); }
   uint32_t zeroing_count() const { return zeroing_count_; }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   uint32_t absent_count() const { return absent_count_; }
-  // Slabs that waiting requests want.
+  // The sum of what waiting requests ask for.
   uint32_t promised_count() const { return promised_; }
   abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
-  // The slabs of an engine's view, those asked back included, with their
+  // The slabs of an engine's view, including those asked back, with their
   // leases.
   std::vector<std::pair<SlabId, LeaseId>> InView(EngineId engine) const;
-  // By engine; those that hold nothing are left out.
+  // By engine, without those that hold nothing.
   const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
   Holding HeldBy(EngineId engine) const;
   // The slabs of a lease in mapping order; null if `engine` has no such lease.
   const std::vector<SlabId>* Find(EngineId engine, LeaseId lease) const;
 
-  // Aborts, naming what is wrong, if an invariant above does not hold.
+  // Aborts, and says why, if an invariant above does not hold.
   void CheckInvariants() const;
 
  private:

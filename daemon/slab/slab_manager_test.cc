@@ -21,7 +21,7 @@ class Recorder : public SlabObserver {
   explicit Recorder(uint32_t slabs) : words(slabs) {}
   void OnSlabChange(SlabId slab, SlabWord word) override {
     SlabWord& now = words[Number(slab)];
-    // Zero before lease: nothing becomes FREE but what was being zeroed.
+    // Zero before lease: a slab becomes FREE only out of ZEROING.
     if (word.state == SlabState::kFree) {
       EXPECT_EQ(now.state, SlabState::kZeroing);
     }
@@ -183,7 +183,7 @@ TEST_F(SlabManagerTest, ReturnNamesOwnerSlabAndLeaseOrNothingHappens) {
   EXPECT_FALSE(manager_.ReturnSlab(kA, slab, LeaseId{99}).ok());
   EXPECT_FALSE(manager_.ReturnSlab(kA, SlabId{4711}, lease).ok());
   ASSERT_TRUE(manager_.ReturnSlab(kA, slab, lease).ok());
-  EXPECT_FALSE(manager_.ReturnSlab(kA, slab, lease).ok()) << "given back twice";
+  EXPECT_FALSE(manager_.ReturnSlab(kA, slab, lease).ok()) << "returned twice";
 }
 
 TEST_F(SlabManagerTest, WholeLeaseCannotBeReturnedSlabBySlab) {

@@ -72,7 +72,7 @@ void TableWriter::OnSlabChange(SlabId slab, abi::SlabWord word) {
   const uint64_t before = entry.word.load(std::memory_order_relaxed);
   if (abi::SlabWord::Unpack(before).state == abi::SlabState::kAbsent &&
       word.state != abi::SlabState::kAbsent) {
-    // Published by the word below.
+    // The store of `word` below publishes it.
     entry.memory.fetch_add(1, std::memory_order_relaxed);
   }
   entry.since_ns.store(clock_->NowNs(), std::memory_order_relaxed);
@@ -86,8 +86,8 @@ void TableWriter::SetEngine(uint32_t slot, const abi::EngineRecord& record) {
   uint64_t words[sizeof(record) / 8];
   memcpy(words, &record, sizeof(record));
   const uint32_t sequence = entry.sequence.load(std::memory_order_relaxed);
-  // Odd: being written. The release stores below keep it in front of the
-  // words; pairs with the acquire loads of the words in TableReader.
+  // Odd: being written. The release stores below keep this store before the
+  // words; they pair with the acquire loads of the words in TableReader.
   entry.sequence.store(sequence + 1, std::memory_order_relaxed);
   for (size_t i = 0; i < sizeof(record) / 8; ++i) {
     entry.record[i].store(words[i], std::memory_order_release);

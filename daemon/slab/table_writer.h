@@ -14,7 +14,7 @@
 
 namespace fineserve::slab {
 
-// What a table says about its pool for as long as it lives.
+// What a table says about its pool; never changes.
 struct TableIdentity {
   uint64_t epoch = 0;
   uint32_t flags = 0;
@@ -23,9 +23,8 @@ struct TableIdentity {
   PoolGeometry geometry;
 };
 
-// The daemon's hand on the slab table (daemon/abi/slab_table.h): creates the
-// memfd, maps it, and is its only writer. Confined to the daemon's thread; any
-// process may read at any time.
+// Creates the slab table (daemon/abi/slab_table.h) and is its only writer.
+// Confined to the daemon's thread; other processes may read at any time.
 class TableWriter final : public SlabObserver {
  public:
   // The memfd is sealed against resizing and, once this writer has mapped it,
@@ -40,12 +39,12 @@ class TableWriter final : public SlabObserver {
   void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
 
   // Tells the engine in `slot` that slabs of its view have changed, and wakes
-  // whoever waits for that (slab_table.h, "Waiting").
+  // its threads that wait for this (slab_table.h, "Waiting").
   void Announce(uint32_t slot);
 
   uint64_t epoch() const { return header_->epoch; }
   abi::TableCounters& counters() { return header_->counters; }
-  // For handing to peers: they can only read through it.
+  // To be sent to peers, who can only read through it.
   int descriptor() const { return memfd_.descriptor(); }
 
  private:
@@ -59,8 +58,8 @@ class TableWriter final : public SlabObserver {
   abi::SlabEntry* slabs_ = nullptr;
 };
 
-// Adds to a counter of the table. Relaxed: a statistic, nothing is published
-// with it.
+// Adds to a counter of the table. Relaxed: a statistic that publishes nothing
+// else.
 inline void Count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
 }

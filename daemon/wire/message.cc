@@ -21,8 +21,8 @@ absl::StatusOr<MessageT> Decode(absl::string_view bytes) {
   flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(bytes.data()),
                                  bytes.size(), kMostDepth, kMostTables);
   if (!VerifyMessageBuffer(verifier)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(bytes.size(), " bytes are no message of ours"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        bytes.size(), " bytes are not a message of this protocol"));
   }
   const Message* message = GetMessage(bytes.data());
   if (message->version() != kWireVersion) {

@@ -30,9 +30,10 @@ std::string Encode(uint64_t epoch, uint64_t request, Body body) {
   return Encode(message);
 }
 
-// The peer may send anything: verified before it is read. `bytes` are aligned
-// to 8, as a std::string's are. InvalidArgument if they are no message,
-// FailedPrecondition, naming both, for another version.
+// The peer may send anything, so `bytes` are verified before they are read.
+// They must be aligned to 8, as a std::string's are. InvalidArgument if they
+// are not a message; FailedPrecondition, naming both versions, if the peer's
+// version is another.
 absl::StatusOr<MessageT> Decode(absl::string_view bytes);
 
 }  // namespace fineserve::wire

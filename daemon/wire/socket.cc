@@ -54,8 +54,8 @@ absl::StatusOr<SocketHandle> Open(int type, const std::string& path) {
   zmq_setsockopt(handle.socket, ZMQ_MAXMSGSIZE, &kMessageBytes,
                  sizeof(kMessageBytes));
   Set(handle.socket, ZMQ_LINGER, 0);
-  // Messages for one peer that wait for the kernel. A peer that lets more
-  // gather is not reading.
+  // Messages for one peer that wait for the kernel. A peer that lets more pile
+  // up is not reading.
   constexpr int kMostWaiting = 100'000;
   Set(handle.socket, ZMQ_SNDHWM, kMostWaiting);
   Set(handle.socket, ZMQ_RCVHWM, kMostWaiting);
@@ -144,7 +144,7 @@ absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
   absl::StatusOr<SocketHandle> handle = Open(ZMQ_DEALER, path);
   if (!handle.ok()) return handle.status();
   Set(handle->socket, ZMQ_IMMEDIATE, 1);  // no queue without a connection
-  // Tries again so often, in ms: a daemon that starts anew is met soon.
+  // Tries again this often, in ms, so that a restarted daemon is found soon.
   Set(handle->socket, ZMQ_RECONNECT_IVL, 100);
   if (zmq_connect(handle->socket, Address(path).c_str()) != 0) {
     return ZmqError("connect", path);

@@ -27,12 +27,12 @@ struct SocketHandle {
   void* socket = nullptr;
 };
 
-// The daemon's end: many peers, each with a routing id of ZeroMQ's making.
+// The daemon's end: many peers, each with a routing id that ZeroMQ assigns.
 // Confined to one thread. No call blocks.
 //
 // descriptor() becomes readable when something may have happened; ZeroMQ
-// signals edges, so after it, and after every Send, Receive must be called
-// until it gives nothing.
+// signals edges, so after each signal, and after every Send, call Receive until
+// it gives nothing.
 class ServerSocket {
  public:
   struct Incoming {
@@ -55,8 +55,8 @@ class ServerSocket {
   SocketHandle handle_;
 };
 
-// A proxy's or fsctl's end. Connects, and again, in the background. Confined to
-// one thread. No call blocks; descriptor() is as ServerSocket's.
+// A proxy's or fsctl's end. Connects, and reconnects, in the background.
+// Confined to one thread. No call blocks; descriptor() is as ServerSocket's.
 class ClientSocket {
  public:
   static absl::StatusOr<ClientSocket> Connect(const std::string& path);

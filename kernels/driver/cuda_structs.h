@@ -2,14 +2,14 @@
 #define KERNELS_DRIVER_CUDA_STRUCTS_H_
 
 // Aggregates of the CUDA Driver API beyond those of virtual memory: pools,
-// sharing, copies. As cuda_types.h: CUDA 13's layout, checked against cuda.h by
-// cuda_types_check.cc.
+// sharing, copies. Like cuda_types.h they have CUDA 13's layout, and
+// cuda_types_check.cc checks them against cuda.h.
 
 #include "kernels/driver/cuda_types.h"
 
 namespace fineserve::driver {
 
-// How a context is to be made beyond its flags; we pass none.
+// Further parameters of a new context; we pass none.
 using CUexecAffinityParam = struct CUexecAffinityParam_st;
 using CUctxCreateParams = struct CUctxCreateParams_st;
 

@@ -189,7 +189,7 @@ enum CUpointer_attribute : unsigned int {
   CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE = 21,
 };
 
-// What CU_POINTER_ATTRIBUTE_ACCESS_FLAGS answers with.
+// Values of CU_POINTER_ATTRIBUTE_ACCESS_FLAGS.
 enum CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS : unsigned int {
   CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE = 0,
   CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ = 1,
@@ -270,7 +270,7 @@ inline constexpr unsigned CU_EVENT_BLOCKING_SYNC = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 inline constexpr unsigned CU_EVENT_INTERPROCESS = 4;
 
-// Streams that stand for a default stream, as handles.
+// Handles that stand for a default stream.
 inline constexpr uint64_t CU_STREAM_LEGACY = 1;
 inline constexpr uint64_t CU_STREAM_PER_THREAD = 2;
 

@@ -1,5 +1,5 @@
-// Compiled only where a CUDA toolkit is present: our own declarations must be
-// cuda.h's. Ours come first because cuda.h renames functions by macros.
+// Compiled only where a CUDA toolkit is present: checks that our declarations
+// equal cuda.h's. Ours come first because cuda.h renames functions by macros.
 
 #include <cstddef>
 

@@ -11,9 +11,9 @@
 namespace fineserve::driver {
 namespace {
 
-// Finds the entry point's ABI that we were compiled for: the driver's own
-// resolver knows it by name and version; a driver older than the resolver
-// (CUDA 11.3) only has the exported symbol.
+// Finds the entry point in the ABI that we were compiled for. The driver's own
+// resolver knows it by name and version; a driver older than that resolver
+// (CUDA 11.3) has the exported symbol only.
 template <typename Function>
 void Resolve(void* library, const EntryPoints& resolver, const char* symbol,
              const char* name, int since, Function** out) {

@@ -10,10 +10,10 @@
 
 namespace fineserve::driver {
 
-// A loaded CUDA driver, real or emulated: dlopened, never linked, so that our
-// binaries start on a machine without one. Copyable: the library stays loaded
+// A loaded CUDA driver, real or emulated. It is loaded by dlopen, never linked,
+// so that our binaries start on a machine without one, and it stays loaded
 // until the process ends, because a driver does not survive unloading.
-// Thread-safe.
+// Copyable, thread-safe.
 class Driver {
  public:
   // Loads `library` ("libcuda.so.1" or a path), resolves every entry point and

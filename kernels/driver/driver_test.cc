@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/driver/device_memory.h"
+#include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 
 namespace fineserve::driver {
@@ -59,16 +59,13 @@ TEST_F(DriverTest, LibraryThatIsNoDriverNamesWhatItLacks) {
   EXPECT_THAT(std::string(driver.status().message()), HasSubstr("cuInit"));
 }
 
-TEST_F(DriverTest, StatusSpeaksTheDriversWordsAndKeepsTheNumber) {
+TEST_F(DriverTest, StatusSpeaksTheDriversWords) {
   const Driver driver = Loaded();
   const absl::Status s =
       ToStatus(driver.call(), CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate(7 bytes)");
   EXPECT_TRUE(absl::IsResourceExhausted(s));
   EXPECT_THAT(std::string(s.message()),
               HasSubstr("cuMemCreate(7 bytes): CUDA_ERROR_OUT_OF_MEMORY (2)"));
-  EXPECT_EQ(ToResult(s), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(ToResult(absl::OkStatus()), CUDA_SUCCESS);
-  EXPECT_EQ(ToResult(absl::InternalError("ours")), CUDA_ERROR_UNKNOWN);
 }
 
 TEST_F(DriverTest, OwnersGiveEverythingBack) {

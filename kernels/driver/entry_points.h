@@ -12,21 +12,21 @@
 //             [since, next row's since) of the same name must yield `symbol`
 //             (checked against cudaTypedefs.h where a toolkit is present)
 //     need    kRequired: FineServe cannot work with a driver that lacks it;
-//             kOptional: the emulated driver has it, we do without
+//             kOptional: FineServe works without it, stock programs may not
 //     args    the parameter list; every entry point returns CUresult
 // The rows stand in entry_points/, a table for each subsystem;
-// entry_points/per_thread.h lists the per-thread variants.
+// entry_points/per_thread_calls.h lists the per-thread variants.
 
 #include "kernels/driver/cuda_graph_types.h"
 #include "kernels/driver/cuda_kernel_types.h"
 #include "kernels/driver/cuda_structs.h"
 #include "kernels/driver/cuda_types.h"
-#include "kernels/driver/entry_points/device.h"
-#include "kernels/driver/entry_points/kernel.h"
-#include "kernels/driver/entry_points/memory.h"
-#include "kernels/driver/entry_points/per_thread.h"
-#include "kernels/driver/entry_points/stream.h"
-#include "kernels/driver/entry_points/transfer.h"
+#include "kernels/driver/entry_points/device_calls.h"
+#include "kernels/driver/entry_points/kernel_calls.h"
+#include "kernels/driver/entry_points/memory_calls.h"
+#include "kernels/driver/entry_points/per_thread_calls.h"
+#include "kernels/driver/entry_points/stream_calls.h"
+#include "kernels/driver/entry_points/transfer_calls.h"
 
 #define FINESERVE_DRIVER_ENTRY_POINTS(X)    \
   FINESERVE_DRIVER_DEVICE_ENTRY_POINTS(X)   \

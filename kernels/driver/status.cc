@@ -1,14 +1,9 @@
 #include "kernels/driver/status.h"
 
-#include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 
 namespace fineserve::driver {
 namespace {
-
-constexpr char kPayloadUrl[] = "fineserve/CUresult";
 
 absl::StatusCode CodeOf(CUresult result) {
   switch (result) {
@@ -49,25 +44,11 @@ absl::Status ToStatus(const EntryPoints& driver, CUresult result,
   if (driver.cuGetErrorString != nullptr) {
     driver.cuGetErrorString(result, &text);
   }
-  absl::Status status(
+  return absl::Status(
       CodeOf(result),
       absl::StrCat(what, ": ", name != nullptr ? name : "unknown CUDA error",
                    " (", static_cast<unsigned>(result), ")",
                    text != nullptr ? ": " : "", text != nullptr ? text : ""));
-  status.SetPayload(kPayloadUrl,
-                    absl::Cord(absl::StrCat(static_cast<unsigned>(result))));
-  return status;
-}
-
-CUresult ToResult(const absl::Status& status) {
-  if (status.ok()) return CUDA_SUCCESS;
-  const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
-  unsigned number = CUDA_ERROR_UNKNOWN;
-  if (!payload.has_value() ||
-      !absl::SimpleAtoi(std::string(*payload), &number)) {
-    return CUDA_ERROR_UNKNOWN;
-  }
-  return static_cast<CUresult>(number);
 }
 
 }  // namespace fineserve::driver

@@ -7,16 +7,12 @@
 
 namespace fineserve::driver {
 
-// CUDA_SUCCESS gives OK. Anything else gives a status whose message is `what`
-// (the call and its arguments) followed by the driver's own words, e.g.
-// "cuMemCreate(2097152 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory",
-// and which carries the number, for ToResult. Any thread.
+// OK for CUDA_SUCCESS. Anything else gives a status whose message is `what`
+// (the call and its arguments) followed by the driver's own words:
+// "cuMemCreate(2097152 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".
+// Any thread.
 absl::Status ToStatus(const EntryPoints& driver, CUresult result,
                       absl::string_view what);
-
-// The number that ToStatus put in; CUDA_SUCCESS for OK, CUDA_ERROR_UNKNOWN for
-// a status that came from elsewhere.
-CUresult ToResult(const absl::Status& status);
 
 }  // namespace fineserve::driver
 

@@ -84,7 +84,6 @@ bool DaemonLink::SayHello() {
   hello.pid = static_cast<uint32_t>(getpid());
   memcpy(hello.gpu_uuid, gpu_uuid_, sizeof(hello.gpu_uuid));
   EngineName(hello.engine_name);
-  ProgramName(hello.program);
   Received received;
   abi::Welcome welcome;
   if (Ask(hello, &welcome, &received, timeouts_.join_ms) != Exchange::kOk) {
@@ -212,7 +211,6 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   if (slabs > UINT32_MAX) return Exchange::kExhausted;
   auto request = abi::MakeMessage<abi::LeaseRequest>(0);
   request.slab_count = static_cast<uint32_t>(slabs);
-  request.bytes = bytes;
   abi::LeaseGrant grant;
   Received received;
   const Exchange outcome =

@@ -104,8 +104,10 @@ TEST_F(DaemonLinkTest, StaleSocketOfADeadDaemonIsNoDaemon) {
 TEST_F(DaemonLinkTest, VersionRefusalNamesBothVersions) {
   StartDaemon({.fault = Fault::kOtherVersion});
   const std::string warned = Join();
-  EXPECT_THAT(warned, HasSubstr("speaks version 7, this shim version " +
-                                std::to_string(abi::kAbiVersion)));
+  EXPECT_THAT(
+      warned,
+      HasSubstr("speaks version " + std::to_string(abi::kAbiVersion + 1) +
+                ", this shim version " + std::to_string(abi::kAbiVersion)));
   EXPECT_THAT(warned, HasSubstr("; this process runs without FineServe\n"));
   EXPECT_EQ(link_.state(), LinkState::kRefused);
   EXPECT_THAT(Scoreboard().link_message, HasSubstr("version 7"));

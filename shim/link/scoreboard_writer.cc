@@ -22,7 +22,7 @@ void FillHeader(ScoreboardHeader* h, uint64_t epoch, uint32_t engine_id) {
   memcpy(h->magic, abi::kScoreboardMagic, sizeof(h->magic));
   h->abi_version = abi::kAbiVersion;
   h->pid = static_cast<uint32_t>(getpid());
-  h->page_bytes = abi::kScoreboardBytes;
+  h->scoreboard_bytes = abi::kScoreboardBytes;
   h->epoch = epoch;
   h->engine_id = engine_id;
   ProgramName(h->program);

@@ -27,7 +27,7 @@ bool ViewScoreboardWriter::Adopt(int fd, uint64_t epoch, uint32_t engine_id,
   memcpy(h.magic, abi::kViewScoreboardMagic, sizeof(h.magic));
   h.abi_version = abi::kAbiVersion;
   h.pid = static_cast<uint32_t>(getpid());
-  h.page_bytes = bytes;
+  h.scoreboard_bytes = bytes;
   h.epoch = epoch;
   h.engine_id = engine_id;
   h.slab_count = slab_count;

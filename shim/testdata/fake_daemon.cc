@@ -138,7 +138,8 @@ bool FakeDaemon::Refuse(int socket, uint32_t sequence, abi::RefusalCode code,
   refused.code = code;
   refused.daemon_abi_version = abi::kAbiVersion;
   if (options_.fault == Fault::kOtherVersion) {
-    refused.header.abi_version = refused.daemon_abi_version = 7;
+    refused.daemon_abi_version = abi::kAbiVersion + 1;
+    refused.header.abi_version = abi::kAbiVersion + 1;
   }
   abi::CopyText(refused.text, text);
   return abi::Send(socket, refused) == 0;

@@ -11,6 +11,7 @@
 
 #include "daemon/admission/admission_service.h"
 #include "daemon/log/log.h"
+#include "daemon/wire/message.h"
 #include "tests/fuzz/target.h"
 
 namespace fineserve::fuzz {

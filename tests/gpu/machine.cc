@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
-#include "daemon/backing/device.h"
+#include "daemon/backing/find_device.h"
 #include "kernels/driver/driver.h"
 
 namespace fineserve::gpu {

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "absl/time/time.h"
-#include "daemon/abi/client.h"
+#include "daemon/abi/observer_link.h"
 #include "daemon/abi/transport.h"
 
 namespace fineserve::integration {

@@ -10,8 +10,8 @@
 namespace fineserve::protocol {
 
 // A pool of which only one thing is known: whether a slab is all zero. Fills
-// complete when the test says so. A world is made a hundred thousand times, so
-// no system call here.
+// complete when the test says so. It makes no system calls, because a test
+// makes a hundred thousand worlds.
 class GhostBacking final : public backing::Backing {
  public:
   explicit GhostBacking(const slab::PoolGeometry& geometry)

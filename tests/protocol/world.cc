@@ -108,7 +108,7 @@ void World::Fail(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-// Whether looking at the leases could change anything.
+// Whether reading the leases could change anything.
 bool World::HasToLook(const Engine& e) const {
   return e.leases.Changed() || e.leases.count(ViewLeases::Hold::kArrived) > 0 ||
          e.leases.count(ViewLeases::Hold::kLeaving) > 0;
@@ -187,8 +187,8 @@ void World::Apply(Event event) {
   }
 }
 
-// As EngineView does at a step's begin: what is asked back hands out no more
-// blocks, what has drained is given back, what was leased is used.
+// As EngineView does when a step begins: slabs that were asked back hand out no
+// more blocks, drained ones are returned, and newly leased ones are used.
 void World::Look(Engine* e) {
   using Hold = ViewLeases::Hold;
   e->leases.Look();

@@ -47,7 +47,7 @@ struct Options {
   std::array<uint32_t, 2> steps = {1, 1};  // that each engine begins
   uint32_t changes = 1;  // of what an engine wants, per engine
   uint32_t deaths = 1;   // in all
-  // An engine gives a slab back as soon as its last block is free.
+  // An engine returns a slab as soon as its last block is free.
   bool no_fence = false;
   // The driver forgets a process at once, though its steps run on.
   bool no_quarantine = false;
@@ -75,10 +75,10 @@ class World {
 
   // "" or what went wrong.
   const std::string& violation() const { return violation_; }
-  // Lets everything that is under way come to its end, and nothing new begin:
-  // steps end, blocks are freed, messages and deaths are heard of. Then every
-  // slab must be free or held by a living engine. Returns what is not so, or
-  // "". The world is of no use afterwards.
+  // Lets everything that is under way finish, and nothing new begin: steps end,
+  // blocks are freed, messages and deaths are noticed. Then every slab must be
+  // free or held by a living engine. Returns what is wrong, or "". The world
+  // cannot be used afterwards.
   std::string Settle();
 
   // Two worlds with equal digests have the same future.

@@ -17,7 +17,7 @@
 
 namespace fineserve::proxy_tests {
 
-// What happened, in words, and what was asked. Any thread.
+// Records what happened, in words, and what was asked. Any thread.
 class Journal {
  public:
   void Write(const std::string& event) {
@@ -33,7 +33,7 @@ class Journal {
     const std::lock_guard<std::mutex> lock(mutex_);
     generated_[id] = tokens;
   }
-  // Of the request, as told last; 0: nothing was.
+  // The request's tokens, as last reported; 0: none were.
   uint32_t generated(uint64_t id) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto told = generated_.find(id);
@@ -58,8 +58,9 @@ class Journal {
   std::map<uint64_t, uint32_t> generated_;
 };
 
-// Decides by the tenant's name: "refuse", "wait" until a tenant "release"
-// comes; others go to engine a, or b if they are to avoid a.
+// Decides by the tenant's name: "refuse" is refused, "wait" waits until a
+// tenant "release" comes; others go to engine a, or to b if they are to avoid
+// a.
 class ScriptedAdmission final : public proxy::Admission {
  public:
   explicit ScriptedAdmission(Journal* journal) : journal_(journal) {}
@@ -86,14 +87,14 @@ class ScriptedAdmission final : public proxy::Admission {
 // engines "a" and "b" of model "m".
 class AdmissionSite : public ::testing::Test {
  protected:
-  // `counts_prompts`: of the model.
+  // `counts_prompts`: whether the model's engines count prompts.
   explicit AdmissionSite(bool counts_prompts);
   ~AdmissionSite() override;
 
   proxy::Setup ProxySetup() const;
-  // A completion of 8 bytes by a client of its own.
+  // Sends a completion of 8 bytes from a new client.
   Peer Ask(const std::string& tenant, const std::string& fields = "");
-  // The value that /metrics has on the line that begins so; -1: no such line.
+  // The value that /metrics has on the line beginning so; -1: no such line.
   double Metric(const std::string& line);
 
   Listener a_, b_;

@@ -1,4 +1,4 @@
-// The seam to whoever decides: what an admission is told, and when.
+// The seam to what decides: what an admission is told, and when.
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -87,7 +87,7 @@ TEST_F(AdmissionTest, IsToldOfAStreamsFirstTokenAndOfItsEnd) {
               ElementsAre("submit 1", "first 1", "done 1: 0+2"));
 }
 
-// When its first token came is not to be seen.
+// The answer does not show when its first token came.
 TEST_F(AdmissionTest, IsToldOfAWholeAnswersEndAlone) {
   Peer client = Ask("x");
   Peer engine = a_.Accept();
@@ -149,7 +149,7 @@ TEST_F(AdmissionTest, DecidesWhetherTheProxyIsReady) {
   EXPECT_EQ(client.ReceiveMessage().status(), 503);
 }
 
-// The proxy ends with a request in its queue: nothing is left behind.
+// The proxy ends with a request in its queue and leaves nothing behind.
 TEST_F(AdmissionTest, EndOfTheProxyCancelsWhatWaits) {
   Peer client = Ask("wait");
   ASSERT_TRUE(journal_.AwaitEvents(1));

@@ -1,4 +1,4 @@
-// Somebody goes away, or never was there.
+// Clients and engines that go away, or were never there.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(FaultTest, StreamOfADeadEngineEndsWithAnErrorEvent) {
   EXPECT_THAT(stream.client.ReceiveChunk(),
               StartsWith("data: {\"error\":{\"message\":"));
   EXPECT_EQ(stream.client.Receive(5), kLastChunk);
-  // The connection goes on, and so do others.
+  // The connection stays usable, and so do others.
   stream.client.Send("GET /health HTTP/1.1\r\n\r\n");
   EXPECT_EQ(stream.client.ReceiveMessage().status(), 200);
   other.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
@@ -100,7 +100,7 @@ TEST_F(FaultTest, NoEngineThatListensIsAnAnswer) {
   EXPECT_EQ(answer.Field("retry-after"), "1");
   EXPECT_EQ(answer.Field("x-fineserve-reason"), "no_engine");
   EXPECT_THAT(answer.body, HasSubstr("{\"error\":{\"message\":"));
-  // Of another model nothing is lost.
+  // The other model is not affected.
   client.Send(Post("/v1/completions", R"({"model":"code"})"));
   Peer engine = c_.Accept();
   engine.ReceiveMessage();
@@ -146,7 +146,8 @@ TEST_F(FaultTest, EngineThatTalksNoHttpIsAnError) {
   }
 }
 
-// The engine closed a kept connection meanwhile: that says nothing about it.
+// If the engine has closed a kept connection meanwhile, that says nothing about
+// the engine.
 TEST_F(FaultTest, KeptConnectionThatHasEndedIsReplaced) {
   Start();
   Peer client = Client();

@@ -1,4 +1,4 @@
-// How a proxy begins, reads its fleet again, and ends.
+// How a proxy starts, reloads its fleet, and ends.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST_F(LifeTest, FleetAndKeysAreReadAgain) {
       "GET /v1/models/new HTTP/1.1\r\nAuthorization: Bearer sk-1\r\n"
       "\r\n");
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
-  // What ran goes on.
+  // Running requests go on.
   stream.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
   EXPECT_EQ(stream.client.ReceiveChunk(), "data: 2\n\n");
 }

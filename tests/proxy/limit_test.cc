@@ -1,4 +1,4 @@
-// What a client may not do, and what it is told.
+// What a client may not do, and what it is answered.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
   client.Send(Post("/v1/completions", R"({"model":"code"})",
                    "Authorization: Bearer sk-1\r\n"));
   Peer engine = c_.Accept();
-  // Our key is not the engine's affair.
+  // Our key is not passed to the engine.
   EXPECT_EQ(engine.ReceiveMessage().Field("authorization"), "");
 }
 
@@ -98,8 +98,8 @@ TEST_F(LimitTest, HeaderBombsAreCut) {
   EXPECT_EQ(Get("/health").status(), 200);
 }
 
-// By its announced length it is refused before it is sent; a client that
-// sends all of it even so still gets to read why.
+// A body is refused by its announced length, before it is sent. A client that
+// sends it all the same still gets to read why.
 TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
   Start();
   Peer client = Client();
@@ -149,7 +149,7 @@ TEST_F(LimitTest, OneConnectionTooManyIsTold) {
       [this] { return Get("/health").status() == 200; }));
 }
 
-// Each costs the proxy a socket and what little waits for its first byte.
+// Each costs the proxy a socket and little memory until its first byte.
 TEST_F(LimitTest, TenThousandIdleConnectionsAreHeld) {
   constexpr size_t kConnections = 10'000;
   rlimit limit;

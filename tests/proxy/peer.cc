@@ -187,7 +187,7 @@ Listener::Listener() : socket_(TcpSocket()) {
 
 Peer Listener::Accept() {
   if (!WaitFor(socket_.get(), POLLIN, kBoundMs)) {
-    ADD_FAILURE() << "nobody connects to the engine";
+    ADD_FAILURE() << "no connection to the engine came";
     return Peer(driver::Descriptor());
   }
   return Peer(driver::Descriptor(

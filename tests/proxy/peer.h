@@ -9,7 +9,8 @@
 namespace fineserve::proxy_tests {
 
 // One end of a TCP connection, played by a test. Every wait is bounded (20 s);
-// running into the bound fails the test and gives what came so far.
+// a wait that runs into the bound fails the test and gives what has come so
+// far.
 class Peer {
  public:
   explicit Peer(driver::Descriptor socket) : socket_(std::move(socket)) {}
@@ -18,29 +19,30 @@ class Peer {
 
   bool is_open() const { return socket_.valid(); }
   void Send(const std::string& bytes);
-  // As many of `bytes` as are taken without waiting.
+  // Sends as many of `bytes` as are taken without waiting, and returns how
+  // many.
   size_t SendNow(const std::string& bytes);
 
-  // Everything up to the end of the next `mark`, it included.
+  // Everything up to and including the next `mark`.
   std::string ReceiveUntil(const std::string& mark);
   // Exactly n bytes.
   std::string Receive(size_t n);
   // Everything until the other side closes.
   std::string ReceiveAll();
-  // Whether nothing has come that was not received.
+  // Whether everything that has come was received.
   bool IsQuiet();
   // Waits for the other side to close; what came instead fails the test.
   bool IsClosed();
 
   void Close() { socket_.Reset(); }
-  // With a reset instead of an orderly end.
+  // Closes with a reset instead of an orderly end.
   void Abort();
 
   // The next message: its head, and the body that its Content-Length says.
   struct Message {
     std::string head;
     std::string body;
-    // The first line's second word, as of an answer.
+    // The first line's second word, which is an answer's status.
     int status() const;
     // A field's value by its name in lower case; empty: none.
     std::string Field(const std::string& name) const;
@@ -62,7 +64,7 @@ class Listener {
   Listener();
   uint16_t port() const { return port_; }
   Peer Accept();
-  // Whether nobody has connected that was not accepted.
+  // Whether every connection that has come was accepted.
   bool IsQuiet();
   // From now on connections are refused.
   void Close() { socket_.Reset(); }
@@ -72,7 +74,7 @@ class Listener {
   uint16_t port_ = 0;
 };
 
-// The value that Prometheus text has on the line that begins so; -1: no such
+// The value that Prometheus text has on the line beginning so; -1: no such
 // line.
 double MetricOf(const std::string& text, const std::string& line);
 

@@ -17,14 +17,15 @@ constexpr char kExact[] =
     R"(fineserve_prompts_total{model="m",tokens="exact"})";
 constexpr char kFallback[] =
     R"(fineserve_prompts_total{model="m",tokens="fallback"})";
-// Of the prompt's 8 bytes.
+// The estimate for the prompt's 8 bytes.
 constexpr uint32_t kEstimate = 2;
 
 class PromptCountTest : public AdmissionSite {
  protected:
   PromptCountTest() : AdmissionSite(/*counts_prompts=*/true) {}
 
-  // What admission was told of the newest request; 0: nothing was asked.
+  // The prompt tokens that admission was told for the newest request; 0: it was
+  // not asked.
   uint32_t Told() {
     const auto requests = journal_.requests();
     return requests.empty() ? 0 : requests.back().prompt_tokens;
@@ -49,7 +50,7 @@ TEST_F(PromptCountTest, EnginesTakeTurnsAndKeepTheirConnections) {
   Peer a = a_.Accept();
   a.ReceiveMessage();
   a.Send(Plain(R"({"count":7})"));
-  // The same connection: the request itself.
+  // The request itself comes on the same connection.
   EXPECT_THAT(a.ReceiveMessage().head, StartsWith("POST /v1/completions "));
   a.Send(Plain("{}"));
   EXPECT_EQ(first.ReceiveMessage().status(), 200);
@@ -65,13 +66,13 @@ TEST_F(PromptCountTest, EnginesTakeTurnsAndKeepTheirConnections) {
 TEST_F(PromptCountTest, KeptConnectionThatHasEndedIsReplaced) {
   for (const char* count : {"7", "8"}) {
     Peer client = Ask("refuse");
-    // By turns; the second time b.
+    // The engines take turns, so the second time it is b.
     Peer engine = std::string(count) == "7" ? a_.Accept() : b_.Accept();
     engine.ReceiveMessage();
     engine.Send(Plain(R"({"count":1})"));
     client.ReceiveMessage();
   }
-  // Both have closed what the proxy kept.
+  // Both engines have closed the connections that the proxy kept.
   Peer client = Ask("refuse");
   Peer again = a_.Accept();
   again.ReceiveMessage();
@@ -90,7 +91,7 @@ TEST_F(PromptCountTest, LongListOfTokensIsPassedOver) {
   engine.Send(Plain(R"({"count":100000,"tokens":[)" + tokens + "1]}"));
   client.ReceiveMessage();
   EXPECT_EQ(Told(), 100'000u);
-  // Read to its end: the connection serves the next but one.
+  // The answer was read to its end, so the connection serves the next but one.
   for (Listener* at : {&b_, static_cast<Listener*>(nullptr)}) {
     Peer next = Ask("refuse");
     Peer other = at != nullptr ? at->Accept() : Peer(driver::Descriptor());
@@ -127,7 +128,7 @@ TEST_F(PromptCountTest, EngineThatDoesNotListenIsNotWaitedFor) {
   EXPECT_EQ(Told(), kEstimate);
 }
 
-// The SLO counts from the request's arrival, whatever counting took.
+// The SLO counts from the request's arrival, however long counting took.
 TEST_F(PromptCountTest, SlowEngineIsLeftAloneAfterItsTime) {
   const uint64_t before = clock_.NowNs();
   Peer client = Ask("refuse");
@@ -152,7 +153,7 @@ TEST_F(PromptCountTest, ClientThatLeavesMeanwhileEndsTheCount) {
   EXPECT_TRUE(integration::Eventually([&] {
     return Metric(R"(fineserve_requests_total{model="m",status="499"})") == 1;
   }));
-  EXPECT_EQ(Told(), 0u) << "nobody is admitted";
+  EXPECT_EQ(Told(), 0u) << "nothing was admitted";
   EXPECT_LT(Metric(kFallback), 1);
 }
 

@@ -56,7 +56,7 @@ TEST_F(RelayTest, RequestWithoutAnIdIsGivenOne) {
 }
 
 // The engine sends its next piece only after the client has read the last one:
-// whoever holds a byte back runs into the bound.
+// a proxy that holds a byte back runs into the bound.
 TEST_F(RelayTest, StreamArrivesPieceByPiece) {
   Start();
   Peer client = Client();
@@ -68,7 +68,7 @@ TEST_F(RelayTest, StreamArrivesPieceByPiece) {
               HasSubstr("Content-Type: text/event-stream"));
   for (int i = 0; i < 50; ++i) {
     const std::string event = "data: {\"n\":" + std::to_string(i) + "}\n\n";
-    // Cut inside the event: what an event is does not matter.
+    // Cut inside the event: where events end does not matter.
     engine.Send(Chunk(event.substr(0, 5)));
     ASSERT_EQ(client.ReceiveChunk(), event.substr(0, 5));
     engine.Send(Chunk(event.substr(5)));
@@ -207,8 +207,8 @@ uint64_t ResidentBytes(pid_t pid) {
   return resident * 4096;
 }
 
-// The kernel's buffers fill up, then the engine has to wait: the proxy holds
-// what one read gave, not the stream.
+// The kernel's buffers fill up, and then the engine has to wait: the proxy
+// holds what one read gave, not the stream.
 TEST_F(RelayTest, SlowReaderHoldsUpTheEngineNotTheMemory) {
   Start();
   Peer client = Client();
@@ -222,8 +222,8 @@ TEST_F(RelayTest, SlowReaderHoldsUpTheEngineNotTheMemory) {
   client.ReceiveUntil("\r\n\r\n");
   const uint64_t before = ResidentBytes(proxy_->pid());
   size_t sent = 0;
-  // Until nothing is taken any more for as long as the proxy needs to answer
-  // somebody else.
+  // Send until nothing more is taken for as long as the proxy needs to answer
+  // another client.
   for (size_t last = 1; last != sent;) {
     last = sent;
     while (const size_t n = engine.SendNow(block)) sent += n;

@@ -19,18 +19,18 @@ class ProxyTest : public ::testing::Test {
   ProxyTest();
   ~ProxyTest() override;
 
-  // `settings`: further lines of [proxy]; `flags`: of the command line.
+  // `settings` are further lines of [proxy], `flags` those of the command line.
   void Start(const std::string& settings = "",
              const std::vector<std::string>& flags = {});
-  // The fleet file anew; `more` at its end.
+  // Writes the fleet file, with `more` at its end.
   void WriteFleet(const std::string& settings, const std::string& more = "");
   void WriteFile(const std::string& path, const std::string& text);
 
   Peer Client() { return Peer::To(port_); }
   Peer Admin() { return Peer::To(admin_port_); }
-  // A GET by a client of its own.
+  // A GET by a new client.
   Peer::Message Get(const std::string& path, bool admin = false);
-  // The value that /metrics has on the line that begins so; -1: no such line.
+  // The value that /metrics has on the line beginning so; -1: no such line.
   double Metric(const std::string& line);
 
   // The engine a or b, whichever the proxy connects to next.

@@ -10,7 +10,8 @@
 
 namespace fineserve::proxy {
 
-// What decides about a request; sizes are tokens, times microseconds.
+// What a decision on a request depends on. Sizes are in tokens, times in
+// microseconds.
 struct AdmissionRequest {
   uint64_t id = 0;  // unique in this proxy's life, never 0
   std::string model;
@@ -29,9 +30,9 @@ enum class Refusal {
   kNone,
   kDeadline,    // its SLO cannot be met
   kTooLong,     // no engine of the model can ever hold it
-  kQueueFull,   // too many wait
+  kQueueFull,   // too many requests wait
   kNoEngine,    // no engine of the model serves
-  kDaemonAway,  // nobody decides, and the policy is fail_closed
+  kDaemonAway,  // no daemon decides, and the policy is fail_closed
 };
 
 struct Verdict {
@@ -39,23 +40,23 @@ struct Verdict {
   std::string engine;  // by name: an index would not survive a reload
   Refusal refusal = Refusal::kNone;
   std::string why;                 // one line for the client, if refused
-  uint32_t retry_after_ms = 0;     // 0: nothing is known
-  uint32_t predicted_ttft_ms = 0;  // 0: nothing is known
+  uint32_t retry_after_ms = 0;     // 0: unknown
+  uint32_t predicted_ttft_ms = 0;  // 0: unknown
 };
 
 // How a request that had been admitted ended.
 enum class Outcome {
-  kDone,        // the engine's answer was relayed whole, whatever it says
+  kDone,        // the engine's answer was relayed whole, whatever it was
   kClientGone,  // the engine was told by closing its connection
   kEngineGone,  // no connection, or it broke
 };
 
-// The seam between the proxy and who decides. Per request, in this order:
-// Submit; then Cancel, or its verdict; if admitted, FirstToken at most once,
-// Progress any number of times and Finished exactly once. A request that is
-// tried again on another engine is submitted again under a new id. Confined to
-// the proxy's thread; `on_verdict` may be called before Submit returns, and
-// never after Cancel.
+// The seam between the proxy and what decides. The calls for a request come in
+// this order: Submit; then Cancel or its verdict; if admitted, FirstToken at
+// most once, Progress any number of times and Finished exactly once. A request
+// that is tried again on another engine is submitted again under a new id.
+// Confined to the proxy's thread; `on_verdict` may be called before Submit
+// returns, and never after Cancel.
 class Admission {
  public:
   virtual ~Admission() = default;
@@ -64,16 +65,16 @@ class Admission {
                       std::function<void(Verdict)> on_verdict) = 0;
   virtual void Cancel(uint64_t id) = 0;
   virtual void FirstToken(uint64_t id) = 0;
-  // It has so many tokens by now, of a stream whose events are counted. Cheap:
-  // to be called whenever there are more.
+  // The request has generated so many tokens by now; for streams, whose events
+  // are counted. Cheap enough to be called whenever there are more.
   virtual void Progress(uint64_t id, uint32_t output_tokens) = 0;
-  // Tokens are 0 where the answer did not tell.
+  // A count is 0 if the answer did not state it.
   virtual void Finished(uint64_t id, uint32_t prompt_tokens,
                         uint32_t output_tokens, Outcome outcome) = 0;
 
   // The fleet was read again.
   virtual void SetFleet(std::shared_ptr<const config::Fleet> fleet) = 0;
-  // Whether the engine answers, as far as anybody knows.
+  // Whether the engine serves, as far as is known.
   virtual bool Serves(const std::string& engine) const = 0;
   // Whether requests can be decided now (readiness).
   virtual bool Ready() const = 0;

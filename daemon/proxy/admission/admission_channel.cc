@@ -3,6 +3,7 @@
 #include <glob.h>
 #include <unistd.h>
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/as_tuple.hpp>
@@ -13,11 +14,18 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "daemon/log/log.h"
+#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/wire/socket.h"
 
 namespace fineserve::proxy {
 namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
 
 constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kBeat(250);
@@ -25,8 +33,9 @@ constexpr std::chrono::milliseconds kBeat(250);
 // request.
 constexpr std::chrono::milliseconds kPutOff(2);
 
-}  // namespace
-
+// The socket of the daemon that admits requests for the GPU whose UUID begins
+// with `gpu`; of the only one if that is empty. NotFound if there is none,
+// FailedPrecondition if there are several.
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu) {
   const std::string begin = gpu.empty() ? "GPU-" : gpu;
@@ -38,99 +47,126 @@ absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
   globfree(&found);
   if (count == 1) return first;
   if (count == 0) {
-    return absl::NotFoundError(absl::StrCat("no fineserved takes requests for ",
-                                            begin, "* in ", folder,
-                                            "; start one with --fleet"));
+    return absl::NotFoundError(
+        absl::StrCat("no fineserved admits requests for ", begin, "* in ",
+                     folder, "; start one with --fleet"));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(count, " daemons take requests for ", begin, "* in ", folder,
-                   "; give each [[engine]] of the fleet its gpu, long enough"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      count, " daemons admit requests for ", begin, "* in ", folder,
+      "; give each [[engine]] of the fleet a gpu that matches one of them"));
 }
+
+}  // namespace
+
+class AdmissionChannel::Link {
+ public:
+  Link(asio::io_context* io, std::string folder, std::string gpu,
+       DaemonAdmission* admission, std::function<void()> on_open)
+      : io_(io),
+        folder_(std::move(folder)),
+        gpu_(std::move(gpu)),
+        admission_(admission),
+        on_open_(std::move(on_open)),
+        flush_timer_(*io) {
+    admission_->SetSend([this](absl::string_view bytes) {
+      if (!socket_ || !socket_->Send(bytes)) return false;
+      // ZeroMQ may have swallowed the signal that something can be read.
+      DrainSoon();
+      return true;
+    });
+    admission_->SetHold([this] { FlushSoon(); });
+  }
+
+  void Start() { asio::co_spawn(*io_, Beat(), asio::detached); }
+
+ private:
+  asio::awaitable<void> Beat() {
+    asio::steady_timer timer(*io_);
+    for (;;) {
+      if (!socket_) Open();
+      admission_->Tick();
+      Drain();
+      timer.expires_after(kBeat);
+      co_await timer.async_wait(kTuple);
+    }
+  }
+
+  void Open() {
+    absl::StatusOr<std::string> path = FindAdmissionPath(folder_, gpu_);
+    absl::Status s = path.status();
+    if (s.ok()) {
+      absl::StatusOr<wire::ClientSocket> socket =
+          wire::ClientSocket::Connect(*path);
+      s = socket.status();
+      if (s.ok()) socket_.emplace(*std::move(socket));
+    }
+    if (s.ok()) {
+      asio::co_spawn(*io_, Listen(), asio::detached);
+      on_open_();
+      return;
+    }
+    if (!std::exchange(warned_, true)) {
+      log::Warning("{}", std::string(s.message()));
+    }
+    admission_->GoOn();
+  }
+
+  asio::awaitable<void> Listen() {
+    // A descriptor of our own: the socket's belongs to ZeroMQ.
+    asio::posix::stream_descriptor readable(*io_, dup(socket_->descriptor()));
+    for (;;) {
+      const auto [e] = co_await readable.async_wait(
+          asio::posix::stream_descriptor::wait_read, kTuple);
+      if (e) co_return;
+      Drain();
+    }
+  }
+
+  void Drain() {
+    if (!socket_) return;
+    while (const absl::optional<std::string> bytes = socket_->Receive()) {
+      admission_->Receive(*bytes);
+    }
+  }
+
+  // Reads what has come, once the present callback is through.
+  void DrainSoon() {
+    if (std::exchange(drain_posted_, true)) return;
+    asio::post(*io_, [this] {
+      drain_posted_ = false;
+      Drain();
+    });
+  }
+
+  void FlushSoon() {
+    if (std::exchange(flush_set_, true)) return;
+    flush_timer_.expires_after(kPutOff);
+    flush_timer_.async_wait([this](error_code) {
+      flush_set_ = false;
+      admission_->Flush();
+    });
+  }
+
+  asio::io_context* const io_;
+  const std::string folder_;
+  const std::string gpu_;
+  DaemonAdmission* const admission_;
+  const std::function<void()> on_open_;
+  absl::optional<wire::ClientSocket> socket_;
+  asio::steady_timer flush_timer_;
+  bool drain_posted_ = false;
+  bool flush_set_ = false;
+  bool warned_ = false;  // that no daemon was found, or several
+};
 
 AdmissionChannel::AdmissionChannel(asio::io_context* io, std::string folder,
                                    std::string gpu, DaemonAdmission* admission,
                                    std::function<void()> on_open)
-    : io_(io),
-      folder_(std::move(folder)),
-      gpu_(std::move(gpu)),
-      admission_(admission),
-      on_open_(std::move(on_open)),
-      flush_timer_(*io) {
-  admission_->SetSend([this](absl::string_view bytes) {
-    if (!socket_ || !socket_->Send(bytes)) return false;
-    // ZeroMQ may have swallowed the signal of something to read.
-    DrainSoon();
-    return true;
-  });
-  admission_->SetPutOff([this] { FlushSoon(); });
-}
+    : link_(std::make_unique<Link>(io, std::move(folder), std::move(gpu),
+                                   admission, std::move(on_open))) {}
 
-void AdmissionChannel::DrainSoon() {
-  if (std::exchange(drains_, true)) return;
-  asio::post(*io_, [this] {
-    drains_ = false;
-    Drain();
-  });
-}
+AdmissionChannel::~AdmissionChannel() = default;
 
-void AdmissionChannel::FlushSoon() {
-  if (std::exchange(flushes_, true)) return;
-  flush_timer_.expires_after(kPutOff);
-  flush_timer_.async_wait([this](error_code) {
-    flushes_ = false;
-    admission_->Flush();
-  });
-}
-
-void AdmissionChannel::Start() { asio::co_spawn(*io_, Beat(), asio::detached); }
-
-asio::awaitable<void> AdmissionChannel::Beat() {
-  asio::steady_timer timer(*io_);
-  for (;;) {
-    if (!socket_) Open();
-    admission_->Tick();
-    Drain();
-    timer.expires_after(kBeat);
-    co_await timer.async_wait(kTuple);
-  }
-}
-
-void AdmissionChannel::Open() {
-  absl::StatusOr<std::string> path = FindAdmissionPath(folder_, gpu_);
-  absl::Status s = path.status();
-  if (s.ok()) {
-    absl::StatusOr<wire::ClientSocket> socket =
-        wire::ClientSocket::Connect(*path);
-    s = socket.status();
-    if (s.ok()) socket_.emplace(*std::move(socket));
-  }
-  if (s.ok()) {
-    asio::co_spawn(*io_, Listen(), asio::detached);
-    on_open_();
-    return;
-  }
-  if (!std::exchange(told_, true)) {
-    log::Warning("{}", std::string(s.message()));
-  }
-  admission_->GoOn();
-}
-
-asio::awaitable<void> AdmissionChannel::Listen() {
-  // A descriptor of our own: the socket's belongs to ZeroMQ.
-  asio::posix::stream_descriptor readable(*io_, dup(socket_->descriptor()));
-  for (;;) {
-    const auto [e] = co_await readable.async_wait(
-        asio::posix::stream_descriptor::wait_read, kTuple);
-    if (e) co_return;
-    Drain();
-  }
-}
-
-void AdmissionChannel::Drain() {
-  if (!socket_) return;
-  while (const absl::optional<std::string> bytes = socket_->Receive()) {
-    admission_->Receive(*bytes);
-  }
-}
+void AdmissionChannel::Start() { link_->Start(); }
 
 }  // namespace fineserve::proxy

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/log/log.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -54,19 +55,19 @@ bool DaemonAdmission::Tell(uint64_t id, Body body) {
 }
 
 void DaemonAdmission::Flush() {
-  for (const std::string& message : put_off_) send_(message);
-  put_off_.clear();
+  for (const std::string& message : held_) send_(message);
+  held_.clear();
 }
 
-// Another daemon, or none, has no use for what the one before was to hear.
+// What was held back was meant for the daemon before.
 void DaemonAdmission::SetEpoch(uint64_t epoch) {
   epoch_ = epoch;
-  put_off_.clear();
+  held_.clear();
 }
 
-void DaemonAdmission::Hello(bool anew) {
+void DaemonAdmission::Hello(bool reset) {
   wire::HelloT hello;
-  hello.anew = anew;
+  hello.reset = reset;
   for (const config::FleetEngine& engine : fleet_->engines) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
@@ -74,7 +75,7 @@ void DaemonAdmission::Hello(bool anew) {
     hello.engines.push_back(std::move(health));
   }
   for (auto& [id, running] : running_) {
-    if (!anew) break;
+    if (!reset) break;
     auto told = std::make_unique<wire::RunningRequestT>();
     told->request = id;
     told->engine = running.engine;
@@ -92,7 +93,7 @@ void DaemonAdmission::Hello(bool anew) {
 void DaemonAdmission::Tick() {
   const uint64_t now = clock_->NowNs();
   if (now - heard_ns_ >= kPatienceNs) GoOn();
-  if (now - greeted_ns_ >= kHelloNs) Hello(/*anew=*/false);
+  if (now - greeted_ns_ >= kHelloNs) Hello(/*reset=*/false);
   if (epoch_ != 0) TellProgress();
 }
 
@@ -120,7 +121,7 @@ void DaemonAdmission::GoOn() {
 void DaemonAdmission::Receive(absl::string_view bytes) {
   const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
   if (!message.ok()) {
-    log::Warning("from fineserved: {}",
+    log::Warning("ignoring a message from fineserved: {}",
                  std::string(message.status().message()));
     return;
   }
@@ -136,11 +137,11 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
 }
 
 void DaemonAdmission::Welcomed(uint64_t epoch) {
-  log::Info("fineserved decides for {}; {} requests run, {} wait", Names(),
+  log::Info("fineserved now decides for {}: {} requests run, {} wait", Names(),
             running_.size(), waiting_.size());
   SetEpoch(epoch);
   away_ = false;
-  Hello(/*anew=*/true);
+  Hello(/*reset=*/true);
   for (const auto& [id, waiting] : waiting_) Ask(waiting);
 }
 
@@ -184,7 +185,7 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.priority = r.priority;
   submit.tenant = r.tenant;
   submit.degrade_ok = r.degrade_ok;
-  // If it is lost, so is the daemon: Tick will find out.
+  // If this message is lost, so is the daemon, and Tick will notice.
   Tell(r.id, std::move(submit));
 }
 
@@ -221,7 +222,7 @@ void DaemonAdmission::DecideAlone(const Waiting& waiting) {
 }
 
 void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
-  // Cancelled meanwhile: the daemon has been told, or will be forgotten.
+  // The request was cancelled while its verdict was on the way.
   if (waiting_.count(id) == 0) return;
   Waiting waiting = Take(id);
   if (verdict.admitted) {
@@ -235,14 +236,14 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
 
 void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
   if (refused.ungreeted) {
-    if (epoch_ == 0) return;  // greeted meanwhile
-    // A new daemon: its Welcome brings everything to it that runs or waits. So
-    // what ends until then need not be told.
+    if (epoch_ == 0) return;  // it has been greeted meanwhile
+    // This is a new daemon. After its Welcome it is told all that runs or
+    // waits, so what ends before that need not be told.
     SetEpoch(0);
-    Hello(/*anew=*/false);
+    Hello(/*reset=*/false);
     return;
   }
-  log::Warning("fineserved refuses: {}", refused.why);
+  log::Warning("fineserved refused a message: {}", refused.why);
   wire::VerdictT verdict;
   verdict.refusal = wire::Refusal::kNoEngine;
   verdict.why = refused.why;
@@ -269,7 +270,7 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   alone_.Finished(id, prompt_tokens, output_tokens, outcome);
   const auto place = running_.find(id);
   if (place == running_.end()) return;
-  // Without a daemon nobody would ask the engine again.
+  // Without a daemon nothing would ask the engine for its health again.
   if (outcome == Outcome::kEngineGone && epoch_ != 0) {
     SetHealth(place->second.engine, false);
   }
@@ -279,18 +280,18 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   finished.outcome = Told(outcome);
   finished.prompt_tokens = prompt_tokens;
   finished.output_tokens = output_tokens;
-  put_off_.push_back(wire::Encode(epoch_, id, finished));
+  held_.push_back(wire::Encode(epoch_, id, finished));
   if (!waiting_.empty()) {
     Flush();
-  } else if (put_off_.size() == 1) {
-    on_put_off_();
+  } else if (held_.size() == 1) {
+    on_hold_();
   }
 }
 
 void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
   const auto [known, added] = serves_.try_emplace(engine, serves);
   const bool changed = std::exchange(known->second, serves) != serves;
-  if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*anew=*/false);
+  if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*reset=*/false);
 }
 
 void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
@@ -299,8 +300,9 @@ void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
 }
 
 bool DaemonAdmission::Serves(const std::string& engine) const {
-  // Until its /health has been asked: a request that finds nobody is tried
-  // elsewhere, one that is refused for no reason is not.
+  // An engine that has not been asked for its /health counts as serving: a
+  // request that finds no engine there is tried on another, but one that is
+  // refused without reason is lost.
   const auto known = serves_.find(engine);
   return known == serves_.end() || known->second;
 }

@@ -6,14 +6,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/open_admission.h"
-#include "daemon/wire/message.h"
+#include "daemon/wire/message_types.h"
 
 namespace fineserve::proxy {
 
@@ -21,19 +21,19 @@ namespace fineserve::proxy {
 // nothing of sockets or timers: AdmissionChannel brings messages and calls
 // Tick.
 //
-// Who may die where. A daemon that has said nothing for kPatienceNs is away:
-// what waits, and what comes, is decided by OpenAdmission (fail_open) or
-// refused (fail_closed). What a daemon admitted goes on without it. A new
-// daemon, known by its epoch, is told what runs and asked again about what
-// waits, each with the time that it has waited.
+// Who may die where. A daemon that has been silent for kPatienceNs counts as
+// gone: requests that wait, and new ones, are decided by OpenAdmission
+// (fail_open) or refused (fail_closed). Those that the daemon admitted go on
+// without it. A new daemon, known by its epoch, is told which requests run and
+// is asked again about those that wait, with the time that each has waited.
 class DaemonAdmission final : public Admission {
  public:
   static constexpr uint64_t kHelloNs = 1'000'000'000;
   static constexpr uint64_t kPatienceNs = 2'500'000'000;
-  // Of a 503: a daemon that a supervisor starts anew needs about as long.
+  // Of a 503: about as long as a supervisor needs to restart the daemon.
   static constexpr uint32_t kRetryAfterMs = 2000;
 
-  // To the daemon; false while there is no connection.
+  // Sends to the daemon; false while there is no connection.
   using Send = std::function<bool(absl::string_view bytes)>;
 
   // `clock` outlives it.
@@ -41,20 +41,20 @@ class DaemonAdmission final : public Admission {
                   const Clock* clock);
 
   void SetSend(Send send) { send_ = std::move(send); }
-  // The end of a request is news only for who waits. While nobody does here it
-  // goes with the next message, which spares both sides a wake-up; `on_put_off`
-  // is told of the first, and sees to it that Flush is called within
-  // milliseconds. Without it nothing is put off.
-  void SetPutOff(std::function<void()> on_put_off) {
-    on_put_off_ = std::move(on_put_off);
-  }
+  // The end of a request matters to requests that wait. While none waits here,
+  // the message is held back and goes with the next one, which spares both
+  // sides a wake-up. `on_hold` is called for the first message held back and
+  // sees to it that Flush is called within milliseconds. Without `on_hold`
+  // nothing is held back.
+  void SetHold(std::function<void()> on_hold) { on_hold_ = std::move(on_hold); }
   void Flush();
-  // One message of the daemon.
+  // Handles one message from the daemon.
   void Receive(absl::string_view bytes);
-  // To be called several times a second.
+  // Call it several times a second.
   void Tick();
-  // There is no daemon: everything that waits, and that comes until one says
-  // Welcome, is decided without it. Tick finds out by itself, after a while.
+  // There is no daemon: requests that wait, and those that come before a daemon
+  // says Welcome, are decided without one. Tick notices a silent daemon by
+  // itself, after kPatienceNs.
   void GoOn();
   // What the engine's /health said last.
   void SetHealth(const std::string& engine, bool serves);
@@ -63,7 +63,7 @@ class DaemonAdmission final : public Admission {
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override;
   void FirstToken(uint64_t id) override;
-  // The daemon is told with the next Tick.
+  // The next Tick tells the daemon.
   void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
@@ -72,10 +72,10 @@ class DaemonAdmission final : public Admission {
   bool Ready() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
-  // How long a prompt that came now would wait for its turn, µs: what the
-  // daemon said last, and what it was sent since; 0 if nothing is known.
+  // How long a prompt that came now would wait for its turn, in µs: from what
+  // the daemon said last and what it was sent since. 0 if unknown.
   double PredictedWaitUs(const std::string& model) const;
-  // Tokens outstanding on an engine.
+  // Tokens outstanding on the engine of this name.
   uint64_t Outstanding(const std::string& engine) const {
     return alone_.outstanding(engine);
   }
@@ -92,44 +92,44 @@ class DaemonAdmission final : public Admission {
     AdmissionRequest request;
     std::string engine;
     uint32_t output_tokens = 0;
-    uint32_t told_tokens = 0;  // the daemon, of these
+    uint32_t told_tokens = 0;  // of these, those that the daemon knows of
   };
 
   struct Wait {
     double us = 0;
     uint64_t told_ns = 0;
-    uint64_t tokens_since = 0;  // of prompts, sent after it was told
+    uint64_t tokens_since = 0;  // of prompts sent since then
   };
 
   template <typename Body>
   bool Tell(uint64_t id, Body body);
   void SetEpoch(uint64_t epoch);
-  void Hello(bool anew);
+  void Hello(bool reset);
   void TellProgress();
   void Ask(const Waiting& waiting);
   void Welcomed(uint64_t epoch);
   void NoteWaits(const wire::WelcomeT& welcome);
-  // Of its engines, for the log.
+  // The engines' names, for the log.
   std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   void Refused(uint64_t id, const wire::RefusedT& refused);
   void DecideAlone(const Waiting& waiting);
-  // Removes it first: the callback may submit another.
+  // Takes the request out before its callback runs, which may submit another.
   Waiting Take(uint64_t id);
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
   Send send_ = [](absl::string_view) { return false; };
-  std::function<void()> on_put_off_ = [this] { Flush(); };
-  std::vector<std::string> put_off_;  // of this epoch
+  std::function<void()> on_hold_ = [this] { Flush(); };
+  std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;
   std::map<std::string, bool> serves_;
   std::map<std::string, Wait> waits_;  // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
-  absl::flat_hash_map<uint64_t, Running> running_;
+  std::unordered_map<uint64_t, Running> running_;
   uint64_t epoch_ = 0;  // of the daemon; 0: away
-  bool away_ = false;   // for certain: patience is over
+  bool away_ = false;   // absent, or silent for too long
   uint64_t heard_ns_;
   uint64_t greeted_ns_ = 0;
 };

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/wire/message.h"
+
 namespace fineserve::proxy {
 namespace {
 
@@ -125,8 +127,8 @@ TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsTold) {
 }
 
 TEST_F(DaemonAdmissionTest, EndThatNobodyWaitsForGoesWithTheNextMessage) {
-  int put_off = 0;
-  admission_->SetPutOff([&] { ++put_off; });
+  int held = 0;
+  admission_->SetHold([&] { ++held; });
   Welcome();
   for (const uint64_t id : {1, 2, 3}) {
     Submit(id);
@@ -136,20 +138,20 @@ TEST_F(DaemonAdmissionTest, EndThatNobodyWaitsForGoesWithTheNextMessage) {
   admission_->Finished(1, 1, 1, Outcome::kDone);
   admission_->Finished(2, 1, 1, Outcome::kDone);
   EXPECT_THAT(Told(), IsEmpty());
-  EXPECT_EQ(put_off, 1);
+  EXPECT_EQ(held, 1);
   Submit(4);
   EXPECT_THAT(Told(), ElementsAre("Finished 1", "Finished 2", "Submit 4"));
   admission_->Finished(3, 1, 1, Outcome::kDone);
   EXPECT_THAT(Told(), ElementsAre("Finished 3")) << "4 waits for its place";
   Admit(4, "a");
   admission_->Finished(4, 1, 1, Outcome::kDone);
-  EXPECT_EQ(put_off, 2);
+  EXPECT_EQ(held, 2);
   admission_->Flush();
   EXPECT_THAT(Told(), ElementsAre("Finished 4"));
 }
 
 TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {
-  admission_->SetPutOff([] {});
+  admission_->SetHold([] {});
   Welcome();
   Submit(1);
   Admit(1, "a");
@@ -276,7 +278,7 @@ TEST_F(DaemonAdmissionTest, NewDaemonIsToldWhatRunsAndAskedAboutWhatWaits) {
   ASSERT_EQ(hello->running.size(), 1u);
   EXPECT_EQ(hello->running[0]->request, 1u);
   EXPECT_EQ(hello->running[0]->engine, "a");
-  EXPECT_TRUE(hello->anew);
+  EXPECT_TRUE(hello->reset);
   EXPECT_EQ(told_[1].body.AsSubmit() != nullptr, true);
   EXPECT_EQ(told_[1].request, 2u);
   EXPECT_EQ(told_[1].epoch, kEpoch + 1);
@@ -290,7 +292,7 @@ TEST_F(DaemonAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
   refused.ungreeted = true;
   Receive(1, wire::RefusedT(refused), kEpoch + 1);
   Receive(1, wire::RefusedT(refused), kEpoch + 1);
-  EXPECT_FALSE(told_[0].body.AsHello()->anew);
+  EXPECT_FALSE(told_[0].body.AsHello()->reset);
   EXPECT_THAT(Told(), ElementsAre("Hello 0")) << "once";
   EXPECT_THAT(verdicts_, IsEmpty());
   Welcome(kEpoch + 1);

@@ -10,8 +10,9 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "daemon/config/health_probe.h"
+#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/http/socket_io.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -20,52 +21,46 @@ constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr std::chrono::milliseconds kPatience(2000);
 
-// Whether the engine answers its /health with 200.
-asio::awaitable<bool> AnswersWell(config::FleetEngine engine) {
+asio::awaitable<bool> Serves(config::FleetEngine engine) {
   tcp::socket socket(co_await asio::this_coro::executor);
   error_code e = co_await Connect(&socket, engine.host, engine.port);
   if (e) co_return false;
   Prepare(&socket);
-  const std::string request =
-      absl::StrCat("GET /health HTTP/1.1\r\nHost: ", engine.host, ":",
-                   engine.port, "\r\nConnection: close\r\n\r\n");
+  const std::string request = config::HealthRequest(engine.host, engine.port);
   Buffers buffers = {asio::buffer(request)};
   e = co_await WriteRest(&socket, &buffers, [] {});
   ByteBuffer answer;
-  constexpr absl::string_view kGood = "HTTP/1.1 200";
-  while (!e && answer.bytes().size() < kGood.size()) {
+  while (!e && !config::SaysHealthy(answer.bytes())) {
     e = co_await ReadSome(&socket, &answer, 4096);
   }
-  co_return absl::StartsWith(answer.bytes(), kGood);
+  co_return config::SaysHealthy(answer.bytes()).value_or(false);
 }
 
-asio::awaitable<bool> AnswersInTime(config::FleetEngine engine) {
+asio::awaitable<bool> ServesInTime(config::FleetEngine engine) {
   using asio::experimental::awaitable_operators::operator||;
   asio::steady_timer timer(co_await asio::this_coro::executor, kPatience);
   const auto first =
-      co_await (AnswersWell(std::move(engine)) || timer.async_wait(kTuple));
+      co_await (Serves(std::move(engine)) || timer.async_wait(kTuple));
   co_return first.index() == 0 && std::get<0>(first);
 }
 
 }  // namespace
 
-EngineHealth::EngineHealth(asio::io_context* io, DaemonAdmission* admission)
-    : io_(io), admission_(admission) {}
-
-void EngineHealth::Start() { asio::co_spawn(*io_, Run(), asio::detached); }
-
-asio::awaitable<void> EngineHealth::Run() {
-  asio::steady_timer timer(*io_);
-  for (;;) {
-    AskAll();
-    timer.expires_after(kPeriod);
-    co_await timer.async_wait(kTuple);
-  }
+void EngineHealth::Start() {
+  const auto run = [this]() -> asio::awaitable<void> {
+    asio::steady_timer timer(*io_);
+    for (;;) {
+      AskAll();
+      timer.expires_after(kPeriod);
+      co_await timer.async_wait(kTuple);
+    }
+  };
+  asio::co_spawn(*io_, run, asio::detached);
 }
 
 void EngineHealth::AskAll() {
   for (const config::FleetEngine& engine : admission_->engines()) {
-    asio::co_spawn(*io_, AnswersInTime(engine),
+    asio::co_spawn(*io_, ServesInTime(engine),
                    [this, name = engine.name](std::exception_ptr, bool serves) {
                      admission_->SetHealth(name, serves);
                    });

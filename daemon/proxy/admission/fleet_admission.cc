@@ -24,7 +24,8 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   for (const config::FleetEngine& engine : fleet_->engines) {
     parts_.try_emplace(engine.gpu);
   }
-  // One that is no longer named keeps no engine; what it runs ends in peace.
+  // A GPU removed from the fleet loses its engines; its running requests
+  // finish.
   for (auto& [gpu, part] : parts_) {
     auto own = std::make_shared<const config::Fleet>(fleet_->OfGpu(gpu));
     part.due.clear();
@@ -51,7 +52,7 @@ absl::optional<FleetAdmission::Candidate> FleetAdmission::Consider(
     outstanding += static_cast<double>(admission.Outstanding(engine.name));
   }
   if (!any) return absl::nullopt;
-  // Without a daemon it is served, or refused, unscheduled.
+  // Without a daemon the request is served unscheduled, or refused.
   const int trouble = (answers ? 0 : 2) + (admission.HasDaemon() ? 0 : 1);
   const double cost = fleet_->proxy.least_load
                           ? outstanding

@@ -6,9 +6,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
@@ -16,16 +16,16 @@
 
 namespace fineserve::proxy {
 
-// Admission over all GPUs of a fleet: each has a daemon, which decides about
-// its engines (DaemonAdmission). Here a request finds its GPU, where several
-// have engines of its model: of those whose daemon decides and whose engines
-// answer
+// Admission over all GPUs of a fleet. Each GPU has a daemon that decides for
+// its engines (DaemonAdmission). Where several GPUs have engines of a request's
+// model, this class chooses the GPU, of those whose daemon decides and whose
+// engines serve:
 //
 //   with target rates    the one that is furthest behind its rate
-//   without              the one of the least predicted TTFT, or load
+//   without              the one with the least predicted TTFT, or load
 //
-// and the next in that order when one refuses it. A daemon chooses among its
-// own engines by predicted TTFT. Confined to the proxy's thread.
+// and asks the next in that order if one refuses the request. A daemon chooses
+// among its own engines by predicted TTFT. Confined to the proxy's thread.
 class FleetAdmission final : public Admission {
  public:
   using OnGpu =
@@ -35,9 +35,9 @@ class FleetAdmission final : public Admission {
   FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
                  const Clock* clock);
 
-  // Tells of each GPU, as the fleet writes it, once: now of those there are,
-  // and later of those that a fleet which is read again names. What is told of
-  // lives as long as this object.
+  // Calls `on_gpu` once for each GPU, with the name that the fleet gives it:
+  // now for those of the present fleet, later for those that a reloaded fleet
+  // adds. Each DaemonAdmission lives as long as this object.
   void ForEachGpu(OnGpu on_gpu);
 
   void Submit(const AdmissionRequest& request,
@@ -54,11 +54,11 @@ class FleetAdmission final : public Admission {
  private:
   struct Part {
     std::unique_ptr<DaemonAdmission> admission;
-    // By model: requests due to it by its target rate and not given to it.
+    // By model: requests that its target rate entitles it to and that it was
+    // not given.
     std::map<std::string, double> due;
   };
-  // A GPU that a request may go to; the less of trouble, then of cost, the
-  // better.
+  // A GPU that a request may go to. Less trouble is better, then less cost.
   struct Candidate {
     Part* part;
     int trouble;
@@ -67,12 +67,12 @@ class FleetAdmission final : public Admission {
   };
   using OnVerdict = std::function<void(Verdict)>;
 
-  // nullopt if it has no engine of the request's model.
+  // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
-  // Best first; the first has taken its turn.
+  // Best first; the first is charged with the request.
   std::vector<Candidate> InOrder(const AdmissionRequest& request);
-  // Asks the first, and when it refuses the rest.
+  // Asks the first candidate, and the rest in turn while they refuse.
   void Try(const AdmissionRequest& request, std::vector<Candidate> candidates,
            OnVerdict on_verdict);
   DaemonAdmission* Of(uint64_t id) const;
@@ -81,7 +81,7 @@ class FleetAdmission final : public Admission {
   const Clock* const clock_;
   OnGpu on_gpu_ = [](const std::string&, DaemonAdmission*) {};
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
-  absl::flat_hash_map<uint64_t, DaemonAdmission*> asked_;  // by request
+  std::unordered_map<uint64_t, DaemonAdmission*> asked_;  // by request
 };
 
 }  // namespace fineserve::proxy

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/wire/message.h"
+
 namespace fineserve::proxy {
 namespace {
 

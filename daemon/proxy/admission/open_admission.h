@@ -6,18 +6,18 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 
 namespace fineserve::proxy {
 
-// Admits everything at once, on the model's engine with the fewest outstanding
-// tokens: what the proxy does without a scheduler (fail_open), and the baseline
-// for one. Outstanding are the prompt until the first token and the expected
-// output until the end. An engine that failed a request is left alone for
-// kRestNs, unless no other is there.
+// Admits every request at once, to the engine of its model with the fewest
+// outstanding tokens. This is what the proxy does without a scheduler
+// (fail_open), and the baseline for one. A prompt is outstanding until its
+// first token, the expected output until the end. An engine that failed a
+// request gets no other for kRestNs unless its model has no other engine.
 class OpenAdmission final : public Admission {
  public:
   // Heuristic: long enough not to waste each request's first attempt, short
@@ -32,14 +32,15 @@ class OpenAdmission final : public Admission {
 
   // What Submit would decide.
   Verdict Choose(const AdmissionRequest& request) const;
-  // Somebody decided so: it counts until Finished.
+  // Books a request that another decider sent to `engine`; it counts there
+  // until Finished.
   void Enter(const AdmissionRequest& request, const std::string& engine);
 
   void Submit(const AdmissionRequest& request,
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override {}  // nothing waits
   void FirstToken(uint64_t id) override;
-  void Progress(uint64_t, uint32_t) override {}  // its expectation stands
+  void Progress(uint64_t, uint32_t) override {}  // the expected output stands
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
@@ -59,7 +60,7 @@ class OpenAdmission final : public Admission {
     uint64_t prompt_tokens = 0;
     uint64_t output_tokens = 0;
   };
-  // Less is better: rested, not avoided, fewest tokens.
+  // Less is better: whether it rests, whether to avoid it, its tokens.
   using Rank = std::tuple<bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
@@ -67,8 +68,8 @@ class OpenAdmission final : public Admission {
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
-  absl::flat_hash_map<std::string, Engine> engines_;
-  absl::flat_hash_map<uint64_t, Running> running_;
+  std::unordered_map<std::string, Engine> engines_;
+  std::unordered_map<uint64_t, Running> running_;
 };
 
 }  // namespace fineserve::proxy

@@ -63,8 +63,8 @@ bool AnswerMeter::between_events() const {
 }
 
 absl::optional<Usage> AnswerMeter::usage() const {
-  // The first numbers of these names behind it are its own; details nest
-  // behind.
+  // The first numbers of these names after it are its own; those of its nested
+  // details come later.
   const size_t at = tail().rfind("\"usage\":");
   if (at == absl::string_view::npos) return absl::nullopt;
   const absl::string_view object = tail().substr(at);

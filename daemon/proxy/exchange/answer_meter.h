@@ -15,10 +15,10 @@ struct Usage {
   uint32_t completion_tokens = 0;
 };
 
-// Looks at an answer's body as it passes by, in pieces cut anywhere, and holds
-// none of it but its tail. Server-sent events: how many data events came, and
-// whether the stream stands between two events. Any answer: the usage that it
-// ends with.
+// Watches an answer's body as it passes, in pieces cut anywhere, and keeps only
+// its tail. Of server-sent events it tells how many data events came and
+// whether the stream stands between two events; of any answer, the usage near
+// its end.
 class AnswerMeter {
  public:
   void Feed(absl::string_view piece);
@@ -26,16 +26,16 @@ class AnswerMeter {
   // Lines that begin with "data:", "[DONE]" excepted.
   uint32_t data_events() const;
 
-  // Nothing yet, or right after a blank line: an event can be appended.
+  // At the beginning, or right after a blank line: an event can be appended.
   bool between_events() const;
 
-  // The last "usage" object, if it lies in the tail. Of a stream it is in the
-  // last event, if the client asked for it.
+  // The last "usage" object, if it lies in the tail. A stream has it in its
+  // last event if the client asked for it.
   absl::optional<Usage> usage() const;
 
  private:
-  // OpenAI's usage object with its details takes some 300 bytes; of vLLM's
-  // fields behind it in a plain answer there are 100.
+  // OpenAI's usage object with its details takes some 300 bytes, and in a plain
+  // answer vLLM puts some 100 bytes of other fields behind it.
   static constexpr size_t kTailBytes = 1024;
 
   void CountLines(absl::string_view piece);
@@ -43,8 +43,8 @@ class AnswerMeter {
   absl::string_view tail() const { return {tail_.data(), tail_bytes_}; }
 
   uint32_t lines_of_data_ = 0;
-  // Characters of "data:" that the present line has matched; kNoMatch where
-  // it differs, or has been counted.
+  // Characters of "data:" that the present line has matched; kNoMatch once it
+  // differs or has been counted.
   static constexpr size_t kNoMatch = 99;
   size_t matched_ = 0;
   std::array<char, kTailBytes> tail_;

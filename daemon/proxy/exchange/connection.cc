@@ -14,8 +14,9 @@ constexpr size_t kReadBytes = 4096;
 constexpr size_t kBodyReadBytes = 64 << 10;
 
 ApiError TooManyConnections() {
-  ApiError error = ServerError(503, "too_many_connections",
-                               "this proxy has no connection to spare");
+  ApiError error =
+      ServerError(503, "too_many_connections",
+                  "this proxy serves as many connections as it may; try again");
   error.retry_after_ms = 1000;
   return error;
 }
@@ -78,8 +79,8 @@ asio::awaitable<bool> Connection::ServeOne() {
   co_return co_await exchange.Run();
 }
 
-// Reads a header, or the `whole` request. False if there will be none: the
-// client was told why, if there was a why.
+// Reads the header, or the `whole` request. False if the connection ended, or
+// if the request is malformed, which the client has then been told.
 asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
   const auto there = [&] {
     return whole ? request->done() : request->header_done();
@@ -95,7 +96,7 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
     if (there()) break;
     const size_t most = whole ? kBodyReadBytes : kReadBytes;
     if (co_await ReadSome(&socket_, &received_, most)) co_return false;
-    // A header has its time as a whole, a body each of its pieces.
+    // A header has one deadline as a whole; each piece of a body has its own.
     if (idle_ || whole) Guard(service_->limits.receive_s);
     idle_ = false;
   }
@@ -128,9 +129,9 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
   return RefuseByHead(route, request.method(), request.target());
 }
 
-// The connection is of no use afterwards if the request is not whole: what is
-// left of it is taken and thrown away, so that the client reads the answer
-// before it meets a reset.
+// If the request is not whole, the connection cannot be used again: the rest of
+// the request is read and thrown away, so that the client reads the answer
+// before a reset.
 asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
                                                 const ApiError& error,
                                                 const std::string& request_id) {
@@ -243,8 +244,8 @@ void Connection::Watch(std::function<void()> gone) {
   ArmWatch();
 }
 
-// The wait outlives the request: it ends with the next one's first bytes, and
-// so costs nothing to cancel.
+// The wait may outlive the request. The first bytes of the next one end it, so
+// that it need not be cancelled.
 void Connection::ArmWatch() {
   if (watching_) return;
   watching_ = true;
@@ -260,7 +261,7 @@ void Connection::OnReadable() {
   if (IsClosedByPeer(&socket_)) {
     std::exchange(gone_, nullptr)();
   } else if (error_code ignored; socket_.available(ignored) == 0) {
-    ArmWatch();  // woken by what was read since
+    ArmWatch();  // what woke us has been read since
   }
 }
 

@@ -15,8 +15,8 @@
 namespace fineserve::proxy {
 
 // One client's connection: reads a request, answers it or lets an Exchange
-// forward it, and so on until one side has enough. Confined to the proxy's
-// thread; held by the coroutine that Serve is.
+// forward it, and repeats this until either side closes. Confined to the
+// proxy's thread; the coroutine of Serve keeps it alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `service` outlives it.
@@ -27,35 +27,36 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::awaitable<void> Serve();
 
-  // Says "too many" and closes.
+  // Answers that there are too many connections, and closes.
   void Refuse();
 
-  // Closes what the deadline is for, if it has passed. Called every second or
-  // so: deadlines are coarse, and cost no timer each.
+  // Closes the guarded socket if its deadline has passed. Called about every
+  // second: deadlines are coarse, so that none needs a timer of its own.
   void CheckDeadline(uint64_t now_ns);
   // Closes it if no request is under way.
   void CloseIfIdle();
   void Close();
-  // Closes it in the middle of a request: as if the client had gone.
+  // Closes it even in the middle of a request, as if the client had gone.
   void Abort();
   // Whether a drain has to wait for it.
   bool is_busy() const { return !idle_ && port_ == Port::kPublic; }
 
   asio::any_io_executor executor() { return socket_.get_executor(); }
 
-  // For exchanges. False if the client is gone. What fits is sent at once, the
-  // rest as the client takes it: nothing is held but the caller's buffers.
+  // For exchanges. False if the client is gone. What fits is sent at once and
+  // the rest as the client takes it; only the caller's buffers hold it.
   asio::awaitable<bool> Write(Buffers* buffers);
   asio::awaitable<bool> Answer(const RequestParser& request,
                                const LocalAnswer& answer,
                                const std::string& request_id);
 
-  // From now on `gone` is called, once, if the client closes. Until Unwatch.
-  // A client that has sent its next request already is not seen to go.
+  // Until Unwatch, `gone` is called, once, if the client closes. That is not
+  // noticed if the client has sent its next request before.
   void Watch(std::function<void()> gone);
   void Unwatch() { gone_ = nullptr; }
 
-  // `socket` (or the client's own) is closed if `seconds` pass.
+  // Closes `socket` (or the client's own) once `seconds` have passed without
+  // Unguard.
   void Guard(tcp::socket* socket, uint32_t seconds);
   void Guard(uint32_t seconds) { Guard(&socket_, seconds); }
   void Unguard() { guarded_ = nullptr; }

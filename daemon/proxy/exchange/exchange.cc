@@ -11,7 +11,7 @@ namespace fineserve::proxy {
 namespace {
 
 constexpr int kMostAttempts = 2;
-// nginx's word in logs for a client that went away.
+// nginx's status for a client that went away.
 constexpr unsigned kClientClosed = 499;
 
 ApiError NoEngine(const std::string& model) {
@@ -35,7 +35,7 @@ Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
 Exchange::~Exchange() {
   client_->Unwatch();
   client_->Unguard();
-  // Only a proxy that is torn down leaves anything here.
+  // Something is left to do here only when the proxy is torn down.
   if (waiting_) service_->admission->Cancel(asked_.id);
   EndAttempt(Outcome::kClientGone);
 }
@@ -54,7 +54,7 @@ asio::awaitable<bool> Exchange::Run() {
       framing_ != Framing::kEndOfConnection;
 }
 
-// What the request asks for, or why it gets nothing.
+// Reads what the request asks for. An error if that cannot be served.
 absl::optional<ApiError> Exchange::ReadRequest() {
   const bool must_be_json = route_ == Route::kAdmitted;
   absl::StatusOr<RequestFacts> facts = ReadFacts(request_->body());
@@ -81,7 +81,7 @@ absl::optional<ApiError> Exchange::ReadRequest() {
   return absl::nullopt;
 }
 
-// Whether the request is to be tried once more.
+// True if the request is to be tried once more.
 asio::awaitable<bool> Exchange::Attempt() {
   if (!co_await Choose()) co_return false;
   const std::shared_ptr<const Routes> routes = service_->routes;
@@ -93,7 +93,8 @@ asio::awaitable<bool> Exchange::Attempt() {
   co_return co_await Conclude(ended);
 }
 
-// Which engine; false if there is none and the client knows, or is gone.
+// Chooses the engine. False if there is none, and the client has been told or
+// is gone.
 asio::awaitable<bool> Exchange::Choose() {
   if (route_ == Route::kForwarded) {
     const config::FleetEngine* engine = EngineInTurn();
@@ -105,8 +106,8 @@ asio::awaitable<bool> Exchange::Choose() {
     co_return true;
   }
   const Verdict verdict = co_await Decide();
-  // A client that goes away just now has been admitted even so, and its end is
-  // to be told.
+  // Even if the client has just gone away, its request was admitted, and
+  // admission must learn of its end.
   admitted_ = verdict.admitted;
   engine_name_ = verdict.engine;
   if (client_gone_) co_return admitted_;
@@ -118,7 +119,7 @@ asio::awaitable<bool> Exchange::Choose() {
   co_return true;
 }
 
-// For what needs no admission.
+// For requests that need no admission.
 const config::FleetEngine* Exchange::EngineInTurn() {
   const Admission& admission = *service_->admission;
   return service_->routes->EngineInTurn(
@@ -148,7 +149,7 @@ void Exchange::ClientGone() {
     decided_.Set();
   }
   error_code ignored;
-  if (engine_) engine_->close(ignored);  // which is how an engine aborts
+  if (engine_) engine_->close(ignored);  // which makes the engine abort
 }
 
 void Exchange::BeginAttempt() {
@@ -166,8 +167,8 @@ void Exchange::EndAttempt(Outcome outcome) {
       usage ? usage->completion_tokens : meter_.data_events(), outcome);
 }
 
-// Settles an attempt with everybody who waits for its end. Whether another one
-// is to follow.
+// Tells admission, the metrics and the client how an attempt ended. True if
+// another one is to follow.
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);
   EndAttempt(ended == Ended::kWhole        ? Outcome::kDone
@@ -182,7 +183,8 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       service_->metrics.CountRequest(model_, kClientClosed);
       break;
     case Ended::kBroken:
-      log::Warning("engine {} broke off request {}", engine_name_, request_id_);
+      log::Warning("engine {} broke off its answer to request {}", engine_name_,
+                   request_id_);
       service_->metrics.CountRequest(model_, 502);
       co_await EndBrokenStream();
       break;
@@ -198,7 +200,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   co_return false;
 }
 
-// Tells the client of an error in place of an answer.
+// Sends the client an error instead of an answer.
 asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
   service_->metrics.CountRequest(model_, error.status);
   framing_ = Framing::kLength;

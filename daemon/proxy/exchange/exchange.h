@@ -22,14 +22,14 @@ namespace fineserve::proxy {
 //   read the facts -> count the prompt -> ask admission -> send to the engine
 //   -> relay the answer
 //
-// An engine that fails before its first byte is replaced once; after it the
-// client gets an error event (of a stream) or a cut answer, never a second
-// beginning. Whoever goes away, the other side learns of it by its connection
-// being closed. Holds, of an answer, what one read gave. Confined to the
-// proxy's thread.
+// An engine that fails before the first byte of its answer is replaced once.
+// After that byte the client gets an error event (in a stream) or a truncated
+// answer, never a second beginning. If one side goes away, the connection to
+// the other is closed. Of an answer, only what one read gave is held. Confined
+// to the proxy's thread.
 class Exchange {
  public:
-  // All outlive it; `request` is whole.
+  // The pointers outlive this object; `request` has been read whole.
   Exchange(Connection* client, Service* service, RequestParser* request,
            Route route, std::string request_id);
   ~Exchange();
@@ -44,7 +44,7 @@ class Exchange {
   enum class Ended {
     kWhole,        // the answer was relayed
     kNotAnswered,  // no byte of an answer: it may be tried again
-    kBroken,       // the engine went away, or talks no HTTP, after that
+    kBroken,       // after that the engine went away, or sent no valid HTTP
     kClientGone,
   };
 
@@ -63,10 +63,10 @@ class Exchange {
   void Learn(uint32_t prompt_tokens);
   const config::FleetEngine* EngineInTurn();
 
-  // How long an engine may take, seconds.
+  // How long an engine may take, in seconds.
   struct Patience {
     uint32_t to_accept;
-    uint32_t to_answer;  // 0: as long as it thinks
+    uint32_t to_answer;  // 0: no limit
   };
   asio::awaitable<Ended> Forward(const config::FleetEngine& engine);
   asio::awaitable<Ended> Converse(const config::FleetEngine& engine,
@@ -96,9 +96,9 @@ class Exchange {
 
   const uint64_t started_ns_;
   RequestFacts facts_;
-  bool counts_prompt_ = false;  // an engine is asked to
-  bool counted_ = false;        // it did
-  std::string model_;           // empty until it is one of the fleet's
+  bool counts_prompt_ = false;  // an engine is asked to count the prompt
+  bool counted_ = false;        // and has counted it
+  std::string model_;           // empty until it is known to be in the fleet
   int64_t slo_ttft_us_ = 0;
   int64_t slo_tpot_us_ = 0;
   AdmissionRequest asked_;
@@ -107,15 +107,15 @@ class Exchange {
   absl::optional<Verdict> verdict_;
   Wakeup decided_;
   bool client_gone_ = false;
-  bool closes_ = false;  // the client's connection is of no more use
+  bool closes_ = false;  // the client's connection is to be closed
   int attempts_ = 0;
 
   std::string engine_name_;
   absl::optional<tcp::socket> engine_;
   ByteBuffer from_engine_;
-  size_t read_bytes_ = 0;  // at a time; grows while they come full
+  size_t read_bytes_ = 0;  // at a time; grows while reads come back full
   absl::optional<ResponseParser> answer_;
-  bool answered_ = false;   // by a byte at least
+  bool answered_ = false;   // at least one byte has come
   bool head_sent_ = false;  // to the client
   std::vector<absl::string_view> pieces_;
   size_t parsed_bytes_ = 0;  // of from_engine_, that pieces_ may view

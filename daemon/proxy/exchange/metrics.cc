@@ -19,7 +19,7 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 
-// vLLM's, so that its panels show ours beside its own (v1/metrics/loggers.py).
+// vLLM's buckets, so that one panel shows both (v1/metrics/loggers.py).
 const Histogram::BucketBoundaries kTtftBuckets = {
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
     1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
@@ -69,16 +69,16 @@ struct Metrics::Families {
       &registry);
   prometheus::Family<Histogram>& queue_time =
       Register(prometheus::BuildHistogram(), "fineserve_queue_time_seconds",
-               "From the request to admission's answer", &registry);
+               "Time from a request to admission's answer", &registry);
   prometheus::Family<Histogram>& ttft = Register(
       prometheus::BuildHistogram(), "fineserve_time_to_first_token_seconds",
-      "From the request to the first byte of its answer", &registry);
+      "Time from a request to the first byte of its answer", &registry);
   prometheus::Family<Histogram>& tpot = Register(
       prometheus::BuildHistogram(), "fineserve_time_per_output_token_seconds",
-      "Mean between the tokens of a stream", &registry);
+      "Mean time between the tokens of a stream", &registry);
   prometheus::Family<Gauge>& bytes_per_token =
       Register(prometheus::BuildGauge(), "fineserve_bytes_per_token",
-               "What prompt tokens are estimated by", &registry);
+               "Bytes per token by which prompts are estimated", &registry);
   Gauge& connections =
       Register(prometheus::BuildGauge(), "fineserve_connections",
                "Open connections of clients", &registry)
@@ -89,7 +89,7 @@ struct Metrics::Families {
                          .Add({});
   Gauge& running =
       Register(prometheus::BuildGauge(), "fineserve_requests_running",
-               "Requests that engines work on", &registry)
+               "Requests that engines are working on", &registry)
           .Add({});
 
   absl::flat_hash_map<std::string, OfModel> models;

@@ -10,14 +10,14 @@
 namespace fineserve::proxy {
 
 // What the proxy counts, rendered for Prometheus. `model` is a name of the
-// fleet, or empty where a request never got that far: clients cannot make
+// fleet, or empty if the request never got that far: clients cannot create
 // labels. Confined to the proxy's thread.
 class Metrics {
  public:
   Metrics();
   ~Metrics();
 
-  // An answer was sent; 499: the client went away before (nginx's word).
+  // An answer was sent; 499: the client went away first (nginx's convention).
   void CountRequest(const std::string& model, unsigned status);
   void CountRetry(const std::string& model);
   void CountTokens(const std::string& model, uint32_t prompt, uint32_t output);
@@ -27,8 +27,8 @@ class Metrics {
   void TimePerOutputToken(const std::string& model, double seconds);
   enum class Slo { kTtft, kTpot };
   void CountSloViolation(const std::string& model, Slo slo);
-  // How a prompt's tokens came to be known: by an engine's count or the
-  // client's own ids; by its bytes; by these because no engine counted.
+  // How a prompt's tokens are known: counted by an engine or given as ids;
+  // estimated from its bytes; estimated because no engine counted them.
   enum class Counted { kExact, kEstimate, kFallback };
   void CountPrompt(const std::string& model, Counted how);
   void SetBytesPerToken(const std::string& model, double ratio);

@@ -1,4 +1,4 @@
-// How an Exchange comes to know its prompt's tokens before admission asks.
+// How an Exchange learns its prompt's tokens before admission is asked.
 
 #include <algorithm>
 #include <string>
@@ -34,9 +34,10 @@ asio::awaitable<void> Exchange::CountPrompt() {
   service_->metrics.CountPrompt(model_, how);
 }
 
-// By the tokenizer of one of the model's engines. The body is the client's:
-// vLLM's /tokenize reads what it knows of completions and of chats and passes
-// over the rest, and its defaults for special tokens and templates are theirs.
+// Asks one of the model's engines to tokenize the prompt. It is sent the
+// client's body: vLLM's /tokenize reads the fields that it shares with
+// completions and chats, ignores the others, and has the same defaults for
+// special tokens and templates.
 asio::awaitable<absl::optional<uint32_t>> Exchange::AskForCount() {
   const std::shared_ptr<const Routes> routes = service_->routes;
   const config::FleetEngine* engine = EngineInTurn();
@@ -56,7 +57,8 @@ asio::awaitable<absl::optional<uint32_t>> Exchange::AskForCount() {
   co_return count;
 }
 
-// Of the answer's body, which is read to its end; false if it has none.
+// Gives the beginning of the answer's body, which is read to its end. False if
+// the answer breaks off.
 asio::awaitable<bool> Exchange::ReadBeginning(std::string* text) {
   for (;;) {
     for (const absl::string_view piece : pieces_) {
@@ -69,12 +71,12 @@ asio::awaitable<bool> Exchange::ReadBeginning(std::string* text) {
   }
 }
 
-// Once: the metrics tell how often.
+// Warns once per model; the metrics tell how often it happens.
 void Exchange::TellUncounted(const std::string& engine, bool answered) {
   if (!service_->uncounted.insert(model_).second) return;
   log::Warning(
-      "engine {} does not count a prompt's tokens ({}): where that happens "
-      "prompts of {} are estimated",
+      "engine {} did not count a prompt's tokens ({}); prompts of {} are "
+      "estimated where that happens",
       engine,
       answered ? absl::StrCat("status ", answer_->status()) : "no answer",
       model_);

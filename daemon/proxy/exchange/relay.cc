@@ -42,10 +42,11 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   co_return ended;
 }
 
-// kWhole: the engine was sent the request, for `target`, and the head of its
-// answer is there. A kept connection that the engine has closed meanwhile says
-// nothing about the engine: then a new one is tried. One that is closed here
-// is so for a reason: the client has gone, or the engine's time is over.
+// Sends the engine the request, for `target`. kWhole: the head of its answer
+// has come. If the engine has closed a kept connection meanwhile, that says
+// nothing about the engine, and a new connection is tried. A connection that
+// was closed on this side was closed for a reason: the client has gone, or the
+// engine's time is over.
 asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
     Patience patience) {
@@ -68,7 +69,7 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
   }
 }
 
-// A new connection.
+// Opens a new connection.
 asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
                                      uint32_t seconds) {
   engine_.emplace(client_->executor());
@@ -79,7 +80,8 @@ asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
   co_return !e && !client_gone_;
 }
 
-// For another request, if all of the answer was read and the engine stays.
+// Keeps the connection for another request if the answer was read whole and the
+// engine keeps it open.
 void Exchange::KeepEngine(const config::FleetEngine& engine) {
   from_engine_.Consume(std::exchange(parsed_bytes_, 0));
   if (!answer_->keep_alive() || !from_engine_.empty()) return;
@@ -87,7 +89,7 @@ void Exchange::KeepEngine(const config::FleetEngine& engine) {
                          service_->clock->NowNs());
 }
 
-// kWhole: the head of an answer is there.
+// kWhole: the head of an answer has come.
 asio::awaitable<Exchange::Ended> Exchange::Ask(const std::string& head) {
   from_engine_ = ByteBuffer();
   read_bytes_ = kLeastReadBytes;
@@ -101,8 +103,8 @@ asio::awaitable<Exchange::Ended> Exchange::Ask(const std::string& head) {
   if (!e && !buffers.empty()) {
     e = co_await WriteRest(&*engine_, &buffers, [] {});
   }
-  // An engine may refuse a large body before it has all of it; its answer is
-  // there to be read even so.
+  // An engine may refuse a large body before it has all of it. Its answer can
+  // be read even if the write failed.
   co_return co_await AwaitAnswer();
 }
 
@@ -110,7 +112,7 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitAnswer() {
   const bool to_head = request_->method() == "HEAD";
   do {
     answer_.emplace(service_->limits.header_bytes, to_head);
-    Parse();  // behind an informational answer, the next may be there already
+    Parse();  // the next answer may have come behind an informational one
     error_code e;
     while (!e && !answer_->broken() && !answer_->header_done()) {
       e = co_await ReadAnswer();
@@ -123,8 +125,8 @@ asio::awaitable<Exchange::Ended> Exchange::AwaitAnswer() {
   co_return Ended::kWhole;
 }
 
-// Waits for more of the answer. What was parsed before is forgotten: pieces_
-// are to be used before the next call.
+// Waits for more of the answer. Use pieces_ before the next call, which forgets
+// them.
 asio::awaitable<error_code> Exchange::ReadAnswer() {
   pieces_.clear();
   from_engine_.Consume(std::exchange(parsed_bytes_, 0));
@@ -168,8 +170,8 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
   co_return Ended::kWhole;
 }
 
-// The pieces that one read gave, as one chunk where the client is sent chunks:
-// where events begin and end is not our affair.
+// Appends the pieces that one read gave, as one chunk if the client is sent
+// chunks. Where events begin and end does not matter here.
 void Exchange::AppendBody(Buffers* buffers) {
   static constexpr absl::string_view kEnd = "0\r\n\r\n";
   static constexpr absl::string_view kBreak = "\r\n";
@@ -194,7 +196,8 @@ void Exchange::Observe() {
   if (pieces_.empty()) return;
   last_ns_ = service_->clock->NowNs();
   const uint32_t events = meter_.data_events();
-  // Comments come before the first event, to keep a connection alive.
+  // Engines may send comments before the first event, to keep the connection
+  // alive.
   if (facts_.stream && events == 0) return;
   const bool first = first_ns_ == 0;
   if (first) first_ns_ = last_ns_;
@@ -208,8 +211,8 @@ void Exchange::Observe() {
 }
 
 // The engine went away after its answer began. A stream ends with an error
-// event; nothing can be said in any other body, so that the client must see it
-// cut short.
+// event. Other bodies have no place for an error, so the client must see them
+// truncated.
 asio::awaitable<void> Exchange::EndBrokenStream() {
   const ApiError error = EngineGone(model_);
   if (!head_sent_) {

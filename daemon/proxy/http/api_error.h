@@ -31,11 +31,12 @@ ApiError ServerError(unsigned status, absl::string_view code,
 // where it is known.
 std::string ErrorBody(const ApiError& error);
 
-// The same as the last event of a stream. `between_events`: where the stream
-// stands; an event that was cut is ended first.
+// The same as the last event of a stream. Unless the stream stands
+// `between_events`, the event that was cut off is ended first.
 std::string ErrorEvent(const ApiError& error, bool between_events);
 
-// `text` as a JSON string. Bytes that are not ASCII pass; they must be UTF-8.
+// `text` as a JSON string. Bytes that are not ASCII are copied; they must be
+// UTF-8.
 std::string JsonQuote(absl::string_view text);
 
 }  // namespace fineserve::proxy

@@ -19,14 +19,15 @@ class ByteBuffer {
   absl::string_view bytes() const { return {data_.get() + begin_, size_}; }
   bool empty() const { return size_ == 0; }
 
-  // Room for `n` more bytes behind the present ones; views of them end.
+  // Room for `n` more bytes behind the present ones, whose views become
+  // invalid.
   char* Prepare(size_t n) {
     if (begin_ + size_ + n > capacity_) MakeRoom(n);
     return data_.get() + begin_ + size_;
   }
   // `n` bytes of the room were filled.
   void Commit(size_t n) { size_ += n; }
-  // Forgets the first `n` bytes. Views of the others stay.
+  // Forgets the first `n` bytes. Views of the other bytes stay valid.
   void Consume(size_t n) {
     size_ -= n;
     begin_ = size_ == 0 ? 0 : begin_ + n;

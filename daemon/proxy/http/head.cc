@@ -52,13 +52,13 @@ void AppendField(std::string* head, absl::string_view name,
   absl::StrAppend(head, name, ": ", value, "\r\n");
 }
 
-// HTTP/1.1 connections stay, HTTP/1.0 ones end: said only where it differs
-// would do, but old clients of either kind want to be told.
+// HTTP/1.1 connections persist and HTTP/1.0 ones do not, so it would do to name
+// the exceptions; but some old clients of either version rely on the field.
 void AppendConnection(std::string* head, bool keep_alive) {
   AppendField(head, "connection", keep_alive ? "keep-alive" : "close");
 }
 
-// Fields that the proxy writes itself, or that are for it.
+// Fields that the proxy writes itself or that are meant for it.
 bool IsOurs(absl::string_view name, const Forwarding& how) {
   return EqualsIgnoreCase(name, "host") || EqualsIgnoreCase(name, kRequestId) ||
          EqualsIgnoreCase(name, "content-length") ||
@@ -125,7 +125,7 @@ std::string AnswerHead(const ResponseParser& answer, Framing framing,
   answer.ForEachField([&](absl::string_view name, absl::string_view value) {
     if (IsHopByHop(name, connection)) return;
     if (EqualsIgnoreCase(name, kRequestId)) return;
-    AppendField(&head, name, value);  // its content-length, too
+    AppendField(&head, name, value);  // including content-length
   });
   AppendField(&head, kRequestId, request_id);
   if (framing == Framing::kChunks) {
@@ -145,7 +145,7 @@ LocalAnswer ErrorAnswer(const ApiError& error) {
     AppendField(&answer.fields, "www-authenticate", "Bearer");
   }
   if (error.retry_after_ms != 0) {
-    // Whole seconds are all that the field can say.
+    // The field can hold whole seconds only.
     absl::StrAppend(&answer.fields,
                     "retry-after: ", (error.retry_after_ms + 999) / 1000,
                     "\r\nretry-after-ms: ", error.retry_after_ms, "\r\n");

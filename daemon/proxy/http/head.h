@@ -13,11 +13,12 @@
 
 namespace fineserve::proxy {
 
-// How the end of an answer's body is told to the client.
+// How the client learns where an answer's body ends.
 enum class Framing { kNoBody, kLength, kChunks, kEndOfConnection };
 
-// How to frame the engine's answer for this client: its length if the engine
-// said one, else chunks, which HTTP/1.0 does not have.
+// How to frame the engine's answer for this client: by its length if the engine
+// gave one; otherwise in chunks, or, for HTTP/1.0, which has none, by the end
+// of the connection.
 Framing FramingFor(const RequestParser& request, const ResponseParser& answer);
 
 // Whether a field concerns one connection only and is not forwarded (RFC 9110,
@@ -30,26 +31,27 @@ struct Forwarding {
   absl::string_view authority;  // the engine's, "host:port"
   absl::string_view request_id;
   size_t body_bytes = 0;
-  bool drop_authorization = false;  // it was a key of ours
+  bool drop_authorization = false;  // it carried one of our keys
   absl::string_view target = {};    // empty: the client's
 };
 
-// Start line and fields, ready to be sent, as far as the blank line.
+// Start line and fields, ready to be sent, with the blank line behind them.
 std::string RequestHead(const RequestParser& request, const Forwarding& how);
 std::string AnswerHead(const ResponseParser& answer, Framing framing,
                        absl::string_view request_id, bool keep_alive);
 
-// An answer of the proxy's own.
+// An answer that the proxy gives itself.
 struct LocalAnswer {
   unsigned status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::string fields;  // more of them, each with its CRLF
+  std::string fields;  // further fields, each with its CRLF
 };
 
 LocalAnswer ErrorAnswer(const ApiError& error);
 
-// Head and body. `to_head`: without the body, that is, with its length only.
+// Head and body. With `to_head` the body is left out, and only its length is
+// given.
 std::string LocalAnswerText(const LocalAnswer& answer, bool to_head,
                             absl::string_view request_id, bool keep_alive);
 

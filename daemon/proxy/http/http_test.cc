@@ -1,4 +1,4 @@
-// Requests and answers as bytes: parsers, and the heads that are sent on.
+// Requests and answers as bytes: the parsers, and the heads that are forwarded.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ using ::testing::Not;
 constexpr size_t kHeaderBytes = 4096;
 constexpr uint64_t kBodyBytes = 1000;
 
-// Feeds `bytes` in pieces of `piece`, as a socket would; what is left over.
+// Feeds `bytes` in pieces of `piece`, as a socket would. Returns what is left
+// over.
 template <typename Parser, typename... More>
 std::string FeedInPieces(Parser* parser, absl::string_view bytes, size_t piece,
                          More... more) {

@@ -16,24 +16,25 @@ namespace fineserve::proxy {
 using FieldVisitor =
     std::function<void(absl::string_view name, absl::string_view value)>;
 
-// One HTTP/1 request out of bytes as they come. No sockets. Views end with the
-// parser. Confined to a thread.
+// Parses one HTTP/1 request from bytes as they come. Knows no sockets. Its
+// views are valid while the parser lives. Confined to a thread.
 class RequestParser {
  public:
   RequestParser(size_t header_bytes, uint64_t body_bytes);
   ~RequestParser();
 
-  // How many of `bytes` belong to this request and were taken; the others are
-  // to be offered again, with more behind them, unless done() or error().
+  // Takes those of `bytes` that belong to this request and returns how many
+  // they were. Unless done() or error(), offer the others again with more
+  // behind them.
   size_t Feed(absl::string_view bytes);
 
   bool header_done() const;
   bool done() const;
-  // Set once the bytes are no request that we take: what to answer before the
-  // connection is closed.
+  // Set once the bytes turn out to be no request that we take: the answer to
+  // give before the connection is closed.
   const absl::optional<ApiError>& error() const { return error_; }
 
-  // From here on: once header_done().
+  // The following may be called once header_done().
   absl::string_view method() const;
   absl::string_view target() const;
   bool http_1_1() const;

@@ -15,7 +15,7 @@ absl::string_view View(boost::beast::string_view s) {
   return {s.data(), s.size()};
 }
 
-// A Beast body that keeps where its bytes lie instead of the bytes.
+// A Beast body that records where its bytes lie instead of copying them.
 struct PiecesBody {
   using value_type = std::vector<absl::string_view>*;
 
@@ -72,8 +72,8 @@ size_t ResponseParser::Feed(absl::string_view bytes,
     taken += beast_->parser.put(
         boost::asio::const_buffer(rest.data(), rest.size()), e);
   }
-  // Beast takes any three digits; what is below 100 has no meaning, not even
-  // on whether a body follows.
+  // Beast accepts any three digits. A status below 100 has no meaning, so it
+  // does not even tell whether a body follows.
   const bool nonsense = header_done() && status() < 100;
   if ((e && e != http::error::need_more) || nonsense) broken_ = true;
   return taken;

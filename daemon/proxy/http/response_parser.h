@@ -13,17 +13,18 @@
 
 namespace fineserve::proxy {
 
-// One HTTP/1 response out of bytes as they come. Its body is not copied: the
-// pieces view the caller's bytes. No sockets. Confined to a thread.
+// Parses one HTTP/1 response from bytes as they come. Its body is not copied:
+// the pieces view the caller's bytes. Knows no sockets. Confined to a thread.
 class ResponseParser {
  public:
-  // `to_head`: it answers HEAD, and has no body whatever its header says.
+  // `to_head`: the response answers HEAD, so it has no body whatever its header
+  // says.
   ResponseParser(size_t header_bytes, bool to_head);
   ~ResponseParser();
 
-  // How many of `bytes` were taken; the others are to be offered again with
-  // more behind them, unless done(). Appends what of them is body, without
-  // chunk framing, to `pieces`.
+  // Returns how many of `bytes` were taken; unless done(), offer the others
+  // again with more behind them. Appends the parts that are body, without chunk
+  // framing, to `pieces`.
   size_t Feed(absl::string_view bytes, std::vector<absl::string_view>* pieces);
   // The connection ended: that completes a body without a length.
   void FeedEnd();
@@ -32,7 +33,7 @@ class ResponseParser {
   bool done() const;
   bool broken() const { return broken_; }  // no HTTP response, or cut short
 
-  // From here on: once header_done().
+  // The following may be called once header_done().
   unsigned status() const;
   absl::string_view reason() const;
   bool keep_alive() const;

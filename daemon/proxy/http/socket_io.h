@@ -17,14 +17,15 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using Buffers = std::vector<asio::const_buffer>;
 
-// Never blocks, never waits for more to send.
+// Makes the socket non-blocking and switches Nagle's algorithm off.
 void Prepare(tcp::socket* socket);
 
-// What fits into the socket at once, without a turn of the event loop; the rest
-// stays in `buffers`.
+// Writes what the socket takes at once, without a turn of the event loop; the
+// rest stays in `buffers`.
 error_code WriteNow(tcp::socket* socket, Buffers* buffers);
 
-// The rest, as the peer makes room; `progressed` is called for each piece.
+// Writes the rest as the peer makes room; `progressed` is called for each
+// piece.
 asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
                                       std::function<void()> progressed);
 
@@ -41,10 +42,10 @@ asio::awaitable<error_code> Connect(tcp::socket* socket,
 // unread bytes hide it.
 bool IsClosedByPeer(tcp::socket* socket);
 
-// Lets one coroutine wait for what a callback tells. Confined to a thread.
+// Lets one coroutine wait until a callback wakes it. Confined to a thread.
 class Wakeup {
  public:
-  // Ends the present wait, or the next one at once.
+  // Ends the present wait; if there is none, the next one ends at once.
   void Set();
   asio::awaitable<void> Wait();
 

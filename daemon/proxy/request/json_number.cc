@@ -18,7 +18,7 @@ absl::optional<uint32_t> NumberOf(absl::string_view json,
   json = absl::StripLeadingAsciiWhitespace(json);
   const size_t digits = json.find_first_not_of("0123456789");
   if (digits == absl::string_view::npos) return absl::nullopt;
-  // A fraction or an exponent is no end.
+  // A fraction or an exponent does not end a whole number.
   if (absl::StrContains(".eE", json.substr(digits, 1))) return absl::nullopt;
   uint32_t number = 0;
   if (!absl::SimpleAtoi(json.substr(0, digits), &number)) return absl::nullopt;

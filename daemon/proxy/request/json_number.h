@@ -8,10 +8,10 @@
 
 namespace fineserve::proxy {
 
-// The whole number behind the first `"name":` of JSON text that may be cut
-// anywhere, at whatever depth: quotes inside a JSON string are escaped, so that
-// this is a key, not a text. nullopt if there is none, it has no end, or it is
-// none of 32 bits.
+// The whole number after the first `"name":` in JSON text, at any depth. The
+// text may be cut off anywhere. Quotes inside a JSON string are escaped, so
+// what is found is a key and not text. nullopt if there is no such key, if the
+// number may have been cut off, or if it does not fit in 32 bits.
 absl::optional<uint32_t> NumberOf(absl::string_view json,
                                   absl::string_view name);
 

@@ -48,7 +48,8 @@ absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
   }
   if (keys.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " holds no key; write one a line, or remove [proxy] keys"));
+        path,
+        " holds no key; write one per line, or remove keys from [proxy]"));
   }
   return KeySet(std::move(keys));
 }

@@ -9,7 +9,7 @@
 
 namespace fineserve::proxy {
 
-// The keys that clients may present. Without any, everybody may come.
+// The API keys that clients may present. An empty set admits every client.
 class KeySet {
  public:
   KeySet() = default;
@@ -17,17 +17,17 @@ class KeySet {
 
   bool is_open() const { return keys_.empty(); }
 
-  // `authorization` is the field's value: "Bearer KEY". Takes the same time
-  // for every wrong key of a length.
+  // `authorization` is the field's value: "Bearer KEY". Takes the same time for
+  // all wrong keys of the same length.
   bool Admits(absl::string_view authorization) const;
 
  private:
   std::vector<std::string> keys_;
 };
 
-// One key a line; blank lines and lines that begin with '#' are skipped.
+// One key per line; blank lines and lines that begin with '#' are skipped.
 // NotFound if the file cannot be read, InvalidArgument if no key is in it: an
-// empty file must not open the door.
+// empty file must not admit everybody.
 absl::StatusOr<KeySet> ReadKeys(const std::string& path);
 
 }  // namespace fineserve::proxy

@@ -17,14 +17,14 @@ using simdjson::error_code;
 // Deeper than any message: content parts and tool calls nest three levels.
 constexpr int kMostLevels = 8;
 
-// What has been seen while walking.
+// What has been read so far.
 struct Walk {
   RequestFacts facts;
   uint64_t max_tokens = 0;
   uint64_t choices = 1;
 };
 
-// A type that we do not expect is not ours to judge.
+// A value of an unexpected type is for the engine to judge.
 error_code Lenient(error_code e) {
   const bool fine = e == simdjson::INCORRECT_TYPE ||
                     e == simdjson::NUMBER_ERROR ||
@@ -65,9 +65,9 @@ error_code CountObject(ondemand::value value, int level, RequestFacts* facts) {
   return simdjson::SUCCESS;
 }
 
-// Strings count as text, numbers as token ids; of objects the fields that
-// templates print. Pictures and sound are not counted: their tokens do not
-// follow from their bytes.
+// Strings count as text, numbers as token ids; of objects, the fields that chat
+// templates print. Images and audio are not counted, since their bytes do not
+// tell their tokens.
 error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
   if (level > kMostLevels) return simdjson::SUCCESS;
   ondemand::json_type type;

@@ -8,21 +8,22 @@
 
 namespace fineserve::proxy {
 
-// What a scheduler must know of a request's body (OpenAI's completions and
-// chat completions; other bodies usually have a model at least).
+// What a scheduler must know about a request's body (OpenAI's completions and
+// chat completions; other bodies usually name a model).
 struct RequestFacts {
-  std::string model;  // empty: not said
+  std::string model;  // empty: not given
   bool stream = false;
-  uint32_t max_tokens = 0;     // for all choices together; 0: not said
-  uint64_t text_bytes = 0;     // of prompt, messages and tools, as in the JSON
-  uint32_t prompt_tokens = 0;  // given as token ids: counted, not estimated
+  uint32_t max_tokens = 0;  // for all choices together; 0: not given
+  uint64_t text_bytes = 0;  // of prompt, messages and tools, as in the JSON
+  uint32_t prompt_tokens =
+      0;  // given as token ids, so counted and not estimated
 };
 
-// Reads the body without making a document of it. Grows the capacity, not the
-// size, of `body` by what simdjson reads past its end. As in Python's reader
-// the last of equal keys counts. A value of an unexpected type is the engine's
-// to refuse; InvalidArgument, in one line for the client, if `body` is no JSON
-// object.
+// Reads the body without building a document. Grows the capacity, not the size,
+// of `body`, because simdjson reads past its end. Of equal keys the last one
+// counts, as in Python's reader. A value of an unexpected type is left for the
+// engine to refuse. InvalidArgument, with one line for the client, if `body` is
+// not a JSON object.
 absl::StatusOr<RequestFacts> ReadFacts(std::string* body);
 
 }  // namespace fineserve::proxy

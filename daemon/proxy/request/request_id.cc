@@ -28,8 +28,8 @@ std::string RequestIds::For(absl::string_view given) {
 
 std::string RequestIds::Make() {
   if (used_ == random_.size()) {
-    // 512 bytes or fewer come at once and whole once the system is up
-    // (getrandom(2)); more are asked for in halves.
+    // Once the system is up, a request for up to 256 bytes is never interrupted
+    // and gives all of them (getrandom(2)).
     for (size_t i = 0; i < random_.size(); i += 256) {
       if (getrandom(random_.data() + i, 256, 0) != 256) abort();
     }

@@ -33,12 +33,13 @@ absl::string_view PathOf(absl::string_view target) {
   return target.substr(0, target.find('?'));
 }
 
-// For an error's message: the client's bytes may be anything.
+// For error messages, since a client's bytes may be anything.
 std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 200));
 }
 
-// "%2F" and the like; what is not two hexadecimal digits stays.
+// Decodes "%2F" and the like; a percent sign without two hexadecimal digits
+// stays.
 std::string PercentDecoded(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -16,27 +16,27 @@
 
 namespace fineserve::proxy {
 
-// Which of the proxy's two ports a client came by.
+// Which of the proxy's two ports a client is connected to.
 enum class Port { kPublic, kAdmin };
 
 enum class Route {
-  kHealth,  // lives
-  kReady,   // takes requests
+  kHealth,  // the proxy lives
+  kReady,   // the proxy takes requests
   kVersion,
   kMetrics,    // admin port only
-  kModels,     // the fleet's list, or one of it
+  kModels,     // the fleet's models, or one of them
   kAdmitted,   // completions: admission decides
   kForwarded,  // everything else under /v1, /tokenize, /detokenize
   kUnknown,
 };
 
-// `target` as in the start line; its query does not count.
+// `target` is as in the start line; its query is ignored.
 Route RouteOf(Port port, absl::string_view target);
 
-// The methods that a route takes, as Allow names them; empty: any.
+// The methods that a route takes, as the Allow field lists them; empty: any.
 absl::string_view MethodsOf(Route route);
 
-// A request that can be refused by its header alone: wrong method, wrong path.
+// Why a request is refused by its header alone: wrong method or wrong path.
 absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
                                       absl::string_view target);
 
@@ -53,13 +53,13 @@ class Routes {
   const config::FleetModel* Model(absl::string_view name) const;
   const config::FleetEngine* Engine(absl::string_view name) const;
 
-  // The name to route by: the request's; if it names none and the fleet has
-  // one model, that. A 404 or 400 in OpenAI's shape otherwise.
+  // The model that the request names; if it names none, the fleet's only model.
+  // Otherwise a 404 or 400 in OpenAI's format.
   absl::variant<const config::FleetModel*, ApiError> ModelFor(
       const std::string& asked) const;
 
-  // The n-th of the model's engines, counted round, those that do not serve
-  // left out unless none does; null if it has none.
+  // Round robin: of the model's engines that serve, or of all its engines if
+  // none serves, the one whose `turn` it is. Null if the model has no engine.
   using Serves = std::function<bool(const std::string& engine)>;
   const config::FleetEngine* EngineInTurn(absl::string_view model,
                                           uint64_t turn,

@@ -9,7 +9,7 @@
 namespace fineserve::proxy {
 namespace {
 
-// An hour: nobody means more by an SLO.
+// An hour. A longer SLO is a mistake.
 constexpr double kMostMs = 3'600'000;
 constexpr size_t kMostTenantBytes = 128;
 
@@ -25,7 +25,7 @@ absl::Status ReadMs(const RequestParser& request, absl::string_view name,
   const absl::string_view value = request.Field(name);
   if (value.empty()) return absl::OkStatus();
   double ms = 0;
-  // Not a number compares as false.
+  // NaN compares as false.
   if (!absl::SimpleAtod(value, &ms) || !(ms > 0 && ms <= kMostMs)) {
     return Bad(name, value, "milliseconds, more than 0, at most an hour");
   }

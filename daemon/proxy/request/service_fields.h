@@ -7,15 +7,15 @@
 
 namespace fineserve::proxy {
 
-// Reads into `asked` what the client's header says of the service it wants;
-// llm-d's names where it has some:
+// Reads into `asked` what the client's header says about the service it wants,
+// by llm-d's names where llm-d has them:
 //
 //   x-slo-ttft-ms, x-slo-tpot-ms     milliseconds, more than 0
 //   x-gateway-inference-fairness-id  tenant (x-llm-d-inference-fairness-id)
 //   x-fineserve-priority             whole number, higher goes first
 //   x-fineserve-degrade              1: late is better than refused
 //
-// InvalidArgument, in one line for the client, for what is none of these.
+// InvalidArgument, with one line for the client, for a bad value.
 absl::Status ReadServiceFields(const RequestParser& request,
                                AdmissionRequest* asked);
 

@@ -6,11 +6,11 @@
 namespace fineserve::proxy {
 namespace {
 
-// One token per byte is what byte-level tokenizers come to at worst; beyond 16
-// bytes a token it is not text, or not its whole.
+// At worst a byte-level tokenizer needs a token per byte. More than 16 bytes a
+// token mean that it was not text, or not all of it.
 constexpr double kLeastBytesPerToken = 1.0;
 constexpr double kMostBytesPerToken = 16.0;
-// Tokens of a first, imagined request that carries the first ratio.
+// Tokens of an imaginary first request, which carries the initial ratio.
 constexpr double kFirstTokens = 500.0;
 
 }  // namespace

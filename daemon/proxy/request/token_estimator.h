@@ -3,21 +3,21 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "daemon/proxy/request/request_facts.h"
 
 namespace fineserve::proxy {
 
-// Prompt tokens from bytes of text, by a ratio per model that is corrected by
-// the engines' own counts (usage.prompt_tokens). Both sums of the ratio decay,
-// so that long prompts weigh more than short ones, whose count is mostly
-// template. Confined to the proxy's thread.
+// Estimates prompt tokens from bytes of text by a ratio per model, which the
+// engines' own counts (usage.prompt_tokens) correct. It is a ratio of two
+// decaying sums, so that long prompts weigh more than short ones, whose tokens
+// are mostly the template's. Confined to the proxy's thread.
 class TokenEstimator {
  public:
-  // What English text takes in today's tokenizers.
+  // Typical of English text and today's tokenizers.
   static constexpr double kFirstBytesPerToken = 4.0;
-  // Share of the newest request. Heuristic: the last 50 or so decide.
+  // Weight of the newest request. Heuristic: about the last 50 decide.
   static constexpr double kNewest = 0.02;
 
   // At least 1.
@@ -34,7 +34,7 @@ class TokenEstimator {
     double tokens;
   };
 
-  absl::flat_hash_map<std::string, Sums> models_;
+  std::unordered_map<std::string, Sums> models_;
 };
 
 }  // namespace fineserve::proxy

@@ -22,8 +22,8 @@ namespace fineserve::sched {
 // fails after it: WaitingTree::LongestPrefix finds it in O(log n)
 // (adaptive_policy.h). Here is the form for a batch, O(n log n), for any TTFT.
 
-// From now until the first token of the last of requests with so many prompt
-// tokens together.
+// The time from now until every one of several requests, with so many prompt
+// tokens together, has its first token.
 using Ttft = absl::FunctionRef<Micros(uint64_t prompt_tokens)>;
 
 // What an engine can take now.
@@ -34,14 +34,15 @@ struct Caps {
 
 struct Batch {
   std::vector<RequestId> start;  // soonest deadline first
-  std::vector<RequestId> late;   // cannot make it even alone; in order given
+  std::vector<RequestId>
+      late;  // late even if each ran alone; in the order given
 };
 
 Batch FormBatch(const std::vector<Waiting>& waiting, Micros now, Ttft ttft,
                 Caps caps);
 
-// The paper's trim(S, N_max, T_max): of requests with the soonest deadline
-// first, those that fit before the first that does not.
+// The paper's trim(S, N_max, T_max): of requests ordered by deadline, those
+// before the first that does not fit.
 std::vector<RequestId> Trim(const std::vector<Waiting>& soonest_first,
                             Caps caps);
 

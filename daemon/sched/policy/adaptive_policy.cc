@@ -6,7 +6,7 @@
 namespace fineserve::sched {
 namespace {
 
-// Heuristic: a decision never takes much longer than an arrival.
+// Heuristic: so that a decision never takes much longer than an arrival.
 constexpr int kChecksPerDecision = 64;
 
 // Engines of a model, the least predicted TTFT first.
@@ -28,7 +28,8 @@ AdaptivePolicy::Lane AdaptivePolicy::LaneOf(const Queued& request) {
 }
 
 void AdaptivePolicy::Add(const Queued& request) {
-  entries_.prefetch(request.waiting.id);  // it is there when we come to it
+  entries_.prefetch(
+      request.waiting.id);  // it has come from memory when it is needed
   lanes_[LaneOf(request)].Insert(request.waiting);
   Floor& floor = floors_.try_emplace(request.model, floor_share_).first->second;
   entries_[request.waiting.id] = {request, floor.Add(request),

@@ -22,20 +22,21 @@ namespace fineserve::sched {
 // A model's engines decide one after the other, the one with the least
 // predicted TTFT first.
 //
-// How it starts the very batch that the paper's loop does, though late requests
-// may still be in the tree: as TTFT is monotone, a late request fails `meets`
-// for each prefix that contains it. So no late request is inside the longest
-// prefix that meets; and the first outside is either late, then it is dropped
-// and the search repeated, or the paper's loop would stop there too. (With
-// several engines one that is late only on this engine ends the prefix.)
+// Why it starts the very batch that the paper's loop does, although late
+// requests may still be in the tree: as TTFT is monotone, a late request fails
+// `meets` for each prefix that contains it. So no late request is inside the
+// longest prefix that meets. If the first request outside is late, it is
+// dropped and the search repeated; otherwise the paper's loop would stop there
+// too. (With several engines, one that is late only on this engine ends the
+// prefix.)
 //
-// Late requests that are longer than that are found by the time at which they
-// were predicted to become late, a bounded number a decision. So a decision
-// may tell less news than the batch form; NextCheck says when there is more.
+// Longer requests that are late are found by the time at which they were
+// predicted to become late, a bounded number per decision. So a decision may
+// bring less news than the batch form; NextCheck says when there is more.
 class AdaptivePolicy final : public Policy {
  public:
-  // Of a model's prompt tokens, `floor_share` is owed to those Algorithm 2
-  // would shed (floor.h).
+  // Of a model's prompt tokens, `floor_share` is owed to requests that
+  // Algorithm 2 would shed (floor.h).
   explicit AdaptivePolicy(double floor_share) : floor_share_(floor_share) {}
 
   void Add(const Queued& request) override;
@@ -52,14 +53,15 @@ class AdaptivePolicy final : public Policy {
   };
   static Lane LaneOf(const Queued& request);
 
-  // `request` is to be looked at then.
+  // Enters `request` to be looked at `then`.
   Calendar::Handle CheckAt(Micros then, const Queued& request);
   void DropTheLate(Micros now, Host* host);
-  // True if it was; then it is gone.
+  // True if it was late; then it is gone.
   bool DropIfLate(RequestId id, Micros now, Host* host);
   void Decide(ModelId model, Micros now, Host* host);
-  // Starts whom the floor owes. An engine that must wait for room for one of
-  // them, which nobody else may take; none if all were started.
+  // Starts the requests that the floor owes. If one of them has to wait for
+  // room, gives the engine, which no other request may take; none if all were
+  // started.
   absl::optional<ReplicaId> StartOwed(ModelId model, Micros now, Host* host);
   void StartBatch(WaitingTree* tree, ReplicaId engine, Micros now, Host* host);
   void Start(const Queued& request, ReplicaId engine, Micros now, Host* host);
@@ -71,7 +73,7 @@ class AdaptivePolicy final : public Policy {
                       std::equal_to<RequestId>,
                       HugePages<std::pair<const RequestId, Entry>>>
       entries_;
-  Calendar checks_;  // by when they are predicted to be late
+  Calendar checks_;  // by the time at which they are predicted to become late
 };
 
 }  // namespace fineserve::sched

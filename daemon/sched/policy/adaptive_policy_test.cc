@@ -131,8 +131,8 @@ TEST(AdaptivePolicyTest, WhoIsOwedKeepsAnEngineThatHasNoRoomYet) {
   EXPECT_EQ(engine.started[0], RequestId{1});
 }
 
-// Arrivals, departures and decisions at random; each decision is compared with
-// the paper's loop over all that wait.
+// Arrivals, departures and decisions at random. Each decision is compared with
+// the paper's loop over all waiting requests.
 class RandomQueue {
  public:
   // `coarse`: all times are whole milliseconds, so that first tokens often fall

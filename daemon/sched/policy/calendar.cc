@@ -5,7 +5,7 @@
 namespace fineserve::sched {
 
 Calendar::Near Calendar::NearOf(Handle handle) const {
-  const Waiting& request = pages_[handle].request;
+  const Waiting& request = slots_[handle].request;
   return {request.deadline, request.id, handle};
 }
 
@@ -15,41 +15,41 @@ bool Calendar::IsNear(const Waiting& request) const {
 
 Calendar::Handle Calendar::New(const Waiting& request) {
   if (free_.empty()) {
-    pages_.push_back({request, kNone, kNone});
-    return static_cast<Handle>(pages_.size() - 1);
+    slots_.push_back({request, kNone, kNone});
+    return static_cast<Handle>(slots_.size() - 1);
   }
   const Handle handle = free_.back();
   free_.pop_back();
-  pages_[handle] = {request, kNone, kNone};
+  slots_[handle] = {request, kNone, kNone};
   return handle;
 }
 
 void Calendar::Link(Handle handle) {
   const auto [day, is_new] =
-      far_.try_emplace(DayOf(pages_[handle].request.deadline), handle);
+      far_.try_emplace(DayOf(slots_[handle].request.deadline), handle);
   if (is_new) return;
-  pages_[handle].next = day->second;
-  pages_[day->second].previous = handle;
+  slots_[handle].next = day->second;
+  slots_[day->second].previous = handle;
   day->second = handle;
 }
 
 void Calendar::Unlink(Handle handle) {
-  const Page& page = pages_[handle];
-  if (page.next != kNone) pages_[page.next].previous = page.previous;
-  if (page.previous != kNone) {
-    pages_[page.previous].next = page.next;
+  const Slot& slot = slots_[handle];
+  if (slot.next != kNone) slots_[slot.next].previous = slot.previous;
+  if (slot.previous != kNone) {
+    slots_[slot.previous].next = slot.next;
     return;
   }
-  const auto day = far_.find(DayOf(page.request.deadline));
-  if (page.next == kNone) {
+  const auto day = far_.find(DayOf(slot.request.deadline));
+  if (slot.next == kNone) {
     far_.erase(day);
   } else {
-    day->second = page.next;
+    day->second = slot.next;
   }
 }
 
-// Half of the near ones stay, so that as many must go before Refill. So a
-// request that comes or goes moves one other, taken all together.
+// Half of the near set stays, so that as many must leave before Refill.
+// Amortised, a request that comes or goes moves one other.
 void Calendar::Spill() {
   const Day last = DayOf(std::get<Micros>(*near_.rbegin()));
   auto first = near_.end();
@@ -68,10 +68,10 @@ void Calendar::Refill() {
   Handle handle = far_.begin()->second;
   far_.erase(far_.begin());
   while (handle != kNone) {
-    Page& page = pages_[handle];
+    Slot& slot = slots_[handle];
     near_.insert(NearOf(handle));
-    handle = page.next;
-    page.previous = page.next = kNone;
+    handle = slot.next;
+    slot.previous = slot.next = kNone;
   }
 }
 
@@ -87,7 +87,7 @@ Calendar::Handle Calendar::Add(const Waiting& request) {
 }
 
 void Calendar::Remove(Handle handle) {
-  if (IsNear(pages_[handle].request)) {
+  if (IsNear(slots_[handle].request)) {
     near_.erase(NearOf(handle));
     if (near_.empty() && !far_.empty()) Refill();
   } else {

@@ -14,18 +14,20 @@
 
 namespace fineserve::sched {
 
-// Requests of which only the one with the soonest deadline is asked for.
+// Requests of which only the one with the soonest deadline is ever asked for.
 //
-// Those that are near lie in order, all others in days: unordered lists, one
-// for each day of two milliseconds. So whoever comes and goes far from the
-// front, as most do, costs no search: with 10⁶ waiting a search is three or
-// four cache misses one after the other, a list's neighbours are written and
-// not waited for (a calendar queue: Brown, CACM 31(10), 1988; its days are
-// unordered as well). Order is made of a day when all before it have gone, once
-// for most of its requests, O(log n) each.
+// Near requests are kept in order, far ones in days: unordered lists, one for
+// each day of two milliseconds. A request that comes or goes far from the
+// front, as most do, then costs no search. With 10⁶ waiting a search is three
+// or four cache misses one after the other, while the neighbours in a list are
+// written without waiting for them. (This is a calendar queue: Brown, CACM
+// 31(10), 1988; its days are unordered as well.) A day is put in order when all
+// days before it are empty, which for most requests happens once, at O(log n)
+// each.
 //
-// Invariants: every near request is of a day before the first far one; some
-// are near unless it is empty; no day is empty. Confined to one thread.
+// Invariants: every near request belongs to a day before the first far one; the
+// near set is empty only if the calendar is; no day is empty. Confined to one
+// thread.
 class Calendar {
  public:
   using Handle = uint32_t;  // of a request that is there
@@ -34,15 +36,15 @@ class Calendar {
   void Remove(Handle handle);
 
   bool empty() const { return near_.empty(); }
-  size_t near() const { return near_.size(); }  // in order, not in days
-  size_t pages() const { return pages_.size(); }
+  size_t near() const { return near_.size(); }  // kept in order, not in days
+  size_t slots() const { return slots_.size(); }
 
-  // What is known of a request is on its way from memory then.
-  void Prefetch(Handle handle) const { __builtin_prefetch(&pages_[handle]); }
+  // Fetches what is known about a request from memory.
+  void Prefetch(Handle handle) const { __builtin_prefetch(&slots_[handle]); }
 
-  // The soonest, as Sooner orders them; there must be one.
+  // The soonest request, as Sooner orders them; there must be one.
   const Waiting& First() const {
-    return pages_[std::get<Handle>(*near_.begin())].request;
+    return slots_[std::get<Handle>(*near_.begin())].request;
   }
 
  private:
@@ -50,14 +52,14 @@ class Calendar {
   // Heuristic: with 10⁶ waiting over two seconds a day is 1,000 requests, put
   // in order in 0.1 ms; shorter days are too many for the caches.
   static constexpr int kDayBits = 11;  // a day: 2¹¹ µs
-  // Heuristic: a few hundred bytes of each flow in the caches. All of a small
-  // queue is near.
+  // Heuristic: a few hundred bytes of each flow stay in the caches. A small
+  // queue is wholly near.
   static constexpr size_t kMostNear = 64;
   static constexpr Handle kNone = UINT32_MAX;
 
-  struct Page {
+  struct Slot {
     Waiting request;
-    Handle previous, next;  // of the same day, if it is far
+    Handle previous, next;  // in the same day, if the request is far
   };
   using Near = std::tuple<Micros, RequestId, Handle>;
 
@@ -66,18 +68,19 @@ class Calendar {
   bool IsNear(const Waiting& request) const;
 
   Handle New(const Waiting& request);
-  // Into and out of its day.
+  // Puts a far request into its day, and takes it out.
   void Link(Handle handle);
   void Unlink(Handle handle);
-  // Too many are near: those of the last day leave, if they are not the most.
+  // The near set is too large: demote its last day, unless that is more than
+  // half of it.
   void Spill();
-  // Nobody is near: those of the first day are.
+  // The near set is empty: promote the first day.
   void Refill();
 
-  std::vector<Page, HugePages<Page>> pages_;
+  std::vector<Slot, HugePages<Slot>> slots_;
   std::vector<Handle> free_;
   absl::btree_set<Near> near_;
-  absl::btree_map<Day, Handle> far_;  // the first of each day's list
+  absl::btree_map<Day, Handle> far_;  // the head of each day's list
 };
 
 }  // namespace fineserve::sched

@@ -15,7 +15,7 @@ Waiting Request(uint64_t id, Micros deadline) {
   return {static_cast<uint32_t>(id % 1000), RequestId{id}, deadline};
 }
 
-// Takes the first until nobody is there.
+// Takes the first until the calendar is empty.
 std::vector<uint64_t> Drain(Calendar* calendar,
                             const std::map<uint64_t, Calendar::Handle>& at) {
   std::vector<uint64_t> ids;
@@ -45,7 +45,7 @@ TEST(CalendarTest, EqualDeadlinesAreInOrderOfId) {
   EXPECT_EQ(Drain(&calendar, at), (std::vector<uint64_t>{2, 4, 7, 9}));
 }
 
-// Who comes in what order, over how many µs.
+// In which order deadlines come, and over how many µs they spread.
 struct Case {
   const char* name;
   Micros span;   // deadlines lie in it
@@ -73,12 +73,12 @@ TEST_P(CalendarSpanTest, EachIsFirstInItsTurn) {
   std::vector<uint64_t> expected;
   for (const auto& [deadline, id] : order) expected.push_back(id);
   EXPECT_EQ(Drain(&calendar, at), expected);
-  // The places of those that went are taken by who comes.
+  // New requests take the slots of those that went.
   for (uint64_t id = 1; id <= 3000; ++id) calendar.Add(Request(id, 0));
-  EXPECT_EQ(calendar.pages(), 3000u);
+  EXPECT_EQ(calendar.slots(), 3000u);
 }
 
-// Any of them goes, others come: a model says who is first.
+// Any request may go and others come; a model says which is first.
 TEST_P(CalendarSpanTest, FirstIsThatOfAnOrderedSet) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -92,7 +92,8 @@ TEST_P(CalendarSpanTest, FirstIsThatOfAnOrderedSet) {
       const uint64_t id = ++next_id;
       model[{Deadline(id), id}] = calendar.Add(Request(id, Deadline(id)));
     } else {
-      auto gone = model.begin();  // mostly: as those that start or are late
+      auto gone =
+          model.begin();  // mostly the first, as requests start or become late
       if (random() % 4 == 0) {
         gone = model.lower_bound({Deadline(random()), 0});
         if (gone == model.end()) gone = model.begin();

@@ -8,9 +8,10 @@
 
 namespace fineserve::sched {
 
-// First come, first served, as stock engines do: a queue per model, whoever is
-// first starts as soon as an engine takes it, and nobody overtakes or is
-// dropped. A baseline: deadlines and priorities mean nothing to it.
+// First come, first served, as stock engines do. There is a queue per model;
+// its first request starts as soon as an engine takes it, and no request
+// overtakes another or is dropped. A baseline that ignores deadlines and
+// priorities.
 class FcfsPolicy final : public Policy {
  public:
   void Add(const Queued& request) override;

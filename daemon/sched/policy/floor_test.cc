@@ -75,8 +75,8 @@ TEST(FloorTest, SoonestOfAFlowHasItsTurn) {
   EXPECT_EQ(*floor.Owed(), RequestId{2});
 }
 
-// Whoever is started otherwise, no flow waits for more tokens of others than
-// the header says.
+// Whichever other requests are started, no flow waits for more tokens of others
+// than the header says.
 TEST(FloorPropertyTest, NobodyWaitsLongerThanTheBound) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

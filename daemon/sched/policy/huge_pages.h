@@ -8,9 +8,9 @@
 
 namespace fineserve::sched {
 
-// An allocator for containers that may get very large and are read at random:
-// from a few huge pages on, the kernel is asked for such, where it has some.
-// With 10⁶ waiting a fifth of a cache miss is the walk of the page table
+// An allocator for containers that may get very large and are read at random.
+// From a few huge pages on it asks the kernel for huge pages, if the kernel has
+// any. With 10⁶ waiting, a fifth of a cache miss is the walk of the page table
 // (`scripts/bench admission`).
 template <typename T>
 struct HugePages {
@@ -23,7 +23,7 @@ struct HugePages {
   T* allocate(size_t count) {
     const size_t bytes = count * sizeof(T);
     void* memory = ::operator new(bytes, Alignment(bytes));
-    // It is only a wish.
+    // The kernel may decline.
     if (bytes >= kFew) (void)madvise(memory, bytes, MADV_HUGEPAGE);
     return static_cast<T*>(memory);
   }

@@ -85,7 +85,7 @@ std::vector<MooreHodgsonPolicy::Turn> MooreHodgsonPolicy::Schedule(
 
 void MooreHodgsonPolicy::Decide(Micros now, Host* host) {
   DropLate(now, host);
-  std::set<ReplicaId> full;  // nobody overtakes on an engine
+  std::set<ReplicaId> full;  // no request overtakes another on an engine
   for (const Turn& turn : Schedule(now, *host)) {
     const Queued request = queue_.at(turn);
     const ReplicaId engine =

@@ -10,7 +10,7 @@
 
 namespace fineserve::sched {
 
-// A request that waits, with all a policy may want to know of it.
+// A request that waits, with all that a policy may want to know about it.
 struct Queued {
   Waiting waiting;
   ModelId model;
@@ -19,14 +19,14 @@ struct Queued {
   uint64_t tenant = 0;   // a hash of its name
 };
 
-// What a policy decides upon and tells its decisions: the scheduler. Before a
-// policy tells a decision on a request it has forgotten the request.
+// The scheduler, as a policy sees it: what it decides about, and where its
+// decisions go. A policy forgets a request before it tells its decision.
 class Host {
  public:
   virtual ~Host() = default;
   virtual std::vector<ReplicaId> EnginesOf(ModelId model) const = 0;
   virtual Predictor Predict(ReplicaId engine, Micros now) const = 0;
-  // It can start there at once.
+  // Whether it can start there at once.
   virtual bool Takes(ReplicaId engine, const Queued& request,
                      Micros now) const = 0;
   virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
@@ -34,7 +34,8 @@ class Host {
   virtual void Drop(const Queued& request, Micros now) = 0;
 };
 
-// Whom to start when. One implementation per file; confined to one thread.
+// Decides which request starts when. One implementation per file; confined to
+// one thread.
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -42,12 +43,13 @@ class Policy {
   virtual void Remove(const Queued& request) = 0;
   virtual void Decide(Micros now, Host* host) = 0;
 
-  // When Decide may find somebody late; kNever.
+  // When Decide may find a request late; kNever if never.
   virtual Micros NextCheck() const = 0;
 };
 
-// The soonest first token that any engine of its model could give it if it
-// were sent there now: µs from `now`, kNever if there is no engine.
+// The soonest first token that any of the model's engines could give for such a
+// prompt if it were sent there now: µs from `now`, kNever if there is no
+// engine.
 struct Prospect {
   ReplicaId engine{0};
   Micros ttft = kNever;
@@ -55,8 +57,8 @@ struct Prospect {
 Prospect BestProspect(const Host& host, ModelId model, uint64_t prompt_tokens,
                       Micros now);
 
-// From when on it cannot meet its deadline even alone (Algorithm 2, line 5), as
-// things are. A request without an engine waits until its deadline.
+// When a request becomes unable to meet its deadline even alone (Algorithm 2,
+// line 5), as things are. A request without an engine waits until its deadline.
 Micros LateAt(const Host& host, const Queued& request, Micros now);
 
 }  // namespace fineserve::sched

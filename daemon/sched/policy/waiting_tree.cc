@@ -89,7 +89,8 @@ void LengthTree<kMost>::Mend(Index parent, size_t i) {
   above.parts[i + 1] = PartOf(right);
 }
 
-// All lines of a node at once, not one after the other as they are searched.
+// Fetches all cache lines of a node at once, not one after the other as they
+// are searched.
 template <size_t kMost>
 void LengthTree<kMost>::Prefetch(Index n) const {
   const char* node = reinterpret_cast<const char*>(&nodes_[n]);
@@ -114,7 +115,7 @@ void LengthTree<kMost>::Insert(const Waiting& request) {
     Prefetch(child);
     if (nodes_[child].count == kMost) {
       Split(n, i);
-      // Never the part before, which may be full.
+      // Never into the part before, which may be full.
       if (!IsShorter(request, nodes_[n].parts[i + 1])) ++i;
     }
     Part& part = nodes_[n].parts[i];

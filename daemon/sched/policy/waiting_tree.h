@@ -20,8 +20,8 @@ struct Waiting {
   Micros deadline;
 };
 
-// Order of length: who stays longest in a batch that is too long. The longest,
-// and of equals the largest id, leaves first.
+// Order of length, by which requests leave a batch that is too long: the
+// longest leaves first, and of equals the one with the largest id.
 inline bool Shorter(const Waiting& a, const Waiting& b) {
   return std::pair(a.tokens, a.id) < std::pair(b.tokens, b.id);
 }
@@ -31,23 +31,24 @@ inline bool Sooner(const Waiting& a, const Waiting& b) {
   return std::pair(a.deadline, a.id) < std::pair(b.deadline, b.id);
 }
 
-// Some first requests in order of length.
+// The first requests in order of length.
 struct Prefix {
   uint64_t tokens = 0;
   Micros deadline = kNever;       // of the soonest
   absl::optional<Waiting> after;  // the first outside; none: all are inside
 };
 
-// Waiting requests in order of length; of each subtree the tokens and the
-// soonest request are known. That is all Algorithm 2 needs (adaptive_batch.h),
-// so that an arrival, a departure and a decision each cost O(log n).
+// Waiting requests in order of length. For each subtree its tokens and its
+// soonest request are known, which is all that Algorithm 2 needs
+// (adaptive_batch.h), so that an arrival, a departure and a decision each cost
+// O(log n).
 //
 // A B+-tree. What is known of a subtree stands in its parent, so that a way
-// down touches one node a level: with 10⁶ waiting, each node below the upper
-// levels is a cache miss, and log₂ n of them cost more than all else in a
-// decision. Nodes lie in one vector. Confined to one thread.
+// down touches one node per level: with 10⁶ waiting, each node below the upper
+// levels is a cache miss, and log₂ n of them would cost more than all else in a
+// decision. The nodes lie in one vector. Confined to one thread.
 //
-// `kMost`: parts of a node; tests take few to get a high tree.
+// `kMost`: the parts of a node. Tests take few, to get a high tree.
 template <size_t kMost>
 class LengthTree {
   static_assert(kMost >= 8);  // no inner node is left with a single child
@@ -64,7 +65,8 @@ class LengthTree {
   size_t size() const { return size_; }
   size_t nodes() const { return nodes_.size() - free_.size(); }
 
-  // The soonest of those shorter than `after`, which is there; none: of all.
+  // The soonest of the requests shorter than `after`, which is in the tree;
+  // without `after`, of all requests.
   absl::optional<RequestId> Soonest(const absl::optional<Waiting>& after) const;
 
   // The longest prefix for which holds(tokens, soonest deadline); it must not
@@ -74,7 +76,7 @@ class LengthTree {
 
  private:
   using Index = uint32_t;
-  static constexpr size_t kFewest = kMost / 4;  // in a node, but for the root
+  static constexpr size_t kFewest = kMost / 4;  // in any node but the root
   // In order of urgency.
   struct Due {
     Micros deadline = kNever;
@@ -108,7 +110,8 @@ class LengthTree {
   }
   // The soonest of some parts.
   static Due SoonestOf(const Part* begin, const Part* end);
-  // Whose subtree `request` belongs to; in a leaf: itself or the one before.
+  // The part whose subtree `request` belongs to; in a leaf, itself or the part
+  // before.
   static size_t Place(const Node& node, const Waiting& request);
   static void InsertAt(Node* node, size_t i, const Part& part);
   static void EraseAt(Node* node, size_t i);
@@ -116,10 +119,10 @@ class LengthTree {
   Index New();
   // What a parent knows of the node `child`.
   Part PartOf(Index child) const;
-  // Makes two of the full child `i` of `parent`.
+  // Splits the full child `i` of `parent` in two.
   void Split(Index parent, size_t i);
-  // Child `i` of `parent` has too few: it becomes one with a neighbour, or they
-  // share their parts equally.
+  // Child `i` of `parent` has too few parts: it is merged with a neighbour, or
+  // the two share their parts equally.
   void Mend(Index parent, size_t i);
   void Erase(Index n, size_t level, const Waiting& request);
   void Prefetch(Index n) const;
@@ -131,7 +134,7 @@ class LengthTree {
   size_t size_ = 0;
 };
 
-// Heuristic: with 16 to 64 `scripts/bench admission` says the same.
+// Heuristic: from 16 to 64 makes no difference to `scripts/bench admission`.
 using WaitingTree = LengthTree<48>;
 
 template <size_t kMost>

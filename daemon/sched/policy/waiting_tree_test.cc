@@ -172,7 +172,7 @@ TYPED_TEST(WaitingTreeShapeTest, NodesGoAsRequestsGo) {
     this->pair_.Insert(this->Nth(i, 1));
   }
   const size_t many = this->pair_.tree().nodes();
-  // Every node keeps a few, whoever goes.
+  // Every node keeps a few parts, whichever requests go.
   while (this->pair_.size() > this->kCount / 10) {
     this->pair_.EraseAt(this->pair_.size() * 389 % 997 % this->pair_.size());
   }

@@ -6,11 +6,12 @@
 namespace fineserve::sched {
 namespace {
 
-// Of the newest. Heuristic, the best of 0.02 to 0.2 in simulation: with 20
-// first tokens of memory κ still follows a neighbour that comes and goes.
+// The newest observation's weight. Heuristic, the best of 0.02 to 0.2 in
+// simulation: with a memory of 20 first tokens κ still follows a neighbour that
+// comes and goes.
 constexpr double kWeight = 0.05;
-// Heuristic: beyond this the profile is of another machine, and one stalled
-// request should not shut the door on all others.
+// Heuristic: beyond these bounds the profile is another machine's, and one
+// stalled request should not make all others look late.
 constexpr double kLeastKappa = 0.25;
 constexpr double kMostKappa = 8;
 
@@ -55,7 +56,7 @@ void Correction::Observe(Micros actual, Micros predicted_uncorrected) {
   const double bounded =
       std::clamp(static_cast<double>(actual), kLeastKappa * predicted,
                  kMostKappa * predicted);
-  // What is known before the first counts as much as four that kept to it.
+  // The profile counts as much as four observations that agree with it.
   if (observed_ == 0) actual_us_ = predicted_us_ = predicted;
   ++observed_;
   const double weight = std::max(kWeight, 1.0 / (observed_ + 4));

@@ -27,13 +27,13 @@ struct Profile {
 //   fixed = base + per_sequence · running
 //   TTFT = κ · (under_way + steps · fixed + per_token · tokens)
 //
-// A prompt that comes to an engine at work waits for the end of the step under
-// way, of which half is left on average: under_way = fixed / 2, or 0 where
-// nothing runs. Without it κ would learn that wait from short prompts, where it
-// is most of the time, and shed long ones for it.
+// A prompt that comes to a busy engine waits for the end of the step under way,
+// of which half is left on average: under_way = fixed / 2, or 0 if nothing
+// runs. Without this term κ would learn that wait from short prompts, where it
+// is most of the time, and long prompts would be shed for it.
 //
 // A snapshot of one engine at one moment; never decreases with more tokens,
-// which AdaptiveBatch relies on. What attention over long prompts adds is left
+// which AdaptivePolicy relies on. What attention over long prompts adds is left
 // to κ.
 struct Predictor {
   Profile profile;
@@ -45,7 +45,7 @@ struct Predictor {
   // From now to the last first token; at most kLongestTtft.
   Micros operator()(uint64_t prompt_tokens) const;
 
-  // Of a step that fills as much as it may.
+  // The time of a step that fills as much as it may.
   Micros FullStep() const;
 
   uint32_t budget_tokens() const;  // ≥ 1
@@ -53,15 +53,17 @@ struct Predictor {
 
 inline constexpr Micros kLongestTtft = Micros{1} << 50;  // 35 years
 
-// Sequences that may run together so that a decode step stays within
-// `slo_tpot`; at least 1, for an engine that cannot keep it should still serve.
+// How many sequences may run together so that a decode step stays within
+// `slo_tpot`; at least 1, since an engine that cannot keep the SLO should still
+// serve.
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot);
 
-// κ: how much slower steps are than the profile says (neighbours on the GPU, a
-// profile from elsewhere): Σ actual over Σ predicted TTFT, both sums decaying.
-// So a long prompt, which κ is for, counts for what it is, and the few
-// milliseconds that every request loses on its way do not become a factor. In
-// simulation up to 1.1 points more on time than the average of ratios.
+// κ: how much slower steps are than the profile says, because of neighbours on
+// the GPU or a profile from elsewhere. It is Σ actual over Σ predicted TTFT,
+// both sums decaying. So long prompts, which κ is for, count in proportion, and
+// the few milliseconds that every request loses on its way do not become a
+// factor. In simulation up to 1.1 points more requests are on time than with
+// the average of ratios.
 class Correction {
  public:
   void Observe(Micros actual, Micros predicted_uncorrected);

@@ -1,7 +1,5 @@
 #include "daemon/sched/predict/profile_fit.h"
 
-#include <Eigen/Dense>
-#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -19,23 +17,55 @@ struct Line {
   double error = 0;  // mean of |fitted − y| / y
 };
 
-// One coefficient alone: the multiple of column that is nearest to all ones.
-double FitOne(const Eigen::VectorXd& column) {
-  return column.sum() / column.squaredNorm();
+struct Point {
+  double x;
+  double y;
+};
+
+// The one coefficient by which `column` comes nearest to all ones.
+double FitOne(const std::vector<double>& column) {
+  double sum = 0, squares = 0;
+  for (const double c : column) {
+    sum += c;
+    squares += c * c;
+  }
+  return sum / squares;
 }
 
-// Each row is divided by its y, so that relative errors are squared.
-Line FitLine(const Eigen::VectorXd& x, const Eigen::VectorXd& y) {
-  Eigen::MatrixXd rows(x.size(), 2);
-  rows.col(0) = y.cwiseInverse();
-  rows.col(1) = x.cwiseQuotient(y);
-  const Eigen::VectorXd found =
-      rows.colPivHouseholderQr().solve(Eigen::VectorXd::Ones(x.size()));
-  Line line{found(0), found(1), 0};
-  if (line.base < 0) line = {0, FitOne(rows.col(1)), 0};
-  if (line.slope < 0) line = {FitOne(rows.col(0)), 0, 0};
-  const Eigen::VectorXd fitted = rows * Eigen::Vector2d(line.base, line.slope);
-  line.error = (fitted.array() - 1).abs().mean();
+// Both coefficients. Squares of relative errors weigh a point by 1 / y².
+Line FitBoth(const std::vector<Point>& points) {
+  double weights = 0, mean_x = 0, mean_y = 0;
+  for (const Point& p : points) {
+    const double weight = 1 / (p.y * p.y);
+    weights += weight;
+    mean_x += weight * p.x;
+    mean_y += weight * p.y;
+  }
+  mean_x /= weights;
+  mean_y /= weights;
+  double covariance = 0, variance = 0;
+  for (const Point& p : points) {
+    const double weight = 1 / (p.y * p.y);
+    covariance += weight * (p.x - mean_x) * (p.y - mean_y);
+    variance += weight * (p.x - mean_x) * (p.x - mean_x);
+  }
+  const double slope = covariance / variance;
+  return {mean_y - slope * mean_x, slope, 0};
+}
+
+Line FitLine(const std::vector<Point>& points) {
+  std::vector<double> bases, slopes;
+  for (const Point& p : points) {
+    bases.push_back(1 / p.y);
+    slopes.push_back(p.x / p.y);
+  }
+  Line line = FitBoth(points);
+  if (line.base < 0) line = {0, FitOne(slopes), 0};
+  if (line.slope < 0) line = {FitOne(bases), 0, 0};
+  for (const Point& p : points) {
+    line.error += std::abs((line.base + line.slope * p.x) / p.y - 1);
+  }
+  line.error /= static_cast<double>(points.size());
   return line;
 }
 
@@ -60,17 +90,15 @@ absl::Status Check(const std::vector<ProfileRow>& rows) {
 
 absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows) {
   if (const absl::Status bad = Check(rows); !bad.ok()) return bad;
-  const auto count = static_cast<Eigen::Index>(rows.size());
-  Eigen::VectorXd work(count), prefill(count), batch(count), decode(count);
-  for (Eigen::Index i = 0; i < count; ++i) {
-    const ProfileRow& r = rows[static_cast<size_t>(i)];
-    work(i) = static_cast<double>(uint64_t{r.batch} * r.input_tokens);
-    prefill(i) = r.prefill_s * kMicrosPerSecond;
-    batch(i) = r.batch;
-    decode(i) = r.decode_step_s * kMicrosPerSecond;
+  std::vector<Point> prefill, decode;
+  for (const ProfileRow& r : rows) {
+    const auto work = static_cast<double>(uint64_t{r.batch} * r.input_tokens);
+    prefill.push_back({work, r.prefill_s * kMicrosPerSecond});
+    decode.push_back(
+        {static_cast<double>(r.batch), r.decode_step_s * kMicrosPerSecond});
   }
-  const Line prefills = FitLine(work, prefill);
-  const Line decodes = FitLine(batch, decode);
+  const Line prefills = FitLine(prefill);
+  const Line decodes = FitLine(decode);
   return ProfileFit{{prefills.base, prefills.slope, decodes.slope},
                     decodes.base,
                     prefills.error,

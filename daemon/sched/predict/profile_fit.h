@@ -25,9 +25,9 @@ struct ProfileFit {
   double decode_error = 0;
 };
 
-// Least squares on relative errors (so that short prompts count as long ones
-// do): base and per_token from the prefill times, per_sequence from the decode
-// steps. A coefficient that would be negative is 0, since longer work never
+// Least squares of relative errors, so that short prompts count as much as long
+// ones: base and per_token from the prefill times, per_sequence from the decode
+// steps. A coefficient that would be negative becomes 0, since more work never
 // takes less time. InvalidArgument unless there are two different amounts of
 // prefill work and two different batches, all times positive.
 absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows);

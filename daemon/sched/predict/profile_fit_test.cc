@@ -60,7 +60,7 @@ const std::vector<ProfileRow> kMeasured = {
 TEST(ProfileFitTest, MeasuredProfileIsAffineWithinFourteenPercent) {
   const auto fit = FitProfile(kMeasured);
   ASSERT_TRUE(fit.ok()) << fit.status();
-  // facts: the affine form errs 3.8 to 13.7 % on the authors' data.
+  // The affine form errs by 3.8 to 13.7 % on the authors' data.
   EXPECT_LT(fit->prefill_error, 0.137);
   EXPECT_LT(fit->decode_error, 0.05);
   EXPECT_NEAR(fit->profile.per_token_us, 40, 5);

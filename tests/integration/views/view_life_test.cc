@@ -8,7 +8,6 @@
 namespace fineserve::integration {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -62,8 +61,7 @@ TEST_F(ViewTest, WithoutThePluginsWordThereIsNoActivation) {
 TEST_F(ViewTest, FormatThatSlabsDoNotHoldIsRefusedWithTheSlabThatDoes) {
   const auto daemon = StartPool();
   const auto engine = Launch({"--planes", "16", "--page", "64KiB"});
-  EXPECT_THAT(engine->ReadLine(),
-              AnyOf(HasSubstr("slabs of 32 MiB do"), HasSubstr("MiB do")));
+  EXPECT_THAT(engine->ReadLine(), HasSubstr("use slabs of "));
   EXPECT_EQ(engine->Wait(), 5);
 }
 

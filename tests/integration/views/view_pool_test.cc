@@ -62,7 +62,7 @@ TEST_F(ViewTest, SizeThatWasRefusedIsTriedAgainAtTheNextReload) {
   SetPool(16);
   daemon->Signal(SIGHUP);
   ASSERT_TRUE(Eventually([&] {
-    return daemon->Stderr().find("pool size kept") != std::string::npos;
+    return daemon->Stderr().find("cannot resize the pool") != std::string::npos;
   })) << daemon->Stderr();
   EXPECT_EQ(SlabsIn(SlabState::kAbsent), 8u) << "those above 64 MiB";
   ExpectEnd(*engine);

@@ -10,7 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/abi/client.h"
+#include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/pool/daemon_choice.h"

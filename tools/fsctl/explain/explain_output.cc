@@ -64,8 +64,7 @@ constexpr const char* kReasonWords[] = {
     "KV, but the shim's tables are full",
     "it lies in slabs, which cannot be shared this way",
     "a KV tensor of the engine's view of the pool",
-    "the process was started for a view, but no plugin has replaced its block "
-    "pool",
+    "it was started for a view, but no plugin has replaced its block pool",
 };
 static_assert(std::size(kReasonWords) ==
               static_cast<size_t>(abi::Reason::kNoPlugin) + 1);

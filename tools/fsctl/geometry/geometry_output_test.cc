@@ -57,7 +57,7 @@ TEST_F(GeometryOutputTest, AJoiningFormatIsExactPaddedOrRefused) {
   refused = 0;
   const std::string text = FitText(pool, formats_, false, &refused);
   EXPECT_EQ(refused, 1);
-  EXPECT_NE(text.find("slabs of 320 MiB do"), std::string::npos) << text;
+  EXPECT_NE(text.find("use slabs of 320 MiB"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/config/health_probe.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::fsctl {
@@ -40,15 +40,14 @@ bool IsHealthy(const std::string& host, uint16_t port, int timeout_ms) {
   if (addresses == nullptr) return false;
   const driver::Descriptor fd = Connect(*addresses, timeout_ms);
   if (!fd.valid()) return false;
-  const std::string request =
-      absl::StrCat("GET /health HTTP/1.1\r\nHost: ", host, ":", port,
-                   "\r\nConnection: close\r\n\r\n");
+  const std::string request = config::HealthRequest(host, port);
   if (send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {
     return false;
   }
-  char answer[16] = {};
-  const ssize_t n = recv(fd.get(), answer, sizeof(answer) - 1, MSG_WAITALL);
-  return n > 0 && absl::StartsWith(answer, "HTTP/1.1 200");
+  char answer[16];
+  const ssize_t n = recv(fd.get(), answer, sizeof(answer), MSG_WAITALL);
+  if (n <= 0) return false;
+  return config::SaysHealthy({answer, static_cast<size_t>(n)}).value_or(false);
 }
 
 }  // namespace fineserve::fsctl

@@ -29,7 +29,7 @@ ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
   absl::Status trouble = absl::NotFoundError(
       absl::StrCat("pid ", engine.view.pid, " holds no view scoreboard"));
   for (const abi::Holder& held : abi::FindHolders(holder)) {
-    if (held.kind != abi::Holder::Kind::kView) continue;
+    if (held.kind != abi::Holder::Kind::kViewScoreboard) continue;
     ViewScoreboard scoreboard = ReadHeld(held);
     if (!scoreboard.ok()) {
       trouble = scoreboard.status();

@@ -26,14 +26,15 @@ driver::Descriptor MakeScoreboard(uint32_t engine, pid_t pid = getpid()) {
   memcpy(header.magic, abi::kViewScoreboardMagic, sizeof(header.magic));
   header.abi_version = abi::kAbiVersion;
   header.pid = static_cast<uint32_t>(pid);
-  header.page_bytes = abi::ViewScoreboardBytes(kSlabs);
+  header.scoreboard_bytes = abi::ViewScoreboardBytes(kSlabs);
   header.epoch = kEpoch;
   header.engine_id = engine;
   header.slab_count = kSlabs;
   header.failed_allocations = 5;
   driver::Descriptor fd(
       memfd_create(abi::kViewScoreboardMemfdName, MFD_CLOEXEC));
-  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(header.page_bytes)), 0);
+  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(header.scoreboard_bytes)),
+            0);
   EXPECT_EQ(pwrite(fd.get(), &header, sizeof(header), 0),
             static_cast<ssize_t>(sizeof(header)));
   return fd;

@@ -44,7 +44,7 @@ absl::StatusOr<driver::Descriptor> OpenHeld(const abi::Holder& holder) {
 absl::StatusOr<abi::ScoreboardSnapshot> FindScoreboard(pid_t pid) {
   absl::Status trouble = absl::NotFoundError("");
   for (const abi::Holder& holder : abi::FindHolders(pid)) {
-    if (holder.kind != abi::Holder::Kind::kPage) continue;
+    if (holder.kind != abi::Holder::Kind::kEngineScoreboard) continue;
     const absl::StatusOr<driver::Descriptor> fd = OpenHeld(holder);
     if (!fd.ok()) continue;
     absl::StatusOr<abi::ScoreboardSnapshot> scoreboard =

@@ -9,8 +9,8 @@
 
 namespace fineserve::sched {
 
-// A host whose engines are as a test or bench sets them, and do not change by
-// what is started but for their caps.
+// A host whose engines are as a test or bench sets them. What is started
+// changes nothing about them except what is left of their caps.
 class FakeHost final : public Host {
  public:
   struct Engine {

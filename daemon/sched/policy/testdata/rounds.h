@@ -3,8 +3,8 @@
 
 namespace fineserve::sched {
 
-// Random instances of a property test. A tenth under sanitizers, which look
-// for other errors and take far longer.
+// How many random instances a property test tries: a tenth under sanitizers,
+// which look for other errors and take far longer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int kRounds = 10'000;
 #else

@@ -1,5 +1,5 @@
-#ifndef KERNELS_DRIVER_ENTRY_POINTS_KERNEL_H_
-#define KERNELS_DRIVER_ENTRY_POINTS_KERNEL_H_
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_KERNEL_CALLS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_KERNEL_CALLS_H_
 
 // Libraries and kernels.
 // Columns: kernels/driver/entry_points.h.
@@ -89,4 +89,4 @@
      int limit, unsigned int flags))
 // clang-format on
 
-#endif  // KERNELS_DRIVER_ENTRY_POINTS_KERNEL_H_
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_KERNEL_CALLS_H_

@@ -1,5 +1,5 @@
-#ifndef KERNELS_DRIVER_ENTRY_POINTS_TRANSFER_H_
-#define KERNELS_DRIVER_ENTRY_POINTS_TRANSFER_H_
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_TRANSFER_CALLS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_TRANSFER_CALLS_H_
 
 // Copies and fills.
 // Columns: kernels/driver/entry_points.h.
@@ -89,4 +89,4 @@
      size_t rows, CUstream stream))
 // clang-format on
 
-#endif  // KERNELS_DRIVER_ENTRY_POINTS_TRANSFER_H_
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_TRANSFER_CALLS_H_

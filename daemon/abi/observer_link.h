@@ -1,5 +1,5 @@
-#ifndef DAEMON_ABI_CLIENT_H_
-#define DAEMON_ABI_CLIENT_H_
+#ifndef DAEMON_ABI_OBSERVER_LINK_H_
+#define DAEMON_ABI_OBSERVER_LINK_H_
 
 #include <string>
 #include <vector>
@@ -20,12 +20,12 @@ struct ObserverLink {
 };
 
 // Connects as an observer. Every wait is bounded by `timeout`. Errors:
-//   NotFound            no socket at `path`
-//   Unavailable         a socket, but nobody listens
-//   DeadlineExceeded    somebody listens, but does not answer
-//   FailedPrecondition  another abi_version; the message names both
-//   PermissionDenied, ResourceExhausted, …  refused; the daemon's own words
-//   DataLoss            it answered nonsense
+//   NotFound            there is no socket at `path`
+//   Unavailable         there is a socket, but no process listens
+//   DeadlineExceeded    a process listens, but does not answer
+//   FailedPrecondition  it has another abi_version; the message names both
+//   PermissionDenied, ResourceExhausted, …  it refused, with this message
+//   DataLoss            it answered, but not as a fineserved does
 absl::StatusOr<ObserverLink> ConnectObserver(
     const std::string& path, absl::Duration timeout = absl::Seconds(2));
 
@@ -36,4 +36,4 @@ std::vector<std::string> ListSockets(const std::string& folder);
 
 }  // namespace fineserve::abi
 
-#endif  // DAEMON_ABI_CLIENT_H_
+#endif  // DAEMON_ABI_OBSERVER_LINK_H_

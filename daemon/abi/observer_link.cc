@@ -1,4 +1,4 @@
-#include "daemon/abi/client.h"
+#include "daemon/abi/observer_link.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +41,8 @@ absl::StatusCode CodeOf(int error) {
 }
 
 absl::Status Errno(int error, absl::string_view path, absl::string_view what) {
-  const char* text = error == EAGAIN ? "no answer in time" : strerror(error);
+  const char* text =
+      error == EAGAIN ? "no answer within the time limit" : strerror(error);
   return absl::Status(CodeOf(error),
                       absl::StrCat(path, ": ", what, ": ", text));
 }
@@ -55,22 +56,20 @@ absl::StatusCode CodeOf(RefusalCode code) {
     case RefusalCode::kCapacity:
     case RefusalCode::kPoolExhausted:
       return absl::StatusCode::kResourceExhausted;
-    case RefusalCode::kShuttingDown:
-      return absl::StatusCode::kUnavailable;
     default:
       return absl::StatusCode::kInvalidArgument;
   }
 }
 
-// Blocking, with the kernel keeping the time limit: also connect() honours
-// SO_SNDTIMEO when the daemon's backlog is full.
+// A blocking socket whose time limits the kernel enforces. connect() too obeys
+// SO_SNDTIMEO, when the daemon's backlog is full.
 absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
                                            absl::Duration timeout) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": too long for a socket"));
+        absl::StrCat(path, ": this path is too long for a socket"));
   }
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
   driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -91,9 +90,9 @@ absl::Status OtherVersion(absl::string_view path, uint32_t theirs) {
                    ", this program version ", kAbiVersion));
 }
 
-absl::Status Nonsense(absl::string_view path, absl::string_view what) {
+absl::Status NotADaemon(absl::string_view path, absl::string_view what) {
   return absl::DataLossError(
-      absl::StrCat(path, ": is this a fineserved? ", what));
+      absl::StrCat(path, ": no fineserved listens here: ", what));
 }
 
 absl::Status ToStatus(const Refused& refused, absl::string_view path) {
@@ -110,18 +109,19 @@ absl::Status ToStatus(const Refused& refused, absl::string_view path) {
 absl::Status Interpret(const Received& received, absl::string_view path,
                        Welcome* welcome) {
   const MessageHeader* header = received.header();
-  if (header == nullptr) return Nonsense(path, "its answer has no header");
+  if (header == nullptr) return NotADaemon(path, "the answer has no header");
   if (header->abi_version != kAbiVersion) {
     return OtherVersion(path, header->abi_version);
   }
   if (header->sequence != kHelloSequence) {
-    return Nonsense(path, "its answer is to another request");
+    return NotADaemon(path, "the answer belongs to another request");
   }
   Refused refused;
   if (received.As(&refused)) return ToStatus(refused, path);
-  if (!received.As(welcome)) return Nonsense(path, "its answer is no Welcome");
+  if (!received.As(welcome))
+    return NotADaemon(path, "the answer is not a Welcome");
   if (received.descriptors_lost() || received.descriptor_count() < 1) {
-    return Nonsense(path, "its Welcome came without a table");
+    return NotADaemon(path, "the Welcome carries no slab table");
   }
   return absl::OkStatus();
 }
@@ -130,7 +130,6 @@ Hello MakeHello() {
   auto hello = MakeMessage<Hello>(kHelloSequence);
   hello.role = Role::kObserver;
   hello.pid = static_cast<uint32_t>(getpid());
-  CopyText(hello.program, program_invocation_short_name);
   return hello;
 }
 

@@ -1,5 +1,5 @@
-#ifndef KERNELS_DRIVER_ENTRY_POINTS_DEVICE_H_
-#define KERNELS_DRIVER_ENTRY_POINTS_DEVICE_H_
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_DEVICE_CALLS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_DEVICE_CALLS_H_
 
 // Starting the driver, finding its functions, devices and contexts.
 // Columns: kernels/driver/entry_points.h.
@@ -115,4 +115,4 @@
     (void))
 // clang-format on
 
-#endif  // KERNELS_DRIVER_ENTRY_POINTS_DEVICE_H_
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_DEVICE_CALLS_H_

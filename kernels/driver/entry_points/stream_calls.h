@@ -1,5 +1,5 @@
-#ifndef KERNELS_DRIVER_ENTRY_POINTS_STREAM_H_
-#define KERNELS_DRIVER_ENTRY_POINTS_STREAM_H_
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_STREAM_CALLS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_STREAM_CALLS_H_
 
 // Streams, events and graphs.
 // Columns: kernels/driver/entry_points.h.
@@ -113,4 +113,4 @@
     (CUgraphExec exec))
 // clang-format on
 
-#endif  // KERNELS_DRIVER_ENTRY_POINTS_STREAM_H_
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_STREAM_CALLS_H_

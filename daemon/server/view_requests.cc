@@ -1,9 +1,9 @@
-// The part of SocketServer that speaks of views.
+// The part of SocketServer that serves views.
 
 #include <string>
 
 #include "daemon/log/log.h"
-#include "daemon/server/connection.h"
+#include "daemon/server/peer_connection.h"
 #include "daemon/server/socket_server.h"
 
 namespace fineserve::server {
@@ -25,8 +25,8 @@ bool IsMode(abi::ViewMode mode) {
 
 }  // namespace
 
-absl::optional<bool> SocketServer::HandleOfView(Connection* c,
-                                                const abi::Received& received) {
+absl::optional<bool> SocketServer::HandleViewMessage(
+    Connection* c, const abi::Received& received) {
   abi::WantNotice want;
   abi::ReturnNotice back;
   abi::ViewRequest view;
@@ -44,7 +44,8 @@ absl::optional<bool> SocketServer::HandleOfView(Connection* c,
 
 bool SocketServer::RefuseView(Connection* c, uint32_t sequence,
                               const absl::Status& s) {
-  log::Warning("pid {}: no view: {}", c->peer.pid, std::string(s.message()));
+  log::Warning("refused pid {} a view: {}", c->peer.pid,
+               std::string(s.message()));
   return Refuse(c, sequence, CodeOf(s), std::string(s.message()));
 }
 
@@ -71,6 +72,15 @@ bool SocketServer::HandleView(Connection* c, const abi::ViewRequest& r) {
   answer.cap_slabs = view.cap;
   const int scoreboard = pool_->views().ScoreboardDescriptor(c->engine);
   return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
+}
+
+bool SocketServer::HandlePoolGranules(Connection* c,
+                                      const abi::PoolGranuleRequest& r) {
+  return SendGranules(c, r.header.sequence, /*lease=*/0, r.first, r.max_count,
+                      [&](uint32_t index) {
+                        return pool_->ExportPoolGranule(c->engine, c->peer.pid,
+                                                        index);
+                      });
 }
 
 bool SocketServer::HandleActivate(Connection* c,

@@ -1,5 +1,5 @@
-#ifndef DAEMON_SLAB_IDS_H_
-#define DAEMON_SLAB_IDS_H_
+#ifndef DAEMON_SLAB_SLAB_IDS_H_
+#define DAEMON_SLAB_SLAB_IDS_H_
 
 #include <cstdint>
 
@@ -11,7 +11,6 @@ enum class EngineId : uint32_t {};  // from 1, never reused within an epoch
 enum class LeaseId : uint32_t {};   // from 1, never reused within an epoch
 
 inline constexpr EngineId kNoEngine{0};
-inline constexpr LeaseId kNoLease{0};
 
 template <typename Id>
 constexpr uint32_t Number(Id id) {
@@ -20,4 +19,4 @@ constexpr uint32_t Number(Id id) {
 
 }  // namespace fineserve::slab
 
-#endif  // DAEMON_SLAB_IDS_H_
+#endif  // DAEMON_SLAB_SLAB_IDS_H_

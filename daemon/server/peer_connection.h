@@ -1,5 +1,5 @@
-#ifndef DAEMON_SERVER_CONNECTION_H_
-#define DAEMON_SERVER_CONNECTION_H_
+#ifndef DAEMON_SERVER_PEER_CONNECTION_H_
+#define DAEMON_SERVER_PEER_CONNECTION_H_
 
 #include <sys/socket.h>
 
@@ -16,24 +16,25 @@
 
 namespace fineserve::server {
 
-// One peer. `engine` is set once it is a member.
+// A connected peer.
 struct SocketServer::Connection {
   driver::Descriptor socket;
   std::unique_ptr<EventSource> source;
   ucred peer = {};
   bool greeted = false;
-  slab::EngineId engine = slab::kNoEngine;
-  abi::SealedMemfd scoreboard;   // until sealed against writers
-  std::vector<abi::Rule> rules;  // as announced in its Welcome
-  ShareLimits share;             // as configured then
+  slab::EngineId engine = slab::kNoEngine;  // once it is a member
+  abi::SealedMemfd scoreboard;              // until sealed against writers
+  std::vector<abi::Rule> rules;             // as its Welcome announced
+  ShareLimits share;                        // as configured when it joined
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
   uint64_t waiting_since_ns = 0;
-  // Granted, but no descriptor of them has left: nobody can have mapped them.
+  // Leases whose descriptors have not been sent, so that no process can have
+  // mapped them.
   std::set<slab::LeaseId> unfetched;
   std::list<Connection>::iterator self;
 };
 
 }  // namespace fineserve::server
 
-#endif  // DAEMON_SERVER_CONNECTION_H_
+#endif  // DAEMON_SERVER_PEER_CONNECTION_H_

@@ -1,4 +1,4 @@
-#include "daemon/abi/client.h"
+#include "daemon/abi/observer_link.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,11 +1,11 @@
-#ifndef KERNELS_DRIVER_DEVICE_MEMORY_H_
-#define KERNELS_DRIVER_DEVICE_MEMORY_H_
+#ifndef KERNELS_DRIVER_DRIVER_HANDLES_H_
+#define KERNELS_DRIVER_DRIVER_HANDLES_H_
 
-// Owners of what the driver hands out: one move-only type per kind. Each is
-// confined to one thread at a time and releases in its destructor; a release
-// that the driver refuses is counted (release_failures), for there is nothing
-// else left to do. Declare them in the order context, reservation, granule,
-// mapping: what is declared last must die first.
+// Owners of the driver's handles: one move-only type per kind. Each is confined
+// to one thread at a time and releases in its destructor; a release that the
+// driver refuses is counted (release_failures), because nothing else can be
+// done about it. Declare them in the order context, reservation, granule,
+// mapping: the last one declared must be destroyed first.
 
 #include <cstdint>
 #include <utility>
@@ -16,7 +16,8 @@
 
 namespace fineserve::driver {
 
-// How many releases the driver has refused in this process. Any thread.
+// The number of releases that the driver has refused in this process. Any
+// thread.
 uint64_t release_failures();
 
 // A retained primary context, current in the creating thread.
@@ -42,12 +43,12 @@ class Context {
 // One physical allocation of device memory: a granule.
 class Granule {
  public:
-  // Creates `bytes` (a multiple of AllocationGranularity) on `device`,
-  // exportable as a POSIX descriptor and, where the device can, for network
-  // cards (GPUDirect RDMA). ResourceExhausted if it does not fit.
+  // Creates `bytes` (a multiple of AllocationGranularity) on `device`. It can
+  // be exported as a POSIX descriptor and, where the device supports GPUDirect
+  // RDMA, be used by network cards. ResourceExhausted if it does not fit.
   static absl::StatusOr<Granule> Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes);
-  // Imports what another process exported; `descriptor` stays the caller's.
+  // Imports another process's granule; `descriptor` stays the caller's.
   static absl::StatusOr<Granule> Import(const Driver& driver, int descriptor,
                                         uint64_t bytes);
   Granule(Granule&& other) noexcept;
@@ -70,7 +71,7 @@ class Granule {
   uint64_t bytes_;
 };
 
-// A range of device addresses with nothing behind it.
+// A range of device addresses without memory.
 class Reservation {
  public:
   static absl::StatusOr<Reservation> Create(const Driver& driver,
@@ -91,8 +92,8 @@ class Reservation {
   uint64_t bytes_;
 };
 
-// A granule seen at an address inside a reservation; keeps the memory alive
-// even when the granule's handle is gone. No access until SetAccess.
+// A granule mapped inside a reservation. Keeps the memory alive even when the
+// granule's handle is gone. No access before AllowReadWrite.
 class Mapping {
  public:
   static absl::StatusOr<Mapping> Create(const Driver& driver,
@@ -122,4 +123,4 @@ absl::StatusOr<uint64_t> AllocationGranularity(const Driver& driver,
 
 }  // namespace fineserve::driver
 
-#endif  // KERNELS_DRIVER_DEVICE_MEMORY_H_
+#endif  // KERNELS_DRIVER_DRIVER_HANDLES_H_

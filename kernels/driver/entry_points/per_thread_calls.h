@@ -1,5 +1,5 @@
-#ifndef KERNELS_DRIVER_ENTRY_POINTS_PER_THREAD_H_
-#define KERNELS_DRIVER_ENTRY_POINTS_PER_THREAD_H_
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_PER_THREAD_CALLS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_PER_THREAD_CALLS_H_
 
 // The per-thread variants of entry_points.h's functions: the same function,
 // except that stream 0 means the calling thread's own default stream. Programs
@@ -279,4 +279,4 @@
     (config, function, arguments, extra))
 // clang-format on
 
-#endif  // KERNELS_DRIVER_ENTRY_POINTS_PER_THREAD_H_
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_PER_THREAD_CALLS_H_

@@ -1,4 +1,4 @@
-#include "daemon/backing/device.h"
+#include "daemon/backing/find_device.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "daemon/abi/socket_path.h"
-#include "kernels/driver/device_memory.h"
+#include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 
 namespace fineserve::backing {
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<Device>> ListDevices(const Driver& driver,
   return devices;
 }
 
-// The ordinals that `wanted` matches.
+// The indices in `devices` that `wanted` names.
 std::vector<size_t> Matches(const std::vector<Device>& devices,
                             absl::string_view wanted) {
   std::vector<size_t> matches;
@@ -106,8 +106,8 @@ absl::Status RequireAttribute(const Driver& driver, const Device& device,
       "cuDeviceGetAttribute");
   if (!s.ok()) return s;
   if (value != 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(device.name, " cannot serve: it lacks ", what));
+  return absl::FailedPreconditionError(absl::StrCat(
+      device.name, " cannot hold a pool: it does not support ", what));
 }
 
 }  // namespace

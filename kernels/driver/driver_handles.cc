@@ -1,4 +1,4 @@
-#include "kernels/driver/device_memory.h"
+#include "kernels/driver/driver_handles.h"
 
 #include <atomic>
 
@@ -10,15 +10,15 @@ namespace {
 
 std::atomic<uint64_t> refused_releases{0};
 
-// Relaxed: a statistic, nothing is published with it.
+// Relaxed: a statistic that publishes nothing else.
 void CountIfRefused(CUresult result) {
   if (result != CUDA_SUCCESS) {
     refused_releases.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
-// Ready for network cards where the device can be: a program may ask for such
-// memory, and what is not can never become it.
+// Usable by network cards where the device supports it: a program may ask for
+// such memory, and a granule cannot be changed later.
 CUmemAllocationProp PropFor(const EntryPoints& call, CUdevice device) {
   CUmemAllocationProp prop = {};
   int capable = 0;
@@ -70,7 +70,7 @@ absl::StatusOr<Granule> Granule::Create(const Driver& driver, CUdevice device,
   CUresult result = call.cuMemCreate(&handle, bytes, &prop, 0);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
       prop.allocFlags.gpuDirectRDMACapable != 0) {
-    // A device may promise more than its machine (a virtual one) keeps.
+    // The device supports it, but its (virtual) machine may not.
     prop.allocFlags.gpuDirectRDMACapable = 0;
     result = call.cuMemCreate(&handle, bytes, &prop, 0);
   }
@@ -84,7 +84,7 @@ absl::StatusOr<Granule> Granule::Import(const Driver& driver, int descriptor,
                                         uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   const EntryPoints& call = driver.call();
-  // The descriptor travels as a pointer's value (CUDA Driver API, VMM).
+  // The CUDA API takes the descriptor as a pointer's value.
   void* shareable = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor));
   absl::Status s = ToStatus(
       call,

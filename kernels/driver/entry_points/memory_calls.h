@@ -1,5 +1,5 @@
-#ifndef KERNELS_DRIVER_ENTRY_POINTS_MEMORY_H_
-#define KERNELS_DRIVER_ENTRY_POINTS_MEMORY_H_
+#ifndef KERNELS_DRIVER_ENTRY_POINTS_MEMORY_CALLS_H_
+#define KERNELS_DRIVER_ENTRY_POINTS_MEMORY_CALLS_H_
 
 // Memory: allocating, mapping and sharing it, and asking about it.
 // Columns: kernels/driver/entry_points.h.
@@ -174,4 +174,4 @@
     (const void* value, CUpointer_attribute attribute, CUdeviceptr address))
 // clang-format on
 
-#endif  // KERNELS_DRIVER_ENTRY_POINTS_MEMORY_H_
+#endif  // KERNELS_DRIVER_ENTRY_POINTS_MEMORY_CALLS_H_

@@ -1,5 +1,5 @@
-#ifndef DAEMON_BACKING_DEVICE_H_
-#define DAEMON_BACKING_DEVICE_H_
+#ifndef DAEMON_BACKING_FIND_DEVICE_H_
+#define DAEMON_BACKING_FIND_DEVICE_H_
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace fineserve::backing {
 
-// One GPU as a daemon needs to know it. Plain value.
+// What a daemon needs to know about its GPU. Plain value.
 struct Device {
   driver::CUdevice ordinal = 0;
   uint8_t uuid[16] = {};
@@ -19,9 +19,9 @@ struct Device {
   uint64_t granularity = 0;  // bytes; of exportable allocations
 };
 
-// What the operator asked for: "3", "GPU-8f0c…" (or an unambiguous prefix of
-// it), "emulated" or "emulated:1". Where the emulated driver's libraries lie
-// is told apart, because only the program knows its own place.
+// What the operator asked for: "3", "GPU-8f0c…" (or an unambiguous prefix),
+// "emulated" or "emulated:1". `emulated_folder` is where the emulated driver's
+// libraries lie; the program finds it from its own path.
 struct DeviceChoice {
   std::string gpu;
   std::string emulated_folder;
@@ -32,12 +32,13 @@ struct DeviceChoice {
   std::string NvmlLibrary() const;
 };
 
-// Finds the chosen GPU and checks that it can serve: VMM, and export as POSIX
-// descriptors. InvalidArgument if there is no such GPU (the message lists
-// those there are), FailedPrecondition if it cannot serve.
+// Finds the chosen GPU and checks that it has what a pool needs: virtual memory
+// management, and export as POSIX descriptors. InvalidArgument if there is no
+// such GPU (the message lists those that exist), FailedPrecondition if it lacks
+// something.
 absl::StatusOr<Device> FindDevice(const driver::Driver& driver,
                                   const DeviceChoice& choice);
 
 }  // namespace fineserve::backing
 
-#endif  // DAEMON_BACKING_DEVICE_H_
+#endif  // DAEMON_BACKING_FIND_DEVICE_H_

@@ -1,0 +1,134 @@
+#ifndef DAEMON_ADMISSION_ADMISSION_FIXTURE_H_
+#define DAEMON_ADMISSION_ADMISSION_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/admission/admission_service.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::admission {
+
+inline constexpr uint64_t kEpoch = 77;
+inline constexpr char kProxy[] = "proxy";
+// A slab of the pool holds 4 blocks of 16 tokens, and the pool has 8 of them.
+inline constexpr uint32_t kSlabTokens = 64;
+inline constexpr uint64_t kPoolTokens = 8 * kSlabTokens;
+
+inline config::Fleet TwoModels() {
+  config::Fleet fleet;
+  config::FleetModel small;
+  small.name = "small";
+  small.slo_ttft_ms = 500;
+  small.kv_token_bytes = 256;
+  small.profile = {1000, 10, 10};
+  config::FleetModel large = small;
+  large.name = "large";
+  fleet.models = {small, large};
+  fleet.engines = {{"small-a", "small", "127.0.0.1", 1, "", {}},
+                   {"large-a", "large", "127.0.0.1", 2, "GPU-1", {}},
+                   {"far-away", "large", "127.0.0.1", 3, "GPU-2", {}}};
+  return fleet;
+}
+
+// A pool of 8 slabs; one proxy; engines "small-a" and "large-a".
+class AdmissionServiceTest : public ::testing::Test {
+ protected:
+  AdmissionServiceTest() { clock_.AdvanceNs(1'000'000'000); }
+
+  template <typename Body>
+  void Send(uint64_t request, Body body, uint64_t epoch = kEpoch,
+            const std::string& peer = kProxy) {
+    service_->Handle(peer, wire::Encode(epoch, request, std::move(body)));
+    service_->Settle();
+  }
+  static wire::HelloT Greeting(const std::vector<std::string>& engines,
+                               bool serves = true) {
+    wire::HelloT hello;
+    for (const std::string& name : engines) {
+      hello.engines.push_back(std::make_unique<wire::EngineHealthT>());
+      hello.engines.back()->name = name;
+      hello.engines.back()->serves = serves;
+    }
+    return hello;
+  }
+  void Hello(bool serves = true, const std::string& peer = kProxy) {
+    wire::HelloT hello = Greeting({"small-a", "large-a"}, serves);
+    Send(0, std::move(hello), 0, peer);
+    EXPECT_EQ(Next().body.type, wire::Body::Welcome);
+  }
+  static wire::SubmitT Ask(const std::string& model, uint32_t prompt_tokens) {
+    wire::SubmitT submit;
+    submit.model = model;
+    submit.prompt_tokens = prompt_tokens;
+    submit.max_tokens = 1;
+    return submit;
+  }
+  static wire::ProgressT ProgressOf(std::vector<uint64_t> requests,
+                                    std::vector<uint32_t> output_tokens) {
+    wire::ProgressT progress;
+    progress.requests = std::move(requests);
+    progress.output_tokens = std::move(output_tokens);
+    return progress;
+  }
+  // The oldest message of the service that has not been looked at; without a
+  // body if there is none.
+  wire::MessageT Next() {
+    if (sent_.empty()) return {};
+    const auto message = wire::Decode(sent_.front().second);
+    sent_.pop_front();
+    return message.ok() ? *message : wire::MessageT();
+  }
+  wire::VerdictT Verdict(uint64_t request) {
+    const wire::MessageT message = Next();
+    EXPECT_EQ(message.request, request);
+    const wire::VerdictT* verdict = message.body.AsVerdict();
+    EXPECT_NE(verdict, nullptr);
+    return verdict == nullptr ? wire::VerdictT() : *verdict;
+  }
+  std::string Refusal() {
+    const wire::MessageT message = Next();
+    const wire::RefusedT* refused = message.body.AsRefused();
+    EXPECT_NE(refused, nullptr);
+    return refused == nullptr ? "" : refused->why;
+  }
+  // "small-a" has an active view that may grow to `cap_tokens`.
+  void ServeFromThePool(uint64_t cap_tokens = kPoolTokens) {
+    view_of_small_a_ = EngineKv::View{cap_tokens, cap_tokens, 0};
+  }
+  std::vector<EngineKv> AskPool(const std::vector<EngineNeed>& needs) {
+    std::vector<EngineKv> all(needs.size());
+    for (size_t i = 0; i < needs.size(); ++i) {
+      if (needs[i].name == "small-a") all[i].view = view_of_small_a_;
+    }
+    return all;
+  }
+  wire::ModelsT Models() {
+    Send(0, wire::ModelsQueryT(), 0, "fsctl");
+    const wire::MessageT message = Next();
+    const wire::ModelsT* models = message.body.AsModels();
+    EXPECT_NE(models, nullptr);
+    return models == nullptr ? wire::ModelsT() : *models;
+  }
+
+  ManualClock clock_;
+  absl::optional<EngineKv::View> view_of_small_a_;
+  std::deque<std::pair<std::string, std::string>> sent_;
+  std::unique_ptr<AdmissionService> service_ = *AdmissionService::Create(
+      TwoModels(), "GPU-1234", kEpoch,
+      [this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
+      &clock_,
+      [this](const std::string& peer, absl::string_view bytes) {
+        sent_.emplace_back(peer, std::string(bytes));
+        return true;
+      });
+};
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_ADMISSION_ADMISSION_FIXTURE_H_

@@ -1,0 +1,171 @@
+// What becomes of a proxy's requests.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "daemon/admission/admission_fixture.h"
+
+namespace fineserve::admission {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(AdmissionServiceTest, RequestGoesToAnEngineOfItsModelOnThisGpu) {
+  Hello();
+  Send(1, Ask("large", 100));
+  const wire::VerdictT verdict = Verdict(1);
+  EXPECT_TRUE(verdict.admitted);
+  EXPECT_EQ(verdict.engine, "large-a");
+  EXPECT_EQ(verdict.predicted_ttft_ms, 2u);
+}
+
+TEST_F(AdmissionServiceTest, RequestThatWaitedInVainForAnEngineIsToldSo) {
+  Hello();
+  Hello(false);
+  Send(1, Ask("small", 100));
+  clock_.AdvanceNs(600'000'000);
+  service_->Settle();
+  const wire::VerdictT verdict = Verdict(1);
+  EXPECT_EQ(verdict.refusal, wire::Refusal::kNoEngine);
+  EXPECT_THAT(verdict.why, HasSubstr("no engine of its model serves now"));
+}
+
+TEST_F(AdmissionServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {
+  Hello();
+  wire::SubmitT late = Ask("small", 100);
+  late.waited_us = 600'000;
+  Send(1, std::move(late));
+  const wire::VerdictT verdict = Verdict(1);
+  EXPECT_EQ(verdict.refusal, wire::Refusal::kDeadline);
+  EXPECT_THAT(verdict.why, HasSubstr("602 ms"));
+}
+
+TEST_F(AdmissionServiceTest, KvLimitsWhatRunsTogether) {
+  ServeFromThePool();
+  Hello();
+  // 512 tokens in all; half of them, its output and a block for the tail.
+  Send(1, Ask("small", 300));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 300));
+  EXPECT_THAT(sent_, IsEmpty()) << "it waits";
+  wire::FinishedT finished;
+  finished.output_tokens = 1;
+  Send(1, std::move(finished));
+  EXPECT_TRUE(Verdict(2).admitted);
+}
+
+TEST_F(AdmissionServiceTest, WhatNoEngineCanEverHoldIsRejectedAtOnce) {
+  ServeFromThePool(kSlabTokens);  // one slab
+  Hello();
+  Send(1, Ask("small", kSlabTokens));
+  EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kTooLong);
+}
+
+// It is here for the second time, admitted the first.
+TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedIsDecidedNoMore) {
+  ServeFromThePool();
+  Hello();
+  Send(1, Ask("small", 300));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 300));
+  Send(2, wire::FinishedT());
+  EXPECT_EQ(Models().models[0]->queued, 0u);
+  Send(1, wire::FinishedT());
+  EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
+}
+
+// 512 tokens; beside the first answer there is room for a prompt of 80 as long
+// as it is expected to have 256 tokens.
+TEST_F(AdmissionServiceTest, AnswerThatGrowsBeyondItsExpectationKeepsItsKv) {
+  ServeFromThePool();
+  Hello();
+  wire::SubmitT first = Ask("small", 100);
+  first.max_tokens = 0;
+  Send(1, std::move(first));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 80));
+  EXPECT_TRUE(Verdict(2).admitted);
+  Send(2, wire::FinishedT());
+  Send(0, ProgressOf({7, 1}, {1, 340}));
+  Send(3, Ask("small", 80));
+  EXPECT_THAT(sent_, IsEmpty());
+  Send(1, wire::FinishedT());
+  EXPECT_TRUE(Verdict(3).admitted);
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 81u);
+}
+
+TEST_F(AdmissionServiceTest, ProgressOfUnequalListsIsRefusedWhole) {
+  Hello();
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  const uint64_t held = Models().models[0]->engines[0]->held_tokens;
+  Send(0, ProgressOf({1, 1}, {1}));
+  EXPECT_THAT(Refusal(), HasSubstr("progress of 2 requests with 1 counts"));
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, held);
+}
+
+TEST_F(AdmissionServiceTest, ProgressIsOfThePeersOwnRequestsOnly) {
+  Hello();
+  Hello(true, "other");
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  const uint64_t held = Models().models[0]->engines[0]->held_tokens;
+  Send(0, ProgressOf({1}, {1000}), kEpoch, "other");
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, held);
+}
+
+TEST_F(AdmissionServiceTest, CancelledRequestGetsNoVerdict) {
+  ServeFromThePool();
+  Hello();
+  Send(1, Ask("small", 300));
+  Verdict(1);
+  Send(2, Ask("small", 300));
+  Send(2, wire::CancelT());
+  Send(1, wire::FinishedT());
+  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_EQ(Models().models[0]->cancelled, 1u);
+}
+
+TEST_F(AdmissionServiceTest, RequestThatIsAskedTwiceIsToldOnce) {
+  Hello();
+  Send(2, Ask("small", 100));
+  EXPECT_TRUE(Verdict(2).admitted);
+  Send(2, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
+}
+
+TEST_F(AdmissionServiceTest, NewsOfUnknownRequestsAreIgnored) {
+  Hello();
+  Send(5, wire::CancelT());
+  Send(5, wire::FirstTokenT());
+  Send(0, ProgressOf({5}, {100}));
+  Send(5, wire::FinishedT());
+  EXPECT_THAT(sent_, IsEmpty());
+}
+
+TEST_F(AdmissionServiceTest, RequestsAreToldWithTheirAgeAndSlack) {
+  Hello();
+  Send(1, Ask("small", 100));
+  Verdict(1);
+  clock_.AdvanceNs(200'000'000);
+  wire::RequestsQueryT query;
+  query.most = 10;
+  Send(0, std::move(query), 0, "fsctl");
+  const wire::MessageT message = Next();
+  const wire::RequestsT* told = message.body.AsRequests();
+  ASSERT_NE(told, nullptr);
+  ASSERT_EQ(told->requests.size(), 1u);
+  EXPECT_EQ(told->requests[0]->engine, "small-a");
+  EXPECT_EQ(told->requests[0]->age_ms, 200u);
+  EXPECT_EQ(told->requests[0]->slack_ms, 300);
+  EXPECT_EQ(told->total, 1u);
+}
+
+}  // namespace
+}  // namespace fineserve::admission

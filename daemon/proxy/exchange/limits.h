@@ -1,0 +1,26 @@
+#ifndef DAEMON_PROXY_EXCHANGE_LIMITS_H_
+#define DAEMON_PROXY_EXCHANGE_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fineserve::proxy {
+
+// How much of the proxy one client may take, and how long it may take it.
+struct Limits {
+  size_t header_bytes = 32 << 10;
+  uint64_t body_bytes = 32 << 20;
+  size_t connections = 20'000;
+  uint32_t idle_s = 75;     // between two requests
+  uint32_t receive_s = 30;  // for a header, and for each piece of a body
+  uint32_t stall_s = 60;    // while a client takes nothing of its answer
+  uint32_t linger_s = 10;   // for what it still sends after a refusal
+  uint32_t connect_s = 5;   // for an engine to accept
+  // For an engine to count a prompt's tokens. An engine that needs longer than
+  // SLOs are would not meet them either.
+  uint32_t count_s = 1;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_EXCHANGE_LIMITS_H_

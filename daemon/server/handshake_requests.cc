@@ -1,0 +1,139 @@
+// The part of SocketServer that lets processes join, and hands them their
+// rules.
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
+#include "daemon/server/peer_connection.h"
+#include "daemon/server/scoreboard_memfd.h"
+#include "daemon/server/socket_server.h"
+
+namespace fineserve::server {
+
+using abi::RefusalCode;
+using slab::EngineId;
+
+namespace {
+
+bool IsZero(const uint8_t (&uuid)[16]) {
+  return std::all_of(std::begin(uuid), std::end(uuid),
+                     [](uint8_t b) { return b == 0; });
+}
+
+}  // namespace
+
+bool SocketServer::HandleHello(Connection* c, const abi::Received& received) {
+  const abi::MessageHeader& header = *received.header();
+  const auto refuse = [&](RefusalCode code, const std::string& text) {
+    slab::Count(table_->counters().connections_refused);
+    log::Warning("refused pid {}: {}", c->peer.pid, text);
+    Refuse(c, header.sequence, code, text);
+    return false;
+  };
+  if (header.abi_version != abi::kAbiVersion) {
+    return refuse(
+        RefusalCode::kVersion,
+        absl::StrCat("version mismatch: this program speaks FineServe ABI ",
+                     header.abi_version, ", the daemon speaks ABI ",
+                     abi::kAbiVersion, "; install both from one release"));
+  }
+  abi::Hello hello;
+  if (!received.As(&hello) || !abi::IsTerminated(hello.engine_name)) {
+    slab::Count(table_->counters().messages_dropped);
+    return refuse(RefusalCode::kMalformed, "its Hello is malformed");
+  }
+  if (c->peer.uid != geteuid() && c->peer.uid != 0) {
+    return refuse(
+        RefusalCode::kNotPermitted,
+        absl::StrCat("user ", c->peer.uid, " may not use the pool of user ",
+                     geteuid(), "; run engine and daemon as one user"));
+  }
+  const pid_t sender = received.sender().pid;
+  if (sender == 0 || sender != c->peer.pid ||
+      static_cast<pid_t>(hello.pid) != sender) {
+    return refuse(RefusalCode::kNotPermitted,
+                  "this process is in another pid namespace; share the "
+                  "daemon's (for a container: --pid=host)");
+  }
+  if (!IsZero(hello.gpu_uuid) &&
+      memcmp(hello.gpu_uuid, identity_.gpu_uuid, 16) != 0) {
+    return refuse(RefusalCode::kWrongGpu, "this daemon serves another GPU");
+  }
+  return Join(c, hello);
+}
+
+bool SocketServer::Join(Connection* c, const abi::Hello& hello) {
+  if (hello.role == abi::Role::kObserver) {
+    return SendWelcome(c, hello, slab::kNoEngine);
+  }
+  const auto refuse = [&](const absl::Status& s) {
+    slab::Count(table_->counters().connections_refused);
+    log::Warning("refused pid {}: {}", c->peer.pid, std::string(s.message()));
+    Refuse(c, hello.header.sequence, RefusalCode::kCapacity,
+           std::string(s.message()));
+    return false;
+  };
+  // Watch first: a process whose exit we cannot learn of must not join.
+  const absl::Status watched = Watch(c->peer.pid);
+  if (!watched.ok()) return refuse(watched);
+  const absl::StatusOr<EngineId> engine =
+      pool_->Join(hello.engine_name, c->peer.uid, c->peer.pid);
+  if (!engine.ok()) return refuse(engine.status());
+  return SendWelcome(c, hello, *engine);
+}
+
+bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
+                               EngineId engine) {
+  auto welcome = abi::MakeMessage<abi::Welcome>(hello.header.sequence);
+  welcome.epoch = identity_.epoch;
+  welcome.engine_id = slab::Number(engine);
+  welcome.daemon_pid = static_cast<uint32_t>(getpid());
+  welcome.granule_bytes = identity_.geometry.granule_bytes;
+  welcome.granules_per_slab = identity_.geometry.granules_per_slab;
+  welcome.slab_count = identity_.geometry.slab_count;
+  KvRules rules = rules_of_(hello.engine_name);
+  for (uint64_t bytes : rules.sizes) {
+    if (welcome.declared_size_count == abi::kDeclaredSizeCapacity) break;
+    welcome.declared_sizes[welcome.declared_size_count++] = bytes;
+  }
+  c->rules = std::move(rules.frames);
+  c->share = rules.share;
+  welcome.rule_count = static_cast<uint32_t>(c->rules.size());
+  int descriptors[2] = {table_->descriptor(), -1};
+  uint32_t count = 1;
+  if (engine != slab::kNoEngine) {
+    absl::StatusOr<abi::SealedMemfd> scoreboard =
+        MakeEngineScoreboard(identity_.epoch, engine, c->peer.pid);
+    if (!scoreboard.ok()) {
+      return Refuse(c, hello.header.sequence, RefusalCode::kCapacity,
+                    std::string(scoreboard.status().message()));
+    }
+    c->scoreboard = *std::move(scoreboard);
+    descriptors[count++] = c->scoreboard.descriptor();
+  }
+  c->greeted = true;
+  c->engine = engine;
+  return abi::Send(c->socket.get(), welcome, descriptors, count) == 0;
+}
+
+bool SocketServer::HandleRule(Connection* c, const abi::RuleRequest& r) {
+  if (r.index >= c->rules.size()) {
+    return Refuse(
+        c, r.header.sequence, RefusalCode::kMalformed,
+        absl::StrCat("rule ", r.index, " does not exist: this engine has ",
+                     c->rules.size()));
+  }
+  auto answer = abi::MakeMessage<abi::RuleAnswer>(r.header.sequence);
+  answer.index = r.index;
+  answer.rule = c->rules[r.index];
+  return abi::Send(c->socket.get(), answer) == 0;
+}
+
+}  // namespace fineserve::server

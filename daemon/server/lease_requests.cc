@@ -1,0 +1,149 @@
+// The part of SocketServer that leases whole slabs and sends granules.
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
+#include "daemon/server/peer_connection.h"
+#include "daemon/server/socket_server.h"
+
+namespace fineserve::server {
+
+using abi::RefusalCode;
+using slab::EngineId;
+using slab::LeaseId;
+
+bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
+  if (r.slab_count == 0 || c->waiting_ticket != 0) {
+    slab::Count(table_->counters().messages_dropped);
+    return false;
+  }
+  const uint64_t ticket = ++last_ticket_;
+  // Before the call, because the lease may be granted at once.
+  c->waiting_ticket = ticket;
+  c->waiting_sequence = r.header.sequence;
+  c->waiting_since_ns = clock_->NowNs();
+  waiting_[ticket] = c;
+  const slab::SlabManager::Outcome outcome =
+      pool_->Lease(c->engine, r.slab_count, ticket);
+  if (const auto* grant = absl::get_if<PoolService::Grant>(&outcome)) {
+    Deliver({*grant});
+  } else if (const auto* none =
+                 absl::get_if<slab::SlabManager::Exhausted>(&outcome)) {
+    waiting_.erase(ticket);
+    c->waiting_ticket = 0;
+    return Refuse(c, r.header.sequence, RefusalCode::kPoolExhausted,
+                  absl::StrCat("the pool has ", none->available,
+                               " slabs left, ", r.slab_count, " wanted"));
+  }
+  return true;
+}
+
+void SocketServer::Expire(uint64_t now_ns) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const auto [ticket, c] = *it;
+    if (now_ns - c->waiting_since_ns < kLeaseWaitNs) {
+      ++it;
+      continue;
+    }
+    it = waiting_.erase(it);
+    c->waiting_ticket = 0;
+    pool_->CancelLease(ticket);
+    log::Warning("refused slabs to pid {}: none were returned in time",
+                 c->peer.pid);
+    Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
+           "no engine returned slabs in time");
+  }
+}
+
+void SocketServer::Deliver(const std::vector<PoolService::Grant>& grants) {
+  for (const PoolService::Grant& grant : grants) {
+    const auto it = waiting_.find(grant.ticket);
+    if (it == waiting_.end()) {
+      ReturnUnseen(grant.engine, grant.lease);
+      continue;
+    }
+    Connection* c = it->second;
+    waiting_.erase(it);
+    c->waiting_ticket = 0;
+    auto answer = abi::MakeMessage<abi::LeaseGrant>(c->waiting_sequence);
+    answer.lease = slab::Number(grant.lease);
+    answer.slab_count = static_cast<uint32_t>(grant.slabs.size());
+    c->unfetched.insert(grant.lease);
+    // If the peer has died, its pidfd reports that, and the lease ends then.
+    abi::Send(c->socket.get(), answer);
+  }
+}
+
+// Returns a lease whose client never learned of it, because its connection has
+// ended.
+void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
+  // NotFound: the engine has died too, and its slabs are quarantined.
+  const absl::Status s = pool_->Return(engine, lease);
+  if (!s.ok()) log::Debug("{}", std::string(s.message()));
+}
+
+bool SocketServer::HandleReturn(Connection* c, const abi::ReturnRequest& r) {
+  c->unfetched.erase(LeaseId{r.lease});
+  const absl::Status s = pool_->Return(c->engine, LeaseId{r.lease});
+  if (!s.ok()) {
+    return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
+                  std::string(s.message()));
+  }
+  auto done = abi::MakeMessage<abi::ReturnDone>(r.header.sequence);
+  done.lease = r.lease;
+  return abi::Send(c->socket.get(), done) == 0;
+}
+
+bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
+  c->unfetched.erase(LeaseId{r.lease});
+  return SendGranules(
+      c, r.header.sequence, r.lease, r.first, r.max_count, [&](uint32_t index) {
+        return pool_->ExportGranule(c->engine, LeaseId{r.lease}, index);
+      });
+}
+
+bool SocketServer::SendGranules(Connection* c, uint32_t sequence,
+                                uint32_t lease, uint32_t first,
+                                uint32_t max_count,
+                                const ExportGranule& export_one) {
+  const uint32_t wanted = std::min(max_count, abi::kMaxDescriptorsPerMessage);
+  std::vector<driver::Descriptor> owned;
+  std::vector<int> descriptors;
+  absl::Status error;
+  for (uint32_t i = 0; i < wanted; ++i) {
+    absl::StatusOr<driver::Descriptor> granule = export_one(first + i);
+    if (!granule.ok()) {
+      error = granule.status();
+      break;
+    }
+    descriptors.push_back(granule->get());
+    owned.push_back(*std::move(granule));
+  }
+  auto batch = abi::MakeMessage<abi::GranuleBatch>(sequence);
+  batch.lease = lease;
+  batch.first = first;
+  batch.count = static_cast<uint32_t>(descriptors.size());
+  int sent = ETOOMANYREFS;
+  // ETOOMANYREFS: this user has too many descriptors in flight, but fewer may
+  // still pass.
+  for (; batch.count > 0; batch.count /= 2) {
+    sent = abi::Send(c->socket.get(), batch, descriptors.data(), batch.count);
+    if (sent != ETOOMANYREFS) break;
+  }
+  if (batch.count > 0) return sent == 0;
+  if (absl::IsNotFound(error) || max_count == 0) {
+    return Refuse(c, sequence, RefusalCode::kUnknownLease,
+                  std::string(error.message()));
+  }
+  return Refuse(c, sequence, RefusalCode::kDriver,
+                error.ok() ? strerror(sent) : std::string(error.message()));
+}
+
+}  // namespace fineserve::server

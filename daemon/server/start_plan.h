@@ -1,0 +1,30 @@
+#ifndef DAEMON_SERVER_START_PLAN_H_
+#define DAEMON_SERVER_START_PLAN_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "daemon/backing/find_device.h"
+#include "daemon/config/config.h"
+#include "daemon/slab/pool_geometry.h"
+#include "kernels/driver/driver.h"
+
+namespace fineserve::server {
+
+// What a start would do, found out without allocating anything.
+struct StartPlan {
+  driver::Driver driver;
+  backing::Device device;
+  slab::PoolGeometry geometry;  // of the pool at its largest
+  uint32_t slabs = 0;           // with memory from the start
+  uint64_t free_bytes = 0;      // on the device now
+};
+
+// Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
+// configuration asks for something that this machine does not have.
+absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
+                                        const backing::DeviceChoice& choice);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_START_PLAN_H_

@@ -1,0 +1,24 @@
+#ifndef DAEMON_WIRE_MESSAGE_TYPES_H_
+#define DAEMON_WIRE_MESSAGE_TYPES_H_
+
+namespace fineserve::wire {
+
+// The messages of admission.fbs by name, for headers: daemon/wire/message.h has
+// what stands in them, and is expensive to compile.
+struct MessageT;
+struct HelloT;
+struct RunningRequestT;
+struct SubmitT;
+struct ProgressT;
+struct FinishedT;
+struct WelcomeT;
+struct VerdictT;
+struct DrainT;
+struct EngineFiguresT;
+struct ModelsT;
+struct RequestsT;
+struct RefusedT;
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_WIRE_MESSAGE_TYPES_H_
