@@ -204,7 +204,7 @@ absl::Status ReadSlabs(const void* base, const TableHeader& h,
   to->slabs.reserve(h.slab_count);
   for (uint32_t i = 0; i < h.slab_count; ++i) {
     const size_t offset = h.slabs_offset + i * sizeof(SlabEntry);
-    // Acquire: pairs with TableWriter::OnSlabChange, so that since_ns is at
+    // Acquire: pairs with TableWriter::SetSlab, so that since_ns is at
     // least this change's.
     const SlabWord word = SlabWord::Unpack(
         LoadWord(base, offset + offsetof(SlabEntry, word), __ATOMIC_ACQUIRE));

@@ -38,12 +38,12 @@ class Backing {
   virtual absl::StatusOr<driver::Descriptor> Export(uint32_t index) = 0;
 
   // Begins to fill `slab` with zeros and returns at once; TakeZeroed tells when
-  // it has completed. After an error the slab's state is unknown, and it must
-  // not be leased.
+  // it has completed. After an error the slab's content is unknown; the fill
+  // may be tried again unless TakeZeroed fails.
   virtual absl::Status StartZero(slab::SlabId slab) = 0;
 
   // Slabs whose fill has completed on the device since the last call, in any
-  // order.
+  // order. An error says that the device is lost to this process for good.
   virtual absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() = 0;
 
   // The processes that the driver still lists on this GPU, including dead ones

@@ -122,15 +122,27 @@ absl::Status CudaBacking::StartZero(slab::SlabId slab) {
                call.cuMemsetD32Async(AddressOf(slab), 0,
                                      geometry_.slab_bytes() / 4, stream_),
                absl::StrCat("cuMemsetD32Async(slab ", slab::Number(slab), ")"));
-  if (!s.ok()) return s;
+  if (!s.ok()) return Failed(s);
   absl::StatusOr<driver::CUevent> event = RecordEvent();
-  if (!event.ok()) return event.status();
+  if (!event.ok()) return Failed(event.status());
   fills_.push_back({slab, *event});
   return absl::OkStatus();
 }
 
+// After a fault of the device every call on the context fails, the mildest one
+// too: that tells it from a call that may succeed another time.
+absl::Status CudaBacking::Failed(const absl::Status& s) {
+  const driver::EntryPoints& call = driver_.call();
+  const driver::CUresult state = call.cuStreamQuery(stream_);
+  if (state != driver::CUDA_SUCCESS && state != driver::CUDA_ERROR_NOT_READY) {
+    lost_ = ToStatus(call, state, "the device is lost");
+  }
+  return s;
+}
+
 absl::StatusOr<std::vector<slab::SlabId>> CudaBacking::TakeZeroed() {
   const driver::EntryPoints& call = driver_.call();
+  if (!lost_.ok()) return lost_;
   std::vector<slab::SlabId> done;
   while (!fills_.empty()) {
     const driver::CUresult result = call.cuEventQuery(fills_.front().event);

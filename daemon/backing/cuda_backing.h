@@ -59,6 +59,7 @@ class CudaBacking final : public Backing {
   absl::StatusOr<SlabMemory> MakeMemory(slab::SlabId slab) const;
   absl::Status CreateStream();
   absl::StatusOr<driver::CUevent> RecordEvent();
+  absl::Status Failed(const absl::Status& s);
 
   const driver::Driver driver_;
   const driver::CUdevice device_;
@@ -70,6 +71,7 @@ class CudaBacking final : public Backing {
   std::vector<SlabMemory> slabs_;
   driver::CUstream stream_ = nullptr;
   std::deque<Fill> fills_;
+  absl::Status lost_;
 };
 
 }  // namespace fineserve::backing

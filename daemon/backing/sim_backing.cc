@@ -57,12 +57,22 @@ absl::StatusOr<driver::Descriptor> SimBacking::Export(uint32_t index) {
   return copy;
 }
 
+absl::StatusOr<std::vector<pid_t>> SimBacking::DevicePids() {
+  absl::StatusOr<std::vector<pid_t>> pids = pids_;
+  // A daemon has a context on its GPU, so it is listed, too.
+  if (pids.ok() && !foreign_pids_) pids->push_back(getpid());
+  return pids;
+}
+
 absl::Status SimBacking::StartZero(slab::SlabId slab) {
+  if (!lost_.ok()) return lost_;
+  if (zeroing_fails_) return absl::InternalError("cuEventCreate");
   zeroing_.push_back(slab);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<slab::SlabId>> SimBacking::TakeZeroed() {
+  if (!lost_.ok()) return lost_;
   if (!completes_) return std::vector<slab::SlabId>{};
   std::vector<slab::SlabId> done(zeroing_.begin(), zeroing_.end());
   for (slab::SlabId slab : done) {

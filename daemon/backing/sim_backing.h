@@ -25,13 +25,20 @@ class SimBacking final : public Backing {
   absl::StatusOr<driver::Descriptor> Export(uint32_t index) override;
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
-  absl::StatusOr<std::vector<pid_t>> DevicePids() override { return pids_; }
+  absl::StatusOr<std::vector<pid_t>> DevicePids() override;
 
   // Fills complete in TakeZeroed only while this is on, as it is at first.
   void set_zeroing_completes(bool completes) { completes_ = completes; }
+  // What the driver lists besides this process.
   void set_device_pids(absl::StatusOr<std::vector<pid_t>> pids) {
     pids_ = std::move(pids);
   }
+  // The driver lists the processes of another pid namespace.
+  void set_foreign_pids(bool foreign) { foreign_pids_ = foreign; }
+  // Nothing works on the device any more.
+  void set_device_lost(absl::Status why) { lost_ = std::move(why); }
+  // StartZero fails while this is on.
+  void set_zeroing_fails(bool fails) { zeroing_fails_ = fails; }
   // CreateSlab fails while this is on.
   void set_device_full(bool full) { device_full_ = full; }
   size_t zeroing_count() const { return zeroing_.size(); }
@@ -45,6 +52,9 @@ class SimBacking final : public Backing {
   std::deque<slab::SlabId> zeroing_;
   bool completes_ = true;
   bool device_full_ = false;
+  bool zeroing_fails_ = false;
+  bool foreign_pids_ = false;
+  absl::Status lost_;
   absl::StatusOr<std::vector<pid_t>> pids_ = std::vector<pid_t>{};
 };
 

@@ -32,7 +32,9 @@ namespace {
 const RealClock kClock;
 
 // A zero fill of a slab takes 10 µs to some ms.
-constexpr uint64_t kFillPollUs = 1000;
+constexpr uint64_t kFillPollUs = 1'000;
+// While engines wait for each other's slabs. A round takes some µs.
+constexpr uint64_t kRestlessPollUs = 10'000;
 
 slab::TableIdentity IdentityOf(const StartPlan& plan) {
   slab::TableIdentity identity;
@@ -71,8 +73,9 @@ class Daemon {
       const StartPlan& plan, const backing::DeviceChoice& choice,
       config::Config config, Reload reload);
 
-  // Serves until SIGTERM or SIGINT.
-  void Serve();
+  // Serves until SIGTERM or SIGINT. An error says that the device is lost,
+  // which only a new process may be able to use again.
+  absl::Status Serve();
 
  private:
   Daemon(config::Config config, Reload reload, Endpoint endpoint,
@@ -98,6 +101,7 @@ class Daemon {
   // Runs while something is under way that makes no descriptor readable.
   std::unique_ptr<EventSource> poll_timer_;
   uint64_t poll_period_us_ = 0;
+  absl::Status device_;
 };
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
@@ -133,7 +137,6 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   daemon->gpu_ = gpu;
   const absl::Status fleet_set = daemon->SetFleet();
   if (!fleet_set.ok()) return fleet_set;
-  daemon->pool_.Start();
   return daemon;
 }
 
@@ -156,7 +159,7 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
                      {rule.floor_bytes, rule.cap_bytes}};
                }) {}
 
-void Daemon::Serve() {
+absl::Status Daemon::Serve() {
   const auto stop = [this] { loop_.Stop(); };
   const auto on_term = loop_.OnSignal(SIGTERM, stop);
   const auto on_int = loop_.OnSignal(SIGINT, stop);
@@ -168,7 +171,9 @@ void Daemon::Serve() {
   sd_notify(0, "READY=1");
   loop_.Run();
   sd_notify(0, "STOPPING=1");
-  log::Info("stopping; slabs still leased: {}", pool_.DescribeHolders());
+  log::Info("stopping; slabs still leased: {}",
+            pool_.state().DescribeHolders());
+  return device_;
 }
 
 absl::Status Daemon::SetFleet() {
@@ -187,14 +192,12 @@ absl::Status Daemon::SetFleet() {
 }
 
 void Daemon::Settle() {
-  sockets_.Deliver(pool_.Poll());
+  device_ = pool_.Poll();
+  if (!device_.ok()) return loop_.Stop();
+  sockets_.Settle();
   if (admission_ != nullptr) admission_->Settle();
-  sockets_.Expire(kClock.NowNs());
   uint64_t period_us = 0;
-  if (pool_.quarantining() || sockets_.waiting() || pool_.resizing() ||
-      pool_.views().expecting()) {
-    period_us = PoolService::kPidCheckNs / 1000;
-  }
+  if (pool_.state().restless()) period_us = kRestlessPollUs;
   if (pool_.filling()) period_us = kFillPollUs;
   if (period_us == poll_period_us_) return;
   poll_period_us_ = period_us;
@@ -205,10 +208,11 @@ void Daemon::Settle() {
 void Daemon::Resize(uint64_t pool_bytes) {
   const auto slabs = static_cast<uint32_t>(std::min<uint64_t>(
       pool_bytes / backing_->geometry().slab_bytes(), UINT32_MAX));
-  if (slabs == pool_.wanted_slabs()) return;
+  const slab::PoolState& pool = pool_.state();
+  if (slabs == pool.wanted_slabs()) return;
   const absl::Status s = pool_.Resize(slabs);
   if (s.ok()) {
-    log::Info("resizing the pool from {} to {} slabs", pool_.present_slabs(),
+    log::Info("resizing the pool from {} to {} slabs", pool.present_slabs(),
               slabs);
   } else {
     log::Error("cannot resize the pool: {}", std::string(s.message()));
@@ -253,8 +257,7 @@ absl::Status RunDaemon(const StartPlan& plan,
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(plan, choice, std::move(config), std::move(reload));
   if (!daemon.ok()) return daemon.status();
-  (*daemon)->Serve();
-  return absl::OkStatus();
+  return (*daemon)->Serve();
 }
 
 }  // namespace fineserve::server

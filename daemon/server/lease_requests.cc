@@ -28,50 +28,41 @@ bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
   // Before the call, because the lease may be granted at once.
   c->waiting_ticket = ticket;
   c->waiting_sequence = r.header.sequence;
-  c->waiting_since_ns = clock_->NowNs();
+  c->waiting_slabs = r.slab_count;
   waiting_[ticket] = c;
-  const slab::SlabManager::Outcome outcome =
-      pool_->Lease(c->engine, r.slab_count, ticket);
-  if (const auto* grant = absl::get_if<PoolService::Grant>(&outcome)) {
-    Deliver({*grant});
-  } else if (const auto* none =
-                 absl::get_if<slab::SlabManager::Exhausted>(&outcome)) {
-    waiting_.erase(ticket);
-    c->waiting_ticket = 0;
-    return Refuse(c, r.header.sequence, RefusalCode::kPoolExhausted,
-                  absl::StrCat("the pool has ", none->available,
-                               " slabs left, ", r.slab_count, " wanted"));
-  }
+  pool_->Lease(c->engine, r.slab_count, ticket);
+  AnswerLeases();
   return true;
 }
 
-void SocketServer::Expire(uint64_t now_ns) {
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const auto [ticket, c] = *it;
-    if (now_ns - c->waiting_since_ns < kLeaseWaitNs) {
-      ++it;
-      continue;
-    }
-    it = waiting_.erase(it);
-    c->waiting_ticket = 0;
-    pool_->CancelLease(ticket);
-    log::Warning("refused slabs to pid {}: none were returned in time",
-                 c->peer.pid);
-    Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
-           "no engine returned slabs in time");
-  }
+// The peer that waits under this ticket, and waits no more; null if it has
+// gone.
+SocketServer::Connection* SocketServer::TakeWaiting(uint64_t ticket) {
+  const auto it = waiting_.find(ticket);
+  if (it == waiting_.end()) return nullptr;
+  Connection* c = it->second;
+  waiting_.erase(it);
+  c->waiting_ticket = 0;
+  return c;
 }
 
-void SocketServer::Deliver(const std::vector<PoolService::Grant>& grants) {
-  for (const PoolService::Grant& grant : grants) {
-    const auto it = waiting_.find(grant.ticket);
-    if (it == waiting_.end()) {
+void SocketServer::AnswerLeases() {
+  const PoolService::Answers answers = pool_->TakeAnswers();
+  for (const slab::Refusal& refusal : answers.refusals) {
+    Connection* c = TakeWaiting(refusal.ticket);
+    if (c == nullptr) continue;
+    Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
+           refusal.late
+               ? "no engine returned slabs in time"
+               : absl::StrCat("the pool has ", refusal.available,
+                              " slabs left, ", c->waiting_slabs, " wanted"));
+  }
+  for (const slab::PoolState::Grant& grant : answers.grants) {
+    Connection* c = TakeWaiting(grant.ticket);
+    if (c == nullptr) {
       ReturnUnseen(grant.engine, grant.lease);
       continue;
     }
-    Connection* c = it->second;
-    waiting_.erase(it);
-    c->waiting_ticket = 0;
     auto answer = abi::MakeMessage<abi::LeaseGrant>(c->waiting_sequence);
     answer.lease = slab::Number(grant.lease);
     answer.slab_count = static_cast<uint32_t>(grant.slabs.size());

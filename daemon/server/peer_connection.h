@@ -25,10 +25,13 @@ struct SocketServer::Connection {
   slab::EngineId engine = slab::kNoEngine;  // once it is a member
   abi::SealedMemfd scoreboard;              // until sealed against writers
   std::vector<abi::Rule> rules;             // as its Welcome announced
-  ShareLimits share;                        // as configured when it joined
+  slab::ShareLimits share;                  // as configured when it joined
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
-  uint64_t waiting_since_ns = 0;
+  uint32_t waiting_slabs = 0;
+  // A view whose floor fits once the slabs of a dead engine are free.
+  absl::optional<abi::ViewRequest> waiting_view;
+  uint64_t view_deadline_ns = 0;
   // Leases whose descriptors have not been sent, so that no process can have
   // mapped them.
   std::set<slab::LeaseId> unfetched;

@@ -18,10 +18,10 @@ std::vector<EngineKv> KvInPool(const PoolService& pool,
   std::vector<absl::optional<EngineId>> ids;
   std::map<EngineId, uint64_t> promised;
   for (const EngineNeed& need : needs) {
-    ids.push_back(pool.Find(need.name, geteuid()));
+    ids.push_back(pool.state().Find(need.name, geteuid()));
     if (ids.back()) promised[*ids.back()] = need.promised_tokens;
   }
-  const auto prospects = pool.views().Prospects(promised);
+  const auto prospects = pool.state().Prospects(promised);
   std::vector<EngineKv> all;
   for (const absl::optional<EngineId>& id : ids) {
     EngineKv& kv = all.emplace_back();
@@ -29,8 +29,9 @@ std::vector<EngineKv> KvInPool(const PoolService& pool,
     kv.leased_bytes = pool.slabs().HeldBy(*id).slabs * pool.slab_bytes();
     const auto view = prospects.find(*id);
     if (view == prospects.end()) continue;
-    const ViewService::Prospect& p = view->second;
-    kv.view = {p.slabs * p.slab_tokens, p.cap * p.slab_tokens, p.used_tokens};
+    const slab::PoolState::Prospect& p = view->second;
+    kv.view = {p.slabs * p.slab_tokens, p.cap * p.slab_tokens,
+               pool.UsedTokens(*id, p.leased)};
   }
   return all;
 }

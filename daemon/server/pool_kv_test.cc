@@ -20,10 +20,7 @@ constexpr uint64_t kSlabTokens = 64;
 
 class PoolKvTest : public ::testing::Test {
  protected:
-  PoolKvTest() {
-    pool_.Start();
-    pool_.Poll();
-  }
+  PoolKvTest() { EXPECT_TRUE(pool_.Poll().ok()); }
 
   static slab::TableIdentity Identity() {
     slab::TableIdentity identity;
@@ -40,7 +37,7 @@ class PoolKvTest : public ::testing::Test {
                           {abi::ViewMode::kView, kFormat, 1, cap_blocks}, {})
             .ok());
     ASSERT_TRUE(pool_.ActivateView(id, pid, kSlabs, 1).ok());
-    pool_.Poll();
+    EXPECT_TRUE(pool_.Poll().ok());
   }
   admission::EngineKv Ask(const std::string& engine) {
     return KvInPool(pool_, {{engine, 0}})[0];

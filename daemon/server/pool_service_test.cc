@@ -15,29 +15,26 @@ namespace {
 
 using slab::EngineId;
 using slab::LeaseId;
-using slab::SlabManager;
 using ::testing::HasSubstr;
 
 constexpr uid_t kUser = 1000;
 
 class PoolServiceTest : public ::testing::Test {
  protected:
-  PoolServiceTest() {
-    pool_->Start();
-    pool_->Poll();
-  }
+  PoolServiceTest() { Poll(); }
   void TearDown() override { pool_->slabs().CheckInvariants(); }
 
   EngineId Join(const std::string& name, pid_t pid) {
     return *pool_->Join(name, kUser, pid);
   }
   LeaseId LeaseNow(EngineId engine, uint32_t slabs) {
-    return absl::get<PoolService::Grant>(pool_->Lease(engine, slabs, ++ticket_))
-        .lease;
+    pool_->Lease(engine, slabs, ++ticket_);
+    return pool_->TakeAnswers().grants.at(0).lease;
   }
+  void Poll() { EXPECT_TRUE(pool_->Poll().ok()); }
   void PollAfterPidCheck() {
-    clock_.AdvanceNs(PoolService::kPidCheckNs);
-    pool_->Poll();
+    clock_.AdvanceNs(slab::PoolState::kListNs);
+    Poll();
   }
   abi::EngineRecord Entry(uint32_t slot) {
     abi::EngineRecord record;
@@ -85,10 +82,10 @@ TEST_F(PoolServiceTest, EngineLivesWhileOneMemberLives) {
   Join("a", 11);
   LeaseNow(a, 3);
   pool_->Exited(10);
-  EXPECT_FALSE(pool_->quarantining());
+  EXPECT_FALSE(pool_->state().quarantining());
   EXPECT_EQ(pool_->slabs().HeldBy(a).slabs, 3u);
   pool_->Exited(11);
-  EXPECT_TRUE(pool_->quarantining());
+  EXPECT_TRUE(pool_->state().quarantining());
 }
 
 TEST_F(PoolServiceTest, DeadEnginesSlabsWaitUntilTheDriverListsNoMember) {
@@ -104,7 +101,7 @@ TEST_F(PoolServiceTest, DeadEnginesSlabsWaitUntilTheDriverListsNoMember) {
   EXPECT_EQ(Entry(0).slabs_held, 3u);
   backing_.set_device_pids(std::vector<pid_t>{99});
   PollAfterPidCheck();
-  pool_->Poll();
+  Poll();
   EXPECT_EQ(pool_->slabs().free_count(), 8u);
   EXPECT_EQ(Entry(0).state, abi::EngineState::kUnused);
 }
@@ -141,7 +138,7 @@ TEST_F(PoolServiceTest, ReleasedSlabsAreZeroedBeforeTheyAreFree) {
   EXPECT_EQ(backing_.zeroing_count(), 8u);
   EXPECT_EQ(pool_->slabs().free_count(), 0u);
   backing_.set_zeroing_completes(true);
-  pool_->Poll();
+  Poll();
   EXPECT_EQ(pool_->slabs().free_count(), 8u);
 }
 
@@ -151,11 +148,13 @@ TEST_F(PoolServiceTest, RequestThatWaitsForZeroingIsGrantedByPoll) {
   const LeaseId lease = LeaseNow(a, 8);
   backing_.set_zeroing_completes(false);
   ASSERT_TRUE(pool_->Return(a, lease).ok());
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Waiting>(pool_->Lease(b, 4, 77)));
-  EXPECT_TRUE(pool_->Poll().empty());
+  pool_->Lease(b, 4, 77);
+  Poll();
+  const auto waiting = pool_->TakeAnswers();
+  EXPECT_TRUE(waiting.grants.empty() && waiting.refusals.empty());
   backing_.set_zeroing_completes(true);
-  const auto grants = pool_->Poll();
+  Poll();
+  const auto grants = pool_->TakeAnswers().grants;
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].ticket, 77u);
 }
@@ -174,7 +173,7 @@ TEST_F(PoolServiceTest, HoldersAreNamedWithTheirState) {
   LeaseNow(Join("b", 11), 3);
   backing_.set_device_pids(std::vector<pid_t>{11});
   pool_->Exited(11);
-  EXPECT_EQ(pool_->DescribeHolders(),
+  EXPECT_EQ(pool_->state().DescribeHolders(),
             "engine 1 (a) 2 slabs, engine 2 (b, dead) 3 slabs");
 }
 

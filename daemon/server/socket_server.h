@@ -37,7 +37,7 @@ class SocketServer {
   struct KvRules {
     std::vector<uint64_t> sizes;    // bytes of one allocation
     std::vector<abi::Rule> frames;  // in the order in which they are tried
-    ShareLimits share = {};
+    slab::ShareLimits share = {};
   };
   using KvRulesOf = std::function<KvRules(const std::string& engine_name)>;
 
@@ -50,17 +50,9 @@ class SocketServer {
   // Takes over a listening SOCK_SEQPACKET socket.
   void Listen(driver::Descriptor listener);
 
-  // How long a request for whole slabs waits for slabs that engines were asked
-  // to return. Shorter than the shim waits (DaemonLink::Timeouts::request_ms).
-  static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
-
-  // Refuses requests that have waited too long. To be called regularly while
-  // waiting().
-  void Expire(uint64_t now_ns);
-  bool waiting() const { return !waiting_.empty(); }
-
-  // Sends each granted lease to the peer that waits for it.
-  void Deliver(const std::vector<PoolService::Grant>& grants);
+  // Answers the requests that waited for the pool. To be called whenever it has
+  // settled.
+  void Settle();
 
  private:
   struct Connection;
@@ -82,6 +74,7 @@ class SocketServer {
   absl::optional<bool> HandleViewMessage(Connection* c,
                                          const abi::Received& received);
   bool HandleView(Connection* c, const abi::ViewRequest& request);
+  bool RegisterView(Connection* c, const abi::ViewRequest& request);
   bool HandlePoolGranules(Connection* c, const abi::PoolGranuleRequest& r);
   bool HandleActivate(Connection* c, const abi::ActivateRequest& request);
   bool HandleCloseView(Connection* c, const abi::CloseViewRequest& request);
@@ -97,6 +90,8 @@ class SocketServer {
   bool Refuse(Connection* c, uint32_t sequence, abi::RefusalCode code,
               const std::string& text);
   bool RefuseView(Connection* c, uint32_t sequence, const absl::Status& s);
+  Connection* TakeWaiting(uint64_t ticket);
+  void AnswerLeases();
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
   absl::Status Watch(pid_t pid);
   void Close(Connection* c);

@@ -48,8 +48,7 @@ class SocketServerTest : public ::testing::Test {
     endpoint_ =
         std::make_unique<Endpoint>(*Endpoint::Claim("", identity_.gpu_uuid));
     server_->Listen(*endpoint_->Listen());
-    pool_->Start();
-    pool_->Poll();
+    Settle();
   }
   ~SocketServerTest() override { std::filesystem::remove_all(folder_); }
 
@@ -76,6 +75,10 @@ class SocketServerTest : public ::testing::Test {
     return fd;
   }
 
+  void Settle() {
+    EXPECT_TRUE(pool_->Poll().ok());
+    server_->Settle();
+  }
   // Runs the loop until nothing is pending.
   void Turn() {
     while (loop_.RunOnce()) {
@@ -257,10 +260,10 @@ TEST_F(SocketServerTest, WaitingLeaseIsAnsweredWhenItsSlabsAreZero) {
   Ask<abi::ReturnDone>(fd, back);
   EXPECT_EQ(abi::Send(fd.get(), LeaseOf(7)), 0);
   Turn();
-  server_->Deliver(pool_->Poll());
+  Settle();
   EXPECT_EQ(received_.ReceiveFrom(fd.get()), EAGAIN);
   backing_->set_zeroing_completes(true);
-  server_->Deliver(pool_->Poll());
+  Settle();
   EXPECT_EQ(Answer<abi::LeaseGrant>(fd).slab_count, 7u);
 }
 
@@ -275,8 +278,8 @@ TEST_F(SocketServerTest, LeaseOfAConnectionThatLeftWhileWaitingIsNotLost) {
   fd.Reset();
   Turn();
   backing_->set_zeroing_completes(true);
-  server_->Deliver(pool_->Poll());
-  server_->Deliver(pool_->Poll());
+  Settle();
+  Settle();
   EXPECT_EQ(pool_->slabs().free_count(), 300u);
 }
 
@@ -285,7 +288,7 @@ TEST_F(SocketServerTest, LeaseThatWasNeverFetchedReturnsWithItsConnection) {
   Ask<abi::LeaseGrant>(fd, LeaseOf(5));
   fd.Reset();
   Turn();
-  pool_->Poll();
+  Settle();
   EXPECT_EQ(pool_->slabs().free_count(), 300u);
 }
 
@@ -394,13 +397,13 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   activate.slabs = 300;
   activate.wanted = 2;
   Ask<abi::ActivateDone>(engine, activate);
-  pool_->Poll();
+  Settle();
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 2u);
   auto want = MakeMessage<abi::WantNotice>(0);
   want.wanted = 7;
   EXPECT_EQ(abi::Send(engine.get(), want), 0);
   Turn();
-  pool_->Poll();
+  Settle();
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
   auto back = MakeMessage<abi::ReturnNotice>(0);
   back.count = 2;
@@ -421,12 +424,12 @@ TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
   activate.slabs = 300;
   activate.wanted = 300;
   Ask<abi::ActivateDone>(view, activate);
-  pool_->Poll();
+  Settle();
   const driver::Descriptor whole = Member("whole");
   for (const bool comes_back : {true, false}) {
     EXPECT_EQ(abi::Send(whole.get(), LeaseOf(2)), 0);
     Turn();
-    pool_->Poll();
+    Settle();
     EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).returning, 2u);
     EXPECT_EQ(received_.ReceiveFrom(whole.get()), EAGAIN) << "it waits";
     if (comes_back) {
@@ -440,14 +443,14 @@ TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
       }
       EXPECT_EQ(abi::Send(view.get(), back), 0);
       Turn();
-      server_->Deliver(pool_->Poll());
+      Settle();
       EXPECT_EQ(Answer<abi::LeaseGrant>(whole).slab_count, 2u);
     } else {
-      clock_.AdvanceNs(SocketServer::kLeaseWaitNs);
-      server_->Expire(clock_.NowNs());
+      clock_.AdvanceNs(slab::PoolState::kLeaseWaitNs);
+      Settle();
       EXPECT_EQ(Answer<abi::Refused>(whole).code,
                 abi::RefusalCode::kPoolExhausted);
-      EXPECT_FALSE(server_->waiting());
+      EXPECT_EQ(pool_->slabs().promised_count(), 0u);
     }
   }
 }
@@ -459,7 +462,7 @@ TEST_F(SocketServerTest, RequestWhoseConnectionEndsLeavesTheLine) {
   activate.slabs = 300;
   activate.wanted = 300;
   Ask<abi::ActivateDone>(view, activate);
-  pool_->Poll();
+  Settle();
   {
     const driver::Descriptor whole = Member("whole");
     abi::Send(whole.get(), LeaseOf(2));

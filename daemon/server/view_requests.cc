@@ -15,7 +15,8 @@ namespace {
 
 RefusalCode CodeOf(const absl::Status& s) {
   if (absl::IsInvalidArgument(s)) return RefusalCode::kFormat;
-  if (absl::IsResourceExhausted(s)) return RefusalCode::kPoolExhausted;
+  if (absl::IsResourceExhausted(s) || absl::IsUnavailable(s))
+    return RefusalCode::kPoolExhausted;
   return RefusalCode::kView;
 }
 
@@ -54,23 +55,33 @@ bool SocketServer::HandleView(Connection* c, const abi::ViewRequest& r) {
     slab::Count(table_->counters().messages_dropped);
     return false;
   }
-  const ViewSpec spec = {r.mode,
-                         {r.planes, r.page_bytes, r.block_tokens},
-                         r.floor_blocks,
-                         r.cap_blocks};
+  c->view_deadline_ns = clock_->NowNs() + slab::PoolState::kLeaseWaitNs;
+  return RegisterView(c, r);
+}
+
+bool SocketServer::RegisterView(Connection* c, const abi::ViewRequest& r) {
+  const slab::ViewSpec spec = {r.mode,
+                               {r.planes, r.page_bytes, r.block_tokens},
+                               r.floor_blocks,
+                               r.cap_blocks};
   const absl::Status s =
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
+  c->waiting_view.reset();
+  if (absl::IsUnavailable(s) && clock_->NowNs() < c->view_deadline_ns) {
+    c->waiting_view = r;
+    return true;
+  }
   if (!s.ok()) return RefuseView(c, r.header.sequence, s);
-  const slab::SlabLayout& layout = pool_->views().Layout(c->engine);
-  const abi::ViewRecord view = pool_->views().Record(c->engine);
+  const slab::SlabLayout& layout = pool_->state().Layout(c->engine);
+  const abi::ViewRecord view = pool_->state().Record(c->engine).view;
   auto answer = abi::MakeMessage<abi::ViewAnswer>(r.header.sequence);
   answer.plane_bytes = layout.plane_bytes();
   answer.granules_per_plane = layout.granules_per_plane();
   answer.slab_count = identity_.geometry.slab_count;
-  answer.engine_slot = pool_->SlotOf(c->engine);
+  answer.engine_slot = pool_->state().SlotOf(c->engine);
   answer.floor_slabs = view.floor;
   answer.cap_slabs = view.cap;
-  const int scoreboard = pool_->views().ScoreboardDescriptor(c->engine);
+  const int scoreboard = pool_->ScoreboardDescriptor(c->engine);
   return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
 }
 
@@ -88,6 +99,11 @@ bool SocketServer::HandleActivate(Connection* c,
   const absl::Status s =
       pool_->ActivateView(c->engine, c->peer.pid, r.slabs, r.wanted);
   if (!s.ok()) return RefuseView(c, r.header.sequence, s);
+  const abi::ViewRecord view = pool_->state().Record(c->engine).view;
+  log::Info(
+      "engine {}: view active, {} planes × {} bytes, floor {}, cap {} slabs",
+      slab::Number(c->engine), view.planes, view.page_bytes, view.floor,
+      view.cap);
   const auto done = abi::MakeMessage<abi::ActivateDone>(r.header.sequence);
   return abi::Send(c->socket.get(), done) == 0;
 }
@@ -122,6 +138,15 @@ bool SocketServer::HandleReturnNotice(Connection* c,
     log::Warning("pid {}: {}", c->peer.pid, std::string(s.message()));
   }
   return true;
+}
+
+void SocketServer::Settle() {
+  AnswerLeases();
+  for (Connection& c : connections_) {
+    if (!c.waiting_view) continue;
+    const abi::ViewRequest request = *c.waiting_view;
+    RegisterView(&c, request);
+  }
 }
 
 }  // namespace fineserve::server

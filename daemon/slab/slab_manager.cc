@@ -15,10 +15,8 @@ using abi::IsInView;
 using abi::SlabState;
 using abi::SlabWord;
 
-SlabManager::SlabManager(uint32_t slab_count, uint32_t present,
-                         SlabObserver* observer)
-    : observer_(observer),
-      slabs_(slab_count),
+SlabManager::SlabManager(uint32_t slab_count, uint32_t present)
+    : slabs_(slab_count),
       zeroing_count_(present),
       absent_count_(slab_count - present) {
   for (uint32_t i = 0; i < slab_count; ++i) {
@@ -43,13 +41,12 @@ void SlabManager::Set(SlabId slab, SlabWord word) {
   CountHolding(word, 1);
   CountHolding(now, -1);
   now = word;
-  observer_->OnSlabChange(slab, word);
+  changes_.push_back({slab, word});
 }
 
 SlabManager::Outcome SlabManager::Lease(EngineId engine, uint32_t count,
-                                        uint64_t ticket, uint32_t reclaimable) {
-  const uint32_t all = free_count() + zeroing_count_ + reclaimable;
-  const uint32_t available = all - std::min(all, promised_);
+                                        uint64_t ticket, uint32_t obtainable) {
+  const uint32_t available = obtainable - std::min(obtainable, promised_);
   if (count > available) return Exhausted{available};
   if (waiting_.empty() && count <= free_count()) {
     return LeaseNow({engine, count, ticket});

@@ -16,15 +16,14 @@
 
 namespace fineserve::slab {
 
-// Is told of every change: the writer of the slab table, or a test.
-class SlabObserver {
- public:
-  virtual ~SlabObserver() = default;
-  virtual void OnSlabChange(SlabId slab, abi::SlabWord word) = 0;
+// A slab has got this word.
+struct SlabChange {
+  SlabId slab;
+  abi::SlabWord word;
 };
 
 // Which engine holds which slab of one pool. The slab table is the published
-// copy of this. Pure bookkeeping, no driver call; confined to one thread.
+// copy of this. Pure bookkeeping: no system call, no clock; copyable.
 //
 // The life of a slab, and the call that causes each change:
 //
@@ -80,20 +79,19 @@ class SlabManager {
   };
 
   // The first `present` slabs start in ZEROING, and the caller begins their
-  // first fill; the others are ABSENT. The observer is told of these states
-  // too, and must outlive the manager.
-  SlabManager(uint32_t slab_count, uint32_t present, SlabObserver* observer);
-  SlabManager(uint32_t slab_count, SlabObserver* observer)
-      : SlabManager(slab_count, slab_count, observer) {}
-  SlabManager(const SlabManager&) = delete;
-  SlabManager& operator=(const SlabManager&) = delete;
+  // first fill; the others are ABSENT.
+  SlabManager(uint32_t slab_count, uint32_t present);
+
+  // Every change of a slab's word since the last call, in order.
+  std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
 
   // Asks for `count` ≥ 1 whole slabs. Requests are granted in order of arrival.
-  // One that finds too few free slabs waits for those that are being zeroed,
-  // and for up to `reclaimable` others that the caller will get back. `ticket`
-  // is the caller's name for the request; its grant repeats it.
+  // One that finds too few free slabs waits, but only if it and those before it
+  // need no more than `obtainable` slabs: what the caller has, or will have
+  // back, for such requests. `ticket` is the caller's name for the request; its
+  // grant repeats it.
   Outcome Lease(EngineId engine, uint32_t count, uint64_t ticket,
-                uint32_t reclaimable = 0);
+                uint32_t obtainable);
 
   // Drops a waiting request; false if none has this ticket. This may let
   // requests behind it be granted: see TakeGrants.
@@ -172,8 +170,8 @@ class SlabManager {
   Grant LeaseNow(const Pending& request);
   std::vector<SlabId> ZeroAll(const std::vector<SlabId>& slabs);
 
-  SlabObserver* const observer_;
   std::vector<abi::SlabWord> slabs_;
+  std::vector<SlabChange> changes_;
   std::map<EngineId, Holding> holdings_;
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
   std::map<LeaseId, WholeLease> leases_;

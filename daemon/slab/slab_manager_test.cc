@@ -16,43 +16,64 @@ using abi::SlabWord;
 constexpr EngineId kA{1};
 constexpr EngineId kB{2};
 
-class Recorder : public SlabObserver {
+// Checks every change that a manager has made.
+class Recorder {
  public:
-  explicit Recorder(uint32_t slabs) : words(slabs) {}
-  void OnSlabChange(SlabId slab, SlabWord word) override {
-    SlabWord& now = words[Number(slab)];
-    // Zero before lease: a slab becomes FREE only out of ZEROING.
-    if (word.state == SlabState::kFree) {
-      EXPECT_EQ(now.state, SlabState::kZeroing);
+  explicit Recorder(uint32_t slabs) : words_(slabs) {}
+  void Follow(SlabManager* manager) {
+    for (const SlabChange& change : manager->TakeChanges()) {
+      SlabWord& now = words_[Number(change.slab)];
+      // Zero before lease: a slab becomes FREE only out of ZEROING.
+      if (change.word.state == SlabState::kFree) {
+        EXPECT_EQ(now.state, SlabState::kZeroing);
+      }
+      // One owner: a leased slab changes hands only through zeroing.
+      if (now.engine != 0 && change.word.engine != 0) {
+        EXPECT_EQ(now.engine, change.word.engine);
+      }
+      now = change.word;
     }
-    // One owner: a leased slab changes hands only through zeroing.
-    if (now.engine != 0 && word.engine != 0) {
-      EXPECT_EQ(now.engine, word.engine);
+    for (uint32_t i = 0; i < words_.size(); ++i) {
+      EXPECT_EQ(SlabWord::Pack(words_[i]),
+                SlabWord::Pack(manager->word(SlabId{i})));
     }
-    now = word;
   }
-  std::vector<SlabWord> words;
+
+ private:
+  std::vector<SlabWord> words_;
 };
+
+// What is free, comes from zeroing, or is `reclaimable` can be had.
+SlabManager::Outcome Lease(SlabManager* manager, EngineId engine,
+                           uint32_t count, uint64_t ticket,
+                           uint32_t reclaimable = 0) {
+  return manager->Lease(
+      engine, count, ticket,
+      manager->free_count() + manager->zeroing_count() + reclaimable);
+}
 
 class SlabManagerTest : public ::testing::Test {
  protected:
   void ZeroEverything() {
     for (uint32_t i = 0; i < kSlabs; ++i) {
-      if (recorder_.words[i].state == SlabState::kZeroing) {
+      if (manager_.word(SlabId{i}).state == SlabState::kZeroing) {
         manager_.Zeroed(SlabId{i});
       }
     }
   }
-  void TearDown() override { manager_.CheckInvariants(); }
+  void TearDown() override {
+    manager_.CheckInvariants();
+    recorder_.Follow(&manager_);
+  }
 
   static constexpr uint32_t kSlabs = 8;
   Recorder recorder_{kSlabs};
-  SlabManager manager_{kSlabs, &recorder_};
+  SlabManager manager_{kSlabs, kSlabs};
 };
 
 TEST_F(SlabManagerTest, NothingIsLeasedBeforeTheFirstZeroFill) {
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kA, 2, 7)));
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
+      Lease(&manager_, kA, 2, 7)));
   EXPECT_TRUE(manager_.Zeroed(SlabId{3}).empty());
   const auto grants = manager_.Zeroed(SlabId{1});
   ASSERT_EQ(grants.size(), 1u);
@@ -62,8 +83,8 @@ TEST_F(SlabManagerTest, NothingIsLeasedBeforeTheFirstZeroFill) {
 
 TEST_F(SlabManagerTest, LeaseAfterLastSlabIsExhaustedAndNamesWhatIsLeft) {
   ZeroEverything();
-  manager_.Lease(kA, 6, 1);
-  const auto outcome = manager_.Lease(kB, 3, 2);
+  Lease(&manager_, kA, 6, 1);
+  const auto outcome = Lease(&manager_, kB, 3, 2);
   ASSERT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(outcome));
   EXPECT_EQ(absl::get<SlabManager::Exhausted>(outcome).available, 2u);
 }
@@ -71,36 +92,36 @@ TEST_F(SlabManagerTest, LeaseAfterLastSlabIsExhaustedAndNamesWhatIsLeft) {
 TEST_F(SlabManagerTest, ReturnedSlabsAreZeroedBeforeTheyAreLeasedAgain) {
   ZeroEverything();
   const auto grant =
-      absl::get<SlabManager::Grant>(manager_.Lease(kA, kSlabs, 1));
+      absl::get<SlabManager::Grant>(Lease(&manager_, kA, kSlabs, 1));
   ASSERT_TRUE(manager_.Return(kA, grant.lease).ok());
   EXPECT_EQ(manager_.free_count(), 0u);
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kB, 1, 2)));
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
+      Lease(&manager_, kB, 1, 2)));
 }
 
 TEST_F(SlabManagerTest, NobodyOvertakesAWaitingRequest) {
   for (uint32_t i = 0; i < 3; ++i) manager_.Zeroed(SlabId{i});
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kA, 5, 1)));
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kB, 1, 2)));
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
+      Lease(&manager_, kA, 5, 1)));
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
+      Lease(&manager_, kB, 1, 2)));
 }
 
 TEST_F(SlabManagerTest, WaitingRequestsAreNeverPromisedMoreThanWillCome) {
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Waiting>(manager_.Lease(kA, 5, 1)));
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
+      Lease(&manager_, kA, 5, 1)));
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager_.Lease(kB, 4, 2)));
+      Lease(&manager_, kB, 4, 2)));
 }
 
 TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kB, SlabId{kSlabs});
-  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  const LeaseId lease{manager_.word(slab).lease};
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager_.Lease(kA, kSlabs, 1, /*reclaimable=*/0)));
+      Lease(&manager_, kA, kSlabs, 1, /*reclaimable=*/0)));
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      manager_.Lease(kA, kSlabs, 2, /*reclaimable=*/1)));
+      Lease(&manager_, kA, kSlabs, 2, /*reclaimable=*/1)));
   ASSERT_TRUE(manager_.ReturnSlab(kB, slab, lease).ok());
   const auto grants = manager_.Zeroed(slab);
   ASSERT_EQ(grants.size(), 1u);
@@ -109,8 +130,8 @@ TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
 
 TEST_F(SlabManagerTest, CancelledRequestLetsTheNextOneIn) {
   manager_.Zeroed(SlabId{0});
-  manager_.Lease(kA, 4, 1);
-  manager_.Lease(kB, 1, 2);
+  Lease(&manager_, kA, 4, 1);
+  Lease(&manager_, kB, 1, 2);
   EXPECT_FALSE(manager_.Cancel(3));
   EXPECT_TRUE(manager_.Cancel(1));
   const auto grants = manager_.TakeGrants();
@@ -120,7 +141,7 @@ TEST_F(SlabManagerTest, CancelledRequestLetsTheNextOneIn) {
 
 TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
   ZeroEverything();
-  const auto grant = absl::get<SlabManager::Grant>(manager_.Lease(kA, 1, 1));
+  const auto grant = absl::get<SlabManager::Grant>(Lease(&manager_, kA, 1, 1));
   EXPECT_EQ(manager_.Return(kB, grant.lease).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 1u);
@@ -128,19 +149,19 @@ TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
 
 TEST_F(SlabManagerTest, DeadEnginesSlabsStayItsOwnUntilReleased) {
   ZeroEverything();
-  manager_.Lease(kA, 3, 1);
+  Lease(&manager_, kA, 3, 1);
   EXPECT_EQ(manager_.Quarantine(kA), 3u);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 3u);
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      manager_.Lease(kB, 6, 2)));
+      Lease(&manager_, kB, 6, 2)));
   EXPECT_EQ(manager_.Release(kA).size(), 3u);
   EXPECT_EQ(manager_.zeroing_count(), 3u);
 }
 
 TEST_F(SlabManagerTest, DeathOfTheFirstInLineLetsTheNextOneIn) {
   for (uint32_t i = 0; i < 4; ++i) manager_.Zeroed(SlabId{i});
-  manager_.Lease(kA, 6, 1);
-  manager_.Lease(kB, 2, 2);
+  Lease(&manager_, kA, 6, 1);
+  Lease(&manager_, kB, 2, 2);
   manager_.Quarantine(kA);
   const auto grants = manager_.TakeGrants();
   ASSERT_EQ(grants.size(), 1u);
@@ -157,27 +178,27 @@ TEST_F(SlabManagerTest, ViewGetsTheHighestFreeSlabThatItCanMap) {
 
 TEST_F(SlabManagerTest, ViewDoesNotOvertakeAWaitingRequest) {
   manager_.Zeroed(SlabId{0});
-  manager_.Lease(kA, 2, 1);
+  Lease(&manager_, kA, 2, 1);
   EXPECT_EQ(manager_.LeaseForView(kB, SlabId{kSlabs}), absl::nullopt);
 }
 
 TEST_F(SlabManagerTest, AskedBackSlabStaysLeasedUntilItIsReturned) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
-  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  const LeaseId lease{manager_.word(slab).lease};
   EXPECT_TRUE(manager_.AskBack(slab));
   EXPECT_FALSE(manager_.AskBack(slab)) << "asked twice";
   EXPECT_EQ(manager_.HeldBy(kA).returning, 1u);
   EXPECT_EQ(manager_.free_count(), kSlabs - 1);
   EXPECT_TRUE(manager_.ReturnSlab(kA, slab, lease).ok());
-  EXPECT_EQ(recorder_.words[Number(slab)].state, SlabState::kZeroing);
+  EXPECT_EQ(manager_.word(slab).state, SlabState::kZeroing);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 0u);
 }
 
 TEST_F(SlabManagerTest, ReturnNamesOwnerSlabAndLeaseOrNothingHappens) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
-  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  const LeaseId lease{manager_.word(slab).lease};
   EXPECT_FALSE(manager_.ReturnSlab(kB, slab, lease).ok());
   EXPECT_FALSE(manager_.ReturnSlab(kA, SlabId{5}, lease).ok());
   EXPECT_FALSE(manager_.ReturnSlab(kA, slab, LeaseId{99}).ok());
@@ -188,14 +209,14 @@ TEST_F(SlabManagerTest, ReturnNamesOwnerSlabAndLeaseOrNothingHappens) {
 
 TEST_F(SlabManagerTest, WholeLeaseCannotBeReturnedSlabBySlab) {
   ZeroEverything();
-  const auto grant = absl::get<SlabManager::Grant>(manager_.Lease(kA, 1, 1));
+  const auto grant = absl::get<SlabManager::Grant>(Lease(&manager_, kA, 1, 1));
   EXPECT_FALSE(manager_.ReturnSlab(kA, grant.slabs[0], grant.lease).ok());
 }
 
 TEST_F(SlabManagerTest, DeadViewsSlabsCannotBeReturnedFromQuarantine) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kA, SlabId{kSlabs});
-  const LeaseId lease{recorder_.words[Number(slab)].lease};
+  const LeaseId lease{manager_.word(slab).lease};
   manager_.AskBack(slab);
   EXPECT_EQ(manager_.Quarantine(kA), 1u);
   EXPECT_FALSE(manager_.ReturnSlab(kA, slab, lease).ok());
@@ -207,25 +228,24 @@ TEST_F(SlabManagerTest, WithdrawnSlabIsAbsentAndComesBackThroughZeroing) {
   EXPECT_TRUE(manager_.Withdraw(SlabId{7}));
   EXPECT_FALSE(manager_.Withdraw(SlabId{7}));
   EXPECT_EQ(manager_.free_count(), kSlabs - 1);
-  EXPECT_EQ(recorder_.words[7].state, SlabState::kAbsent);
+  EXPECT_EQ(manager_.word(SlabId{7}).state, SlabState::kAbsent);
   EXPECT_TRUE(manager_.Add(SlabId{7}));
   EXPECT_FALSE(manager_.Add(SlabId{7}));
-  EXPECT_EQ(recorder_.words[7].state, SlabState::kZeroing);
+  EXPECT_EQ(manager_.word(SlabId{7}).state, SlabState::kZeroing);
 }
 
 TEST_F(SlabManagerTest, SlabThatAWaitingRequestNeedsIsNotWithdrawn) {
   for (uint32_t i = 0; i < 4; ++i) manager_.Zeroed(SlabId{i});
-  manager_.Lease(kA, kSlabs, 1);
+  Lease(&manager_, kA, kSlabs, 1);
   EXPECT_FALSE(manager_.Withdraw(SlabId{0}));
 }
 
 TEST(SlabManagerGrowthTest, AbsentSlabsAreNoPartOfThePoolYet) {
-  Recorder recorder(4);
-  SlabManager manager(4, 2, &recorder);
+  SlabManager manager(4, 2);
   EXPECT_EQ(manager.absent_count(), 2u);
-  EXPECT_EQ(recorder.words[2].state, SlabState::kAbsent);
-  EXPECT_TRUE(
-      absl::holds_alternative<SlabManager::Exhausted>(manager.Lease(kA, 3, 1)));
+  EXPECT_EQ(manager.word(SlabId{2}).state, SlabState::kAbsent);
+  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
+      Lease(&manager, kA, 3, 1)));
   manager.CheckInvariants();
 }
 
@@ -274,7 +294,11 @@ class RandomHistory {
     while (ZeroOne()) {
     }
   }
-  const SlabManager& manager() const { return manager_; }
+  void Check() {
+    manager_.CheckInvariants();
+    recorder_.Follow(&manager_);
+  }
+  uint32_t free_count() const { return manager_.free_count(); }
 
  private:
   uint32_t Random(uint32_t below) {
@@ -286,7 +310,7 @@ class RandomHistory {
     const uint32_t start = Random(kSlabs);
     for (uint32_t k = 0; k < kSlabs; ++k) {
       const uint32_t i = (start + k) % kSlabs;
-      if (recorder_.words[i].state == state) return i;
+      if (manager_.word(SlabId{i}).state == state) return i;
     }
     return kSlabs;
   }
@@ -295,7 +319,7 @@ class RandomHistory {
   }
 
   void Ask(uint64_t time) {
-    const auto outcome = manager_.Lease(AnyEngine(), 1 + Random(6), time);
+    const auto outcome = Lease(&manager_, AnyEngine(), 1 + Random(6), time);
     if (const auto* grant = absl::get_if<SlabManager::Grant>(&outcome)) {
       leases_.push_back(*grant);
     }
@@ -323,7 +347,7 @@ class RandomHistory {
   void ReturnSlab(SlabState state) {
     const uint32_t i = Find(state);
     if (i == kSlabs) return;
-    const SlabWord word = recorder_.words[i];
+    const SlabWord word = manager_.word(SlabId{i});
     ASSERT_TRUE(
         manager_
             .ReturnSlab(EngineId{word.engine}, SlabId{i}, LeaseId{word.lease})
@@ -347,7 +371,7 @@ class RandomHistory {
 
   std::mt19937 random_;
   Recorder recorder_{kSlabs};
-  SlabManager manager_{kSlabs, &recorder_};
+  SlabManager manager_{kSlabs, kSlabs};
   std::vector<SlabManager::Grant> leases_;
 };
 
@@ -358,10 +382,10 @@ TEST(SlabManagerPropertyTest, NoSlabIsLostOrSharedInRandomHistories) {
   RandomHistory history(seed);
   for (uint64_t step = 0; step < 20000; ++step) {
     ASSERT_NO_FATAL_FAILURE(history.Step(step)) << "step " << step;
-    history.manager().CheckInvariants();
+    history.Check();
   }
   history.End();
-  EXPECT_EQ(history.manager().free_count(), RandomHistory::kSlabs);
+  EXPECT_EQ(history.free_count(), RandomHistory::kSlabs);
 }
 
 }  // namespace

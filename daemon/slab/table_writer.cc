@@ -67,7 +67,7 @@ void TableWriter::FillHeader(const TableIdentity& identity) {
   slabs_ = reinterpret_cast<abi::SlabEntry*>(base + header_->slabs_offset);
 }
 
-void TableWriter::OnSlabChange(SlabId slab, abi::SlabWord word) {
+void TableWriter::SetSlab(SlabId slab, abi::SlabWord word) {
   abi::SlabEntry& entry = slabs_[Number(slab)];
   const uint64_t before = entry.word.load(std::memory_order_relaxed);
   if (abi::SlabWord::Unpack(before).state == abi::SlabState::kAbsent &&

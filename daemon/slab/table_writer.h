@@ -10,7 +10,7 @@
 #include "daemon/abi/slab_table.h"
 #include "daemon/clock/clock.h"
 #include "daemon/slab/pool_geometry.h"
-#include "daemon/slab/slab_manager.h"
+#include "daemon/slab/slab_ids.h"
 
 namespace fineserve::slab {
 
@@ -25,14 +25,15 @@ struct TableIdentity {
 
 // Creates the slab table (daemon/abi/slab_table.h) and is its only writer.
 // Confined to the daemon's thread; other processes may read at any time.
-class TableWriter final : public SlabObserver {
+class TableWriter {
  public:
   // The memfd is sealed against resizing and, once this writer has mapped it,
   // against new writable mappings (F_SEAL_FUTURE_WRITE).
   static absl::StatusOr<std::unique_ptr<TableWriter>> Create(
       const TableIdentity& identity, const Clock* clock);
 
-  void OnSlabChange(SlabId slab, abi::SlabWord word) override;
+  // Publishes a slab's word.
+  void SetSlab(SlabId slab, abi::SlabWord word);
 
   // Publishes an engine in `slot` < kEngineCapacity.
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);

@@ -48,7 +48,7 @@ TEST_F(TableWriterTest, PublishesGeometryAndIdentity) {
 
 TEST_F(TableWriterTest, SlabChangeIsVisibleToAReader) {
   clock_.AdvanceNs(42);
-  writer_->OnSlabChange(SlabId{3}, {abi::SlabState::kFull, 7, 5});
+  writer_->SetSlab(SlabId{3}, {abi::SlabState::kFull, 7, 5});
   const auto* slabs =
       reinterpret_cast<abi::SlabEntry*>(base_ + header().slabs_offset);
   const abi::SlabWord word = abi::SlabWord::Unpack(slabs[3].word.load());

@@ -46,7 +46,7 @@ std::vector<std::vector<uint8_t>> Seeds() {
       *server::MakeEngineScoreboard(1, slab::EngineId{1}, getpid());
   const auto view =
       *server::ViewScoreboardMemfd::Create(1, slab::EngineId{1}, 7, 10);
-  table->OnSlabChange(slab::SlabId{2}, {abi::SlabState::kPartial, 1, 3});
+  table->SetSlab(slab::SlabId{2}, {abi::SlabState::kPartial, 1, 3});
   return {BytesOf(table->descriptor(), abi::TableBytes(10)),
           BytesOf(engine.descriptor(), abi::kScoreboardBytes),
           BytesOf(view.descriptor(), abi::ViewScoreboardBytes(10))};

@@ -34,8 +34,7 @@ class Daemon {
     endpoint_ = std::make_unique<server::Endpoint>(
         *server::Endpoint::Claim(folder_, identity_.gpu_uuid));
     server_.Listen(*endpoint_->Listen());
-    pool_.Start();
-    pool_.Poll();
+    Require(pool_.Poll().ok());
     good_ = Connect();
     Greet(good_);
   }
@@ -87,7 +86,8 @@ class Daemon {
   void Turn() {
     while (loop_.RunOnce()) {
     }
-    server_.Deliver(pool_.Poll());
+    Require(pool_.Poll().ok());
+    server_.Settle();
   }
 
   template <typename M>
@@ -110,7 +110,7 @@ class Daemon {
   // The fuzzer speaks as a member of the same engine, so it may have leased
   // slabs; what must hold is that an answer comes and leases can be returned.
   void CheckGoodEngine() {
-    if (pool_.views().Has(slab::EngineId{1}, getpid())) {
+    if (pool_.state().HasView(slab::EngineId{1}, getpid())) {
       Ask<abi::CloseViewDone>(good_,
                               abi::MakeMessage<abi::CloseViewRequest>(3));
     }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -73,12 +74,11 @@ World::World(const Options& options)
                          MAP_SHARED, table_->descriptor(), 0)),
       pool_(&backing_, table_.get(), &clock_) {
   Require(mapped_table_ != MAP_FAILED);
-  pool_.Start();
   backing_.CompleteFills(/*write=*/true);
-  pool_.Poll();
+  Require(pool_.Poll().ok());
   engines_[0].wanted = 2;
   for (int i = 0; i < kEngines; ++i) Start(&engines_[i], i);
-  pool_.Poll();
+  Require(pool_.Poll().ok());
   ListPids();
 }
 
@@ -91,12 +91,13 @@ void World::Start(Engine* e, int index) {
   e->pid = 100 + index;
   e->steps_left = options_.steps[index];
   e->id = *pool_.Join(absl::StrCat("engine-", index), 0, e->pid);
-  const server::ViewSpec spec = {
+  const slab::ViewSpec spec = {
       abi::ViewMode::kView, {1, kPageBytes, 16}, /*floor_blocks=*/1, 0};
   Require(pool_.RegisterView(e->id, e->pid, spec, {}).ok());
   Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted).ok());
   Require(e->leases.Open(mapped_table_, abi::TableBytes(options_.slabs),
-                         pool_.SlotOf(e->id), Number(e->id), options_.slabs));
+                         pool_.state().SlotOf(e->id), Number(e->id),
+                         options_.slabs));
   Require(e->blocks.Create(options_.slabs, kSlabBytes, kPageBytes));
 }
 
@@ -171,8 +172,8 @@ void World::Apply(Event event) {
       return;
     case Act::kPoll:
       touched_ = false;
-      clock_.AdvanceNs(server::PoolService::kPidCheckNs);
-      pool_.Poll();
+      clock_.AdvanceNs(slab::PoolState::kListNs);
+      Require(pool_.Poll().ok());
       return;
     case Act::kDie:
       e.alive = false;
@@ -267,14 +268,14 @@ void World::Deliver(Engine* e) {
 
 // The driver lists a process as long as it lives or has work on the GPU.
 void World::ListPids() {
-  std::vector<pid_t> pids;
+  std::vector<pid_t> pids = {getpid()};
   for (const Engine& e : engines_) {
     const bool works = std::any_of(e.steps.begin(), e.steps.end(),
                                    [](const Step& s) { return !s.executed; });
     if (e.alive || (works && !options_.no_quarantine)) pids.push_back(e.pid);
   }
   backing_.set_device_pids(pids);
-  touched_ = touched_ || pool_.quarantining();
+  touched_ = touched_ || pool_.state().quarantining();
 }
 
 void World::FinishSteps(Engine* e) {
@@ -340,8 +341,8 @@ uint64_t World::Digest() const {
     hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
              uint64_t{e.wanted} << 8 | uint64_t{e.steps_left} << 16 |
              uint64_t{e.changed} << 24 |
-             uint64_t{pool_.views().Record(e.id).wanted} << 32 |
-             uint64_t{pool_.views().Record(e.id).target} << 40);
+             uint64_t{pool_.state().Record(e.id).view.wanted} << 32 |
+             uint64_t{pool_.state().Record(e.id).view.target} << 40);
     for (uint32_t block : e.used) hash.Add(block);
     for (const Step& s : e.steps) {
       hash.Add(1'000'000 + s.number * 2 + s.executed);

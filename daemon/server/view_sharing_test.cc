@@ -1,4 +1,5 @@
-#include "daemon/server/view_service.h"
+// Views on a pool: the machine (slab::PoolState) together with what carries its
+// decisions out.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,12 +29,9 @@ constexpr uint32_t kSlabs = 8;
 constexpr uint32_t kNoLimit = 0;
 
 // A pool of 8 slabs of 4 granules, engines "a" (pid 10) and "b" (pid 20).
-class ViewServiceTest : public ::testing::Test {
+class ViewSharingTest : public ::testing::Test {
  protected:
-  ViewServiceTest() {
-    pool_->Start();
-    pool_->Poll();
-  }
+  ViewSharingTest() { EXPECT_TRUE(pool_->Poll().ok()); }
   void TearDown() override { pool_->slabs().CheckInvariants(); }
 
   static slab::TableIdentity Identity() {
@@ -43,24 +41,25 @@ class ViewServiceTest : public ::testing::Test {
     return identity;
   }
   // 4 planes of 1 KiB pages: 4 blocks per slab.
-  static ViewSpec Spec(uint64_t floor_blocks = 1, uint64_t cap_blocks = 0) {
+  static slab::ViewSpec Spec(uint64_t floor_blocks = 1,
+                             uint64_t cap_blocks = 0) {
     return {abi::ViewMode::kView, {4, 1024, 16}, floor_blocks, cap_blocks};
   }
   EngineId Join(const std::string& name, pid_t pid) {
     return *pool_->Join(name, 1000, pid);
   }
   EngineId Serve(const std::string& name, pid_t pid, uint32_t wanted,
-                 const ViewSpec& spec = Spec(),
-                 const ShareLimits& limits = {}) {
+                 const slab::ViewSpec& spec = Spec(),
+                 const slab::ShareLimits& limits = {}) {
     const EngineId id = Join(name, pid);
     EXPECT_TRUE(pool_->RegisterView(id, pid, spec, limits).ok());
     EXPECT_TRUE(pool_->ActivateView(id, pid, kSlabs, wanted).ok());
-    pool_->Poll();
+    EXPECT_TRUE(pool_->Poll().ok());
     return id;
   }
   void Want(EngineId id, pid_t pid, uint32_t wanted) {
     EXPECT_TRUE(pool_->Want(id, pid, wanted));
-    pool_->Poll();
+    EXPECT_TRUE(pool_->Poll().ok());
   }
   // Returns the slabs that the engine was asked for.
   void ReturnAsked(EngineId id, pid_t pid) {
@@ -68,12 +67,12 @@ class ViewServiceTest : public ::testing::Test {
       if (pool_->slabs().word(slab).state != SlabState::kReturning) continue;
       EXPECT_TRUE(pool_->ReturnSlab(id, pid, slab, lease).ok());
     }
-    pool_->Poll();
+    EXPECT_TRUE(pool_->Poll().ok());
   }
   void SetUsed(EngineId id, SlabId slab, uint32_t blocks) {
     const size_t bytes = abi::ViewScoreboardBytes(kSlabs);
     void* scoreboard = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            pool_->views().ScoreboardDescriptor(id), 0);
+                            pool_->ScoreboardDescriptor(id), 0);
     ASSERT_NE(scoreboard, MAP_FAILED);
     reinterpret_cast<uint32_t*>(
         static_cast<char*>(scoreboard) +
@@ -87,7 +86,7 @@ class ViewServiceTest : public ::testing::Test {
   uint32_t ChangesOf(EngineId id) {
     const auto* engines = reinterpret_cast<const abi::EngineEntry*>(
         static_cast<char*>(base_) + sizeof(abi::TableHeader));
-    return engines[pool_->SlotOf(id)].changes.load();
+    return engines[pool_->state().SlotOf(id)].changes.load();
   }
 
   ManualClock clock_;
@@ -101,15 +100,15 @@ class ViewServiceTest : public ::testing::Test {
       std::make_unique<PoolService>(&backing_, table_.get(), &clock_);
 };
 
-TEST_F(ViewServiceTest, NothingIsLeasedBeforeActivation) {
+TEST_F(ViewSharingTest, NothingIsLeasedBeforeActivation) {
   const EngineId a = Join("a", 10);
   ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_FALSE(pool_->Want(a, 10, 5));
   EXPECT_EQ(Leased(a), 0u);
 }
 
-TEST_F(ViewServiceTest, TableSaysWhatIsWantedThoughNothingComesOfIt) {
+TEST_F(ViewSharingTest, TableSaysWhatIsWantedThoughNothingComesOfIt) {
   const EngineId a = Serve("a", 10, kSlabs);
   const EngineId b = Serve("b", 20, kSlabs);
   const uint32_t leased = Leased(a);
@@ -125,13 +124,13 @@ TEST_F(ViewServiceTest, TableSaysWhatIsWantedThoughNothingComesOfIt) {
   EXPECT_EQ(seen->engines.size(), 2u);
 }
 
-TEST_F(ViewServiceTest, ActiveViewGetsItsFloorThoughItWantsNothing) {
+TEST_F(ViewSharingTest, ActiveViewGetsItsFloorThoughItWantsNothing) {
   const EngineId a = Serve("a", 10, 0, Spec(9));
   EXPECT_EQ(Leased(a), 3u);
   EXPECT_EQ(ChangesOf(a), 1u);
 }
 
-TEST_F(ViewServiceTest, FormatThatSlabsCannotHoldIsRefusedWithTheSizeThatFits) {
+TEST_F(ViewSharingTest, FormatThatSlabsCannotHoldIsRefusedWithTheSizeThatFits) {
   const EngineId a = Join("a", 10);
   const absl::Status s = pool_->RegisterView(
       a, 10, {abi::ViewMode::kView, {36, 1024, 16}, 1, 0}, {});
@@ -139,7 +138,7 @@ TEST_F(ViewServiceTest, FormatThatSlabsCannotHoldIsRefusedWithTheSizeThatFits) {
   EXPECT_THAT(std::string(s.message()), HasSubstr("144 KiB"));
 }
 
-TEST_F(ViewServiceTest, SecondViewOfAnEngineIsRefusedNamingTheFirst) {
+TEST_F(ViewSharingTest, SecondViewOfAnEngineIsRefusedNamingTheFirst) {
   const EngineId a = Serve("a", 10, 1);
   Join("a", 11);
   const absl::Status s = pool_->RegisterView(a, 11, Spec(), {});
@@ -147,7 +146,7 @@ TEST_F(ViewServiceTest, SecondViewOfAnEngineIsRefusedNamingTheFirst) {
   EXPECT_THAT(std::string(s.message()), HasSubstr("pid 10"));
 }
 
-TEST_F(ViewServiceTest, FloorThatDoesNotFitBesideTheOthersIsRefused) {
+TEST_F(ViewSharingTest, FloorThatDoesNotFitBesideTheOthersIsRefused) {
   Serve("a", 10, 0, Spec(20));  // 5 slabs
   const EngineId b = Join("b", 20);
   const absl::Status s = pool_->RegisterView(b, 20, Spec(16), {});
@@ -155,27 +154,27 @@ TEST_F(ViewServiceTest, FloorThatDoesNotFitBesideTheOthersIsRefused) {
   EXPECT_TRUE(pool_->RegisterView(b, 20, Spec(12), {}).ok());
 }
 
-TEST_F(ViewServiceTest, TensorsSmallerThanTheFloorAreRefusedAtActivation) {
+TEST_F(ViewSharingTest, TensorsSmallerThanTheFloorAreRefusedAtActivation) {
   const EngineId a = Join("a", 10);
   ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(12), {}).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(pool_->ActivateView(a, 10, 2, 0)));
 }
 
-TEST_F(ViewServiceTest, OnlySlabsThatTheTensorsHoldAreLeased) {
+TEST_F(ViewSharingTest, OnlySlabsThatTheTensorsHoldAreLeased) {
   const EngineId a = Join("a", 10);
   ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
   ASSERT_TRUE(pool_->ActivateView(a, 10, 3, kSlabs).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Leased(a), 3u);
 }
 
-TEST_F(ViewServiceTest, SmallViewIsReturnedSlabsThatItCanUse) {
+TEST_F(ViewSharingTest, SmallViewIsReturnedSlabsThatItCanUse) {
   const EngineId a = Serve("a", 10, kSlabs);
   for (uint32_t i = 0; i < 3; ++i) SetUsed(a, SlabId{i}, 4);
   const EngineId b = Join("b", 20);
   ASSERT_TRUE(pool_->RegisterView(b, 20, Spec(), {}).ok());
   ASSERT_TRUE(pool_->ActivateView(b, 20, 3, 2).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   ReturnAsked(a, 10);
   EXPECT_EQ(Leased(b), 2u);
   EXPECT_EQ(pool_->slabs().free_count(), 0u) << "asked for no other slab";
@@ -184,15 +183,15 @@ TEST_F(ViewServiceTest, SmallViewIsReturnedSlabsThatItCanUse) {
   EXPECT_EQ(Leased(b), 3u);
 }
 
-TEST_F(ViewServiceTest, SlabsOnTheirWayCountForARequestOfWholeOnes) {
+TEST_F(ViewSharingTest, SlabsOnTheirWayCountForARequestOfWholeOnes) {
   const EngineId a = Serve("a", 10, kSlabs);
   const EngineId b = Serve("b", 20, 4);
   EXPECT_EQ(Returning(a), 4u);
   const EngineId whole = Join("whole", 30);
-  EXPECT_TRUE(absl::holds_alternative<slab::SlabManager::Exhausted>(
-      pool_->Lease(whole, 8, 1)));
-  EXPECT_TRUE(absl::holds_alternative<slab::SlabManager::Waiting>(
-      pool_->Lease(whole, 6, 2)));
+  pool_->Lease(whole, 8, 1);
+  EXPECT_EQ(pool_->TakeAnswers().refusals.size(), 1u);
+  pool_->Lease(whole, 6, 2);
+  EXPECT_TRUE(pool_->TakeAnswers().refusals.empty());
   ReturnAsked(a, 10);
   ReturnAsked(a, 10);
   EXPECT_EQ(pool_->slabs().HeldBy(whole).slabs, 6u);
@@ -200,7 +199,7 @@ TEST_F(ViewServiceTest, SlabsOnTheirWayCountForARequestOfWholeOnes) {
   EXPECT_EQ(Leased(b), 1u);
 }
 
-TEST_F(ViewServiceTest, ActivationTwiceOrByAnotherProcessIsRefused) {
+TEST_F(ViewSharingTest, ActivationTwiceOrByAnotherProcessIsRefused) {
   const EngineId a = Serve("a", 10, 1);
   Join("a", 11);
   EXPECT_TRUE(absl::IsFailedPrecondition(pool_->ActivateView(a, 10, 8, 1)));
@@ -208,7 +207,7 @@ TEST_F(ViewServiceTest, ActivationTwiceOrByAnotherProcessIsRefused) {
   EXPECT_FALSE(pool_->Want(a, 11, 5));
 }
 
-TEST_F(ViewServiceTest, IdleEngineKeepsItsSlabsUntilAnotherWantsThem) {
+TEST_F(ViewSharingTest, IdleEngineKeepsItsSlabsUntilAnotherWantsThem) {
   const EngineId a = Serve("a", 10, kSlabs);
   Want(a, 10, 1);
   EXPECT_EQ(Returning(a), 0u);
@@ -216,7 +215,7 @@ TEST_F(ViewServiceTest, IdleEngineKeepsItsSlabsUntilAnotherWantsThem) {
   EXPECT_EQ(Returning(a), 3u);
 }
 
-TEST_F(ViewServiceTest, ContestedPoolEndsUpShared) {
+TEST_F(ViewSharingTest, ContestedPoolEndsUpShared) {
   const EngineId a = Serve("a", 10, kSlabs);
   const EngineId b = Serve("b", 20, kSlabs);
   EXPECT_EQ(Leased(b), 0u) << "nothing is free yet";
@@ -226,42 +225,42 @@ TEST_F(ViewServiceTest, ContestedPoolEndsUpShared) {
   EXPECT_EQ(Leased(b), 4u);
 }
 
-TEST_F(ViewServiceTest, AskedOnceNotAgainWhileItIsOnItsWay) {
+TEST_F(ViewSharingTest, AskedOnceNotAgainWhileItIsOnItsWay) {
   const EngineId a = Serve("a", 10, kSlabs);
   Serve("b", 20, kSlabs);
   const uint32_t changes = ChangesOf(a);
-  pool_->Poll();
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Returning(a), 4u);
   EXPECT_EQ(ChangesOf(a), changes) << "told again though nothing changed";
 }
 
-TEST_F(ViewServiceTest, LateSlabIsNotWaitedForWhileItsEngineHasOthers) {
+TEST_F(ViewSharingTest, LateSlabIsNotWaitedForWhileItsEngineHasOthers) {
   const EngineId a = Serve("a", 10, kSlabs, Spec(1));
   Want(a, 10, 4);
   Serve("b", 20, 2);
   EXPECT_EQ(Returning(a), 2u);
-  clock_.AdvanceNs(ViewService::kPatienceNs - 1);
-  pool_->Poll();
+  clock_.AdvanceNs(slab::PoolState::kPatienceNs - 1);
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Returning(a), 2u);
-  EXPECT_TRUE(pool_->views().expecting());
+  EXPECT_TRUE(pool_->state().restless());
   clock_.AdvanceNs(1);
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Returning(a), 4u) << "two others instead";
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Returning(a), 4u) << "these are on their way";
   for (int i = 0; i < 5; ++i) {
-    clock_.AdvanceNs(ViewService::kPatienceNs);
-    pool_->Poll();
+    clock_.AdvanceNs(slab::PoolState::kPatienceNs);
+    EXPECT_TRUE(pool_->Poll().ok());
   }
   EXPECT_EQ(Returning(a), 7u) << "its floor is never asked for";
   ReturnAsked(a, 10);
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Leased(a), 4u) << "what it gave beyond its share it gets again";
-  EXPECT_FALSE(pool_->views().expecting());
+  EXPECT_FALSE(pool_->state().restless());
 }
 
-TEST_F(ViewServiceTest, CheapestSlabsAreAskedBack) {
+TEST_F(ViewSharingTest, CheapestSlabsAreAskedBack) {
   const EngineId a = Serve("a", 10, kSlabs);
   for (uint32_t i = 0; i < kSlabs; ++i) SetUsed(a, SlabId{i}, 9);
   SetUsed(a, SlabId{6}, 0);
@@ -276,54 +275,54 @@ TEST_F(ViewServiceTest, CheapestSlabsAreAskedBack) {
   EXPECT_EQ(returning, (std::set<uint32_t>{2, 6}));
 }
 
-TEST_F(ViewServiceTest, CapByRequestAndByOperatorHolds) {
+TEST_F(ViewSharingTest, CapByRequestAndByOperatorHolds) {
   const EngineId a = Serve("a", 10, kSlabs, Spec(1, 12));
   EXPECT_EQ(Leased(a), 3u);
   const EngineId b = Serve("b", 20, kSlabs, Spec(), {0, 2 * 16384});
   EXPECT_EQ(Leased(b), 2u);
 }
 
-TEST_F(ViewServiceTest, OperatorsFloorIsReservedInBytes) {
+TEST_F(ViewSharingTest, OperatorsFloorIsReservedInBytes) {
   const EngineId a = Serve("a", 10, 0, Spec(), {4 * 16384, kNoLimit});
   EXPECT_EQ(Leased(a), 4u);
 }
 
-TEST_F(ViewServiceTest, DeadEnginesSlabsGoToTheLivingAfterQuarantineOnly) {
+TEST_F(ViewSharingTest, DeadEnginesSlabsGoToTheLivingAfterQuarantineOnly) {
   const EngineId a = Serve("a", 10, kSlabs);
   const EngineId b = Serve("b", 20, kSlabs);
   backing_.set_device_pids(std::vector<pid_t>{10});
   pool_->Exited(10);
-  clock_.AdvanceNs(PoolService::kPidCheckNs);
-  pool_->Poll();
+  clock_.AdvanceNs(slab::PoolState::kListNs);
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Leased(b), 0u);
   EXPECT_EQ(pool_->slabs().HeldBy(a).slabs, kSlabs);
   backing_.set_device_pids(std::vector<pid_t>{});
-  clock_.AdvanceNs(PoolService::kPidCheckNs);
-  pool_->Poll();
-  pool_->Poll();
+  clock_.AdvanceNs(slab::PoolState::kListNs);
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Leased(b), kSlabs);
 }
 
-TEST_F(ViewServiceTest, DeadViewsSlabsStayWithTheMembersThatLive) {
+TEST_F(ViewSharingTest, DeadViewsSlabsStayWithTheMembersThatLive) {
   const EngineId a = Serve("a", 10, 4);
   Join("a", 11);
   pool_->Exited(10);
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Leased(a), 4u);
   const absl::Status s = pool_->RegisterView(a, 11, Spec(), {});
   EXPECT_THAT(std::string(s.message()), HasSubstr("process has died"));
 }
 
-TEST_F(ViewServiceTest, ClosedViewGivesEverythingBackAndMayBeRegisteredAgain) {
+TEST_F(ViewSharingTest, ClosedViewGivesEverythingBackAndMayBeRegisteredAgain) {
   const EngineId a = Serve("a", 10, 5);
   EXPECT_FALSE(pool_->CloseView(a, 99).ok());
   ASSERT_TRUE(pool_->CloseView(a, 10).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(pool_->slabs().free_count(), kSlabs);
   EXPECT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
 }
 
-TEST_F(ViewServiceTest, RequestForWholeSlabsIsNotOvertakenByViews) {
+TEST_F(ViewSharingTest, RequestForWholeSlabsIsNotOvertakenByViews) {
   backing_.set_zeroing_completes(false);
   const EngineId a = Serve("a", 10, 4);
   ASSERT_TRUE(pool_->CloseView(a, 10).ok());  // 4 slabs are being zeroed
@@ -332,13 +331,13 @@ TEST_F(ViewServiceTest, RequestForWholeSlabsIsNotOvertakenByViews) {
   const EngineId b = Serve("b", 20, kSlabs);
   EXPECT_EQ(Leased(b), 0u);
   backing_.set_zeroing_completes(true);
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(pool_->slabs().HeldBy(whole).slabs, 6u);
   EXPECT_EQ(Leased(b), 2u);
 }
 
-TEST_F(ViewServiceTest, GuardedViewMayMapItsOwnSlabsOnly) {
-  ViewSpec spec = Spec();
+TEST_F(ViewSharingTest, GuardedViewMayMapItsOwnSlabsOnly) {
+  slab::ViewSpec spec = Spec();
   spec.mode = abi::ViewMode::kGuarded;
   const EngineId a = Serve("a", 10, 2, spec);
   EXPECT_TRUE(pool_->ExportPoolGranule(a, 10, 4 * 6).ok());
@@ -349,10 +348,10 @@ TEST_F(ViewServiceTest, GuardedViewMayMapItsOwnSlabsOnly) {
   EXPECT_FALSE(pool_->ExportPoolGranule(b, 20, 32).ok());
 }
 
-TEST_F(ViewServiceTest, ProspectIsWhatAViewWouldHoldIfItWantedAll) {
+TEST_F(ViewSharingTest, ProspectIsWhatAViewWouldHoldIfItWantedAll) {
   const EngineId a = Serve("a", 10, 2);
   const EngineId b = Serve("b", 20, 1);
-  auto prospects = pool_->views().Prospects({});
+  auto prospects = pool_->state().Prospects({});
   ASSERT_EQ(prospects.size(), 2u);
   EXPECT_EQ(prospects[a].slabs, kSlabs - 1) << "b wants one";
   EXPECT_EQ(prospects[b].slabs, kSlabs - 2) << "a wants two";
@@ -360,72 +359,72 @@ TEST_F(ViewServiceTest, ProspectIsWhatAViewWouldHoldIfItWantedAll) {
   EXPECT_EQ(prospects[a].slab_tokens, 4u * 16);
 }
 
-TEST_F(ViewServiceTest, ProspectLeavesToOthersWhatTheyWerePromised) {
+TEST_F(ViewSharingTest, ProspectLeavesToOthersWhatTheyWerePromised) {
   const EngineId a = Serve("a", 10, 1);
   const EngineId b = Serve("b", 20, 1);
   const uint64_t three_slabs = 2 * 4 * 16 + 1;
-  EXPECT_EQ(pool_->views().Prospects({{b, three_slabs}})[a].slabs, kSlabs - 3);
-  EXPECT_EQ(pool_->views().Prospects({{b, UINT64_MAX}})[a].slabs, kSlabs / 2)
+  EXPECT_EQ(pool_->state().Prospects({{b, three_slabs}})[a].slabs, kSlabs - 3);
+  EXPECT_EQ(pool_->state().Prospects({{b, UINT64_MAX}})[a].slabs, kSlabs / 2)
       << "its fair share";
 }
 
-TEST_F(ViewServiceTest, ViewThatIsNotActiveHasNoProspect) {
+TEST_F(ViewSharingTest, ViewThatIsNotActiveHasNoProspect) {
   const EngineId a = Join("a", 10);
   ASSERT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
-  EXPECT_TRUE(pool_->views().Prospects({}).empty());
+  EXPECT_TRUE(pool_->state().Prospects({}).empty());
 }
 
-TEST_F(ViewServiceTest, PoolShrinksByWhatIsFreeAndWhatViewsReturn) {
+TEST_F(ViewSharingTest, PoolShrinksByWhatIsFreeAndWhatViewsReturn) {
   const EngineId a = Serve("a", 10, 5, Spec(8));
   EXPECT_EQ(Leased(a), 5u);
   ASSERT_TRUE(pool_->Resize(3).ok());
-  pool_->Poll();
-  EXPECT_EQ(pool_->present_slabs(), 5u) << "the free ones went at once";
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_EQ(pool_->state().present_slabs(), 5u) << "the free ones went at once";
   EXPECT_EQ(Returning(a), 2u);
   ReturnAsked(a, 10);
-  pool_->Poll();
-  EXPECT_EQ(pool_->present_slabs(), 3u);
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_EQ(pool_->state().present_slabs(), 3u);
   EXPECT_EQ(Leased(a), 3u);
-  EXPECT_FALSE(pool_->resizing());
+  EXPECT_FALSE(pool_->state().resizing());
 }
 
-TEST_F(ViewServiceTest, PoolGrowsWhileEnginesWaitForSlabs) {
+TEST_F(ViewSharingTest, PoolGrowsWhileEnginesWaitForSlabs) {
   const EngineId a = Serve("a", 10, 2);
   ASSERT_TRUE(pool_->Resize(2).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   Want(a, 10, kSlabs);
   EXPECT_EQ(Leased(a), 2u);
   ASSERT_TRUE(pool_->Resize(6).ok());
-  pool_->Poll();
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(Leased(a), 6u);
   EXPECT_EQ(table_->counters().slabs_added.load(), 4u);
 }
 
-TEST_F(ViewServiceTest, SlabThatCameBackSaysThatItIsOtherMemory) {
+TEST_F(ViewSharingTest, SlabThatCameBackSaysThatItIsOtherMemory) {
   const auto* slabs = reinterpret_cast<const abi::SlabEntry*>(
       static_cast<char*>(base_) + sizeof(abi::TableHeader) +
       abi::kEngineCapacity * sizeof(abi::EngineEntry));
   EXPECT_EQ(slabs[7].memory.load(), 0u);
   ASSERT_TRUE(pool_->Resize(7).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   ASSERT_TRUE(pool_->Resize(8).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   EXPECT_EQ(slabs[7].memory.load(), 1u);
   EXPECT_EQ(slabs[6].memory.load(), 0u);
 }
 
-TEST_F(ViewServiceTest, GpuThatIsFullEndsTheGrowth) {
+TEST_F(ViewSharingTest, GpuThatIsFullEndsTheGrowth) {
   ASSERT_TRUE(pool_->Resize(4).ok());
-  pool_->Poll();
+  EXPECT_TRUE(pool_->Poll().ok());
   backing_.set_device_full(true);
   ASSERT_TRUE(pool_->Resize(8).ok());
-  pool_->Poll();
-  EXPECT_FALSE(pool_->resizing());
-  EXPECT_EQ(pool_->present_slabs(), 4u);
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_FALSE(pool_->state().resizing());
+  EXPECT_EQ(pool_->state().present_slabs(), 4u);
 }
 
-TEST_F(ViewServiceTest, PoolDoesNotShrinkBelowTheFloors) {
+TEST_F(ViewSharingTest, PoolDoesNotShrinkBelowTheFloors) {
   Serve("a", 10, 0, Spec(16));
   EXPECT_TRUE(absl::IsInvalidArgument(pool_->Resize(3)));
   EXPECT_TRUE(absl::IsInvalidArgument(pool_->Resize(9)));
@@ -433,7 +432,7 @@ TEST_F(ViewServiceTest, PoolDoesNotShrinkBelowTheFloors) {
 
 // Engines register, want, return and die at random. The pool's books stay
 // right, floors are kept where slabs allow, and in the end nothing is lost.
-TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
+TEST_F(ViewSharingTest, NothingIsLostInRandomHistories) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -444,8 +443,8 @@ TEST_F(ViewServiceTest, NothingIsLostInRandomHistories) {
   std::vector<Engine> engines;
   pid_t last_pid = 100;
   const auto step_end = [&] {
-    clock_.AdvanceNs(PoolService::kPidCheckNs);
-    pool_->Poll();
+    clock_.AdvanceNs(slab::PoolState::kListNs);
+    EXPECT_TRUE(pool_->Poll().ok());
     pool_->slabs().CheckInvariants();
   };
   const auto die = [&](size_t i) {

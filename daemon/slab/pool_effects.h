@@ -1,0 +1,75 @@
+#ifndef DAEMON_SLAB_POOL_EFFECTS_H_
+#define DAEMON_SLAB_POOL_EFFECTS_H_
+
+// What goes into the pool's machine (pool_state.h) and what comes out of it.
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/abi/slab_table.h"
+#include "daemon/slab/format.h"
+#include "daemon/slab/slab_manager.h"
+
+namespace fineserve::slab {
+
+// The view that an engine asks for.
+struct ViewSpec {
+  abi::ViewMode mode = abi::ViewMode::kNone;
+  Format format;
+  uint64_t floor_blocks = 0;
+  uint64_t cap_blocks = 0;  // 0: no limit
+};
+
+// An engine's share of the pool as the operator limits it, in bytes.
+struct ShareLimits {
+  uint64_t floor_bytes = 0;
+  uint64_t cap_bytes = 0;  // 0: no limit
+};
+
+// A request for whole slabs that is not granted.
+struct Refusal {
+  uint64_t ticket;
+  uint32_t available;  // slabs that it could have had
+  bool late;           // it waited, and too few slabs were returned in time
+};
+
+// What has to be done after an event. Whoever carries it out reports what comes
+// of `make`, `fill` and `list_processes` as further events.
+struct Effects {
+  std::vector<SlabChange> changes;  // of slabs' words, in order
+  std::vector<SlabId> make;         // give it memory: Made or NotMade
+  std::vector<SlabId> fill;         // with zeros: Zeroed or NotZeroed
+  std::vector<SlabId> drop;         // release its memory
+  std::vector<SlabManager::Grant> grants;
+  std::vector<Refusal> refusals;
+  std::set<EngineId> records;      // engines whose record has changed
+  std::set<EngineId> views;        // views whose slabs have changed: wake them
+  std::vector<uint32_t> vacant;    // slots of engines that are gone
+  bool list_processes = false;     // ask the driver: Listed
+  std::vector<std::string> notes;  // for the log
+
+  bool empty() const {
+    return changes.empty() && make.empty() && fill.empty() && drop.empty() &&
+           grants.empty() && refusals.empty() && records.empty() &&
+           views.empty() && vacant.empty() && !list_processes && notes.empty();
+  }
+};
+
+// What the pool has counted since it was made.
+struct PoolCounters {
+  uint64_t leases_granted = 0;
+  uint64_t leases_denied = 0;
+  uint64_t slabs_zeroed = 0;
+  uint64_t slabs_quarantined = 0;
+  uint64_t engines_died = 0;  // whose last member left slabs behind
+  uint64_t slabs_asked_back = 0;
+  uint64_t slabs_returned = 0;  // by views
+  uint64_t slabs_added = 0;
+  uint64_t slabs_withdrawn = 0;
+};
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_SLAB_POOL_EFFECTS_H_

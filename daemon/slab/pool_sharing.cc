@@ -1,0 +1,249 @@
+// The part of PoolState that shares the pool: what Settle does.
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/slab/pool_state.h"
+#include "kernels/driver/rounding.h"
+
+namespace fineserve::slab {
+namespace {
+
+using abi::SlabState;
+using abi::SlabWord;
+using abi::ViewState;
+
+// Slabs that are being made, or are withdrawn in one Settle, at most.
+// Heuristic: a granule takes 193 µs on an A100, and members wait meanwhile.
+constexpr uint32_t kResizeStep = 8;
+
+}  // namespace
+
+void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
+  if (quarantining() && now_ns >= next_list_ns_) {
+    next_list_ns_ = now_ns + kListNs;
+    effects_.list_processes = true;
+  }
+  for (SlabId slab : std::exchange(unfilled_, {})) Fill({slab});
+  Granted(slabs_.TakeGrants());
+  Expire(now_ns);
+  if (present_slabs() < wanted_slabs_) Grow();
+  if (present_slabs() > wanted_slabs_) Shrink();
+  Round round = Claims(now_ns, used);
+  if (!round.ids.empty()) {
+    Share(&round, now_ns);
+    AskBack(round, now_ns, used);
+  }
+  expecting_ = false;
+  for (EngineId id : round.ids) {
+    expecting_ = expecting_ || slabs_.HeldBy(id).returning > 0;
+  }
+}
+
+bool PoolState::restless() const {
+  return quarantining() || resizing() || expecting_ || contended_ ||
+         !asked_ns_.empty() || !unfilled_.empty();
+}
+
+void PoolState::Expire(uint64_t now_ns) {
+  for (auto it = asked_ns_.begin(); it != asked_ns_.end();) {
+    const auto [ticket, asked_ns] = *it;
+    if (now_ns - asked_ns < kLeaseWaitNs) {
+      ++it;
+      continue;
+    }
+    it = asked_ns_.erase(it);
+    slabs_.Cancel(ticket);
+    ++counters_.leases_denied;
+    effects_.refusals.push_back({ticket, slabs_.free_count(), /*late=*/true});
+  }
+}
+
+void PoolState::Grow() {
+  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) {
+    if (making_.size() >= kResizeStep ||
+        present_slabs() + making_.size() >= wanted_slabs_) {
+      return;
+    }
+    if (slabs_.word(SlabId{i}).state != SlabState::kAbsent) continue;
+    if (making_.insert(SlabId{i}).second) effects_.make.push_back(SlabId{i});
+  }
+}
+
+// Highest first, because every view can map the lowest slabs.
+void PoolState::Shrink() {
+  for (uint32_t i = slabs_.slab_count(), gone = 0;
+       i-- > 0 && present_slabs() > wanted_slabs_ && gone < kResizeStep;) {
+    if (!slabs_.Withdraw(SlabId{i})) continue;
+    ++gone;
+    effects_.drop.push_back(SlabId{i});
+    ++counters_.slabs_withdrawn;
+    // Every process that maps it must unmap it, or the GPU never gets it back.
+    for (const auto& [id, engine] : engines_) {
+      if (engine.view && engine.view->state == ViewState::kActive) Touch(id);
+    }
+  }
+}
+
+void PoolState::Touch(EngineId id) {
+  effects_.records.insert(id);
+  effects_.views.insert(id);
+}
+
+// Slabs of its view that hold no block in use and were not leased just now.
+uint32_t PoolState::Idle(EngineId engine, uint64_t now_ns,
+                         const UsedBlocks& used) const {
+  uint32_t idle = 0;
+  for (const auto& [slab, lease] : slabs_.InView(engine)) {
+    idle += slabs_.word(slab).state == SlabState::kPartial &&
+            now_ns - moved_ns_[Number(slab)] >= kPatienceNs &&
+            used(engine, slab) == 0;
+  }
+  return idle;
+}
+
+PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
+  Round round;
+  const uint32_t present = present_slabs();
+  round.reserved = slabs_.promised_count() +
+                   (present > wanted_slabs_ ? present - wanted_slabs_ : 0);
+  uint32_t all = slabs_.free_count() + slabs_.zeroing_count() -
+                 static_cast<uint32_t>(unfilled_.size());
+  uint64_t demand = 0;
+  for (const auto& [id, engine] : engines_) {
+    if (!engine.view || engine.view->state != ViewState::kActive) continue;
+    const View& view = *engine.view;
+    const uint32_t held = slabs_.HeldBy(id).in_view;
+    round.ids.push_back(id);
+    round.claims.push_back({view.floor, view.cap, view.wanted, held});
+    all += held;
+    demand += std::max(view.floor, std::min(view.wanted, view.cap));
+  }
+  const uint32_t shared = all - std::min(all, round.reserved);
+  contended_ = demand > shared;
+  for (size_t i = 0; contended_ && i < round.ids.size(); ++i) {
+    Claim& claim = round.claims[i];
+    const uint32_t idle = Idle(round.ids[i], now_ns, used);
+    if (idle > 0) claim.wanted = std::min(claim.wanted, claim.held - idle);
+  }
+  round.targets = FairTargets(shared, round.claims);
+  return round;
+}
+
+// Leases the free slabs, except those set aside, to views below their targets.
+void PoolState::Share(Round* round, uint64_t now_ns) {
+  std::vector<bool> blocked(round->ids.size(), false);
+  while (slabs_.free_count() > round->reserved) {
+    const size_t i = NextToGrant(round->claims, round->targets, blocked);
+    if (i == round->ids.size()) break;
+    const EngineId id = round->ids[i];
+    const auto slab = slabs_.LeaseForView(id, SlabId{engines_[id].view->slabs});
+    if (!slab) {
+      blocked[i] = true;  // its tensors have no place for any free slab
+      continue;
+    }
+    moved_ns_[Number(*slab)] = now_ns;
+    ++counters_.leases_granted;
+    ++round->claims[i].held;
+    Touch(id);
+  }
+  for (size_t i = 0; i < round->ids.size(); ++i) {
+    View& view = *engines_[round->ids[i]].view;
+    if (std::exchange(view.target, round->targets[i]) != round->targets[i]) {
+      Touch(round->ids[i]);
+    }
+  }
+}
+
+// Asks back what the views below their targets need, and what is missing from
+// the free slabs that are set aside.
+void PoolState::AskBack(const Round& round, uint64_t now_ns,
+                        const UsedBlocks& used) {
+  std::vector<Need> needs;
+  std::map<uint32_t, size_t> claim_of;
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    claim_of[Number(round.ids[i])] = i;
+    const Claim& claim = round.claims[i];
+    if (claim.held >= round.targets[i]) continue;
+    needs.push_back({SlabId{engines_[round.ids[i]].view->slabs},
+                     round.targets[i] - claim.held});
+  }
+  if (round.reserved > slabs_.free_count()) {
+    needs.push_back(
+        {SlabId{slabs_.slab_count()}, round.reserved - slabs_.free_count()});
+  }
+  if (needs.empty()) return;
+  std::vector<SlabId> coming;
+  std::vector<Candidate> candidates;
+  // By claim: slabs that were asked back, and those of them still expected.
+  std::vector<uint32_t> returning(round.ids.size(), 0);
+  std::vector<uint32_t> expected(round.ids.size(), 0);
+  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) {
+    const SlabId slab{i};
+    const SlabWord word = slabs_.word(slab);
+    if (word.state == SlabState::kZeroing && unfilled_.count(slab) == 0) {
+      coming.push_back(slab);
+    }
+    const auto claim = claim_of.find(word.engine);
+    if (claim == claim_of.end()) continue;
+    const size_t c = claim->second;
+    if (word.state == SlabState::kPartial) {
+      candidates.push_back({slab, used(round.ids[c], slab), c});
+    } else if (word.state == SlabState::kReturning) {
+      ++returning[c];
+      if (now_ns - moved_ns_[i] >= kPatienceNs) continue;  // it is late
+      ++expected[c];
+      coming.push_back(slab);
+    }
+  }
+  // An engine whose asked-back slabs are late can spare others instead, but
+  // never so many that it falls below its floor.
+  std::vector<uint32_t> spare(round.ids.size(), 0);
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    const Claim& claim = round.claims[i];
+    const uint32_t kept = round.targets[i] + expected[i];
+    const uint32_t least = claim.floor + returning[i];
+    spare[i] = std::min(claim.held - std::min(claim.held, kept),
+                        claim.held - std::min(claim.held, least));
+  }
+  for (SlabId slab : ChooseAskBacks(std::move(needs), std::move(coming),
+                                    std::move(candidates), spare)) {
+    Touch(EngineId{slabs_.word(slab).engine});
+    slabs_.AskBack(slab);
+    moved_ns_[Number(slab)] = now_ns;
+    ++counters_.slabs_asked_back;
+  }
+}
+
+std::map<EngineId, PoolState::Prospect> PoolState::Prospects(
+    const std::map<EngineId, uint64_t>& promised_tokens) const {
+  std::map<EngineId, Prospect> prospects;
+  std::vector<Claim> claims;
+  uint32_t all = slabs_.free_count() + slabs_.zeroing_count();
+  for (const auto& [id, engine] : engines_) {
+    if (!engine.view || engine.view->state != ViewState::kActive) continue;
+    const View& view = *engine.view;
+    const uint64_t slab_tokens =
+        view.layout.LeastBlocks() * view.layout.format().block_tokens;
+    const uint32_t held = slabs_.HeldBy(id).in_view;
+    prospects[id] = {0, view.cap, held, slab_tokens};
+    const auto promised = promised_tokens.find(id);
+    const uint64_t needed = promised == promised_tokens.end()
+                                ? 0
+                                : DivideUp(promised->second, slab_tokens);
+    claims.push_back({view.floor, view.cap,
+                      static_cast<uint32_t>(std::max<uint64_t>(
+                          view.wanted, std::min<uint64_t>(needed, view.cap))),
+                      0});
+    all += held;
+  }
+  size_t i = 0;
+  for (auto& [id, prospect] : prospects) {
+    const uint32_t wanted = std::exchange(claims[i].wanted, claims[i].cap);
+    prospect.slabs = FairTargets(all, claims)[i];
+    claims[i++].wanted = wanted;
+  }
+  return prospects;
+}
+
+}  // namespace fineserve::slab

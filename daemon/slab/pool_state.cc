@@ -1,0 +1,464 @@
+#include "daemon/slab/pool_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/abi/transport.h"
+#include "kernels/driver/rounding.h"
+
+namespace fineserve::slab {
+namespace {
+
+using abi::EngineState;
+using abi::SlabState;
+using abi::ViewState;
+
+// The number of slabs that hold `blocks`, wherever they lie, and `bytes`.
+uint64_t SlabsFor(uint64_t blocks, uint64_t bytes, const SlabLayout& layout,
+                  const PoolGeometry& geometry) {
+  return std::max(DivideUp(blocks, layout.LeastBlocks()),
+                  DivideUp(bytes, geometry.slab_bytes()));
+}
+
+}  // namespace
+
+PoolState::PoolState(const PoolGeometry& geometry, uint32_t present)
+    : geometry_(geometry),
+      slabs_(geometry.slab_count, present),
+      wanted_slabs_(present),
+      moved_ns_(geometry.slab_count, 0) {
+  for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
+    free_slots_.insert(slot);
+  }
+  for (uint32_t i = 0; i < present; ++i) effects_.fill.push_back(SlabId{i});
+}
+
+Effects PoolState::TakeEffects() {
+  effects_.changes = slabs_.TakeChanges();
+  return std::exchange(effects_, {});
+}
+
+// --- Engines ---
+
+absl::optional<EngineId> PoolState::Find(const std::string& name,
+                                         uid_t uid) const {
+  for (const auto& [id, engine] : engines_) {
+    if (engine.state == EngineState::kAlive && engine.name == name &&
+        engine.uid == uid) {
+      return id;
+    }
+  }
+  return absl::nullopt;
+}
+
+absl::StatusOr<EngineId> PoolState::FindOrMake(const std::string& name,
+                                               uid_t uid, uint64_t now_ns) {
+  if (const auto found = Find(name, uid)) return *found;
+  if (free_slots_.empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this daemon already serves ", abi::kEngineCapacity,
+                     " engines, its maximum"));
+  }
+  const uint32_t slot = *free_slots_.begin();
+  free_slots_.erase(free_slots_.begin());
+  const EngineId id{++last_engine_};
+  engines_[id] = {slot,   name,         uid, {}, {}, EngineState::kAlive,
+                  now_ns, absl::nullopt};
+  return id;
+}
+
+absl::StatusOr<EngineId> PoolState::Join(const std::string& name, uid_t uid,
+                                         pid_t pid, uint64_t now_ns) {
+  absl::StatusOr<EngineId> id = FindOrMake(name, uid, now_ns);
+  if (!id.ok()) return id;
+  Engine& engine = engines_[*id];
+  if (engine.members.size() >= abi::kMemberCapacity &&
+      engine.members.count(pid) == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("engine ", Number(*id), " (", name, ") already has ",
+                     abi::kMemberCapacity, " members, the maximum"));
+  }
+  engine.members.insert(pid);
+  effects_.records.insert(*id);
+  Note(*id, absl::StrCat("pid ", pid, " joined"));
+  return id;
+}
+
+void PoolState::Exited(pid_t pid, uint64_t now_ns) {
+  for (auto it = engines_.begin(); it != engines_.end();) {
+    const EngineId id = it->first;
+    Engine& engine = it->second;
+    ++it;  // Bury may erase it
+    if (engine.members.erase(pid) == 0) continue;
+    engine.exited.insert(pid);
+    // No process can return the view's slabs any more. They stay the engine's,
+    // whose other members may map them, until its last member has exited.
+    if (HasView(id, pid)) engine.view.reset();
+    effects_.records.insert(id);
+    Note(id, absl::StrCat("pid ", pid, " exited"));
+    if (engine.members.empty()) Bury(id, now_ns);
+  }
+}
+
+void PoolState::Bury(EngineId id, uint64_t now_ns) {
+  const uint32_t held = slabs_.Quarantine(id);
+  if (held == 0) return Remove(id);
+  Engine& engine = engines_[id];
+  engine.state = EngineState::kQuarantined;
+  engine.since_ns = now_ns;
+  ++counters_.engines_died;
+  counters_.slabs_quarantined += held;
+  Note(id, absl::StrCat(held, " slabs are quarantined"));
+}
+
+void PoolState::Note(EngineId id, const std::string& text) {
+  effects_.notes.push_back(absl::StrCat("engine ", Number(id), " (",
+                                        engines_.at(id).name, "): ", text));
+}
+
+void PoolState::Remove(EngineId id) {
+  const uint32_t slot = engines_[id].slot;
+  effects_.records.erase(id);
+  effects_.views.erase(id);
+  effects_.vacant.push_back(slot);
+  free_slots_.insert(slot);
+  engines_.erase(id);
+}
+
+bool PoolState::quarantining() const {
+  return std::any_of(engines_.begin(), engines_.end(), [](const auto& entry) {
+    return entry.second.state == EngineState::kQuarantined;
+  });
+}
+
+bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
+  const std::set<pid_t> listed(pids.begin(), pids.end());
+  if (listed.count(self) == 0) return false;
+  for (auto it = engines_.begin(); it != engines_.end();) {
+    const EngineId id = it->first;
+    const Engine& engine = it->second;
+    ++it;
+    const bool lingers =
+        std::any_of(engine.exited.begin(), engine.exited.end(),
+                    [&](pid_t pid) { return listed.count(pid) != 0; });
+    if (engine.state != EngineState::kQuarantined || lingers) continue;
+    const std::vector<SlabId> released = slabs_.Release(id);
+    Note(id, absl::StrCat(released.size(), " slabs leave quarantine"));
+    Fill(released);
+    Remove(id);
+  }
+  return true;
+}
+
+std::string PoolState::DescribeHolders() const {
+  std::vector<std::string> holders;
+  for (const auto& [id, holding] : slabs_.Holdings()) {
+    const Engine& engine = engines_.at(id);
+    const bool dead = engine.state == EngineState::kQuarantined;
+    holders.push_back(absl::StrCat("engine ", Number(id), " (", engine.name,
+                                   dead ? ", dead" : "", ") ", holding.slabs,
+                                   " slabs"));
+  }
+  return holders.empty() ? "none" : absl::StrJoin(holders, ", ");
+}
+
+abi::EngineRecord PoolState::Record(EngineId id) const {
+  const Engine& engine = engines_.at(id);
+  const SlabManager::Holding held = slabs_.HeldBy(id);
+  abi::EngineRecord record = {};
+  record.id = Number(id);
+  record.state = engine.state;
+  record.uid = engine.uid;
+  record.slabs_held = held.slabs;
+  record.since_ns = engine.since_ns;
+  // Of a quarantined engine, the pids that its quarantine waits for.
+  for (pid_t pid : engine.state == EngineState::kQuarantined ? engine.exited
+                                                             : engine.members) {
+    if (record.member_count == abi::kMemberCapacity) break;
+    record.member_pids[record.member_count++] = static_cast<uint32_t>(pid);
+  }
+  abi::CopyText(record.name, engine.name.c_str());
+  if (!engine.view) return record;
+  const View& view = *engine.view;
+  const Format& format = view.layout.format();
+  record.view = {view.mode,
+                 view.state,
+                 static_cast<uint32_t>(view.pid),
+                 format.planes,
+                 format.page_bytes,
+                 format.block_tokens,
+                 view.layout.granules_per_plane(),
+                 view.slabs,
+                 view.floor,
+                 view.cap,
+                 view.target,
+                 view.wanted,
+                 held.in_view,
+                 held.returning,
+                 0};
+  return record;
+}
+
+// --- Whole slabs ---
+
+// How many of `pool` slabs are neither leased whole, nor a dead engine's, nor
+// without a fill, nor needed for the floors of views. Views and requests share
+// these. Where the caller can say what quarantines may still free, they count
+// there.
+uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
+  uint32_t taken = static_cast<uint32_t>(unfilled_.size());
+  uint32_t dead = 0;
+  for (const auto& [id, engine] : engines_) {
+    const SlabManager::Holding held = slabs_.HeldBy(id);
+    const bool serves = engine.view.has_value();
+    if (engine.state == EngineState::kQuarantined) {
+      dead += held.slabs;
+    } else {
+      taken += held.slabs - (serves ? held.in_view : 0);
+    }
+    if (serves) taken += engine.view->floor;
+  }
+  if (quarantined != nullptr) {
+    *quarantined = dead;
+  } else {
+    taken += dead;
+  }
+  return pool - std::min(pool, taken);
+}
+
+void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
+                      uint64_t now_ns) {
+  const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
+  SlabManager::Outcome outcome =
+      slabs_.Lease(engine, count, ticket, Uncommitted(pool, nullptr));
+  if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
+    ++counters_.leases_denied;
+    effects_.refusals.push_back({ticket, none->available, /*late=*/false});
+  } else if (auto* grant = absl::get_if<Grant>(&outcome)) {
+    Granted({std::move(*grant)});
+  } else {
+    asked_ns_[ticket] = now_ns;
+  }
+}
+
+void PoolState::Granted(std::vector<Grant> grants) {
+  for (Grant& grant : grants) {
+    ++counters_.leases_granted;
+    asked_ns_.erase(grant.ticket);
+    effects_.records.insert(grant.engine);
+    effects_.grants.push_back(std::move(grant));
+  }
+}
+
+void PoolState::Cancel(uint64_t ticket) {
+  slabs_.Cancel(ticket);
+  asked_ns_.erase(ticket);
+}
+
+absl::Status PoolState::Return(EngineId engine, LeaseId lease) {
+  absl::StatusOr<std::vector<SlabId>> slabs = slabs_.Return(engine, lease);
+  if (!slabs.ok()) return slabs.status();
+  Fill(*slabs);
+  effects_.records.insert(engine);
+  return absl::OkStatus();
+}
+
+// --- Views ---
+
+bool PoolState::HasView(EngineId engine) const {
+  const auto it = engines_.find(engine);
+  return it != engines_.end() && it->second.view.has_value();
+}
+
+const PoolState::View* PoolState::FindView(EngineId engine, pid_t pid) const {
+  return HasView(engine) && engines_.at(engine).view->pid == pid
+             ? &*engines_.at(engine).view
+             : nullptr;
+}
+
+PoolState::View* PoolState::FindView(EngineId engine, pid_t pid) {
+  return const_cast<View*>(std::as_const(*this).FindView(engine, pid));
+}
+
+absl::Status PoolState::CheckFloor(const View& view,
+                                   uint64_t floor_blocks) const {
+  const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
+  uint32_t quarantined = 0;
+  uint32_t left = Uncommitted(pool, &quarantined);
+  left -= std::min(left, slabs_.promised_count());
+  const uint32_t sure = left - std::min(left, quarantined);
+  if (view.floor <= sure) return absl::OkStatus();
+  const std::string text = absl::StrCat(
+      "its floor of ", view.floor, " slabs (", floor_blocks,
+      " blocks) does not fit: of the pool's ", pool, " slabs, ", pool - left,
+      " are other engines' floors or leased whole",
+      quarantined > 0 ? absl::StrCat(" and ", quarantined,
+                                     " wait for the end of a dead engine")
+                      : "",
+      "; lower the longest request (vLLM: --max-model-len) or enlarge the "
+      "pool");
+  if (view.floor <= left) return absl::UnavailableError(text);
+  return absl::ResourceExhaustedError(text);
+}
+
+absl::StatusOr<PoolState::View> PoolState::MakeView(
+    pid_t pid, const ViewSpec& spec, const ShareLimits& limits) const {
+  absl::StatusOr<SlabLayout> layout =
+      SlabLayout::Create(geometry_, spec.format);
+  if (!layout.ok()) return layout.status();
+  // A view without slabs could not serve a request.
+  const uint64_t floor = std::max<uint64_t>(
+      1, SlabsFor(spec.floor_blocks, limits.floor_bytes, *layout, geometry_));
+  uint64_t cap = slabs_.slab_count();
+  if (spec.cap_blocks > 0) {
+    cap = std::min(cap, SlabsFor(spec.cap_blocks, 0, *layout, geometry_));
+  }
+  if (limits.cap_bytes > 0) {
+    cap = std::min(cap, limits.cap_bytes / geometry_.slab_bytes());
+  }
+  return View{pid,
+              spec.mode,
+              ViewState::kRegistered,
+              *layout,
+              slabs_.slab_count(),
+              static_cast<uint32_t>(std::min<uint64_t>(floor, UINT32_MAX)),
+              static_cast<uint32_t>(std::max(cap, floor)),
+              /*wanted=*/0,
+              /*target=*/0};
+}
+
+absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
+                                     const ViewSpec& spec,
+                                     const ShareLimits& limits) {
+  if (HasView(engine)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("pid ", engines_.at(engine).view->pid,
+                     " already has the view of engine ", Number(engine),
+                     "; give this process another engine name "
+                     "($FINESERVE_ENGINE, fsctl run --name)"));
+  }
+  if (slabs_.HeldBy(engine).in_view > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "engine ", Number(engine),
+        " still holds the slabs of a view whose process has died; stop its "
+        "other processes, or use another engine name"));
+  }
+  absl::StatusOr<View> view = MakeView(pid, spec, limits);
+  if (!view.ok()) return view.status();
+  absl::Status fits = CheckFloor(*view, spec.floor_blocks);
+  if (!fits.ok()) return fits;
+  engines_[engine].view = *std::move(view);
+  effects_.records.insert(engine);
+  return absl::OkStatus();
+}
+
+absl::Status PoolState::ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
+                                     uint32_t wanted) {
+  View* view = FindView(engine, pid);
+  if (view == nullptr || view->state != ViewState::kRegistered) {
+    return absl::FailedPreconditionError(
+        view == nullptr ? "this process has not registered a view"
+                        : "the view is already active");
+  }
+  if (slabs < view->floor) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its tensors hold ", slabs, " slabs, fewer than its floor of ",
+        view->floor, "; give it more blocks (vLLM: --kv-cache-memory-bytes)"));
+  }
+  view->slabs = std::min(slabs, slabs_.slab_count());
+  view->cap = std::min(view->cap, view->slabs);
+  view->wanted = wanted;
+  view->state = ViewState::kActive;
+  effects_.records.insert(engine);
+  return absl::OkStatus();
+}
+
+bool PoolState::Want(EngineId engine, pid_t pid, uint32_t wanted) {
+  View* view = FindView(engine, pid);
+  if (view == nullptr || view->state != ViewState::kActive) return false;
+  view->wanted = wanted;
+  effects_.records.insert(engine);
+  return true;
+}
+
+absl::Status PoolState::ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
+                                   LeaseId lease) {
+  const View* view = FindView(engine, pid);
+  if (view == nullptr || view->state != ViewState::kActive) {
+    return absl::NotFoundError("this process has no active view");
+  }
+  absl::Status s = slabs_.ReturnSlab(engine, slab, lease);
+  if (!s.ok()) return s;
+  ++counters_.slabs_returned;
+  Fill({slab});
+  effects_.records.insert(engine);
+  return s;
+}
+
+absl::Status PoolState::CloseView(EngineId engine, pid_t pid) {
+  if (!HasView(engine, pid)) {
+    return absl::NotFoundError("this process has no view");
+  }
+  std::vector<SlabId> freed;
+  for (const auto& [slab, lease] : slabs_.InView(engine)) {
+    if (slabs_.ReturnSlab(engine, slab, lease).ok()) freed.push_back(slab);
+  }
+  engines_[engine].view.reset();
+  Fill(freed);
+  effects_.records.insert(engine);
+  return absl::OkStatus();
+}
+
+bool PoolState::MayMap(EngineId engine, pid_t pid, SlabId slab) const {
+  const View* view = FindView(engine, pid);
+  if (view == nullptr || Number(slab) >= slabs_.slab_count()) return false;
+  const abi::SlabWord word = slabs_.word(slab);
+  if (word.state == SlabState::kAbsent) return false;
+  return view->mode == abi::ViewMode::kView || word.engine == Number(engine);
+}
+
+// --- Memory ---
+
+void PoolState::Fill(const std::vector<SlabId>& slabs) {
+  effects_.fill.insert(effects_.fill.end(), slabs.begin(), slabs.end());
+}
+
+void PoolState::Zeroed(SlabId slab) {
+  ++counters_.slabs_zeroed;
+  Granted(slabs_.Zeroed(slab));
+}
+
+void PoolState::NotZeroed(SlabId slab) { unfilled_.insert(slab); }
+
+void PoolState::Made(SlabId slab) {
+  making_.erase(slab);
+  slabs_.Add(slab);
+  ++counters_.slabs_added;
+  Fill({slab});
+}
+
+void PoolState::NotMade(SlabId slab) {
+  making_.erase(slab);
+  wanted_slabs_ = present_slabs();
+}
+
+absl::Status PoolState::Resize(uint32_t slabs) {
+  if (slabs == 0 || slabs > slabs_.slab_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pool can have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
+  }
+  const uint32_t all = slabs_.slab_count();
+  const uint32_t needed =
+      all - Uncommitted(all, nullptr) + slabs_.promised_count();
+  if (slabs < needed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pool cannot shrink to ", slabs, " slabs: ", needed,
+        " are floors of engines, leased whole or held by dead engines"));
+  }
+  wanted_slabs_ = slabs;
+  return absl::OkStatus();
+}
+
+}  // namespace fineserve::slab

@@ -1,0 +1,255 @@
+#ifndef DAEMON_SLAB_POOL_STATE_H_
+#define DAEMON_SLAB_POOL_STATE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/abi/slab_table.h"
+#include "daemon/slab/pool_effects.h"
+#include "daemon/slab/share_policy.h"
+#include "daemon/slab/slab_layout.h"
+#include "daemon/slab/slab_manager.h"
+
+namespace fineserve::slab {
+
+// Everything that decides about the memory of one pool: which engines there
+// are, who holds which slab, who gets the next one, who is asked for one, and
+// when a dead engine's slabs may be used again. A pure machine: events go in by
+// the calls below, Effects come out by TakeEffects; it makes no system call and
+// reads no clock, so that tests/protocol can try every order of events.
+// Copyable: a copy is another world.
+//
+// Members and deaths. When an engine's last member has exited, its slabs are
+// QUARANTINED until the driver lists none of its processes any more (design
+// note 0000, Memory). A view ends with the process that registered it; its
+// slabs stay the engine's until the last member has exited.
+//
+// Sharing. Settle gives each active view a target (FairTargets), leases free
+// slabs to views that hold fewer, and asks views that hold more to return some,
+// one slab at a time. A view holds what lies in it, asked back or not: it gets
+// nothing new in place of a slab that it has not returned yet, or two engines
+// would pass slabs to and fro for ever. While engines want more than there is,
+// a view counts only for what it uses: slabs without a used block go to those
+// who wait, whatever their holder once said that it wants.
+//
+// Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
+// and from every state, with no new wish, grants and ask-backs end.
+class PoolState {
+ public:
+  using Grant = SlabManager::Grant;
+  // Blocks in use of a slab in an engine's view, as the engine says.
+  using UsedBlocks = std::function<uint32_t(EngineId, SlabId)>;
+
+  // Between two questions to the driver while slabs are quarantined: one takes
+  // about 1 ms.
+  static constexpr uint64_t kListNs = 50'000'000;
+  // How long a slab that was asked back is expected to be returned. A request
+  // may hold a block of it for minutes while other slabs of the same engine are
+  // empty: after this time another slab is asked back as well. It is also how
+  // long a newly leased slab may lie unused before it counts as idle.
+  // Heuristic: some steps of an engine.
+  static constexpr uint64_t kPatienceNs = 200'000'000;
+  // How long a request for whole slabs waits. Shorter than the shim waits
+  // (DaemonLink::Timeouts::request_ms).
+  static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
+
+  // The first `present` slabs have memory; their first fill is among the first
+  // effects.
+  PoolState(const PoolGeometry& geometry, uint32_t present);
+
+  // --- Engines ---
+
+  // Makes `pid` a member of the engine of this name and user; the first member
+  // creates the engine. ResourceExhausted if a table is full; the message says
+  // which.
+  absl::StatusOr<EngineId> Join(const std::string& name, uid_t uid, pid_t pid,
+                                uint64_t now_ns);
+  // The living engine of this name and user.
+  absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
+  // `pid` has exited. Does nothing if it is not a member.
+  void Exited(pid_t pid, uint64_t now_ns);
+  // The processes that the driver lists on this GPU. `self` is the daemon's own
+  // pid: a list without it speaks of another pid namespace, or not of this
+  // GPU's contexts, and says nothing about our engines. False in that case.
+  bool Listed(const std::vector<pid_t>& pids, pid_t self);
+
+  // --- Whole slabs ---
+
+  // Asks for `count` ≥ 1 whole slabs; a grant or a refusal names the ticket.
+  // Refused are slabs that floors, other requests or dead engines need.
+  void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns);
+  // Nobody waits for the request any more.
+  void Cancel(uint64_t ticket);
+  // NotFound if the engine has no such lease.
+  absl::Status Return(EngineId engine, LeaseId lease);
+
+  // --- Views; `pid` is the member that asks ---
+
+  // Registers a view, without leasing anything to it. InvalidArgument, with a
+  // slab size that fits, if the slabs cannot hold blocks of the format;
+  // FailedPrecondition if the engine has a view; ResourceExhausted if its floor
+  // cannot be kept beside the others' and what is leased whole; Unavailable if
+  // it could be kept but for quarantined slabs.
+  absl::Status RegisterView(EngineId engine, pid_t pid, const ViewSpec& spec,
+                            const ShareLimits& limits);
+  // From now on slabs below `slabs` may be leased to it. FailedPrecondition
+  // unless `pid` has registered it and it is not active; InvalidArgument if
+  // `slabs` is less than its floor.
+  absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
+                            uint32_t wanted);
+  // False, and ignored, unless `pid` has an active view.
+  bool Want(EngineId engine, pid_t pid, uint32_t wanted);
+  // NotFound if the view does not hold `slab` by this lease.
+  absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
+                          LeaseId lease);
+  // Ends the view and all its leases. NotFound if `pid` has none.
+  absl::Status CloseView(EngineId engine, pid_t pid);
+
+  // --- Memory ---
+
+  void Made(SlabId slab);
+  // The GPU is full: the pool stays as large as it is.
+  void NotMade(SlabId slab);
+  void Zeroed(SlabId slab);
+  // Its fill could not start. It counts for nobody until a later Settle asks
+  // for another try.
+  void NotZeroed(SlabId slab);
+  // Sets how many slabs the pool should have. Settle makes the changes step by
+  // step while resizing(). InvalidArgument if that is more than the pool can
+  // have, or less than floors, whole leases and dead engines hold.
+  absl::Status Resize(uint32_t slabs);
+
+  // Shares the pool. To be called after events, and regularly while restless().
+  void Settle(uint64_t now_ns, const UsedBlocks& used);
+
+  Effects TakeEffects();
+
+  // --- What it knows ---
+
+  const SlabManager& slabs() const { return slabs_; }
+  const PoolCounters& counters() const { return counters_; }
+  const PoolGeometry& geometry() const { return geometry_; }
+  uint32_t present_slabs() const {
+    return slabs_.slab_count() - slabs_.absent_count();
+  }
+  // The size of the pool once it is no longer resizing.
+  uint32_t wanted_slabs() const { return wanted_slabs_; }
+  bool resizing() const { return wanted_slabs_ != present_slabs(); }
+  bool filling() const { return slabs_.zeroing_count() > unfilled_.size(); }
+  bool quarantining() const;
+  // Whether time alone may bring something about.
+  bool restless() const;
+
+  uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
+  abi::EngineRecord Record(EngineId engine) const;
+  // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
+  std::string DescribeHolders() const;
+
+  // Whether `pid` has the engine's view, active or not.
+  bool HasView(EngineId engine, pid_t pid) const {
+    return FindView(engine, pid) != nullptr;
+  }
+  bool HasView(EngineId engine) const;
+  // Whether `pid` may map the memory of `slab`.
+  bool MayMap(EngineId engine, pid_t pid, SlabId slab) const;
+  // Only of an engine that has a view.
+  const SlabLayout& Layout(EngineId engine) const {
+    return engines_.at(engine).view->layout;
+  }
+
+  // What one active view can be sure of, in slabs of its own format.
+  struct Prospect {
+    uint32_t slabs = 0;  // that it would hold if it wanted as many as allowed
+    uint32_t cap = 0;
+    uint32_t leased = 0;
+    uint64_t slab_tokens = 0;  // that a slab holds, wherever it lies
+  };
+  // The prospect of each active view, assuming that every other view wants what
+  // it says it wants or what its engine was promised (in tokens), whichever is
+  // more.
+  std::map<EngineId, Prospect> Prospects(
+      const std::map<EngineId, uint64_t>& promised_tokens) const;
+
+ private:
+  struct View {
+    pid_t pid;
+    abi::ViewMode mode;
+    abi::ViewState state;
+    SlabLayout layout;
+    uint32_t slabs;
+    uint32_t floor;
+    uint32_t cap;
+    uint32_t wanted;
+    uint32_t target;
+  };
+  struct Engine {
+    uint32_t slot;  // in the table
+    std::string name;
+    uid_t uid;
+    std::set<pid_t> members;
+    std::set<pid_t> exited;  // which the driver may still list
+    abi::EngineState state;
+    uint64_t since_ns;
+    absl::optional<View> view;
+  };
+  // The active views and what they claim, in one round of sharing.
+  struct Round {
+    std::vector<EngineId> ids;
+    std::vector<Claim> claims;
+    std::vector<uint32_t> targets;
+    uint32_t reserved;  // free slabs that are set aside for other uses
+  };
+
+  absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,
+                                      uint64_t now_ns);
+  View* FindView(EngineId engine, pid_t pid);
+  const View* FindView(EngineId engine, pid_t pid) const;
+  void Bury(EngineId id, uint64_t now_ns);
+  void Remove(EngineId id);
+  void Note(EngineId id, const std::string& text);
+  void Fill(const std::vector<SlabId>& slabs);
+  void Granted(std::vector<Grant> grants);
+  uint32_t Uncommitted(uint32_t pool, uint32_t* quarantined) const;
+  absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
+                                const ShareLimits& limits) const;
+  absl::Status CheckFloor(const View& view, uint64_t floor_blocks) const;
+
+  // pool_sharing.cc
+  void Expire(uint64_t now_ns);
+  void Grow();
+  void Shrink();
+  Round Claims(uint64_t now_ns, const UsedBlocks& used);
+  uint32_t Idle(EngineId engine, uint64_t now_ns, const UsedBlocks& used) const;
+  void Share(Round* round, uint64_t now_ns);
+  void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used);
+  void Touch(EngineId id);
+
+  PoolGeometry geometry_;
+  SlabManager slabs_;
+  std::map<EngineId, Engine> engines_;
+  std::set<uint32_t> free_slots_;
+  uint32_t last_engine_ = 0;
+  uint32_t wanted_slabs_;
+  std::set<SlabId> making_;
+  std::set<SlabId> unfilled_;  // in ZEROING, but no fill is under way
+  std::map<uint64_t, uint64_t> asked_ns_;  // when, by ticket that waits
+  std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
+  uint64_t next_list_ns_ = 0;
+  bool contended_ = false;  // views want more than there is
+  bool expecting_ = false;  // slabs were asked back
+  PoolCounters counters_;
+  Effects effects_;
+};
+
+}  // namespace fineserve::slab
+
+#endif  // DAEMON_SLAB_POOL_STATE_H_
