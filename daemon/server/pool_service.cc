@@ -134,8 +134,8 @@ SlabManager::Outcome PoolService::Lease(EngineId engine, uint32_t slab_count,
   if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
     slab::Count(table_->counters().leases_denied);
     log::Warning(
-        "pool exhausted: engine {} ({}) wants {} slabs, {} are free; held by: "
-        "{}",
+        "pool exhausted: engine {} ({}) asked for {} slabs, {} are free; "
+        "held by: {}",
         Number(engine), engines_[engine].name, slab_count, none->available,
         DescribeHolders());
   } else if (absl::holds_alternative<SlabManager::Grant>(outcome)) {

@@ -16,7 +16,7 @@
 
 namespace fineserve::slab {
 
-// Is told of every change: the writer of the slab table, or a test.
+// Is notified of every change: the writer of the slab table, or a test.
 class SlabObserver {
  public:
   virtual ~SlabObserver() = default;
@@ -80,8 +80,8 @@ class SlabManager {
   };
 
   // The first `present` slabs start in ZEROING, and the caller begins their
-  // first fill; the others are ABSENT. The observer is told of these states
-  // too, and must outlive the manager.
+  // first fill; the others are ABSENT. The observer is notified of these
+  // states too, and must outlive the manager.
   SlabManager(uint32_t slab_count, uint32_t present, SlabObserver* observer);
   SlabManager(uint32_t slab_count, SlabObserver* observer)
       : SlabManager(slab_count, slab_count, observer) {}
