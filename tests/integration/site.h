@@ -13,7 +13,7 @@
 
 namespace fineserve::integration {
 
-// A machine of its own for each test: an emulated GPU (a real one by
+// A separate machine for each test: an emulated GPU (a real one by
 // FINESERVE_TEST_GPU=0), a runtime folder, and whatever daemons and engines the
 // test starts on it. All are real processes.
 class Site : public ::testing::Test {

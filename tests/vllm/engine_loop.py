@@ -171,7 +171,7 @@ class Loop:
         self._build()
 
     def _install(self) -> None:
-        """Has the engine live on leases of this loop."""
+        """Makes the engine use leases of this loop."""
 
         def grants(num_blocks: int) -> CheckedGrants:
             assert num_blocks == self.num_blocks

@@ -40,7 +40,7 @@ class DoublesTest(unittest.TestCase):
             self.assertEqual(seam, newest, version)
 
     def test_doubles_have_the_recorded_signatures(self) -> None:
-        # In a process of its own: here `vllm` may be the real one.
+        # In a separate process: here `vllm` may be the real one.
         program = (
             "import sys, json; sys.path[:0] = sys.argv[1:]; import seams; "
             "print(json.dumps(seams.record()))"

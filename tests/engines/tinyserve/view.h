@@ -10,8 +10,8 @@ namespace tinyserve {
 inline constexpr int kExitNoView = 5;
 
 // What the engine's plugin does to give it a view of FineServe's pool
-// (shim/fineserve_kv.h). Where that fails, both say so in one line and end the
-// program with kExitNoView.
+// (shim/fineserve_kv.h). If that fails, both print the reason in one line and
+// exit with kExitNoView.
 
 // Before the tensors are allocated; returns the blocks that each must have.
 uint32_t RegisterView(const Options& options);

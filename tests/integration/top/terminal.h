@@ -12,8 +12,8 @@
 
 namespace fineserve::integration {
 
-// A program on a pseudo-terminal of its own, as a user sees it. Killed with its
-// object. Every wait is bounded; running into the bound fails the test.
+// A program on its own pseudo-terminal, as a user sees it. The destructor kills
+// it. Every wait is bounded; running into the bound fails the test.
 class Terminal {
  public:
   // Whether this machine has any.

@@ -8,7 +8,7 @@
 namespace tinyserve {
 namespace {
 
-using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
+using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 using stock_engine::ErrorName;
 
 constexpr size_t kStagingBytes = 16 << 20;  // heuristic: a large step's KV
