@@ -37,7 +37,7 @@ class Backing {
   // must have memory.
   virtual absl::StatusOr<driver::Descriptor> Export(uint32_t index) = 0;
 
-  // Begins to fill `slab` with zeros and returns at once; TakeZeroed tells when
+  // Begins to fill `slab` with zeros and returns at once; TakeZeroed shows when
   // it has completed. After an error the slab's state is unknown, and it must
   // not be leased.
   virtual absl::Status StartZero(slab::SlabId slab) = 0;

@@ -32,7 +32,7 @@ class DoublesTest(unittest.TestCase):
                 self.assertEqual(missing, [], version)
 
     def test_recorded_versions_agree_on_what_the_plugin_calls(self) -> None:
-        """Not a law: when one differs, the plugin must handle both, and this
+        """Not a rule: when one differs, the plugin must handle both, and this
         test gets the list of what it handles."""
         versions = recorded()
         newest = versions[max(versions)]

@@ -13,10 +13,10 @@ inline constexpr int kExitNoView = 5;
 // (shim/fineserve_kv.h). If that fails, both print the reason in one line and
 // exit with kExitNoView.
 
-// Before the tensors are allocated; returns the blocks that each must have.
+// Call before the tensors are allocated. Returns the blocks that each needs.
 uint32_t RegisterView(const Options& options);
 
-// After warm-up: only leased blocks are used from now on.
+// Call after warm-up. From then on only leased blocks may be used.
 void ActivateView();
 
 }  // namespace tinyserve

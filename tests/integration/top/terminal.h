@@ -24,8 +24,8 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Reads what the program writes until `text` is in it, which is then behind
-  // us. False if it does not come.
+  // Reads the program's output up to and including `text`. False if that does
+  // not come.
   bool Shows(const std::string& text);
   void Type(const std::string& keys);
   void Resize(int rows, int columns);

@@ -160,7 +160,7 @@ TEST_F(ViewDeathTest, NoSlabIsLostAndNobodyEndsByAnothersDeath) {
 }
 
 // An engine that cannot get what it wants, and another that dies holding it:
-// the first hears "not now", then gets the slabs (kvcached #262's recipe).
+// the first gets "not now", then the slabs (kvcached #262's recipe).
 TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   seats_.clear();
   ASSERT_TRUE(EventuallyFree(kPoolSlabs));
@@ -176,7 +176,7 @@ TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   };
   const auto greedy = start("greedy");
   const auto modest = start("modest");
-  // Each takes all it can, until both hear that there is no more.
+  // Each takes all it can, until both have been refused.
   int refused = 0;
   EXPECT_TRUE(Eventually([&] {
     refused = 0;
