@@ -7,7 +7,7 @@
 // it; without a daemon the shim makes its own, so that `fsctl explain PID`
 // works in both cases. The shim alone writes it and may scribble or die at any
 // instruction: readers copy, then check (scoreboard_reader.h). Nothing here
-// decides about anybody else's memory.
+// affects another process's memory.
 //
 // Bytes:
 //   0       ScoreboardHeader                         4,096 bytes
@@ -59,7 +59,7 @@ enum class Reason : uint16_t {
   kNotKv = 1,         // large, no rule said KV
   kScope = 2,         // inside fs_kv_begin/end
   kDeclaredSize = 3,  // its size is declared as KV
-  kNoDaemon = 4,      // KV by rule, but nobody to lease from
+  kNoDaemon = 4,      // KV by rule, but no daemon to lease from
   kRefused = 5,       // KV by rule, but the daemon refused this process
   kPoolExhausted = 6,
   kDriverError = 7,  // a driver call failed while mapping; `result` names it

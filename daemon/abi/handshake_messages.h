@@ -15,7 +15,7 @@ namespace fineserve::abi {
 inline constexpr uint32_t kDeclaredSizeCapacity = 32;
 
 enum class RefusalCode : uint32_t {
-  kVersion = 1,        // the daemon speaks another abi_version
+  kVersion = 1,        // the daemon has another abi_version
   kNotPermitted = 2,   // another user, or another pid namespace
   kWrongGpu = 3,       // this daemon serves another GPU
   kCapacity = 4,       // engine or member table full
@@ -39,7 +39,7 @@ struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   MessageHeader header;
   Role role;
-  uint32_t pid;  // as the client sees itself; must equal the kernel's word
+  uint32_t pid;          // as the client sees itself; must be the kernel's pid
   uint8_t gpu_uuid[16];  // all zero: any GPU
   char engine_name[kNameBytes];
 };

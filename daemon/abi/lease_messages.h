@@ -54,7 +54,7 @@ struct GranuleBatch {
 static_assert(sizeof(GranuleBatch) == 32);
 
 // Returns a lease. The client has unmapped it in a synchronised context, so
-// nothing of its own can touch the slabs any more.
+// none of its work can touch the slabs any more.
 struct ReturnRequest {
   static constexpr MessageType kType = MessageType::kReturnRequest;
   MessageHeader header;

@@ -37,7 +37,7 @@ enum class MessageType : uint16_t {
   kCloseViewDone = 20,
 };
 
-// The same in every version for ever, so that two versions can refuse each
+// The same in every version, forever, so that two versions can refuse each
 // other by name.
 struct MessageHeader {
   uint32_t magic;

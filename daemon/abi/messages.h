@@ -4,7 +4,7 @@
 // Messages between shim (or fsctl) and fineserved: one datagram each on an
 // AF_UNIX SOCK_SEQPACKET socket, host byte order, fixed size per type. The
 // client asks, the daemon answers each request with exactly one message that
-// carries the request's sequence; the daemon never speaks first. A Notice has
+// carries the request's sequence; the daemon never sends first. A Notice has
 // no answer: what follows from it shows in the slab table.
 //
 //   client                            daemon

@@ -153,7 +153,7 @@ TEST_F(ClientTest, DaemonThatHangsUpIsUnavailable) {
 }
 
 TEST_F(ClientTest, DaemonThatDoesNotAnswerIsWaitedForBoundedly) {
-  // The kernel accepts into the backlog; nobody reads the Hello.
+  // The kernel accepts into the backlog, but no process reads the Hello.
   const auto link = ConnectObserver(path_, absl::Milliseconds(30));
   EXPECT_EQ(link.status().code(), absl::StatusCode::kDeadlineExceeded);
 }

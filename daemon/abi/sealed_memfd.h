@@ -27,9 +27,9 @@ class SealedMemfd {
   void* base() const { return base_; }
   size_t bytes() const { return bytes_; }
 
-  // From now on nobody can map it writable, not even through /proc; mappings
-  // that exist stay writable. No seal can be added after this. False, with
-  // errno set, if the kernel refuses.
+  // From now on no process can map it writable, not even through /proc;
+  // mappings that exist stay writable. No seal can be added after this. False,
+  // with errno set, if the kernel refuses.
   bool SealAgainstWriters() const;
   // Only the latter.
   bool SealForGood() const;

@@ -25,7 +25,7 @@ constexpr size_t kMostBytes = TableBytes(kMostSlabs);
 // A writer needs well under a microsecond; if it died, the sequence stays odd.
 constexpr int kEngineTries = 1000;
 
-// Loads one word of memory that somebody else may be writing. Not through
+// Loads one word of memory that another process may be writing. Does not use
 // std::atomic's members, because TableHeader's constants are plain fields.
 uint64_t LoadWord(const void* base, size_t offset, int order) {
   const auto* word = reinterpret_cast<const uint64_t*>(

@@ -1,4 +1,4 @@
-// What AdmissionService tells fsctl, and proxies that greet it.
+// What AdmissionService reports to fsctl, and to proxies that say Hello.
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,5 @@
-// What proxies say about their requests; admission_service.cc has the rest.
+// Handles what proxies send about their requests; admission_service.cc handles
+// everything else.
 
 #include <algorithm>
 #include <string>
@@ -117,7 +118,7 @@ void AdmissionService::Finish(Peer* from, uint64_t id,
                               const wire::FinishedT& finished) {
   const auto known = from->requests.find(id);
   if (known == from->requests.end()) return;
-  // An answer that broke off does not tell how long answers are.
+  // An answer that broke off does not show how long answers are.
   const bool whole = finished.outcome == wire::Outcome::kDone;
   scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
   // It may still wait: the proxy asked again while the verdict was on its way.

@@ -77,7 +77,7 @@ std::string Why(const sched::Decision& decision) {
     case sched::Reason::kDeadline:
       return absl::StrCat("its TTFT SLO cannot be met: predicted ", ttft);
     case sched::Reason::kTooLong:
-      return "no engine of its model can ever hold so long a prompt";
+      return "no engine of its model can ever hold a prompt of this length";
     case sched::Reason::kNoEngine:
       return "no engine of its model serves now";
     case sched::Reason::kQueueFull:
@@ -260,7 +260,7 @@ void AdmissionService::ForgetSilentPeers() {
       continue;
     }
     log::Warning(
-        "admission: a proxy has fallen silent; its {} requests are forgotten",
+        "admission: a proxy has stopped sending; forgetting its {} requests",
         it->second.requests.size());
     ForgetRequests(&it->second);
     it = peers_.erase(it);

@@ -26,8 +26,9 @@ namespace fineserve::admission {
 //
 // Who may die where. A proxy that is silent for kPeerPatienceNs is dead: its
 // queued requests are forgotten, and its running ones count as ended, because
-// engines abort answers that are not read. An engine serves while a living
-// proxy says so. A restarted daemon learns from each proxy's Hello what runs.
+// engines abort answers that are not read. An engine counts as serving while a
+// living proxy reports that it serves. A restarted daemon learns from each
+// proxy's Hello what runs.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
@@ -48,7 +49,7 @@ class AdmissionService {
   void Handle(const std::string& peer, absl::string_view bytes);
 
   // Decides, and forgets peers that are silent. Call after messages, after
-  // changes of the pool, and when NextWakeNs says so.
+  // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
   // When Settle may have something to do even if nothing happens

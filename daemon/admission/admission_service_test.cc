@@ -1,4 +1,4 @@
-// Who may speak to admission, which engines it knows, and what fsctl asks.
+// Which peers admission serves, which engines it knows, and what fsctl asks.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {
   EXPECT_TRUE(Verdict(10).admitted);
 }
 
-// Their ends were told to nobody: the proxy took this daemon for another one.
+// The proxy never reported their ends: it took this daemon for another one.
 TEST_F(AdmissionServiceTest, ProxyThatGreetsAnewHasNoRequestsButThoseItNames) {
   ServeFromThePool();
   Hello();

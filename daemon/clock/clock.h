@@ -26,7 +26,7 @@ class RealClock final : public Clock {
   }
 };
 
-// Stands still until told. Confined to one thread.
+// Moves only by AdvanceNs. Confined to one thread.
 class ManualClock final : public Clock {
  public:
   uint64_t NowNs() const override { return now_ns_; }

@@ -24,8 +24,8 @@ struct EngineRule {
   uint64_t cap_bytes = 0;          // never more; 0: no limit
 };
 
-// What fineserved can be told, by file and flags. The defaults are the values
-// of an empty file. An example with every key:
+// The configuration of fineserved, from file and flags. The defaults are the
+// values of an empty file. An example with every key:
 //
 //   gpu = "GPU-8f0c3f1e"        # ordinal, UUID or its prefix, "emulated"
 //   runtime_dir = "/run/fineserve"

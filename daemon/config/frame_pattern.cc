@@ -25,7 +25,7 @@ bool IsNameCharacter(char c) {
 }
 
 bool IsComponent(absl::string_view text) {
-  // "**" and the like would only slow matching down.
+  // A run of '*' would only slow matching down.
   return !text.empty() && !absl::ascii_isdigit(text[0]) && text != "*" &&
          !absl::StrContains(text, "**") &&
          std::all_of(text.begin(), text.end(), IsNameCharacter);

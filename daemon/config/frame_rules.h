@@ -34,10 +34,10 @@ absl::StatusOr<FrameRule> MakeFrameRule(const RuleText& text);
 //
 //   llama.cpp     src/llama-kv-cache.cpp, ggml/src/ggml-cuda/ggml-cuda.cu
 //   tensorrt-llm  cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp
-//   vllm-cumem    csrc/cumem_allocator.cpp. Sleep mode allocates weights by it
-//                 too, and native frames do not tell them apart: it is not
-//                 among the defaults, switch it on for engines whose weights
-//                 are not allocated so, or bound it by sizes of your own.
+//   vllm-cumem    csrc/cumem_allocator.cpp. Off by default, because sleep mode
+//                 allocates weights with it too, and native frames cannot
+//                 tell them from KV. Switch it on for engines that allocate
+//                 their weights in another way.
 std::vector<std::string> ShippedRuleNames();
 std::vector<std::string> DefaultShippedRules();
 // `name` is one of ShippedRuleNames().

@@ -52,7 +52,7 @@ int Run(int argc, char** argv) {
   admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
     auto* const io = (*proxy)->context();
     health.push_back(std::make_unique<EngineHealth>(io, its));
-    // Only a daemon wants to know which engines serve.
+    // Only a daemon needs to know which engines serve.
     channels.push_back(std::make_unique<AdmissionChannel>(
         io, RuntimeFolder(options), gpu, its,
         [asker = health.back().get()] { asker->Start(); }));

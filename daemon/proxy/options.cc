@@ -25,7 +25,7 @@ requests finish, within the fleet's drain; a second one ends the proxy at once.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
 
 void Declare(CLI::App* app, Options* o, std::string* max_body) {
-  // So that a wrapper's flags can be overridden by appending.
+  // Lets a user override a wrapper script's flags by appending others.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app->add_option("--fleet", o->fleet_path,
                   "TOML file with the models and engines")

@@ -21,7 +21,7 @@ struct Options {
 };
 
 // Parses the command line. If the program is to end at once (help, version, a
-// mistake), prints what there is to say and gives its exit code instead.
+// mistake), prints the reason and returns its exit code instead.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
 
 // Reads the fleet and the keys that it names, with the flags on top. An error

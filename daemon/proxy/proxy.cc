@@ -209,7 +209,7 @@ class AsioProxy final : public Proxy {
     if (!busy) io_.stop();
   }
 
-  // Acts as if all clients had gone: engines abort, and admission is told.
+  // Acts as if all clients had gone: engines abort, and admission learns of it.
   void EndConnections() {
     ForEachConnection([](Connection* c) { c->Abort(); });
     io_.restart();

@@ -25,7 +25,7 @@ struct Setup {
   KeySet keys;
 };
 
-// Listens on both ports and serves until it is told to end. The caller's thread
+// Listens on both ports and serves until a signal ends it. The caller's thread
 // does all the work: an exchange costs tens of microseconds, an engine's step
 // tens of milliseconds.
 class Proxy {

@@ -10,7 +10,7 @@
 namespace fineserve::sched {
 
 // Prompts that an engine was sent and has not prefilled yet. It fills them in
-// order, so a first token tells that the prompts before it are done as well.
+// order, so a first token shows that the prompts before it are done as well.
 // Between first tokens, and for answers that show none (not streamed), what is
 // left is predicted; once that is nothing, all prompts count as done, even if
 // some first token is still to come. Confined to one thread.

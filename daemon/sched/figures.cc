@@ -1,4 +1,4 @@
-// What LocalScheduler tells about itself; local_scheduler.cc decides.
+// What LocalScheduler reports about itself; local_scheduler.cc decides.
 
 #include "daemon/sched/local_scheduler.h"
 

@@ -88,7 +88,7 @@ struct RequestView {
 //
 // A late request that may be degraded waits in a queue of its own (first come,
 // first served). That queue gets an engine only while no other request of the
-// model waits and the engine has no prompt to fill. So it may wait for ever;
+// model waits and the engine has no prompt to fill. So it may wait forever;
 // its client may cancel.
 //
 // Time is CLOCK_MONOTONIC in µs and never goes back.
@@ -128,7 +128,7 @@ class LocalScheduler final : private Host {
   void Finished(RequestId id, uint32_t output_tokens);
 
   // O(log n) and O(log n) for each decision, with policy "fineserve". Call
-  // after events, and when NextWake says so.
+  // after events, and at the time that NextWake gives.
   std::vector<Decision> Decide(Micros now);
 
   // When Decide may have news even if nothing happens: a request becomes late,
@@ -151,7 +151,7 @@ class LocalScheduler final : private Host {
     ModelFigures figures;
     double expected_output;
     std::set<ReplicaId> engines;
-    // Late requests that wait all the same, by arrival.
+    // Late requests that wait to be degraded, by arrival.
     std::set<std::pair<Micros, RequestId>> degraded;
   };
   struct Engine {
@@ -162,7 +162,7 @@ class LocalScheduler final : private Host {
     Submission submission;
     Queued queued;
     absl::optional<ReplicaId> engine;
-    absl::optional<Reason> refusal;  // by Submit; for Decide to tell
+    absl::optional<Reason> refusal;  // by Submit; for Decide to return
     bool degraded = false;
   };
 
@@ -194,7 +194,7 @@ class LocalScheduler final : private Host {
   std::unique_ptr<Policy> policy_;
   std::map<ReplicaId, Engine> engines_;
   std::unordered_map<RequestId, Request> requests_;  // waiting and running
-  std::vector<RequestId> refused_;   // by Submit, for Decide to tell
+  std::vector<RequestId> refused_;   // by Submit, for Decide to return
   std::vector<Decision> decisions_;  // of this Decide
   size_t queued_ = 0;
 };

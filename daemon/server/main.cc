@@ -34,7 +34,7 @@ void Print(const StartPlan& plan) {
   }
 }
 
-// An impossible wish is a usage error; everything else is not.
+// A configuration that cannot work here is a usage error, and only that is.
 int ExitCode(const absl::Status& s) {
   fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
   return absl::IsInvalidArgument(s) ? 2 : 1;

@@ -18,7 +18,7 @@ std::vector<uint32_t> Fill(uint32_t total,
                    [&](size_t a, size_t b) { return demands[a] < demands[b]; });
   std::vector<uint32_t> parts(demands.size(), 0);
   size_t left = order.size();
-  // Smallest demand first: one that lies below the level raises it.
+  // Smallest demand first: a demand below the level raises it.
   for (; left > 0; --left) {
     const size_t i = order[order.size() - left];
     if (demands[i] > total / left) break;

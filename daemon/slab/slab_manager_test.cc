@@ -287,7 +287,7 @@ class RandomHistory {
         ZeroOne();
     }
   }
-  // Everybody dies, and the pool has all of its slabs again.
+  // Every engine dies, and the pool has all of its slabs again.
   void End() {
     for (uint32_t e = 1; e <= kEngines; ++e) Die(EngineId{e});
     for (uint32_t i = 0; i < kSlabs; ++i) manager_.Add(SlabId{i});

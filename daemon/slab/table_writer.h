@@ -39,8 +39,8 @@ class TableWriter {
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);
   void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
 
-  // Tells the engine in `slot` that slabs of its view have changed, and wakes
-  // its threads that wait for this (slab_table.h, "Waiting").
+  // Notifies the engine in `slot` that slabs of its view have changed, and
+  // wakes its threads that wait for this (slab_table.h, "Waiting").
   void Announce(uint32_t slot);
 
   uint64_t epoch() const { return header_->epoch; }

@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
+using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
 struct Request {
   size_t bytes;
@@ -58,7 +58,7 @@ void* Resolve(Resolver resolver, const char* name, int version,
              : nullptr;
 }
 
-// As every copy of NVIDIA's runtime begins.
+// The first lookup of every copy of NVIDIA's runtime.
 Resolver RuntimesResolver() {
   return As<Resolver>(dlsym(Driver(), "cuGetProcAddress_v2"));
 }
@@ -80,7 +80,7 @@ CUdeviceptr ByNext(const Request& r) {
   return Allocate(dlsym(RTLD_NEXT, kSymbol), r.bytes);
 }
 
-// Some programs look the lookup itself up, by version.
+// Some programs look up dlsym itself, by version.
 CUdeviceptr ByVersionedLookup(const Request& r) {
   for (const char* version : {"GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.17"}) {
     if (void* found = dlvsym(RTLD_DEFAULT, "dlsym", version)) {

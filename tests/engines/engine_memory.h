@@ -21,9 +21,9 @@ class EngineMemory {
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Allocates the KV of every layer. On CUDA_ERROR_OUT_OF_MEMORY gives back
-  // what it had, writes which layer failed to `where` and returns false; any
-  // other error exits.
+  // Allocates the KV of every layer. On CUDA_ERROR_OUT_OF_MEMORY frees what it
+  // had, writes which layer failed to `where` and returns false; any other
+  // error exits.
   bool AllocateKv(std::string* where);
   void FreeKv();
   bool has_kv() const { return !kv_.empty(); }
@@ -32,7 +32,7 @@ class EngineMemory {
   void WriteWeights();
   void WriteKv(uint64_t seed);
   // Leaves writes to all KV queued on the device, behind a host function that
-  // never returns: they are undone work when the process is killed.
+  // never returns: that work is pending when the process is killed.
   void QueueWrites();
   // First mismatch in weights (which were written once) or KV.
   Mismatch VerifyAll();

@@ -19,7 +19,7 @@ void HoldUp(void*) {
   while (g_held.load(std::memory_order_acquire)) usleep(100);
 }
 
-// A question may be answered either way.
+// A query may also answer that the work is not done.
 void Check(CUresult answer, const char* function) {
   if (answer != CUDA_ERROR_NOT_READY) CheckCuda(answer, function);
 }
@@ -39,7 +39,7 @@ void HeldStream::Stall() {
 void HeldStream::Resume() { g_held.store(false, std::memory_order_release); }
 
 void HeldStream::CaptureAndWait() {
-  using namespace fineserve::driver;  // NOLINT: this function speaks CUDA
+  using namespace fineserve::driver;  // NOLINT: this function calls CUDA
   CUstream captured, other;
   CUdeviceptr memory;
   CUgraph graph;

@@ -1,7 +1,7 @@
 #ifndef TESTS_ENGINES_HELD_STREAM_H_
 #define TESTS_ENGINES_HELD_STREAM_H_
 
-// The default stream, kept busy to order. One thread.
+// The default stream, which tests can keep busy. One thread.
 
 #include <string>
 
@@ -13,8 +13,8 @@ class HeldStream {
   static void Stall();
   static void Resume();
 
-  // Captures a fill in a stream of its own, in CUDA's default mode, and waits
-  // for another stream meanwhile.
+  // Captures a fill in a separate stream, in CUDA's default mode, and waits for
+  // another stream meanwhile.
   static void CaptureAndWait();
 
   // Waits for "stream", "context" or "event" (the one of the last Stall), or

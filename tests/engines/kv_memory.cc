@@ -5,7 +5,7 @@
 namespace stock_engine {
 namespace {
 
-using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
+using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
 CUmemLocation OnDevice(int device) {
   return {CU_MEM_LOCATION_TYPE_DEVICE, device};

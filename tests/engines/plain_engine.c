@@ -1,6 +1,6 @@
-/* An engine in C with a block pool of its own: it takes every slab that it can
- * get, finds zeros in all blocks, writes and reads back a pattern of its own,
- * gives all slabs but one back, and ends. Needs the preload.
+/* An engine in C with its own block pool: it takes every slab that it can get,
+ * checks that all blocks are zero, writes a pattern and reads it back, returns
+ * all slabs but one, and ends. Needs the preload.
  *
  * stdout: "ok slabs=15 blocks=2048 returned=14". Exit: 0 ok, 1 wrong bytes,
  * 3 CUDA error, 5 no view.
@@ -74,7 +74,7 @@ static void Write(uint64_t block, int byte) {
 
 static int PatternOf(uint64_t block) { return 1 + (int)(block % 255); }
 
-/* Notes what is leased now; the number of slabs. */
+/* Records what is leased now; returns the number of slabs. */
 static unsigned Poll(void) {
   struct fs_kv_change changes[8];
   int count;
@@ -89,7 +89,7 @@ static unsigned Poll(void) {
   return slabs;
 }
 
-/* Runs `what` for each block of each slab; how many there were. */
+/* Runs `what` for each block of each slab; returns their number. */
 static unsigned ForEachBlock(void (*what)(uint64_t block)) {
   unsigned count = 0;
   for (uint32_t v = 1; v < kMostSlabs; ++v) {

@@ -75,8 +75,8 @@ bool RunRounds(EngineMemory& memory, const Options& options) {
   return true;
 }
 
-// Sleeps for ever, holding every descriptor of its parent. Nothing but system
-// calls: other threads' locks may be held.
+// Sleeps forever, holding every descriptor of its parent. Makes system calls
+// only, because other threads' locks may be held.
 [[noreturn]] void SleepUntilKilled() {
   for (;;) pause();
 }

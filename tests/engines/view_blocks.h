@@ -38,8 +38,8 @@ class ViewBlocks {
   ViewBlocks(const ViewBlocks&) = delete;
   ViewBlocks& operator=(const ViewBlocks&) = delete;
 
-  // Allocates every tensor in a KV scope. False, naming the result, if one is
-  // not to be had.
+  // Allocates every tensor in a KV scope. False, naming the result, if one
+  // cannot be allocated.
   bool AllocateTensors(std::string* why);
   // As an engine does before it serves: fills all of them with rubbish.
   void WarmUp();
@@ -52,13 +52,13 @@ class ViewBlocks {
   // Frees the block at `place` of held().
   int FreeAt(size_t place);
 
-  // Of allocated blocks that were not written since: each holds zeros only. If
-  // `or_own`, the bytes that this engine wrote there last are as good: it may
-  // be the same lease still.
+  // Of allocated blocks that were not written since: each holds zeros only.
+  // With `or_own`, the bytes that this engine wrote there last are right too:
+  // the lease may still be the same.
   Wrong FindForeign(bool or_own);
   // Fills every block that it holds with NaN in every floating format.
   void FillWithNan();
-  // Queues a pattern of its own into each of these, in every plane; returns how
+  // Queues a distinct pattern into each of these, in every plane; returns how
   // many. The copies have been made when `done` has passed.
   uint32_t Write(CUevent done);
   // Of every written block, or of one place: it holds what was written.

@@ -1,4 +1,4 @@
-// An engine that lets its blocks be seen: it has a view of the pool
+// An engine whose blocks are visible: it has a view of the pool
 // (shim/fineserve_kv.h), fills and warms up on its tensors, activates, and then
 // serves by lines from stdin or at random. `--help` lists what it does.
 //
@@ -153,7 +153,7 @@ class ViewEngine {
     }
   }
 
-  // Patterns into all that is new, in a step of its own.
+  // Writes patterns into all new blocks, in a separate step.
   void Write() {
     const uint64_t step = fs_kv_step_begin();
     const uint32_t count = blocks_->Write(done_);
@@ -250,7 +250,7 @@ class ViewEngine {
   bool wrong_ = false;
 };
 
-// A child that libc does not know of: no fork handler closes anything in it. It
+// Forks a child without libc, so that no fork handler closes anything in it. It
 // keeps the daemon's socket and the device open when its parent is dead.
 void ForkChild(unsigned outlives_ms) {
   const pid_t parent = getpid();

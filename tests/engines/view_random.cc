@@ -70,7 +70,7 @@ class RandomServer {
     const auto held = static_cast<uint32_t>(blocks_->held().size());
     if (held < demand_) Take(1 + Random(std::min(demand_ - held, kMostAtOnce)));
     written_ += blocks_->Write(step.done);
-    // Some freed in the step that writes them: their slab may drain now.
+    // Frees some in the step that writes them, so that their slab may drain.
     if (held > demand_) Drop(1 + Random(std::min(held - demand_, kMostAtOnce)));
     if (Random(5) == 0) Drop(Random(4));
   }
@@ -80,8 +80,8 @@ class RandomServer {
     if (result == FS_EXHAUSTED) {
       ++exhausted_;
       demand_ = static_cast<uint32_t>(blocks_->held().size());
-      // Waits as an engine does that has nothing else to do; an error says
-      // that the daemon has gone, which hurts nobody.
+      // Waits as an idle engine does; an error means that the daemon has gone,
+      // which does no harm.
       if (Random(2) == 0) fs_kv_wait(static_cast<int>(Random(20)));
       return;
     }

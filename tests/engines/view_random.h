@@ -7,7 +7,7 @@
 
 namespace stock_engine {
 
-// Serves requests of its own making for `seconds`: allocates, writes, verifies
+// Serves random requests for `seconds`: allocates, writes, verifies
 // and frees, with two steps in flight, and with more or less to do from moment
 // to moment, so that slabs come and go. Prints "ok random …", or "error …" with
 // block, slab and plane at the first byte that is not this engine's. True if

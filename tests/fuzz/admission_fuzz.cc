@@ -1,5 +1,5 @@
 // Any bytes as a peer's serving messages: the scheduler's books stay right, and
-// a well-behaved proxy beside the fuzzer is told about its request as ever.
+// a well-behaved proxy beside the fuzzer still gets its verdict.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ wire::SubmitT Submit() {
   return submit;
 }
 
-// A daemon of its own for each input.
+// Each input gets a new daemon.
 class Daemon {
  public:
   Daemon() {
@@ -63,7 +63,7 @@ class Daemon {
     clock_.AdvanceNs(1'000'000'000);
   }
 
-  // As peer "bad", in messages cut where the input says so.
+  // As peer "bad", in messages cut as the input specifies.
   void Feed(const uint8_t* bytes, size_t count) {
     while (count > 0) {
       const size_t n = std::min<size_t>(count, 8 + bytes[0] * 4u);
@@ -75,12 +75,12 @@ class Daemon {
     }
   }
 
-  // It is told once and, with nobody else left, admitted.
+  // It gets one verdict and, with no other request left, is admitted.
   void CheckGoodProxy() {
     Say(wire::HelloT(Hello()), 0);
     clock_.AdvanceNs(admission::AdmissionService::kPeerPatienceNs - 1);
     Say(Hello(), 0);
-    clock_.AdvanceNs(1'000'000);  // now whoever came before us is forgotten
+    clock_.AdvanceNs(1'000'000);  // the proxies before us are forgotten now
     service_->Settle();
     Undrain();
     Say(Submit(), 1);

@@ -1,6 +1,6 @@
 // Any bytes as slab table, engine scoreboard or view scoreboard: a snapshot
 // within its bounds, or an error; never a crash. An engine that reads such a
-// table believes it within its own bounds, too.
+// table stays within its own bounds, too.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

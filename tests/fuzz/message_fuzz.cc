@@ -1,5 +1,5 @@
 // Any bytes as a client's datagrams: the daemon's books stay right, and a
-// well-behaved engine beside the fuzzer is served as ever.
+// well-behaved engine beside the fuzzer is still served.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ class Daemon {
   void Feed(const uint8_t* bytes, size_t count, bool greet) {
     driver::Descriptor fd = Connect();
     if (greet) Greet(fd);
-    // Cut into datagrams where the input says so.
+    // Cut into datagrams as the input specifies.
     while (count > 0) {
       const size_t n = std::min<size_t>(count, 1 + bytes[0] * 5u);
       send(fd.get(), bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -107,7 +107,7 @@ class Daemon {
     Ask<abi::Welcome>(fd, hello);
   }
 
-  // The fuzzer speaks as a member of the same engine, so it may have leased
+  // The fuzzer acts as a member of the same engine, so it may have leased
   // slabs; what must hold is that an answer comes and leases can be returned.
   void CheckGoodEngine() {
     if (pool_.state().HasView(slab::EngineId{1}, getpid())) {

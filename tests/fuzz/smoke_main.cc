@@ -29,7 +29,7 @@ std::vector<uint8_t> RandomBytes(std::mt19937* random) {
 
 std::vector<uint8_t> Damaged(std::vector<uint8_t> bytes, std::mt19937* random) {
   for (uint32_t n = 1 + (*random)() % 8; n > 0 && !bytes.empty(); --n) {
-    // Headers decide what is read; most damage goes there.
+    // Headers decide what is read, so most damage goes there.
     const size_t reach = (*random)() % 4 == 0
                              ? bytes.size()
                              : std::min<size_t>(bytes.size(), 256);
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   const uint32_t seed =
       argc > 2 ? static_cast<uint32_t>(atoi(argv[2])) : std::random_device{}();
   printf("%d runs, seed %u\n", runs, seed);
-  fflush(stdout);  // it must be known after a crash
+  fflush(stdout);  // the seed must be known after a crash
   std::mt19937 random(seed);
   const std::vector<std::vector<uint8_t>> seeds = fineserve::fuzz::Seeds();
   for (int i = 0; i < runs; ++i) {

@@ -13,7 +13,7 @@
 namespace fineserve::gpu {
 namespace {
 
-using namespace conformance;  // NOLINT: the tests speak CUDA
+using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kRounds = 15;
 // Heuristic: what a copy through slabs may lose.

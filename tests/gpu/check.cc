@@ -13,8 +13,8 @@
 namespace fineserve::gpu {
 namespace {
 
-// What every test program gets. An empty preload: a user's own must not reach
-// the driver's tests.
+// What every test program gets. The preload is empty, because a user's preload
+// must not reach the driver's tests.
 Environment CommonEnvironment(const Plan& plan) {
   Environment e = {{"LD_PRELOAD", ""},
                    {"FINESERVE_TEST_PATIENCE", "300"},
@@ -37,7 +37,7 @@ Check GoogleTest(const Plan& plan, std::string name, std::string question,
   return check;
 }
 
-// The scenes that need no power over the device.
+// The scenes that need no control over the device.
 constexpr char kRealScenes[] =
     "LeaseTest.*:DeathTest.KilledEngines*:DeathTest.EnginesGoOn*:"
     "DeathTest.RandomKills*:*AllocatorChannel.*:RuntimeRequestTest.*";
@@ -49,7 +49,7 @@ std::string Shim(const Plan& plan) {
          "libfineserve_shim.so";
 }
 
-// Where no daemon is, the shim must change nothing that a program can see.
+// Without a daemon, the shim must change nothing that a program can see.
 Check UnderTheShim(const Plan& plan) {
   Check check = GoogleTest(plan, "under-the-shim",
                            "the driver behaves the same under the preload",
@@ -166,7 +166,7 @@ Outcome Perform(const Plan& plan, const Check& check) {
   const auto start = std::chrono::steady_clock::now();
   const std::string ended = RunToEnd(check.command, LogFile(plan, check.name));
   std::vector<Case> cases = ReadCases(CasesFile(plan, check.name));
-  // 1 is how a test program says that a case failed.
+  // A test program exits with 1 if a case failed.
   const bool says_more = ended != "ended with 1" || cases.empty();
   Outcome outcome = Judge(std::move(cases), says_more ? ended : "");
   outcome.seconds =

@@ -45,7 +45,7 @@ void ShareOneGranule() {
 
 CONFORMANCE_TEST(Export, TwoProcessesShareADescriptor) { ShareOneGranule(); }
 
-// A hypervisor shows itself to programs by this flag alone.
+// This flag is all that shows a hypervisor to programs.
 bool InVirtualMachine() {
   std::ifstream cpu("/proc/cpuinfo");
   for (std::string line; std::getline(cpu, line);) {

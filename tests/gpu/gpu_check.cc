@@ -52,7 +52,7 @@ void Declare(CLI::App* app, Options* o) {
   app->add_option("--only", o->only, "Run one check (see --list)");
   app->add_flag("--json", o->json, "Print the report as JSON");
   app->add_flag("--mps", o->mps,
-                "Allow to start and stop an MPS daemon of our own");
+                "Allow the checks to start and stop an MPS daemon");
   app->add_flag("--list", o->list, "Print the checks, run nothing");
   app->footer(kFooter);
 }
@@ -110,7 +110,7 @@ void ShowProgress(const Check& check, const Outcome& outcome) {
   fprintf(stderr, "  %s\n", FirstReason(outcome).c_str());
 }
 
-// In one sentence, for the most common place where nothing can work.
+// Explains in one sentence the most common reason why nothing works.
 void NameTheSandbox(const Machine& machine) {
   fprintf(stderr,
           "gpu_check: this machine does not let one process use device memory "
@@ -139,7 +139,7 @@ bool Write(const Report& report, const std::string& markdown) {
   return true;
 }
 
-// What to do about a check that needs what an earlier one has refuted.
+// Skips a check that needs what an earlier one has refuted.
 void PassOver(const Outcome& exported, Check* check) {
   if (exported.verdict != Verdict::kFailed) return;
   if (check->name == "end-to-end" || check->name == "channels" ||

@@ -13,7 +13,7 @@
 namespace fineserve::gpu {
 namespace {
 
-using namespace conformance;  // NOLINT: the tests speak CUDA
+using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kSampled = 64;  // every so many granules carry a word
 

@@ -15,7 +15,7 @@
 namespace fineserve::gpu {
 namespace {
 
-using namespace conformance;  // NOLINT: the tests speak CUDA
+using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr char kControl[] = "nvidia-cuda-mps-control";
 
@@ -34,9 +34,8 @@ Output Shell(const std::string& command) {
   return output;
 }
 
-// A control daemon of our own, in a folder of our own: other programs keep the
-// one they may have. It changes no setting of the device. Ended with its
-// object.
+// A separate control daemon, in a separate folder: other programs keep theirs.
+// It changes no setting of the device. The destructor ends it.
 class MpsDaemon {
  public:
   MpsDaemon() {
@@ -100,7 +99,7 @@ CONFORMANCE_TEST(Mps, ImportedMemoryIsTheExporters) {
   if (!daemon.running()) {
     GTEST_SKIP() << kControl << " does not start: " << daemon.complaint();
   }
-  // In a process of its own: what it holds must be gone before "quit".
+  // In a separate process: what it holds must be gone before "quit".
   Peer client([](Channel&) { ShareUnderMps(); });
   client.Join();
 }

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What GoogleTest itself says of a case; every other text is a property.
+// The fields that GoogleTest itself writes; every other text is a property.
 bool IsGoogleTests(const std::string& key) {
   static const auto& own = *new std::set<std::string>{
       "name",      "file",        "line", "status",   "result",

@@ -14,13 +14,13 @@
 namespace fineserve::gpu {
 namespace {
 
-using namespace conformance;  // NOLINT: the tests speak CUDA
+using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr int kGranules = 32;
 constexpr int kRounds = 50;
 constexpr uint32_t kGraphsWord = 0x600d;
 
-// kGranules of memory that stay visible at an address of their own.
+// kGranules of memory that stay visible at a separate address.
 struct Memory {
   explicit Memory(const Session& gpu)
       : alias(gpu.Reserve(kGranules * gpu.granularity())) {

@@ -17,7 +17,7 @@
 namespace fineserve::gpu {
 namespace {
 
-using namespace conformance;  // NOLINT: the tests speak CUDA
+using namespace conformance;  // NOLINT: the tests call CUDA
 
 constexpr uint64_t kBytes = 1024 * kMiB;
 constexpr double kBeforeListedMs = 10'000;
@@ -54,7 +54,7 @@ double MsSince(uint64_t start) {
   return static_cast<double>(NowNs() - start) / 1e6;
 }
 
-// False if the driver never names it: as in a container with pids of its own.
+// False if the driver never names it, as in a container with its own pids.
 bool ListedInTime(const backing::Nvml& nvml, pid_t pid) {
   const uint64_t start = NowNs();
   while (!Lists(nvml, pid)) {
@@ -81,7 +81,7 @@ CONFORMANCE_TEST(Teardown, KilledProcessLeavesTheDriversList) {
   Figure("still_listed_after_exit", Lists(*nvml, pid) ? 1 : 0);
   while (Lists(*nvml, pid)) sched_yield();  // bounded by the test's alarm
   Figure("left_the_list_ms", MsSince(killed));
-  while (gpu.FreeBytes() < while_alive + kBytes) sched_yield();  // ditto
+  while (gpu.FreeBytes() < while_alive + kBytes) sched_yield();  // as above
   Figure("memory_free_again_ms", MsSince(killed));
 }
 

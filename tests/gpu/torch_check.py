@@ -22,7 +22,7 @@ SLAB_BYTES = 16 * MIB
 POOL_BYTES = 512 * MIB
 PATIENCE_S = 120
 
-# What the programs share: KV's size is one that nothing else asks for.
+# What the programs share. Nothing else allocates KV_BYTES bytes.
 PRELUDE = f"""
 import sys, torch
 KV_BYTES = {KV_BYTES}
@@ -65,7 +65,7 @@ class NotShown(Exception):
 
 
 class Site:
-    """A fineserved of our own and the programs on it."""
+    """A fineserved of this run and the programs on it."""
 
     def __init__(self, prefix, emulated):
         self.bin = prefix / "bin"

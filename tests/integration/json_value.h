@@ -5,8 +5,8 @@
 
 namespace fineserve::integration {
 
-// What stands in a JSON document at a pointer like "/models/0/name", so that
-// one file of the tests compiles the JSON library and not each.
+// Reads a JSON document at a pointer like "/models/0/name". Here so that only
+// one file of the tests compiles the JSON library.
 
 // As JSON: 4, "text", null. Empty if the document has no such place, or is
 // none.

@@ -49,7 +49,7 @@ Process::Process(const std::vector<std::string>& command,
 bool Process::Fill() {
   pollfd ready = {stdout_.get(), POLLIN, 0};
   if (poll(&ready, 1, kPatienceMs) <= 0) {
-    ADD_FAILURE() << "pid " << pid() << " said nothing in " << kPatienceMs
+    ADD_FAILURE() << "pid " << pid() << " printed nothing in " << kPatienceMs
                   << " ms; stderr: " << Stderr();
     return false;
   }

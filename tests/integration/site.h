@@ -13,7 +13,7 @@
 
 namespace fineserve::integration {
 
-// A machine of its own for each test: an emulated GPU (a real one by
+// A separate machine for each test: an emulated GPU (a real one by
 // FINESERVE_TEST_GPU=0), a runtime folder, and whatever daemons and engines the
 // test starts on it. All are real processes.
 class Site : public ::testing::Test {
@@ -42,13 +42,13 @@ class Site : public ::testing::Test {
   uint32_t SlabsOf(pid_t member);
   bool EventuallyFree(uint32_t slabs);
   // Whether the emulated device still has a dead client's work to do
-  // (EMUCUDA_LINGER_MS), which it does at the second.
+  // (EMUCUDA_LINGER_MS). EndLingering makes it do that work now.
   bool Lingers() const { return !LingerHelpers().empty(); }
   void EndLingering() const;
   // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
   static constexpr char kUntilEndLingering[] = "3600000";
   std::string SocketPath();
-  // A connection to the living daemon on which nothing was said yet.
+  // A new connection to the living daemon, without a Hello.
   driver::Descriptor Connect();
 
   std::string Program(const std::string& name) const;

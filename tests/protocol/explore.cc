@@ -36,7 +36,7 @@ class Explorer {
   }
 
  private:
-  // A path ends with an event that was not tried yet, but for the empty one.
+  // A path ends with an untried event, except for the empty path.
   void RunFrom(std::vector<Event> path) {
     World world(options_);
     for (const Event& event : path) world.Apply(event);

@@ -24,14 +24,14 @@ enum class Act : uint8_t {
   kBegin,     // it begins a step, with every block that is free
   kFree,      // it frees its oldest block, steps in flight or not
   kExecute,   // the GPU executes its oldest step: every block is written
-  kEnd,       // the engine hears of that
+  kEnd,       // the engine learns of that
   kWantMore,  // its load grows
   kWantLess,
   kDeliver,  // the daemon reads its next message
   kFill,     // the zero fills under way complete
-  kPoll,     // the daemon's loop comes round
+  kPoll,     // the daemon's loop runs once
   kDie,      // kill -9; its steps stay on the GPU
-  kBury,     // the daemon hears of that
+  kBury,     // the daemon learns of that
 };
 const char* NameOf(Act act);
 
@@ -57,7 +57,7 @@ struct Options {
 
 // A small FineServe without sockets, processes or time: the daemon's own books
 // and policy (PoolService), two engines made of the shim's own bookkeeping
-// (ViewLeases, BlockAllocator), and a GPU that executes steps when told. What
+// (ViewLeases, BlockAllocator), and a GPU that executes steps on request. What
 // happens next is the caller's choice, so that every order can be tried.
 //
 // What must hold at every write of the GPU: the slab belongs to the engine

@@ -94,7 +94,7 @@ class AdmissionSite : public ::testing::Test {
   proxy::Setup ProxySetup() const;
   // Sends a completion of 8 bytes from a new client.
   Peer Ask(const std::string& tenant, const std::string& fields = "");
-  // The value that /metrics has on the line beginning so; -1: no such line.
+  // The value on the line of /metrics that begins with `line`; -1 if none does.
   double Metric(const std::string& line);
 
   Listener a_, b_;

@@ -1,4 +1,4 @@
-// The seam to what decides: what an admission is told, and when.
+// The seam to admission: what it is told, and when.
 
 #include <gmock/gmock.h>
 #include <signal.h>

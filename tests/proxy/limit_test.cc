@@ -1,4 +1,4 @@
-// What a client may not do, and what it is answered.
+// What a client may not do, and which answer it gets.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST_F(LimitTest, HeaderBombsAreCut) {
 }
 
 // A body is refused by its announced length, before it is sent. A client that
-// sends it all the same still gets to read why.
+// sends it anyway can still read the reason.
 TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
   Start();
   Peer client = Client();

@@ -74,8 +74,8 @@ class Listener {
   uint16_t port_ = 0;
 };
 
-// The value that Prometheus text has on the line beginning so; -1: no such
-// line.
+// The value on the line of Prometheus text that begins with `line`; -1 if none
+// does.
 double MetricOf(const std::string& text, const std::string& line);
 
 // "HTTP/1.1 200 OK" with this body and its length.

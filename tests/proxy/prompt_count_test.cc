@@ -24,8 +24,8 @@ class PromptCountTest : public AdmissionSite {
  protected:
   PromptCountTest() : AdmissionSite(/*counts_prompts=*/true) {}
 
-  // The prompt tokens that admission was told for the newest request; 0: it was
-  // not asked.
+  // The prompt tokens that admission got with the newest request; 0: it was not
+  // asked.
   uint32_t Told() {
     const auto requests = journal_.requests();
     return requests.empty() ? 0 : requests.back().prompt_tokens;

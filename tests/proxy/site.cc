@@ -43,7 +43,7 @@ ProxyTest::ProxyTest() {
 
 ProxyTest::~ProxyTest() {
   if (HasFailure() && proxy_) {
-    fprintf(stderr, "proxy said: %s\n", proxy_->Stderr().c_str());
+    fprintf(stderr, "the proxy printed: %s\n", proxy_->Stderr().c_str());
   }
   proxy_.reset();
   std::filesystem::remove_all(folder_);

@@ -30,7 +30,7 @@ class ProxyTest : public ::testing::Test {
   Peer Admin() { return Peer::To(admin_port_); }
   // A GET by a new client.
   Peer::Message Get(const std::string& path, bool admin = false);
-  // The value that /metrics has on the line beginning so; -1: no such line.
+  // The value on the line of /metrics that begins with `line`; -1 if none does.
   double Metric(const std::string& line);
 
   // The engine a or b, whichever the proxy connects to next.

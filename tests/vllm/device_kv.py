@@ -18,8 +18,9 @@ SLOT = struct.Struct("<q")
 
 
 class Device:
-    """The CUDA driver by ctypes, with a context of its own. It is the emulated
-    one of $FINESERVE_TEST_DRIVER, which stock libraries then do not find."""
+    """The CUDA driver through ctypes, with its own context. With
+    $FINESERVE_TEST_DRIVER it is the emulated one, which stock libraries do not
+    find."""
 
     def __init__(self) -> None:
         self._driver = ctypes.CDLL(
@@ -145,8 +146,8 @@ class Row:
 
 
 class SlabTable:
-    """Whose slabs are whose, read off the daemon's table in this process
-    (daemon/abi/slab_table.h), past everything that the plugin believes."""
+    """Which engine holds which slab, read from the daemon's table in this process
+    (daemon/abi/slab_table.h), independently of the plugin."""
 
     _MAGIC = b"FSTABLE\0"
     # Offsets in TableHeader, and sizes.

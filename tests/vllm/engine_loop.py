@@ -74,8 +74,8 @@ class Options:
     async_scheduling: bool = True
     preempt: bool = False
     stock: bool = False
-    # For the tests of the checker: a step that only reads a returned slab is
-    # let pass, to see that one that writes it is found.
+    # For the tests of the checker: False ignores steps that only read a
+    # returned slab, to show that a step that writes one is found.
     check_reads: bool = True
 
 
@@ -171,7 +171,7 @@ class Loop:
         self._build()
 
     def _install(self) -> None:
-        """Has the engine live on leases of this loop."""
+        """Makes the engine use leases of this loop."""
 
         def grants(num_blocks: int) -> CheckedGrants:
             assert num_blocks == self.num_blocks
@@ -370,7 +370,7 @@ class Loop:
     # The loop.
 
     def _step(self) -> None:
-        """One turn of EngineCoreProc's busy loop, less the blocking."""
+        """One turn of EngineCoreProc's busy loop, without blocking."""
         core = self.core
         if not (self.scheduler.has_requests() or core.batch_queue):
             self.checker.check_idle()

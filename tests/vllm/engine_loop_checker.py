@@ -54,7 +54,7 @@ class Checker:
         self.tables: Callable[[], dict[str, list[int]]] = dict
         self.blocks: list[Any] = []
 
-    # The lessor tells.
+    # Called by the lessor.
 
     def leased(self, index: int) -> None:
         self.held.add(index)
@@ -103,7 +103,7 @@ class Checker:
                 f"{what} its blocks {sorted(stray)}",
             )
 
-    # The pool and the executor tell.
+    # Called by the pool and the executor.
 
     def handed_out(self, block_ids: Iterable[int]) -> None:
         # The engine has seen every ask-back: blocks are handed out only within

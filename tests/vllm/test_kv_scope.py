@@ -40,7 +40,7 @@ class NoShimTest(unittest.TestCase):
 
 @unittest.skipUnless(REAL, "needs vLLM")
 class WorkerTest(unittest.TestCase):
-    """A GPU worker as WorkerWrapperBase drives it, less its GPU."""
+    """A GPU worker as WorkerWrapperBase drives it, without a GPU."""
 
     def setUp(self) -> None:
         import transformers  # noqa: F401  before vLLM's workers

@@ -32,7 +32,7 @@ class DoublesTest(unittest.TestCase):
                 self.assertEqual(missing, [], version)
 
     def test_recorded_versions_agree_on_what_the_plugin_calls(self) -> None:
-        """Not a law: when one differs, the plugin must handle both, and this
+        """Not a rule: when one differs, the plugin must handle both, and this
         test gets the list of what it handles."""
         versions = recorded()
         newest = versions[max(versions)]
@@ -40,7 +40,7 @@ class DoublesTest(unittest.TestCase):
             self.assertEqual(seam, newest, version)
 
     def test_doubles_have_the_recorded_signatures(self) -> None:
-        # In a process of its own: here `vllm` may be the real one.
+        # In a separate process: here `vllm` may be the real one.
         program = (
             "import sys, json; sys.path[:0] = sys.argv[1:]; import seams; "
             "print(json.dumps(seams.record()))"

@@ -185,7 +185,7 @@ class AskBackTest(EngineTest):
         waiting = threading.Thread(
             target=core._process_input_queue, daemon=True
         )
-        # The first pass finds something queued and tells the leases the queue.
+        # The first pass finds something queued and hands the leases the queue.
         core.input_queue.put_nowait(wakeup())
         plugin.leases_of(core.scheduler).wake()
         core._process_input_queue()

@@ -486,7 +486,7 @@ class PoolPropertiesTest(unittest.TestCase):
                 and i % 90 == 0
                 and len(grants.held) > slabs // 2
             ):
-                # Whoever asks back takes the fullest: the worst for the cache.
+                # Asking back the fullest slab is the worst for the cache.
                 grants.ask_back(min(managers["leased"].block_pool.linked))
             if phase == "regrown" and len(grants.held) < slabs:
                 grants.lease(min(set(range(1, slabs + 1)) - grants.held))

@@ -522,7 +522,7 @@ class StartTest(unittest.TestCase):
                 plugin.register()
                 self.shim.failing = {function: kv_abi.Error.REFUSED}
                 with self.assertRaisesRegex(
-                    kv_abi.KvError, f"as it was told to \\({function}"
+                    kv_abi.KvError, f"as the test set it \\({function}"
                 ):
                     self.allocate()
                     build.scheduler(NUM_BLOCKS)

@@ -34,8 +34,8 @@ _SHIM = _HERE.parent.parent / "shim" / "vllm"
 _SKIP = 77
 _HUB_HOME = "hub_home"
 
-# Enough of a build backend for pip to let go of the sdist: vLLM's own wants
-# torch and a compiler merely to state the version.
+# A minimal build backend with which pip downloads the sdist: vLLM's own needs
+# torch and a compiler just to state the version.
 _STUB_BACKEND = """
 import os, pathlib
 def get_requires_for_build_wheel(config_settings=None):

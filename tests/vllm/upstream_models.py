@@ -1,7 +1,7 @@
 """Model configurations that vLLM's scheduler tests name, written offline.
 
 The tests build a ModelConfig from a hub name and never load weights. Here the
-names resolve to configurations that we write into a hub cache of our own. They
+names resolve to configurations that we write into a separate hub cache. They
 have the models' published shapes; the tokenizer is a stand-in of a few words.
 """
 

@@ -3,7 +3,7 @@
 
 Run under the preload on the emulated device, steered by a test: lines of JSON
 in, one line out each. It starts as vLLM does (plugin, KV cache, warm-up,
-scheduler), then serves as many requests at once as it is told to. A request's
+scheduler), then serves as many requests at once as it is asked to. A request's
 KV entries are a hash of all before them, in device memory, checked in every
 step; a step runs while the next is scheduled, as with async scheduling.
 

@@ -47,7 +47,7 @@ struct Verdict {
 // How a request that had been admitted ended.
 enum class Outcome {
   kDone,        // the engine's answer was relayed whole, whatever it was
-  kClientGone,  // the engine was told by closing its connection
+  kClientGone,  // the engine's connection was closed, so it aborts
   kEngineGone,  // no connection, or it broke
 };
 

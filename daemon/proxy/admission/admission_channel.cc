@@ -112,7 +112,7 @@ class AdmissionChannel::Link {
   }
 
   asio::awaitable<void> Listen() {
-    // A descriptor of our own: the socket's belongs to ZeroMQ.
+    // A duplicate, because the socket's descriptor belongs to ZeroMQ.
     asio::posix::stream_descriptor readable(*io_, dup(socket_->descriptor()));
     for (;;) {
       const auto [e] = co_await readable.async_wait(
@@ -129,7 +129,7 @@ class AdmissionChannel::Link {
     }
   }
 
-  // Reads what has come, once the present callback is through.
+  // Reads what has come, once the present callback has returned.
   void DrainSoon() {
     if (std::exchange(drain_posted_, true)) return;
     asio::post(*io_, [this] {

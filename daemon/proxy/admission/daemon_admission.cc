@@ -59,7 +59,7 @@ void DaemonAdmission::Flush() {
   held_.clear();
 }
 
-// What was held back was meant for the daemon before.
+// Drops the messages held back, which were meant for the former daemon.
 void DaemonAdmission::SetEpoch(uint64_t epoch) {
   epoch_ = epoch;
   held_.clear();
@@ -237,8 +237,8 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
 void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {
   if (refused.ungreeted) {
     if (epoch_ == 0) return;  // it has been greeted meanwhile
-    // This is a new daemon. After its Welcome it is told all that runs or
-    // waits, so what ends before that need not be told.
+    // This is a new daemon. After its Welcome it is sent everything that runs
+    // or waits, so what ends before that need not be reported.
     SetEpoch(0);
     Hello(/*reset=*/false);
     return;

@@ -21,11 +21,11 @@ namespace fineserve::proxy {
 // nothing of sockets or timers: AdmissionChannel brings messages and calls
 // Tick.
 //
-// Who may die where. A daemon that has been silent for kPatienceNs counts as
+// Who may die where. A daemon that has sent nothing for kPatienceNs counts as
 // gone: requests that wait, and new ones, are decided by OpenAdmission
 // (fail_open) or refused (fail_closed). Those that the daemon admitted go on
-// without it. A new daemon, known by its epoch, is told which requests run and
-// is asked again about those that wait, with the time that each has waited.
+// without it. A new daemon, known by its epoch, is sent the requests that run
+// and is asked again about those that wait, with the time that each has waited.
 class DaemonAdmission final : public Admission {
  public:
   static constexpr uint64_t kHelloNs = 1'000'000'000;
@@ -53,7 +53,7 @@ class DaemonAdmission final : public Admission {
   // Call it several times a second.
   void Tick();
   // There is no daemon: requests that wait, and those that come before a daemon
-  // says Welcome, are decided without one. Tick notices a silent daemon by
+  // sends Welcome, are decided without one. Tick notices a silent daemon by
   // itself, after kPatienceNs.
   void GoOn();
   // What the engine's /health said last.
@@ -63,7 +63,7 @@ class DaemonAdmission final : public Admission {
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override;
   void FirstToken(uint64_t id) override;
-  // The next Tick tells the daemon.
+  // The next Tick reports it to the daemon.
   void Progress(uint64_t id, uint32_t output_tokens) override;
   void Finished(uint64_t id, uint32_t prompt_tokens, uint32_t output_tokens,
                 Outcome outcome) override;
@@ -92,7 +92,7 @@ class DaemonAdmission final : public Admission {
     AdmissionRequest request;
     std::string engine;
     uint32_t output_tokens = 0;
-    uint32_t told_tokens = 0;  // of these, those that the daemon knows of
+    uint32_t told_tokens = 0;  // of these, those reported to the daemon
   };
 
   struct Wait {

@@ -72,7 +72,7 @@ class DaemonAdmissionTest : public ::testing::Test {
     verdict.engine = engine;
     Receive(id, std::move(verdict));
   }
-  // What was told and not looked at yet, as "Submit 3".
+  // The messages sent since the last call, as "Submit 3".
   std::vector<std::string> Told() {
     std::vector<std::string> told;
     for (const wire::MessageT& message : told_) {

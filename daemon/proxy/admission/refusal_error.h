@@ -6,7 +6,7 @@
 
 namespace fineserve::proxy {
 
-// What the client is told of a verdict that refuses: 400 if the request can
+// The error that a client gets for a refusing verdict: 400 if the request can
 // never be served, 429 if the load is too high, 503 if no engine serves or no
 // scheduler decides.
 ApiError RefusalError(const Verdict& verdict);

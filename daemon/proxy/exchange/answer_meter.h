@@ -16,9 +16,9 @@ struct Usage {
 };
 
 // Watches an answer's body as it passes, in pieces cut anywhere, and keeps only
-// its tail. Of server-sent events it tells how many data events came and
-// whether the stream stands between two events; of any answer, the usage near
-// its end.
+// its tail. For server-sent events it counts the data events and knows whether
+// the stream is between two events; in any answer it finds the usage near the
+// end.
 class AnswerMeter {
  public:
   void Feed(absl::string_view piece);

@@ -16,7 +16,7 @@ constexpr size_t kBodyReadBytes = 64 << 10;
 ApiError TooManyConnections() {
   ApiError error =
       ServerError(503, "too_many_connections",
-                  "this proxy serves as many connections as it may; try again");
+                  "this proxy has reached its limit of connections; try again");
   error.retry_after_ms = 1000;
   return error;
 }
@@ -80,7 +80,7 @@ asio::awaitable<bool> Connection::ServeOne() {
 }
 
 // Reads the header, or the `whole` request. False if the connection ended, or
-// if the request is malformed, which the client has then been told.
+// if the request is malformed; the client then has its error.
 asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
   const auto there = [&] {
     return whole ? request->done() : request->header_done();
@@ -118,7 +118,8 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
                                                Route route) const {
   const absl::string_view expect = request.Field("expect");
   if (!expect.empty() && !absl::EqualsIgnoreCase(expect, "100-continue")) {
-    return ClientError(417, "bad_expectation", "only 100-continue is expected");
+    return ClientError(417, "bad_expectation",
+                       "only Expect: 100-continue is supported");
   }
   const bool needs_key = route == Route::kModels || route == Route::kAdmitted ||
                          route == Route::kForwarded;

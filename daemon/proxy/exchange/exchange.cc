@@ -93,7 +93,7 @@ asio::awaitable<bool> Exchange::Attempt() {
   co_return co_await Conclude(ended);
 }
 
-// Chooses the engine. False if there is none, and the client has been told or
+// Chooses the engine. False if there is none; the client then has its error or
 // is gone.
 asio::awaitable<bool> Exchange::Choose() {
   if (route_ == Route::kForwarded) {
@@ -167,7 +167,7 @@ void Exchange::EndAttempt(Outcome outcome) {
       usage ? usage->completion_tokens : meter_.data_events(), outcome);
 }
 
-// Tells admission, the metrics and the client how an attempt ended. True if
+// Reports the end of an attempt to admission, metrics and client. True if
 // another one is to follow.
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);

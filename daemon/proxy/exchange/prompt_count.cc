@@ -71,7 +71,7 @@ asio::awaitable<bool> Exchange::ReadBeginning(std::string* text) {
   }
 }
 
-// Warns once per model; the metrics tell how often it happens.
+// Warns once per model; the metrics show how often it happens.
 void Exchange::TellUncounted(const std::string& engine, bool answered) {
   if (!service_->uncounted.insert(model_).second) return;
   log::Warning(

@@ -73,7 +73,7 @@ size_t ResponseParser::Feed(absl::string_view bytes,
         boost::asio::const_buffer(rest.data(), rest.size()), e);
   }
   // Beast accepts any three digits. A status below 100 has no meaning, so it
-  // does not even tell whether a body follows.
+  // does not even show whether a body follows.
   const bool nonsense = header_done() && status() < 100;
   if ((e && e != http::error::need_more) || nonsense) broken_ = true;
   return taken;

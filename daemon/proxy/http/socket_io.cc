@@ -98,7 +98,7 @@ asio::awaitable<void> Wakeup::Wait() {
   if (!set_) {
     co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
         [this](auto handler) {
-          // Shared, because std::function wants to copy.
+          // Shared, because std::function copies its target.
           auto held = std::make_shared<decltype(handler)>(std::move(handler));
           resume_ = [held] { asio::post(std::move(*held)); };
         },

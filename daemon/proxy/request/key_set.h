@@ -27,7 +27,7 @@ class KeySet {
 
 // One key per line; blank lines and lines that begin with '#' are skipped.
 // NotFound if the file cannot be read, InvalidArgument if no key is in it: an
-// empty file must not admit everybody.
+// empty file must not admit every client.
 absl::StatusOr<KeySet> ReadKeys(const std::string& path);
 
 }  // namespace fineserve::proxy

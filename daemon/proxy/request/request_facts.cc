@@ -67,7 +67,7 @@ error_code CountObject(ondemand::value value, int level, RequestFacts* facts) {
 
 // Strings count as text, numbers as token ids; of objects, the fields that chat
 // templates print. Images and audio are not counted, since their bytes do not
-// tell their tokens.
+// show how many tokens they are.
 error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
   if (level > kMostLevels) return simdjson::SUCCESS;
   ondemand::json_type type;

@@ -28,7 +28,7 @@ using Ttft = absl::FunctionRef<Micros(uint64_t prompt_tokens)>;
 
 // What an engine can take now.
 struct Caps {
-  uint32_t requests = 0;  // the paper's N_max; 0 admits nobody
+  uint32_t requests = 0;  // the paper's N_max; 0 admits none
   uint64_t tokens = 0;    // T_max; a first request may exceed it: it is chunked
 };
 

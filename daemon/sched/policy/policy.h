@@ -20,7 +20,7 @@ struct Queued {
 };
 
 // The scheduler, as a policy sees it: what it decides about, and where its
-// decisions go. A policy forgets a request before it tells its decision.
+// decisions go. A policy forgets a request before it reports its decision.
 class Host {
  public:
   virtual ~Host() = default;

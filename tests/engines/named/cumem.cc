@@ -1,5 +1,5 @@
 // Allocates by functions named as those of vLLM's cumem allocator, which
-// PyTorch calls for a pool of its own.
+// PyTorch calls for a separate memory pool.
 
 #include "kernels/driver/prototypes.h"
 

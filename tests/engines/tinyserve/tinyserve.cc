@@ -1,4 +1,4 @@
-// An LLM engine for tests and the demo: HTTP as vLLM speaks it, continuous
+// An LLM engine for tests and the demo: HTTP as vLLM serves it, continuous
 // batching, KV in device memory, tokens computed from the KV. It knows of
 // FineServe what a stock engine with our plugin knows: shim/fineserve_kv.h,
 // by weak symbols. `--help` lists what it does; scripts/design/0013 says why.
@@ -26,10 +26,10 @@
 namespace tinyserve {
 namespace {
 
-using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
+using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 
 constexpr int kExitCannotListen = 1;
-// Of the longest requests so many have room by default.
+// By default there is room for this many of the longest requests.
 constexpr uint32_t kLongestRequests = 8;
 
 // The primary context of device 0, current in the thread that opens it.
@@ -56,7 +56,7 @@ uint32_t BlocksOfLongest(const Limits& limits) {
   return fineserve::DivideUp(limits.model_tokens, limits.block_tokens);
 }
 
-// Of tensors of its own; ends the program if the longest request does not fit.
+// Blocks without a view; ends the program if the longest request does not fit.
 uint32_t OwnBlockCount(const Options& options) {
   const Limits& limits = options.engine.limits;
   const uint32_t longest = BlocksOfLongest(limits);
@@ -91,7 +91,7 @@ void SayStats(const Metrics& m) {
          m.late_steps);
 }
 
-// Each line is answered by one; "hold" once it holds. Ends with stdin.
+// Answers each line with one line; "hold" once it holds. Ends with stdin.
 void ObeyLines(Engine* engine) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);

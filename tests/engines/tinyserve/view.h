@@ -10,13 +10,13 @@ namespace tinyserve {
 inline constexpr int kExitNoView = 5;
 
 // What the engine's plugin does to give it a view of FineServe's pool
-// (shim/fineserve_kv.h). Where that fails, both say so in one line and end the
-// program with kExitNoView.
+// (shim/fineserve_kv.h). If that fails, both print the reason in one line and
+// exit with kExitNoView.
 
-// Before the tensors are allocated; returns the blocks that each must have.
+// Call before the tensors are allocated. Returns the blocks that each needs.
 uint32_t RegisterView(const Options& options);
 
-// After warm-up: only leased blocks are used from now on.
+// Call after warm-up. From then on only leased blocks may be used.
 void ActivateView();
 
 }  // namespace tinyserve

@@ -25,7 +25,7 @@ Ending ReadWhole(HttpClient* client, HttpResponse head,
                           : Wrong(head.body + " is not " + expected);
 }
 
-// At the last event. Something behind it would be the next answer's beginning.
+// At the last event. Anything after it would belong to the next answer.
 Ending EndOfStream(HttpClient* client, const std::string& text,
                    const std::string& expected) {
   if (text != expected) return Wrong("[DONE] after " + text);
@@ -38,8 +38,8 @@ Ending ReadStream(HttpClient* client, const std::string& expected,
   std::string text;
   while (const auto event = client->ReadEvent()) {
     if (*event == "[DONE]") return EndOfStream(client, text, expected);
-    // Half an event may be the last that came of an engine; were its token
-    // lost in an answer that goes on, the text would show it.
+    // The last event of a killed engine may be cut. If a token were lost in an
+    // answer that goes on, the text would show it.
     if (!IsJson(*event)) continue;
     if (JsonAt(*event, "/error") != "") return Ending::kErrorEvent;
     if (JsonAt(*event, kTextOfAnswer) == "") {

@@ -19,15 +19,15 @@ enum class Ending : size_t {
   kWrong,       // a token differs, or an end that says nothing of a break
   kRefused,     // 429 or 503
   kBadGateway,  // 502
-  kErrorEvent,  // a stream that says of itself that it broke off
+  kErrorEvent,  // a stream that ended with an error event
   kCut,         // the connection ended in the middle
   kLeft,        // it was the client that went away
 };
 inline constexpr size_t kEndings = 7;
 
-// Threads that each ask one request after another, every one of this process
-// another prompt, until told to end, and compare each answer, also what came
-// of one that broke off, with what the model must answer. What is wrong fails
+// Threads that each send one request after another until End, and compare each
+// answer, even a part of one that broke off, with what the model must answer.
+// No two requests of this process have the same prompt. A wrong answer fails
 // the test. The model must outlive it.
 class AnswerLoad {
  public:
@@ -57,7 +57,7 @@ class AnswerLoad {
   int right() const { return Count(Ending::kRight); }
   int wrong() const { return Count(Ending::kWrong); }
   int refused() const { return Count(Ending::kRefused); }
-  // The server went away, which the client was told or could see.
+  // The server went away, and the client got an error or could see it.
   int lost() const {
     return Count(Ending::kBadGateway) + Count(Ending::kErrorEvent) +
            Count(Ending::kCut);

@@ -54,7 +54,7 @@ void HttpClient::SendRaw(const std::string& bytes) {
   while (sent < bytes.size()) {
     const ssize_t n = send(socket_.get(), bytes.data() + sent,
                            bytes.size() - sent, MSG_NOSIGNAL);
-    if (n <= 0) return;  // the answer, or its lack, will tell
+    if (n <= 0) return;  // the answer, or its lack, will show it
     sent += static_cast<size_t>(n);
   }
 }
@@ -63,7 +63,7 @@ bool HttpClient::Fill() {
   char chunk[16384];
   const ssize_t n = recv(socket_.get(), chunk, sizeof(chunk), 0);
   if (n < 0 && errno == EAGAIN) {
-    ADD_FAILURE() << "the server said nothing in " << kBound.tv_sec << " s";
+    ADD_FAILURE() << "the server sent nothing in " << kBound.tv_sec << " s";
   }
   if (n <= 0) return false;
   buffered_.append(chunk, static_cast<size_t>(n));

@@ -25,8 +25,8 @@ class HttpClient {
 
   bool connected() const { return connected_; }
 
-  // "" for no body; with one the type is JSON. `headers`: whole lines, each
-  // with its "\r\n".
+  // Sends a request; its body, unless empty, is JSON. `headers`: whole lines,
+  // each with its "\r\n".
   void Send(const std::string& method, const std::string& path,
             const std::string& body = "", const std::string& headers = "");
   void SendRaw(const std::string& bytes);

@@ -50,7 +50,7 @@ class ServingDeathTest : public ServingSite {
     })) << Count(Ending::kRight) - before
         << " right answers of " << more;
   }
-  // One thing dies: of six times once the daemon, once the supervisor.
+  // One thing dies: in six times the daemon once and the supervisor once.
   static constexpr int kFaults = 6;
   void Fault(int turn) {
     if (turn % kFaults == 3) {
@@ -81,7 +81,7 @@ class ServingDeathTest : public ServingSite {
     returned_ += counters.slabs_returned;
     quarantined_ += counters.slabs_quarantined;
   }
-  // Requests of which the daemon believes that they wait or run.
+  // Requests that the daemon counts as waiting or running.
   int RequestsInBooks() {
     return JsonInt(Fsctl({"requests", "--json"}).out, "/total");
   }
@@ -127,7 +127,7 @@ class ServingDeathTest : public ServingSite {
         environment());
   }
 
-  // The one that has lived longest: so all come to know each daemon's pool.
+  // The oldest one, so that all engines get to use each daemon's pool.
   void KillEngine() {
     const std::string pid = std::to_string(up_->pid());
     std::ifstream engines("/proc/" + pid + "/task/" + pid + "/children");

@@ -11,8 +11,7 @@
 namespace fineserve::integration {
 
 // The whole service of real processes: fineserve-proxy in front of tinyserve
-// engines on one daemon's pool, which admits. Who starts the engines is the
-// test's affair.
+// engines on one daemon's pool, which admits. The test starts the engines.
 class ServingSite : public Site {
  protected:
   // An engine, and a model of its name unless it is another's replica.

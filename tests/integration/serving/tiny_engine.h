@@ -40,12 +40,12 @@ class TinyEngine : public TinyModel {
   Process& process() { return *process_; }
   uint16_t port() const { return port_; }
 
-  // Asks over a connection of its own; "" and a failure if that fails.
+  // Asks over a new connection; "" and a test failure if that fails.
   std::string Complete(const std::string& prompt, uint32_t tokens) const;
 
-  // Has the engine stop between two steps once an answer has so many tokens:
-  // before AwaitHold returns nothing else may be asked. It does not depend on
-  // time what comes between two tokens then.
+  // Makes the engine stop between two steps once an answer has so many tokens,
+  // so that what happens between two tokens does not depend on time. Nothing
+  // else may be asked before AwaitHold returns.
   void HoldAfter(uint32_t tokens);
   void AwaitHold();
   void Continue();

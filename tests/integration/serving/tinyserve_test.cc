@@ -29,7 +29,7 @@ class TinyserveTest : public Site {
   std::unique_ptr<Process> StartPool(const std::string& pool = "64MiB") {
     return StartDaemon({"--pool", pool, "--slab", "8MiB", "--planes", "4"});
   }
-  // Without the preload: KV of its own.
+  // Without the preload, so it allocates its KV itself.
   Engine StartAlone(std::vector<std::string> arguments = {}) {
     Process::Environment environment = EngineEnvironment();
     environment["LD_PRELOAD"] = "";
@@ -74,7 +74,7 @@ TEST_F(TinyserveTest, AnswersTheSameOnAViewOfThePool) {
   }
 }
 
-// As any stock program whose KV the operator has told the size of.
+// As any stock program whose KV size the operator has declared.
 TEST_F(TinyserveTest, AnswersTheSameOnWholeSlabs) {
   const auto daemon = StartPool();
   Set("FINESERVE_KV_SIZES", "16MiB");
@@ -110,7 +110,7 @@ TEST_F(TinyserveTest, ChunkedAndPreemptedRequestsAnswerAsAnyOther) {
   })) << "all blocks come back";
 }
 
-// Without this, all that is said here of right answers would say nothing.
+// Without this, the right answers elsewhere in this file would prove nothing.
 TEST_F(TinyserveTest, OneBitOfKvThatChangesChangesTheAnswer) {
   for (const char* checked : {"0", "2"}) {
     const Engine engine = StartAlone({"--checked-blocks", checked});
@@ -233,7 +233,8 @@ TEST_F(TinyserveTest, ChosenFailuresHaveTheirExitCodes) {
   EXPECT_EQ(code({"--help"}), 0);
 }
 
-// Slabs go to whom has the load, back and forth, and no answer is ever wrong.
+// Slabs go back and forth to the engine that has the load, and no answer is
+// ever wrong.
 TEST_F(TinyserveTest, TwoFormatsTradeSlabsUnderLoadAndEveryAnswerIsRight) {
   const auto daemon = StartPool();
   const Engine wide = StartWide();

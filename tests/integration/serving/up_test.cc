@@ -1,4 +1,4 @@
-// fsctl up: real engines that it starts, starts again and ends.
+// fsctl up: real engines that it starts, restarts and stops.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,8 +101,8 @@ TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {
   EXPECT_EQ(up->Wait(), 0);
 }
 
-// NVIDIA's program does not run without a GPU; the stand-in says what it is
-// told, and knows whether it runs.
+// NVIDIA's program does not run without a GPU; the stand-in logs its input and
+// knows whether it runs.
 TEST_F(UpTest, MpsRunsForTheEnginesAsLongAsTheyDo) {
   const std::string told = folder() + "/told";
   const std::string program = folder() + "/nvidia-cuda-mps-control";

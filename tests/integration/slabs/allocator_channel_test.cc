@@ -1,5 +1,5 @@
-// Engines that take their KV from the driver in other ways than cuMemAlloc:
-// slabs stand in there too.
+// Engines that allocate their KV by other calls than cuMemAlloc: slabs replace
+// that memory too.
 #include <gmock/gmock.h>
 
 #include "tests/integration/site.h"

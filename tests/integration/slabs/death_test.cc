@@ -1,4 +1,4 @@
-// Who dies, and what the others notice: nothing.
+// Engines and daemons die, and the others notice nothing.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
 
 // The device still writes into a dead engine's KV for a while, and the driver
 // lists the engine for so long: a daemon that took the engine's exit for the
-// end of its work would hand the slabs to somebody whose bytes then change.
+// end of its work would lease the slabs to an engine whose bytes then change.
 TEST_F(DeathTest, SlabsStayQuarantinedWhileTheDeviceStillWritesIntoThem) {
   if (getenv("FINESERVE_TEST_GPU") != nullptr) {
     GTEST_SKIP() << "only the emulated device lingers to order";

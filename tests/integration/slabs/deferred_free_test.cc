@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 class DeferredFree : public Site {
  protected:
-  // An engine with four slabs that has freed them behind work of its own.
+  // An engine with four slabs that has freed them behind pending work.
   std::unique_ptr<Process> StartAndFreeBehindWork() {
     auto engine = StartEngine("8MiB", {"--allocator", "async"});
     EXPECT_THAT(engine->Ask("stall"), HasSubstr("ok stalled"));
@@ -27,7 +27,7 @@ TEST_F(DeferredFree, SlabsStayLeasedUntilTheStreamHasPassed) {
     EXPECT_THAT(engine->Ask(look), HasSubstr("ok "));
     EXPECT_EQ(SlabsOf(engine->pid()), 4u) << look;
   }
-  // All of the pool: nobody may have what a kernel may still write.
+  // All of the pool: no engine may have what a kernel may still write.
   const auto greedy = LaunchEngine("32MiB");
   EXPECT_THAT(greedy->ReadLine(), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
   EXPECT_EQ(SlabsOf(engine->pid()), 4u);

@@ -1,4 +1,4 @@
-// Engines that live: who gets which slabs, and what is in them.
+// Living engines: which slabs each one gets, and what is in them.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -72,7 +72,7 @@ TEST_F(LeaseTest, ExhaustedPoolIsOutOfMemoryInTheEngineAndNamesTheHolders) {
   EXPECT_EQ(b->Wait(), 4);
   EXPECT_THAT(daemon->Stderr(),
               HasSubstr("pool exhausted: engine 2 (stock_engine-" +
-                        std::to_string(b->pid()) + ") wants 3 slabs"));
+                        std::to_string(b->pid()) + ") asked for 3 slabs"));
   EXPECT_THAT(daemon->Stderr(),
               HasSubstr("engine 1 (stock_engine-" + std::to_string(a->pid()) +
                         ") 12 slabs"));

@@ -1,4 +1,4 @@
-// The preload where nobody serves: the engine must not notice.
+// The preload without a daemon: the engine must not notice.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -53,8 +53,8 @@ class Pitfall : public Site {
 };
 
 // vLLM measures free memory before and after its profiling run, and gives up if
-// it has grown: whatever its neighbours and it do with KV meanwhile, it must
-// not.
+// it has grown. So it must not grow, whatever vLLM and its neighbours do with
+// KV meanwhile.
 TEST_F(Pitfall, Number12FreeNeverGrowsWhileSomebodyProfiles) {
   const auto daemon = StartDaemon();
   const auto profiling = StartEngine("8MiB");
@@ -77,7 +77,7 @@ TEST_F(Pitfall, Number12FreeNeverGrowsWhileSomebodyProfiles) {
 }
 
 // The engine asks a daemon that has stopped and then dies: the answer is the
-// driver's own memory, not a wait for ever.
+// driver's own memory, not an endless wait.
 TEST_F(Pitfall, Number13EngineWhoseDaemonDiesWhileItAsksGoesOn) {
   const auto daemon = StartDaemon();
   const auto engine = StartEngine("8MiB");

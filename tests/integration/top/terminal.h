@@ -12,8 +12,8 @@
 
 namespace fineserve::integration {
 
-// A program on a pseudo-terminal of its own, as a user sees it. Killed with its
-// object. Every wait is bounded; running into the bound fails the test.
+// A program on its own pseudo-terminal, as a user sees it. The destructor kills
+// it. Every wait is bounded; running into the bound fails the test.
 class Terminal {
  public:
   // Whether this machine has any.
@@ -24,8 +24,8 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Reads what the program writes until `text` is in it, which is then behind
-  // us. False if it does not come.
+  // Reads the program's output up to and including `text`. False if that does
+  // not come.
   bool Shows(const std::string& text);
   void Type(const std::string& keys);
   void Resize(int rows, int columns);

@@ -183,7 +183,7 @@ TEST_F(TopScreenTest,
   EXPECT_TRUE(top->Shows("these figures are out of date: no fineserved"));
   daemon = StartDaemon();
   EXPECT_TRUE(top->Shows("leases granted"));
-  top->Resize(24, 101);  // paints all of it anew
+  top->Resize(24, 101);  // repaints the whole screen
   EXPECT_TRUE(top->Shows("pid " + std::to_string(daemon->pid())));
   top->Type("q");
   EXPECT_EQ(top->Wait(), 0);

@@ -11,7 +11,7 @@
 namespace fineserve::integration {
 
 // The test's own process as an engine with a view, by the bare protocol: it
-// maps no memory and says of its blocks whatever the test wants.
+// maps no memory and reports about its blocks what the test sets.
 class ViewMember {
  public:
   // Joins the daemon at the other end of `socket` as `name`, registers blocks

@@ -1,7 +1,7 @@
 // kill -9 again and again, at any moment of an engine's life, while it and
-// others serve: nobody loses a slab for good, nobody sees another's bytes, and
-// nobody ends because another one did. A few kills in each run of the tests;
-// FINESERVE_KILLS and FINESERVE_DAEMON_KILLS ask for more.
+// others serve: no slab is lost for good, no engine sees another's bytes, and
+// none ends because another one did. A few kills in each run of the tests;
+// FINESERVE_KILLS and FINESERVE_DAEMON_KILLS set other numbers.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ class ViewDeathTest : public Site {
   static constexpr uint32_t kPoolSlabs = 24;
   static constexpr size_t kEngines = 3;
 
-  // An engine and, sometimes, a second member of it with slabs of its own.
+  // An engine and, sometimes, a second member of it with its own slabs.
   struct Seat {
     std::unique_ptr<Process> engine;
     std::unique_ptr<Process> member;
@@ -49,7 +49,7 @@ class ViewDeathTest : public Site {
         StartDaemon({"--pool", "96MiB", "--slab", "4MiB", "--planes", "2"});
   }
 
-  // A new engine: its format, mode, children and lingering work are chance.
+  // A new engine of random format, mode, children and lingering work.
   void Fill(Seat* seat) {
     static const std::vector<std::vector<std::string>> kFormats = {
         {"--page", "33792"},
@@ -108,7 +108,7 @@ class ViewDeathTest : public Site {
   // Engines outlive their daemon with what they have; a new one has a pool of
   // its own, for which the GPU has room.
   void KillDaemon() {
-    // Who still starts would rightly fail.
+    // An engine that still starts would rightly fail.
     for (const Seat& seat : seats_) {
       ASSERT_NE(seat.engine->ReadLineWith("ready"), "")
           << seat.engine->Stderr();
@@ -160,7 +160,7 @@ TEST_F(ViewDeathTest, NoSlabIsLostAndNobodyEndsByAnothersDeath) {
 }
 
 // An engine that cannot get what it wants, and another that dies holding it:
-// the first hears "not now", then gets the slabs (kvcached #262's recipe).
+// the first gets "not now", then the slabs (kvcached #262's recipe).
 TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   seats_.clear();
   ASSERT_TRUE(EventuallyFree(kPoolSlabs));
@@ -176,7 +176,7 @@ TEST_F(ViewDeathTest, ExhaustionWithAKillIsNotNowAndThenMore) {
   };
   const auto greedy = start("greedy");
   const auto modest = start("modest");
-  // Each takes all it can, until both hear that there is no more.
+  // Each takes all it can, until both have been refused.
   int refused = 0;
   EXPECT_TRUE(Eventually([&] {
     refused = 0;

@@ -1,4 +1,4 @@
-// How a view begins and ends, and who gets none.
+// How a view begins and ends, and which processes get none.
 
 #include <gmock/gmock.h>
 #include <signal.h>

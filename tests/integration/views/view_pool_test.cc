@@ -32,8 +32,8 @@ TEST_F(ViewTest, PoolGrowsAndShrinksUnderEnginesThatServe) {
     EXPECT_EQ(FreeBytes(*packed), free_of_small - (uint64_t{64} << 20));
     Use(*packed, 10 * kPackedBlocks, "scan");
     packed->Ask("free " + std::to_string(10 * kPackedBlocks));
-    // The daemon asks back what the scoreboard says is not in use, and for
-    // good.
+    // The daemon asks back slabs that the scoreboard shows as unused, and an
+    // ask-back is final.
     usleep(10'000);
     packed->Ask("step");
     SetPool(64);

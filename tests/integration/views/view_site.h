@@ -41,7 +41,7 @@ class ViewTest : public Site {
   static uint64_t FreeBytes(Process& engine);
   // Lets the engine look at its leases until it has so many slabs.
   static bool Gets(Process& engine, uint64_t slabs);
-  // Takes blocks, looks what is in them, writes and reads back. `scan`: what
+  // Takes blocks, checks their content, writes and reads back. `scan`: what
   // they may hold, "nanscan" zeros, "scan" also what this engine wrote there.
   static void Use(Process& engine, uint32_t blocks,
                   const std::string& scan = "nanscan");

@@ -150,7 +150,7 @@ TEST_F(ViewTest, FreedBlocksStayUntilTheirStepHasEnded) {
 }
 
 // Engines that serve at random under each mode beside ones that are killed at
-// random: whoever lives never sees a byte that is not its own, and at the end
+// random: a living engine never sees a byte that is not its own, and at the end
 // every slab is free.
 TEST_F(ViewTest, RandomServingAndKillsCorruptNobody) {
   const unsigned seed = process::RandomSeed();

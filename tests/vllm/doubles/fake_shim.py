@@ -1,4 +1,4 @@
-"""Stands in for kv_abi.Shim: leases decided by whoever holds this object."""
+"""Stands in for kv_abi.Shim: the holder of this object decides about leases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FakeShim:
     def _enter(self, name: str, *arguments: Any) -> None:
         self.calls.append((name, *arguments) if arguments else name)
         if name in self.failing:
-            raise kv_abi.KvError(name, self.failing[name], "as it was told to")
+            raise kv_abi.KvError(name, self.failing[name], "as the test set it")
 
     def begin(self) -> None:
         self._enter("begin")

@@ -29,7 +29,8 @@ Check DaemonTroubleCheck(const absl::Status& status) {
   const std::string message(status.message());
   if (absl::IsUnavailable(status)) {
     return {Result::kWarn, "daemon", message,
-            "its daemon is dead: start fineserved again"};
+            "start fineserved again: the daemon that left this socket is "
+            "dead"};
   }
   const char* fix = absl::IsFailedPrecondition(status)
                         ? "restart fineserved and its engines after an upgrade"
@@ -37,8 +38,8 @@ Check DaemonTroubleCheck(const absl::Status& status) {
   return {Result::kFail, "daemon", message, fix};
 }
 
-// The kernel tells the daemon's pid as this process sees it; the daemon tells
-// its own idea of it. They differ across pid namespaces.
+// SO_PEERCRED gives the daemon's pid as this process sees it, the Welcome gives
+// it as the daemon sees it. They differ across pid namespaces.
 Check CheckPidNamespace(const abi::ObserverLink& link) {
   ucred peer = {};
   socklen_t bytes = sizeof(peer);
@@ -47,9 +48,9 @@ Check CheckPidNamespace(const abi::ObserverLink& link) {
     return {Result::kOk, "pid namespace", "shared with the daemon", ""};
   }
   return {Result::kFail, "pid namespace",
-          absl::StrCat("the daemon calls itself pid ", link.welcome.daemon_pid,
-                       ", but here it is ", peer.pid),
-          "share the pid namespace (docker run --pid=host)"};
+          absl::StrCat("the daemon has pid ", link.welcome.daemon_pid,
+                       " in its own pid namespace, but ", peer.pid, " in ours"),
+          "run fsctl in the daemon's pid namespace (docker run --pid=host)"};
 }
 
 // What the daemons' answers show.
@@ -96,12 +97,13 @@ Daemons AskDaemons(const std::string& folder, const std::string& gpu) {
                               "fineserved --gpu 0 --pool 16GiB"});
   }
   if (!daemons.answered) {
-    // Engines that outlive their daemon still show if its device is emulated.
+    // Engines that outlive their daemon still show whether its device is
+    // emulated.
     for (const Pool& pool : OrphanedPools({})) {
       daemons.emulated |= (pool.table.flags & abi::kTableEmulatedDevice) != 0;
     }
-    daemons.checks.push_back(
-        {Result::kSkipped, "pid namespace", "not checked: no daemon", ""});
+    daemons.checks.push_back({Result::kSkipped, "pid namespace",
+                              "not checked: no daemon answered", ""});
   }
   return daemons;
 }

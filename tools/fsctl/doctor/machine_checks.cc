@@ -41,7 +41,7 @@ Check CheckPreload(const std::string& shim) {
   const std::string line = child.output.substr(0, child.output.find('\n'));
   return {Result::kFail, "shim",
           absl::StrCat(shim, " cannot be preloaded: ",
-                       line.empty() ? "it crashed or hung"
+                       line.empty() ? "/bin/true crashed or hung"
                                     : abi::Printable(line.data(), line.size())),
           "install a libfineserve_shim.so built for this machine"};
 }
@@ -90,13 +90,13 @@ Check CheckRuntimeFolder(const std::string& folder) {
   const std::string found = absl::StrFormat("%s: mode %04o, user %d", folder,
                                             mode, static_cast<int>(st.st_uid));
   if (!S_ISDIR(st.st_mode)) {
-    return {Result::kFail, "runtime folder", folder + ": not a folder",
+    return {Result::kFail, "runtime folder", folder + " is not a folder",
             "remove it and start fineserved"};
   }
   if (st.st_uid != geteuid() && st.st_uid != 0) {
     return {Result::kFail, "runtime folder", found,
-            "it belongs to another user: remove it or set "
-            "FINESERVE_RUNTIME_DIR"};
+            "remove it, or set FINESERVE_RUNTIME_DIR to another folder: it "
+            "belongs to another user"};
   }
   if (mode != 0700) {
     return {Result::kFail, "runtime folder", found, "chmod 700 " + folder};
@@ -110,7 +110,7 @@ Check CheckShim() {
   return {
       Result::kFail, "shim",
       absl::StrCat("not found; looked for ", absl::StrJoin(ShimPlaces(), ", ")),
-      "install all of FineServe, or set FINESERVE_SHIM to the file"};
+      "install all of FineServe, or set FINESERVE_SHIM to the shim's path"};
 }
 
 std::vector<Check> CheckDriver(const std::string& library,
@@ -144,7 +144,7 @@ Check CheckMemfdSealing() {
     return {Result::kOk, "memfd", "memfd_create and sealing work", ""};
   }
   return {Result::kFail, "memfd",
-          absl::StrCat("memfd or its seals: ", strerror(errno)),
+          absl::StrCat("memfd_create or sealing failed: ", strerror(errno)),
           "run Linux 5.1 or later, and allow memfd_create in seccomp"};
 }
 
@@ -157,7 +157,7 @@ Check CheckOpenFiles() {
     return {Result::kOk, "open files", found, ""};
   }
   return {Result::kWarn, "open files", found,
-          absl::StrCat("ulimit -n ", kFewOpenFiles, " or more")};
+          absl::StrCat("raise the limit: ulimit -n ", kFewOpenFiles)};
 }
 
 Check CheckMps() {
@@ -168,8 +168,8 @@ Check CheckMps() {
   }
   return {Result::kWarn, "MPS",
           absl::StrCat(folder,
-                       " exists: under MPS a fatal fault of one client "
-                       "ends all clients of the GPU"),
+                       " exists, so MPS seems to run: a fatal fault of one "
+                       "client ends all clients of the GPU"),
           "stop nvidia-cuda-mps-control if engines must not share faults"};
 }
 

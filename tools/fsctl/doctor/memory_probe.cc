@@ -21,7 +21,7 @@ struct ProcessInfo {
 };
 constexpr int kSuccess = 0;
 constexpr unsigned long long kNotAvailable = ~0ull;
-// Of a GPU with more processes the rest is ignored.
+// On a GPU with more processes, the rest are ignored.
 constexpr unsigned kMostProcesses = 4096;
 
 struct Nvml {
@@ -65,7 +65,7 @@ std::string Ask(pid_t pid, const std::string& library) {
     for (unsigned k = 0; k < count && k < kMostProcesses; ++k) {
       if (static_cast<pid_t>(list[k].pid) != pid) continue;
       if (list[k].used_bytes == kNotAvailable) {
-        return "error the driver does not tell how much memory a process "
+        return "error the driver does not report how much memory a process "
                "uses\n";
       }
       listed = true;

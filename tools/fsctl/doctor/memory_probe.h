@@ -12,9 +12,9 @@
 namespace fineserve::fsctl {
 
 // Bytes of device memory that the driver counts for a process on all GPUs, by
-// NVML (`library`: its name or path), asked in a child process that ends before
-// this returns. NotFound if the driver lists the process on no GPU; Unavailable
-// without NVML, or if it does not tell how much (as in some containers).
+// NVML (`library`: its name or path), in a child process that ends before this
+// returns. NotFound if the driver lists the process on no GPU; Unavailable
+// without NVML, or if it does not report the amount (as in some containers).
 absl::StatusOr<uint64_t> DriversBytesOf(pid_t pid, const std::string& library,
                                         absl::Duration timeout);
 

@@ -57,14 +57,14 @@ Check CheckPreload(const AddressMap& map, const std::string& environment) {
   }
   if (map.PathOf("ld-linux").empty()) {
     return {Result::kFail, "preload",
-            "it is statically linked, so nothing can be preloaded",
+            "the program is statically linked, so nothing can be preloaded",
             "link the program dynamically"};
   }
   if (absl::StrContains(environment, kShimName)) {
     return {Result::kFail, "preload",
             "LD_PRELOAD names the shim, but the loader ignored it",
-            "see the first lines of its output: the file is missing, or the "
-            "program is set-user-ID"};
+            "see the first lines of the program's output: the shim's file is "
+            "missing, or the program is set-user-ID"};
   }
   return {Result::kFail, "preload", "LD_PRELOAD does not name the shim",
           "start it with: fsctl run -- COMMAND"};
@@ -91,9 +91,9 @@ std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
   if (!reached && HasDriver(map)) {
     checks.push_back(
         {Result::kWarn, "hooks",
-         "the driver is loaded, but the process has found none of its hooks",
-         "the program finds the driver in a way that FineServe does not know; "
-         "please report it"});
+         "the driver is loaded, but the process uses none of our hooks for it",
+         "please report it: the program reaches the driver in a way that "
+         "FineServe does not hook"});
   }
   return checks;
 }
@@ -132,8 +132,8 @@ Check CheckMemory(const abi::ScoreboardSnapshot& scoreboard,
   return {Result::kWarn, "memory",
           absl::StrCat(found, ": at least ", Size(*drivers_bytes - accounted),
                        " bypassed them"),
-          "something in the process finds the driver in its own way; what it "
-          "allocates is never KV"};
+          "find out which library calls the driver directly: its "
+          "allocations cannot be redirected"};
 }
 
 }  // namespace fineserve::fsctl

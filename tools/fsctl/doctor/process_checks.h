@@ -26,7 +26,8 @@ Check CheckLink(const abi::ScoreboardSnapshot& scoreboard);
 std::vector<Check> CheckHooks(const abi::ScoreboardSnapshot& scoreboard,
                               const AddressMap& map);
 
-// Libraries that the hooks cannot reach, or could not have reached.
+// Libraries that the hooks cannot reach (dlmopen), and those that they reach
+// only because RTLD_DEEPBIND was removed.
 Check CheckNamespaces(const abi::ScoreboardSnapshot& scoreboard);
 
 // Compares what went through the hooks with what the driver counts for the

@@ -48,7 +48,7 @@ class FleetSupervisor {
   void Reap();
   void Ended(Engine* engine, int status) const;
   void Signal(int signal) const;
-  // Until none is left, for at most so long.
+  // Waits until no engine is left, for at most `timeout_ns`.
   void ReapAll(uint64_t timeout_ns);
 
   size_t Running() const;

@@ -16,7 +16,7 @@ constexpr char kPipes[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr char kLogs[] = "CUDA_MPS_LOG_DIRECTORY";
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// Runs the control program with `input`; it tells the control daemon.
+// Runs the control program, which passes `input` to the control daemon.
 ChildResult Tell(const std::string& pipes, const std::string& input) {
   return RunProgram({{kControl}, {{kPipes, pipes}}, input, ""}, kPatience);
 }

@@ -49,7 +49,7 @@ TEST(SupervisedEngineTest, OneThatServedForAWhileComesBackSoon) {
 
 TEST(SupervisedEngineTest, NothingIsCheckedWhileItIsDown) {
   SupervisedEngine engine;
-  EXPECT_FALSE(engine.Checked(true, 1)) << "somebody else answers there";
+  EXPECT_FALSE(engine.Checked(true, 1)) << "another program answers there";
   EXPECT_EQ(engine.state(), State::kDown);
 }
 

@@ -13,7 +13,7 @@
 namespace fineserve::fsctl {
 
 // The blocks of some slabs: none unless a view has them, unknown where the
-// engine has not told.
+// engine has not reported them.
 struct RunBlocks {
   bool in_view = false;
   std::optional<BlockCount> count;  // without a value: not known

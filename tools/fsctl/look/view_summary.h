@@ -10,8 +10,7 @@
 namespace fineserve::fsctl {
 
 // A view in five lines: its share of the pool, its blocks, its waste and its
-// failed allocations. Says what is unknown because the engine does not tell,
-// and why.
+// failed allocations. Says what the engine does not report, and why.
 std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color);
 // The same for programs; null where something is unknown.

@@ -18,7 +18,7 @@ struct BlockCount {
   uint64_t usable = 0;  // at least `used`
 
   uint64_t free() const { return usable - used; }
-  // Of the usable blocks those in use; 0 if there are none.
+  // The fraction of usable blocks that are in use; 0 if none are usable.
   double density() const;
 };
 

@@ -8,7 +8,7 @@
 
 namespace fineserve::fsctl {
 
-// A function with a mangled name of its own.
+// A function whose mangled name is unique.
 int CodeSymbolsProbe(int x) { return x * 31; }
 
 namespace {

@@ -7,8 +7,8 @@
 namespace tinyserve {
 namespace {
 
-// Requests wait and no block can be had: how long until the next try, should
-// the word that leases changed not come.
+// When requests wait and no block is free: how long until the next try, if no
+// change of leases is announced before.
 constexpr std::chrono::milliseconds kRetry{50};
 
 double Seconds(Clock::duration time) {
@@ -193,7 +193,7 @@ void Engine::QueueReads(Choice* choice, bool all) {
   }
 }
 
-// Of the newest position the digest counts, of others what is wrong with it.
+// Of the newest position the digest itself counts, of others its error.
 void Engine::ReadBlock(Choice* choice, uint32_t index) {
   const Sequence& s = *choice->sequence;
   const uint32_t block_tokens = settings_.limits.block_tokens;

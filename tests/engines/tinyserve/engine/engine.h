@@ -32,20 +32,21 @@ struct EngineSettings {
 // KV back, chooses tokens from what was read, and hands them out when the
 // modelled step is over.
 //
-// Run() is called by one thread, which is the engine's; the public methods
-// else by any. The blocks and the store must outlive it and be its own.
+// Run() is called by one thread, the engine's; any thread may call the other
+// public methods. The blocks and the store must outlive the engine and serve no
+// other.
 class Engine {
  public:
   Engine(const EngineSettings& settings, BlockSource* blocks, KvStore* store);
 
   // Puts a request into the queue; its tokens go to `listener`, on the engine's
-  // thread. The prompt has at least one token, and with wanted.most_tokens,
-  // at least one too, it fits the model. Returns its id.
+  // thread. The prompt and wanted.most_tokens are at least one token each and
+  // together fit the model. Returns its id.
   uint64_t Submit(const std::vector<Token>& prompt, const Wanted& wanted,
                   Listener listener);
 
   // Gives a request up and frees its blocks before the next step. The listener
-  // may still be called for the step under way. No such request: no matter.
+  // may still be called for the step under way. Ignores an unknown id.
   void Abort(uint64_t id);
 
   // Runs `task` on the engine's thread between two steps.
@@ -65,10 +66,10 @@ class Engine {
   Metrics metrics();
   const EngineSettings& settings() const { return settings_; }
 
-  // Before Run: leases are looked at also while there is nothing to do.
+  // Call before Run: makes the engine look at its leases even when it is idle.
   void WatchLeases() { watches_leases_ = true; }
 
-  // Until Stop(); then it has let go of all requests.
+  // Runs until Stop(), and then drops all requests.
   void Run();
   void Stop();
 

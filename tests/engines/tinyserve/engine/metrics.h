@@ -1,7 +1,7 @@
 #ifndef TESTS_ENGINES_TINYSERVE_ENGINE_METRICS_H_
 #define TESTS_ENGINES_TINYSERVE_ENGINE_METRICS_H_
 
-// What /metrics says, under the names and with the labels, help texts and
+// What /metrics shows, under the names and with the labels, help texts and
 // buckets of vLLM 0.32.0 (vllm/v1/metrics/loggers.py, buckets.py).
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Histogram {
   void Observe(double value);
 
   const std::vector<double>& bounds() const { return bounds_; }
-  // Of values up to bounds()[i]; one more for all.
+  // The number of values up to bounds()[i]; the last i counts all.
   uint64_t CountUpTo(size_t i) const;
   uint64_t count() const { return CountUpTo(bounds_.size()); }
   double sum() const { return sum_; }

@@ -52,7 +52,7 @@ void Scheduler::ScheduleWaiting(uint32_t* budget, std::vector<Work>* step) {
   }
 }
 
-// Blocks for so many positions more; false leaves everything alone.
+// Allocates blocks for `tokens` more positions. False if there are too few.
 bool Scheduler::Provide(Sequence* sequence, uint32_t tokens) {
   const uint32_t wanted = BlocksFor(uint64_t{sequence->computed} + tokens);
   const auto held = static_cast<uint32_t>(sequence->blocks.size());
@@ -99,7 +99,8 @@ uint32_t Scheduler::BlocksFor(uint64_t tokens) const {
                                limits_.block_tokens);
 }
 
-// What one step can take, and what all that wait could start with.
+// Blocks that one step can take, and that all waiting requests could start
+// with.
 void Scheduler::TellExpectation() {
   uint64_t blocks = BlocksFor(limits_.step_tokens) + limits_.most_sequences;
   for (const auto& sequence : waiting_) {

@@ -4,8 +4,7 @@
 // Continuous batching with chunked prefill as vLLM's V1 scheduler does it
 // (vllm/v1/core/sched/scheduler.py, 0.32.0): running sequences first, in
 // order, then waiting ones, all out of one budget of tokens; when blocks run
-// out, the sequence that was started last gives its blocks up and is computed
-// again.
+// out, the sequence that was started last is freed and computed again.
 
 #include <cstdint>
 #include <deque>
@@ -42,7 +41,7 @@ class Scheduler {
   void Add(std::unique_ptr<Sequence> sequence);
 
   // The work of a step, in the order of the running list. Empty if nothing
-  // waits or no blocks can be had for what does.
+  // waits or no blocks are free for it.
   std::vector<Work> Schedule();
 
   // Takes the sequence out, finished or given up, and frees its blocks. False

@@ -141,7 +141,7 @@ TEST_F(SchedulerTest, BlocksAreExpectedForAStepAndForAllThatWait) {
 
 // Random requests on few blocks: in every step no block is in two hands, each
 // sequence's blocks hold what it computes, the budget is kept, and in the end
-// everybody has been served.
+// every request has been served.
 TEST_F(SchedulerTest, RandomRequestsAreAllServedWithBlocksOfTheirOwn) {
   unsigned seed = 0;
   ASSERT_EQ(getrandom(&seed, sizeof(seed), 0), ssize_t{sizeof(seed)});

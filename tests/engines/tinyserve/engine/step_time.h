@@ -22,23 +22,23 @@ struct StepCost {
   double base_us = 7600;
   double per_token_us = 16;
   double per_sequence_us = 64;
-  double speed = 1;  // a step takes so many times less
+  double speed = 1;  // divides the time of a step
 
   std::chrono::nanoseconds Of(const std::vector<Work>& step) const;
 };
 
-// Steps that follow one another begin when the one before was to end, so that
-// a late wake-up does not add up. Confined to a thread.
+// Consecutive steps begin when the one before was due to end, so that late
+// wake-ups do not add up. Confined to a thread.
 class StepPacer {
  public:
   // When the step that is about to begin ends.
   Time End(Time now, std::chrono::nanoseconds cost);
 
-  // How much later than it should the last step was done, if at all. The next
-  // one then begins at `now`.
+  // How late the last step ended, or 0. If it was late, the next one begins at
+  // `now`.
   std::chrono::nanoseconds Late(Time now);
 
-  // The engine has nothing to do: the next step begins when it begins.
+  // The engine has nothing to do: the next step begins when End is called.
   void Rest() { end_ = {}; }
 
  private:

@@ -118,7 +118,7 @@ net::awaitable<bool> Connection::ReadBody(
   co_return true;
 }
 
-// What is no HTTP gets an answer too, where it is not just an end.
+// Answers what is not HTTP too, unless the connection just ended.
 net::awaitable<bool> Connection::RefuseUnread(error_code error) {
   if (error.category() !=
           make_error_code(http::error::end_of_stream).category() ||
@@ -189,8 +189,8 @@ net::awaitable<bool> Connection::Generate(Endpoint endpoint) {
   co_return goes_on;
 }
 
-// Notices a client that closes its side while it waits for tokens. One that
-// sends its next request already is not watched any more.
+// Notices a client that closes its side while it waits for tokens. A client
+// that already sends its next request is no longer watched.
 void Connection::WatchForEnd(const std::shared_ptr<TokenQueue>& queue) {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(),
                                               queue](error_code error) {

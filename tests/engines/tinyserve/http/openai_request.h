@@ -3,7 +3,7 @@
 
 // What clients may ask, as vLLM 0.32.0 reads it
 // (vllm/entrypoints/openai/*/protocol.py). Parameters that only matter to a
-// model that samples (temperature, top_p, penalties, …) are read over; those
+// model that samples (temperature, top_p, penalties, …) are ignored; those
 // that change what comes back and that this engine does not have (n > 1, stop,
 // logprobs, tools, …) are refused by name. Pure functions, any thread.
 

@@ -36,7 +36,7 @@ Json Head(const Reply& reply, const char* object) {
   return {{"id", reply.id}, {"object", object}, {"created", reply.created}};
 }
 
-// The chat API names the model behind the choices in its chunks.
+// In chunks of the chat API the model comes after the choices.
 Json Chunk(const Reply& reply, Json choices, const Usage* usage) {
   const bool chat = IsChat(reply);
   Json chunk = Head(reply, chat ? "chat.completion.chunk" : "text_completion");

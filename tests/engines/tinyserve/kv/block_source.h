@@ -21,11 +21,11 @@ class BlockSource {
   virtual void BeginStep() = 0;
   virtual void EndStep() = 0;
 
-  // Appends `count` blocks to `to`, or leaves all alone: too few are free now.
+  // Appends `count` blocks to `to`; false, and no change, if too few are free.
   virtual bool Allocate(uint32_t count, std::vector<BlockId>* to) = 0;
   virtual void Free(const std::vector<BlockId>& blocks) = 0;
 
-  // How many blocks the next steps could take at most, were they free.
+  // Announces how many blocks the next steps could take at most.
   virtual void Expect(uint64_t blocks) = 0;
 
   virtual uint64_t used_blocks() const = 0;

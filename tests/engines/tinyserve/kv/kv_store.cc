@@ -8,7 +8,7 @@
 namespace tinyserve {
 namespace {
 
-using namespace fineserve::driver;  // NOLINT: this file speaks CUDA
+using namespace fineserve::driver;  // NOLINT: this file calls CUDA
 using stock_engine::ErrorName;
 
 constexpr size_t kStagingBytes = 16 << 20;  // heuristic: a large step's KV
@@ -61,7 +61,7 @@ void KvStore::WarmUp() {
   STOCK_ENGINE_CALL(cuStreamSynchronize, stream_);
 }
 
-// Room for a copy. Waits for all that is under way where there is none.
+// Returns room for a copy. If there is none, waits for all pending copies.
 char* KvStore::Take(Staging* staging, size_t bytes) {
   if (staging->used + bytes > staging_bytes_) Finish();
   char* room = staging->host + staging->used;
@@ -101,7 +101,7 @@ void KvStore::Read(BlockId block, uint32_t slots, State* sum) {
   for (uint32_t plane = 0; plane < format_.planes; ++plane) {
     const size_t bytes = slots * format_.slot_bytes();
     char* host = Take(&reads_, bytes);
-    // What an earlier read left here must not pass for what this one brings.
+    // Bytes of an earlier read must not pass for bytes of this one.
     for (uint32_t slot = 0; slot < slots; ++slot) {
       memcpy(host + slot * format_.slot_bytes(), &kNeverRead,
              sizeof(kNeverRead));

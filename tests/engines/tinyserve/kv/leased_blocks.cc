@@ -8,7 +8,8 @@
 namespace tinyserve {
 namespace {
 
-// How late the end of the program may find the thread; leases wake it at once.
+// How long the thread may take to notice the program's end; leases wake it at
+// once.
 constexpr int kLookMs = 100;
 // Without a daemon fs_kv_wait returns at once.
 constexpr std::chrono::milliseconds kRetry{500};

@@ -2,8 +2,8 @@
 #define TESTS_ENGINES_TINYSERVE_MODEL_TOKENS_H_
 
 // The tokeniser: a token is a word. Words of the vocabulary are three syllables
-// ("bodiga"), so that what the engine says is read back as the ids that it
-// said; every other word is hashed to an id. Pure functions, any thread.
+// ("bodiga"), so that generated text is read back as the ids that it was made
+// from; every other word is hashed to an id. Pure functions, any thread.
 
 #include <cstdint>
 #include <string>
