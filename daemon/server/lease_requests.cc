@@ -28,7 +28,6 @@ bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
   // Before the call, because the lease may be granted at once.
   c->waiting_ticket = ticket;
   c->waiting_sequence = r.header.sequence;
-  c->waiting_slabs = r.slab_count;
   waiting_[ticket] = c;
   pool_->Lease(c->engine, r.slab_count, ticket);
   AnswerLeases();
@@ -55,7 +54,7 @@ void SocketServer::AnswerLeases() {
            refusal.late
                ? "no engine returned slabs in time"
                : absl::StrCat("the pool has ", refusal.available,
-                              " slabs left, ", c->waiting_slabs, " wanted"));
+                              " slabs left, ", refusal.count, " wanted"));
   }
   for (const slab::PoolState::Grant& grant : answers.grants) {
     Connection* c = TakeWaiting(grant.ticket);

@@ -214,10 +214,12 @@ void PoolService::ListProcesses() {
 
 void PoolService::LogRefusals(const slab::Effects& effects) {
   for (const slab::Refusal& refusal : effects.refusals) {
-    log::Warning("refused whole slabs: {}; {} could be had; held by: {}",
-                 refusal.late ? "too few were returned in time"
-                              : "the pool is exhausted",
-                 refusal.available, state_.DescribeHolders());
+    log::Warning(
+        "pool exhausted: engine {} ({}) asked for {} slabs, {} are free{}; "
+        "held by: {}",
+        Number(refusal.engine), state_.NameOf(refusal.engine), refusal.count,
+        refusal.available, refusal.late ? ", none were returned in time" : "",
+        state_.DescribeHolders());
   }
 }
 

@@ -31,7 +31,9 @@ struct ShareLimits {
 // A request for whole slabs that is not granted.
 struct Refusal {
   uint64_t ticket;
-  uint32_t available;  // slabs that it could have had
+  EngineId engine;
+  uint32_t count;      // slabs that it asked for
+  uint32_t available;  // that it could have had
   bool late;           // it waited, and too few slabs were returned in time
 };
 

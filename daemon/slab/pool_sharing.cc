@@ -42,20 +42,21 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
 
 bool PoolState::restless() const {
   return quarantining() || resizing() || expecting_ || contended_ ||
-         !asked_ns_.empty() || !unfilled_.empty();
+         !waiting_.empty() || !unfilled_.empty();
 }
 
 void PoolState::Expire(uint64_t now_ns) {
-  for (auto it = asked_ns_.begin(); it != asked_ns_.end();) {
-    const auto [ticket, asked_ns] = *it;
-    if (now_ns - asked_ns < kLeaseWaitNs) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const auto [ticket, request] = *it;
+    if (now_ns - request.since_ns < kLeaseWaitNs) {
       ++it;
       continue;
     }
-    it = asked_ns_.erase(it);
+    it = waiting_.erase(it);
     slabs_.Cancel(ticket);
     ++counters_.leases_denied;
-    effects_.refusals.push_back({ticket, slabs_.free_count(), /*late=*/true});
+    effects_.refusals.push_back({ticket, request.engine, request.count,
+                                 slabs_.free_count(), /*late=*/true});
   }
 }
 

@@ -152,6 +152,11 @@ bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
   return true;
 }
 
+std::string PoolState::NameOf(EngineId engine) const {
+  const auto it = engines_.find(engine);
+  return it == engines_.end() ? "" : it->second.name;
+}
+
 std::string PoolState::DescribeHolders() const {
   std::vector<std::string> holders;
   for (const auto& [id, holding] : slabs_.Holdings()) {
@@ -235,18 +240,19 @@ void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
       slabs_.Lease(engine, count, ticket, Uncommitted(pool, nullptr));
   if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
     ++counters_.leases_denied;
-    effects_.refusals.push_back({ticket, none->available, /*late=*/false});
+    effects_.refusals.push_back(
+        {ticket, engine, count, none->available, /*late=*/false});
   } else if (auto* grant = absl::get_if<Grant>(&outcome)) {
     Granted({std::move(*grant)});
   } else {
-    asked_ns_[ticket] = now_ns;
+    waiting_[ticket] = {engine, count, now_ns};
   }
 }
 
 void PoolState::Granted(std::vector<Grant> grants) {
   for (Grant& grant : grants) {
     ++counters_.leases_granted;
-    asked_ns_.erase(grant.ticket);
+    waiting_.erase(grant.ticket);
     effects_.records.insert(grant.engine);
     effects_.grants.push_back(std::move(grant));
   }
@@ -254,7 +260,7 @@ void PoolState::Granted(std::vector<Grant> grants) {
 
 void PoolState::Cancel(uint64_t ticket) {
   slabs_.Cancel(ticket);
-  asked_ns_.erase(ticket);
+  waiting_.erase(ticket);
 }
 
 absl::Status PoolState::Return(EngineId engine, LeaseId lease) {

@@ -150,6 +150,8 @@ class PoolState {
   bool restless() const;
 
   uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
+  // "" if it is gone.
+  std::string NameOf(EngineId engine) const;
   abi::EngineRecord Record(EngineId engine) const;
   // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
   std::string DescribeHolders() const;
@@ -201,6 +203,12 @@ class PoolState {
     uint64_t since_ns;
     absl::optional<View> view;
   };
+  // For whole slabs.
+  struct WaitingRequest {
+    EngineId engine;
+    uint32_t count;
+    uint64_t since_ns;
+  };
   // The active views and what they claim, in one round of sharing.
   struct Round {
     std::vector<EngineId> ids;
@@ -241,7 +249,7 @@ class PoolState {
   uint32_t wanted_slabs_;
   std::set<SlabId> making_;
   std::set<SlabId> unfilled_;  // in ZEROING, but no fill is under way
-  std::map<uint64_t, uint64_t> asked_ns_;  // when, by ticket that waits
+  std::map<uint64_t, WaitingRequest> waiting_;  // by ticket
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
   bool contended_ = false;  // views want more than there is

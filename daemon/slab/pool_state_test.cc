@@ -1,0 +1,369 @@
+#include "daemon/slab/pool_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::slab {
+namespace {
+
+using abi::SlabState;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kSlabs = 16;
+constexpr pid_t kDaemon = 1;
+
+// A pool of 16 slabs of 4 granules whose effects are carried out at once. Its
+// engines return a slab that was asked back when none of its blocks is in use.
+class PoolStateTest : public ::testing::Test {
+ protected:
+  PoolStateTest() { Settle(); }
+  void TearDown() override { pool_.slabs().CheckInvariants(); }
+
+  // 4 planes of 1 KiB pages: 4 blocks per slab.
+  static ViewSpec Spec(uint64_t floor_slabs) {
+    return {abi::ViewMode::kView, {4, 1024, 16}, floor_slabs * 4, 0};
+  }
+  EngineId Serve(pid_t pid, uint32_t wanted, uint64_t floor_slabs = 1) {
+    const EngineId id = *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
+    EXPECT_TRUE(pool_.RegisterView(id, pid, Spec(floor_slabs), {}).ok());
+    EXPECT_TRUE(pool_.ActivateView(id, pid, kSlabs, wanted).ok());
+    pid_of_[id] = pid;
+    Settle();
+    return id;
+  }
+  EngineId JoinOnly(pid_t pid) {
+    return *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
+  }
+  void Want(EngineId id, uint32_t wanted) {
+    EXPECT_TRUE(pool_.Want(id, pid_of_[id], wanted));
+    Settle();
+  }
+  // One round; returns how many slabs were leased or asked back in it.
+  uint64_t Settle() {
+    const uint64_t before = Moves();
+    pool_.Settle(now_ns_, [this](EngineId, SlabId slab) {
+      const auto it = used_.find(slab);
+      return it == used_.end() ? 0 : it->second;
+    });
+    Execute();
+    return Moves() - before;
+  }
+  void Execute() {
+    for (Effects e = pool_.TakeEffects(); !e.empty(); e = pool_.TakeEffects()) {
+      for (SlabId slab : e.make) pool_.Made(slab);
+      for (SlabId slab : e.fill) {
+        if (fills_work_) {
+          pool_.Zeroed(slab);
+        } else {
+          pool_.NotZeroed(slab);
+        }
+      }
+      asked_driver_ = asked_driver_ || e.list_processes;
+      grants_.insert(grants_.end(), e.grants.begin(), e.grants.end());
+      refusals_.insert(refusals_.end(), e.refusals.begin(), e.refusals.end());
+    }
+  }
+  uint64_t Moves() const {
+    return pool_.counters().leases_granted + pool_.counters().slabs_asked_back;
+  }
+  void Wait(uint64_t ns) { now_ns_ += ns; }
+  // Every slab of the view has so many blocks in use.
+  void Use(EngineId id, uint32_t blocks) {
+    for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
+      used_[slab] = blocks;
+    }
+  }
+  // What an engine does when it begins a step: returns what it was asked for
+  // and does not use.
+  uint32_t ReturnDrained(EngineId id) {
+    uint32_t returned = 0;
+    for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
+      if (pool_.slabs().word(slab).state != SlabState::kReturning ||
+          used_[slab] > 0) {
+        continue;
+      }
+      EXPECT_TRUE(pool_.ReturnSlab(id, pid_of_[id], slab, lease).ok());
+      ++returned;
+    }
+    Execute();
+    return returned;
+  }
+  // Rounds of time and returns until nothing moves any more.
+  void Rest(const std::vector<EngineId>& engines) {
+    for (int quiet = 0, round = 0; quiet < 5; ++round) {
+      ASSERT_LT(round, 200) << "grants and ask-backs do not come to rest";
+      Wait(PoolState::kPatienceNs);
+      uint64_t moves = 0;
+      for (EngineId id : engines) moves += ReturnDrained(id);
+      moves += Settle();
+      quiet = moves == 0 ? quiet + 1 : 0;
+    }
+  }
+  uint32_t InView(EngineId id) { return pool_.slabs().HeldBy(id).in_view; }
+  uint32_t Returning(EngineId id) { return pool_.slabs().HeldBy(id).returning; }
+
+  PoolState pool_{{4096, 4, kSlabs}, kSlabs};
+  std::map<EngineId, pid_t> pid_of_;
+  std::map<SlabId, uint32_t> used_;
+  std::vector<SlabManager::Grant> grants_;
+  std::vector<Refusal> refusals_;
+  bool fills_work_ = true;
+  bool asked_driver_ = false;
+  uint64_t now_ns_ = 1'000'000'000;
+};
+
+// Two engines want everything, and nearly every slab of the first holds a block
+// for longer than anybody waits. Once one of its slabs drains, it is the second
+// engine's, although the first now has fewer slabs that it was not asked for
+// than it should have.
+TEST_F(PoolStateTest, ReturnedSlabGoesToTheEngineThatWaits) {
+  const EngineId a = Serve(10, kSlabs);
+  Use(a, 1);
+  const EngineId b = Serve(20, kSlabs);
+  for (int i = 0; i < 50; ++i) {
+    Wait(PoolState::kPatienceNs);
+    Settle();
+  }
+  EXPECT_EQ(InView(b), 0u) << "nothing can be returned yet";
+  EXPECT_EQ(Returning(a), kSlabs - 1) << "all but its floor was asked for";
+  const uint64_t before = Moves();
+  for (const auto& [slab, lease] : pool_.slabs().InView(a)) {
+    if (pool_.slabs().word(slab).state == SlabState::kReturning) {
+      used_[slab] = 0;
+      break;
+    }
+  }
+  EXPECT_EQ(ReturnDrained(a), 1u);
+  Settle();
+  EXPECT_EQ(InView(b), 1u);
+  EXPECT_EQ(InView(a), kSlabs - 1);
+  for (int i = 0; i < 50; ++i) {
+    Wait(PoolState::kPatienceNs);
+    Use(b, 1);
+    Settle();
+  }
+  EXPECT_EQ(Moves(), before + 1) << "a slab went to and fro";
+}
+
+TEST_F(PoolStateTest, ShareOfTwoThatWantEverythingComesToRest) {
+  const EngineId a = Serve(10, kSlabs);
+  Use(a, 1);
+  const EngineId b = Serve(20, kSlabs);
+  for (int i = 0; i < 10; ++i) {
+    Wait(PoolState::kPatienceNs);
+    Settle();
+  }
+  used_.clear();
+  Rest({a, b});
+  EXPECT_EQ(InView(a), kSlabs / 2);
+  EXPECT_EQ(InView(b), kSlabs / 2);
+}
+
+// Work conserving: an engine that once wanted much and uses nothing keeps only
+// its floor while another waits.
+TEST_F(PoolStateTest, IdleEngineKeepsNoSlabThatAnotherWaitsFor) {
+  const EngineId idle = Serve(10, kSlabs, /*floor_slabs=*/2);
+  const EngineId busy = Serve(20, kSlabs);
+  Rest({idle, busy});
+  ASSERT_EQ(InView(busy), kSlabs / 2);
+  for (int i = 0; i < 3; ++i) {
+    Use(busy, 4);
+    Wait(PoolState::kPatienceNs);
+    Settle();
+    ReturnDrained(idle);
+    Settle();
+  }
+  EXPECT_EQ(InView(idle), 2u);
+  EXPECT_EQ(InView(busy), kSlabs - 2);
+  // It wakes up, uses what it has, and gets its share again.
+  Use(idle, 4);
+  Settle();
+  EXPECT_EQ(Returning(busy), kSlabs / 2 - 2);
+}
+
+TEST_F(PoolStateTest, SlabLeasedJustNowIsNotIdleYet) {
+  const EngineId a = Serve(10, kSlabs);
+  Use(a, 1);
+  const EngineId b = Serve(20, kSlabs);
+  used_.clear();
+  ReturnDrained(a);
+  Use(a, 1);
+  Settle();
+  ASSERT_EQ(InView(b), kSlabs / 2);
+  Wait(PoolState::kPatienceNs - 1);
+  Settle();
+  EXPECT_EQ(Returning(b), 0u);
+  Wait(1);
+  Settle();
+  EXPECT_EQ(Returning(b), kSlabs / 2 - 1) << "but its floor";
+}
+
+// --- Floors ---
+
+TEST_F(PoolStateTest, FloorIsNotPromisedFromWhatIsLeasedWhole) {
+  const EngineId whole = JoinOnly(30);
+  pool_.Lease(whole, 10, 1, now_ns_);
+  const EngineId a = JoinOnly(10);
+  const absl::Status s = pool_.RegisterView(a, 10, Spec(7), {});
+  EXPECT_TRUE(absl::IsResourceExhausted(s)) << s;
+  EXPECT_THAT(std::string(s.message()), HasSubstr("10 are"));
+  EXPECT_TRUE(pool_.RegisterView(a, 10, Spec(6), {}).ok());
+}
+
+TEST_F(PoolStateTest, WholeLeaseLeavesFloorsThatAreNotLeasedYet) {
+  const EngineId a = JoinOnly(10);
+  ASSERT_TRUE(pool_.RegisterView(a, 10, Spec(6), {}).ok());
+  const EngineId whole = JoinOnly(30);
+  pool_.Lease(whole, 11, 1, now_ns_);
+  Execute();
+  ASSERT_EQ(refusals_.size(), 1u);
+  EXPECT_EQ(refusals_[0].available, 10u);
+  pool_.Lease(whole, 10, 2, now_ns_);
+  Execute();
+  EXPECT_EQ(grants_.size(), 1u);
+  ASSERT_TRUE(pool_.ActivateView(a, 10, kSlabs, kSlabs).ok());
+  Settle();
+  EXPECT_EQ(InView(a), 6u);
+}
+
+TEST_F(PoolStateTest, PoolDoesNotShrinkBelowFloorsAndWholeLeases) {
+  Serve(10, 0, /*floor_slabs=*/4);
+  const EngineId whole = JoinOnly(30);
+  pool_.Lease(whole, 5, 1, now_ns_);
+  const absl::Status s = pool_.Resize(8);
+  EXPECT_TRUE(absl::IsInvalidArgument(s));
+  EXPECT_THAT(std::string(s.message()), HasSubstr("9 are"));
+  EXPECT_TRUE(pool_.Resize(9).ok());
+}
+
+TEST_F(PoolStateTest, FloorWaitsForTheSlabsOfADeadEngine) {
+  const EngineId dead = JoinOnly(30);
+  pool_.Lease(dead, 10, 1, now_ns_);
+  pool_.Exited(30, now_ns_);
+  const EngineId a = JoinOnly(10);
+  EXPECT_TRUE(absl::IsUnavailable(pool_.RegisterView(a, 10, Spec(7), {})));
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(pool_.RegisterView(a, 10, Spec(17), {})));
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  Execute();
+  EXPECT_TRUE(pool_.RegisterView(a, 10, Spec(7), {}).ok());
+}
+
+// --- Deaths ---
+
+TEST_F(PoolStateTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
+  const EngineId a = Serve(10, 3);
+  pool_.Exited(10, now_ns_);
+  Settle();
+  EXPECT_TRUE(asked_driver_);
+  EXPECT_FALSE(pool_.Listed({4711, 4712}, kDaemon));
+  EXPECT_FALSE(pool_.Listed({}, kDaemon));
+  EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 3u);
+  EXPECT_TRUE(pool_.Listed({4711, kDaemon}, kDaemon));
+  EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 0u);
+}
+
+// --- Memory ---
+
+TEST_F(PoolStateTest, SlabThatCannotBeZeroedCountsForNobody) {
+  const EngineId whole = JoinOnly(30);
+  pool_.Lease(whole, 4, 1, now_ns_);
+  Execute();
+  fills_work_ = false;
+  ASSERT_TRUE(pool_.Return(whole, grants_[0].lease).ok());
+  Execute();
+  EXPECT_FALSE(pool_.filling());
+  EXPECT_TRUE(pool_.restless()) << "it is tried again";
+  pool_.Lease(whole, 13, 2, now_ns_);
+  Execute();
+  ASSERT_EQ(refusals_.size(), 1u);
+  EXPECT_EQ(refusals_[0].available, 12u);
+  const EngineId a = Serve(10, kSlabs);
+  Serve(20, 2);
+  EXPECT_EQ(Returning(a), 2u) << "the lost slabs are not on their way";
+  fills_work_ = true;
+  Settle();
+  EXPECT_EQ(pool_.slabs().zeroing_count(), 0u);
+}
+
+TEST_F(PoolStateTest, RequestThatWaitedTooLongIsRefused) {
+  const EngineId a = Serve(10, kSlabs);
+  Use(a, 1);
+  const EngineId whole = JoinOnly(30);
+  pool_.Lease(whole, 4, 7, now_ns_);
+  Settle();
+  Wait(PoolState::kLeaseWaitNs - 1);
+  Settle();
+  EXPECT_THAT(refusals_, IsEmpty());
+  Wait(1);
+  Settle();
+  ASSERT_EQ(refusals_.size(), 1u);
+  EXPECT_TRUE(refusals_[0].late);
+  EXPECT_EQ(refusals_[0].ticket, 7u);
+  EXPECT_EQ(pool_.slabs().promised_count(), 0u);
+}
+
+// With no new wish, whatever the state, grants and ask-backs end, no floor is
+// left unmet, and nobody waits while another holds an unused slab beyond its
+// floor.
+TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  std::vector<EngineId> engines;
+  for (pid_t pid = 10; pid < 14; ++pid) {
+    engines.push_back(Serve(pid, random() % (kSlabs + 1), 1 + pid % 3));
+  }
+  for (int history = 0; history < 300; ++history) {
+    for (int step = 0; step < 20; ++step) {
+      const EngineId id = engines[random() % engines.size()];
+      Wait(random() % (2 * PoolState::kPatienceNs));
+      switch (random() % 3) {
+        case 0:
+          Want(id, random() % (kSlabs + 1));
+          break;
+        case 1:
+          for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
+            if (random() % 2 == 0) used_[slab] = random() % 5;
+          }
+          break;
+        default:
+          ReturnDrained(id);
+      }
+      Settle();
+    }
+    // Nothing new is wished; what is in use stays in use.
+    ASSERT_NO_FATAL_FAILURE(Rest(engines)) << "history " << history;
+    bool waits = false;
+    for (EngineId id : engines) {
+      const abi::ViewRecord view = pool_.Record(id).view;
+      EXPECT_GE(view.leased, view.floor);
+      bool uses_all = true;
+      for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
+        uses_all = uses_all && used_[slab] > 0;
+      }
+      waits =
+          waits || (uses_all && view.leased < std::min(view.wanted, view.cap));
+    }
+    for (EngineId id : engines) {
+      const abi::ViewRecord view = pool_.Record(id).view;
+      for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
+        EXPECT_FALSE(waits && view.leased > view.floor && used_[slab] == 0)
+            << "history " << history << ": engine " << Number(id)
+            << " keeps the unused slab " << Number(slab);
+      }
+    }
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::slab
