@@ -49,8 +49,8 @@ void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }
 
-// Null if no driver is loaded, or for a function that an older driver lacks: we
-// must then seem to lack it too.
+// Null if no driver is loaded, or if an older driver lacks the function: the
+// shim must then appear to lack it too.
 void* DriversDefinition(const char* name) {
   Module driver;
   return FindModuleBySoname(kDriverSoname, &driver)
