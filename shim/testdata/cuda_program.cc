@@ -1,5 +1,5 @@
-// A program that uses the driver by its symbols, as told on its command line:
-// clang-format off
+// A program that uses the driver by its symbols. Its command line lists
+// commands: clang-format off
 //
 //   alloc BYTES       allocates: "alloc RESULT shared|own", "shared" meaning
 //                     from a reserved range
@@ -31,7 +31,7 @@
 //   ipc               asks for legacy IPC of the latest: "ipc RESULT"
 //   asyncfree         frees the latest in stream order: "asyncfree RESULT"
 //   closeall          closes every descriptor from 3 on
-//   exec              starts over with what follows
+// exec executes the program again with what follows
 //   sockets           "sockets N", the open ones
 //
 // clang-format on
@@ -167,7 +167,7 @@ void OpenDeepbind(const char* file) {
 void* g_handlers[NSIG];
 volatile sig_atomic_t g_heard = 0;
 
-// Profilers and checkpoint tools own these two.
+// Profilers and checkpoint tools use these two.
 void TakeUserSignals() {
   signal(SIGUSR1, [](int) { g_heard = g_heard + 1; });
   signal(SIGUSR2, [](int) { g_heard = g_heard + 1; });
@@ -270,7 +270,7 @@ void Storm(long count) {
 // A command of the list above.
 struct Command {
   const char* name;
-  // Takes the words behind its name; returns how many of them were its own.
+  // Takes the words after its name; returns how many of them it used.
   int (*run)(char** words);
 };
 
