@@ -1,5 +1,6 @@
-// A program that uses the driver by its symbols. Its command line lists
-// commands: clang-format off
+// A program that uses the driver by its symbols. It runs the commands on its
+// command line:
+// clang-format off
 //
 //   alloc BYTES       allocates: "alloc RESULT shared|own", "shared" meaning
 //                     from a reserved range
@@ -31,7 +32,7 @@
 //   ipc               asks for legacy IPC of the latest: "ipc RESULT"
 //   asyncfree         frees the latest in stream order: "asyncfree RESULT"
 //   closeall          closes every descriptor from 3 on
-// exec executes the program again with what follows
+//   exec              executes the program again with what follows
 //   sockets           "sockets N", the open ones
 //
 // clang-format on

@@ -1,6 +1,6 @@
 // A program that is in a special state when it allocates: the capture of its
-// stack must not touch that state, or wait for it. One command: clang-format
-// off
+// stack must not touch that state, or wait for it. One command:
+// clang-format off
 //
 //   closed            allocates, closes every descriptor from 3 on, opens
 //                     sockets at those numbers, allocates from elsewhere:
