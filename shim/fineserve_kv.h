@@ -23,10 +23,10 @@
  *   fs_kv_progress(FS_KV_POOL_CONSTRUCTED);   "only leased blocks are used"
  *   fs_kv_activate();
  *
- * then either with a block pool of its own
+ * then either with its own block pool
  *
  *   each step:  fs_kv_poll, fs_kv_want, fs_kv_return_slab
- *   when idle:  fs_kv_wait in a thread of its own
+ *   when idle:  fs_kv_wait in a separate thread
  *
  * or with FineServe's
  *
@@ -163,7 +163,7 @@ int fs_kv_close(void);
  * geometry.slab_count. Any thread, after fs_kv_register. */
 int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
-/* --- Leases, for an engine with a block pool of its own. One thread at a time;
+/* --- Leases, for an engine with its own block pool. One thread at a time;
  * none of these blocks or makes a system call unless its comment says so. They
  * need an active view, or fail with FS_STATE. --- */
 

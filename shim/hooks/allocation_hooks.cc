@@ -34,7 +34,7 @@ CUstream PerThread(CUstream stream) {
                            : reinterpret_cast<CUstream>(CU_STREAM_PER_THREAD);
 }
 
-// Answers every allocation but cuMemAlloc_v2, which has a fast path of its own.
+// Answers every allocation but cuMemAlloc_v2, which has its own fast path.
 CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   shim::ThreadState& thread = shim::t_state;
   if (call.bytes >= thread.fast_limit) {

@@ -4,10 +4,10 @@
 // void* dlmopen(Lmid_t space, const char* file, int flags)
 //
 // A C function here would become the caller that glibc sees: RTLD_NEXT would
-// then search behind the shim instead of behind the program's library, and
-// dlopen would search the shim's RUNPATH instead of the caller's. So each stub
-// calls its filter, with the return address as fourth argument, restores
-// registers and stack, and jumps to the real function.
+// then search after the shim instead of after the program's library, and dlopen
+// would search the shim's RUNPATH instead of the caller's. So each stub calls
+// its filter, with the return address as fourth argument, restores registers
+// and stack, and jumps to the real function.
 
     .macro FINESERVE_ENTER symbol, filter, real
     .globl  \symbol

@@ -19,7 +19,7 @@
 //   scoreboard        "scoreboard small N large N stacks N scoreboards N"
 //   lookup NAME       asks dlsym(RTLD_DEFAULT): "lookup shim|driver|..."
 //   byhandle NAME     the same with the driver's handle
-//   foreign           opens the driver in a namespace of its own
+//   foreign           opens the driver in a separate namespace
 //   uses NAME         "uses N…", one number per path (daemon/abi/hooks.h)
 //   loads             "deepbind N foreign N"
 //   deepbind FILE     opens FILE with RTLD_DEEPBIND: "deepbind WHERE WHERE", of

@@ -60,7 +60,7 @@ class EngineView {
   int Close(const Driver& real);
   int SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
-  // For an engine with a block pool of its own.
+  // For an engine with its own block pool.
   int Poll(const Driver& real, fs_kv_change* changes, uint32_t capacity);
   int Want(uint32_t slabs);
   int ReturnSlab(uint32_t view_index);

@@ -245,7 +245,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
                   "the daemon has gone; leased slabs stay usable");
 }
 
-// --- An engine with a block pool of its own ---
+// --- An engine with its own block pool ---
 
 int EngineView::Poll(const Driver& real, fs_kv_change* changes,
                      uint32_t capacity) {
