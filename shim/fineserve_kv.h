@@ -165,7 +165,7 @@ int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
 /* --- Leases, for an engine with its own block pool. One thread at a time;
  * none of these blocks or makes a system call unless its comment says so. They
- * need an active view, or fail with FS_STATE. --- */
+ * fail with FS_STATE without an active view. --- */
 
 enum {
   FS_KV_LEASED = 1,    /* the slab's blocks may be handed out */

@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint16_t kCapacity = 256;
 
-// A stack, in memory that is not allocated, for signal handlers.
+// A stack in an array, because signal handlers must not allocate.
 struct Frames {
   uint64_t ips[kCapacity];
   uint16_t count = 0;

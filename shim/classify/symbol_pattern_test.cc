@@ -40,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"EmptyText", "a|b", "", false}, Case{"Empty", "", "", true}),
     [](const auto& info) { return info.param.name; });
 
-// The worst pattern that a peer may send still takes |pattern| × |text| steps.
+// The worst pattern that a peer may send takes at most |pattern| × |text|
+// steps.
 TEST(Matches, ManyStarsAgainstALongNameEnd) {
   std::string pattern;
   while (pattern.size() < 190) pattern += "*a";

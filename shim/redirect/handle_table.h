@@ -23,8 +23,8 @@ struct VirtualAllocation {
   uint64_t bytes = 0;
   driver::CUmemAllocationProp prop = {};  // as the program requested
   Lease lease;
-  uint32_t references = 0;  // the program's, to the handle
-  uint32_t mappings = 0;    // the program's
+  uint32_t references = 0;  // that the program holds to the handle
+  uint32_t mappings = 0;    // that the program has made
   // The lease must not be returned, because we could not wait for work that may
   // still use the slabs.
   bool keep_lease = false;

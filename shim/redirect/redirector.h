@@ -32,9 +32,8 @@ struct AllocationCall {
   const void* caller;  // return address of the hooked call
   Original original;
   MemoryKind kind = MemoryKind::kPlain;
-  driver::CUstream stream = nullptr;  // of kStreamOrdered
-  driver::CUmemoryPool pool =
-      nullptr;  // of kStreamOrdered; null for the default
+  driver::CUstream stream = nullptr;    // of kStreamOrdered
+  driver::CUmemoryPool pool = nullptr;  // null: the device's default pool
   // Set for cuMemCreate only, whose answer is a handle.
   const driver::CUmemAllocationProp* prop = nullptr;
   bool in_scope = false;

@@ -19,7 +19,7 @@ using driver::CUresult;
 using driver::CUstream;
 
 // Heuristic: how long an allocation waits, if the pool is exhausted, for frees
-// of its own process that are in stream order.
+// in stream order by this process.
 constexpr int kDeferredWaitMs = 1'000;
 
 void SleepMs(int ms) {

@@ -170,8 +170,8 @@ int EngineView::CheckReady() {
   if (scoreboard_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
     return KvError(
         FS_STATE,
-        "the engine's block pool must be restricted to leased blocks "
-        "first: then call fs_kv_progress(FS_KV_POOL_CONSTRUCTED)");
+        "restrict the engine's block pool to leased blocks, and call "
+        "fs_kv_progress(FS_KV_POOL_CONSTRUCTED), before activation");
   }
   if (!mapping_.complete()) {
     return KvError(
