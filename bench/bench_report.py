@@ -1,5 +1,5 @@
-"""Arguments and JSON of the benches in Python, as bench/micro/arguments.h and
-report.h are those of the others."""
+"""Arguments and JSON of the benches in Python. bench/micro/arguments.h and
+report.h do the same for the benches in C++."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports a wrong argument in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parser(name: str, question: str) -> argparse.ArgumentParser:
-    """Of the bench `name`; `question` is its module's text."""
+    """The parser of the bench `name`; `question` is its module's docstring."""
     made = _Parser(
         prog=f"scripts/bench {name}",
         description=question,
@@ -35,13 +35,13 @@ def parser(name: str, question: str) -> argparse.ArgumentParser:
         "--json",
         type=pathlib.Path,
         metavar="FILE",
-        help="writes the figures, and whether each claim holds, as one object",
+        help="write the figures, and whether each claim holds, as one object",
     )
     return made
 
 
 def at_most(claim: str, value: float, target: float) -> dict[str, Any]:
-    """A claim about a figure, as JSON has it."""
+    """The claim that `value` is at most `target`, as it appears in the JSON."""
     return {
         "claim": claim,
         "value": value,

@@ -1,13 +1,13 @@
 #ifndef KERNELS_BYTE_RANGE_H_
 #define KERNELS_BYTE_RANGE_H_
 
-// What a kernel is told to work on, and the few words that let one source be
+// The arguments of our kernels, and the few definitions that let one source be
 // both the device's code and its twin on the host. C++17, for nvcc.
 
 #include <cstdint>
 #include <cstring>
 
-// In front of what runs on both sides.
+// Marks functions that run on the device and on the host.
 #ifdef __CUDACC__
 #define FINESERVE_KERNEL_CODE __device__
 #else
@@ -16,15 +16,16 @@
 
 namespace fineserve::kernels {
 
-// Bytes at a device address (on the host: at an address of this process).
-// Neither address nor length need be a multiple of anything.
+// Bytes at a device address (on the host, at an address of this process).
+// Address and length may be any numbers.
 struct ByteRange {
   uint64_t address;
   uint64_t bytes;
 };
 
-// The ranges of one launch, by value among its arguments (at most 4 KiB): a
-// list needs no device memory of its own. Row y of the grid works on range y.
+// The ranges of one launch, passed by value among its arguments (at most 4
+// KiB), so that a list needs no device memory. Row y of the grid works on range
+// y.
 inline constexpr uint32_t kRangesPerLaunch = 126;
 struct RangeList {
   uint32_t count;
@@ -33,15 +34,15 @@ struct RangeList {
 };
 static_assert(sizeof(RangeList) == 2024, "kernels agree with their callers");
 
-// What one thread moves at once.
+// The bytes that one thread moves at once.
 inline constexpr uint64_t kLaneBytes = 16;
 struct alignas(kLaneBytes) Lane {
   uint64_t low;
   uint64_t high;
 };
 
-// `address` is a multiple of kLaneBytes. On the host by memcpy: the memory's
-// own type is not ours to know.
+// `address` is a multiple of kLaneBytes. The host copies by memcpy, because the
+// memory may hold objects of any type.
 FINESERVE_KERNEL_CODE inline Lane LoadLane(uint64_t address) {
 #ifdef __CUDACC__
   return *reinterpret_cast<const Lane*>(address);

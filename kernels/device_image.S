@@ -1,6 +1,6 @@
-// The image that kernel_set.cc hands to the driver. Where there was no nvcc it
-// is a module without kernels: the emulated device runs ours by their names, a
-// real one finds none.
+// The image that kernel_set.cc hands to the driver. Without nvcc it is a module
+// without kernels: the emulated device runs ours by their names, and a real one
+// finds none.
 
 	.section .rodata
 	.balign 16

@@ -6,7 +6,7 @@
 namespace fineserve::kernels {
 namespace {
 
-// Reads a lane byte by byte: one that is not aligned, or a range's short last
+// Reads a lane byte by byte, if it is not aligned or is a range's short last
 // one.
 FINESERVE_KERNEL_CODE Lane GatherLane(uint64_t address, uint64_t bytes) {
   Lane lane{0, 0};
@@ -45,8 +45,8 @@ FINESERVE_KERNEL_CODE uint64_t LaneShare(const ByteRange& range,
 }  // namespace fineserve::kernels
 
 #ifdef __CUDACC__
-// Adds to the digest, so that several launches can share one list. A block has
-// a multiple of a warp's threads.
+// Adds to the digest, so that several launches can share one list. The number
+// of threads in a block must be a multiple of a warp's.
 extern "C" __global__ void fineserve_fingerprint(
     const __grid_constant__ fineserve::kernels::RangeList list,
     unsigned long long* digest) {

@@ -45,7 +45,7 @@ uint64_t Reference(const std::vector<ByteRange>& ranges) {
   return digest;
 }
 
-// What a grid of `threads` per range computes, last thread first.
+// The result of a grid of `threads` per range, last thread first.
 uint64_t InShares(const std::vector<ByteRange>& ranges, uint64_t threads) {
   uint64_t digest = 0;
   for (uint64_t r = ranges.size(); r-- > 0;) {
@@ -113,7 +113,7 @@ TEST(FingerprintTest, EveryBitCounts) {
   EXPECT_EQ(Digest(ranges), digest);
 }
 
-// Blocks that changed places, or lie one lane further on.
+// Lanes or words that change places change the digest.
 TEST(FingerprintTest, PlaceCounts) {
   std::mt19937 random(3);
   Bytes bytes = RandomBytes(&random, 64);

@@ -63,9 +63,9 @@ absl::Status Launch(const EntryPoints& call, CUfunction kernel,
 
 absl::Status CheckFingerprintable(absl::Span<const ByteRange> ranges) {
   if (ranges.size() > kMostFingerprintRanges) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(ranges.size(), " ranges are more than one fingerprint's ",
-                     kMostFingerprintRanges));
+    return absl::InvalidArgumentError(absl::StrCat(
+        ranges.size(), " ranges are too many for one fingerprint (",
+        kMostFingerprintRanges, " at most)"));
   }
   for (const ByteRange& range : ranges) {
     if (range.bytes <= kMostFingerprintBytes) continue;

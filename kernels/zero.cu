@@ -5,7 +5,8 @@
 namespace fineserve::kernels {
 
 // Whole lanes are stored at once, one thread after another, so that a warp's
-// stores are adjacent; the up to 15 bytes before and after them one by one.
+// stores are adjacent. The up to 15 bytes before and after them are stored one
+// by one.
 FINESERVE_KERNEL_CODE void ZeroShare(const ByteRange& range, uint64_t thread,
                                      uint64_t threads) {
   const uint64_t end = range.address + range.bytes;

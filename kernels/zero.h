@@ -5,9 +5,9 @@
 
 namespace fineserve::kernels {
 
-// Zeroes what thread `thread` of `threads` has to zero of a range: the kernel's
-// host twin. Together the threads zero the whole range and write nothing else.
-// They may run at the same time.
+// Zeroes thread `thread`'s share, of `threads` threads, of a range: the
+// kernel's host twin. Together the threads zero the whole range and write
+// nothing else. They may run at the same time.
 void ZeroShare(const ByteRange& range, uint64_t thread, uint64_t threads);
 
 }  // namespace fineserve::kernels

@@ -13,12 +13,12 @@ uint64_t AddressOf(const std::vector<uint8_t>& bytes) {
   return reinterpret_cast<uint64_t>(bytes.data());
 }
 
-// Zeroes [begin, begin + length) of a buffer of ones as so many threads, and
-// expects what a loop over bytes leaves.
+// Zeroes [begin, begin + length) of a buffer of ones with this many threads,
+// and expects the result of a loop over bytes.
 void ExpectZeroed(uint64_t begin, uint64_t length, uint64_t threads) {
   SCOPED_TRACE(std::to_string(length) + " bytes at " + std::to_string(begin) +
                ", " + std::to_string(threads) + " threads");
-  // On a lane's boundary, as every allocation of the heap.
+  // It starts at a lane's boundary, as every heap allocation does.
   std::vector<uint8_t> buffer(begin + length + 64, 1);
   std::vector<uint8_t> expected = buffer;
   for (uint64_t i = 0; i < length; ++i) expected[begin + i] = 0;

@@ -1,6 +1,6 @@
-"""Checks who includes whom: each folder may use only what its row names.
+"""Checks includes: each folder may include only the folders in its row.
 
-The rows are design note 0001's; a new dependency changes the note first.
+The rows come from design note 0001; a new dependency changes the note first.
 """
 
 import pathlib
@@ -73,7 +73,7 @@ ALLOWED = {
         "daemon/wire",
         "kernels/driver",
     },
-    # The public header alone.
+    # Contains only the public header.
     "shim": set(),
     "shim/hooks": {
         "daemon/abi",
@@ -207,8 +207,8 @@ ALLOWED = {
     },
     # Shared by the load generator and the simulator.
     "bench/workload": set(),
-    # Engines know nothing of FineServe but its public C header; the driver's
-    # prototypes are their cuda.h.
+    # Engines know only FineServe's public C header; the driver's prototypes
+    # replace cuda.h for them.
     "tests/engines": {"kernels/driver"},
     "tests/engines/tinyserve": {
         "kernels/driver",
@@ -232,19 +232,20 @@ ALLOWED = {
     },
     "tests/engines/tinyserve/model": set(),
 }
-# Of kernels/driver, the contract needs only what knows nothing of a driver.
+# The headers of kernels/driver that the contract may use: they do not depend on
+# a driver.
 ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}
-# What any program of ours in tests/ may include: it is installed for programs to use.
+# What programs in tests/ may include, because it is installed for programs.
 PUBLIC = {"shim/fineserve_kv.h"}
 # What *_test.cc and *_fixture.h may use besides their folder's row.
 FIXTURES = {"shim/testdata"}
-# Folders whose circles of includes are still to be cut. Only ever shortened.
+# Folders that still have include cycles. Never extend this list.
 CIRCLES_LEFT = (
     "daemon/proxy/exchange/",
     "daemon/server/",
     "tools/fsctl/look/",
 )
-# What the build makes; of the folder whose name it has.
+# Generated headers. Each belongs to the folder in its path.
 GENERATED = {"daemon/wire/admission_generated.h"}
 # Folders whose files may include anything: they test and measure the rest.
 FREE = ("tests/", "bench/", "scripts/precompiled.h")
@@ -253,7 +254,7 @@ INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 
 
 def folder_of(path: str) -> str:
-    """The longest known folder that holds path, else its own folder."""
+    """Returns the longest known folder that holds path, else its parent."""
     known = [f for f in ALLOWED if path.startswith(f + "/")]
     return max(known, key=len) if known else str(pathlib.PurePath(path).parent)
 
@@ -286,7 +287,7 @@ def violations(path: str) -> list[str]:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """The nodes of one circle in order, the first one again at the end."""
+    """Returns the nodes of one cycle in order, with the first one again last."""
     seen: set[str] = set()
 
     def search(node: str, way: list[str]) -> list[str]:
@@ -304,7 +305,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def unit_of(path: str) -> str:
-    """A header and its source are one node: circles pass through either."""
+    """Returns a header's and its source's common node: cycles pass through both."""
     return path.removesuffix(".h").removesuffix(".cc")
 
 
@@ -318,7 +319,7 @@ def circles(paths: list[str]) -> list[str]:
     found = []
     for what, graph in (("rows", ALLOWED), ("includes", units)):
         if way := circle(graph):
-            found.append(f"circle of {what}: {' -> '.join(way)}")
+            found.append(f"cycle of {what}: {' -> '.join(way)}")
     return found
 
 

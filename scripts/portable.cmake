@@ -1,8 +1,8 @@
-# For scripts/bundle: programs that need glibc, and what lies beside them, and
-# nothing else of the machine (design note 0007).
+# Settings for scripts/bundle: programs need only glibc and the files of the
+# bundle (design note 0007).
 
-# A library of C++ code that is shared would need a libstdc++.so, and Debian
-# 12's needs glibc 2.36. So: everything static but C libraries.
+# A shared C++ library would need a libstdc++.so, and Debian 12's needs glibc
+# 2.36. So everything but C libraries is static.
 get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
 foreach(target ${imported})
   if(target MATCHES "^absl::")
@@ -23,11 +23,11 @@ add_link_options("$<${executable}:-no-pie>" -static-libstdc++ -static-libgcc
 add_compile_options(-ffunction-sections -fdata-sections
                     -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
 
-# Where the bundle expects it, whatever the distribution's habit is.
+# The bundle expects its libraries there on every distribution.
 set(CMAKE_INSTALL_LIBDIR lib)
 
-# finds_libraries_beside(target): DT_RPATH, not RUNPATH, because it also finds
-# what the libraries there need in turn.
+# finds_libraries_beside(target): sets DT_RPATH and not RUNPATH, because it also
+# applies to the libraries that the bundle's libraries need.
 function(finds_libraries_beside target)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   set_target_properties(${target} PROPERTIES

@@ -1,9 +1,9 @@
 #ifndef SCRIPTS_PRECOMPILED_H_
 #define SCRIPTS_PRECOMPILED_H_
 
-// What nearly every library of ours includes anyway, parsed once a preset.
-// Files still include what they use: the release preset compiles without this,
-// and so does clang-tidy.
+// The headers that nearly every library of ours includes, parsed once per
+// preset. Files must still include what they use: the release preset and
+// clang-tidy do not use this header.
 
 #include <algorithm>
 #include <array>

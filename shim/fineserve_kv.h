@@ -6,14 +6,14 @@
  * dlsym(RTLD_DEFAULT, ...) or declare them weak: a program that runs without
  * the preload must do without them. Usable from C, C++ and ctypes.
  *
- * 1. An engine whose blocks we cannot see gets whole slabs:
+ * 1. An engine whose blocks FineServe cannot see gets whole slabs:
  *
  *   fs_kv_begin();
  *   cudaMalloc(&kv, bytes);    backed by slabs of the shared pool
  *   fs_kv_end();
  *
- * 2. An engine that lets us say which of its blocks it may use has a view of
- * the whole pool. It starts on private memory and lives on leases afterwards:
+ * 2. An engine that can restrict itself to certain blocks gets a view of the
+ * whole pool. It starts on private memory and uses leased slabs afterwards:
  *
  *   fs_kv_register(&format, &geometry);
  *   fs_kv_begin();
@@ -23,19 +23,23 @@
  *   fs_kv_progress(FS_KV_POOL_CONSTRUCTED);   "only leased blocks are used"
  *   fs_kv_activate();
  *
- * then either with a block pool of its own
+ * then either with its own block pool
  *
  *   each step:  fs_kv_poll, fs_kv_want, fs_kv_return_slab
- *   when idle:  fs_kv_wait in a thread of its own
+ *   when idle:  fs_kv_wait in a separate thread
  *
- * or with ours
+ * or with FineServe's
  *
  *   step = fs_kv_step_begin();  fs_kv_allocate / fs_kv_free
  *   fs_kv_step_end(step);       when the device has executed the step
  *
- * One view per process. Functions that return int return FS_OK or an FS_…
- * error, and fs_kv_error() says more. No function raises, aborts or blocks
- * longer than it says. In a forked child all of them fail with FS_FORKED.
+ * A process has at most one view. Unless its comment says otherwise, a function
+ * that returns int returns FS_OK or an FS_… error, and fs_kv_error() explains
+ * it. Every function can fail with FS_INVALID for a null pointer, with FS_STATE
+ * if it is called out of order, no CUDA driver is loaded or FINESERVE_DISABLE
+ * is set, and with FS_FORKED in a child that was forked after its parent had
+ * looked for a daemon; comments list the other errors. No function throws,
+ * aborts, or blocks longer than its comment says.
  */
 
 #include <stdint.h>
@@ -47,176 +51,206 @@ extern "C" {
 
 /* Opens a scope: until the matching fs_kv_end(), every device allocation that
  * THIS thread makes is KV, whatever its size (a small one takes a whole slab).
- * Scopes nest. This cannot fail and needs neither daemon nor driver. Any
+ * Scopes nest. It cannot fail and needs neither a daemon nor a driver. Any
  * thread. */
 void fs_kv_begin(void);
 
-/* Closes the innermost scope of this thread. Without an open scope it does
- * nothing. */
+/* Closes the innermost scope of this thread. Does nothing if none is open. */
 void fs_kv_end(void);
 
-/* These allocate and free device memory that is KV, for
- * torch.cuda.memory.CUDAPluggableAllocator (and a MemPool of it). They use the
- * current context, which PyTorch makes `device`'s.
+/* Allocate and free KV, for torch.cuda.memory.CUDAPluggableAllocator and its
+ * MemPools. They use the current context, which PyTorch sets to `device`'s.
  *
  *   allocator = torch.cuda.memory.CUDAPluggableAllocator(
  *       ".../libfineserve_shim.so", "fs_torch_malloc", "fs_torch_free")
  *
- * `stream` is PyTorch's (a cudaStream_t) and is not used. Returns null if there
- * is no memory, which PyTorch reports as out of memory. Any thread. */
+ * `stream`, a cudaStream_t, is not used. fs_torch_malloc returns null if
+ * `bytes` is not positive or the allocation failed, which PyTorch reports as
+ * out of memory. Any thread. */
 void* fs_torch_malloc(ssize_t bytes, int device, void* stream);
 void fs_torch_free(void* address, ssize_t bytes, int device, void* stream);
 
 enum {
   FS_OK = 0,
-  FS_INVALID = 1,   /* an argument; fs_kv_error() names it */
-  FS_STATE = 2,     /* not now: see the order of calls above */
-  FS_NO_DAEMON = 3, /* there is none, or it was lost; leases stay usable */
-  FS_REFUSED = 4,   /* the daemon refused */
-  FS_EXHAUSTED = 5, /* too few blocks now; more may be leased later */
+  FS_INVALID = 1,   /* an argument is invalid; fs_kv_error() names it */
+  FS_STATE = 2,     /* the call is not allowed now: see the order above */
+  FS_NO_DAEMON = 3, /* there is no daemon, or it was lost; leases stay usable */
+  FS_REFUSED = 4,   /* the daemon refused the request */
+  FS_EXHAUSTED = 5, /* too few blocks are free; more may be leased later */
   FS_DRIVER = 6,    /* a driver call failed */
   FS_FORKED = 7     /* a forked child has no view */
 };
 
-/* One line about this thread's last error, in English, with the fix where
- * there is one; "" if there was none. Valid until its next call. */
+/* Returns one line about this thread's last error, with the fix where there is
+ * one; "" if there was none. The text is valid until the thread's next error.
+ * Any thread. */
 const char* fs_kv_error(void);
 
-/* How far the code that replaces the engine's block pool has come. It only
- * grows. In a process that was started for a view ($FINESERVE_VIEW=required)
- * device allocations of 1 MiB and more fail until FS_KV_POOL_REPLACED, so that
- * an engine whose plugin is broken does not start. */
+/* Reports how far the code that replaces the engine's block pool has come. A
+ * lower stage than before changes nothing. In a process that was started for a
+ * view ($FINESERVE_VIEW=required), device allocations of 1 MiB and more fail
+ * until FS_KV_POOL_REPLACED, so that an engine whose plugin is broken does not
+ * start. FS_INVALID for another stage. Any thread. */
 enum {
   FS_KV_PLUGIN_LOADED = 1,
   FS_KV_POOL_REPLACED = 2,   /* pools built from now on use leased blocks */
-  FS_KV_POOL_CONSTRUCTED = 3 /* the engine's pool is one of those */
+  FS_KV_POOL_CONSTRUCTED = 3 /* the engine's pool uses leased blocks only */
 };
 int fs_kv_progress(int stage);
 
-/* What is mapped from activation on (scripts/design/0000-overview.md, Memory):
- * the whole pool; leased slabs, and scratch elsewhere; leased slabs, and
- * nothing elsewhere. */
-enum { FS_KV_VIEW = 1, FS_KV_GUARDED = 2, FS_KV_STRICT = 3 };
-
-/* What a slab is cut into. Block b is, in each of `planes` contiguous ranges,
- * the bytes [b × page_bytes, (b + 1) × page_bytes). */
-struct fs_kv_format {
-  uint32_t struct_bytes; /* sizeof(struct fs_kv_format) */
-  uint32_t mode;         /* FS_KV_VIEW, ... */
-  uint32_t planes;
-  uint32_t planes_per_allocation; /* divides planes; > 1: one behind another */
-  uint64_t page_bytes;
-  /* Blocks that each plane has room for. 0: as many as geometry.blocks says.
-   * With several planes per allocation blocks × page_bytes must be a multiple
-   * of the driver's granularity (2 MiB). */
-  uint64_t blocks;
-  uint32_t block_tokens;
-  uint32_t reserved;
-  uint64_t floor_blocks; /* the longest request's; leased at all times */
-  uint64_t cap_blocks;   /* never more; 0: no limit */
+/* What is mapped after activation (scripts/design/0000-overview.md, Memory). */
+enum {
+  FS_KV_VIEW = 1,    /* the whole pool */
+  FS_KV_GUARDED = 2, /* the leased slabs, and scratch elsewhere */
+  FS_KV_STRICT = 3   /* the leased slabs, and nothing elsewhere */
 };
 
+/* The layout of the KV tensors. A plane is one contiguous range of addresses;
+ * block b is the bytes [b × page_bytes, (b + 1) × page_bytes) of every plane.
+ */
+struct fs_kv_format {
+  uint32_t struct_bytes; /* sizeof(struct fs_kv_format) */
+  uint32_t mode;         /* FS_KV_VIEW, FS_KV_GUARDED or FS_KV_STRICT */
+  uint32_t planes;       /* 1 … 4096 */
+  /* Consecutive planes in each KV tensor; divides `planes`. */
+  uint32_t planes_per_allocation;
+  uint64_t page_bytes; /* of one block in one plane; at most 2^48 */
+  /* How many blocks each plane has room for; 0 for as many as the pool fills.
+   * With several planes per allocation, blocks × page_bytes must be a multiple
+   * of the driver's granularity (2 MiB). */
+  uint64_t blocks;
+  uint32_t block_tokens; /* tokens per block */
+  uint32_t reserved;     /* 0 */
+  uint64_t floor_blocks; /* of the longest request; leased at all times */
+  uint64_t cap_blocks;   /* the most that may be leased; 0: no limit */
+};
+
+/* The view that a format gets. The caller sets struct_bytes. */
 struct fs_kv_geometry {
   uint32_t struct_bytes; /* sizeof(struct fs_kv_geometry) */
   uint32_t slab_count;   /* view indices 1 … slab_count can be leased */
-  uint64_t blocks;       /* ids of the view: 0 … blocks - 1 */
+  uint64_t blocks;       /* block ids of the view: 0 … blocks - 1 */
   uint64_t plane_bytes;  /* a slab's share of each plane */
-  uint32_t floor_slabs;
-  uint32_t cap_slabs;
+  uint32_t floor_slabs;  /* always leased: they hold floor_blocks */
+  uint32_t cap_slabs;    /* the most that are leased at a time */
 };
 
-/* Registers the format with the daemon, before the KV tensors are allocated.
- * Any thread with a current context. Waits for the daemon, at most seconds. */
+/* Registers the format with the daemon and fills `geometry`, before the KV
+ * tensors are allocated. Fails with FS_INVALID (the format is impossible),
+ * FS_STATE (there is a view already, or no current context), FS_NO_DAEMON,
+ * FS_REFUSED or FS_DRIVER, and then there is no view. Any thread with a current
+ * context. Waits for each of the daemon's answers, at most 10 s. */
 int fs_kv_register(const struct fs_kv_format* format,
                    struct fs_kv_geometry* geometry);
 
 /* Waits for the context's work, then puts the pool in place of the scratch, at
- * the same addresses. Until then no block may be used, and after it only those
- * of leased slabs; FS_STATE without FS_KV_POOL_CONSTRUCTED or if tensors are
- * missing. On an error the engine must not serve: half a view corrupts its
- * neighbours. Any thread. Takes seconds for a large pool. */
+ * the same addresses. No request may be served before it, and only blocks of
+ * leased slabs may be used after it. Fails with FS_STATE (before
+ * FS_KV_POOL_CONSTRUCTED, or if tensors are missing), FS_NO_DAEMON, FS_REFUSED
+ * or FS_DRIVER. After an error the engine must not serve: half a view corrupts
+ * its neighbours. Any thread. Takes seconds for a large pool. */
 int fs_kv_activate(void);
 
-/* Ends the view: waits for the context's work, unmaps the pool (to touch a KV
- * tensor is then a fault) and returns all leases. Freeing a KV tensor does the
- * same. */
+/* Ends the view: waits for the context's work, unmaps the KV tensors (a kernel
+ * that touches one then faults) and returns all leases. Freeing a KV tensor of
+ * an active view does the same. FS_DRIVER if the wait or an unmapping failed;
+ * the leases are then kept. Any thread. */
 int fs_kv_close(void);
 
-/* The usable blocks [*first, *end) of a slab; a block that straddles a slab
- * boundary is in neither. View index 0 is the engine's own scratch, where its
- * null block lies. Any thread, after fs_kv_register. */
+/* Sets [*first, *end) to the ids of the blocks that lie wholly in a slab; a
+ * block that straddles two slabs is never used. View index 0 is the engine's
+ * own scratch, where its null block lies. FS_INVALID for an index beyond
+ * geometry.slab_count. Any thread, after fs_kv_register. */
 int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
-/* --- Leases, for an engine with a block pool of its own. One thread at a time;
- * none of these blocks or makes a system call unless it says so. --- */
+/* --- Leases, for an engine with its own block pool. One thread at a time;
+ * none of these blocks or makes a system call unless its comment says so. They
+ * fail with FS_STATE without an active view. --- */
 
-enum { FS_KV_LEASED = 1, FS_KV_ASKED_BACK = 2 };
+enum {
+  FS_KV_LEASED = 1,    /* the slab's blocks may be handed out */
+  FS_KV_ASKED_BACK = 2 /* its blocks must not be handed out any more */
+};
 struct fs_kv_change {
   uint32_t view_index;
-  uint32_t kind;
+  uint32_t kind; /* FS_KV_LEASED or FS_KV_ASKED_BACK */
 };
 
-/* Writes up to `capacity` changes since the last call and returns their count.
- * FS_KV_LEASED: the slab's blocks may be handed out. FS_KV_ASKED_BACK: hand
- * out no more of them; when none is in use or cached and no step in flight may
- * write one, fs_kv_return_slab. In FS_KV_GUARDED this maps (driver calls) slabs
- * that are new to the process. Negative: minus an FS_… error. */
+/* Writes up to `capacity` changes that were not reported before. Returns how
+ * many, or minus an FS_… error. Return a slab that was asked back with
+ * fs_kv_return_slab when none of its blocks is in use or cached and no step in
+ * flight may write one. Sends what fs_kv_return_slab and fs_kv_want left
+ * unsent. Where slabs must be mapped or unmapped (in FS_KV_VIEW only if the
+ * pool has grown or shrunk), it waits for the context's work and the daemon,
+ * and makes driver calls. */
 int fs_kv_poll(struct fs_kv_change* changes, uint32_t capacity);
 
-/* Tells how many slabs the engine could use now, including those it has. Sends
- * a datagram if that differs from the last. */
+/* Sets how many slabs the engine could use now, including those it has. Sends
+ * a message to the daemon, without waiting, if the number has changed. */
 int fs_kv_want(uint32_t slabs);
 
-/* Ends a lease. The same must hold as for FS_KV_ASKED_BACK, but the slab need
- * not have been asked back. It is sent with the next fs_kv_poll, fs_kv_want or
- * fs_kv_wait. */
+/* Ends a lease, whether or not the slab was asked back. None of its blocks may
+ * be in use or cached, and no step in flight may write one. The daemon learns
+ * of it by the next fs_kv_poll, fs_kv_want or fs_kv_wait. FS_INVALID if the
+ * slab is not leased. */
 int fs_kv_return_slab(uint32_t view_index);
 
-/* Tells how many of a slab's blocks are in use. The daemon chooses by it which
- * slabs to ask back, and fsctl shows it. Costs one store. */
+/* Publishes how many of a slab's blocks are in use: the daemon chooses by it
+ * which slabs to ask back, and fsctl shows it. An index out of range is
+ * ignored. Costs one store. */
 int fs_kv_publish(uint32_t view_index, uint32_t used_blocks);
 
 /* Sleeps until leases may have changed since the last fs_kv_poll, or for
- * `timeout_ms`. Any thread. Returns 1 if they may have, 0 at the timeout, or
- * minus an FS_… error. */
+ * `timeout_ms`. Returns 1 if they may have changed, 0 after the timeout, or
+ * minus an FS_… error: FS_INVALID for a negative timeout, FS_NO_DAEMON after
+ * the timeout if the daemon has gone. Maps and unmaps slabs as fs_kv_poll does,
+ * unless fs_kv_step_begin is used. Any thread. */
 int fs_kv_wait(int timeout_ms);
 
-/* --- Our block allocator, for an engine without. One thread at a time, also
- * for fs_kv_close and fs_kv_read_stats while it serves, and not together with
- * the calls of the section above but fs_kv_wait. --- */
+/* --- FineServe's block allocator, for an engine that has none. One thread at a
+ * time, also for fs_kv_close and fs_kv_read_stats while the engine serves. Of
+ * the section above, only fs_kv_wait may be used with it. --- */
 
 /* Begins a step of the engine: looks at the leases, returns slabs that have
- * drained, and asks for more if needed. Steps are numbered from 1 and end in
- * the order in which they began, each when the device has executed it. Returns
- * the number, or 0 without an active view. */
+ * drained, and asks for more if needed. Returns the step's number, counted from
+ * 1, or 0 on an error. May map or unmap slabs as fs_kv_poll does. */
 uint64_t fs_kv_step_begin(void);
+/* Ends a step, once the device has executed it, and all steps before it.
+ * FS_INVALID if the step is not in flight. */
 int fs_kv_step_end(uint64_t step);
 
-/* Fills `ids` with `count` blocks; FS_EXHAUSTED leaves everything alone. */
+/* Fills `ids` with `count` block ids. FS_EXHAUSTED if fewer blocks are free: it
+ * then allocates none, leaves `ids` alone, and asks the daemon for more. */
 int fs_kv_allocate(uint32_t count, uint32_t* ids);
-/* FS_INVALID at the first id that is not allocated; those before it are free.
- */
+/* Frees `count` blocks. FS_INVALID at the first id that is not allocated: the
+ * blocks before it have been freed, it and those after it have not. */
 int fs_kv_free(uint32_t count, const uint32_t* ids);
 
-/* How many blocks the running steps may take before more are leased: the engine
- * wants the used blocks and this many. It should be at least steps per round
- * trip × blocks per step (scripts/design/0000-overview.md, Memory, 7). May be
- * set at any time; the default is 0. */
+/* Sets how many blocks the running steps may take before more are leased: the
+ * engine then wants its used blocks and this many more. The number should be at
+ * least steps per round trip × blocks per step
+ * (scripts/design/0000-overview.md, Memory, 7). It may be set at any time, and
+ * is 0 at first. */
 int fs_kv_set_watermark(uint64_t blocks);
 
+/* The state of the view, and counts since fs_kv_register. The caller sets
+ * struct_bytes. */
 struct fs_kv_stats {
-  uint32_t struct_bytes; /* sizeof(struct fs_kv_stats) */
-  uint32_t leased_slabs; /* including those that are being returned */
-  uint32_t leaving_slabs;
+  uint32_t struct_bytes;  /* sizeof(struct fs_kv_stats) */
+  uint32_t leased_slabs;  /* including those that are being returned */
+  uint32_t leaving_slabs; /* of them, asked back or about to be returned */
   uint32_t wanted_slabs;
-  uint64_t free_blocks; /* of our allocator */
-  uint64_t used_blocks;
-  uint64_t failed_allocations;
-  uint64_t watermark_misses; /* with a slab free since the step began */
+  uint64_t free_blocks;        /* of FineServe's allocator */
+  uint64_t used_blocks;        /* of either allocator, as published */
+  uint64_t failed_allocations; /* by FS_EXHAUSTED */
+  /* Those of them during which the pool had a slab that had been free since the
+   * step began, and the cap allowed one more. */
+  uint64_t watermark_misses;
   uint64_t returned_slabs;
   uint64_t driver_calls_to_activate;
   uint64_t driver_calls_serving; /* since activation */
 };
+/* FS_INVALID if struct_bytes is wrong; FS_STATE without a view. */
 int fs_kv_read_stats(struct fs_kv_stats* stats);
 
 #ifdef __cplusplus

@@ -28,24 +28,25 @@ constexpr char kQuestion[] =
     R"(How many tokens does a shared KV pool hold when the first allocation fails?
 
 Mixes of precisions and depths share one pool (the paper's C1 and C2, Fig. 5):
-slabs against an equal partition, one fixed block size, blocks of their own
-size by first fit, and the released code's split by depth. Requests of real
-lengths come until one does not fit; then a random half of them goes and the
-mix of models shifts, twelve times. A figure is the mean over the shifts of the
-tokens held, divided by those of an ideal pool without blocks or slabs that got
-the same requests.
+slabs, compared with an equal partition, one fixed block size, blocks of each
+format's own size by first fit, and the released code's split by depth. Requests
+of real lengths arrive until one does not fit; then a random half of them leaves
+and the mix of models shifts, twelve times. A figure is the mean over the shifts
+of the tokens held, divided by those of an ideal pool without blocks or slabs
+that got the same requests.
 
-Also the tokens that a model caches by pool size (Fig. 3), the slopes of which
-are the marginal memory efficiency.
+The bench also reports the tokens that a model caches by pool size (Fig. 3),
+whose slopes are the marginal memory efficiency.
 
-Also Fig. 4's story: 8B FP16 (A) and its FP8 variant (B), ShareGPT lengths, a
-load that shifts from one to the other, 25 ms a token, a pool of 16 GiB. Who
-waits for memory with an equal partition, and who with slabs?)";
+Finally it replays Fig. 4: 8B FP16 (A) and its FP8 variant (B), ShareGPT
+lengths, a load that shifts from one to the other, 25 ms a token, a pool of
+16 GiB. Which requests wait for memory with an equal partition, and which with
+slabs?)";
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kPoolBytes = 64 * kGiB;
 constexpr uint64_t kGranularity = 2 << 20;
-constexpr uint32_t kSlabs = 64;  // at least
+constexpr uint32_t kSlabs = 64;  // the least number of slabs in a pool
 constexpr int kShifts = 12;
 constexpr uint32_t kSeed = 5;
 
@@ -57,7 +58,8 @@ Model Of(const char* name, uint32_t layers, uint32_t bits, uint64_t quant,
   return {name, KvShape{layers, 8, 128, bits, tp, quant, 16, Layout::kLayers}};
 }
 
-// The paper's Table 3. QoQ: fp16 scale and zero per token and head, of K and V.
+// The paper's Table 3. QoQ adds an fp16 scale and zero point per token and head
+// to both K and V.
 const Model kFp16_8B = Of("8B FP16", 32, 16, 0);
 const Model kFp8_8B = Of("8B FP8", 32, 8, 0);
 const Model kQoq_8B = Of("8B QoQ", 32, 4, 1024);
@@ -85,7 +87,7 @@ std::vector<Model> Packed(std::vector<Model> models) {
   return models;
 }
 
-// The cheapest cut with enough slabs.
+// Returns the cheapest geometry with enough slabs.
 slab::PoolGeometry CutFor(const std::vector<Model>& models,
                           uint64_t pool_bytes = kPoolBytes) {
   slab::SearchRequest request{
@@ -105,7 +107,7 @@ struct Request {
   uint32_t tokens;
 };
 
-// Real lengths for a shifting mix of models.
+// Generates requests of real lengths for a shifting mix of models.
 class Requests {
  public:
   Requests(const std::vector<uint32_t>* lengths, size_t models)
@@ -178,7 +180,8 @@ class Run {
     }
   }
 
-  // Tokens of a pool without blocks that goes on where ours failed.
+  // Returns the tokens that a pool without blocks would hold: it continues with
+  // the requests from the one that failed.
   double Ideal(Request next) const {
     Requests requests = requests_;
     uint64_t tokens = tokens_, bytes = bytes_;
@@ -277,7 +280,7 @@ std::vector<Series> MeasureMixes(const std::string& set,
   return series;
 }
 
-// Tokens that one model alone caches in so many GiB (Fig. 3).
+// Measures the tokens that one model alone caches in pools of `gib` (Fig. 3).
 std::vector<Series> MeasureSlopes(const std::vector<double>& gib,
                                   Report* report) {
   std::vector<Series> series;
@@ -295,7 +298,7 @@ std::vector<Series> MeasureSlopes(const std::vector<double>& gib,
   return series;
 }
 
-// Requests that wait, second by second, for each scheme and model.
+// Counts the waiting requests in each second, for each scheme and model.
 std::vector<Series> MeasureStory(const std::vector<uint32_t>& lengths,
                                  Report* report) {
   constexpr uint64_t kStoryBytes = 16 * kGiB;
@@ -343,7 +346,7 @@ About TheBench() {
           kQuestion,
           {{"--data", "DIR", "../shared/data", "folder of the real lengths"},
            {"--svg", "PREFIX", "",
-            "writes PREFIX-mixes.svg, PREFIX-slopes.svg, PREFIX-story.svg"}}};
+            "write PREFIX-mixes.svg, PREFIX-slopes.svg, PREFIX-story.svg"}}};
 }
 
 int Main(int argc, char** argv) {
@@ -357,7 +360,7 @@ int Main(int argc, char** argv) {
     const auto lengths = ReadLengths(
         absl::StrCat(data, "/lengths_", set, "_llama2tok_even.csv.gz"));
     if (!lengths.ok()) {
-      fprintf(stderr, "fragmentation: %s; name the folder by --data\n",
+      fprintf(stderr, "fragmentation: %s; set the folder with --data\n",
               std::string(lengths.status().message()).c_str());
       return 1;
     }

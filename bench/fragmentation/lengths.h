@@ -9,9 +9,9 @@
 
 namespace fineserve::bench {
 
-// Tokens of whole requests, input and output together, from a gzipped table
-// with the columns input_tokens,output_tokens in the folder of real data.
-// NotFound, naming the path, if it is not there.
+// Reads the tokens of whole requests, input and output together, from a gzipped
+// table with the columns input_tokens,output_tokens. Returns NotFound, with the
+// path, if the file cannot be read.
 absl::StatusOr<std::vector<uint32_t>> ReadLengths(const std::string& path);
 
 }  // namespace fineserve::bench

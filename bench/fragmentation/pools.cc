@@ -16,7 +16,7 @@ uint64_t BlocksFor(const slab::Format& format, uint32_t tokens) {
   return DivideUp(tokens, format.block_tokens);
 }
 
-// Our own allocator per model over leases from one list of free slabs.
+// Gives each model our own allocator, over slabs leased from one free list.
 class SlabPool : public Pool {
  public:
   SlabPool(const slab::PoolGeometry& geometry, const std::vector<Model>& models)
@@ -76,10 +76,10 @@ class SlabPool : public Pool {
     if (!blocks_[m]->Link(v)) abort();
   }
 
-  // Ask-back from the others: the cheapest slab is one without used blocks.
+  // Asks a slab back from the other models: the cheapest has no used blocks.
   bool TakeEmptySlab(size_t asking) {
     for (uint32_t i = 0; i < geometry_.slab_count; ++i) {
-      // On from where the last was found: those before it were in use.
+      // Continues where the last one was found: those before it were in use.
       const uint32_t v = scanned_ = scanned_ % geometry_.slab_count + 1;
       if (!owner_[v] || owner_[v] == asking ||
           blocks_[*owner_[v]]->UsedBlocks(v) != 0) {
@@ -103,7 +103,7 @@ class SlabPool : public Pool {
   uint32_t scanned_ = 0;  // view index
 };
 
-// Counts: with blocks of one size, position does not matter.
+// Only counts blocks: if they have one size, their positions do not matter.
 class CountedPool : public Pool {
  public:
   struct Part {
@@ -136,7 +136,7 @@ class CountedPool : public Pool {
   std::vector<uint64_t> tokens_per_block_;
 };
 
-// Holes by address; a block takes the lowest that is large enough.
+// Keeps holes by address; a block takes the lowest one that is large enough.
 class FirstFitPool : public Pool {
  public:
   FirstFitPool(uint64_t bytes, const std::vector<Model>& models)
@@ -192,11 +192,11 @@ class FirstFitPool : public Pool {
 
   std::vector<slab::Format> formats_;
   std::map<uint64_t, uint64_t> holes_;
-  // By model: no hole below is large enough.
+  // By model: no hole below this address is large enough.
   std::vector<uint64_t> search_from_;
 };
 
-// A slab pool of its own for the models of each depth.
+// Keeps a separate slab pool for the models of each depth.
 class SplitByDepthPool : public Pool {
  public:
   SplitByDepthPool(uint64_t bytes, const std::vector<Model>& models) {
@@ -217,7 +217,7 @@ class SplitByDepthPool : public Pool {
       }
       const uint64_t slab_bytes = 2 * lcm;
       const uint64_t share = bytes / by_depth.size();
-      // Their tensor is one per layer: what matters here is the slab's size.
+      // Their code has one tensor per layer; here only the slab's size matters.
       for (Model& model : part) model.shape.layout = slab::Layout::kPacked;
       parts_.push_back(MakeSlabPool(
           {slab_bytes, 1, static_cast<uint32_t>(share / slab_bytes)}, part));

@@ -31,11 +31,11 @@ struct Held {
 class Pool {
  public:
   virtual ~Pool() = default;
-  // Caches `tokens` of one request whole, or nothing and false.
+  // Caches all `tokens` of one request; returns false if they do not fit.
   virtual bool Cache(size_t model, uint32_t tokens, Held* held) = 0;
   virtual void Drop(const Held& held) = 0;
-  // Bytes that hold no token's block at the moment, by cause; empty where the
-  // scheme does not tell.
+  // Bytes that currently hold no token's block, by cause; zero if the scheme
+  // does not report them.
   struct Loss {
     uint64_t tail = 0;     // granules and straddling blocks that no format uses
     uint64_t partial = 0;  // free blocks in slabs that a model holds
@@ -43,10 +43,11 @@ class Pool {
   virtual Loss Lost() const { return {}; }
 };
 
-// Slabs (ours): a model leases one when it is dry, returns it when it empties.
+// Our slabs: a model leases one when its free blocks do not suffice; if all are
+// leased, it takes an empty one from another model.
 std::unique_ptr<Pool> MakeSlabPool(const slab::PoolGeometry& geometry,
                                    const std::vector<Model>& models);
-// Each model has an equal share for itself.
+// Each model has an equal share of the pool.
 std::unique_ptr<Pool> MakePartitionedPool(uint64_t bytes,
                                           const std::vector<Model>& models);
 // One block size for all, the largest format's (C2).
@@ -55,8 +56,9 @@ std::unique_ptr<Pool> MakeFixedBlockPool(uint64_t bytes,
 // Blocks of each format's own size, first fit in one address range (C1).
 std::unique_ptr<Pool> MakeFirstFitPool(uint64_t bytes,
                                        const std::vector<Model>& models);
-// The authors' released code: the pool is split by number of layers, slabs of
-// twice the least common multiple within each part (design note 0008).
+// As in the authors' released code, the pool is split by number of layers;
+// slabs have twice the least common multiple within each part (design note
+// 0008).
 std::unique_ptr<Pool> MakeSplitByDepthPool(uint64_t bytes,
                                            const std::vector<Model>& models);
 

@@ -76,8 +76,8 @@ class Player {
     }
   }
 
-  // First come, first served within a model; a line that does not fit leaves
-  // the others alone.
+  // First come, first served within a model; a model whose next request does
+  // not fit does not block the others.
   void Begin() {
     for (size_t m = 0; m < models_.size(); ++m) {
       while (!lines_[m].empty()) {

@@ -9,7 +9,7 @@
 
 namespace fineserve::bench {
 
-// One stretch of time in which each model's requests come at its own rate.
+// A period in which each model's requests arrive at a constant rate.
 struct Phase {
   std::string name;
   double seconds;
@@ -33,10 +33,10 @@ struct Story {
 };
 
 // Plays phases on a pool: requests of real lengths (Poisson arrivals) wait in
-// their model's line until their KV fits, hold it for `seconds_per_token` ×
-// tokens, and go. Memory alone: no request slows another down, so what differs
-// between pools is who has to wait for memory. The same seed brings the same
-// requests to every pool.
+// their model's queue until their KV fits, hold it for `seconds_per_token` ×
+// tokens, and leave. Only memory is modelled: no request slows another down, so
+// pools differ only in which requests wait for memory. The same seed gives the
+// same requests to every pool.
 Story Play(const std::vector<Model>& models, const std::vector<Phase>& phases,
            const std::vector<uint32_t>& lengths, double seconds_per_token,
            uint64_t pool_bytes, Pool* pool);

@@ -12,7 +12,7 @@ constexpr double kWidth = 860, kHeight = 420;
 constexpr double kLeft = 70, kRight = 210, kTop = 40, kBottom = 60;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 constexpr double kPlotHeight = kHeight - kTop - kBottom;
-// Told apart by the colour-blind too (Okabe and Ito).
+// Colour-blind readers can distinguish these colours (Okabe and Ito).
 const char* const kColors[] = {"#0072b2", "#56b4e9", "#e69f00",
                                "#d55e00", "#009e73", "#cc79a7"};
 
@@ -120,7 +120,7 @@ std::string LineChart(const std::string& title, const std::string& x_label,
                                     "stroke=\"%s\" stroke-width=\"2\"/>\n",
                                     points, kColors[s % 6]));
   }
-  // At most a dozen labels have room.
+  // There is room for at most a dozen labels.
   for (size_t i = 0; i < x.size(); i += x.size() / 12 + 1) {
     const double value = x[i];
     absl::StrAppend(&out, Text(at(value), kHeight - kBottom + 18, "middle",

@@ -12,13 +12,13 @@ struct Series {
   std::vector<double> values;  // one per group, or the y of each x
 };
 
-// Grouped bars from 0 to `top`; a dashed line at `mark`.
+// Draws grouped bars from 0 to `top`, and a dashed line at `mark`.
 std::string BarChart(const std::string& title, const std::string& y_label,
                      const std::vector<std::string>& groups,
                      const std::vector<Series>& series, double top,
                      double mark);
 
-// Lines through (x[i], series.values[i]), both axes from 0.
+// Draws lines through (x[i], series.values[i]); both axes begin at 0.
 std::string LineChart(const std::string& title, const std::string& x_label,
                       const std::string& y_label, const std::vector<double>& x,
                       const std::vector<Series>& series);

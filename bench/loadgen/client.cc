@@ -39,7 +39,7 @@ Request MakeRequest(const Target& target, const std::string& body,
   return request;
 }
 
-// Reads the body, piece by piece.
+// Reads the body piece by piece.
 class Reading {
  public:
   void Piece(absl::string_view bytes, int status) {
@@ -136,7 +136,8 @@ asio::awaitable<bool> Client::Exchange(Kept connection, const std::string& body,
     const size_t got = piece.size() - parser.get().body().size;
     reading.Piece({piece.data(), got}, answer->status);
     if (unread && unread != http::error::need_buffer) {
-      answer->error = absl::StrCat("cut off: ", unread.message());
+      answer->error =
+          absl::StrCat("the answer was cut off: ", unread.message());
       break;
     }
   }

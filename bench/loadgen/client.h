@@ -16,17 +16,18 @@ namespace fineserve::loadgen {
 
 using Clock = std::chrono::steady_clock;
 
-// What came back, with the moments at which it came.
+// The answer to a request, with the moments at which it came.
 struct Answer {
-  int status = 0;     // HTTP; 0: none came
-  std::string error;  // empty: a whole stream came
+  int status = 0;     // of HTTP; 0 if no answer came
+  std::string error;  // empty if a whole stream came
   Clock::time_point first_token, end;
   uint32_t output_tokens = 0, prompt_tokens = 0;
 };
 
 // An HTTP/1.1 client for many streams at once. Connections are kept for the
-// next request; one that the peer has closed meanwhile is replaced once, if
-// nothing of the answer has come. Confined to the context's thread.
+// next request. If the peer has closed a kept connection and nothing of the
+// answer has come, the request is sent once more on a new one. Confined to the
+// context's thread.
 class Client {
  public:
   Client(boost::asio::io_context* context, Target target,
@@ -35,8 +36,8 @@ class Client {
 
   using Fields = std::vector<std::pair<std::string, std::string>>;
 
-  // Posts `body` and reads the stream to its end. Never throws; what went wrong
-  // is in the answer.
+  // Posts `body` and reads the stream to its end. Never throws; errors are in
+  // the answer.
   boost::asio::awaitable<Answer> Post(std::string body, Fields fields);
 
  private:
@@ -44,7 +45,7 @@ class Client {
   using Kept = std::unique_ptr<Connection>;
 
   boost::asio::awaitable<bool> Connect(Connection* connection, Answer* answer);
-  // False if nothing of an answer came.
+  // Returns false if nothing of an answer came.
   boost::asio::awaitable<bool> Exchange(Kept connection,
                                         const std::string& body,
                                         const Fields& fields, Answer* answer);

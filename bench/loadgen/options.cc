@@ -42,7 +42,7 @@ struct Load {
   bool quiet = false;
 };
 
-// "name=value" at the last '='.
+// Splits "name=value" at the last '='.
 absl::StatusOr<std::pair<std::string, std::string>> Split(
     const std::string& text) {
   const size_t at = text.rfind('=');
@@ -63,8 +63,8 @@ absl::StatusOr<workload::Trace> FromLengths(const Load& load) {
     if (!parts.ok()) return parts.status();
     double rate = 0;
     if (!absl::SimpleAtod(parts->second, &rate) || !(rate >= 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--model ", text, ": not a rate"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--model ", text, ": RATE is not a number of at least 0"));
     }
     streams.push_back({parts->first, rate * load.scale});
   }
@@ -101,12 +101,13 @@ absl::StatusOr<workload::Trace> Made(const Load& load) {
     if (load.most_output != 0) output = std::min(output, load.most_output);
   }
   if (trace->arrivals.empty()) {
-    return absl::InvalidArgumentError("nothing to send: no arrival is left");
+    return absl::InvalidArgumentError(
+        "there is nothing to send: the load has no arrivals");
   }
   return workload::Faster(*trace, load.speed);
 }
 
-// "name=800" or "name=800:60", milliseconds.
+// Reads "name=800" or "name=800:60", in milliseconds.
 absl::Status ReadSlo(const std::string& text, Options* options) {
   const auto parts = Split(text);
   if (!parts.ok()) return parts.status();
@@ -124,7 +125,7 @@ absl::Status ReadSlo(const std::string& text, Options* options) {
 
 absl::Status Check(const Load& load, Options* options) {
   if (load.trace_path.empty() == load.lengths_path.empty()) {
-    return absl::InvalidArgumentError("give one of --trace and --lengths");
+    return absl::InvalidArgumentError("give either --trace or --lengths");
   }
   const std::string key = options->target.key;
   const auto target = ParseUrl(load.url);

@@ -16,15 +16,15 @@ struct Options {
   bool send_slo = false;  // send the SLOs in the header
   bool progress = true;
   double timeout_s = 600;  // of a request
-  double limit_s = 0;  // how long to wait after the last request; 0: for all
-  workload::Slo slo;   // of models that `slos` does not name
+  double limit_s = 0;      // to wait after the last request; 0: until all ended
+  workload::Slo slo;       // of models that `slos` does not name
   std::map<std::string, workload::Slo> slos;
-  std::string json_path, svg_path, source;  // source: where the load is from
+  std::string json_path, svg_path, source;  // source: the load's file
 };
 
-// Reads the command line and the files that it names; *trace is what to send.
-// If false, *status is the exit status: 0 after --help, 2 for wrong usage,
-// which standard error explains in one line.
+// Reads the command line and the files that it names; sets *trace to the load.
+// If it returns false, *status is the exit status: 0 after --help, 2 for wrong
+// usage, which standard error explains in one line.
 bool ReadOptions(int argc, char** argv, Options* options,
                  workload::Trace* trace, int* status);
 

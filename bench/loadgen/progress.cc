@@ -24,7 +24,7 @@ void Progress::Show(double now_s, size_t sent, size_t flying) const {
                                      : 100 * static_cast<double>(attained_) /
                                            static_cast<double>(ended_);
   fprintf(stderr,
-          "\r\033[K[%-*s] %.0f/%.0f s  sent %zu/%zu, flying %zu, dropped %zu, "
+          "\r\033[K[%-*s] %.0f/%.0f s  sent %zu/%zu, running %zu, dropped %zu, "
           "failed %zu, on time %.1f %%",
           static_cast<int>(kColumns), bar.c_str(), now_s, seconds_, sent,
           requests_, flying, dropped_, failed_, on_time);

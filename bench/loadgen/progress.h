@@ -9,7 +9,7 @@ namespace fineserve::loadgen {
 
 // One line on standard error that is drawn again and again:
 //
-//   [=====>        ] 21/60 s  sent 1203/3400, flying 32, dropped 4, failed 0,
+//   [=====>        ] 21/60 s  sent 1203/3400, running 32, dropped 4, failed 0,
 //   on time 97.3 %
 class Progress {
  public:

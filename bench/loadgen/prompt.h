@@ -8,13 +8,14 @@
 
 namespace fineserve::loadgen {
 
-// `tokens` short words, with one space between them. Another `seed` gives other
-// words, so that no prefix cache helps. For tinyserve a word is a token; other
-// tokenizers need slightly more.
+// Makes `tokens` short words, with one space between them. Another `seed` gives
+// other words, so that no prefix cache helps. For tinyserve a word is a token;
+// other tokenizers need slightly more tokens.
 std::string Prompt(uint32_t tokens, uint64_t seed);
 
-// The body of a streaming completion that generates exactly lengths.output
-// tokens where the engine obeys ignore_eos; as a chat of one message if `chat`.
+// Makes the body of a streaming completion (or, if `chat`, of a chat with one
+// message) that generates exactly lengths.output tokens if the engine obeys
+// ignore_eos.
 std::string Body(const std::string& model, const workload::Lengths& lengths,
                  uint64_t seed, bool chat);
 

@@ -104,7 +104,7 @@ std::string ToJson(const RunResult& result, const workload::Trace& trace,
     json["models"][trace.models[m]] =
         ToJson(OfModel(result, m), result.seconds);
   }
-  // Errors are what servers sent; bytes that are not UTF-8 must not throw.
+  // Servers sent the error texts; bytes that are not UTF-8 must not throw.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -9,10 +9,10 @@
 
 namespace fineserve::loadgen {
 
-// A table for people: a row for each model, and one for all of them.
+// Prints a table for people: a row for each model, and one for all of them.
 void Print(const RunResult& result, const workload::Trace& trace);
 
-// One object for machines. Infinite percentiles are null.
+// Makes one object for machines. Infinite percentiles are null.
 //
 //   {"source", "seconds", "interrupted", "unfinished", "worst_late_s",
 //    "cpu_share", "errors": {text: count}, "all": S, "models": {name: S}}
@@ -20,7 +20,8 @@ void Print(const RunResult& result, const workload::Trace& trace);
 std::string ToJson(const RunResult& result, const workload::Trace& trace,
                    const std::string& source);
 
-// Second by second: sent, done, and on time, by when they were sent.
+// Plots the requests sent, done and on time, by the second in which they were
+// sent.
 std::string ToSvg(const RunResult& result);
 
 }  // namespace fineserve::loadgen

@@ -161,14 +161,14 @@ class Sender {
     progress_.Ended(o.end, o.attained());
   }
 
-  // Nothing is left to wait for.
+  // Ends the run: nothing is left to wait for.
   void Finish() {
     tick_.cancel();
     next_.cancel();
     interrupt_.cancel();
   }
 
-  // Those that --limit has cut off have not ended.
+  // Counts requests that --limit cut off as unfinished.
   void Collect() {
     for (size_t i = 0; i < ended_.size(); ++i) {
       if (ended_[i]) continue;

@@ -15,10 +15,10 @@ struct RunResult {
   std::vector<workload::Outcome>
       outcomes;                          // of the requests sent, in trace order
   std::map<std::string, size_t> errors;  // how often each occurred
-  double seconds = 0;        // from the first arrival's 0 to the last end
+  double seconds = 0;        // from the trace's start to the last end
   double worst_late_s = 0;   // how late the sender itself was
-  double cpu_share = 0;      // of one core that the sender used
-  bool interrupted = false;  // SIGINT: the rest was not sent
+  double cpu_share = 0;      // how much of one core the sender used
+  bool interrupted = false;  // by SIGINT: the rest was not sent
   size_t unfinished = 0;     // at --limit; counted as failed
   size_t answered = 0;       // with any HTTP status
 };

@@ -1,5 +1,5 @@
-// The load generator against a server that answers by a script: what it makes
-// of whole, refused, broken and cut-off answers.
+// The load generator with a scripted server: how it counts whole, refused,
+// broken and cut-off answers.
 
 #include "bench/loadgen/run.h"
 
@@ -43,7 +43,7 @@ constexpr char kUsage[] =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":2,"
     "\"completion_tokens\":4}}\n\n";
 
-// Answers by the model's name, each connection in a thread of its own.
+// Answers by the model's name; each connection has its own thread.
 class ScriptedServer {
  public:
   ScriptedServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -81,7 +81,7 @@ class ScriptedServer {
     }
   }
 
-  // One request's body; empty at the end.
+  // Reads one request's body; returns "" at the end of the connection.
   std::string Read(int s) {
     std::string bytes;
     char piece[4096];

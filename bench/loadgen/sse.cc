@@ -34,7 +34,7 @@ void StreamReader::Feed(absl::string_view bytes) {
     const size_t end = bytes.find('\n');
     if (end == absl::string_view::npos) {
       partial_.append(bytes.data(), bytes.size());
-      if (partial_.size() > kMostLineBytes) error_ = "an endless line";
+      if (partial_.size() > kMostLineBytes) error_ = "a line is too long";
       if (!error_.empty()) partial_.clear();
       return;
     }
@@ -73,7 +73,7 @@ void StreamReader::Parse(absl::string_view json) {
   if (!event.contains("usage") || !event["usage"].is_object()) return;
   prompt_tokens_ = Count(event["usage"], "prompt_tokens");
   completion_tokens_ = Count(event["usage"], "completion_tokens");
-  // An event with usage only is not a token.
+  // An event that has only usage is not a token.
   const bool only_usage = event.contains("choices") && event["choices"].empty();
   if (only_usage && events_ > 0) --events_;
 }

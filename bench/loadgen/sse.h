@@ -8,9 +8,9 @@
 
 namespace fineserve::loadgen {
 
-// What an OpenAI stream (server-sent events) has said so far. Fed with the
-// body's bytes as they come, in any pieces. Only events with usage or an error
-// are parsed; the others are counted.
+// Reads an OpenAI stream (server-sent events) from the body's bytes as they
+// come, in any pieces. Only events with usage or an error are parsed; the
+// others are counted.
 class StreamReader {
  public:
   void Feed(absl::string_view bytes);
@@ -19,12 +19,12 @@ class StreamReader {
   // chats too (vLLM sends the role with the first token).
   uint64_t events() const { return events_; }
   bool done() const { return done_; }                  // [DONE] came
-  const std::string& error() const { return error_; }  // its message; or empty
+  const std::string& error() const { return error_; }  // empty if none
 
   // Generated tokens by the engine's own count (include_usage), otherwise one
   // token per event.
   uint32_t output_tokens() const;
-  uint32_t prompt_tokens() const { return prompt_tokens_; }  // 0: not told
+  uint32_t prompt_tokens() const { return prompt_tokens_; }  // 0: unknown
 
  private:
   void Line(absl::string_view line);

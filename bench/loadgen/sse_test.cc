@@ -61,7 +61,7 @@ TEST(StreamReaderTest, EndlessLineIsCutOff) {
   const std::string much(1 << 20, 'x');
   reader.Feed(much);
   reader.Feed(much);
-  EXPECT_EQ(reader.error(), "an endless line");
+  EXPECT_EQ(reader.error(), "a line is too long");
 }
 
 TEST(PromptTest, HasAsManyWordsAndDiffersBySeed) {

@@ -7,7 +7,7 @@
 
 namespace fineserve::loadgen {
 
-// Where to send: http://host:port and the path of completions or chats.
+// Where requests go: http://host:port and the path of completions or chats.
 struct Target {
   std::string host;
   std::string port;
@@ -15,8 +15,8 @@ struct Target {
   std::string key;  // bearer token; empty: none
 };
 
-// "http://127.0.0.1:8000" (port 80 if none). InvalidArgument for another
-// scheme or a path.
+// Parses "http://127.0.0.1:8000" (the default port is 80). Returns
+// InvalidArgument for another scheme or a path.
 absl::StatusOr<Target> ParseUrl(const std::string& url);
 
 }  // namespace fineserve::loadgen

@@ -26,21 +26,22 @@ namespace {
 constexpr char kQuestion[] =
     R"(What does a decision of the local scheduler cost with n requests waiting?
 
-A decision: one arrival joins the queue and Algorithm 2 says who starts. Ours
-is the incremental form (with its floor and its checks for late requests). The
-naive one is the paper's loop over the waiting set, as printed, on the same
-queue in the same run; being O(n^2), it ends at 10,000 requests. Between the
-two, for the batch form, stands one sort of the whole set.
+A decision: one arrival joins the queue and Algorithm 2 chooses which requests
+start. Ours is the incremental form (with its floor and its checks for late
+requests). The naive one is the paper's loop over the waiting set, as printed,
+on the same queue in the same run; being O(n^2), it ends at 10,000 requests. The
+batch form, with one sort of the whole set, lies between the two.
 
 Prompts are lognormal (median 245 tokens, sigma 1), deadlines lie 1 to 3 s
-ahead, and a step takes 8 ms + 0.11 ms a token: far more waits than can be
-served, which is when deciding is hard. Each decision starts one request and
+ahead, and a step takes 8 ms + 0.11 ms a token: far more requests wait than can
+be served, which is when deciding is hard. Each decision starts one request and
 1 us passes; for each request that becomes late another arrives. The queues
 take turns, so that each finds the caches as a busy daemon would.
 
-Log n steps are not log n time, since each step is slower beyond the caches.
-For comparison an ordered set of the standard library does one insert and one
-erase of its first element at the same sizes, in the same rounds.)";
+O(log n) steps take more than O(log n) time, because each step is slower beyond
+the caches. For comparison an ordered set of the standard library does one
+insert and one erase of its first element at the same sizes, in the same
+rounds.)";
 
 using sched::AdaptivePolicy;
 using sched::FakeHost;
@@ -61,7 +62,7 @@ double MicrosSince(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// Requests as they come, the same for every way to decide.
+// Generates the same requests for every form of the decision.
 class Arrivals {
  public:
   Queued Next(Micros now) {
@@ -78,7 +79,7 @@ class Arrivals {
   uint64_t id_ = 0;
 };
 
-// A policy with always n waiting.
+// A policy with which n requests always wait.
 class Queue {
  public:
   explicit Queue(size_t n) : size_(n) {
@@ -90,7 +91,7 @@ class Queue {
 
   size_t size() const { return size_; }
 
-  // µs for one arrival and one decision.
+  // Returns the µs that one arrival and one decision take.
   double Step() {
     ++now_;
     Refill();
@@ -118,7 +119,7 @@ class Queue {
     waiting_extra_ -= static_cast<int64_t>(begun + host_.dropped.size());
     host_.Forget();
   }
-  // What was dropped comes back as new arrivals.
+  // Replaces dropped requests by new arrivals.
   void Refill() {
     for (; waiting_extra_ < 0; ++waiting_extra_) {
       policy_.Add(arrivals_.Next(now_));
@@ -133,7 +134,7 @@ class Queue {
   int64_t waiting_extra_ = 0;  // waiting − size_
 };
 
-// The same arrivals in a std::set by length; the shortest leaves.
+// Puts the same arrivals into a std::set by length; the shortest leaves.
 class TextbookSet {
  public:
   explicit TextbookSet(size_t n) {
@@ -178,7 +179,7 @@ std::vector<Waiting> Snapshot(size_t n) {
   return waiting;
 }
 
-// µs of one decision over the whole set; the best of `rounds`.
+// Returns the µs of one decision over the whole set; the best of `rounds`.
 template <typename Form>
 double WholeSet(size_t n, int rounds, Form form) {
   const std::vector<Waiting> waiting = Snapshot(n);
@@ -188,7 +189,7 @@ double WholeSet(size_t n, int rounds, Form form) {
     const sched::Batch batch =
         form(waiting, 1'000'000, kPredictor, sched::Caps{1, 1'000'000});
     best = std::min(best, MicrosSince(start));
-    if (batch.start.size() != 1) abort();  // or it was measured at nothing
+    if (batch.start.size() != 1) abort();  // it measured nothing
   }
   return best;
 }
@@ -197,7 +198,7 @@ std::string Of(size_t n) { return absl::StrCat(", ", n, " waiting"); }
 
 constexpr size_t kSizes[] = {100, 10'000, 1'000'000};
 
-// One size: ours and the textbook's.
+// Our queue and the textbook's set, of one size.
 struct Way {
   explicit Way(size_t n) : queue(n), set(n) {}
   Queue queue;

@@ -13,7 +13,7 @@ using Told = Arguments::Told;
 std::vector<Argument> All(const About& about) {
   std::vector<Argument> all = about.arguments;
   all.push_back({"--json", "FILE", "",
-                 "writes the figures, and whether each claim holds, as one "
+                 "write the figures, and whether each claim holds, as one "
                  "object"});
   return all;
 }
@@ -42,7 +42,7 @@ Told Refuse(const About& about, const std::string& what) {
                  " --help\n"};
 }
 
-// An argument whose usual value is a number takes numbers only.
+// An argument whose default is a number takes positive numbers only.
 bool IsNumber(const std::string& text) {
   char* end;
   const double number = strtod(text.c_str(), &end);
@@ -73,7 +73,8 @@ std::variant<Arguments, Told> Arguments::Parse(
     const std::string value =
         equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
     if (IsNumber(found->second.otherwise) && !IsNumber(value)) {
-      return Refuse(about, name + " \"" + value + "\" is no positive number");
+      return Refuse(about,
+                    name + " \"" + value + "\" is not a positive number");
     }
     arguments.values_[name] = value;
   }

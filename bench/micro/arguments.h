@@ -13,11 +13,11 @@ namespace fineserve::bench {
 struct Argument {
   std::string name;       // "--data"
   std::string value;      // "DIR"
-  std::string otherwise;  // its value unless it is given
+  std::string otherwise;  // its default
   std::string meaning;
 };
 
-// What --help says of a bench.
+// What --help prints about a bench.
 struct About {
   std::string name;      // of scripts/bench
   std::string question;  // which it answers, and how; lines of 80 columns
@@ -27,7 +27,7 @@ struct About {
 // The command line of a bench. Immutable.
 class Arguments {
  public:
-  // What to say instead of running, and the status to exit with.
+  // What to print instead of running, and the status to exit with.
   struct Told {
     int exit_status;
     std::string text;
@@ -35,14 +35,14 @@ class Arguments {
   static std::variant<Arguments, Told> Parse(
       const std::vector<std::string>& words, const About& about);
 
-  // Of main. Exits after --help with 0, on what it does not know with 2 and one
-  // line on standard error.
+  // Reads main's arguments. Exits with 0 after --help, and with 2 and one line
+  // on standard error if an argument is wrong.
   static Arguments ReadOrExit(int argc, char** argv, const About& about);
 
   const std::string& Text(const std::string& name) const {
     return values_.at(name);
   }
-  // A positive number; what is none was refused when it was read.
+  // A positive number: other values were refused when they were read.
   double Number(const std::string& name) const;
   uint64_t Count(const std::string& name) const;
   // Where the JSON goes; empty: nowhere.

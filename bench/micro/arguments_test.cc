@@ -56,8 +56,8 @@ TEST(ArgumentsTest, MistakeIsOneLineWithTheWayToHelpAndExit2) {
       {{{"--jason", "x"}, "unknown argument \"--jason\""},
        {{"x"}, "unknown argument \"x\""},
        {{"--json"}, "--json needs FILE"},
-       {{"--seconds", "many"}, "--seconds \"many\" is no positive number"},
-       {{"--seconds", "0"}, "--seconds \"0\" is no positive number"}};
+       {{"--seconds", "many"}, "--seconds \"many\" is not a positive number"},
+       {{"--seconds", "0"}, "--seconds \"0\" is not a positive number"}};
   for (const auto& [words, what] : mistakes) {
     const auto told = Told(words);
     EXPECT_EQ(told.exit_status, 2);

@@ -8,7 +8,7 @@
 
 namespace fineserve::bench {
 
-// One engine's way to blocks.
+// A way for one engine to get and free blocks.
 class Blocks {
  public:
   virtual ~Blocks() = default;
@@ -19,10 +19,11 @@ class Blocks {
 double Ns(const std::function<void()>& run);
 double Median(std::vector<double> values);
 
-// ns of a pair of CAS on a warm word.
+// Returns the ns of a pair of CAS on a warm word.
 double CasPair(uint32_t count);
 
-// One engine's run: 1,024 blocks are live.
+// The load of one engine, in which 1,024 blocks are live. Both functions return
+// ns per block.
 class Workload {
  public:
   static constexpr uint32_t kLive = 1024;
@@ -32,9 +33,9 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
-  // The oldest go, as many come: ns per block, `at_once` of them a call.
+  // Frees the oldest blocks and takes as many new ones, `at_once` in each call.
   double Steady(uint32_t at_once, uint32_t count);
-  // 512 blocks are taken one by one and then freed in random order.
+  // Takes 512 blocks one by one and then frees them in random order.
   double Burst(uint32_t bursts);
 
  private:

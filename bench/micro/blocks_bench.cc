@@ -35,19 +35,20 @@ demand at published driver latencies, with and without a buffer of mapped
 pages, and (e) the least that any shared allocator pays: a pair of CAS on a
 warm word.
 
-Two workloads. "steady": 1,024 blocks are in use, the oldest go and as many
-come, so that no page ever empties. "burst": 512 blocks are taken and then all
-freed in random order. Llama-3.1-8B FP16: 32 planes, pages of 64 KiB, 32 blocks
-in 2 MiB. Figures are ns for taking and freeing one block; rounds of all ways
-alternate, and medians are reported. Two engines are two threads with an
-allocator each; (b) is one list for both.
+Two workloads. "steady": 1,024 blocks are in use; the oldest are freed and as
+many are taken, so that no page ever empties. "burst": 512 blocks are taken and
+then all freed in random order. Llama-3.1-8B FP16: 32 planes, pages of 64 KiB,
+32 blocks in 2 MiB. Figures are ns for taking and freeing one block; rounds of
+all ways alternate, and medians are reported. Two engines are two threads with
+an allocator each, except that (b) has one list for both.
 
-Then (a) through the C interface, in an engine under the preload with a view
-from a real fineserved, and two such engines under a load that rises and falls
-out of phase, so that slabs go to and fro: steps of 2 ms, in each up to 2
-sequences of 8 blocks begin, 64 at most, and each grows by a block in 16 steps;
-the watermark is 4 steps. How often was a block missing although the pool had
-one (watermark misses), and how many driver calls did serving make?)";
+The bench then measures (a) through the C interface, in an engine under the
+preload with a view from a real fineserved. Finally it runs two such engines
+under loads that rise and fall out of phase, so that slabs move back and forth:
+in each step of 2 ms up to 2 sequences of 8 blocks begin, 64 run at most, and
+each grows by a block in 16 steps; the watermark is 4 steps. How often was a
+block missing although the pool had one (watermark misses), and how many driver
+calls did serving make?)";
 
 constexpr uint32_t kSlabs = 128;
 constexpr uint32_t kPlanes = 32;
@@ -112,8 +113,8 @@ class RobustMutex : public Blocks {
   SharedList& list_;
 };
 
-// A process that answers at once, over the kind of socket that our daemon has;
-// frees are told without waiting.
+// A process that answers at once, over the kind of socket that our daemon has.
+// Frees are sent without waiting for an answer.
 class Requests : public Blocks {
  public:
   Requests() {
@@ -187,7 +188,7 @@ class Mapped : public Blocks {
   OnDemand pages_;
 };
 
-// Runs two engines together; the mean of both.
+// Runs two engines together; returns the mean of both.
 double Together(Workload* a, Workload* b,
                 const std::function<double(Workload*)>& run) {
   std::atomic<int> waiting{2};
@@ -205,7 +206,7 @@ double Together(Workload* a, Workload* b,
 
 using Samples = std::map<std::string, std::vector<double>>;
 
-constexpr uint32_t kCheap = 1 << 18;  // blocks per round of the cheap ways
+constexpr uint32_t kCheap = 1 << 18;  // blocks per round, if they are cheap
 
 struct Engines {
   explicit Engines(SharedList* list) : mutex_a(list), mutex_b(list) {}
@@ -247,7 +248,7 @@ void MappedRound(Samples* s, Engines* e) {
   (*s)["(d) on demand, burst, buffer (ns)"].push_back(on.Burst(1));
 }
 
-// Real engines under the preload, a real daemon.
+// Measures real engines under the preload, with a real daemon.
 void Serving(Report* report) {
   ViewSite site;
   site.StartDaemon({"--pool", "4GiB", "--slab", "64MiB"});
@@ -261,7 +262,7 @@ void Serving(Report* report) {
   report->Claim("C interface, 16 a call, per block / CAS pair",
                 alone.at("sixteen_per_cas"), 1, Compare::kAtMost);
   site.StopDaemon();
-  // So small that two engines out of phase must trade slabs.
+  // The pool is so small that two engines out of phase must trade slabs.
   site.StartDaemon({"--pool", "96MiB", "--slab", "4MiB"});
   for (const char* mode : {"view", "guarded"}) {
     const std::vector<std::string> flags = {"--mode", mode, "--serve", "10"};
@@ -307,7 +308,8 @@ int Main(int argc, char** argv) {
   report.Figure("(d) driver calls, buffer",
                 static_cast<double>(engines.buffered.driver_calls()));
   const auto ratio = [&](const char* a, const char* b) {
-    // Round by round: a slow minute of the machine falls on both.
+    // Compared round by round, so that a slow phase of the machine affects
+    // both.
     std::vector<double> ratios;
     for (size_t i = 0; i < samples[a].size(); ++i) {
       ratios.push_back(samples[a][i] / samples[b][i]);

@@ -10,7 +10,7 @@ CallCounter::CallCounter(const std::string& library) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   count_ = reinterpret_cast<uint64_t (*)(const char*)>(
       dlsym(handle, "emucuda_call_count"));
-  if (count_ == nullptr) Die("no emucuda_call_count");
+  if (count_ == nullptr) Die("the driver has no emucuda_call_count");
   for (size_t i = 0; i < std::size(kNames); ++i) start_[i] = count_(kNames[i]);
 }
 
@@ -18,7 +18,7 @@ uint64_t CallCounter::Of(const std::string& name) const {
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (name == kNames[i]) return count_(kNames[i]) - start_[i];
   }
-  Die("uncounted " + name);
+  Die("calls of " + name + " are not counted");
 }
 
 uint64_t CallCounter::All() const {

@@ -14,7 +14,8 @@ class CallCounter {
   // `library`: the emulated driver, which this process has loaded.
   explicit CallCounter(const std::string& library);
 
-  // Calls of `name`, or of all it counts, since it was made.
+  // Return the calls of `name`, or of all functions that it counts, since its
+  // construction.
   uint64_t Of(const std::string& name) const;
   uint64_t All() const;
 

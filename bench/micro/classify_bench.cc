@@ -40,7 +40,7 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-// As many rules as a shim takes; none of the first matches, the last does.
+// Returns as many rules as a shim takes; only the last one matches.
 std::vector<abi::Rule> Rules() {
   std::vector<abi::Rule> rules(abi::kRuleCapacity);
   for (abi::Rule& rule : rules) {
@@ -50,7 +50,7 @@ std::vector<abi::Rule> Rules() {
     rule.max_bytes = UINT64_MAX;
     rule.kv = 1;
   }
-  // The outermost frame that has a name.
+  // This is the outermost frame that has a name.
   abi::CopyText(rules.back().frames[0], "__libc_start_main*");
   return rules;
 }
@@ -67,7 +67,7 @@ Percentiles Of(std::vector<double> values) {
 
 enum class How { kLibgcc, kStack, kRules };
 
-// The stack of one allocation, and what the rules say if there are any.
+// Captures the stack of one allocation and applies the rules, if there are any.
 struct Subject {
   std::vector<abi::Rule> rules = Rules();
   std::unique_ptr<shim::RuleMatcher> matcher =
@@ -87,7 +87,8 @@ struct Subject {
   }
 };
 
-// Twenty frames between main and the allocation: a short Python stack.
+// Puts twenty frames between main and the allocation, like a short Python
+// stack.
 [[gnu::noinline]] bool Deep(Subject* subject, How how, int depth) {
   const bool found =
       depth == 0 ? subject->Once(how) : Deep(subject, how, depth - 1);
@@ -100,8 +101,8 @@ double Ns(Subject* subject, How how) {
   const bool found = Deep(subject, how, 20);
   const uint64_t end = NowNs();
   if (found != (how == How::kRules)) {
-    fprintf(stderr, "classify: the rule did not hit\n");
-    exit(1);  // then nothing here was measured
+    fprintf(stderr, "classify: the rule did not match\n");
+    exit(1);  // the figures would mean nothing
   }
   return static_cast<double>(end - start);
 }

@@ -10,16 +10,16 @@
 
 namespace fineserve::bench {
 
-// What a program printed: "name value" lines.
+// The "name value" lines that a program printed.
 using FigureLines = std::map<std::string, double>;
 
 // A program that measures and prints such lines, which this process reads.
 class FigureProgram {
  public:
-  // Its standard output is ours.
+  // Takes over the program's standard output.
   explicit FigureProgram(const process::Command& command);
 
-  // What it printed once it has ended; ends the bench if it failed.
+  // Waits for its end and returns its lines. Ends the bench if it failed.
   FigureLines Finish();
 
  private:

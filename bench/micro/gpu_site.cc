@@ -46,7 +46,7 @@ void GpuSite::StartDaemon(const std::vector<std::string>& flags) {
   daemon_.emplace(process::Command{.words = words, .end_signal = SIGTERM});
   if (!process::Eventually(
           [&] { return ServesAllZeroed(runtime_folder_.path()); })) {
-    Die("fineserved does not come up");
+    Die("fineserved did not start in time");
   }
 }
 

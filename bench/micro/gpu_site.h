@@ -10,9 +10,9 @@
 
 namespace fineserve::bench {
 
-// An emulated GPU and a real fineserved on it, in folders of their own that the
-// environment of this process names: so one at a time, and no daemon of the
-// machine is met. Not thread-safe.
+// An emulated GPU and a real fineserved on it. Their folders are temporary, so
+// that they never meet another daemon of the machine; the environment of this
+// process names them, so only one site can exist at a time. Not thread-safe.
 class GpuSite {
  public:
   GpuSite();
@@ -24,7 +24,7 @@ class GpuSite {
   void StopDaemon() { daemon_.reset(); }
   pid_t daemon_pid() const { return daemon_->pid(); }
 
-  // Environment of a program that is to be the engine `name`.
+  // Returns the environment in which a program is the engine `name`.
   process::Environment UnderPreload(const std::string& name) const;
   std::string EmulatedFolder() const;
 

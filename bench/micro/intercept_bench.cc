@@ -73,12 +73,13 @@ void FreeForeign(const Way& way, int calls) {
   }
 }
 
-// What an engine may ask many times a step; hooked for deferred frees only.
+// Engines may call this many times a step. It is hooked for deferred frees
+// only.
 void QueryEvent(const Way& way, int calls) {
   for (int i = 0; i < calls; ++i) benchmark::DoNotOptimize(way.query(nullptr));
 }
 
-// For a driver that really allocates.
+// Frees at once, for a driver that really allocates.
 void AllocThenFree(const Way& way, int calls) {
   for (int i = 0; i < calls; ++i) {
     CUdeviceptr address = 0;
@@ -95,7 +96,7 @@ double Seconds(const std::function<void()>& run) {
   return taken.count();
 }
 
-// ns per call, the mean over the threads; all of them begin together.
+// Returns the mean ns per call over the threads, which all begin together.
 double NsPerCall(const Work& work, const Way& way, int threads, int calls) {
   std::atomic<int> waiting{threads};
   std::vector<double> seconds(threads);
@@ -119,8 +120,8 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Pairs of direct and hooked runs, the order alternating, so that a slow
-// minute of the machine falls on both.
+// Measures pairs of direct and hooked runs in alternating order, so that a slow
+// phase of the machine affects both.
 void Measure(const char* key, const Work& work, const Way& direct,
              const Way& hooked, int threads, int calls) {
   std::vector<double> d, h, ratio;
@@ -138,8 +139,7 @@ void Measure(const char* key, const Work& work, const Way& direct,
          Median(h), key, Median(ratio));
 }
 
-// This process's engine scoreboard, as fsctl would find it: under
-// /proc/self/fd.
+// Finds this process's engine scoreboard under /proc/self/fd, as fsctl would.
 const abi::ScoreboardHeader* OwnScoreboard() {
   for (int fd = 0; fd < 256; ++fd) {
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
@@ -154,8 +154,8 @@ const abi::ScoreboardHeader* OwnScoreboard() {
   return nullptr;
 }
 
-// One large allocation, so that the shim has its scoreboard: it finds no daemon
-// and says so, which is not what is asked here.
+// Makes one large allocation, so that the shim creates its scoreboard. It also
+// warns that it finds no daemon; this warning is discarded.
 const abi::ScoreboardHeader* MakeScoreboard(const Way& hooked) {
   fflush(stdout);
   const int kept = dup(STDERR_FILENO);
@@ -171,7 +171,7 @@ const abi::ScoreboardHeader* MakeScoreboard(const Way& hooked) {
   return OwnScoreboard();
 }
 
-// A context for a driver that wants one.
+// Initialises the driver and makes a context current.
 bool Begin(void* library) {
   const auto find = [library](const char* symbol) {
     return dlsym(library, symbol);
@@ -218,7 +218,7 @@ int RunChild(const std::string& driver_name) {
       reinterpret_cast<MemFree>(dlsym(library, "cuMemFree_v2")),
       reinterpret_cast<EventQuery>(dlsym(library, "cuEventQuery"))};
   if (direct.alloc == hooked.alloc) return Complain("the shim is not loaded");
-  if (!Begin(library)) return Complain("the driver does not start");
+  if (!Begin(library)) return Complain("the driver cannot be initialised");
   const abi::ScoreboardHeader* scoreboard = MakeScoreboard(hooked);
   if (scoreboard == nullptr)
     return Complain("the shim has no engine scoreboard");
@@ -238,8 +238,8 @@ FigureLines Ask(const std::string& driver_name, const std::string& folder) {
   const std::string lib = process::ProgramFolder() + "/../lib";
   return FigureProgram(
              {.words = {"/proc/self/exe", "--child", driver_name},
-              // An empty runtime folder: a daemon on this machine shall not
-              // take part.
+              // The runtime folder is missing, so that the shim finds no
+              // daemon.
               .environment = {{"LD_PRELOAD", lib + "/libfineserve_shim.so"},
                               {"LD_LIBRARY_PATH", lib + "/" + folder},
                               {"FINESERVE_RUNTIME_DIR", "/nonexistent"}}})

@@ -20,9 +20,9 @@ run them?
 
 Baselines, on the same buffer in the same run: memset for the zero fill, memcpy
 (which reads as much, and also writes) for the fingerprint. What the kernels
-cost on a real device is gpu_check's question.)";
+cost on a real device is measured by gpu_check.)";
 
-constexpr uint64_t kBytes = 64 << 20;  // a slab's, and larger than caches
+constexpr uint64_t kBytes = 64 << 20;  // of a slab; larger than caches
 constexpr int kRounds = 21;
 
 double NowNs() {

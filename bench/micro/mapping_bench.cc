@@ -27,8 +27,8 @@ constexpr char kQuestion[] =
 For pools of 16 and 64 GiB and formats of 1, 64 and 160 planes: handles, driver
 calls, and their cost at latencies published for an A100 (kvcached: cuMemCreate
 193 us, cuMemSetAccess 36 us), compared with 2 MiB pages mapped on demand, each
-of which is a handle of its own. Also the time measured here on the emulated
-driver, and the memory of a real fineserved with that pool.)";
+with its own handle. The bench also measures the time on the emulated driver and
+the memory of a real fineserved with that pool.)";
 
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kOnDemandPageBytes = 2ull << 20;
@@ -46,7 +46,7 @@ void OkOrDie(const absl::Status& s) {
 
 double Milliseconds(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-// Maps the whole pool plane by plane, as an engine's view of it: slab s's
+// Maps the whole pool plane by plane, as an engine's view of it does: slab s's
 // p-th granule lies at index s of plane p.
 void MapView(const driver::Driver& driver, const backing::Device& device,
              backing::CudaBacking* pool) {
@@ -68,7 +68,7 @@ void MapView(const driver::Driver& driver, const backing::Device& device,
                                    planes.back().address(),
                                    planes.back().bytes()));
   }
-  mappings.clear();  // before what they lie in
+  mappings.clear();  // before the reservations that contain them
 }
 
 double PeakMiBOf(pid_t pid) {
@@ -79,7 +79,7 @@ double PeakMiBOf(pid_t pid) {
   Die("no VmHWM");
 }
 
-// The peak resident memory of a real daemon with this pool, in MiB.
+// Returns the peak resident memory of a real daemon with this pool, in MiB.
 double DaemonPeakMiB(ViewSite* site, uint64_t pool_bytes, uint32_t planes) {
   site->StartDaemon(
       {"--pool", absl::StrCat(pool_bytes), "--planes", absl::StrCat(planes)});

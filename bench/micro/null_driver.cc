@@ -1,5 +1,5 @@
 // Every entry point of the null driver, as a weak function that succeeds.
-// null_driver_behaviour.cc overrides those that have something to say.
+// null_driver_behaviour.cc overrides those that return more than success.
 
 #include "bench/micro/null_driver.h"
 
@@ -36,7 +36,7 @@ const Row kRows[] = {
 
 }  // namespace
 
-// As a driver does: the newest ABI of a name not newer than asked for.
+// Finds the newest ABI of a name up to the requested version, as a driver does.
 CUresult Resolve(const char* name, int cuda_version, void** function) {
   if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *function = nullptr;

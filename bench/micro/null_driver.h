@@ -1,18 +1,18 @@
 #ifndef BENCH_MICRO_NULL_DRIVER_H_
 #define BENCH_MICRO_NULL_DRIVER_H_
 
-// The null driver: a libcuda.so.1 whose every entry point does next to nothing
-// and succeeds. Against it a hook's own cost is all there is to see, and the
-// shim can be run without a GPU or an emulated one. It holds no memory: its
-// addresses are numbers.
+// The null driver: a libcuda.so.1 in which every entry point does next to
+// nothing and succeeds. With it a bench measures only a hook's own cost, and
+// the shim runs without a GPU or an emulated one. It holds no memory: its
+// addresses are only numbers.
 
 extern "C" {
 
-// The driver's own address of an exported symbol, which no preload can change;
-// null if it has no such symbol.
+// Returns the driver's own address of an exported symbol, which no preload can
+// change; null if it has no such symbol.
 void* nulldriver_entry_point(const char* symbol);
 
-// How often "cuMemMap" or "cuMemUnmap" was called; -1 for other names.
+// Returns how often "cuMemMap" or "cuMemUnmap" was called; -1 for other names.
 long nulldriver_calls(const char* symbol);
 }
 

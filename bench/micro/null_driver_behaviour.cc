@@ -25,7 +25,7 @@ std::atomic<CUmemGenericAllocationHandle> g_next_handle{1};
 
 }  // namespace
 
-// Not counted: a shared counter would be the dearest thing here.
+// Not counted: a shared counter would cost more than the rest of the call.
 FINESERVE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t) {
   *address = kAllocated;
   return CUDA_SUCCESS;

@@ -108,7 +108,7 @@ void OnDemand::Free(uint32_t count, const uint32_t* ids) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t page = ids[i] / blocks_per_page_;
     Page& p = pages_[page];
-    if (!p.free.empty()) {  // leave the list of its present number
+    if (!p.free.empty()) {  // remove it from the list for its current number
       std::vector<uint32_t>& list = partial_[p.free.size()];
       list[p.in_use_at] = list.back();
       pages_[list[p.in_use_at]].in_use_at = p.in_use_at;

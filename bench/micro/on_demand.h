@@ -13,15 +13,16 @@
 namespace fineserve::bench {
 
 // Blocks on pages that are mapped when they are needed and unmapped when they
-// are empty: the allocator that kvcached publishes, re-done from its
-// description as the baseline. Blocks come from the page with the most used
-// blocks. With the buffer a thread keeps `kBufferLow` pages mapped in advance
-// and up to `kBufferHigh` emptied pages are kept.
+// are empty: kvcached's allocator, re-implemented from its description as the
+// baseline. Blocks come from the page with the most used blocks. With the
+// buffer a thread keeps `kBufferLow` pages mapped in advance, and up to
+// `kBufferHigh` emptied pages are kept.
 //
-// Driver calls are spun for as long as published. One engine, one thread.
+// Instead of calling a driver it spins for the published latency. For one
+// engine and one thread.
 class OnDemand {
  public:
-  // kvcached's defaults for its reserved pages.
+  // These are kvcached's defaults for its reserved pages.
   static constexpr uint32_t kBufferLow = 5;
   static constexpr uint32_t kBufferHigh = 10;
 
@@ -58,7 +59,7 @@ class OnDemand {
   std::vector<std::vector<uint32_t>> partial_;
   std::atomic<uint64_t> driver_calls_{0};
 
-  std::mutex mutex_;  // what follows; the engine's thread and the refiller's
+  std::mutex mutex_;  // guards what follows, which the refiller shares
   std::condition_variable refill_;
   std::vector<uint32_t> unmapped_;
   std::vector<uint32_t> mapped_;  // the buffer

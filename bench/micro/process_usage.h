@@ -7,9 +7,9 @@
 
 namespace fineserve::bench {
 
-// What a running process has used; 0 of one that is gone.
+// What a running process has used; 0 if it has ended.
 
-// Of all its threads since it began, precise to ns
+// Returns the CPU time of all its threads since their start, precise to ns
 // (/proc/PID/task/TID/schedstat).
 double CpuSecondsOf(pid_t pid);
 uint64_t ResidentBytesOf(pid_t pid);

@@ -5,7 +5,7 @@
 
 namespace fineserve::bench {
 
-// What a driver call costs on an A100, as kvcached has published it, in ns.
+// The cost of driver calls on an A100 in ns, as published by kvcached.
 struct DriverLatency {
   uint64_t create_ns = 193'000;     // cuMemCreate
   uint64_t set_access_ns = 36'000;  // cuMemSetAccess

@@ -14,8 +14,8 @@ namespace fineserve::bench {
 
 enum class Compare { kAtMost, kAtLeast };
 
-// What a bench found: figures, and claims that they support or refute. Prints
-// a table for people and writes one JSON object for machines:
+// The result of a bench: figures, and claims that they support or refute.
+// Prints a table for people and writes one JSON object for machines:
 //
 //   {"bench", "commit", "machine": {"cpu", "cores", "kernel"},
 //    "figures": {"name with unit": number, ...},
@@ -29,15 +29,16 @@ class Report {
   // `name` ends with its unit: "hooked cuMemAlloc, 1 thread (ns/call)".
   void Figure(std::string name, double value);
 
-  // Says whether `value` compares to `target` as claimed.
+  // Records whether `value` compares to `target` as claimed.
   void Claim(std::string claim, double value, double target, Compare compare);
 
   bool AllClaimsHold() const;
 
-  // To standard output.
+  // Prints the table on standard output.
   void Print() const;
 
-  // False, with a message on standard error, if the file cannot be written.
+  // Returns false, after a message on standard error, if the file cannot be
+  // written.
   bool WriteJson(const std::string& path) const;
 
  private:
@@ -58,8 +59,8 @@ class Report {
   std::vector<Tested> claims_;
 };
 
-// Prints the table, and writes the JSON where --json says. Returns main's exit
-// status: a claim that does not hold is a result, not a failure.
+// Prints the table and writes the JSON to the file of --json. Returns main's
+// exit status: a claim that does not hold is a result, not a failure.
 int Finish(const Report& report, const Arguments& arguments);
 
 }  // namespace fineserve::bench

@@ -1,5 +1,5 @@
-// An engine that measures itself: what its view of the pool costs it. Runs
-// under the preload; the benches "start" and "blocks" start it.
+// An engine that measures what its view of the pool costs it. Runs under the
+// preload; the benches "start" and "blocks" start it.
 //
 //   bench_view_engine --planes N --page BYTES --blocks N --mode MODE
 //     [--per-block] [--serve SECONDS [--idle-first]]
@@ -76,7 +76,8 @@ class Engine {
     }
   }
 
-  // Registration to active; the engine's own fill would come in between.
+  // Measures from registration to activation. A real engine would fill its
+  // tensors in between.
   void Start() {
     fs_kv_format format = {};
     format.struct_bytes = sizeof(format);
@@ -117,7 +118,8 @@ class Engine {
           static_cast<double>(Stats().driver_calls_to_activate));
   }
 
-  // ns per block through the C interface, beside a pair of CAS on a warm word.
+  // Measures ns per block through the C interface, and a pair of CAS on a warm
+  // word for comparison.
   void MeasureBlocks() {
     constexpr uint32_t kCount = 1 << 17;
     Ok(fs_kv_set_watermark(2 * Workload::kLive), "watermark");
@@ -142,17 +144,17 @@ class Engine {
     Print("sixteen_per_cas", Median(sixteen_cas));
   }
 
-  // Steps of 2 ms. In each up to kArrive sequences begin (their prompt's
-  // blocks at once), all others grow by a block now and then, some end; two
-  // steps in flight. The load rises and falls over a second, so that slabs
-  // travel between two engines that are out of phase.
+  // Runs steps of 2 ms, two of them in flight. In each step up to kArrive
+  // sequences begin (and take their prompt's blocks at once), some of the
+  // others grow by a block, and some end. The load rises and falls over a
+  // second, so that slabs travel between two engines that are out of phase.
   void Serve() {
     constexpr uint32_t kMostSequences = 64;
     constexpr uint32_t kArrive = 2;
     constexpr uint32_t kPromptBlocks = 8;
     constexpr uint32_t kPerStep = kArrive * kPromptBlocks + kMostSequences;
-    // 4 steps for the round trip: 2 for the daemon and its zero fill, 2 of
-    // slack for a busy machine.
+    // The round trip takes 4 steps: 2 for the daemon and its zero fill, and 2
+    // of slack for a busy machine.
     Ok(fs_kv_set_watermark(4 * kPerStep), "watermark");
     std::vector<std::vector<uint32_t>> sequences;
     std::mt19937 random(7);

@@ -13,7 +13,7 @@ namespace fineserve::bench {
 class ViewSite : public GpuSite {
  public:
   // Runs engines at the same time, each with its flags, and returns what they
-  // printed once all have ended well.
+  // printed once all have succeeded.
   std::vector<FigureLines> RunEngines(
       const std::vector<std::vector<std::string>>& flags);
 };

@@ -21,17 +21,17 @@ namespace {
 
 constexpr char kQuestion[] = R"(Which policy keeps more first tokens on time?
 
-Algorithm 2, with and without its floor, against Moore-Hodgson (Prism) and
+Compares Algorithm 2, with and without its floor, with Moore-Hodgson (Prism) and
 FCFS, in virtual time: the daemon's own scheduler with simulated engines. Two
 models, 8B in FP16 and in FP8, share one GPU; real prompt and answer lengths,
-Poisson arrivals, three seeds, one SLO for both. Attainment is of all requests:
+Poisson arrivals, three seeds, one SLO for both. Attainment counts all requests:
 drops are misses.
 
 Load is relative to the rate at which FCFS still keeps 99 % on time. A step
 takes 8 ms + 0.04 ms a prompt token + 0.06 ms a sequence (the authors' profile,
 llama-3-8b QoQ: 40 us a token), twice that while both models work. The
-scheduler is told the model's own profile, so that kappa has only the
-neighbour to learn. The bench compares policies on that engine; it does not
+scheduler knows the model's own profile, so that kappa has to learn only the
+neighbour's effect. The bench compares policies on that engine; it does not
 predict a GPU.)";
 
 constexpr double kSeconds = 120;
@@ -73,7 +73,7 @@ double Attainment(const SimResult& result) {
   return workload::Summarize(result.outcomes, kSeconds).attainment;
 }
 
-// Requests a second at which FCFS keeps 99 % on time.
+// Finds the requests per second at which FCFS keeps 99 % on time.
 double Capacity(const Setting& setting) {
   double low = 0.5, high = 200;
   for (int i = 0; i < 9; ++i) {
@@ -84,7 +84,7 @@ double Capacity(const Setting& setting) {
   return low;
 }
 
-// All seeds of one load under one scheme; their mean attainment.
+// Runs all seeds of one load under one scheme; returns their mean attainment.
 double Measure(const Setting& setting, double load, double rate,
                const Scheme& scheme, Report* report) {
   double attainment = 0, preemptions = 0, goodput = 0;
@@ -122,7 +122,7 @@ int Main(int argc, char** argv) {
   const auto lengths = workload::ReadLengths(absl::StrCat(
       arguments.Text("--data"), "/lengths_", set, "_llama2tok_even.csv.gz"));
   if (!lengths.ok()) {
-    fprintf(stderr, "policies: %s; name the folder by --data\n",
+    fprintf(stderr, "policies: %s; set the folder with --data\n",
             std::string(lengths.status().message()).c_str());
     return 1;
   }

@@ -9,7 +9,7 @@
 
 namespace fineserve::bench {
 
-// One engine of Simulate: continuous batching with chunked prefill.
+// A simulated engine with continuous batching and chunked prefill.
 class SimEngine {
  public:
   SimEngine(uint32_t chunk_tokens, sched::Profile truth, uint64_t kv_tokens)
@@ -22,10 +22,10 @@ class SimEngine {
   bool idle() const { return sequences_.empty(); }
   uint64_t preemptions() const { return preemptions_; }
 
-  // Plans a step. Returns how long it takes on a GPU of its own, in µs.
+  // Plans a step. Returns how long it takes if it has the GPU to itself, in µs.
   double BeginStep();
 
-  // The tokens that the planned step brought.
+  // A token that the planned step generated.
   struct Event {
     sched::RequestId id;
     uint32_t generated;  // tokens so far
@@ -41,8 +41,8 @@ class SimEngine {
     uint32_t filled = 0;     // tokens in the KV
     uint32_t generated = 0;  // tokens that were reported
     uint32_t planned = 0;    // tokens of this step
-    // Tokens to fill before the next one comes: after a preemption the answer's
-    // too.
+    // How many tokens must be filled before the next one is generated; after a
+    // preemption this includes the answer's tokens.
     uint32_t goal() const { return input + generated; }
     bool decodes() const { return generated > 0 && filled + 1 >= goal(); }
   };

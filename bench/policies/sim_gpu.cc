@@ -21,7 +21,7 @@ using sched::RequestId;
 using workload::End;
 using workload::Outcome;
 
-// A proxy tells the daemon how far a stream is after every so many tokens.
+// A proxy reports a stream's progress to the daemon after every so many tokens.
 constexpr uint32_t kProgressTokens = 32;
 
 double Seconds(Micros us) { return static_cast<double>(us) / 1e6; }

@@ -33,7 +33,7 @@ struct SimResult {
 //
 // A real GPU differs: attention costs more than per_token, slices are not
 // equal, and the host adds time between steps. So this compares policies and
-// predicts nothing.
+// does not predict a GPU.
 SimResult Simulate(const std::vector<SimModel>& models,
                    const workload::Trace& trace, const std::string& policy,
                    double floor_share);

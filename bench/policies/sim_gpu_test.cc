@@ -10,7 +10,7 @@ namespace {
 
 using sched::RequestId;
 
-// 1,000 µs a step, 10 µs a prompt token, 100 µs a sequence.
+// A step takes 1,000 µs, plus 10 µs a prompt token and 100 µs a sequence.
 constexpr sched::Profile kTruth{1000, 10, 100};
 
 TEST(SimEngineTest, PromptIsFilledInChunksAndThenDecoded) {
@@ -62,7 +62,7 @@ std::vector<SimModel> OneModel(sched::Profile truth, uint64_t kv_tokens) {
   return {{{"m", 500'000, 0, 512, 64, {8000, 40, 60}}, truth, kv_tokens}};
 }
 
-// Prompts of 400 tokens and some of 2,000; answers of 100.
+// Makes prompts of 400 tokens and some of 2,000, with answers of 100.
 workload::Trace Load(double per_second) {
   return workload::Poisson({{"m", per_second}}, 60,
                            {{400, 100}, {400, 100}, {400, 100}, {2000, 100}},

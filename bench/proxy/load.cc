@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A prompt of 2 KiB, some 500 tokens.
+// Makes a request with a prompt of 2 KiB, some 500 tokens.
 std::string Request(Kind kind) {
   const std::string word = kind == Kind::kPlain    ? ""
                            : kind == Kind::kStream ? ",\"stream\":true"

@@ -20,8 +20,8 @@ struct Load {
   double LatencyUs(double q) const;
 };
 
-// A closed loop: for `seconds`, each connection asks again as soon as it has
-// its answer. One thread, epoll.
+// Runs a closed loop: for `seconds`, each connection asks again as soon as it
+// has its answer. It uses one thread and epoll.
 Load RunLoad(uint16_t port, Kind kind, int connections, double seconds);
 
 // Opens connections that have each been sent one event and wait for more.

@@ -23,13 +23,13 @@ namespace {
 constexpr char kQuestion[] =
     R"(What does fineserve-proxy cost, compared with nginx as the same reverse proxy?
 
-One engine that costs nothing, and four ways to it: directly, through nginx,
-through a fineserve-proxy that decides by itself (it also reads the JSON and
-counts tokens), and through one that asks a fineserved about each request. Each
-cell runs the four in turn for several rounds, so that a slow minute of the
-machine falls on all; medians over the rounds are reported. CPU is of each
-process, all threads, per request. The events of a stream come a millisecond
-apart, so that joining them saves nobody work.)";
+There is one engine that costs nothing, and four ways to it: directly, through
+nginx, through a fineserve-proxy that decides by itself (it also reads the JSON
+and counts tokens), and through one that asks a fineserved about each request.
+Each cell runs the four in turn for several rounds, so that a slow phase of the
+machine affects all; medians over the rounds are reported. CPU is that of all
+threads of each process, per request. The events of a stream come a millisecond
+apart, so that no proxy saves work by joining them.)";
 
 constexpr int kRounds = 5;
 constexpr double kRoundSeconds = 1.5;
@@ -40,7 +40,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// One way to the engine, round by round.
+// The figures of one way to the engine, by round.
 struct Series {
   std::vector<double> per_second, p50_us, p99_us, cpu_us, daemon_us;
 
@@ -103,7 +103,7 @@ class Bench {
   }
 
   static double KibPerStream(const Subject& subject) {
-    // What stays with the allocator after the first streams is not theirs.
+    // The first streams fill the allocator's caches, which later ones reuse.
     for (const int fd : HoldStreams(subject.port(), 100)) close(fd);
     const uint64_t before = ResidentBytesOf(subject.pid());
     const std::vector<int> held = HoldStreams(subject.port(), kHeldStreams);

@@ -20,7 +20,7 @@ namespace {
 
 std::string NginxText(const std::string& f, uint16_t port,
                       uint16_t engine_port) {
-  // One process, as ours is; everything it writes lies in the folder.
+  // nginx runs as one process, like ours, and writes only to the folder.
   return "daemon off; master_process off; worker_rlimit_nofile 16384;\n"
          "pid " +
          f + "/pid; error_log " + f +
@@ -45,8 +45,8 @@ std::string NginxText(const std::string& f, uint16_t port,
          "      proxy_read_timeout 1h;\n    }\n  }\n}\n";
 }
 
-// Nothing in it keeps a request waiting: steps are short, budgets large, the
-// engine's KV is in no pool. A proxy whose daemon were away would refuse.
+// Nothing in this fleet keeps a request waiting: steps are short, budgets are
+// large, and the engine's KV is in no pool.
 std::string FleetText(uint16_t engine_port, const std::string& without_daemon) {
   return "[proxy]\nadmin = \"127.0.0.1:0\"\ndrain = 1\nwithout_daemon = \"" +
          without_daemon +
@@ -75,7 +75,7 @@ std::vector<std::string> ProxyWords(const std::string& fleet, uint16_t port) {
 
 Subject Subject::Nginx(uint16_t engine_port) {
   TemporaryFolder folder;
-  const uint16_t port = FreePort();  // nginx cannot be told to choose
+  const uint16_t port = FreePort();  // nginx cannot choose one
   const std::string file = WriteFile(
       folder, "nginx.conf", NginxText(folder.path(), port, engine_port));
   const std::string log = folder.path() + "/error.log";
@@ -107,7 +107,7 @@ Subject::Subject(TemporaryFolder folder, const std::vector<std::string>& words,
       port_(port),
       proxy_(process::Command{.words = words, .end_signal = SIGTERM}) {
   if (!process::Eventually([&] { return IsReady(port); })) {
-    Die(words[0] + " does not come up");
+    Die(words[0] + " did not start in time");
   }
 }
 

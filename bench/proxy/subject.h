@@ -11,7 +11,7 @@
 
 namespace fineserve::bench {
 
-// A reverse proxy under measurement: a process of its own, with one thread that
+// A reverse proxy under measurement: a separate process, in which one thread
 // does the work. It ends with this object. A failure ends the bench.
 class Subject {
  public:
@@ -20,8 +20,8 @@ class Subject {
   static Subject Nginx(uint16_t engine_port);
   // A fineserve-proxy that finds no fineserved and decides by itself.
   static Subject Alone(uint16_t engine_port);
-  // A fineserve-proxy whose requests are decided by a fineserved, which this
-  // starts on `gpu`. Limits are such that every request can start at once.
+  // A fineserve-proxy that asks a fineserved, which this starts on `gpu`, about
+  // each request. Its limits let every request start at once.
   static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);
 
   uint16_t port() const { return port_; }

@@ -63,7 +63,7 @@ void SendAll(int fd, const std::string& bytes) {
   while (sent < bytes.size()) {
     const ssize_t n =
         send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN) return;  // the reader sees its end
+    if (n < 0 && errno != EAGAIN) return;  // the reader notices the end
     if (n > 0) sent += static_cast<size_t>(n);
     pollfd room = {fd, POLLOUT, 0};
     if (n < 0) poll(&room, 1, 1000);

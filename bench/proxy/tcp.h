@@ -9,9 +9,9 @@ namespace fineserve::bench {
 
 // Sockets on 127.0.0.1. A failure ends the bench with a message.
 
-// A non-blocking listener on any port.
+// Makes a non-blocking listener on any port.
 int Listen(uint16_t* port);
-// A connection, non-blocking once it is established.
+// Makes a connection that is non-blocking once it is established.
 int ConnectTo(uint16_t port);
 void SetNoDelay(int fd);
 // `bytes` must fit into the socket's buffer.
@@ -20,8 +20,8 @@ void SendAll(int fd, const std::string& bytes);
 // Whether the server on this port answers GET /ready with 200.
 bool IsReady(uint16_t port);
 
-// Whether the bytes end where a message does: by its Content-Length, by its
-// last chunk, or else behind its head.
+// Whether the bytes end where an HTTP message ends: by its Content-Length, at
+// its last chunk, or else after its head.
 bool IsWholeMessage(const std::string& bytes);
 
 }  // namespace fineserve::bench

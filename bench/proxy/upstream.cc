@@ -128,7 +128,7 @@ class Server {
   int epoll_;
   int timer_;
   std::unordered_map<int, std::string> received_;
-  std::unordered_map<int, int> streams_;  // events to go
+  std::unordered_map<int, int> streams_;  // events left to send
 };
 
 }  // namespace

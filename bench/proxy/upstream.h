@@ -8,7 +8,7 @@
 
 namespace fineserve::bench {
 
-// What the engine of this bench is asked for, by a word in the body.
+// What a client of this bench asks for, by a word in the body.
 enum class Kind {
   kPlain,   // one JSON answer of 1 KiB
   kStream,  // kEvents server-sent events, one a millisecond

@@ -43,7 +43,7 @@ ServingSite::ServingSite(const std::string& policy)
                        .end_signal = SIGTERM});
 }
 
-// The proxy ends first, before the processes that it asks.
+// The proxy ends before the processes that it uses.
 ServingSite::~ServingSite() {
   while (!processes_.empty()) processes_.pop_back();
 }

@@ -17,7 +17,7 @@ namespace fineserve::bench {
 // this object. A failure ends the bench. Not thread-safe.
 class ServingSite {
  public:
-  // An engine's step in µs, which the scheduler is told as well.
+  // The duration of an engine's step in µs, which the scheduler knows, too.
   static constexpr double kBaseUs = 20'000;
   static constexpr double kTokenUs = 300;
   static constexpr double kSequenceUs = 60;

@@ -24,18 +24,18 @@ namespace fineserve::bench {
 namespace {
 
 constexpr char kQuestion[] =
-    R"(How many first tokens come on time, and under which policy more?
+    R"(How many first tokens come on time, and which policy keeps more on time?
 
-Real processes: loadgen's code in this one, fineserve-proxy, a fineserved that
-admits, two tinyserve engines under the preload on the pool of one emulated
-GPU. FineServe's policy against Moore-Hodgson (Prism) and FCFS on ShareGPT
-lengths (first turn; answers cut to 60 tokens and prompts to 4,000, so that a
-run is short and the emulated device keeps up), Poisson arrivals, half of the
-requests for each model. Drops are misses.
+The processes are real: loadgen's code in this one, fineserve-proxy, a
+fineserved that admits, and two tinyserve engines under the preload on the pool
+of one emulated GPU. FineServe's policy is compared with Moore-Hodgson (Prism)
+and FCFS on ShareGPT lengths (first turn; answers cut to 60 tokens and prompts
+to 4,000, so that a run is short and the emulated device keeps up), Poisson
+arrivals, half of the requests for each model. Drops are misses.
 
-SLO: the basis "fs" (P95 of TTFT, one request at a time, of lengths spread over
-the set; measured first) times a scale, sent in the requests' header. Rates are
-of both models together. Steps take what a slow GPU would need, since these
+The SLO is the basis "fs" (P95 of TTFT, one request at a time, of lengths spread
+over the set; measured first) times a scale, sent in the requests' header. Rates
+are of both models together. Steps take as long as on a slow GPU, because these
 processes share few cores; the engines' steps do not slow each other down, so
 that some 24 requests/s fill both. A run during which the host's CPUs were
 busier than 80 % is void: it is reported, but not counted. With several seconds
@@ -50,7 +50,7 @@ constexpr uint32_t kMostInput = 4000, kMostOutput = 60;
 
 using Lengths = std::vector<workload::Lengths>;
 
-// Busy and all jiffies of the host.
+// The host's busy jiffies, and all of them.
 struct CpuTime {
   double busy = 0, all = 0;
   static CpuTime Now() {
@@ -89,8 +89,8 @@ RunOutcome Send(const ServingSite& site, const workload::Trace& trace,
           (after.busy - before.busy) / std::max(1.0, after.all - before.all)};
 }
 
-// Both models answer, and what the proxy and the scheduler learn from answers
-// (bytes a token, κ) is learnt.
+// Waits until both models answer, then sends a load from which the proxy and
+// the scheduler learn (bytes a token, κ).
 void AwaitReady(const ServingSite& site, const Lengths& lengths) {
   workload::Trace probe;
   probe.models = ServingSite::Models();
@@ -108,11 +108,11 @@ void AwaitReady(const ServingSite& site, const Lengths& lengths) {
     }
     usleep(100'000);
   }
-  Die("the engines do not come up");
+  Die("the engines did not start in time");
 }
 
-// Every so many of them in order of prompt length, so that a heavy tail is
-// neither missed nor met by chance.
+// Picks `count` lengths, evenly spaced in order of prompt length, so that a
+// heavy tail is neither missed nor hit by chance.
 Lengths Spread(Lengths lengths, size_t count) {
   std::sort(lengths.begin(), lengths.end(),
             [](const auto& a, const auto& b) { return a.input < b.input; });
@@ -123,7 +123,7 @@ Lengths Spread(Lengths lengths, size_t count) {
   return spread;
 }
 
-// P95 of the TTFT of requests that come one after the other.
+// Measures the P95 of the TTFT of requests that come one after the other.
 double MeasureBase(const Lengths& lengths) {
   const ServingSite site("fcfs");
   AwaitReady(site, lengths);
@@ -140,7 +140,7 @@ double MeasureBase(const Lengths& lengths) {
   return workload::SloFrom(*workload::FindSloBasis("fs"), all, 1).ttft_s;
 }
 
-// What all seeds of one setting under one policy came to.
+// The results of all seeds of one setting under one policy.
 struct Cell {
   std::vector<workload::Outcome> outcomes;
   double seconds = 0;
@@ -159,7 +159,7 @@ class Sweep {
         seeds_(seeds),
         base_s_(MeasureBase(lengths)) {}
 
-  // Policies take turns, so that what the host does meets all of them.
+  // Policies take turns, so that other load of the host affects all of them.
   void Run() {
     fprintf(stderr, "SLO base: %.0f ms\n", 1000 * base_s_);
     for (uint64_t seed = 1; seed <= seeds_; ++seed) {
@@ -226,7 +226,8 @@ class Sweep {
     }
   }
 
-  // Of settings where as many runs of both count; no claim if there is none.
+  // Uses the settings in which equally many runs of both count; claims nothing
+  // if there are none.
   void Claim(const char* name, const std::string& other, double points,
              Report* report) const {
     std::vector<double> gains;
@@ -270,7 +271,7 @@ int Main(int argc, char** argv) {
       arguments.Text("--data") +
       "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz");
   if (!lengths.ok()) {
-    fprintf(stderr, "slo: %s; name the folder by --data\n",
+    fprintf(stderr, "slo: %s; set the folder with --data\n",
             std::string(lengths.status().message()).c_str());
     return 1;
   }

@@ -1,11 +1,11 @@
 """What does the shim cost stock PyTorch when it allocates?
 
 Two processes on the emulated device, one plain (the baseline), one under the
-shim with a size declared as KV, take turns, so that what else happens on the
-machine meets both alike. Three loops: `cached` (the caching allocator answers),
-`driver` (every allocation reaches the driver: 1 MiB is below the shim's limit
-of attention, 32 MiB above it and classified, but not KV). No daemon runs: an
-allocation of KV is bench `mapping`'s question.
+shim with a size declared as KV, take turns, so that other load of the machine
+affects both alike. There are three loops: `cached` (the caching allocator
+answers) and twice `driver` (every allocation reaches the driver: 1 MiB is below
+the size from which the shim classifies, 32 MiB is classified, but not as KV).
+No daemon runs: the bench `mapping` measures allocations of KV.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def ask(process: subprocess.Popen[str], loop: str) -> float:
 
 
 def measure(rounds: int, folder: str) -> dict[str, list[tuple[float, float]]]:
-    """(plain, shim) ns per allocation, by loop and round; who is first
-    alternates. The first round warms up and does not count."""
+    """Returns (plain, shim) ns per allocation, by loop and round. The order of
+    the two alternates. The first round warms up and does not count."""
     workers = [worker(False, folder), worker(True, folder)]
     pairs: dict[str, list[tuple[float, float]]] = {loop: [] for loop in LOOPS}
     for i in range(rounds + 1):
@@ -96,7 +96,10 @@ def measure(rounds: int, folder: str) -> dict[str, list[tuple[float, float]]]:
 def main() -> int:
     parser = bench_report.parser("torch", __doc__)
     parser.add_argument(
-        "--rounds", type=int, default=41, help="of all loops (%(default)s)"
+        "--rounds",
+        type=int,
+        default=41,
+        help="rounds of all loops (%(default)s)",
     )
     args = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="fineserve-bench-", dir="/dev/shm")

@@ -2,12 +2,11 @@
 
 Both pools have the same number of usable blocks; ours has them in many slabs,
 all leased, which is how an engine runs between lease changes. Each figure is
-the median over rounds of the nanoseconds per call, each claim the median of the
-rounds' ratios. The pools take turns within a round, and are rebuilt several
-times in changing order, as their place in memory matters. A second vLLM pool
-takes part as control: the largest ratio of vLLM to itself is the noise of the
-run, and what is claimed to be no slower than vLLM may exceed 1 by that and no
-more.
+the median over rounds of the nanoseconds per call, and each claim is the median
+of the rounds' ratios. The pools take turns within a round and are rebuilt
+several times in changing order, because their place in memory matters. A second
+vLLM pool takes part as control: the largest deviation of its ratio to the first
+one is the noise of the run, by which a ratio may exceed 1.
 
 Modes:
   uncached  prefix caching off
@@ -15,7 +14,8 @@ Modes:
   hashed    prefix caching on, every block freed with a hash, so that every
             allocation evicts (the pool is warmed up to that state)
 
-Beside it, what leases add to each step: polling, ranking, the fence.
+The bench also measures what leases add to each step: polling, ranking and the
+fence.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ import bench_report  # noqa: E402
 def arguments() -> argparse.Namespace:
     parser = bench_report.parser("blockpool", __doc__)
     for name, usual, meaning in (
-        ("--rounds", 31, "of all pools"),
-        ("--builds", 6, "of the pools"),
-        ("--slabs", 64, "of the leased pool"),
-        ("--blocks-per-slab", 64, "of the leased pool"),
+        ("--rounds", 31, "rounds of all pools"),
+        ("--builds", 6, "how often the pools are built"),
+        ("--slabs", 64, "slabs of the leased pool"),
+        ("--blocks-per-slab", 64, "blocks per slab of the leased pool"),
     ):
         parser.add_argument(
             name, type=int, default=usual, help=f"{meaning} ({usual})"
@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# Before vLLM is imported, so that --help works without it.
+# Parsed before vLLM is imported, so that --help works without it.
 ARGUMENTS = arguments()
 
 from fineserve_vllm.engine_leases import (  # noqa: E402
@@ -64,7 +64,7 @@ from vllm.v1.core.block_pool import BlockPool  # noqa: E402
 
 BLOCK_TOKENS = 16
 _now = time.perf_counter_ns
-# As much of vLLM's as leases look at.
+# The parts of vLLM's scheduler that leases use.
 _SCHEDULER = types.SimpleNamespace(
     kv_cache_manager=types.SimpleNamespace(watermark_blocks=0)
 )
@@ -82,14 +82,14 @@ class Workload:
             if isinstance(pool, LeasedBlockPool)
             else None
         )
-        # Warm up: with hashes until every block is cached.
+        # Warm up; with hashes, until every block is cached.
         for _ in range(3):
             for _ in range(pool.get_num_free_blocks() // 64):
                 self.run(64, 1)
         self.enter_schedule()
 
     def run(self, n: int, calls: int) -> tuple[float, float]:
-        """Mean ns of get_new_blocks(n) and of free_blocks of n."""
+        """Returns the mean ns of get_new_blocks(n) and of free_blocks."""
         get = self.pool.get_new_blocks
         free = self.pool.free_blocks
         get_ns = free_ns = 0
@@ -115,7 +115,7 @@ class Workload:
             self.pool.cached_block_hash_to_block.insert(key, block)
 
     def enter_schedule(self) -> float:
-        """ns that leases add to a step; 0 for vLLM's own pool."""
+        """Returns the ns that leases add to a step; 0 for vLLM's own pool."""
         if self._leases is None:
             return 0
         output = object()
@@ -184,7 +184,7 @@ def sample(args: argparse.Namespace) -> Samples:
 
 
 def ratio(numerators: list[float], denominators: list[float]) -> float:
-    # Two digits: what differs in the third does not repeat.
+    # Two digits, because the third differs from run to run.
     return round(
         statistics.median(a / b for a, b in zip(numerators, denominators)), 2
     )
@@ -213,7 +213,8 @@ def measure(results: Results, args: argparse.Namespace) -> None:
 
 
 def measure_step(results: Results, args: argparse.Namespace) -> None:
-    """After a step that freed blocks of many slabs, and after an idle one."""
+    """Measures leases after a step that freed blocks of many slabs and after
+    an idle one."""
     load = Workload(build(LEASED, False, args), hashed=False)
     busy, idle = [], []
     for _ in range(args.rounds):

@@ -11,7 +11,7 @@
 namespace fineserve::workload {
 namespace {
 
-// std::uniform_real_distribution and the like differ between standard
+// std::uniform_real_distribution and similar ones differ between standard
 // libraries, but a seed should mean the same trace everywhere.
 double Uniform(std::mt19937_64* random) {  // [0, 1)
   return static_cast<double>((*random)() >> 11) * 0x1p-53;

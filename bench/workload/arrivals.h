@@ -12,32 +12,32 @@ namespace fineserve::workload {
 
 // Pure functions; the same seed gives the same trace.
 
-// One model's part of a made load.
+// One model's part of a generated load.
 struct Stream {
   std::string model;
   double per_second = 0;
 };
 
-// Poisson arrivals, independent for each stream, with lengths drawn from
-// `lengths`, which must not be empty.
+// Generates Poisson arrivals, independent for each stream, with lengths drawn
+// from `lengths`, which must not be empty.
 Trace Poisson(const std::vector<Stream>& streams, double seconds,
               const std::vector<Lengths>& lengths, uint64_t seed);
 
-// `factor` times the load with its pattern in time kept: each arrival comes
-// ⌊factor⌋ times, and once more with the probability of the rest. The first
-// stays where it is. Copies come anywhere within the same second and take the
-// lengths of any arrival of their model, so that there is no burst of twins
-// that the real load does not have. A factor below 1 thins at random.
+// Multiplies the load by `factor` and keeps its pattern in time: each arrival
+// comes ⌊factor⌋ times, and once more with the probability of the rest. The
+// first one keeps its time. Copies come anywhere within the same second and
+// take the lengths of any arrival of their model, so that they add no bursts of
+// equal requests. A factor below 1 drops arrivals at random.
 Trace Scale(const Trace& trace, double factor, uint64_t seed);
 
-// The first `seconds` of the trace.
+// Returns the first `seconds` of the trace.
 Trace FirstSeconds(const Trace& trace, double seconds);
 
-// `speed` times faster; lengths stay.
+// Plays the trace `speed` times as fast; lengths stay.
 Trace Faster(const Trace& trace, double speed);
 
-// Renames the trace's models as `to` says; arrivals of models that are not in
-// it are left out. InvalidArgument if a name in `to` is not in the trace.
+// Renames the trace's models; arrivals of models that are not in the list are
+// left out. Returns InvalidArgument if a listed model is not in the trace.
 struct Renamed {
   std::string from, to;
 };

@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<Lengths> kLengths = {{10, 1}, {20, 2}, {30, 3}};
 
-// Two quiet seconds around one with a burst.
+// Makes a trace of two quiet seconds around one with a burst.
 Trace Bursty() {
   Trace trace;
   trace.models = {"a", "b"};
@@ -46,7 +46,7 @@ TEST(PoissonTest, RatesAndGapsAreThoseOfAPoissonProcess) {
   // Five standard deviations of the count.
   EXPECT_NEAR(at[0].size(), 5000, 5 * std::sqrt(5000));
   EXPECT_NEAR(at[1].size(), 15'000, 5 * std::sqrt(15'000));
-  // Gaps of an exponential: mean equals deviation.
+  // Gaps are exponential: their mean equals their standard deviation.
   double sum = 0, squares = 0;
   for (size_t i = 1; i < at[1].size(); ++i) {
     const double gap = at[1][i] - at[1][i - 1];

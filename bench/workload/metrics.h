@@ -9,7 +9,7 @@
 
 namespace fineserve::workload {
 
-// What our figures mean, in one place for load generator and simulator.
+// Defines our figures, for both the load generator and the simulator.
 
 enum class End : uint8_t {
   kDone,
@@ -17,33 +17,33 @@ enum class End : uint8_t {
   kFailed,   // anything else but a whole answer
 };
 
-// Seconds; 0 in tpot: there is none.
+// In seconds; a tpot of 0 means that there is none.
 struct Slo {
   double ttft_s = 0;
   double tpot_s = 0;
 };
 
-// What became of one request. Times from the start of the run; a request
+// The outcome of one request. Times count from the start of the run; a request
 // begins when it should be sent, even if the sender was late.
 struct Outcome {
   uint32_t model = 0;
   End end = End::kFailed;
   double begin_s = 0;
-  double first_token_s = 0;  // only where any came
+  double first_token_s = 0;  // meaningful only if one came
   double end_s = 0;
   Lengths lengths;  // tokens, the output as generated
   Slo slo;
 
   double ttft_s() const { return first_token_s - begin_s; }
-  // Of the tokens after the first; 0 for a single one.
+  // The mean over the tokens after the first; 0 for a single one.
   double tpot_s() const;
-  // Done, with its first token by its deadline and its other tokens at the
-  // pace. A request that was dropped or failed has missed its SLO.
+  // Whether it is done, its first token met its deadline and its other tokens
+  // the pace. A request that was dropped or failed has missed its SLO.
   bool attained() const;
 };
 
-// Nearest rank: the smallest value that at least q of all do not exceed. 0 if
-// there are none.
+// Returns the nearest rank: the smallest value that at least q of all values do
+// not exceed; 0 if there are none.
 double Quantile(std::vector<double> values, double q);
 
 struct Percentiles {
@@ -62,8 +62,8 @@ struct Summary {
   double idle_free_tokens_per_second = 0;
   Percentiles ttft_s;  // of those done
   Percentiles tpot_s;  // of those done with more than one token
-  // TTFT of all requests, infinite for one that got no token: so a percentile
-  // beyond those done is infinite.
+  // TTFT of all requests; infinite for a request that is not done, so that a
+  // percentile beyond those done is infinite.
   Percentiles all_ttft_s;
 };
 
@@ -74,13 +74,14 @@ Summary Summarize(const std::vector<Outcome>& outcomes, double seconds);
 // tenth, and so on; empty if there are fewer than ten requests.
 std::vector<double> AttainmentByLengthDecile(std::vector<Outcome> outcomes);
 
-// Time in which at least one of them was under way.
+// Returns the time in which at least one request was under way.
 double BusySeconds(std::vector<Outcome> outcomes);
 
-// What a paper calls its SLO: a quantile of a measured baseline, times a scale.
+// How a paper defines its SLO: a quantile of a measured baseline, times a
+// scale.
 //   fs        P95 of prefill times on ShareGPT, one request at a time
 //   fs13      P90 TTFT under FCFS
-//   prism     P95 TTFT and P95 TPOT on a GPU of its own
+//   prism     P95 TTFT and P95 TPOT on a dedicated GPU
 //   kunserve  P50 TTFT and TPOT of the best baseline
 // fs and fs13 define no TPOT.
 struct SloBasis {
@@ -90,8 +91,9 @@ struct SloBasis {
 };
 const std::vector<SloBasis>& SloBases();
 
-// From what the basis' baseline measured. nullptr for an unknown name.
+// Returns null for an unknown name.
 const SloBasis* FindSloBasis(const std::string& name);
+// Applies the basis to the outcomes of its baseline.
 Slo SloFrom(const SloBasis& basis, const std::vector<Outcome>& baseline,
             double scale);
 

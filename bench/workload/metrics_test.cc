@@ -8,7 +8,8 @@
 namespace fineserve::workload {
 namespace {
 
-// Sent at `begin`, first token after `ttft`, four more every 0.1 s.
+// Makes a request that begins at `begin` and gets its first token after `ttft`
+// and four more every 0.1 s.
 Outcome Done(double begin, double ttft, uint32_t input = 100) {
   Outcome o;
   o.end = End::kDone;

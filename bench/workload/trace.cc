@@ -13,7 +13,7 @@
 namespace fineserve::workload {
 namespace {
 
-// A table's rows, one line after the other.
+// Reads a table row by row.
 class Table {
  public:
   explicit Table(const std::string& path)
@@ -28,7 +28,7 @@ class Table {
         absl::StrCat(path_, " does not begin with ", header));
   }
 
-  // False at the end. The newline is cut off.
+  // Returns false at the end. The newline is removed.
   bool Next() {
     if (gzgets(file_.get(), line_, sizeof(line_)) == nullptr) return false;
     line_[strcspn(line_, "\r\n")] = '\0';
@@ -36,7 +36,7 @@ class Table {
     return true;
   }
 
-  // Also for a file that ends in the middle of its compressed data.
+  // Returns an error if the file ends in the middle of its compressed data.
   absl::Status End() const {
     int error = Z_OK;
     gzerror(file_.get(), &error);

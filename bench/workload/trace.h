@@ -21,7 +21,7 @@ struct Arrival {
   Lengths lengths;
 };
 
-// Which model is asked for what and when, in order of time.
+// The requests to each model, in order of time.
 struct Trace {
   std::vector<std::string> models;
   std::vector<Arrival> arrivals;
@@ -29,14 +29,14 @@ struct Trace {
   double seconds() const { return arrivals.empty() ? 0 : arrivals.back().at_s; }
 };
 
-// Reads a gzipped (or plain) table
-// timestamp_s,model,input_tokens,output_tokens, as the folder of real data has
-// them; models are in order of appearance. Requests without input or output, of
-// which real traces have some, get one token of it. NotFound, naming the path,
-// if it cannot be read, DataLoss for a bad row.
+// Reads a gzipped (or plain) table with the columns
+// timestamp_s,model,input_tokens,output_tokens; models are in order of
+// appearance. Requests without input or output, which real traces contain, get
+// one token of it. Returns NotFound, with the path, if the file cannot be read,
+// and DataLoss for a bad row.
 absl::StatusOr<Trace> ReadTrace(const std::string& path);
 
-// The same for input_tokens,output_tokens: lengths without arrival times.
+// Does the same for a table with the columns input_tokens,output_tokens.
 absl::StatusOr<std::vector<Lengths>> ReadLengths(const std::string& path);
 
 }  // namespace fineserve::workload

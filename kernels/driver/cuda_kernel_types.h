@@ -13,7 +13,8 @@ using CUkernel = struct CUkern_st*;
 using CUfunction = struct CUfunc_st*;
 using CUlaunchAttribute = struct CUlaunchAttribute_st;
 
-// Options of just-in-time compilation and of loading: passed, never read.
+// Options of just-in-time compilation and of loading. We pass them on and never
+// read them.
 enum CUjit_option : unsigned int {};
 enum CUlibraryOption : unsigned int {};
 

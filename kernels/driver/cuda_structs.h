@@ -18,7 +18,7 @@ struct CUmemPoolProps {
   CUmemAllocationHandleType handleTypes;
   CUmemLocation location;
   void* win32SecurityAttributes;
-  size_t maxSize;  // bytes; 0 = no limit of its own
+  size_t maxSize;  // bytes; 0 = a limit of the system
   unsigned short usage;
   unsigned char reserved[54];
 };

@@ -4,11 +4,11 @@
 #include <cstddef>
 
 #include "kernels/driver/entry_points.h"
-// Second. The first versions of some functions, which cudart still asks for,
-// are declared for the toolkit's own use only.
+// cuda.h comes second. It declares the first versions of some functions, which
+// cudart still asks for, only under this macro.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cudaTypedefs.h>
-// Third.
+// Third: it includes cuda.h, which needs that macro.
 #include <cudaProfilerTypedefs.h>
 
 namespace fineserve::driver {

@@ -5,9 +5,9 @@
 
 namespace fineserve::driver {
 
-// Lets this process open as many files as its hard limit allows: the soft
-// limit is often 1,024, and each granule, peer and connection counts against
-// it. For programs of ours, never inside a stranger's process.
+// Lets this process open as many files as its hard limit allows: the soft limit
+// is often 1,024, and each granule, peer and connection counts against it. Only
+// for our own programs, never in a host of the shim.
 inline void RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -12,8 +12,8 @@ namespace fineserve::driver {
 namespace {
 
 // Finds the entry point in the ABI that we were compiled for. The driver's own
-// resolver knows it by name and version; a driver older than that resolver
-// (CUDA 11.3) has the exported symbol only.
+// resolver finds it by name and version; a driver older than that resolver
+// (CUDA 11.3) has only the exported symbol.
 template <typename Function>
 void Resolve(void* library, const EntryPoints& resolver, const char* symbol,
              const char* name, int since, Function** out) {

@@ -18,8 +18,8 @@ class Driver {
  public:
   // Loads `library` ("libcuda.so.1" or a path), resolves every entry point and
   // calls cuInit. Errors: NotFound if the library cannot be loaded,
-  // FailedPrecondition if it is too old (naming the entry point it lacks),
-  // otherwise what cuInit said.
+  // FailedPrecondition if it is too old (naming the entry point that it lacks),
+  // otherwise the error of cuInit.
   static absl::StatusOr<Driver> Load(const std::string& library);
 
   const EntryPoints& call() const { return *entry_points_; }

@@ -17,8 +17,8 @@ void CountIfRefused(CUresult result) {
   }
 }
 
-// Usable by network cards where the device supports it: a program may ask for
-// such memory, and a granule cannot be changed later.
+// Memory is usable by network cards where the device supports that: a program
+// may ask for such memory, and a granule cannot be changed later.
 CUmemAllocationProp PropFor(const EntryPoints& call, CUdevice device) {
   CUmemAllocationProp prop = {};
   int capable = 0;

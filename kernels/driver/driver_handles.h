@@ -48,7 +48,7 @@ class Granule {
   // RDMA, be used by network cards. ResourceExhausted if it does not fit.
   static absl::StatusOr<Granule> Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes);
-  // Imports another process's granule; `descriptor` stays the caller's.
+  // Imports another process's granule. The caller keeps `descriptor`.
   static absl::StatusOr<Granule> Import(const Driver& driver, int descriptor,
                                         uint64_t bytes);
   Granule(Granule&& other) noexcept;
@@ -92,8 +92,8 @@ class Reservation {
   uint64_t bytes_;
 };
 
-// A granule mapped inside a reservation. Keeps the memory alive even when the
-// granule's handle is gone. No access before AllowReadWrite.
+// A granule mapped inside a reservation. Keeps the memory alive even without
+// the granule's handle. It cannot be accessed before AllowReadWrite.
 class Mapping {
  public:
   static absl::StatusOr<Mapping> Create(const Driver& driver,

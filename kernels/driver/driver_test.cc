@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kGranuleBytes = 2 << 20;
 
-// The emulated driver on a machine of its own.
+// Tests on the emulated driver, with a separate machine folder.
 class DriverTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {

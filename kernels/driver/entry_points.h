@@ -12,9 +12,9 @@
 //             [since, next row's since) of the same name must yield `symbol`
 //             (checked against cudaTypedefs.h where a toolkit is present)
 //     need    kRequired: FineServe cannot work with a driver that lacks it;
-//             kOptional: FineServe works without it, stock programs may not
+//             kOptional: FineServe works without it, other programs may not
 //     args    the parameter list; every entry point returns CUresult
-// The rows stand in entry_points/, a table for each subsystem;
+// The rows are in entry_points/, a table for each subsystem;
 // entry_points/per_thread_calls.h lists the per-thread variants.
 
 #include "kernels/driver/cuda_graph_types.h"

@@ -3,7 +3,7 @@
 
 // C declarations of the driver's exported symbols, for a program that links
 // against libcuda.so.1 (our test engines) or defines it (the emulated driver,
-// the shim). What cuda.h is to a program built with a CUDA toolkit.
+// the shim). They replace cuda.h.
 
 #include "kernels/driver/entry_points.h"
 

@@ -14,10 +14,10 @@ struct Classification {
   abi::Reason reason;
 };
 
-// Decides whether an allocation is KV, and by what. Pure. An explicit scope
-// decides first, then the native frames (`match` is what the rules said of
-// them), then a declared size. Nothing is guessed: an allocation that none of
-// them names stays the driver's.
+// Decides whether an allocation is KV, and for which reason. Pure. An explicit
+// scope decides first, then the native frames (`match` is the rules' verdict on
+// them), then a declared size. Nothing is guessed: an allocation that matches
+// none of these stays the driver's.
 Classification Classify(uint64_t bytes, bool in_scope, const RuleMatch& match,
                         const DeclaredSizes& declared);
 

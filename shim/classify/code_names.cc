@@ -16,7 +16,7 @@ namespace {
 using Sym = ElfW(Sym);
 using Shdr = ElfW(Shdr);
 
-// These bound what a strange file can cost.
+// These bound the cost of a malformed file.
 constexpr size_t kMostSections = 4096;
 constexpr size_t kMostSymbols = 4 << 20;
 
@@ -178,7 +178,7 @@ class ElfFile {
 };
 
 void NameFromFile(const Module& module, NamingRoom* room, Group* group) {
-  // The loader gives the program itself no name.
+  // The loader stores no path for the program itself.
   const bool program = module.path == nullptr || module.path[0] == '\0';
   ElfFile file(program ? "/proc/self/exe" : module.path, room);
   if (file.IsOf(module)) file.Name(group);

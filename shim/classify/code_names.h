@@ -26,13 +26,13 @@ struct NamingRoom {
 };
 
 // Fills room->names[0, count) for the return addresses `ips`; count ≤
-// kNamedFrames. Their code cannot be unloaded meanwhile, because it is on the
-// calling thread's stack. Safe on any thread; allocates nothing. It reads files
-// (and never maps them: one that is cut short would raise SIGBUS in the host),
-// so do not call it under a lock that other threads wait for.
+// kNamedFrames. Their code cannot be unloaded during the call, because it is on
+// the calling thread's stack. Safe on any thread; allocates nothing. It reads
+// files (and never maps them: one that is cut short would raise SIGBUS in the
+// host), so do not call it under a lock that other threads wait for.
 void NameCode(const uint64_t* ips, size_t count, NamingRoom* room);
 
-// How many modules have been unloaded. When it changes, what was known of
+// How many modules have been unloaded. When it changes, cached facts about
 // addresses may be wrong. Takes the loader's lock, briefly.
 uint64_t UnloadCount();
 

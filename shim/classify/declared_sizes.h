@@ -12,12 +12,12 @@ namespace fineserve::shim {
 // An allocation of this size or more is "large": it is classified and its stack
 // is captured. PyTorch's allocator takes blocks of at least 2 MiB from the
 // driver, and so does every KV cache we know; smaller ones are workspaces and
-// the like.
+// other buffers.
 inline constexpr size_t kLargeBytes = size_t{2} << 20;
 
 // The sizes that the configuration declares to be KV. Safe on any thread: a
 // reader races only with the Set that follows a new daemon's welcome, and then
-// sees an old or a new size.
+// sees either an old or a new size.
 class DeclaredSizes {
  public:
   constexpr DeclaredSizes() = default;

@@ -11,12 +11,12 @@ constexpr uint64_t kRbp = 6;
 constexpr uint64_t kRsp = 7;
 constexpr uint64_t kReturnAddress = 16;
 
-// Reads forward in a loaded table and never past its end: what is missing there
-// reads as zero, and ok() is false from then on.
+// Reads forward in a loaded table and never past its end: missing bytes read as
+// zero, and ok() is false from then on.
 class TableReader {
  public:
   // A record of .eh_frame: 4 bytes of length, then as many. (The form with 8
-  // bytes begins with the length -1, and is left to others.)
+  // bytes, which begins with the length -1, is not supported.)
   explicit TableReader(const uint8_t* record)
       : at_(record + 4), end_(record + 4) {
     uint32_t bytes;
@@ -78,8 +78,8 @@ constexpr uint8_t kFromTable = 0x3b;
 constexpr uint8_t kUnsigned = 0x03;
 
 // Finds the record (FDE) of the function at pc in .eh_frame_hdr: version 1,
-// three encodings, where .eh_frame is, how many entries; then the entries
-// {function, its FDE}, both from the header's begin, ascending.
+// three encodings, the address of .eh_frame, the number of entries; then the
+// entries {function, its FDE}, both relative to the header, ascending.
 const uint8_t* FindFde(const uint8_t* header, uint64_t pc) {
   if (header[0] != 1 || header[1] != kFromHere || header[2] != kUnsigned ||
       header[3] != kFromTable) {
@@ -105,17 +105,17 @@ const uint8_t* FindFde(const uint8_t* header, uint64_t pc) {
   return low == 0 ? nullptr : header + entries[low - 1].fde;
 }
 
-// Goes over what many functions have in common (CIE) up to its program. False
-// if it is not as every compiler writes it: version 1, code in bytes, offsets
-// in -8 bytes (one byte, 0x78), and an augmentation of 'z', maybe 'P' and 'L',
-// and 'R'. A signal's frame has an 'S'.
+// Reads a CIE, the part that many functions share, up to its program. False if
+// it does not have the form that compilers emit: version 1, code in bytes,
+// offsets in -8 bytes (one byte, 0x78), and an augmentation of 'z', optionally
+// 'P' and 'L', and 'R' at the end. A signal's frame has an 'S'.
 bool OpenCie(TableReader* r) {
   r->Skip(4);  // 0: it is a CIE
   if (r->Fixed<uint8_t>() != 1 || r->Fixed<char>() != 'z') return false;
   bool from_here = false;
   for (char letter; (letter = r->Fixed<char>()) != '\0';) {
     if (letter != 'P' && letter != 'L' && letter != 'R') return false;
-    // The encoding that 'R' says is the augmentation's last byte.
+    // The encoding for 'R' must be the augmentation's last byte.
     from_here = letter == 'R';
   }
   if (!from_here || r->Fixed<uint8_t>() != 1 || r->Fixed<uint8_t>() != 0x78 ||
@@ -128,7 +128,7 @@ bool OpenCie(TableReader* r) {
   return r->Fixed<uint8_t>() == kFromHere && r->ok();
 }
 
-// A row of the table that call frame programs compute, as far as it matters.
+// The part that we need of a row of the table that call frame programs compute.
 struct Row {
   uint64_t cfa_register = 0;
   uint64_t cfa_bytes = 0;
@@ -141,7 +141,8 @@ class RowFinder {
  public:
   RowFinder(uint64_t begin, uint64_t pc) : location_(begin), pc_(pc) {}
 
-  // False at an instruction that compilers hardly use: others know it.
+  // False at an instruction that compilers hardly use; libgcc's unwinder knows
+  // it.
   bool Run(TableReader r) {
     while (!r.done() && location_ <= pc_) {
       if (!Step(&r)) return false;
@@ -149,7 +150,7 @@ class RowFinder {
     return r.ok();
   }
 
-  // The row so far is what "restore" goes back to.
+  // Makes the row so far the one that "restore" goes back to.
   void FixInitial() { initial_ = row_; }
   const Row& row() const { return row_; }
 
@@ -170,7 +171,7 @@ class RowFinder {
     kCfa = 0x0c,
     kCfaRegister = 0x0d,
     kCfaOffset = 0x0e,
-    kArgumentsSize = 0x2e,  // GNU's (LSB 5.0, 10.5): what a throw would need
+    kArgumentsSize = 0x2e,  // GNU's (LSB 5.0, 10.5): only exceptions need it
   };
 
   bool Step(TableReader* r) {
@@ -272,7 +273,7 @@ FrameStep ReadFrameStep(uint64_t pc) {
   const auto begin_from = reinterpret_cast<uint64_t>(fde.at());
   const uint64_t begin = begin_from + fde.Fixed<int32_t>();
   if (pc - begin >= fde.Fixed<uint32_t>()) return {};
-  fde.Skip(fde.Leb128());  // augmentation: where its exception table is
+  fde.Skip(fde.Leb128());  // augmentation: the address of its exception table
   RowFinder row(begin, pc);
   if (!fde.ok() || !row.Run(cie)) return {};
   row.FixInitial();

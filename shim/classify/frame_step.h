@@ -31,7 +31,7 @@ inline constexpr uint32_t kMostRbpWords = (1 << 5) - 1;
 // Reads the unwind table of the module that holds `pc`, an address within the
 // instruction that a frame is at (for a caller: its return address less 1).
 // Takes no lock, allocates nothing, keeps errno. The module must not be
-// unloaded meanwhile: no code on the calling thread's stack can be.
+// unloaded meanwhile: code on the calling thread's stack cannot be.
 FrameStep ReadFrameStep(uint64_t pc);
 
 }  // namespace fineserve::shim

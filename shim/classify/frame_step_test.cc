@@ -18,12 +18,12 @@ namespace {
 
 using Kind = FrameStep::Kind;
 
-// One row of readelf's: what each register is found by, such as "rsp+16" for
+// One row of readelf's output: how each register is found, such as "rsp+16" for
 // the CFA or "c-8" for a register saved 8 bytes below the CFA. "u": not saved.
 using Row = std::map<std::string, std::string>;
 
-// The rows of a library's unwind table in the words of binutils, by address
-// from its base.
+// The rows of a library's unwind table as readelf prints them, by address from
+// its base.
 std::map<uint64_t, Row> RowsOfReadelf(const std::string& path) {
   std::map<uint64_t, Row> rows;
   const std::string command =
@@ -33,7 +33,7 @@ std::map<uint64_t, Row> RowsOfReadelf(const std::string& path) {
                                                    &pclose);
   if (pipe == nullptr) return rows;
   std::vector<std::string> columns;
-  bool function = false;  // not what functions have in common
+  bool function = false;  // an FDE, not a CIE
   char line[512];
   while (fgets(line, sizeof(line), pipe.get()) != nullptr) {
     std::istringstream words(line);
@@ -52,7 +52,7 @@ std::map<uint64_t, Row> RowsOfReadelf(const std::string& path) {
   return rows;
 }
 
-// The step in readelf's words.
+// The step in readelf's notation.
 Row InWords(const FrameStep& step) {
   if (step.kind == Kind::kLast) return {{"ra", "u"}};
   const std::string base = step.from_rbp ? "rbp+" : "rsp+";
@@ -71,13 +71,13 @@ Row OnlyWhatCounts(Row row) {
 
 class FrameStepsOf : public testing::TestWithParam<const char*> {};
 
-// Every address at which anything changes, of libraries that come stripped, and
-// hold assembly as well as what compilers make of C and C++.
+// Checks every address at which a row begins, in libraries that are stripped
+// and that hold assembly as well as compiled C and C++.
 TEST_P(FrameStepsOf, WholeLibraryAreReadelfsRows) {
   Module module;
   ASSERT_TRUE(FindModuleBySoname(GetParam(), &module));
   const auto rows = RowsOfReadelf(module.path);
-  ASSERT_GT(rows.size(), 1000u) << "readelf (binutils) says nothing";
+  ASSERT_GT(rows.size(), 1000u) << "readelf (binutils) printed too few rows";
   size_t usual = 0;
   for (const auto& [offset, row] : rows) {
     const FrameStep step = ReadFrameStep(module.base + offset);
@@ -106,7 +106,7 @@ TEST(FrameStepTest, AddressesOutsideEveryModuleAreUnusual) {
   EXPECT_EQ(ReadFrameStep(UINT64_MAX).kind, Kind::kUnusual);
 }
 
-// Data, of which no function's record tells.
+// Data, which no function's record covers.
 TEST(FrameStepTest, AddressesOutsideEveryFunctionAreUnusual) {
   static int data = 0;
   EXPECT_EQ(ReadFrameStep(reinterpret_cast<uint64_t>(&data)).kind,

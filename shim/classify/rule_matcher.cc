@@ -119,8 +119,8 @@ bool RuleMatcher::Look(const uint64_t* ips, size_t count, uint64_t unloads,
   return all;
 }
 
-// Looks up the names of all frames, because those of one module cost little
-// more than one of them.
+// Looks up the names of all frames, because all names of a module cost little
+// more than one.
 RuleMatch RuleMatcher::Learn(const uint64_t* ips, size_t count,
                              uint64_t bytes) {
   const MappedRoom room;
@@ -154,7 +154,7 @@ RuleMatcher::Known RuleMatcher::Judge(uint64_t ip, const CodeName& name) const {
 }
 
 // The place that holds `ip`, or else the one to keep it in. If all of its
-// places are taken that is the first, so that the table stays bounded.
+// places are taken, that is the first, so that the table stays bounded.
 RuleMatcher::Known* RuleMatcher::Place(uint64_t ip) {
   // Fibonacci hashing: 2^64 / golden ratio.
   const size_t first = (ip * 0x9e3779b97f4a7c15) >> 54;
@@ -185,7 +185,7 @@ RuleMatch RuleMatcher::Decide(const Known* stack, size_t count,
     const Rule& rule = rules_[r];
     if (bytes < rule.min_bytes || bytes > rule.max_bytes) continue;
     const uint32_t wanted = std::max(rule.frame_count, 1u);
-    // For most rules this is the end: nothing matches.
+    // Most rules end here, because nothing matches.
     if ((~matched & BitsBelow(r, wanted)) != 0) continue;
     uint32_t next = 0;
     for (size_t i = 0; i < count && next < wanted; ++i) {

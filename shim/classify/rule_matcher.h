@@ -11,7 +11,7 @@
 
 namespace fineserve::shim {
 
-// What the rules say of one allocation.
+// The rules' verdict on one allocation.
 struct RuleMatch {
   bool found = false;
   bool kv = false;
@@ -20,18 +20,17 @@ struct RuleMatch {
 };
 
 // Recognises KV by native frames. Names are looked up once per instruction
-// pointer; all that is kept of a name is which frames of which rules it
-// matches, so a stack that was seen before costs one look into a table per
-// frame.
+// pointer; only the frames of rules that a name matches are kept, so a stack
+// that was seen before costs one table look-up per frame.
 //
-// Thread-safe. The lock is never held while names are looked up. Constant-
-// initialised and trivially destroyed. In a forked child of a process that had
-// rules, only empty() may be called.
+// Thread-safe. The lock is never held while names are looked up.
+// Constant-initialised and trivially destroyed. In a forked child of a process
+// that had rules, only empty() may be called.
 class RuleMatcher {
  public:
   constexpr RuleMatcher() = default;
 
-  // Replaces all rules. Leaves malformed ones out; false if there were any.
+  // Replaces all rules. Leaves out malformed ones; false if there were any.
   bool Set(const abi::Rule* rules, uint32_t count);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
@@ -42,7 +41,7 @@ class RuleMatcher {
   RuleMatch Match(const uint64_t* ips, size_t count, uint64_t bytes);
 
  private:
-  // What is known of the code before one return address.
+  // Cached facts about the code before one return address.
   struct Known {
     uint64_t ip = 0;      // 0 if the place is free
     uint64_t frames = 0;  // one bit for each frame of a rule that it matches

@@ -12,7 +12,8 @@
 
 #include "daemon/abi/transport.h"
 
-// Code with names. Distinct bodies: a linker may fold equal ones.
+// Functions with names. Their bodies differ, because a linker may fold equal
+// ones.
 extern "C" {
 int frames_inner(int x) { return x + 11; }
 int frames_middle(int x) { return x * 13; }
@@ -28,7 +29,7 @@ using ::testing::StartsWith;
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// A return address in a function: behind its first byte.
+// A return address in a function: after its first byte.
 template <typename Function>
 uint64_t In(Function* function) {
   return reinterpret_cast<uint64_t>(function) + 1;

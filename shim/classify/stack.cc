@@ -11,22 +11,22 @@ namespace fineserve::shim {
 namespace {
 
 // Steps by address. Every place is one word, so that threads share them without
-// a lock: a reader finds a whole step of the address it asked for, or none.
-// (Threads that write different addresses to one place lose one of them, which
-// is then read again.)
+// a lock: a reader finds a whole step for its address, or none. (If threads
+// write different addresses to one place, one step is lost and is read again
+// later.)
 //
 // A step holds until the module of its address is unloaded. No stack holds an
-// address of an unloaded module, so a step that is kept late, by a thread that
-// was interrupted, is one of a module that is still there; what is older is
-// cleared by the first reader that sees a new count of unloads.
+// address of an unloaded module, so a step that an interrupted thread stores
+// late belongs to a module that is still loaded; the first reader that sees a
+// new count of unloads clears older steps.
 class StepTable {
  public:
   constexpr StepTable() = default;
 
-  // To be called once before the steps of a stack are asked for.
+  // Must be called once before the steps of a stack are read.
   void ClearIfUnloaded(uint64_t unloads) {
     // Acquire: pairs with the release below; a thread that reads the new count
-    // does not find what was kept under the old one.
+    // does not find steps that were kept under the old one.
     if (unloads_.load(std::memory_order_acquire) == unloads) return;
     for (auto& place : places_) place.store(0, std::memory_order_relaxed);
     unloads_.store(unloads, std::memory_order_release);
@@ -47,7 +47,7 @@ class StepTable {
 
  private:
   // From the top: tag 38, kind 2, from_rbp 1, rbp_words 5, cfa_words 18. An
-  // address's bucket and tag tell all of its 47 bits.
+  // address's bucket and tag identify all of its 47 bits.
   static constexpr int kStepBits = 26;
   static constexpr int kBucketBits = 9;
   static constexpr uint64_t kBuckets = 1 << kBucketBits;
@@ -61,7 +61,7 @@ class StepTable {
   }
 
   static uint64_t Pack(uint64_t pc, const FrameStep& step) {
-    // One more: a used place is not zero, whatever it holds.
+    // Adds 1, so that a used place is never zero.
     const uint64_t kind = static_cast<uint64_t>(step.kind) + 1;
     return pc >> kBucketBits << kStepBits | kind << 24 |
            uint64_t{step.from_rbp} << 23 | uint64_t{step.rbp_words} << 18 |
@@ -84,14 +84,15 @@ class StepTable {
 constinit StepTable g_steps;
 constinit std::atomic<bool> g_unwind_only{false};
 
-// What a frame needs of its registers.
+// The registers that a step needs.
 struct Registers {
   uint64_t pc;
   uint64_t rsp;
   uint64_t rbp;
 };
 
-// Those of the function that it is inlined into, at one of its instructions.
+// The registers of the function that this is inlined into, at one of its
+// instructions.
 [[gnu::always_inline]] inline Registers Here() {
   Registers here;
   asm volatile(
@@ -102,12 +103,12 @@ struct Registers {
   return here;
 }
 
-// ASan may know the word's place by what lay there before.
+// ASan may still have marked the word's place for an earlier object.
 [[gnu::no_sanitize_address]] uint64_t LoadWord(uint64_t address) {
   return *reinterpret_cast<const volatile uint64_t*>(address);
 }
 
-// To the caller's frame; false if the stack does not grow.
+// Moves to the caller's frame. False if that does not lie further up the stack.
 bool Follow(const FrameStep& step, Registers* at) {
   const uint64_t cfa =
       (step.from_rbp ? at->rbp : at->rsp) + uint64_t{step.cfa_words} * 8;
@@ -118,7 +119,8 @@ bool Follow(const FrameStep& step, Registers* at) {
   return true;
 }
 
-// The stack by known steps; 0 if a frame is unusual, or `caller` is not found.
+// Walks the stack by steps. Returns 0 if a frame is unusual or `caller` is not
+// found.
 uint16_t WalkSteps(Registers at, uint64_t caller, uint64_t* frames,
                    uint16_t capacity) {
   constexpr int kMostOwnFrames = 32;  // ours above `caller` are under ten

@@ -14,14 +14,15 @@ namespace fineserve::shim {
 //
 // How to get from a frame to its caller is read from the unwind tables once per
 // instruction pointer and kept. Takes the loader's (recursive) lock for some
-// nanoseconds, to learn whether what is kept still holds.
+// nanoseconds, to learn whether those steps still hold.
 uint16_t CaptureStack(const void* caller, uint64_t* frames, uint16_t capacity);
 
-// The same by libgcc's unwinder: ten times slower, without any lock.
+// Captures the same by libgcc's unwinder: ten times slower, without any lock.
 uint16_t UnwindStack(const void* caller, uint64_t* frames, uint16_t capacity);
 
-// From now on CaptureStack is UnwindStack: another thread of the parent may
-// have held the loader's lock, and glibc does not give it back.
+// Makes CaptureStack the same as UnwindStack from now on: another thread of the
+// parent may have held the loader's lock, and glibc does not release it in the
+// child.
 void UnwindOnlyAfterFork();
 
 }  // namespace fineserve::shim

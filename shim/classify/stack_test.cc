@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint16_t kCapacity = 256;
 
-// A stack; room of its own, for signal handlers.
+// A stack in an array, because signal handlers must not allocate.
 struct Frames {
   uint64_t ips[kCapacity];
   uint16_t count = 0;
@@ -38,8 +38,8 @@ struct Frames {
   }
 };
 
-// What CaptureStack and libgcc say of one stack, from this function's caller
-// on: below it the two calls differ.
+// The results of CaptureStack and of libgcc for one stack, from CaptureBoth's
+// caller on, because the two calls differ below that.
 struct BothStacks {
   Frames ours;
   Frames libgcc;
@@ -64,7 +64,7 @@ void ExpectSame(const BothStacks& both, size_t least) {
   EXPECT_GE(both.ours.count, least);
 }
 
-// As above, and libgcc was not needed for it.
+// Expects also that libgcc was not needed.
 void ExpectKnown(const BothStacks& both, size_t least) {
   ExpectSame(both, least);
   for (uint64_t ip : both.ours) {
@@ -79,7 +79,7 @@ void ExpectKnown(const BothStacks& both, size_t least) {
   return both;
 }
 
-// Its frame's size is known at run time only: the CFA is counted from rbp.
+// Its frame's size is known only at run time, so the CFA is relative to rbp.
 [[gnu::noinline]] BothStacks RecurseWithArrays(int depth, size_t bytes) {
   auto* array = static_cast<volatile char*>(__builtin_alloca(bytes));
   array[0] = 1;
@@ -89,7 +89,7 @@ void ExpectKnown(const BothStacks& both, size_t least) {
   return both;
 }
 
-// Its locals want more than the stack's alignment.
+// Its locals need more than the stack's alignment.
 [[gnu::noinline]] BothStacks RecurseRealigned(int depth) {
   alignas(64) volatile char line[64];
   line[0] = 1;
@@ -170,7 +170,7 @@ TEST(StackTest, SignalHandlersStackGoesOnInWhatWasInterrupted) {
   }
 }
 
-// As green threads do it.
+// Switches stacks as green threads do.
 TEST(StackTest, StackOfAnotherContextEndsWhereItBegan) {
   static ucontext_t main_context, other;
   std::vector<char> room(1 << 18);
@@ -202,8 +202,8 @@ void LoadAndUnload(const std::stop_token& stop) {
   }
 }
 
-// A function at run time, in no module: push %rbp; mov %rsi, %rbp; call *%rdi;
-// pop %rbp; ret. Its rbp is a register like any other.
+// A function that is made at run time, in no module: push %rbp; mov %rsi, %rbp;
+// call *%rdi; pop %rbp; ret. Its rbp is a register like any other.
 class RunTimeCode {
  public:
   RunTimeCode() {
@@ -232,14 +232,15 @@ class RunTimeCode {
  private:
   static constexpr size_t kBytes = 4096;
 
-  // Not at the page's begin: a sanitizer may look at what lies before it.
+  // Not at the start of the page, because a sanitizer may read what lies before
+  // it.
   uint8_t* code() const { return static_cast<uint8_t*>(page_) + 64; }
 
   void* page_;
   bool ready_ = false;
 };
 
-// An unwinder that guesses on, by what lies where rbp points, names functions
+// An unwinder that goes on by guessing from the memory at rbp names functions
 // that were never called: here LoadAndUnload, in what looks like a frame.
 TEST(StackTest, CodeMadeAtRunTimeEndsTheStack) {
   const RunTimeCode code;
@@ -275,7 +276,7 @@ TEST(StackTest, ThreadsFirstStackAllocatesNothing) {
   EXPECT_EQ(after, before);
 }
 
-// Code at the addresses of a library that is gone has other frames.
+// New code at the addresses of an unloaded library has other frames.
 TEST(StackTest, LibrariesThatComeAndGoAreReadAgain) {
   for (int i = 0; i < 20; ++i) {
     for (const char* file : {FRAMES_600, FRAMES_900}) {
@@ -364,7 +365,7 @@ TEST(StackTest, RandomStacksAreThoseOfLibgcc) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The child's stacks do not wait for a lock that nobody holds any more.
+// The child must not wait for a lock whose holder exists only in the parent.
 TEST(StackTest, ForkedChildOfALoadingParentCapturesItsStack) {
   const std::jthread loader(&LoadAndUnload);
   for (int i = 0; i < 100; ++i) {

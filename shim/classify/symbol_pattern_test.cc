@@ -40,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"EmptyText", "a|b", "", false}, Case{"Empty", "", "", true}),
     [](const auto& info) { return info.param.name; });
 
-// The worst a peer may send: time stays |pattern| × |text|.
+// The worst pattern that a peer may send takes at most |pattern| × |text|
+// steps.
 TEST(Matches, ManyStarsAgainstALongNameEnd) {
   std::string pattern;
   while (pattern.size() < 190) pattern += "*a";

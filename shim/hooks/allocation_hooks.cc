@@ -1,7 +1,7 @@
-// Hooks of the driver's allocations and frees. Each is a guest in somebody
-// else's process: it decides in a few instructions whether the call concerns
-// us, and leaves by a tail call if not. Nothing here may throw, abort, or touch
-// a signal handler.
+// Hooks of the driver's allocations and frees. Each is a guest in another
+// program's process: it decides in a few instructions whether the call concerns
+// us, and otherwise leaves by a tail call. Nothing here may throw, abort, or
+// touch a signal handler.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -27,13 +27,14 @@ using shim::Original;
 
 namespace {
 
-// The stream that a per-thread variant means: its default is the thread's own.
+// The stream that a per-thread variant means: null is the thread's own default
+// stream.
 CUstream PerThread(CUstream stream) {
   return stream != nullptr ? stream
                            : reinterpret_cast<CUstream>(CU_STREAM_PER_THREAD);
 }
 
-// Answers every allocation but cuMemAlloc_v2, which has a fast path of its own.
+// Answers every allocation but cuMemAlloc_v2, which has its own fast path.
 CUresult Allocate(const AllocationCall& call, CUdeviceptr* address) {
   shim::ThreadState& thread = shim::t_state;
   if (call.bytes >= thread.fast_limit) {

@@ -13,7 +13,7 @@ namespace {
 
 EngineView& View() { return g_redirector.view(); }
 
-// Every function but fs_kv_error begins with this.
+// The functions that can fail begin with this, or with WithDriver.
 int Enter() {
   if (g_redirector.forked()) {
     return KvError(FS_FORKED, "a forked child has no view");

@@ -72,8 +72,8 @@ Hook HookForSymbol(const char* symbol) {
 
 namespace {
 
-// "cuMemAlloc_v2" and the like are not documented as requests. A driver that
-// answers one anyway can only mean the ABI of that name.
+// Names with a suffix, such as "cuMemAlloc_v2", are not documented as requests.
+// A driver that answers one anyway can only mean the ABI of that name.
 Hook HookForSuffixedRequest(const char* name) {
   return strstr(name, "_v") != nullptr || strstr(name, "_pt") != nullptr
              ? HookForSymbol(name)

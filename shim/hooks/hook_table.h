@@ -1,8 +1,8 @@
 #ifndef SHIM_HOOKS_HOOK_TABLE_H_
 #define SHIM_HOOKS_HOOK_TABLE_H_
 
-// Which names the shim answers with its own functions. Pure: a name goes in, a
-// hook comes out. Only resolver_hooks.cc knows the hook's address.
+// Which names the shim answers with its own functions. Pure. Only
+// resolver_hooks.cc knows the hooks' addresses.
 
 #include <cstdint>
 
@@ -22,8 +22,8 @@ Hook HookForSymbol(const char* symbol);
 // The hook for a name and version, as cuGetProcAddress gets them; kNone unless
 // the ABI that the driver answers with is the one that the hook implements. A
 // driver returns the newest ABI that is not newer than `cuda_version`
-// (cuMemAlloc before 3020 had 32-bit sizes). `flags` are the request's: one
-// that prefers per-thread streams gets the per-thread variant.
+// (cuMemAlloc before 3020 had 32-bit sizes). `flags` are the request's: if they
+// ask for per-thread streams, the answer is the per-thread variant.
 Hook HookForRequest(const char* name, int cuda_version, uint64_t flags);
 
 }  // namespace fineserve::shim

@@ -43,14 +43,14 @@ DlsymAnswer AnswerHook(Hook hook, Path path) {
 }
 
 // What dlsym(RTLD_DEFAULT) would find if the shim were not loaded. The caller
-// that glibc sees is the shim, so RTLD_NEXT searches behind it; a failure
-// leaves the usual message for dlerror.
+// that glibc sees is the shim, so RTLD_NEXT searches after it; a failure leaves
+// the usual message for dlerror.
 void* DefinitionBehindShim(const char* name) {
   return RealDlsym()(RTLD_NEXT, name);
 }
 
-// Null if no driver is loaded, or for a function that an older driver lacks: we
-// must then seem to lack it too.
+// Null if no driver is loaded, or if an older driver lacks the function: the
+// shim must then appear to lack it too.
 void* DriversDefinition(const char* name) {
   Module driver;
   return FindModuleBySoname(kDriverSoname, &driver)

@@ -6,11 +6,11 @@
 // then, unless it has an answer, jump to the C library's own function, so that
 // glibc sees the original caller: RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on
 // it. dlvsym matters because other tools that define dlsym find the next dlsym
-// with it: they would find the C library's and lead a program past us.
+// with it: they would find the C library's, and the program would bypass us.
 //
 // A library opened with RTLD_DEEPBIND sees its own dependencies before us,
-// among them the driver and the C library's dlsym. So the filter takes that
-// flag off (it counts this and warns once; FINESERVE_KEEP_DEEPBIND=1 keeps the
+// among them the driver and the C library's dlsym. So the filter clears that
+// flag (it counts this and warns once; FINESERVE_KEEP_DEEPBIND=1 keeps the
 // flag). A namespace that dlmopen creates has no preloads at all; we can only
 // count it.
 //
@@ -36,7 +36,7 @@ DlsymAnswer fineserve_filter_dlsym(void* handle, const char* name,
                                    const char* unused, const void* caller);
 DlsymAnswer fineserve_filter_dlvsym(void* handle, const char* name,
                                     const char* version, const void* caller);
-// These return the flags to pass to the real function.
+// These return the flags for the real function.
 int fineserve_filter_dlopen(const char* file, int flags);
 int fineserve_filter_dlmopen(long space, const char* file, int flags);
 // The stubs' jump targets, set by the filters, which run first.

@@ -4,10 +4,10 @@
 // void* dlmopen(Lmid_t space, const char* file, int flags)
 //
 // A C function here would become the caller that glibc sees: RTLD_NEXT would
-// then search behind the shim instead of behind the program's library, and
-// dlopen would search the shim's RUNPATH instead of the caller's. So ask the
-// filter, with the return address as its fourth argument, and leave by a jump
-// with registers and stack as they came.
+// then search after the shim instead of after the program's library, and dlopen
+// would search the shim's RUNPATH instead of the caller's. So each stub calls
+// its filter, with the return address as fourth argument, restores registers
+// and stack, and jumps to the real function.
 
     .macro FINESERVE_ENTER symbol, filter, real
     .globl  \symbol
@@ -22,7 +22,8 @@
     .cfi_adjust_cfa_offset 8
     pushq   %rsi
     .cfi_adjust_cfa_offset 8
-    // Three pushes and the return address: the stack is at 16 bytes again.
+    // After three pushes and the return address the stack is aligned to 16
+    // bytes.
     pushq   %rdx
     .cfi_adjust_cfa_offset 8
     movq    24(%rsp), %rcx
@@ -38,7 +39,8 @@
     .cfi_adjust_cfa_offset -8
     .endm
 
-    // The filter answers (rax, with rdx not 0) or leaves it to the real one.
+    // The filter answers in rax, with rdx not 0, or leaves the call to the real
+    // function.
     .macro FINESERVE_LOOKUP_STUB symbol, filter, real
     FINESERVE_ENTER \symbol, \filter, \real
     movq    %rdx, %rcx
@@ -52,7 +54,7 @@
     .size   \symbol, .-\symbol
     .endm
 
-    // The filter returns the flags that the real one gets in `register`.
+    // The filter returns the flags that the real function gets in `register`.
     .macro FINESERVE_OPEN_STUB symbol, filter, real, register
     FINESERVE_ENTER \symbol, \filter, \real
     FINESERVE_RESTORE

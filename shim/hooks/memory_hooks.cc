@@ -1,5 +1,5 @@
-// Hooks of calls about memory that may be ours, which the program names by its
-// handle (the rest of the cuMemCreate family) or by an address within it.
+// Hooks of calls about memory that may be ours, given by its handle (the rest
+// of the cuMemCreate family) or by an address within it.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"
@@ -29,8 +29,8 @@ CUresult Ask(Hook hook, const Original& original, Object& object, Method method,
   });
 }
 
-// For a call about a handle: a process that holds none of ours pays a load
-// only.
+// For a call about a handle. It costs a process that holds none of ours one
+// load.
 template <typename... Arguments>
 CUresult AskAboutHandle(Hook hook, const Original& original,
                         Arguments&&... arguments) {

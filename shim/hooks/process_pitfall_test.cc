@@ -1,6 +1,6 @@
-// What earlier interposers got wrong, each as a test with its number. Pitfall 8
-// (host memory) is in redirect/virtual_memory_test.cc; 10 (unmapping waits) is
-// there, in redirect/releaser_test.cc and in
+// Each test checks, under its number, something that earlier interposers got
+// wrong. Pitfall 8 (host memory) is in redirect/virtual_memory_test.cc; 10
+// (unmapping waits) is there, in redirect/releaser_test.cc and in
 // tests/integration/slabs/deferred_free_test.cc; 11 (what lies behind an
 // address) is in redirect/releaser_test.cc. 12 (memory info), 13 (a dead owner)
 // and 14 (devices by UUID) need several processes and a device:
@@ -39,7 +39,7 @@ TEST_F(Pitfall, Number3WhatTheDriverDoesNotHaveNobodyIsGiven) {
       "loaded yes\nshim\nshim\nnull\nnull\nnull\nnull\n");
 }
 
-// Each version that glibc has had for it, and none.
+// Asks for dlsym by each version that glibc has had for it, and by none.
 TEST_F(Pitfall, Number4NoVersionOfTheLoadersSymbolsIsAssumed) {
   const std::string want = "shim\nshim\nshim\n";
   EXPECT_EQ(RunDlsym({"versioned", "GLIBC_2.2.5", "versioned", "GLIBC_2.34",

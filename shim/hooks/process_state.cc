@@ -33,8 +33,8 @@ void FoldCounters(ThreadState* thread) {
 void OnThreadEnd(void* thread) {
   auto* state = static_cast<ThreadState*>(thread);
   FoldCounters(state);
-  // If other destructors of this thread still allocate, that registers it
-  // again.
+  // If another destructor of this thread allocates later, that registers the
+  // thread again.
   state->fast_limit = 0;
 }
 

@@ -1,8 +1,7 @@
 #ifndef SHIM_HOOKS_PROCESS_STATE_H_
 #define SHIM_HOOKS_PROCESS_STATE_H_
 
-// The state of the shim in this process, and what the hooks do off their fast
-// path.
+// The state of the shim in this process, and the hooks' slow paths.
 
 #include "kernels/driver/cuda_types.h"
 #include "shim/hooks/hook_table.h"
@@ -28,7 +27,7 @@ void CollectDeferredFrees();
 // Counts a call of a hook.
 void CountCall(abi::Hook hook);
 
-// Makes a call that turned out not to concern us.
+// Makes the original call, which turned out not to concern us.
 inline driver::CUresult Pass(const Original& original) {
   const Driver* real = RealDriver();
   return real == nullptr ? driver::CUDA_ERROR_NOT_INITIALIZED

@@ -1,4 +1,4 @@
-// The preload library in programs of its own, on the null driver.
+// Tests of the preload library in separate programs, on the null driver.
 
 #include <gmock/gmock.h>
 
@@ -254,8 +254,8 @@ TEST_F(Dlopen, ItsNameIsAnsweredWithTheHookByEveryLookup) {
             "libc\n");
 }
 
-// Without the shim the test's library sees the driver first, which shows that
-// it would escape.
+// Without the shim, the library sees the driver first: it would bypass the
+// hooks.
 TEST_F(Dlopen, DeepbindIsTakenOffCountedAndSaidOnce) {
   const std::string library = Lib("libshim_deepbind.so");
   EXPECT_EQ(Run("shim_cuda_program", {"deepbind", library}, {}).out,
@@ -288,8 +288,9 @@ TEST_F(Dlopen, NamespaceOfItsOwnIsDetectedAndCounted) {
 
 using StackHost = ProcessTest;
 
-// An unwinder that keeps a pipe, to ask the kernel whether an address can be
-// read, would write into what the program has opened there since.
+// An unwinder that keeps a pipe, to find out from the kernel whether an address
+// can be read, would write into files that the program has opened at its
+// numbers since.
 TEST_F(StackHost, DescriptorsOfAProgramThatClosedAllAreLeftAlone) {
   EXPECT_EQ(
       Run("shim_stack_host_program", {"closed"}, {"libfineserve_shim.so"}).out,
@@ -306,8 +307,9 @@ TEST_F(StackHost, FirstLargeAllocationDoesNotWaitForALibrarysConstructor) {
   EXPECT_EQ(ran.out, "constructor done\n");
 }
 
-// The loader gives a library that was loaded to whatever needs its soname, in
-// any scope: what we load, RTLD_LOCAL or not, the program's libraries get.
+// The loader reuses a loaded library wherever its soname is needed, in any
+// scope: the program's libraries would get any that we load, even with
+// RTLD_LOCAL.
 TEST_F(StackHost, ProgramsLibrariesGetTheirOwnDependencies) {
   const std::string library = Lib("libshim_own_dependencies.so");
   EXPECT_EQ(

@@ -6,7 +6,7 @@
 namespace fineserve::shim {
 namespace {
 
-// Options that take a value: the rest of their word, or the next word.
+// Options that take a value, from the rest of their word or from the next word.
 constexpr char kWithValue[] = "WX";
 // The words after these options are the program's, not the interpreter's.
 constexpr char kProgram[] = "cm";

@@ -12,7 +12,8 @@ namespace fineserve::shim {
 bool IsPython(const char* program);
 
 // Whether an interpreter with these arguments (argv[0] first, null last)
-// ignores $PYTHONPATH: because of -E or -I, also within a cluster such as -sE.
+// ignores $PYTHONPATH because of -E or -I, alone or within a cluster such as
+// -sE.
 bool IgnoresPythonPath(const char* const* argv);
 
 // Writes $PYTHONPATH with `folder` in front to `out`, which has `capacity`

@@ -1,5 +1,5 @@
-// What the preload library does before main if its host is a Python
-// interpreter.
+// Puts the plugin into $PYTHONPATH before main if the host is a Python
+// interpreter (python_path.h).
 
 #include <limits.h>
 #include <stdlib.h>
@@ -48,8 +48,7 @@ __attribute__((constructor)) void ShowPlugin(int, char** argv, char**) {
     if (getenv("FINESERVE_VIEW") != nullptr) {
       Warn(
           "this Python ignores PYTHONPATH (-E or -I) and will not load the "
-          "vLLM "
-          "plugin: start it without these options, or its KV has no view");
+          "vLLM plugin: start it without these options, or its KV has no view");
     }
     return;
   }

@@ -20,8 +20,8 @@ using shim::Hook;
 
 namespace {
 
-// Makes the driver's call. Replaces its answer by our function if the answer
-// has the ABI that our function has.
+// Makes the driver's call, and replaces its answer with our function if that
+// has the same ABI.
 template <auto Entry, typename... Status>
 CUresult Resolve(Hook hook, Path path, const char* name, void** function,
                  int cuda_version, uint64_t flags, Status... status) {

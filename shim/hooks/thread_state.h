@@ -1,9 +1,9 @@
 #ifndef SHIM_HOOKS_THREAD_STATE_H_
 #define SHIM_HOOKS_THREAD_STATE_H_
 
-// What the shim keeps per thread. It lies in initial-exec TLS (a build flag),
-// so an access is one instruction and never allocates: a hook may be called
-// under the host allocator's lock.
+// The state that the shim keeps per thread. It lies in initial-exec TLS (a
+// build flag), so an access is one instruction and never allocates: a hook may
+// be called under the host allocator's lock.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,12 +16,12 @@ struct ThreadState {
   // registered and while it is inside a KV scope; otherwise kLargeBytes, or
   // kGateBytes while the gate is closed.
   size_t fast_limit = 0;
-  // Counted since they were last added to the scoreboard.
+  // Counts since they were last added to the scoreboard.
   uint64_t small_allocations = 0;
   uint64_t small_bytes = 0;
   uint32_t scope_depth = 0;
-  // The depth of our own calls into the driver. What the driver then calls
-  // through its exported names is not a call of the program's.
+  // The depth of our own calls into the driver. Calls that the driver then
+  // makes through its exported names are not the program's.
   uint32_t nested = 0;
 };
 

@@ -1,5 +1,5 @@
 // The functions for PyTorch's pluggable allocator. They call our own hooks, as
-// if the program had called the driver.
+// a program calls the driver.
 
 #include <sys/types.h>
 

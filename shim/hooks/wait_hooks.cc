@@ -1,7 +1,7 @@
 // Hooks of the calls by which a program waits for its work or asks whether it
-// is done. They change nothing about the answer: we use them to notice that
-// what the program freed in stream order has passed. A program that has freed
-// its KV may make no other call that we see for hours.
+// is done. They do not change the answer: we use them to notice that streams
+// have passed the frees in stream order. A program that has freed its KV may
+// make no other call that we see for hours.
 
 #include "kernels/driver/export.h"
 #include "kernels/driver/prototypes.h"

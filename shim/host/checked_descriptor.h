@@ -9,7 +9,7 @@
 
 namespace fineserve::shim {
 
-// A descriptor that lives in somebody else's process. The host may close every
+// A descriptor in another program's process. The host may close every
 // descriptor it finds and open files of its own under the same numbers, so each
 // use first compares the file behind the number with the one that was adopted.
 //

@@ -151,8 +151,8 @@ Module Describe(const dl_phdr_info& info, size_t position) {
   return m;
 }
 
-// The symbol table does not say its length, but the hash table reaches its last
-// symbol.
+// The symbol table does not store its length, but the hash table covers its
+// last symbol.
 size_t CountInGnuHash(const uint32_t* hash) {
   const uint32_t bucket_count = hash[0];
   const uint32_t first_symbol = hash[1];

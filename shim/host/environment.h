@@ -1,7 +1,7 @@
 #ifndef SHIM_HOST_ENVIRONMENT_H_
 #define SHIM_HOST_ENVIRONMENT_H_
 
-// What the environment variables ask of the shim.
+// The environment variables that the shim reads.
 //
 //   FINESERVE_DISABLE=1      hooks pass straight to the driver
 //   FINESERVE_KV_SIZES=...   sizes of KV allocations, e.g. 64MiB,67108864

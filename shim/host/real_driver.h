@@ -1,8 +1,8 @@
 #ifndef SHIM_HOST_REAL_DRIVER_H_
 #define SHIM_HOST_REAL_DRIVER_H_
 
-// The driver's own functions, which the hooks stand in front of. This is the
-// one place that knows how to reach them.
+// The driver's own functions, which the hooks stand in front of. Only this file
+// resolves them.
 
 #include <atomic>
 

@@ -4,8 +4,8 @@
 namespace fineserve::shim {
 
 // Writes "fineserve: <text>\n" to standard error with one write(2), so that
-// lines of several processes do not mix. printf-like; longer texts are cut.
-// Keeps errno, takes no lock and allocates nothing. Safe on any thread.
+// lines of several processes do not mix. printf-like; a text that is too long
+// is cut. Keeps errno, takes no lock and allocates nothing. Safe on any thread.
 void Warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 }  // namespace fineserve::shim

@@ -1,7 +1,7 @@
 #ifndef SHIM_LINK_ANSWER_CHECKS_H_
 #define SHIM_LINK_ANSWER_CHECKS_H_
 
-// Checks of a daemon's answers, made before they are used. Pure.
+// Checks a daemon's answers before they are used. Pure.
 
 #include <cstdint>
 

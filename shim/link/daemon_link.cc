@@ -33,8 +33,8 @@ void DaemonLink::SetState(LinkState state) {
 }
 
 LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
-  // Set before the lock is taken: a fork while it is held must find this
-  // process engaged.
+  // Set before the lock is taken, because a fork while the lock is held must
+  // find this process engaged.
   engaged_.store(true, std::memory_order_relaxed);
   MutexLock lock(&mutex_);
   const LinkState before = state();
@@ -150,7 +150,8 @@ Exchange DaemonLink::Lose(const char* why) {
   scoreboard_->SetLink(LinkState::kLost, reason_);
   SetState(LinkState::kLost);
   Warn(
-      "%s; leased memory stays, and new KV allocations get the driver's memory",
+      "%s; leased memory stays mapped, and new KV allocations use the driver's "
+      "memory",
       reason_);
   return Exchange::kLost;
 }
@@ -164,7 +165,7 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   int error = abi::Send(fd, request);
   if (error == 0) error = WaitReadable(fd, timeout_ms);
   if (error == 0) error = received->ReceiveFrom(fd);
-  if (error == EPIPE || error == ECONNRESET) return Lose("it went away");
+  if (error == EPIPE || error == ECONNRESET) return Lose("it disconnected");
   if (error != 0) return Lose(strerrordesc_np(error));
   const Exchange outcome = Interpret(*received, sequence_);
   if (outcome != Exchange::kOk) return outcome;
@@ -177,13 +178,13 @@ Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
   if (header == nullptr) return Lose("it sent a malformed message");
   if (header->abi_version != abi::kAbiVersion) {
     refused_ = true;
-    Lose("another version");
+    Lose("it has another version");
     snprintf(reason_, sizeof(reason_),
-             "the daemon at %s speaks version %u, this shim version %u", path_,
-             header->abi_version, abi::kAbiVersion);
+             "the daemon at %s uses version %u, but this shim uses version %u",
+             path_, header->abi_version, abi::kAbiVersion);
     return Exchange::kRefused;
   }
-  if (header->sequence != sequence) return Lose("it answered out of turn");
+  if (header->sequence != sequence) return Lose("it answered another request");
   abi::Refused refusal;
   if (!received.As(&refusal)) return Exchange::kOk;
   refusal.text[sizeof(refusal.text) - 1] = '\0';
@@ -207,7 +208,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   const uint64_t slab_bytes =
       welcome_.granule_bytes * welcome_.granules_per_slab;
   const uint64_t slabs = bytes / slab_bytes + (bytes % slab_bytes != 0);
-  // The daemon decides (and counts) what it can spare; a pool may grow.
+  // The daemon decides what it can spare, because a pool may grow.
   if (slabs > UINT32_MAX) return Exchange::kExhausted;
   auto request = abi::MakeMessage<abi::LeaseRequest>(0);
   request.slab_count = static_cast<uint32_t>(slabs);
@@ -217,7 +218,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
       Ask(request, &grant, &received, timeouts_.request_ms);
   if (outcome != Exchange::kOk) return outcome;
   if (grant.lease == 0 || grant.slab_count != slabs) {
-    return Lose("it granted a lease that was not asked for");
+    return Lose("it granted a lease that was not requested");
   }
   *out = {grant.lease, welcome_.epoch, welcome_.granule_bytes,
           grant.slab_count * welcome_.granules_per_slab};
@@ -245,7 +246,7 @@ Exchange DaemonLink::FetchBatch(Request request, uint32_t lease, uint64_t epoch,
     if (out->descriptors_lost()) continue;
     return IsBatchOf(batch, request, lease, *out)
                ? Exchange::kOk
-               : Lose("it sent granules that were not asked for");
+               : Lose("it sent granules that were not requested");
   }
   return Exchange::kRefused;
 }
@@ -353,7 +354,7 @@ Notice DaemonLink::Tell(uint64_t epoch, Message message) {
     outcome = error == 0 ? Notice::kSent : Notice::kBusy;
     if (error != 0 && error != EAGAIN && error != ENOBUFS) {
       Lose(error == EBADF ? "its socket was closed by this program"
-                          : "it went away");
+                          : "it disconnected");
       outcome = Notice::kLost;
     }
   }
@@ -375,7 +376,7 @@ void DaemonLink::Look() {
   if (!mutex_.TryLock()) return;
   const int fd = socket_.Get();
   if (state() == LinkState::kConnected && (fd < 0 || !IsOpen(fd))) {
-    Lose("it went away");
+    Lose("it disconnected");
   }
   mutex_.Unlock();
 }

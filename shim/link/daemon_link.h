@@ -27,15 +27,15 @@ struct Lease {
   uint64_t bytes() const { return granule_bytes * granule_count; }
 };
 
-// A view of the pool as the daemon granted it (messages.h). What matters for
-// the mapping of memory has been checked.
+// A view of the pool as the daemon granted it (messages.h). The numbers that
+// memory is mapped by have been checked.
 struct ViewGrant {
   uint64_t epoch = 0;
   uint32_t engine_id = 0;
   uint64_t granule_bytes = 0;
   uint32_t granules_per_slab = 0;
   abi::ViewAnswer answer = {};
-  // The daemon's slab table. It stays mapped for ever and cannot shrink.
+  // The daemon's slab table. It is never unmapped and cannot shrink.
   const void* table = nullptr;
   size_t table_bytes = 0;
   int scoreboard = -1;  // the view scoreboard's descriptor; the caller owns it
@@ -51,22 +51,22 @@ enum class Exchange {
   kOk,
   kExhausted,  // the pool has too few free slabs
   kRefused,    // the daemon refused for any other reason
-  kLost,       // there is no daemon (any more), or it talks nonsense
+  kLost,       // there is no daemon (any more), or its messages are invalid
 };
 
-// What became of a message that gets no answer.
+// The fate of a message that gets no answer.
 enum class Notice {
   kSent,
   kBusy,  // the link or its socket was busy: try again later
-  kLost,  // that daemon is not there any more
+  kLost,  // that daemon has gone
 };
 
 // One line about why a request was refused.
 using Why = char[256];
 
-// The conversation with this GPU's daemon. It connects at the first large
-// allocation and has one request in flight; every wait is bounded. When it
-// fails the process runs on without FineServe, and the link says so once.
+// The connection to this GPU's daemon. It is made at the first large allocation
+// and has one request in flight; every wait is bounded. If it fails, the
+// process runs on without FineServe, and the link warns once.
 //
 // Thread-safe: a mutex spans each exchange. No hot path takes it, since state()
 // and the declared sizes are atomics. A forked child may call AbandonInChild
@@ -102,7 +102,7 @@ class DaemonLink {
 
   // Tries once to join the daemon of this GPU; later calls return the state.
   // With `reconnect`, a call after a loss looks for a new daemon. A process
-  // joins one daemon, so for another GPU the answer is kNoDaemon.
+  // joins one daemon, so the result for another GPU is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
 
   // False if this process has joined, or tried to join, for another GPU.
@@ -113,30 +113,31 @@ class DaemonLink {
   // Leases as many whole slabs as hold `bytes`.
   Exchange LeaseSlabs(uint64_t bytes, Lease* out);
 
-  // Receives descriptors of granules [first, first + n) of a lease; n ≥ 1 is as
-  // many as fit. `out` owns them until they are taken. Whenever this process
-  // has too few free descriptors it asks for half as many; kRefused if not even
-  // one fits.
+  // Receives descriptors of granules [first, first + n) of a lease, with n ≥ 1
+  // as large as one message allows. `out` owns them until they are taken. If
+  // this process has too few free descriptors, asks again for half as many;
+  // kRefused if not even one fits.
   Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
 
-  // Returns a lease. One of an older daemon is forgotten, with kOk.
+  // Returns a lease. Does nothing, with kOk, if it is an older daemon's.
   Exchange Return(uint32_t lease, uint64_t epoch);
 
-  // Registers a format. All later calls for the view name the epoch of the
-  // grant and get kLost if the daemon has another one. `why` is set unless the
-  // result is kOk.
+  // Registers a format. All later calls for the view pass the grant's epoch and
+  // get kLost if the daemon has another one. `why` is set unless the result is
+  // kOk.
   Exchange RegisterView(const abi::ViewRequest& request, ViewGrant* out,
                         Why& why);
 
   // Receives descriptors of the pool's granules [first, first + n), 1 ≤ n ≤
-  // max, otherwise like Granules. Also kRefused if the daemon withholds the
+  // max, otherwise like Granules. kRefused also if the daemon withholds the
   // first of them.
   Exchange PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
                         abi::Received* out);
 
   Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
                         Why& why);
-  // Ends all leases of the view. One of an older daemon is forgotten, with kOk.
+  // Ends all leases of the view. Does nothing, with kOk, if it is an older
+  // daemon's.
   Exchange CloseView(uint64_t epoch);
 
   // Copies why the daemon could not be joined, was lost, or last refused.
@@ -148,7 +149,7 @@ class DaemonLink {
   // Finds out whether the daemon has gone, without sending it anything.
   void Look();
 
-  // Whether the daemon of `epoch` is connected, as far as is known.
+  // Whether the daemon of `epoch` is still connected, as far as the link knows.
   bool IsJoinedTo(uint64_t epoch) const {
     return state() == abi::LinkState::kConnected &&
            epoch_.load(std::memory_order_relaxed) == epoch;
@@ -161,7 +162,7 @@ class DaemonLink {
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
-  // Asks the daemon of `epoch`; kLost if another one or none is there.
+  // Asks the daemon of `epoch`; kLost if that one is not connected.
   template <typename Request, typename Answer>
   Exchange AskFor(uint64_t epoch, const Request& request, Answer* answer,
                   abi::Received* received) FINESERVE_REQUIRES(mutex_);

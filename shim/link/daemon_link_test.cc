@@ -26,7 +26,7 @@ using Fault = FakeDaemon::Fault;
 constexpr uint8_t kGpu[16] = {1, 2, 3};
 constexpr uint8_t kOtherGpu[16] = {9};
 
-// A link and, once it is started, its daemon, in a folder of their own.
+// A link and, after StartDaemon, its daemon, in a temporary folder.
 class DaemonLinkTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,7 +42,7 @@ class DaemonLinkTest : public testing::Test {
   void StartDaemon(const FakeDaemon::Options& options = {}) {
     daemon_ = std::make_unique<FakeDaemon>(folder_.path(), kGpu, options);
   }
-  // Joins, and returns what went to standard error.
+  // Joins, and returns what was written to standard error.
   std::string Join(bool reconnect = false) {
     testing::internal::CaptureStderr();
     link_.Join(kGpu, reconnect);
@@ -104,13 +104,13 @@ TEST_F(DaemonLinkTest, StaleSocketOfADeadDaemonIsNoDaemon) {
 TEST_F(DaemonLinkTest, VersionRefusalNamesBothVersions) {
   StartDaemon({.fault = Fault::kOtherVersion});
   const std::string warned = Join();
-  EXPECT_THAT(
-      warned,
-      HasSubstr("speaks version " + std::to_string(abi::kAbiVersion + 1) +
-                ", this shim version " + std::to_string(abi::kAbiVersion)));
+  EXPECT_THAT(warned,
+              HasSubstr("uses version " + std::to_string(abi::kAbiVersion + 1) +
+                        ", but this shim uses version " +
+                        std::to_string(abi::kAbiVersion)));
   EXPECT_THAT(warned, HasSubstr("; this process runs without FineServe\n"));
   EXPECT_EQ(link_.state(), LinkState::kRefused);
-  EXPECT_THAT(Scoreboard().link_message, HasSubstr("version 7"));
+  EXPECT_THAT(Scoreboard().link_message, HasSubstr("this shim uses"));
 }
 
 TEST_F(DaemonLinkTest, RefusalTextReachesUserAndScoreboard) {

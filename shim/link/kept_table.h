@@ -7,10 +7,10 @@
 
 namespace fineserve::shim {
 
-// The latest daemon's slab table, which this process preserves beyond that
-// daemon's death: it names who still holds the old pool. Readers find it by its
-// descriptor (/proc/PID/fd). Mappings, also those of earlier tables, are never
-// removed.
+// The latest daemon's slab table. This process preserves it beyond that
+// daemon's death, because it names the processes that still hold the old pool.
+// Readers find it by its descriptor (/proc/PID/fd). Mappings are never removed,
+// not even those of earlier tables.
 //
 // Confined to one thread at a time (the daemon link's lock), except for Close
 // in a forked child. Trivially destroyed.
@@ -26,7 +26,7 @@ class KeptTable {
   // Null if the latest table could not be mapped.
   const void* base() const { return base_; }
   size_t bytes() const { return bytes_; }
-  // False for a table that could shrink: to read it might raise SIGBUS.
+  // False for a table that could shrink: reading it might raise SIGBUS.
   bool IsSealed() const;
 
  private:

@@ -83,7 +83,7 @@ bool ScoreboardWriter::Install(int fd, uint64_t epoch, uint32_t engine_id) {
   return true;
 }
 
-// What other threads add to the old scoreboard meanwhile is lost.
+// Counts that other threads add to the old scoreboard meanwhile are lost.
 void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
   for (const auto counter :
        {&Header::small_allocations, &Header::large_allocations,

@@ -16,9 +16,9 @@ namespace fineserve::shim {
 //
 // Thread-safe; Record and the counters take no lock. Without a scoreboard they
 // do nothing, except that some counts are kept for the next one. CreateOwn,
-// Adopt and SetLink must not run concurrently (the daemon link's lock sees to
-// that). A scoreboard that has been replaced stays mapped, because another
-// thread may still write it.
+// Adopt and SetLink must not run concurrently (the daemon link's lock ensures
+// it). A scoreboard that has been replaced stays mapped, because another thread
+// may still write it.
 class ScoreboardWriter {
  public:
   constexpr ScoreboardWriter() = default;
@@ -31,22 +31,22 @@ class ScoreboardWriter {
   // small.
   bool Adopt(int fd, uint64_t epoch, uint32_t engine_id);
 
-  // `message` says why the process passes through; it may be null. The first
-  // message stays, since readers may be copying it.
+  // `message` says why the process runs without a daemon; it may be null. The
+  // first message stays, since readers may be copying it.
   void SetLink(abi::LinkState state, const char* message);
 
   // Appends to the ring. Drops the record if a thread that is 240 decisions
   // behind is still writing in its place.
   void Record(const abi::DecisionRecord& record);
 
-  // These three are kept for the next scoreboard, and over a fork.
+  // These three counts are kept for the next scoreboard, and across a fork.
   void CountUse(abi::Hook hook, abi::Path path);
   void CountDeepbind();
   void CountForeignNamespace();
 
   // How far the code that replaces the engine's block pool has come
   // (fs_kv_progress). It only grows, and is kept for the next scoreboard and
-  // over a fork, since a child has that code too.
+  // across a fork, since a child has that code too.
   void RaisePluginStage(uint32_t stage);
   uint32_t plugin_stage() const {
     return plugin_stage_.load(std::memory_order_relaxed);

@@ -14,7 +14,7 @@
 namespace fineserve::shim {
 namespace {
 
-// Every field repeats `seed`, so that a torn copy is seen.
+// Every field repeats `seed`, so that a torn copy is detected.
 abi::DecisionRecord Patterned(uint64_t seed) {
   abi::DecisionRecord r = {};
   r.time_ns = r.address = r.bytes = seed;

@@ -23,8 +23,8 @@ bool CheckOwner(const char* path, char* why, size_t why_bytes) {
     return false;
   }
   if (!IsTrusted(st.st_uid)) {
-    snprintf(why, why_bytes, "%s belongs to uid %u, not to us or root", path,
-             st.st_uid);
+    snprintf(why, why_bytes, "%s belongs to uid %u, not to this user or root",
+             path, st.st_uid);
     return false;
   }
   return true;
@@ -38,7 +38,7 @@ bool CheckPeer(int fd, const char* path, char* why, size_t why_bytes) {
     return true;
   }
   snprintf(why, why_bytes,
-           "the process at %s runs as uid %u, not as us or root", path,
+           "the process at %s runs as uid %u, not as this user or root", path,
            peer.uid);
   return false;
 }

@@ -9,7 +9,7 @@
 
 namespace fineserve::shim {
 
-// The time of CLOCK_MONOTONIC.
+// The time of CLOCK_MONOTONIC in milliseconds.
 uint64_t NowMs();
 
 // Connects to the daemon's socket. The file must belong to us or to root, and

@@ -45,8 +45,8 @@ void ViewScoreboardWriter::Show(const ViewGauges& gauges) {
   Scoreboard* p = scoreboard();
   if (p == nullptr) return;
   ViewScoreboardHeader& h = p->header;
-  // Each of them is a hint or is read by people; nothing is inferred from two
-  // of them together.
+  // Each value is a hint or is read by people; nothing is inferred from two of
+  // them together.
   const auto show = [](std::atomic<uint64_t>* to, uint64_t value) {
     to->store(value, std::memory_order_relaxed);
   };

@@ -30,8 +30,8 @@ struct ViewGauges {
 
 // Writes a view scoreboard: plain stores into memory that the daemon and fsctl
 // may read at any time. Its descriptor stays open, because readers look for it
-// in /proc/PID/fd when the daemon is dead. Without a scoreboard nothing
-// happens.
+// in /proc/PID/fd when the daemon is dead. Without a scoreboard the functions
+// do nothing.
 //
 // Thread-safe, except for Adopt. A scoreboard that has been replaced stays
 // mapped, because another thread may still write it. Trivially destroyed.

@@ -8,7 +8,7 @@ using driver::CUresult;
 
 CUresult ImportGranule(const driver::EntryPoints& entry, int descriptor,
                        CUmemGenericAllocationHandle* out) {
-  // The driver takes the descriptor's number in place of a pointer.
+  // The driver takes the descriptor's number as the value of the pointer.
   void* shareable = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
   return entry.cuMemImportFromShareableHandle(
       out, shareable, driver::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

@@ -10,15 +10,15 @@
 
 namespace fineserve::shim {
 
-// How putting slabs in place of an allocation ended.
+// The result of putting slabs in place of an allocation.
 enum class MapOutcome {
   kMapped,
   kExhausted,    // the pool has too few free slabs
-  kNoDaemon,     // the daemon was lost meanwhile; nothing is held
+  kNoDaemon,     // the daemon was lost; nothing is held
   kRefused,      // the daemon refused; nothing is held
   kDriverError,  // the driver failed with `result`; everything was undone
   kWrongSize,    // slabs would not fit or would be wasted; nothing was leased
-  kWrongKind,    // slabs are not that kind of memory; everything was undone
+  kWrongKind,    // slabs are not such memory; everything was undone
   kTableFull,    // a table of ours is full; everything was undone
 };
 
@@ -36,9 +36,9 @@ driver::CUresult ImportGranule(const driver::EntryPoints& entry, int descriptor,
                                driver::CUmemGenericAllocationHandle* out);
 
 // Imports granules [0, count) of a lease and gives the handle of each to
-// `use(handle) → CUresult`, in order; `use` then owns the handle. Ends at the
-// first failure; `use` keeps count of what it got. Each descriptor is closed
-// after its import: 8,192 of them would exhaust the host's limit.
+// `use(handle) → CUresult`, in order; `use` then owns the handle. Stops at the
+// first failure; `use` must count what it got. Each descriptor is closed after
+// its import: 8,192 of them would exhaust the host's limit.
 template <typename Use>
 MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
                          const Lease& lease, uint32_t count, Use use) {
@@ -46,8 +46,7 @@ MapResult ImportGranules(const driver::EntryPoints& entry, DaemonLink* link,
   uint32_t done = 0;
   while (done < count) {
     const Exchange got = link->Granules(lease, done, &batch);
-    // This process had no free descriptor at all, which is not the daemon's
-    // fault.
+    // This process had no free descriptor at all; the daemon refused nothing.
     if (got == Exchange::kRefused) {
       return DriverError(driver::CUDA_ERROR_OPERATING_SYSTEM);
     }
@@ -69,10 +68,10 @@ driver::CUresult PermitAccess(const driver::EntryPoints& entry,
                               driver::CUdeviceptr address, uint64_t bytes,
                               driver::CUdevice device);
 
-// What cuMemCreate is told for plain memory of a device.
+// The properties of plain memory of a device, for cuMemCreate.
 driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device);
 
-// Waits for the work of `context`, whatever context the calling thread has.
+// Waits for the work of `context`, whichever context is current.
 driver::CUresult Synchronize(const driver::EntryPoints& entry,
                              driver::CUcontext context);
 

@@ -26,13 +26,13 @@ struct Redirection {
 };
 
 // The redirected allocations of this process, sorted by base; ranges do not
-// overlap. Thread-safe. MayHold takes no lock, and is all that a cuMemFree of
-// other memory costs. A program gets an address only after Insert, so its own
-// synchronisation makes the bounds visible to the thread that frees it.
+// overlap. Thread-safe. MayHold takes no lock; it is the whole cost of a
+// cuMemFree of other memory. A program gets an address only after Insert, so
+// its own synchronisation makes the bounds visible to the thread that frees it.
 //
 // Invariant: every range lies within [low, high). The capacity is fixed so that
 // nothing is allocated under the lock; an engine makes one range per KV tensor,
-// which is some hundreds.
+// some hundreds in all.
 class RangeTable {
  public:
   static constexpr size_t kCapacity = 4096;
@@ -73,7 +73,7 @@ class RangeTable {
   size_t count_ FINESERVE_GUARDED_BY(mutex_) = 0;
   Redirection ranges_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   // Relaxed: see the class comment. Both are 0 when the table is empty, so that
-  // the global table is all zeros and takes no room in the library's file.
+  // the global table is all zeros and takes no space in the library's file.
   std::atomic<uint64_t> low_{0};
   std::atomic<uint64_t> high_{0};
 };

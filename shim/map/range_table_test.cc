@@ -20,7 +20,7 @@ Redirection Range(uint64_t base, uint64_t bytes) {
   return r;
 }
 
-// It has 200 KiB, which is too much for some stacks.
+// A table takes 256 KiB, which is too much for some stacks.
 std::unique_ptr<RangeTable> NewTable() {
   return std::make_unique<RangeTable>();
 }

@@ -125,7 +125,7 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
   } else if (context != context_) {
     return driver::CUDA_ERROR_INVALID_CONTEXT;
   }
-  // The last index may reach beyond what was asked for, by less than a page.
+  // The last index may extend beyond the requested bytes, by less than a page.
   const uint64_t last_plane =
       (shape_.planes_per_allocation - 1) * shape_.stride();
   const uint64_t indices = (uint64_t{shape_.slabs} + 1) * shape_.plane_bytes;
@@ -135,9 +135,9 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
               size_t{0}, CUdeviceptr{0}, 0ULL);
 }
 
-// Index 0 and the rest of the plane keep their scratch; what lies between is
-// mapped apart from them so that it can be unmapped, in one piece in mode view
-// and index by index in the others.
+// Index 0 and the rest of the plane keep their scratch; the indices between are
+// mapped separately so that they can be unmapped: in one piece in mode view,
+// one by one in the others.
 CUresult ViewMapping::BackPlane(const EntryPoints& entry, uint32_t p,
                                 CUdeviceptr* end) {
   const bool at_once = shape_.mode == abi::ViewMode::kView;

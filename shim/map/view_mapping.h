@@ -13,7 +13,7 @@
 
 namespace fineserve::shim {
 
-// What a view's tensors look like. view_format.h fills it in and checks it.
+// The shape of a view's tensors. view_format.h computes and checks it.
 struct ViewShape {
   abi::ViewMode mode = abi::ViewMode::kNone;
   uint32_t planes = 0;
@@ -48,14 +48,14 @@ struct ViewShape {
 // Addresses never change. An engine that uses leased blocks only never touches
 // unmapped addresses.
 //
-// Who may die where. If the daemon dies, granules that were imported stay; an
-// import under way fails and is undone. If this process dies, its mappings go
-// with it, and the daemon waits for the driver before it leases its slabs to
-// others. A driver call that fails is undone. If undoing fails too, the slab is
-// broken: it is neither used nor returned, because it may still be mapped.
+// Failures: if the daemon dies, granules that were imported stay; an import
+// under way fails and is undone. If this process dies, its mappings go with it,
+// and the daemon waits for the driver before it leases the slabs again. A
+// driver call that fails is undone. If undoing fails too, the slab is broken:
+// it is neither used nor returned, because it may still be mapped.
 //
-// Confined to one thread at a time, in any context: the tensors' own is
-// remembered. Trivially destroyed: Close frees the memory.
+// Confined to one thread at a time. Any context may be current, because the
+// tensors' own is remembered. Trivially destroyed: Close frees the memory.
 class ViewMapping {
  public:
   constexpr ViewMapping() = default;
@@ -68,24 +68,24 @@ class ViewMapping {
   const ViewShape& shape() const { return shape_; }
   driver::CUcontext context() const { return context_; }
 
-  // Whether an allocation of `bytes` is a tensor: they are what its planes
-  // need, or what an allocator rounds that up to.
+  // Whether an allocation of `bytes` is a tensor: the size is what its planes
+  // need, or that rounded up by an allocator.
   bool Fits(uint64_t bytes) const;
   // Puts a tensor on scratch, in the current context. kWrongSize if it is not a
   // tensor's size or all tensors exist. On an error everything has been undone.
   MapResult AddTensor(const driver::EntryPoints& entry, uint64_t bytes,
                       Redirection* out);
-  // Unmaps what is left of the tensor and forgets it. The caller has waited
-  // for the context.
+  // Unmaps the rest of the tensor and frees its addresses. The caller has
+  // waited for the context.
   driver::CUresult RemoveTensor(const driver::EntryPoints& entry,
                                 driver::CUdeviceptr base);
   bool complete() const { return tensor_count_ == shape_.tensors(); }
   bool empty() const { return tensor_count_ == 0; }
 
   // Puts the pool in place of the scratch, as the mode requires. The caller has
-  // waited for the context. `memory(v)` says which memory a slab has; one
-  // without memory (0) keeps its scratch. After an error nothing is mapped
-  // where slabs belong, and the view must not be used.
+  // waited for the context. `memory(v)` is the number of a slab's memory; a
+  // slab without memory (0) keeps its scratch. After an error no slab of the
+  // pool is mapped, except broken ones, and the view must not be used.
   template <typename Memory>
   MapResult Activate(const driver::EntryPoints& entry, DaemonLink* link,
                      Memory memory) {
@@ -98,11 +98,11 @@ class ViewMapping {
   // Whether the pool's slab is mapped in its place.
   bool resident(uint32_t v) const { return backing_[v] == Backing::kPool; }
   bool broken(uint32_t v) const { return backing_[v] == Backing::kBroken; }
-  // Which memory of the slab is mapped there; 0 if none is.
+  // The number of the memory that is mapped there; 0 if none is.
   uint64_t memory(uint32_t v) const { return resident(v) ? memory_[v] : 0; }
   // Maps a slab's granules in its place, and unmaps them again. No work of the
-  // context may touch that place meanwhile. `memory` is what the slab table
-  // said before the call.
+  // context may touch that place meanwhile. `memory` is its number in the slab
+  // table, read before the call.
   MapResult SwapIn(const driver::EntryPoints& entry, DaemonLink* link,
                    uint32_t v, uint64_t memory);
   driver::CUresult SwapOut(const driver::EntryPoints& entry, uint32_t v);
@@ -178,7 +178,7 @@ class ViewMapping {
   Tensor* tensors_ = nullptr;
   driver::CUmemGenericAllocationHandle* granules_ = nullptr;  // of one slab
   uint64_t* memory_ = nullptr;                                // by view index
-  Backing* backing_ = nullptr;                                // the same
+  Backing* backing_ = nullptr;                                // by view index
   uint32_t tensor_count_ = 0;
   // While the pool is being put in place: how many planes have lost their
   // scratch, and how many granules of which slab are mapped.

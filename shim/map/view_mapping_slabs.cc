@@ -98,7 +98,7 @@ CUresult ViewMapping::FillAbsences(const EntryPoints& entry) {
   return CUDA_SUCCESS;
 }
 
-// Takes a half-built view down, so that nothing is mapped in place of slabs in
+// Takes down a half-built view, so that nothing is mapped in place of slabs in
 // any plane.
 void ViewMapping::Demolish(const EntryPoints& entry) {
   const uint64_t share = shape_.plane_bytes;

@@ -29,7 +29,7 @@ struct Form {
   uint32_t granules_per_plane;
   uint32_t granules_per_slab;
   uint32_t slabs;
-  uint64_t rest_bytes = 0;  // behind the last index of each plane
+  uint64_t rest_bytes = 0;  // after the last index of each plane
 };
 
 ViewShape ShapeOf(const Form& f, ViewMode mode) {
@@ -178,7 +178,7 @@ TEST_P(KvViewForms, TensorsBeginOnLittleScratchAllOverAndLeaveNothing) {
 TEST_P(KvViewForms, ActivatedViewHasEveryGranuleAtItsPlace) {
   Open(ShapeOf(GetParam(), ViewMode::kView));
   ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
-  EXPECT_TRUE(HasScratch(0)) << "the null block's";
+  EXPECT_TRUE(HasScratch(0)) << "the null block lies there";
   for (uint32_t v = 1; v <= shape_.slabs; ++v) {
     ASSERT_TRUE(HasSlab(v)) << v;
     ASSERT_TRUE(view_.resident(v));

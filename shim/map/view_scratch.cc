@@ -56,8 +56,7 @@ CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
   return CUDA_SUCCESS;
 }
 
-// Maps each handle at an address of its own; where else it is mapped does not
-// matter.
+// Maps each handle at a temporary address, wherever else it is mapped.
 CUresult ViewScratch::Zero(const driver::EntryPoints& entry, uint64_t* calls) {
   for (const Piece& piece : pieces_) {
     if (piece.handle == 0) continue;

@@ -7,11 +7,11 @@
 
 namespace fineserve::shim {
 
-// A little private memory that backs much address space: the same few handles
-// are mapped many times. Engines fill and warm up their KV on it, and the null
-// block lies on it; what is written through one address can be read through
-// another. Handles are mapped whole, since drivers may refuse to map a part of
-// one.
+// A little private memory that backs a large address range: the same few
+// handles are mapped many times. Engines fill and warm up their KV on it, and
+// the null block lies on it. Bytes that are written through one address can be
+// read through another. Handles are mapped whole, since drivers may refuse to
+// map a part of one.
 //
 //   unit   tiles a slab's share of a plane: its largest divisor of at most
 //          64 MiB (heuristic: few calls, and little memory)
@@ -24,14 +24,14 @@ class ViewScratch {
  public:
   constexpr ViewScratch() = default;
 
-  // `share_bytes` is a multiple of `granularity`. `runs` says that many shares
-  // are mapped at a time.
+  // `share_bytes` is a multiple of `granularity`. If `runs` is true, many
+  // shares are mapped at a time.
   void Open(uint64_t share_bytes, uint64_t granularity, bool runs,
             driver::CUdevice device);
 
   // Maps scratch over [at, at + bytes), a multiple of the granularity, without
-  // access. `*end` is the end of what it mapped, also after an error. Adds its
-  // driver calls to `*calls`.
+  // access. Sets `*end` to the end of what it mapped, even after an error. Adds
+  // its driver calls to `*calls`.
   driver::CUresult Map(const driver::EntryPoints& entry, driver::CUdeviceptr at,
                        uint64_t bytes, driver::CUdeviceptr* end,
                        uint64_t* calls);

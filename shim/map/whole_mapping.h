@@ -28,7 +28,7 @@ class WholeMapping {
   MapResult Map(uint64_t bytes, Redirection* out);
 
   // Waits for the context's work, as the driver's own free does, then unmaps
-  // the range and returns the lease. After an error (a sticky one, say) the
+  // the range and returns the lease. After an error (such as a sticky one) the
   // lease is kept, and the range may still be mapped.
   driver::CUresult Unmap(const Redirection& range);
 

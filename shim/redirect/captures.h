@@ -15,10 +15,10 @@ inline bool IsCapturing(const driver::EntryPoints& entry,
   return status != driver::CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// In CUDA's default capture mode, a query of an event ends the capture that the
-// program has under way, in this thread or in another one. Our queries concern
-// no capture: while this object lives, this thread makes them in the relaxed
-// mode, which forbids nothing.
+// In CUDA's default capture mode, a query of an event invalidates a capture
+// that the program has under way in any thread. Our queries concern no capture,
+// so while this object lives, this thread makes them in the relaxed mode, which
+// forbids nothing.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const driver::EntryPoints& entry) : entry_(entry) {

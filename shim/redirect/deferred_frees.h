@@ -13,9 +13,9 @@ namespace fineserve::shim {
 // Redirected ranges that the program freed in stream order. Work before the
 // free may still touch them, so each stays mapped and leased until an event
 // that was recorded on that stream has passed. We run no thread in the host, so
-// others must look for passed events: every later allocation or free that the
-// shim sees does, and so does every call by which the program waits for its
-// work or asks whether it is done (hooks/wait_hooks.cc).
+// its own calls must look for passed events: every later large allocation does,
+// every free of redirected memory, and every call by which the program waits
+// for its work or asks whether it is done (hooks/wait_hooks.cc).
 //
 // Thread-safe; no driver call is made under the lock. Constant-initialised,
 // trivially destroyed.
@@ -26,7 +26,7 @@ class DeferredFrees {
 
   constexpr DeferredFrees() = default;
 
-  // False if the table is full; then the caller must wait for the work itself.
+  // False if the table is full: the caller must then wait for the work.
   bool Add(const Redirection& range, driver::CUevent passed);
 
   // Takes out one range whose event has passed, and destroys the event. False
@@ -34,15 +34,15 @@ class DeferredFrees {
   // has passed, so the range stays leased.
   bool TakePassed(const driver::EntryPoints& entry, Redirection* out);
 
-  // Takes no lock: this is all that a program pays that frees nothing in stream
-  // order.
+  // Takes no lock: this is the whole cost for a program that frees nothing in
+  // stream order.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
  private:
   struct Entry {
     Redirection range;
     driver::CUevent passed = nullptr;  // null if the place is free
-    bool claimed = false;              // a thread is asking about it
+    bool claimed = false;              // a thread is querying the event
   };
 
   bool Claim(size_t place, Entry* out);
@@ -50,8 +50,8 @@ class DeferredFrees {
 
   Mutex mutex_;
   Entry entries_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
-  // Changed under the lock. Relaxed: it only hints when to look; what is found
-  // is read under the lock.
+  // Changed under the lock. Relaxed: it is only a hint; entries are read under
+  // the lock.
   std::atomic<size_t> count_{0};
 };
 

@@ -4,7 +4,8 @@ namespace fineserve::shim {
 
 using driver::CUmemGenericAllocationHandle;
 
-// Entries lie before count_, so a search costs as much as the program holds.
+// The first count_ entries are in use, so a search costs as much as the program
+// holds.
 VirtualAllocation* HandleTable::Entry(CUmemGenericAllocationHandle handle) {
   const size_t count = count_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < count; ++i) {

@@ -21,18 +21,18 @@ struct VirtualAllocation {
   driver::CUmemGenericAllocationHandle* granules = nullptr;
   uint32_t granule_count = 0;  // those that back `bytes`
   uint64_t bytes = 0;
-  driver::CUmemAllocationProp prop = {};  // as the program asked
+  driver::CUmemAllocationProp prop = {};  // as the program requested
   Lease lease;
-  uint32_t references = 0;  // that the program has to the handle
+  uint32_t references = 0;  // that the program holds to the handle
   uint32_t mappings = 0;    // that the program has made
   // The lease must not be returned, because we could not wait for work that may
   // still use the slabs.
   bool keep_lease = false;
 };
 
-// The allocations that live, by handle. One lives until it has neither
+// The live allocations, by handle. An allocation lives until it has neither
 // references nor mappings; a handle without references is no longer the
-// program's. Thread- safe; constant-initialised, trivially destroyed.
+// program's. Thread-safe; constant-initialised, trivially destroyed.
 class HandleTable {
  public:
   // PyTorch's expandable segments make one handle per 2 or 20 MiB.
@@ -40,7 +40,7 @@ class HandleTable {
 
   constexpr HandleTable() = default;
 
-  // Takes no lock: this is all that a program pays that holds none of our
+  // Takes no lock: this is the whole cost for a program that holds none of our
   // handles.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
@@ -55,7 +55,7 @@ class HandleTable {
   // False for a handle that the program does not hold.
   bool Pin(driver::CUmemGenericAllocationHandle handle, VirtualAllocation* out);
 
-  // Adds a reference. The handle may have none left as long as it is mapped.
+  // Adds a reference to a handle that has references or mappings.
   bool Retain(driver::CUmemGenericAllocationHandle handle);
 
   // These remove a mapping and a reference. If that was the last of both, they

@@ -19,8 +19,8 @@ bool Answer(void* value, T answer) {
   return true;
 }
 
-// Answers what the driver would answer for a granule and not for the whole
-// range. True if `value` has the answer.
+// Answers attributes that the driver would answer for one granule only. True if
+// `value` has the answer.
 bool Describe(const EntryPoints& entry, const Redirection& range,
               CUpointer_attribute attribute, void* value) {
   switch (attribute) {
@@ -38,7 +38,7 @@ bool Describe(const EntryPoints& entry, const Redirection& range,
       return Answer(value, uint64_t{driver::CU_MEM_HANDLE_TYPE_NONE});
     case driver::CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case driver::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      // One allocation has one number: that of its first granule.
+      // One allocation has one number, its first granule's.
       return CallOptional(entry.cuPointerGetAttribute, value, attribute,
                           range.base) == CUDA_SUCCESS;
     default:
@@ -53,8 +53,8 @@ bool PointerQueries::Find(CUdeviceptr address, Redirection* out) const {
 }
 
 // For the program's own virtual memory a driver may answer with the whole
-// reservation or with one mapping. We cut a mapping into granules, so we
-// correct an answer that is within it.
+// reservation or with one mapping. We cut a mapping into granules, so an answer
+// within the mapping is corrected.
 CUresult PointerQueries::AddressRange(const EntryPoints& entry,
                                       CUdeviceptr* base, size_t* bytes,
                                       CUdeviceptr address,

@@ -8,10 +8,10 @@
 namespace fineserve::shim {
 
 // Answers queries about an address of redirected memory as if it were the
-// allocation that the program asked for: one range of its size, in the context
-// that made it, with no trace of granules. The answers say that this memory
-// cannot be shared, which is true. Everything else is left to the driver.
-// Stateless; thread-safe.
+// allocation that the program requested: one range of its size, in the context
+// that made it, without any granules. The answers say that this memory cannot
+// be shared, which is true. The driver answers everything else. Stateless;
+// thread-safe.
 class PointerQueries {
  public:
   // `ranges` holds the redirected allocations, `mappings` the program's own

@@ -79,7 +79,7 @@ bool IsOfCurrentDevice(const Driver& real, driver::CUmemoryPool pool) {
          access == driver::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-// Why slabs cannot stand in for the memory of this call; kScope if they can.
+// Why slabs cannot replace the memory of this call; kScope if they can.
 Reason Obstacle(const Driver& real, const AllocationCall& call) {
   if (call.kind == MemoryKind::kOther) return Reason::kMemoryKind;
   if (call.prop != nullptr &&
@@ -147,7 +147,7 @@ void Redirector::Refuse(const AllocationCall& call, DecisionRecord* record) {
                     : "its KV has no view of the pool");
 }
 
-// Captures the stack of a large allocation and asks the rules about it.
+// Captures the stack of a large allocation and matches it with the rules.
 RuleMatch Redirector::Inspect(const AllocationCall& call,
                               DecisionRecord* record) {
   if (call.bytes < kLargeBytes) return {};
@@ -168,7 +168,7 @@ RuleMatch Redirector::Inspect(const AllocationCall& call,
   return match;
 }
 
-// Called at every large allocation, since an early one may find no current
+// Called at every large allocation, since early ones may have no current
 // context.
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   if (forked_.load(std::memory_order_relaxed)) {
@@ -216,8 +216,7 @@ bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
   return Conclude(mapped, range, record, out);
 }
 
-// If the pool is exhausted, first waits for what this process has freed
-// already.
+// If the pool is exhausted, waits for what this process has already freed.
 MapResult Redirector::MapKv(const Driver& real, const AllocationCall& call,
                             Redirection* out) {
   MapResult mapped = MapOnce(real, call, out);
@@ -296,7 +295,7 @@ CUresult Redirector::ShareAddress(const driver::EntryPoints& entry, Hook hook,
   return RefuseSharing(hook, address, range.asked_bytes, refusal);
 }
 
-// Another process or device would keep what it was handed beyond the end of the
+// Another process or device would keep the shared memory beyond the end of the
 // lease, and write into another engine's KV.
 CUresult Redirector::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
                                    CUresult result) {

@@ -33,20 +33,20 @@ struct AllocationCall {
   Original original;
   MemoryKind kind = MemoryKind::kPlain;
   driver::CUstream stream = nullptr;    // of kStreamOrdered
-  driver::CUmemoryPool pool = nullptr;  // the same; null for the device's own
+  driver::CUmemoryPool pool = nullptr;  // null: the device's default pool
   // Set for cuMemCreate only, whose answer is a handle.
   const driver::CUmemAllocationProp* prop = nullptr;
   bool in_scope = false;
 };
 
-// Decides what becomes of a large allocation, carries the decision out, and
-// records it. Owns the rest of this room's parts, so one object holds the state
-// of the whole process. Constructed statically and trivially destroyed, because
-// hooks are called before the first constructor and after the last destructor.
-// Thread-safe.
+// Decides how a large allocation is served, carries the decision out, and
+// records it. Owns the rest of this room's parts, so that one object holds the
+// state of the whole process. Constructed statically and trivially destroyed,
+// because hooks are called before the first constructor and after the last
+// destructor. Thread-safe.
 //
-// Fails open: whatever goes wrong on our side, the program gets the driver's
-// own memory. The only error of our own is CUDA_ERROR_OUT_OF_MEMORY, for KV
+// Fails open: whatever goes wrong on our side, an allocation gets the driver's
+// own memory. The only error that we add is CUDA_ERROR_OUT_OF_MEMORY, for KV
 // when the pool is exhausted. The exception is a process that was started for a
 // view: it gets CUDA_ERROR_NOT_PERMITTED rather than run without one.
 class Redirector {
@@ -62,7 +62,7 @@ class Redirector {
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
 
-  // Memory that is not redirected is shared by `original`'s call. Redirected
+  // These make `original`'s call for memory that is not redirected. Redirected
   // memory cannot be exported; legacy IPC and DMA-BUF of its addresses fail
   // with `refusal`. Not for a forked child.
   driver::CUresult Export(const driver::EntryPoints& entry,
@@ -83,13 +83,13 @@ class Redirector {
   // Called in the child of a fork. If the parent had joined a daemon, or tried
   // to, the child passes everything through for good: its CUDA state is
   // unusable, and a lock that was held at the fork stays held. Otherwise the
-  // child starts from the beginning.
+  // child starts like a new process.
   void AfterForkInChild();
 
-  // Declares that this process was started for a view. Until code that uses
-  // leased blocks only has replaced the engine's block pool, allocations of
-  // kGateBytes and more of device memory fail; after that, KV without a view
-  // does.
+  // Declares that this process was started for a view. Device allocations of
+  // kGateBytes and more then fail until the engine's block pool has been
+  // replaced by code that uses leased blocks only; after that, KV without a
+  // view fails.
   void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
   // Whether allocations are being refused because that has not happened yet.
   bool gate_closed() const {

@@ -17,7 +17,7 @@ namespace fineserve::shim {
 inline constexpr size_t kMiB = 1 << 20;
 inline constexpr size_t kSlabBytes = 4 * kMiB;  // the fake daemon's default
 
-// A redirector on a fake driver and, once it is started, a fake daemon.
+// A redirector on a fake driver and, after StartDaemon, a fake daemon.
 class RedirectorFixture : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// What becomes of an allocation.
+// Tests how allocations are served.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -200,7 +200,7 @@ TEST_F(RedirectorTest, ChildForkedAfterJoiningAsksForNothing) {
   CUdeviceptr address = 0;
   AllocateKv(kSlabBytes, &address);
   const uint32_t free_before = daemon_->free_slabs();
-  // What the fork handler does, without a fork.
+  // Call what the fork handler calls, without a fork.
   redirector_.AfterForkInChild();
   CUdeviceptr in_child = 0;
   EXPECT_EQ(AllocateKv(kSlabBytes, &in_child), driver::CUDA_SUCCESS);

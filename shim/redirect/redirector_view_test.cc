@@ -1,4 +1,4 @@
-// What becomes of an allocation in a process that has a view of the pool, or
+// Tests how allocations are served in a process that has a view of the pool, or
 // that was started for one.
 
 #include <gmock/gmock.h>

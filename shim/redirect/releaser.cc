@@ -18,8 +18,8 @@ using driver::CUevent;
 using driver::CUresult;
 using driver::CUstream;
 
-// Heuristic: how long an allocation waits, when the pool is exhausted, for
-// frees of its own process that have not passed yet.
+// Heuristic: how long an allocation waits, if the pool is exhausted, for frees
+// in stream order by this process.
 constexpr int kDeferredWaitMs = 1'000;
 
 void SleepMs(int ms) {

@@ -20,8 +20,8 @@ namespace fineserve::shim {
 // trivially destroyed.
 class Releaser {
  public:
-  // All of these must outlive this object. `*forked` says that this process is
-  // a forked child, which owns none of what it inherited.
+  // All of these must outlive this object. `*forked` is true in a forked child,
+  // which owns none of what it inherited.
   constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
                      ScoreboardWriter* scoreboard,
                      const std::atomic<bool>* forked)
@@ -42,16 +42,16 @@ class Releaser {
                                      const Original& original);
 
   // Returns the slabs of ranges that were freed in stream order and whose
-  // streams have passed since. True if there were any.
+  // streams have passed the free. True if there were any.
   bool CollectPassed(const Driver& real);
   // The same, but waits until there are some: at most a second, and not at all
   // if nothing was freed in stream order.
   bool WaitForPassed(const Driver& real);
-  // True if something freed in stream order has not been returned. Takes no
-  // lock.
+  // True if anything that was freed in stream order is not returned yet. Takes
+  // no lock.
   bool has_deferred() const { return !deferred_.empty(); }
 
-  // Takes down a range that the program never saw.
+  // Unmaps a range that the program never saw, without waiting.
   driver::CUresult Discard(const Driver& real, const Redirection& range);
 
  private:

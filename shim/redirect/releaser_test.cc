@@ -1,4 +1,4 @@
-// The ends of redirected allocations: at once and in stream order.
+// Tests how redirected allocations end: at once and in stream order.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -137,7 +137,8 @@ TEST_F(StreamOrder, FreedSlabsComeBackOnlyOnceTheStreamHasPassed) {
   EXPECT_EQ(fake_.events, 0);
 }
 
-// In another mode our query would end a capture that the program has under way.
+// In another mode our query would invalidate a capture that the program has
+// under way.
 TEST_F(StreamOrder, EventsAreAskedAboutInTheModeThatForbidsNothing) {
   StartDaemon();
   CUdeviceptr address = 0;
@@ -172,7 +173,8 @@ TEST_F(StreamOrder, SecondFreeAndFreeInsideAreRefused) {
   fake_.passed = false;
   EXPECT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
   fake_.log.clear();
-  // It is not ours any more; the driver refuses what it never allocated.
+  // The range is not ours any more; a driver refuses an address that it never
+  // allocated.
   FreeAsync(address);
   EXPECT_EQ(fake_.log.back(), "cuMemFree");
   EXPECT_THAT(daemon_->returned(), IsEmpty());

@@ -29,7 +29,7 @@ bool IsPlainDeviceMemory(const CUmemAllocationProp& prop) {
 
 // Handles are mapped by whole granules and leased by whole slabs. A small one
 // would leave most of its slab unused: the pool would soon be exhausted, and
-// the program refused memory that the driver has.
+// the program would be refused memory that the driver has.
 bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   if (slab.slab_bytes == 0 || bytes % slab.granule_bytes != 0) return false;
   const uint64_t slabs =
@@ -37,7 +37,7 @@ bool FitsSlabs(uint64_t bytes, const SlabGeometry& slab) {
   return bytes / slabs >= slab.slab_bytes / 2;
 }
 
-// Memory that a network card reads must have been created for that.
+// Memory for network cards must have been created as such.
 bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
   if (a.prop.allocFlags.gpuDirectRDMACapable == 0) return true;
   for (uint32_t i = 0; i < a.granule_count; ++i) {
@@ -51,7 +51,7 @@ bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
   return true;
 }
 
-// A mapping that was made without a context waits in the caller's.
+// A mapping that was made without a context is waited for in the caller's.
 bool WaitFor(const EntryPoints& entry, driver::CUcontext context) {
   const CUresult waited = context != nullptr ? Synchronize(entry, context)
                                              : entry.cuCtxSynchronize();
@@ -238,7 +238,7 @@ void VirtualMemory::Unpin(const EntryPoints& entry,
 }
 
 // Releases the granules and then the lease. If the driver does not release a
-// granule's handle it is still ours, so the lease is kept.
+// granule's handle, we still hold it, so the lease is kept.
 void VirtualMemory::Drop(const EntryPoints& entry, const VirtualAllocation& a) {
   bool released = !a.keep_lease;
   for (uint32_t i = 0; i < a.granule_count; ++i) {

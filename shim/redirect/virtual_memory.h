@@ -16,19 +16,19 @@ namespace fineserve::shim {
 
 // The cuMemCreate family on leased slabs. cuMemCreate gives the program the
 // driver's own handle of the first granule. cuMemMap of that handle maps all
-// granules, one behind the other, where the program wants them. Everything else
-// that the program does by address (access, unmapping, freeing the range) works
-// on those mappings unchanged. The lease ends when the program has neither the
+// granules, one after another, at the program's address. Everything else that
+// the program does by address (access, unmapping, freeing the range) works on
+// those mappings unchanged. The lease ends when the program has neither the
 // handle nor a mapping left.
 //
-// Each function answers for memory of ours, and makes `original`'s call
-// otherwise; each end of an allocation is recorded. Not for a forked child,
-// whose parent's threads may have held our locks. Thread-safe; makes no driver
-// call under a lock. Constant-initialised, trivially destroyed.
+// Each function handles memory of ours, and makes `original`'s call otherwise;
+// the end of each allocation is recorded. Not for a forked child, whose
+// parent's threads may have held our locks. Thread-safe; makes no driver call
+// under a lock. Constant-initialised, trivially destroyed.
 class VirtualMemory {
  public:
   // All of these must outlive this object. `ranges` holds the redirected
-  // allocations that are no handle's, `mappings` the program's own mappings of
+  // allocations without a handle, `mappings` the program's own mappings of
   // redirected memory.
   constexpr VirtualMemory(DaemonLink* link, RangeTable* ranges,
                           RangeTable* mappings, ScoreboardWriter* scoreboard)
@@ -55,7 +55,7 @@ class VirtualMemory {
   driver::CUresult Release(const driver::EntryPoints& entry,
                            driver::CUmemGenericAllocationHandle handle,
                            const Original& original);
-  // Adds a reference of the program to what is mapped at `address`.
+  // Adds a reference to the handle that is mapped at `address`.
   driver::CUresult Retain(const driver::EntryPoints& entry,
                           driver::CUmemGenericAllocationHandle* out,
                           driver::CUdeviceptr address,

@@ -34,7 +34,8 @@ CUmemAllocationProp OnDevice() {
 // The cuMemCreate family as the hooks call it.
 class VirtualMemoryTest : public RedirectorFixture {
  protected:
-  // The redirector frees nothing at its end; a host's exit does.
+  // The redirector frees nothing when it is destroyed, because a host's exit
+  // does.
   void TearDown() override {
     fake_.fail.clear();
     Redirection m;
@@ -221,7 +222,7 @@ TEST_F(VirtualMemoryTest, RetainedHandleIsTheProgramsAndCounts) {
   Release(again);
   EXPECT_EQ(daemon_->free_slabs(), 100u);
   EXPECT_EQ(Retain(kHere, &again), driver::CUDA_ERROR_NOT_FOUND)
-      << "the driver's to answer";
+      << "the driver answers";
 }
 
 TEST_F(VirtualMemoryTest, PropertiesAreThoseThatTheProgramAskedFor) {

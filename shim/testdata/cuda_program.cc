@@ -1,4 +1,5 @@
-// A program that uses the driver by its symbols, as told on its command line:
+// A program that uses the driver by its symbols. It runs the commands on its
+// command line:
 // clang-format off
 //
 //   alloc BYTES       allocates: "alloc RESULT shared|own", "shared" meaning
@@ -18,7 +19,7 @@
 //   scoreboard        "scoreboard small N large N stacks N scoreboards N"
 //   lookup NAME       asks dlsym(RTLD_DEFAULT): "lookup shim|driver|..."
 //   byhandle NAME     the same with the driver's handle
-//   foreign           opens the driver in a namespace of its own
+//   foreign           opens the driver in a separate namespace
 //   uses NAME         "uses N…", one number per path (daemon/abi/hooks.h)
 //   loads             "deepbind N foreign N"
 //   deepbind FILE     opens FILE with RTLD_DEEPBIND: "deepbind WHERE WHERE", of
@@ -31,7 +32,7 @@
 //   ipc               asks for legacy IPC of the latest: "ipc RESULT"
 //   asyncfree         frees the latest in stream order: "asyncfree RESULT"
 //   closeall          closes every descriptor from 3 on
-//   exec              starts over with what follows
+//   exec              executes the program again with what follows
 //   sockets           "sockets N", the open ones
 //
 // clang-format on
@@ -167,7 +168,7 @@ void OpenDeepbind(const char* file) {
 void* g_handlers[NSIG];
 volatile sig_atomic_t g_heard = 0;
 
-// Profilers and checkpoint tools own these two.
+// Profilers and checkpoint tools use these two.
 void TakeUserSignals() {
   signal(SIGUSR1, [](int) { g_heard = g_heard + 1; });
   signal(SIGUSR2, [](int) { g_heard = g_heard + 1; });
@@ -270,7 +271,7 @@ void Storm(long count) {
 // A command of the list above.
 struct Command {
   const char* name;
-  // Takes the words behind its name; returns how many of them were its own.
+  // Takes the words after its name; returns how many of them it used.
   int (*run)(char** words);
 };
 

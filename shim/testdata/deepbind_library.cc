@@ -1,5 +1,5 @@
 // A library with the driver among its own dependencies. Opened with
-// RTLD_DEEPBIND it would see the driver's and the C library's functions before
+// RTLD_DEEPBIND, it would see the driver's and the C library's functions before
 // any preload's.
 
 #include <dlfcn.h>

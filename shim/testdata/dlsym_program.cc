@@ -1,4 +1,4 @@
-// A program without the driver: asks dlsym as told on its command line.
+// A program that is not linked to the driver. Its command line lists look-ups:
 //
 //   default NAME    dlsym(RTLD_DEFAULT, NAME)       prints where the answer is
 //   next NAME       dlsym(RTLD_NEXT, NAME)
@@ -6,7 +6,7 @@
 //   driver NAME     dlsym(the driver's handle, NAME)
 //   libc NAME       dlsym(libc's handle, NAME)
 //   load, loadlocal loads the driver with RTLD_GLOBAL, RTLD_LOCAL
-//   error           prints whether dlerror has something to say
+//   error           prints whether dlerror returns a message
 //   early NAME      what a preloaded library's constructor got for NAME
 //   malloc          prints how many allocations an interposer saw
 //   probe NAME      RTLD_NEXT asked by a preloaded library

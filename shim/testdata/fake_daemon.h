@@ -2,7 +2,7 @@
 #define SHIM_TESTDATA_FAKE_DAEMON_H_
 
 // A daemon for tests. It answers on a real socket from a thread, and misbehaves
-// on demand. Its granules are duplicates of one memfd.
+// on demand. The granules of its leases are duplicates of one memfd.
 
 #include <atomic>
 #include <mutex>
@@ -18,8 +18,8 @@
 
 namespace fineserve::shim {
 
-// How long a test waits for what must happen: a busy machine is slow, not
-// wrong.
+// How long a test waits for an event that must happen: a busy machine is slow,
+// not wrong.
 inline constexpr int kPatienceMs = 60'000;
 inline constexpr DaemonLink::Timeouts kPatient = {
     .join_ms = kPatienceMs, .request_ms = kPatienceMs, .reconnect_pause_ms = 0};
@@ -28,11 +28,11 @@ class FakeDaemon {
  public:
   enum class Fault {
     kNone,
-    kOtherVersion,  // refuses in the name of version 7
+    kOtherVersion,  // refuses as a daemon of the next version
     kRefuseMember,  // refuses Hello with a text
     kCloseAtRule,
-    kSilentAtHello,  // takes Hello, says nothing
-    kSilentAtLease,  // counts the request (leases_asked), says nothing
+    kSilentAtHello,  // reads Hello, does not answer
+    kSilentAtLease,  // counts the request, does not answer
     kCloseAtLease,
     kWrongSequenceAtLease,
     kCloseAtGranules,
@@ -66,7 +66,7 @@ class FakeDaemon {
   ~FakeDaemon();
 
   std::string path() const { return path_; }
-  // What it has seen so far. Safe on any thread.
+  // What it has received so far. Safe on any thread.
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
   uint32_t leases_asked() const { return leases_asked_; }
@@ -88,13 +88,13 @@ class FakeDaemon {
     int closed = 0;
   };
   ViewLog views() const;
-  // Waits until `done` holds of views(), for at most kPatienceMs: a notice is
-  // not answered, and read some time after it was sent.
+  // Waits until `done(views())`, for at most kPatienceMs: a notice is not
+  // answered, and is read some time after it was sent.
   template <typename Done>
   bool Eventually(Done done) const {
     return Becomes([&] { return done(views()); });
   }
-  // The same of whatever changes when the daemon reads a message.
+  // The same for any condition that changes when the daemon reads a message.
   template <typename Condition>
   static bool Becomes(Condition condition) {
     const uint64_t deadline_ms = NowMs() + kPatienceMs;
@@ -108,9 +108,9 @@ class FakeDaemon {
   abi::SlabEntry* SlabAt(uint32_t slab) const;
   // Writes a slab's word and, if `tell`, raises `changes` and wakes waiters.
   void SetSlab(uint32_t slab, abi::SlabWord word, bool tell = true);
-  // Makes a slab free since then.
+  // Makes a slab free, as of `since_ns`.
   void SetFreeSince(uint32_t slab, uint64_t since_ns);
-  // Withdraw takes a slab's granules away, Regrow gives it others.
+  // Withdraw removes a slab's granules; Regrow gives it new ones.
   void Withdraw(uint32_t slab) { SetSlab(slab, {abi::SlabState::kAbsent}); }
   void Regrow(uint32_t slab);
   void Lease(uint32_t slab, uint32_t lease) {

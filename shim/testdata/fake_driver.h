@@ -11,7 +11,8 @@
 
 namespace fineserve::shim {
 
-// What the fake driver has seen and holds. For one test at a time.
+// The calls that the fake driver got, and what it holds. For one test at a
+// time.
 struct FakeDriverState {
   std::vector<std::string> log;
   // The function that fails, after `fail_after` more successes of it.
@@ -22,15 +23,16 @@ struct FakeDriverState {
   uint64_t reserved_bytes = 0;
   uint64_t mapped_bytes = 0;
   int handles = 0;  // imported
-  // What is mapped where, by address. Like a driver, the fake maps nothing
-  // twice and unmaps whole mappings only.
+  // The mappings, by address. Like a driver, the fake maps nothing twice and
+  // unmaps whole mappings only.
   struct Mapping {
     uint64_t bytes;
     driver::CUmemGenericAllocationHandle handle;
     bool accessible;
   };
   std::map<driver::CUdeviceptr, Mapping> mappings;
-  // The bytes of what cuMemCreate made and has not been released.
+  // The bytes of each handle that cuMemCreate made and that is not released
+  // yet.
   std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
   driver::CUdeviceptr next_address = 0;
   driver::CUmemGenericAllocationHandle next_created = 0;
@@ -46,7 +48,7 @@ struct FakeDriverState {
     uint64_t bytes;
   };
   std::vector<Touched> touched;
-  // What streams and pools answer.
+  // The answers of streams and pools.
   bool passed = true;
   int passes_after = -1;  // queries until `passed` becomes true; -1 for never
   bool capturing = false;

@@ -1,5 +1,5 @@
-// One function that calls back, in a frame of FRAME_BYTES: two libraries that
-// are alike but for their unwind tables are made of it, and stripped.
+// One function that calls back, in a frame of FRAME_BYTES. Two stripped
+// libraries are built from it that differ only in their unwind tables.
 
 extern "C" void frames_call(void (*callback)()) {
   volatile char locals[FRAME_BYTES];

@@ -1,5 +1,5 @@
-// A library that brings its own liblzma.so.5 and libunwind.so.8 (each made of
-// this file too), as those of a conda environment do.
+// A library with its own liblzma.so.5 and libunwind.so.8 (each built from this
+// file too), as in a conda environment.
 
 #if defined(OWN_NAME)
 extern "C" int OWN_NAME() { return 1; }

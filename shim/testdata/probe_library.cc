@@ -1,5 +1,5 @@
-// A library to preload before or behind the shim: asks dlsym in its
-// constructor, which may run before the shim's own, and later by RTLD_NEXT.
+// A library to preload before or after the shim. It calls dlsym in its
+// constructor, which may run before the shim's, and later with RTLD_NEXT.
 
 #include <dlfcn.h>
 #include <string.h>
@@ -32,7 +32,7 @@ extern "C" void* probe_next(const char* name) {
   return found;
 }
 
-// The way in which a library that defines dlsym itself finds the next one.
+// Finds the next dlsym as a library that defines dlsym itself does.
 extern "C" void* probe_next_dlsym() {
   void* volatile found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
   return found;

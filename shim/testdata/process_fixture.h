@@ -1,8 +1,7 @@
 #ifndef SHIM_TESTDATA_PROCESS_FIXTURE_H_
 #define SHIM_TESTDATA_PROCESS_FIXTURE_H_
 
-// Runs programs of our own under the preload, on the null driver unless said
-// otherwise.
+// Runs programs of our own under the preload, on the null driver by default.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -19,7 +19,8 @@ bool CopyDecision(const Decision& d, uint64_t n, DecisionRecord* out) {
   if (d.sequence.load(std::memory_order_acquire) != 2 * n + 2) return false;
   uint64_t words[sizeof(DecisionRecord) / 8];
   for (size_t i = 0; i < sizeof(words) / 8; ++i) {
-    // Acquire: who reads a word of a later record also reads its odd sequence.
+    // Acquire: a reader that sees a word of a later record also sees its odd
+    // sequence.
     words[i] = d.record[i].load(std::memory_order_acquire);
   }
   if (d.sequence.load(std::memory_order_relaxed) != 2 * n + 2) return false;

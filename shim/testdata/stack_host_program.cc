@@ -1,5 +1,5 @@
-// A program that is itself in the middle of something when it allocates: what
-// the capture of its stack must not touch, or wait for. One command:
+// A program that is in a special state when it allocates: the capture of its
+// stack must not touch that state, or wait for it. One command:
 // clang-format off
 //
 //   closed            allocates, closes every descriptor from 3 on, opens
@@ -49,7 +49,7 @@ bool Allocate(size_t bytes = kLarge) {
   return done;
 }
 
-// Returns one that holds the message; its other end stays open.
+// Returns a socket that holds the message; its other end stays open.
 int SocketWithMessage() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0 ||

@@ -35,7 +35,7 @@ class ViewFixture : public testing::Test {
     ASSERT_EQ(link_.Join(gpu, true), abi::LinkState::kConnected);
   }
 
-  // What the driver has mapped at an address; 0 if nothing.
+  // The handle that is mapped at an address; 0 if there is none.
   driver::CUmemGenericAllocationHandle HandleAt(driver::CUdeviceptr at) const {
     const auto after = fake_.mappings.upper_bound(at);
     if (after == fake_.mappings.begin()) return 0;

@@ -1,7 +1,7 @@
 #ifndef SHIM_TESTDATA_WHERE_H_
 #define SHIM_TESTDATA_WHERE_H_
 
-// For programs and libraries under test: whose function is this?
+// Tells programs and libraries under test which module defines a function.
 
 #include <dlfcn.h>
 #include <string.h>

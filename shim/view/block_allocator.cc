@@ -20,7 +20,7 @@ uint32_t Words(uint64_t blocks) {
 // 4 PiB: see ViewOf.
 constexpr uint64_t kMostViewBytes = uint64_t{1} << 52;
 
-// The bits of those buckets whose slabs have a free block.
+// The bits of the buckets whose slabs have a free block.
 constexpr uint64_t kWithFree = (uint64_t{1} << 33) - 2;
 
 uint32_t BucketOf(uint32_t free) {
@@ -146,9 +146,9 @@ bool BlockAllocator::Allocate(uint32_t count, uint32_t* ids) {
 }
 
 // floor(id × page / plane). Because the quotient is rounded, a product that is
-// a whole number may come out just below it; the range of the next slab tells.
-// One that is below a whole number stays below, since the view has fewer bytes
-// than a double has exact integers.
+// a whole number may come out just below it; the first id of the next slab
+// corrects that. A product below a whole number stays below it, since the view
+// has fewer bytes than a double has exact integers.
 uint32_t BlockAllocator::ViewOf(uint32_t id) const {
   auto v = static_cast<uint32_t>(static_cast<double>(id) * views_per_block_);
   if (v > slab_count_) return kNone;

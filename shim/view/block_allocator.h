@@ -34,15 +34,15 @@ class BlockAllocator {
   // slab's share of the plane.
   bool Create(uint32_t slab_count, uint64_t plane_bytes, uint64_t page_bytes);
 
-  // Begins to hand out a leased slab's blocks. False for an index that is out
+  // Starts handing out a leased slab's blocks. False for an index that is out
   // of range or not kUnleased.
   bool Link(uint32_t view_index);
 
   // Stops handing out the slab's blocks. False if it is not kLinked.
   bool Leave(uint32_t view_index);
 
-  // Fills `ids` with `count` blocks, or leaves everything alone and returns
-  // false if there are fewer.
+  // Fills `ids` with `count` blocks. If fewer are free, changes nothing and
+  // returns false.
   bool Allocate(uint32_t count, uint32_t* ids);
 
   // Frees blocks and returns how many. If that is less than `count`,
@@ -55,7 +55,7 @@ class BlockAllocator {
   void EndStep(uint64_t step);
 
   // Moves up to `capacity` drained slabs to kUnleased and writes their view
-  // indices: their leases may be returned. Returns how many there are.
+  // indices: their leases may be returned. Returns how many it moved.
   uint32_t TakeDrained(uint32_t capacity, uint32_t* view_indices);
 
   uint32_t free_blocks() const { return free_blocks_; }
@@ -70,22 +70,22 @@ class BlockAllocator {
     uint32_t blocks;  // how many are usable
     uint32_t free;    // as `bits` says, without those in recent_
     uint32_t hint;    // no word of `bits` before it has a free block
-    uint32_t next;    // in its list: of a bucket, or of leaving slabs
+    uint32_t next;    // in the list of its bucket or of leaving slabs
     uint32_t previous;
-    uint64_t barrier;  // of a leaving slab: the step that must have ended
+    uint64_t barrier;  // the step that a leaving slab waits for
     uint64_t* bits;    // one per block; 1 if it is free
     State state;
   };
 
   // Linked slabs other than the current one lie in lists by the bit width of
-  // their free count; nobody searches bucket 0, which holds the full ones. One
+  // their free count. Bucket 0 holds the full ones and is never searched. One
   // more list holds the leaving slabs.
   static constexpr uint32_t kBuckets = 33;
   static constexpr uint32_t kLeavingList = kBuckets;
   static constexpr uint32_t kNone = 0;  // index 0 is the engine's scratch
 
-  // Heuristic: 1 KiB of ids. To sort a block into its slab costs five times as
-  // much as to push it here, so it should happen to few of them
+  // Heuristic: 1 KiB of ids. Sorting a block into its slab costs five times as
+  // much as pushing it here, so few blocks should need it
   // (bench/micro/blocks_bench).
   static constexpr uint32_t kRecent = 256;
 

@@ -69,7 +69,7 @@ TEST_F(BlockAllocatorTest, TheDensestSlabServesFirstSoThatTheOtherEmpties) {
   std::sort(all.begin(), all.end());
   EXPECT_EQ(Free(Ids(all.begin(), all.begin() + 90)), 90);         // slab 1
   EXPECT_EQ(Free(Ids(all.begin() + 100, all.begin() + 110)), 10);  // slab 2
-  ASSERT_EQ(blocks_.UsedBlocks(2), 90);  // what was freed is in its slab now
+  ASSERT_EQ(blocks_.UsedBlocks(2), 90);  // freed blocks are in their slabs now
   for (const uint32_t id : Take(10)) EXPECT_GE(id, 200) << "not the densest";
   EXPECT_EQ(blocks_.UsedBlocks(1), 10);
 }
@@ -96,7 +96,7 @@ TEST_F(BlockAllocatorTest, ABlockThatIsNotAllocatedIsNotTakenBack) {
   EXPECT_EQ(Free({ids[0], ids[0]}), 1) << "freed twice";
   EXPECT_EQ(Free({0}), 0) << "the engine's scratch";
   EXPECT_EQ(Free({250}), 0) << "an unleased slab's";
-  EXPECT_EQ(Free({900}), 0) << "behind the view";
+  EXPECT_EQ(Free({900}), 0) << "beyond the view";
   EXPECT_EQ(Free({UINT32_MAX}), 0);
   EXPECT_EQ(blocks_.UsedBlocks(1), 2);
 }
@@ -120,7 +120,7 @@ TEST_F(BlockAllocatorTest, ASlabLeavesOnlyBehindTheStepsInFlight) {
   const uint64_t first = blocks_.BeginStep();
   ASSERT_TRUE(blocks_.Leave(1));
   const uint64_t second = blocks_.BeginStep();
-  EXPECT_EQ(Free(ids), 1);  // while the second step may still write it
+  EXPECT_EQ(Free(ids), 1);  // the second step may still write it
   EXPECT_EQ(Drained(), Ids{});
   blocks_.EndStep(first);
   EXPECT_EQ(Drained(), Ids{});
@@ -320,14 +320,15 @@ TEST(BlockAllocatorProperty, RandomOperationsAgreeWithSets) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (int i = 0; i < 40 && !testing::Test::HasFailure(); ++i) {
-    // Exact and straddling, from one block a slab to several words of them.
+    // Blocks fit exactly or straddle; a slab has from one block to several
+    // words of them.
     const uint64_t page = 1 + random() % 5000;
     const uint64_t plane = page * (1 + random() % 200) + random() % page;
     Model(1 + random() % 12, plane, page).Run(&random, 400);
   }
 }
 
-// Every id of large views finds its slab: the quotient of doubles is corrected.
+// In large views too, the rounded quotient of doubles must be corrected.
 TEST(BlockAllocatorProperty, EveryIdOfALargeViewFindsItsSlab) {
   struct View {
     uint64_t page, plane;

@@ -36,7 +36,7 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
   MutexLock lock(&mutex_);
   if (state() != State::kNone) {
     return KvError(FS_STATE,
-                   "this process has a view already; close it and free its "
+                   "this process already has a view; close it and free its "
                    "tensors first");
   }
   if (const int bad = CheckFormat(format)) return bad;
@@ -107,8 +107,9 @@ int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
   if (!mapping_.Open(shape) ||
       !blocks_->Create(shape.slabs, shape.plane_bytes, shape.page_bytes)) {
     Forget();
-    return KvError(FS_INVALID,
-                   "host memory is short, or block ids exceed 32 bits");
+    return KvError(
+        FS_INVALID,
+        "there is too little host memory, or block ids exceed 32 bits");
   }
   answer_ = grant.answer;
   answer_.cap_slabs = std::min(answer_.cap_slabs, shape.slabs);
@@ -123,7 +124,7 @@ int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
   return FS_OK;
 }
 
-// Resets everything. Nothing may be mapped any more.
+// Resets everything. Requires that nothing is mapped any more.
 void EngineView::Forget() {
   if (blocks_ != nullptr) blocks_->~BlockAllocator();
   blocks_ = nullptr;
@@ -163,27 +164,28 @@ CUresult EngineView::FreeTensor(const Driver& real, const Redirection& tensor) {
 int EngineView::CheckReady() {
   if (state() != State::kRegistered) {
     return KvError(FS_STATE, state() == State::kActive
-                                 ? "the view is active already"
+                                 ? "the view is already active"
                                  : "no view is registered");
   }
   if (scoreboard_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
-    return KvError(FS_STATE,
-                   "the engine's block pool must use leased blocks only before "
-                   "activation: call fs_kv_progress(FS_KV_POOL_CONSTRUCTED)");
+    return KvError(
+        FS_STATE,
+        "restrict the engine's block pool to leased blocks, and call "
+        "fs_kv_progress(FS_KV_POOL_CONSTRUCTED), before activation");
   }
   if (!mapping_.complete()) {
     return KvError(
         FS_STATE,
-        "the view has %u tensors of %llu bytes, to be allocated in the KV "
-        "scope; some are missing",
+        "some of the view's %u tensors of %llu bytes are missing: allocate "
+        "them between fs_kv_begin() and fs_kv_end()",
         mapping_.shape().tensors(),
         static_cast<unsigned long long>(mapping_.shape().tensor_bytes()));
   }
   return FS_OK;
 }
 
-// All or nothing: after an error nothing of the pool is mapped, and the engine
-// must not serve.
+// All or nothing: an error unmaps the whole view, and the engine must not
+// serve.
 int EngineView::Activate(const Driver& real) {
   MutexLock lock(&mutex_);
   if (const int early = CheckReady()) return early;
@@ -192,8 +194,8 @@ int EngineView::Activate(const Driver& real) {
   if (waited != CUDA_SUCCESS) return DriverFailed("cuCtxSynchronize", waited);
   const int failed = PutInPlace(real);
   if (failed != FS_OK) {
-    // While something may still be mapped, the daemon is not told that the view
-    // is closed, so it leases those slabs to nobody.
+    // While something may still be mapped, the view is not closed at the
+    // daemon, which therefore leases those slabs to no other engine.
     if (mapping_.UnmapAll(real.entry) == CUDA_SUCCESS) {
       link_->CloseView(mapping_.shape().epoch);
     }
@@ -264,7 +266,8 @@ int EngineView::SlabBlocks(uint32_t view_index, uint64_t* first,
   }
   const ViewShape& shape = mapping_.shape();
   if (view_index > shape.slabs) {
-    return KvError(FS_INVALID, "view index %u of %u", view_index, shape.slabs);
+    return KvError(FS_INVALID, "view_index is %u, not 0 to %u", view_index,
+                   shape.slabs);
   }
   const abi::BlockRange range =
       BlocksOfView(view_index, shape.plane_bytes, shape.page_bytes);

@@ -26,18 +26,18 @@ namespace fineserve::shim {
 //     ▲                    │ └──(it failed)──► kClosed ◄─Close─┘
 //     └─(tensors freed)────┴──────────────────────┘
 //
-// Who may die where. If the daemon dies before ActivateDone, activation fails;
-// later, the leases stay as the table last had them. The engine waits for the
-// daemon only in Register, Activate and Close, and where a slab must be mapped
-// while it serves (guarded, strict, a pool that grew). This process may die at
-// any instruction: it holds no lock that others wait for, and what it leased is
-// quarantined (design note 0002). A slab is unmapped before the notice that
+// Failures: if the daemon dies before ActivateDone, activation fails; if it
+// dies later, the leases stay as the table last had them. The engine waits for
+// the daemon only in Register, Activate and Close, and where a slab must be
+// mapped while it serves (guarded, strict, a pool that grew). This process may
+// die at any instruction: it holds no lock that others wait for, and its slabs
+// are quarantined (design note 0002). A slab is unmapped before the notice that
 // returns it is sent.
 //
-// Thread-safe, except for the allocator's calls, which belong to one thread.
-// One lock guards the rest; the thread that serves contends for it with a
-// waiting thread that sends notices, for a few microseconds. Functions that
-// return int return FS_OK or an FS_… error with its text set.
+// Thread-safe, except for the allocator's calls, which are confined to one
+// thread. One lock guards the rest; the thread that serves contends for it with
+// a waiting thread that sends notices, for a few microseconds at a time.
+// Functions that return int return FS_OK or an FS_… error with its text set.
 // Constant-initialised, trivially destroyed.
 class EngineView {
  public:
@@ -50,8 +50,8 @@ class EngineView {
 
   int Register(const Driver& real, const fs_kv_format& format,
                fs_kv_geometry* geometry);
-  // kWrongSize if it is not one of the view's tensors, or if none is expected
-  // now.
+  // kWrongSize if `bytes` is not the size of a tensor of the view, or if none
+  // is expected now.
   MapResult AddTensor(const Driver& real, uint64_t bytes, Redirection* out);
   // Ends the view, unless the tensor still lies on scratch. Waits for the
   // context's work. After an error the tensor stays.
@@ -60,7 +60,7 @@ class EngineView {
   int Close(const Driver& real);
   int SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end);
 
-  // For an engine with a block pool of its own.
+  // For an engine with its own block pool.
   int Poll(const Driver& real, fs_kv_change* changes, uint32_t capacity);
   int Want(uint32_t slabs);
   int ReturnSlab(uint32_t view_index);
@@ -125,8 +125,8 @@ class EngineView {
   ViewLeases leases_ FINESERVE_GUARDED_BY(mutex_);
   // The allocator and its counts belong to the thread that serves; others leave
   // them alone while it does (fineserve_kv.h). A lock would make a block cost
-  // five times as much (bench/micro/blocks_bench). The allocator lies in
-  // storage of its own so that no destructor runs at exit.
+  // five times as much (bench/micro/blocks_bench). The allocator lies in raw
+  // storage so that no destructor runs at exit.
   BlockAllocator* blocks_ = nullptr;
   alignas(BlockAllocator) std::byte
       blocks_storage_[sizeof(BlockAllocator)] = {};
@@ -135,15 +135,15 @@ class EngineView {
   uint64_t freed_blocks_ = 0;
   uint64_t failed_allocations_ = 0;
   uint64_t watermark_misses_ = 0;
-  // How many blocks the last failed allocation lacked, and until when that
-  // counts.
+  // How many blocks the largest recent failed allocation needed, and until when
+  // that counts.
   uint32_t shortfall_ = 0;
   uint64_t shortfall_until_ms_ = 0;
   abi::ViewAnswer answer_ FINESERVE_GUARDED_BY(mutex_) = {};
   // Usable blocks of the slab that has the fewest.
   uint64_t least_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
 
-  // While it serves.
+  // State while the engine serves.
   bool has_steps_ FINESERVE_GUARDED_BY(mutex_) = false;  // uses our allocator
   bool has_stale_ FINESERVE_GUARDED_BY(mutex_) = false;
   bool swap_failed_ FINESERVE_GUARDED_BY(mutex_) = false;

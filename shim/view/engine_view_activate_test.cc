@@ -1,4 +1,4 @@
-// The beginning and the end of a view.
+// Tests how views are activated and closed.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

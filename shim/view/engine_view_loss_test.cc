@@ -1,4 +1,5 @@
-// What stays when the daemon goes, and what the next one hears.
+// Tests what a view keeps when its daemon goes, and what it sends to the next
+// one.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ TEST_F(EngineViewTest, LeasesStayWhenTheDaemonHasGone) {
   EXPECT_EQ(Free(blocks), FS_OK);
   EXPECT_EQ(view_.EndStep(step), FS_OK);
   KillDaemon();
-  Step();  // it has drained, but nobody can take it back: linked again
+  Step();  // it has drained, but no daemon takes it back: linked again
   EXPECT_EQ(Stats().leased_slabs, 2u);
   Allocate(2 * kSlabBlocks);
   EXPECT_EQ(view_.Wait(driver_, 1), -FS_NO_DAEMON);

@@ -1,4 +1,4 @@
-// Serving with a block pool of the engine's own.
+// Tests of an engine that serves with its own block pool.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST_F(EngineViewTest, OwnPoolHearsOfEachLeaseAndEachAskBackOnce) {
   daemon_->Lease(1, 5);
   daemon_->Lease(2, 6);
   EXPECT_THAT(Poll(1), ElementsAre(Pair(2, FS_KV_LEASED)));
-  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1) << "there is one untold";
+  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1) << "one change is unreported";
   EXPECT_THAT(Poll(), ElementsAre(Pair(3, FS_KV_LEASED)));
   EXPECT_THAT(Poll(), IsEmpty());
   daemon_->AskBack(1, 5);
@@ -43,7 +43,7 @@ TEST_F(EngineViewTest, WantIsSentOnceForEachChange) {
   EXPECT_THAT(daemon_->views().wanted, ElementsAre(3, 2));
 }
 
-// Another thread's exchange may take as long as a zero fill.
+// An exchange of another thread may take as long as a zero fill.
 TEST_F(EngineViewTest, BusyLinkNeitherBlocksTheSchedulerNorLosesItsNotices) {
   Serve(FS_KV_VIEW, {.fault = Fault::kSilentAtLease});
   daemon_->Lease(1, 5);
@@ -73,7 +73,7 @@ TEST_F(EngineViewTest, WaitEndsWithAChangeOrItsTimeout) {
   });
   EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1);
   daemon.join();
-  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1) << "until somebody looks";
+  EXPECT_EQ(view_.Wait(driver_, kPatienceMs), 1) << "until a poll";
   EXPECT_EQ(Poll().size(), 1u);
   EXPECT_EQ(view_.Wait(driver_, 1), 0);
   EXPECT_EQ(view_.Wait(driver_, -1), -FS_INVALID);

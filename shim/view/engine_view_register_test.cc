@@ -1,4 +1,4 @@
-// Registering a view: formats, the daemon's answers, what the view will be.
+// Tests how views are registered: formats, the daemon's answers, the geometry.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

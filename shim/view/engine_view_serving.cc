@@ -21,15 +21,17 @@ using Hold = ViewLeases::Hold;
 
 // How old the figures on the view scoreboard may be.
 constexpr uint64_t kScoreboardMs = 5;
-// Heuristic: how long a slab that another engine waits for may wait until no
-// step is in flight. After that we wait for the device.
+// Heuristic: how long a slab that another engine waits for is kept because a
+// step is in flight; after that we wait for the device. Also how long the
+// blocks that a failed allocation needed stay wanted.
 constexpr uint64_t kPatienceMs = 1'000;
 // Heuristic: the pause before another try to map a slab, after a failure.
 constexpr uint64_t kRetryMs = 1'000;
 
 int NotActive() { return KvError(FS_STATE, "there is no active view"); }
 
-// Sleeps until `*word` differs from `value`, a signal, or for `ms`.
+// Sleeps until `*word` differs from `value`, a signal arrives, or `ms` have
+// passed.
 void SleepOn(const std::atomic<uint32_t>* word, uint32_t value, uint64_t ms) {
   const timespec limit = {static_cast<time_t>(ms / 1'000),
                           static_cast<long>(ms % 1'000) * 1'000'000};
@@ -48,8 +50,8 @@ void EngineView::LookAtLeases() {
 }
 
 // True for a slab that has been withdrawn from the pool or has other memory
-// now. Nobody uses it, but the GPU cannot free the old memory while it is
-// mapped.
+// now. The engine does not use it, but the GPU cannot free the old memory while
+// it is mapped.
 bool EngineView::IsStale(uint32_t v) const {
   const Hold hold = leases_.hold(v);
   return (hold == Hold::kNone || hold == Hold::kSent) && mapping_.resident(v) &&
@@ -63,9 +65,9 @@ void EngineView::DropStale(const Driver& real) {
   has_stale_ = false;
 }
 
-// Whether no work of the engine can touch slabs that it does not use. If it
-// tells us about its steps there must be none in flight, unless it is urgent;
-// otherwise we wait for the context's work.
+// Whether no work of the engine can touch slabs that it does not use. An engine
+// that reports its steps is quiet when none is in flight. Without steps, or if
+// it is urgent, we wait for the context's work.
 bool EngineView::IsQuiet(const Driver& real, bool urgent) {
   if (has_steps_) {
     if (gauges_.steps_begun == gauges_.steps_ended) return true;
@@ -75,9 +77,9 @@ bool EngineView::IsQuiet(const Driver& real, bool urgent) {
   return Synchronize(real.entry, mapping_.context()) == CUDA_SUCCESS;
 }
 
-// Maps the slabs that were leased, unmaps those to be returned, and tells the
-// daemon. In mode view the only slabs mapped here are those by which the pool
-// grew, and the only ones unmapped are those by which it shrank.
+// Maps the slabs that were leased, unmaps those to be returned, and notifies
+// the daemon. In mode view the only slabs mapped here are those by which the
+// pool grew, and the only ones unmapped are those by which it shrank.
 void EngineView::Settle(const Driver& real, uint64_t now_ms) {
   const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
   const bool guarded = mapping_.shape().mode != abi::ViewMode::kView;
@@ -125,7 +127,7 @@ void EngineView::SwapOutDone(const Driver& real) {
 void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
   for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
     if (IsInPlace(v) || mapping_.broken(v)) continue;
-    // Other memory of the same slab makes room first.
+    // Unmap the slab's old memory first.
     if (mapping_.resident(v) &&
         mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
       continue;
@@ -143,7 +145,7 @@ void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
   }
 }
 
-// What cannot be sent now stays as it is; the next call tries again.
+// What cannot be sent now is kept for the next call.
 void EngineView::SendNotices() {
   while (leases_.count(Hold::kDone) > 0 && SendReturns()) {
   }
@@ -202,7 +204,8 @@ void EngineView::RefreshScoreboard(uint64_t now_ms) {
 
 int EngineView::Wait(const Driver& real, int timeout_ms) {
   if (timeout_ms < 0) {
-    return -KvError(FS_INVALID, "the timeout is %d ms", timeout_ms);
+    return -KvError(FS_INVALID, "timeout_ms is %d, which is negative",
+                    timeout_ms);
   }
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
   const std::atomic<uint32_t>* word = nullptr;
@@ -238,10 +241,11 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
   }
   link_->Look();
   if (link_->IsJoinedTo(epoch)) return 0;
-  return -KvError(FS_NO_DAEMON, "the daemon has gone; leased slabs stay");
+  return -KvError(FS_NO_DAEMON,
+                  "the daemon has gone; leased slabs stay usable");
 }
 
-// --- An engine with a block pool of its own ---
+// --- An engine with its own block pool ---
 
 int EngineView::Poll(const Driver& real, fs_kv_change* changes,
                      uint32_t capacity) {
@@ -284,7 +288,8 @@ int EngineView::ReturnSlab(uint32_t view_index) {
   MutexLock lock(&mutex_);
   if (!IsActive()) return NotActive();
   if (leases_.ReturnSlab(view_index)) return FS_OK;
-  return KvError(FS_INVALID, "slab at view index %u is not leased to us",
+  return KvError(FS_INVALID,
+                 "the slab at view index %u is not leased to this engine",
                  view_index);
 }
 
@@ -331,9 +336,9 @@ void EngineView::TakeDrained() {
   } while (count == std::size(drained));
 }
 
-// Wants the used blocks and the watermark. What the last failed allocation
-// lacked counts for a while only: a request that was given up must not hold
-// memory for ever.
+// Wants the used blocks and the watermark. The size of a failed allocation
+// counts only for a while: a request that was given up must not hold memory
+// forever.
 void EngineView::WantForBlocks() {
   if (now_ms_ >= shortfall_until_ms_) shortfall_ = 0;
   const uint64_t blocks =
@@ -363,12 +368,12 @@ int EngineView::Allocate(uint32_t count, uint32_t* ids) {
   return FS_OK;
 }
 
-// There are too few blocks: asks for the missing ones at once.
+// There are too few free blocks: asks the daemon for more at once.
 int EngineView::Starve(uint32_t count) {
   MutexLock lock(&mutex_);
   ++failed_allocations_;
-  // A slab that became free after the step began does not count: every slab
-  // that passes from one engine to another is free for a moment.
+  // A slab that became free after the step began does not count, because every
+  // slab that passes from one engine to another is free for a moment.
   if (leases_.leased() < answer_.cap_slabs &&
       leases_.AnyFreeSince(now_ms_ * 1'000'000)) {
     ++watermark_misses_;
@@ -377,7 +382,7 @@ int EngineView::Starve(uint32_t count) {
   shortfall_until_ms_ = NowMs() + kPatienceMs;
   WantForBlocks();
   SendNotices();
-  return KvError(FS_EXHAUSTED, "%u blocks are free, %u were asked for",
+  return KvError(FS_EXHAUSTED, "%u blocks are free, but %u were requested",
                  blocks_->free_blocks(), count);
 }
 

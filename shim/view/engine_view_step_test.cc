@@ -1,4 +1,4 @@
-// Serving with our block allocator: steps, blocks, what is wanted.
+// Tests of an engine that serves with our block allocator.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

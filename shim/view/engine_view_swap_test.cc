@@ -1,4 +1,4 @@
-// Slabs that are mapped and unmapped while the engine serves.
+// Tests of slabs that are mapped and unmapped while the engine serves.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,11 +43,12 @@ TEST_F(EngineViewTest, GuardedSlabsAreNotExchangedUnderAStepInFlight) {
   daemon_->Lease(1, 5);
   fake_.log.clear();
   const uint64_t next = view_.BeginStep(driver_);
-  EXPECT_THAT(fake_.log, IsEmpty()) << "it has blocks: no hurry";
+  EXPECT_THAT(fake_.log, IsEmpty()) << "free blocks are left, so it can wait";
   EXPECT_EQ(Stats().free_blocks, kSlabBlocks);
   Allocate(kSlabBlocks);
   const uint64_t third = view_.BeginStep(driver_);
-  EXPECT_EQ(fake_.log.at(1), "cuCtxSynchronize") << "it would run dry";
+  EXPECT_EQ(fake_.log.at(1), "cuCtxSynchronize")
+      << "it would run out of blocks";
   EXPECT_EQ(Stats().free_blocks, kSlabBlocks);
   for (const uint64_t s : {step, next, third}) view_.EndStep(s);
 }
@@ -109,7 +110,7 @@ TEST_F(EngineViewTest, SlabThatBecameOtherMemoryUnseenIsMappedAgainBeforeUse) {
   Step();
   daemon_->Lease(2, 6);
   Step();
-  EXPECT_THAT(fake_.log, IsEmpty()) << "it is the same still";
+  EXPECT_THAT(fake_.log, IsEmpty()) << "it still has the same memory";
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 namespace fineserve::shim {
 
 // Sets this thread's text for fs_kv_error() and returns `code`
-// (fineserve_kv.h). printf-like; longer texts are cut.
+// (fineserve_kv.h). printf-like; a text that is too long is cut.
 int KvError(int code, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -15,14 +15,14 @@ static_assert(FS_KV_VIEW == static_cast<int>(abi::ViewMode::kView));
 static_assert(FS_KV_GUARDED == static_cast<int>(abi::ViewMode::kGuarded));
 static_assert(FS_KV_STRICT == static_cast<int>(abi::ViewMode::kStrict));
 
-// Far more than any model has, and fewer than the table of ranges holds.
+// Far more than any model has, and no more than the range table holds.
 constexpr uint32_t kMostPlanes = 4096;
-// The bound on a plane, which bounds every product below.
+// This bound on a plane's size bounds every product below.
 constexpr uint64_t kMostPlaneBytes = uint64_t{1} << 48;
 
-// How many slabs fit in a plane of `s.blocks` blocks, behind index 0.
+// How many slabs fit in a plane of `s.blocks` blocks after index 0.
 uint64_t SlabsThatFit(const ViewShape& s, uint64_t slab_count) {
-  // The last index may reach into bytes behind the last block.
+  // The last index may extend beyond the last block.
   uint64_t indices = ((s.blocks + 1) * s.page_bytes - 1) / s.plane_bytes;
   if (s.planes_per_allocation > 1) {
     indices = std::min(indices, s.stride() / s.plane_bytes);
@@ -96,7 +96,7 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
       slabs > UINT32_MAX / s.granules_per_slab) {
     return KvError(FS_REFUSED,
                    "the daemon's pool does not suit this driver: its granules "
-                   "are no multiple of the granularity, or it is too large");
+                   "are not a multiple of its granularity, or it is too large");
   }
 
   s.blocks = format.blocks != 0 ? format.blocks
@@ -106,7 +106,7 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
     if (format.blocks == 0) s.blocks -= s.blocks % step;
     if (s.blocks % step != 0) {
       return KvError(FS_INVALID,
-                     "with %u planes per allocation format.blocks must be a "
+                     "with %u planes per allocation, format.blocks must be a "
                      "multiple of %llu",
                      s.planes_per_allocation,
                      static_cast<unsigned long long>(step));

@@ -72,7 +72,7 @@ SlabWord ViewLeases::Word(uint32_t v) const {
   return SlabWord::Unpack(entries_[v - 1].word.load(std::memory_order_acquire));
 }
 
-// Reads the count before the words: a change in between raises it again.
+// Reads the count before the words: a change in between makes Changed() true.
 void ViewLeases::Look() {
   seen_ = changes();
   for (uint32_t v = 1; v <= views_; ++v) LookAt(v, Word(v));

@@ -9,22 +9,22 @@
 
 namespace fineserve::shim {
 
-// Which slabs of the pool this engine's view holds: what the slab table says,
-// and how much of that the engine has been told. Each lease and each ask-back
-// is reported once.
+// Tracks which slabs of the pool this engine's view holds, according to the
+// slab table, and how much of that has been reported to the engine. Each lease
+// and each ask-back is reported once.
 //
 //   kNone ─(table)► kArrived ─Report► kHeld ─(table)► kAsked ─Report► kLeaving
 //     ▲                ▲                └──────┬─────────┴────────────────┘
 //     │                └──Relink── kDone ◄──ReturnSlab
 //     └──(table)── kSent ◄─MarkSent──┘
 //
-// A slab that is leased and asked back before the engine has heard of it goes
-// to kDone at once. If the table says that a slab is somebody else's although
-// we have not returned it (an error of the daemon's), it counts as asked back,
-// so that the engine stops using its blocks.
+// A slab that is leased and asked back before it was reported goes to kDone at
+// once. If the table gives a slab to another engine although we have not
+// returned it (a bug of the daemon), it counts as asked back, so that the
+// engine stops using its blocks.
 //
 // The table is the daemon's memory: every number in it is checked against
-// bounds before use, and only the words of our own slabs are believed. The
+// bounds before use, and only the words of our own slabs are trusted. The
 // daemon may die at any instruction; the table then stays as it is, and so do
 // the leases.
 //
@@ -34,12 +34,12 @@ class ViewLeases {
  public:
   enum class Hold : uint8_t {
     kNone,
-    kArrived,  // leased; the engine does not know
-    kHeld,     // leased; the engine knows
-    kAsked,    // asked back; the engine does not know
-    kLeaving,  // asked back; the engine knows
-    kDone,     // the engine is done with it; the daemon does not know
-    kSent,     // the daemon has been told; the table does not say so yet
+    kArrived,  // leased, not reported yet
+    kHeld,     // leased and reported
+    kAsked,    // asked back, not reported yet
+    kLeaving,  // asked back, which was reported
+    kDone,     // the engine is done with it; no return was sent yet
+    kSent,     // the return was sent; the table does not show it yet
   };
   static constexpr int kHoldCount = 7;
 
@@ -52,7 +52,7 @@ class ViewLeases {
   void Close();
 
   // The word that the daemon raises, which is the futex to sleep on. It stays
-  // valid for ever once opened, because a table is never unmapped.
+  // valid once opened, because a table is never unmapped.
   const std::atomic<uint32_t>* futex() const { return changes_; }
   // Acquire: the slabs' words that are read next are at least as new. Pairs
   // with the daemon's release after it has written them.
@@ -68,21 +68,24 @@ class ViewLeases {
   uint32_t lease(uint32_t v) const { return slabs_[v].lease; }
   // The first view index after `v` in this state; 0 if there is none.
   uint32_t Next(Hold hold, uint32_t v) const;
-  // How many leases we have that the daemon has not been told to take back.
+  // How many leases we have whose return has not been sent.
   uint32_t leased() const;
 
-  // The engine has been told: kArrived becomes kHeld, kAsked kLeaving.
+  // Notes that the change was reported: kArrived becomes kHeld, kAsked
+  // kLeaving.
   void Report(uint32_t v);
   // The engine is done with the slab. False if the engine does not have it.
   bool ReturnSlab(uint32_t v);
-  // The daemon went away before it was told, so the slab is still ours.
+  // For a slab in kDone whose daemon went away before the return was sent: it
+  // is still ours.
   void Relink(uint32_t v) { Move(v, Hold::kArrived); }
   void MarkSent(uint32_t v) { Move(v, Hold::kSent); }
 
-  // Which memory the slab has according to the table; 0 if it has none. Another
-  // number means other granules.
+  // The number of the slab's memory in the table; 0 if it has none. A different
+  // number means different granules.
   uint64_t Memory(uint32_t v) const;
-  // Whether any slab is free and has been so since then (CLOCK_MONOTONIC).
+  // Whether any slab has been free since `since_ns` (CLOCK_MONOTONIC) or
+  // longer.
   bool AnyFreeSince(uint64_t since_ns) const;
 
  private:

@@ -193,14 +193,14 @@ TEST_F(ViewLeasesTest, TableThatContradictsItselfIsRefused) {
   EXPECT_TRUE(Open());
 }
 
-// Whatever a table says, every lease that the engine hears of is the table's at
-// that moment, is heard of once, and counts add up.
+// Whatever a table says, every reported lease is the table's at that moment, is
+// reported once, and the counts add up.
 TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   ASSERT_TRUE(Open());
-  std::vector<uint32_t> told(kSlabs + 1);  // lease that the engine holds
+  std::vector<uint32_t> told(kSlabs + 1);  // the lease that the engine holds
   uint32_t next_lease = 1;
   for (int i = 0; i < 20'000; ++i) {
     const uint32_t v = 1 + random() % kSlabs;

@@ -38,7 +38,7 @@ class Captured {
     EXPECT_EQ(Cuda().cuStreamIsCapturing(stream_, &status), CUDA_SUCCESS);
     return status;
   }
-  // That the capture was ended by an error, and that the stream works again.
+  // Expects that an error ended the capture and that the stream works again.
   void ExpectInvalid() const {
     EXPECT_EQ(Status(), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     CUgraph graph = nullptr;
@@ -165,7 +165,7 @@ CONFORMANCE_TEST(Capture, QuestionAboutAnEventEndsItUnlessTheThreadIsRelaxed) {
   EXPECT_EQ(Cuda().cuEventQuery(event), CUDA_SUCCESS);
   EXPECT_EQ(Cuda().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
   EXPECT_EQ(c.Status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  EMULATED_ONLY("which questions end a capture");
+  EMULATED_ONLY("which queries end a capture");
   EXPECT_EQ(Cuda().cuEventQuery(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   c.ExpectInvalid();
 }

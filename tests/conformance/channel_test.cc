@@ -1,6 +1,7 @@
 // The channels by which programs reach the driver, on any driver: what is
 // caught lands in slabs and the engine scoreboard names its channel; what
-// escapes is found out. The daemon's side of it is tests/integration's.
+// escapes is detected. tests/integration tests the daemon's side.
+
 #include <gmock/gmock.h>
 
 #include <ostream>
@@ -17,7 +18,8 @@ constexpr char kSlabBytes[] = "4194304";
 
 class Channel : public Site {
  protected:
-  // An engine that has allocated `bytes`, which are KV, by `channel`.
+  // Starts an engine and waits until it has allocated `bytes` of KV by
+  // `channel`.
   std::unique_ptr<Process> Start(const std::string& channel,
                                  const std::string& library = "",
                                  const std::string& bytes = kSlabBytes,
@@ -42,18 +44,19 @@ class Channel : public Site {
     return Fsctl({"doctor", std::to_string(engine.pid())}).out;
   }
 
-  // More than doctor takes for a driver's own (on a real GPU, a context's).
+  // More bytes than doctor attributes to the driver (on a real GPU, to a
+  // context).
   std::string EscapeBytes() const {
     return OnEmulatedGpu() ? "268435456" : "3221225472";
   }
 
-  // That what was allocated reached the driver past the hooks, and that the
-  // driver's count gives it away.
+  // Expects that the allocation bypassed the hooks, and that the driver's count
+  // reveals it.
   void ExpectFoundByReconciliation(const Process& engine) {
     EXPECT_EQ(SlabsOf(engine.pid()), 0u);
     const std::string said = Doctor(engine);
     if (said.find("not compared") != std::string::npos) {
-      GTEST_SKIP() << "this driver does not tell what a process holds: "
+      GTEST_SKIP() << "this driver does not report what a process holds: "
                    << said;
     }
     EXPECT_THAT(said, HasSubstr("bypassed them"));
@@ -126,7 +129,7 @@ TEST_F(EscapingChannel, DeepbindThatTheUserKeepsIsFoundByReconciliation) {
   ExpectFoundByReconciliation(*engine);
 }
 
-// The way off: what the hooks would catch goes to the driver, unseen.
+// The shim can be switched off: then the hooks catch nothing.
 TEST_F(EscapingChannel, DisabledShimCatchesNothing) {
   const auto daemon = StartDaemon();
   const auto engine =

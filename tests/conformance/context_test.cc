@@ -50,7 +50,8 @@ CONFORMANCE_TEST(Context, PushAndPopNest) {
   EXPECT_EQ(Cuda().cuCtxDestroy_v2(second), CUDA_SUCCESS);
 }
 
-// What a program compiled with CUDA 11.4, and with 12.5 or newer, calls.
+// Programs that were compiled with CUDA 11.4, and with 12.5 or newer, call
+// these.
 CONFORMANCE_TEST(Context, LaterFormsOfCreateTakeNoParameters) {
   const Session gpu;
   CUcontext created = nullptr, current = nullptr;
@@ -104,7 +105,7 @@ CONFORMANCE_TEST(Context, DestroyWaitsForItsStreams) {
   ASSERT_EQ(Cuda().cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
             CUDA_SUCCESS);
-  // Slow enough that a destruction that does not wait gets ahead of it.
+  // Slow enough that a destruction that does not wait would finish first.
   const CUhostFn note_slowly = [](void*) {
     for (int i = 0; i < 10'000; ++i) sched_yield();
     ran = true;
@@ -150,7 +151,7 @@ CONFORMANCE_TEST(Context, MappingWithoutAccessIsAnIllegalAddress) {
 }
 
 CONFORMANCE_TEST(Context, AddressThatWasNeverGivenOutIsRefusedAtOnce) {
-  EMULATED_ONLY("what an address is that no driver gave out");
+  EMULATED_ONLY("how an address that no driver gave out is treated");
   const Session gpu;
   uint32_t word = 0;
   EXPECT_EQ(Cuda().cuMemcpyDtoH_v2(&word, 0x1000, 4), CUDA_ERROR_INVALID_VALUE);

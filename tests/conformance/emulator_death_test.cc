@@ -1,5 +1,4 @@
-// What the emulated driver makes of processes that die, at any instant, beside
-// others.
+// The emulated driver when processes die, at any instant, while others use it.
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 // What only the emulated driver has: injection, delays, the call log, settings
-// from the environment. Deaths are emulator_death_test.cc's.
+// from the environment. emulator_death_test.cc tests deaths.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -125,7 +125,7 @@ std::string BusOf(CUdevice device) {
   return bus;
 }
 
-// What a process says of its devices, in order; empty if it may see none.
+// Lists the devices that a process sees, in order; empty if it sees none.
 std::string DevicesSeenWith(const char* visible) {
   setenv("CUDA_VISIBLE_DEVICES", visible, 1);
   int count = 0;
@@ -251,7 +251,8 @@ CONFORMANCE_TEST(Emulator, ReleasedMemoryGoesBackToTheHost) {
   EXPECT_EQ(HostBytesOf(StateFile("gpu0.memory")), 0u);
 }
 
-// What a forked child finds at an address, or minus the signal that this is.
+// Returns what a forked child reads at an address, or minus the signal that the
+// read raises.
 int ReadInAChild(CUdeviceptr address) {
   process::ChildProcess child([address] {
     signal(SIGSEGV, SIG_DFL);
@@ -284,7 +285,8 @@ CONFORMANCE_TEST(Emulator, BadHostPointerKillsTheContextNotTheProcess) {
       CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-// A real driver may wait for the stream first, so the gate is for us alone.
+// A real driver may wait for the stream first, which would deadlock on the
+// gate, so only the emulated driver is tested.
 CONFORMANCE_TEST(Emulator, SmallPageableSourceIsStagedBehindBusyStream) {
   const Session gpu;
   const CUdeviceptr address = gpu.NewMapping(2 * kMiB);

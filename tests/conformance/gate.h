@@ -43,7 +43,7 @@ class Gate {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool open_ = false;  // guarded by mutex_, both
+  bool open_ = false;  // both guarded by mutex_
   int blocked_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Graphs keep addresses, not memory: what lies behind an address when a graph
-// is launched is what it works on.
+// Graphs keep addresses, not memory: a graph works on the memory that is mapped
+// at an address when it is launched.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -117,8 +117,8 @@ CONFORMANCE_TEST(Graph, LaunchWaitsForItsStream) {
   EXPECT_EQ(gpu.Read(address), 2u);
 }
 
-// What FineServe's activation does under captured graphs: scratch out, slab
-// in, at the same address.
+// FineServe's activation does this under captured graphs: it replaces scratch
+// by a slab at the same address.
 CONFORMANCE_TEST(Graph, ReplayAfterASwapWritesTheNewMemoryOnly) {
   NEEDS_GRAPHS();
   const Session gpu;

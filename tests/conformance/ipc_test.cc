@@ -149,7 +149,7 @@ CONFORMANCE_TEST(Ipc, HandleOfFreedMemoryIsRefused) {
   CUipcMemHandle handle;
   ASSERT_EQ(Cuda().cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuMemFree_v2(address), CUDA_SUCCESS);
-  Allocate(kBytes);  // where the freed memory was: not what was exported
+  Allocate(kBytes);  // takes the freed place, but was not exported
   SendHandle(peer.channel(), handle);
   peer.channel().Receive();
   peer.Join();

@@ -19,20 +19,22 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kSkipped = 2;
 
-// Seconds; $FINESERVE_TEST_PATIENCE where a slow device needs more.
+// The time limit of a test in seconds. $FINESERVE_TEST_PATIENCE extends it for
+// slow devices.
 unsigned Patience() {
   const char* wanted = getenv("FINESERVE_TEST_PATIENCE");
   const int seconds = wanted == nullptr ? 0 : atoi(wanted);
   return seconds > 0 ? static_cast<unsigned>(seconds) : 300;
 }
 
-// A file system of memory where there is one: device memory is a sparse file.
+// Device memory is a sparse file, so it lies in /dev/shm if that is writable.
 process::TemporaryFolder MakeMachine() {
   const bool has_memory = access("/dev/shm", W_OK) == 0;
   return process::TemporaryFolder(has_memory ? "/dev/shm" : "/tmp");
 }
 
-// What it could not say itself. `end` as of ChildProcess::Wait.
+// Reports what the child could not report itself. `end` is from
+// ChildProcess::Wait.
 void ReportChild(int end) {
   if (end < 0) {
     ADD_FAILURE() << "the test process died of signal " << -end

@@ -13,11 +13,12 @@
 
 namespace fineserve::conformance {
 
-// Runs `body` in a forked child on a machine of its own (a fresh EMUCUDA_DIR,
-// removed afterwards; a real driver ignores it): a driver is initialised once
-// per process, and an illegal address ends a context for good. The child's
-// failures and skips become the calling test's. It dies with its parent, and
-// after five minutes: a driver that hangs fails its test, not the whole run.
+// Runs `body` in a forked child on a separate machine (a fresh EMUCUDA_DIR,
+// removed afterwards; a real driver ignores it), because a driver is
+// initialised once per process and an illegal address kills its context
+// permanently. The child's failures and skips become the calling test's. It
+// dies with its parent, and after five minutes (or $FINESERVE_TEST_PATIENCE
+// seconds), so that a driver that hangs fails its test and not the whole run.
 void RunIsolated(void (*body)());
 
 // One end of a conversation between two processes. Not thread-safe. A peer's
@@ -41,8 +42,8 @@ class Channel {
   int fd_;
 };
 
-// A process forked from a test that has not touched the driver yet. Killed by
-// the destructor unless it was joined.
+// A process forked from a test that has not touched the driver yet. The
+// destructor kills it unless it was joined.
 class Peer {
  public:
   explicit Peer(const std::function<void(Channel&)>& body);
@@ -60,7 +61,7 @@ class Peer {
   std::optional<process::ChildProcess> process_;
 };
 
-// What a forked child exits with, so that its parent knows whether the
+// Returns the exit status of a forked child, which shows its parent whether the
 // expectations held.
 int Verdict();
 

@@ -1,5 +1,6 @@
-// Our kernels on any driver, against their twins on the host: those of the
-// emulated device are these twins behind a launch, a real one runs nvcc's code.
+// Our kernels on any driver, compared with their host twins. The emulated
+// device runs these twins when a kernel is launched; a real one runs nvcc's
+// code.
 
 #include "kernels/kernel_set.h"
 
@@ -50,14 +51,14 @@ class Machine {
               CUDA_SUCCESS);
   }
 
-  // Not OK where this build has no code for the device.
+  // Not OK if this build has no code for the device.
   const absl::Status& loaded() const { return loaded_; }
   const KernelSet& set() const { return *set_; }
   CUdeviceptr memory() const { return memory_; }
   CUdeviceptr digest() const { return digest_; }
   std::string seed() const { return "seed " + std::to_string(seed_); }
 
-  // The same ranges of the host's copy.
+  // Returns the same ranges of the host's copy.
   std::vector<ByteRange> OnHost(std::vector<ByteRange> ranges) const {
     for (ByteRange& range : ranges) {
       range.address = range.address - memory_ + AddressOf(host_);
@@ -97,7 +98,7 @@ class Machine {
     EXPECT_TRUE(device == host_);
   }
 
-  // Neither overlapping nor in order.
+  // Returns ranges that do not overlap and are not in order.
   std::vector<ByteRange> RandomRanges(size_t count) {
     const uint64_t share = kMemoryBytes / count;
     std::vector<ByteRange> ranges;

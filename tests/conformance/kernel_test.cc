@@ -244,7 +244,7 @@ CONFORMANCE_TEST(Kernel, AttributesAreRememberedPerKernel) {
       CUDA_ERROR_INVALID_VALUE);
 }
 
-// What PyTorch's driver API insists on, beside the calls of virtual memory.
+// PyTorch requires this of the driver, besides the calls of virtual memory.
 CONFORMANCE_TEST(Kernel, WordIsWrittenInStreamOrder) {
   const Session gpu;
   const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());

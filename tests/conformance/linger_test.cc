@@ -52,7 +52,8 @@ bool IsListed(pid_t pid) {
   });
 }
 
-// Until the driver has done with a dead client; a test that hangs is killed.
+// Waits until the driver is done with a dead client. A test that hangs is
+// killed.
 void AwaitTeardown(pid_t pid) {
   while (IsListed(pid)) usleep(1000);
 }
@@ -76,7 +77,7 @@ void QueueForEver(Channel& channel) {
 }
 
 // Kills a client that has a fill queued, and returns what its memory holds once
-// the driver lists the client no more.
+// the driver no longer lists the client.
 uint32_t WordAfterKill(const char* linger_ms) {
   Peer peer([linger_ms](Channel& channel) {
     setenv("EMUCUDA_LINGER_MS", linger_ms, 1);

@@ -34,7 +34,7 @@ struct MemoryInfo {
   unsigned long long total, free, used;
 };
 
-// NVML's functions as its header declares them, by their exported names.
+// Finds an NVML function, as NVML's header declares it, by its exported name.
 template <typename Signature>
 Signature* Nvml(const char* symbol) {
   static void* const library =
@@ -132,7 +132,7 @@ CONFORMANCE_TEST(Nvml, MemoryIsThatOfAllProcesses) {
 
 CONFORMANCE_TEST(Nvml, ListsWhoTouchedTheDevice) {
   void* const device = FirstDevice();
-  EXPECT_TRUE(Clients(device).empty()) << "NVML itself is no client";
+  EXPECT_TRUE(Clients(device).empty()) << "NVML itself is not a client";
   ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
   EXPECT_TRUE(Clients(device).empty()) << "cuInit touches no device";
   const Session gpu;
@@ -148,7 +148,7 @@ CONFORMANCE_TEST(Nvml, TooSmallListNamesTheSizeItNeeds) {
   EXPECT_EQ(count, 1u);
 }
 
-// The call's first version, which PyTorch still asks for.
+// PyTorch still calls the first version.
 CONFORMANCE_TEST(Nvml, OldProcessListHasTheSameProcesses) {
   const Session gpu;
   struct OldProcessInfo {

@@ -41,7 +41,7 @@ CUdeviceptr AllocateManaged(uint64_t bytes) {
   return address;
 }
 
-// A page of the host's own, aligned as registration likes it.
+// Returns a page of host memory, aligned as registration requires.
 void* HostPage() {
   void* host = aligned_alloc(4096, 4096);
   EXPECT_NE(host, nullptr);

@@ -65,7 +65,7 @@ CONFORMANCE_TEST(Pool, DefaultPoolIsCurrentUntilAnotherIsSet) {
   ASSERT_EQ(Cuda().cuMemAllocAsync(&address, kBytes, NewStream()),
             CUDA_SUCCESS);
   EXPECT_GE(Attribute(mine, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), kBytes);
-  // Destroying the current pool brings the default one back.
+  // Destroying the current pool makes the default one current again.
   ASSERT_EQ(Cuda().cuMemPoolDestroy(mine), CUDA_SUCCESS);
   ASSERT_EQ(Cuda().cuDeviceGetMemPool(&current, 0), CUDA_SUCCESS);
   EXPECT_EQ(current, preset);
@@ -106,7 +106,7 @@ CONFORMANCE_TEST(Pool, OtherStreamGetsFreedMemoryOnlyBehindTheFree) {
   const Session gpu;
   const CUmemoryPool pool = NewPool(CU_MEM_HANDLE_TYPE_NONE);
   KeepAll(pool);
-  // The driver may make the second stream wait for the first; not here.
+  // Forbids the driver to make the second stream wait for the first.
   int no = 0;
   ASSERT_EQ(Cuda().cuMemPoolSetAttribute(
                 pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no),

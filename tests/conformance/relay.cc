@@ -17,7 +17,7 @@ using ::testing::TestPartResult;
 
 constexpr uint32_t kProperty = 1000;  // besides TestPartResult::Type
 
-// Followed by the place (a property's key) and the text (its value).
+// The place (a property's key) and the text (its value) follow it.
 struct RecordHead {
   uint32_t kind;
   int32_t line;
@@ -34,8 +34,8 @@ void Append(uint32_t kind, int line, const std::string& place,
   std::string record(reinterpret_cast<const char*>(&head), sizeof(head));
   record += place;
   record += text;
-  // One write: records of several processes do not mix. What does not fit into
-  // memory is lost, and the exit status still says that something failed.
+  // One write, so records of several processes do not mix. A record that does
+  // not fit into memory is lost, but the exit status still shows the failure.
   if (write(listening_fd, record.data(), record.size()) < 0) return;
 }
 

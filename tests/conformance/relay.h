@@ -5,21 +5,22 @@
 
 namespace fineserve::conformance {
 
-// Carries what a test says in a forked child to the parent, whose test says it
-// again: failed expectations, the reason of a skip, recorded properties. So
-// reports hold them as if nothing had been forked, even if the child crashed
-// later. Made before the fork; Listen, Finish in the child, Replay in the
-// parent once the child is gone. The child's own children inherit it.
+// Carries the results of a test in a forked child to the parent, whose test
+// repeats them: failed expectations, the reason of a skip, recorded properties.
+// So reports contain them as if nothing had been forked, even if the child
+// crashed later. Create it before the fork; call Listen and Finish in the
+// child, and Replay in the parent once the child is gone. The child's own
+// children inherit it.
 class Relay {
  public:
   Relay();
 
-  // From now on this process's expectations go to the parent instead of to
+  // From now on, sends this process's results to the parent instead of to
   // standard output.
   void Listen();
   // Sends the properties that the running test has recorded.
   static void Finish();
-  // Makes them the running test's own.
+  // Repeats all results in the running test.
   void Replay() const;
 
  private:

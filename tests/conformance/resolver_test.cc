@@ -90,8 +90,8 @@ CONFORMANCE_TEST(Resolver, EveryMemoryRequestOfTheRuntimeIsAnswered) {
   }
 }
 
-// A real driver's pointer may differ from its export: only the emulated one's
-// is compared.
+// A real driver may resolve to another pointer than it exports, so only the
+// emulated driver's pointers are compared.
 CONFORMANCE_TEST(Resolver, NewestVersionNotAboveTheAskedOneIsChosen) {
   if (!OnEmulatedDevice()) {
     GTEST_SKIP() << "a real driver may resolve to another pointer than dlsym";

@@ -6,9 +6,9 @@
 
 namespace fineserve::conformance {
 
-using namespace cudart;  // NOLINT: the tests speak CUDA
+using namespace cudart;  // NOLINT: the tests use CUDA's names
 
-// A CUDA runtime's functions, by dlsym.
+// A CUDA runtime's functions, found by dlsym.
 struct RuntimeFunctions {
 #define FINESERVE_RUNTIME_MEMBER(name, args) cudaError_t(*name) args = nullptr;
   EMUCUDA_RUNTIME_API(FINESERVE_RUNTIME_MEMBER)
@@ -20,7 +20,7 @@ struct RuntimeFunctions {
 const RuntimeFunctions& Runtime();
 void* RuntimeLibrary();
 
-// Functions that are not in the list, by name.
+// Finds functions that are not in the list, by name.
 void* FindInRuntime(const char* name);
 template <typename Signature>
 Signature* RuntimeFunction(const char* name) {

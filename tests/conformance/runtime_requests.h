@@ -5,9 +5,9 @@
 
 namespace fineserve::conformance {
 
-// What NVIDIA's runtime 13.0 (libcudart.so.13 and libcudart_static.a alike)
-// asks cuGetProcAddress for when it starts, as far as it is about linear
-// memory: recorded from its calls.
+// The functions about linear memory that NVIDIA's runtime 13.0 (libcudart.so.13
+// and libcudart_static.a alike) asks cuGetProcAddress for when it starts,
+// recorded from its calls.
 struct RuntimeRequest {
   const char* name;
   int version;

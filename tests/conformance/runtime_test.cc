@@ -70,7 +70,7 @@ CONFORMANCE_TEST(Runtime, BytesComeBackAsTheyWentIn) {
                                  cudaMemcpyHostToDevice),
             cudaSuccess);
   EXPECT_EQ(ReadBack(memory, bytes.size()), bytes);
-  // The addresses alone say the direction, too.
+  // The addresses alone determine the direction, too.
   EXPECT_EQ(Runtime().cudaMemcpy(memory + 100, memory, 50, cudaMemcpyDefault),
             cudaSuccess);
   EXPECT_EQ(ReadBack(memory + 100, 50), ReadBack(memory, 50));
@@ -261,7 +261,7 @@ CONFORMANCE_TEST(Runtime, FunctionThatNobodyRegisteredIsNoKernel) {
       cudaErrorInvalidDeviceFunction);
 }
 
-// What nvcc puts into a program for one kernel (crt/host_runtime.h).
+// The code that nvcc adds to a program for one kernel (crt/host_runtime.h).
 class RegisteredKernel {
  public:
   RegisteredKernel(const char* name, const void* host_function) {
@@ -310,7 +310,7 @@ CONFORMANCE_TEST(Runtime, RegisteredKernelIsLaunchedByItsHostFunction) {
             cudaErrorInvalidDeviceFunction);
 }
 
-// nvcc ≥ 13's host stubs: the configuration of <<<...>>> travels on a stack.
+// The host stubs of nvcc 13 pass the configuration of <<<...>>> on a stack.
 CONFORMANCE_TEST(Runtime, CallConfigurationsNest) {
   const auto push = RuntimeFunction<unsigned(dim3, dim3, size_t, cudaStream_t)>(
       "__cudaPushCallConfiguration");

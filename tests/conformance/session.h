@@ -8,20 +8,20 @@
 
 namespace fineserve::conformance {
 
-using namespace fineserve::driver;  // NOLINT: the tests speak CUDA
+using namespace fineserve::driver;  // NOLINT: the tests use CUDA's names
 
 // The shared library under test: $FINESERVE_LIBCUDA ("libcuda.so.1" is what any
 // program would get), or else the emulated one.
 void* DriverLibrary();
 bool OnEmulatedDevice();
 
-// For a test of what CUDA leaves open: we rely on nothing there, but want the
-// emulated device to keep its word.
+// For a test of what CUDA leaves open: we do not rely on it, but the emulated
+// device must behave as it documents.
 #define EMULATED_ONLY(what)                          \
   if (!::fineserve::conformance::OnEmulatedDevice()) \
   GTEST_SKIP() << "CUDA leaves open " what
 
-// A library of the emulated device, which lies beside this program.
+// Returns the path of a library of the emulated device.
 std::string EmulatedLibrary(const char* name);
 
 // The driver, resolved by dlsym; not initialised. A missing symbol that is
@@ -30,8 +30,9 @@ const EntryPoints& Cuda();
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// cuInit and device 0's primary context, current in this thread. Failures
-// show as failed expectations. What it hands out lives until the process ends.
+// Calls cuInit and makes device 0's primary context current in this thread.
+// Failures show as failed expectations. What it hands out lives until the
+// process ends.
 class Session {
  public:
   Session();
@@ -45,12 +46,13 @@ class Session {
   // Maps `handle` with access at `address`.
   void MapAt(CUdeviceptr address, uint64_t bytes,
              CUmemGenericAllocationHandle handle) const;
-  // Creates, reserves and maps; the handle is released.
+  // Creates memory, maps it at newly reserved addresses and releases the
+  // handle.
   CUdeviceptr NewMapping(uint64_t bytes) const;
   int Export(CUmemGenericAllocationHandle handle) const;
   CUmemGenericAllocationHandle Import(int fd) const;
 
-  // Through the device, and complete on return.
+  // Both go through the device and are complete on return.
   void Write(CUdeviceptr address, uint32_t word) const;
   uint32_t Read(CUdeviceptr address) const;
 

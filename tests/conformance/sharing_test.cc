@@ -1,4 +1,4 @@
-// Memory shared by processes, and what their deaths give back.
+// Memory that processes share, and memory that their deaths free.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ CONFORMANCE_TEST(Sharing, ExportedDescriptorSharesBytesAcrossProcesses) {
   peer.Join();
 }
 
-// cuda.h allows to map a part; we never do, and the emulated device has each
-// object in one piece.
+// cuda.h allows mapping a part of an object. We never do, and the emulated
+// device maps whole objects only.
 CONFORMANCE_TEST(Sharing, ImportedHandleHasTheWholeSize) {
   EMULATED_ONLY("whether a part of an object can be mapped");
   const Session gpu;

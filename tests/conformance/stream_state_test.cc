@@ -1,4 +1,4 @@
-// What streams and contexts say of themselves; words written and waited for.
+// Properties of streams and contexts; words that streams write and wait for.
 
 #include <gtest/gtest.h>
 

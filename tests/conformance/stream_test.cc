@@ -1,4 +1,4 @@
-// Streams run behind the host's back; events and the default stream order
+// Streams run concurrently with the host; events and the default stream order
 // them. A gate (a host function that waits) decides what has happened, so that
 // no test depends on time.
 
@@ -32,8 +32,8 @@ CUevent Recorded(CUstream stream) {
   return event;
 }
 
-// Readable without the device taking part: a copy that waits would prove
-// nothing about what has happened so far.
+// Returns a word that the host reads without the device: a copy that waits
+// would prove nothing about what has happened so far.
 uint32_t* PinnedWord() {
   void* host = nullptr;
   EXPECT_EQ(Cuda().cuMemAllocHost_v2(&host, sizeof(uint32_t)), CUDA_SUCCESS);
@@ -41,9 +41,10 @@ uint32_t* PinnedWord() {
   return static_cast<uint32_t*>(host);
 }
 
-// Gives work that should be held back every chance to run: a pass cannot be
-// due to a thread that was slow to start. Never fails by itself. No host
-// functions: a driver may run them one after the other, behind our gate's.
+// Gives work that should be held back every chance to run, so that a test does
+// not pass only because a thread was slow to start. Never fails by itself. It
+// uses no host functions, because a driver may run them one after the other,
+// behind our gate's.
 void GiveOthersAChance() {
   const CUstream stream = NewStream(CU_STREAM_NON_BLOCKING);
   for (int i = 0; i < 200; ++i) {

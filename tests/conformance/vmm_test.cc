@@ -30,7 +30,7 @@ CONFORMANCE_TEST(Vmm, MemoryForNetworkCardsStaysThatAcrossProcesses) {
       Cuda().cuDeviceGetAttribute(
           &can, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0),
       CUDA_SUCCESS);
-  if (can == 0) GTEST_SKIP() << "this device cannot";
+  if (can == 0) GTEST_SKIP() << "this device has no GPUDirect RDMA";
   for (unsigned char capable : {0, 1}) {
     CUmemAllocationProp prop = DeviceMemoryProperties();
     prop.allocFlags.gpuDirectRDMACapable = capable;
@@ -95,7 +95,7 @@ CONFORMANCE_TEST(Vmm, FreeAddressHintIsHonoured) {
   EMULATED_ONLY("whether a hint is followed");
   const Session gpu;
   const uint64_t bytes = gpu.granularity();
-  // Not where the next reservation would land anyway.
+  // The hint is not where the next reservation would land anyway.
   const CUdeviceptr range = gpu.Reserve(8 * bytes);
   const CUdeviceptr wanted = range + 3 * bytes;
   ASSERT_EQ(Cuda().cuMemAddressFree(range, 8 * bytes), CUDA_SUCCESS);

@@ -22,7 +22,7 @@ namespace {
   exit(1);
 }
 
-// Our environment with `more` on top, as "NAME=value".
+// Returns our environment with `more` on top, as "NAME=value".
 std::vector<std::string> Merge(const Environment& more) {
   std::vector<std::string> merged;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -42,8 +42,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return pointers;
 }
 
-// Everything that a child needs and must not make itself: it may be the fork of
-// a process with other threads.
+// Everything that a child needs but must not allocate itself, because it may be
+// the fork of a process with other threads.
 class Preparation {
  public:
   explicit Preparation(const Command& command)
@@ -80,14 +80,14 @@ class Preparation {
   const driver::Descriptor null_;
 };
 
-// Returns in the child with 0; it dies with this process.
+// Returns 0 in the child, which dies with this process.
 pid_t Fork() {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) Die("fork");
   if (pid > 0) return pid;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // it died before it could take us along
+  if (getppid() != parent) _exit(127);  // the parent died before prctl
   return 0;
 }
 
@@ -98,12 +98,12 @@ ChildProcess::ChildProcess(const Command& command)
   Preparation prepared(command);
   pid_ = Fork();
   if (pid_ == 0) prepared.Execute();
-  // Here too, as a signal may be sent before the child has come so far.
+  // The parent sets it, too: it may send a signal before the child does so.
   if (own_group_) setpgid(pid_, 0);
 }
 
 ChildProcess::ChildProcess(const std::function<int()>& body) : pid_(-1) {
-  fflush(nullptr);  // or else the child repeats what is buffered
+  fflush(nullptr);  // otherwise the child writes the same buffers again
   pid_ = Fork();
   if (pid_ > 0) return;
   const int code = body();

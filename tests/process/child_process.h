@@ -27,41 +27,42 @@ struct Command {
   int in = kNowhere;
   int out = kNowhere;
   int err = STDERR_FILENO;
-  // A process group of its own: signals reach its children, too.
+  // Starts it in a new process group, so that signals reach its children, too.
   bool own_group = false;
-  // `in` is a terminal: it becomes the controlling one of a session of its own.
+  // Starts it in a new session whose controlling terminal is `in`.
   bool own_terminal = false;
-  // What ends it with its object. One that survives this is killed.
+  // The signal that ends it with its object. If it survives this, it is killed.
   int end_signal = SIGKILL;
 };
 
 // A child process of a test or a bench, which does not outlive this process (or
-// the thread that started it) and ends with its object. What cannot be forked
-// ends this process. Not thread-safe.
+// the thread that started it) and ends with its object. If fork fails, this
+// process exits. Not thread-safe.
 class ChildProcess {
  public:
-  // One that cannot be executed says so on its standard error and exits with
-  // 127.
+  // If the program cannot be executed, the child prints the reason on its
+  // standard error and exits with 127.
   explicit ChildProcess(const Command& command);
-  // A fork of this process that exits with what `body` returns: none of our
-  // exit handlers and destructors run in it.
+  // Forks a child that exits with what `body` returns and runs none of our exit
+  // handlers and destructors.
   explicit ChildProcess(const std::function<int()>& body);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;
   ~ChildProcess() { End(); }
 
-  pid_t pid() const { return pid_; }  // also of one that has ended
-  // Nothing happens once it has ended and we know it.
+  pid_t pid() const { return pid_; }  // also after its end
+  // Does nothing once alive, EndsWithin or Wait has seen its end.
   void Signal(int signal) const;
 
-  // What follows learns whether it has ended.
+  // The functions below find out whether it has ended.
   bool alive();
-  // False if it still runs after `limit`.
+  // Returns false if it still runs after `limit`.
   bool EndsWithin(std::chrono::milliseconds limit);
-  // Waits for its end: exit code, or minus the signal that killed it.
+  // Waits for its end. Returns its exit code, or minus the signal that killed
+  // it.
   int Wait();
 
-  // Ends it now: Command::end_signal, and SIGKILL if that is not enough.
+  // Ends it now by Command::end_signal, and by SIGKILL if that is not enough.
   void End();
 
  private:

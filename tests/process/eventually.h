@@ -6,8 +6,8 @@
 
 namespace fineserve::process {
 
-// How long to wait for what must happen: a busy machine, or a sanitizer, is
-// slow, not wrong.
+// How long to wait for what must happen. It is long because a busy machine or a
+// sanitizer may be slow.
 inline constexpr std::chrono::seconds kPatience(120);
 
 // Sleeps for a moment between two looks at a condition.

@@ -22,8 +22,8 @@ struct Range {
   uint16_t last;
 };
 
-// Above the ports of well-known servers, below (or else above) those that the
-// kernel gives to outgoing connections.
+// Returns ports above those of well-known servers and below (or else above)
+// those that the kernel gives to outgoing connections.
 Range OutsideTheKernels() {
   std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
   unsigned low = 32768, high = 60999;
@@ -33,8 +33,8 @@ Range OutsideTheKernels() {
   return {static_cast<uint16_t>(high + 1), 65535};
 }
 
-// A name that one process at a time can have; the kernel gives it back when
-// that process ends, however it ends.
+// Takes a socket name that one process at a time can have; the kernel frees it
+// when that process ends, however it ends.
 bool Reserve(uint16_t port) {
   driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};

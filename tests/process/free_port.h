@@ -5,10 +5,11 @@
 
 namespace fineserve::process {
 
-// A TCP port of 127.0.0.1 for a server that cannot choose one itself. Nobody
-// listens on it; no other process that asks here gets it while this one lives;
-// and no outgoing connection does, as it lies outside the range from which the
-// kernel takes those. Ends this process if there is none. Not thread-safe.
+// Returns a TCP port of 127.0.0.1 for a server that cannot choose one itself.
+// No process listens on it, no other process gets it from this function while
+// this one lives, and no outgoing connection gets it, because it lies outside
+// the range that the kernel uses for those. Exits if there is none. Not
+// thread-safe.
 uint16_t FreePort();
 
 }  // namespace fineserve::process

@@ -1,4 +1,4 @@
-// Child processes, ports and folders, on which other tests stand.
+// Child processes, ports and folders, on which other tests rely.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 namespace fineserve::process {
 namespace {
 
-// What a child writes until all who could write have ended.
+// Returns what is written until every process that could write has ended.
 std::string ReadAll(const driver::Descriptor& fd) {
   std::string all;
   char bytes[256];
@@ -30,7 +30,7 @@ std::string ReadAll(const driver::Descriptor& fd) {
   return all;
 }
 
-// What a shell makes of a line, on standard output.
+// Returns what a shell prints on standard output when it runs a line.
 std::string OutputOf(const std::string& line, const Environment& more = {}) {
   Pipe pipe = MakePipe();
   ChildProcess shell(Command{.words = {"sh", "-c", line},
@@ -82,7 +82,7 @@ TEST(ChildProcessTest, ForkExitsWithWhatItsBodyReturns) {
   const int here = 7;
   ChildProcess child([&] { return here; });
   EXPECT_EQ(child.Wait(), 7);
-  EXPECT_EQ(child.Wait(), 7) << "and still says so";
+  EXPECT_EQ(child.Wait(), 7) << "the second Wait";
 }
 
 TEST(ChildProcessTest, ObjectThatGoesTakesItsChildWithIt) {
@@ -130,7 +130,7 @@ TEST(ChildProcessTest, SignalReachesAGroupsEveryProcess) {
                              .own_group = true});
   pipe.write_end.Reset();
   shell.Signal(SIGKILL);
-  EXPECT_EQ(ReadAll(pipe.read_end), "") << "nobody is left who could write";
+  EXPECT_EQ(ReadAll(pipe.read_end), "") << "a process that could write is left";
 }
 
 TEST(FreePortTest, PortsAreGivenOnceAndLieOutsideTheKernelsRange) {

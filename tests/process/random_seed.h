@@ -8,8 +8,8 @@
 
 namespace fineserve::process {
 
-// Another one for each run. std::random_device would need glibc 2.36, which
-// machines that run a bundle may not have.
+// Returns a different seed in each run. std::random_device would need
+// glibc 2.36, which machines that run a bundle may not have.
 inline unsigned RandomSeed() {
   unsigned seed = 0;
   if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) abort();

@@ -5,11 +5,11 @@
 
 namespace fineserve::process {
 
-// A new empty folder, mode 0700, removed with all that is in it when its object
-// goes. Ends this process if it cannot be made. Not thread-safe.
+// A new empty folder, mode 0700, which the destructor removes with all that is
+// in it. Exits if the folder cannot be made. Not thread-safe.
 class TemporaryFolder {
  public:
-  // In `parent`, which is a file system of memory where bytes are many.
+  // `parent` should be in a memory file system if the folder gets many bytes.
   explicit TemporaryFolder(const std::string& parent = "/tmp");
   TemporaryFolder(TemporaryFolder&& other) noexcept;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;

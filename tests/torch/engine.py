@@ -1,4 +1,4 @@
-"""A stock PyTorch process that a test steers: one line of JSON in, one out.
+"""A stock PyTorch process that a test controls: one line of JSON in, one out.
 
 Each request is Python source, run in one namespace where `torch` is imported;
 the answer holds what the source left in `out`, or the error it raised.

@@ -1,4 +1,4 @@
-"""A machine of its own for each test: an emulated GPU, a runtime folder, and
+"""A separate machine for each test: an emulated GPU, a runtime folder, and
 the daemons and PyTorch processes that the test starts on it."""
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DEADLINE_S = 120
 
 
 class EngineError(Exception):
-    """What a request raised in the engine: type and message."""
+    """An error that a request raised in the engine: its type and message."""
 
 
 def preload(shim: bool) -> dict[str, str]:
     """The environment in which stock PyTorch runs on the emulated device.
 
-    The runtime is preloaded because PyTorch's libraries carry an RPATH to the
-    one of their wheel; its soname then satisfies theirs.
+    The runtime is preloaded because PyTorch's libraries carry an RPATH to their
+    wheel's own runtime, which has the same soname.
     """
     libraries = [SHIM] if shim else []
     libraries.append(EMUCUDA / "libcudart.so.13")
@@ -46,7 +46,7 @@ def preload(shim: bool) -> dict[str, str]:
 
 
 class Engine:
-    """A running engine.py. Killed with the test."""
+    """A running engine.py. It is killed at the end of the test."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._stderr = tempfile.TemporaryFile()
@@ -61,7 +61,7 @@ class Engine:
         self.pid = self._process.pid
 
     def run(self, source: str) -> Any:
-        """Runs `source` there and returns what it left in `out`."""
+        """Runs `source` in the engine and returns what it left in `out`."""
         request = json.dumps(textwrap.dedent(source))
         try:
             self._process.stdin.write(request + "\n")
@@ -71,7 +71,9 @@ class Engine:
             line = ""
         if not line:
             code = self._process.wait()
-            raise AssertionError(f"the engine ended: {code}\n{self.stderr()}")
+            raise AssertionError(
+                f"the engine ended with {code}\n{self.stderr()}"
+            )
         answer = json.loads(line)
         if "error" in answer:
             raise EngineError(answer["error"])
@@ -109,7 +111,8 @@ class Machine(unittest.TestCase):
         return path
 
     def start_daemon(self, *arguments: str) -> subprocess.Popen[str]:
-        """fineserved with a pool of 16 slabs of 4 MiB, once it serves."""
+        """Starts fineserved with a pool of 16 slabs of 4 MiB; waits until it
+        serves."""
         daemon = subprocess.Popen(
             [BUILD / "bin/fineserved", "--gpu", "emulated"]
             + ["--pool", f"{POOL_SLABS * SLAB}", "--slab", f"{SLAB}"]
@@ -122,7 +125,7 @@ class Machine(unittest.TestCase):
         for line in daemon.stderr:
             if " serving " in line:
                 return daemon
-        raise AssertionError("fineserved does not serve")
+        raise AssertionError("fineserved ended before it served")
 
     @staticmethod
     def _end(daemon: subprocess.Popen[str]) -> None:

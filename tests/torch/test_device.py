@@ -12,7 +12,7 @@ BLOCK = 64 * MIB
 
 class Plain(Machine):
     shim = False
-    # Of the device, what the engine can get.
+    # How many bytes of the device the engine can get.
     memory = DEVICE_MEMORY
 
     def test_device_is_there_and_described(self) -> None:
@@ -182,8 +182,8 @@ class Plain(Machine):
         self.assertEqual((backend, equal), ("cudaMallocAsync", True))
 
     def test_tensor_is_shared_with_another_process(self) -> None:
-        # torch.multiprocessing's own protocol: the reduced form of a tensor
-        # holds a cudaIpcMemHandle_t.
+        # As torch.multiprocessing does: the reduced form of a tensor contains a
+        # cudaIpcMemHandle_t.
         producer, consumer = self.start_engine(), self.start_engine()
         form = producer.run(
             """

@@ -26,11 +26,11 @@ class KvTest(Machine):
         self.daemon = self.start_daemon()
 
     def kv_engine(self) -> Engine:
-        """An engine whose tensors of KV bytes are declared as KV."""
+        """Starts an engine whose tensors of KV bytes are declared as KV."""
         return self.start_engine(FINESERVE_KV_SIZES=str(KV))
 
     def allocate_kv(self, engine: Engine) -> None:
-        # As vLLM's model runner does for each layer (gpu_model_runner.py,
+        # vLLM's model runner does this for each layer (gpu_model_runner.py,
         # _allocate_kv_cache_tensors).
         engine.run(
             f'kv = torch.zeros({KV}, dtype=torch.int8, device="cuda")'
@@ -177,7 +177,7 @@ class Traded(KvTest):
         )
 
     def take_one(self, engine: Engine) -> bool:
-        """A tensor without a fill of its own; whether it is zero."""
+        """Makes a tensor with torch.empty; returns whether it is zero."""
         return engine.run(
             f"""
             kv = torch.empty({KV}, dtype=torch.int8, device="cuda")

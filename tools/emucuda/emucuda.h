@@ -52,7 +52,7 @@
 //     CUDA_ERROR_OUT_OF_MEMORY earlier than on a real device.
 //   - Memory is a sparse file. Memory that is never touched costs nothing;
 //     touching more than the file system holds raises SIGBUS.
-//   - The call refuses an address that the driver never returned
+//   - A call refuses an address that the driver never returned
 //     (INVALID_VALUE). An address that is reserved but not mapped, or mapped
 //     without access, kills the context when the work runs (ILLEGAL_ADDRESS,
 //     which is sticky).

@@ -1,1 +1,1 @@
-"""FineServe's part inside vLLM: a block pool that lives on leased slabs."""
+"""FineServe's plugin for vLLM: a block pool on leased slabs."""

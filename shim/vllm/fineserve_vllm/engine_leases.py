@@ -22,11 +22,11 @@ Clock = Callable[[], float]  # seconds, monotonic
 
 @dataclasses.dataclass(frozen=True)
 class AskBackOptions:
-    """What happens to an ask-back that running requests hold up.
+    """How to handle an ask-back that running requests hold up.
 
-    deadline_s: after this long it counts as stuck, once.
-    preempt: at the deadline, preempt the requests that hold its blocks, as
-        vLLM's reset_prefix_cache(reset_running_requests=True) does. They
+    deadline_s: after this time it counts as stuck, once.
+    preempt: at the deadline, preempt the requests that hold the slab's blocks,
+        as vLLM's reset_prefix_cache(reset_running_requests=True) does; they
         recompute. Otherwise the slab waits for them to finish.
     """
 
@@ -50,9 +50,9 @@ class EngineLeases:
     Confined to the scheduler's thread, except wake().
 
     Args:
-        scheduler: vLLM's Scheduler; touched for preemption and --watermark.
-        reserve_blocks: blocks that the engine may take before an answer to a
-            want arrives; wants cover the used blocks and these.
+        scheduler: vLLM's Scheduler; used for preemption and --watermark.
+        reserve_blocks: blocks that the engine may take before a want is
+            answered; a want covers the used blocks and these.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class EngineLeases:
         self._reserve_blocks = reserve_blocks
         self._options = options
         self._clock = clock
-        # vLLM's --watermark, a fraction of the pool; its blocks were computed
-        # from the view.
+        # vLLM's --watermark, as a fraction of the pool; vLLM computed its
+        # blocks from the view.
         manager = scheduler.kv_cache_manager
         self._watermark = manager.watermark_blocks / len(pool.blocks)
         self._wanted = -1
@@ -102,8 +102,8 @@ class EngineLeases:
 
     def has_work(self) -> bool:
         """Whether the scheduler should run a step, if only to look at leases.
-        An idle EngineCore runs schedule() only if has_requests() says so; the
-        step has no tokens, and its end returns what was asked back."""
+        An idle EngineCore runs schedule() only if has_requests() is true; the
+        step has no tokens, and its end returns slabs that were asked back."""
         return self._wake_pending
 
     # Waking.
@@ -170,8 +170,8 @@ class EngineLeases:
             *(self.pool.used_in_leaving(index) for index in overdue)
         )
         scheduler = self._scheduler
-        # Last first: each goes to the head of the waiting queue, so that they
-        # resume in their old order.
+        # The last goes first: each is put at the head of the waiting queue, so
+        # that they resume in their old order.
         for request in reversed(list(scheduler.running)) if held else ():
             groups = scheduler.kv_cache_manager.get_block_ids(
                 request.request_id

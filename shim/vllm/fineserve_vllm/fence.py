@@ -49,12 +49,12 @@ class StepFence:
                 return
 
     def barrier(self) -> int:
-        """The step that must be processed before a block freed now is idle:
-        within schedule() the step in the making, which may still copy from it
-        (copy-on-write)."""
+        """The step that must be processed before a block freed now is idle.
+        Within schedule() it is the step that is being built, which may still
+        copy from the block (copy-on-write)."""
         return self.scheduled + 1 if self._scheduling else self.scheduled
 
     def passed(self, barrier: int) -> bool:
         # Within schedule() all steps in flight may be processed although the
-        # step in the making is not: barrier() then lies beyond `scheduled`.
+        # step being built is not: barrier() then lies beyond `scheduled`.
         return barrier <= self.processed

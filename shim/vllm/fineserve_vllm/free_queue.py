@@ -2,11 +2,11 @@
 
 vLLM's queue is one deque: unhashed blocks are prepended (reused at once),
 hashed ones appended (evicted last, in LRU order). So it always reads F ++ B,
-F the initial and prepended blocks, B the appended ones. Here B stays vLLM's
-own linked list, which this class inherits, and F is split by slab into plain
-lists used as stacks. Blocks leave F from the densest slab (the one with the
-fewest blocks in F; cached blocks count as occupied), then B in LRU order. With
-one slab the order is vLLM's, id by id.
+where F holds the initial and prepended blocks and B the appended ones. Here B
+stays vLLM's own linked list, which this class inherits, and F is split by slab
+into plain lists used as stacks. Blocks leave F from the densest slab first (the
+one with the fewest blocks in F; cached blocks count as occupied), then B in LRU
+order. With one slab the order is vLLM's, id by id.
 
 Blocks freed since the last settle() lie in one stack, `_recent`, and are reused
 first, last in first out: sorting them into their slabs costs one pass, paid at
@@ -58,7 +58,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         self._stacks: dict[int, _Stack] = {
             slab.index: [] for slab in reversed(slabs)
         }
-        # By block id; of no use for ids outside all slabs.
+        # By block id; unused for ids outside all slabs.
         self._stack_of: list[_Stack] = [[]] * len(blocks)
         for slab in slabs:
             stack = self._stacks[slab.index]
@@ -102,7 +102,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         return taken
 
     def settle(self) -> None:
-        """Restores the order by density. To be called at schedule entry."""
+        """Restores the order by density. Must be called at schedule entry."""
         # One slab needs no order, and its ids must be reused as vLLM does.
         if self._recent and len(self._stacks) > 1:
             self._sort_in_recent()
@@ -120,8 +120,9 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         )
         self._current = self._order.pop() if self._order else []
 
-    # What vLLM calls. The bench (bench/vllm/blockpool_bench.py) decided what is
-    # inlined here: a call through super() costs as much as freeing two blocks.
+    # vLLM calls these. The bench (bench/vllm/blockpool_bench.py) decided what
+    # is inlined here: a call through super() costs as much as freeing two
+    # blocks.
 
     def popleft_n(self, n: int) -> list[KVCacheBlock]:
         stack = self._recent or self._current
@@ -134,8 +135,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
             return taken
         if stack or self._order:
             return self._gather(n)
-        # B alone. The inherited method would do for any n, but the detour costs
-        # 1 % of an allocation of 16 blocks that evicts.
+        # Only B is left. The inherited method would do for any n, but the
+        # detour costs 1 % of an allocation of 16 blocks that evicts.
         if n < 2:
             return _pop_linked(self, n)
         assert self.num_free_blocks >= n
@@ -164,7 +165,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
                 self._current = self._order.pop()
                 continue
             missing = n - len(taken)
-            # A slice from behind the whole stack ends at its beginning.
+            # If the stack has fewer than `missing` blocks, the slice is all of
+            # it.
             taken += stack[: -missing - 1 : -1]
             del stack[-missing:]
         self.num_free_blocks -= len(taken)
@@ -182,7 +184,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
             self._recent += blocks[::-1]
             self.num_free_blocks += len(blocks)
 
-    # append_n is vLLM's; while a slab is leaving both are shadowed by:
+    # append_n is vLLM's. While a slab is leaving, these shadow both:
 
     def _prepend_staying(self, blocks: list[KVCacheBlock]) -> None:
         LeasedFreeQueue.prepend_n(self, self._without_leaving(blocks))
@@ -191,7 +193,8 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         super().append_n(self._without_leaving(blocks))
 
     def _shadow(self) -> None:
-        """Freeing costs nothing more while no slab is leaving."""
+        """Shadows them only while a slab is leaving: otherwise freeing costs
+        nothing more."""
         if self._leaving:
             vars(self)["prepend_n"] = self._prepend_staying
             vars(self)["append_n"] = self._append_staying
@@ -206,7 +209,7 @@ class LeasedFreeQueue(FreeKVCacheBlockQueue):
         if block.prev_free_block is not None:
             _unlink(self, block)
             return
-        # Blocks are touched through their hash, so they are in B. Kept correct
+        # vLLM touches blocks through their hash, so they are in B. The rest is
         # for callers that take any free block.
         for stack in (self._recent, self._stack_of[block.block_id]):
             for position, candidate in enumerate(stack):

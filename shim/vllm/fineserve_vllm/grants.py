@@ -1,9 +1,9 @@
-"""What an engine may use: the interface between vLLM's block pool and leases.
+"""The interface between vLLM's block pool and leases.
 
-A slab, as vLLM sees it, is a range of block ids. The pool links only the ids of
-leased slabs. All calls come from the thread that runs the scheduler; none may
-block. The in-memory implementation stands in for the daemon in tests and
-benches; shim_grants.py is the daemon's, through the preloaded shim.
+For vLLM a slab is a range of block ids. The pool links only the ids of leased
+slabs. All calls come from the thread that runs the scheduler; none may block.
+The in-memory implementation replaces the daemon in tests and benches;
+shim_grants.py talks to the daemon through the preloaded shim.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Slab:
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """What has changed since the last poll, by view index."""
+    """The changes since the last poll, by view index."""
 
     leased: Sequence[int] = ()
     asked_back: Sequence[int] = ()
@@ -41,19 +41,20 @@ class Grants(Protocol):
         """Every slab of the view, leased or not, in order of index."""
 
     def poll(self) -> Changes:
-        """New leases and ask-backs. A slab asked back stays leased until
-        return_slab; asking again changes nothing."""
+        """Returns new leases and ask-backs. A slab asked back stays leased
+        until return_slab; asking again changes nothing."""
 
     def want(self, slab_count: int) -> None:
-        """How many slabs the engine could use now, those it has included."""
+        """Sets how many slabs the engine could use now, including those it
+        has."""
 
     def return_slab(self, index: int) -> None:
         """Ends a lease. The caller vouches that no block of the slab is in use
         or cached and that no step in flight may still write it."""
 
     def publish(self, index: int, used_blocks: int) -> None:
-        """How many blocks of a slab requests use now; decides which slabs are
-        asked back first."""
+        """Publishes how many blocks of a slab are used by requests. It decides
+        which slabs are asked back first."""
 
 
 class InMemoryGrants:
@@ -83,8 +84,8 @@ class InMemoryGrants:
 
     @classmethod
     def everything(cls, num_blocks: int) -> InMemoryGrants:
-        """One slab that holds every id but the null block's, leased: the pool
-        must then behave as vLLM's own, ids included."""
+        """One leased slab that holds every id but the null block's. The pool
+        must then behave like vLLM's own, down to the ids."""
         return cls([Slab(1, range(1, num_blocks))], leased=[1])
 
     def slabs(self) -> Sequence[Slab]:

@@ -51,7 +51,7 @@ class KvError(RuntimeError):
 
 
 class _Struct(ctypes.Structure):
-    """Says its size in its first member, as the interface wants it."""
+    """Stores its size in its first member, as the interface requires."""
 
     def __init__(self, **members: int) -> None:
         super().__init__(struct_bytes=ctypes.sizeof(self), **members)
@@ -131,8 +131,8 @@ _POLL_CAPACITY = 64
 
 
 class Shim:
-    """The functions of fineserve_kv.h; errors are raised as KvError. Which
-    threads may call what stands in the header.
+    """The functions of fineserve_kv.h; errors are raised as KvError. The
+    header says which threads may call them.
 
     Raises:
         RuntimeError: the preloaded library lacks a function.
@@ -149,8 +149,8 @@ class Shim:
                     function = getattr(library, name)
                 except AttributeError:
                     raise RuntimeError(
-                        f"FineServe: the preloaded shim is of another version "
-                        f"than this plugin: it has no {name}"
+                        f"FineServe: the preloaded shim and this plugin have "
+                        f"different versions: the shim lacks {name}"
                     ) from None
                 function.restype, function.argtypes = result, arguments
                 self._f[name] = function

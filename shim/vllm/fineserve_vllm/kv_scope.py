@@ -1,4 +1,4 @@
-"""Tells the shim which of vLLM's allocations is the KV cache.
+"""Marks vLLM's allocation of the KV cache for the shim.
 
 A worker makes a context (tag "kv_cache") in which both model runners allocate
 the KV cache and nothing else; the small cache that the first runner makes to
@@ -23,14 +23,14 @@ BeforeAllocation = Callable[[Any, Any], None]
 
 
 class Scope(Protocol):
-    """Of kv_abi.Shim."""
+    """The part of kv_abi.Shim that this module uses."""
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
 
 
-# The pools of PyTorch that KV segments came from; kept as long as the process.
+# PyTorch's pools that KV segments came from, kept until the process ends.
 _pools: list[Any] = []
 
 _undo: Callable[[], None] | None = None
@@ -100,9 +100,9 @@ def _scope(inner: Any, shim: Scope) -> Iterator[None]:
 
 
 def _fresh_segments(inner: Any) -> Any:
-    """PyTorch's allocator serves from cached segments that the shim has seen
-    long ago, unless told to use a pool of its own. A context that vLLM made
-    (its cumem allocator) has one already."""
+    """Makes PyTorch's allocator use a new pool: otherwise it serves from cached
+    segments, which it allocated before the scope. A context that vLLM made (for
+    its cumem allocator) already has one."""
     if type(inner) is not contextlib.nullcontext:
         return contextlib.nullcontext()
     import torch

@@ -58,7 +58,7 @@ def register() -> None:
         try:
             kv_scope.install(kv_abi.Shim())
         except RuntimeError as error:
-            _log.warning("%s; its KV cache is not marked", error)
+            _log.warning("%s; its KV cache is not marked as KV", error)
     _registered = True
 
 
@@ -83,10 +83,10 @@ def install(
 ) -> None:
     """Makes every scheduler built from now on live on leases.
 
-    `constructed` is called when a scheduler stands on its leased pool; what it
-    raises, the scheduler's constructor does. Calling install() again replaces
-    the arguments. refuse_unsupported=False is for tests of the pool where
-    leases are not supported yet.
+    `constructed` is called when a scheduler has its leased pool; its exceptions
+    leave the scheduler's constructor. Calling install() again replaces the
+    arguments. refuse_unsupported=False is for tests of the pool where leases
+    are not supported yet.
 
     Raises:
         RuntimeError: this vLLM lacks a name that the plugin relies on; nothing
@@ -229,10 +229,11 @@ def _reserve_blocks(scheduler: Any) -> int:
 
 
 def _wrap_engine_core() -> None:
-    """Lets an EngineCoreProc tell its leases how to wake it.
+    """Gives the leases of an EngineCoreProc a way to wake it.
 
-    By the time a scheduler is built, an engine's module is imported and the
-    engine's constructor is running: what it calls later can still be wrapped.
+    When a scheduler is built, the engine's module has been imported and the
+    engine's constructor is running: methods that it calls later can still be
+    wrapped.
     """
     global _engine_core_wrapped
     core = sys.modules.get("vllm.v1.engine.core")

@@ -4,7 +4,8 @@ The pool keeps a KVCacheBlock for every id of the view, but its free queue links
 only ids of leased slabs, and num_gpu_blocks counts what the pool has now
 instead of the view. Everything else is vLLM's own code: admission reads the
 free count, and get_usage and reset_prefix_cache compare it with num_gpu_blocks.
-The two readers outside (num_gpu_blocks + 1 as "cannot be had") stay true.
+The two readers outside the pool, which take num_gpu_blocks + 1 as a number that
+cannot be allocated, stay correct.
 
 Life of a slab here: unleased -> linked -> leaving (asked back; used blocks
 left) -> drained (waits for the fence) -> unleased.
@@ -30,7 +31,7 @@ GrantsFactory = Callable[[int], Grants]
 @dataclasses.dataclass
 class _Leaving:
     used: set[int]  # block ids
-    barrier: int = 0  # of the fence; counts once `used` is empty
+    barrier: int = 0  # of the fence; matters once `used` is empty
 
 
 class LeasedBlockPool(BlockPool):
@@ -94,11 +95,13 @@ class LeasedBlockPool(BlockPool):
             end = ids.stop
         if end > len(self.blocks):
             raise ValueError(
-                f"slabs end at block id {end}, the view at {len(self.blocks)}"
+                f"the slabs end at block id {end}, but the view ends at "
+                f"{len(self.blocks)}"
             )
 
-    # Leases. To be called at schedule entry only: allocate_slots compares the
-    # free count more than once per request and must not see it shrink.
+    # Leases. Within schedule(), apply() may be called at the entry only:
+    # allocate_slots compares the free count more than once per request and must
+    # not see it shrink.
 
     @property
     def linked(self) -> frozenset[int]:
@@ -124,14 +127,14 @@ class LeasedBlockPool(BlockPool):
         return frozenset(self._leaving[index].used)
 
     def slabs_for(self, block_count: int) -> int:
-        """How many slabs hold so many blocks, at most all of them."""
+        """How many slabs hold this many blocks, at most all slabs."""
         return min(-(-block_count // self._smallest_slab), len(self._slabs))
 
     def apply(self, changes: Changes) -> None:
         """Grows and shrinks the pool by what has changed."""
         for index in changes.leased:
             if index in self._linked or index in self._leaving:
-                raise ValueError(f"slab {index} leased twice")
+                raise ValueError(f"slab {index} was leased twice")
             self._linked.add(index)
             self.free_block_queue.link(index)
             self.num_gpu_blocks += len(self._slabs[index].ids)
@@ -167,8 +170,8 @@ class LeasedBlockPool(BlockPool):
 
     def _evict_used_in_leaving(self) -> None:
         """Keeps requests from joining used blocks of leaving slabs through the
-        prefix cache, which could put off the return for ever. Repeated, as
-        running requests cache the blocks they fill."""
+        prefix cache, which could delay the return forever. It is repeated
+        because running requests cache the blocks that they fill."""
         for block_id in self._leaving_slab_of:
             block = self.blocks[block_id]
             if block.block_hash is not None:
@@ -183,7 +186,7 @@ class LeasedBlockPool(BlockPool):
         leaving.barrier = self.fence.barrier()
 
     def _forget(self, block: KVCacheBlock) -> None:
-        """What get_new_blocks does to a block's former content."""
+        """Drops a block's former content, as get_new_blocks does."""
         if self._reuse_watchers:
             self._notify_reuse([block])
         self._maybe_evict_cached_block(block)

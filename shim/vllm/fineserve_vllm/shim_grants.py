@@ -36,7 +36,7 @@ class ShimGrants:
         return self._slabs
 
     def poll(self) -> Changes:
-        if not self._active:  # the pool is built before
+        if not self._active:  # the pool is built before activation
             return Changes()
         if not self._polled.is_set():
             self._polled.set()
@@ -70,5 +70,5 @@ class ShimGrants:
 
 
 def _within(ids: range, num_blocks: int) -> range:
-    """Without block 0, the null block, and what the pool has no blocks for."""
+    """Removes id 0, the null block's, and ids beyond the pool's blocks."""
     return range(max(1, ids.start), max(1, min(ids.stop, num_blocks)))

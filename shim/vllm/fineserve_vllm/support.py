@@ -1,4 +1,4 @@
-"""What leases do not support yet, refused where the scheduler is built."""
+"""Refuses what leases do not support yet, where the scheduler is built."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 
 def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
-    """Raises RuntimeError, naming the flag to set, for what would corrupt or
-    strand leased memory. Takes vLLM's VllmConfig and KVCacheConfig."""
+    """Raises RuntimeError, naming the flag to set, for a configuration that
+    would corrupt or strand leased memory. Takes vLLM's VllmConfig and
+    KVCacheConfig."""
     parallel = vllm_config.parallel_config
     for flag, value in (
         ("--tensor-parallel-size", parallel.tensor_parallel_size),
@@ -17,24 +18,24 @@ def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
         if value > 1:
             raise RuntimeError(
                 f"FineServe: KV cache in several processes is not supported "
-                f"yet: set {flag} 1 (is {value})"
+                f"yet: set {flag} 1 (it is {value})"
             )
     if vllm_config.kv_transfer_config is not None:
         raise RuntimeError(
-            "FineServe: KV connectors are not supported yet, they read and "
-            "write blocks behind the scheduler: remove --kv-transfer-config "
-            "and --kv-offloading-size"
+            "FineServe: KV connectors are not supported yet, because they read "
+            "and write blocks without the scheduler's knowledge: remove "
+            "--kv-transfer-config and --kv-offloading-size"
         )
     if vllm_config.speculative_config is not None:
         raise RuntimeError(
-            "FineServe: speculative decoding is not supported yet, a drafter "
-            "may still write KV when its step has been processed: remove "
-            "--speculative-config"
+            "FineServe: speculative decoding is not supported yet, because a "
+            "drafter may still write KV after its step has been processed: "
+            "remove --speculative-config"
         )
     if vllm_config.model_config.enable_sleep_mode:
         raise RuntimeError(
-            "FineServe: sleep mode is not supported yet, it would free the KV "
-            "cache itself: remove --enable-sleep-mode"
+            "FineServe: sleep mode is not supported yet, because it would free "
+            "the KV cache itself: remove --enable-sleep-mode"
         )
     groups = kv_cache_config.kv_cache_groups
     if len(groups) > 1:
@@ -52,8 +53,8 @@ def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
 
 
 def refuse_allocator(vllm_config: Any) -> None:
-    """Raises RuntimeError for what would not take the KV cache from
-    cuMemAlloc in one piece."""
+    """Raises RuntimeError for a configuration that would not allocate the KV
+    cache by cuMemAlloc in one piece."""
     if vllm_config.model_config.enable_cumem_allocator:
         raise RuntimeError(
             "FineServe: vLLM's cumem allocator would map the KV cache itself: "
@@ -77,11 +78,12 @@ def _page_sizes(group: Any) -> list[int]:
 
 
 def refuse_scheduler_class(cls: type, base: type) -> None:
-    """A scheduler that overrides the step entirely may skip the fence."""
+    """Raises RuntimeError for a scheduler that overrides the step: it may skip
+    the fence."""
     for name in ("schedule", "update_from_output"):
         if getattr(cls, name) is not getattr(base, name):
             raise RuntimeError(
                 f"FineServe: {cls.__module__}.{cls.__qualname__} overrides "
-                f"{name}(), so that steps cannot be counted: remove "
+                f"{name}(), so its steps cannot be counted: remove "
                 f"--scheduler-cls"
             )

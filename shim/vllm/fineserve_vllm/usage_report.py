@@ -1,4 +1,4 @@
-"""Tells the lessor how many blocks of each slab are in use, at little cost."""
+"""Publishes how many blocks of each slab are in use, at little cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Heuristic: the daemon reads it when it asks slabs back, fsctl when asked.
+# Heuristic: the daemon reads the counts when it asks slabs back, and fsctl when
+# it runs.
 _PERIOD_S = 0.05
 # Heuristic: some 60 µs of counting, about a thousandth of the period.
 _BLOCKS_PER_PERIOD = 1024
@@ -27,7 +28,7 @@ class UsageReport:
         self._due = 0.0
         self._next = 0
         self._ids = [(slab.index, slab.ids) for slab in pool.grants.slabs()]
-        # By view index: of the slabs that hold blocks, as published.
+        # By view index: the counts published, of slabs whose blocks are in use.
         self._published: dict[int, int] = {}
 
     def step_ended(self) -> None:

@@ -1,8 +1,8 @@
 """This process's view of the shared pool, from registration to activation.
 
 An engine is started for a view by $FINESERVE_VIEW: "1", or "required" if it
-must not run without one (the shim then refuses device memory until the block pool
-has been replaced, fs_kv_progress).
+must not run without one (the shim then refuses device memory until the block
+pool has been replaced, see fs_kv_progress).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fineserve_vllm.view_format import view_format
 
 _log = logging.getLogger(__name__)
 
-_WAIT_MS = 1000  # bounds how long a lost daemon goes unnoticed
-_POLL_TIMEOUT_S = 1.0  # of an engine whose step takes longer
+_WAIT_MS = 1000  # bounds the time until a lost daemon is noticed
+_POLL_TIMEOUT_S = 1.0  # a step may take longer
 
 
 def is_wanted() -> bool:
@@ -28,9 +28,11 @@ def is_wanted() -> bool:
 
 
 class View:
-    """register() in the worker, before it allocates the KV cache; grants_for()
-    while the scheduler is built; constructed() when it has been. All in the
-    process of the scheduler and in this order: what is missing raises
+    """The view of one engine.
+
+    The worker calls register() before it allocates the KV cache; grants_for()
+    is called while the scheduler is built, and constructed() after that, all in
+    the scheduler's process. If an earlier call is missing, the next one raises
     RuntimeError, so that the engine does not start.
 
     Args:
@@ -65,8 +67,9 @@ class View:
         self._taken = False
         self._grants = ShimGrants(self._shim, geometry, found.blocks)
         _log.info(
-            "FineServe: KV cache on a view of %d slabs, %d at all times; its "
-            "%d blocks have %d tokens each, %d planes of %d bytes",
+            "FineServe: the KV cache lies on a view of %d slabs, of which %d "
+            "are always leased; it has %d blocks of %d tokens, with %d planes "
+            "of %d bytes per block",
             geometry.slab_count,
             geometry.floor_slabs,
             found.blocks,
@@ -85,15 +88,15 @@ class View:
             )
         if self._taken or num_blocks != self._num_blocks:
             raise RuntimeError(
-                f"FineServe: this process has one view of {self._num_blocks} "
-                f"blocks, and a second block pool ({num_blocks} blocks): run "
-                f"one engine per process"
+                f"FineServe: this process has one view, of {self._num_blocks} "
+                f"blocks, and cannot serve another block pool ({num_blocks} "
+                f"blocks): run one engine per process"
             )
         self._taken = True
         return self._grants
 
     def constructed(self) -> None:
-        """The engine is warm and its block pool stands on grants_for()."""
+        """Activates the view: the engine is warm and its pool is leased."""
         grants = self._grants
         if grants is None or not self._taken:
             raise RuntimeError(
@@ -117,4 +120,4 @@ class View:
                     grants.wait_for_poll(_POLL_TIMEOUT_S)
         except kv_abi.KvError as error:
             if error.code != kv_abi.Error.STATE:  # the view was closed
-                _log.warning("%s: leases do not change any more", error)
+                _log.warning("%s: leases will not change any more", error)

@@ -1,4 +1,4 @@
-"""What a view must look like to lie under the KV cache that vLLM allocates.
+"""Computes the format of a view that fits the KV cache that vLLM allocates.
 
 vLLM makes one allocation for all layers and places each layer's page of block b
 at offset + layer × layer_stride + b × block_stride (KVCacheTensor). Two such
@@ -21,9 +21,9 @@ _BLOCKS_OUTERMOST = "set VLLM_KV_CACHE_LAYOUT=BLHNC"
 
 @dataclasses.dataclass(frozen=True)
 class ViewFormat:
-    """One allocation of `planes` planes, `blocks` pages each.
+    """One allocation of `planes` planes of `blocks` pages each.
 
-    floor_blocks: blocks of the longest request.
+    floor_blocks: the blocks of the longest request.
     """
 
     planes: int
@@ -41,7 +41,7 @@ def view_format(kv_cache_config: Any, max_model_len: int) -> ViewFormat:
     """The format of vLLM's KVCacheConfig of one group (support.refuse).
 
     Raises:
-        RuntimeError: no view can lie under this KV cache; names what to set.
+        RuntimeError: no view fits this KV cache; the message names what to set.
     """
     tensors = kv_cache_config.kv_cache_tensors
     blocks: int = kv_cache_config.num_blocks
@@ -101,7 +101,8 @@ def _check_alignment(page_bytes: int, blocks: int) -> None:
     if blocks % step:
         fitting = -(-blocks // step) * step
         raise RuntimeError(
-            f"FineServe: with the layers of the KV cache one behind another "
-            f"the number of blocks must be a multiple of {step} (is {blocks}): "
-            f"{_BLOCKS_OUTERMOST} or --num-gpu-blocks-override {fitting}"
+            f"FineServe: with the layers of the KV cache one after another, "
+            f"the number of blocks must be a multiple of {step} (it is "
+            f"{blocks}): {_BLOCKS_OUTERMOST} or "
+            f"--num-gpu-blocks-override {fitting}"
         )

@@ -1,7 +1,7 @@
 """Waking an idle engine.
 
 EngineCoreProc blocks in input_queue.get() until a scheduler has requests. Its
-own WAKEUP message makes it look again; has_requests() then says yes once
+own WAKEUP message makes it look again; has_requests() is then true once
 (EngineLeases.has_work), so it runs one step without tokens.
 """
 

@@ -17,9 +17,9 @@ namespace fineserve::emucuda {
 // happens around every call. Thread-safe. The first call creates it; it is
 // never destroyed.
 //
-// A child forked after Init can never use the driver: ready() says so before
-// anything takes a lock, so that a lock that another thread held at the fork
-// cannot block it.
+// A child forked after Init can never use the driver: ready() returns an error
+// there before anything takes a lock, so that a lock that another thread held
+// at the fork cannot block the child.
 class DriverState {
  public:
   static DriverState& Get();

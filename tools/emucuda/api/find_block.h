@@ -6,8 +6,8 @@
 namespace fineserve::emucuda {
 
 // Finds the allocation around a device or pinned host address, whichever call
-// made it. Returns false if there is none. A cuMemMap mapping is a block of its
-// own.
+// made it. Returns false if there is none. Each cuMemMap mapping is a separate
+// block.
 bool FindBlock(CUdeviceptr address, MemoryBlock* block);
 
 }  // namespace fineserve::emucuda

@@ -1,6 +1,6 @@
 // Exported functions: legacy sharing between processes. Memory is really
-// shared. VMM and pool memory has handles of its own and is refused here, as a
-// real driver refuses it.
+// shared. Memory of the VMM calls and of pools is shared by other handles, so
+// these functions refuse it, as a real driver does.
 
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"

@@ -114,8 +114,8 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda_version,
               });
 }
 
-// The private tables are NVIDIA's, and the emulator does not answer for them.
-// The caller is a CUDA runtime that is linked into a program or into one of its
+// The private tables are NVIDIA's, and the emulator does not provide them. The
+// caller is a CUDA runtime that is linked into a program or into one of its
 // libraries; its own message ("operation not supported") would not explain the
 // problem.
 CUresult cuGetExportTable(const void** table, const CUuuid* id) {

@@ -11,7 +11,7 @@
 namespace fineserve::emucuda {
 namespace {
 
-// A line being built; whatever does not fit is cut off.
+// A line being built; text that does not fit is cut off.
 class LineBuffer {
  public:
   __attribute__((format(printf, 2, 3))) void Append(const char* format, ...) {

@@ -72,8 +72,8 @@ const char* ErrorText(cudaError_t error);
 // them. Record remembers `error` unless it is success, and returns it.
 cudaError_t Record(cudaError_t error);
 cudaError_t LastError();
-// Returns the error and forgets it, unless the current context is dead for
-// good: then the driver reports it again at the next call.
+// Returns the error and forgets it, unless it is one that kills the context:
+// every later call fails with that, too.
 cudaError_t TakeLastError();
 
 }  // namespace fineserve::cudart

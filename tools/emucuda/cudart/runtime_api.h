@@ -23,7 +23,7 @@ cudaError_t Call(Body&& body) {
   }
 }
 
-// Does so in the thread's context, which it makes if there is none yet.
+// Does the same in the thread's context, and creates that if there is none.
 template <typename Body>
 cudaError_t CallInContext(Body&& body) {
   return Call([&] {

@@ -73,7 +73,7 @@ constexpr bool SameShape(R (*)(A...), S (*)(B...)) {
   if constexpr (sizeof...(A) != sizeof...(B)) {
     return false;
   } else {
-    // The size of pointers to aggregates is meant.
+    // Some arguments are pointers to aggregates; their own size is compared.
     // NOLINTNEXTLINE(bugprone-sizeof-*)
     return ((sizeof(A) == sizeof(B)) && ...);
   }
@@ -82,7 +82,7 @@ constexpr bool SameShape(R (*)(A...), S (*)(B...)) {
 // Programs still call deprecated functions.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-// Every runtime function takes the arguments that CUDA's own takes.
+// Every runtime function takes the same arguments as NVIDIA's.
 #define EMUCUDA_SAME_RUNTIME_SHAPE(name, args)                       \
   static_assert(SameShape(static_cast<cudaError_t(*) args>(nullptr), \
                           static_cast<decltype(&::name)>(nullptr)),  \

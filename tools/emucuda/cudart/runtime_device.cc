@@ -48,7 +48,7 @@ cudaError_t FindEntryPoint(const char* symbol, void** function, int version,
 cudaError_t cudaDriverGetVersion(int* version) {
   return Call([&] {
     if (version == nullptr) return cudaErrorInvalidValue;
-    *version = 0;  // no driver at all is no error
+    *version = 0;  // a missing driver is not an error
     if (LoadDriver() == cudaErrorInsufficientDriver &&
         Driver().cuDriverGetVersion == nullptr) {
       return cudaSuccess;
@@ -183,7 +183,7 @@ cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
                                           flags, status);
 }
 
-// The private tables are NVIDIA's, and we do not answer for them.
+// The private tables are NVIDIA's, and we do not provide them.
 cudaError_t cudaGetExportTable(const void** table, const driver::CUuuid* id) {
   return Call([&] {
     if (table == nullptr || id == nullptr) return cudaErrorInvalidValue;

@@ -93,8 +93,8 @@ cudaError_t ReadAttributes(cudaKernel_t kernel, cudaFuncAttributes* out) {
   return cudaSuccess;
 }
 
-// Does so if `out` is not null. The driver would check that, too, but only
-// after the kernel was loaded.
+// Does the same if `out` is not null. The driver would check that, too, but
+// only after the kernel was loaded.
 template <typename T, typename Body>
 cudaError_t CallOnKernelFor(const T* out, const void* function, Body body) {
   if (out == nullptr) return Record(cudaErrorInvalidValue);
@@ -171,8 +171,8 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
   });
 }
 
-// The launch attributes (clusters, programmatic dependencies, priorities) say
-// how a kernel is scheduled; the emulated device schedules nothing.
+// The launch attributes (clusters, programmatic dependencies, priorities)
+// control how a kernel is scheduled; the emulated device schedules nothing.
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config,
                                 const void* function, void** arguments) {
   return CallOnKernelFor(config, function, [&](cudaKernel_t kernel) {

@@ -98,8 +98,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function,
   return Forward<&DriverCalls::cuLaunchHostFunc>(stream, function, user_data);
 }
 
-// Capture into graphs is not emulated, as cudaStreamBeginCapture reports, so no
-// stream ever captures.
+// This runtime cannot capture (cudaStreamBeginCapture reports that), so it
+// never reports a capture, not even one that the program began through the
+// driver.
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
                                   cudaStreamCaptureStatus* status) {
   return Call([&] {

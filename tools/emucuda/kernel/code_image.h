@@ -10,8 +10,8 @@ namespace fineserve::emucuda {
 // needs.
 bool LooksLikeCode(const void* code);
 
-// How many bytes of a file suffice for this question, if zeros follow the end
-// of a shorter file.
+// How many bytes at the start of a file suffice for LooksLikeCode. A shorter
+// file must be padded with zeros.
 inline constexpr int kCodeHeaderBytes = 4096;
 
 }  // namespace fineserve::emucuda

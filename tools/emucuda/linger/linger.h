@@ -31,8 +31,8 @@ class Linger {
   class Record;
 
   // The first call with milliseconds > 0 starts the helper; later calls change
-  // the time, and 0 turns lingering off. Returns false, and a complaint, if the
-  // helper cannot be started.
+  // the time, and 0 turns lingering off. If the helper cannot be started,
+  // returns false and sets `complaint`.
   bool Set(unsigned milliseconds, const DeviceList& devices,
            std::string* complaint);
 

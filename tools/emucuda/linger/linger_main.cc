@@ -1,5 +1,5 @@
 // emucuda-linger: performs the work that a dead client's device had yet to do
-// (linger_journal.h). libcuda.so.1 starts it; nobody runs it by hand.
+// (linger_journal.h). Only libcuda.so.1 starts it.
 
 #include <signal.h>
 #include <sys/mman.h>

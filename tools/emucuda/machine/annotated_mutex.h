@@ -23,9 +23,9 @@ namespace fineserve::emucuda {
 class EMUCUDA_ANNOTATE(capability("mutex")) Mutex {
  public:
   Mutex() = default;
-  // Nobody may hold the mutex by now. Locking it once more shows
-  // ThreadSanitizer in the host that earlier holders are done: it cannot see
-  // the reference counts from which this uninstrumented library knows.
+  // No thread holds the mutex any more. Locking it once more shows this to
+  // ThreadSanitizer in the host program, which cannot see the reference counts
+  // of this uninstrumented library.
   ~Mutex() {
     mutex_.lock();
     mutex_.unlock();

@@ -56,7 +56,7 @@ uint64_t GranuleRecord(uint64_t offset) {
   return kFirstGranule + offset / kGranularity * sizeof(uint64_t);
 }
 
-// Returns the device's size, and decides it if no process has done so yet.
+// Returns the device's size, which the first process sets to `wanted_bytes`.
 // Returns 0 on failure.
 uint64_t AgreeOnSize(int control_fd, int memory_fd, uint64_t wanted_bytes) {
   Header header;

@@ -20,20 +20,20 @@ namespace fineserve::emucuda {
 //       72       8  how many granules were ever allocated
 //     4096  1024×16  client slots: pid (4), zero (4), bytes of the device that
 //                    the client has allocated (8); OFD write lock = taken
-//    32768    8 each  directory, one entry per 2 MiB of memory: of the granule
-//                    starting there, its length in units of 2 MiB (low 24
-//                    bits) and its serial number (high 40), which is odd for
-//                    memory that was created for network cards; meaningful
-//                    while that memory is referenced
+//    32768    8 each  directory, one entry per 2 MiB of memory, about the
+//                    granule that starts there: its length in units of 2 MiB
+//                    (low 24 bits) and its serial number (high 40), which is
+//                    odd for memory that was created for network cards;
+//                    meaningful while that memory is referenced
 //
 // Processes write only inside the critical section. ReadGranule needs no
-// section: the allocator wrote the entry before anyone could ask for it. A
+// section: the allocator wrote the entry before any process could read it. A
 // process that dies at any instruction leaves complete records or records that
 // no process reads.
 //
 // Thread-safe, except that CriticalSection excludes other processes but not
-// other threads: callers hold a mutex of their own. They also hold it across
-// fork, or else a child could keep the section locked.
+// other threads: callers must hold a mutex. They must also hold it across fork,
+// because a child could otherwise keep the section locked.
 class ControlFile {
  public:
   // Sizes the device on first use: `memory_fd` becomes `wanted_bytes` long.

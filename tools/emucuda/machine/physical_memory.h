@@ -24,7 +24,7 @@ class Allocation;
 //     counts its references to a granule and drops the lock with the last one.
 //     Adjacent locks merge in the kernel, so it may unlock only the granule's
 //     exact range.
-//   - An exported descriptor is a description of its own, whose file offset is
+//   - An exported descriptor has a separate description, whose file offset is
 //     the granule's start. It keeps the memory alive in flight, even after the
 //     exporter's death. The control file's directory holds the length.
 // To allocate, a process enters the critical section, finds an unlocked range,

@@ -23,8 +23,8 @@ std::string FormatUuid(const Uuid& uuid);
 class StateFolder {
  public:
   // Creates `path` (0700) if it does not exist. Refuses a folder that other
-  // users can enter, because they could read or replace device memory;
-  // `complaint` then says why.
+  // users can enter, because they could read or replace device memory. If it
+  // returns nullopt, `complaint` gives the reason.
   static std::optional<StateFolder> Open(const std::string& path,
                                          std::string* complaint);
 

@@ -53,8 +53,8 @@ class AddressSpace {
   // Undoes Place.
   void Remove(CUdeviceptr address, uint64_t bytes);
 
-  // Tells what `device` may do at an address. Returns INVALID_VALUE if nothing
-  // is mapped there.
+  // Gets the access that `device` has at an address. Returns INVALID_VALUE if
+  // nothing is mapped there.
   CUresult GetAccess(CUdeviceptr address, int device,
                      driver::CUmemAccess_flags* access) const;
   // Finds the mapping around an address. Returns INVALID_VALUE if there is

@@ -1,4 +1,4 @@
-// libnvidia-ml.so.1: the few NVML functions that FineServe and PyTorch ask,
+// libnvidia-ml.so.1: the few NVML functions that FineServe and PyTorch call,
 // answered from the state folder.
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // libnvidia-ml.so.1: where a device is, and how it is linked to others, which
-// PyTorch asks when it sets up communication. Each GPU has a bus of its own;
-// there is no NVLink and no fabric.
+// PyTorch asks when it sets up communication. Each GPU has its own bus; there
+// is no NVLink and no fabric.
 
 #include <cstdio>
 

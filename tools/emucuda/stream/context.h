@@ -30,7 +30,7 @@ class Context {
   void SetLimit(unsigned which, size_t value) { limits_[which] = value; }
   static constexpr unsigned kLimits = 10;  // CU_LIMIT_MAX of CUDA 13
 
-  // Returns false if access is so already. `device` is that of a peer.
+  // Returns false if access is already in that state. `device` is a peer's.
   bool SetPeerAccess(int device, bool enabled) {
     return peers_[device].exchange(enabled) != enabled;
   }
@@ -91,7 +91,7 @@ class Context {
   std::shared_ptr<Stream> default_stream_ EMUCUDA_GUARDED_BY(mutex_);
   // The other streams; closed ones stay until they are idle.
   std::vector<std::weak_ptr<Stream>> streams_ EMUCUDA_GUARDED_BY(mutex_);
-  // A thread may inherit the stream of a dead thread that had its id.
+  // A thread may inherit the stream of a dead thread that had the same id.
   std::map<std::thread::id, std::shared_ptr<Stream>> per_thread_streams_
       EMUCUDA_GUARDED_BY(mutex_);
 };

@@ -86,8 +86,8 @@ uint64_t SharedEvent::Latest() const {
 
 void SharedEvent::Finish(uint64_t recording) {
   uint64_t before = page_->finished.load(std::memory_order_relaxed);
-  // Release: whoever finds the recording finished sees what the device did
-  // before it. Pairs with the acquire in Finished.
+  // Release: a process that sees the recording finished also sees what the
+  // device did before it. Pairs with the acquire in Finished.
   while (before < recording && !page_->finished.compare_exchange_weak(
                                    before, recording, std::memory_order_release,
                                    std::memory_order_relaxed)) {

@@ -86,8 +86,7 @@ void Stream::Close() {
 void Stream::Work() {
   for (Operation operation; Next(&operation);) {
     Execute(&operation);
-    // The operation releases what it holds before anyone learns that it is
-    // complete.
+    // The operation releases what it holds before it counts as complete.
     operation = {};
     const MutexLock lock(mutex_);
     ++completed_;

@@ -33,8 +33,8 @@ struct Operation {
   bool is_work = true;  // SetStreamDelay delays work, but not markers
 };
 
-// A FIFO of operations. A thread of its own executes them one at a time; it
-// starts with the first operation and ends once the stream is closed and empty.
+// A FIFO of operations. A worker thread executes them one at a time; it starts
+// with the first operation and ends once the stream is closed and empty.
 // Thread-safe. No lock is held while an operation runs or is delayed.
 //
 // Waits cannot form a cycle: an operation depends only on operations that were
