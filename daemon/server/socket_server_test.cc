@@ -347,7 +347,7 @@ TEST_F(SocketServerTest,
   int status;
   waitpid(member, &status, 0);
   Turn();
-  EXPECT_TRUE(pool_->quarantining());
+  EXPECT_TRUE(pool_->state().quarantining());
   EXPECT_EQ(pool_->slabs().free_count(), 295u);
   close(hold[1]);
 }

@@ -24,7 +24,6 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
     next_list_ns_ = now_ns + kListNs;
     effects_.list_processes = true;
   }
-  for (SlabId slab : std::exchange(unfilled_, {})) Fill({slab});
   Granted(slabs_.TakeGrants());
   Expire(now_ns);
   if (present_slabs() < wanted_slabs_) Grow();
@@ -34,6 +33,7 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
     Share(&round, now_ns);
     AskBack(round, now_ns, used);
   }
+  for (SlabId slab : std::exchange(unfilled_, {})) Fill({slab});
   expecting_ = false;
   for (EngineId id : round.ids) {
     expecting_ = expecting_ || slabs_.HeldBy(id).returning > 0;
@@ -91,16 +91,43 @@ void PoolState::Touch(EngineId id) {
   effects_.views.insert(id);
 }
 
-// Slabs of its view that hold no block in use and were not leased just now.
-uint32_t PoolState::Idle(EngineId engine, uint64_t now_ns,
-                         const UsedBlocks& used) const {
-  uint32_t idle = 0;
+// Whether the slab was asked back longer ago than one should wait for it.
+bool PoolState::IsLate(SlabId slab, uint64_t now_ns) const {
+  return slabs_.word(slab).state == SlabState::kReturning &&
+         now_ns - moved_ns_[Number(slab)] >= kPatienceNs;
+}
+
+PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
+                                    const UsedBlocks& used) const {
+  Usage usage;
   for (const auto& [slab, lease] : slabs_.InView(engine)) {
-    idle += slabs_.word(slab).state == SlabState::kPartial &&
-            now_ns - moved_ns_[Number(slab)] >= kPatienceNs &&
-            used(engine, slab) == 0;
+    const uint32_t blocks = used(engine, slab);
+    usage.blocks += blocks;
+    usage.idle += blocks == 0 &&
+                  slabs_.word(slab).state == SlabState::kPartial &&
+                  now_ns - moved_ns_[Number(slab)] >= kPatienceNs;
   }
-  return idle;
+  return usage;
+}
+
+// Lowers the claims of views that let slabs lie unused. A claim stays low until
+// the engine asks again or uses more: otherwise two engines that use nothing
+// would pass a slab to and fro.
+void PoolState::LimitToUse(Round* round, uint64_t now_ns,
+                           const UsedBlocks& used) {
+  for (size_t i = 0; i < round->ids.size(); ++i) {
+    View& view = *engines_[round->ids[i]].view;
+    Claim& claim = round->claims[i];
+    const Usage usage = UsageOf(round->ids[i], now_ns, used);
+    if (!contended_ || usage.blocks > view.used_then) view.most = UINT32_MAX;
+    if (contended_ && usage.idle > 0) {
+      view.most = std::min(view.most, claim.held - usage.idle);
+    }
+    view.used_then = view.most == UINT32_MAX
+                         ? usage.blocks
+                         : std::min(view.used_then, usage.blocks);
+    claim.wanted = std::min(claim.wanted, view.most);
+  }
 }
 
 PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
@@ -121,12 +148,12 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
     demand += std::max(view.floor, std::min(view.wanted, view.cap));
   }
   const uint32_t shared = all - std::min(all, round.reserved);
-  contended_ = demand > shared;
-  for (size_t i = 0; contended_ && i < round.ids.size(); ++i) {
-    Claim& claim = round.claims[i];
-    const uint32_t idle = Idle(round.ids[i], now_ns, used);
-    if (idle > 0) claim.wanted = std::min(claim.wanted, claim.held - idle);
+  uint32_t late = 0;
+  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) {
+    late += IsLate(SlabId{i}, now_ns);
   }
+  contended_ = demand + late > shared;
+  LimitToUse(&round, now_ns, used);
   round.targets = FairTargets(shared, round.claims);
   return round;
 }
@@ -192,7 +219,7 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
       candidates.push_back({slab, used(round.ids[c], slab), c});
     } else if (word.state == SlabState::kReturning) {
       ++returning[c];
-      if (now_ns - moved_ns_[i] >= kPatienceNs) continue;  // it is late
+      if (IsLate(slab, now_ns)) continue;
       ++expected[c];
       coming.push_back(slab);
     }

@@ -332,7 +332,9 @@ absl::StatusOr<PoolState::View> PoolState::MakeView(
               static_cast<uint32_t>(std::min<uint64_t>(floor, UINT32_MAX)),
               static_cast<uint32_t>(std::max(cap, floor)),
               /*wanted=*/0,
-              /*target=*/0};
+              /*target=*/0,
+              /*most=*/UINT32_MAX,
+              /*used_then=*/0};
 }
 
 absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
@@ -385,6 +387,7 @@ bool PoolState::Want(EngineId engine, pid_t pid, uint32_t wanted) {
   View* view = FindView(engine, pid);
   if (view == nullptr || view->state != ViewState::kActive) return false;
   view->wanted = wanted;
+  view->most = UINT32_MAX;
   effects_.records.insert(engine);
   return true;
 }

@@ -39,7 +39,8 @@ namespace fineserve::slab {
 // nothing new in place of a slab that it has not returned yet, or two engines
 // would pass slabs to and fro for ever. While engines want more than there is,
 // a view counts only for what it uses: slabs without a used block go to those
-// who wait, whatever their holder once said that it wants.
+// who wait, whatever their holder once said that it wants. It counts fully
+// again when it asks again or uses more.
 //
 // Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
 // and from every state, with no new wish, grants and ask-backs end.
@@ -106,7 +107,9 @@ class PoolState {
   // `slabs` is less than its floor.
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted);
-  // False, and ignored, unless `pid` has an active view.
+  // The engine could use `wanted` slabs now. It says so again, even if that has
+  // not changed, when it finds no free block. False, and ignored, unless `pid`
+  // has an active view.
   bool Want(EngineId engine, pid_t pid, uint32_t wanted);
   // NotFound if the view does not hold `slab` by this lease.
   absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
@@ -192,6 +195,15 @@ class PoolState {
     uint32_t cap;
     uint32_t wanted;
     uint32_t target;
+    // What it counts for at most, because it lets slabs lie unused while others
+    // wait, until it asks again or uses more blocks than `used_then`.
+    uint32_t most;
+    uint64_t used_then;
+  };
+  // What an engine says of the slabs of its view.
+  struct Usage {
+    uint64_t blocks = 0;  // in use
+    uint32_t idle = 0;    // slabs without one, that were not leased just now
   };
   struct Engine {
     uint32_t slot;  // in the table
@@ -236,7 +248,9 @@ class PoolState {
   void Grow();
   void Shrink();
   Round Claims(uint64_t now_ns, const UsedBlocks& used);
-  uint32_t Idle(EngineId engine, uint64_t now_ns, const UsedBlocks& used) const;
+  bool IsLate(SlabId slab, uint64_t now_ns) const;
+  Usage UsageOf(EngineId engine, uint64_t now_ns, const UsedBlocks& used) const;
+  void LimitToUse(Round* round, uint64_t now_ns, const UsedBlocks& used);
   void Share(Round* round, uint64_t now_ns);
   void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used);
   void Touch(EngineId id);
@@ -252,7 +266,7 @@ class PoolState {
   std::map<uint64_t, WaitingRequest> waiting_;  // by ticket
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
-  bool contended_ = false;  // views want more than there is
+  bool contended_ = false;  // views want more than there is or comes in time
   bool expecting_ = false;  // slabs were asked back
   PoolCounters counters_;
   Effects effects_;
