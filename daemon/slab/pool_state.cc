@@ -170,9 +170,11 @@ std::string PoolState::DescribeHolders() const {
 }
 
 abi::EngineRecord PoolState::Record(EngineId id) const {
-  const Engine& engine = engines_.at(id);
-  const SlabManager::Holding held = slabs_.HeldBy(id);
   abi::EngineRecord record = {};
+  const auto it = engines_.find(id);
+  if (it == engines_.end()) return record;
+  const Engine& engine = it->second;
+  const SlabManager::Holding held = slabs_.HeldBy(id);
   record.id = Number(id);
   record.state = engine.state;
   record.uid = engine.uid;

@@ -153,7 +153,7 @@ class PoolState {
   bool restless() const;
 
   uint32_t SlotOf(EngineId engine) const { return engines_.at(engine).slot; }
-  // "" if it is gone.
+  // Empty if it is gone.
   std::string NameOf(EngineId engine) const;
   abi::EngineRecord Record(EngineId engine) const;
   // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".

@@ -1,8 +1,7 @@
 #include "tests/protocol/world.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <string.h>
 
 #include <algorithm>
 
@@ -22,12 +21,7 @@ constexpr uint64_t kSlabBytes = 4096;
 constexpr uint64_t kPageBytes = 2048;
 constexpr uint32_t kBlocksPerSlab = kSlabBytes / kPageBytes;
 
-slab::TableIdentity IdentityOf(const slab::PoolGeometry& geometry) {
-  slab::TableIdentity identity;
-  identity.epoch = 1;
-  identity.geometry = geometry;
-  return identity;
-}
+constexpr pid_t kDaemon = 1;
 
 void Require(bool holds) {
   if (!holds) abort();
@@ -50,9 +44,9 @@ class Hash {
 }  // namespace
 
 const char* NameOf(Act act) {
-  constexpr const char* kNames[] = {"look", "begin",     "free",      "execute",
-                                    "end",  "want more", "want less", "deliver",
-                                    "fill", "poll",      "die",       "bury"};
+  constexpr const char* kNames[] = {
+      "look",    "begin", "free", "execute", "end", "want more", "want less",
+      "deliver", "fill",  "poll", "wait",    "die", "bury"};
   return kNames[static_cast<int>(act)];
 }
 
@@ -67,38 +61,81 @@ std::string Text(const std::vector<Event>& events) {
 
 World::World(const Options& options)
     : options_(options),
-      geometry_{kSlabBytes, 1, options.slabs},
-      backing_(geometry_),
-      table_(*slab::TableWriter::Create(IdentityOf(geometry_), &clock_)),
-      mapped_table_(mmap(nullptr, abi::TableBytes(options.slabs), PROT_READ,
-                         MAP_SHARED, table_->descriptor(), 0)),
-      pool_(&backing_, table_.get(), &clock_) {
-  Require(mapped_table_ != MAP_FAILED);
-  backing_.CompleteFills(/*write=*/true);
-  Require(pool_.Poll().ok());
+      pool_({kSlabBytes, 1, options.slabs}, options.slabs),
+      table_(abi::TableBytes(options.slabs) / sizeof(uint64_t)),
+      dirty_(options.slabs, true),
+      fresh_(options.slabs, true) {
+  auto* header = reinterpret_cast<abi::TableHeader*>(table_.data());
+  memcpy(header->magic, abi::kTableMagic, sizeof(header->magic));
+  header->abi_version = abi::kAbiVersion;
+  header->slab_count = options.slabs;
+  header->engines_offset = sizeof(abi::TableHeader);
+  header->slabs_offset =
+      header->engines_offset + abi::kEngineCapacity * sizeof(abi::EngineEntry);
+  char* base = reinterpret_cast<char*>(table_.data());
+  entries_ = reinterpret_cast<abi::EngineEntry*>(base + header->engines_offset);
+  words_ = reinterpret_cast<abi::SlabEntry*>(base + header->slabs_offset);
+  Execute();
+  CompleteFills(/*write=*/true);
   engines_[0].wanted = 2;
   for (int i = 0; i < kEngines; ++i) Start(&engines_[i], i);
-  Require(pool_.Poll().ok());
-  ListPids();
+  Poll();
 }
 
 World::~World() {
   for (Engine& e : engines_) e.leases.Close();
-  munmap(mapped_table_, abi::TableBytes(options_.slabs));
 }
 
 void World::Start(Engine* e, int index) {
   e->pid = 100 + index;
   e->steps_left = options_.steps[index];
-  e->id = *pool_.Join(absl::StrCat("engine-", index), 0, e->pid);
+  e->id = *pool_.Join(absl::StrCat("engine-", index), 0, e->pid, now_ns_);
   const slab::ViewSpec spec = {
       abi::ViewMode::kView, {1, kPageBytes, 16}, /*floor_blocks=*/1, 0};
   Require(pool_.RegisterView(e->id, e->pid, spec, {}).ok());
   Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted).ok());
-  Require(e->leases.Open(mapped_table_, abi::TableBytes(options_.slabs),
-                         pool_.state().SlotOf(e->id), Number(e->id),
-                         options_.slabs));
+  Execute();
+  Require(e->leases.Open(table_.data(), abi::TableBytes(options_.slabs),
+                         pool_.SlotOf(e->id), Number(e->id), options_.slabs));
   Require(e->blocks.Create(options_.slabs, kSlabBytes, kPageBytes));
+}
+
+// Carries out what the pool's machine decides, as PoolService does.
+void World::Execute() {
+  for (slab::Effects effects = pool_.TakeEffects(); !effects.empty();
+       effects = pool_.TakeEffects()) {
+    for (const slab::SlabChange& change : effects.changes) {
+      words_[Number(change.slab)].word.store(abi::SlabWord::Pack(change.word));
+      fresh_[Number(change.slab)] = true;
+    }
+    for (slab::EngineId id : effects.views) {
+      entries_[pool_.SlotOf(id)].changes.fetch_add(1);
+    }
+    filling_.insert(filling_.end(), effects.fill.begin(), effects.fill.end());
+    if (!effects.list_processes) continue;
+    std::vector<pid_t> pids = {kDaemon};
+    for (const Engine& e : engines_) {
+      if (IsListed(e)) pids.push_back(e.pid);
+    }
+    Require(pool_.Listed(pids, kDaemon));
+  }
+}
+
+void World::CompleteFills(bool write) {
+  for (SlabId slab : std::exchange(filling_, {})) {
+    if (write) dirty_[Number(slab)] = false;
+    pool_.Zeroed(slab);
+  }
+  Execute();
+}
+
+void World::Poll() {
+  touched_ = false;
+  pool_.Settle(now_ns_, [this](slab::EngineId id, SlabId slab) {
+    Engine& e = engines_[id == engines_[0].id ? 0 : 1];
+    return e.blocks.UsedBlocks(Number(slab) + 1);
+  });
+  Execute();
 }
 
 uint32_t World::SlabOf(uint32_t block) const {
@@ -138,8 +175,11 @@ std::vector<Event> World::Enabled() const {
     }
     if (deaths_ < options_.deaths) add(Act::kDie);
   }
-  if (backing_.filling_count() > 0) events.push_back({Act::kFill, 0});
+  if (!filling_.empty()) events.push_back({Act::kFill, 0});
   if (touched_) events.push_back({Act::kPoll, 0});
+  if (pool_.restless() && waits_ < options_.waits) {
+    events.push_back({Act::kWait, 0});
+  }
   return events;
 }
 
@@ -167,24 +207,25 @@ void World::Apply(Event event) {
     case Act::kDeliver:
       return Deliver(&e);
     case Act::kFill:
-      backing_.CompleteFills(!options_.no_zero);
+      CompleteFills(!options_.no_zero);
       touched_ = true;
       return;
     case Act::kPoll:
-      touched_ = false;
-      clock_.AdvanceNs(slab::PoolState::kListNs);
-      Require(pool_.Poll().ok());
-      return;
+      return Poll();
+    case Act::kWait:
+      ++waits_;
+      now_ns_ += slab::PoolState::kPatienceNs;
+      fresh_.assign(fresh_.size(), false);
+      return Poll();
     case Act::kDie:
       e.alive = false;
       ++deaths_;
-      ListPids();
       return;
     case Act::kBury:
       e.buried = true;
       touched_ = true;
-      pool_.Exited(e.pid);
-      return;
+      pool_.Exited(e.pid, now_ns_);
+      return Execute();
   }
 }
 
@@ -206,7 +247,7 @@ void World::Look(Engine* e) {
     ReturnSlab(e, v);
   }
   for (uint32_t v = 0; (v = e->leases.Next(Hold::kArrived, v)) != 0;) {
-    if (backing_.IsDirty(v - 1)) {
+    if (dirty_[v - 1]) {
       Fail(absl::StrCat("slab ", v - 1, " was leased to engine ", e->pid,
                         " with another's bytes in it"));
     }
@@ -248,9 +289,8 @@ void World::Execute(Engine* e) {
                             ? "nobody's"
                             : absl::StrCat("engine ", word.engine, "'s")));
     }
-    backing_.Write(slab);
+    dirty_[slab] = true;
   }
-  ListPids();
 }
 
 void World::Deliver(Engine* e) {
@@ -259,23 +299,23 @@ void World::Deliver(Engine* e) {
   touched_ = true;
   if (message.want) {
     pool_.Want(e->id, e->pid, message.value);
-    return;
+  } else {
+    const absl::Status s = pool_.ReturnSlab(
+        e->id, e->pid, SlabId{message.value}, LeaseId{message.lease});
+    if (!s.ok()) Fail(std::string(s.message()));
   }
-  const absl::Status s = pool_.ReturnSlab(e->id, e->pid, SlabId{message.value},
-                                          LeaseId{message.lease});
-  if (!s.ok()) Fail(std::string(s.message()));
+  Execute();
 }
 
 // The driver lists a process as long as it lives or has work on the GPU.
-void World::ListPids() {
-  std::vector<pid_t> pids = {getpid()};
-  for (const Engine& e : engines_) {
-    const bool works = std::any_of(e.steps.begin(), e.steps.end(),
-                                   [](const Step& s) { return !s.executed; });
-    if (e.alive || (works && !options_.no_quarantine)) pids.push_back(e.pid);
-  }
-  backing_.set_device_pids(pids);
-  touched_ = touched_ || pool_.state().quarantining();
+bool World::IsListed(const Engine& e) const {
+  const bool works = std::any_of(e.steps.begin(), e.steps.end(),
+                                 [](const Step& s) { return !s.executed; });
+  return e.alive || (works && !options_.no_quarantine);
+}
+
+uint64_t World::Moves() const {
+  return pool_.counters().leases_granted + pool_.counters().slabs_asked_back;
 }
 
 void World::FinishSteps(Engine* e) {
@@ -288,24 +328,28 @@ void World::FinishSteps(Engine* e) {
     Require(e->blocks.Free(1, &e->used.front()) == 1);
     e->used.pop_front();
   }
-  ListPids();
+}
+
+void World::Round() {
+  for (uint8_t i = 0; i < kEngines; ++i) {
+    Engine& e = engines_[i];
+    FinishSteps(&e);
+    if (e.alive) Look(&e);
+    while (!e.outbox.empty() && !e.buried) Deliver(&e);
+    if (!e.alive && !e.buried) Apply({Act::kBury, i});
+  }
+  Apply({Act::kPoll, 0});
+  Apply({Act::kFill, 0});
+  Apply({Act::kWait, 0});
 }
 
 std::string World::Settle() {
   // An ask-back takes one round from the daemon to the engine and back, its
-  // fill and what follows from it another.
-  for (int round = 0; round < 4; ++round) {
-    for (uint8_t i = 0; i < kEngines; ++i) {
-      Engine& e = engines_[i];
-      FinishSteps(&e);
-      if (e.alive) Look(&e);
-      while (!e.outbox.empty() && !e.buried) Deliver(&e);
-      if (!e.alive && !e.buried) Apply({Act::kBury, i});
-    }
-    Apply({Act::kPoll, 0});
-    Apply({Act::kFill, 0});
-    Apply({Act::kPoll, 0});
-  }
+  // fill and what follows from it another; claims that shrink take two more.
+  for (int round = 0; round < 6; ++round) Round();
+  const uint64_t moves = Moves();
+  for (int round = 0; round < 4; ++round) Round();
+  if (Moves() != moves) Fail("slabs still move though nobody wants anything");
   pool_.slabs().CheckInvariants();
   for (uint32_t s = 0; s < options_.slabs && violation_.empty(); ++s) {
     const abi::SlabWord word = pool_.slabs().word(SlabId{s});
@@ -330,7 +374,7 @@ uint64_t World::Digest() const {
   for (uint32_t s = 0; s < options_.slabs; ++s) {
     const abi::SlabWord word = pool_.slabs().word(SlabId{s});
     hash.Add(static_cast<uint64_t>(word.state) | uint64_t{word.engine} << 8 |
-             uint64_t{backing_.IsDirty(s)} << 40);
+             uint64_t{dirty_[s]} << 40 | uint64_t{fresh_[s]} << 41);
     // A lease's number says nothing but whether it is still the same one.
     for (const Engine& e : engines_) {
       hash.Add(static_cast<uint64_t>(e.leases.hold(s + 1)) |
@@ -341,8 +385,8 @@ uint64_t World::Digest() const {
     hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
              uint64_t{e.wanted} << 8 | uint64_t{e.steps_left} << 16 |
              uint64_t{e.changed} << 24 |
-             uint64_t{pool_.state().Record(e.id).view.wanted} << 32 |
-             uint64_t{pool_.state().Record(e.id).view.target} << 40);
+             uint64_t{pool_.Record(e.id).view.wanted} << 32 |
+             uint64_t{pool_.Record(e.id).view.target} << 40);
     for (uint32_t block : e.used) hash.Add(block);
     for (const Step& s : e.steps) {
       hash.Add(1'000'000 + s.number * 2 + s.executed);
@@ -354,8 +398,7 @@ uint64_t World::Digest() const {
       hash.Add(2'000'000 + m.value * 4 + m.want * 2 + current);
     }
   }
-  hash.Add(deaths_ | uint64_t{touched_} << 8 |
-           uint64_t{backing_.filling_count()} << 16);
+  hash.Add(deaths_ | uint64_t{touched_} << 8 | uint64_t{waits_} << 48 | uint64_t{filling_.size()} << 16);
   return hash.value();
 }
 

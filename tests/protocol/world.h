@@ -8,12 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/clock/clock.h"
-#include "daemon/server/pool_service.h"
-#include "daemon/slab/table_writer.h"
+#include "daemon/slab/pool_state.h"
 #include "shim/view/block_allocator.h"
 #include "shim/view/view_leases.h"
-#include "tests/protocol/ghost_backing.h"
 
 namespace fineserve::protocol {
 
@@ -30,6 +27,7 @@ enum class Act : uint8_t {
   kDeliver,  // the daemon reads its next message
   kFill,     // the zero fills under way complete
   kPoll,     // the daemon's loop runs once
+  kWait,     // so it does after a while in which nothing else happens
   kDie,      // kill -9; its steps stay on the GPU
   kBury,     // the daemon learns of that
 };
@@ -47,6 +45,7 @@ struct Options {
   std::array<uint32_t, 2> steps = {1, 1};  // that each engine begins
   uint32_t changes = 1;  // of what an engine wants, per engine
   uint32_t deaths = 1;   // in all
+  uint32_t waits = 1;    // in which slabs become late, in all
   // An engine returns a slab as soon as its last block is free.
   bool no_fence = false;
   // The driver forgets a process at once, though its steps run on.
@@ -55,8 +54,8 @@ struct Options {
   bool no_zero = false;
 };
 
-// A small FineServe without sockets, processes or time: the daemon's own books
-// and policy (PoolService), two engines made of the shim's own bookkeeping
+// A small FineServe without sockets, processes or memory: the pool's own
+// machine (slab::PoolState), two engines made of the shim's own bookkeeping
 // (ViewLeases, BlockAllocator), and a GPU that executes steps on request. What
 // happens next is the caller's choice, so that every order can be tried.
 //
@@ -77,11 +76,13 @@ class World {
   const std::string& violation() const { return violation_; }
   // Lets everything that is under way finish, and nothing new begin: steps end,
   // blocks are freed, messages and deaths are noticed. Then every slab must be
-  // free or held by a living engine. Returns what is wrong, or "". The world
-  // cannot be used afterwards.
+  // free or held by a living engine, and no slab may move any more, whatever
+  // the engines still want. Returns what is wrong, or "". The world cannot be
+  // used afterwards.
   std::string Settle();
 
-  // Two worlds with equal digests have the same future.
+  // Two worlds with equal digests have the same future, but for how far a claim
+  // is limited to what its engine uses (PoolState).
   uint64_t Digest() const;
 
  private:
@@ -120,20 +121,29 @@ class World {
   void Want(Engine* e, uint32_t slabs);
   void ReturnSlab(Engine* e, uint32_t view_index);
   void FinishSteps(Engine* e);
-  void ListPids();
+  void Execute();
+  void Poll();
+  bool IsListed(const Engine& e) const;
+  uint64_t Moves() const;
+  void CompleteFills(bool write);
+  void Round();
   uint32_t SlabOf(uint32_t block) const;
   bool HasToLook(const Engine& e) const;
   void Fail(const std::string& what);
 
   const Options options_;
-  const slab::PoolGeometry geometry_;
-  ManualClock clock_;
-  GhostBacking backing_;
-  std::unique_ptr<slab::TableWriter> table_;
-  void* mapped_table_;
-  server::PoolService pool_;
+  uint64_t now_ns_ = 1;
+  slab::PoolState pool_;
+  // The slab table in plain memory.
+  std::vector<uint64_t> table_;
+  abi::SlabEntry* words_ = nullptr;
+  abi::EngineEntry* entries_ = nullptr;
+  std::vector<bool> dirty_;  // by slab: it is not all zero
+  std::vector<bool> fresh_;  // by slab: it changed since the last poll
+  std::vector<slab::SlabId> filling_;
   std::array<Engine, kEngines> engines_;
   uint32_t deaths_ = 0;
+  uint32_t waits_ = 0;
   bool touched_ = false;  // the daemon's loop has something to come round for
   std::string violation_;
 };

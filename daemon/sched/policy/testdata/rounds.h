@@ -5,7 +5,7 @@ namespace fineserve::sched {
 
 // How many random instances a property test tries: a tenth under sanitizers,
 // which look for other errors and take far longer.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FINESERVE_SANITIZED)
 inline constexpr int kRounds = 10'000;
 #else
 inline constexpr int kRounds = 100'000;
