@@ -16,10 +16,15 @@ namespace fineserve::backing {
 
 // The physical memory of one pool: what the slab manager's decisions act on.
 // Two implementations: CudaBacking on a driver (real or emulated), SimBacking
-// on plain memfds for tests. Confined to the daemon's thread.
+// on plain memfds for tests. Used by one thread at a time; calls may take long
+// (DeviceQueue).
 class Backing {
  public:
   virtual ~Backing() = default;
+
+  // The calling thread alone uses this object from now on, but for DevicePids,
+  // which any one thread may call at any time.
+  virtual void EnterThread() {}
 
   // Of the pool at its largest: not every slab has memory.
   virtual const slab::PoolGeometry& geometry() const = 0;

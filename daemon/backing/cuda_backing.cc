@@ -53,6 +53,8 @@ CudaBacking::~CudaBacking() {
   for (const Fill& fill : fills_) driver_.call().cuEventDestroy_v2(fill.event);
 }
 
+void CudaBacking::EnterThread() { context_.MakeCurrent(); }
+
 driver::CUdeviceptr CudaBacking::AddressOf(slab::SlabId slab) const {
   return range_.address() + slab::Number(slab) * geometry_.slab_bytes();
 }

@@ -31,6 +31,7 @@ class CudaBacking final : public Backing {
       absl::StatusOr<Nvml> nvml, Progress progress = nullptr);
   ~CudaBacking() override;
 
+  void EnterThread() override;
   const slab::PoolGeometry& geometry() const override { return geometry_; }
   absl::Status CreateSlab(slab::SlabId slab) override;
   void DestroySlab(slab::SlabId slab) override;

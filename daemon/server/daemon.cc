@@ -15,6 +15,7 @@
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/backing/cuda_backing.h"
+#include "daemon/backing/device_thread.h"
 #include "daemon/clock/clock.h"
 #include "daemon/log/log.h"
 #include "daemon/server/admission_server.h"
@@ -31,8 +32,6 @@ namespace {
 
 const RealClock kClock;
 
-// A zero fill of a slab takes 10 µs to some ms.
-constexpr uint64_t kFillPollUs = 1'000;
 // While engines wait for each other's slabs. A round takes some µs.
 constexpr uint64_t kRestlessPollUs = 10'000;
 
@@ -92,9 +91,12 @@ class Daemon {
   const Reload reload_;
   Endpoint endpoint_;
   std::unique_ptr<backing::Backing> backing_;
+  backing::DeviceThread device_thread_;
   std::unique_ptr<slab::TableWriter> table_;
   PoolService pool_;
   EventLoop loop_;
+  // Settle runs after each round of the loop, so waking it up is enough.
+  std::unique_ptr<EventSource> device_done_;
   SocketServer sockets_;
   std::string gpu_;                             // its UUID
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
@@ -148,8 +150,10 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       reload_(std::move(reload)),
       endpoint_(std::move(endpoint)),
       backing_(std::move(backing)),
+      device_thread_(backing_.get()),
       table_(std::move(table)),
-      pool_(backing_.get(), slabs, table_.get(), &kClock),
+      pool_(&device_thread_, identity.geometry, slabs, table_.get(), &kClock),
+      device_done_(loop_.OnReadable(device_thread_.descriptor(), [] {})),
       sockets_(&loop_, &pool_, table_.get(), identity, &kClock,
                [this](const std::string& engine_name) {
                  config::EngineRule rule = config::RuleOf(config_, engine_name);
@@ -196,12 +200,9 @@ void Daemon::Settle() {
   if (!device_.ok()) return loop_.Stop();
   sockets_.Settle();
   if (admission_ != nullptr) admission_->Settle();
-  uint64_t period_us = 0;
-  if (pool_.state().restless()) period_us = kRestlessPollUs;
-  if (pool_.filling()) period_us = kFillPollUs;
+  const uint64_t period_us = pool_.state().restless() ? kRestlessPollUs : 0;
   if (period_us == poll_period_us_) return;
   poll_period_us_ = period_us;
-  // Settle runs after each round of the loop, so waking it up is enough.
   poll_timer_ = period_us == 0 ? nullptr : loop_.Every(period_us, [] {});
 }
 

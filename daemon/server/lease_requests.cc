@@ -24,14 +24,17 @@ bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
     slab::Count(table_->counters().messages_dropped);
     return false;
   }
-  const uint64_t ticket = ++last_ticket_;
-  // Before the call, because the lease may be granted at once.
-  c->waiting_ticket = ticket;
-  c->waiting_sequence = r.header.sequence;
-  waiting_[ticket] = c;
-  pool_->Lease(c->engine, r.slab_count, ticket);
-  AnswerLeases();
+  pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence));
+  Answer();
   return true;
+}
+
+// A ticket for the peer's request, under which its answer comes.
+uint64_t SocketServer::Await(Connection* c, uint32_t sequence) {
+  c->waiting_ticket = ++last_ticket_;
+  c->waiting_sequence = sequence;
+  waiting_[c->waiting_ticket] = c;
+  return c->waiting_ticket;
 }
 
 // The peer that waits under this ticket, and waits no more; null if it has
@@ -45,7 +48,7 @@ SocketServer::Connection* SocketServer::TakeWaiting(uint64_t ticket) {
   return c;
 }
 
-void SocketServer::AnswerLeases() {
+void SocketServer::Answer() {
   const PoolService::Answers answers = pool_->TakeAnswers();
   for (const slab::Refusal& refusal : answers.refusals) {
     Connection* c = TakeWaiting(refusal.ticket);
@@ -68,6 +71,10 @@ void SocketServer::AnswerLeases() {
     c->unfetched.insert(grant.lease);
     // If the peer has died, its pidfd reports that, and the lease ends then.
     abi::Send(c->socket.get(), answer);
+  }
+  for (const backing::Exported& exported : answers.exports) {
+    Connection* c = TakeWaiting(exported.ticket);
+    if (c != nullptr) SendGranules(c, exported);
   }
 }
 
@@ -92,48 +99,51 @@ bool SocketServer::HandleReturn(Connection* c, const abi::ReturnRequest& r) {
 }
 
 bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
-  c->unfetched.erase(LeaseId{r.lease});
-  return SendGranules(
-      c, r.header.sequence, r.lease, r.first, r.max_count, [&](uint32_t index) {
-        return pool_->ExportGranule(c->engine, LeaseId{r.lease}, index);
-      });
+  return ExportGranules(
+      c, r.header.sequence, r.lease, r.first,
+      pool_->state().GranulesOf(
+          c->engine, LeaseId{r.lease}, r.first,
+          std::min(r.max_count, abi::kMaxDescriptorsPerMessage)));
 }
 
-bool SocketServer::SendGranules(Connection* c, uint32_t sequence,
-                                uint32_t lease, uint32_t first,
-                                uint32_t max_count,
-                                const ExportGranule& export_one) {
-  const uint32_t wanted = std::min(max_count, abi::kMaxDescriptorsPerMessage);
-  std::vector<driver::Descriptor> owned;
-  std::vector<int> descriptors;
-  absl::Status error;
-  for (uint32_t i = 0; i < wanted; ++i) {
-    absl::StatusOr<driver::Descriptor> granule = export_one(first + i);
-    if (!granule.ok()) {
-      error = granule.status();
-      break;
-    }
-    descriptors.push_back(granule->get());
-    owned.push_back(*std::move(granule));
+bool SocketServer::ExportGranules(
+    Connection* c, uint32_t sequence, uint32_t lease, uint32_t first,
+    const absl::StatusOr<std::vector<uint32_t>>& granules) {
+  if (c->waiting_ticket != 0) {
+    slab::Count(table_->counters().messages_dropped);
+    return false;
   }
-  auto batch = abi::MakeMessage<abi::GranuleBatch>(sequence);
-  batch.lease = lease;
-  batch.first = first;
+  if (!granules.ok()) {
+    return Refuse(c, sequence, RefusalCode::kUnknownLease,
+                  std::string(granules.status().message()));
+  }
+  c->waiting_lease = lease;
+  c->waiting_first = first;
+  pool_->Export(Await(c, sequence), *granules);
+  return true;
+}
+
+void SocketServer::SendGranules(Connection* c,
+                                const backing::Exported& exported) {
+  c->unfetched.erase(LeaseId{c->waiting_lease});
+  std::vector<int> descriptors;
+  for (const driver::Descriptor& granule : exported.granules) {
+    descriptors.push_back(granule.get());
+  }
+  auto batch = abi::MakeMessage<abi::GranuleBatch>(c->waiting_sequence);
+  batch.lease = c->waiting_lease;
+  batch.first = c->waiting_first;
   batch.count = static_cast<uint32_t>(descriptors.size());
   int sent = ETOOMANYREFS;
   // ETOOMANYREFS: this user has too many descriptors in flight, but fewer may
   // still pass.
   for (; batch.count > 0; batch.count /= 2) {
     sent = abi::Send(c->socket.get(), batch, descriptors.data(), batch.count);
-    if (sent != ETOOMANYREFS) break;
+    if (sent != ETOOMANYREFS) return;
   }
-  if (batch.count > 0) return sent == 0;
-  if (absl::IsNotFound(error) || max_count == 0) {
-    return Refuse(c, sequence, RefusalCode::kUnknownLease,
-                  std::string(error.message()));
-  }
-  return Refuse(c, sequence, RefusalCode::kDriver,
-                error.ok() ? strerror(sent) : std::string(error.message()));
+  Refuse(c, c->waiting_sequence, RefusalCode::kDriver,
+         exported.status.ok() ? strerror(sent)
+                              : std::string(exported.status.message()));
 }
 
 }  // namespace fineserve::server

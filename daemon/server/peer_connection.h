@@ -28,6 +28,8 @@ struct SocketServer::Connection {
   slab::ShareLimits share;                  // as configured when it joined
   uint64_t waiting_ticket = 0;
   uint32_t waiting_sequence = 0;
+  uint32_t waiting_lease = 0;  // whose granules it waits for
+  uint32_t waiting_first = 0;
   // A view whose floor fits once the slabs of a dead engine are free.
   absl::optional<abi::ViewRequest> waiting_view;
   uint64_t view_deadline_ns = 0;

@@ -48,7 +48,8 @@ class PoolKvTest : public ::testing::Test {
       *backing::SimBacking::Create(Identity().geometry);
   std::unique_ptr<slab::TableWriter> table_ =
       *slab::TableWriter::Create(Identity(), &clock_);
-  PoolService pool_{&backing_, table_.get(), &clock_};
+  backing::InlineQueue device_{&backing_};
+  PoolService pool_{&device_, Identity().geometry, table_.get(), &clock_};
 };
 
 TEST_F(PoolKvTest, ViewIsToldInTokens) {

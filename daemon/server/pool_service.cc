@@ -15,12 +15,10 @@ using slab::LeaseId;
 using slab::Number;
 using slab::SlabId;
 
-PoolService::PoolService(backing::Backing* backing, uint32_t present,
+PoolService::PoolService(backing::DeviceQueue* device,
+                         const slab::PoolGeometry& geometry, uint32_t present,
                          slab::TableWriter* table, const Clock* clock)
-    : backing_(backing),
-      table_(table),
-      clock_(clock),
-      state_(backing->geometry(), present) {
+    : device_(device), table_(table), clock_(clock), state_(geometry, present) {
   Execute();
 }
 
@@ -90,30 +88,6 @@ absl::Status PoolService::CloseView(EngineId engine, pid_t pid) {
   return s;
 }
 
-absl::StatusOr<driver::Descriptor> PoolService::ExportGranule(EngineId engine,
-                                                              LeaseId lease,
-                                                              uint32_t index) {
-  const std::vector<SlabId>* held = slabs().Find(engine, lease);
-  const uint32_t per_slab = backing_->geometry().granules_per_slab;
-  if (held == nullptr || index / per_slab >= held->size()) {
-    return absl::NotFoundError(absl::StrCat("engine ", Number(engine),
-                                            " has no granule ", index,
-                                            " in lease ", Number(lease)));
-  }
-  return backing_->Export(Number((*held)[index / per_slab]) * per_slab +
-                          index % per_slab);
-}
-
-absl::StatusOr<driver::Descriptor> PoolService::ExportPoolGranule(
-    EngineId engine, pid_t pid, uint32_t index) {
-  const SlabId slab{index / backing_->geometry().granules_per_slab};
-  if (!state_.MayMap(engine, pid, slab)) {
-    return absl::NotFoundError(absl::StrCat(
-        "engine ", Number(engine), " may not map slab ", Number(slab)));
-  }
-  return backing_->Export(index);
-}
-
 uint64_t PoolService::UsedTokens(EngineId engine, uint32_t most_slabs) const {
   const slab::SlabLayout& layout = state_.Layout(engine);
   return scoreboards_.at(engine).UsedBlocks(most_slabs * layout.LeastBlocks()) *
@@ -121,14 +95,65 @@ uint64_t PoolService::UsedTokens(EngineId engine, uint32_t most_slabs) const {
 }
 
 absl::Status PoolService::Poll() {
-  const absl::StatusOr<std::vector<SlabId>> zeroed = backing_->TakeZeroed();
-  if (!zeroed.ok()) return zeroed.status();
-  for (SlabId slab : *zeroed) state_.Zeroed(slab);
-  state_.Settle(clock_->NowNs(), [this](EngineId engine, SlabId slab) {
-    return scoreboards_.at(engine).UsedBlocks(slab);
-  });
-  Execute();
+  std::vector<backing::Completion> done = device_->Take();
+  do {
+    for (backing::Completion& one : done) {
+      absl::Status s = Report(std::move(one));
+      if (!s.ok()) return s;
+    }
+    state_.Settle(clock_->NowNs(), [this](EngineId engine, SlabId slab) {
+      return scoreboards_.at(engine).UsedBlocks(slab);
+    });
+    Execute();
+    // A device that works at once has done what was just decided.
+    done = device_->Take();
+  } while (!done.empty());
   return absl::OkStatus();
+}
+
+absl::Status PoolService::Report(backing::Completion done) {
+  if (const auto* lost = absl::get_if<backing::Lost>(&done)) return lost->why;
+  if (const auto* made = absl::get_if<backing::Made>(&done)) {
+    ReportMade(*made);
+  } else if (const auto* zeroed = absl::get_if<backing::Zeroed>(&done)) {
+    ReportZeroed(*zeroed);
+  } else if (const auto* listed = absl::get_if<backing::Listed>(&done)) {
+    ReportListed(*listed);
+  } else {
+    answers_.exports.push_back(absl::get<backing::Exported>(std::move(done)));
+  }
+  return absl::OkStatus();
+}
+
+void PoolService::ReportMade(const backing::Made& made) {
+  if (made.status.ok()) return state_.Made(made.slab);
+  const bool first = state_.resizing();
+  state_.NotMade(made.slab);
+  if (!first) return;
+  log::Error("cannot enlarge the pool, which stays at {} slabs: {}",
+             state_.present_slabs(), std::string(made.status.message()));
+}
+
+void PoolService::ReportZeroed(const backing::Zeroed& zeroed) {
+  if (zeroed.status.ok()) {
+    cannot_zero_logged_ = false;
+    return state_.Zeroed(zeroed.slab);
+  }
+  state_.NotZeroed(zeroed.slab);
+  if (std::exchange(cannot_zero_logged_, true)) return;
+  log::Error("cannot zero slab {}, which is out of use until it can: {}",
+             Number(zeroed.slab), std::string(zeroed.status.message()));
+}
+
+void PoolService::ReportListed(const backing::Listed& listed) {
+  const bool known = state_.Listed(
+      listed.pids.ok() ? *listed.pids : std::vector<pid_t>{}, getpid());
+  if (known || std::exchange(cannot_list_logged_, true)) return;
+  log::Warning(
+      "keeping slabs quarantined: the driver cannot list GPU processes: {}",
+      listed.pids.ok() ? "its list lacks this daemon; share the host's pid "
+                         "namespace (for a container: --pid=host)"
+                       : std::string(listed.pids.status().message()));
 }
 
 void PoolService::Execute() {
@@ -136,10 +161,10 @@ void PoolService::Execute() {
        effects = state_.TakeEffects()) {
     Publish(effects);
     for (const std::string& note : effects.notes) log::Info("{}", note);
-    for (SlabId slab : effects.drop) backing_->DestroySlab(slab);
-    for (SlabId slab : effects.make) Make(slab);
-    for (SlabId slab : effects.fill) Fill(slab);
-    if (effects.list_processes) ListProcesses();
+    for (SlabId slab : effects.drop) device_->Drop(slab);
+    for (SlabId slab : effects.make) device_->Make(slab);
+    for (SlabId slab : effects.fill) device_->Fill(slab);
+    if (effects.list_processes) device_->ListProcesses();
     LogRefusals(effects);
     std::move(effects.grants.begin(), effects.grants.end(),
               std::back_inserter(answers_.grants));
@@ -183,33 +208,6 @@ void PoolService::PublishCounters() {
   show(&shown.slabs_returned, now.slabs_returned);
   show(&shown.slabs_added, now.slabs_added);
   show(&shown.slabs_withdrawn, now.slabs_withdrawn);
-}
-
-void PoolService::Fill(SlabId slab) {
-  const absl::Status s = backing_->StartZero(slab);
-  if (s.ok()) return;
-  state_.NotZeroed(slab);
-  log::Error("cannot zero slab {}, which stays out of use until it can: {}",
-             Number(slab), std::string(s.message()));
-}
-
-void PoolService::Make(SlabId slab) {
-  const absl::Status s = backing_->CreateSlab(slab);
-  if (s.ok()) return state_.Made(slab);
-  state_.NotMade(slab);
-  log::Error("cannot enlarge the pool, which stays at {} slabs: {}",
-             state_.present_slabs(), std::string(s.message()));
-}
-
-void PoolService::ListProcesses() {
-  const absl::StatusOr<std::vector<pid_t>> listed = backing_->DevicePids();
-  if (listed.ok() && state_.Listed(*listed, getpid())) return;
-  if (std::exchange(cannot_list_logged_, true)) return;
-  log::Warning(
-      "keeping slabs quarantined: the driver cannot list GPU processes: {}",
-      listed.ok() ? "its list lacks this daemon; share the host's pid "
-                    "namespace (for a container: --pid=host)"
-                  : std::string(listed.status().message()));
 }
 
 void PoolService::LogRefusals(const slab::Effects& effects) {

@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/backing/backing.h"
+#include "daemon/backing/device_queue.h"
 #include "daemon/clock/clock.h"
 #include "daemon/server/scoreboard_memfd.h"
 #include "daemon/slab/pool_state.h"
@@ -19,7 +20,7 @@
 namespace fineserve::server {
 
 // Carries out what a pool's machine (slab::PoolState) decides: it alone drives
-// the backing, writes the table and reads view scoreboards, and it reports to
+// the device, writes the table and reads view scoreboards, and it reports to
 // the machine what came of it. Knows nothing of sockets, so that tests can
 // drive it step by step. Confined to the daemon's thread.
 //
@@ -31,14 +32,15 @@ class PoolService {
   struct Answers {
     std::vector<slab::PoolState::Grant> grants;
     std::vector<slab::Refusal> refusals;
+    std::vector<backing::Exported> exports;
   };
 
   // All must outlive this object. The first `present` slabs have memory.
-  PoolService(backing::Backing* backing, uint32_t present,
-              slab::TableWriter* table, const Clock* clock);
-  PoolService(backing::Backing* backing, slab::TableWriter* table,
-              const Clock* clock)
-      : PoolService(backing, backing->geometry().slab_count, table, clock) {}
+  PoolService(backing::DeviceQueue* device, const slab::PoolGeometry& geometry,
+              uint32_t present, slab::TableWriter* table, const Clock* clock);
+  PoolService(backing::DeviceQueue* device, const slab::PoolGeometry& geometry,
+              slab::TableWriter* table, const Clock* clock)
+      : PoolService(device, geometry, geometry.slab_count, table, clock) {}
 
   // Events and their errors: see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
@@ -58,27 +60,22 @@ class PoolService {
   absl::Status CloseView(slab::EngineId engine, pid_t pid);
   absl::Status Resize(uint32_t slabs) { return state_.Resize(slabs); }
 
-  // A descriptor of a granule: the `index`-th of a lease of whole slabs, in
-  // mapping order, or of the pool, for a view. NotFound if there is none that
-  // this peer may map.
-  absl::StatusOr<driver::Descriptor> ExportGranule(slab::EngineId engine,
-                                                   slab::LeaseId lease,
-                                                   uint32_t index);
-  absl::StatusOr<driver::Descriptor> ExportPoolGranule(slab::EngineId engine,
-                                                       pid_t pid,
-                                                       uint32_t index);
+  // Asks for descriptors of these granules, which are among the answers later.
+  void Export(uint64_t ticket, std::vector<uint32_t> granules) {
+    device_->Export(ticket, std::move(granules));
+  }
 
   // Reports what the device has done and lets the machine settle. To be called
-  // after events, and regularly while filling() or state().restless(). An error
+  // after events, when the device has done something, and regularly while
+  // state().restless(). An error
   // says that the device is lost: the pool serves nobody any more.
   absl::Status Poll();
-  bool filling() const { return state_.filling(); }
   // Since the last call.
   Answers TakeAnswers() { return std::exchange(answers_, {}); }
 
   const slab::PoolState& state() const { return state_; }
   const slab::SlabManager& slabs() const { return state_.slabs(); }
-  uint64_t slab_bytes() const { return backing_->geometry().slab_bytes(); }
+  uint64_t slab_bytes() const { return state_.geometry().slab_bytes(); }
   // Of an engine that has a view.
   int ScoreboardDescriptor(slab::EngineId engine) const {
     return scoreboards_.at(engine).descriptor();
@@ -91,19 +88,21 @@ class PoolService {
   // Does what the machine asks for, until it asks for nothing.
   void Execute();
   void Publish(const slab::Effects& effects);
-  void Fill(slab::SlabId slab);
-  void Make(slab::SlabId slab);
-  void ListProcesses();
+  absl::Status Report(backing::Completion done);
+  void ReportMade(const backing::Made& made);
+  void ReportZeroed(const backing::Zeroed& zeroed);
+  void ReportListed(const backing::Listed& listed);
   void LogRefusals(const slab::Effects& effects);
   void PublishCounters();
 
-  backing::Backing* const backing_;
+  backing::DeviceQueue* const device_;
   slab::TableWriter* const table_;
   const Clock* const clock_;
   slab::PoolState state_;
   Answers answers_;
   std::map<slab::EngineId, ViewScoreboardMemfd> scoreboards_;
   bool cannot_list_logged_ = false;
+  bool cannot_zero_logged_ = false;
 };
 
 }  // namespace fineserve::server

@@ -60,8 +60,9 @@ class PoolServiceTest : public ::testing::Test {
       *slab::TableWriter::Create(Identity(), &clock_);
   void* base_ = mmap(nullptr, abi::TableBytes(8), PROT_READ, MAP_SHARED,
                      table_->descriptor(), 0);
-  std::unique_ptr<PoolService> pool_ =
-      std::make_unique<PoolService>(&backing_, table_.get(), &clock_);
+  backing::InlineQueue device_{&backing_};
+  std::unique_ptr<PoolService> pool_ = std::make_unique<PoolService>(
+      &device_, Identity().geometry, table_.get(), &clock_);
   uint64_t ticket_ = 0;
 };
 
@@ -163,9 +164,16 @@ TEST_F(PoolServiceTest, GranulesAreExportedSlabBySlabToTheirOwnerOnly) {
   const EngineId a = Join("a", 10);
   const EngineId b = Join("b", 11);
   const LeaseId lease = LeaseNow(a, 2);  // 2 slabs of 2 granules
-  EXPECT_TRUE(pool_->ExportGranule(a, lease, 3).ok());
-  EXPECT_TRUE(absl::IsNotFound(pool_->ExportGranule(a, lease, 4).status()));
-  EXPECT_TRUE(absl::IsNotFound(pool_->ExportGranule(b, lease, 0).status()));
+  const slab::PoolState& state = pool_->state();
+  EXPECT_EQ(state.GranulesOf(a, lease, 3, 9)->size(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(state.GranulesOf(a, lease, 4, 1).status()));
+  EXPECT_TRUE(absl::IsNotFound(state.GranulesOf(b, lease, 0, 1).status()));
+  pool_->Export(7, *state.GranulesOf(a, lease, 0, 4));
+  Poll();
+  const auto exports = pool_->TakeAnswers().exports;
+  ASSERT_EQ(exports.size(), 1u);
+  EXPECT_EQ(exports[0].ticket, 7u);
+  EXPECT_EQ(exports[0].granules.size(), 4u);
 }
 
 TEST_F(PoolServiceTest, HoldersAreNamedWithTheirState) {

@@ -57,8 +57,6 @@ class SocketServer {
  private:
   struct Connection;
   struct Member;
-  using ExportGranule =
-      std::function<absl::StatusOr<driver::Descriptor>(uint32_t index)>;
 
   void Accept();
   void OnReadable(Connection* connection);
@@ -80,18 +78,20 @@ class SocketServer {
   bool HandleCloseView(Connection* c, const abi::CloseViewRequest& request);
   bool HandleWant(Connection* c, const abi::WantNotice& notice);
   bool HandleReturnNotice(Connection* c, const abi::ReturnNotice& notice);
-  // Answers with descriptors of granules [first, first + max_count), stopping
-  // at the first that `export_one` refuses.
-  bool SendGranules(Connection* c, uint32_t sequence, uint32_t lease,
-                    uint32_t first, uint32_t max_count,
-                    const ExportGranule& export_one);
+  // Answers with descriptors of these granules, the first of which is number
+  // `first` of a lease or of the pool, once the device has exported them.
+  bool ExportGranules(Connection* c, uint32_t sequence, uint32_t lease,
+                      uint32_t first,
+                      const absl::StatusOr<std::vector<uint32_t>>& granules);
+  void SendGranules(Connection* c, const backing::Exported& exported);
   bool SendWelcome(Connection* c, const abi::Hello& hello,
                    slab::EngineId engine);
   bool Refuse(Connection* c, uint32_t sequence, abi::RefusalCode code,
               const std::string& text);
   bool RefuseView(Connection* c, uint32_t sequence, const absl::Status& s);
   Connection* TakeWaiting(uint64_t ticket);
-  void AnswerLeases();
+  uint64_t Await(Connection* c, uint32_t sequence);
+  void Answer();
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
   absl::Status Watch(pid_t pid);
   void Close(Connection* c);
@@ -106,7 +106,7 @@ class SocketServer {
   std::unique_ptr<EventSource> listener_source_;
   std::list<Connection> connections_;
   std::map<pid_t, Member> members_;
-  // Requests that wait for slabs, by ticket.
+  // Requests that wait for slabs or granules, by ticket.
   std::map<uint64_t, Connection*> waiting_;
   uint64_t last_ticket_ = 0;
 };

@@ -1,5 +1,6 @@
 // The part of SocketServer that serves views.
 
+#include <algorithm>
 #include <string>
 
 #include "daemon/log/log.h"
@@ -87,11 +88,11 @@ bool SocketServer::RegisterView(Connection* c, const abi::ViewRequest& r) {
 
 bool SocketServer::HandlePoolGranules(Connection* c,
                                       const abi::PoolGranuleRequest& r) {
-  return SendGranules(c, r.header.sequence, /*lease=*/0, r.first, r.max_count,
-                      [&](uint32_t index) {
-                        return pool_->ExportPoolGranule(c->engine, c->peer.pid,
-                                                        index);
-                      });
+  return ExportGranules(
+      c, r.header.sequence, /*lease=*/0, r.first,
+      pool_->state().ViewGranules(
+          c->engine, c->peer.pid, r.first,
+          std::min(r.max_count, abi::kMaxDescriptorsPerMessage)));
 }
 
 bool SocketServer::HandleActivate(Connection* c,
@@ -141,7 +142,7 @@ bool SocketServer::HandleReturnNotice(Connection* c,
 }
 
 void SocketServer::Settle() {
-  AnswerLeases();
+  Answer();
   for (Connection& c : connections_) {
     if (!c.waiting_view) continue;
     const abi::ViewRequest request = *c.waiting_view;

@@ -96,8 +96,9 @@ class ViewSharingTest : public ::testing::Test {
       *slab::TableWriter::Create(Identity(), &clock_);
   void* base_ = mmap(nullptr, abi::TableBytes(kSlabs), PROT_READ, MAP_SHARED,
                      table_->descriptor(), 0);
-  std::unique_ptr<PoolService> pool_ =
-      std::make_unique<PoolService>(&backing_, table_.get(), &clock_);
+  backing::InlineQueue device_{&backing_};
+  std::unique_ptr<PoolService> pool_ = std::make_unique<PoolService>(
+      &device_, Identity().geometry, table_.get(), &clock_);
 };
 
 TEST_F(ViewSharingTest, NothingIsLeasedBeforeActivation) {
@@ -340,12 +341,13 @@ TEST_F(ViewSharingTest, GuardedViewMayMapItsOwnSlabsOnly) {
   slab::ViewSpec spec = Spec();
   spec.mode = abi::ViewMode::kGuarded;
   const EngineId a = Serve("a", 10, 2, spec);
-  EXPECT_TRUE(pool_->ExportPoolGranule(a, 10, 4 * 6).ok());
-  EXPECT_FALSE(pool_->ExportPoolGranule(a, 10, 4 * 6 - 1).ok());
-  EXPECT_FALSE(pool_->ExportPoolGranule(a, 11, 4 * 6).ok());
+  const slab::PoolState& state = pool_->state();
+  EXPECT_TRUE(state.ViewGranules(a, 10, 4 * 6, 1).ok());
+  EXPECT_FALSE(state.ViewGranules(a, 10, 4 * 6 - 1, 2).ok());
+  EXPECT_FALSE(state.ViewGranules(a, 11, 4 * 6, 1).ok());
   const EngineId b = Serve("b", 20, 1);
-  EXPECT_TRUE(pool_->ExportPoolGranule(b, 20, 31).ok()) << "mode view";
-  EXPECT_FALSE(pool_->ExportPoolGranule(b, 20, 32).ok());
+  EXPECT_EQ(state.ViewGranules(b, 20, 30, 9)->size(), 2u) << "mode view";
+  EXPECT_FALSE(state.ViewGranules(b, 20, 32, 1).ok());
 }
 
 TEST_F(ViewSharingTest, ProspectIsWhatAViewWouldHoldIfItWantedAll) {

@@ -20,7 +20,8 @@ constexpr uint32_t kResizeStep = 8;
 }  // namespace
 
 void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
-  if (quarantining() && now_ns >= next_list_ns_) {
+  if (quarantining() && !listing_ && now_ns >= next_list_ns_) {
+    listing_ = true;
     next_list_ns_ = now_ns + kListNs;
     effects_.list_processes = true;
   }

@@ -134,6 +134,7 @@ bool PoolState::quarantining() const {
 }
 
 bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
+  listing_ = false;
   const std::set<pid_t> listed(pids.begin(), pids.end());
   if (listed.count(self) == 0) return false;
   for (auto it = engines_.begin(); it != engines_.end();) {
@@ -422,12 +423,40 @@ absl::Status PoolState::CloseView(EngineId engine, pid_t pid) {
   return absl::OkStatus();
 }
 
-bool PoolState::MayMap(EngineId engine, pid_t pid, SlabId slab) const {
-  const View* view = FindView(engine, pid);
-  if (view == nullptr || Number(slab) >= slabs_.slab_count()) return false;
+bool PoolState::MayMap(const View& view, EngineId engine, SlabId slab) const {
+  if (Number(slab) >= slabs_.slab_count()) return false;
   const abi::SlabWord word = slabs_.word(slab);
   if (word.state == SlabState::kAbsent) return false;
-  return view->mode == abi::ViewMode::kView || word.engine == Number(engine);
+  return view.mode == abi::ViewMode::kView || word.engine == Number(engine);
+}
+
+absl::StatusOr<std::vector<uint32_t>> PoolState::ViewGranules(
+    EngineId engine, pid_t pid, uint32_t first, uint32_t count) const {
+  std::vector<uint32_t> granules;
+  const View* view = FindView(engine, pid);
+  for (uint32_t i = first; view != nullptr && granules.size() < count; ++i) {
+    if (!MayMap(*view, engine, SlabId{i / geometry_.granules_per_slab})) break;
+    granules.push_back(i);
+  }
+  if (!granules.empty()) return granules;
+  return absl::NotFoundError(
+      absl::StrCat("engine ", Number(engine), " may not map granule ", first));
+}
+
+absl::StatusOr<std::vector<uint32_t>> PoolState::GranulesOf(
+    EngineId engine, LeaseId lease, uint32_t first, uint32_t count) const {
+  std::vector<uint32_t> granules;
+  const std::vector<SlabId>* held = slabs_.Find(engine, lease);
+  const uint32_t per_slab = geometry_.granules_per_slab;
+  for (uint32_t i = first; held != nullptr && granules.size() < count &&
+                           i / per_slab < held->size();
+       ++i) {
+    granules.push_back(Number((*held)[i / per_slab]) * per_slab + i % per_slab);
+  }
+  if (!granules.empty()) return granules;
+  return absl::NotFoundError(absl::StrCat("engine ", Number(engine),
+                                          " has no granule ", first,
+                                          " in lease ", Number(lease)));
 }
 
 // --- Memory ---

@@ -79,8 +79,8 @@ class PoolState {
   // `pid` has exited. Does nothing if it is not a member.
   void Exited(pid_t pid, uint64_t now_ns);
   // The processes that the driver lists on this GPU. `self` is the daemon's own
-  // pid: a list without it speaks of another pid namespace, or not of this
-  // GPU's contexts, and says nothing about our engines. False in that case.
+  // pid: a list without it speaks of another pid namespace, or is none, and
+  // says nothing about our engines. False in that case.
   bool Listed(const std::vector<pid_t>& pids, pid_t self);
 
   // --- Whole slabs ---
@@ -164,8 +164,18 @@ class PoolState {
     return FindView(engine, pid) != nullptr;
   }
   bool HasView(EngineId engine) const;
-  // Whether `pid` may map the memory of `slab`.
-  bool MayMap(EngineId engine, pid_t pid, SlabId slab) const;
+  // The pool's granules that make up granules [first, first + count) of a lease
+  // of whole slabs, in mapping order; fewer at its end. NotFound if the engine
+  // has none of them.
+  absl::StatusOr<std::vector<uint32_t>> GranulesOf(EngineId engine,
+                                                   LeaseId lease,
+                                                   uint32_t first,
+                                                   uint32_t count) const;
+  // Granules [first, first + count) of the pool, up to the first that `pid` may
+  // not map for its view. NotFound if it may map none of them.
+  absl::StatusOr<std::vector<uint32_t>> ViewGranules(EngineId engine, pid_t pid,
+                                                     uint32_t first,
+                                                     uint32_t count) const;
   // Only of an engine that has a view.
   const SlabLayout& Layout(EngineId engine) const {
     return engines_.at(engine).view->layout;
@@ -233,6 +243,7 @@ class PoolState {
                                       uint64_t now_ns);
   View* FindView(EngineId engine, pid_t pid);
   const View* FindView(EngineId engine, pid_t pid) const;
+  bool MayMap(const View& view, EngineId engine, SlabId slab) const;
   void Bury(EngineId id, uint64_t now_ns);
   void Remove(EngineId id);
   void Note(EngineId id, const std::string& text);
@@ -266,6 +277,7 @@ class PoolState {
   std::map<uint64_t, WaitingRequest> waiting_;  // by ticket
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
+  bool listing_ = false;
   bool contended_ = false;  // views want more than there is or comes in time
   bool expecting_ = false;  // slabs were asked back
   PoolCounters counters_;

@@ -45,7 +45,7 @@ absl::StatusOr<Context> Context::Retain(const Driver& driver, CUdevice device) {
       ToStatus(call, call.cuDevicePrimaryCtxRetain(&context, device),
                absl::StrCat("cuDevicePrimaryCtxRetain(device ", device, ")"));
   if (!s.ok()) return s;
-  Context owner(driver, device);
+  Context owner(driver, device, context);
   s = ToStatus(call, call.cuCtxSetCurrent(context), "cuCtxSetCurrent");
   if (!s.ok()) return s;
   return owner;
@@ -54,7 +54,12 @@ absl::StatusOr<Context> Context::Retain(const Driver& driver, CUdevice device) {
 Context::Context(Context&& other) noexcept
     : driver_(std::move(other.driver_)),
       device_(other.device_),
+      context_(other.context_),
       owns_(std::exchange(other.owns_, false)) {}
+
+void Context::MakeCurrent() const {
+  driver_.call().cuCtxSetCurrent(context_);
+}
 
 Context::~Context() {
   if (owns_) {

@@ -30,13 +30,17 @@ class Context {
   ~Context();
 
   CUdevice device() const { return device_; }
+  // Makes it current in the calling thread, too. If that fails, the next call
+  // there does.
+  void MakeCurrent() const;
 
  private:
-  Context(const Driver& driver, CUdevice device)
-      : driver_(driver), device_(device) {}
+  Context(const Driver& driver, CUdevice device, CUcontext context)
+      : driver_(driver), device_(device), context_(context) {}
 
   Driver driver_;
   CUdevice device_;
+  CUcontext context_;
   bool owns_ = true;
 };
 

@@ -134,7 +134,9 @@ class Daemon {
       *backing::SimBacking::Create(Identity().geometry);
   std::unique_ptr<slab::TableWriter> table_ =
       *slab::TableWriter::Create(Identity(), &clock_);
-  server::PoolService pool_{&backing_, table_.get(), &clock_};
+  backing::InlineQueue device_{&backing_};
+  server::PoolService pool_{&device_, identity_.geometry, table_.get(),
+                            &clock_};
   server::EventLoop loop_;
   server::SocketServer server_{
       &loop_, &pool_, table_.get(), identity_, &clock_, [](const std::string&) {

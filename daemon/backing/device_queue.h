@@ -1,0 +1,82 @@
+#ifndef DAEMON_BACKING_DEVICE_QUEUE_H_
+#define DAEMON_BACKING_DEVICE_QUEUE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/variant.h"
+#include "daemon/backing/backing.h"
+
+namespace fineserve::backing {
+
+// What came of one call of a DeviceQueue.
+struct Made {
+  slab::SlabId slab;
+  absl::Status status;
+};
+struct Zeroed {
+  slab::SlabId slab;
+  absl::Status status;  // an error: the fill did not start
+};
+struct Listed {
+  absl::StatusOr<std::vector<pid_t>> pids;
+};
+struct Exported {
+  uint64_t ticket;
+  std::vector<driver::Descriptor> granules;  // up to the first that failed
+  absl::Status status;                       // of the one that failed
+};
+// The device is lost to this process; nothing else completes.
+struct Lost {
+  absl::Status why;
+};
+using Completion = absl::variant<Made, Zeroed, Listed, Exported, Lost>;
+
+// The calls that a pool makes on its backing, in order. None of them waits, so
+// that a driver that takes its time holds up nobody but the pool (a context
+// that is torn down blocks NVML and the driver for seconds). See Backing for
+// what they do.
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
+
+  virtual void Make(slab::SlabId slab) = 0;  // → Made
+  virtual void Fill(slab::SlabId slab) = 0;  // → Zeroed
+  virtual void Drop(slab::SlabId slab) = 0;
+  virtual void ListProcesses() = 0;  // → Listed
+  // Exports these granules for whoever knows the ticket. → Exported
+  virtual void Export(uint64_t ticket, std::vector<uint32_t> granules) = 0;
+
+  // What has come of the calls since the last Take.
+  virtual std::vector<Completion> Take() = 0;
+};
+
+// Makes the calls at once, on the caller's thread: for tests, and for the
+// thread of a DeviceThread. Not thread-safe.
+class InlineQueue final : public DeviceQueue {
+ public:
+  explicit InlineQueue(Backing* backing) : backing_(backing) {}
+
+  void Make(slab::SlabId slab) override;
+  void Fill(slab::SlabId slab) override;
+  void Drop(slab::SlabId slab) override;
+  void ListProcesses() override;
+  void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
+  std::vector<Completion> Take() override;
+  // Whether fills are under way, so that Take brings something without a call.
+  bool filling() const { return filling_ > 0; }
+
+ private:
+  Backing* const backing_;
+  std::vector<Completion> done_;
+  uint32_t filling_ = 0;
+};
+
+}  // namespace fineserve::backing
+
+#endif  // DAEMON_BACKING_DEVICE_QUEUE_H_

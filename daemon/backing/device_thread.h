@@ -1,0 +1,62 @@
+#ifndef DAEMON_BACKING_DEVICE_THREAD_H_
+#define DAEMON_BACKING_DEVICE_THREAD_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/backing/device_queue.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::backing {
+
+// Makes the calls on threads of its own, which alone use the backing while this
+// object lives: one for the driver, and one to list processes, because NVML
+// waits for seconds while the driver tears a process down. The destructor lets
+// the calls under way end and drops those that have not begun. One thread
+// calls; any may wait for the descriptor.
+class DeviceThread final : public DeviceQueue {
+ public:
+  explicit DeviceThread(Backing* backing);
+  ~DeviceThread() override;
+
+  void Make(slab::SlabId slab) override;
+  void Fill(slab::SlabId slab) override;
+  void Drop(slab::SlabId slab) override;
+  void ListProcesses() override;
+  void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
+  std::vector<Completion> Take() override;
+
+  // Readable while Take has something to return.
+  int descriptor() const { return ready_.get(); }
+
+ private:
+  using Call = std::function<void()>;
+  struct Lane {
+    std::deque<Call> calls;
+    std::thread thread;
+  };
+
+  void Post(Lane* lane, Call call);
+  // The next call, or null after `most` or when it is time to stop.
+  Call Next(Lane* lane, absl::Duration most, bool* stopping);
+  void Finish(std::vector<Completion> done);
+  void RunDriver();
+  void RunLister();
+
+  Backing* const backing_;
+  InlineQueue queue_;               // the driver's thread alone uses it
+  const driver::Descriptor ready_;  // an eventfd
+  absl::Mutex mutex_;               // guards the lanes' calls and what follows
+  std::vector<Completion> done_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Lane driver_;
+  Lane lister_;
+};
+
+}  // namespace fineserve::backing
+
+#endif  // DAEMON_BACKING_DEVICE_THREAD_H_

@@ -1,0 +1,134 @@
+#include "daemon/backing/device_thread.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <set>
+
+#include "absl/synchronization/notification.h"
+#include "daemon/backing/sim_backing.h"
+
+namespace fineserve::backing {
+namespace {
+
+using slab::SlabId;
+
+constexpr slab::PoolGeometry kGeometry = {4096, 2, 8};
+
+// A device whose calls wait until the test lets them go on.
+class SlowBacking final : public Backing {
+ public:
+  const slab::PoolGeometry& geometry() const override { return kGeometry; }
+  absl::Status CreateSlab(SlabId slab) override {
+    driver_.WaitForNotification();
+    return sim_.CreateSlab(slab);
+  }
+  void DestroySlab(SlabId slab) override { sim_.DestroySlab(slab); }
+  absl::StatusOr<driver::Descriptor> Export(uint32_t index) override {
+    return sim_.Export(index);
+  }
+  absl::Status StartZero(SlabId slab) override { return sim_.StartZero(slab); }
+  absl::StatusOr<std::vector<SlabId>> TakeZeroed() override {
+    return sim_.TakeZeroed();
+  }
+  absl::StatusOr<std::vector<pid_t>> DevicePids() override {
+    nvml_.WaitForNotification();
+    return std::vector<pid_t>{1};
+  }
+
+  SimBacking& sim() { return sim_; }
+  void LetDriverGoOn() { driver_.Notify(); }
+  void LetNvmlGoOn() { nvml_.Notify(); }
+
+ private:
+  SimBacking sim_ = *SimBacking::Create(kGeometry, 4);
+  absl::Notification driver_;
+  absl::Notification nvml_;
+};
+
+class DeviceThreadTest : public ::testing::Test {
+ protected:
+  // Waits until something has been done.
+  std::vector<Completion> Await() {
+    pollfd ready = {thread_->descriptor(), POLLIN, 0};
+    EXPECT_EQ(poll(&ready, 1, 60'000), 1);
+    return thread_->Take();
+  }
+  template <typename T>
+  T AwaitOne() {
+    std::vector<Completion> done = Await();
+    EXPECT_EQ(done.size(), 1u);
+    EXPECT_TRUE(absl::holds_alternative<T>(done.at(0)));
+    return absl::get<T>(std::move(done.at(0)));
+  }
+
+  SlowBacking backing_;
+  std::unique_ptr<DeviceThread> thread_ =
+      std::make_unique<DeviceThread>(&backing_);
+};
+
+TEST_F(DeviceThreadTest, NoCallWaitsForTheDriver) {
+  thread_->Make(SlabId{5});
+  thread_->Export(7, {0, 1, 2});
+  EXPECT_TRUE(thread_->Take().empty());
+  backing_.LetDriverGoOn();
+  std::vector<Completion> done = Await();
+  while (done.size() < 2) {
+    for (Completion& more : Await()) done.push_back(std::move(more));
+  }
+  EXPECT_TRUE(absl::get<Made>(done[0]).status.ok());
+  EXPECT_EQ(absl::get<Exported>(done[1]).ticket, 7u);
+  EXPECT_EQ(absl::get<Exported>(done[1]).granules.size(), 3u);
+}
+
+TEST_F(DeviceThreadTest, DriverIsNotHeldUpByNvml) {
+  thread_->ListProcesses();
+  thread_->Export(7, {0});
+  EXPECT_EQ(AwaitOne<Exported>().ticket, 7u);
+  backing_.LetNvmlGoOn();
+  EXPECT_EQ(AwaitOne<Listed>().pids->size(), 1u);
+}
+
+TEST_F(DeviceThreadTest, FillsCompleteWithoutAnotherCall) {
+  std::set<SlabId> filled;
+  thread_->Fill(SlabId{0});
+  thread_->Fill(SlabId{1});
+  while (filled.size() < 2) {
+    for (const Completion& done : Await()) {
+      EXPECT_TRUE(absl::get<Zeroed>(done).status.ok());
+      filled.insert(absl::get<Zeroed>(done).slab);
+    }
+  }
+}
+
+TEST_F(DeviceThreadTest, FillThatCannotStartIsReported) {
+  backing_.sim().set_zeroing_fails(true);
+  thread_->Fill(SlabId{3});
+  const auto failed = AwaitOne<Zeroed>();
+  EXPECT_EQ(failed.slab, SlabId{3});
+  EXPECT_FALSE(failed.status.ok());
+}
+
+TEST_F(DeviceThreadTest, LostDeviceIsReportedOnce) {
+  backing_.sim().set_device_lost(absl::InternalError("it fell off the bus"));
+  thread_->Export(7, {0});
+  const std::vector<Completion> done = Await();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(absl::get<Lost>(done[1]).why.message(), "it fell off the bus");
+}
+
+TEST_F(DeviceThreadTest, EndsWithCallsThatHaveNotBegun) {
+  for (int i = 0; i < 1000; ++i) thread_->Fill(SlabId{0});
+  thread_.reset();
+}
+
+TEST_F(DeviceThreadTest, GranulesUpToTheFirstFailureAreExported) {
+  thread_->Export(7, {0, 1, 9});  // the last has no memory
+  const auto exported = AwaitOne<Exported>();
+  EXPECT_EQ(exported.granules.size(), 2u);
+  EXPECT_FALSE(exported.status.ok());
+}
+
+}  // namespace
+}  // namespace fineserve::backing
