@@ -1,5 +1,6 @@
 #include "daemon/backing/device_thread.h"
 
+#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <iterator>
@@ -20,8 +21,14 @@ DeviceThread::DeviceThread(Backing* backing)
     : backing_(backing),
       queue_(backing),
       ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  // Signals are for the thread that made us.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   driver_.thread = std::thread([this] { RunDriver(); });
   lister_.thread = std::thread([this] { RunLister(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 DeviceThread::~DeviceThread() {

@@ -111,23 +111,33 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
   return usage;
 }
 
-// Lowers the claims of views that let slabs lie unused. A claim stays low until
-// the engine asks again or uses more: otherwise two engines that use nothing
-// would pass a slab to and fro.
+// Lowers the claims of views that let slabs lie unused while another waits: it
+// wants more and has no such slab itself. A claim stays low until its engine
+// asks again or uses more: otherwise two engines that use nothing would pass a
+// slab to and fro.
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
+  std::vector<Usage> usages;
+  size_t waiting = 0;
+  for (size_t i = 0; i < round->ids.size(); ++i) {
+    View& view = *engines_[round->ids[i]].view;
+    const Usage usage = UsageOf(round->ids[i], now_ns, used);
+    if (!contended_ || usage.blocks > view.used_then) view.most = UINT32_MAX;
+    Claim& claim = round->claims[i];
+    claim.wanted = std::min({claim.wanted, view.cap, view.most});
+    waiting += usage.idle == 0 && claim.held < claim.wanted;
+    usages.push_back(usage);
+  }
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
     Claim& claim = round->claims[i];
-    const Usage usage = UsageOf(round->ids[i], now_ns, used);
-    if (!contended_ || usage.blocks > view.used_then) view.most = UINT32_MAX;
-    if (contended_ && usage.idle > 0) {
-      view.most = std::min(view.most, claim.held - usage.idle);
+    if (contended_ && waiting > 0 && usages[i].idle > 0) {
+      view.most = std::min(view.most, claim.held - usages[i].idle);
+      claim.wanted = std::min(claim.wanted, view.most);
     }
     view.used_then = view.most == UINT32_MAX
-                         ? usage.blocks
-                         : std::min(view.used_then, usage.blocks);
-    claim.wanted = std::min(claim.wanted, view.most);
+                         ? usages[i].blocks
+                         : std::min(view.used_then, usages[i].blocks);
   }
 }
 

@@ -57,9 +57,7 @@ Context::Context(Context&& other) noexcept
       context_(other.context_),
       owns_(std::exchange(other.owns_, false)) {}
 
-void Context::MakeCurrent() const {
-  driver_.call().cuCtxSetCurrent(context_);
-}
+void Context::MakeCurrent() const { driver_.call().cuCtxSetCurrent(context_); }
 
 Context::~Context() {
   if (owns_) {

@@ -398,7 +398,8 @@ uint64_t World::Digest() const {
       hash.Add(2'000'000 + m.value * 4 + m.want * 2 + current);
     }
   }
-  hash.Add(deaths_ | uint64_t{touched_} << 8 | uint64_t{waits_} << 48 | uint64_t{filling_.size()} << 16);
+  hash.Add(deaths_ | uint64_t{touched_} << 8 | uint64_t{waits_} << 48 |
+           uint64_t{filling_.size()} << 16);
   return hash.value();
 }
 

@@ -26,7 +26,7 @@ TEST_F(DeathTest, KilledEnginesSlabsComeBackAndTheOtherGoesOn) {
   a->Wait();
   EXPECT_TRUE(EventuallyFree(kSlabs - 4));
   EXPECT_THAT(b->Ask("verify"), HasSubstr("ok verified"));
-  EXPECT_THAT(daemon->Stderr(), HasSubstr("died holding 8 slabs"));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("8 slabs are quarantined"));
   const auto c = StartEngine("24MiB");  // and finds zeros
   EXPECT_EQ(SlabsOf(c->pid()), 12u);
   EXPECT_THAT(b->Ask("verify"), HasSubstr("ok verified"));
