@@ -174,7 +174,10 @@ struct TableCounters {
   std::atomic<uint64_t> slabs_returned;   // by views, asked back or not
   std::atomic<uint64_t> slabs_added;      // the pool grew
   std::atomic<uint64_t> slabs_withdrawn;  // the pool shrank
-  uint64_t reserved[52];
+  // Lists of GPU processes that the driver refused, or that lacked the daemon:
+  // they end no quarantine.
+  std::atomic<uint64_t> process_lists_useless;
+  uint64_t reserved[51];
 };
 static_assert(sizeof(TableCounters) == 512);
 

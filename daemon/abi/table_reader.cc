@@ -120,7 +120,8 @@ CounterSnapshot CopyCounters(const TableCounters& c) {
           get(c.slabs_quarantined), get(c.engines_died),
           get(c.messages_dropped),  get(c.connections_refused),
           get(c.slabs_asked_back),  get(c.slabs_returned),
-          get(c.slabs_added),       get(c.slabs_withdrawn)};
+          get(c.slabs_added),       get(c.slabs_withdrawn),
+          get(c.process_lists_useless)};
 }
 
 void CopyConstants(const TableHeader& h, TableSnapshot* to) {

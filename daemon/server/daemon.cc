@@ -116,10 +116,6 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (!old_pool.empty()) log::Warning("{}", old_pool);
   absl::StatusOr<backing::Nvml> nvml =
       backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid);
-  if (!nvml.ok()) {
-    log::Warning("slabs of dead engines will stay quarantined: {}",
-                 std::string(nvml.status().message()));
-  }
   absl::StatusOr<std::unique_ptr<backing::CudaBacking>> backing =
       backing::CudaBacking::Create(plan.driver, plan.device, plan.geometry,
                                    plan.slabs, std::move(nvml), ShowProgress);

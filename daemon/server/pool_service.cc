@@ -20,6 +20,8 @@ PoolService::PoolService(backing::DeviceQueue* device,
                          slab::TableWriter* table, const Clock* clock)
     : device_(device), table_(table), clock_(clock), state_(geometry, present) {
   Execute();
+  // To say early whether quarantines will ever end.
+  device_->ListProcesses();
 }
 
 absl::StatusOr<EngineId> PoolService::Join(const std::string& name, uid_t uid,
@@ -148,9 +150,12 @@ void PoolService::ReportZeroed(const backing::Zeroed& zeroed) {
 void PoolService::ReportListed(const backing::Listed& listed) {
   const bool known = state_.Listed(
       listed.pids.ok() ? *listed.pids : std::vector<pid_t>{}, getpid());
-  if (known || std::exchange(cannot_list_logged_, true)) return;
+  if (known) return;
+  slab::Count(table_->counters().process_lists_useless);
+  if (std::exchange(cannot_list_logged_, true)) return;
   log::Warning(
-      "keeping slabs quarantined: the driver cannot list GPU processes: {}",
+      "slabs of dead engines stay quarantined: the driver cannot list GPU "
+      "processes: {}",
       listed.pids.ok() ? "its list lacks this daemon; share the host's pid "
                          "namespace (for a container: --pid=host)"
                        : std::string(listed.pids.status().message()));

@@ -27,6 +27,38 @@ namespace {
 using abi::MakeMessage;
 using ::testing::HasSubstr;
 
+abi::ViewRequest ViewOf(uint32_t planes) {
+  auto request = MakeMessage<abi::ViewRequest>(3);
+  request.mode = abi::ViewMode::kView;
+  request.planes = planes;
+  request.page_bytes = 1024;
+  request.block_tokens = 16;
+  return request;
+}
+
+// A device that can be held up.
+class HeldQueue final : public backing::DeviceQueue {
+ public:
+  explicit HeldQueue(backing::Backing* backing) : queue_(backing) {}
+  void Make(slab::SlabId slab) override { queue_.Make(slab); }
+  void Fill(slab::SlabId slab) override { queue_.Fill(slab); }
+  void Drop(slab::SlabId slab) override { queue_.Drop(slab); }
+  void ListProcesses() override { queue_.ListProcesses(); }
+  void Export(uint64_t ticket, std::vector<uint32_t> granules) override {
+    queue_.Export(ticket, std::move(granules));
+  }
+  std::vector<backing::Completion> Take() override {
+    if (held_) return {};
+    return queue_.Take();
+  }
+  void Hold() { held_ = true; }
+  void GoOn() { held_ = false; }
+
+ private:
+  backing::InlineQueue queue_;
+  bool held_ = false;
+};
+
 class SocketServerTest : public ::testing::Test {
  protected:
   SocketServerTest() {
@@ -37,7 +69,7 @@ class SocketServerTest : public ::testing::Test {
     backing_ = std::make_unique<backing::SimBacking>(
         *backing::SimBacking::Create(identity_.geometry));
     table_ = *slab::TableWriter::Create(identity_, &clock_);
-    device_ = std::make_unique<backing::InlineQueue>(backing_.get());
+    device_ = std::make_unique<HeldQueue>(backing_.get());
     pool_ = std::make_unique<PoolService>(device_.get(), identity_.geometry,
                                           table_.get(), &clock_);
     server_ = std::make_unique<SocketServer>(
@@ -126,7 +158,7 @@ class SocketServerTest : public ::testing::Test {
   slab::TableIdentity identity_;
   std::unique_ptr<backing::SimBacking> backing_;
   std::unique_ptr<slab::TableWriter> table_;
-  std::unique_ptr<backing::InlineQueue> device_;
+  std::unique_ptr<HeldQueue> device_;
   std::unique_ptr<PoolService> pool_;
   EventLoop loop_;
   std::unique_ptr<SocketServer> server_;
@@ -256,6 +288,57 @@ TEST_F(SocketServerTest, ExhaustedPoolIsRefusedNamingWhatIsLeft) {
   EXPECT_THAT(refused.text, HasSubstr("2 slabs left, 3 wanted"));
 }
 
+// A driver that takes its time holds up only who waits for it.
+TEST_F(SocketServerTest, PeersAreAnsweredWhileTheDeviceIsBusy) {
+  const driver::Descriptor a = Member("a");
+  auto granules = MakeMessage<abi::GranuleRequest>(3);
+  granules.lease = Ask<abi::LeaseGrant>(a, LeaseOf(1)).lease;
+  granules.max_count = 4;
+  device_->Hold();
+  EXPECT_EQ(abi::Send(a.get(), granules), 0);
+  Turn();
+  EXPECT_EQ(received_.ReceiveFrom(a.get()), EAGAIN);
+  const driver::Descriptor b = Member("b");
+  EXPECT_EQ(Ask<abi::LeaseGrant>(b, LeaseOf(2)).slab_count, 2u);
+  device_->GoOn();
+  Turn();
+  EXPECT_EQ(Answer<abi::GranuleBatch>(a).count, 4u);
+  EXPECT_EQ(received_.descriptor_count(), 4u);
+}
+
+TEST_F(SocketServerTest, GranulesOfAPeerThatLeftAreClosed) {
+  driver::Descriptor a = Member("a");
+  auto granules = MakeMessage<abi::GranuleRequest>(3);
+  granules.lease = Ask<abi::LeaseGrant>(a, LeaseOf(1)).lease;
+  granules.max_count = 4;
+  device_->Hold();
+  EXPECT_EQ(abi::Send(a.get(), granules), 0);
+  Turn();
+  a.Reset();
+  Turn();
+  device_->GoOn();
+  Turn();
+  EXPECT_EQ(pool_->slabs().free_count(), 300u) << "it mapped nothing";
+}
+
+// A floor that fits but for the slabs of a dead engine waits for these.
+TEST_F(SocketServerTest, ViewWaitsForTheEndOfAQuarantine) {
+  backing_->set_foreign_pids(true);
+  pool_->Lease(*pool_->Join("dead", geteuid(), 99), 298, 999);
+  pool_->Exited(99);
+  const driver::Descriptor engine = Member("a");
+  auto view = ViewOf(4);
+  view.floor_blocks = 3 * 4;
+  EXPECT_EQ(abi::Send(engine.get(), view), 0);
+  Turn();
+  EXPECT_EQ(received_.ReceiveFrom(engine.get()), EAGAIN);
+  backing_->set_foreign_pids(false);
+  clock_.AdvanceNs(slab::PoolState::kListNs);
+  Turn();
+  Settle();
+  EXPECT_GT(Answer<abi::ViewAnswer>(engine).floor_slabs, 2u);
+}
+
 TEST_F(SocketServerTest, WaitingLeaseIsAnsweredWhenItsSlabsAreZero) {
   driver::Descriptor fd = Member("a");
   auto back = MakeMessage<abi::ReturnRequest>(4);
@@ -372,15 +455,6 @@ TEST_F(SocketServerTest,
   EXPECT_EQ(ftruncate(scoreboard.get(), 0), -1);
   static_cast<abi::ScoreboardHeader*>(mine)->decisions.store(1);  // still works
   munmap(mine, abi::kScoreboardBytes);
-}
-
-abi::ViewRequest ViewOf(uint32_t planes) {
-  auto request = MakeMessage<abi::ViewRequest>(3);
-  request.mode = abi::ViewMode::kView;
-  request.planes = planes;
-  request.page_bytes = 1024;
-  request.block_tokens = 16;
-  return request;
 }
 
 TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {

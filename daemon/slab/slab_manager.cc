@@ -101,7 +101,7 @@ const std::vector<SlabId>* SlabManager::Find(EngineId engine,
 absl::StatusOr<std::vector<SlabId>> SlabManager::Return(EngineId engine,
                                                         LeaseId lease) {
   const std::vector<SlabId>* held = Find(engine, lease);
-  if (held == nullptr) {
+  if (held == nullptr || word(held->front()).state != SlabState::kFull) {
     return absl::NotFoundError(absl::StrCat("engine ", Number(engine),
                                             " has no lease ", Number(lease)));
   }

@@ -98,7 +98,7 @@ class SlabManager {
   bool Cancel(uint64_t ticket);
 
   // Ends a lease of whole slabs and returns them: the caller must now zero
-  // them. NotFound if `engine` has no such lease.
+  // them. NotFound if `engine` has no such lease, or is dead.
   absl::StatusOr<std::vector<SlabId>> Return(EngineId engine, LeaseId lease);
 
   // Leases the highest free slab below `below` to a view, which leaves the low

@@ -152,6 +152,7 @@ TEST_F(SlabManagerTest, DeadEnginesSlabsStayItsOwnUntilReleased) {
   Lease(&manager_, kA, 3, 1);
   EXPECT_EQ(manager_.Quarantine(kA), 3u);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 3u);
+  EXPECT_FALSE(manager_.Return(kA, LeaseId{1}).ok()) << "sent before it died";
   EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
       Lease(&manager_, kB, 6, 2)));
   EXPECT_EQ(manager_.Release(kA).size(), 3u);

@@ -35,7 +35,11 @@
 //                            that function returns error 2, and every call of
 //                            the other one returns 999; these calls do nothing
 //                            else
-//   EMUCUDA_LATENCY_US       cuMemCreate=193,cuMemSetAccess=36
+//   EMUCUDA_LATENCY_US       cuMemCreate=193,cuMemSetAccess=36; *=1000: every
+//                            function
+//   EMUCUDA_NVML_LATENCY_US  of every NVML function
+//   EMUCUDA_NVML_PID_OFFSET  NVML adds this to every pid, as if it listed the
+//                            processes of another pid namespace (default 0)
 //   EMUCUDA_LOG              a file, which gets one line per call: pid, ns,
 //                            name, arguments, result
 // A function is named by its exported symbol (cuMemAlloc_v2), or by its name in

@@ -53,6 +53,24 @@ TEST_F(DeathTest, SlabsStayQuarantinedWhileAForkedChildHoldsTheDevice) {
   EXPECT_TRUE(EventuallyFree(kSlabs));
 }
 
+// In a container with a pid namespace of its own NVML speaks of the host's
+// pids: that none of them is a dead engine's says nothing about its kernels.
+TEST_F(DeathTest, ListOfAnotherPidNamespaceEndsNoQuarantine) {
+  setenv("EMUCUDA_NVML_PID_OFFSET", "100000000", 1);
+  const auto daemon = StartDaemon();
+  unsetenv("EMUCUDA_NVML_PID_OFFSET");
+  const auto engine = StartEngine("16MiB");
+  const Finished doctor = Fsctl({"doctor"});
+  EXPECT_NE(doctor.code, 0);
+  EXPECT_THAT(doctor.out, HasSubstr("--pid=host"));
+  engine->Signal(SIGKILL);
+  engine->Wait();
+  const uint64_t before = Table().counters.process_lists_useless;
+  EXPECT_TRUE(Eventually(
+      [&] { return Table().counters.process_lists_useless >= before + 5; }));
+  EXPECT_EQ(SlabsIn(SlabState::kQuarantined), 8u);
+}
+
 // The device still writes into a dead engine's KV for a while, and the driver
 // lists the engine for so long: a daemon that took the engine's exit for the
 // end of its work would lease the slabs to an engine whose bytes then change.

@@ -68,10 +68,14 @@ bool Injection::SetLatencies(std::string_view rules) {
   const bool ok = ForEachRule(rules, [&parsed](std::string_view rule) {
     const auto [word, number] = Split(rule, '=');
     const auto latency = ParseNumber(number, 0, 60'000'000);
+    const auto value = static_cast<uint32_t>(latency.value_or(0));
+    if (word == "*") {
+      parsed.fill(value);
+      return latency.has_value();
+    }
     const std::vector<Entry> entries = FindEntries(word);
     for (const Entry entry : entries) {
-      parsed[static_cast<size_t>(entry)] =
-          static_cast<uint32_t>(latency.value_or(0));
+      parsed[static_cast<size_t>(entry)] = value;
     }
     return latency && !entries.empty();
   });

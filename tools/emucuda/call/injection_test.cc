@@ -57,6 +57,7 @@ TEST(InjectionTest, MalformedRulesAreRefused) {
   }
   EXPECT_TRUE(injection.SetFailures(""));
   EXPECT_TRUE(injection.SetLatencies("cuMemCreate=193,cuMemSetAccess=36"));
+  EXPECT_TRUE(injection.SetLatencies("*=7"));
 }
 
 }  // namespace

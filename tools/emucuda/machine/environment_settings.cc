@@ -125,6 +125,10 @@ Settings ReadSettings(std::string* complaint) {
   ReadNumber("EMUCUDA_GPU_DIRECT_RDMA", 0, 1, &settings.gpu_direct_rdma,
              complaint);
   ReadNumber("EMUCUDA_LINGER_MS", 0, 3600000, &settings.linger_ms, complaint);
+  ReadNumber("EMUCUDA_NVML_LATENCY_US", 0, 60000000, &settings.nvml_latency_us,
+             complaint);
+  ReadNumber("EMUCUDA_NVML_PID_OFFSET", 0, 1000000000,
+             &settings.nvml_pid_offset, complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
   ReadMemory(&settings.memory_bytes, complaint);
   ReadUnknownKernels(&settings.refuse_unknown_kernels, complaint);

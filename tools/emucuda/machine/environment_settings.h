@@ -21,6 +21,8 @@ struct Settings {
   unsigned stream_delay_us = 0;
   std::optional<uint8_t> poison;
   unsigned linger_ms = 0;
+  unsigned nvml_latency_us = 0;
+  unsigned nvml_pid_offset = 0;
   bool refuse_unknown_kernels = false;
   int gpu_direct_rdma = 1;
 };

@@ -18,9 +18,10 @@ namespace {
 template <typename Process, typename Describe>
 nvmlReturn_t ListClients(nvmlDevice_t device, unsigned* count,
                          Process* processes, Describe describe) {
-  return Ask(device, [&](Machine&) {
+  return Ask(device, [&](Machine& machine) {
     if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-    const auto clients = device->memory->Clients();
+    auto clients = device->memory->Clients();
+    for (auto& client : clients) client.pid += machine.pid_offset();
     const unsigned room = *count;
     *count = static_cast<unsigned>(clients.size());
     if (clients.size() > room) return NVML_ERROR_INSUFFICIENT_SIZE;

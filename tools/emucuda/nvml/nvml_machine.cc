@@ -1,9 +1,11 @@
 #include "tools/emucuda/nvml/nvml_machine.h"
 
+#include <chrono>
 #include <cstdio>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,13 @@ nvmlReturn_t Machine::Shutdown() {
   if (references_ == 0) return NVML_ERROR_UNINITIALIZED;
   --references_;
   return NVML_SUCCESS;
+}
+
+void Machine::Delay() const {
+  if (settings_.nvml_latency_us > 0) {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(settings_.nvml_latency_us));
+  }
 }
 
 bool Machine::OpenDevices() {

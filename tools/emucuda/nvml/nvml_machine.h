@@ -63,6 +63,10 @@ class Machine {
   }
   const DeviceList& devices() const { return devices_; }
   int driver_version() const { return settings_.driver_version; }
+  // How much NVML adds to each pid that it lists.
+  unsigned pid_offset() const { return settings_.nvml_pid_offset; }
+  // Waits as long as every function has to take.
+  void Delay() const;
 
  private:
   bool OpenDevices();
@@ -78,6 +82,7 @@ template <typename Body>
 nvmlReturn_t Ask(const void* argument, Body body) {
   if (!Machine::Get().initialised()) return NVML_ERROR_UNINITIALIZED;
   if (argument == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  Machine::Get().Delay();
   return body(Machine::Get());
 }
 

@@ -53,6 +53,19 @@ Check CheckPidNamespace(const abi::ObserverLink& link) {
           "run fsctl in the daemon's pid namespace (docker run --pid=host)"};
 }
 
+// The daemon has asked the driver at least once: when it started.
+Check CheckQuarantine(const abi::TableSnapshot& table) {
+  if (table.counters.process_lists_useless == 0) {
+    return {Result::kOk, "quarantine", "the driver lists the GPU's processes",
+            ""};
+  }
+  return {Result::kFail, "quarantine",
+          "the driver does not list the GPU's processes by their pids here, so "
+          "slabs of dead engines stay quarantined",
+          "share the host's pid namespace (docker run --pid=host) and install "
+          "NVML (libnvidia-ml.so.1)"};
+}
+
 // What the daemons' answers show.
 struct Daemons {
   std::vector<Check> checks;
@@ -80,6 +93,7 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
                     GpuName(table->gpu_uuid)),
        ""});
   daemons->checks.push_back(CheckPidNamespace(*link));
+  daemons->checks.push_back(CheckQuarantine(*table));
 }
 
 Daemons AskDaemons(const std::string& folder, const std::string& gpu) {

@@ -130,6 +130,7 @@ Json CountersJson(const abi::CounterSnapshot& c) {
           {"slabs_returned", c.slabs_returned},
           {"slabs_added", c.slabs_added},
           {"slabs_withdrawn", c.slabs_withdrawn},
+          {"process_lists_useless", c.process_lists_useless},
           {"engines_died", c.engines_died},
           {"messages_dropped", c.messages_dropped},
           {"connections_refused", c.connections_refused}};
