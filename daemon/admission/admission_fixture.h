@@ -132,3 +132,5 @@ class AdmissionServiceTest : public ::testing::Test {
 }  // namespace fineserve::admission
 
 #endif  // DAEMON_ADMISSION_ADMISSION_FIXTURE_H_
+  bool reachable_ = true;  // by messages of the service
+        if (!reachable_) return false;

@@ -128,7 +128,9 @@ Micros AdmissionService::Now() const {
 template <typename Body>
 void AdmissionService::Answer(const std::string& peer, uint64_t request,
                               Body body) {
-  send_(peer, wire::Encode(epoch_, request, std::move(body)));
+  if (send_(peer, wire::Encode(epoch_, request, std::move(body)))) return;
+  const auto known = peers_.find(peer);
+  if (known != peers_.end()) known->second.lost = true;
 }
 
 void AdmissionService::Refuse(const std::string& peer, uint64_t request,
@@ -137,6 +139,13 @@ void AdmissionService::Refuse(const std::string& peer, uint64_t request,
   refused.why = std::move(why);
   refused.ungreeted = ungreeted;
   Answer(peer, request, std::move(refused));
+}
+
+void AdmissionService::RefuseUngreeted(const std::string& peer,
+                                       uint64_t request) {
+  Refuse(peer, request,
+         "the sender has not greeted this daemon, which may be a new one",
+         /*ungreeted=*/true);
 }
 
 void AdmissionService::Handle(const std::string& peer,
@@ -150,7 +159,7 @@ void AdmissionService::Handle(const std::string& peer,
   }
   const wire::BodyUnion& body = message->body;
   if (const wire::HelloT* hello = body.AsHello()) {
-    HandleHello(peer, *hello);
+    HandleHello(peer, message->epoch, *hello);
   } else if (body.AsModelsQuery() != nullptr) {
     Answer(peer, message->request, Models());
   } else if (const auto* query = body.AsRequestsQuery()) {
@@ -160,17 +169,21 @@ void AdmissionService::Handle(const std::string& peer,
   } else {
     const auto from = peers_.find(peer);
     if (from == peers_.end() || message->epoch != epoch_) {
-      Refuse(peer, message->request,
-             "the sender has not greeted this daemon, which may be a new one",
-             /*ungreeted=*/true);
+      RefuseUngreeted(peer, message->request);
       return;
     }
     HandleRequest(peer, &from->second, *message);
   }
 }
 
-void AdmissionService::HandleHello(const std::string& peer,
+void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
                                    const wire::HelloT& hello) {
+  // A peer that knows this epoch without `reset` believes that its requests are
+  // known here. If they were forgotten, a Welcome would confirm that belief.
+  if (epoch == epoch_ && !hello.reset && peers_.count(peer) == 0) {
+    RefuseUngreeted(peer, 0);
+    return;
+  }
   const auto [place, is_new] = peers_.try_emplace(peer);
   Peer& from = place->second;
   from.heard_ns = clock_->NowNs();
@@ -255,13 +268,14 @@ void AdmissionService::ForgetRequests(Peer* peer) {
 void AdmissionService::ForgetSilentPeers() {
   const uint64_t now = clock_->NowNs();
   for (auto it = peers_.begin(); it != peers_.end();) {
-    if (now - it->second.heard_ns < kPeerPatienceNs) {
+    if (now < PatienceEndsNs(it->second)) {
       ++it;
       continue;
     }
-    log::Warning(
-        "admission: a proxy has stopped sending; forgetting its {} requests",
-        it->second.requests.size());
+    log::Warning("admission: a proxy {}; forgetting its {} requests",
+                 it->second.lost ? "does not take what it is sent"
+                                 : "has stopped sending",
+                 it->second.requests.size());
     ForgetRequests(&it->second);
     it = peers_.erase(it);
   }
@@ -307,7 +321,7 @@ void AdmissionService::Tell(const sched::Decision& told) {
 uint64_t AdmissionService::NextWakeNs() const {
   uint64_t wake = UINT64_MAX;
   for (const auto& [name, peer] : peers_) {
-    wake = std::min(wake, peer.heard_ns + kPeerPatienceNs);
+    wake = std::min(wake, PatienceEndsNs(peer));
   }
   const Micros next = scheduler_.NextWake(Now());
   if (next == sched::kNever) return wake;

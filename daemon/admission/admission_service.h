@@ -24,11 +24,12 @@ namespace fineserve::admission {
 // the local scheduler, and its decisions back. Knows nothing of sockets or time
 // sources. Confined to the daemon's thread.
 //
-// Who may die where. A proxy that is silent for kPeerPatienceNs is dead: its
-// queued requests are forgotten, and its running ones count as ended, because
-// engines abort answers that are not read. An engine counts as serving while a
-// living proxy reports that it serves. A restarted daemon learns from each
-// proxy's Hello what runs.
+// Who may die where. A proxy that is silent for kPeerPatienceNs, or that a
+// message did not reach, is dead: its queued requests are forgotten, and its
+// running ones count as ended, because engines abort answers that are not read.
+// If it lives after all, its next message is refused as ungreeted, and it says
+// everything again. An engine counts as serving while a living proxy reports
+// that it serves. A restarted daemon learns from each proxy's Hello what runs.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
@@ -68,7 +69,8 @@ class AdmissionService {
   };
   struct Peer {
     uint64_t heard_ns = 0;
-    std::map<std::string, bool> serves;                       // by engine
+    bool lost = false;                   // a message did not reach it
+    std::map<std::string, bool> serves;  // by engine
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
   };
   struct Origin {
@@ -86,8 +88,11 @@ class AdmissionService {
   void Answer(const std::string& peer, uint64_t request, Body body);
   void Refuse(const std::string& peer, uint64_t request, std::string why,
               bool ungreeted = false);
+  void RefuseUngreeted(const std::string& peer, uint64_t request);
 
-  void HandleHello(const std::string& peer, const wire::HelloT& hello);
+  // `epoch`: of the daemon, as the peer knows it.
+  void HandleHello(const std::string& peer, uint64_t epoch,
+                   const wire::HelloT& hello);
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
   // A message from a proxy that has greeted this daemon.
@@ -109,6 +114,10 @@ class AdmissionService {
   void Forget(sched::RequestId id);
   // All of the peer's requests, waiting and running.
   void ForgetRequests(Peer* peer);
+  // When the peer is forgotten unless it is heard.
+  static uint64_t PatienceEndsNs(const Peer& peer) {
+    return peer.lost ? 0 : peer.heard_ns + kPeerPatienceNs;
+  }
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();

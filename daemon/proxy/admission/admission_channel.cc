@@ -84,8 +84,9 @@ class AdmissionChannel::Link {
     asio::steady_timer timer(*io_);
     for (;;) {
       if (!socket_) Open();
-      admission_->Tick();
+      // What came while this process stood still is not silence.
       Drain();
+      admission_->Tick();
       timer.expires_after(kBeat);
       co_await timer.async_wait(kTuple);
     }
