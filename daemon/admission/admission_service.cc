@@ -110,6 +110,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
       clock_(clock),
       send_(std::move(send)),
       scheduler_(Specs(fleet), std::move(policy)) {
+  scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
   for (size_t m = 0; m < fleet.models.size(); ++m) {
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
   }
@@ -236,20 +237,21 @@ void AdmissionService::UpdateEngines() {
   };
   std::vector<EngineNeed> needs;
   for (size_t i = 0; i < engines_.size(); ++i) {
-    needs.push_back({engines_[i].name, figures_of(i).held_tokens});
+    const uint64_t held = figures_of(i).held_tokens;
+    const bool starts =
+        Takes(engines_[i]) && figures_of(i).running < engines_[i].max_batch;
+    const uint64_t waiting =
+        starts ? scheduler_.Figures(engines_[i].model).queued_tokens : 0;
+    needs.push_back({engines_[i].name, held, held + waiting});
   }
   const std::vector<EngineKv> kv = ask_pool_(needs);
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    const bool serves = Serves(engine.name);
-    engine.known = engine.known || serves;
+    engine.known = engine.known || Serves(engine.name);
     if (!engine.known) continue;
     sched::KvRoom room = RoomOf(kv[i], engine.kv_token_bytes, figures_of(i));
-    // Each sequence's last block is partly used.
-    room.reserve =
-        uint64_t{std::min(figures_of(i).running + 1, engine.max_batch)} *
-        engine.block_tokens;
-    if (engine.drains || !serves) room.tokens = 0;
+    room.tail_tokens = engine.block_tokens;
+    if (!Takes(engine)) room.tokens = 0;
     // Cannot fail: the engine's model is known and never changes.
     scheduler_
         .SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engine.model, room)

@@ -122,6 +122,10 @@ class AdmissionService {
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   bool Serves(const std::string& engine) const;
+  // Whether it gets new requests.
+  bool Takes(const Engine& engine) const {
+    return !engine.drains && Serves(engine.name);
+  }
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
   std::unique_ptr<wire::EngineFiguresT> Figures(

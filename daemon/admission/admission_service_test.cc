@@ -98,7 +98,7 @@ TEST_F(AdmissionServiceTest, RunningRequestsAreAdoptedWithWhatTheyGenerated) {
   hello.running.push_back(std::move(running));
   Send(0, std::move(hello), 0);
   Next();
-  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 100u + 300 + 64);
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 100u + 300 + 64 + 16);
 }
 
 TEST_F(AdmissionServiceTest, SilentProxyIsForgottenWithItsRequests) {
