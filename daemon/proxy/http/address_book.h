@@ -12,8 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-
 namespace fineserve::proxy {
 
 // The addresses of hosts that are known by name, for one io_context and on its
@@ -57,7 +55,7 @@ class AddressBook final : public boost::asio::execution_context::service {
   // What lookups hold on to.
   struct Shelf {
     std::mutex mutex;
-    AddressBook* book ABSL_GUARDED_BY(mutex);  // null: it has gone
+    AddressBook* book = nullptr;  // guarded by `mutex`; null: it has gone
   };
 
   void shutdown() override;
