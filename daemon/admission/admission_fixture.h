@@ -12,6 +12,7 @@
 
 #include "daemon/admission/admission_service.h"
 #include "daemon/wire/message.h"
+#include "tests/process/temporary_folder.h"
 
 namespace fineserve::admission {
 
@@ -130,6 +131,8 @@ class AdmissionServiceTest : public ::testing::Test {
     return models == nullptr ? wire::ModelsT() : *models;
   }
 
+  const process::TemporaryFolder folder_;
+  DrainedEngines drained_{folder_.path() + "/drained"};
   ManualClock clock_;
   bool reachable_ = true;  // by messages of the service
   absl::optional<EngineKv::View> view_of_small_a_;
@@ -139,7 +142,7 @@ class AdmissionServiceTest : public ::testing::Test {
   std::unique_ptr<AdmissionService> service_ = *AdmissionService::Create(
       TwoModels(), "GPU-1234", kEpoch,
       [this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
-      &clock_,
+      &clock_, &drained_,
       [this](const std::string& peer, absl::string_view bytes) {
         if (!reachable_) return false;
         sent_.emplace_back(peer, std::string(bytes));

@@ -90,24 +90,25 @@ std::string Why(const sched::Decision& decision) {
 
 absl::StatusOr<std::unique_ptr<AdmissionService>> AdmissionService::Create(
     const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
-    AskPool ask_pool, const Clock* clock, Send send) {
+    AskPool ask_pool, const Clock* clock, DrainedEngines* drained, Send send) {
   absl::StatusOr<std::unique_ptr<sched::Policy>> policy =
       sched::MakePolicy(fleet.policy, sched::kDefaultFloorShare);
   if (!policy.ok()) return policy.status();
   return std::unique_ptr<AdmissionService>(
       new AdmissionService(fleet, gpu, epoch, std::move(ask_pool), clock,
-                           std::move(send), *std::move(policy)));
+                           drained, std::move(send), *std::move(policy)));
 }
 
 AdmissionService::AdmissionService(const config::Fleet& fleet,
                                    const std::string& gpu, uint64_t epoch,
                                    AskPool ask_pool, const Clock* clock,
-                                   Send send,
+                                   DrainedEngines* drained, Send send,
                                    std::unique_ptr<sched::Policy> policy)
     : epoch_(epoch),
       policy_(fleet.policy),
       ask_pool_(std::move(ask_pool)),
       clock_(clock),
+      drained_(drained),
       send_(std::move(send)),
       scheduler_(Specs(fleet), std::move(policy)) {
   scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
@@ -201,19 +202,25 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
 
 void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
                                    const wire::DrainT& drain) {
-  bool any = false;
-  for (Engine& engine : engines_) {
-    if (!drain.engine.empty() && engine.name != drain.engine) continue;
-    any = true;
-    engine.drains = drain.on;
-    log::Info("admission: engine {} {}", engine.name,
+  std::vector<std::string> engines;
+  for (const Engine& engine : engines_) {
+    if (drain.engine.empty() || engine.name == drain.engine) {
+      engines.push_back(engine.name);
+    }
+  }
+  if (engines.empty()) {
+    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
+    return;
+  }
+  if (const absl::Status s = drained_->Set(engines, drain.on); !s.ok()) {
+    Refuse(peer, id, std::string(s.message()));
+    return;
+  }
+  for (const std::string& engine : engines) {
+    log::Info("admission: engine {} {}", engine,
               drain.on ? "drains" : "takes requests again");
   }
-  if (any) {
-    Answer(peer, id, wire::DoneT());
-  } else {
-    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
-  }
+  Answer(peer, id, wire::DoneT());
 }
 
 size_t AdmissionService::EngineIndex(const std::string& name) const {

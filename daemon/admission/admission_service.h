@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/admission/drained_engines.h"
 #include "daemon/admission/engine_kv.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
@@ -40,11 +41,11 @@ class AdmissionService {
   using Send =
       std::function<bool(const std::string& peer, absl::string_view bytes)>;
 
-  // The engines of `fleet` whose gpu is empty or begins `gpu`. The clock must
-  // outlive this object.
+  // The engines of `fleet` whose gpu is empty or begins `gpu`. The clock and
+  // `drained` must outlive this object.
   static absl::StatusOr<std::unique_ptr<AdmissionService>> Create(
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
-      AskPool ask_pool, const Clock* clock, Send send);
+      AskPool ask_pool, const Clock* clock, DrainedEngines* drained, Send send);
 
   // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);
@@ -64,7 +65,6 @@ class AdmissionService {
     uint64_t kv_token_bytes;
     uint32_t block_tokens;
     uint32_t max_batch;
-    bool drains = false;
     bool known = false;  // to the scheduler
   };
   struct Peer {
@@ -82,7 +82,8 @@ class AdmissionService {
 
   AdmissionService(const config::Fleet& fleet, const std::string& gpu,
                    uint64_t epoch, AskPool ask_pool, const Clock* clock,
-                   Send send, std::unique_ptr<sched::Policy> policy);
+                   DrainedEngines* drained, Send send,
+                   std::unique_ptr<sched::Policy> policy);
 
   template <typename Body>
   void Answer(const std::string& peer, uint64_t request, Body body);
@@ -124,7 +125,7 @@ class AdmissionService {
   bool Serves(const std::string& engine) const;
   // Whether it gets new requests.
   bool Takes(const Engine& engine) const {
-    return !engine.drains && Serves(engine.name);
+    return !drained_->Has(engine.name) && Serves(engine.name);
   }
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
@@ -140,6 +141,7 @@ class AdmissionService {
   const std::string policy_;
   const AskPool ask_pool_;
   const Clock* const clock_;
+  DrainedEngines* const drained_;
   const Send send_;
   std::vector<Engine> engines_;  // by ReplicaId
   std::map<std::string, sched::ModelId> models_;

@@ -41,6 +41,7 @@ class AdmissionOfTwo {
     service_ = *admission::AdmissionService::Create(
         fleet, "GPU-1", kEpoch,
         [pool](const auto& needs) { return KvInPool(*pool, needs); }, clock,
+        &drained_,
         [this](const std::string&, absl::string_view bytes) {
           Receive(*wire::Decode(bytes));
           return true;
@@ -94,6 +95,7 @@ class AdmissionOfTwo {
     running_.push_back(message.request);
   }
 
+  admission::DrainedEngines drained_{""};
   std::unique_ptr<admission::AdmissionService> service_;
   wire::ModelsT models_;
   std::deque<uint64_t> running_;

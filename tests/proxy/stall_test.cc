@@ -139,6 +139,7 @@ class StallTest : public ::testing::Test {
   std::mt19937 random_{seed_};
   ManualClock clock_;
   End proxy_, daemon_;
+  admission::DrainedEngines drained_{""};
   proxy::DaemonAdmission admission_{
       std::make_shared<const config::Fleet>(OneEngine()), &clock_};
   std::unique_ptr<admission::AdmissionService> service_ =
@@ -147,7 +148,7 @@ class StallTest : public ::testing::Test {
           [](const std::vector<admission::EngineNeed>& needs) {
             return std::vector<admission::EngineKv>(needs.size());
           },
-          &clock_,
+          &clock_, &drained_,
           [this](const std::string& peer, absl::string_view bytes) {
             if (peer == kPeer) {
               proxy_.incoming.emplace_back(bytes);

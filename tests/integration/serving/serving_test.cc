@@ -330,6 +330,32 @@ TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
   EXPECT_EQ(admitted(), 1);
 }
 
+TEST_F(ServingTest, DrainLastsThroughAnotherFleetAndAnotherDaemonUntilUndone) {
+  StartAll();
+  const auto drains = [&](const char* whether) {
+    return Eventually([&] {
+      return JsonAt(Fsctl({"models", "--json"}).out,
+                    "/models/0/engines/0/drains") == whether;
+    });
+  };
+  EXPECT_EQ(Fsctl({"drain", "wide"}).code, 0);
+  EXPECT_TRUE(drains("true"));
+  std::ofstream(fleet_path(), std::ios::app)
+      << "[scheduler]\npolicy = \"fcfs\"\n";
+  daemon_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] {
+    return JsonText(Fsctl({"models", "--json"}).out, "/policy") == "fcfs";
+  }));
+  EXPECT_TRUE(drains("true"));
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  StartDaemonOfFleet();
+  EXPECT_TRUE(drains("true"));
+  EXPECT_EQ(Fsctl({"drain", "wide", "--undo"}).code, 0);
+  EXPECT_TRUE(drains("false"));
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+}
+
 TEST_F(ServingTest, WithoutItsDaemonAClosedProxySaysWhenToComeBack) {
   StartAll("fail_closed");
   EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
