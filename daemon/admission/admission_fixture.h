@@ -12,7 +12,6 @@
 
 #include "daemon/admission/admission_service.h"
 #include "daemon/wire/message.h"
-#include "tests/process/temporary_folder.h"
 
 namespace fineserve::admission {
 
@@ -131,8 +130,7 @@ class AdmissionServiceTest : public ::testing::Test {
     return models == nullptr ? wire::ModelsT() : *models;
   }
 
-  const process::TemporaryFolder folder_;
-  DrainedEngines drained_{folder_.path() + "/drained"};
+  DrainedEngines drained_{""};
   ManualClock clock_;
   bool reachable_ = true;  // by messages of the service
   absl::optional<EngineKv::View> view_of_small_a_;

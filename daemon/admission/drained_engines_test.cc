@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <string>
-
-#include "tests/process/temporary_folder.h"
 
 namespace fineserve::admission {
 namespace {
@@ -14,8 +14,14 @@ using ::testing::HasSubstr;
 
 class DrainedEnginesTest : public ::testing::Test {
  protected:
-  const process::TemporaryFolder folder_;
-  const std::string path_ = folder_.path() + "/GPU-1.drained";
+  DrainedEnginesTest() {
+    char folder[] = "/tmp/fineserve-drained-XXXXXX";
+    folder_ = mkdtemp(folder);
+    path_ = folder_ + "/GPU-1.drained";
+  }
+  ~DrainedEnginesTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string folder_, path_;
 };
 
 TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
@@ -32,7 +38,7 @@ TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
 }
 
 TEST_F(DrainedEnginesTest, DrainThatCannotBeKeptIsNone) {
-  DrainedEngines drained(folder_.path() + "/none/GPU-1.drained");
+  DrainedEngines drained(folder_ + "/none/GPU-1.drained");
   const absl::Status s = drained.Set({"a"}, true);
   EXPECT_THAT(std::string(s.message()), HasSubstr("cannot write"));
   EXPECT_FALSE(drained.Has("a"));

@@ -14,7 +14,6 @@
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
 #include "daemon/wire/message.h"
-#include "tests/process/random_seed.h"
 
 namespace fineserve::server {
 namespace {
@@ -183,7 +182,7 @@ TEST_F(PoolKvTest, WhatWaitsForOneEngineLimitsAnotherToItsFairShare) {
 
 // Requests of random sizes for two engines, many of which start in one round.
 TEST_F(PoolKvTest, NoMoreIsBookedThanThePoolHas) {
-  const unsigned seed = process::RandomSeed();
+  const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   Serve("a", 10, 0);
