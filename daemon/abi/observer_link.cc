@@ -16,7 +16,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
+#include "daemon/abi/socket_path.h"
 #include "daemon/abi/transport.h"
+#include "daemon/abi/trusted_socket.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::abi {
@@ -72,6 +74,11 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
         absl::StrCat(path, ": this path is too long for a socket"));
   }
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  char why[kPathBytes + 128];
+  if (!IsTrustedPath(path.c_str(), why, sizeof(why))) {
+    return access(path.c_str(), F_OK) == 0 ? absl::PermissionDeniedError(why)
+                                           : absl::NotFoundError(why);
+  }
   driver::Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Errno(errno, path, "socket");
   const timeval limit = absl::ToTimeval(timeout);
@@ -80,6 +87,9 @@ absl::StatusOr<driver::Descriptor> Connect(const std::string& path,
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
               sizeof(address)) != 0) {
     return Errno(errno, path, "connect");
+  }
+  if (!IsTrustedPeer(fd.get(), path.c_str(), why, sizeof(why))) {
+    return absl::PermissionDeniedError(why);
   }
   return fd;
 }

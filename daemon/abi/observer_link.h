@@ -24,6 +24,7 @@ struct ObserverLink {
 //   Unavailable         there is a socket, but no process listens
 //   DeadlineExceeded    a process listens, but does not answer
 //   FailedPrecondition  it has another abi_version; the message names both
+//   PermissionDenied    another user can listen at `path`
 //   PermissionDenied, ResourceExhausted, …  it refused, with this message
 //   DataLoss            it answered, but not as a fineserved does
 absl::StatusOr<ObserverLink> ConnectObserver(

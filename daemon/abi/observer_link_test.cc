@@ -166,6 +166,14 @@ TEST_F(ClientTest, StaleSocketIsUnavailableAndNoSocketNotFound) {
             absl::StatusCode::kNotFound);
 }
 
+TEST_F(ClientTest, SocketInAFolderThatOthersMayEnterIsNotBelieved) {
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  const auto link = ConnectObserver(path_, absl::Milliseconds(30));
+  EXPECT_EQ(link.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(link.status().message()),
+              HasSubstr("make its mode 0700"));
+}
+
 TEST_F(ClientTest, OverlongPathIsRefusedNotCut) {
   EXPECT_EQ(ConnectObserver(std::string(200, 'x')).status().code(),
             absl::StatusCode::kInvalidArgument);

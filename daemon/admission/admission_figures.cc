@@ -59,7 +59,7 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
   told->serves = Serves(engine.name);
-  told->drains = engine.drains;
+  told->drains = drained_->Has(engine.name);
   if (figures != nullptr) Convert(*figures, told.get());
   return told;
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -101,12 +102,25 @@ class AdmissionServiceTest : public ::testing::Test {
   void ServeFromThePool(uint64_t cap_tokens = kPoolTokens) {
     view_of_small_a_ = EngineKv::View{cap_tokens, cap_tokens, 0};
   }
+  // Both engines have active views, and each can be sure of the slabs that the
+  // other was not promised.
+  void ShareThePool() { shared_ = true; }
   std::vector<EngineKv> AskPool(const std::vector<EngineNeed>& needs) {
+    asked_ = needs;
     std::vector<EngineKv> all(needs.size());
     for (size_t i = 0; i < needs.size(); ++i) {
       if (needs[i].name == "small-a") all[i].view = view_of_small_a_;
+      if (!shared_) continue;
+      uint64_t left = kPoolTokens;
+      for (size_t j = 0; j < needs.size(); ++j) {
+        if (j != i) left -= std::min(left, WholeSlabs(needs[j]));
+      }
+      all[i].view = EngineKv::View{left, kPoolTokens, 0};
     }
     return all;
+  }
+  static uint64_t WholeSlabs(const EngineNeed& need) {
+    return (need.promised_tokens + kSlabTokens - 1) / kSlabTokens * kSlabTokens;
   }
   wire::ModelsT Models() {
     Send(0, wire::ModelsQueryT(), 0, "fsctl");
@@ -116,14 +130,19 @@ class AdmissionServiceTest : public ::testing::Test {
     return models == nullptr ? wire::ModelsT() : *models;
   }
 
+  DrainedEngines drained_{""};
   ManualClock clock_;
+  bool reachable_ = true;  // by messages of the service
   absl::optional<EngineKv::View> view_of_small_a_;
+  bool shared_ = false;
+  std::vector<EngineNeed> asked_;  // last of the pool
   std::deque<std::pair<std::string, std::string>> sent_;
   std::unique_ptr<AdmissionService> service_ = *AdmissionService::Create(
       TwoModels(), "GPU-1234", kEpoch,
       [this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
-      &clock_,
+      &clock_, &drained_,
       [this](const std::string& peer, absl::string_view bytes) {
+        if (!reachable_) return false;
         sent_.emplace_back(peer, std::string(bytes));
         return true;
       });

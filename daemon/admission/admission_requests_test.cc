@@ -66,6 +66,61 @@ TEST_F(AdmissionServiceTest, WhatNoEngineCanEverHoldIsRejectedAtOnce) {
   EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kTooLong);
 }
 
+// What waits for both starts in one round. A request takes its prompt, an
+// output token and a block for its tail.
+TEST_F(AdmissionServiceTest, TwoEnginesAreNotPromisedTheSameSlabsInOneRound) {
+  ShareThePool();
+  Hello();
+  Hello(false);
+  for (uint64_t id = 1; id <= 40; ++id) {
+    Send(id, Ask(id % 2 == 0 ? "small" : "large", 47));
+  }
+  EXPECT_THAT(sent_, IsEmpty());
+  Hello();
+  sent_.clear();
+  const wire::ModelsT models = Models();
+  EXPECT_EQ(models.models[0]->engines[0]->running +
+                models.models[1]->engines[0]->running,
+            kPoolTokens / 64);
+}
+
+TEST_F(AdmissionServiceTest, TailsOfThoseThatStartInOneRoundAreKeptFree) {
+  ServeFromThePool();
+  Hello();
+  Hello(false);
+  for (uint64_t id = 1; id <= 20; ++id) Send(id, Ask("small", 47));
+  Hello();
+  sent_.clear();
+  EXPECT_EQ(Models().models[0]->engines[0]->running, kPoolTokens / 64);
+}
+
+// A round in which another engine's requests start leaves room for them.
+TEST_F(AdmissionServiceTest, PoolIsToldWhatWaitsForAnEngineThatCanStartIt) {
+  ServeFromThePool();
+  Hello();
+  Send(1, Ask("small", 300));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 300));
+  EXPECT_EQ(asked_[0].promised_tokens, 300u + 1 + 16);
+  EXPECT_EQ(asked_[0].wanted_tokens, 317u + 300);
+  Hello(false);
+  EXPECT_EQ(asked_[0].wanted_tokens, 317u) << "it serves no more";
+}
+
+// Alone it would fit; that others run now does not mean it never can.
+TEST_F(AdmissionServiceTest, PromptThatFitsAloneWaitsForThoseThatRun) {
+  ServeFromThePool();
+  Hello();
+  for (uint64_t id = 1; id <= 4; ++id) {
+    Send(id, Ask("small", 47));
+    EXPECT_TRUE(Verdict(id).admitted);
+  }
+  Send(5, Ask("small", kPoolTokens - 17));
+  EXPECT_THAT(sent_, IsEmpty());
+  for (uint64_t id = 1; id <= 4; ++id) Send(id, wire::FinishedT());
+  EXPECT_TRUE(Verdict(5).admitted);
+}
+
 // It is here for the second time, admitted the first.
 TEST_F(AdmissionServiceTest, WaitingRequestThatFinishedIsDecidedNoMore) {
   ServeFromThePool();
@@ -96,7 +151,7 @@ TEST_F(AdmissionServiceTest, AnswerThatGrowsBeyondItsExpectationKeepsItsKv) {
   EXPECT_THAT(sent_, IsEmpty());
   Send(1, wire::FinishedT());
   EXPECT_TRUE(Verdict(3).admitted);
-  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 81u);
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 81u + 16);
 }
 
 TEST_F(AdmissionServiceTest, ProgressOfUnequalListsIsRefusedWhole) {

@@ -90,26 +90,28 @@ std::string Why(const sched::Decision& decision) {
 
 absl::StatusOr<std::unique_ptr<AdmissionService>> AdmissionService::Create(
     const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
-    AskPool ask_pool, const Clock* clock, Send send) {
+    AskPool ask_pool, const Clock* clock, DrainedEngines* drained, Send send) {
   absl::StatusOr<std::unique_ptr<sched::Policy>> policy =
       sched::MakePolicy(fleet.policy, sched::kDefaultFloorShare);
   if (!policy.ok()) return policy.status();
   return std::unique_ptr<AdmissionService>(
       new AdmissionService(fleet, gpu, epoch, std::move(ask_pool), clock,
-                           std::move(send), *std::move(policy)));
+                           drained, std::move(send), *std::move(policy)));
 }
 
 AdmissionService::AdmissionService(const config::Fleet& fleet,
                                    const std::string& gpu, uint64_t epoch,
                                    AskPool ask_pool, const Clock* clock,
-                                   Send send,
+                                   DrainedEngines* drained, Send send,
                                    std::unique_ptr<sched::Policy> policy)
     : epoch_(epoch),
       policy_(fleet.policy),
       ask_pool_(std::move(ask_pool)),
       clock_(clock),
+      drained_(drained),
       send_(std::move(send)),
       scheduler_(Specs(fleet), std::move(policy)) {
+  scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
   for (size_t m = 0; m < fleet.models.size(); ++m) {
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
   }
@@ -128,7 +130,9 @@ Micros AdmissionService::Now() const {
 template <typename Body>
 void AdmissionService::Answer(const std::string& peer, uint64_t request,
                               Body body) {
-  send_(peer, wire::Encode(epoch_, request, std::move(body)));
+  if (send_(peer, wire::Encode(epoch_, request, std::move(body)))) return;
+  const auto known = peers_.find(peer);
+  if (known != peers_.end()) known->second.lost = true;
 }
 
 void AdmissionService::Refuse(const std::string& peer, uint64_t request,
@@ -137,6 +141,13 @@ void AdmissionService::Refuse(const std::string& peer, uint64_t request,
   refused.why = std::move(why);
   refused.ungreeted = ungreeted;
   Answer(peer, request, std::move(refused));
+}
+
+void AdmissionService::RefuseUngreeted(const std::string& peer,
+                                       uint64_t request) {
+  Refuse(peer, request,
+         "the sender has not greeted this daemon, which may be a new one",
+         /*ungreeted=*/true);
 }
 
 void AdmissionService::Handle(const std::string& peer,
@@ -150,7 +161,7 @@ void AdmissionService::Handle(const std::string& peer,
   }
   const wire::BodyUnion& body = message->body;
   if (const wire::HelloT* hello = body.AsHello()) {
-    HandleHello(peer, *hello);
+    HandleHello(peer, message->epoch, *hello);
   } else if (body.AsModelsQuery() != nullptr) {
     Answer(peer, message->request, Models());
   } else if (const auto* query = body.AsRequestsQuery()) {
@@ -160,17 +171,21 @@ void AdmissionService::Handle(const std::string& peer,
   } else {
     const auto from = peers_.find(peer);
     if (from == peers_.end() || message->epoch != epoch_) {
-      Refuse(peer, message->request,
-             "the sender has not greeted this daemon, which may be a new one",
-             /*ungreeted=*/true);
+      RefuseUngreeted(peer, message->request);
       return;
     }
     HandleRequest(peer, &from->second, *message);
   }
 }
 
-void AdmissionService::HandleHello(const std::string& peer,
+void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
                                    const wire::HelloT& hello) {
+  // A peer that knows this epoch without `reset` believes that its requests are
+  // known here. If they were forgotten, a Welcome would confirm that belief.
+  if (epoch == epoch_ && !hello.reset && peers_.count(peer) == 0) {
+    RefuseUngreeted(peer, 0);
+    return;
+  }
   const auto [place, is_new] = peers_.try_emplace(peer);
   Peer& from = place->second;
   from.heard_ns = clock_->NowNs();
@@ -187,19 +202,25 @@ void AdmissionService::HandleHello(const std::string& peer,
 
 void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
                                    const wire::DrainT& drain) {
-  bool any = false;
-  for (Engine& engine : engines_) {
-    if (!drain.engine.empty() && engine.name != drain.engine) continue;
-    any = true;
-    engine.drains = drain.on;
-    log::Info("admission: engine {} {}", engine.name,
+  std::vector<std::string> engines;
+  for (const Engine& engine : engines_) {
+    if (drain.engine.empty() || engine.name == drain.engine) {
+      engines.push_back(engine.name);
+    }
+  }
+  if (engines.empty()) {
+    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
+    return;
+  }
+  if (const absl::Status s = drained_->Set(engines, drain.on); !s.ok()) {
+    Refuse(peer, id, std::string(s.message()));
+    return;
+  }
+  for (const std::string& engine : engines) {
+    log::Info("admission: engine {} {}", engine,
               drain.on ? "drains" : "takes requests again");
   }
-  if (any) {
-    Answer(peer, id, wire::DoneT());
-  } else {
-    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
-  }
+  Answer(peer, id, wire::DoneT());
 }
 
 size_t AdmissionService::EngineIndex(const std::string& name) const {
@@ -223,20 +244,21 @@ void AdmissionService::UpdateEngines() {
   };
   std::vector<EngineNeed> needs;
   for (size_t i = 0; i < engines_.size(); ++i) {
-    needs.push_back({engines_[i].name, figures_of(i).held_tokens});
+    const uint64_t held = figures_of(i).held_tokens;
+    const bool starts =
+        Takes(engines_[i]) && figures_of(i).running < engines_[i].max_batch;
+    const uint64_t waiting =
+        starts ? scheduler_.Figures(engines_[i].model).queued_tokens : 0;
+    needs.push_back({engines_[i].name, held, held + waiting});
   }
   const std::vector<EngineKv> kv = ask_pool_(needs);
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    const bool serves = Serves(engine.name);
-    engine.known = engine.known || serves;
+    engine.known = engine.known || Serves(engine.name);
     if (!engine.known) continue;
     sched::KvRoom room = RoomOf(kv[i], engine.kv_token_bytes, figures_of(i));
-    // Each sequence's last block is partly used.
-    room.reserve =
-        uint64_t{std::min(figures_of(i).running + 1, engine.max_batch)} *
-        engine.block_tokens;
-    if (engine.drains || !serves) room.tokens = 0;
+    room.tail_tokens = engine.block_tokens;
+    if (!Takes(engine)) room.tokens = 0;
     // Cannot fail: the engine's model is known and never changes.
     scheduler_
         .SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engine.model, room)
@@ -255,13 +277,14 @@ void AdmissionService::ForgetRequests(Peer* peer) {
 void AdmissionService::ForgetSilentPeers() {
   const uint64_t now = clock_->NowNs();
   for (auto it = peers_.begin(); it != peers_.end();) {
-    if (now - it->second.heard_ns < kPeerPatienceNs) {
+    if (now < PatienceEndsNs(it->second)) {
       ++it;
       continue;
     }
-    log::Warning(
-        "admission: a proxy has stopped sending; forgetting its {} requests",
-        it->second.requests.size());
+    log::Warning("admission: a proxy {}; forgetting its {} requests",
+                 it->second.lost ? "does not take what it is sent"
+                                 : "has stopped sending",
+                 it->second.requests.size());
     ForgetRequests(&it->second);
     it = peers_.erase(it);
   }
@@ -307,7 +330,7 @@ void AdmissionService::Tell(const sched::Decision& told) {
 uint64_t AdmissionService::NextWakeNs() const {
   uint64_t wake = UINT64_MAX;
   for (const auto& [name, peer] : peers_) {
-    wake = std::min(wake, peer.heard_ns + kPeerPatienceNs);
+    wake = std::min(wake, PatienceEndsNs(peer));
   }
   const Micros next = scheduler_.NextWake(Now());
   if (next == sched::kNever) return wake;

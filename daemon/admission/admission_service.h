@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/admission/drained_engines.h"
 #include "daemon/admission/engine_kv.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
@@ -24,11 +25,12 @@ namespace fineserve::admission {
 // the local scheduler, and its decisions back. Knows nothing of sockets or time
 // sources. Confined to the daemon's thread.
 //
-// Who may die where. A proxy that is silent for kPeerPatienceNs is dead: its
-// queued requests are forgotten, and its running ones count as ended, because
-// engines abort answers that are not read. An engine counts as serving while a
-// living proxy reports that it serves. A restarted daemon learns from each
-// proxy's Hello what runs.
+// Who may die where. A proxy that is silent for kPeerPatienceNs, or that a
+// message did not reach, is dead: its queued requests are forgotten, and its
+// running ones count as ended, because engines abort answers that are not read.
+// If it lives after all, its next message is refused as ungreeted, and it says
+// everything again. An engine counts as serving while a living proxy reports
+// that it serves. A restarted daemon learns from each proxy's Hello what runs.
 class AdmissionService {
  public:
   static constexpr uint64_t kPeerPatienceNs = 3'000'000'000;
@@ -39,11 +41,11 @@ class AdmissionService {
   using Send =
       std::function<bool(const std::string& peer, absl::string_view bytes)>;
 
-  // The engines of `fleet` whose gpu is empty or begins `gpu`. The clock must
-  // outlive this object.
+  // The engines of `fleet` whose gpu is empty or begins `gpu`. The clock and
+  // `drained` must outlive this object.
   static absl::StatusOr<std::unique_ptr<AdmissionService>> Create(
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
-      AskPool ask_pool, const Clock* clock, Send send);
+      AskPool ask_pool, const Clock* clock, DrainedEngines* drained, Send send);
 
   // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);
@@ -63,12 +65,12 @@ class AdmissionService {
     uint64_t kv_token_bytes;
     uint32_t block_tokens;
     uint32_t max_batch;
-    bool drains = false;
     bool known = false;  // to the scheduler
   };
   struct Peer {
     uint64_t heard_ns = 0;
-    std::map<std::string, bool> serves;                       // by engine
+    bool lost = false;                   // a message did not reach it
+    std::map<std::string, bool> serves;  // by engine
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
   };
   struct Origin {
@@ -80,14 +82,18 @@ class AdmissionService {
 
   AdmissionService(const config::Fleet& fleet, const std::string& gpu,
                    uint64_t epoch, AskPool ask_pool, const Clock* clock,
-                   Send send, std::unique_ptr<sched::Policy> policy);
+                   DrainedEngines* drained, Send send,
+                   std::unique_ptr<sched::Policy> policy);
 
   template <typename Body>
   void Answer(const std::string& peer, uint64_t request, Body body);
   void Refuse(const std::string& peer, uint64_t request, std::string why,
               bool ungreeted = false);
+  void RefuseUngreeted(const std::string& peer, uint64_t request);
 
-  void HandleHello(const std::string& peer, const wire::HelloT& hello);
+  // `epoch`: of the daemon, as the peer knows it.
+  void HandleHello(const std::string& peer, uint64_t epoch,
+                   const wire::HelloT& hello);
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
   // A message from a proxy that has greeted this daemon.
@@ -109,10 +115,18 @@ class AdmissionService {
   void Forget(sched::RequestId id);
   // All of the peer's requests, waiting and running.
   void ForgetRequests(Peer* peer);
+  // When the peer is forgotten unless it is heard.
+  static uint64_t PatienceEndsNs(const Peer& peer) {
+    return peer.lost ? 0 : peer.heard_ns + kPeerPatienceNs;
+  }
   void ForgetSilentPeers();
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   bool Serves(const std::string& engine) const;
+  // Whether it gets new requests.
+  bool Takes(const Engine& engine) const {
+    return !drained_->Has(engine.name) && Serves(engine.name);
+  }
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
   std::unique_ptr<wire::EngineFiguresT> Figures(
@@ -127,6 +141,7 @@ class AdmissionService {
   const std::string policy_;
   const AskPool ask_pool_;
   const Clock* const clock_;
+  DrainedEngines* const drained_;
   const Send send_;
   std::vector<Engine> engines_;  // by ReplicaId
   std::map<std::string, sched::ModelId> models_;

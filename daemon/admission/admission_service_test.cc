@@ -98,7 +98,7 @@ TEST_F(AdmissionServiceTest, RunningRequestsAreAdoptedWithWhatTheyGenerated) {
   hello.running.push_back(std::move(running));
   Send(0, std::move(hello), 0);
   Next();
-  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 100u + 300 + 64);
+  EXPECT_EQ(Models().models[0]->engines[0]->held_tokens, 100u + 300 + 64 + 16);
 }
 
 TEST_F(AdmissionServiceTest, SilentProxyIsForgottenWithItsRequests) {
@@ -118,6 +118,34 @@ TEST_F(AdmissionServiceTest, SilentProxyIsForgottenWithItsRequests) {
   service_->Settle();
   EXPECT_TRUE(Verdict(1).admitted) << "the other's";
   EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
+}
+
+// It believes that the daemon still has all it was told.
+TEST_F(AdmissionServiceTest, ForgottenProxyIsToldToGreetAnew) {
+  Hello();
+  clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
+  service_->Settle();
+  Send(0, Greeting({"small-a"}));
+  const wire::MessageT message = Next();
+  const wire::RefusedT* refused = message.body.AsRefused();
+  ASSERT_NE(refused, nullptr);
+  EXPECT_TRUE(refused->ungreeted);
+  Hello();
+  Send(0, Greeting({"small-a"}));
+  EXPECT_NE(Next().body.AsWelcome(), nullptr) << "it is known again";
+}
+
+// The lost message may have been a verdict, which the proxy waits for.
+TEST_F(AdmissionServiceTest, ProxyThatAMessageDoesNotReachIsForgotten) {
+  Hello();
+  reachable_ = false;
+  Send(1, Ask("small", 100));
+  reachable_ = true;
+  EXPECT_LE(service_->NextWakeNs(), clock_.NowNs());
+  service_->Settle();
+  EXPECT_EQ(Models().models[0]->engines[0]->running, 0u);
+  Send(2, Ask("small", 100));
+  EXPECT_THAT(Refusal(), HasSubstr("has not greeted"));
 }
 
 TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNoMore) {

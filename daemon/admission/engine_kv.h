@@ -10,10 +10,11 @@
 
 namespace fineserve::admission {
 
-// An engine of the fleet, and the KV that its running requests were promised.
+// An engine of the fleet, and the KV that its requests need.
 struct EngineNeed {
   std::string name;
-  uint64_t promised_tokens = 0;
+  uint64_t promised_tokens = 0;  // to those that run
+  uint64_t wanted_tokens = 0;    // by those and the prompts that wait for it
 };
 
 // What the pool says of one engine's KV. An engine that has none of it has
@@ -30,8 +31,9 @@ struct EngineKv {
 };
 
 // Asks the pool about all engines of the daemon at once, since what one can be
-// sure of depends on what the others need. Gives one EngineKv for each need, in
-// the same order.
+// sure of depends on what the others need: it is its fair share beside what
+// they want, and never what they were promised. Gives one EngineKv for each
+// need, in the same order.
 using AskPool =
     std::function<std::vector<EngineKv>(const std::vector<EngineNeed>&)>;
 

@@ -54,6 +54,7 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"admin", Address(&p->admin_host, &p->admin_port)},
        {"without_daemon", EitherOf(&p->fail_open, "fail_open", "fail_closed")},
        {"replicas", EitherOf(&p->least_load, "least_load", "predicted_ttft")},
+       {"other_paths", EitherOf(&p->forwards_others, "forward", "refuse")},
        {"keys", Text(&p->keys_path)},
        {"drain", Count(&p->drain_s, 0, 3600)}});
 }

@@ -62,6 +62,9 @@ struct ProxySettings {
   // How to choose between GPUs whose engines have no target rates: by the least
   // outstanding tokens instead of the least predicted TTFT.
   bool least_load = false;
+  // What clients ask for at a path that the proxy does not know: it goes to an
+  // engine without asking admission, or it is refused.
+  bool forwards_others = false;
   std::string keys_path;  // of a file with one API key per line; empty: none
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
   bool operator==(const ProxySettings&) const = default;
@@ -75,6 +78,7 @@ struct ProxySettings {
 //   admin = "127.0.0.1:8001"
 //   without_daemon = "fail_open"     # or "fail_closed"
 //   replicas = "predicted_ttft"      # or "least_load"
+//   other_paths = "refuse"           # or "forward"
 //   keys = "/etc/fineserve/keys"
 //   drain = 30                       # seconds
 //

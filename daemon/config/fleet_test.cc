@@ -48,6 +48,7 @@ listen = "0.0.0.0:80"
 admin = "localhost:81"
 without_daemon = "fail_closed"
 replicas = "least_load"
+other_paths = "forward"
 keys = "/etc/keys"
 drain = 5
 [scheduler]
@@ -107,6 +108,7 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_EQ(fleet->proxy.admin_port, 81);
   EXPECT_FALSE(fleet->proxy.fail_open);
   EXPECT_TRUE(fleet->proxy.least_load);
+  EXPECT_TRUE(fleet->proxy.forwards_others);
   EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
   EXPECT_EQ(fleet->policy, "fcfs");
@@ -126,6 +128,7 @@ TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
   EXPECT_EQ(fleet->proxy.listen_host, "127.0.0.1");
   EXPECT_TRUE(fleet->proxy.fail_open);
   EXPECT_FALSE(fleet->proxy.least_load);
+  EXPECT_FALSE(fleet->proxy.forwards_others);
   EXPECT_EQ(fleet->policy, "fineserve");
 }
 

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kSweep(500);
 // How long to wait when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 constexpr int kBacklog = 4096;
-// Longer than anything takes except the lookup of a name.
+// Longer than anything takes.
 constexpr std::chrono::seconds kEndBound(5);
 
 absl::Status Listen(const std::string& host, uint16_t port,

@@ -44,8 +44,7 @@ uint32_t EngineLoad::MostSequences(const ModelSpec& model,
 }
 
 uint64_t EngineLoad::free_tokens() const {
-  const uint64_t taken = held_tokens_ + room_.reserve;
-  return room_.tokens > taken ? room_.tokens - taken : 0;
+  return room_.tokens > held_tokens_ ? room_.tokens - held_tokens_ : 0;
 }
 
 Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
@@ -63,9 +62,7 @@ Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
 bool EngineLoad::Takes(const ModelSpec& model, const Demand& demand,
                        Micros now) const {
   if (running() >= MostSequences(model, demand.slo_tpot)) return false;
-  if (uint64_t{demand.prompt_tokens} + demand.growth_tokens > free_tokens()) {
-    return false;
-  }
+  if (HeldBy(demand, 0, demand.growth_tokens) > free_tokens()) return false;
   const uint64_t backlog = Predict(model, now).backlog_tokens;
   return backlog == 0 ||
          backlog + demand.prompt_tokens <= 2 * uint64_t{model.chunk_tokens};
@@ -84,7 +81,7 @@ void EngineLoad::Start(RequestId id, const ModelSpec& model,
 EngineLoad::Running& EngineLoad::Enter(RequestId id, const Demand& demand) {
   Running& r = running_[id];
   r.demand = demand;
-  r.held_tokens = uint64_t{demand.prompt_tokens} + demand.growth_tokens;
+  r.held_tokens = HeldBy(demand, 0, demand.growth_tokens);
   held_tokens_ += r.held_tokens;
   if (demand.slo_tpot != 0) tpots_.insert(demand.slo_tpot);
   return r;
@@ -108,7 +105,7 @@ void EngineLoad::Progress(RequestId id, uint32_t generated, uint32_t growth) {
   if (found == running_.end()) return;
   Running& r = found->second;
   held_tokens_ -= r.held_tokens;
-  r.held_tokens = uint64_t{r.demand.prompt_tokens} + generated + growth;
+  r.held_tokens = HeldBy(r.demand, generated, growth);
   held_tokens_ += r.held_tokens;
 }
 

@@ -27,7 +27,8 @@ struct ModelSpec {
 struct KvRoom {
   uint64_t tokens = 0;  // that can be filled now: its leases and certain grants
   uint64_t most_tokens = 0;  // that it can ever have
-  uint64_t reserve = 0;      // of `tokens`: what prompts must not fill
+  // Kept free for each sequence, whose last block is partly used.
+  uint64_t tail_tokens = 0;
 };
 
 // What a request takes from an engine.
@@ -44,10 +45,10 @@ uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
                       uint32_t max_tokens);
 
 // What an engine was sent, and what that leaves of its capacity. KV for a
-// request's prompt and its growth is reserved before the request is sent. So an
-// engine never has to queue or preempt what it is sent, as long as its requests
-// grow as expected on average. `model` is the same in every call. Confined to
-// one thread.
+// request's prompt, growth and tail is reserved before the request is sent. So
+// an engine never has to queue or preempt what it is sent, as long as its
+// requests grow as expected on average. `model` is the same in every call.
+// Confined to one thread.
 class EngineLoad {
  public:
   void SetKv(KvRoom room) { room_ = room; }
@@ -85,6 +86,12 @@ class EngineLoad {
     Micros predicted = 0;  // TTFT with κ = 1
     bool seen = false;     // its first token
   };
+  // What the request takes once it has `generated` tokens.
+  uint64_t HeldBy(const Demand& demand, uint32_t generated,
+                  uint32_t growth) const {
+    return uint64_t{demand.prompt_tokens} + generated + growth +
+           room_.tail_tokens;
+  }
   // Books what the request takes.
   Running& Enter(RequestId id, const Demand& demand);
   Predictor Uncorrected(const ModelSpec& model) const;

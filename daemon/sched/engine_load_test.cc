@@ -10,9 +10,9 @@ namespace {
 // 1,000 µs a step and 10 µs a token; 100 µs for each running sequence.
 const ModelSpec kModel{"m", 100'000, 0, 1000, 8, {1000, 10, 100}};
 
-EngineLoad WithKv(uint64_t tokens, uint64_t reserve = 0) {
+EngineLoad WithKv(uint64_t tokens, uint64_t tail_tokens = 0) {
   EngineLoad load;
-  load.SetKv({tokens, tokens, reserve});
+  load.SetKv({tokens, tokens, tail_tokens});
   return load;
 }
 
@@ -22,10 +22,12 @@ TEST(EngineLoadTest, WithoutKvNobodyIsTaken) {
   EXPECT_EQ(load.LiveCaps(kModel, 0).requests, 0u);
 }
 
-TEST(EngineLoadTest, PromptAndGrowthMustFitBesideTheReserve) {
-  const EngineLoad load = WithKv(1000, 200);
-  EXPECT_TRUE(load.Takes(kModel, {700, 100, 0}, 0));
-  EXPECT_FALSE(load.Takes(kModel, {700, 101, 0}, 0));
+TEST(EngineLoadTest, PromptGrowthAndTailMustFitBesideThoseThatRun) {
+  EngineLoad load = WithKv(1000, 100);
+  load.Start(RequestId{1}, kModel, {90, 10, 0}, 0);
+  EXPECT_EQ(load.held_tokens(), 200u);
+  EXPECT_TRUE(load.Takes(kModel, {600, 100, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModel, {600, 101, 0}, 0));
 }
 
 TEST(EngineLoadTest, KvIsHeldUntilTheEnd) {

@@ -74,7 +74,7 @@ absl::optional<Reason> LocalScheduler::Refusal(
       model.engines.begin(), model.engines.end(), [&](ReplicaId id) {
         const KvRoom& kv = engines_.at(id).load.kv();
         // At least one token is generated.
-        return submission.prompt_tokens + 1 + kv.reserve <= kv.most_tokens;
+        return submission.prompt_tokens + 1 + kv.tail_tokens <= kv.most_tokens;
       });
   if (!fits) return Reason::kTooLong;
   return absl::nullopt;
@@ -217,7 +217,7 @@ uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
   const auto expected = static_cast<uint32_t>(ModelOf(s.model).expected_output);
   const uint64_t most = engine.kv().most_tokens;
   const uint64_t taken =
-      engine.kv().reserve + s.prompt_tokens + uint64_t{generated};
+      engine.kv().tail_tokens + s.prompt_tokens + uint64_t{generated};
   // KV that the engine can never have need not be kept free.
   return static_cast<uint32_t>(
       std::min<uint64_t>(most > taken ? most - taken : 0,
@@ -225,7 +225,11 @@ uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
 }
 
 bool LocalScheduler::Takes(ReplicaId engine, const Queued& request,
-                           Micros now) const {
+                           Micros now) {
+  if (started_on_ && *started_on_ != engine) {
+    started_on_.reset();
+    update_rooms_();
+  }
   const EngineLoad& load = engines_.at(engine).load;
   return load.Takes(ModelOf(request.model).spec,
                     DemandOf(requests_.at(request.waiting.id), load), now);
@@ -245,6 +249,7 @@ void LocalScheduler::Start(const Queued& request, ReplicaId engine,
   ++(r.degraded ? model.figures.admitted_degraded : model.figures.admitted);
   load.Start(id, model.spec, DemandOf(r, load), now);
   r.engine = engine;
+  started_on_ = engine;
   decisions_.push_back(decision);
 }
 
@@ -305,6 +310,7 @@ void LocalScheduler::TellRefused(Micros now) {
 
 std::vector<Decision> LocalScheduler::Decide(Micros now) {
   decisions_.clear();
+  started_on_.reset();
   TellRefused(now);
   policy_->Decide(now, this);
   for (size_t m = 0; m < models_.size(); ++m) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -104,6 +105,14 @@ class LocalScheduler final : private Host {
   // before.
   absl::Status SetEngine(ReplicaId engine, ModelId model, KvRoom room);
 
+  // For engines that share a pool, where a start on one of them takes from what
+  // the others may have: Decide calls `update`, which calls SetEngine for them,
+  // before it considers another engine than the one that it started requests
+  // on. Without it, rooms do not depend on each other.
+  void SetUpdateRooms(std::function<void()> update) {
+    update_rooms_ = std::move(update);
+  }
+
   // Forgets the engine and the requests that it ran, whose clients learn of it
   // from their broken connections.
   void EngineGone(ReplicaId engine);
@@ -168,8 +177,7 @@ class LocalScheduler final : private Host {
 
   std::vector<ReplicaId> EnginesOf(ModelId model) const override;
   Predictor Predict(ReplicaId engine, Micros now) const override;
-  bool Takes(ReplicaId engine, const Queued& request,
-             Micros now) const override;
+  bool Takes(ReplicaId engine, const Queued& request, Micros now) override;
   void Start(const Queued& request, ReplicaId engine, Micros now) override;
   void Drop(const Queued& request, Micros now) override;
 
@@ -197,6 +205,8 @@ class LocalScheduler final : private Host {
   std::vector<RequestId> refused_;   // by Submit, for Decide to return
   std::vector<Decision> decisions_;  // of this Decide
   size_t queued_ = 0;
+  std::function<void()> update_rooms_ = [] {};
+  absl::optional<ReplicaId> started_on_;  // since rooms were updated
 };
 
 }  // namespace fineserve::sched

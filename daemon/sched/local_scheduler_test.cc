@@ -137,7 +137,7 @@ TEST_F(LocalSchedulerTest, NoMoreIsBookedThanARequestMayOrItsEngineCan) {
   Submit(s);
   EXPECT_EQ(Only(20'000).engine, kEngine);
   sched_.Progress(RequestId{2}, 50);
-  EXPECT_EQ(Held(), 580u) << "all but the reserve";
+  EXPECT_EQ(Held(), 600u) << "with its tail";
 }
 
 TEST_F(LocalSchedulerTest, WaitingOneIsToldItIsLateWithoutAnEvent) {

@@ -13,19 +13,21 @@ absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
   absl::StatusOr<wire::ServerSocket> socket = wire::ServerSocket::Bind(path);
   if (!socket.ok()) return socket.status();
   std::unique_ptr<AdmissionServer> server(
-      new AdmissionServer(gpu, *std::move(socket), pool, clock, loop));
+      new AdmissionServer(gpu, path, *std::move(socket), pool, clock, loop));
   const absl::Status s = server->SetFleet(fleet);
   if (!s.ok()) return s;
   return server;
 }
 
 AdmissionServer::AdmissionServer(const std::string& gpu,
+                                 const std::string& path,
                                  wire::ServerSocket socket,
                                  const PoolService* pool, const Clock* clock,
                                  EventLoop* loop)
     : gpu_(gpu),
       pool_(pool),
       clock_(clock),
+      drained_(path + ".drained"),
       socket_(std::move(socket)),
       // Settle runs after each round of the loop, so waking it up is enough.
       alarm_(loop->OnAlarm([] {})),
@@ -38,7 +40,7 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
       [this](const std::vector<admission::EngineNeed>& needs) {
         return KvInPool(*pool_, needs);
       },
-      clock_,
+      clock_, &drained_,
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });

@@ -20,7 +20,8 @@ class PoolService;
 // thread.
 class AdmissionServer {
  public:
-  // Binds `path`. `gpu`: this daemon's UUID. All pointers must outlive it.
+  // Binds `path`, beside which it keeps which engines are drained. `gpu`: this
+  // daemon's UUID. All pointers must outlive it.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
       const config::Fleet& fleet, const std::string& gpu,
       const std::string& path, const PoolService* pool, const Clock* clock,
@@ -34,13 +35,15 @@ class AdmissionServer {
   void Settle();
 
  private:
-  AdmissionServer(const std::string& gpu, wire::ServerSocket socket,
-                  const PoolService* pool, const Clock* clock, EventLoop* loop);
+  AdmissionServer(const std::string& gpu, const std::string& path,
+                  wire::ServerSocket socket, const PoolService* pool,
+                  const Clock* clock, EventLoop* loop);
 
   const std::string gpu_;
   config::Fleet fleet_;
   const PoolService* const pool_;
   const Clock* const clock_;
+  admission::DrainedEngines drained_;
   wire::ServerSocket socket_;
   std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;

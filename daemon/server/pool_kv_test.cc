@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <deque>
 #include <memory>
+#include <random>
 #include <string>
+#include <utility>
 
+#include "daemon/admission/admission_service.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/slab/table_writer.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::server {
 namespace {
@@ -17,6 +22,84 @@ constexpr uint32_t kSlabs = 8;
 // A slab holds 4 blocks of 16 tokens.
 constexpr slab::Format kFormat = {4, 1024, 16};
 constexpr uint64_t kSlabTokens = 64;
+
+// Admission for the engines and models "a" and "b", and the proxy that asks it.
+class AdmissionOfTwo {
+ public:
+  AdmissionOfTwo(const PoolService* pool, const Clock* clock) {
+    config::Fleet fleet;
+    for (const char* name : {"a", "b"}) {
+      config::FleetModel model;
+      model.name = name;
+      model.slo_ttft_ms = 3'600'000;
+      model.kv_token_bytes = 256;
+      model.profile = {1, 0, 0};
+      fleet.models.push_back(model);
+      fleet.engines.push_back({name, name, "127.0.0.1", 1, "", {}});
+    }
+    service_ = *admission::AdmissionService::Create(
+        fleet, "GPU-1", kEpoch,
+        [pool](const auto& needs) { return KvInPool(*pool, needs); }, clock,
+        &drained_,
+        [this](const std::string&, absl::string_view bytes) {
+          Receive(*wire::Decode(bytes));
+          return true;
+        });
+    wire::HelloT hello;
+    for (const config::FleetEngine& engine : fleet.engines) {
+      hello.engines.push_back(std::make_unique<wire::EngineHealthT>());
+      hello.engines.back()->name = engine.name;
+      hello.engines.back()->serves = true;
+    }
+    hello.reset = true;
+    Send(0, std::move(hello));
+  }
+  void Submit(const std::string& model, uint32_t prompt_tokens) {
+    wire::SubmitT submit;
+    submit.model = model;
+    submit.prompt_tokens = prompt_tokens;
+    submit.max_tokens = 1;
+    Send(++submitted_, std::move(submit));
+  }
+  void FinishFirst() {
+    if (running_.empty()) return;
+    Send(running_.front(), wire::FinishedT());
+    running_.pop_front();
+  }
+  void Settle() { service_->Settle(); }
+  uint64_t admitted() const { return admitted_; }
+  uint64_t BookedSlabs() {
+    Send(0, wire::ModelsQueryT());
+    uint64_t slabs = 0;
+    for (const auto& model : models_.models) {
+      for (const auto& engine : model->engines) {
+        slabs += (engine->held_tokens + kSlabTokens - 1) / kSlabTokens;
+      }
+    }
+    return slabs;
+  }
+
+ private:
+  static constexpr uint64_t kEpoch = 1;
+
+  template <typename Body>
+  void Send(uint64_t request, Body body) {
+    service_->Handle("proxy", wire::Encode(kEpoch, request, std::move(body)));
+  }
+  void Receive(const wire::MessageT& message) {
+    if (const auto* models = message.body.AsModels()) models_ = *models;
+    const auto* verdict = message.body.AsVerdict();
+    if (verdict == nullptr || !verdict->admitted) return;
+    ++admitted_;
+    running_.push_back(message.request);
+  }
+
+  admission::DrainedEngines drained_{""};
+  std::unique_ptr<admission::AdmissionService> service_;
+  wire::ModelsT models_;
+  std::deque<uint64_t> running_;
+  uint64_t submitted_ = 0, admitted_ = 0;
+};
 
 class PoolKvTest : public ::testing::Test {
  protected:
@@ -40,7 +123,7 @@ class PoolKvTest : public ::testing::Test {
     EXPECT_TRUE(pool_.Poll().ok());
   }
   admission::EngineKv Ask(const std::string& engine) {
-    return KvInPool(pool_, {{engine, 0}})[0];
+    return KvInPool(pool_, {{engine, 0, 0}})[0];
   }
 
   ManualClock clock_;
@@ -71,8 +154,47 @@ TEST_F(PoolKvTest, WhatOneEngineWasPromisedIsNotSureForAnother) {
   Serve("a", 10, 0);
   Serve("b", 11, 0);
   const uint64_t before = Ask("b").view->tokens;
-  const auto all = KvInPool(pool_, {{"a", 4 * kSlabTokens}, {"b", 0}});
+  const auto all =
+      KvInPool(pool_, {{"a", 4 * kSlabTokens, 4 * kSlabTokens}, {"b", 0, 0}});
   EXPECT_LT(all[1].view->tokens, before);
+}
+
+TEST_F(PoolKvTest, FairShareOfOneEngineIsNotTakenFromAnothersPromise) {
+  Serve("a", 10, 0);
+  Serve("b", 11, 0);
+  const uint64_t promised = 6 * kSlabTokens;
+  const auto all = KvInPool(pool_, {{"a", promised, promised}, {"b", 0, 0}});
+  EXPECT_EQ(all[0].view->tokens, 7 * kSlabTokens) << "b wants a slab";
+  EXPECT_EQ(all[1].view->tokens, 2 * kSlabTokens);
+}
+
+TEST_F(PoolKvTest, WhatWaitsForOneEngineLimitsAnotherToItsFairShare) {
+  Serve("a", 10, 0);
+  Serve("b", 11, 0);
+  const uint64_t much = 100 * kSlabTokens;
+  auto all = KvInPool(pool_, {{"a", kSlabTokens, much}, {"b", 0, much}});
+  EXPECT_EQ(all[0].view->tokens, kSlabs / 2 * kSlabTokens);
+  EXPECT_EQ(all[1].view->tokens, (kSlabs - 1) * kSlabTokens)
+      << "it runs nothing, and its first prompt may be long";
+}
+
+// Requests of random sizes for two engines, many of which start in one round.
+TEST_F(PoolKvTest, NoMoreIsBookedThanThePoolHas) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Serve("a", 10, 0);
+  Serve("b", 11, 0);
+  AdmissionOfTwo admission(&pool_, &clock_);
+  for (int round = 0; round < 2000; ++round) {
+    for (uint32_t n = random() % 8; n > 0; --n) {
+      admission.Submit(random() % 2 == 0 ? "a" : "b", 1 + random() % 300);
+    }
+    for (uint32_t n = random() % 8; n > 0; --n) admission.FinishFirst();
+    admission.Settle();
+    ASSERT_LE(admission.BookedSlabs(), kSlabs) << "round " << round;
+  }
+  EXPECT_GT(admission.admitted(), 1000u);
 }
 
 TEST_F(PoolKvTest, WholeSlabsAreToldInBytes) {

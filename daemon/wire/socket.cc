@@ -7,6 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/socket_path.h"
+#include "daemon/abi/trusted_socket.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::wire {
@@ -141,6 +143,12 @@ bool ServerSocket::Send(const std::string& peer, absl::string_view bytes) {
 }
 
 absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
+  // ZeroMQ connects by itself whenever it must, so only the folder can answer
+  // for who listens. Where it is this user's alone, that is this user or root.
+  char why[abi::kPathBytes + 128];
+  if (!abi::IsTrustedPath(path.c_str(), why, sizeof(why))) {
+    return absl::PermissionDeniedError(why);
+  }
   absl::StatusOr<SocketHandle> handle = Open(ZMQ_DEALER, path);
   if (!handle.ok()) return handle.status();
   Set(handle->socket, ZMQ_IMMEDIATE, 1);  // no queue without a connection

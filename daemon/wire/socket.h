@@ -59,6 +59,7 @@ class ServerSocket {
 // Confined to one thread. No call blocks; descriptor() is as ServerSocket's.
 class ClientSocket {
  public:
+  // PermissionDenied if another user can put a socket at `path`.
   static absl::StatusOr<ClientSocket> Connect(const std::string& path);
 
   int descriptor() const;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -85,6 +86,12 @@ TEST_F(SocketTest, WithoutADaemonNothingIsKept) {
   auto server = *ServerSocket::Bind(path());
   ASSERT_TRUE(SendSoon(&client, "arrives"));
   EXPECT_EQ(Next(&server)->bytes, "arrives");
+}
+
+TEST_F(SocketTest, SocketInAFolderThatOthersMayEnterIsNotBelieved) {
+  auto server = *ServerSocket::Bind(path());
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(ClientSocket::Connect(path()).status()));
 }
 
 TEST_F(SocketTest, ClientMeetsTheNextDaemonAtTheSamePath) {

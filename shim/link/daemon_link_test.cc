@@ -130,6 +130,13 @@ TEST_F(DaemonLinkTest, SocketOfAnotherUserIsNotUsed) {
   EXPECT_EQ(daemon_->connections(), 0);
 }
 
+TEST_F(DaemonLinkTest, SocketInAFolderThatOthersMayEnterIsNotUsed) {
+  StartDaemon();
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0777), 0);
+  EXPECT_THAT(Join(), HasSubstr("make its mode 0700"));
+  EXPECT_EQ(daemon_->connections(), 0);
+}
+
 TEST_F(DaemonLinkTest, SilentDaemonIsGivenUpAfterTheTimeout) {
   StartDaemon({.fault = Fault::kSilentAtHello});
   link_.set_timeouts({.join_ms = 50});

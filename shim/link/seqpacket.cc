@@ -5,43 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/abi/trusted_socket.h"
+
 namespace fineserve::shim {
 namespace {
-
-bool IsTrusted(uid_t uid) { return uid == geteuid() || uid == 0; }
-
-bool CheckOwner(const char* path, char* why, size_t why_bytes) {
-  struct stat st;
-  if (stat(path, &st) != 0) {
-    snprintf(why, why_bytes, "no daemon at %s", path);
-    return false;
-  }
-  if (!IsTrusted(st.st_uid)) {
-    snprintf(why, why_bytes, "%s belongs to uid %u, not to this user or root",
-             path, st.st_uid);
-    return false;
-  }
-  return true;
-}
-
-bool CheckPeer(int fd, const char* path, char* why, size_t why_bytes) {
-  ucred peer = {};
-  socklen_t bytes = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
-      IsTrusted(peer.uid)) {
-    return true;
-  }
-  snprintf(why, why_bytes,
-           "the process at %s runs as uid %u, not as this user or root", path,
-           peer.uid);
-  return false;
-}
 
 // A full backlog makes connect wait; SO_SNDTIMEO bounds that wait.
 int ConnectBefore(int fd, const sockaddr_un& address, uint64_t deadline_ms) {
@@ -80,14 +52,14 @@ int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes) {
     return -1;
   }
   strcpy(address.sun_path, path);
-  if (!CheckOwner(path, why, why_bytes)) return -1;
+  if (!abi::IsTrustedPath(path, why, why_bytes)) return -1;
   const int fd = OpenSocket(timeout_ms);
   const int error =
       fd < 0 ? errno : ConnectBefore(fd, address, NowMs() + timeout_ms);
   if (error != 0) {
     snprintf(why, why_bytes, "no daemon at %s (%s)", path,
              strerrordesc_np(error));
-  } else if (CheckPeer(fd, path, why, why_bytes)) {
+  } else if (abi::IsTrustedPeer(fd, path, why, why_bytes)) {
     return fd;
   }
   if (fd >= 0) close(fd);

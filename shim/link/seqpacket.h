@@ -12,8 +12,8 @@ namespace fineserve::shim {
 // The time of CLOCK_MONOTONIC in milliseconds.
 uint64_t NowMs();
 
-// Connects to the daemon's socket. The file must belong to us or to root, and
-// so must the process behind it. Returns the descriptor, or -1 with one line in
+// Connects to the daemon's socket, if it can be trusted
+// (daemon/abi/trusted_socket.h). Returns the descriptor, or -1 with one line in
 // `why`.
 int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes);
 

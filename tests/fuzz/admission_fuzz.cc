@@ -116,11 +116,12 @@ class Daemon {
   }
 
   ManualClock clock_;
+  admission::DrainedEngines drained_{""};
   int verdicts_ = 0;
   int admitted_ = 0;
   std::unique_ptr<admission::AdmissionService> service_ =
       *admission::AdmissionService::Create(
-          OneModel(), "GPU-1", kEpoch, NoKv, &clock_,
+          OneModel(), "GPU-1", kEpoch, NoKv, &clock_, &drained_,
           [this](const std::string& peer, absl::string_view bytes) {
             return Hear(peer, bytes);
           });

@@ -13,6 +13,7 @@
 #include "daemon/proxy/http/head.h"
 #include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/http/response_parser.h"
+#include "daemon/proxy/request/form_facts.h"
 #include "daemon/proxy/request/json_number.h"
 #include "daemon/proxy/request/request_facts.h"
 #include "tests/fuzz/target.h"
@@ -152,6 +153,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
   FuzzAnswer(text, piece);
   FuzzCount(text, piece);
   std::string body(text);
+  ReadFormFacts("multipart/form-data; boundary=b", body).IgnoreError();
   const auto facts = ReadFacts(&body);
   Expect(!facts.ok() || facts->text_bytes <= count, "more text than bytes");
   Expect(body == text, "reading changes the body");

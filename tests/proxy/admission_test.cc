@@ -87,6 +87,46 @@ TEST_F(AdmissionTest, IsToldOfAStreamsFirstTokenAndOfItsEnd) {
               ElementsAre("submit 1", "first 1", "done 1: 0+2"));
 }
 
+TEST_F(AdmissionTest, IsAskedWhereverEnginesGenerate) {
+  for (const char* path :
+       {"/v1/responses", "/v1/messages", "/v1/chat/completions/batch"}) {
+    Peer client = Peer::To(port_);
+    client.Send(Post(path, R"({"model":"m","max_tokens":7})",
+                     "x-gateway-inference-fairness-id: refuse\r\n"));
+    EXPECT_EQ(client.ReceiveMessage().status(), 429) << path;
+    EXPECT_EQ(journal_.requests().back().max_tokens, 7u) << path;
+  }
+  EXPECT_EQ(journal_.requests().size(), 3u);
+  EXPECT_TRUE(a_.IsQuiet());
+}
+
+TEST_F(AdmissionTest, IsAskedAboutSoundThatComesAsAForm) {
+  Peer client = Peer::To(port_);
+  client.Send(Post("/v1/audio/transcriptions",
+                   "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n"
+                   "\r\nm\r\n--x--\r\n",
+                   "Content-Type: multipart/form-data; boundary=x\r\n"));
+  Peer engine = a_.Accept();
+  EXPECT_THAT(engine.ReceiveMessage().body, HasSubstr("name=\"model\""));
+  engine.Send(Plain("{}"));
+  EXPECT_EQ(client.ReceiveMessage().status(), 200);
+  EXPECT_EQ(journal_.requests().size(), 1u);
+  client.Send(Post("/v1/audio/translations", "--y",
+                   "Content-Type: multipart/form-data; boundary=x\r\n"));
+  EXPECT_THAT(client.ReceiveMessage().body, HasSubstr("bad_form"));
+}
+
+TEST_F(AdmissionTest, IsNotAskedWhereEnginesOnlyRead) {
+  Peer client = Peer::To(port_);
+  client.Send(Post("/v1/embeddings", R"({"model":"m","input":"x"})"));
+  Peer engine = a_.Accept();
+  engine.ReceiveMessage();
+  engine.Send(Plain("{}"));
+  EXPECT_EQ(client.ReceiveMessage().status(), 200);
+  EXPECT_TRUE(journal_.requests().empty());
+  EXPECT_EQ(Metric("fineserve_forwarded_total{model=\"m\"}"), 1);
+}
+
 // The answer does not show when its first token came.
 TEST_F(AdmissionTest, IsToldOfAWholeAnswersEndAlone) {
   Peer client = Ask("x");

@@ -41,6 +41,7 @@ TEST_F(LimitTest, MistakesAreToldInOpenAisShape) {
        400, "bad_header"},
       {"GET /v1/completions HTTP/1.1\r\n\r\n", 405, "method_not_allowed"},
       {"GET /metrics HTTP/1.1\r\n\r\n", 404, "not_found"},
+      {Post("/v1/load_lora_adapter", "{}"), 404, "not_found"},
       {"GET /v1/models/no HTTP/1.1\r\n\r\n", 404, "model_not_found"},
       {"GET /health HTTP/1.1\r\nExpect: wonders\r\n\r\n", 417,
        "bad_expectation"},
@@ -61,7 +62,7 @@ TEST_F(LimitTest, AConnectionOutlivesItsMistakes) {
   Peer client = Client();
   client.Send(Post("/v1/completions", "{"));
   EXPECT_EQ(client.ReceiveMessage().status(), 400);
-  client.Send(Post("/v1/nothing", R"({"model":"gpt-5"})"));
+  client.Send(Post("/v1/embeddings", R"({"model":"gpt-5"})"));
   EXPECT_EQ(client.ReceiveMessage().status(), 404);
   client.Send("GET /version HTTP/1.1\r\n\r\n");
   EXPECT_THAT(client.ReceiveMessage().body, StartsWith("{\"version\":\""));

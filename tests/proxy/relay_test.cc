@@ -123,6 +123,16 @@ TEST_F(RelayTest, OtherPathsGoToTheModelsEngine) {
   EXPECT_EQ(client.ReceiveMessage().body, "[2]");
 }
 
+TEST_F(RelayTest, PathsThatAreNotKnownGoToAnEngineIfTheFleetSaysSo) {
+  Start("other_paths = \"forward\"\n");
+  Peer client = Client();
+  client.Send(Post("/v1/own/thing", R"({"model":"code"})"));
+  Peer engine = c_.Accept();
+  EXPECT_THAT(engine.ReceiveMessage().head, StartsWith("POST /v1/own/thing "));
+  engine.Send(Plain("[1]"));
+  EXPECT_EQ(client.ReceiveMessage().body, "[1]");
+}
+
 TEST_F(RelayTest, ConnectionsToEnginesAreUsedAgain) {
   Start();
   Peer engine(driver::Descriptor{});
@@ -190,7 +200,7 @@ TEST_F(RelayTest, HeadAndOptions) {
   EXPECT_THAT(options, StartsWith("HTTP/1.1 204 "));
   EXPECT_THAT(options, HasSubstr("allow: POST, OPTIONS\r\n"));
   const std::string body = R"({"model":"code"})";
-  client.Send("HEAD /v1/thing HTTP/1.1\r\nContent-Length: " +
+  client.Send("HEAD /v1/embeddings HTTP/1.1\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   Peer engine = c_.Accept();
   engine.ReceiveMessage();

@@ -76,6 +76,13 @@ class AdmissionChannel::Link {
     });
     admission_->SetHold([this] { FlushSoon(); });
   }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  // Exchanges that the io_context ends later tell their end to nobody.
+  ~Link() {
+    admission_->SetSend([](absl::string_view) { return false; });
+    admission_->SetHold([] {});
+  }
 
   void Start() { asio::co_spawn(*io_, Beat(), asio::detached); }
 
@@ -84,8 +91,9 @@ class AdmissionChannel::Link {
     asio::steady_timer timer(*io_);
     for (;;) {
       if (!socket_) Open();
-      admission_->Tick();
+      // What came while this process stood still is not silence.
       Drain();
+      admission_->Tick();
       timer.expires_after(kBeat);
       co_await timer.async_wait(kTuple);
     }

@@ -14,7 +14,8 @@ namespace fineserve::proxy {
 class DaemonAdmission;
 
 // Carries DaemonAdmission's messages to fineserved and back, and calls its
-// Tick. Confined to the proxy's thread; must outlive the io_context's run.
+// Tick. Confined to the proxy's thread; must outlive the io_context's run, but
+// not the exchanges that end with the io_context itself.
 class AdmissionChannel {
  public:
   // `folder` is fineserved's runtime folder. `gpu` begins the UUID of the GPU

@@ -49,14 +49,19 @@ DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
       heard_ns_(clock->NowNs()) {}
 
 template <typename Body>
-bool DaemonAdmission::Tell(uint64_t id, Body body) {
+void DaemonAdmission::Tell(uint64_t id, Body body) {
   Flush();
-  return send_(wire::Encode(epoch_, id, std::move(body)));
+  Send(wire::Encode(epoch_, id, std::move(body)));
 }
 
 void DaemonAdmission::Flush() {
-  for (const std::string& message : held_) send_(message);
-  held_.clear();
+  for (const std::string& message : std::exchange(held_, {})) Send(message);
+}
+
+// The daemon would never know what a lost message says, so it is greeted as a
+// new one and told everything again.
+void DaemonAdmission::Send(const std::string& message) {
+  if (!send_(message)) SetEpoch(0);
 }
 
 // Drops the messages held back, which were meant for the former daemon.
@@ -142,7 +147,9 @@ void DaemonAdmission::Welcomed(uint64_t epoch) {
   SetEpoch(epoch);
   away_ = false;
   Hello(/*reset=*/true);
-  for (const auto& [id, waiting] : waiting_) Ask(waiting);
+  for (const auto& [id, waiting] : waiting_) {
+    if (epoch_ != 0) Ask(waiting);
+  }
 }
 
 void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
@@ -185,7 +192,6 @@ void DaemonAdmission::Ask(const Waiting& waiting) {
   submit.priority = r.priority;
   submit.tenant = r.tenant;
   submit.degrade_ok = r.degrade_ok;
-  // If this message is lost, so is the daemon, and Tick will notice.
   Tell(r.id, std::move(submit));
 }
 

@@ -24,8 +24,9 @@ namespace fineserve::proxy {
 // Who may die where. A daemon that has sent nothing for kPatienceNs counts as
 // gone: requests that wait, and new ones, are decided by OpenAdmission
 // (fail_open) or refused (fail_closed). Those that the daemon admitted go on
-// without it. A new daemon, known by its epoch, is sent the requests that run
-// and is asked again about those that wait, with the time that each has waited.
+// without it. A daemon that is new, as its epoch shows, that has forgotten this
+// proxy, or that a message did not reach, is sent the requests that run and is
+// asked again about those that wait, with the time that each has waited.
 class DaemonAdmission final : public Admission {
  public:
   static constexpr uint64_t kHelloNs = 1'000'000'000;
@@ -34,13 +35,13 @@ class DaemonAdmission final : public Admission {
   static constexpr uint32_t kRetryAfterMs = 2000;
 
   // Sends to the daemon; false while there is no connection.
-  using Send = std::function<bool(absl::string_view bytes)>;
+  using SendBytes = std::function<bool(absl::string_view bytes)>;
 
   // `clock` outlives it.
   DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
                   const Clock* clock);
 
-  void SetSend(Send send) { send_ = std::move(send); }
+  void SetSend(SendBytes send) { send_ = std::move(send); }
   // The end of a request matters to requests that wait. While none waits here,
   // the message is held back and goes with the next one, which spares both
   // sides a wake-up. `on_hold` is called for the first message held back and
@@ -102,7 +103,8 @@ class DaemonAdmission final : public Admission {
   };
 
   template <typename Body>
-  bool Tell(uint64_t id, Body body);
+  void Tell(uint64_t id, Body body);
+  void Send(const std::string& message);
   void SetEpoch(uint64_t epoch);
   void Hello(bool reset);
   void TellProgress();
@@ -119,7 +121,7 @@ class DaemonAdmission final : public Admission {
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
-  Send send_ = [](absl::string_view) { return false; };
+  SendBytes send_ = [](absl::string_view) { return false; };
   std::function<void()> on_hold_ = [this] { Flush(); };
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;

@@ -299,6 +299,25 @@ TEST_F(DaemonAdmissionTest, DaemonThatWasNotGreetedIsGreetedAndAskedAgain) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 1"));
 }
 
+// Its connection was replaced, or more messages wait than it takes.
+TEST_F(DaemonAdmissionTest, MessageThatIsNotTakenMakesItGreetAgain) {
+  Welcome();
+  Submit(1);
+  Admit(1, "a");
+  connected_ = false;
+  Submit(2);
+  connected_ = true;
+  Told();
+  clock_.AdvanceNs(DaemonAdmission::kHelloNs);
+  admission_->Tick();
+  EXPECT_EQ(told_[0].epoch, 0u);
+  Told();
+  Welcome();
+  ASSERT_EQ(told_.size(), 2u);
+  EXPECT_EQ(told_[0].body.AsHello()->running.size(), 1u);
+  EXPECT_THAT(Told(), ElementsAre("Hello 0", "Submit 2"));
+}
+
 TEST_F(DaemonAdmissionTest, RefusedRequestIsToldWhy) {
   Welcome();
   Submit(1);

@@ -68,8 +68,13 @@ absl::optional<Usage> AnswerMeter::usage() const {
   const size_t at = tail().rfind("\"usage\":");
   if (at == absl::string_view::npos) return absl::nullopt;
   const absl::string_view object = tail().substr(at);
-  const Usage usage = {NumberOf(object, "prompt_tokens").value_or(0),
-                       NumberOf(object, "completion_tokens").value_or(0)};
+  const auto either = [&](const char* name, const char* other) {
+    const absl::optional<uint32_t> number = NumberOf(object, name);
+    return number ? *number : NumberOf(object, other).value_or(0);
+  };
+  // Of completions and chats, or else of responses and messages.
+  const Usage usage = {either("prompt_tokens", "input_tokens"),
+                       either("completion_tokens", "output_tokens")};
   if (usage.prompt_tokens == 0) return absl::nullopt;  // "usage":null
   return usage;
 }

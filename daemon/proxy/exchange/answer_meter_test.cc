@@ -59,6 +59,17 @@ TEST(AnswerMeterTest, UsageOfAPlainAnswerIsFoundBehindALongText) {
   EXPECT_EQ(meter.usage()->completion_tokens, 2u);
 }
 
+TEST(AnswerMeterTest, UsageOfResponsesAndMessagesHasOtherNames) {
+  AnswerMeter meter;
+  meter.Feed(
+      "\"usage\":{\"input_tokens\":5,\"input_tokens_details\":{\"cached_"
+      "tokens\":"
+      "1},\"output_tokens\":2}}");
+  ASSERT_TRUE(meter.usage().has_value());
+  EXPECT_EQ(meter.usage()->prompt_tokens, 5u);
+  EXPECT_EQ(meter.usage()->completion_tokens, 2u);
+}
+
 TEST(AnswerMeterTest, NoUsageAndNullUsageAreNone) {
   AnswerMeter meter;
   EXPECT_FALSE(meter.usage().has_value());

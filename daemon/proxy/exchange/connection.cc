@@ -61,7 +61,7 @@ asio::awaitable<bool> Connection::ServeOne() {
   if (!co_await Receive(&request, /*whole=*/false)) co_return false;
   const std::string id =
       service_->request_ids.For(request.Field("x-request-id"));
-  const Route route = RouteOf(port_, request.target());
+  const Route route = RouteOf(request);
   const absl::optional<ApiError> refusal = RefusalOf(request, route);
   if (refusal) {
     co_await RefuseRequest(request, *refusal, id);
@@ -114,6 +114,11 @@ asio::awaitable<bool> Connection::ReceiveBody(RequestParser* request) {
   co_return co_await Receive(request, /*whole=*/true);
 }
 
+Route Connection::RouteOf(const RequestParser& request) const {
+  return proxy::RouteOf(port_, request.target(),
+                        service_->routes->fleet()->proxy.forwards_others);
+}
+
 absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
                                                Route route) const {
   const absl::string_view expect = request.Field("expect");
@@ -143,8 +148,8 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
       request_id.empty() ? service_->request_ids.For("") : request_id;
   LocalAnswer answer = ErrorAnswer(error);
   if (error.status == 405) {
-    const Route route = RouteOf(port_, request.target());
-    absl::StrAppend(&answer.fields, "allow: ", MethodsOf(route), "\r\n");
+    absl::StrAppend(&answer.fields, "allow: ", MethodsOf(RouteOf(request)),
+                    "\r\n");
   }
   const std::string text = LocalAnswerText(answer, to_head, id, stays);
   Buffers buffers = {asio::buffer(text)};

@@ -73,6 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> RefuseRequest(const RequestParser& request,
                                       const ApiError& error,
                                       const std::string& request_id);
+  Route RouteOf(const RequestParser& request) const;
   absl::optional<ApiError> RefusalOf(const RequestParser& request,
                                      Route route) const;
   asio::awaitable<void> Linger();

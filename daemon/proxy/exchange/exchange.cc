@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/refusal_error.h"
+#include "daemon/proxy/request/form_facts.h"
 #include "daemon/proxy/request/service_fields.h"
 
 namespace fineserve::proxy {
@@ -56,10 +57,14 @@ asio::awaitable<bool> Exchange::Run() {
 
 // Reads what the request asks for. An error if that cannot be served.
 absl::optional<ApiError> Exchange::ReadRequest() {
-  const bool must_be_json = route_ == Route::kAdmitted;
-  absl::StatusOr<RequestFacts> facts = ReadFacts(request_->body());
-  if (!facts.ok() && must_be_json) {
-    return ClientError(400, "bad_json", facts.status().message());
+  const absl::string_view type = request_->Field("content-type");
+  const bool is_form = IsForm(type);
+  absl::StatusOr<RequestFacts> facts =
+      is_form ? ReadFormFacts(type, *request_->body())
+              : ReadFacts(request_->body());
+  if (!facts.ok() && route_ == Route::kAdmitted) {
+    return ClientError(400, is_form ? "bad_form" : "bad_json",
+                       facts.status().message());
   }
   if (facts.ok()) facts_ = *std::move(facts);
   const auto model = service_->routes->ModelFor(facts_.model);
@@ -77,7 +82,8 @@ absl::optional<ApiError> Exchange::ReadRequest() {
   asked_.max_tokens = facts_.max_tokens;
   asked_.prompt_tokens = service_->estimator.Estimate(facts_);
   asked_.arrived_ns = started_ns_;
-  counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0;
+  counts_prompt_ = found.counts_prompts && facts_.prompt_tokens == 0 &&
+                   IsTokenizable(request_->target());
   return absl::nullopt;
 }
 
@@ -103,6 +109,7 @@ asio::awaitable<bool> Exchange::Choose() {
       co_return false;
     }
     engine_name_ = engine->name;
+    service_->metrics.CountForwarded(model_);
     co_return true;
   }
   const Verdict verdict = co_await Decide();

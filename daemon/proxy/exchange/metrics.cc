@@ -39,7 +39,7 @@ struct Metrics::Families {
   // Families find a metric by hashing all its labels: once per model, not
   // once per request.
   struct OfModel {
-    Counter *retries, *prompt_tokens, *output_tokens;
+    Counter *retries, *forwarded, *prompt_tokens, *output_tokens;
     Counter *ttft_violations, *tpot_violations;
     Counter *exact, *estimate, *fallback;
     Histogram *queue_time, *ttft, *tpot;
@@ -53,6 +53,9 @@ struct Metrics::Families {
   prometheus::Family<Counter>& retries =
       Register(prometheus::BuildCounter(), "fineserve_retries_total",
                "Requests tried again after an engine failed them", &registry);
+  prometheus::Family<Counter>& forwarded = Register(
+      prometheus::BuildCounter(), "fineserve_forwarded_total",
+      "Requests sent to an engine without asking admission", &registry);
   prometheus::Family<Counter>& prompt_tokens =
       Register(prometheus::BuildCounter(), "fineserve_prompt_tokens_total",
                "Prompt tokens, as engines counted them", &registry);
@@ -109,6 +112,7 @@ struct Metrics::Families {
       return &prompts.Add({{"model", model}, {"tokens", how}});
     };
     const OfModel made = {&retries.Add(labels),
+                          &forwarded.Add(labels),
                           &prompt_tokens.Add(labels),
                           &output_tokens.Add(labels),
                           slo("ttft"),
@@ -139,6 +143,10 @@ void Metrics::CountRequest(const std::string& model, unsigned status) {
 
 void Metrics::CountRetry(const std::string& model) {
   families_->Of(model).retries->Increment();
+}
+
+void Metrics::CountForwarded(const std::string& model) {
+  families_->Of(model).forwarded->Increment();
 }
 
 void Metrics::CountTokens(const std::string& model, uint32_t prompt,

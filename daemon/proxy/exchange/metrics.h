@@ -20,6 +20,8 @@ class Metrics {
   // An answer was sent; 499: the client went away first (nginx's convention).
   void CountRequest(const std::string& model, unsigned status);
   void CountRetry(const std::string& model);
+  // An engine is sent a request without asking admission.
+  void CountForwarded(const std::string& model);
   void CountTokens(const std::string& model, uint32_t prompt, uint32_t output);
   // Admission's answer came `seconds` after the request.
   void QueueTime(const std::string& model, double seconds);

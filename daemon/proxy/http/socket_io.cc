@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "daemon/proxy/http/address_book.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -73,12 +73,17 @@ asio::awaitable<error_code> Connect(tcp::socket* socket,
         co_await socket->async_connect({address, port}, kTuple);
     co_return connected;
   }
-  tcp::resolver resolver(socket->get_executor());
-  const auto [failed, endpoints] =
-      co_await resolver.async_resolve(host, absl::StrCat(port), kTuple);
-  if (failed) co_return failed;
+  // Every executor here is an io_context's.
+  AddressBook& book = AddressBook::Of(static_cast<asio::io_context*>(
+      &asio::query(socket->get_executor(), asio::execution::context)));
+  std::vector<tcp::endpoint> endpoints;
+  for (const asio::ip::address& found : co_await book.Find(host)) {
+    endpoints.emplace_back(found, port);
+  }
+  if (endpoints.empty()) co_return asio::error::host_not_found;
   const auto [connected, _] =
       co_await asio::async_connect(*socket, endpoints, kTuple);
+  if (connected) book.Forget(host);
   co_return connected;
 }
 

@@ -34,7 +34,7 @@ asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
 asio::awaitable<error_code> ReadSome(tcp::socket* socket, ByteBuffer* buffer,
                                      size_t most);
 
-// `host` is an address or a name.
+// `host` is an address or a name, which AddressBook resolves.
 asio::awaitable<error_code> Connect(tcp::socket* socket,
                                     const std::string& host, uint16_t port);
 

@@ -22,6 +22,7 @@ struct Walk {
   RequestFacts facts;
   uint64_t max_tokens = 0;
   uint64_t choices = 1;
+  uint64_t prompts = 1;  // each of which is answered
 };
 
 // A value of an unexpected type is for the engine to judge.
@@ -35,7 +36,7 @@ error_code Lenient(error_code e) {
 bool IsText(std::string_view key) {
   return key == "content" || key == "text" || key == "tool_calls" ||
          key == "function" || key == "arguments" || key == "name" ||
-         key == "reasoning_content" || key == "refusal";
+         key == "reasoning_content" || key == "refusal" || key == "output";
 }
 
 error_code CountText(ondemand::value value, int level, RequestFacts* facts);
@@ -89,14 +90,53 @@ error_code CountText(ondemand::value value, int level, RequestFacts* facts) {
   }
 }
 
-error_code CountRaw(ondemand::value value, RequestFacts* facts) {
-  ondemand::array array;
-  if (const error_code e = value.get_array().get(array)) return Lenient(e);
+// A list or an object, as it is written.
+template <typename Container>
+error_code CountWritten(simdjson::simdjson_result<Container> written,
+                        RequestFacts* facts) {
+  Container container;
+  if (const error_code e = std::move(written).get(container)) return e;
   std::string_view raw;
-  if (const error_code e = array.raw_json().get(raw)) return e;
+  if (const error_code e = container.raw_json().get(raw)) return e;
   facts->text_bytes += raw.size();
   return simdjson::SUCCESS;
 }
+
+// Any value: what a chat template prints as JSON.
+error_code CountJson(ondemand::value value, RequestFacts* facts) {
+  ondemand::json_type type;
+  if (const error_code e = value.type().get(type)) return e;
+  if (type == ondemand::json_type::array) {
+    return CountWritten(value.get_array(), facts);
+  }
+  if (type == ondemand::json_type::object) {
+    return CountWritten(value.get_object(), facts);
+  }
+  return CountText(value, 0, facts);
+}
+
+// Prompts, or one: a text, a list of token ids or a list of messages. Lists of
+// texts, of lists of ids and of chats are several.
+error_code CountPrompts(ondemand::value value, Walk* walk) {
+  ondemand::array array;
+  if (value.get_array().get(array) != simdjson::SUCCESS) {
+    return CountText(value, 0, &walk->facts);
+  }
+  uint64_t prompts = 0;
+  for (auto element : array) {
+    ondemand::value v;
+    if (const error_code e = element.get(v)) return e;
+    ondemand::json_type type;
+    if (const error_code e = v.type().get(type)) return e;
+    prompts += type == ondemand::json_type::array ||
+               type == ondemand::json_type::string;
+    if (const error_code e = CountText(v, 1, &walk->facts)) return e;
+  }
+  walk->prompts = std::max<uint64_t>(prompts, 1);
+  return simdjson::SUCCESS;
+}
+
+error_code ReadSampling(ondemand::value value, Walk* walk);
 
 error_code ReadNumber(ondemand::value value, uint64_t* number) {
   uint64_t n = 0;
@@ -116,12 +156,37 @@ error_code ReadField(std::string_view key, ondemand::value value, Walk* walk) {
   RequestFacts& facts = walk->facts;
   if (key == "model") return ReadModel(value, &facts);
   if (key == "stream") return Lenient(value.get_bool().get(facts.stream));
-  if (key == "max_tokens" || key == "max_completion_tokens") {
+  if (key == "max_tokens" || key == "max_completion_tokens" ||
+      key == "max_output_tokens") {
     return ReadNumber(value, &walk->max_tokens);
   }
   if (key == "n") return ReadNumber(value, &walk->choices);
-  if (key == "prompt" || key == "messages") return CountText(value, 0, &facts);
-  if (key == "tools") return CountRaw(value, &facts);
+  if (key == "prompt" || key == "messages") return CountPrompts(value, walk);
+  if (key == "input" || key == "instructions" || key == "system" ||
+      key == "token_ids" || key == "query" || key == "items") {
+    return CountText(value, 0, &facts);
+  }
+  if (key == "tools" || key == "state" || key == "questions") {
+    return CountJson(value, &facts);
+  }
+  if (key == "sampling_params") return ReadSampling(value, walk);
+  return simdjson::SUCCESS;
+}
+
+// Of /inference/v1/generate.
+error_code ReadSampling(ondemand::value value, Walk* walk) {
+  ondemand::object object;
+  if (const error_code e = value.get_object().get(object)) return Lenient(e);
+  for (auto field : object) {
+    std::string_view key;
+    if (const error_code e = field.unescaped_key().get(key)) return e;
+    ondemand::value v;
+    if (const error_code e = field.value().get(v)) return e;
+    error_code e = simdjson::SUCCESS;
+    if (key == "max_tokens") e = ReadNumber(v, &walk->max_tokens);
+    if (key == "n") e = ReadNumber(v, &walk->choices);
+    if (e) return e;
+  }
   return simdjson::SUCCESS;
 }
 
@@ -146,7 +211,8 @@ uint32_t Saturated(uint64_t n) {
 }
 
 uint32_t AllChoices(const Walk& walk) {
-  const uint64_t choices = std::clamp<uint64_t>(walk.choices, 1, 1024);
+  const uint64_t choices = std::clamp<uint64_t>(walk.choices, 1, 1024) *
+                           std::min<uint64_t>(walk.prompts, 1 << 20);
   return Saturated(uint64_t{Saturated(walk.max_tokens)} * choices);
 }
 

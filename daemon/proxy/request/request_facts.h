@@ -8,12 +8,13 @@
 
 namespace fineserve::proxy {
 
-// What a scheduler must know about a request's body (OpenAI's completions and
-// chat completions; other bodies usually name a model).
+// What a scheduler must know about a request's body (of the paths that
+// Route::kAdmitted names; other bodies usually name a model).
 struct RequestFacts {
   std::string model;  // empty: not given
   bool stream = false;
-  uint32_t max_tokens = 0;  // for all choices together; 0: not given
+  // For all choices and prompts together; 0: not given.
+  uint32_t max_tokens = 0;
   uint64_t text_bytes = 0;  // of prompt, messages and tools, as in the JSON
   uint32_t prompt_tokens =
       0;  // given as token ids, so counted and not estimated

@@ -11,22 +11,54 @@ namespace fineserve::proxy {
 namespace {
 
 constexpr absl::string_view kModelsPath = "/v1/models";
+constexpr absl::string_view kCompletionsPath = "/v1/completions";
+constexpr absl::string_view kChatPath = "/v1/chat/completions";
+constexpr absl::string_view kMetricsPath = "/metrics";
 
 struct Path {
   absl::string_view path;
   Route route;
 };
 
+// What vLLM's server offers to clients, as of 0.32.0.
 constexpr Path kPaths[] = {
     {"/health", Route::kHealth},
     {"/live", Route::kHealth},
     {"/ready", Route::kReady},
     {"/version", Route::kVersion},
     {kModelsPath, Route::kModels},
-    {"/v1/completions", Route::kAdmitted},
-    {"/v1/chat/completions", Route::kAdmitted},
+    {kCompletionsPath, Route::kAdmitted},
+    {kChatPath, Route::kAdmitted},
+    {"/v1/chat/completions/batch", Route::kAdmitted},
+    {"/v1/responses", Route::kAdmitted},
+    {"/v1/messages", Route::kAdmitted},
+    {"/v1/audio/transcriptions", Route::kAdmitted},
+    {"/v1/audio/translations", Route::kAdmitted},
+    {"/v1/audio/speech", Route::kAdmitted},
+    {"/v1/systemone", Route::kAdmitted},
+    {"/cohere/v2/chat", Route::kAdmitted},
+    {"/inference/v1/generate", Route::kAdmitted},
+    {"/generative_scoring", Route::kAdmitted},
+    {"/invocations", Route::kAdmitted},
+    {"/v1/embeddings", Route::kForwarded},
+    {"/v2/embed", Route::kForwarded},
+    {"/pooling", Route::kForwarded},
+    {"/classify", Route::kForwarded},
+    {"/score", Route::kForwarded},
+    {"/v1/score", Route::kForwarded},
+    {"/rerank", Route::kForwarded},
+    {"/v1/rerank", Route::kForwarded},
+    {"/v2/rerank", Route::kForwarded},
     {"/tokenize", Route::kForwarded},
     {"/detokenize", Route::kForwarded},
+    {"/tokenizer_info", Route::kForwarded},
+    {"/v1/messages/count_tokens", Route::kForwarded},
+    {"/v1/messages/render", Route::kForwarded},
+    {"/v1/completions/render", Route::kForwarded},
+    {"/v1/completions/derender", Route::kForwarded},
+    {"/v1/chat/completions/render", Route::kForwarded},
+    {"/v1/chat/completions/derender", Route::kForwarded},
+    {"/cohere/v2/chat/render", Route::kForwarded},
 };
 
 absl::string_view PathOf(absl::string_view target) {
@@ -69,7 +101,7 @@ ApiError NoSuchModel(absl::string_view name) {
 
 }  // namespace
 
-Route RouteOf(Port port, absl::string_view target) {
+Route RouteOf(Port port, absl::string_view target, bool forwards_others) {
   const absl::string_view path = PathOf(target);
   for (const Path& known : kPaths) {
     if (path != known.path) continue;
@@ -78,11 +110,19 @@ Route RouteOf(Port port, absl::string_view target) {
     return everywhere ? known.route : Route::kUnknown;
   }
   if (port == Port::kAdmin) {
-    return path == "/metrics" ? Route::kMetrics : Route::kUnknown;
+    return path == kMetricsPath ? Route::kMetrics : Route::kUnknown;
   }
   if (absl::StartsWith(path, "/v1/models/")) return Route::kModels;
-  if (absl::StartsWith(path, "/v1/")) return Route::kForwarded;
-  return Route::kUnknown;
+  // One response by its id: read or cancelled.
+  if (absl::StartsWith(path, "/v1/responses/")) return Route::kForwarded;
+  const bool forwards =
+      forwards_others && absl::StartsWith(path, "/") && path != kMetricsPath;
+  return forwards ? Route::kForwarded : Route::kUnknown;
+}
+
+bool IsTokenizable(absl::string_view target) {
+  const absl::string_view path = PathOf(target);
+  return path == kCompletionsPath || path == kChatPath;
 }
 
 absl::string_view MethodsOf(Route route) {

@@ -25,13 +25,18 @@ enum class Route {
   kVersion,
   kMetrics,    // admin port only
   kModels,     // the fleet's models, or one of them
-  kAdmitted,   // completions: admission decides
-  kForwarded,  // everything else under /v1, /tokenize, /detokenize
+  kAdmitted,   // engines generate: admission decides
+  kForwarded,  // engines only read, or what the fleet does not refuse
   kUnknown,
 };
 
-// `target` is as in the start line; its query is ignored.
-Route RouteOf(Port port, absl::string_view target);
+// `target` is as in the start line; its query is ignored. `forwards_others`:
+// paths of clients that are not known here go to an engine.
+Route RouteOf(Port port, absl::string_view target,
+              bool forwards_others = false);
+
+// Whether an engine's /tokenize reads the bodies of this target.
+bool IsTokenizable(absl::string_view target);
 
 // The methods that a route takes, as the Allow field lists them; empty: any.
 absl::string_view MethodsOf(Route route);

@@ -39,8 +39,11 @@ TEST(RoutesTest, EachPathHasItsPort) {
       {"/v1/models/a/b", Route::kModels, Route::kUnknown},
       {"/v1/chat/completions", Route::kAdmitted, Route::kUnknown},
       {"/v1/completions?a=b", Route::kAdmitted, Route::kUnknown},
-      {"/v1/completions/x", Route::kForwarded, Route::kUnknown},
+      {"/v1/completions/x", Route::kUnknown, Route::kUnknown},
       {"/tokenize", Route::kForwarded, Route::kUnknown},
+      {"/v1/responses", Route::kAdmitted, Route::kUnknown},
+      {"/v1/responses/resp_1?a=b", Route::kForwarded, Route::kUnknown},
+      {"/v1/responses/resp_1/cancel", Route::kForwarded, Route::kUnknown},
       {"/v1", Route::kUnknown, Route::kUnknown},
       {"*", Route::kUnknown, Route::kUnknown},
       {"http://x/v1/models", Route::kUnknown, Route::kUnknown},
@@ -49,6 +52,111 @@ TEST(RoutesTest, EachPathHasItsPort) {
     EXPECT_EQ(RouteOf(Port::kPublic, c.target), c.on_public) << c.target;
     EXPECT_EQ(RouteOf(Port::kAdmin, c.target), c.on_admin) << c.target;
   }
+}
+
+// Every path of vLLM 0.32.0's OpenAI server: those that its sdist names in the
+// decorators of vllm/entrypoints/**/*.py (router.get, post and websocket).
+TEST(RoutesTest, WhatVllmGeneratesIsAdmittedAndWhatItOnlyReadsIsForwarded) {
+  const char* const generate[] = {
+      "/v1/completions",        "/v1/chat/completions",
+      "/v1/responses",          "/v1/chat/completions/batch",
+      "/v1/messages",           "/v1/audio/transcriptions",
+      "/cohere/v2/chat",        "/v1/audio/translations",
+      "/inference/v1/generate", "/generative_scoring",
+      "/v1/systemone",          "/invocations",
+  };
+  // Prompts become vectors, tokens or text; no KV outlives a step.
+  const char* const read[] = {
+      "/tokenize",
+      "/detokenize",
+      "/tokenizer_info",
+      "/pooling",
+      "/classify",
+      "/score",
+      "/v1/score",
+      "/rerank",
+      "/v1/rerank",
+      "/v2/rerank",
+      "/v1/embeddings",
+      "/v2/embed",
+      "/v1/chat/completions/render",
+      "/v1/completions/render",
+      "/v1/messages/render",
+      "/v1/responses/render",
+      "/cohere/v2/chat/render",
+      "/v1/chat/completions/derender",
+      "/v1/completions/derender",
+      "/v1/messages/count_tokens",
+      "/v1/responses/{response_id}",
+      "/v1/responses/{response_id}/cancel",
+  };
+  // The operator's, and a WebSocket.
+  const char* const other[] = {
+      "/v1/load_lora_adapter",
+      "/v1/unload_lora_adapter",
+      "/v1/realtime",
+      "/start_profile",
+      "/stop_profile",
+      "/server_info",
+      "/reset_prefix_cache",
+      "/reset_mm_cache",
+      "/reset_encoder_cache",
+      "/collective_rpc",
+      "/sleep",
+      "/release_kv_cache_memory",
+      "/wake_up",
+      "/is_sleeping",
+      "/load",
+      "/kv_event_sources",
+      "/docs",
+      "/ping",
+      "/scale_elastic_ep",
+      "/is_scaling_elastic_ep",
+      "/fault_tolerance/apply",
+      "/fault_tolerance/status",
+      "/pause",
+      "/resume",
+      "/abort_requests",
+      "/is_paused",
+      "/init_weight_transfer_engine",
+      "/shutdown_weight_transfer_engine",
+      "/start_weight_update",
+      "/start_draft_weight_update",
+      "/update_weights",
+      "/finish_weight_update",
+      "/update_weight_version",
+      "/weight_info",
+      "/weight_checker",
+      "/get_world_size",
+  };
+  for (const char* path : generate) {
+    EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kAdmitted) << path;
+  }
+  for (const char* path : read) {
+    EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kForwarded) << path;
+  }
+  for (const char* path : other) {
+    EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kUnknown) << path;
+  }
+  // OpenAI's, which engines other than vLLM have.
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/audio/speech"), Route::kAdmitted);
+}
+
+TEST(RoutesTest, PathsThatAreNotKnownAreForwardedIfTheFleetSaysSo) {
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/load_lora_adapter", true),
+            Route::kForwarded);
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/completions", true), Route::kAdmitted);
+  EXPECT_EQ(RouteOf(Port::kPublic, "/metrics", true), Route::kUnknown)
+      << "the proxy's own";
+  EXPECT_EQ(RouteOf(Port::kAdmin, "/sleep", true), Route::kUnknown);
+  EXPECT_EQ(RouteOf(Port::kPublic, "*", true), Route::kUnknown);
+}
+
+TEST(RoutesTest, EnginesCountThePromptsOfCompletionsOnly) {
+  EXPECT_TRUE(IsTokenizable("/v1/completions?a=b"));
+  EXPECT_TRUE(IsTokenizable("/v1/chat/completions"));
+  EXPECT_FALSE(IsTokenizable("/v1/responses"));
+  EXPECT_FALSE(IsTokenizable("/v1/chat/completions/batch"));
 }
 
 TEST(RoutesTest, WrongMethodIsRefusedByTheHead) {

@@ -8,11 +8,11 @@ std::pair<Micros, RequestId> Turn(const Queued& request) {
 }
 
 // The engine that takes it with the least predicted TTFT.
-Prospect BestThatTakes(const Host& host, const Queued& request, Micros now) {
+Prospect BestThatTakes(Host* host, const Queued& request, Micros now) {
   Prospect best;
-  for (const ReplicaId engine : host.EnginesOf(request.model)) {
-    if (!host.Takes(engine, request, now)) continue;
-    const Micros ttft = host.Predict(engine, now)(request.waiting.tokens);
+  for (const ReplicaId engine : host->EnginesOf(request.model)) {
+    if (!host->Takes(engine, request, now)) continue;
+    const Micros ttft = host->Predict(engine, now)(request.waiting.tokens);
     if (ttft < best.ttft) best = {engine, ttft};
   }
   return best;
@@ -32,7 +32,7 @@ void FcfsPolicy::Decide(Micros now, Host* host) {
   for (auto& [model, queue] : queues_) {
     while (!queue.empty()) {
       const Queued first = queue.begin()->second;
-      const Prospect best = BestThatTakes(*host, first, now);
+      const Prospect best = BestThatTakes(host, first, now);
       if (best.ttft == kNever) break;
       queue.erase(queue.begin());
       host->Start(first, best.engine, now);

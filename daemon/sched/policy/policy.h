@@ -27,8 +27,7 @@ class Host {
   virtual std::vector<ReplicaId> EnginesOf(ModelId model) const = 0;
   virtual Predictor Predict(ReplicaId engine, Micros now) const = 0;
   // Whether it can start there at once.
-  virtual bool Takes(ReplicaId engine, const Queued& request,
-                     Micros now) const = 0;
+  virtual bool Takes(ReplicaId engine, const Queued& request, Micros now) = 0;
   virtual void Start(const Queued& request, ReplicaId engine, Micros now) = 0;
   // Its deadline cannot be met any more.
   virtual void Drop(const Queued& request, Micros now) = 0;

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
 #include <fstream>
 #include <utility>
+#include <vector>
 
 #include "tests/integration/json_value.h"
 #include "tests/integration/serving/answer_load.h"
@@ -61,6 +63,10 @@ class ServingTest : public ServingSite {
     return count;
   }
 
+  // Requests that the daemon counts as waiting or running.
+  int RequestsInBooks() {
+    return JsonInt(Fsctl({"requests", "--json"}).out, "/total");
+  }
   // Tokens of KV that the daemon has booked for the model's engine.
   int Held(const std::string& name) {
     const std::string models = Fsctl({"models", "--json"}).out;
@@ -73,6 +79,34 @@ class ServingTest : public ServingSite {
       }
     }
   }
+
+  // Clients that have all asked, and read their answers later.
+  class Crowd {
+   public:
+    Crowd(const TinyEngine& engine, uint16_t port, uint32_t clients)
+        : engine_(engine) {
+      for (uint32_t n = 0; n < clients; ++n) {
+        clients_.emplace_back(port);
+        clients_.back().Send("POST", "/v1/completions",
+                             engine.Body(Prompt(n, 900), 40), kNoHurry);
+      }
+    }
+    // Of the next `count` clients in the order in which they asked.
+    void ReadAnswers(uint32_t count) {
+      for (; count > 0; --count, ++next_) {
+        HttpResponse answer = clients_[next_].ReadHead();
+        answer.body = clients_[next_].ReadBody();
+        EXPECT_EQ(answer.status, 200) << answer.body;
+        EXPECT_EQ(TextOf(answer), engine_.Expected(Prompt(next_, 900), 40));
+        if (HasFailure()) return;
+      }
+    }
+
+   private:
+    const TinyEngine& engine_;
+    std::vector<HttpClient> clients_;
+    uint32_t next_ = 0;
+  };
 
   Engine wide_, deep_;
 };
@@ -223,6 +257,46 @@ TEST_F(ServingTest, DaemonKilledUnderLoadChangesNoAnswer) {
   EXPECT_EQ(load.wrong() + load.lost(), 0);
 }
 
+// Most of the crowd waits: 16 fill the pool. The daemon forgets the proxy 3 s
+// after its last greeting, of which there is one a second; the proxy takes the
+// daemon for silent 2.5 s after the last verdict. So each round stops it at
+// another time. The engine stands still too, so that nothing but its greeting
+// comes from the proxy.
+TEST_F(ServingTest, NobodyWaitsForEverAfterTheProxyStoodStill) {
+  using Clock = std::chrono::steady_clock;
+  StartAll();
+  const auto greetings = [&] {
+    return CountOf("a proxy has connected", daemon_->Stderr());
+  };
+  for (int round = 0; round < 5 && !HasFailure(); ++round) {
+    const auto until = Clock::now() + std::chrono::milliseconds(200 * round);
+    while (Clock::now() < until) Ask(*wide_, "hello", 5);
+    wide_->HoldAfter(10);
+    Crowd crowd(*wide_, port(), 48);
+    wide_->AwaitHold();
+    const size_t before = greetings();
+    proxy_->Signal(SIGSTOP);
+    EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }));
+    proxy_->Signal(SIGCONT);
+    EXPECT_TRUE(Eventually([&] { return greetings() > before; }));
+    wide_->Continue();
+    crowd.ReadAnswers(48);
+    EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }));
+  }
+}
+
+TEST_F(ServingTest, NobodyWaitsForEverAfterTheDaemonStoodStill) {
+  StartAll();
+  Crowd crowd(*wide_, port(), 48);
+  crowd.ReadAnswers(8);
+  daemon_->Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually(
+      [&] { return CountOf("no fineserved answers", proxy_->Stderr()) > 0; }));
+  daemon_->Signal(SIGCONT);
+  crowd.ReadAnswers(40);
+  EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }));
+}
+
 TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
   StartAll();
   const auto admitted = [&] {
@@ -254,6 +328,32 @@ TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
                    daemon_->Stderr()) == 1;
   }));
   EXPECT_EQ(admitted(), 1);
+}
+
+TEST_F(ServingTest, DrainLastsThroughAnotherFleetAndAnotherDaemonUntilUndone) {
+  StartAll();
+  const auto drains = [&](const char* whether) {
+    return Eventually([&] {
+      return JsonAt(Fsctl({"models", "--json"}).out,
+                    "/models/0/engines/0/drains") == whether;
+    });
+  };
+  EXPECT_EQ(Fsctl({"drain", "wide"}).code, 0);
+  EXPECT_TRUE(drains("true"));
+  std::ofstream(fleet_path(), std::ios::app)
+      << "[scheduler]\npolicy = \"fcfs\"\n";
+  daemon_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] {
+    return JsonText(Fsctl({"models", "--json"}).out, "/policy") == "fcfs";
+  }));
+  EXPECT_TRUE(drains("true"));
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  StartDaemonOfFleet();
+  EXPECT_TRUE(drains("true"));
+  EXPECT_EQ(Fsctl({"drain", "wide", "--undo"}).code, 0);
+  EXPECT_TRUE(drains("false"));
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
 }
 
 TEST_F(ServingTest, WithoutItsDaemonAClosedProxySaysWhenToComeBack) {

@@ -116,7 +116,7 @@ int RunDrain(const Globals& globals, const DrainOptions& options) {
             options.engine.empty() ? "all engines" : "engine " + options.engine,
             options.undo ? ": new requests are accepted again\n"
                          : ": no new requests; running requests "
-                           "finish (see fsctl models)\n"));
+                           "finish (see fsctl models); --undo ends this\n"));
       });
 }
 

@@ -31,7 +31,7 @@ class FakeHost final : public Host {
   Predictor Predict(ReplicaId engine, Micros) const override {
     return engines.at(engine).predictor;
   }
-  bool Takes(ReplicaId id, const Queued& request, Micros) const override {
+  bool Takes(ReplicaId id, const Queued& request, Micros) override {
     const Engine& e = engines.at(id);
     if (e.started.size() >= e.caps.requests) return false;
     return e.started.empty() ||

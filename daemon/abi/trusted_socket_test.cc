@@ -1,0 +1,96 @@
+#include "daemon/abi/trusted_socket.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace fineserve::abi {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uid_t kStranger = 12345;
+
+class TrustedSocketTest : public ::testing::Test {
+ protected:
+  TrustedSocketTest() {
+    char folder[] = "/tmp/fineserve-trust-XXXXXX";
+    base_ = mkdtemp(folder);
+    folder_ = base_ + "/run";
+    path_ = folder_ + "/GPU-1.sock";
+    mkdir(folder_.c_str(), 0700);
+    listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, path_.c_str());
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+  }
+  ~TrustedSocketTest() override {
+    close(listener_);
+    std::filesystem::remove_all(base_);
+  }
+
+  // Why the path is not trusted; "" if it is.
+  static std::string Trouble(const std::string& path) {
+    char why[256] = "";
+    return IsTrustedPath(path.c_str(), why, sizeof(why)) ? "" : why;
+  }
+
+  std::string base_, folder_, path_;
+  int listener_;
+};
+
+TEST_F(TrustedSocketTest, SocketInAFolderOfOursAloneIsTrusted) {
+  EXPECT_EQ(Trouble(path_), "");
+  EXPECT_EQ(Trouble(folder_ + "/GPU-2.sock"), "") << "nothing is there yet";
+}
+
+TEST_F(TrustedSocketTest, FolderThatOthersMayEnterIsNotTrusted) {
+  for (const mode_t mode : {0701, 0710, 0777, 01777}) {
+    ASSERT_EQ(chmod(folder_.c_str(), mode), 0);
+    EXPECT_THAT(Trouble(path_), HasSubstr("make its mode 0700"));
+  }
+}
+
+TEST_F(TrustedSocketTest, SymbolicLinksAreNotFollowed) {
+  const std::string folder = base_ + "/link";
+  ASSERT_EQ(symlink(folder_.c_str(), folder.c_str()), 0);
+  EXPECT_THAT(Trouble(folder + "/GPU-1.sock"), HasSubstr("is not a folder"));
+  const std::string path = folder_ + "/GPU-3.sock";
+  ASSERT_EQ(symlink(path_.c_str(), path.c_str()), 0);
+  EXPECT_THAT(Trouble(path), HasSubstr("is not a socket"));
+}
+
+TEST_F(TrustedSocketTest, FileThatIsNoSocketIsNotTrusted) {
+  const std::string path = folder_ + "/GPU-3.sock";
+  close(open(path.c_str(), O_CREAT | O_CLOEXEC, 0600));
+  EXPECT_THAT(Trouble(path), HasSubstr("is not a socket"));
+}
+
+TEST_F(TrustedSocketTest, FolderThatIsMissingIsNamed) {
+  EXPECT_THAT(Trouble(base_ + "/none/GPU-1.sock"), HasSubstr("no daemon at"));
+  EXPECT_THAT(Trouble(std::string(1000, 'x') + "/GPU-1.sock"),
+              HasSubstr("too long"));
+}
+
+TEST_F(TrustedSocketTest, WhatBelongsToAStrangerIsNotTrusted) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_EQ(chown(path_.c_str(), kStranger, kStranger), 0);
+  EXPECT_THAT(Trouble(path_), HasSubstr("belongs to uid 12345"));
+  ASSERT_EQ(chown(path_.c_str(), 0, 0), 0);
+  ASSERT_EQ(chown(folder_.c_str(), kStranger, kStranger), 0);
+  EXPECT_THAT(Trouble(path_), HasSubstr("belongs to uid 12345"));
+}
+
+}  // namespace
+}  // namespace fineserve::abi

@@ -1,0 +1,48 @@
+#include "daemon/admission/drained_engines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <string>
+
+namespace fineserve::admission {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DrainedEnginesTest : public ::testing::Test {
+ protected:
+  DrainedEnginesTest() {
+    char folder[] = "/tmp/fineserve-drained-XXXXXX";
+    folder_ = mkdtemp(folder);
+    path_ = folder_ + "/GPU-1.drained";
+  }
+  ~DrainedEnginesTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string folder_, path_;
+};
+
+TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
+  DrainedEngines first(path_);
+  EXPECT_FALSE(first.Has("a"));
+  ASSERT_TRUE(first.Set({"a", "org/b c"}, true).ok());
+  DrainedEngines second(path_);
+  EXPECT_TRUE(second.Has("a"));
+  EXPECT_TRUE(second.Has("org/b c"));
+  ASSERT_TRUE(second.Set({"a"}, false).ok());
+  const DrainedEngines third(path_);
+  EXPECT_FALSE(third.Has("a"));
+  EXPECT_TRUE(third.Has("org/b c"));
+}
+
+TEST_F(DrainedEnginesTest, DrainThatCannotBeKeptIsNone) {
+  DrainedEngines drained(folder_ + "/none/GPU-1.drained");
+  const absl::Status s = drained.Set({"a"}, true);
+  EXPECT_THAT(std::string(s.message()), HasSubstr("cannot write"));
+  EXPECT_FALSE(drained.Has("a"));
+}
+
+}  // namespace
+}  // namespace fineserve::admission

@@ -1,0 +1,27 @@
+#include "daemon/proxy/admission/admission_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+
+#include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::proxy {
+namespace {
+
+// As at the proxy's exit, when the io_context ends the last exchanges.
+TEST(AdmissionChannelTest, WhoEndsAfterTheChannelCannotReachIt) {
+  boost::asio::io_context io;
+  const RealClock clock;
+  DaemonAdmission admission(std::make_shared<const config::Fleet>(), &clock);
+  auto channel = std::make_unique<AdmissionChannel>(&io, "/nonexistent", "",
+                                                    &admission, [] {});
+  channel.reset();
+  admission.Receive(wire::Encode(5, 0, wire::WelcomeT()));
+  EXPECT_FALSE(admission.HasDaemon()) << "its greeting was not sent";
+}
+
+}  // namespace
+}  // namespace fineserve::proxy
