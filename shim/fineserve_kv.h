@@ -185,8 +185,10 @@ struct fs_kv_change {
  * and makes driver calls. */
 int fs_kv_poll(struct fs_kv_change* changes, uint32_t capacity);
 
-/* Sets how many slabs the engine could use now, including those it has. Sends
- * a message to the daemon, without waiting, if the number has changed. */
+/* Sets how many slabs the engine could use now, including those it has. A slab
+ * that was asked back counts until it is returned, besides those that the
+ * engine needs in its place. Sends a message to the daemon, without waiting, if
+ * the number has changed. */
 int fs_kv_want(uint32_t slabs);
 
 /* Ends a lease, whether or not the slab was asked back. None of its blocks may
@@ -227,7 +229,8 @@ int fs_kv_allocate(uint32_t count, uint32_t* ids);
 int fs_kv_free(uint32_t count, const uint32_t* ids);
 
 /* Sets how many blocks the running steps may take before more are leased: the
- * engine then wants its used blocks and this many more. The number should be at
+ * engine then wants its used blocks and this many more, besides the slabs that
+ * are leaving. The number should be at
  * least steps per round trip × blocks per step
  * (scripts/design/0000-overview.md, Memory, 7). It may be set at any time, and
  * is 0 at first. */

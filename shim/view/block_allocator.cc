@@ -94,6 +94,7 @@ bool BlockAllocator::Leave(uint32_t v) {
   Slab& slab = slabs_[v];
   Remove(BucketOf(slab.free), v);
   free_blocks_ -= slab.free;
+  leaving_blocks_ += slab.blocks - slab.free;
   slab.state = State::kLeaving;
   slab.barrier = steps_begun_;
   Insert(kLeavingList, v);
@@ -167,6 +168,7 @@ void BlockAllocator::ReturnToSlab(uint32_t id) {
   if (slab.state == State::kLeaving) {
     slab.barrier = steps_begun_;
     --free_blocks_;
+    --leaving_blocks_;
     return;
   }
   // At a power of two the slab belongs in the next bucket.

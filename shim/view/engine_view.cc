@@ -281,11 +281,8 @@ int EngineView::ReadStats(fs_kv_stats* stats) {
   if (state() == State::kNone) {
     return KvError(FS_STATE, "no view is registered");
   }
-  using Hold = ViewLeases::Hold;
   stats->leased_slabs = leases_.leased();
-  stats->leaving_slabs = leases_.count(Hold::kAsked) +
-                         leases_.count(Hold::kLeaving) +
-                         leases_.count(Hold::kDone);
+  stats->leaving_slabs = leases_.leaving();
   stats->wanted_slabs = want_;
   stats->free_blocks = blocks_->free_blocks();
   stats->used_blocks = has_steps_ ? used_blocks_ : gauges_.used_blocks;

@@ -149,6 +149,7 @@ void EngineView::SwapInArrived(const Driver& real, uint64_t now_ms) {
 void EngineView::SendNotices() {
   while (leases_.count(Hold::kDone) > 0 && SendReturns()) {
   }
+  if (has_steps_) WantForBlocks();  // what was returned is no longer wanted
   if (want_ != want_sent_ &&
       link_->TellWant(mapping_.shape().epoch, want_) == Notice::kSent) {
     want_sent_ = want_;
@@ -181,9 +182,7 @@ void EngineView::RefreshScoreboard(uint64_t now_ms) {
   if (now_ms != 0 && now_ms - scoreboard_shown_ms_ < kScoreboardMs) return;
   scoreboard_shown_ms_ = now_ms;
   gauges_.linked_slabs = leases_.count(Hold::kHeld);
-  gauges_.leaving_slabs = leases_.count(Hold::kAsked) +
-                          leases_.count(Hold::kLeaving) +
-                          leases_.count(Hold::kDone);
+  gauges_.leaving_slabs = leases_.leaving();
   gauges_.driver_calls_serving =
       mapping_.calls() - gauges_.driver_calls_to_activate;
   if (has_steps_) {
@@ -315,7 +314,6 @@ uint64_t EngineView::BeginStep(const Driver& real) {
     leases_.Report(v);
   }
   TakeDrained();
-  WantForBlocks();
   Settle(real, now_ms_);
   for (uint32_t v = 0; (v = leases_.Next(Hold::kArrived, v)) != 0;) {
     if (!IsInPlace(v)) continue;
@@ -336,15 +334,20 @@ void EngineView::TakeDrained() {
   } while (count == std::size(drained));
 }
 
-// Wants the used blocks and the watermark. The size of a failed allocation
-// counts only for a while: a request that was given up must not hold memory
-// forever.
+// Wants the slabs that are leaving, whose blocks cannot be handed out again,
+// and slabs for the other used blocks and the watermark. The size of a failed
+// allocation counts only for a while: a request that was given up must not hold
+// memory forever.
 void EngineView::WantForBlocks() {
   if (now_ms_ >= shortfall_until_ms_) shortfall_ = 0;
-  const uint64_t blocks =
-      used_blocks_ + std::max(gauges_.watermark_blocks, uint64_t{shortfall_});
-  const uint64_t slabs = DivideUp(blocks, least_blocks_);
-  want_ = static_cast<uint32_t>(std::min(slabs, uint64_t{answer_.cap_slabs}));
+  const uint64_t cap = answer_.cap_slabs;
+  const uint64_t room =
+      std::min(std::max(gauges_.watermark_blocks, uint64_t{shortfall_}),
+               cap * least_blocks_);
+  const uint64_t staying = used_blocks_ - blocks_->leaving_blocks();
+  const uint64_t slabs =
+      leases_.leaving() + DivideUp(staying + room, least_blocks_);
+  want_ = static_cast<uint32_t>(std::min(slabs, cap));
 }
 
 int EngineView::EndStep(uint64_t step) {
@@ -380,7 +383,6 @@ int EngineView::Starve(uint32_t count) {
   }
   shortfall_ = std::max(shortfall_, count);
   shortfall_until_ms_ = NowMs() + kPatienceMs;
-  WantForBlocks();
   SendNotices();
   return KvError(FS_EXHAUSTED, "%u blocks are free, but %u were requested",
                  blocks_->free_blocks(), count);

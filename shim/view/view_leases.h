@@ -70,6 +70,10 @@ class ViewLeases {
   uint32_t Next(Hold hold, uint32_t v) const;
   // How many leases we have whose return has not been sent.
   uint32_t leased() const;
+  // How many of them were asked back or are about to be returned.
+  uint32_t leaving() const {
+    return count(Hold::kAsked) + count(Hold::kLeaving) + count(Hold::kDone);
+  }
 
   // Notes that the change was reported: kArrived becomes kHeld, kAsked
   // kLeaving.
