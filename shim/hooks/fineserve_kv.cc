@@ -3,6 +3,10 @@
 
 #include "shim/fineserve_kv.h"
 
+#include <stdlib.h>
+
+#include <atomic>
+
 #include "kernels/driver/export.h"
 #include "shim/hooks/process_state.h"
 #include "shim/host/environment.h"
@@ -44,6 +48,16 @@ int WithDriver(Ask ask) {
   return ask(*real);
 }
 
+// The driver ends when the program exits, after the handlers that were
+// registered later than its own.
+void KeepView(const Driver& real) {
+  static constinit std::atomic<bool> registered{false};
+  if (!registered.exchange(true)) {
+    atexit([] { g_view_keeper.Stop(); });
+  }
+  g_view_keeper.Start(real);
+}
+
 }  // namespace
 
 FINESERVE_EXPORT void fs_kv_begin(void) { ChangeScope(+1); }
@@ -72,7 +86,11 @@ FINESERVE_EXPORT int fs_kv_register(const fs_kv_format* format,
 }
 
 FINESERVE_EXPORT int fs_kv_activate(void) {
-  return WithDriver([](const Driver& real) { return View().Activate(real); });
+  return WithDriver([](const Driver& real) {
+    const int result = View().Activate(real);
+    if (result == FS_OK) KeepView(real);
+    return result;
+  });
 }
 
 FINESERVE_EXPORT int fs_kv_close(void) {

@@ -13,6 +13,7 @@ namespace fineserve::shim {
 constinit RangeTable g_ranges;
 constinit RangeTable g_mappings;
 constinit Redirector g_redirector{&g_ranges, &g_mappings};
+constinit ViewKeeper g_view_keeper{&g_redirector.view()};
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include "kernels/driver/cuda_types.h"
 #include "shim/hooks/hook_table.h"
 #include "shim/hooks/thread_state.h"
+#include "shim/hooks/view_keeper.h"
 #include "shim/host/real_driver.h"
 #include "shim/redirect/redirector.h"
 
@@ -14,6 +15,7 @@ namespace fineserve::shim {
 extern constinit RangeTable g_ranges;
 extern constinit RangeTable g_mappings;
 extern constinit Redirector g_redirector;
+extern constinit ViewKeeper g_view_keeper;
 
 // Answers an allocation to which the fast path does not apply: the thread is
 // not registered, the size is large, or a scope is open.

@@ -99,7 +99,7 @@ class Redirector {
   static constexpr size_t kGateBytes = size_t{1} << 20;
 
   ScoreboardWriter& scoreboard() { return scoreboard_; }
-  EngineView& view() { return view_; }
+  constexpr EngineView& view() { return view_; }
   DaemonLink& link() { return link_; }
   DeclaredSizes& declared() { return declared_; }
 

@@ -323,6 +323,7 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
     batch_sizes_.push_back(request.max_count);
     ++pool_batches_;
   }
+  if (options_.fault == Fault::kSilentAtPoolGranules) return true;
   if (options_.fault == Fault::kRefusePoolGranules) {
     return Refuse(socket, request.header.sequence,
                   abi::RefusalCode::kUnknownLease, "not yours");

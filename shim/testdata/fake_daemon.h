@@ -44,6 +44,7 @@ class FakeDaemon {
     kCloseAtActivate,
     kCloseAtPoolGranules,  // at the second batch
     kRefusePoolGranules,
+    kSilentAtPoolGranules,
   };
   struct Options {
     Fault fault = Fault::kNone;

@@ -22,9 +22,9 @@ TEST_F(EngineViewTest, LeasesStayWhenTheDaemonHasGone) {
   const auto blocks = Allocate(2 * kSlabBlocks);
   daemon_->AskBack(0, 5);
   const uint64_t step = view_.BeginStep(driver_);
+  KillDaemon();
   EXPECT_EQ(Free(blocks), FS_OK);
   EXPECT_EQ(view_.EndStep(step), FS_OK);
-  KillDaemon();
   Step();  // it has drained, but no daemon takes it back: linked again
   EXPECT_EQ(Stats().leased_slabs, 2u);
   Allocate(2 * kSlabBlocks);
