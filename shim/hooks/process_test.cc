@@ -9,6 +9,7 @@
 namespace fineserve::shim {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -106,6 +107,12 @@ TEST_F(Fork, ChildOfAParentThatNeverAllocatedIsAnEngineLikeAnyOther) {
   StartDaemon();
   EXPECT_EQ(RunCuda({"small", "10", "fork", "scoped", "4194304"}).out,
             "alloc 0 shared\n");
+}
+
+TEST_F(Fork, ChildOfAParentThatRegisteredAndNeverAllocatedHasNoView) {
+  StartDaemon();
+  EXPECT_THAT(RunCuda({"register", "fork", "progress", "sockets"}).out,
+              EndsWith("\nprogress 7\nsockets 0\n"));
 }
 
 TEST_F(Fork, ChildsStacksAreCapturedToo) {

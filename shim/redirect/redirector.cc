@@ -96,8 +96,12 @@ Reason Obstacle(const Driver& real, const AllocationCall& call) {
 
 CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
                               CUdeviceptr* out) {
-  JoinDaemon(real, call);
-  releaser_.CollectPassed(real);
+  if (forked()) {
+    ShowChild();
+  } else {
+    JoinDaemon(real, call);
+    releaser_.CollectPassed(real);
+  }
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
   scoreboard_.CountLarge();
@@ -151,8 +155,7 @@ void Redirector::Refuse(const AllocationCall& call, DecisionRecord* record) {
 RuleMatch Redirector::Inspect(const AllocationCall& call,
                               DecisionRecord* record) {
   if (call.bytes < kLargeBytes) return {};
-  const bool ask = !call.in_scope && !rules_.empty() &&
-                   !forked_.load(std::memory_order_relaxed);
+  const bool ask = !call.in_scope && !rules_.empty() && !forked();
   uint64_t frames[kNamedFrames];
   static_assert(kNamedFrames >= abi::kFrameCapacity);
   const uint16_t count = CaptureStack(call.caller, frames,
@@ -168,14 +171,14 @@ RuleMatch Redirector::Inspect(const AllocationCall& call,
   return match;
 }
 
+void Redirector::ShowChild() {
+  if (scoreboard_.has_scoreboard() || !scoreboard_.CreateOwn()) return;
+  scoreboard_.SetLink(LinkState::kForked, "a forked child leases nothing");
+}
+
 // Called at every large allocation, since early ones may have no current
 // context.
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
-  if (forked_.load(std::memory_order_relaxed)) {
-    if (scoreboard_.has_scoreboard() || !scoreboard_.CreateOwn()) return;
-    scoreboard_.SetLink(LinkState::kForked, "a forked child leases nothing");
-    return;
-  }
   uint8_t gpu[16];
   if (link_.state() == LinkState::kNotTried && GpuOf(real, call, gpu)) {
     link_.Join(gpu, /*reconnect=*/false);
@@ -186,9 +189,7 @@ void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
 // driver must answer.
 bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
                           DecisionRecord* record, CUdeviceptr* out) {
-  if (forked_.load(std::memory_order_relaxed)) {
-    return Decline(Reason::kForkedChild, record);
-  }
+  if (forked()) return Decline(Reason::kForkedChild, record);
   if (!real.complete) {
     return Decline(Reason::kDriverError, CUDA_ERROR_NOT_SUPPORTED, record);
   }

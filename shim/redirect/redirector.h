@@ -73,8 +73,9 @@ class Redirector {
                                 driver::CUresult refusal,
                                 const Original& original);
 
-  // If true, hooks must call the driver: the locks of our tables may have been
-  // held at the fork.
+  // If true, only Allocate may be called, which passes the call on: the locks
+  // of everything else may have been held at the fork. The hooks ask in one
+  // place (process_state.h, Ours).
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
   Releaser& releaser() { return releaser_; }
@@ -104,6 +105,7 @@ class Redirector {
   DeclaredSizes& declared() { return declared_; }
 
  private:
+  void ShowChild();
   void JoinDaemon(const Driver& real, const AllocationCall& call);
   RuleMatch Inspect(const AllocationCall& call, abi::DecisionRecord* record);
   bool IsRefused(const AllocationCall& call);
@@ -130,7 +132,7 @@ class Redirector {
   VirtualMemory virtual_memory_;
   EngineView view_{&link_, &scoreboard_};
   std::atomic<bool> forked_{false};
-  Releaser releaser_{ranges_, &link_, &view_, &scoreboard_, &forked_};
+  Releaser releaser_{ranges_, &link_, &view_, &scoreboard_};
   std::atomic<bool> view_required_{false};
   std::atomic<bool> refusal_warned_{false};
   std::atomic<bool> sharing_warned_{false};

@@ -88,6 +88,7 @@ bool ViewTest::Gets(Process& engine, uint64_t slabs) {
 }
 
 void ViewTest::Use(Process& engine, uint32_t blocks, const std::string& scan) {
+  engine.Ask("step");  // what was leased meanwhile can be used from now on
   EXPECT_THAT(engine.Ask("alloc " + std::to_string(blocks)), StartsWith("ok"));
   for (const std::string& line :
        {scan, std::string("write"), std::string("verify")}) {
