@@ -180,6 +180,7 @@ void Redirector::ShowChild() {
 // context.
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
   uint8_t gpu[16];
+  if (link_.has_kept_ends()) link_.Rejoin();
   if (link_.state() == LinkState::kNotTried && GpuOf(real, call, gpu)) {
     link_.Join(gpu, /*reconnect=*/false);
   }

@@ -105,6 +105,7 @@ CUresult Releaser::Defer(const Driver& real, Hook hook,
 }
 
 bool Releaser::CollectPassed(const Driver& real) {
+  link_->TellEnds();
   if (deferred_.empty()) return false;
   const RelaxedCapture relaxed(real.entry);
   bool any = false;

@@ -35,14 +35,17 @@ class Releaser {
                                      const Original& original);
 
   // Returns the slabs of ranges that were freed in stream order and whose
-  // streams have passed the free. True if there were any.
+  // streams have passed the free, and tells the daemon what it does not know.
+  // True if there were any such ranges.
   bool CollectPassed(const Driver& real);
   // The same, but waits until there are some: at most a second, and not at all
   // if nothing was freed in stream order.
   bool WaitForPassed(const Driver& real);
-  // True if anything that was freed in stream order is not returned yet. Takes
-  // no lock.
-  bool has_deferred() const { return !deferred_.empty(); }
+  // True if anything that was freed in stream order is not returned yet, or the
+  // daemon was not told of something that was. Takes no lock.
+  bool has_deferred() const {
+    return !deferred_.empty() || link_->has_untold_ends();
+  }
 
   // Unmaps a range that the program never saw, without waiting.
   driver::CUresult Discard(const Driver& real, const Redirection& range);

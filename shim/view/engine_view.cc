@@ -194,6 +194,7 @@ int EngineView::Activate(const Driver& real) {
     return failed;
   }
   calls_to_activate_ = mapping_.calls();
+  connection_ = link_->connections();
   want_sent_ = floor_slabs_;
   SetStage(Stage::kActive);
   ShowScoreboard(/*now_ms=*/0);

@@ -169,6 +169,7 @@ class EngineView {
   uint32_t floor_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
   bool has_stale_ FINESERVE_GUARDED_BY(work_) = false;
   bool swap_failed_ FINESERVE_GUARDED_BY(work_) = false;
+  uint32_t connection_ FINESERVE_GUARDED_BY(work_) = 0;
   uint32_t want_sent_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t done_since_ms_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(work_) = 0;

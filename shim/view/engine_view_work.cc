@@ -27,6 +27,8 @@ constexpr uint64_t kPatienceMs = 1'000;
 // how late it notices what nothing wakes it for, such as a lost daemon.
 constexpr uint32_t kSoonMs = 5;
 constexpr uint32_t kSeldomMs = 1'000;
+// No engine wants so many slabs.
+constexpr uint32_t kUnknownWant = UINT32_MAX;
 // Heuristic: the pause before another try to map a slab, after a failure.
 constexpr uint64_t kRetryMs = 1'000;
 
@@ -203,6 +205,14 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
 
 // What cannot be sent now is kept for the next call.
 void EngineView::SendNotices() {
+  if (link_->IsJoinedTo(mapping_.shape().epoch) &&
+      connection_ != link_->connections()) {
+    // What was sent on the connection before may never have been read.
+    const MutexLock lock(&mutex_);
+    connection_ = link_->connections();
+    state_.leases().SendAgain();
+    want_sent_ = kUnknownWant;
+  }
   while (SendReturns()) {
   }
   uint32_t want;
@@ -284,6 +294,7 @@ void EngineView::Refresh() {
 }
 
 EngineView::Pause EngineView::Keep(const Driver& real) {
+  link_->Rejoin();
   const Work work(this);
   if (!IsActive()) return {};
   const uint64_t now_ms = NowMs();

@@ -84,6 +84,9 @@ class ViewLeases {
   // is still ours.
   void Relink(uint32_t v) { Move(v, Hold::kArrived); }
   void MarkSent(uint32_t v) { Move(v, Hold::kSent); }
+  // Returns whose notice may have been lost are to be sent again: those that
+  // the table does not show yet.
+  void SendAgain();
 
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.

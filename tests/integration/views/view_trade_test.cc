@@ -102,6 +102,7 @@ TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
   for (const bool dies : {false, true}) {
     const auto packed = Start(Packed({"--watermark", "4000"}));
     ASSERT_TRUE(Gets(*packed, 16));
+    packed->Ask("step");
     EXPECT_THAT(packed->Ask("alloc " + std::to_string(16 * kPackedBlocks)),
                 StartsWith("ok"));
     EXPECT_THAT(packed->Ask("nan"), StartsWith("ok nan="));
