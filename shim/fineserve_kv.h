@@ -91,7 +91,7 @@ const char* fs_kv_error(void);
  * lower stage than before changes nothing. In a process that was started for a
  * view ($FINESERVE_VIEW=required), device allocations of 1 MiB and more fail
  * until FS_KV_POOL_REPLACED, so that an engine whose plugin is broken does not
- * start. FS_INVALID for another stage. Any thread. */
+ * start. What an engine that has come so far starts is not held to that. FS_INVALID for another stage. Any thread. */
 enum {
   FS_KV_PLUGIN_LOADED = 1,
   FS_KV_POOL_REPLACED = 2,   /* pools built from now on use leased blocks */

@@ -111,8 +111,20 @@ TEST_F(Fork, ChildOfAParentThatNeverAllocatedIsAnEngineLikeAnyOther) {
 
 TEST_F(Fork, ChildOfAParentThatRegisteredAndNeverAllocatedHasNoView) {
   StartDaemon();
-  EXPECT_THAT(RunCuda({"register", "fork", "progress", "sockets"}).out,
+  EXPECT_THAT(RunCuda({"register", "fork", "progress", "1", "sockets"}).out,
               EndsWith("\nprogress 7\nsockets 0\n"));
+}
+
+// A compiler's worker, say: it inherits the engine's environment.
+TEST_F(Fork, RequiredViewIsNotForWhatAnEngineStarts) {
+  const char* const required = "FINESERVE_VIEW=required";
+  const Ran engine = RunCuda(
+      {"progress", "2", "alloc", "4194304", "fork", "exec", "alloc", "4194304"},
+      {required});
+  const Ran stock = RunCuda({"fork", "exec", "alloc", "4194304"}, {required});
+  EXPECT_EQ(engine.out, "progress 0\nalloc 0 own\nalloc 0 own\n");
+  EXPECT_EQ(stock.out, "alloc 800 own\n");
+  EXPECT_THAT(stock.err, HasSubstr("has replaced its block pool"));
 }
 
 TEST_F(Fork, ChildsStacksAreCapturedToo) {

@@ -9,6 +9,7 @@
 #include "shim/map/whole_mapping.h"
 #include "shim/redirect/captures.h"
 #include "shim/redirect/decision_records.h"
+#include "shim/redirect/engine_ancestor.h"
 
 namespace fineserve::shim {
 namespace {
@@ -124,12 +125,16 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   return result;
 }
 
-// Host memory is never KV, so it is never refused.
+// Host memory is never KV, so it is never refused. What an engine starts, such
+// as a compiler's worker, inherits its environment and is no engine by that.
 bool Redirector::IsRefused(const AllocationCall& call) {
   if (!view_required_.load(std::memory_order_relaxed) ||
       (call.prop != nullptr &&
        call.prop->location.type != driver::CU_MEM_LOCATION_TYPE_DEVICE)) {
     return false;
+  }
+  if (gate_closed() && call.bytes >= kGateBytes) {
+    helper_.store(HasEngineAncestor(), std::memory_order_relaxed);
   }
   return (gate_closed() && call.bytes >= kGateBytes) ||
          (call.in_scope && !view_.in_use());

@@ -90,11 +90,12 @@ class Redirector {
   // Declares that this process was started for a view. Device allocations of
   // kGateBytes and more then fail until the engine's block pool has been
   // replaced by code that uses leased blocks only; after that, KV without a
-  // view fails.
+  // view fails. A helper of an engine is held to the latter only.
   void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
   // Whether allocations are being refused because that has not happened yet.
   bool gate_closed() const {
     return view_required_.load(std::memory_order_relaxed) &&
+           !helper_.load(std::memory_order_relaxed) &&
            scoreboard_.plugin_stage() < FS_KV_POOL_REPLACED;
   }
   static constexpr size_t kGateBytes = size_t{1} << 20;
@@ -134,6 +135,7 @@ class Redirector {
   std::atomic<bool> forked_{false};
   Releaser releaser_{ranges_, &link_, &view_, &scoreboard_};
   std::atomic<bool> view_required_{false};
+  std::atomic<bool> helper_{false};  // an engine started this process
   std::atomic<bool> refusal_warned_{false};
   std::atomic<bool> sharing_warned_{false};
 };

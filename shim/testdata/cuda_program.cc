@@ -10,7 +10,7 @@
 //   free              frees the latest: "free RESULT"
 //   inside            frees latest + 1: "inside RESULT"
 //   register          registers a view: "register RESULT"
-//   progress          "progress RESULT", of fs_kv_progress
+//   progress STAGE    "progress RESULT", of fs_kv_progress
 //   fork              what follows runs in a child; the parent waits and exits
 //   storm COUNT       forks COUNT children while a thread allocates KV
 //   resolve NAME V    asks cuGetProcAddress_v2: "resolve shim|driver|..."
@@ -378,9 +378,9 @@ void RegisterView() {
 constexpr Command kProcess[] = {
     {"register", [](char**) { return RegisterView(), 0; }},
     {"progress",
-     [](char**) {
-       printf("progress %d\n", fs_kv_progress(FS_KV_PLUGIN_LOADED));
-       return 0;
+     [](char** words) {
+       printf("progress %d\n", fs_kv_progress(atoi(words[0])));
+       return 1;
      }},
     {"fork", [](char**) { return ForkHere(), 0; }},
     {"storm", [](char** words) { return Storm(atol(words[0])), 1; }},
