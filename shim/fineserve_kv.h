@@ -78,7 +78,8 @@ enum {
   FS_REFUSED = 4,   /* the daemon refused the request */
   FS_EXHAUSTED = 5, /* too few blocks are free; more may be leased later */
   FS_DRIVER = 6,    /* a driver call failed */
-  FS_FORKED = 7     /* a forked child has no view */
+  FS_FORKED = 7,    /* a forked child has no view */
+  FS_NO_MEMORY = 8  /* host memory is short */
 };
 
 /* Returns one line about this thread's last error, with the fix where there is
@@ -90,7 +91,7 @@ const char* fs_kv_error(void);
  * lower stage than before changes nothing. In a process that was started for a
  * view ($FINESERVE_VIEW=required), device allocations of 1 MiB and more fail
  * until FS_KV_POOL_REPLACED, so that an engine whose plugin is broken does not
- * start. FS_INVALID for another stage. Any thread. */
+ * start. What an engine that has come so far starts is not held to that. FS_INVALID for another stage. Any thread. */
 enum {
   FS_KV_PLUGIN_LOADED = 1,
   FS_KV_POOL_REPLACED = 2,   /* pools built from now on use leased blocks */
@@ -138,7 +139,7 @@ struct fs_kv_geometry {
 /* Registers the format with the daemon and fills `geometry`, before the KV
  * tensors are allocated. Fails with FS_INVALID (the format is impossible),
  * FS_STATE (there is a view already, or no current context), FS_NO_DAEMON,
- * FS_REFUSED or FS_DRIVER, and then there is no view. Any thread with a current
+ * FS_REFUSED, FS_NO_MEMORY or FS_DRIVER, and then there is no view. Any thread with a current
  * context. Waits for each of the daemon's answers, at most 10 s. */
 int fs_kv_register(const struct fs_kv_format* format,
                    struct fs_kv_geometry* geometry);
@@ -185,8 +186,10 @@ struct fs_kv_change {
  * and makes driver calls. */
 int fs_kv_poll(struct fs_kv_change* changes, uint32_t capacity);
 
-/* Sets how many slabs the engine could use now, including those it has. Sends
- * a message to the daemon, without waiting, if the number has changed. */
+/* Sets how many slabs the engine could use now, including those it has. A slab
+ * that was asked back counts until it is returned, besides those that the
+ * engine needs in its place. Sends a message to the daemon, without waiting, if
+ * the number has changed. */
 int fs_kv_want(uint32_t slabs);
 
 /* Ends a lease, whether or not the slab was asked back. None of its blocks may
@@ -207,27 +210,30 @@ int fs_kv_publish(uint32_t view_index, uint32_t used_blocks);
  * unless fs_kv_step_begin is used. Any thread. */
 int fs_kv_wait(int timeout_ms);
 
-/* --- FineServe's block allocator, for an engine that has none. One thread at a
- * time, also for fs_kv_close and fs_kv_read_stats while the engine serves. Of
- * the section above, only fs_kv_wait may be used with it. --- */
+/* --- FineServe's block allocator, for an engine that has none. Any thread; a
+ * thread of our own answers ask-backs while no step is begun. Of the section
+ * above, only fs_kv_wait may be used with it. --- */
 
 /* Begins a step of the engine: looks at the leases, returns slabs that have
  * drained, and asks for more if needed. Returns the step's number, counted from
  * 1, or 0 on an error. May map or unmap slabs as fs_kv_poll does. */
 uint64_t fs_kv_step_begin(void);
 /* Ends a step, once the device has executed it, and all steps before it.
- * FS_INVALID if the step is not in flight. */
+ * Returns slabs that have drained. FS_INVALID if the step is not in flight. */
 int fs_kv_step_end(uint64_t step);
 
 /* Fills `ids` with `count` block ids. FS_EXHAUSTED if fewer blocks are free: it
  * then allocates none, leaves `ids` alone, and asks the daemon for more. */
 int fs_kv_allocate(uint32_t count, uint32_t* ids);
-/* Frees `count` blocks. FS_INVALID at the first id that is not allocated: the
+/* Frees `count` blocks, and between steps returns slabs that have drained. It
+ * does not wait for the daemon. FS_INVALID at the first id that is not allocated: the
  * blocks before it have been freed, it and those after it have not. */
 int fs_kv_free(uint32_t count, const uint32_t* ids);
 
 /* Sets how many blocks the running steps may take before more are leased: the
- * engine then wants its used blocks and this many more. The number should be at
+ * engine then wants its used blocks and this many more, besides the slabs that
+ * are leaving. An engine that has begun no step for 100 ms, has none in flight
+ * and did not lack blocks wants no more than those. The number should be at
  * least steps per round trip × blocks per step
  * (scripts/design/0000-overview.md, Memory, 7). It may be set at any time, and
  * is 0 at first. */

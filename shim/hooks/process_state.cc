@@ -13,6 +13,8 @@ namespace fineserve::shim {
 constinit RangeTable g_ranges;
 constinit RangeTable g_mappings;
 constinit Redirector g_redirector{&g_ranges, &g_mappings};
+constinit std::atomic<bool> g_is_started{false};
+constinit ViewKeeper g_view_keeper{&g_redirector.view()};
 
 namespace {
 
@@ -45,15 +47,21 @@ void OnForkInChild() {
   t_state.small_bytes = 0;
 }
 
-void Start() {
-  pthread_key_create(&g_thread_key, &OnThreadEnd);
-  pthread_atfork(nullptr, nullptr, &OnForkInChild);
-  if (ViewRequired()) g_redirector.RequireView();
+void KeepDeclaredSizes() {
   const char* sizes = getenv("FINESERVE_KV_SIZES");
   if (sizes == nullptr || sizes[0] == '\0') return;
   uint64_t declared[abi::kDeclaredSizeCapacity];
   g_redirector.declared().Set(declared, ParseSizes(sizes, declared));
   g_redirector.link().set_keep_declared(true);
+}
+
+void Start() {
+  pthread_key_create(&g_thread_key, &OnThreadEnd);
+  pthread_atfork(nullptr, nullptr, &OnForkInChild);
+  if (ViewRequired()) g_redirector.RequireView();
+  KeepDeclaredSizes();
+  // Release: pairs with the acquire in Ours.
+  g_is_started.store(true, std::memory_order_release);
 }
 
 void UpdateFastLimit(ThreadState* thread) {
@@ -65,12 +73,14 @@ void UpdateFastLimit(ThreadState* thread) {
 // Called at a thread's first allocation, not before: a thread that never
 // allocates costs nothing, and a hook may run before our constructors.
 void Register(ThreadState* thread) {
-  pthread_once(&g_started, &Start);
+  StartOnce();
   pthread_setspecific(g_thread_key, thread);
   UpdateFastLimit(thread);
 }
 
 }  // namespace
+
+void StartOnce() { pthread_once(&g_started, &Start); }
 
 CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
   ThreadState& thread = t_state;
@@ -95,9 +105,10 @@ CUresult AllocateSlowly(AllocationCall call, CUdeviceptr* out) {
 
 void CollectDeferredFrees() {
   const Driver* real = RealDriver();
-  if (real == nullptr || t_state.nested > 0) return;
+  Redirector* const ours = Ours();
+  if (real == nullptr || t_state.nested > 0 || ours == nullptr) return;
   ReentryGuard guard;
-  g_redirector.releaser().CollectPassed(*real);
+  ours->releaser().CollectPassed(*real);
 }
 
 void CountCall(abi::Hook hook) {

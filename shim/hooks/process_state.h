@@ -3,9 +3,12 @@
 
 // The state of the shim in this process, and the hooks' slow paths.
 
+#include <atomic>
+
 #include "kernels/driver/cuda_types.h"
 #include "shim/hooks/hook_table.h"
 #include "shim/hooks/thread_state.h"
+#include "shim/hooks/view_keeper.h"
 #include "shim/host/real_driver.h"
 #include "shim/redirect/redirector.h"
 
@@ -14,6 +17,7 @@ namespace fineserve::shim {
 extern constinit RangeTable g_ranges;
 extern constinit RangeTable g_mappings;
 extern constinit Redirector g_redirector;
+extern constinit ViewKeeper g_view_keeper;
 
 // Answers an allocation to which the fast path does not apply: the thread is
 // not registered, the size is large, or a scope is open.
@@ -23,6 +27,18 @@ driver::CUresult AllocateSlowly(AllocationCall call, driver::CUdeviceptr* out);
 // streams have passed those frees. Called after the program has waited for its
 // work or has asked whether it is done.
 void CollectDeferredFrees();
+
+// The one door to this process's state, but for allocations: null in a forked
+// child, which must not take its locks. The first call makes sure that children
+// will be told apart.
+extern constinit std::atomic<bool> g_is_started;
+void StartOnce();
+inline Redirector* Ours() {
+  // Acquire: pairs with the release in Start.
+  if (!g_is_started.load(std::memory_order_acquire)) [[unlikely]]
+    StartOnce();
+  return g_redirector.forked() ? nullptr : &g_redirector;
+}
 
 // Counts a call of a hook.
 void CountCall(abi::Hook hook);
@@ -44,7 +60,7 @@ driver::CUresult AskRedirector(abi::Hook hook, const Original& original,
   if (real == nullptr) return driver::CUDA_ERROR_NOT_INITIALIZED;
   if (t_state.nested > 0) return original(real->entry);
   CountCall(hook);
-  if (g_redirector.forked()) return original(real->entry);
+  if (Ours() == nullptr) return original(real->entry);
   ReentryGuard guard;
   return ask(*real);
 }

@@ -9,6 +9,7 @@
 namespace fineserve::shim {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -106,6 +107,24 @@ TEST_F(Fork, ChildOfAParentThatNeverAllocatedIsAnEngineLikeAnyOther) {
   StartDaemon();
   EXPECT_EQ(RunCuda({"small", "10", "fork", "scoped", "4194304"}).out,
             "alloc 0 shared\n");
+}
+
+TEST_F(Fork, ChildOfAParentThatRegisteredAndNeverAllocatedHasNoView) {
+  StartDaemon();
+  EXPECT_THAT(RunCuda({"register", "fork", "progress", "1", "sockets"}).out,
+              EndsWith("\nprogress 7\nsockets 0\n"));
+}
+
+// A compiler's worker, say: it inherits the engine's environment.
+TEST_F(Fork, RequiredViewIsNotForWhatAnEngineStarts) {
+  const char* const required = "FINESERVE_VIEW=required";
+  const Ran engine = RunCuda(
+      {"progress", "2", "alloc", "4194304", "fork", "exec", "alloc", "4194304"},
+      {required});
+  const Ran stock = RunCuda({"fork", "exec", "alloc", "4194304"}, {required});
+  EXPECT_EQ(engine.out, "progress 0\nalloc 0 own\nalloc 0 own\n");
+  EXPECT_EQ(stock.out, "alloc 800 own\n");
+  EXPECT_THAT(stock.err, HasSubstr("has replaced its block pool"));
 }
 
 TEST_F(Fork, ChildsStacksAreCapturedToo) {

@@ -13,7 +13,8 @@
 #endif
 #define FINESERVE_GUARDED_BY(m) FINESERVE_ANNOTATE(guarded_by(m))
 #define FINESERVE_TRY_ACQUIRE(x) FINESERVE_ANNOTATE(try_acquire_capability(x))
-#define FINESERVE_REQUIRES(m) FINESERVE_ANNOTATE(requires_capability(m))
+#define FINESERVE_REQUIRES(...) \
+  FINESERVE_ANNOTATE(requires_capability(__VA_ARGS__))
 
 namespace fineserve::shim {
 
@@ -37,9 +38,10 @@ class FINESERVE_ANNOTATE(capability("mutex")) Mutex {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
+template <typename M>
 class FINESERVE_ANNOTATE(scoped_lockable) MutexLock {
  public:
-  explicit MutexLock(Mutex* mutex) FINESERVE_ANNOTATE(acquire_capability(mutex))
+  explicit MutexLock(M* mutex) FINESERVE_ANNOTATE(acquire_capability(mutex))
       : mutex_(mutex) {
     mutex_->Lock();
   }
@@ -48,7 +50,7 @@ class FINESERVE_ANNOTATE(scoped_lockable) MutexLock {
   MutexLock& operator=(const MutexLock&) = delete;
 
  private:
-  Mutex* const mutex_;
+  M* const mutex_;
 };
 
 }  // namespace fineserve::shim

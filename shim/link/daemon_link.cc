@@ -36,7 +36,7 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
   // Set before the lock is taken, because a fork while the lock is held must
   // find this process engaged.
   engaged_.store(true, std::memory_order_relaxed);
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   const LinkState before = state();
   const bool first = before == LinkState::kNotTried;
   if (first) memcpy(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_));
@@ -57,8 +57,18 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
   return state();
 }
 
+void DaemonLink::Rejoin() {
+  if (state() != LinkState::kLost) return;
+  uint8_t gpu[16];
+  {
+    const Turn turn(this);
+    memcpy(gpu, gpu_uuid_, sizeof(gpu));
+  }
+  Join(gpu, /*reconnect=*/true);
+}
+
 bool DaemonLink::Serves(const uint8_t (&gpu_uuid)[16]) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   return memcmp(gpu_uuid_, gpu_uuid, sizeof(gpu_uuid_)) == 0;
 }
 
@@ -83,7 +93,8 @@ bool DaemonLink::SayHello() {
   hello.role = abi::Role::kMember;
   hello.pid = static_cast<uint32_t>(getpid());
   memcpy(hello.gpu_uuid, gpu_uuid_, sizeof(hello.gpu_uuid));
-  EngineName(hello.engine_name);
+  if (name_[0] == '\0') EngineName(name_);
+  abi::CopyText(hello.engine_name, name_);
   Received received;
   abi::Welcome welcome;
   if (Ask(hello, &welcome, &received, timeouts_.join_ms) != Exchange::kOk) {
@@ -104,8 +115,11 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   }
   table_.Keep(received->TakeDescriptor(kTableDescriptor));
   if (!FetchRules(welcome.rule_count)) return false;
+  // What an older daemon leased is not this one's.
+  if (welcome.epoch != welcome_.epoch) ends_.Clear();
   welcome_ = welcome;
   epoch_.store(welcome.epoch, std::memory_order_relaxed);
+  connections_.fetch_add(1, std::memory_order_relaxed);
   if (!keep_declared_) {
     declared_->Set(welcome.declared_sizes, welcome.declared_size_count);
   }
@@ -146,6 +160,7 @@ void DaemonLink::PassThrough() {
 Exchange DaemonLink::Lose(const char* why) {
   snprintf(reason_, sizeof(reason_), "lost the daemon at %s (%s)", path_, why);
   socket_.Close();
+  ends_.TellAgain();
   if (state() != LinkState::kConnected) return Exchange::kLost;
   scoreboard_->SetLink(LinkState::kLost, reason_);
   SetState(LinkState::kLost);
@@ -156,15 +171,27 @@ Exchange DaemonLink::Lose(const char* why) {
   return Exchange::kLost;
 }
 
+// Answers to what has ended come before the answer to the request.
 template <typename Request, typename Answer>
 Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
                          int timeout_ms) {
-  request.header.sequence = ++sequence_;
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program");
+  // The request may need what has ended.
+  while (SendEnds() || (has_untold_ends() && ends_.HasUntold() &&
+                        WaitReadable(fd, timeout_ms) == 0)) {
+  }
+  request.header.sequence = ++sequence_;
+  const uint64_t deadline_ms = NowMs() + static_cast<uint64_t>(timeout_ms);
   int error = abi::Send(fd, request);
-  if (error == 0) error = WaitReadable(fd, timeout_ms);
-  if (error == 0) error = received->ReceiveFrom(fd);
+  do {
+    const uint64_t now_ms = std::min(NowMs(), deadline_ms);
+    if (error == 0) {
+      error = WaitReadable(fd, static_cast<int>(deadline_ms - now_ms));
+    }
+    if (error == 0) error = received->ReceiveFrom(fd);
+  } while (error == 0 && received->header() != nullptr &&
+           ends_.Confirm(received->header()->sequence));
   if (error == EPIPE || error == ECONNRESET) return Lose("it disconnected");
   if (error != 0) return Lose(strerrordesc_np(error));
   const Exchange outcome = Interpret(*received, sequence_);
@@ -197,13 +224,13 @@ Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
 }
 
 SlabGeometry DaemonLink::geometry() {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   return {welcome_.granule_bytes,
           welcome_.granule_bytes * welcome_.granules_per_slab};
 }
 
 Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   if (state() != LinkState::kConnected) return Exchange::kLost;
   const uint64_t slab_bytes =
       welcome_.granule_bytes * welcome_.granules_per_slab;
@@ -227,7 +254,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
 
 Exchange DaemonLink::Granules(const Lease& lease, uint32_t first,
                               Received* out) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   auto request = abi::MakeMessage<abi::GranuleRequest>(0);
   request.lease = lease.id;
   request.first = first;
@@ -260,20 +287,9 @@ Exchange DaemonLink::AskFor(uint64_t epoch, const Request& request,
   return Ask(request, answer, received, timeouts_.request_ms);
 }
 
-Exchange DaemonLink::Return(uint32_t lease, uint64_t epoch) {
-  MutexLock lock(&mutex_);
-  if (state() != LinkState::kConnected) return Exchange::kLost;
-  if (epoch != welcome_.epoch) return Exchange::kOk;
-  auto request = abi::MakeMessage<abi::ReturnRequest>(0);
-  request.lease = lease;
-  abi::ReturnDone done;
-  Received received;
-  return Ask(request, &done, &received, timeouts_.request_ms);
-}
-
 Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,
                                   ViewGrant* out, Why& why) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   abi::CopyText(why, "there is no daemon");
   abi::ViewAnswer answer;
   Received received;
@@ -306,7 +322,7 @@ bool DaemonLink::Grant(const abi::ViewRequest& request,
 
 Exchange DaemonLink::PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
                                   Received* out) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   auto request = abi::MakeMessage<abi::PoolGranuleRequest>(0);
   request.first = first;
   request.max_count = std::min(max, abi::kMaxDescriptorsPerMessage);
@@ -315,7 +331,7 @@ Exchange DaemonLink::PoolGranules(uint64_t epoch, uint32_t first, uint32_t max,
 
 Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
                                   uint32_t wanted, Why& why) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   auto request = abi::MakeMessage<abi::ActivateRequest>(0);
   request.slabs = slabs;
   request.wanted = wanted;
@@ -326,59 +342,9 @@ Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
   return outcome;
 }
 
-Exchange DaemonLink::CloseView(uint64_t epoch) {
-  MutexLock lock(&mutex_);
-  if (state() == LinkState::kConnected && epoch != welcome_.epoch) {
-    return Exchange::kOk;
-  }
-  const auto request = abi::MakeMessage<abi::CloseViewRequest>(0);
-  abi::CloseViewDone done;
-  Received received;
-  return AskFor(epoch, request, &done, &received);
-}
-
 void DaemonLink::CopyReason(Why& why) {
-  MutexLock lock(&mutex_);
+  const Turn turn(this);
   abi::CopyText(why, reason_);
-}
-
-template <typename Message>
-Notice DaemonLink::Tell(uint64_t epoch, Message message) {
-  if (!mutex_.TryLock()) return Notice::kBusy;
-  Notice outcome = Notice::kLost;
-  if (state() == LinkState::kConnected && epoch == welcome_.epoch) {
-    message.header.sequence = ++sequence_;
-    const int fd = socket_.Get();
-    const int error =
-        fd < 0 ? EBADF : SendAtOnce(fd, &message, sizeof(message));
-    outcome = error == 0 ? Notice::kSent : Notice::kBusy;
-    if (error != 0 && error != EAGAIN && error != ENOBUFS) {
-      Lose(error == EBADF ? "its socket was closed by this program"
-                          : "it disconnected");
-      outcome = Notice::kLost;
-    }
-  }
-  mutex_.Unlock();
-  return outcome;
-}
-
-Notice DaemonLink::TellWant(uint64_t epoch, uint32_t slabs) {
-  auto notice = abi::MakeMessage<abi::WantNotice>(0);
-  notice.wanted = slabs;
-  return Tell(epoch, notice);
-}
-
-Notice DaemonLink::TellReturn(uint64_t epoch, const abi::ReturnNotice& notice) {
-  return Tell(epoch, notice);
-}
-
-void DaemonLink::Look() {
-  if (!mutex_.TryLock()) return;
-  const int fd = socket_.Get();
-  if (state() == LinkState::kConnected && (fd < 0 || !IsOpen(fd))) {
-    Lose("it disconnected");
-  }
-  mutex_.Unlock();
 }
 
 void DaemonLink::AbandonInChild() {

@@ -14,6 +14,7 @@
 #include "shim/host/plain_mutex.h"
 #include "shim/link/kept_table.h"
 #include "shim/link/scoreboard_writer.h"
+#include "shim/link/untold_ends.h"
 
 namespace fineserve::shim {
 
@@ -68,6 +69,10 @@ using Why = char[256];
 // and has one request in flight; every wait is bounded. If it fails, the
 // process runs on without FineServe, and the link warns once.
 //
+// A connection that is lost while its daemon lives is made again, by Join and
+// Rejoin: the process is the same engine then, and what it has ended meanwhile
+// is told (UntoldEnds).
+//
 // Thread-safe: a mutex spans each exchange. No hot path takes it, since state()
 // and the declared sizes are atomics. A forked child may call AbandonInChild
 // only: the parent's threads may have held the mutex at the fork.
@@ -105,6 +110,15 @@ class DaemonLink {
   // joins one daemon, so the result for another GPU is kNoDaemon.
   abi::LinkState Join(const uint8_t (&gpu_uuid)[16], bool reconnect);
 
+  // The same for the GPU of the daemon that was lost; does nothing unless one
+  // was.
+  void Rejoin();
+
+  // How often a daemon has been joined.
+  uint32_t connections() const {
+    return connections_.load(std::memory_order_relaxed);
+  }
+
   // False if this process has joined, or tried to join, for another GPU.
   bool Serves(const uint8_t (&gpu_uuid)[16]);
 
@@ -119,8 +133,9 @@ class DaemonLink {
   // kRefused if not even one fits.
   Exchange Granules(const Lease& lease, uint32_t first, abi::Received* out);
 
-  // Returns a lease. Does nothing, with kOk, if it is an older daemon's.
-  Exchange Return(uint32_t lease, uint64_t epoch);
+  // Returns a lease, unless it is an older daemon's. Waits for nothing: if the
+  // daemon cannot be told now, it is told later.
+  void Return(uint32_t lease, uint64_t epoch);
 
   // Registers a format. All later calls for the view pass the grant's epoch and
   // get kLost if the daemon has another one. `why` is set unless the result is
@@ -136,9 +151,19 @@ class DaemonLink {
 
   Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
                         Why& why);
-  // Ends all leases of the view. Does nothing, with kOk, if it is an older
-  // daemon's.
-  Exchange CloseView(uint64_t epoch);
+  // Ends all leases of the view, as Return does.
+  void CloseView(uint64_t epoch) { Return(UntoldEnds::kView, epoch); }
+
+  // Whether something that has ended waits to be told; TellEnds tells it,
+  // without waiting, as far as that is possible.
+  bool has_untold_ends() const {
+    return !ends_.empty() && state() == abi::LinkState::kConnected;
+  }
+  // The same while there is no daemon that could be told.
+  bool has_kept_ends() const {
+    return !ends_.empty() && state() == abi::LinkState::kLost;
+  }
+  void TellEnds();
 
   // Copies why the daemon could not be joined, was lost, or last refused.
   void CopyReason(Why& why);
@@ -159,6 +184,23 @@ class DaemonLink {
   void AbandonInChild();
 
  private:
+  // Holds mutex_, and afterwards tells what has ended meanwhile.
+  class FINESERVE_ANNOTATE(scoped_lockable) Turn {
+   public:
+    explicit Turn(DaemonLink* link)
+        FINESERVE_ANNOTATE(acquire_capability(link->mutex_));
+    ~Turn() FINESERVE_ANNOTATE(release_capability());
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    DaemonLink* const link_;
+  };
+
+  bool SendEnds() FINESERVE_REQUIRES(mutex_);
+  bool ConfirmEnds(int fd) FINESERVE_REQUIRES(mutex_);
+  template <typename Message>
+  int SendNumbered(Message message) FINESERVE_REQUIRES(mutex_);
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
@@ -194,6 +236,8 @@ class DaemonLink {
   std::atomic<abi::LinkState> state_{abi::LinkState::kNotTried};
   std::atomic<bool> engaged_{false};
   std::atomic<uint64_t> epoch_{0};  // of welcome_
+  std::atomic<uint32_t> connections_{0};
+  UntoldEnds ends_;
   Mutex mutex_;
   CheckedDescriptor socket_;
   KeptTable table_;
@@ -201,6 +245,8 @@ class DaemonLink {
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
+  // As it was when this process first joined: a program may rename itself.
+  char name_[abi::kNameBytes] FINESERVE_GUARDED_BY(mutex_) = {};
   // A member, since a program's thread may have a small stack.
   abi::Rule fetched_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;

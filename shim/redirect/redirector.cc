@@ -9,6 +9,7 @@
 #include "shim/map/whole_mapping.h"
 #include "shim/redirect/captures.h"
 #include "shim/redirect/decision_records.h"
+#include "shim/redirect/engine_ancestor.h"
 
 namespace fineserve::shim {
 namespace {
@@ -96,8 +97,12 @@ Reason Obstacle(const Driver& real, const AllocationCall& call) {
 
 CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
                               CUdeviceptr* out) {
-  JoinDaemon(real, call);
-  releaser_.CollectPassed(real);
+  if (forked()) {
+    ShowChild();
+  } else {
+    JoinDaemon(real, call);
+    releaser_.CollectPassed(real);
+  }
   DecisionRecord record = NewRecord(call.hook);
   record.bytes = call.bytes;
   scoreboard_.CountLarge();
@@ -120,12 +125,16 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   return result;
 }
 
-// Host memory is never KV, so it is never refused.
+// Host memory is never KV, so it is never refused. What an engine starts, such
+// as a compiler's worker, inherits its environment and is no engine by that.
 bool Redirector::IsRefused(const AllocationCall& call) {
   if (!view_required_.load(std::memory_order_relaxed) ||
       (call.prop != nullptr &&
        call.prop->location.type != driver::CU_MEM_LOCATION_TYPE_DEVICE)) {
     return false;
+  }
+  if (gate_closed() && call.bytes >= kGateBytes) {
+    helper_.store(HasEngineAncestor(), std::memory_order_relaxed);
   }
   return (gate_closed() && call.bytes >= kGateBytes) ||
          (call.in_scope && !view_.in_use());
@@ -151,8 +160,7 @@ void Redirector::Refuse(const AllocationCall& call, DecisionRecord* record) {
 RuleMatch Redirector::Inspect(const AllocationCall& call,
                               DecisionRecord* record) {
   if (call.bytes < kLargeBytes) return {};
-  const bool ask = !call.in_scope && !rules_.empty() &&
-                   !forked_.load(std::memory_order_relaxed);
+  const bool ask = !call.in_scope && !rules_.empty() && !forked();
   uint64_t frames[kNamedFrames];
   static_assert(kNamedFrames >= abi::kFrameCapacity);
   const uint16_t count = CaptureStack(call.caller, frames,
@@ -168,15 +176,16 @@ RuleMatch Redirector::Inspect(const AllocationCall& call,
   return match;
 }
 
+void Redirector::ShowChild() {
+  if (scoreboard_.has_scoreboard() || !scoreboard_.CreateOwn()) return;
+  scoreboard_.SetLink(LinkState::kForked, "a forked child leases nothing");
+}
+
 // Called at every large allocation, since early ones may have no current
 // context.
 void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
-  if (forked_.load(std::memory_order_relaxed)) {
-    if (scoreboard_.has_scoreboard() || !scoreboard_.CreateOwn()) return;
-    scoreboard_.SetLink(LinkState::kForked, "a forked child leases nothing");
-    return;
-  }
   uint8_t gpu[16];
+  if (link_.has_kept_ends()) link_.Rejoin();
   if (link_.state() == LinkState::kNotTried && GpuOf(real, call, gpu)) {
     link_.Join(gpu, /*reconnect=*/false);
   }
@@ -186,9 +195,7 @@ void Redirector::JoinDaemon(const Driver& real, const AllocationCall& call) {
 // driver must answer.
 bool Redirector::Redirect(const Driver& real, const AllocationCall& call,
                           DecisionRecord* record, CUdeviceptr* out) {
-  if (forked_.load(std::memory_order_relaxed)) {
-    return Decline(Reason::kForkedChild, record);
-  }
+  if (forked()) return Decline(Reason::kForkedChild, record);
   if (!real.complete) {
     return Decline(Reason::kDriverError, CUDA_ERROR_NOT_SUPPORTED, record);
   }

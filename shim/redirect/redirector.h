@@ -73,8 +73,9 @@ class Redirector {
                                 driver::CUresult refusal,
                                 const Original& original);
 
-  // If true, hooks must call the driver: the locks of our tables may have been
-  // held at the fork.
+  // If true, only Allocate may be called, which passes the call on: the locks
+  // of everything else may have been held at the fork. The hooks ask in one
+  // place (process_state.h, Ours).
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
   Releaser& releaser() { return releaser_; }
@@ -89,21 +90,23 @@ class Redirector {
   // Declares that this process was started for a view. Device allocations of
   // kGateBytes and more then fail until the engine's block pool has been
   // replaced by code that uses leased blocks only; after that, KV without a
-  // view fails.
+  // view fails. A helper of an engine is held to the latter only.
   void RequireView() { view_required_.store(true, std::memory_order_relaxed); }
   // Whether allocations are being refused because that has not happened yet.
   bool gate_closed() const {
     return view_required_.load(std::memory_order_relaxed) &&
+           !helper_.load(std::memory_order_relaxed) &&
            scoreboard_.plugin_stage() < FS_KV_POOL_REPLACED;
   }
   static constexpr size_t kGateBytes = size_t{1} << 20;
 
   ScoreboardWriter& scoreboard() { return scoreboard_; }
-  EngineView& view() { return view_; }
+  constexpr EngineView& view() { return view_; }
   DaemonLink& link() { return link_; }
   DeclaredSizes& declared() { return declared_; }
 
  private:
+  void ShowChild();
   void JoinDaemon(const Driver& real, const AllocationCall& call);
   RuleMatch Inspect(const AllocationCall& call, abi::DecisionRecord* record);
   bool IsRefused(const AllocationCall& call);
@@ -130,8 +133,9 @@ class Redirector {
   VirtualMemory virtual_memory_;
   EngineView view_{&link_, &scoreboard_};
   std::atomic<bool> forked_{false};
-  Releaser releaser_{ranges_, &link_, &view_, &scoreboard_, &forked_};
+  Releaser releaser_{ranges_, &link_, &view_, &scoreboard_};
   std::atomic<bool> view_required_{false};
+  std::atomic<bool> helper_{false};  // an engine started this process
   std::atomic<bool> refusal_warned_{false};
   std::atomic<bool> sharing_warned_{false};
 };

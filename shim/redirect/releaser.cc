@@ -30,7 +30,6 @@ void SleepMs(int ms) {
 }  // namespace
 
 CUresult Releaser::Free(const Driver& real, CUdeviceptr address) {
-  if (forked()) return real.entry.cuMemFree_v2(address);
   CollectPassed(real);
   Redirection range;
   switch (ranges_->Take(address, &range)) {
@@ -47,7 +46,6 @@ CUresult Releaser::Free(const Driver& real, CUdeviceptr address) {
 CUresult Releaser::FreeInStreamOrder(const Driver& real, Hook hook,
                                      CUdeviceptr address, CUstream stream,
                                      const Original& original) {
-  if (forked()) return original(real.entry);
   CollectPassed(real);
   // A graph frees only what it allocated.
   if (IsCapturing(real.entry, stream)) return CUDA_ERROR_INVALID_VALUE;
@@ -107,7 +105,8 @@ CUresult Releaser::Defer(const Driver& real, Hook hook,
 }
 
 bool Releaser::CollectPassed(const Driver& real) {
-  if (forked() || deferred_.empty()) return false;
+  link_->TellEnds();
+  if (deferred_.empty()) return false;
   const RelaxedCapture relaxed(real.entry);
   bool any = false;
   Redirection range;

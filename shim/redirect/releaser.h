@@ -1,8 +1,6 @@
 #ifndef SHIM_REDIRECT_RELEASER_H_
 #define SHIM_REDIRECT_RELEASER_H_
 
-#include <atomic>
-
 #include "daemon/abi/hooks.h"
 #include "kernels/driver/entry_points.h"
 #include "shim/host/original.h"
@@ -17,19 +15,14 @@ namespace fineserve::shim {
 
 // Ends redirected allocations: at once, or when the stream that they were freed
 // on has passed the free. Records each end. Thread-safe; constant-initialised,
-// trivially destroyed.
+// trivially destroyed. Not for a forked child, which owns none of what it
+// inherited.
 class Releaser {
  public:
-  // All of these must outlive this object. `*forked` is true in a forked child,
-  // which owns none of what it inherited.
+  // All of these must outlive this object.
   constexpr Releaser(RangeTable* ranges, DaemonLink* link, EngineView* view,
-                     ScoreboardWriter* scoreboard,
-                     const std::atomic<bool>* forked)
-      : ranges_(ranges),
-        link_(link),
-        view_(view),
-        scoreboard_(scoreboard),
-        forked_(forked) {}
+                     ScoreboardWriter* scoreboard)
+      : ranges_(ranges), link_(link), view_(view), scoreboard_(scoreboard) {}
 
   driver::CUresult Free(const Driver& real, driver::CUdeviceptr address);
 
@@ -42,20 +35,22 @@ class Releaser {
                                      const Original& original);
 
   // Returns the slabs of ranges that were freed in stream order and whose
-  // streams have passed the free. True if there were any.
+  // streams have passed the free, and tells the daemon what it does not know.
+  // True if there were any such ranges.
   bool CollectPassed(const Driver& real);
   // The same, but waits until there are some: at most a second, and not at all
   // if nothing was freed in stream order.
   bool WaitForPassed(const Driver& real);
-  // True if anything that was freed in stream order is not returned yet. Takes
-  // no lock.
-  bool has_deferred() const { return !deferred_.empty(); }
+  // True if anything that was freed in stream order is not returned yet, or the
+  // daemon was not told of something that was. Takes no lock.
+  bool has_deferred() const {
+    return !deferred_.empty() || link_->has_untold_ends();
+  }
 
   // Unmaps a range that the program never saw, without waiting.
   driver::CUresult Discard(const Driver& real, const Redirection& range);
 
  private:
-  bool forked() const { return forked_->load(std::memory_order_relaxed); }
   driver::CUresult Unmap(const Driver& real, const Redirection& range,
                          bool waits);
   driver::CUresult Release(const Driver& real, abi::Hook hook,
@@ -67,7 +62,6 @@ class Releaser {
   DaemonLink* const link_;
   EngineView* const view_;
   ScoreboardWriter* const scoreboard_;
-  const std::atomic<bool>* const forked_;
   DeferredFrees deferred_;
 };
 

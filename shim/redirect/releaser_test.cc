@@ -34,6 +34,20 @@ TEST_F(RedirectorTest, FreeWaitsForTheContextBeforeItUnmapsAndReturns) {
   EXPECT_FALSE(ranges_->MayHold(address));
 }
 
+TEST_F(RedirectorTest, FreeThatTheDaemonDidNotHearOfIsToldByTheNextAllocation) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  daemon_->Disconnect();
+  redirector_.link().Look();
+  ASSERT_EQ(redirector_.releaser().Free(driver_, address),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(redirector_.link().state(), abi::LinkState::kLost);
+  EXPECT_THAT(daemon_->returned(), IsEmpty());
+  AllocateOther(64 << 20, &address);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+}
+
 TEST_F(RedirectorTest, StickyErrorAtFreeKeepsLeaseAndRange) {
   StartDaemon();
   CUdeviceptr address = 0;

@@ -9,6 +9,8 @@
 //   thread COUNT      the same in a thread that ends
 //   free              frees the latest: "free RESULT"
 //   inside            frees latest + 1: "inside RESULT"
+//   register          registers a view: "register RESULT"
+//   progress STAGE    "progress RESULT", of fs_kv_progress
 //   fork              what follows runs in a child; the parent waits and exits
 //   storm COUNT       forks COUNT children while a thread allocates KV
 //   resolve NAME V    asks cuGetProcAddress_v2: "resolve shim|driver|..."
@@ -56,12 +58,15 @@
 
 #include "bench/micro/null_driver.h"
 #include "kernels/driver/prototypes.h"
+#include "shim/fineserve_kv.h"
 #include "shim/testdata/scoreboard_copy.h"
 #include "shim/testdata/where.h"
 
 extern "C" {
-__attribute__((weak)) void fs_kv_begin(void);
-__attribute__((weak)) void fs_kv_end(void);
+#pragma weak fs_kv_begin
+#pragma weak fs_kv_end
+#pragma weak fs_kv_progress
+#pragma weak fs_kv_register
 }
 
 namespace {
@@ -359,7 +364,24 @@ constexpr Command kLookup[] = {
     {"loads", [](char**) { return PrintLoads(), 0; }},
 };
 
+void RegisterView() {
+  fs_kv_format format = {};
+  format.struct_bytes = sizeof(format);
+  format.mode = FS_KV_VIEW;
+  format.planes = format.planes_per_allocation = 1;
+  format.page_bytes = 64 << 10;
+  fs_kv_geometry geometry = {};
+  geometry.struct_bytes = sizeof(geometry);
+  printf("register %d\n", fs_kv_register(&format, &geometry));
+}
+
 constexpr Command kProcess[] = {
+    {"register", [](char**) { return RegisterView(), 0; }},
+    {"progress",
+     [](char** words) {
+       printf("progress %d\n", fs_kv_progress(atoi(words[0])));
+       return 1;
+     }},
     {"fork", [](char**) { return ForkHere(), 0; }},
     {"storm", [](char** words) { return Storm(atol(words[0])), 1; }},
     {"exec",

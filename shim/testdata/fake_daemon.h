@@ -44,6 +44,8 @@ class FakeDaemon {
     kCloseAtActivate,
     kCloseAtPoolGranules,  // at the second batch
     kRefusePoolGranules,
+    kSilentAtPoolGranules,
+    kSilentAtReturn,
   };
   struct Options {
     Fault fault = Fault::kNone;
@@ -66,13 +68,16 @@ class FakeDaemon {
   ~FakeDaemon();
 
   std::string path() const { return path_; }
-  // What it has received so far. Safe on any thread.
+  // What it has received so far, including what waits to be read. Safe on any
+  // thread.
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
   uint32_t leases_asked() const { return leases_asked_; }
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
+  // Closes the connection and goes on listening.
+  void Disconnect();
   // The scoreboard of the last member.
   const void* scoreboard() const { return scoreboard_; }
 
@@ -119,12 +124,13 @@ class FakeDaemon {
   void AskBack(uint32_t slab, uint32_t lease) {
     SetSlab(slab, {abi::SlabState::kReturning, kEngine, lease});
   }
-  // The table of the last member; null before.
+  // The table; null before the first member.
   abi::TableHeader* table() const { return table_; }
 
  private:
   void Run();
   void Serve(int socket);
+  void CatchUp() const;
   bool Answer(int socket, const abi::Received& received);
   bool AnswerHello(int socket, const abi::Hello& hello);
   bool AnswerLease(int socket, const abi::LeaseRequest& request);
@@ -135,6 +141,7 @@ class FakeDaemon {
   bool AnswerPoolGranules(int socket, const abi::PoolGranuleRequest& request);
   bool AnswerActivate(int socket, const abi::ActivateRequest& request);
   bool Note(const abi::Received& received, int socket);
+  static int Memfd(const char* name, size_t bytes);
   int MakeTable();
   static void Breathe();
   bool Refuse(int socket, uint32_t sequence, abi::RefusalCode code,
@@ -145,6 +152,7 @@ class FakeDaemon {
   int listener_;
   int stop_[2];
   int granule_;
+  int table_descriptor_ = -1;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<uint32_t> batch_sizes_;
   std::vector<uint32_t> returned_;
@@ -153,6 +161,8 @@ class FakeDaemon {
   uint32_t free_slabs_;
   std::atomic<uint32_t> leases_asked_{0};
   std::atomic<int> connections_{0};
+  std::atomic<int> socket_{-1};    // of the present member
+  std::atomic<bool> busy_{false};  // with a message
   std::atomic<const void*> scoreboard_{nullptr};
   std::atomic<abi::TableHeader*> table_{nullptr};
   std::atomic<int> view_scoreboard_{-1};

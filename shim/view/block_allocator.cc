@@ -94,6 +94,8 @@ bool BlockAllocator::Leave(uint32_t v) {
   Slab& slab = slabs_[v];
   Remove(BucketOf(slab.free), v);
   free_blocks_ -= slab.free;
+  leaving_blocks_ += slab.blocks - slab.free;
+  emptied_slabs_ += slab.free == slab.blocks;
   slab.state = State::kLeaving;
   slab.barrier = steps_begun_;
   Insert(kLeavingList, v);
@@ -167,6 +169,8 @@ void BlockAllocator::ReturnToSlab(uint32_t id) {
   if (slab.state == State::kLeaving) {
     slab.barrier = steps_begun_;
     --free_blocks_;
+    --leaving_blocks_;
+    emptied_slabs_ += free == slab.blocks;
     return;
   }
   // At a power of two the slab belongs in the next bucket.
@@ -215,6 +219,7 @@ uint32_t BlockAllocator::TakeDrained(uint32_t capacity,
     if (slab.free < slab.blocks || slab.barrier > steps_ended_) continue;
     Remove(kLeavingList, v);
     slab.state = State::kUnleased;
+    --emptied_slabs_;
     view_indices[taken++] = v;
   }
   return taken;

@@ -59,6 +59,11 @@ class BlockAllocator {
   uint32_t TakeDrained(uint32_t capacity, uint32_t* view_indices);
 
   uint32_t free_blocks() const { return free_blocks_; }
+  // How many blocks of leaving slabs are allocated.
+  uint32_t leaving_blocks() const { return leaving_blocks_; }
+  // How many leaving slabs have no allocated block; only a step in flight can
+  // keep them from being drained.
+  uint32_t emptied_slabs() const { return emptied_slabs_; }
   // How many blocks of a slab are allocated; a leaving slab waits for these.
   uint32_t UsedBlocks(uint32_t view_index);
 
@@ -110,6 +115,8 @@ class BlockAllocator {
   uint32_t current_ = kNone;
   uint32_t recent_count_ = 0;
   uint32_t free_blocks_ = 0;
+  uint32_t leaving_blocks_ = 0;
+  uint32_t emptied_slabs_ = 0;
   double views_per_block_ = 0;
   uint64_t steps_begun_ = 0;
   uint64_t steps_ended_ = 0;

@@ -33,8 +33,8 @@ int NotGranted(Exchange outcome, const char* what, const Why& why) {
 
 int EngineView::Register(const Driver& real, const fs_kv_format& format,
                          fs_kv_geometry* geometry) {
-  MutexLock lock(&mutex_);
-  if (state() != State::kNone) {
+  const Work work(this);
+  if (stage() != Stage::kNone) {
     return KvError(FS_STATE,
                    "this process already has a view; close it and free its "
                    "tensors first");
@@ -57,9 +57,9 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
   geometry->slab_count = shape.slabs;
   geometry->blocks = shape.blocks;
   geometry->plane_bytes = shape.plane_bytes;
-  geometry->floor_slabs = answer_.floor_slabs;
-  geometry->cap_slabs = answer_.cap_slabs;
-  SetState(State::kRegistered);
+  geometry->floor_slabs = floor_slabs_;
+  geometry->cap_slabs = std::min(grant.answer.cap_slabs, shape.slabs);
+  SetStage(Stage::kRegistered);
   return FS_OK;
 }
 
@@ -97,73 +97,64 @@ int EngineView::Shape(const Driver& real, const fs_kv_format& format,
 }
 
 int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
+  const MutexLock lock(&mutex_);
   if (!view_scoreboard_.Adopt(grant.scoreboard, grant.epoch, grant.engine_id,
                               grant.answer.slab_count) ||
-      !leases_.Open(grant.table, grant.table_bytes, grant.answer.engine_slot,
-                    grant.engine_id, shape.slabs)) {
+      !state_.OpenLeases(grant, shape)) {
     return KvError(FS_REFUSED, "the daemon's slab table is not usable");
   }
-  blocks_ = new (blocks_storage_) BlockAllocator;
-  if (!mapping_.Open(shape) ||
-      !blocks_->Create(shape.slabs, shape.plane_bytes, shape.page_bytes)) {
-    Forget();
-    return KvError(
-        FS_INVALID,
-        "there is too little host memory, or block ids exceed 32 bits");
+  if (!mapping_.Open(shape) || !state_.OpenBlocks(grant, shape)) {
+    state_.Close();
+    mapping_.Close();
+    view_scoreboard_.Close();
+    return KvError(FS_NO_MEMORY,
+                   "there is too little host memory for the "
+                   "%llu blocks of the view",
+                   static_cast<unsigned long long>(shape.blocks));
   }
-  answer_ = grant.answer;
-  answer_.cap_slabs = std::min(answer_.cap_slabs, shape.slabs);
-  least_blocks_ = std::max(LeastBlocks(shape), uint64_t{1});
-  has_steps_ = has_stale_ = swap_failed_ = false;
-  want_ = want_sent_ = shortfall_ = 0;
-  shortfall_until_ms_ = now_ms_ = 0;
+  floor_slabs_ = grant.answer.floor_slabs;
+  has_stale_ = swap_failed_ = false;
   done_since_ms_ = retry_swap_ms_ = scoreboard_shown_ms_ = 0;
-  const uint64_t watermark = gauges_.watermark_blocks;
-  gauges_ = {};
-  gauges_.watermark_blocks = watermark;
+  returned_slabs_ = calls_to_activate_ = calls_serving_ = 0;
   return FS_OK;
 }
 
 // Resets everything. Requires that nothing is mapped any more.
 void EngineView::Forget() {
-  if (blocks_ != nullptr) blocks_->~BlockAllocator();
-  blocks_ = nullptr;
-  used_blocks_ = allocated_blocks_ = freed_blocks_ = 0;
-  failed_allocations_ = watermark_misses_ = 0;
-  shortfall_ = 0;
-  leases_.Close();
+  const MutexLock lock(&mutex_);
+  SetStage(Stage::kNone);
+  state_.Close();
   mapping_.Close();
   view_scoreboard_.Close();
-  SetState(State::kNone);
 }
 
 MapResult EngineView::AddTensor(const Driver& real, uint64_t bytes,
                                 Redirection* out) {
-  MutexLock lock(&mutex_);
-  if (state() != State::kRegistered) return {MapOutcome::kWrongSize};
+  const Work work(this);
+  if (stage() != Stage::kRegistered) return {MapOutcome::kWrongSize};
   return mapping_.AddTensor(real.entry, bytes, out);
 }
 
 CUresult EngineView::FreeTensor(const Driver& real, const Redirection& tensor) {
-  MutexLock lock(&mutex_);
+  const Work work(this);
   CUresult result = CUDA_SUCCESS;
-  if (state() == State::kRegistered) {
+  if (stage() == Stage::kRegistered) {
     result = Synchronize(real.entry, tensor.context);
-  } else if (state() == State::kActive) {
+  } else if (stage() == Stage::kActive) {
     result = End(real);
   }
   if (result == CUDA_SUCCESS) {
     result = mapping_.RemoveTensor(real.entry, tensor.base);
   }
-  if (result == CUDA_SUCCESS && state() == State::kClosed && mapping_.empty()) {
+  if (result == CUDA_SUCCESS && stage() == Stage::kClosed && mapping_.empty()) {
     Forget();
   }
   return result;
 }
 
 int EngineView::CheckReady() {
-  if (state() != State::kRegistered) {
-    return KvError(FS_STATE, state() == State::kActive
+  if (stage() != Stage::kRegistered) {
+    return KvError(FS_STATE, stage() == Stage::kActive
                                  ? "the view is already active"
                                  : "no view is registered");
   }
@@ -187,7 +178,7 @@ int EngineView::CheckReady() {
 // All or nothing: an error unmaps the whole view, and the engine must not
 // serve.
 int EngineView::Activate(const Driver& real) {
-  MutexLock lock(&mutex_);
+  const Work work(this);
   if (const int early = CheckReady()) return early;
   const CUresult waited = Synchronize(real.entry, mapping_.context());
   mapping_.CountCalls(3);
@@ -199,19 +190,21 @@ int EngineView::Activate(const Driver& real) {
     if (mapping_.UnmapAll(real.entry) == CUDA_SUCCESS) {
       link_->CloseView(mapping_.shape().epoch);
     }
-    SetState(State::kClosed);
+    SetStage(Stage::kClosed);
     return failed;
   }
-  gauges_.driver_calls_to_activate = mapping_.calls();
-  want_ = want_sent_ = answer_.floor_slabs;
-  SetState(State::kActive);
-  RefreshScoreboard(/*now_ms=*/0);
+  calls_to_activate_ = mapping_.calls();
+  connection_ = link_->connections();
+  want_sent_ = floor_slabs_;
+  SetStage(Stage::kActive);
+  ShowScoreboard(/*now_ms=*/0);
   return FS_OK;
 }
 
 int EngineView::PutInPlace(const Driver& real) {
-  const ViewLeases* const leases = &leases_;
-  const auto memory = [leases](uint32_t v) { return leases->Memory(v); };
+  // Only the slab table is read.
+  const ViewState* const state = &state_;
+  const auto memory = [state](uint32_t v) { return state->leases().Memory(v); };
   const MapResult mapped = mapping_.Activate(real.entry, link_, memory);
   Why why;
   link_->CopyReason(why);
@@ -229,14 +222,14 @@ int EngineView::PutInPlace(const Driver& real) {
       return DriverFailed("mapping the pool", mapped.result);
   }
   const Exchange activated = link_->ActivateView(
-      mapping_.shape().epoch, mapping_.shape().slabs, answer_.floor_slabs, why);
+      mapping_.shape().epoch, mapping_.shape().slabs, floor_slabs_, why);
   if (activated == Exchange::kOk) return FS_OK;
   return NotGranted(activated, "the view's activation", why);
 }
 
 int EngineView::Close(const Driver& real) {
-  MutexLock lock(&mutex_);
-  if (state() != State::kRegistered && state() != State::kActive) {
+  const Work work(this);
+  if (stage() != Stage::kRegistered && stage() != Stage::kActive) {
     return KvError(FS_STATE, "there is no view to close");
   }
   const CUresult result = End(real);
@@ -253,15 +246,19 @@ CUresult EngineView::End(const Driver& real) {
     if (waited != CUDA_SUCCESS) return waited;
   }
   const CUresult unmapped = mapping_.UnmapAll(real.entry);
-  SetState(State::kClosed);
+  {
+    // Allocate and Free see the end at the latest when they have the lock.
+    const MutexLock lock(&mutex_);
+    SetStage(Stage::kClosed);
+  }
   if (unmapped == CUDA_SUCCESS) link_->CloseView(mapping_.shape().epoch);
   return unmapped;
 }
 
 int EngineView::SlabBlocks(uint32_t view_index, uint64_t* first,
                            uint64_t* end) {
-  MutexLock lock(&mutex_);
-  if (state() == State::kNone) {
+  const Work work(this);
+  if (stage() == Stage::kNone) {
     return KvError(FS_STATE, "no view is registered");
   }
   const ViewShape& shape = mapping_.shape();
@@ -277,26 +274,17 @@ int EngineView::SlabBlocks(uint32_t view_index, uint64_t* first,
 }
 
 int EngineView::ReadStats(fs_kv_stats* stats) {
-  MutexLock lock(&mutex_);
-  if (state() == State::kNone) {
+  const Work work(this);
+  if (stage() == Stage::kNone) {
     return KvError(FS_STATE, "no view is registered");
   }
-  using Hold = ViewLeases::Hold;
-  stats->leased_slabs = leases_.leased();
-  stats->leaving_slabs = leases_.count(Hold::kAsked) +
-                         leases_.count(Hold::kLeaving) +
-                         leases_.count(Hold::kDone);
-  stats->wanted_slabs = want_;
-  stats->free_blocks = blocks_->free_blocks();
-  stats->used_blocks = has_steps_ ? used_blocks_ : gauges_.used_blocks;
-  stats->failed_allocations = failed_allocations_;
-  stats->watermark_misses = watermark_misses_;
-  stats->returned_slabs = gauges_.returned_slabs;
-  stats->driver_calls_to_activate = gauges_.driver_calls_to_activate;
+  const MutexLock lock(&mutex_);
+  state_.Show(stats);
+  if (!state_.has_steps()) stats->used_blocks = view_scoreboard_.SumUsed();
+  stats->returned_slabs = returned_slabs_;
+  stats->driver_calls_to_activate = calls_to_activate_;
   stats->driver_calls_serving =
-      state() == State::kActive
-          ? mapping_.calls() - gauges_.driver_calls_to_activate
-          : gauges_.driver_calls_serving;
+      IsActive() ? mapping_.calls() - calls_to_activate_ : calls_serving_;
   return FS_OK;
 }
 

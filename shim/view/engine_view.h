@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "shim/fineserve_kv.h"
+#include "shim/host/brief_mutex.h"
 #include "shim/host/plain_mutex.h"
 #include "shim/host/real_driver.h"
 #include "shim/link/daemon_link.h"
@@ -14,8 +15,7 @@
 #include "shim/map/granules.h"
 #include "shim/map/range_table.h"
 #include "shim/map/view_mapping.h"
-#include "shim/view/block_allocator.h"
-#include "shim/view/view_leases.h"
+#include "shim/view/view_state.h"
 
 namespace fineserve::shim {
 
@@ -34,9 +34,12 @@ namespace fineserve::shim {
 // are quarantined (design note 0002). A slab is unmapped before the notice that
 // returns it is sent.
 //
-// Thread-safe, except for the allocator's calls, which are confined to one
-// thread. One lock guards the rest; the thread that serves contends for it with
-// a waiting thread that sends notices, for a few microseconds at a time.
+// Thread-safe. One thread at a time works: it maps, unmaps and sends, and waits
+// for the driver and the daemon; BeginStep, Poll and Wait begin with that, and
+// a keeper does it for an engine that nobody steps (Keep). What the view holds
+// and wants lies under another lock, for microseconds at most, so Allocate,
+// Free, Want and ReturnSlab wait for nothing. What they leave to be sent is
+// sent at once if nobody is working, and otherwise by whoever is.
 // Functions that return int return FS_OK or an FS_… error with its text set.
 // Constant-initialised, trivially destroyed.
 class EngineView {
@@ -46,7 +49,7 @@ class EngineView {
       : link_(link), scoreboard_(scoreboard) {}
 
   // If true, this process gets no KV but the view's tensors.
-  bool in_use() const { return state() != State::kNone; }
+  bool in_use() const { return stage() != Stage::kNone; }
 
   int Register(const Driver& real, const fs_kv_format& format,
                fs_kv_geometry* geometry);
@@ -67,6 +70,18 @@ class EngineView {
   int Publish(uint32_t view_index, uint32_t used_blocks);
   int Wait(const Driver& real, int timeout_ms);
 
+  // What an engine may neglect while it has nothing to do: answers ask-backs
+  // between steps, publishes what is used and wanted, and finds a daemon that
+  // was lost. Returns how long nothing is to be done unless leases change; 0 ms
+  // if no view is active.
+  struct Pause {
+    uint32_t ms = 0;
+    const std::atomic<uint32_t>* word = nullptr;  // ViewLeases::futex
+    uint32_t seen = 0;
+  };
+  Pause Keep(const Driver& real);
+  static void SleepFor(const Pause& pause);
+
   // For an engine that uses our block allocator.
   uint64_t BeginStep(const Driver& real);
   int EndStep(uint64_t step);
@@ -76,85 +91,93 @@ class EngineView {
   int ReadStats(fs_kv_stats* stats);
 
  private:
-  enum class State : uint32_t { kNone, kRegistered, kActive, kClosed };
+  enum class Stage : uint32_t { kNone, kRegistered, kActive, kClosed };
 
-  // Acquire: pairs with the release in SetState.
-  State state() const { return state_.load(std::memory_order_acquire); }
-  void SetState(State state) { state_.store(state, std::memory_order_release); }
-  bool IsActive() FINESERVE_REQUIRES(mutex_) {
-    return state() == State::kActive;
-  }
+  // Holds work_. What was left to be sent meanwhile is sent at the end.
+  class FINESERVE_ANNOTATE(scoped_lockable) Work {
+   public:
+    explicit Work(EngineView* view)
+        FINESERVE_ANNOTATE(acquire_capability(view->work_));
+    ~Work() FINESERVE_ANNOTATE(release_capability());
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    EngineView* const view_;
+  };
+
+  // Acquire: pairs with the release in SetStage.
+  Stage stage() const { return stage_.load(std::memory_order_acquire); }
+  void SetStage(Stage stage) { stage_.store(stage, std::memory_order_release); }
+  bool IsActive() const { return stage() == Stage::kActive; }
 
   // engine_view.cc
-  int Join(const Driver& real) FINESERVE_REQUIRES(mutex_);
+  int Join(const Driver& real) FINESERVE_REQUIRES(work_);
   int Shape(const Driver& real, const fs_kv_format& format,
-            const ViewGrant& grant, ViewShape* out) FINESERVE_REQUIRES(mutex_);
+            const ViewGrant& grant, ViewShape* out) FINESERVE_REQUIRES(work_);
   int Begin(const ViewGrant& grant, const ViewShape& shape)
-      FINESERVE_REQUIRES(mutex_);
-  int CheckReady() FINESERVE_REQUIRES(mutex_);
-  int PutInPlace(const Driver& real) FINESERVE_REQUIRES(mutex_);
-  driver::CUresult End(const Driver& real) FINESERVE_REQUIRES(mutex_);
-  void Forget() FINESERVE_REQUIRES(mutex_);
+      FINESERVE_REQUIRES(work_);
+  int CheckReady() FINESERVE_REQUIRES(work_);
+  int PutInPlace(const Driver& real) FINESERVE_REQUIRES(work_);
+  driver::CUresult End(const Driver& real) FINESERVE_REQUIRES(work_);
+  void Forget() FINESERVE_REQUIRES(work_);
 
   // engine_view_serving.cc
-  void LookAtLeases() FINESERVE_REQUIRES(mutex_);
-  // Whether the memory that the slab has now is mapped in its place.
-  bool IsInPlace(uint32_t v) const FINESERVE_REQUIRES(mutex_) {
-    return mapping_.resident(v) && mapping_.memory(v) == leases_.Memory(v);
-  }
-  bool IsStale(uint32_t v) const FINESERVE_REQUIRES(mutex_);
-  void DropStale(const Driver& real) FINESERVE_REQUIRES(mutex_);
-  void Settle(const Driver& real, uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
-  bool IsQuiet(const Driver& real, bool urgent) FINESERVE_REQUIRES(mutex_);
-  void SwapOutDone(const Driver& real) FINESERVE_REQUIRES(mutex_);
-  void SwapInArrived(const Driver& real, uint64_t now_ms)
-      FINESERVE_REQUIRES(mutex_);
-  void SendNotices() FINESERVE_REQUIRES(mutex_);
-  bool SendReturns() FINESERVE_REQUIRES(mutex_);
-  void WantForBlocks() FINESERVE_REQUIRES(mutex_);
-  void TakeDrained() FINESERVE_REQUIRES(mutex_);
   int Starve(uint32_t count);
-  void RefreshScoreboard(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+
+  // engine_view_work.cc
+  // Sleeps until `*word` differs from `value`, somebody wakes it, or `ms` have
+  // passed.
+  static void SleepOn(const std::atomic<uint32_t>* word, uint32_t value,
+                      uint64_t ms);
+  bool HasSteps();
+  void Look() FINESERVE_REQUIRES(work_);
+  // Whether the memory that the slab has now is mapped in its place.
+  bool IsInPlace(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_) {
+    return mapping_.resident(v) &&
+           mapping_.memory(v) == state_.leases().Memory(v);
+  }
+  bool IsStale(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_);
+  // The first slab after `v` that waits to be unmapped (kDone), mapped
+  // (kArrived) or let go (kNone) by the driver; 0 if there is none.
+  uint32_t NextOut(uint32_t v) FINESERVE_REQUIRES(work_);
+  uint32_t NextIn(uint32_t v) FINESERVE_REQUIRES(work_);
+  uint32_t NextStale(uint32_t v) FINESERVE_REQUIRES(work_);
+  void Settle(const Driver& real, uint64_t now_ms, bool patient)
+      FINESERVE_REQUIRES(work_);
+  bool IsQuiet(const Driver& real, bool urgent) FINESERVE_REQUIRES(work_);
+  void SwapOut(const Driver& real) FINESERVE_REQUIRES(work_);
+  void SwapIn(const Driver& real, uint64_t now_ms) FINESERVE_REQUIRES(work_);
+  void KeepLeases() FINESERVE_REQUIRES(work_);
+  void SendNotices() FINESERVE_REQUIRES(work_);
+  bool SendReturns() FINESERVE_REQUIRES(work_);
+  void Notify();
+  void Refresh();
+  void ShowScoreboard(uint64_t now_ms) FINESERVE_REQUIRES(work_);
 
   DaemonLink* const link_;
   const ScoreboardWriter* const scoreboard_;
-  std::atomic<State> state_{State::kNone};
+  std::atomic<Stage> stage_{Stage::kNone};
   ViewScoreboardWriter view_scoreboard_;
-  Mutex mutex_;
-  ViewMapping mapping_ FINESERVE_GUARDED_BY(mutex_);
-  ViewLeases leases_ FINESERVE_GUARDED_BY(mutex_);
-  // The allocator and its counts belong to the thread that serves; others leave
-  // them alone while it does (fineserve_kv.h). A lock would make a block cost
-  // five times as much (bench/micro/blocks_bench). The allocator lies in raw
-  // storage so that no destructor runs at exit.
-  BlockAllocator* blocks_ = nullptr;
-  alignas(BlockAllocator) std::byte
-      blocks_storage_[sizeof(BlockAllocator)] = {};
-  uint64_t used_blocks_ = 0;
-  uint64_t allocated_blocks_ = 0;
-  uint64_t freed_blocks_ = 0;
-  uint64_t failed_allocations_ = 0;
-  uint64_t watermark_misses_ = 0;
-  // How many blocks the largest recent failed allocation needed, and until when
-  // that counts.
-  uint32_t shortfall_ = 0;
-  uint64_t shortfall_until_ms_ = 0;
-  abi::ViewAnswer answer_ FINESERVE_GUARDED_BY(mutex_) = {};
-  // Usable blocks of the slab that has the fewest.
-  uint64_t least_blocks_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  Mutex work_;  // before mutex_
+  BriefMutex
+      mutex_;  // nobody waits for the driver or a socket while holding it
+  ViewState state_ FINESERVE_GUARDED_BY(mutex_);
+  std::atomic<bool> untold_{false};  // something was left to be sent
 
-  // State while the engine serves.
-  bool has_steps_ FINESERVE_GUARDED_BY(mutex_) = false;  // uses our allocator
-  bool has_stale_ FINESERVE_GUARDED_BY(mutex_) = false;
-  bool swap_failed_ FINESERVE_GUARDED_BY(mutex_) = false;
-  uint32_t want_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint32_t want_sent_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint64_t now_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;  // at the last step begin
-  uint64_t done_since_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  uint64_t scoreboard_shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
-  // What the scoreboard shows, with the counts of steps and driver calls.
-  ViewGauges gauges_ FINESERVE_GUARDED_BY(mutex_);
+  ViewMapping mapping_ FINESERVE_GUARDED_BY(work_);
+  uint32_t floor_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
+  bool has_stale_ FINESERVE_GUARDED_BY(work_) = false;
+  bool swap_failed_ FINESERVE_GUARDED_BY(work_) = false;
+  uint32_t connection_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint32_t want_sent_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t done_since_ms_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t retry_swap_ms_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t scoreboard_shown_ms_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint32_t keep_again_ms_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t returned_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t calls_to_activate_ FINESERVE_GUARDED_BY(work_) = 0;
+  uint64_t calls_serving_ FINESERVE_GUARDED_BY(work_) = 0;
 };
 
 }  // namespace fineserve::shim

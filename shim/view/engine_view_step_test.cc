@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "daemon/abi/view_scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
@@ -79,6 +81,42 @@ TEST_F(EngineViewTest, WantFollowsUseAndWatermarkUpToTheCap) {
   view_.SetWatermark(0);
   Step();
   EXPECT_EQ(LastWanted(), 0u);
+}
+
+// A leaving slab's blocks cannot be handed out again, and the daemon counts it
+// as held until it is back.
+TEST_F(EngineViewTest, WantCountsLeavingSlabsBesideWhatItNeeds) {
+  Serve();
+  for (uint32_t s = 0; s < 2; ++s) daemon_->Lease(s, s + 1);
+  view_.SetWatermark(1);
+  Step();
+  const auto blocks = Allocate(2 * kSlabBlocks);
+  Step();
+  EXPECT_EQ(LastWanted(), 3u);
+  // All of the second slab's blocks stay in use, and one of the first's.
+  const auto of_second = [](uint32_t id) { return id >= 2 * kSlabBlocks; };
+  std::vector<uint32_t> first;
+  std::remove_copy_if(blocks.begin(), blocks.end(), std::back_inserter(first),
+                      of_second);
+  ASSERT_EQ(first.size(), kSlabBlocks);
+  Free({first.begin() + 1, first.end()});
+  daemon_->AskBack(0, 1);
+  Step();
+  EXPECT_EQ(LastWanted(), 3u) << "one leaves, one is full, one to grow into";
+  Free({first[0]});
+  Step();
+  EXPECT_EQ(Returned(1).size(), 1u);
+  EXPECT_EQ(LastWanted(), 2u);
+}
+
+TEST_F(EngineViewTest, WatermarkBeyondAnyPoolWantsTheCap) {
+  Serve();
+  daemon_->Lease(0, 1);
+  Step();
+  Allocate(1);
+  view_.SetWatermark(UINT64_MAX);
+  Step();
+  EXPECT_EQ(LastWanted(), kSlabs);
 }
 
 TEST_F(EngineViewTest, FailedAllocationAsksForWhatItLacked) {

@@ -131,6 +131,11 @@ bool ViewLeases::ReturnSlab(uint32_t v) {
   return true;
 }
 
+void ViewLeases::SendAgain() {
+  Look();
+  for (uint32_t v = 0; (v = Next(Hold::kSent, v)) != 0;) Move(v, Hold::kDone);
+}
+
 uint64_t ViewLeases::Memory(uint32_t v) const {
   if (Word(v).state == SlabState::kAbsent) return 0;
   // Relaxed: it is written before the word, which was read with acquire.

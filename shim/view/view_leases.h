@@ -70,6 +70,10 @@ class ViewLeases {
   uint32_t Next(Hold hold, uint32_t v) const;
   // How many leases we have whose return has not been sent.
   uint32_t leased() const;
+  // How many of them were asked back or are about to be returned.
+  uint32_t leaving() const {
+    return count(Hold::kAsked) + count(Hold::kLeaving) + count(Hold::kDone);
+  }
 
   // Notes that the change was reported: kArrived becomes kHeld, kAsked
   // kLeaving.
@@ -80,6 +84,9 @@ class ViewLeases {
   // is still ours.
   void Relink(uint32_t v) { Move(v, Hold::kArrived); }
   void MarkSent(uint32_t v) { Move(v, Hold::kSent); }
+  // Returns whose notice may have been lost are to be sent again: those that
+  // the table does not show yet.
+  void SendAgain();
 
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.

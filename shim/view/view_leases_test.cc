@@ -242,5 +242,18 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
   }
 }
 
+TEST_F(ViewLeasesTest, ReturnIsSentAgainUnlessTheTableShowsIt) {
+  ASSERT_TRUE(Open());
+  for (uint32_t v = 1; v <= 2; ++v) {
+    Hand(v, v + 4);
+    ASSERT_TRUE(leases_.ReturnSlab(v));
+    leases_.MarkSent(v);
+  }
+  Set(1, SlabState::kZeroing, 0, 0);
+  leases_.SendAgain();
+  EXPECT_EQ(leases_.hold(1), Hold::kNone);
+  EXPECT_EQ(leases_.hold(2), Hold::kDone);
+}
+
 }  // namespace
 }  // namespace fineserve::shim

@@ -13,6 +13,7 @@ import threading
 import types
 import unittest
 from typing import Any
+from unittest import mock
 
 import doubles
 from doubles import build
@@ -161,6 +162,72 @@ class RefusalTest(EngineTest):
         self.scheduler(vllm_config__parallel_config__tensor_parallel_size=2)
 
 
+def held_blocks(scheduler: Any) -> set[int]:
+    pool = scheduler.kv_cache_manager.block_pool
+    return {b.block_id for b in pool.blocks if b.ref_cnt and not b.is_null}
+
+
+def from_another_thread(call: Any) -> None:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(timeout=120)
+    assert not thread.is_alive()
+
+
+class WantTest(EngineTest):
+    def test_an_idle_engine_wants_what_it_uses_without_room_for_steps(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        build.add_request(scheduler, "a", 20)
+        build.step(scheduler)
+        self.assertGreater(self.grants.wanted, 1)
+        build.finish_request(scheduler, "a")
+        build.step(scheduler)
+        self.assertEqual(self.grants.wanted, 0)
+
+    def test_a_step_that_wakes_an_idle_engine_wants_nothing(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        plugin.leases_of(scheduler).attach(lambda: None)
+        plugin.wake_all()
+        build.step(scheduler)
+        self.assertEqual(self.grants.wanted, 0)
+
+    def test_a_request_that_is_aborted_between_steps_is_wanted_no_more(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        build.add_request(scheduler, "a", 20)
+        build.step(scheduler)
+        build.finish_request(scheduler, "a")
+        scheduler.has_requests()  # what an engine asks before it sleeps
+        self.assertEqual(self.grants.wanted, 0)
+
+    def test_leaving_slabs_are_wanted_besides_what_is_needed(self) -> None:
+        self.grants = InMemoryGrants.uniform(40, PER_SLAB, leased=[1, 2, 3])
+        self.install()
+        scheduler = build.scheduler(41 * PER_SLAB)
+        # Two slabs with a used block each.
+        for name, blocks in (("a", 15), ("b", 1), ("c", 1)):
+            build.add_request(scheduler, name, blocks * build.BLOCK_TOKENS)
+        build.step(scheduler)
+        build.finish_request(scheduler, "a")
+        build.step(scheduler)
+        pool = scheduler.kv_cache_manager.block_pool
+        used = held_blocks(scheduler)
+        index = min(used) // PER_SLAB
+        staying = {i for i in used if i // PER_SLAB != index}
+        self.grants.ask_back(index)
+        build.step(scheduler)
+        room = plugin._reserve_blocks(scheduler)
+        self.assertEqual(
+            self.grants.wanted, 1 + pool.slabs_for(len(staying) + room)
+        )
+
+
 class AskBackTest(EngineTest):
     def both(self) -> list[bool]:
         return [False, True] if build.REAL else [False]
@@ -170,6 +237,7 @@ class AskBackTest(EngineTest):
     ) -> None:
         self.install()
         scheduler = self.scheduler()
+        plugin.leases_of(scheduler).attach(lambda: None)
         self.grants.ask_back(2)
         self.assertFalse(scheduler.has_requests())
         plugin.wake_all()
@@ -185,18 +253,62 @@ class AskBackTest(EngineTest):
         waiting = threading.Thread(
             target=core._process_input_queue, daemon=True
         )
-        # The first pass finds something queued and hands the leases the queue.
-        core.input_queue.put_nowait(wakeup())
-        plugin.leases_of(core.scheduler).wake()
-        core._process_input_queue()
-        build.step(core.scheduler)
         waiting.start()
+        # The pass hands the leases the queue, and then sleeps on it.
+        while not plugin.leases_of(core.scheduler).attached:
+            waiting.join(timeout=0.001)
         self.grants.ask_back(2)
         plugin.wake_all()
         waiting.join(timeout=120)
         self.assertFalse(waiting.is_alive(), "the engine slept on")
         build.step(core.scheduler)
         self.assertEqual(self.grants.returned, [2])
+
+    def test_an_engine_that_nobody_steps_answers_by_the_waking_thread(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        build.add_request(scheduler, "a", 16)
+        output = scheduler.schedule()
+        (held,) = {
+            index
+            for index in (1, 2)
+            if held_blocks(scheduler).intersection(
+                range(index * PER_SLAB, (index + 1) * PER_SLAB)
+            )
+        }
+        for index in (1, 2):
+            self.grants.ask_back(index)
+        from_another_thread(plugin.wake_all)
+        self.assertEqual(
+            self.grants.returned, [], "the step in flight may write it"
+        )
+        build.process(scheduler, output)
+        self.assertEqual(self.grants.returned, [3 - held])
+        build.finish_request(scheduler, "a")
+        from_another_thread(plugin.wake_all)
+        self.assertEqual(self.grants.returned, [3 - held, held])
+
+    def test_the_waking_thread_waits_for_the_end_of_schedule(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        waking = threading.Thread(target=plugin.wake_all, daemon=True)
+
+        def while_it_schedules(*args: Any) -> None:
+            self.grants.ask_back(2)
+            waking.start()
+            waking.join(timeout=0.1)
+            self.assertEqual(pool.linked, {1, 2})
+
+        with mock.patch.object(
+            plugin.leases_of(scheduler), "schedule_ends", while_it_schedules
+        ):
+            scheduler.schedule()
+        waking.join(timeout=120)
+        self.assertFalse(waking.is_alive())
+        self.assertEqual(pool.linked, {1})
 
     def test_a_slab_of_a_running_request_waits_for_its_end_and_steps(
         self,
@@ -302,11 +414,6 @@ class AskBackTest(EngineTest):
         self.assertEqual(engine.counters.stuck, 1)
         self.assertEqual(engine.counters.preempted, 0)
         self.assertEqual(self.grants.returned, [])
-
-
-def wakeup() -> Any:
-    engine = importlib.import_module("vllm.v1.engine")
-    return (engine.EngineCoreRequestType.WAKEUP, None)
 
 
 def idle_engine_core(scheduler: Any) -> Any:

@@ -425,7 +425,9 @@ class EngineLeasesTest(unittest.TestCase):
     def engine(self, **options: Any) -> EngineLeases:
         self.manager = types.SimpleNamespace(watermark_blocks=self.watermark)
         scheduler = types.SimpleNamespace(
-            running=[], kv_cache_manager=self.manager
+            running=[],
+            kv_cache_manager=self.manager,
+            has_unfinished_requests=lambda: True,
         )
         return EngineLeases(
             scheduler,

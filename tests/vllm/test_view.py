@@ -500,6 +500,7 @@ class StartTest(unittest.TestCase):
         plugin.register()
         self.allocate()
         scheduler = build.scheduler(NUM_BLOCKS)
+        plugin.leases_of(scheduler).attach(lambda: None)
         self.assertFalse(scheduler.has_requests())
         self.shim.lease(3)
         self.assertTrue(eventually(scheduler.has_requests))
@@ -509,6 +510,30 @@ class StartTest(unittest.TestCase):
         self.assertTrue(eventually(scheduler.has_requests))
         build.step(scheduler)
         self.assertEqual(self.shim.returned, [3])
+
+    def test_an_engine_that_its_caller_steps_answers_between_steps(
+        self,
+    ) -> None:
+        plugin.register()
+        self.allocate()
+        scheduler = build.scheduler(NUM_BLOCKS)
+        pool = scheduler.kv_cache_manager.block_pool
+        self.shim.lease(3)
+        self.assertTrue(eventually(lambda: pool.linked == {3}))
+        self.shim.ask_back(3)
+        self.assertTrue(eventually(lambda: self.shim.returned == [3]))
+        self.assertFalse(scheduler.has_requests())
+
+    def test_a_daemon_that_was_lost_for_a_while_is_heard_again(self) -> None:
+        plugin.register()
+        self.allocate()
+        scheduler = build.scheduler(NUM_BLOCKS)
+        pool = scheduler.kv_cache_manager.block_pool
+        self.shim.lose_daemon()
+        self.assertTrue(eventually(lambda: self.shim.losses > 1))
+        self.shim.find_daemon()
+        self.shim.lease(3)
+        self.assertTrue(eventually(lambda: pool.linked == {3}))
 
     def test_registering_again_changes_nothing(self) -> None:
         plugin.register()

@@ -47,12 +47,15 @@ class Counters:
 class EngineLeases:
     """The leases of one scheduler's pool.
 
-    Confined to the scheduler's thread, except wake().
+    Confined to the scheduler's thread, except wake(). The scheduler holds
+    pool.lock while it builds a step and while it takes in a result; between
+    them wake() may answer on a thread of its own.
 
     Args:
         scheduler: vLLM's Scheduler; used for preemption and --watermark.
         reserve_blocks: blocks that the engine may take before a want is
-            answered; a want covers the used blocks and these.
+            answered; while it has requests, a want covers the used blocks and
+            these.
     """
 
     def __init__(
@@ -86,8 +89,7 @@ class EngineLeases:
     def schedule_begins(self) -> None:
         self._wake_pending = False
         self.pool.fence.schedule_begins()
-        self.pool.apply(self.pool.grants.poll())
-        self._follow_watermark()
+        self._look()
         self._watch_deadlines()
         self._return_drained()
         self._want()
@@ -98,12 +100,18 @@ class EngineLeases:
     def step_processed(self, output: object) -> None:
         self.pool.fence.step_processed(output)
         self._return_drained()
+        self._want()
         self._usage.step_ended()
 
     def has_work(self) -> bool:
-        """Whether the scheduler should run a step, if only to look at leases.
-        An idle EngineCore runs schedule() only if has_requests() is true; the
-        step has no tokens, and its end returns slabs that were asked back."""
+        """Whether a scheduler without requests should run a step, if only to
+        look at leases. An idle EngineCore runs schedule() only if
+        has_requests() is true; the step has no tokens, and its end returns
+        slabs that were asked back. It asks before it sleeps, and requests may
+        have been aborted since its last step."""
+        with self.pool.lock:
+            self._want()
+            self._usage.step_ended()
         return self._wake_pending
 
     # Waking.
@@ -118,12 +126,23 @@ class EngineLeases:
         self._post_wakeup = post_wakeup
 
     def wake(self) -> None:
-        """Makes the engine poll its grants soon, even if idle. Any thread."""
-        self._wake_pending = True
+        """Makes the engine poll its grants soon, even if idle. Any thread. For
+        an engine that sleeps nowhere, because its caller steps it (an
+        in-process LLM), this thread does it between two steps."""
         if self._post_wakeup is not None:
+            self._wake_pending = True
             self._post_wakeup()
+            return
+        with self.pool.lock:
+            self._look()
+            self._return_drained()
+            self._want()
 
     # Inside.
+
+    def _look(self) -> None:
+        self.pool.apply(self.pool.grants.poll())
+        self._follow_watermark()
 
     def _return_drained(self) -> None:
         for index in self.pool.return_drained():
@@ -189,8 +208,9 @@ class EngineLeases:
             self.counters.preempted += 1
 
     def _want(self) -> None:
-        pool = self.pool
-        wanted = pool.slabs_for(pool.used_blocks + self._reserve_blocks)
+        """An engine without requests needs no room for steps."""
+        serves = self._scheduler.has_unfinished_requests()
+        wanted = self.pool.wanted_slabs(self._reserve_blocks if serves else 0)
         if wanted != self._wanted:
             self._wanted = wanted
-            pool.grants.want(wanted)
+            self.pool.grants.want(wanted)

@@ -1,7 +1,8 @@
 """The interface between vLLM's block pool and leases.
 
 For vLLM a slab is a range of block ids. The pool links only the ids of leased
-slabs. All calls come from the thread that runs the scheduler; none may block.
+slabs. All calls come from the thread that holds the pool's lock; none may
+block.
 The in-memory implementation replaces the daemon in tests and benches;
 shim_grants.py talks to the daemon through the preloaded shim.
 """

@@ -22,6 +22,7 @@ class Error(enum.IntEnum):
     EXHAUSTED = 5
     DRIVER = 6
     FORKED = 7
+    NO_MEMORY = 8
 
 
 class Stage(enum.IntEnum):

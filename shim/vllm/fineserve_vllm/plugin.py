@@ -191,9 +191,10 @@ def _wrap_scheduler(
         engine = leases_of(self)
         if engine is None:
             return original(self, *args, **kwargs)
-        engine.schedule_begins()
-        output = original(self, *args, **kwargs)
-        engine.schedule_ends(output)
+        with engine.pool.lock:
+            engine.schedule_begins()
+            output = original(self, *args, **kwargs)
+            engine.schedule_ends(output)
         return output
 
     def update_from_output(
@@ -203,9 +204,11 @@ def _wrap_scheduler(
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        result = original(self, scheduler_output, *args, **kwargs)
         engine = leases_of(self)
-        if engine is not None:
+        if engine is None:
+            return original(self, scheduler_output, *args, **kwargs)
+        with engine.pool.lock:
+            result = original(self, scheduler_output, *args, **kwargs)
             engine.step_processed(scheduler_output)
         return result
 

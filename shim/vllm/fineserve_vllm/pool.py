@@ -14,6 +14,7 @@ left) -> drained (waits for the fence) -> unleased.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,8 +38,10 @@ class _Leaving:
 class LeasedBlockPool(BlockPool):
     """A BlockPool whose capacity follows its leases.
 
-    Confined to the scheduler's thread. vLLM constructs it with its own
-    arguments, which differ between versions and are passed through; the grants
+    Confined to the thread that holds `lock`: the scheduler's within a step's
+    construction and the intake of its result, and whoever looks at leases
+    between them. What vLLM calls at other times takes the lock itself. vLLM
+    constructs it with its own arguments, which differ between versions and are passed through; the grants
     come from `grants` or, for vLLM's calls, from `grants_factory`.
 
     Invariants: a block is handed out only while its slab is linked; a slab is
@@ -63,6 +66,7 @@ class LeasedBlockPool(BlockPool):
                 )
             grants = factory(len(self.blocks))
         self.grants = grants
+        self.lock = threading.RLock()
         self.fence = StepFence()
         slabs = grants.slabs()
         self._slabs = {slab.index: slab for slab in slabs}
@@ -80,6 +84,18 @@ class LeasedBlockPool(BlockPool):
         )
         self.num_gpu_blocks = 1  # the null block
         self.apply(grants.poll())
+
+    def free_blocks(self, *args: Any, **kwargs: Any) -> None:
+        with self.lock:
+            super().free_blocks(*args, **kwargs)
+
+    def evict_blocks(self, *args: Any, **kwargs: Any) -> None:
+        with self.lock:
+            super().evict_blocks(*args, **kwargs)
+
+    def reset_prefix_cache(self) -> bool:
+        with self.lock:
+            return super().reset_prefix_cache()
 
     def _check(self, slabs: Sequence[Slab]) -> None:
         end = 1  # 0 is the null block
@@ -125,6 +141,13 @@ class LeasedBlockPool(BlockPool):
     def used_in_leaving(self, index: int) -> frozenset[int]:
         """The block ids that keep a leaving slab from being drained."""
         return frozenset(self._leaving[index].used)
+
+    def wanted_slabs(self, room: int) -> int:
+        """The slabs that are leaving, whose blocks cannot be handed out again,
+        and slabs for the other used blocks and `room` more blocks."""
+        staying = self.used_blocks - len(self._leaving_slab_of)
+        wanted = len(self._leaving) + self.slabs_for(staying + room)
+        return min(wanted, len(self._slabs))
 
     def slabs_for(self, block_count: int) -> int:
         """How many slabs hold this many blocks, at most all slabs."""

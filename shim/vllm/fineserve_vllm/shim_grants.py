@@ -12,7 +12,8 @@ from fineserve_vllm.grants import Changes, Slab
 class ShimGrants:
     """Implements grants.Grants on a registered view (kv_abi.Shim.register).
 
-    Confined to the scheduler's thread, except wait_for_change().
+    Confined to the thread that holds the pool's lock, except
+    wait_for_change().
     """
 
     def __init__(

@@ -112,12 +112,23 @@ class View:
         ).start()
 
     def _watch(self, grants: ShimGrants) -> None:
-        """Wakes the engine when leases may have changed; it may be idle."""
-        try:
-            while True:
-                if grants.wait_for_change(_WAIT_MS):
-                    self._wake()
-                    grants.wait_for_poll(_POLL_TIMEOUT_S)
-        except kv_abi.KvError as error:
-            if error.code != kv_abi.Error.STATE:  # the view was closed
-                _log.warning("%s: leases will not change any more", error)
+        """Wakes the engine when leases may have changed; it may be idle. A
+        daemon that was lost may be found again."""
+        lost = False
+        while True:
+            try:
+                changed = grants.wait_for_change(_WAIT_MS)
+                lost = False
+            except kv_abi.KvError as error:
+                if error.code != kv_abi.Error.NO_DAEMON:
+                    if error.code != kv_abi.Error.STATE:  # it was closed
+                        _log.warning(
+                            "%s: leases will not change any more", error
+                        )
+                    return
+                if not lost:
+                    _log.warning("%s: leases do not change meanwhile", error)
+                lost, changed = True, False
+            if changed:
+                self._wake()
+                grants.wait_for_poll(_POLL_TIMEOUT_S)

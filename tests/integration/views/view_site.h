@@ -39,7 +39,8 @@ class ViewTest : public Site {
   static uint64_t Stat(Process& engine, const std::string& name);
   // Of the device, as an engine sees it.
   static uint64_t FreeBytes(Process& engine);
-  // Lets the engine look at its leases until it has so many slabs.
+  // Lets the engine look at its leases until it has at least so many slabs, and
+  // none that it was asked to return.
   static bool Gets(Process& engine, uint64_t slabs);
   // Takes blocks, checks their content, writes and reads back. `scan`: what
   // they may hold, "nanscan" zeros, "scan" also what this engine wrote there.

@@ -23,7 +23,7 @@ TEST_F(ViewTest, EnginesOfTwoFormatsTradeSlabsAndKeepTheirBytes) {
   const auto layers = Start(Layers());
   Want(*packed, 16 * kPackedBlocks);
   ASSERT_TRUE(Gets(*packed, 15)) << "all but the other's floor";
-  Use(*packed, 14 * kPackedBlocks);
+  Use(*packed, 15 * kPackedBlocks);
   Want(*layers, 16 * kLayersBlocks);
   layers->Ask("idle 50");
   EXPECT_EQ(Stat(*layers, "leased"), 1u) << "all is in use";
@@ -51,6 +51,35 @@ TEST_F(ViewTest, EnginesOfTwoFormatsTradeSlabsAndKeepTheirBytes) {
   EXPECT_TRUE(EventuallyFree(16));
 }
 
+// Neither steps nor waits: what it has and does not use is its neighbour's.
+TEST_F(ViewTest, EngineThatDoesNothingKeepsNoSlabButItsFloorFromANeighbour) {
+  const auto daemon = StartPool();
+  for (const char* mode : {"view", "guarded"}) {
+    const auto packed = Start(Packed({"--mode", mode}));
+    const auto layers = Start(Layers());
+    Want(*packed, 16 * kPackedBlocks);
+    ASSERT_TRUE(Gets(*packed, 15));
+    Use(*packed, 14 * kPackedBlocks, "scan");
+    packed->Ask("free " + std::to_string(13 * kPackedBlocks - 1));
+    Want(*layers, 16 * kLayersBlocks);
+    EXPECT_TRUE(Eventually([&] {
+      layers->Ask("idle 20");
+      return Stat(*layers, "leased") >= 13;
+    })) << mode
+        << ": all but the two slabs with its blocks, and one to spare";
+    EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+    packed->Ask("free " + std::to_string(kPackedBlocks + 1));
+    EXPECT_TRUE(Eventually([&] {
+      layers->Ask("idle 20");
+      return Stat(*layers, "leased") == 15;
+    })) << mode
+        << ": all but its floor";
+    Use(*layers, 15 * kLayersBlocks);
+    ExpectEnd(*layers);
+    ExpectEnd(*packed);
+  }
+}
+
 TEST_F(ViewTest, KilledEnginesSlabsGoToTheOtherAsZeros) {
   const auto daemon = StartPool();
   const auto packed = Start(Packed());
@@ -73,6 +102,7 @@ TEST_F(ViewTest, NoNanOfAnotherFormatIsVisibleAfterALease) {
   for (const bool dies : {false, true}) {
     const auto packed = Start(Packed({"--watermark", "4000"}));
     ASSERT_TRUE(Gets(*packed, 16));
+    packed->Ask("step");
     EXPECT_THAT(packed->Ask("alloc " + std::to_string(16 * kPackedBlocks)),
                 StartsWith("ok"));
     EXPECT_THAT(packed->Ask("nan"), StartsWith("ok nan="));

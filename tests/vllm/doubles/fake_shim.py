@@ -26,6 +26,8 @@ class FakeShim:
         self.returned: list[int] = []
         self.changed = threading.Event()
         self.closed = False
+        self.daemon_lost = False
+        self.losses = 0
 
     def _enter(self, name: str, *arguments: Any) -> None:
         self.calls.append((name, *arguments) if arguments else name)
@@ -82,6 +84,10 @@ class FakeShim:
         changed = self.changed.wait(timeout_ms / 1000)
         if self.closed:
             raise kv_abi.KvError("wait", kv_abi.Error.STATE, "closed")
+        if self.daemon_lost:
+            self.losses += 1
+            self.changed.clear()
+            raise kv_abi.KvError("wait", kv_abi.Error.NO_DAEMON, "lost")
         return changed
 
     # The lessor's side.
@@ -93,6 +99,13 @@ class FakeShim:
     def ask_back(self, *indices: int) -> None:
         self.changes += [(i, kv_abi.ASKED_BACK) for i in indices]
         self.changed.set()
+
+    def lose_daemon(self) -> None:
+        self.daemon_lost = True
+        self.changed.set()
+
+    def find_daemon(self) -> None:
+        self.daemon_lost = False
 
     def close(self) -> None:
         self.closed = True

@@ -32,8 +32,11 @@ class Scheduler:
     def update_from_output(self, scheduler_output, model_runner_output):
         return {}
 
-    def has_requests(self):
+    def has_unfinished_requests(self):
         return bool(self.running or self.waiting)
+
+    def has_requests(self):
+        return self.has_unfinished_requests()
 
     def _preempt_request(self, request, timestamp, drop_stale_output=False):
         self.kv_cache_manager.free(request)

@@ -1,0 +1,45 @@
+#ifndef SHIM_HOOKS_VIEW_KEEPER_H_
+#define SHIM_HOOKS_VIEW_KEEPER_H_
+
+#include "shim/host/plain_mutex.h"
+#include "shim/host/real_driver.h"
+#include "shim/view/engine_view.h"
+
+namespace fineserve::shim {
+
+// The thread that keeps the view of an engine that nobody steps
+// (EngineView::Keep). It sleeps on the slab table's word for this engine, and
+// wakes once a second if nothing happens. It takes no signal of the host, and
+// ends with the view. A forked child has no such thread, and no view.
+//
+// Thread-safe. Constant-initialised, trivially destroyed.
+class ViewKeeper {
+ public:
+  // The view must outlive this object.
+  constexpr explicit ViewKeeper(EngineView* view) : view_(view) {}
+
+  // Starts the thread for a view that was activated, unless it runs already.
+  // Without it, ask-backs wait for the engine's next step.
+  void Start(const Driver& real);
+
+  // Called at the program's exit: the thread makes no more driver calls.
+  void Stop();
+
+ private:
+  static void* Run(void* keeper);
+  void Keep();
+  EngineView::Pause KeepOnce();
+  bool MayEnd();
+
+  EngineView* const view_;
+  Mutex mutex_;
+  const Driver* real_ FINESERVE_GUARDED_BY(mutex_) = nullptr;
+  bool running_ FINESERVE_GUARDED_BY(mutex_) = false;
+  bool again_ FINESERVE_GUARDED_BY(mutex_) = false;  // a view was activated
+  Mutex turn_;  // held while the thread does something
+  bool stopped_ FINESERVE_GUARDED_BY(turn_) = false;
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_HOOKS_VIEW_KEEPER_H_

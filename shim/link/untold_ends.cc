@@ -1,0 +1,57 @@
+#include "shim/link/untold_ends.h"
+
+namespace fineserve::shim {
+
+void UntoldEnds::Add(uint32_t lease) {
+  const MutexLock lock(&mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  if (count == kCapacity) return;  // the daemon learns of it when we exit
+  At(count) = {lease, 0};
+  count_.store(count + 1, std::memory_order_relaxed);
+}
+
+bool UntoldEnds::Next(uint32_t* lease) {
+  const MutexLock lock(&mutex_);
+  if (told_ == count_.load(std::memory_order_relaxed) || told_ == kMostTold) {
+    return false;
+  }
+  *lease = At(told_).lease;
+  return true;
+}
+
+void UntoldEnds::Told(uint32_t sequence) {
+  const MutexLock lock(&mutex_);
+  At(told_++).sequence = sequence;
+}
+
+bool UntoldEnds::Confirm(uint32_t sequence) {
+  const MutexLock lock(&mutex_);
+  if (told_ == 0 || At(0).sequence != sequence) return false;
+  first_ = (first_ + 1) % kCapacity;
+  --told_;
+  count_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool UntoldEnds::AwaitsAnswers() {
+  const MutexLock lock(&mutex_);
+  return told_ > 0;
+}
+
+bool UntoldEnds::HasUntold() {
+  const MutexLock lock(&mutex_);
+  return told_ < count_.load(std::memory_order_relaxed);
+}
+
+void UntoldEnds::TellAgain() {
+  const MutexLock lock(&mutex_);
+  told_ = 0;
+}
+
+void UntoldEnds::Clear() {
+  const MutexLock lock(&mutex_);
+  told_ = 0;
+  count_.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,68 @@
+#ifndef SHIM_LINK_UNTOLD_ENDS_H_
+#define SHIM_LINK_UNTOLD_ENDS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/host/plain_mutex.h"
+
+namespace fineserve::shim {
+
+// Leases, and the view, that this process has ended and whose daemon has not
+// confirmed it yet, in the order in which they ended. Each is told until it is
+// confirmed, and once more if the connection was lost in between.
+//
+//   Add ─► untold ─Told► told ─Confirm► (gone)
+//             ▲           │
+//             └─TellAgain─┘
+//
+// Thread-safe; every critical section is a few instructions. Constant-
+// initialised, trivially destroyed.
+class UntoldEnds {
+ public:
+  // Stands for the view. Lease ids are never 0.
+  static constexpr uint32_t kView = 0;
+  // More than this process can hold (RangeTable, HandleTable).
+  static constexpr uint32_t kCapacity = 16384;
+
+  constexpr UntoldEnds() = default;
+
+  // Takes no lock.
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  void Add(uint32_t lease);
+  // The first that is untold. False if there is none, or if so many are told
+  // that their answers might not fit into the socket.
+  bool Next(uint32_t* lease);
+  // Notes the number of the message that told it.
+  void Told(uint32_t sequence);
+  // The first that was told is confirmed. False if no message of this number
+  // told it.
+  bool Confirm(uint32_t sequence);
+  bool AwaitsAnswers();
+  bool HasUntold();
+
+  void TellAgain();
+  void Clear();
+
+ private:
+  static constexpr uint32_t kMostTold = 64;
+  struct End {
+    uint32_t lease;
+    uint32_t sequence;
+  };
+
+  End& At(uint32_t place) FINESERVE_REQUIRES(mutex_) {
+    return ends_[(first_ + place) % kCapacity];
+  }
+
+  Mutex mutex_;
+  std::atomic<uint32_t> count_{0};
+  uint32_t first_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint32_t told_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  End ends_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_LINK_UNTOLD_ENDS_H_

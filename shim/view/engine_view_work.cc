@@ -1,0 +1,327 @@
+// The part of EngineView that works: maps, unmaps, sends and publishes.
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/host/warn.h"
+#include "shim/link/seqpacket.h"
+#include "shim/view/engine_view.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_SUCCESS;
+using Hold = ViewLeases::Hold;
+
+// How old the figures on the view scoreboard may be.
+constexpr uint64_t kScoreboardMs = 5;
+// Heuristic: how long a slab that another engine waits for is kept because a
+// step is in flight; after that we wait for the device.
+constexpr uint64_t kPatienceMs = 1'000;
+// Heuristic: how soon a keeper looks again at what could not be returned, and
+// how late it notices what nothing wakes it for, such as a lost daemon.
+constexpr uint32_t kSoonMs = 5;
+constexpr uint32_t kSeldomMs = 1'000;
+// No engine wants so many slabs.
+constexpr uint32_t kUnknownWant = UINT32_MAX;
+// Heuristic: the pause before another try to map a slab, after a failure.
+constexpr uint64_t kRetryMs = 1'000;
+
+}  // namespace
+
+EngineView::Work::Work(EngineView* view) : view_(view) { view->work_.Lock(); }
+
+EngineView::Work::~Work() {
+  view_->work_.Unlock();
+  if (view_->untold_.load()) view_->Notify();
+}
+
+// Sends what is to be sent, or leaves it to the thread that works. That one
+// looks at untold_ after it has unlocked, so nothing is forgotten; sequentially
+// consistent, because each side writes one of the two words and reads the
+// other.
+void EngineView::Notify() {
+  untold_.store(true);
+  while (untold_.load() && work_.TryLock()) {
+    untold_.store(false);
+    if (IsActive()) {
+      SendNotices();
+      ShowScoreboard(NowMs());
+    }
+    work_.Unlock();
+  }
+}
+
+// Sleeps until `*word` differs from `value`, a signal arrives, or `ms` have
+// passed.
+void EngineView::SleepOn(const std::atomic<uint32_t>* word, uint32_t value,
+                         uint64_t ms) {
+  const timespec limit = {static_cast<time_t>(ms / 1'000),
+                          static_cast<long>(ms % 1'000) * 1'000'000};
+  // A shared futex: the daemon wakes it through its own mapping of the table.
+  syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+
+bool EngineView::HasSteps() {
+  const MutexLock lock(&mutex_);
+  return state_.has_steps();
+}
+
+void EngineView::Look() {
+  const MutexLock lock(&mutex_);
+  const bool changed = state_.leases().Changed();
+  state_.Look();
+  if (!changed) return;
+  for (uint32_t v = 1; v <= mapping_.shape().slabs && !has_stale_; ++v) {
+    has_stale_ = IsStale(v);
+  }
+}
+
+// True for a slab that has been withdrawn from the pool or has other memory
+// now. The engine does not use it, but the GPU cannot free the old memory while
+// it is mapped.
+bool EngineView::IsStale(uint32_t v) const {
+  const Hold hold = state_.leases().hold(v);
+  return (hold == Hold::kNone || hold == Hold::kSent) && mapping_.resident(v) &&
+         mapping_.memory(v) != state_.leases().Memory(v);
+}
+
+uint32_t EngineView::NextStale(uint32_t v) {
+  const MutexLock lock(&mutex_);
+  while (++v <= mapping_.shape().slabs) {
+    if (IsStale(v)) return v;
+  }
+  return 0;
+}
+
+uint32_t EngineView::NextOut(uint32_t v) {
+  const MutexLock lock(&mutex_);
+  while ((v = state_.leases().Next(Hold::kDone, v)) != 0) {
+    if (mapping_.resident(v)) return v;
+  }
+  return 0;
+}
+
+uint32_t EngineView::NextIn(uint32_t v) {
+  const MutexLock lock(&mutex_);
+  while ((v = state_.leases().Next(Hold::kArrived, v)) != 0) {
+    if (!IsInPlace(v) && !mapping_.broken(v)) return v;
+  }
+  return 0;
+}
+
+// Whether no work of the engine can touch slabs that it does not use. An engine
+// that reports its steps is quiet when none is in flight. Without steps, or if
+// it is urgent, we wait for the context's work.
+bool EngineView::IsQuiet(const Driver& real, bool urgent) {
+  {
+    const MutexLock lock(&mutex_);
+    if (state_.has_steps() && !state_.in_flight()) return true;
+    if (state_.has_steps() && !urgent) return false;
+  }
+  mapping_.CountCalls(3);
+  return Synchronize(real.entry, mapping_.context()) == CUDA_SUCCESS;
+}
+
+// Slabs whose daemon has gone before they could be returned are still ours.
+void EngineView::KeepLeases() {
+  const MutexLock lock(&mutex_);
+  ViewLeases& leases = state_.leases();
+  for (uint32_t v = 0; (v = leases.Next(Hold::kDone, v)) != 0;) {
+    if (mapping_.resident(v)) leases.Relink(v);
+  }
+}
+
+// Unmaps the slabs to be returned, maps those that were leased, and notifies
+// the daemon. In mode view the only slabs mapped here are those by which the
+// pool grew, and the only ones unmapped are those by which it shrank. If it is
+// patient, nothing is mapped and nothing is waited for.
+void EngineView::Settle(const Driver& real, uint64_t now_ms, bool patient) {
+  const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
+  const bool guarded = mapping_.shape().mode != abi::ViewMode::kView;
+  if (!joined) KeepLeases();
+  const bool out = joined && guarded && NextOut(0) != 0;
+  const bool in =
+      joined && !patient && now_ms >= retry_swap_ms_ && NextIn(0) != 0;
+  if (!out) {
+    done_since_ms_ = 0;
+  } else if (done_since_ms_ == 0) {
+    done_since_ms_ = now_ms;
+  }
+  if (out || in || has_stale_) {
+    bool urgent = out && now_ms - done_since_ms_ >= kPatienceMs;
+    if (in) {
+      const MutexLock lock(&mutex_);
+      urgent = urgent || state_.blocks().free_blocks() < state_.needed_blocks();
+    }
+    if (IsQuiet(real, urgent && !patient)) {
+      for (uint32_t v = 0; has_stale_ && (v = NextStale(v)) != 0;) {
+        mapping_.SwapOut(real.entry, v);
+      }
+      has_stale_ = false;
+      if (out) SwapOut(real);
+      if (in) SwapIn(real, now_ms);
+    }
+  }
+  SendNotices();
+}
+
+void EngineView::SwapOut(const Driver& real) {
+  for (uint32_t v = 0; (v = NextOut(v)) != 0;) {
+    if (mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS && !swap_failed_) {
+      swap_failed_ = true;
+      Warn("keeping slab %u leased: it could not be unmapped", v - 1);
+    }
+  }
+  done_since_ms_ = 0;
+}
+
+void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
+  // Only the slab table is read.
+  const ViewState* const state = &state_;
+  for (uint32_t v = 0; (v = NextIn(v)) != 0;) {
+    // Unmap the slab's old memory first.
+    if (mapping_.resident(v) &&
+        mapping_.SwapOut(real.entry, v) != CUDA_SUCCESS) {
+      continue;
+    }
+    const MapResult mapped =
+        mapping_.SwapIn(real.entry, link_, v, state->leases().Memory(v));
+    if (mapped.outcome == MapOutcome::kMapped) continue;
+    retry_swap_ms_ = now_ms + kRetryMs;
+    if (!swap_failed_) {
+      swap_failed_ = true;
+      Warn("slab %u was leased but could not be mapped (CUDA error %d)", v - 1,
+           static_cast<int>(mapped.result));
+    }
+    return;
+  }
+}
+
+// What cannot be sent now is kept for the next call.
+void EngineView::SendNotices() {
+  if (link_->IsJoinedTo(mapping_.shape().epoch) &&
+      connection_ != link_->connections()) {
+    // What was sent on the connection before may never have been read.
+    const MutexLock lock(&mutex_);
+    connection_ = link_->connections();
+    state_.leases().SendAgain();
+    want_sent_ = kUnknownWant;
+  }
+  while (SendReturns()) {
+  }
+  uint32_t want;
+  {
+    const MutexLock lock(&mutex_);
+    state_.UpdateWant(NowMs());  // what was returned is no longer wanted
+    want = state_.want();
+  }
+  if (want != want_sent_ &&
+      link_->TellWant(mapping_.shape().epoch, want) == Notice::kSent) {
+    want_sent_ = want;
+  }
+}
+
+// True if there may be more to send.
+bool EngineView::SendReturns() {
+  const bool stays_mapped = mapping_.shape().mode == abi::ViewMode::kView;
+  auto notice = abi::MakeMessage<abi::ReturnNotice>(0);
+  {
+    const MutexLock lock(&mutex_);
+    const ViewLeases& leases = state_.leases();
+    for (uint32_t v = 0; notice.count < abi::kReturnNoticeCapacity;) {
+      v = leases.Next(Hold::kDone, v);
+      if (v == 0) break;
+      // A slab that may still be mapped must not go to another engine.
+      if (mapping_.broken(v) || (mapping_.resident(v) && !stays_mapped)) {
+        continue;
+      }
+      notice.entries[notice.count++] = {v - 1, leases.lease(v)};
+    }
+  }
+  if (notice.count == 0 ||
+      link_->TellReturn(mapping_.shape().epoch, notice) != Notice::kSent) {
+    return false;
+  }
+  const MutexLock lock(&mutex_);
+  for (uint32_t i = 0; i < notice.count; ++i) {
+    state_.leases().MarkSent(notice.entries[i].slab + 1);
+  }
+  returned_slabs_ += notice.count;
+  return notice.count == abi::kReturnNoticeCapacity;
+}
+
+// What an engine did last before it became idle is shown at once.
+void EngineView::ShowScoreboard(uint64_t now_ms) {
+  const MutexLock lock(&mutex_);
+  if (state_.in_flight() && now_ms - scoreboard_shown_ms_ < kScoreboardMs) {
+    return;
+  }
+  scoreboard_shown_ms_ = now_ms;
+  calls_serving_ = mapping_.calls() - calls_to_activate_;
+  ViewGauges gauges;
+  gauges.returned_slabs = returned_slabs_;
+  gauges.driver_calls_to_activate = calls_to_activate_;
+  gauges.driver_calls_serving = calls_serving_;
+  state_.Show(&gauges);
+  if (state_.has_steps()) {
+    for (uint32_t v = 1; v <= mapping_.shape().slabs; ++v) {
+      view_scoreboard_.ShowUsed(v, state_.UsedBlocks(v));
+    }
+  } else {
+    gauges.used_blocks = view_scoreboard_.SumUsed();
+  }
+  view_scoreboard_.Show(gauges);
+}
+
+// Says what has become less: slabs that drained are returned, or left to the
+// keeper where the driver must unmap them first.
+void EngineView::Refresh() {
+  Notify();
+  const std::atomic<uint32_t>* word;
+  {
+    const MutexLock lock(&mutex_);
+    if (!IsActive() || state_.leases().count(Hold::kDone) == 0) return;
+    word = state_.leases().futex();
+  }
+  // If the keeper is not asleep yet, it looks again before long.
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+EngineView::Pause EngineView::Keep(const Driver& real) {
+  link_->Rejoin();
+  const Work work(this);
+  if (!IsActive()) return {};
+  const uint64_t now_ms = NowMs();
+  Look();
+  if (HasSteps()) {
+    Settle(real, now_ms, /*patient=*/true);
+    ShowScoreboard(now_ms);
+  } else {
+    SendNotices();
+  }
+  const MutexLock lock(&mutex_);
+  const ViewLeases& leases = state_.leases();
+  Pause pause = {kSeldomMs, leases.futex(), leases.seen()};
+  if (leases.count(Hold::kDone) > 0) {
+    pause.ms = keep_again_ms_ = std::min(2 * keep_again_ms_, kSeldomMs);
+  } else {
+    keep_again_ms_ = kSoonMs;
+    const uint64_t less_at_ms = std::max(state_.less_at_ms(), now_ms + 1);
+    if (less_at_ms - now_ms < kSeldomMs) {
+      pause.ms = static_cast<uint32_t>(less_at_ms - now_ms);
+    }
+  }
+  return pause;
+}
+
+void EngineView::SleepFor(const Pause& pause) {
+  SleepOn(pause.word, pause.seen, pause.ms);
+}
+
+}  // namespace fineserve::shim
