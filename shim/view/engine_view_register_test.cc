@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "shim/view/engine_view_fixture.h"
 
@@ -109,6 +113,34 @@ TEST_F(EngineViewTest, DaemonThatLiesAboutItsPoolIsNotJoinedForAView) {
     EXPECT_FALSE(view_.in_use());
     daemon_.reset();
   }
+}
+
+TEST_F(EngineViewTest, IdsBeyond32BitsAreTheFormatsFault) {
+  StartDaemon({.slab_count = 3'000});
+  fs_kv_format format = Format();
+  format.page_bytes = 1;
+  EXPECT_EQ(Register(format), FS_INVALID);
+  EXPECT_THAT(KvErrorText(), HasSubstr("32 bits"));
+  EXPECT_EQ(Register(), FS_OK) << KvErrorText();
+}
+
+TEST_F(EngineViewTest, ShortHostMemoryIsNoFaultOfTheFormat) {
+  StartDaemon({.slab_count = 1'500});
+  fs_kv_format format = Format();
+  format.page_bytes = 1;  // 3,000 MiB of block ids, of which each takes a bit
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::ifstream statm("/proc/self/statm");
+  uint64_t pages = 0;
+  statm >> pages;
+  rlimit lower = before;
+  lower.rlim_cur = pages * static_cast<uint64_t>(getpagesize()) + 256 * kMiB;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &lower), 0);
+  const int result = Register(format);
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(result, FS_NO_MEMORY) << KvErrorText();
+  EXPECT_FALSE(view_.in_use());
+  EXPECT_EQ(Register(), FS_OK) << KvErrorText();
 }
 
 TEST_F(EngineViewTest, WithoutADaemonThereIsNoView) {

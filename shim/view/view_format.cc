@@ -125,6 +125,12 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
         static_cast<unsigned long long>(needed));
   }
   s.slabs = static_cast<uint32_t>(fit);
+  if (BlocksOfView(s.slabs, s.plane_bytes, s.page_bytes).end > UINT32_MAX) {
+    return KvError(FS_INVALID,
+                   "pages of %llu bytes give the pool more block ids than 32 "
+                   "bits hold",
+                   static_cast<unsigned long long>(s.page_bytes));
+  }
   *out = s;
   return FS_OK;
 }
