@@ -95,7 +95,7 @@ int EngineView::Want(uint32_t slabs) {
   {
     const MutexLock lock(&mutex_);
     if (!IsActive()) return NotActive();
-    state_.set_want(slabs);
+    state_.Want(slabs, NowMs());
   }
   Notify();
   return FS_OK;

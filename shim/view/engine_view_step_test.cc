@@ -132,6 +132,22 @@ TEST_F(EngineViewTest, FailedAllocationAsksForWhatItLacked) {
   EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_OK);
 }
 
+// Or the daemon, which saw the engine not use what it had, would wait for it.
+TEST_F(EngineViewTest, StarvingEngineAsksAgainThoughItWantsTheSame) {
+  Serve();
+  Step();
+  uint32_t ids[3 * kSlabBlocks];
+  EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_EXHAUSTED);
+  EXPECT_EQ(LastWanted(), 3u);
+  const size_t told = daemon_->views().wanted.size();
+  for (int i = 0; i < 1'000 && daemon_->views().wanted.size() < told + 2; ++i) {
+    EXPECT_EQ(view_.Allocate(std::size(ids), ids), FS_EXHAUSTED);
+    usleep(10'000);
+  }
+  EXPECT_GE(daemon_->views().wanted.size(), told + 2);
+  EXPECT_EQ(daemon_->views().wanted.back(), 3u);
+}
+
 TEST_F(EngineViewTest, WatermarkIsMissedOnlyWhileThePoolHadAFreeSlabForUs) {
   Serve(FS_KV_VIEW, {.cap_slabs = 1});
   Step();

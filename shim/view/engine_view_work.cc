@@ -216,12 +216,14 @@ void EngineView::SendNotices() {
   while (SendReturns()) {
   }
   uint32_t want;
+  bool again;
   {
     const MutexLock lock(&mutex_);
     state_.UpdateWant(NowMs());  // what was returned is no longer wanted
     want = state_.want();
+    again = state_.TakeAskAgain();
   }
-  if (want != want_sent_ &&
+  if ((want != want_sent_ || again) &&
       link_->TellWant(mapping_.shape().epoch, want) == Notice::kSent) {
     want_sent_ = want;
   }

@@ -13,6 +13,9 @@ namespace {
 // Heuristic: how long the blocks that a failed allocation needed stay wanted. A
 // request that was given up must not hold memory forever.
 constexpr uint64_t kShortfallMs = 1'000;
+// The least time between two messages of an engine that keeps starving.
+// Heuristic: about a step.
+constexpr uint64_t kAskAgainMs = 50;
 // Heuristic: an engine that has begun no step for so long serves nobody, and
 // needs no room for the blocks of running steps. A step of an engine that
 // serves takes less, or is in flight.
@@ -91,6 +94,13 @@ void ViewState::Starve(uint32_t count, uint64_t now_ms) {
   starving_ = true;
   shortfall_ = std::max(shortfall_, count);
   shortfall_until_ms_ = now_ms + kShortfallMs;
+  AskAgain(now_ms);
+}
+
+void ViewState::AskAgain(uint64_t now_ms) {
+  if (now_ms - asked_again_ms_ < kAskAgainMs) return;
+  asked_again_ms_ = now_ms;
+  ask_again_ = true;
 }
 
 uint64_t ViewState::needed_blocks() const {

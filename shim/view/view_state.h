@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "shim/fineserve_kv.h"
 #include "shim/link/daemon_link.h"
@@ -86,7 +87,14 @@ class ViewState {
 
   void set_watermark(uint64_t blocks) { watermark_blocks_ = blocks; }
   // For an engine with its own block pool.
-  void set_want(uint32_t slabs) { want_ = slabs; }
+  void Want(uint32_t slabs, uint64_t now_ms) {
+    want_ = slabs;
+    if (slabs > leases_.leased()) AskAgain(now_ms);
+  }
+  // Whether the daemon has to be told what is wanted although that is what it
+  // was told before: while the pool is contended, it takes an engine for idle
+  // that does not use what it has, until that engine asks again.
+  bool TakeAskAgain() { return std::exchange(ask_again_, false); }
   uint32_t want() const { return want_; }
   // Computes what an engine that uses our allocator wants: the slabs that are
   // leaving, since none of their blocks can be handed out again, and slabs for
@@ -109,6 +117,7 @@ class ViewState {
   }
   uint64_t Room(uint64_t now_ms);
   void TakeDrained();
+  void AskAgain(uint64_t now_ms);
 
   ViewLeases leases_;
   // In raw storage, so that no destructor runs at exit.
@@ -131,6 +140,8 @@ class ViewState {
   uint32_t shortfall_ = 0;
   uint64_t shortfall_until_ms_ = 0;
   bool starving_ = false;  // the last allocation failed
+  bool ask_again_ = false;
+  uint64_t asked_again_ms_ = 0;
   uint32_t cap_slabs_ = 0;
   uint64_t least_blocks_ = 1;  // usable ones of the slab that has the fewest
   uint32_t want_ = 0;
