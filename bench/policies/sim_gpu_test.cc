@@ -40,7 +40,7 @@ TEST(SimEngineTest, DecodesTakeOfTheChunk) {
   EXPECT_EQ(engine.BeginStep(), 1000 + 100 + 99 * 10);
 }
 
-TEST(SimEngineTest, WithoutKvTheLastIsPutBackAndFilledAnew) {
+TEST(SimEngineTest, WithoutKvTheLastIsPutBackAndPrefilledAgain) {
   SimEngine engine(100, kTruth, 24);
   engine.Send(RequestId{1}, 10, 8);
   engine.Send(RequestId{2}, 10, 8);

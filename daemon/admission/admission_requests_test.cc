@@ -24,7 +24,7 @@ TEST_F(AdmissionServiceTest, RequestGoesToAnEngineOfItsModelOnThisGpu) {
   EXPECT_EQ(verdict.predicted_ttft_ms, 2u);
 }
 
-TEST_F(AdmissionServiceTest, RequestThatWaitedInVainForAnEngineIsToldSo) {
+TEST_F(AdmissionServiceTest, RequestThatNoEngineCouldServeIsRefused) {
   Hello();
   Hello(false);
   Send(1, Ask("small", 100));

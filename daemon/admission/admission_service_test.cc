@@ -69,7 +69,7 @@ TEST_F(AdmissionServiceTest, RunningRequestsOfAnEarlierDaemonTakeTheirKv) {
 }
 
 // The proxy never reported their ends: it took this daemon for another one.
-TEST_F(AdmissionServiceTest, ProxyThatGreetsAnewHasNoRequestsButThoseItNames) {
+TEST_F(AdmissionServiceTest, ProxyThatGreetsAgainHasOnlyTheRequestsItNames) {
   ServeFromThePool();
   Hello();
   Send(1, Ask("small", 300));
@@ -121,7 +121,7 @@ TEST_F(AdmissionServiceTest, SilentProxyIsForgottenWithItsRequests) {
 }
 
 // It believes that the daemon still has all it was told.
-TEST_F(AdmissionServiceTest, ForgottenProxyIsToldToGreetAnew) {
+TEST_F(AdmissionServiceTest, ForgottenProxyIsAskedToGreetAgain) {
   Hello();
   clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   service_->Settle();
@@ -168,7 +168,7 @@ TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNoMore) {
   EXPECT_TRUE(Verdict(2).admitted);
 }
 
-TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineSaysSo) {
+TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {
   wire::DrainT drain;
   drain.engine = "far-away";
   Send(5, std::move(drain), 0, "fsctl");

@@ -49,7 +49,7 @@ class DeviceQueue {
   virtual void Fill(slab::SlabId slab) = 0;  // → Zeroed
   virtual void Drop(slab::SlabId slab) = 0;
   virtual void ListProcesses() = 0;  // → Listed
-  // Exports these granules for whoever knows the ticket. → Exported
+  // Exports these granules; the ticket names the request. → Exported
   virtual void Export(uint64_t ticket, std::vector<uint32_t> granules) = 0;
 
   // What has come of the calls since the last Take.

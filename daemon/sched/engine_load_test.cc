@@ -16,7 +16,7 @@ EngineLoad WithKv(uint64_t tokens, uint64_t tail_tokens = 0) {
   return load;
 }
 
-TEST(EngineLoadTest, WithoutKvNobodyIsTaken) {
+TEST(EngineLoadTest, WithoutKvNoRequestIsTaken) {
   const EngineLoad load = WithKv(0);
   EXPECT_FALSE(load.Takes(kModel, {1, 0, 0}, 0));
   EXPECT_EQ(load.LiveCaps(kModel, 0).requests, 0u);

@@ -178,7 +178,7 @@ void PoolService::Execute() {
   }
 }
 
-// Words first: whoever is woken, or reads a record, finds them in place.
+// Words first: an engine that is woken, or reads a record, finds them in place.
 void PoolService::Publish(const slab::Effects& effects) {
   for (const slab::SlabChange& change : effects.changes) {
     table_->SetSlab(change.slab, change.word);

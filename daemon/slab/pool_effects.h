@@ -37,8 +37,8 @@ struct Refusal {
   bool late;           // it waited, and too few slabs were returned in time
 };
 
-// What has to be done after an event. Whoever carries it out reports what comes
-// of `make`, `fill` and `list_processes` as further events.
+// What has to be done after an event. What comes of `make`, `fill` and
+// `list_processes` is reported as further events.
 struct Effects {
   std::vector<SlabChange> changes;  // of slabs' words, in order
   std::vector<SlabId> make;         // give it memory: Made or NotMade

@@ -64,7 +64,7 @@ TEST(NextToGrantTest, WhoHasLeastAboveItsFloorComesFirst) {
       << "a floor comes before everything else";
 }
 
-TEST(NextToGrantTest, NobodyAtItsTargetAndNobodyBlocked) {
+TEST(NextToGrantTest, NoneAtItsTargetAndNoneBlocked) {
   const std::vector<Claim> claims = {{1, 9, 9, 3}, {1, 9, 9, 0}};
   EXPECT_EQ(NextToGrant(claims, {5, 0}, {false, false}), 0u);
   EXPECT_EQ(NextToGrant(claims, {5, 5}, {false, true}), 0u);

@@ -59,7 +59,7 @@ TEST_F(DriverTest, LibraryThatIsNoDriverNamesWhatItLacks) {
   EXPECT_THAT(std::string(driver.status().message()), HasSubstr("cuInit"));
 }
 
-TEST_F(DriverTest, StatusSpeaksTheDriversWords) {
+TEST_F(DriverTest, StatusUsesTheDriversErrorNames) {
   const Driver driver = Loaded();
   const absl::Status s =
       ToStatus(driver.call(), CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate(7 bytes)");
@@ -133,7 +133,7 @@ bool RdmaCapable(const Driver& driver, const Granule& granule) {
   return prop.allocFlags.gpuDirectRDMACapable != 0;
 }
 
-TEST_F(DriverTest, GranuleIsForNetworkCardsWhereTheMachineKeepsTheDevicesWord) {
+TEST_F(DriverTest, GranuleSupportsNetworkCardsWhereTheMachineDoes) {
   const Driver driver = Loaded();
   const auto context = Context::Retain(driver, 0);
   const auto capable = Granule::Create(driver, 0, kGranuleBytes);

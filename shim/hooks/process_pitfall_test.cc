@@ -30,7 +30,7 @@ TEST_F(Pitfall, Number2AbiOfAnotherVersionIsNotOurs) {
   EXPECT_EQ(RunCuda({"resolve", "cuMemAlloc", "2000"}).out, "resolve null\n");
 }
 
-TEST_F(Pitfall, Number3WhatTheDriverDoesNotHaveNobodyIsGiven) {
+TEST_F(Pitfall, Number3FunctionsThatTheDriverLacksAreNotGivenOut) {
   driver_ = "olddriver";
   EXPECT_EQ(
       RunDlsym({"load", "default", "cuMemAlloc_v2", "driver", "cuMemAlloc_v2",
@@ -53,7 +53,7 @@ TEST_F(Pitfall, Number5NextMeansNextAfterTheCaller) {
             "loaded yes\ndriver\nlibc\n");
 }
 
-TEST_F(Pitfall, Number6ProgramsWithoutCudaRunAndHearNothing) {
+TEST_F(Pitfall, Number6ProgramsWithoutCudaRunUndisturbed) {
   const Ran ran = Run("/bin/true", {}, {"libfineserve_shim.so"});
   EXPECT_EQ(ran.status, 0);
   EXPECT_EQ(ran.err, "");
@@ -93,7 +93,7 @@ TEST_F(Pitfall, Number10UnmappingOfAFreeInStreamOrderWaitsForItsEvent) {
   EXPECT_EQ(daemon_->free_slabs(), 100u);
 }
 
-TEST_F(Pitfall, Number11NothingIsMappedAnewBehindALivingAddress) {
+TEST_F(Pitfall, Number11NothingIsRemappedBehindALivingAddress) {
   StartDaemon();
   const Ran ran = RunCuda({"scoped", "4194304", "unmaps", "alloc", "8388608",
                            "closeall", "scoped", "4194304", "unmaps"});
@@ -117,7 +117,7 @@ TEST_F(Pitfall, Number14NoSignalHandlerIsTouched) {
 }
 
 #ifdef LIBASAN
-TEST_F(Pitfall, Number15AsanHostWantsItsRuntimeFirst) {
+TEST_F(Pitfall, Number15AsanHostNeedsItsRuntimeFirst) {
   StartDaemon();
   const Words words = {"scoped", "4194304", "callers",
                        "free",   "lookup",  "cuMemAlloc_v2"};
@@ -130,7 +130,7 @@ TEST_F(Pitfall, Number15AsanHostWantsItsRuntimeFirst) {
   EXPECT_THAT(bad.err, HasSubstr("ASan runtime does not come first"));
 }
 #else
-TEST_F(Pitfall, Number15AsanHostWantsItsRuntimeFirst) {
+TEST_F(Pitfall, Number15AsanHostNeedsItsRuntimeFirst) {
   GTEST_SKIP() << "this compiler has no shared ASan runtime";
 }
 #endif

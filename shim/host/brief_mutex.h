@@ -14,7 +14,7 @@ namespace fineserve::shim {
 
 // A mutex for a hot path whose critical sections are short: locking and
 // unlocking it costs a pair of CAS, inline, and no call (bench/micro/
-// blocks_bench). Whoever finds it locked sleeps. Constant-initialised and
+// blocks_bench). A thread that finds it locked sleeps. Constant-initialised and
 // trivially destroyed.
 class FINESERVE_ANNOTATE(capability("mutex")) BriefMutex {
  public:

@@ -178,7 +178,7 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program");
   // The request may need what has ended.
-  while (SendEnds() || (has_untold_ends() && ends_.HasUntold() &&
+  while (SendEnds() || (has_unconfirmed_ends() && ends_.HasUntold() &&
                         WaitReadable(fd, timeout_ms) == 0)) {
   }
   request.header.sequence = ++sequence_;

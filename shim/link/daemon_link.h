@@ -14,7 +14,7 @@
 #include "shim/host/plain_mutex.h"
 #include "shim/link/kept_table.h"
 #include "shim/link/scoreboard_writer.h"
-#include "shim/link/untold_ends.h"
+#include "shim/link/unconfirmed_ends.h"
 
 namespace fineserve::shim {
 
@@ -71,7 +71,7 @@ using Why = char[256];
 //
 // A connection that is lost while its daemon lives is made again, by Join and
 // Rejoin: the process is the same engine then, and what it has ended meanwhile
-// is told (UntoldEnds).
+// is told (UnconfirmedEnds).
 //
 // Thread-safe: a mutex spans each exchange. No hot path takes it, since state()
 // and the declared sizes are atomics. A forked child may call AbandonInChild
@@ -152,11 +152,11 @@ class DaemonLink {
   Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
                         Why& why);
   // Ends all leases of the view, as Return does.
-  void CloseView(uint64_t epoch) { Return(UntoldEnds::kView, epoch); }
+  void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
 
   // Whether something that has ended waits to be told; TellEnds tells it,
   // without waiting, as far as that is possible.
-  bool has_untold_ends() const {
+  bool has_unconfirmed_ends() const {
     return !ends_.empty() && state() == abi::LinkState::kConnected;
   }
   // The same while there is no daemon that could be told.
@@ -237,7 +237,7 @@ class DaemonLink {
   std::atomic<bool> engaged_{false};
   std::atomic<uint64_t> epoch_{0};  // of welcome_
   std::atomic<uint32_t> connections_{0};
-  UntoldEnds ends_;
+  UnconfirmedEnds ends_;
   Mutex mutex_;
   CheckedDescriptor socket_;
   KeptTable table_;

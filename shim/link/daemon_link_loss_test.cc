@@ -86,7 +86,7 @@ TEST_F(DaemonLinkLossTest, ReturnDuringAnotherThreadsExchangeIsToldAfterIt) {
       FakeDaemon::Becomes([&] { return daemon_->leases_asked() == 1; }));
   link_.Return(7, 42);
   EXPECT_EQ(link_.state(), LinkState::kConnected) << "it waited";
-  EXPECT_TRUE(link_.has_untold_ends());
+  EXPECT_TRUE(link_.has_unconfirmed_ends());
   testing::internal::CaptureStderr();
   daemon_.reset();
   other.join();
@@ -104,7 +104,7 @@ TEST_F(DaemonLinkLossTest, ManyReturnsAtOnceAllArriveBeforeTheNextRequest) {
   for (uint32_t i = 1; i <= kLeases; ++i) link_.Return(i, 42);
   Lease all;
   EXPECT_EQ(link_.LeaseSlabs(kLeases * uint64_t{4 << 20}, &all), Exchange::kOk);
-  EXPECT_FALSE(link_.has_untold_ends());
+  EXPECT_FALSE(link_.has_unconfirmed_ends());
 }
 
 TEST_F(DaemonLinkLossTest, ProcessThatRenamedItselfRejoinsAsTheSameEngine) {

@@ -40,7 +40,7 @@ void DaemonLink::Return(uint32_t lease, uint64_t epoch) {
 // has unlocked it.
 void DaemonLink::TellEnds() {
   bool any = true;
-  while (any && has_untold_ends() && mutex_.TryLock()) {
+  while (any && has_unconfirmed_ends() && mutex_.TryLock()) {
     any = SendEnds();
     mutex_.Unlock();
   }
@@ -48,7 +48,7 @@ void DaemonLink::TellEnds() {
 
 // True if anything was told or confirmed.
 bool DaemonLink::SendEnds() {
-  if (!has_untold_ends()) return false;
+  if (!has_unconfirmed_ends()) return false;
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program"), false;
   bool any = ConfirmEnds(fd);
@@ -57,7 +57,7 @@ bool DaemonLink::SendEnds() {
     auto back = abi::MakeMessage<abi::ReturnRequest>(0);
     back.lease = lease;
     const int error =
-        lease == UntoldEnds::kView
+        lease == UnconfirmedEnds::kView
             ? SendNumbered(abi::MakeMessage<abi::CloseViewRequest>(0))
             : SendNumbered(back);
     if (error != 0) break;

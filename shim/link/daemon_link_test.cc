@@ -116,7 +116,7 @@ TEST_F(DaemonLinkTest, LeaseIsRoundedUpToWholeSlabs) {
   EXPECT_EQ(daemon_->free_slabs(), 100u);
 }
 
-TEST_F(DaemonLinkTest, ExhaustedPoolIsToldFromRefusalAndLoss) {
+TEST_F(DaemonLinkTest, ExhaustedPoolIsDistinguishedFromRefusalAndLoss) {
   StartDaemon({.slab_count = 3});
   Join();
   Lease lease;

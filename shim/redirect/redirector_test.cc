@@ -166,7 +166,7 @@ TEST_F(RedirectorTest, ErrorsOfTheProgramAreTheDriversToName) {
   EXPECT_EQ(daemon_->free_slabs(), 100u);
 }
 
-TEST_F(RedirectorTest, WithoutAContextNobodyIsAsked) {
+TEST_F(RedirectorTest, WithoutAContextTheDaemonIsNotAsked) {
   StartDaemon();
   driver_.entry.cuCtxGetDevice = [](driver::CUdevice*) {
     return driver::CUDA_ERROR_INVALID_CONTEXT;

@@ -44,7 +44,7 @@ class Releaser {
   // True if anything that was freed in stream order is not returned yet, or the
   // daemon was not told of something that was. Takes no lock.
   bool has_deferred() const {
-    return !deferred_.empty() || link_->has_untold_ends();
+    return !deferred_.empty() || link_->has_unconfirmed_ends();
   }
 
   // Unmaps a range that the program never saw, without waiting.

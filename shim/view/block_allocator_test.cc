@@ -74,7 +74,7 @@ TEST_F(BlockAllocatorTest, TheDensestSlabServesFirstSoThatTheOtherEmpties) {
   EXPECT_EQ(blocks_.UsedBlocks(1), 10);
 }
 
-TEST_F(BlockAllocatorTest, ABlockFreedOfLateIsUsedAgainFirst) {
+TEST_F(BlockAllocatorTest, RecentlyFreedBlockIsUsedFirst) {
   ASSERT_TRUE(blocks_.Link(1));
   const Ids ids = Take(3);
   EXPECT_EQ(Free({ids[2], ids[0]}), 2);

@@ -39,7 +39,7 @@ namespace fineserve::shim {
 // a keeper does it for an engine that nobody steps (Keep). What the view holds
 // and wants lies under another lock, for microseconds at most, so Allocate,
 // Free, Want and ReturnSlab wait for nothing. What they leave to be sent is
-// sent at once if nobody is working, and otherwise by whoever is.
+// sent at once, or by the thread that works.
 // Functions that return int return FS_OK or an FS_… error with its text set.
 // Constant-initialised, trivially destroyed.
 class EngineView {
@@ -163,7 +163,7 @@ class EngineView {
   BriefMutex
       mutex_;  // nobody waits for the driver or a socket while holding it
   ViewState state_ FINESERVE_GUARDED_BY(mutex_);
-  std::atomic<bool> untold_{false};  // something was left to be sent
+  std::atomic<bool> unsent_{false};  // something was left to be sent
 
   ViewMapping mapping_ FINESERVE_GUARDED_BY(work_);
   uint32_t floor_slabs_ FINESERVE_GUARDED_BY(work_) = 0;

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::Lt;
 using Fault = FakeDaemon::Fault;
 
-TEST_F(EngineViewTest, ActivationNeedsThePluginsWordAndEveryTensor) {
+TEST_F(EngineViewTest, ActivationNeedsThePluginsReportAndEveryTensor) {
   StartDaemon({.slab_count = kSlabs});
   EXPECT_EQ(view_.Activate(driver_), FS_STATE) << "no view";
   ASSERT_EQ(Register(), FS_OK);

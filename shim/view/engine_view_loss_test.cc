@@ -42,7 +42,7 @@ TEST_F(EngineViewTest, OwnPoolGetsBackWhatNobodyTook) {
   EXPECT_THAT(Poll(), IsEmpty());
 }
 
-TEST_F(EngineViewTest, LinkIsFoundAgainAndHearsWhatIsWantedAndReturned) {
+TEST_F(EngineViewTest, LinkIsRestoredAndSentWhatIsWantedAndReturned) {
   Serve();
   daemon_->Lease(0, 5);
   daemon_->Lease(1, 6);
@@ -72,7 +72,7 @@ TEST_F(EngineViewTest, WantIsToldAgainOnANewConnection) {
   EXPECT_THAT(daemon_->views().wanted, ElementsAre(3, 3));
 }
 
-TEST_F(EngineViewTest, NewDaemonHearsNothingOfTheOldOnesLeases) {
+TEST_F(EngineViewTest, NewDaemonIsNotSentTheOldOnesLeases) {
   Serve();
   daemon_->Lease(0, 5);
   Poll();

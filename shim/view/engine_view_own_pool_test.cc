@@ -18,7 +18,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using Fault = FakeDaemon::Fault;
 
-TEST_F(EngineViewTest, OwnPoolHearsOfEachLeaseAndEachAskBackOnce) {
+TEST_F(EngineViewTest, OwnPoolIsNotifiedOfEachLeaseAndEachAskBackOnce) {
   Serve();
   EXPECT_THAT(Poll(), IsEmpty());
   daemon_->Lease(1, 5);

@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                   }}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(EngineViewTest, WhatTheDaemonSaysNoToIsPassedOn) {
+TEST_F(EngineViewTest, RefusalOfTheDaemonIsPassedOn) {
   StartDaemon({.fault = Fault::kRefuseView, .slab_count = kSlabs});
   EXPECT_EQ(Register(), FS_REFUSED);
   EXPECT_THAT(KvErrorText(), HasSubstr("hold no such block"));

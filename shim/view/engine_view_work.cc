@@ -38,17 +38,17 @@ EngineView::Work::Work(EngineView* view) : view_(view) { view->work_.Lock(); }
 
 EngineView::Work::~Work() {
   view_->work_.Unlock();
-  if (view_->untold_.load()) view_->Notify();
+  if (view_->unsent_.load()) view_->Notify();
 }
 
 // Sends what is to be sent, or leaves it to the thread that works. That one
-// looks at untold_ after it has unlocked, so nothing is forgotten; sequentially
+// looks at unsent_ after it has unlocked, so nothing is forgotten; sequentially
 // consistent, because each side writes one of the two words and reads the
 // other.
 void EngineView::Notify() {
-  untold_.store(true);
-  while (untold_.load() && work_.TryLock()) {
-    untold_.store(false);
+  unsent_.store(true);
+  while (unsent_.load() && work_.TryLock()) {
+    unsent_.store(false);
     if (IsActive()) {
       SendNotices();
       ShowScoreboard(NowMs());

@@ -86,7 +86,7 @@ TEST_F(ViewLeasesTest, LeaseComesOnceAndSoDoesItsAskBack) {
   EXPECT_EQ(leases_.leased(), 1u);
 }
 
-TEST_F(ViewLeasesTest, ReturnedSlabIsNobodysOnceTheTableSaysSo) {
+TEST_F(ViewLeasesTest, ReturnedSlabIsNoLongerOursOnceTheTableShowsIt) {
   ASSERT_TRUE(Open());
   Hand(2, 5);
   EXPECT_TRUE(leases_.ReturnSlab(2)) << "unasked";
@@ -149,7 +149,7 @@ TEST_F(ViewLeasesTest, OnlyHeldSlabsCanBeReturned) {
   EXPECT_FALSE(leases_.ReturnSlab(2)) << "once";
 }
 
-TEST_F(ViewLeasesTest, OthersSlabsAndWholeLeasesAreNoneOfOurs) {
+TEST_F(ViewLeasesTest, SlabsOfOthersAndWholeLeasesAreNotOurs) {
   ASSERT_TRUE(Open());
   Set(1, SlabState::kPartial, kEngine + 1, 3);
   Set(2, SlabState::kFull, kEngine, 4);  // whole slabs, of another member

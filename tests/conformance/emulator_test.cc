@@ -136,7 +136,7 @@ std::string DevicesSeenWith(const char* visible) {
   return seen;
 }
 
-CONFORMANCE_TEST(Emulator, VisibleDevicesAreNumberedAnewAndKeepTheirBus) {
+CONFORMANCE_TEST(Emulator, VisibleDevicesAreRenumberedAndKeepTheirBus) {
   setenv("EMUCUDA_DEVICES", "3", 1);
   constexpr struct {
     const char* visible;

@@ -164,7 +164,7 @@ class StallTest : public ::testing::Test {
   std::map<uint64_t, uint64_t> runs_until_;
 };
 
-TEST_F(StallTest, EveryRequestIsDecidedOnceWhoeverStopsForAWhile) {
+TEST_F(StallTest, EveryRequestIsDecidedOnceWhicheverSideStopsForAWhile) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   for (int round = 0; round < 300; ++round) {
     for (uint64_t n = Between(1, 80); n > 0; --n) Step(/*takes_more=*/true);

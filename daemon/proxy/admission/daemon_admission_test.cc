@@ -126,7 +126,7 @@ TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsTold) {
   EXPECT_THAT(Told(), ElementsAre("FirstToken 3", "Finished 3"));
 }
 
-TEST_F(DaemonAdmissionTest, EndThatNobodyWaitsForGoesWithTheNextMessage) {
+TEST_F(DaemonAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
   int held = 0;
   admission_->SetHold([&] { ++held; });
   Welcome();

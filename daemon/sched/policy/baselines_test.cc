@@ -42,7 +42,7 @@ TEST(FcfsPolicyTest, OrderIsOfArrivalWhateverTheDeadlines) {
   EXPECT_TRUE(host.dropped.empty());
 }
 
-TEST(FcfsPolicyTest, NobodyOvertakesWhoWaitsForRoom) {
+TEST(FcfsPolicyTest, NoRequestOvertakesOneThatWaitsForRoom) {
   FcfsPolicy policy;
   FakeHost host = OneEngine();
   host.engines[kEngine].caps = {9, 20};

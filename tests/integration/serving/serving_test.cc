@@ -297,7 +297,7 @@ TEST_F(ServingTest, NobodyWaitsForEverAfterTheDaemonStoodStill) {
   EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }));
 }
 
-TEST_F(ServingTest, ReloadBeginsAnewOnlyWithAnotherFleet) {
+TEST_F(ServingTest, ReloadStartsOverOnlyWithAnotherFleet) {
   StartAll();
   const auto admitted = [&] {
     const Finished models = Fsctl({"models", "--json"});

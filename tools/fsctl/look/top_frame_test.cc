@@ -69,7 +69,7 @@ TEST(TopFrameTest, FirstFrameKnowsNoRates) {
               HasSubstr("       ?           ?        ?       7       0\n"));
 }
 
-TEST(TopFrameTest, DeadDaemonIsSaidWithThatNobodyEndsItsQuarantine) {
+TEST(TopFrameTest, DeadDaemonIsShownAndThatItsQuarantineDoesNotEnd) {
   Observation now = Present();
   now.pool.socket.clear();
   now.pool.holder_pid = 4712;

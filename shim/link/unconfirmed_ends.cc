@@ -1,8 +1,8 @@
-#include "shim/link/untold_ends.h"
+#include "shim/link/unconfirmed_ends.h"
 
 namespace fineserve::shim {
 
-void UntoldEnds::Add(uint32_t lease) {
+void UnconfirmedEnds::Add(uint32_t lease) {
   const MutexLock lock(&mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (count == kCapacity) return;  // the daemon learns of it when we exit
@@ -10,7 +10,7 @@ void UntoldEnds::Add(uint32_t lease) {
   count_.store(count + 1, std::memory_order_relaxed);
 }
 
-bool UntoldEnds::Next(uint32_t* lease) {
+bool UnconfirmedEnds::Next(uint32_t* lease) {
   const MutexLock lock(&mutex_);
   if (told_ == count_.load(std::memory_order_relaxed) || told_ == kMostTold) {
     return false;
@@ -19,12 +19,12 @@ bool UntoldEnds::Next(uint32_t* lease) {
   return true;
 }
 
-void UntoldEnds::Told(uint32_t sequence) {
+void UnconfirmedEnds::Told(uint32_t sequence) {
   const MutexLock lock(&mutex_);
   At(told_++).sequence = sequence;
 }
 
-bool UntoldEnds::Confirm(uint32_t sequence) {
+bool UnconfirmedEnds::Confirm(uint32_t sequence) {
   const MutexLock lock(&mutex_);
   if (told_ == 0 || At(0).sequence != sequence) return false;
   first_ = (first_ + 1) % kCapacity;
@@ -33,22 +33,22 @@ bool UntoldEnds::Confirm(uint32_t sequence) {
   return true;
 }
 
-bool UntoldEnds::AwaitsAnswers() {
+bool UnconfirmedEnds::AwaitsAnswers() {
   const MutexLock lock(&mutex_);
   return told_ > 0;
 }
 
-bool UntoldEnds::HasUntold() {
+bool UnconfirmedEnds::HasUntold() {
   const MutexLock lock(&mutex_);
   return told_ < count_.load(std::memory_order_relaxed);
 }
 
-void UntoldEnds::TellAgain() {
+void UnconfirmedEnds::TellAgain() {
   const MutexLock lock(&mutex_);
   told_ = 0;
 }
 
-void UntoldEnds::Clear() {
+void UnconfirmedEnds::Clear() {
   const MutexLock lock(&mutex_);
   told_ = 0;
   count_.store(0, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-#ifndef SHIM_LINK_UNTOLD_ENDS_H_
-#define SHIM_LINK_UNTOLD_ENDS_H_
+#ifndef SHIM_LINK_UNCONFIRMED_ENDS_H_
+#define SHIM_LINK_UNCONFIRMED_ENDS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace fineserve::shim {
 //
 // Thread-safe; every critical section is a few instructions. Constant-
 // initialised, trivially destroyed.
-class UntoldEnds {
+class UnconfirmedEnds {
  public:
   // Stands for the view. Lease ids are never 0.
   static constexpr uint32_t kView = 0;
   // More than this process can hold (RangeTable, HandleTable).
   static constexpr uint32_t kCapacity = 16384;
 
-  constexpr UntoldEnds() = default;
+  constexpr UnconfirmedEnds() = default;
 
   // Takes no lock.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
@@ -65,4 +65,4 @@ class UntoldEnds {
 
 }  // namespace fineserve::shim
 
-#endif  // SHIM_LINK_UNTOLD_ENDS_H_
+#endif  // SHIM_LINK_UNCONFIRMED_ENDS_H_
