@@ -91,7 +91,8 @@ const char* fs_kv_error(void);
  * lower stage than before changes nothing. In a process that was started for a
  * view ($FINESERVE_VIEW=required), device allocations of 1 MiB and more fail
  * until FS_KV_POOL_REPLACED, so that an engine whose plugin is broken does not
- * start. What an engine that has come so far starts is not held to that. FS_INVALID for another stage. Any thread. */
+ * start. What an engine that has come so far starts is not held to that.
+ * FS_INVALID for another stage. Any thread. */
 enum {
   FS_KV_PLUGIN_LOADED = 1,
   FS_KV_POOL_REPLACED = 2,   /* pools built from now on use leased blocks */
@@ -139,8 +140,9 @@ struct fs_kv_geometry {
 /* Registers the format with the daemon and fills `geometry`, before the KV
  * tensors are allocated. Fails with FS_INVALID (the format is impossible),
  * FS_STATE (there is a view already, or no current context), FS_NO_DAEMON,
- * FS_REFUSED, FS_NO_MEMORY or FS_DRIVER, and then there is no view. Any thread with a current
- * context. Waits for each of the daemon's answers, at most 10 s. */
+ * FS_REFUSED, FS_NO_MEMORY or FS_DRIVER, and then there is no view. Any thread
+ * with a current context. Waits for each of the daemon's answers, at most 10 s.
+ */
 int fs_kv_register(const struct fs_kv_format* format,
                    struct fs_kv_geometry* geometry);
 
@@ -226,8 +228,9 @@ int fs_kv_step_end(uint64_t step);
  * then allocates none, leaves `ids` alone, and asks the daemon for more. */
 int fs_kv_allocate(uint32_t count, uint32_t* ids);
 /* Frees `count` blocks, and between steps returns slabs that have drained. It
- * does not wait for the daemon. FS_INVALID at the first id that is not allocated: the
- * blocks before it have been freed, it and those after it have not. */
+ * does not wait for the daemon. FS_INVALID at the first id that is not
+ * allocated: the blocks before it have been freed, it and those after it have
+ * not. */
 int fs_kv_free(uint32_t count, const uint32_t* ids);
 
 /* Sets how many blocks the running steps may take before more are leased: the
