@@ -29,7 +29,8 @@ bool IsZero(const uint8_t (&uuid)[16]) {
 
 }  // namespace
 
-bool SocketServer::HandleHello(Connection* c, const abi::Received& received) {
+bool SocketServer::HandleHello(PeerConnection* c,
+                               const abi::Received& received) {
   const abi::MessageHeader& header = *received.header();
   const auto refuse = [&](RefusalCode code, const std::string& text) {
     slab::Count(table_->counters().connections_refused);
@@ -69,7 +70,7 @@ bool SocketServer::HandleHello(Connection* c, const abi::Received& received) {
   return Join(c, hello);
 }
 
-bool SocketServer::Join(Connection* c, const abi::Hello& hello) {
+bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
   if (hello.role == abi::Role::kObserver) {
     return SendWelcome(c, hello, slab::kNoEngine);
   }
@@ -89,7 +90,7 @@ bool SocketServer::Join(Connection* c, const abi::Hello& hello) {
   return SendWelcome(c, hello, *engine);
 }
 
-bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
+bool SocketServer::SendWelcome(PeerConnection* c, const abi::Hello& hello,
                                EngineId engine) {
   auto welcome = abi::MakeMessage<abi::Welcome>(hello.header.sequence);
   welcome.epoch = identity_.epoch;
@@ -123,7 +124,7 @@ bool SocketServer::SendWelcome(Connection* c, const abi::Hello& hello,
   return abi::Send(c->socket.get(), welcome, descriptors, count) == 0;
 }
 
-bool SocketServer::HandleRule(Connection* c, const abi::RuleRequest& r) {
+bool SocketServer::HandleRule(PeerConnection* c, const abi::RuleRequest& r) {
   if (r.index >= c->rules.size()) {
     return Refuse(
         c, r.header.sequence, RefusalCode::kMalformed,

@@ -19,7 +19,7 @@ using abi::RefusalCode;
 using slab::EngineId;
 using slab::LeaseId;
 
-bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
+bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   if (r.slab_count == 0 || c->waiting_ticket != 0) {
     slab::Count(table_->counters().messages_dropped);
     return false;
@@ -30,7 +30,7 @@ bool SocketServer::HandleLease(Connection* c, const abi::LeaseRequest& r) {
 }
 
 // A ticket for the peer's request, under which its answer comes.
-uint64_t SocketServer::Await(Connection* c, uint32_t sequence) {
+uint64_t SocketServer::Await(PeerConnection* c, uint32_t sequence) {
   c->waiting_ticket = ++last_ticket_;
   c->waiting_sequence = sequence;
   waiting_[c->waiting_ticket] = c;
@@ -39,10 +39,10 @@ uint64_t SocketServer::Await(Connection* c, uint32_t sequence) {
 
 // The peer that waits under this ticket, and waits no more; null if it has
 // gone.
-SocketServer::Connection* SocketServer::TakeWaiting(uint64_t ticket) {
+PeerConnection* SocketServer::TakeWaiting(uint64_t ticket) {
   const auto it = waiting_.find(ticket);
   if (it == waiting_.end()) return nullptr;
-  Connection* c = it->second;
+  PeerConnection* c = it->second;
   waiting_.erase(it);
   c->waiting_ticket = 0;
   return c;
@@ -51,7 +51,7 @@ SocketServer::Connection* SocketServer::TakeWaiting(uint64_t ticket) {
 void SocketServer::Answer() {
   const PoolService::Answers answers = pool_->TakeAnswers();
   for (const slab::Refusal& refusal : answers.refusals) {
-    Connection* c = TakeWaiting(refusal.ticket);
+    PeerConnection* c = TakeWaiting(refusal.ticket);
     if (c == nullptr) continue;
     Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
            refusal.late
@@ -60,7 +60,7 @@ void SocketServer::Answer() {
                               " slabs left, ", refusal.count, " wanted"));
   }
   for (const slab::PoolState::Grant& grant : answers.grants) {
-    Connection* c = TakeWaiting(grant.ticket);
+    PeerConnection* c = TakeWaiting(grant.ticket);
     if (c == nullptr) {
       ReturnUnseen(grant.engine, grant.lease);
       continue;
@@ -73,7 +73,7 @@ void SocketServer::Answer() {
     abi::Send(c->socket.get(), answer);
   }
   for (const backing::Exported& exported : answers.exports) {
-    Connection* c = TakeWaiting(exported.ticket);
+    PeerConnection* c = TakeWaiting(exported.ticket);
     if (c != nullptr) SendGranules(c, exported);
   }
 }
@@ -86,7 +86,8 @@ void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
   if (!s.ok()) log::Debug("{}", std::string(s.message()));
 }
 
-bool SocketServer::HandleReturn(Connection* c, const abi::ReturnRequest& r) {
+bool SocketServer::HandleReturn(PeerConnection* c,
+                                const abi::ReturnRequest& r) {
   c->unfetched.erase(LeaseId{r.lease});
   const absl::Status s = pool_->Return(c->engine, LeaseId{r.lease});
   if (!s.ok()) {
@@ -98,7 +99,8 @@ bool SocketServer::HandleReturn(Connection* c, const abi::ReturnRequest& r) {
   return abi::Send(c->socket.get(), done) == 0;
 }
 
-bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
+bool SocketServer::HandleGranules(PeerConnection* c,
+                                  const abi::GranuleRequest& r) {
   return ExportGranules(
       c, r.header.sequence, r.lease, r.first,
       pool_->state().GranulesOf(
@@ -107,7 +109,7 @@ bool SocketServer::HandleGranules(Connection* c, const abi::GranuleRequest& r) {
 }
 
 bool SocketServer::ExportGranules(
-    Connection* c, uint32_t sequence, uint32_t lease, uint32_t first,
+    PeerConnection* c, uint32_t sequence, uint32_t lease, uint32_t first,
     const absl::StatusOr<std::vector<uint32_t>>& granules) {
   if (c->waiting_ticket != 0) {
     slab::Count(table_->counters().messages_dropped);
@@ -123,7 +125,7 @@ bool SocketServer::ExportGranules(
   return true;
 }
 
-void SocketServer::SendGranules(Connection* c,
+void SocketServer::SendGranules(PeerConnection* c,
                                 const backing::Exported& exported) {
   c->unfetched.erase(LeaseId{c->waiting_lease});
   std::vector<int> descriptors;

@@ -9,15 +9,18 @@
 #include <set>
 #include <vector>
 
+#include "absl/types/optional.h"
+#include "daemon/abi/messages.h"
 #include "daemon/abi/sealed_memfd.h"
 #include "daemon/server/event_loop.h"
-#include "daemon/server/socket_server.h"
+#include "daemon/slab/pool_effects.h"
+#include "daemon/slab/slab_ids.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::server {
 
 // A connected peer.
-struct SocketServer::Connection {
+struct PeerConnection {
   driver::Descriptor socket;
   std::unique_ptr<EventSource> source;
   ucred peer = {};
@@ -36,7 +39,7 @@ struct SocketServer::Connection {
   // Leases whose descriptors have not been sent, so that no process can have
   // mapped them.
   std::set<slab::LeaseId> unfetched;
-  std::list<Connection>::iterator self;
+  std::list<PeerConnection>::iterator self;
 };
 
 }  // namespace fineserve::server

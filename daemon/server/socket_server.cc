@@ -57,7 +57,7 @@ void SocketServer::Accept() {
   driver::Descriptor socket(
       accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) return;
-  Connection& c = connections_.emplace_back();
+  PeerConnection& c = connections_.emplace_back();
   c.self = std::prev(connections_.end());
   c.socket = std::move(socket);
   socklen_t length = sizeof(c.peer);
@@ -65,7 +65,7 @@ void SocketServer::Accept() {
   c.source = loop_->OnReadable(c.socket.get(), [this, &c] { OnReadable(&c); });
 }
 
-void SocketServer::OnReadable(Connection* c) {
+void SocketServer::OnReadable(PeerConnection* c) {
   abi::Received received;
   for (int i = 0; i < kDatagramsPerWake; ++i) {
     const int error = received.ReceiveFrom(c->socket.get());
@@ -77,7 +77,7 @@ void SocketServer::OnReadable(Connection* c) {
   }
 }
 
-void SocketServer::Close(Connection* c) {
+void SocketServer::Close(PeerConnection* c) {
   // Deliver returns a lease that is granted later.
   if (c->waiting_ticket != 0) {
     waiting_.erase(c->waiting_ticket);
@@ -87,8 +87,8 @@ void SocketServer::Close(Connection* c) {
   connections_.erase(c->self);
 }
 
-bool SocketServer::Refuse(Connection* c, uint32_t sequence, RefusalCode code,
-                          const std::string& text) {
+bool SocketServer::Refuse(PeerConnection* c, uint32_t sequence,
+                          RefusalCode code, const std::string& text) {
   auto refused = abi::MakeMessage<abi::Refused>(sequence);
   refused.code = code;
   refused.daemon_abi_version = abi::kAbiVersion;
@@ -96,7 +96,7 @@ bool SocketServer::Refuse(Connection* c, uint32_t sequence, RefusalCode code,
   return abi::Send(c->socket.get(), refused) == 0;
 }
 
-bool SocketServer::Handle(Connection* c, abi::Received* received) {
+bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
   const abi::MessageHeader* header = received->header();
   if (header == nullptr) {
     slab::Count(table_->counters().messages_dropped);

@@ -22,6 +22,8 @@
 
 namespace fineserve::server {
 
+struct PeerConnection;
+
 // Speaks daemon/abi/messages.h with shims and observers, and watches its
 // members' lives. Confined to the loop's thread.
 //
@@ -55,46 +57,45 @@ class SocketServer {
   void Settle();
 
  private:
-  struct Connection;
   struct Member;
 
   void Accept();
-  void OnReadable(Connection* connection);
+  void OnReadable(PeerConnection* connection);
   // Handles one datagram; false ends the connection.
-  bool Handle(Connection* c, abi::Received* received);
-  bool HandleHello(Connection* c, const abi::Received& received);
-  bool Join(Connection* c, const abi::Hello& hello);
-  bool HandleLease(Connection* c, const abi::LeaseRequest& request);
-  bool HandleGranules(Connection* c, const abi::GranuleRequest& request);
-  bool HandleRule(Connection* c, const abi::RuleRequest& request);
-  bool HandleReturn(Connection* c, const abi::ReturnRequest& request);
+  bool Handle(PeerConnection* c, abi::Received* received);
+  bool HandleHello(PeerConnection* c, const abi::Received& received);
+  bool Join(PeerConnection* c, const abi::Hello& hello);
+  bool HandleLease(PeerConnection* c, const abi::LeaseRequest& request);
+  bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
+  bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
+  bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
   // As Handle for the messages of views; nullopt for all others.
-  absl::optional<bool> HandleViewMessage(Connection* c,
+  absl::optional<bool> HandleViewMessage(PeerConnection* c,
                                          const abi::Received& received);
-  bool HandleView(Connection* c, const abi::ViewRequest& request);
-  bool RegisterView(Connection* c, const abi::ViewRequest& request);
-  bool HandlePoolGranules(Connection* c, const abi::PoolGranuleRequest& r);
-  bool HandleActivate(Connection* c, const abi::ActivateRequest& request);
-  bool HandleCloseView(Connection* c, const abi::CloseViewRequest& request);
-  bool HandleWant(Connection* c, const abi::WantNotice& notice);
-  bool HandleReturnNotice(Connection* c, const abi::ReturnNotice& notice);
+  bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
+  bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
+  bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
+  bool HandleActivate(PeerConnection* c, const abi::ActivateRequest& request);
+  bool HandleCloseView(PeerConnection* c, const abi::CloseViewRequest& request);
+  bool HandleWant(PeerConnection* c, const abi::WantNotice& notice);
+  bool HandleReturnNotice(PeerConnection* c, const abi::ReturnNotice& notice);
   // Answers with descriptors of these granules, the first of which is number
   // `first` of a lease or of the pool, once the device has exported them.
-  bool ExportGranules(Connection* c, uint32_t sequence, uint32_t lease,
+  bool ExportGranules(PeerConnection* c, uint32_t sequence, uint32_t lease,
                       uint32_t first,
                       const absl::StatusOr<std::vector<uint32_t>>& granules);
-  void SendGranules(Connection* c, const backing::Exported& exported);
-  bool SendWelcome(Connection* c, const abi::Hello& hello,
+  void SendGranules(PeerConnection* c, const backing::Exported& exported);
+  bool SendWelcome(PeerConnection* c, const abi::Hello& hello,
                    slab::EngineId engine);
-  bool Refuse(Connection* c, uint32_t sequence, abi::RefusalCode code,
+  bool Refuse(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
               const std::string& text);
-  bool RefuseView(Connection* c, uint32_t sequence, const absl::Status& s);
-  Connection* TakeWaiting(uint64_t ticket);
-  uint64_t Await(Connection* c, uint32_t sequence);
+  bool RefuseView(PeerConnection* c, uint32_t sequence, const absl::Status& s);
+  PeerConnection* TakeWaiting(uint64_t ticket);
+  uint64_t Await(PeerConnection* c, uint32_t sequence);
   void Answer();
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
   absl::Status Watch(pid_t pid);
-  void Close(Connection* c);
+  void Close(PeerConnection* c);
 
   EventLoop* const loop_;
   PoolService* const pool_;
@@ -104,10 +105,10 @@ class SocketServer {
   const KvRulesOf rules_of_;
   driver::Descriptor listener_;
   std::unique_ptr<EventSource> listener_source_;
-  std::list<Connection> connections_;
+  std::list<PeerConnection> connections_;
   std::map<pid_t, Member> members_;
   // Requests that wait for slabs or granules, by ticket.
-  std::map<uint64_t, Connection*> waiting_;
+  std::map<uint64_t, PeerConnection*> waiting_;
   uint64_t last_ticket_ = 0;
 };
 

@@ -28,7 +28,7 @@ bool IsMode(abi::ViewMode mode) {
 }  // namespace
 
 absl::optional<bool> SocketServer::HandleViewMessage(
-    Connection* c, const abi::Received& received) {
+    PeerConnection* c, const abi::Received& received) {
   abi::WantNotice want;
   abi::ReturnNotice back;
   abi::ViewRequest view;
@@ -44,14 +44,14 @@ absl::optional<bool> SocketServer::HandleViewMessage(
   return absl::nullopt;
 }
 
-bool SocketServer::RefuseView(Connection* c, uint32_t sequence,
+bool SocketServer::RefuseView(PeerConnection* c, uint32_t sequence,
                               const absl::Status& s) {
   log::Warning("refused pid {} a view: {}", c->peer.pid,
                std::string(s.message()));
   return Refuse(c, sequence, CodeOf(s), std::string(s.message()));
 }
 
-bool SocketServer::HandleView(Connection* c, const abi::ViewRequest& r) {
+bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
   if (!IsMode(r.mode)) {
     slab::Count(table_->counters().messages_dropped);
     return false;
@@ -60,7 +60,7 @@ bool SocketServer::HandleView(Connection* c, const abi::ViewRequest& r) {
   return RegisterView(c, r);
 }
 
-bool SocketServer::RegisterView(Connection* c, const abi::ViewRequest& r) {
+bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const slab::ViewSpec spec = {r.mode,
                                {r.planes, r.page_bytes, r.block_tokens},
                                r.floor_blocks,
@@ -86,7 +86,7 @@ bool SocketServer::RegisterView(Connection* c, const abi::ViewRequest& r) {
   return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
 }
 
-bool SocketServer::HandlePoolGranules(Connection* c,
+bool SocketServer::HandlePoolGranules(PeerConnection* c,
                                       const abi::PoolGranuleRequest& r) {
   return ExportGranules(
       c, r.header.sequence, /*lease=*/0, r.first,
@@ -95,7 +95,7 @@ bool SocketServer::HandlePoolGranules(Connection* c,
           std::min(r.max_count, abi::kMaxDescriptorsPerMessage)));
 }
 
-bool SocketServer::HandleActivate(Connection* c,
+bool SocketServer::HandleActivate(PeerConnection* c,
                                   const abi::ActivateRequest& r) {
   const absl::Status s =
       pool_->ActivateView(c->engine, c->peer.pid, r.slabs, r.wanted);
@@ -109,7 +109,7 @@ bool SocketServer::HandleActivate(Connection* c,
   return abi::Send(c->socket.get(), done) == 0;
 }
 
-bool SocketServer::HandleCloseView(Connection* c,
+bool SocketServer::HandleCloseView(PeerConnection* c,
                                    const abi::CloseViewRequest& r) {
   const absl::Status s = pool_->CloseView(c->engine, c->peer.pid);
   if (!s.ok()) return RefuseView(c, r.header.sequence, s);
@@ -117,14 +117,15 @@ bool SocketServer::HandleCloseView(Connection* c,
   return abi::Send(c->socket.get(), done) == 0;
 }
 
-bool SocketServer::HandleWant(Connection* c, const abi::WantNotice& notice) {
+bool SocketServer::HandleWant(PeerConnection* c,
+                              const abi::WantNotice& notice) {
   if (!pool_->Want(c->engine, c->peer.pid, notice.wanted)) {
     slab::Count(table_->counters().messages_dropped);
   }
   return true;
 }
 
-bool SocketServer::HandleReturnNotice(Connection* c,
+bool SocketServer::HandleReturnNotice(PeerConnection* c,
                                       const abi::ReturnNotice& notice) {
   if (notice.count > abi::kReturnNoticeCapacity) {
     slab::Count(table_->counters().messages_dropped);
@@ -143,7 +144,7 @@ bool SocketServer::HandleReturnNotice(Connection* c,
 
 void SocketServer::Settle() {
   Answer();
-  for (Connection& c : connections_) {
+  for (PeerConnection& c : connections_) {
     if (!c.waiting_view) continue;
     const abi::ViewRequest request = *c.waiting_view;
     RegisterView(&c, request);

@@ -12,7 +12,6 @@
 
 #include "daemon/abi/view_scoreboard_reader.h"
 #include "shim/view/engine_view_fixture.h"
-#include "tests/process/random_seed.h"
 
 namespace fineserve::shim {
 namespace {
@@ -181,7 +180,7 @@ TEST_F(EngineViewTest, WhoMapsASlabDoesNotHoldUpTheScheduler) {
 
 // An engine's thread, its keeper, and a daemon that leases and asks back.
 TEST_F(EngineViewTest, KeeperAndEngineLoseNoBlockBetweenThem) {
-  const unsigned seed = process::RandomSeed();
+  const unsigned seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   Serve();

@@ -77,7 +77,7 @@ class Daemon {
 
   // It gets one verdict and, with no other request left, is admitted.
   void CheckGoodProxy() {
-    Say(wire::HelloT(Hello()), 0);
+    service_->Handle("good", wire::Encode(0, 0, Hello()));
     clock_.AdvanceNs(admission::AdmissionService::kPeerPatienceNs - 1);
     Say(Hello(), 0);
     clock_.AdvanceNs(1'000'000);  // the proxies before us are forgotten now

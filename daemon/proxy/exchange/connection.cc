@@ -4,7 +4,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/proxy/exchange/exchange.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -52,31 +51,6 @@ void Connection::Refuse() {
   Buffers buffers = {asio::buffer(text)};
   WriteNow(&socket_, &buffers);
   Close();
-}
-
-// False if the connection is to be closed.
-asio::awaitable<bool> Connection::ServeOne() {
-  RequestParser request(service_->limits.header_bytes,
-                        service_->limits.body_bytes);
-  if (!co_await Receive(&request, /*whole=*/false)) co_return false;
-  const std::string id =
-      service_->request_ids.For(request.Field("x-request-id"));
-  const Route route = RouteOf(request);
-  const absl::optional<ApiError> refusal = RefusalOf(request, route);
-  if (refusal) {
-    co_await RefuseRequest(request, *refusal, id);
-    co_return request.done() && Stays(request);
-  }
-  if (!co_await ReceiveBody(&request)) co_return false;
-  if (route != Route::kAdmitted && route != Route::kForwarded) {
-    co_return co_await AnswerLocally(&request, route, id);
-  }
-  if (request.method() == "OPTIONS") {
-    co_return co_await AnswerLocally(&request, route, id);
-  }
-  received_.Release();  // while the engine works
-  Exchange exchange(this, service_, &request, route, id);
-  co_return co_await exchange.Run();
 }
 
 // Reads the header, or the `whole` request. False if the connection ended, or

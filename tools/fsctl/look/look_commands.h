@@ -1,29 +1,13 @@
 #ifndef TOOLS_FSCTL_LOOK_LOOK_COMMANDS_H_
 #define TOOLS_FSCTL_LOOK_LOOK_COMMANDS_H_
 
+#include "tools/fsctl/look/slabs_options.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
 
 // All commands return the exit code.
 
-// How slabs are sorted; equal ones stay in the order of their indices.
-enum class SlabOrder {
-  kSlab,
-  kState,
-  kFormat,
-  kEngine,
-  kAge,      // longest without a change first
-  kDensity,  // fullest first, unknown last
-};
-// Their names, in that order.
-inline constexpr const char* kSlabOrders[] = {"slab",   "state", "format",
-                                              "engine", "age",   "density"};
-
-struct SlabsOptions {
-  bool all = false;  // a line per slab instead of per run of slabs
-  SlabOrder order = SlabOrder::kSlab;
-};
 // `fsctl slabs`: shows who holds which slab.
 int RunSlabs(const Globals& globals, const SlabsOptions& options);
 

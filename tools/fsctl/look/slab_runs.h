@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/fsctl/look/look_commands.h"
+#include "tools/fsctl/look/slabs_options.h"
 #include "tools/fsctl/pool/view_figures.h"
 
 namespace fineserve::fsctl {

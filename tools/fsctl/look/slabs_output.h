@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/fsctl/look/look_commands.h"
+#include "tools/fsctl/look/slabs_options.h"
 #include "tools/fsctl/pool/observation.h"
 
 namespace fineserve::fsctl {
