@@ -66,13 +66,14 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
 
 absl::Status PoolService::ActivateView(EngineId engine, pid_t pid,
                                        uint32_t slabs, uint32_t wanted) {
-  absl::Status s = state_.ActivateView(engine, pid, slabs, wanted);
+  absl::Status s =
+      state_.ActivateView(engine, pid, slabs, wanted, clock_->NowNs());
   Execute();
   return s;
 }
 
 bool PoolService::Want(EngineId engine, pid_t pid, uint32_t wanted) {
-  const bool taken = state_.Want(engine, pid, wanted);
+  const bool taken = state_.Want(engine, pid, wanted, clock_->NowNs());
   Execute();
   return taken;
 }

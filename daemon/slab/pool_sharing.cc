@@ -111,33 +111,33 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
   return usage;
 }
 
-// Lowers the claims of views that let slabs lie unused while another waits: it
-// wants more and has no such slab itself. A claim stays low until its engine
-// asks again or uses more: otherwise two engines that use nothing would pass a
-// slab to and fro.
+// Lowers the claims of views that let slabs lie unused and do not ask for more,
+// while another asks. A claim stays low until its engine asks again or uses
+// more: otherwise two engines that use nothing would pass a slab to and fro.
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
   std::vector<Usage> usages;
-  size_t waiting = 0;
+  bool waiting = false;
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
-    const Usage usage = UsageOf(round->ids[i], now_ns, used);
-    if (!contended_ || usage.blocks > view.used_then) view.most = UINT32_MAX;
-    Claim& claim = round->claims[i];
-    claim.wanted = std::min({claim.wanted, view.cap, view.most});
-    waiting += usage.idle == 0 && claim.held < claim.wanted;
-    usages.push_back(usage);
+    usages.push_back(UsageOf(round->ids[i], now_ns, used));
+    if (!contended_ || usages[i].blocks > view.used_then) {
+      view.most = UINT32_MAX;
+    }
+    const bool asks = now_ns - view.asked_ns < kPatienceNs;
+    if (asks) usages[i].idle = 0;
+    waiting = waiting || (asks && round->claims[i].held < view.wanted);
   }
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
     Claim& claim = round->claims[i];
-    if (contended_ && waiting > 0 && usages[i].idle > 0) {
+    if (contended_ && waiting && usages[i].idle > 0) {
       view.most = std::min(view.most, claim.held - usages[i].idle);
-      claim.wanted = std::min(claim.wanted, view.most);
     }
     view.used_then = view.most == UINT32_MAX
                          ? usages[i].blocks
                          : std::min(view.used_then, usages[i].blocks);
+    claim.wanted = std::min(claim.wanted, view.most);
   }
 }
 
@@ -165,8 +165,27 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
   }
   contended_ = demand + late > shared;
   LimitToUse(&round, now_ns, used);
-  round.targets = FairTargets(shared, round.claims);
+  SetTargets(shared, late, &round);
   return round;
+}
+
+// What no other view claims, and is not late, goes to those whose claims were
+// lowered.
+void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
+  round->targets = FairTargets(shared, round->claims);
+  std::vector<Claim> more;
+  uint32_t left = shared;
+  for (size_t i = 0; i < round->ids.size(); ++i) {
+    const View& view = *engines_[round->ids[i]].view;
+    const uint32_t most = std::min(view.wanted, view.cap);
+    const uint32_t target = round->targets[i];
+    const uint32_t lacks = most - std::min(most, target);
+    more.push_back({/*floor=*/0, /*cap=*/lacks, /*wanted=*/lacks});
+    left -= target;
+  }
+  const std::vector<uint32_t> parts =
+      FairTargets(left - std::min(left, late), more);
+  for (size_t i = 0; i < parts.size(); ++i) round->targets[i] += parts[i];
 }
 
 // Leases the free slabs, except those set aside, to views below their targets.

@@ -337,7 +337,8 @@ absl::StatusOr<PoolState::View> PoolState::MakeView(
               /*wanted=*/0,
               /*target=*/0,
               /*most=*/UINT32_MAX,
-              /*used_then=*/0};
+              /*used_then=*/0,
+              /*asked_ns=*/0};
 }
 
 absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
@@ -366,7 +367,7 @@ absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
 }
 
 absl::Status PoolState::ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
-                                     uint32_t wanted) {
+                                     uint32_t wanted, uint64_t now_ns) {
   View* view = FindView(engine, pid);
   if (view == nullptr || view->state != ViewState::kRegistered) {
     return absl::FailedPreconditionError(
@@ -381,16 +382,19 @@ absl::Status PoolState::ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
   view->slabs = std::min(slabs, slabs_.slab_count());
   view->cap = std::min(view->cap, view->slabs);
   view->wanted = wanted;
+  view->asked_ns = now_ns;
   view->state = ViewState::kActive;
   effects_.records.insert(engine);
   return absl::OkStatus();
 }
 
-bool PoolState::Want(EngineId engine, pid_t pid, uint32_t wanted) {
+bool PoolState::Want(EngineId engine, pid_t pid, uint32_t wanted,
+                     uint64_t now_ns) {
   View* view = FindView(engine, pid);
   if (view == nullptr || view->state != ViewState::kActive) return false;
   view->wanted = wanted;
   view->most = UINT32_MAX;
+  view->asked_ns = now_ns;
   effects_.records.insert(engine);
   return true;
 }

@@ -38,9 +38,9 @@ namespace fineserve::slab {
 // one slab at a time. A view holds what lies in it, asked back or not: it gets
 // nothing new in place of a slab that it has not returned yet, or two engines
 // would pass slabs to and fro for ever. While engines want more than there is,
-// a view counts only for what it uses: slabs without a used block go to those
-// who wait, whatever their holder once said that it wants. It counts fully
-// again when it asks again or uses more.
+// those that ask go first: a view that has not asked for a while counts only
+// for what it uses, so that its slabs without a used block go to those who
+// wait. It counts fully again when it asks again or uses more.
 //
 // Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
 // and from every state, with no new wish, grants and ask-backs end.
@@ -106,11 +106,11 @@ class PoolState {
   // unless `pid` has registered it and it is not active; InvalidArgument if
   // `slabs` is less than its floor.
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
-                            uint32_t wanted);
+                            uint32_t wanted, uint64_t now_ns);
   // The engine could use `wanted` slabs now. It says so again, even if that has
-  // not changed, when it finds no free block. False, and ignored, unless `pid`
+  // not changed, while it finds no free block. False, and ignored, unless `pid`
   // has an active view.
-  bool Want(EngineId engine, pid_t pid, uint32_t wanted);
+  bool Want(EngineId engine, pid_t pid, uint32_t wanted, uint64_t now_ns);
   // NotFound if the view does not hold `slab` by this lease.
   absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
                           LeaseId lease);
@@ -209,6 +209,7 @@ class PoolState {
     // wait, until it asks again or uses more blocks than `used_then`.
     uint32_t most;
     uint64_t used_then;
+    uint64_t asked_ns;
   };
   // What an engine says of the slabs of its view.
   struct Usage {
@@ -262,6 +263,7 @@ class PoolState {
   bool IsLate(SlabId slab, uint64_t now_ns) const;
   Usage UsageOf(EngineId engine, uint64_t now_ns, const UsedBlocks& used) const;
   void LimitToUse(Round* round, uint64_t now_ns, const UsedBlocks& used);
+  void SetTargets(uint32_t shared, uint32_t late, Round* round);
   void Share(Round* round, uint64_t now_ns);
   void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used);
   void Touch(EngineId id);

@@ -34,7 +34,7 @@ class PoolStateTest : public ::testing::Test {
   EngineId Serve(pid_t pid, uint32_t wanted, uint64_t floor_slabs = 1) {
     const EngineId id = *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
     EXPECT_TRUE(pool_.RegisterView(id, pid, Spec(floor_slabs), {}).ok());
-    EXPECT_TRUE(pool_.ActivateView(id, pid, kSlabs, wanted).ok());
+    EXPECT_TRUE(pool_.ActivateView(id, pid, kSlabs, wanted, now_ns_).ok());
     pid_of_[id] = pid;
     Settle();
     return id;
@@ -43,7 +43,7 @@ class PoolStateTest : public ::testing::Test {
     return *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
   }
   void Want(EngineId id, uint32_t wanted) {
-    EXPECT_TRUE(pool_.Want(id, pid_of_[id], wanted));
+    EXPECT_TRUE(pool_.Want(id, pid_of_[id], wanted, now_ns_));
     Settle();
   }
   // One round; returns how many slabs were leased or asked back in it.
@@ -103,7 +103,8 @@ class PoolStateTest : public ::testing::Test {
       const bool stays = pool_.slabs().word(slab).state == SlabState::kPartial;
       used_[slab] = stays ? 4 : 0;
     }
-    EXPECT_TRUE(pool_.Want(id, pid_of_[id], pool_.Record(id).view.wanted));
+    EXPECT_TRUE(
+        pool_.Want(id, pid_of_[id], pool_.Record(id).view.wanted, now_ns_));
   }
   // Rounds of time and returns until nothing moves any more; `starving` engines
   // use what they get.
@@ -221,6 +222,7 @@ TEST_F(PoolStateTest, SlabLeasedJustNowIsNotIdleYet) {
   Settle();
   ASSERT_EQ(InView(b), kSlabs / 2);
   Wait(PoolState::kPatienceNs - 1);
+  Starve(a);
   Settle();
   EXPECT_EQ(Returning(b), 0u);
   Wait(1);
@@ -251,7 +253,7 @@ TEST_F(PoolStateTest, WholeLeaseLeavesFloorsThatAreNotLeasedYet) {
   pool_.Lease(whole, 10, 2, now_ns_);
   Execute();
   EXPECT_EQ(grants_.size(), 1u);
-  ASSERT_TRUE(pool_.ActivateView(a, 10, kSlabs, kSlabs).ok());
+  ASSERT_TRUE(pool_.ActivateView(a, 10, kSlabs, kSlabs, now_ns_).ok());
   Settle();
   EXPECT_EQ(InView(a), 6u);
 }

@@ -93,7 +93,8 @@ void World::Start(Engine* e, int index) {
   const slab::ViewSpec spec = {
       abi::ViewMode::kView, {1, kPageBytes, 16}, /*floor_blocks=*/1, 0};
   Require(pool_.RegisterView(e->id, e->pid, spec, {}).ok());
-  Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted).ok());
+  Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted, now_ns_)
+              .ok());
   Execute();
   Require(e->leases.Open(table_.data(), abi::TableBytes(options_.slabs),
                          pool_.SlotOf(e->id), Number(e->id), options_.slabs));
@@ -298,7 +299,7 @@ void World::Deliver(Engine* e) {
   e->outbox.pop_front();
   touched_ = true;
   if (message.want) {
-    pool_.Want(e->id, e->pid, message.value);
+    pool_.Want(e->id, e->pid, message.value, now_ns_);
   } else {
     const absl::Status s = pool_.ReturnSlab(
         e->id, e->pid, SlabId{message.value}, LeaseId{message.lease});
