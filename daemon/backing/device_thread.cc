@@ -6,14 +6,12 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/time/time.h"
-
 namespace fineserve::backing {
 namespace {
 
 // How often the device is asked for fills that complete: one takes 10 µs to
 // some ms.
-constexpr absl::Duration kFillPoll = absl::Microseconds(500);
+constexpr std::chrono::microseconds kFillPoll{500};
 
 }  // namespace
 
@@ -33,9 +31,10 @@ DeviceThread::DeviceThread(Backing* backing)
 
 DeviceThread::~DeviceThread() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
+  has_work_.notify_all();
   driver_.thread.join();
   lister_.thread.join();
 }
@@ -67,12 +66,15 @@ void DeviceThread::ListProcesses() {
 }
 
 void DeviceThread::Post(Lane* lane, Call call) {
-  absl::MutexLock lock(&mutex_);
-  lane->calls.push_back(std::move(call));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lane->calls.push_back(std::move(call));
+  }
+  has_work_.notify_all();
 }
 
 std::vector<Completion> DeviceThread::Take() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   eventfd_t count;
   eventfd_read(ready_.get(), &count);
   return std::exchange(done_, {});
@@ -80,18 +82,19 @@ std::vector<Completion> DeviceThread::Take() {
 
 void DeviceThread::Finish(std::vector<Completion> done) {
   if (done.empty()) return;
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   std::move(done.begin(), done.end(), std::back_inserter(done_));
   eventfd_write(ready_.get(), 1);
 }
 
-DeviceThread::Call DeviceThread::Next(Lane* lane, absl::Duration most,
-                                      bool* stopping) {
-  absl::MutexLock lock(&mutex_);
-  const auto has_work = [this, lane]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !lane->calls.empty();
-  };
-  mutex_.AwaitWithTimeout(absl::Condition(&has_work), most);
+DeviceThread::Call DeviceThread::Next(Lane* lane, bool* stopping) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto has_work = [&] { return stopping_ || !lane->calls.empty(); };
+  if (lane == &driver_ && queue_.filling()) {
+    has_work_.wait_for(lock, kFillPoll, has_work);
+  } else {
+    has_work_.wait(lock, has_work);
+  }
   *stopping = stopping_;
   if (stopping_ || lane->calls.empty()) return nullptr;
   Call call = std::move(lane->calls.front());
@@ -102,9 +105,7 @@ DeviceThread::Call DeviceThread::Next(Lane* lane, absl::Duration most,
 void DeviceThread::RunDriver() {
   backing_->EnterThread();
   for (bool stopping = false, lost = false; !lost;) {
-    const Call call =
-        Next(&driver_, queue_.filling() ? kFillPoll : absl::InfiniteDuration(),
-             &stopping);
+    const Call call = Next(&driver_, &stopping);
     if (stopping) return;
     if (call != nullptr) call();
     std::vector<Completion> done = queue_.Take();
@@ -115,7 +116,7 @@ void DeviceThread::RunDriver() {
 
 void DeviceThread::RunLister() {
   for (bool stopping = false;;) {
-    const Call call = Next(&lister_, absl::InfiniteDuration(), &stopping);
+    const Call call = Next(&lister_, &stopping);
     if (stopping) return;
     call();
   }

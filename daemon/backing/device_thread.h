@@ -1,13 +1,14 @@
 #ifndef DAEMON_BACKING_DEVICE_THREAD_H_
 #define DAEMON_BACKING_DEVICE_THREAD_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "daemon/backing/device_queue.h"
 #include "kernels/driver/descriptor.h"
 
@@ -41,8 +42,8 @@ class DeviceThread final : public DeviceQueue {
   };
 
   void Post(Lane* lane, Call call);
-  // The next call, or null after `most` or when it is time to stop.
-  Call Next(Lane* lane, absl::Duration most, bool* stopping);
+  // The next call; null when it is time to stop, or for fills to be looked at.
+  Call Next(Lane* lane, bool* stopping);
   void Finish(std::vector<Completion> done);
   void RunDriver();
   void RunLister();
@@ -50,9 +51,12 @@ class DeviceThread final : public DeviceQueue {
   Backing* const backing_;
   InlineQueue queue_;               // the driver's thread alone uses it
   const driver::Descriptor ready_;  // an eventfd
-  absl::Mutex mutex_;               // guards the lanes' calls and what follows
-  std::vector<Completion> done_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Guards the lanes' calls and what follows. Not Abseil's mutex, whose library
+  // is not built for TSan.
+  std::mutex mutex_;
+  std::condition_variable has_work_;
+  std::vector<Completion> done_;
+  bool stopping_ = false;
   Lane driver_;
   Lane lister_;
 };

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <future>
 #include <memory>
 #include <set>
 
-#include "absl/synchronization/notification.h"
 #include "daemon/backing/sim_backing.h"
 
 namespace fineserve::backing {
@@ -21,7 +21,7 @@ class SlowBacking final : public Backing {
  public:
   const slab::PoolGeometry& geometry() const override { return kGeometry; }
   absl::Status CreateSlab(SlabId slab) override {
-    driver_.WaitForNotification();
+    driver_.get_future().wait();
     return sim_.CreateSlab(slab);
   }
   void DestroySlab(SlabId slab) override { sim_.DestroySlab(slab); }
@@ -33,18 +33,18 @@ class SlowBacking final : public Backing {
     return sim_.TakeZeroed();
   }
   absl::StatusOr<std::vector<pid_t>> DevicePids() override {
-    nvml_.WaitForNotification();
+    nvml_.get_future().wait();
     return std::vector<pid_t>{1};
   }
 
   SimBacking& sim() { return sim_; }
-  void LetDriverGoOn() { driver_.Notify(); }
-  void LetNvmlGoOn() { nvml_.Notify(); }
+  void LetDriverGoOn() { driver_.set_value(); }
+  void LetNvmlGoOn() { nvml_.set_value(); }
 
  private:
   SimBacking sim_ = *SimBacking::Create(kGeometry, 4);
-  absl::Notification driver_;
-  absl::Notification nvml_;
+  std::promise<void> driver_;  // each is waited for once
+  std::promise<void> nvml_;
 };
 
 class DeviceThreadTest : public ::testing::Test {

@@ -19,8 +19,8 @@ class ViewKeeperTest : public EngineViewTest {
   ViewKeeper& keeper_ = *new ViewKeeper(&view_);
   void TearDown() override {
     keeper_.Stop();
-    static std::vector<ViewKeeper*> kept;
-    kept.push_back(&keeper_);
+    static auto* const kept = new std::vector<ViewKeeper*>;
+    kept->push_back(&keeper_);
     EngineViewTest::TearDown();
   }
 };
