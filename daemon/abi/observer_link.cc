@@ -18,7 +18,6 @@
 #include "daemon/abi/printable.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/abi/transport.h"
-#include "daemon/abi/trusted_socket.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::abi {

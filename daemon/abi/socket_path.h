@@ -12,6 +12,10 @@
 //
 // The UUID is the key because a device's ordinal depends on
 // CUDA_VISIBLE_DEVICES.
+//
+// Any user can make the folder in /tmp before the daemon does, so every client
+// asks whether it may believe what listens there before it connects. Used by
+// the shim, hence libc only. Any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +39,16 @@ bool SocketPath(const char* folder, const uint8_t (&gpu_uuid)[16],
 
 // Writes "GPU-8-4-4-4-12", NVIDIA's spelling. `out` holds 41 bytes.
 void FormatGpuUuid(const uint8_t (&gpu_uuid)[16], char (&out)[41]);
+
+// Whether only this user and root can have put a socket at `path`: its folder
+// is one of theirs that nobody else may enter (mode 0700), and what lies at
+// `path`, if anything does, is a socket of theirs. Neither may be a symbolic
+// link. If not, `why` says so in one line.
+bool IsTrustedPath(const char* path, char* why, size_t why_bytes);
+
+// Whether the process at the other end of the connected socket `fd` runs as
+// this user or root. If not, `why` says so in one line, with `path`.
+bool IsTrustedPeer(int fd, const char* path, char* why, size_t why_bytes);
 
 }  // namespace fineserve::abi
 

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
-#include "daemon/abi/trusted_socket.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::wire {

@@ -13,7 +13,7 @@ namespace fineserve::shim {
 uint64_t NowMs();
 
 // Connects to the daemon's socket, if it can be trusted
-// (daemon/abi/trusted_socket.h). Returns the descriptor, or -1 with one line in
+// (daemon/abi/socket_path.h). Returns the descriptor, or -1 with one line in
 // `why`.
 int ConnectTo(const char* path, int timeout_ms, char* why, size_t why_bytes);
 

@@ -12,7 +12,8 @@ namespace fineserve::protocol {
 namespace {
 
 // Enough for the instances below to be explored completely; only a part with a
-// sanitizer, which makes this a hundred times slower and finds nothing new here.
+// sanitizer, which makes this a hundred times slower and finds nothing new
+// here.
 #if defined(FINESERVE_SANITIZED)
 constexpr uint64_t kMostStates = 1'000;
 constexpr uint32_t kWalks = 30;

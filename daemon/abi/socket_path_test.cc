@@ -1,4 +1,4 @@
-#include "daemon/abi/trusted_socket.h"
+#include "daemon/abi/socket_path.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
