@@ -72,10 +72,14 @@ void PoolState::Grow() {
   }
 }
 
-// Highest first, because every view can map the lowest slabs.
+// Highest first, because every view can map the lowest slabs. Never below what
+// floors and requests need beside the slabs of dead engines.
 void PoolState::Shrink() {
   for (uint32_t i = slabs_.slab_count(), gone = 0;
        i-- > 0 && present_slabs() > wanted_slabs_ && gone < kResizeStep;) {
+    if (Uncommitted(present_slabs(), nullptr) <= slabs_.promised_count()) {
+      return;
+    }
     if (!slabs_.Withdraw(SlabId{i})) continue;
     ++gone;
     effects_.drop.push_back(SlabId{i});

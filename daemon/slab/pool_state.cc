@@ -293,12 +293,13 @@ absl::Status PoolState::Resize(uint32_t slabs) {
         "the pool can have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
   }
   const uint32_t all = slabs_.slab_count();
+  uint32_t quarantined = 0;  // these only delay it: see Shrink
   const uint32_t needed =
-      all - Uncommitted(all, nullptr) + slabs_.promised_count();
+      all - Uncommitted(all, &quarantined) + slabs_.promised_count();
   if (slabs < needed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the pool cannot shrink to ", slabs, " slabs: ", needed,
-        " are floors of engines, leased whole or held by dead engines"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the pool cannot shrink to ", slabs, " slabs: ", needed,
+                     " are floors of engines or leased whole"));
   }
   wanted_slabs_ = slabs;
   return absl::OkStatus();

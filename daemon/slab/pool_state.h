@@ -128,7 +128,8 @@ class PoolState {
   void NotZeroed(SlabId slab);
   // Sets how many slabs the pool should have. Settle makes the changes step by
   // step while resizing(). InvalidArgument if that is more than the pool can
-  // have, or less than floors, whole leases and dead engines hold.
+  // have, or less than floors and whole leases take. Slabs of dead engines
+  // delay it.
   absl::Status Resize(uint32_t slabs);
 
   // Shares the pool. To be called after events, and regularly while restless().

@@ -268,6 +268,20 @@ TEST_F(PoolStateTest, PoolDoesNotShrinkBelowFloorsAndWholeLeases) {
   EXPECT_TRUE(pool_.Resize(9).ok());
 }
 
+TEST_F(PoolStateTest, ShrinkingWaitsForTheSlabsOfADeadEngine) {
+  const EngineId dead = JoinOnly(30);
+  pool_.Lease(dead, 10, 1, now_ns_);
+  pool_.Exited(30, now_ns_);
+  Serve(10, 0, /*floor_slabs=*/4);
+  ASSERT_TRUE(pool_.Resize(5).ok());
+  for (int i = 0; i < 5; ++i) Settle();
+  EXPECT_EQ(pool_.present_slabs(), 14u) << "the floor is kept beside the dead";
+  EXPECT_TRUE(pool_.Listed({kDaemon}, kDaemon));
+  Execute();
+  for (int i = 0; i < 5; ++i) Settle();
+  EXPECT_EQ(pool_.present_slabs(), 5u);
+}
+
 TEST_F(PoolStateTest, FloorWaitsForTheSlabsOfADeadEngine) {
   const EngineId dead = JoinOnly(30);
   pool_.Lease(dead, 10, 1, now_ns_);
