@@ -100,7 +100,7 @@ bool IsTrustedPath(const char* path, char* why, size_t why_bytes) {
   if (length == 0) strcpy(folder, slash == nullptr ? "." : "/");
   if (!IsTrustedFolder(folder, why, why_bytes)) return false;
   struct stat st;
-  if (lstat(path, &st) != 0) return true;  // whoever connects will see
+  if (lstat(path, &st) != 0) return true;  // connecting will fail
   if (!S_ISSOCK(st.st_mode)) {
     snprintf(why, why_bytes, "%s is not a socket; remove it", path);
     return false;

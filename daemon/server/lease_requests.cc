@@ -101,20 +101,21 @@ bool SocketServer::HandleReturn(PeerConnection* c,
 
 bool SocketServer::HandleGranules(PeerConnection* c,
                                   const abi::GranuleRequest& r) {
-  return ExportGranules(
-      c, r.header.sequence, r.lease, r.first,
-      pool_->state().GranulesOf(
-          c->engine, LeaseId{r.lease}, r.first,
-          std::min(r.max_count, abi::kMaxDescriptorsPerMessage)));
+  if (r.lease == 0) {  // that is a view's, and no lease's number
+    return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
+                  "there is no lease 0");
+  }
+  return ExportGranules(c, r.header.sequence, r.lease, r.first, r.max_count);
 }
 
-bool SocketServer::ExportGranules(
-    PeerConnection* c, uint32_t sequence, uint32_t lease, uint32_t first,
-    const absl::StatusOr<std::vector<uint32_t>>& granules) {
+bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
+                                  uint32_t lease, uint32_t first,
+                                  uint32_t max_count) {
   if (c->waiting_ticket != 0) {
     slab::Count(table_->counters().messages_dropped);
     return false;
   }
+  const auto granules = GranulesFor(*c, lease, first, max_count);
   if (!granules.ok()) {
     return Refuse(c, sequence, RefusalCode::kUnknownLease,
                   std::string(granules.status().message()));
@@ -125,8 +126,28 @@ bool SocketServer::ExportGranules(
   return true;
 }
 
+// Which granules the peer may have of a lease, or for its view (lease 0).
+absl::StatusOr<std::vector<uint32_t>> SocketServer::GranulesFor(
+    const PeerConnection& c, uint32_t lease, uint32_t first,
+    uint32_t max_count) const {
+  const uint32_t count = std::min(max_count, abi::kMaxDescriptorsPerMessage);
+  const slab::PoolState& pool = pool_->state();
+  return lease == 0 ? pool.ViewGranules(c.engine, c.peer.pid, first, count)
+                    : pool.GranulesOf(c.engine, LeaseId{lease}, first, count);
+}
+
 void SocketServer::SendGranules(PeerConnection* c,
                                 const backing::Exported& exported) {
+  const auto granules =
+      GranulesFor(*c, c->waiting_lease, c->waiting_first,
+                  static_cast<uint32_t>(exported.granules.size()));
+  if (!exported.granules.empty() &&
+      (!granules.ok() || granules->size() < exported.granules.size())) {
+    // The peer has returned them meanwhile, and they may be another's.
+    Refuse(c, c->waiting_sequence, RefusalCode::kUnknownLease,
+           "the lease ended before its granules were exported");
+    return;
+  }
   c->unfetched.erase(LeaseId{c->waiting_lease});
   std::vector<int> descriptors;
   for (const driver::Descriptor& granule : exported.granules) {

@@ -79,11 +79,14 @@ class SocketServer {
   bool HandleCloseView(PeerConnection* c, const abi::CloseViewRequest& request);
   bool HandleWant(PeerConnection* c, const abi::WantNotice& notice);
   bool HandleReturnNotice(PeerConnection* c, const abi::ReturnNotice& notice);
-  // Answers with descriptors of these granules, the first of which is number
-  // `first` of a lease or of the pool, once the device has exported them.
+  // Answers with descriptors of granules from number `first` on of a lease, or
+  // of the pool for a view (lease 0), once the device has exported them.
   bool ExportGranules(PeerConnection* c, uint32_t sequence, uint32_t lease,
-                      uint32_t first,
-                      const absl::StatusOr<std::vector<uint32_t>>& granules);
+                      uint32_t first, uint32_t max_count);
+  absl::StatusOr<std::vector<uint32_t>> GranulesFor(const PeerConnection& c,
+                                                    uint32_t lease,
+                                                    uint32_t first,
+                                                    uint32_t max_count) const;
   void SendGranules(PeerConnection* c, const backing::Exported& exported);
   bool SendWelcome(PeerConnection* c, const abi::Hello& hello,
                    slab::EngineId engine);

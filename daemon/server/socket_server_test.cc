@@ -151,6 +151,17 @@ class SocketServerTest : public ::testing::Test {
     Ask<abi::Welcome>(fd, HelloFrom(name));
     return fd;
   }
+  // Leases a slab and asks for its granules, which the device does not export
+  // before it goes on. Returns the lease.
+  uint32_t AskGranulesOfABusyDevice(const driver::Descriptor& fd) {
+    auto granules = MakeMessage<abi::GranuleRequest>(3);
+    granules.lease = Ask<abi::LeaseGrant>(fd, LeaseOf(1)).lease;
+    granules.max_count = 4;
+    device_->Hold();
+    EXPECT_EQ(abi::Send(fd.get(), granules), 0);
+    Turn();
+    return granules.lease;
+  }
   uint64_t dropped() { return table_->counters().messages_dropped.load(); }
 
   const std::string folder_ = MakeFolder();
@@ -291,12 +302,7 @@ TEST_F(SocketServerTest, ExhaustedPoolIsRefusedNamingWhatIsLeft) {
 // A driver that takes its time holds up only who waits for it.
 TEST_F(SocketServerTest, PeersAreAnsweredWhileTheDeviceIsBusy) {
   const driver::Descriptor a = Member("a");
-  auto granules = MakeMessage<abi::GranuleRequest>(3);
-  granules.lease = Ask<abi::LeaseGrant>(a, LeaseOf(1)).lease;
-  granules.max_count = 4;
-  device_->Hold();
-  EXPECT_EQ(abi::Send(a.get(), granules), 0);
-  Turn();
+  AskGranulesOfABusyDevice(a);
   EXPECT_EQ(received_.ReceiveFrom(a.get()), EAGAIN);
   const driver::Descriptor b = Member("b");
   EXPECT_EQ(Ask<abi::LeaseGrant>(b, LeaseOf(2)).slab_count, 2u);
@@ -306,14 +312,21 @@ TEST_F(SocketServerTest, PeersAreAnsweredWhileTheDeviceIsBusy) {
   EXPECT_EQ(received_.descriptor_count(), 4u);
 }
 
+// They may be another's by then.
+TEST_F(SocketServerTest, GranulesReturnedBeforeTheirExportAreNotSent) {
+  const driver::Descriptor a = Member("a");
+  auto back = MakeMessage<abi::ReturnRequest>(4);
+  back.lease = AskGranulesOfABusyDevice(a);
+  Ask<abi::ReturnDone>(a, back);
+  device_->GoOn();
+  Turn();
+  EXPECT_EQ(Answer<abi::Refused>(a).code, abi::RefusalCode::kUnknownLease);
+  EXPECT_EQ(received_.descriptor_count(), 0u);
+}
+
 TEST_F(SocketServerTest, GranulesOfAPeerThatLeftAreClosed) {
   driver::Descriptor a = Member("a");
-  auto granules = MakeMessage<abi::GranuleRequest>(3);
-  granules.lease = Ask<abi::LeaseGrant>(a, LeaseOf(1)).lease;
-  granules.max_count = 4;
-  device_->Hold();
-  EXPECT_EQ(abi::Send(a.get(), granules), 0);
-  Turn();
+  AskGranulesOfABusyDevice(a);
   a.Reset();
   Turn();
   device_->GoOn();

@@ -1,6 +1,5 @@
 // The part of SocketServer that serves views.
 
-#include <algorithm>
 #include <string>
 
 #include "daemon/log/log.h"
@@ -16,8 +15,9 @@ namespace {
 
 RefusalCode CodeOf(const absl::Status& s) {
   if (absl::IsInvalidArgument(s)) return RefusalCode::kFormat;
-  if (absl::IsResourceExhausted(s) || absl::IsUnavailable(s))
+  if (absl::IsResourceExhausted(s) || absl::IsUnavailable(s)) {
     return RefusalCode::kPoolExhausted;
+  }
   return RefusalCode::kView;
 }
 
@@ -88,11 +88,8 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
 
 bool SocketServer::HandlePoolGranules(PeerConnection* c,
                                       const abi::PoolGranuleRequest& r) {
-  return ExportGranules(
-      c, r.header.sequence, /*lease=*/0, r.first,
-      pool_->state().ViewGranules(
-          c->engine, c->peer.pid, r.first,
-          std::min(r.max_count, abi::kMaxDescriptorsPerMessage)));
+  return ExportGranules(c, r.header.sequence, /*lease=*/0, r.first,
+                        r.max_count);
 }
 
 bool SocketServer::HandleActivate(PeerConnection* c,

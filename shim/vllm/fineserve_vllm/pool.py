@@ -39,8 +39,8 @@ class LeasedBlockPool(BlockPool):
     """A BlockPool whose capacity follows its leases.
 
     Confined to the thread that holds `lock`: the scheduler's within a step's
-    construction and the intake of its result, and whoever looks at leases
-    between them. What vLLM calls at other times takes the lock itself. vLLM
+    construction and the intake of its result, and between them a thread that
+    looks at leases. What vLLM calls at other times takes the lock itself. vLLM
     constructs it with its own arguments, which differ between versions and are passed through; the grants
     come from `grants` or, for vLLM's calls, from `grants_factory`.
 
