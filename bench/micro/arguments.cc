@@ -42,11 +42,13 @@ Told Refuse(const About& about, const std::string& what) {
                  " --help\n"};
 }
 
-// An argument whose default is a number takes positive numbers only.
-bool IsNumber(const std::string& text) {
+// An argument whose default is a number takes positive numbers only, unless it
+// takes 0 too.
+bool IsNumber(const std::string& text, bool or_zero = false) {
   char* end;
   const double number = strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' && number > 0;
+  return !text.empty() && *end == '\0' &&
+         (number > 0 || (or_zero && number == 0));
 }
 
 }  // namespace
@@ -72,9 +74,11 @@ std::variant<Arguments, Told> Arguments::Parse(
     }
     const std::string value =
         equals == std::string::npos ? words[++i] : words[i].substr(equals + 1);
-    if (IsNumber(found->second.otherwise) && !IsNumber(value)) {
-      return Refuse(about,
-                    name + " \"" + value + "\" is not a positive number");
+    const Argument& argument = found->second;
+    if (IsNumber(argument.otherwise) && !IsNumber(value, argument.or_zero)) {
+      return Refuse(about, name + " \"" + value +
+                               "\" is not a positive number" +
+                               (argument.or_zero ? " or 0" : ""));
     }
     arguments.values_[name] = value;
   }

@@ -15,6 +15,8 @@ struct Argument {
   std::string value;      // "DIR"
   std::string otherwise;  // its default
   std::string meaning;
+  // Whether 0 is a number that it takes: to leave something out.
+  bool or_zero = false;
 };
 
 // What --help prints about a bench.
@@ -42,7 +44,8 @@ class Arguments {
   const std::string& Text(const std::string& name) const {
     return values_.at(name);
   }
-  // A positive number: other values were refused when they were read.
+  // A positive number, or 0 if the argument takes it: other values were refused
+  // when they were read.
   double Number(const std::string& name) const;
   uint64_t Count(const std::string& name) const;
   // Where the JSON goes; empty: nowhere.

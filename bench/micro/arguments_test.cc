@@ -13,7 +13,8 @@ About Lengths() {
   return {"lengths",
           "How long is it?",
           {{"--data", "DIR", "../data", "where it lies"},
-           {"--seconds", "N", "20", "of each run"}}};
+           {"--seconds", "N", "20", "of each run"},
+           {"--kills", "N", "5", "how many", /*or_zero=*/true}}};
 }
 
 Arguments Read(const std::vector<std::string>& words) {
@@ -36,12 +37,16 @@ TEST(ArgumentsTest, ValueComesAsTheNextWordOrBehindAnEqualsSign) {
   EXPECT_EQ(Read({"--seconds=7"}).Count("--seconds"), 7u);
 }
 
+TEST(ArgumentsTest, CountThatMayBeZeroTakesZero) {
+  EXPECT_EQ(Read({"--kills", "0"}).Count("--kills"), 0u);
+}
+
 TEST(ArgumentsTest, HelpSaysTheQuestionAndEveryArgument) {
   for (const char* word : {"--help", "-h"}) {
     const auto told = Told({"--seconds", "3", word});
     EXPECT_EQ(told.exit_status, 0);
     for (const char* part :
-         {"usage: scripts/bench lengths [--data DIR] [--seconds N]",
+         {"usage: scripts/bench lengths [--data DIR] [--seconds N] [--kills N]",
           "How long is it?", "where it lies (../data)", "--json FILE",
           "  scripts/bench lengths --json lengths.json\n"}) {
       EXPECT_NE(told.text.find(part), std::string::npos)
@@ -57,7 +62,8 @@ TEST(ArgumentsTest, MistakeIsOneLineWithTheWayToHelpAndExit2) {
        {{"x"}, "unknown argument \"x\""},
        {{"--json"}, "--json needs FILE"},
        {{"--seconds", "many"}, "--seconds \"many\" is not a positive number"},
-       {{"--seconds", "0"}, "--seconds \"0\" is not a positive number"}};
+       {{"--seconds", "0"}, "--seconds \"0\" is not a positive number"},
+       {{"--kills", "-1"}, "--kills \"-1\" is not a positive number or 0"}};
   for (const auto& [words, what] : mistakes) {
     const auto told = Told(words);
     EXPECT_EQ(told.exit_status, 2);

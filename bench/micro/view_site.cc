@@ -6,12 +6,13 @@
 
 namespace fineserve::bench {
 
-std::vector<FigureLines> ViewSite::RunEngines(
+std::vector<FigureLines> ViewSite::RunPrograms(
+    const std::string& program,
     const std::vector<std::vector<std::string>>& flags) {
   std::vector<std::unique_ptr<FigureProgram>> engines;
   for (size_t i = 0; i < flags.size(); ++i) {
     process::Command command = {
-        .words = {process::ProgramFolder() + "/bench_view_engine"},
+        .words = {process::ProgramFolder() + "/" + program},
         .environment = UnderPreload(absl::StrCat("bench-", i)),
         .end_signal = SIGTERM};
     command.words.insert(command.words.end(), flags[i].begin(), flags[i].end());

@@ -9,12 +9,18 @@
 
 namespace fineserve::bench {
 
-// Real engines under the preload (view_engine.cc), each a process.
+// Real engines under the preload, each a process.
 class ViewSite : public GpuSite {
  public:
-  // Runs engines at the same time, each with its flags, and returns what they
-  // printed once all have succeeded.
+  // Runs engines (view_engine.cc) at the same time, each with its flags, and
+  // returns what they printed once all have succeeded.
   std::vector<FigureLines> RunEngines(
+      const std::vector<std::vector<std::string>>& flags) {
+    return RunPrograms("bench_view_engine", flags);
+  }
+  // The same with another program of ours.
+  std::vector<FigureLines> RunPrograms(
+      const std::string& program,
       const std::vector<std::vector<std::string>>& flags);
 };
 

@@ -36,8 +36,13 @@ absl::StatusCode CodeOf(int error) {
     case EAGAIN:
     case ETIMEDOUT:
       return absl::StatusCode::kDeadlineExceeded;
-    default:
+    case ECONNREFUSED:
       return absl::StatusCode::kUnavailable;
+    case EPIPE:
+    case ECONNRESET:
+      return absl::StatusCode::kAborted;
+    default:
+      return absl::StatusCode::kUnknown;
   }
 }
 

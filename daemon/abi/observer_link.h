@@ -22,11 +22,13 @@ struct ObserverLink {
 // Connects as an observer. Every wait is bounded by `timeout`. Errors:
 //   NotFound            there is no socket at `path`
 //   Unavailable         there is a socket, but no process listens
+//   Aborted             a process listens, but hung up
 //   DeadlineExceeded    a process listens, but does not answer
 //   FailedPrecondition  it has another abi_version; the message names both
 //   PermissionDenied    another user can listen at `path`
 //   PermissionDenied, ResourceExhausted, …  it refused, with this message
 //   DataLoss            it answered, but not as a fineserved does
+//   Unknown             the system refused a socket to this process
 absl::StatusOr<ObserverLink> ConnectObserver(
     const std::string& path, absl::Duration timeout = absl::Seconds(2));
 

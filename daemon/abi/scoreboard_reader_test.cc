@@ -102,10 +102,10 @@ TEST_F(ScoreboardReaderTest, CopiesHeaderCountersAndDecisions) {
 }
 
 TEST_F(ScoreboardReaderTest, OtherVersionIsRefusedNamingBoth) {
-  header().abi_version = 9;
+  header().abi_version = 41;
   const absl::Status status = ReadScoreboard(fd_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 9"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 41"));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("version " + std::to_string(kAbiVersion)));
 }

@@ -177,7 +177,10 @@ struct TableCounters {
   // Lists of GPU processes that the driver refused, or that lacked the daemon:
   // they end no quarantine.
   std::atomic<uint64_t> process_lists_useless;
-  uint64_t reserved[51];
+  // No count: the longest that one event has kept the daemon's thread, while
+  // nobody was answered. No call of the driver is on that thread.
+  std::atomic<uint64_t> loop_longest_turn_us;
+  uint64_t reserved[50];
 };
 static_assert(sizeof(TableCounters) == 512);
 

@@ -115,13 +115,13 @@ CounterSnapshot CopyCounters(const TableCounters& c) {
   const auto get = [](const std::atomic<uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
-  return {get(c.leases_granted),       get(c.leases_denied),
-          get(c.slabs_zeroed),         get(c.bytes_zeroed),
-          get(c.slabs_quarantined),    get(c.engines_died),
-          get(c.messages_dropped),     get(c.connections_refused),
-          get(c.slabs_asked_back),     get(c.slabs_returned),
-          get(c.slabs_added),          get(c.slabs_withdrawn),
-          get(c.process_lists_useless)};
+  return {get(c.leases_granted),        get(c.leases_denied),
+          get(c.slabs_zeroed),          get(c.bytes_zeroed),
+          get(c.slabs_quarantined),     get(c.engines_died),
+          get(c.messages_dropped),      get(c.connections_refused),
+          get(c.slabs_asked_back),      get(c.slabs_returned),
+          get(c.slabs_added),           get(c.slabs_withdrawn),
+          get(c.process_lists_useless), get(c.loop_longest_turn_us)};
 }
 
 void CopyConstants(const TableHeader& h, TableSnapshot* to) {

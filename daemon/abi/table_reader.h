@@ -28,6 +28,7 @@ struct CounterSnapshot {
   uint64_t slabs_added = 0;
   uint64_t slabs_withdrawn = 0;
   uint64_t process_lists_useless = 0;
+  uint64_t loop_longest_turn_us = 0;
 };
 
 struct EngineSnapshot {

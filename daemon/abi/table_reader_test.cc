@@ -102,6 +102,7 @@ class TableReaderTest : public ::testing::Test {
 TEST_F(TableReaderTest, CopiesConstantsCountersEnginesAndSlabs) {
   header().counters.leases_granted = 5;
   header().counters.connections_refused = 6;
+  header().counters.loop_longest_turn_us = 7;
   SetEngine(engine(3), AliveEngine(9));
   slab(2).word = SlabWord::Pack({SlabState::kFull, 9, 12});
   slab(2).since_ns = 1234;
@@ -113,6 +114,7 @@ TEST_F(TableReaderTest, CopiesConstantsCountersEnginesAndSlabs) {
   EXPECT_EQ(table->pool_bytes(), kSlabs * 4 * kGranuleBytes);
   EXPECT_EQ(table->counters.leases_granted, 5u);
   EXPECT_EQ(table->counters.connections_refused, 6u);
+  EXPECT_EQ(table->counters.loop_longest_turn_us, 7u);
   ASSERT_EQ(table->engines.size(), 1u);
   EXPECT_EQ(table->engines[0].id, 9u);
   EXPECT_THAT(table->engines[0].member_pids, ElementsAre(109u));
@@ -124,10 +126,10 @@ TEST_F(TableReaderTest, CopiesConstantsCountersEnginesAndSlabs) {
 }
 
 TEST_F(TableReaderTest, OtherVersionIsRefusedNamingBoth) {
-  header().abi_version = 8;
+  header().abi_version = 41;
   const absl::Status status = Read().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 8"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 41"));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("version " + std::to_string(kAbiVersion)));
 }

@@ -1,7 +1,9 @@
 #include "daemon/backing/device_thread.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <time.h>
 
 #include <iterator>
 #include <utility>
@@ -11,14 +13,18 @@ namespace {
 
 // How often the device is asked for fills that complete: one takes 10 µs to
 // some ms.
-constexpr std::chrono::microseconds kFillPoll{500};
+constexpr timespec kFillPoll = {0, 500'000};
+
+driver::Descriptor MakeEvent() {
+  return driver::Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
 
 }  // namespace
 
 DeviceThread::DeviceThread(Backing* backing)
-    : backing_(backing),
-      queue_(backing),
-      ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : backing_(backing), queue_(backing), ready_(MakeEvent()) {
+  driver_.wake = MakeEvent();
+  lister_.wake = MakeEvent();
   // Signals are for the thread that made us.
   sigset_t all;
   sigset_t before;
@@ -30,13 +36,9 @@ DeviceThread::DeviceThread(Backing* backing)
 }
 
 DeviceThread::~DeviceThread() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  has_work_.notify_all();
-  driver_.thread.join();
-  lister_.thread.join();
+  stopping_.store(true, std::memory_order_release);
+  for (Lane* lane : {&driver_, &lister_}) eventfd_write(lane->wake.get(), 1);
+  for (Lane* lane : {&driver_, &lister_}) lane->thread.join();
 }
 
 void DeviceThread::Make(slab::SlabId slab) {
@@ -66,37 +68,36 @@ void DeviceThread::ListProcesses() {
 }
 
 void DeviceThread::Post(Lane* lane, Call call) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    lane->calls.push_back(std::move(call));
-  }
-  has_work_.notify_all();
+  lane->posted.Put(std::move(call));
+  eventfd_write(lane->wake.get(), 1);
 }
 
 std::vector<Completion> DeviceThread::Take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  // First: what is put in from here on makes it readable again.
   eventfd_t count;
   eventfd_read(ready_.get(), &count);
-  return std::exchange(done_, {});
+  std::deque<Completion> done = done_.TakeAll();
+  return {std::make_move_iterator(done.begin()),
+          std::make_move_iterator(done.end())};
 }
 
 void DeviceThread::Finish(std::vector<Completion> done) {
   if (done.empty()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::move(done.begin(), done.end(), std::back_inserter(done_));
+  for (Completion& one : done) done_.Put(std::move(one));
   eventfd_write(ready_.get(), 1);
 }
 
-DeviceThread::Call DeviceThread::Next(Lane* lane, bool* stopping) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto has_work = [&] { return stopping_ || !lane->calls.empty(); };
-  if (lane == &driver_ && queue_.filling()) {
-    has_work_.wait_for(lock, kFillPoll, has_work);
-  } else {
-    has_work_.wait(lock, has_work);
+DeviceThread::Call DeviceThread::Next(Lane* lane) {
+  if (lane->calls.empty()) {
+    const bool filling = lane == &driver_ && queue_.filling();
+    pollfd wake = {lane->wake.get(), POLLIN, 0};
+    ppoll(&wake, 1, filling ? &kFillPoll : nullptr, nullptr);
+    // First: what is posted from here on makes it readable again.
+    eventfd_t count;
+    eventfd_read(lane->wake.get(), &count);
+    lane->calls = lane->posted.TakeAll();
   }
-  *stopping = stopping_;
-  if (stopping_ || lane->calls.empty()) return nullptr;
+  if (stopping() || lane->calls.empty()) return nullptr;
   Call call = std::move(lane->calls.front());
   lane->calls.pop_front();
   return call;
@@ -104,9 +105,9 @@ DeviceThread::Call DeviceThread::Next(Lane* lane, bool* stopping) {
 
 void DeviceThread::RunDriver() {
   backing_->EnterThread();
-  for (bool stopping = false, lost = false; !lost;) {
-    const Call call = Next(&driver_, &stopping);
-    if (stopping) return;
+  for (bool lost = false; !lost;) {
+    const Call call = Next(&driver_);
+    if (stopping()) return;
     if (call != nullptr) call();
     std::vector<Completion> done = queue_.Take();
     lost = !done.empty() && absl::holds_alternative<Lost>(done.back());
@@ -115,10 +116,10 @@ void DeviceThread::RunDriver() {
 }
 
 void DeviceThread::RunLister() {
-  for (bool stopping = false;;) {
-    const Call call = Next(&lister_, &stopping);
-    if (stopping) return;
-    call();
+  for (;;) {
+    const Call call = Next(&lister_);
+    if (stopping()) return;
+    if (call != nullptr) call();
   }
 }
 

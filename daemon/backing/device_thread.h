@@ -1,24 +1,24 @@
 #ifndef DAEMON_BACKING_DEVICE_THREAD_H_
 #define DAEMON_BACKING_DEVICE_THREAD_H_
 
-#include <chrono>
-#include <condition_variable>
+#include <atomic>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "daemon/backing/device_queue.h"
+#include "daemon/backing/mailbox.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::backing {
 
 // Makes the calls on threads of its own, which alone use the backing while this
 // object lives: one for the driver, and one to list processes, because NVML
-// waits for seconds while the driver tears a process down. The destructor lets
-// the calls under way end and drops those that have not begun. One thread
-// calls; any may wait for the descriptor.
+// waits for seconds while the driver tears a process down. The caller shares no
+// lock with them, so that it waits for neither. The destructor lets the calls
+// under way end and drops those that have not begun. One thread calls; any may
+// wait for the descriptor.
 class DeviceThread final : public DeviceQueue {
  public:
   explicit DeviceThread(Backing* backing);
@@ -37,26 +37,26 @@ class DeviceThread final : public DeviceQueue {
  private:
   using Call = std::function<void()>;
   struct Lane {
-    std::deque<Call> calls;
+    Mailbox<Call> posted;
+    driver::Descriptor wake;  // an eventfd: something was posted, or it stops
+    std::deque<Call> calls;   // taken by its thread, which alone uses them
     std::thread thread;
   };
 
   void Post(Lane* lane, Call call);
   // The next call; null when it is time to stop, or for fills to be looked at.
-  Call Next(Lane* lane, bool* stopping);
+  Call Next(Lane* lane);
   void Finish(std::vector<Completion> done);
   void RunDriver();
   void RunLister();
+  // Acquire: pairs with the release in the destructor.
+  bool stopping() const { return stopping_.load(std::memory_order_acquire); }
 
   Backing* const backing_;
   InlineQueue queue_;               // the driver's thread alone uses it
   const driver::Descriptor ready_;  // an eventfd
-  // Guards the lanes' calls and what follows. Not Abseil's mutex, whose library
-  // is not built for TSan.
-  std::mutex mutex_;
-  std::condition_variable has_work_;
-  std::vector<Completion> done_;
-  bool stopping_ = false;
+  Mailbox<Completion> done_;
+  std::atomic<bool> stopping_{false};
   Lane driver_;
   Lane lister_;
 };

@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint32_t kLongestMs = 3'600'000;
 constexpr uint32_t kMostTokens = 1 << 24;
+constexpr absl::string_view kGpu = "GPU-";
+constexpr absl::string_view kMig = "MIG-";
 
 Setter Address(std::string* host, uint16_t* port) {
   return [=](const toml::node& node) {
@@ -109,18 +111,32 @@ Setter Model(const std::string& path, Fleet* fleet) {
   });
 }
 
+// fineserved knows a MIG instance by the bytes of its UUID alone.
+Setter GpuUuid(FleetEngine* e) {
+  return [=](const toml::node& node) {
+    std::string text;
+    absl::Status s = Text(&text)(node);
+    absl::string_view rest = text;
+    e->is_mig = absl::ConsumePrefix(&rest, kMig);
+    e->gpu = e->is_mig ? absl::StrCat(kGpu, rest) : text;
+    return s;
+  };
+}
+
 Setter Engine(const std::string& path, Fleet* fleet) {
   return Sections("engine", [=](const toml::node& node) {
     FleetEngine e;
-    absl::Status s = Section(path, {{"name", Text(&e.name)},
-                                    {"model", Text(&e.model)},
-                                    {"url", Url(&e.host, &e.port)},
-                                    {"gpu", Text(&e.gpu)},
-                                    {"command", Texts(&e.command)},
-                                    {"view", Flag(&e.view)},
-                                    {"target_rate", Amount(&e.target_rate)},
-                                    {"floor", ByteSize(&e.floor_bytes)},
-                                    {"cap", ByteSize(&e.cap_bytes)}})(node);
+    absl::Status s =
+        Section(path, {{"name", Text(&e.name)},
+                       {"model", Text(&e.model)},
+                       {"url", Url(&e.host, &e.port)},
+                       {"gpu", GpuUuid(&e)},
+                       {"gpu_by", EitherOf(&e.gpu_by_index, "index", "uuid")},
+                       {"command", Texts(&e.command)},
+                       {"view", Flag(&e.view)},
+                       {"target_rate", Amount(&e.target_rate)},
+                       {"floor", ByteSize(&e.floor_bytes)},
+                       {"cap", ByteSize(&e.cap_bytes)}})(node);
     if (!s.ok()) return s;
     if (e.name.empty() || e.host.empty()) {
       return At(path, node.source(),
@@ -130,6 +146,12 @@ Setter Engine(const std::string& path, Fleet* fleet) {
     if (fleet->Engine(e.name) != nullptr) {
       return At(path, node.source(),
                 absl::StrCat("a second engine \"", e.name, "\""));
+    }
+    if (e.gpu_by_index && (e.gpu.empty() || e.is_mig)) {
+      return At(path, node.source(),
+                absl::StrCat("engine \"", e.name,
+                             "\": gpu_by = \"index\" needs a gpu that is no "
+                             "MIG instance"));
     }
     if (s = CheckShare(e.floor_bytes, e.cap_bytes); !s.ok()) {
       return At(path, node.source(), s.message());
@@ -163,6 +185,10 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
 }
 
 }  // namespace
+
+std::string FleetEngine::CudaGpu() const {
+  return is_mig ? absl::StrCat(kMig, absl::StripPrefix(gpu, kGpu)) : gpu;
+}
 
 size_t Fleet::ModelIndex(const std::string& name) const {
   return std::find_if(models.begin(), models.end(),

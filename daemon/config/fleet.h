@@ -41,15 +41,20 @@ struct FleetEngine {
   std::string model;  // a FleetModel's name
   std::string host;   // of its URL
   uint16_t port = 0;
-  std::string gpu;  // UUID of its GPU, or how it begins; empty: any
-  std::vector<std::string> command;  // empty: `fsctl up` does not start it
-  bool view = true;                  // its KV is a view of the pool
+  std::string gpu;      // UUID of its GPU, or how it begins; empty: any
+  bool is_mig = false;  // CUDA writes that UUID MIG-…, fineserved GPU-…
+  bool gpu_by_index = false;  // its program takes no UUID for its GPU
+  std::vector<std::string> command = {};  // empty: not started by `fsctl up`
+  bool view = true;                       // its KV is a view of the pool
   // Its share of its model's requests, in requests per second. If all of a
   // model's engines have 0, the least busy one gets the request.
   double target_rate = 0;
   uint64_t floor_bytes = 0;  // of a view: always leased to it
   uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
   bool operator==(const FleetEngine&) const = default;
+
+  // `gpu` as CUDA writes it.
+  std::string CudaGpu() const;
 };
 
 // Where fineserve-proxy listens, and how.
@@ -101,6 +106,7 @@ struct ProxySettings {
 //   model = "llama-8b-fp16"
 //   url = "http://127.0.0.1:9001"
 //   gpu = "GPU-8f0c3f1e"             # if there is more than one
+//   gpu_by = "uuid"                  # or "index": for vLLM before 0.24
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
 //   view = true                      # false: for engines without a plugin
 //   target_rate = 3.5                # requests/s, among the model's replicas

@@ -68,6 +68,7 @@ name = "large-a"
 model = "large"
 url = "http://localhost:9002/"
 gpu = "GPU-1"
+gpu_by = "index"
 command = ["vllm", "serve"]
 view = false
 target_rate = 2.5
@@ -92,6 +93,7 @@ void ExpectEveryKeyOf(const FleetEngine& engine) {
   EXPECT_EQ(engine.host, "localhost");
   EXPECT_EQ(engine.port, 9002);
   EXPECT_EQ(engine.gpu, "GPU-1");
+  EXPECT_TRUE(engine.gpu_by_index);
   EXPECT_THAT(engine.command, ElementsAre("vllm", "serve"));
   EXPECT_FALSE(engine.view);
   EXPECT_EQ(engine.target_rate, 2.5);
@@ -150,6 +152,15 @@ gpu = "GPU-1"
   EXPECT_EQ(fleet->Engine("small-c"), nullptr);
 }
 
+TEST_F(FleetTest, MigInstanceHasOneNameForFineservedAndAnotherForCuda) {
+  const auto fleet =
+      Read(std::string(kModel) + kEngine + "gpu = \"MIG-1a2b\"\n");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->engines[0].gpu, "GPU-1a2b");
+  EXPECT_EQ(fleet->engines[0].CudaGpu(), "MIG-1a2b");
+  EXPECT_FALSE(fleet->engines[0].gpu_by_index);
+}
+
 TEST_F(FleetTest, Ipv6AddressStandsInBrackets) {
   const auto fleet =
       Read("[proxy]\nlisten = \"[::1]:80\"\n" + std::string(kModel) + kEngine);
@@ -189,6 +200,10 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        "[[engine]]\nname = \"a\"\nurl = \"http://a:1\"\nfloor = \"2GiB\"\n"
        "cap = \"1GiB\"\n",
        ":1: cap 1 GiB is less than floor 2 GiB"},
+      {"index of nothing", engine + "gpu_by = \"index\"\n",
+       "gpu_by = \"index\" needs a gpu"},
+      {"index of a MIG instance",
+       engine + "gpu = \"MIG-1\"\ngpu_by = \"index\"\n", "no MIG instance"},
       {"negative rate", "[[engine]]\ntarget_rate = -1\n", "not negative"},
       {"engine twice", model + engine + engine, "a second engine"},
       {"unknown model", engine, "no [[model]] \"small\""},

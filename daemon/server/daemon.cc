@@ -100,9 +100,8 @@ class Daemon {
   SocketServer sockets_;
   std::string gpu_;                             // its UUID
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
-  // Runs while something is under way that makes no descriptor readable.
-  std::unique_ptr<EventSource> poll_timer_;
-  uint64_t poll_period_us_ = 0;
+  // Set while something is under way that makes no descriptor readable.
+  std::unique_ptr<EventAlarm> poll_alarm_;
   absl::Status device_;
 };
 
@@ -157,7 +156,8 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
                      std::move(rule.kv_sizes),
                      config::RulesFor(config_, engine_name),
                      {rule.floor_bytes, rule.cap_bytes}};
-               }) {}
+               }),
+      poll_alarm_(loop_.OnAlarm([] {})) {}
 
 absl::Status Daemon::Serve() {
   const auto stop = [this] { loop_.Stop(); };
@@ -196,10 +196,14 @@ void Daemon::Settle() {
   if (!device_.ok()) return loop_.Stop();
   sockets_.Settle();
   if (admission_ != nullptr) admission_->Settle();
-  const uint64_t period_us = pool_.state().restless() ? kRestlessPollUs : 0;
-  if (period_us == poll_period_us_) return;
-  poll_period_us_ = period_us;
-  poll_timer_ = period_us == 0 ? nullptr : loop_.Every(period_us, [] {});
+  // Relaxed: a statistic that publishes nothing else.
+  table_->counters().loop_longest_turn_us.store(loop_.longest_turn_us(),
+                                                std::memory_order_relaxed);
+  if (!pool_.state().restless()) {
+    poll_alarm_->Set(UINT64_MAX);
+  } else if (!poll_alarm_->is_set()) {
+    poll_alarm_->Set(kClock.NowNs() / 1000 + kRestlessPollUs);
+  }
 }
 
 void Daemon::Resize(uint64_t pool_bytes) {

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fineserve::server {
@@ -21,7 +22,14 @@ void Require(int result, const char* what) {
   exit(1);
 }
 
-class Source final : public EventSource {
+uint64_t NowUs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 +
+         static_cast<uint64_t>(now.tv_nsec) / 1'000;
+}
+
+class Source final : public EventAlarm {
  public:
   explicit Source(std::function<void()> call) : call_(std::move(call)) {}
   ~Source() override {
@@ -30,68 +38,42 @@ class Source final : public EventSource {
     sd_event_source_unref(source_);
   }
 
-  void Call() const {
+  void Set(uint64_t at_us) override {
+    if (at_us == at_us_) return;
+    at_us_ = at_us;
+    sd_event_source_set_time(source_, at_us);
+    sd_event_source_set_enabled(
+        source_, at_us == UINT64_MAX ? SD_EVENT_OFF : SD_EVENT_ONESHOT);
+  }
+  bool is_set() const override { return at_us_ != UINT64_MAX; }
+
+  void Call() {
+    at_us_ = UINT64_MAX;
     const std::function<void()> call = call_;
     call();
   }
 
   sd_event_source* source_ = nullptr;
-  uint64_t period_us_ = 0;
 
  private:
   const std::function<void()> call_;
-};
-
-class Alarm final : public EventAlarm {
- public:
-  explicit Alarm(std::function<void()> call) : source_(std::move(call)) {}
-
-  void Set(uint64_t at_us) override {
-    if (at_us == at_us_) return;
-    at_us_ = at_us;
-    sd_event_source_set_time(source_.source_, at_us);
-    sd_event_source_set_enabled(
-        source_.source_, at_us == UINT64_MAX ? SD_EVENT_OFF : SD_EVENT_ONESHOT);
-  }
-  void Ring() {
-    at_us_ = UINT64_MAX;
-    source_.Call();
-  }
-
-  Source source_;
-
- private:
   uint64_t at_us_ = UINT64_MAX;
 };
 
-int OnAlarmTime(sd_event_source*, uint64_t, void* self) {
-  static_cast<Alarm*>(self)->Ring();
+int Call(void* source) {
+  static_cast<Source*>(source)->Call();
   return 0;
 }
 
-int OnIo(sd_event_source*, int, uint32_t, void* self) {
-  static_cast<Source*>(self)->Call();
-  return 0;
-}
+int OnIo(sd_event_source*, int, uint32_t, void* self) { return Call(self); }
 
 int OnSignalArrived(sd_event_source*, const signalfd_siginfo*, void* self) {
-  static_cast<Source*>(self)->Call();
-  return 0;
+  return Call(self);
 }
 
-int OnTime(sd_event_source* source, uint64_t, void* self) {
-  auto* timer = static_cast<Source*>(self);
-  // Armed before the call, because the call may destroy the source.
-  sd_event_source_set_time_relative(source, timer->period_us_);
-  sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
-  timer->Call();
-  return 0;
-}
+int OnTime(sd_event_source*, uint64_t, void* self) { return Call(self); }
 
-int OnRoundEnd(sd_event_source*, void* self) {
-  static_cast<Source*>(self)->Call();
-  return 0;
-}
+int OnRoundEnd(sd_event_source*, void* self) { return Call(self); }
 
 }  // namespace
 
@@ -121,23 +103,12 @@ std::unique_ptr<EventSource> EventLoop::OnSignal(int signal,
   return source;
 }
 
-std::unique_ptr<EventSource> EventLoop::Every(uint64_t period_us,
-                                              std::function<void()> call) {
-  auto source = std::make_unique<Source>(std::move(call));
-  source->period_us_ = period_us;
-  Require(sd_event_add_time_relative(loop_, &source->source_, CLOCK_MONOTONIC,
-                                     period_us, 1, OnTime, source.get()),
-          "sd_event_add_time_relative");
-  return source;
-}
-
 std::unique_ptr<EventAlarm> EventLoop::OnAlarm(std::function<void()> call) {
-  auto alarm = std::make_unique<Alarm>(std::move(call));
-  sd_event_source** source = &alarm->source_.source_;
-  Require(sd_event_add_time(loop_, source, CLOCK_MONOTONIC, UINT64_MAX, 1,
-                            OnAlarmTime, alarm.get()),
+  auto alarm = std::make_unique<Source>(std::move(call));
+  Require(sd_event_add_time(loop_, &alarm->source_, CLOCK_MONOTONIC, UINT64_MAX,
+                            1, OnTime, alarm.get()),
           "sd_event_add_time");
-  Require(sd_event_source_set_enabled(*source, SD_EVENT_OFF),
+  Require(sd_event_source_set_enabled(alarm->source_, SD_EVENT_OFF),
           "sd_event_source_set_enabled");
   return alarm;
 }
@@ -149,12 +120,23 @@ std::unique_ptr<EventSource> EventLoop::AfterEach(std::function<void()> call) {
   return source;
 }
 
-void EventLoop::Run() { Require(sd_event_loop(loop_), "sd_event_loop"); }
+void EventLoop::Run() {
+  while (sd_event_get_state(loop_) != SD_EVENT_FINISHED) Turn(UINT64_MAX);
+}
 
-bool EventLoop::RunOnce() {
-  const int result = sd_event_run(loop_, 0);
-  Require(result, "sd_event_run");
-  return result > 0;
+bool EventLoop::RunOnce() { return Turn(0); }
+
+// As sd_event_run, but for the time that the event takes.
+bool EventLoop::Turn(uint64_t timeout_us) {
+  int pending = sd_event_prepare(loop_);
+  Require(pending, "sd_event_prepare");
+  if (pending == 0) pending = sd_event_wait(loop_, timeout_us);
+  Require(pending, "sd_event_wait");
+  if (pending == 0) return false;
+  const uint64_t begun_us = NowUs();
+  Require(sd_event_dispatch(loop_), "sd_event_dispatch");
+  longest_turn_us_ = std::max(longest_turn_us_, NowUs() - begun_us);
+  return true;
 }
 
 void EventLoop::Stop() { sd_event_exit(loop_, 0); }

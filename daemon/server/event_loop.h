@@ -22,6 +22,8 @@ class EventAlarm : public EventSource {
   // Replaces the time that was set before: µs of CLOCK_MONOTONIC, or UINT64_MAX
   // for never.
   virtual void Set(uint64_t at_us) = 0;
+  // False once it has called back.
+  virtual bool is_set() const = 0;
 };
 
 // The event loop of the daemon's only thread; a thin owner of libsystemd's.
@@ -38,10 +40,6 @@ class EventLoop {
   std::unique_ptr<EventSource> OnReadable(int fd, std::function<void()> call);
   // Calls back when `signal` arrives; blocks it in this thread.
   std::unique_ptr<EventSource> OnSignal(int signal, std::function<void()> call);
-  // Calls back every `period_us`, later if the loop is busy.
-  std::unique_ptr<EventSource> Every(uint64_t period_us,
-                                     std::function<void()> call);
-
   // Calls back at the time that it is set to; at first it is not set.
   std::unique_ptr<EventAlarm> OnAlarm(std::function<void()> call);
 
@@ -54,8 +52,15 @@ class EventLoop {
   // Handles one pending event without waiting; false if there was none.
   bool RunOnce();
 
+  // The longest that one event has taken so far: how long all others waited.
+  uint64_t longest_turn_us() const { return longest_turn_us_; }
+
  private:
+  // Waits up to `timeout_us` for an event and handles it; false if none came.
+  bool Turn(uint64_t timeout_us);
+
   sd_event* loop_ = nullptr;
+  uint64_t longest_turn_us_ = 0;
 };
 
 }  // namespace fineserve::server

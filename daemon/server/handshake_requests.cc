@@ -33,10 +33,7 @@ bool SocketServer::HandleHello(PeerConnection* c,
                                const abi::Received& received) {
   const abi::MessageHeader& header = *received.header();
   const auto refuse = [&](RefusalCode code, const std::string& text) {
-    slab::Count(table_->counters().connections_refused);
-    log::Warning("refused pid {}: {}", c->peer.pid, text);
-    Refuse(c, header.sequence, code, text);
-    return false;
+    return RefuseHello(c, header.sequence, code, text);
   };
   if (header.abi_version != abi::kAbiVersion) {
     return refuse(
@@ -47,7 +44,7 @@ bool SocketServer::HandleHello(PeerConnection* c,
   }
   abi::Hello hello;
   if (!received.As(&hello) || !abi::IsTerminated(hello.engine_name)) {
-    slab::Count(table_->counters().messages_dropped);
+    Dropped();
     return refuse(RefusalCode::kMalformed, "its Hello is malformed");
   }
   if (c->peer.uid != geteuid() && c->peer.uid != 0) {
@@ -70,16 +67,21 @@ bool SocketServer::HandleHello(PeerConnection* c,
   return Join(c, hello);
 }
 
+bool SocketServer::RefuseHello(PeerConnection* c, uint32_t sequence,
+                               RefusalCode code, const std::string& text) {
+  slab::Count(table_->counters().connections_refused);
+  log::Warning("refused pid {}: {}", c->peer.pid, text);
+  Refuse(c, sequence, code, text);
+  return false;
+}
+
 bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
   if (hello.role == abi::Role::kObserver) {
     return SendWelcome(c, hello, slab::kNoEngine);
   }
   const auto refuse = [&](const absl::Status& s) {
-    slab::Count(table_->counters().connections_refused);
-    log::Warning("refused pid {}: {}", c->peer.pid, std::string(s.message()));
-    Refuse(c, hello.header.sequence, RefusalCode::kCapacity,
-           std::string(s.message()));
-    return false;
+    return RefuseHello(c, hello.header.sequence, RefusalCode::kCapacity,
+                       std::string(s.message()));
   };
   // Watch first: a process whose exit we cannot learn of must not join.
   const absl::Status watched = Watch(c->peer.pid);

@@ -20,10 +20,7 @@ using slab::EngineId;
 using slab::LeaseId;
 
 bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
-  if (r.slab_count == 0 || c->waiting_ticket != 0) {
-    slab::Count(table_->counters().messages_dropped);
-    return false;
-  }
+  if (r.slab_count == 0 || c->waiting_ticket != 0) return Dropped();
   pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence));
   Answer();
   return true;
@@ -111,10 +108,7 @@ bool SocketServer::HandleGranules(PeerConnection* c,
 bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
                                   uint32_t lease, uint32_t first,
                                   uint32_t max_count) {
-  if (c->waiting_ticket != 0) {
-    slab::Count(table_->counters().messages_dropped);
-    return false;
-  }
+  if (c->waiting_ticket != 0) return Dropped();
   const auto granules = GranulesFor(*c, lease, first, max_count);
   if (!granules.ok()) {
     return Refuse(c, sequence, RefusalCode::kUnknownLease,

@@ -54,8 +54,7 @@ int Run(int argc, char** argv) {
   log::Begin("fineserved", options.config.log_level);
   driver::RaiseDescriptorLimit();
   const absl::Status served =
-      RunDaemon(*plan, choice, options.config,
-                [argc, argv] { return ReadAgain(argc, argv); });
+      RunDaemon(*plan, choice, options.config, options.read_again);
   return served.ok() ? 0 : ExitCode(served);
 }
 

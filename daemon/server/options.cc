@@ -66,18 +66,16 @@ void Declare(CLI::App* app, Flags* f) {
   app->footer(kFooter);
 }
 
-absl::Status Merge(const Flags& f, Options* out) {
-  out->dry_run = f.dry_run;
-  out->config_path = f.config_path;
-  if (out->config_path.empty() && access(kDefaultConfig, F_OK) == 0) {
-    out->config_path = kDefaultConfig;
-  }
-  if (!out->config_path.empty()) {
-    absl::StatusOr<config::Config> file = config::ReadConfig(out->config_path);
+// The file and the flags; flags override the file.
+absl::StatusOr<config::Config> Merge(const Flags& f) {
+  config::Config c;
+  std::string path = f.config_path;
+  if (path.empty() && access(kDefaultConfig, F_OK) == 0) path = kDefaultConfig;
+  if (!path.empty()) {
+    absl::StatusOr<config::Config> file = config::ReadConfig(path);
     if (!file.ok()) return file.status();
-    out->config = *std::move(file);
+    c = *std::move(file);
   }
-  config::Config& c = out->config;
   if (!f.gpu.empty()) c.gpu = f.gpu;
   if (!f.runtime_dir.empty()) c.runtime_dir = f.runtime_dir;
   if (!f.fleet.empty()) c.fleet_path = f.fleet;
@@ -104,11 +102,11 @@ absl::Status Merge(const Flags& f, Options* out) {
         " is larger than its --max-pool ", abi::SizeText(c.max_pool_bytes),
         "; raise [pool] max or --max-pool"));
   }
-  if (c.fleet_path.empty()) return absl::OkStatus();
+  if (c.fleet_path.empty()) return c;
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(c.fleet_path);
   if (!fleet.ok()) return fleet.status();
   c.fleet = *std::move(fleet);
-  return absl::OkStatus();
+  return c;
 }
 
 int Fail(absl::string_view message) {
@@ -132,21 +130,10 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return Fail(absl::StrCat(e.what(), "; see fineserved --help"));
   }
-  Options options;
-  const absl::Status s = Merge(flags, &options);
-  if (!s.ok()) return Fail(s.message());
-  return options;
-}
-
-absl::StatusOr<config::Config> ReadAgain(int argc, char** argv) {
-  Flags flags;
-  CLI::App app;
-  Declare(&app, &flags);
-  app.parse(argc, argv);  // cannot fail: it succeeded at start
-  Options options;
-  absl::Status s = Merge(flags, &options);
-  if (!s.ok()) return s;
-  return options.config;
+  absl::StatusOr<config::Config> config = Merge(flags);
+  if (!config.ok()) return Fail(config.status().message());
+  return Options{*std::move(config), [flags] { return Merge(flags); },
+                 flags.dry_run};
 }
 
 }  // namespace fineserve::server

@@ -1,7 +1,7 @@
 #ifndef DAEMON_SERVER_OPTIONS_H_
 #define DAEMON_SERVER_OPTIONS_H_
 
-#include <string>
+#include <functional>
 
 #include "absl/status/statusor.h"
 #include "absl/types/variant.h"
@@ -11,8 +11,8 @@ namespace fineserve::server {
 
 // What fineserved was started with.
 struct Options {
-  std::string config_path;  // empty: none
-  config::Config config;    // file and flags merged
+  config::Config config;  // file and flags merged
+  std::function<absl::StatusOr<config::Config>()> read_again;
   bool dry_run = false;
 };
 
@@ -21,9 +21,6 @@ struct Options {
 // code instead and has printed why: for a mistake (exit code 2) one line on
 // stderr with the fix.
 absl::variant<Options, int> ParseOptions(int argc, char** argv);
-
-// Reads the file again, with the flags of this run on top.
-absl::StatusOr<config::Config> ReadAgain(int argc, char** argv);
 
 }  // namespace fineserve::server
 

@@ -132,7 +132,8 @@ class PoolKvTest : public ::testing::Test {
   std::unique_ptr<slab::TableWriter> table_ =
       *slab::TableWriter::Create(Identity(), &clock_);
   backing::InlineQueue device_{&backing_};
-  PoolService pool_{&device_, Identity().geometry, table_.get(), &clock_};
+  PoolService pool_{&device_, Identity().geometry,
+                    Identity().geometry.slab_count, table_.get(), &clock_};
 };
 
 TEST_F(PoolKvTest, ViewIsToldInTokens) {

@@ -11,7 +11,6 @@
 namespace fineserve::server {
 
 using slab::EngineId;
-using slab::LeaseId;
 using slab::Number;
 using slab::SlabId;
 
@@ -24,30 +23,6 @@ PoolService::PoolService(backing::DeviceQueue* device,
   device_->ListProcesses();
 }
 
-absl::StatusOr<EngineId> PoolService::Join(const std::string& name, uid_t uid,
-                                           pid_t pid) {
-  absl::StatusOr<EngineId> engine =
-      state_.Join(name, uid, pid, clock_->NowNs());
-  Execute();
-  return engine;
-}
-
-void PoolService::Exited(pid_t pid) {
-  state_.Exited(pid, clock_->NowNs());
-  Execute();
-}
-
-void PoolService::Lease(EngineId engine, uint32_t slab_count, uint64_t ticket) {
-  state_.Lease(engine, slab_count, ticket, clock_->NowNs());
-  Execute();
-}
-
-absl::Status PoolService::Return(EngineId engine, LeaseId lease) {
-  absl::Status s = state_.Return(engine, lease);
-  Execute();
-  return s;
-}
-
 absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
                                        const slab::ViewSpec& spec,
                                        const slab::ShareLimits& limits) {
@@ -55,40 +30,13 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
   if (!s.ok()) return s;
   absl::StatusOr<ViewScoreboardMemfd> scoreboard = ViewScoreboardMemfd::Create(
       table_->epoch(), engine, pid, state_.slabs().slab_count());
-  if (scoreboard.ok()) {
+  s = scoreboard.status();
+  if (s.ok()) {
     scoreboards_.insert_or_assign(engine, *std::move(scoreboard));
   } else {
     state_.CloseView(engine, pid).IgnoreError();
   }
-  Execute();
-  return scoreboard.status();
-}
-
-absl::Status PoolService::ActivateView(EngineId engine, pid_t pid,
-                                       uint32_t slabs, uint32_t wanted) {
-  absl::Status s =
-      state_.ActivateView(engine, pid, slabs, wanted, clock_->NowNs());
-  Execute();
-  return s;
-}
-
-bool PoolService::Want(EngineId engine, pid_t pid, uint32_t wanted) {
-  const bool taken = state_.Want(engine, pid, wanted, clock_->NowNs());
-  Execute();
-  return taken;
-}
-
-absl::Status PoolService::ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
-                                     LeaseId lease) {
-  absl::Status s = state_.ReturnSlab(engine, pid, slab, lease);
-  Execute();
-  return s;
-}
-
-absl::Status PoolService::CloseView(EngineId engine, pid_t pid) {
-  absl::Status s = state_.CloseView(engine, pid);
-  Execute();
-  return s;
+  return Executed(s);
 }
 
 uint64_t PoolService::UsedTokens(EngineId engine, uint32_t most_slabs) const {

@@ -38,26 +38,42 @@ class PoolService {
   // All must outlive this object. The first `present` slabs have memory.
   PoolService(backing::DeviceQueue* device, const slab::PoolGeometry& geometry,
               uint32_t present, slab::TableWriter* table, const Clock* clock);
-  PoolService(backing::DeviceQueue* device, const slab::PoolGeometry& geometry,
-              slab::TableWriter* table, const Clock* clock)
-      : PoolService(device, geometry, geometry.slab_count, table, clock) {}
 
   // Events and their errors: see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
-                                      pid_t pid);
-  void Exited(pid_t pid);
-  void Lease(slab::EngineId engine, uint32_t slab_count, uint64_t ticket);
+                                      pid_t pid) {
+    return Executed(state_.Join(name, uid, pid, clock_->NowNs()));
+  }
+  void Exited(pid_t pid) {
+    state_.Exited(pid, clock_->NowNs());
+    Execute();
+  }
+  void Lease(slab::EngineId engine, uint32_t slab_count, uint64_t ticket) {
+    state_.Lease(engine, slab_count, ticket, clock_->NowNs());
+    Execute();
+  }
   void CancelLease(uint64_t ticket) { state_.Cancel(ticket); }
-  absl::Status Return(slab::EngineId engine, slab::LeaseId lease);
+  absl::Status Return(slab::EngineId engine, slab::LeaseId lease) {
+    return Executed(state_.Return(engine, lease));
+  }
   absl::Status RegisterView(slab::EngineId engine, pid_t pid,
                             const slab::ViewSpec& spec,
                             const slab::ShareLimits& limits);
   absl::Status ActivateView(slab::EngineId engine, pid_t pid, uint32_t slabs,
-                            uint32_t wanted);
-  bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted);
+                            uint32_t wanted) {
+    return Executed(
+        state_.ActivateView(engine, pid, slabs, wanted, clock_->NowNs()));
+  }
+  bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted) {
+    return Executed(state_.Want(engine, pid, wanted, clock_->NowNs()));
+  }
   absl::Status ReturnSlab(slab::EngineId engine, pid_t pid, slab::SlabId slab,
-                          slab::LeaseId lease);
-  absl::Status CloseView(slab::EngineId engine, pid_t pid);
+                          slab::LeaseId lease) {
+    return Executed(state_.ReturnSlab(engine, pid, slab, lease));
+  }
+  absl::Status CloseView(slab::EngineId engine, pid_t pid) {
+    return Executed(state_.CloseView(engine, pid));
+  }
   absl::Status Resize(uint32_t slabs) { return state_.Resize(slabs); }
 
   // Asks for descriptors of these granules, which are among the answers later.
@@ -87,6 +103,11 @@ class PoolService {
  private:
   // Does what the machine asks for, until it asks for nothing.
   void Execute();
+  template <typename Result>
+  Result Executed(Result result) {
+    Execute();
+    return result;
+  }
   void Publish(const slab::Effects& effects);
   absl::Status Report(backing::Completion done);
   void ReportMade(const backing::Made& made);

@@ -62,7 +62,8 @@ class PoolServiceTest : public ::testing::Test {
                      table_->descriptor(), 0);
   backing::InlineQueue device_{&backing_};
   std::unique_ptr<PoolService> pool_ = std::make_unique<PoolService>(
-      &device_, Identity().geometry, table_.get(), &clock_);
+      &device_, Identity().geometry, Identity().geometry.slab_count,
+      table_.get(), &clock_);
   uint64_t ticket_ = 0;
 };
 

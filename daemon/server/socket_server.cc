@@ -96,17 +96,22 @@ bool SocketServer::Refuse(PeerConnection* c, uint32_t sequence,
   return abi::Send(c->socket.get(), refused) == 0;
 }
 
+bool SocketServer::Dropped() {
+  slab::Count(table_->counters().messages_dropped);
+  return false;
+}
+
 bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
   const abi::MessageHeader* header = received->header();
   if (header == nullptr) {
-    slab::Count(table_->counters().messages_dropped);
+    Dropped();
     log::Warning("disconnecting pid {}: it sent {} bytes that are no message",
                  c->peer.pid, received->bytes());
     return false;
   }
   if (!c->greeted) return HandleHello(c, *received);
   if (received->sender().pid != c->peer.pid) {
-    slab::Count(table_->counters().messages_dropped);
+    Dropped();
     log::Warning("ignoring a message of pid {} on the connection of pid {}",
                  received->sender().pid, c->peer.pid);
     return true;
@@ -120,18 +125,23 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     }
     c->scoreboard = {};
   }
-  abi::LeaseRequest lease;
-  abi::GranuleRequest granules;
-  abi::ReturnRequest back;
-  abi::RuleRequest rule;
-  if (c->engine != slab::kNoEngine) {
-    if (received->As(&rule)) return HandleRule(c, rule);
-    if (received->As(&lease)) return HandleLease(c, lease);
-    if (received->As(&granules)) return HandleGranules(c, granules);
-    if (received->As(&back)) return HandleReturn(c, back);
-    if (const auto stays = HandleViewMessage(c, *received)) return *stays;
-  }
-  slab::Count(table_->counters().messages_dropped);
+  bool stays = false;
+  const auto is = [&]<typename Message>(bool (SocketServer::*handle)(
+                      PeerConnection*, const Message&)) {
+    Message message;
+    if (!received->As(&message)) return false;
+    stays = (this->*handle)(c, message);
+    return true;
+  };
+  const bool known =
+      c->engine != slab::kNoEngine &&
+      (is(&SocketServer::HandleWant) || is(&SocketServer::HandleReturnNotice) ||
+       is(&SocketServer::HandleRule) || is(&SocketServer::HandleLease) ||
+       is(&SocketServer::HandleGranules) || is(&SocketServer::HandleReturn) ||
+       is(&SocketServer::HandleView) || is(&SocketServer::HandlePoolGranules) ||
+       is(&SocketServer::HandleActivate) || is(&SocketServer::HandleCloseView));
+  if (known) return stays;
+  Dropped();
   Refuse(c, header->sequence, RefusalCode::kMalformed,
          "this peer may not make this request");
   return false;

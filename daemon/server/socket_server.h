@@ -11,7 +11,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
 #include "daemon/abi/messages.h"
 #include "daemon/abi/transport.h"
 #include "daemon/clock/clock.h"
@@ -69,9 +68,6 @@ class SocketServer {
   bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
-  // As Handle for the messages of views; nullopt for all others.
-  absl::optional<bool> HandleViewMessage(PeerConnection* c,
-                                         const abi::Received& received);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
@@ -92,7 +88,12 @@ class SocketServer {
                    slab::EngineId engine);
   bool Refuse(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
               const std::string& text);
+  bool RefuseHello(PeerConnection* c, uint32_t sequence, abi::RefusalCode code,
+                   const std::string& text);
   bool RefuseView(PeerConnection* c, uint32_t sequence, const absl::Status& s);
+  // Counts a message that does not get what it asks for. False, which ends its
+  // connection where that is returned.
+  bool Dropped();
   PeerConnection* TakeWaiting(uint64_t ticket);
   uint64_t Await(PeerConnection* c, uint32_t sequence);
   void Answer();

@@ -71,6 +71,7 @@ class SocketServerTest : public ::testing::Test {
     table_ = *slab::TableWriter::Create(identity_, &clock_);
     device_ = std::make_unique<HeldQueue>(backing_.get());
     pool_ = std::make_unique<PoolService>(device_.get(), identity_.geometry,
+                                          identity_.geometry.slab_count,
                                           table_.get(), &clock_);
     server_ = std::make_unique<SocketServer>(
         &loop_, pool_.get(), table_.get(), identity_, &clock_,

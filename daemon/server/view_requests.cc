@@ -27,23 +27,6 @@ bool IsMode(abi::ViewMode mode) {
 
 }  // namespace
 
-absl::optional<bool> SocketServer::HandleViewMessage(
-    PeerConnection* c, const abi::Received& received) {
-  abi::WantNotice want;
-  abi::ReturnNotice back;
-  abi::ViewRequest view;
-  abi::PoolGranuleRequest granules;
-  abi::ActivateRequest activate;
-  abi::CloseViewRequest close;
-  if (received.As(&want)) return HandleWant(c, want);
-  if (received.As(&back)) return HandleReturnNotice(c, back);
-  if (received.As(&view)) return HandleView(c, view);
-  if (received.As(&granules)) return HandlePoolGranules(c, granules);
-  if (received.As(&activate)) return HandleActivate(c, activate);
-  if (received.As(&close)) return HandleCloseView(c, close);
-  return absl::nullopt;
-}
-
 bool SocketServer::RefuseView(PeerConnection* c, uint32_t sequence,
                               const absl::Status& s) {
   log::Warning("refused pid {} a view: {}", c->peer.pid,
@@ -52,10 +35,7 @@ bool SocketServer::RefuseView(PeerConnection* c, uint32_t sequence,
 }
 
 bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
-  if (!IsMode(r.mode)) {
-    slab::Count(table_->counters().messages_dropped);
-    return false;
-  }
+  if (!IsMode(r.mode)) return Dropped();
   c->view_deadline_ns = clock_->NowNs() + slab::PoolState::kLeaseWaitNs;
   return RegisterView(c, r);
 }
@@ -116,24 +96,19 @@ bool SocketServer::HandleCloseView(PeerConnection* c,
 
 bool SocketServer::HandleWant(PeerConnection* c,
                               const abi::WantNotice& notice) {
-  if (!pool_->Want(c->engine, c->peer.pid, notice.wanted)) {
-    slab::Count(table_->counters().messages_dropped);
-  }
+  if (!pool_->Want(c->engine, c->peer.pid, notice.wanted)) Dropped();
   return true;
 }
 
 bool SocketServer::HandleReturnNotice(PeerConnection* c,
                                       const abi::ReturnNotice& notice) {
-  if (notice.count > abi::kReturnNoticeCapacity) {
-    slab::Count(table_->counters().messages_dropped);
-    return false;
-  }
+  if (notice.count > abi::kReturnNoticeCapacity) return Dropped();
   for (uint32_t i = 0; i < notice.count; ++i) {
     const abi::ReturnNotice::Entry& entry = notice.entries[i];
     const absl::Status s = pool_->ReturnSlab(
         c->engine, c->peer.pid, slab::SlabId{entry.slab}, LeaseId{entry.lease});
     if (s.ok()) continue;
-    slab::Count(table_->counters().messages_dropped);
+    Dropped();
     log::Warning("pid {}: {}", c->peer.pid, std::string(s.message()));
   }
   return true;

@@ -21,7 +21,6 @@ namespace {
 
 using abi::SlabState;
 using slab::EngineId;
-using slab::LeaseId;
 using slab::SlabId;
 using ::testing::HasSubstr;
 
@@ -98,7 +97,8 @@ class ViewSharingTest : public ::testing::Test {
                      table_->descriptor(), 0);
   backing::InlineQueue device_{&backing_};
   std::unique_ptr<PoolService> pool_ = std::make_unique<PoolService>(
-      &device_, Identity().geometry, table_.get(), &clock_);
+      &device_, Identity().geometry, Identity().geometry.slab_count,
+      table_.get(), &clock_);
 };
 
 TEST_F(ViewSharingTest, NothingIsLeasedBeforeActivation) {

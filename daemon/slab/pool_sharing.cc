@@ -25,8 +25,10 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
     next_list_ns_ = now_ns + kListNs;
     effects_.list_processes = true;
   }
-  Granted(slabs_.TakeGrants());
-  Expire(now_ns);
+  GrantWaiting();
+  for (const auto& request : slabs_.TakeLate(now_ns, kLeaseWaitNs)) {
+    Refuse(request, slabs_.free_count(), /*late=*/true);
+  }
   if (present_slabs() < wanted_slabs_) Grow();
   if (present_slabs() > wanted_slabs_) Shrink();
   Round round = Claims(now_ns, used);
@@ -43,22 +45,7 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
 
 bool PoolState::restless() const {
   return quarantining() || resizing() || expecting_ || contended_ ||
-         !waiting_.empty() || !unfilled_.empty();
-}
-
-void PoolState::Expire(uint64_t now_ns) {
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const auto [ticket, request] = *it;
-    if (now_ns - request.since_ns < kLeaseWaitNs) {
-      ++it;
-      continue;
-    }
-    it = waiting_.erase(it);
-    slabs_.Cancel(ticket);
-    ++counters_.leases_denied;
-    effects_.refusals.push_back({ticket, request.engine, request.count,
-                                 slabs_.free_count(), /*late=*/true});
-  }
+         slabs_.promised_count() > 0 || !unfilled_.empty();
 }
 
 void PoolState::Grow() {

@@ -10,7 +10,6 @@
 namespace fineserve::slab {
 
 using abi::EngineState;
-using abi::SlabState;
 
 PoolState::PoolState(const PoolGeometry& geometry, uint32_t present)
     : geometry_(geometry),
@@ -227,31 +226,25 @@ uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
 void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
                       uint64_t now_ns) {
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
-  SlabManager::Outcome outcome =
-      slabs_.Lease(engine, count, ticket, Uncommitted(pool, nullptr));
-  if (const auto* none = absl::get_if<SlabManager::Exhausted>(&outcome)) {
-    ++counters_.leases_denied;
-    effects_.refusals.push_back(
-        {ticket, engine, count, none->available, /*late=*/false});
-  } else if (auto* grant = absl::get_if<Grant>(&outcome)) {
-    Granted({std::move(*grant)});
-  } else {
-    waiting_[ticket] = {engine, count, now_ns};
-  }
+  const SlabManager::Request request = {engine, count, ticket, now_ns};
+  const auto available = slabs_.Lease(request, Uncommitted(pool, nullptr));
+  if (available) return Refuse(request, *available, /*late=*/false);
+  GrantWaiting();
 }
 
-void PoolState::Granted(std::vector<Grant> grants) {
-  for (Grant& grant : grants) {
+void PoolState::Refuse(const SlabManager::Request& request, uint32_t available,
+                       bool late) {
+  ++counters_.leases_denied;
+  effects_.refusals.push_back(
+      {request.ticket, request.engine, request.count, available, late});
+}
+
+void PoolState::GrantWaiting() {
+  for (Grant& grant : slabs_.TakeGrants()) {
     ++counters_.leases_granted;
-    waiting_.erase(grant.ticket);
     effects_.records.insert(grant.engine);
     effects_.grants.push_back(std::move(grant));
   }
-}
-
-void PoolState::Cancel(uint64_t ticket) {
-  slabs_.Cancel(ticket);
-  waiting_.erase(ticket);
 }
 
 absl::Status PoolState::Return(EngineId engine, LeaseId lease) {
@@ -270,7 +263,8 @@ void PoolState::Fill(const std::vector<SlabId>& slabs) {
 
 void PoolState::Zeroed(SlabId slab) {
   ++counters_.slabs_zeroed;
-  Granted(slabs_.Zeroed(slab));
+  slabs_.Zeroed(slab);
+  GrantWaiting();
 }
 
 void PoolState::NotZeroed(SlabId slab) { unfilled_.insert(slab); }

@@ -89,7 +89,7 @@ class PoolState {
   // Refused are slabs that floors, other requests or dead engines need.
   void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns);
   // Nobody waits for the request any more.
-  void Cancel(uint64_t ticket);
+  void Cancel(uint64_t ticket) { slabs_.Cancel(ticket); }
   // NotFound if the engine has no such lease.
   absl::Status Return(EngineId engine, LeaseId lease);
 
@@ -148,7 +148,6 @@ class PoolState {
   // The size of the pool once it is no longer resizing.
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   bool resizing() const { return wanted_slabs_ != present_slabs(); }
-  bool filling() const { return slabs_.zeroing_count() > unfilled_.size(); }
   bool quarantining() const;
   // Whether time alone may bring something about.
   bool restless() const;
@@ -199,18 +198,18 @@ class PoolState {
   struct View {
     pid_t pid;
     abi::ViewMode mode;
-    abi::ViewState state;
     SlabLayout layout;
     uint32_t slabs;
     uint32_t floor;
     uint32_t cap;
-    uint32_t wanted;
-    uint32_t target;
+    abi::ViewState state = abi::ViewState::kRegistered;
+    uint32_t wanted = 0;
+    uint32_t target = 0;
     // What it counts for at most, because it lets slabs lie unused while others
     // wait, until it asks again or uses more blocks than `used_then`.
-    uint32_t most;
-    uint64_t used_then;
-    uint64_t asked_ns;
+    uint32_t most = UINT32_MAX;
+    uint64_t used_then = 0;
+    uint64_t asked_ns = 0;
   };
   // What an engine says of the slabs of its view.
   struct Usage {
@@ -226,12 +225,6 @@ class PoolState {
     abi::EngineState state;
     uint64_t since_ns;
     absl::optional<View> view;
-  };
-  // For whole slabs.
-  struct WaitingRequest {
-    EngineId engine;
-    uint32_t count;
-    uint64_t since_ns;
   };
   // The active views and what they claim, in one round of sharing.
   struct Round {
@@ -250,14 +243,15 @@ class PoolState {
   void Remove(EngineId id);
   void Note(EngineId id, const std::string& text);
   void Fill(const std::vector<SlabId>& slabs);
-  void Granted(std::vector<Grant> grants);
+  void Refuse(const SlabManager::Request& request, uint32_t available,
+              bool late);
+  void GrantWaiting();
   uint32_t Uncommitted(uint32_t pool, uint32_t* quarantined) const;
   absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
                                 const ShareLimits& limits) const;
   absl::Status CheckFloor(const View& view, uint64_t floor_blocks) const;
 
   // pool_sharing.cc
-  void Expire(uint64_t now_ns);
   void Grow();
   void Shrink();
   Round Claims(uint64_t now_ns, const UsedBlocks& used);
@@ -276,8 +270,7 @@ class PoolState {
   uint32_t last_engine_ = 0;
   uint32_t wanted_slabs_;
   std::set<SlabId> making_;
-  std::set<SlabId> unfilled_;  // in ZEROING, but no fill is under way
-  std::map<uint64_t, WaitingRequest> waiting_;  // by ticket
+  std::set<SlabId> unfilled_;       // in ZEROING, but no fill is under way
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
   bool listing_ = false;

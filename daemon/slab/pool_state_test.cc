@@ -318,7 +318,6 @@ TEST_F(PoolStateTest, SlabThatCannotBeZeroedCountsForNobody) {
   fills_work_ = false;
   ASSERT_TRUE(pool_.Return(whole, grants_[0].lease).ok());
   Execute();
-  EXPECT_FALSE(pool_.filling());
   EXPECT_TRUE(pool_.restless()) << "it is tried again";
   pool_.Lease(whole, 13, 2, now_ns_);
   Execute();
@@ -347,6 +346,18 @@ TEST_F(PoolStateTest, RequestThatWaitedTooLongIsRefused) {
   EXPECT_TRUE(refusals_[0].late);
   EXPECT_EQ(refusals_[0].ticket, 7u);
   EXPECT_EQ(pool_.slabs().promised_count(), 0u);
+}
+
+TEST_F(PoolStateTest, RequestOfADeadEngineIsForgottenNotRefused) {
+  const EngineId a = Serve(10, kSlabs);
+  Use(a, 1);
+  pool_.Lease(JoinOnly(30), 4, 7, now_ns_);
+  Settle();
+  pool_.Exited(30, now_ns_);
+  Wait(PoolState::kLeaseWaitNs);
+  Settle();
+  EXPECT_THAT(refusals_, IsEmpty());
+  EXPECT_EQ(pool_.counters().leases_denied, 0u);
 }
 
 // Whatever the state: with no new wish, grants and ask-backs end; a floor is

@@ -75,16 +75,10 @@ absl::StatusOr<PoolState::View> PoolState::MakeView(
   }
   return View{pid,
               spec.mode,
-              ViewState::kRegistered,
               *layout,
               slabs_.slab_count(),
               static_cast<uint32_t>(std::min<uint64_t>(floor, UINT32_MAX)),
-              static_cast<uint32_t>(std::max(cap, floor)),
-              /*wanted=*/0,
-              /*target=*/0,
-              /*most=*/UINT32_MAX,
-              /*used_then=*/0,
-              /*asked_ns=*/0};
+              static_cast<uint32_t>(std::max(cap, floor))};
 }
 
 absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
@@ -196,12 +190,11 @@ absl::StatusOr<std::vector<uint32_t>> PoolState::ViewGranules(
 absl::StatusOr<std::vector<uint32_t>> PoolState::GranulesOf(
     EngineId engine, LeaseId lease, uint32_t first, uint32_t count) const {
   std::vector<uint32_t> granules;
-  const std::vector<SlabId>* held = slabs_.Find(engine, lease);
+  const std::vector<SlabId> held = slabs_.SlabsOf(engine, lease);
   const uint32_t per_slab = geometry_.granules_per_slab;
-  for (uint32_t i = first; held != nullptr && granules.size() < count &&
-                           i / per_slab < held->size();
-       ++i) {
-    granules.push_back(Number((*held)[i / per_slab]) * per_slab + i % per_slab);
+  for (uint32_t i = first;
+       granules.size() < count && i / per_slab < held.size(); ++i) {
+    granules.push_back(Number(held[i / per_slab]) * per_slab + i % per_slab);
   }
   if (!granules.empty()) return granules;
   return absl::NotFoundError(absl::StrCat("engine ", Number(engine),

@@ -16,9 +16,9 @@ using abi::SlabState;
 using abi::SlabWord;
 
 SlabManager::SlabManager(uint32_t slab_count, uint32_t present)
-    : slabs_(slab_count),
-      zeroing_count_(present),
-      absent_count_(slab_count - present) {
+    : slabs_(slab_count) {
+  // As in a new table, before their first change.
+  counts_[static_cast<size_t>(SlabState::kFree)] = slab_count;
   for (uint32_t i = 0; i < slab_count; ++i) {
     Set(SlabId{i},
         {i < present ? SlabState::kZeroing : SlabState::kAbsent, 0, 0});
@@ -26,6 +26,7 @@ SlabManager::SlabManager(uint32_t slab_count, uint32_t present)
 }
 
 void SlabManager::CountHolding(SlabWord word, int by) {
+  counts_[static_cast<size_t>(word.state)] += by;
   if (word.engine == 0) return;
   const EngineId engine{word.engine};
   Holding& holding = holdings_[engine];
@@ -40,73 +41,86 @@ void SlabManager::Set(SlabId slab, SlabWord word) {
   // First, so that the entry of an engine that keeps holding slabs survives.
   CountHolding(word, 1);
   CountHolding(now, -1);
+  if (now.state == SlabState::kFree) free_.erase(slab);
+  if (word.state == SlabState::kFree) free_.insert(slab);
   now = word;
   changes_.push_back({slab, word});
 }
 
-SlabManager::Outcome SlabManager::Lease(EngineId engine, uint32_t count,
-                                        uint64_t ticket, uint32_t obtainable) {
-  const uint32_t available = obtainable - std::min(obtainable, promised_);
-  if (count > available) return Exhausted{available};
-  if (waiting_.empty() && count <= free_count()) {
-    return LeaseNow({engine, count, ticket});
+template <typename Predicate>
+std::vector<SlabId> SlabManager::Where(Predicate is_it) const {
+  std::vector<SlabId> slabs;
+  for (uint32_t i = 0; i < slabs_.size(); ++i) {
+    if (is_it(slabs_[i])) slabs.push_back(SlabId{i});
   }
-  waiting_.push_back({engine, count, ticket});
-  promised_ += count;
-  return Waiting{};
+  return slabs;
+}
+
+absl::optional<uint32_t> SlabManager::Lease(const Request& request,
+                                            uint32_t obtainable) {
+  const uint32_t available =
+      obtainable - std::min(obtainable, promised_count());
+  if (request.count > available) return available;
+  waiting_.push_back(request);
+  return absl::nullopt;
 }
 
 bool SlabManager::Cancel(uint64_t ticket) {
-  const auto it =
-      std::find_if(waiting_.begin(), waiting_.end(),
-                   [&](const Pending& p) { return p.ticket == ticket; });
-  if (it == waiting_.end()) return false;
-  promised_ -= it->count;
-  waiting_.erase(it);
-  return true;
+  return std::erase_if(waiting_, [&](const Request& request) {
+           return request.ticket == ticket;
+         }) > 0;
 }
 
-SlabManager::Grant SlabManager::LeaseNow(const Pending& request) {
-  const LeaseId lease{++last_lease_};
-  Grant grant{lease, request.engine, request.ticket, {}};
-  grant.slabs.reserve(request.count);
-  for (uint32_t i = 0; i < request.count; ++i) {
+uint32_t SlabManager::promised_count() const {
+  uint32_t promised = 0;
+  for (const Request& request : waiting_) promised += request.count;
+  return promised;
+}
+
+std::vector<SlabManager::Request> SlabManager::TakeLate(uint64_t now_ns,
+                                                        uint64_t wait_ns) {
+  std::vector<Request> late;
+  for (; !waiting_.empty() && now_ns - waiting_.front().since_ns >= wait_ns;
+       waiting_.pop_front()) {
+    late.push_back(waiting_.front());
+  }
+  return late;
+}
+
+SlabManager::Grant SlabManager::LeaseNow(const Request& request) {
+  Grant grant{LeaseId{++last_lease_}, request.engine, request.ticket, {}};
+  while (grant.slabs.size() < request.count) {
     const SlabId slab = *free_.begin();
-    free_.erase(free_.begin());
-    Set(slab, {SlabState::kFull, Number(request.engine), Number(lease)});
+    Set(slab, {SlabState::kFull, Number(request.engine), Number(grant.lease)});
     grant.slabs.push_back(slab);
   }
-  leases_[lease] = {request.engine, grant.slabs};
   return grant;
 }
 
 std::vector<SlabManager::Grant> SlabManager::TakeGrants() {
   std::vector<Grant> grants;
-  while (!waiting_.empty() && waiting_.front().count <= free_count()) {
-    const Pending request = waiting_.front();
-    waiting_.pop_front();
-    promised_ -= request.count;
-    grants.push_back(LeaseNow(request));
+  for (; !waiting_.empty() && waiting_.front().count <= free_count();
+       waiting_.pop_front()) {
+    grants.push_back(LeaseNow(waiting_.front()));
   }
   return grants;
 }
 
-const std::vector<SlabId>* SlabManager::Find(EngineId engine,
-                                             LeaseId lease) const {
-  const auto it = leases_.find(lease);
-  if (it == leases_.end() || it->second.engine != engine) return nullptr;
-  return &it->second.slabs;
+std::vector<SlabId> SlabManager::SlabsOf(EngineId engine, LeaseId lease) const {
+  return Where([&](SlabWord word) {
+    return word.lease == Number(lease) && word.engine == Number(engine) &&
+           engine != kNoEngine;
+  });
 }
 
 absl::StatusOr<std::vector<SlabId>> SlabManager::Return(EngineId engine,
                                                         LeaseId lease) {
-  const std::vector<SlabId>* held = Find(engine, lease);
-  if (held == nullptr || word(held->front()).state != SlabState::kFull) {
+  std::vector<SlabId> slabs = SlabsOf(engine, lease);
+  if (slabs.empty() || word(slabs[0]).state != SlabState::kFull) {
     return absl::NotFoundError(absl::StrCat("engine ", Number(engine),
                                             " has no lease ", Number(lease)));
   }
-  std::vector<SlabId> slabs = ZeroAll(*held);
-  leases_.erase(lease);
+  for (SlabId slab : slabs) Set(slab, {SlabState::kZeroing, 0, 0});
   return slabs;
 }
 
@@ -115,10 +129,7 @@ absl::optional<SlabId> SlabManager::LeaseForView(EngineId engine,
   const auto end = free_.lower_bound(below);
   if (!waiting_.empty() || end == free_.begin()) return absl::nullopt;
   const SlabId slab = *std::prev(end);
-  free_.erase(slab);
-  const LeaseId lease{++last_lease_};
-  leases_[lease] = {engine, {slab}};
-  Set(slab, {SlabState::kPartial, Number(engine), Number(lease)});
+  Set(slab, {SlabState::kPartial, Number(engine), ++last_lease_});
   return slab;
 }
 
@@ -132,84 +143,50 @@ bool SlabManager::AskBack(SlabId slab) {
 
 absl::Status SlabManager::ReturnSlab(EngineId engine, SlabId slab,
                                      LeaseId lease) {
-  const auto it = leases_.find(lease);
-  const bool holds = Number(slab) < slabs_.size() && it != leases_.end() &&
-                     it->second.engine == engine &&
-                     it->second.slabs == std::vector<SlabId>{slab} &&
-                     IsInView(word(slab));
-  if (!holds) {
+  if (Number(slab) >= slabs_.size() || !IsInView(word(slab)) ||
+      word(slab).engine != Number(engine) ||
+      word(slab).lease != Number(lease)) {
     return absl::NotFoundError(
         absl::StrCat("engine ", Number(engine), " has no lease ", Number(lease),
                      " of slab ", Number(slab), " in a view"));
   }
-  ZeroAll({slab});
-  leases_.erase(it);
+  Set(slab, {SlabState::kZeroing, 0, 0});
   return absl::OkStatus();
 }
 
 bool SlabManager::Add(SlabId slab) {
   if (word(slab).state != SlabState::kAbsent) return false;
-  --absent_count_;
-  ZeroAll({slab});
+  Set(slab, {SlabState::kZeroing, 0, 0});
   return true;
 }
 
 bool SlabManager::Withdraw(SlabId slab) {
   if (word(slab).state != SlabState::kFree ||
-      promised_ >= free_count() + zeroing_count_) {
+      promised_count() >= free_count() + zeroing_count()) {
     return false;
   }
-  free_.erase(slab);
-  ++absent_count_;
   Set(slab, {SlabState::kAbsent, 0, 0});
   return true;
 }
 
-std::vector<SlabId> SlabManager::ZeroAll(const std::vector<SlabId>& slabs) {
-  for (SlabId slab : slabs) Set(slab, {SlabState::kZeroing, 0, 0});
-  zeroing_count_ += static_cast<uint32_t>(slabs.size());
-  return slabs;
-}
-
-std::vector<SlabManager::Grant> SlabManager::Zeroed(SlabId slab) {
-  Set(slab, {SlabState::kFree, 0, 0});
-  --zeroing_count_;
-  free_.insert(slab);
-  return TakeGrants();
-}
+void SlabManager::Zeroed(SlabId slab) { Set(slab, {SlabState::kFree, 0, 0}); }
 
 uint32_t SlabManager::Quarantine(EngineId engine) {
-  std::deque<Pending> others;
-  for (const Pending& request : waiting_) {
-    if (request.engine == engine) {
-      promised_ -= request.count;
-    } else {
-      others.push_back(request);
-    }
+  std::erase_if(waiting_, [&](const Request& request) {
+    return request.engine == engine;
+  });
+  const uint32_t held = HeldBy(engine).slabs;
+  for (uint32_t i = 0; i < slabs_.size(); ++i) {
+    if (slabs_[i].engine != Number(engine)) continue;
+    Set(SlabId{i}, {SlabState::kQuarantined, Number(engine), slabs_[i].lease});
   }
-  waiting_ = std::move(others);
-  uint32_t count = 0;
-  for (const auto& [lease, held] : leases_) {
-    if (held.engine != engine) continue;
-    for (SlabId slab : held.slabs) {
-      Set(slab, {SlabState::kQuarantined, Number(engine), Number(lease)});
-      ++count;
-    }
-  }
-  return count;
+  return held;
 }
 
 std::vector<SlabId> SlabManager::Release(EngineId engine) {
-  std::vector<SlabId> released;
-  for (auto it = leases_.begin(); it != leases_.end();) {
-    if (it->second.engine != engine) {
-      ++it;
-      continue;
-    }
-    const std::vector<SlabId> slabs = ZeroAll(it->second.slabs);
-    released.insert(released.end(), slabs.begin(), slabs.end());
-    it = leases_.erase(it);
-  }
+  std::vector<SlabId> released =
+      Where([&](SlabWord word) { return word.engine == Number(engine); });
+  for (SlabId slab : released) Set(slab, {SlabState::kZeroing, 0, 0});
   return released;
 }
 
@@ -240,56 +217,27 @@ void Require(bool holds, const std::string& what) {
 }  // namespace
 
 void SlabManager::CheckInvariants() const {
-  std::vector<int> owners(slabs_.size(), 0);
-  for (SlabId slab : free_) {
-    ++owners[Number(slab)];
-    Require(
-        slabs_[Number(slab)].state == SlabState::kFree,
-        absl::StrCat("slab ", Number(slab), " in the free set is not FREE"));
-  }
-  for (const auto& [lease, held] : leases_) {
-    for (SlabId slab : held.slabs) {
-      const SlabWord& word = slabs_[Number(slab)];
-      ++owners[Number(slab)];
-      Require(word.lease == Number(lease) &&
-                  word.engine == Number(held.engine) &&
-                  (word.state == SlabState::kFull || IsInView(word) ||
-                   word.state == SlabState::kQuarantined),
-              absl::StrCat("slab ", Number(slab), " of lease ", Number(lease),
-                           " names another owner or state"));
-    }
-  }
-  uint32_t zeroing = 0;
-  uint32_t absent = 0;
+  std::array<uint32_t, abi::kSlabStateCount> counts = {};
   std::map<EngineId, Holding> holdings;
-  for (size_t i = 0; i < slabs_.size(); ++i) {
+  for (uint32_t i = 0; i < slabs_.size(); ++i) {
     const SlabWord& word = slabs_[i];
-    const bool is_zeroing = word.state == SlabState::kZeroing;
-    const bool is_absent = word.state == SlabState::kAbsent;
-    zeroing += is_zeroing;
-    absent += is_absent;
-    const int places = owners[i] + is_zeroing + is_absent;
-    Require(places == 1,
-            absl::StrCat("slab ", i, " is in ", places, " places"));
-    if (word.engine == 0) continue;
+    ++counts[static_cast<size_t>(word.state)];
+    Require(
+        (word.state == SlabState::kFree) == (free_.count(SlabId{i}) != 0),
+        absl::StrCat("slab ", i, " is FREE, or in the free set, but not both"));
+    const bool held = word.state == SlabState::kFull || IsInView(word) ||
+                      word.state == SlabState::kQuarantined;
+    Require(
+        held == (word.engine != 0) && held == (word.lease != 0),
+        absl::StrCat("slab ", i, " names an engine or lease, or lacks one"));
+    if (!held) continue;
     Holding& holding = holdings[EngineId{word.engine}];
     ++holding.slabs;
     holding.in_view += IsInView(word);
     holding.returning += word.state == SlabState::kReturning;
   }
-  Require(absent == absent_count_, "absent_count");
-  Require(holdings.size() == holdings_.size(), "holdings");
-  for (const auto& [engine, holding] : holdings) {
-    const Holding counted = HeldBy(engine);
-    Require(holding.slabs == counted.slabs &&
-                holding.in_view == counted.in_view &&
-                holding.returning == counted.returning,
-            absl::StrCat("holdings of engine ", Number(engine)));
-  }
-  uint32_t promised = 0;
-  for (const Pending& request : waiting_) promised += request.count;
-  Require(zeroing == zeroing_count_, "zeroing_count");
-  Require(promised == promised_, "promised");
+  Require(counts == counts_, "counts");
+  Require(holdings == holdings_, "holdings");
   Require(waiting_.empty() || waiting_.front().count > free_count(),
           "a request waits though it could be granted");
 }

@@ -1,6 +1,7 @@
 #ifndef DAEMON_SLAB_SLAB_MANAGER_H_
 #define DAEMON_SLAB_SLAB_MANAGER_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -10,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "absl/types/variant.h"
 #include "daemon/abi/slab_table.h"
 #include "daemon/slab/slab_ids.h"
 
@@ -27,7 +27,7 @@ struct SlabChange {
 //
 // The life of a slab, and the call that causes each change:
 //
-//   FREE      ── Lease, Zeroed, TakeGrants ──► FULL
+//   FREE      ── TakeGrants ──► FULL
 //   FREE      ── LeaseForView ──► PARTIAL
 //   PARTIAL   ── AskBack ──► RETURNING
 //   FULL      ── Return ──► ZEROING
@@ -46,14 +46,10 @@ struct SlabChange {
 // order of arrival. Its slabs are promised: no view is leased a slab while a
 // request waits.
 //
-// Invariants (CheckInvariants):
-//   * every slab is in exactly one of these: absent, free, being zeroed, held
-//     by one lease;
-//   * the slabs of a lease name that lease and its engine, and no others do;
-//   * Holdings and the counters agree with the slabs;
-//   * no request waits that could be granted now.
-// Moreover a slab becomes FREE only out of ZEROING, so that its next engine
-// finds zeros.
+// Invariants (CheckInvariants): a slab's word names a lease and its engine if
+// and only if it is held by one; the slabs in FREE, Holdings and the counters
+// agree with the words. Moreover a slab becomes FREE only out of ZEROING, so
+// that its next engine finds zeros.
 class SlabManager {
  public:
   // A lease of whole slabs that has been granted; `slabs` in mapping order.
@@ -63,19 +59,21 @@ class SlabManager {
     uint64_t ticket;  // the request's
     std::vector<SlabId> slabs;
   };
-  // The request waits for slabs that will be free.
-  struct Waiting {};
-  // Too few slabs are free or will be; nothing was changed.
-  struct Exhausted {
-    uint32_t available;
+  // A request for whole slabs that waits.
+  struct Request {
+    EngineId engine;
+    uint32_t count;
+    uint64_t ticket;
+    uint64_t since_ns;
   };
-  using Outcome = absl::variant<Grant, Waiting, Exhausted>;
 
   // What an engine holds, quarantined slabs included.
   struct Holding {
     uint32_t slabs = 0;
     uint32_t in_view = 0;    // of these: leased to its view
     uint32_t returning = 0;  // of those in the view: asked back
+
+    bool operator==(const Holding&) const = default;
   };
 
   // The first `present` slabs start in ZEROING, and the caller begins their
@@ -85,17 +83,21 @@ class SlabManager {
   // Every change of a slab's word since the last call, in order.
   std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
 
-  // Asks for `count` ≥ 1 whole slabs. Requests are granted in order of arrival.
-  // One that finds too few free slabs waits, but only if it and those before it
-  // need no more than `obtainable` slabs: what the caller has, or will have
-  // back, for such requests. `ticket` is the caller's name for the request; its
-  // grant repeats it.
-  Outcome Lease(EngineId engine, uint32_t count, uint64_t ticket,
-                uint32_t obtainable);
+  // Lets a request for at least one whole slab wait until TakeGrants can grant
+  // it, if it and those before it need no more than `obtainable` slabs: what
+  // the caller has, or will have back, for such requests. Otherwise changes
+  // nothing, and returns how many of these are left.
+  absl::optional<uint32_t> Lease(const Request& request, uint32_t obtainable);
 
-  // Drops a waiting request; false if none has this ticket. This may let
-  // requests behind it be granted: see TakeGrants.
+  // Grants the waiting requests that can be granted, in order of arrival. To be
+  // called after Lease, Zeroed, Cancel and Quarantine.
+  std::vector<Grant> TakeGrants();
+
+  // Drops a waiting request; false if none has this ticket.
   bool Cancel(uint64_t ticket);
+  // Drops the requests that have waited for `wait_ns` or longer, and returns
+  // them.
+  std::vector<Request> TakeLate(uint64_t now_ns, uint64_t wait_ns);
 
   // Ends a lease of whole slabs and returns them: the caller must now zero
   // them. NotFound if `engine` has no such lease, or is dead.
@@ -119,28 +121,26 @@ class SlabManager {
   // request needs it.
   bool Withdraw(SlabId slab);
 
-  // The zero fill of `slab`, which must be in ZEROING, has completed. Returns
-  // the waiting requests that can be granted because of it.
-  std::vector<Grant> Zeroed(SlabId slab);
+  // The zero fill of `slab`, which must be in ZEROING, has completed.
+  void Zeroed(SlabId slab);
 
   // The engine died: its waiting requests are dropped, and its slabs become
-  // QUARANTINED but stay its own. Returns their number. Dropping requests may
-  // let others be granted: see TakeGrants.
+  // QUARANTINED but stay its own. Returns their number.
   uint32_t Quarantine(EngineId engine);
 
   // Nothing of a dead engine runs any more. Returns its slabs, which are in
   // ZEROING now: the caller must zero them.
   std::vector<SlabId> Release(EngineId engine);
 
-  // Grants waiting requests that Cancel or Quarantine have unblocked.
-  std::vector<Grant> TakeGrants();
-
-  uint32_t free_count() const { return static_cast<uint32_t>(free_.size()); }
-  uint32_t zeroing_count() const { return zeroing_count_; }
+  uint32_t count(abi::SlabState state) const {
+    return counts_[static_cast<size_t>(state)];
+  }
+  uint32_t free_count() const { return count(abi::SlabState::kFree); }
+  uint32_t zeroing_count() const { return count(abi::SlabState::kZeroing); }
+  uint32_t absent_count() const { return count(abi::SlabState::kAbsent); }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
-  uint32_t absent_count() const { return absent_count_; }
   // The sum of what waiting requests ask for.
-  uint32_t promised_count() const { return promised_; }
+  uint32_t promised_count() const;
   abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
   // The slabs of an engine's view, including those asked back, with their
   // leases.
@@ -148,37 +148,26 @@ class SlabManager {
   // By engine, without those that hold nothing.
   const std::map<EngineId, Holding>& Holdings() const { return holdings_; }
   Holding HeldBy(EngineId engine) const;
-  // The slabs of a lease in mapping order; null if `engine` has no such lease.
-  const std::vector<SlabId>* Find(EngineId engine, LeaseId lease) const;
+  // The slabs of a lease in mapping order; none if `engine` has no such lease.
+  std::vector<SlabId> SlabsOf(EngineId engine, LeaseId lease) const;
 
   // Aborts, and says why, if an invariant above does not hold.
   void CheckInvariants() const;
 
  private:
-  struct WholeLease {
-    EngineId engine;
-    std::vector<SlabId> slabs;
-  };
-  struct Pending {
-    EngineId engine;
-    uint32_t count;
-    uint64_t ticket;
-  };
-
   void Set(SlabId slab, abi::SlabWord word);
   void CountHolding(abi::SlabWord word, int by);
-  Grant LeaseNow(const Pending& request);
-  std::vector<SlabId> ZeroAll(const std::vector<SlabId>& slabs);
+  Grant LeaseNow(const Request& request);
+  // The slabs that `is_it` is true for; lowest first.
+  template <typename Predicate>
+  std::vector<SlabId> Where(Predicate is_it) const;
 
   std::vector<abi::SlabWord> slabs_;
   std::vector<SlabChange> changes_;
   std::map<EngineId, Holding> holdings_;
+  std::array<uint32_t, abi::kSlabStateCount> counts_ = {};
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
-  std::map<LeaseId, WholeLease> leases_;
-  std::deque<Pending> waiting_;
-  uint32_t zeroing_count_ = 0;
-  uint32_t absent_count_ = 0;
-  uint32_t promised_ = 0;  // Σ count over waiting_
+  std::deque<Request> waiting_;
   uint32_t last_lease_ = 0;
 };
 

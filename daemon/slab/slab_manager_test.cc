@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "absl/types/variant.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::slab {
 namespace {
@@ -43,13 +43,26 @@ class Recorder {
   std::vector<SlabWord> words_;
 };
 
+struct Outcome {
+  absl::optional<uint32_t> available;  // it was refused: so many are left
+  absl::optional<SlabManager::Grant> grant;
+
+  bool refused() const { return available.has_value(); }
+  bool waits() const { return !refused() && !grant; }
+};
+
 // What is free, comes from zeroing, or is `reclaimable` can be had.
-SlabManager::Outcome Lease(SlabManager* manager, EngineId engine,
-                           uint32_t count, uint64_t ticket,
-                           uint32_t reclaimable = 0) {
-  return manager->Lease(
-      engine, count, ticket,
+Outcome Lease(SlabManager* manager, EngineId engine, uint32_t count,
+              uint64_t ticket, uint32_t reclaimable = 0) {
+  Outcome outcome;
+  outcome.available = manager->Lease(
+      {engine, count, ticket, /*since_ns=*/0},
       manager->free_count() + manager->zeroing_count() + reclaimable);
+  for (SlabManager::Grant& grant : manager->TakeGrants()) {
+    EXPECT_EQ(grant.ticket, ticket) << "another could have been granted before";
+    outcome.grant = std::move(grant);
+  }
+  return outcome;
 }
 
 class SlabManagerTest : public ::testing::Test {
@@ -72,10 +85,11 @@ class SlabManagerTest : public ::testing::Test {
 };
 
 TEST_F(SlabManagerTest, NothingIsLeasedBeforeTheFirstZeroFill) {
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      Lease(&manager_, kA, 2, 7)));
-  EXPECT_TRUE(manager_.Zeroed(SlabId{3}).empty());
-  const auto grants = manager_.Zeroed(SlabId{1});
+  EXPECT_TRUE(Lease(&manager_, kA, 2, 7).waits());
+  manager_.Zeroed(SlabId{3});
+  EXPECT_TRUE(manager_.TakeGrants().empty());
+  manager_.Zeroed(SlabId{1});
+  const auto grants = manager_.TakeGrants();
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].ticket, 7u);
   EXPECT_EQ(grants[0].slabs, (std::vector<SlabId>{SlabId{1}, SlabId{3}}));
@@ -85,45 +99,37 @@ TEST_F(SlabManagerTest, LeaseAfterLastSlabIsExhaustedAndNamesWhatIsLeft) {
   ZeroEverything();
   Lease(&manager_, kA, 6, 1);
   const auto outcome = Lease(&manager_, kB, 3, 2);
-  ASSERT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(outcome));
-  EXPECT_EQ(absl::get<SlabManager::Exhausted>(outcome).available, 2u);
+  EXPECT_EQ(outcome.available, 2u);
 }
 
 TEST_F(SlabManagerTest, ReturnedSlabsAreZeroedBeforeTheyAreLeasedAgain) {
   ZeroEverything();
-  const auto grant =
-      absl::get<SlabManager::Grant>(Lease(&manager_, kA, kSlabs, 1));
+  const SlabManager::Grant grant = *Lease(&manager_, kA, kSlabs, 1).grant;
   ASSERT_TRUE(manager_.Return(kA, grant.lease).ok());
   EXPECT_EQ(manager_.free_count(), 0u);
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      Lease(&manager_, kB, 1, 2)));
+  EXPECT_TRUE(Lease(&manager_, kB, 1, 2).waits());
 }
 
 TEST_F(SlabManagerTest, NobodyOvertakesAWaitingRequest) {
   for (uint32_t i = 0; i < 3; ++i) manager_.Zeroed(SlabId{i});
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      Lease(&manager_, kA, 5, 1)));
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      Lease(&manager_, kB, 1, 2)));
+  EXPECT_TRUE(Lease(&manager_, kA, 5, 1).waits());
+  EXPECT_TRUE(Lease(&manager_, kB, 1, 2).waits());
 }
 
 TEST_F(SlabManagerTest, WaitingRequestsAreNeverPromisedMoreThanWillCome) {
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      Lease(&manager_, kA, 5, 1)));
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      Lease(&manager_, kB, 4, 2)));
+  EXPECT_TRUE(Lease(&manager_, kA, 5, 1).waits());
+  EXPECT_TRUE(Lease(&manager_, kB, 4, 2).refused());
 }
 
 TEST_F(SlabManagerTest, RequestWaitsForWhatTheCallerWillHaveBack) {
   ZeroEverything();
   const SlabId slab = *manager_.LeaseForView(kB, SlabId{kSlabs});
   const LeaseId lease{manager_.word(slab).lease};
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      Lease(&manager_, kA, kSlabs, 1, /*reclaimable=*/0)));
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Waiting>(
-      Lease(&manager_, kA, kSlabs, 2, /*reclaimable=*/1)));
+  EXPECT_TRUE(Lease(&manager_, kA, kSlabs, 1, /*reclaimable=*/0).refused());
+  EXPECT_TRUE(Lease(&manager_, kA, kSlabs, 2, /*reclaimable=*/1).waits());
   ASSERT_TRUE(manager_.ReturnSlab(kB, slab, lease).ok());
-  const auto grants = manager_.Zeroed(slab);
+  manager_.Zeroed(slab);
+  const auto grants = manager_.TakeGrants();
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].ticket, 2u);
 }
@@ -141,7 +147,7 @@ TEST_F(SlabManagerTest, CancelledRequestLetsTheNextOneIn) {
 
 TEST_F(SlabManagerTest, OneEngineCannotReturnAnothersLease) {
   ZeroEverything();
-  const auto grant = absl::get<SlabManager::Grant>(Lease(&manager_, kA, 1, 1));
+  const SlabManager::Grant grant = *Lease(&manager_, kA, 1, 1).grant;
   EXPECT_EQ(manager_.Return(kB, grant.lease).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 1u);
@@ -153,8 +159,7 @@ TEST_F(SlabManagerTest, DeadEnginesSlabsStayItsOwnUntilReleased) {
   EXPECT_EQ(manager_.Quarantine(kA), 3u);
   EXPECT_EQ(manager_.HeldBy(kA).slabs, 3u);
   EXPECT_FALSE(manager_.Return(kA, LeaseId{1}).ok()) << "sent before it died";
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      Lease(&manager_, kB, 6, 2)));
+  EXPECT_TRUE(Lease(&manager_, kB, 6, 2).refused());
   EXPECT_EQ(manager_.Release(kA).size(), 3u);
   EXPECT_EQ(manager_.zeroing_count(), 3u);
 }
@@ -210,7 +215,7 @@ TEST_F(SlabManagerTest, ReturnNamesOwnerSlabAndLeaseOrNothingHappens) {
 
 TEST_F(SlabManagerTest, WholeLeaseCannotBeReturnedSlabBySlab) {
   ZeroEverything();
-  const auto grant = absl::get<SlabManager::Grant>(Lease(&manager_, kA, 1, 1));
+  const SlabManager::Grant grant = *Lease(&manager_, kA, 1, 1).grant;
   EXPECT_FALSE(manager_.ReturnSlab(kA, grant.slabs[0], grant.lease).ok());
 }
 
@@ -245,8 +250,7 @@ TEST(SlabManagerGrowthTest, AbsentSlabsAreNoPartOfThePoolYet) {
   SlabManager manager(4, 2);
   EXPECT_EQ(manager.absent_count(), 2u);
   EXPECT_EQ(manager.word(SlabId{2}).state, SlabState::kAbsent);
-  EXPECT_TRUE(absl::holds_alternative<SlabManager::Exhausted>(
-      Lease(&manager, kA, 3, 1)));
+  EXPECT_TRUE(Lease(&manager, kA, 3, 1).refused());
   manager.CheckInvariants();
 }
 
@@ -321,9 +325,7 @@ class RandomHistory {
 
   void Ask(uint64_t time) {
     const auto outcome = Lease(&manager_, AnyEngine(), 1 + Random(6), time);
-    if (const auto* grant = absl::get_if<SlabManager::Grant>(&outcome)) {
-      leases_.push_back(*grant);
-    }
+    if (outcome.grant) leases_.push_back(*outcome.grant);
   }
   void ReturnLease() {
     if (leases_.empty()) return;
@@ -366,7 +368,8 @@ class RandomHistory {
   }
   bool ZeroOne() {
     const uint32_t i = Find(SlabState::kZeroing);
-    if (i < kSlabs) Keep(manager_.Zeroed(SlabId{i}));
+    if (i < kSlabs) manager_.Zeroed(SlabId{i});
+    Keep(manager_.TakeGrants());
     return i < kSlabs;
   }
 

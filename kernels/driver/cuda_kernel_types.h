@@ -44,6 +44,17 @@ enum CUfunction_attribute : unsigned int {
   CU_FUNC_ATTRIBUTE_MAX = 16,
 };
 
+// Descriptors of tensors for kernels on devices from compute capability 9.0. We
+// never read them.
+struct CUtensorMap {
+  uint64_t opaque[16];
+};
+enum CUtensorMapDataType : unsigned int {};
+enum CUtensorMapInterleave : unsigned int {};
+enum CUtensorMapSwizzle : unsigned int {};
+enum CUtensorMapL2promotion : unsigned int {};
+enum CUtensorMapFloatOOBfill : unsigned int {};
+
 }  // namespace fineserve::driver
 
 #endif  // KERNELS_DRIVER_CUDA_KERNEL_TYPES_H_

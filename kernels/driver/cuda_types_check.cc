@@ -56,6 +56,9 @@ FINESERVE_SAME_SIZE(CUfunction);
 FINESERVE_SAME_SIZE(CUlibrary);
 FINESERVE_SAME_SIZE(CUkernel);
 FINESERVE_SAME_SIZE(CUmemorytype);
+// CUDA 12 aligns it to 64 bytes, CUDA 13 to 128.
+static_assert(sizeof(CUtensorMap) == sizeof(::CUtensorMap));
+FINESERVE_SAME_SIZE(CUtensorMapDataType);
 FINESERVE_SAME_SIZE(CUmemPool_attribute);
 FINESERVE_SAME_SIZE(CUpointer_attribute);
 FINESERVE_SAME_SIZE(CUmemRangeHandleType);

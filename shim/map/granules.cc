@@ -1,5 +1,7 @@
 #include "shim/map/granules.h"
 
+#include "shim/host/pushed_context.h"
+
 namespace fineserve::shim {
 
 using driver::CUDA_SUCCESS;
@@ -50,12 +52,9 @@ driver::CUmemAllocationProp PlainMemoryOf(driver::CUdevice device) {
 
 CUresult Synchronize(const driver::EntryPoints& entry,
                      driver::CUcontext context) {
-  CUresult result = entry.cuCtxPushCurrent_v2(context);
-  if (result != CUDA_SUCCESS) return result;
-  result = entry.cuCtxSynchronize();
-  driver::CUcontext popped = nullptr;
-  entry.cuCtxPopCurrent_v2(&popped);
-  return result;
+  const PushedContext current(entry, context);
+  if (current.result() != CUDA_SUCCESS) return current.result();
+  return entry.cuCtxSynchronize();
 }
 
 }  // namespace fineserve::shim

@@ -29,7 +29,6 @@ bool ViewMapping::Open(const ViewShape& shape) {
   void* block = mmap(nullptr, block_bytes_, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED) return false;
-  block_ = block;
   auto* at = static_cast<char*>(block);
   tensors_ = reinterpret_cast<Tensor*>(at);
   granules_ = reinterpret_cast<CUmemGenericAllocationHandle*>(at + tensors);
@@ -45,8 +44,8 @@ bool ViewMapping::Open(const ViewShape& shape) {
 }
 
 void ViewMapping::Close() {
-  if (block_ != nullptr) munmap(block_, block_bytes_);
-  block_ = nullptr;
+  if (tensors_ != nullptr) munmap(tensors_, block_bytes_);
+  tensors_ = nullptr;
 }
 
 bool ViewMapping::Fits(uint64_t bytes) const {

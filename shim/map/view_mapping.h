@@ -173,9 +173,8 @@ class ViewMapping {
   driver::CUcontext context_ = nullptr;
   driver::CUdevice device_ = 0;
   ViewScratch scratch_;
-  void* block_ = nullptr;
   size_t block_bytes_ = 0;
-  Tensor* tensors_ = nullptr;
+  Tensor* tensors_ = nullptr;  // the block of memory begins with them
   driver::CUmemGenericAllocationHandle* granules_ = nullptr;  // of one slab
   uint64_t* memory_ = nullptr;                                // by view index
   Backing* backing_ = nullptr;                                // by view index

@@ -29,13 +29,6 @@ void ViewScratch::Open(uint64_t share_bytes, uint64_t granularity, bool runs,
                    0};
 }
 
-CUresult ViewScratch::Create(const driver::EntryPoints& entry, Piece* piece,
-                             uint64_t* calls) {
-  const driver::CUmemAllocationProp prop = PlainMemoryOf(device_);
-  ++*calls;
-  return entry.cuMemCreate(&piece->handle, piece->bytes, &prop, 0);
-}
-
 CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
                           uint64_t bytes, CUdeviceptr* end, uint64_t* calls) {
   *end = at;
@@ -43,7 +36,10 @@ CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
     Piece* piece = &pieces_[kRun];
     while (piece->bytes > bytes && piece != &pieces_[kLeast]) ++piece;
     if (piece->handle == 0) {
-      const CUresult created = Create(entry, piece, calls);
+      const driver::CUmemAllocationProp prop = PlainMemoryOf(device_);
+      ++*calls;
+      const CUresult created =
+          entry.cuMemCreate(&piece->handle, piece->bytes, &prop, 0);
       if (created != CUDA_SUCCESS) return created;
     }
     ++*calls;

@@ -49,8 +49,6 @@ class ViewScratch {
     driver::CUmemGenericAllocationHandle handle;
   };
 
-  driver::CUresult Create(const driver::EntryPoints& entry, Piece* piece,
-                          uint64_t* calls);
   driver::CUresult ZeroPiece(const driver::EntryPoints& entry,
                              const Piece& piece, driver::CUdeviceptr at);
 

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "shim/host/pushed_context.h"
 #include "shim/map/whole_mapping.h"
 #include "shim/redirect/captures.h"
 #include "shim/redirect/decision_records.h"
@@ -11,6 +12,7 @@ namespace {
 
 using abi::Hook;
 using abi::Verdict;
+using driver::CUcontext;
 using driver::CUDA_ERROR_INVALID_VALUE;
 using driver::CUDA_SUCCESS;
 using driver::CUdeviceptr;
@@ -21,6 +23,15 @@ using driver::CUstream;
 // Heuristic: how long an allocation waits, if the pool is exhausted, for frees
 // in stream order by this process.
 constexpr int kDeferredWaitMs = 1'000;
+
+// An event can be recorded only on streams of the context that it was created
+// in, and a program may free in the order of any stream. Null, for the current
+// context, if the driver lacks the question.
+CUcontext ContextOf(const driver::EntryPoints& entry, CUstream stream) {
+  CUcontext owner = nullptr;
+  const CUresult known = CallOptional(entry.cuStreamGetCtx, stream, &owner);
+  return known == CUDA_SUCCESS ? owner : nullptr;
+}
 
 void SleepMs(int ms) {
   const timespec pause = {0, ms * 1'000'000L};
@@ -86,6 +97,7 @@ CUresult Releaser::Release(const Driver& real, Hook hook,
 
 CUresult Releaser::Defer(const Driver& real, Hook hook,
                          const Redirection& range, CUstream stream) {
+  const PushedContext current(real.entry, ContextOf(real.entry, stream));
   CUevent passed = nullptr;
   CUresult result =
       real.entry.cuEventCreate(&passed, driver::CU_EVENT_DISABLE_TIMING);

@@ -167,6 +167,17 @@ TEST_F(StreamOrder, EventsAreAskedAboutInTheModeThatForbidsNothing) {
       << "the program's own mode is back";
 }
 
+TEST_F(StreamOrder, StreamMayBelongToAContextThatIsNotCurrent) {
+  StartDaemon();
+  CUdeviceptr address = 0;
+  AllocateKv(kSlabBytes, &address);
+  int other = 0;
+  fake_.stream_context = reinterpret_cast<driver::CUcontext>(&other);
+  EXPECT_EQ(FreeAsync(address), driver::CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->returned(), ElementsAre(1));
+  EXPECT_THAT(fake_.pushed, IsEmpty()) << "the program's own is current again";
+}
+
 TEST_F(StreamOrder, FreeOfAnIdleStreamGivesBackAtOnceAndNeverWaits) {
   StartDaemon();
   CUdeviceptr address = 0;

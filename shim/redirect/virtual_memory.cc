@@ -51,13 +51,6 @@ bool HasWantedFlags(const EntryPoints& entry, const VirtualAllocation& a) {
   return true;
 }
 
-// A mapping that was made without a context is waited for in the caller's.
-bool WaitFor(const EntryPoints& entry, driver::CUcontext context) {
-  const CUresult waited = context != nullptr ? Synchronize(entry, context)
-                                             : entry.cuCtxSynchronize();
-  return waited == CUDA_SUCCESS;
-}
-
 }  // namespace
 
 void VirtualMemory::Ended::Add(const VirtualAllocation& a) {
@@ -167,7 +160,8 @@ CUresult VirtualMemory::Unmap(const EntryPoints& entry, CUdeviceptr address,
     if (mapping.base < address || mapping_end > end) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    waited = WaitFor(entry, mapping.context) && waited;
+    // A mapping that was made without a context is waited for in the caller's.
+    waited = Synchronize(entry, mapping.context) == CUDA_SUCCESS && waited;
     if (mapping_end == end) break;
   }
   const CUresult result = original(entry);

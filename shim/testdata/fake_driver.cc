@@ -48,17 +48,33 @@ CUresult GetUuid(CUuuid* uuid, CUdevice) {
   return Fails("cuDeviceGetUuid") ? Failure() : CUDA_SUCCESS;
 }
 
+CUcontext Current() {
+  const FakeDriverState& s = TheFakeDriver();
+  return s.pushed.empty() ? reinterpret_cast<CUcontext>(&TheFakeDriver())
+                          : s.pushed.back();
+}
+
+CUcontext ContextOfStreams() {
+  const CUcontext own = TheFakeDriver().stream_context;
+  return own != nullptr ? own : Current();
+}
+
 CUresult GetCurrent(CUcontext* context) {
-  *context = reinterpret_cast<CUcontext>(&TheFakeDriver());
+  *context = Current();
   return Fails("cuCtxGetCurrent") ? Failure() : CUDA_SUCCESS;
 }
 
-CUresult Push(CUcontext) {
-  return Fails("cuCtxPushCurrent") ? Failure() : CUDA_SUCCESS;
+CUresult Push(CUcontext context) {
+  if (Fails("cuCtxPushCurrent")) return Failure();
+  TheFakeDriver().pushed.push_back(context);
+  return CUDA_SUCCESS;
 }
 
 CUresult Pop(CUcontext*) {
-  return Fails("cuCtxPopCurrent") ? Failure() : CUDA_SUCCESS;
+  if (Fails("cuCtxPopCurrent")) return Failure();
+  if (TheFakeDriver().pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  TheFakeDriver().pushed.pop_back();
+  return CUDA_SUCCESS;
 }
 
 CUresult Synchronize() {
@@ -196,12 +212,22 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
 CUresult CreateEvent(CUevent* event, unsigned) {
   if (Fails("cuEventCreate")) return Failure();
   *event = reinterpret_cast<CUevent>(&TheFakeDriver());
+  TheFakeDriver().event_context = Current();
   ++TheFakeDriver().events;
   return CUDA_SUCCESS;
 }
 
+CUresult StreamContext(CUstream, CUcontext* context) {
+  *context = ContextOfStreams();
+  return CUDA_SUCCESS;
+}
+
+// Like a driver, the fake records an event only on a stream of its context.
 CUresult RecordEvent(CUevent, CUstream) {
-  return Fails("cuEventRecord") ? Failure() : CUDA_SUCCESS;
+  if (Fails("cuEventRecord")) return Failure();
+  return TheFakeDriver().event_context == ContextOfStreams()
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult QueryEvent(CUevent) {
@@ -262,6 +288,7 @@ Driver NewFakeDriver() {
   d.entry.cuEventQuery = &QueryEvent;
   d.entry.cuEventDestroy_v2 = &DestroyEvent;
   d.entry.cuStreamIsCapturing = &IsCapturing;
+  d.entry.cuStreamGetCtx = &StreamContext;
   d.entry.cuThreadExchangeStreamCaptureMode = &ExchangeCaptureMode;
   d.entry.cuMemPoolGetAccess = &PoolAccess;
   return d;

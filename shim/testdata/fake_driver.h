@@ -41,6 +41,11 @@ struct FakeDriverState {
   bool rdma_capable = false;  // of what is imported
   uint64_t accessible_bytes = 0;
   int events = 0;
+  // The current contexts of the one thread, below a first one that is always
+  // there, and the context of its streams and of the event made last.
+  std::vector<driver::CUcontext> pushed;
+  driver::CUcontext stream_context = nullptr;  // null: the current one
+  driver::CUcontext event_context = nullptr;
   // The addresses at which mappings were made, removed or given access, in
   // order.
   struct Touched {

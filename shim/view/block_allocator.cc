@@ -30,12 +30,12 @@ uint32_t BucketOf(uint32_t free) {
 }  // namespace
 
 BlockAllocator::~BlockAllocator() {
-  if (memory_ != nullptr) munmap(memory_, memory_bytes_);
+  if (slabs_ != nullptr) munmap(slabs_, memory_bytes_);
 }
 
 bool BlockAllocator::Create(uint32_t slab_count, uint64_t plane_bytes,
                             uint64_t page_bytes) {
-  if (memory_ != nullptr || slab_count == 0 || page_bytes == 0 ||
+  if (slabs_ != nullptr || slab_count == 0 || page_bytes == 0 ||
       plane_bytes < page_bytes) {
     return false;
   }
@@ -50,7 +50,6 @@ bool BlockAllocator::Create(uint32_t slab_count, uint64_t plane_bytes,
   void* memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
-  memory_ = memory;
   slabs_ = static_cast<Slab*>(memory);
   slab_count_ = slab_count;
   id_count_ = ids;

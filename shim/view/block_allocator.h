@@ -106,10 +106,9 @@ class BlockAllocator {
   void Insert(uint32_t list, uint32_t view_index);
   void Remove(uint32_t list, uint32_t view_index);
 
-  Slab* slabs_ = nullptr;     // by view index
+  Slab* slabs_ = nullptr;     // by view index; all the memory begins with them
   uint64_t* used_ = nullptr;  // one bit per block id: it is handed out
   uint64_t id_count_ = 0;
-  void* memory_ = nullptr;
   size_t memory_bytes_ = 0;
   uint32_t slab_count_ = 0;
   uint32_t current_ = kNone;

@@ -48,9 +48,8 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
     return NotGranted(granted, "the view's registration", why);
   }
   ViewShape shape;
-  int failed = Shape(real, format, grant, &shape);
-  if (failed == FS_OK) failed = Begin(grant, shape);
-  if (failed != FS_OK) {
+  if (const int failed = Begin(real, format, grant, &shape)) {
+    Forget();
     link_->CloseView(grant.epoch);
     return failed;
   }
@@ -96,21 +95,21 @@ int EngineView::Shape(const Driver& real, const fs_kv_format& format,
   return ShapeFor(format, grant, granularity, out);
 }
 
-int EngineView::Begin(const ViewGrant& grant, const ViewShape& shape) {
+// After an error, what it has begun is to be forgotten.
+int EngineView::Begin(const Driver& real, const fs_kv_format& format,
+                      const ViewGrant& grant, ViewShape* shape) {
+  const bool adopted = view_scoreboard_.Adopt(
+      grant.scoreboard, grant.epoch, grant.engine_id, grant.answer.slab_count);
+  if (const int bad = Shape(real, format, grant, shape)) return bad;
   const MutexLock lock(&mutex_);
-  if (!view_scoreboard_.Adopt(grant.scoreboard, grant.epoch, grant.engine_id,
-                              grant.answer.slab_count) ||
-      !state_.OpenLeases(grant, shape)) {
+  if (!adopted || !state_.OpenLeases(grant, *shape)) {
     return KvError(FS_REFUSED, "the daemon's slab table is not usable");
   }
-  if (!mapping_.Open(shape) || !state_.OpenBlocks(grant, shape)) {
-    state_.Close();
-    mapping_.Close();
-    view_scoreboard_.Close();
+  if (!mapping_.Open(*shape) || !state_.OpenBlocks(grant, *shape)) {
     return KvError(FS_NO_MEMORY,
                    "there is too little host memory for the "
-                   "%llu blocks of the view",
-                   static_cast<unsigned long long>(shape.blocks));
+                   "%lu blocks of the view",
+                   shape->blocks);
   }
   floor_slabs_ = grant.answer.floor_slabs;
   has_stale_ = swap_failed_ = false;
@@ -167,10 +166,9 @@ int EngineView::CheckReady() {
   if (!mapping_.complete()) {
     return KvError(
         FS_STATE,
-        "some of the view's %u tensors of %llu bytes are missing: allocate "
+        "some of the view's %u tensors of %lu bytes are missing: allocate "
         "them between fs_kv_begin() and fs_kv_end()",
-        mapping_.shape().tensors(),
-        static_cast<unsigned long long>(mapping_.shape().tensor_bytes()));
+        mapping_.shape().tensors(), mapping_.shape().tensor_bytes());
   }
   return FS_OK;
 }

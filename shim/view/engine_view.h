@@ -80,6 +80,8 @@ class EngineView {
     uint32_t seen = 0;
   };
   Pause Keep(const Driver& real);
+  // Sleeps until `*word` differs from `seen`, somebody wakes it, a signal
+  // arrives, or `ms` have passed.
   static void SleepFor(const Pause& pause);
 
   // For an engine that uses our block allocator.
@@ -115,8 +117,8 @@ class EngineView {
   int Join(const Driver& real) FINESERVE_REQUIRES(work_);
   int Shape(const Driver& real, const fs_kv_format& format,
             const ViewGrant& grant, ViewShape* out) FINESERVE_REQUIRES(work_);
-  int Begin(const ViewGrant& grant, const ViewShape& shape)
-      FINESERVE_REQUIRES(work_);
+  int Begin(const Driver& real, const fs_kv_format& format,
+            const ViewGrant& grant, ViewShape* shape) FINESERVE_REQUIRES(work_);
   int CheckReady() FINESERVE_REQUIRES(work_);
   int PutInPlace(const Driver& real) FINESERVE_REQUIRES(work_);
   driver::CUresult End(const Driver& real) FINESERVE_REQUIRES(work_);
@@ -126,10 +128,6 @@ class EngineView {
   int Starve(uint32_t count);
 
   // engine_view_work.cc
-  // Sleeps until `*word` differs from `value`, somebody wakes it, or `ms` have
-  // passed.
-  static void SleepOn(const std::atomic<uint32_t>* word, uint32_t value,
-                      uint64_t ms);
   bool HasSteps();
   void Look() FINESERVE_REQUIRES(work_);
   // Whether the memory that the slab has now is mapped in its place.

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "shim/view/engine_view_fixture.h"
@@ -98,6 +99,22 @@ INSTANTIATE_TEST_SUITE_P(
                     f->blocks = 7 * 32 + 1;
                   }}),
     [](const auto& info) { return info.param.name; });
+
+size_t OpenDescriptors() {
+  const auto folder = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(folder), end(folder)));
+}
+
+// The daemon's answer brings the view scoreboard's descriptor.
+TEST_F(EngineViewTest, ViewThatDoesNotFitLeavesNoDescriptor) {
+  StartDaemon({.slab_count = kSlabs, .floor_slabs = 2});
+  fs_kv_format format = Format();
+  format.blocks = 2 * kSlabBlocks;
+  ASSERT_EQ(Register(format), FS_INVALID) << "connects";
+  const size_t before = OpenDescriptors();
+  ASSERT_EQ(Register(format), FS_INVALID);
+  EXPECT_EQ(OpenDescriptors(), before);
+}
 
 TEST_F(EngineViewTest, RefusalOfTheDaemonIsPassedOn) {
   StartDaemon({.fault = Fault::kRefuseView, .slab_count = kSlabs});

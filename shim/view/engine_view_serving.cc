@@ -19,8 +19,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
                     timeout_ms);
   }
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
-  const std::atomic<uint32_t>* word = nullptr;
-  uint32_t seen = 0;
+  Pause pause;
   uint64_t epoch = 0;
   {
     const Work work(this);
@@ -42,15 +41,16 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
       untold = untold || IsInPlace(v);
     }
     if (untold) return 1;
-    word = leases.futex();
-    seen = leases.seen();
+    pause.word = leases.futex();
+    pause.seen = leases.seen();
   }
   for (;;) {
     // Acquire: pairs with the daemon's release; see ViewLeases::changes.
-    if (word->load(std::memory_order_acquire) != seen) return 1;
+    if (pause.word->load(std::memory_order_acquire) != pause.seen) return 1;
     const uint64_t now = NowMs();
     if (now >= deadline) break;
-    SleepOn(word, seen, deadline - now);
+    pause.ms = static_cast<uint32_t>(deadline - now);
+    SleepFor(pause);
   }
   link_->Look();
   if (link_->IsJoinedTo(epoch)) return 0;
@@ -75,15 +75,13 @@ int EngineView::Poll(const Driver& real, fs_kv_change* changes,
   }
   ViewLeases& leases = state_.leases();
   uint32_t count = 0;
-  for (uint32_t v = 0; count < capacity;) {
-    v = leases.Next(Hold::kAsked, v);
-    if (v == 0) break;
+  uint32_t v = 0;
+  while (count < capacity && (v = leases.Next(Hold::kAsked, v)) != 0) {
     changes[count++] = {v, FS_KV_ASKED_BACK};
     leases.Report(v);
   }
-  for (uint32_t v = 0; count < capacity;) {
-    v = leases.Next(Hold::kArrived, v);
-    if (v == 0) break;
+  v = 0;
+  while (count < capacity && (v = leases.Next(Hold::kArrived, v)) != 0) {
     if (!IsInPlace(v)) continue;
     changes[count++] = {v, FS_KV_LEASED};
     leases.Report(v);
@@ -144,8 +142,7 @@ int EngineView::EndStep(uint64_t step) {
     const MutexLock lock(&mutex_);
     if (!IsActive()) return NotActive();
     if (!state_.EndStep(step, NowMs())) {
-      return KvError(FS_INVALID, "step %llu is not in flight",
-                     static_cast<unsigned long long>(step));
+      return KvError(FS_INVALID, "step %lu is not in flight", step);
     }
   }
   Refresh();

@@ -57,14 +57,11 @@ void EngineView::Notify() {
   }
 }
 
-// Sleeps until `*word` differs from `value`, a signal arrives, or `ms` have
-// passed.
-void EngineView::SleepOn(const std::atomic<uint32_t>* word, uint32_t value,
-                         uint64_t ms) {
-  const timespec limit = {static_cast<time_t>(ms / 1'000),
-                          static_cast<long>(ms % 1'000) * 1'000'000};
+void EngineView::SleepFor(const Pause& pause) {
+  const timespec limit = {static_cast<time_t>(pause.ms / 1'000),
+                          static_cast<long>(pause.ms % 1'000) * 1'000'000};
   // A shared futex: the daemon wakes it through its own mapping of the table.
-  syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
+  syscall(SYS_futex, pause.word, FUTEX_WAIT, pause.seen, &limit, nullptr, 0);
 }
 
 bool EngineView::HasSteps() {
@@ -236,9 +233,8 @@ bool EngineView::SendReturns() {
   {
     const MutexLock lock(&mutex_);
     const ViewLeases& leases = state_.leases();
-    for (uint32_t v = 0; notice.count < abi::kReturnNoticeCapacity;) {
-      v = leases.Next(Hold::kDone, v);
-      if (v == 0) break;
+    for (uint32_t v = 0; notice.count < abi::kReturnNoticeCapacity &&
+                         (v = leases.Next(Hold::kDone, v)) != 0;) {
       // A slab that may still be mapped must not go to another engine.
       if (mapping_.broken(v) || (mapping_.resident(v) && !stays_mapped)) {
         continue;
@@ -320,10 +316,6 @@ EngineView::Pause EngineView::Keep(const Driver& real) {
     }
   }
   return pause;
-}
-
-void EngineView::SleepFor(const Pause& pause) {
-  SleepOn(pause.word, pause.seen, pause.ms);
 }
 
 }  // namespace fineserve::shim

@@ -54,13 +54,12 @@ int CheckFormat(const fs_kv_format& f) {
         f.planes_per_allocation, f.planes);
   }
   if (f.page_bytes == 0 || f.page_bytes > kMostPlaneBytes) {
-    return KvError(FS_INVALID, "format.page_bytes is %llu, not 1 to 2^48",
-                   static_cast<unsigned long long>(f.page_bytes));
+    return KvError(FS_INVALID, "format.page_bytes is %lu, not 1 to 2^48",
+                   f.page_bytes);
   }
   if (f.blocks > kMostPlaneBytes / f.page_bytes) {
-    return KvError(FS_INVALID, "%llu blocks of %llu bytes are too many",
-                   static_cast<unsigned long long>(f.blocks),
-                   static_cast<unsigned long long>(f.page_bytes));
+    return KvError(FS_INVALID, "%lu blocks of %lu bytes are too many", f.blocks,
+                   f.page_bytes);
   }
   return FS_OK;
 }
@@ -107,9 +106,8 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
     if (s.blocks % step != 0) {
       return KvError(FS_INVALID,
                      "with %u planes per allocation, format.blocks must be a "
-                     "multiple of %llu",
-                     s.planes_per_allocation,
-                     static_cast<unsigned long long>(step));
+                     "multiple of %lu",
+                     s.planes_per_allocation, step);
     }
   }
   const uint64_t fit = SlabsThatFit(s, slabs);
@@ -117,19 +115,16 @@ int ShapeFor(const fs_kv_format& format, const ViewGrant& grant,
   if (fit < floor) {
     const uint64_t needed =
         ((floor + 1) * s.plane_bytes - 1) / s.page_bytes + 1;
-    return KvError(
-        FS_INVALID,
-        "format.blocks is %llu, but the floor of %llu slabs takes %llu",
-        static_cast<unsigned long long>(s.blocks),
-        static_cast<unsigned long long>(floor),
-        static_cast<unsigned long long>(needed));
+    return KvError(FS_INVALID,
+                   "format.blocks is %lu, but the floor of %lu slabs takes %lu",
+                   s.blocks, floor, needed);
   }
   s.slabs = static_cast<uint32_t>(fit);
   if (BlocksOfView(s.slabs, s.plane_bytes, s.page_bytes).end > UINT32_MAX) {
     return KvError(FS_INVALID,
-                   "pages of %llu bytes give the pool more block ids than 32 "
+                   "pages of %lu bytes give the pool more block ids than 32 "
                    "bits hold",
-                   static_cast<unsigned long long>(s.page_bytes));
+                   s.page_bytes);
   }
   *out = s;
   return FS_OK;

@@ -50,6 +50,55 @@ CONFORMANCE_TEST(Context, PushAndPopNest) {
   EXPECT_EQ(Cuda().cuCtxDestroy_v2(second), CUDA_SUCCESS);
 }
 
+// CUDA C++ Programming Guide, "Stream and Event Behavior".
+CONFORMANCE_TEST(Context, StreamsAndEventsOfAnotherMixOnlyWhereCudaSaysSo) {
+  const Session gpu;
+  CUevent first_event = nullptr, second_event = nullptr;
+  CUstream first_stream = nullptr, second_stream = nullptr;
+  CUcontext second = nullptr;
+  const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());
+  ASSERT_EQ(Cuda().cuEventCreate(&first_event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuStreamCreate(&first_stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuEventRecord(first_event, first_stream), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuEventCreate(&second_event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuStreamCreate(&second_stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuEventRecord(second_event, second_stream), CUDA_SUCCESS);
+
+  EXPECT_EQ(Cuda().cuEventRecord(first_event, second_stream),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Cuda().cuEventRecord(second_event, first_stream),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Cuda().cuEventRecord(first_event, nullptr),
+            CUDA_ERROR_INVALID_HANDLE)
+      << "the current context's default stream";
+  EXPECT_EQ(Cuda().cuEventRecord(first_event, first_stream), CUDA_SUCCESS)
+      << "the current context does not matter";
+  EXPECT_EQ(Cuda().cuStreamWaitEvent(second_stream, first_event, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuEventSynchronize(first_event), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuEventQuery(first_event), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuEventSynchronize(second_event), CUDA_SUCCESS);
+  float milliseconds = 0;
+  EXPECT_EQ(Cuda().cuEventElapsedTime(&milliseconds, first_event, second_event),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(
+      Cuda().cuMemcpyDtoDAsync_v2(memory, memory + 4096, 16, first_stream),
+      CUDA_SUCCESS)
+      << "copies may go anywhere";
+  EXPECT_EQ(Cuda().cuStreamSynchronize(first_stream), CUDA_SUCCESS);
+}
+
+CONFORMANCE_TEST(Context, TakesMemoryForAsLongAsItLives) {
+  const Session gpu;
+  const uint64_t before = gpu.FreeBytes();
+  CUcontext second = nullptr;
+  ASSERT_EQ(Cuda().cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+  EXPECT_LT(gpu.FreeBytes(), before);
+  ASSERT_EQ(Cuda().cuCtxDestroy_v2(second), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.FreeBytes(), before);
+}
+
 // Programs that were compiled with CUDA 11.4, and with 12.5 or newer, call
 // these.
 CONFORMANCE_TEST(Context, LaterFormsOfCreateTakeNoParameters) {

@@ -14,7 +14,11 @@
 namespace fineserve::conformance {
 namespace {
 
+// For a test of how much is allocated: contexts take nothing.
+void CountOnlyAllocations() { setenv("EMUCUDA_CONTEXT_MEMORY", "0", 1); }
+
 CONFORMANCE_TEST(Emulator, FreshMemoryOfADeadProcessReadsZero) {
+  CountOnlyAllocations();
   Peer peer([](Channel& channel) {
     const Session gpu;
     EXPECT_EQ(Cuda().cuMemsetD8_v2(gpu.NewMapping(2 * kMiB), 0xff, 2 * kMiB),
@@ -32,6 +36,7 @@ CONFORMANCE_TEST(Emulator, FreshMemoryOfADeadProcessReadsZero) {
 
 // NVIDIA's driver defers teardown while a child keeps its descriptors open.
 CONFORMANCE_TEST(Emulator, ForkedChildKeepsADeadParentsMemory) {
+  CountOnlyAllocations();
   Peer parent([](Channel& channel) {
     const Session gpu;
     gpu.NewMapping(64 * kMiB);
@@ -55,6 +60,7 @@ CONFORMANCE_TEST(Emulator, ForkedChildKeepsADeadParentsMemory) {
 // A victim allocates, exports and frees without pause while it is killed; the
 // device must stay usable and end up empty.
 CONFORMANCE_TEST(Emulator, KillAtAnyInstantLeavesTheDeviceUsable) {
+  CountOnlyAllocations();
   for (int round = 0; round < 20; ++round) {
     Peer victim([](Channel& channel) {
       const Session gpu;

@@ -71,6 +71,33 @@ CONFORMANCE_TEST(Graph, NodesRunInTheOrderOfTheirDependencies) {
   EXPECT_EQ(gpu.Read(address + 8), 1u);
 }
 
+CONFORMANCE_TEST(Graph, NodesAreListedUpToTheRoomThatThereIs) {
+  NEEDS_GRAPHS();
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(gpu.granularity());
+  CUgraph graph = nullptr;
+  CUgraphNode made[2] = {}, found[3] = {};
+  const CUDA_MEMSET_NODE_PARAMS fill = {address, 0, 1, 4, 1, 1};
+  ASSERT_EQ(Cuda().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  for (CUgraphNode& node : made) {
+    ASSERT_EQ(Cuda().cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill,
+                                          gpu.context()),
+              CUDA_SUCCESS);
+  }
+  size_t count = 0;
+  EXPECT_EQ(Cuda().cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
+  EXPECT_EQ(count, 2u);
+  count = 1;
+  EXPECT_EQ(Cuda().cuGraphGetNodes(graph, found, &count), CUDA_SUCCESS);
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(found[1], nullptr);
+  count = 3;
+  found[2] = made[0];
+  EXPECT_EQ(Cuda().cuGraphGetNodes(graph, found, &count), CUDA_SUCCESS);
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(found[2], nullptr);
+}
+
 CONFORMANCE_TEST(Graph, RowsLieAPitchApart) {
   NEEDS_GRAPHS();
   const Session gpu;

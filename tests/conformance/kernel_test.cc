@@ -145,6 +145,21 @@ CONFORMANCE_TEST(Kernel, FillOfUnmappedMemoryKillsTheContext) {
   EXPECT_EQ(Cuda().cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
+CONFORMANCE_TEST(Kernel, StreamOfAnotherContextIsRefused) {
+  const Session gpu;
+  const CUlibrary library = Load();
+  const CUkernel kernel = Kernel(library, kFillFloat);
+  const CUdeviceptr memory = gpu.NewMapping(gpu.granularity());
+  CUstream stream = nullptr;
+  CUcontext second = nullptr;
+  ASSERT_EQ(Cuda().cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(Cuda().cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(LaunchFill(kernel, 16, 1.0f, memory, stream),
+            CUDA_ERROR_INVALID_HANDLE);
+  ASSERT_EQ(Cuda().cuCtxDestroy_v2(second), CUDA_SUCCESS);
+  EXPECT_EQ(LaunchFill(kernel, 16, 1.0f, memory, stream), CUDA_SUCCESS);
+}
+
 CONFORMANCE_TEST(Kernel, UnknownKernelIsCountedAndSkipped) {
   const Session gpu;
   const CUkernel kernel = Kernel(Load(), kUnknown);

@@ -2,11 +2,19 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
+#include <iterator>
 #include <vector>
 
 #include "tests/conformance/gate.h"
@@ -58,8 +66,33 @@ void AwaitTeardown(pid_t pid) {
   while (IsListed(pid)) usleep(1000);
 }
 
+CUresult QueueFill(CUdeviceptr to, CUstream stream) {
+  return Cuda().cuMemsetD32Async(to, kQueued, kBytes / 4, stream);
+}
+
+// torch.full(…, dtype=torch.int32) of PyTorch.
+CUresult QueueKernel(CUdeviceptr to, CUstream stream) {
+  constexpr char kPtx[] = ".version 8.0\n.target sm_80\n.address_size 64\n";
+  constexpr char kFill[] =
+      "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIiEESt"
+      "5arrayIPcLm1EEEEviT0_T1_";
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  EXPECT_EQ(Cuda().cuLibraryLoadData(&library, kPtx, nullptr, nullptr, 0,
+                                     nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuLibraryGetKernel(&kernel, library, kFill), CUDA_SUCCESS);
+  int count = kBytes / 4;
+  uint32_t value = kQueued;
+  void* arguments[] = {&count, &value, &to};
+  return Cuda().cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1,
+                               128, 1, 1, 0, stream, arguments, nullptr);
+}
+
+using Queue = CUresult (*)(CUdeviceptr to, CUstream stream);
+
 // Queues a fill of imported memory behind a gate that never opens.
-void QueueForEver(Channel& channel) {
+void QueueForEver(Channel& channel, Queue queue) {
   const Session gpu;
   const int fd = channel.ReceiveDescriptor();
   const CUmemGenericAllocationHandle handle = gpu.Import(fd);
@@ -70,18 +103,17 @@ void QueueForEver(Channel& channel) {
             CUDA_SUCCESS);
   Gate gate;
   ASSERT_EQ(gate.Block(stream), CUDA_SUCCESS);
-  ASSERT_EQ(Cuda().cuMemsetD32Async(address, kQueued, kBytes / 4, stream),
-            CUDA_SUCCESS);
+  ASSERT_EQ(queue(address, stream), CUDA_SUCCESS);
   channel.Send(0);
   channel.Receive();  // until killed
 }
 
 // Kills a client that has a fill queued, and returns what its memory holds once
 // the driver no longer lists the client.
-uint32_t WordAfterKill(const char* linger_ms) {
-  Peer peer([linger_ms](Channel& channel) {
+uint32_t WordAfterKill(const char* linger_ms, Queue queue = QueueFill) {
+  Peer peer([linger_ms, queue](Channel& channel) {
     setenv("EMUCUDA_LINGER_MS", linger_ms, 1);
-    QueueForEver(channel);
+    QueueForEver(channel, queue);
   });
   const Session gpu;
   const CUmemGenericAllocationHandle handle = gpu.Create(kBytes);
@@ -103,6 +135,10 @@ CONFORMANCE_TEST(Linger, QueuedWriteLandsBeforeTheClientIsListedNoMore) {
   EXPECT_EQ(WordAfterKill("100"), kQueued);
 }
 
+CONFORMANCE_TEST(Linger, QueuedKernelWritesAsAFillDoes) {
+  EXPECT_EQ(WordAfterKill("100", QueueKernel), kQueued);
+}
+
 CONFORMANCE_TEST(Linger, WithoutItQueuedWritesDieWithTheirClient) {
   EXPECT_EQ(WordAfterKill("0"), kBefore);
 }
@@ -119,6 +155,28 @@ CONFORMANCE_TEST(Linger, ClientWithNothingQueuedIsGoneAtOnce) {
   const pid_t pid = peer.pid();
   peer.Kill();
   AwaitTeardown(pid);
+}
+
+// From now on this process and what it starts cannot fork: clone without
+// CLONE_VM, which starting a program has, fails with EAGAIN. False if the
+// system allows no such filter.
+bool RefuseForks() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_clone, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_VM, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {std::size(filter), filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+CONFORMANCE_TEST(Linger, HelperThatCannotForkIsAnErrorOfTheStart) {
+  setenv("EMUCUDA_LINGER_MS", "100", 1);
+  if (!RefuseForks()) GTEST_SKIP() << "seccomp filters are not allowed";
+  EXPECT_NE(Cuda().cuInit(0), CUDA_SUCCESS);
 }
 
 CONFORMANCE_TEST(Poison, FreshMemoryReadsAsTheByte) {

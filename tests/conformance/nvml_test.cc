@@ -130,13 +130,20 @@ CONFORMANCE_TEST(Nvml, MemoryIsThatOfAllProcesses) {
   EXPECT_EQ(after.total, gpu.TotalBytes());
 }
 
-CONFORMANCE_TEST(Nvml, ListsWhoTouchedTheDevice) {
+CONFORMANCE_TEST(Nvml, ListsWhoHasAContext) {
   void* const device = FirstDevice();
   EXPECT_TRUE(Clients(device).empty()) << "NVML itself is not a client";
   ASSERT_EQ(Cuda().cuInit(0), CUDA_SUCCESS);
   EXPECT_TRUE(Clients(device).empty()) << "cuInit touches no device";
-  const Session gpu;
+  const CUmemAllocationProp prop = DeviceMemoryProperties();
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_EQ(Cuda().cuMemCreate(&handle, 2 * kMiB, &prop, 0), CUDA_SUCCESS);
+  EXPECT_TRUE(Clients(device).empty()) << "memory is no context";
+  CUcontext context = nullptr;
+  ASSERT_EQ(Cuda().cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
   EXPECT_EQ(Clients(device), std::vector<pid_t>{getpid()});
+  ASSERT_EQ(Cuda().cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_TRUE(Clients(device).empty()) << "its last context is gone";
 }
 
 CONFORMANCE_TEST(Nvml, TooSmallListNamesTheSizeItNeeds) {
@@ -180,6 +187,54 @@ CONFORMANCE_TEST(Nvml, DeviceIsFoundByTheDriversBusId) {
   EXPECT_EQ(by_bus_id("nowhere", &found), kNotFound);
 }
 
+// vLLM and other engines identify the device by NVML before they make a
+// context.
+CONFORMANCE_TEST(Nvml, DescribesTheDriversDevice) {
+  const Session gpu;
+  EXPECT_EQ(Nvml<int(unsigned)>("nvmlInitWithFlags")(0), kSuccess);
+  void* const device = FirstDevice();
+  char name[96] = "", driver_name[96] = "";
+  const auto get_name = Nvml<int(void*, char*, unsigned)>("nvmlDeviceGetName");
+  EXPECT_EQ(get_name(device, name, 3), kInsufficientSize);
+  EXPECT_EQ(get_name(device, name, sizeof(name)), kSuccess);
+  EXPECT_EQ(Cuda().cuDeviceGetName(driver_name, sizeof(driver_name), 0),
+            CUDA_SUCCESS);
+  EXPECT_STREQ(name, driver_name);
+  int major = 0, minor = -1, driver_major = 0, driver_minor = -1;
+  EXPECT_EQ(Nvml<int(void*, int*, int*)>("nvmlDeviceGetCudaComputeCapability")(
+                device, &major, &minor),
+            kSuccess);
+  Cuda().cuDeviceGetAttribute(&driver_major,
+                              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+  Cuda().cuDeviceGetAttribute(&driver_minor,
+                              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+  EXPECT_EQ(major, driver_major);
+  EXPECT_EQ(minor, driver_minor);
+  unsigned index = 7;
+  EXPECT_EQ(Nvml<int(void*, unsigned*)>("nvmlDeviceGetIndex")(device, &index),
+            kSuccess);
+  EXPECT_EQ(index, 0u);
+}
+
+CONFORMANCE_TEST(Nvml, PciInfoNamesTheBusThatFindsTheDevice) {
+  struct {
+    char legacy_bus_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+  } pci = {};
+  void* const device = FirstDevice();
+  EXPECT_EQ(Nvml<int(void*, void*)>("nvmlDeviceGetPciInfo_v3")(device, &pci),
+            kSuccess);
+  const auto by_bus_id =
+      Nvml<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+  for (const char* text : {pci.bus_id, pci.legacy_bus_id}) {
+    void* found = nullptr;
+    EXPECT_EQ(by_bus_id(text, &found), kSuccess) << text;
+    EXPECT_EQ(found, device) << text;
+  }
+  EXPECT_EQ(pci.bus, 1u);
+}
+
 CONFORMANCE_TEST(Nvml, LinksThatAreNotThereAreNotSupported) {
   const Session gpu;
   void* const device = FirstDevice();
@@ -188,6 +243,19 @@ CONFORMANCE_TEST(Nvml, LinksThatAreNotThereAreNotSupported) {
       Nvml<int(void*, unsigned, int*)>("nvmlDeviceGetNvLinkRemoteDeviceType");
   EXPECT_EQ(link_type(device, 0, &type), kNotSupported);
   EXPECT_EQ(link_type(device, 0, nullptr), kInvalidArgument);
+}
+
+CONFORMANCE_TEST(Nvml, NoDeviceIsCutIntoMigInstances) {
+  const Session gpu;
+  void* const device = FirstDevice();
+  const auto mig_mode =
+      Nvml<int(void*, unsigned*, unsigned*)>("nvmlDeviceGetMigMode");
+  unsigned current = 1, pending = 1;
+  EXPECT_EQ(mig_mode(device, &current, &pending), kSuccess);
+  EXPECT_EQ(current, 0u);
+  EXPECT_EQ(pending, 0u);
+  EXPECT_EQ(mig_mode(device, &current, nullptr), kInvalidArgument);
+  EXPECT_EQ(mig_mode(device, nullptr, &pending), kInvalidArgument);
 }
 
 CONFORMANCE_TEST(Nvml, KilledProcessLeavesTheList) {

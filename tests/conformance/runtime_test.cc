@@ -243,6 +243,55 @@ CONFORMANCE_TEST(Runtime, EventsTellOrder) {
   EXPECT_GE(milliseconds, 0);
 }
 
+CONFORMANCE_TEST(Runtime, CapturedFillRunsAtEachLaunch) {
+  cudaStream_t stream = nullptr;
+  void* memory = nullptr;
+  ASSERT_EQ(Runtime().cudaStreamCreate(&stream), cudaSuccess);
+  ASSERT_EQ(Runtime().cudaMalloc(&memory, 256), cudaSuccess);
+  ASSERT_EQ(
+      Runtime().cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
+      cudaSuccess);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  EXPECT_EQ(Runtime().cudaStreamIsCapturing(stream, &status), cudaSuccess);
+  EXPECT_EQ(status, cudaStreamCaptureStatusActive);
+  unsigned long long id = 0;
+  EXPECT_EQ(Runtime().cudaStreamGetCaptureInfo(stream, &status, &id, nullptr,
+                                               nullptr, nullptr, nullptr),
+            cudaSuccess);
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(Runtime().cudaMemsetAsync(memory, 5, 256, stream), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_EQ(Runtime().cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  ASSERT_EQ(Runtime().cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  for (int launch = 0; launch < 2; ++launch) {
+    ASSERT_EQ(Runtime().cudaMemset(memory, 0, 256), cudaSuccess);
+    EXPECT_EQ(Runtime().cudaGraphLaunch(exec, stream), cudaSuccess);
+    EXPECT_EQ(Runtime().cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(ReadBack(memory, 256), std::vector<char>(256, 5));
+  }
+  EXPECT_EQ(Runtime().cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(Runtime().cudaGraphDestroy(graph), cudaSuccess);
+}
+
+CONFORMANCE_TEST(Runtime, AllocationEndsACaptureUnlessTheThreadIsRelaxed) {
+  cudaStream_t stream = nullptr;
+  void* memory = nullptr;
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(Runtime().cudaStreamCreateWithFlags(&stream, 1), cudaSuccess);
+  ASSERT_EQ(
+      Runtime().cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
+      cudaSuccess);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  EXPECT_EQ(Runtime().cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(Runtime().cudaMalloc(&memory, 256), cudaSuccess);
+  EXPECT_EQ(Runtime().cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(Runtime().cudaMalloc(&memory, 256),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(Runtime().cudaStreamEndCapture(stream, &graph),
+            cudaErrorStreamCaptureInvalidated);
+}
+
 CONFORMANCE_TEST(Runtime, NoStreamCapturesUnlessAskedTo) {
   cudaStreamCaptureStatus status{7};
   EXPECT_EQ(Runtime().cudaStreamIsCapturing(nullptr, &status), cudaSuccess);
@@ -339,12 +388,12 @@ TEST(Runtime, WhatIsNotEmulatedIsThereAndSaysSo) {
   EMUCUDA_UNSUPPORTED_RUNTIME_API(FINESERVE_IS_THERE)
 #undef FINESERVE_IS_THERE
   const auto unsupported =
-      RuntimeFunction<cudaError_t()>("cudaStreamBeginCapture");
+      RuntimeFunction<cudaError_t()>("cudaGraphAddHostNode");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(unsupported(), cudaErrorNotSupported);
   EXPECT_EQ(unsupported(), cudaErrorNotSupported);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "emucuda: the emulated CUDA runtime has no cudaStreamBeginCapture; "
+            "emucuda: the emulated CUDA runtime has no cudaGraphAddHostNode; "
             "it returns cudaErrorNotSupported\n");
 }
 

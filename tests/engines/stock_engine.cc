@@ -3,7 +3,7 @@
 // preload the shim onto it; `--help` lists what it does.
 //
 // stdout, one line each, flushed:
-//   kv zero: yes | no
+//   kv zero: yes | no: what was found where
 //   round 0 ok seed=1 bytes=33554432       once per --rounds
 //   ready pid=4711 kv=33554432
 //   ok … | error …                         one answer per command (--hold)
@@ -57,8 +57,11 @@ bool StartKv(EngineMemory& memory) {
     return false;
   }
   const Mismatch dirty = memory.FindNonZeroKv();
-  printf("kv zero: %s\n", dirty.found ? "no" : "yes");
-  if (dirty.found) fprintf(stderr, "nonzero %s\n", dirty.Text().c_str());
+  if (dirty.found) {
+    printf("kv zero: no: %s\n", dirty.Text().c_str());
+  } else {
+    printf("kv zero: yes\n");
+  }
   return true;
 }
 

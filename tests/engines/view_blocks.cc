@@ -107,6 +107,14 @@ int ViewBlocks::FreeAt(size_t place) {
   return fs_kv_free(1, &block);
 }
 
+void ViewBlocks::WriteAgain(size_t place) {
+  const uint32_t block = held_[place];
+  if (std::find(unwritten_.begin(), unwritten_.end(), block) ==
+      unwritten_.end()) {
+    unwritten_.push_back(block);
+  }
+}
+
 int ViewBlocks::Free(uint32_t count) {
   for (; count > 0 && !held_.empty(); --count) {
     if (const int error = FreeAt(held_.size() - 1)) return error;
@@ -147,6 +155,10 @@ void ViewBlocks::QueueBlock(uint32_t block, uint64_t tag, char* staging) {
   for (uint32_t plane = 0; plane < format_.planes; ++plane) {
     char* page = staging + plane * format_.page_bytes;
     FillPattern(tag, plane + 1, 0, page, format_.page_bytes);
+    if (fills_first_) {
+      STOCK_ENGINE_CALL(cuMemsetD8Async, PageOf(block, plane), kRubbish,
+                        format_.page_bytes, stream_);
+    }
     STOCK_ENGINE_CALL(cuMemcpyHtoDAsync_v2, PageOf(block, plane), page,
                       format_.page_bytes, stream_);
   }

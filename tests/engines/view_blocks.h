@@ -51,6 +51,8 @@ class ViewBlocks {
   int Free(uint32_t count);
   // Frees the block at `place` of held().
   int FreeAt(size_t place);
+  // The block at `place` is to be written again, as an engine appends to one.
+  void WriteAgain(size_t place);
 
   // Of allocated blocks that were not written since: each holds zeros only.
   // With `or_own`, the bytes that this engine wrote there last are right too:
@@ -61,6 +63,8 @@ class ViewBlocks {
   // Queues a distinct pattern into each of these, in every plane; returns how
   // many. The copies have been made when `done` has passed.
   uint32_t Write(CUevent done);
+  // From now on Write fills a block with rubbish before it writes the pattern.
+  void FillFirst() { fills_first_ = true; }
   // Of every written block, or of one place: it holds what was written.
   Wrong Verify();
   Wrong VerifyAt(size_t place);
@@ -83,6 +87,7 @@ class ViewBlocks {
 
   const fs_kv_format format_;
   const fs_kv_geometry geometry_;
+  bool fills_first_ = false;
   uint64_t next_tag_;
   CUstream stream_ = nullptr;
   char* read_ = nullptr;     // pinned: one block

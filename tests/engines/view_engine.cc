@@ -55,6 +55,7 @@ class ViewEngine {
     geometry.struct_bytes = sizeof(geometry);
     Require(fs_kv_register(&options.format, &geometry), "fs_kv_register");
     blocks_ = new ViewBlocks(options.format, geometry, options.seed);
+    if (options.fills_first) blocks_->FillFirst();
     std::string why;
     if (!blocks_->AllocateTensors(&why)) {
       printf("error %s\n", why.c_str());

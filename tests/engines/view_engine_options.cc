@@ -26,6 +26,8 @@ constexpr char kUsage[] =
     "  --seed N               what is written (1)\n"
     "  --random SECONDS       serves at random, then exits\n"
     "  --most N               with --random, at most N blocks (400)\n"
+    "  --fill-first           fills a block with rubbish before it writes it:\n"
+    "                         of a killed engine's work only fills linger\n"
     "  --child-outlives-ms N  forks a child that keeps all descriptors and\n"
     "                         ends N ms after its parent\n"
     "\n"
@@ -48,6 +50,15 @@ uint64_t Number(const char* option, const char* value) {
   const uint64_t number = strtoull(value, &end, 10);
   if (end == value || *end != '\0') UsageError(option, value);
   return number;
+}
+
+double Seconds(const char* option, const char* value) {
+  char* end;
+  const double seconds = strtod(value, &end);
+  if (end == value || *end != '\0' || !(seconds >= 0)) {
+    UsageError(option, value);
+  }
+  return seconds;
 }
 
 size_t Bytes(const char* option, const char* value) {
@@ -100,10 +111,13 @@ void Apply(int option, const char* name, const char* value, ViewOptions* to) {
       to->seed = Number(name, value);
       break;
     case 'r':
-      to->random_seconds = static_cast<double>(Number(name, value));
+      to->random_seconds = Seconds(name, value);
       break;
     case 'M':
       to->most_blocks = static_cast<uint32_t>(Number(name, value));
+      break;
+    case 'F':
+      to->fills_first = true;
       break;
     case 'C':
       to->child_outlives_ms = static_cast<unsigned>(Number(name, value));
@@ -130,6 +144,7 @@ constexpr option kOptions[] = {
     {"seed", required_argument, nullptr, 's'},
     {"random", required_argument, nullptr, 'r'},
     {"most", required_argument, nullptr, 'M'},
+    {"fill-first", no_argument, nullptr, 'F'},
     {"child-outlives-ms", required_argument, nullptr, 'C'},
     {"help", no_argument, nullptr, 'h'},
     {nullptr, 0, nullptr, 0}};

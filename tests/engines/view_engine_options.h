@@ -16,6 +16,7 @@ struct ViewOptions {
   size_t before_bytes = 0;
   double random_seconds = 0;
   uint32_t most_blocks = 400;
+  bool fills_first = false;
   unsigned child_outlives_ms = 0;
 };
 

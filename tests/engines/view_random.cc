@@ -17,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kInFlight = 2;
 constexpr uint32_t kMostAtOnce = 64;  // blocks, in one step
+// Blocks that a step writes again, as decoding appends to them. Also those of a
+// slab that was asked back, which must not leave before the step has ended.
+constexpr uint32_t kAppended = 4;
 
 class RandomServer {
  public:
@@ -69,6 +72,7 @@ class RandomServer {
     ++steps_begun_;
     const auto held = static_cast<uint32_t>(blocks_->held().size());
     if (held < demand_) Take(1 + Random(std::min(demand_ - held, kMostAtOnce)));
+    Append();
     written_ += blocks_->Write(step.done);
     // Frees some in the step that writes them, so that their slab may drain.
     if (held > demand_) Drop(1 + Random(std::min(held - demand_, kMostAtOnce)));
@@ -89,10 +93,23 @@ class RandomServer {
     Check(blocks_->FindForeign(/*or_own=*/true), "foreign");
   }
 
+  void Append() {
+    const size_t held = blocks_->held().size();
+    if (held < kAppended) return;
+    appended_ = Random(static_cast<uint32_t>(held - kAppended + 1));
+    for (uint32_t i = 0; i < kAppended; ++i) blocks_->WriteAgain(appended_ + i);
+  }
+
+  // What was just written, or anything.
+  size_t PlaceToDrop() {
+    const auto held = static_cast<uint32_t>(blocks_->held().size());
+    const size_t appended = appended_ + Random(kAppended);
+    return Random(2) == 0 && appended < held ? appended : Random(held);
+  }
+
   void Drop(uint32_t count) {
     for (; count > 0 && ok_ && !blocks_->held().empty(); --count) {
-      const size_t place =
-          Random(static_cast<uint32_t>(blocks_->held().size()));
+      const size_t place = PlaceToDrop();
       if (Random(2) == 0) Check(blocks_->VerifyAt(place), "mismatch");
       if (ok_ && blocks_->FreeAt(place) != FS_OK) Fail(fs_kv_error());
       ++freed_;
@@ -137,6 +154,7 @@ class RandomServer {
   uint64_t freed_ = 0;
   uint64_t exhausted_ = 0;
   uint32_t demand_ = 0;
+  size_t appended_ = 0;  // the place of the first of kAppended
   bool ok_ = true;
 };
 

@@ -119,7 +119,8 @@ class Daemon {
     for (uint32_t lease = first; lease < first + 256; ++lease) {
       auto back = abi::MakeMessage<abi::ReturnRequest>(2);
       back.lease = lease;
-      if (pool_.slabs().Find(slab::EngineId{1}, slab::LeaseId{lease})) {
+      const slab::LeaseId id{lease};
+      if (!pool_.slabs().SlabsOf(slab::EngineId{1}, id).empty()) {
         last_lease_ = lease;
         Ask<abi::ReturnDone>(good_, back);
       }
@@ -135,7 +136,8 @@ class Daemon {
   std::unique_ptr<slab::TableWriter> table_ =
       *slab::TableWriter::Create(Identity(), &clock_);
   backing::InlineQueue device_{&backing_};
-  server::PoolService pool_{&device_, identity_.geometry, table_.get(),
+  server::PoolService pool_{&device_, identity_.geometry,
+                            identity_.geometry.slab_count, table_.get(),
                             &clock_};
   server::EventLoop loop_;
   server::SocketServer server_{

@@ -1,15 +1,12 @@
 #include "tests/integration/site.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <system_error>
 
 #include "absl/time/time.h"
 #include "daemon/abi/observer_link.h"
@@ -40,7 +37,8 @@ void Append(std::vector<std::string>* to,
 Site::Site()
     : environment_{{"FINESERVE_RUNTIME_DIR", folder() + "/run"},
                    {"EMUCUDA_DIR", device_folder_.path()},
-                   {"EMUCUDA_MEMORY", "1GiB"}} {}
+                   {"EMUCUDA_MEMORY", "1GiB"},
+                   {"EMUCUDA_POISON", "165"}} {}
 
 Site::~Site() { EndLingering(); }
 
@@ -112,32 +110,22 @@ std::unique_ptr<Process> Site::StartEngine(
   return engine;
 }
 
+std::unique_ptr<Process> Site::StartEngineWithoutDaemon(
+    const std::string& kv, const std::vector<std::string>& arguments,
+    const Process::Environment& more) {
+  auto engine = LaunchEngine(kv, arguments, more);
+  const std::string found = engine->ReadLineWith("kv zero");
+  if (OnEmulatedGpu()) {
+    EXPECT_EQ(found.rfind("kv zero: no", 0), 0u) << found;
+  }
+  EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+  return engine;
+}
+
 Finished Site::Fsctl(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {Program("fsctl")};
   Append(&command, arguments);
   return RunToEnd(command, environment_);
-}
-
-std::vector<pid_t> Site::LingerHelpers() const {
-  std::vector<pid_t> helpers;
-  std::error_code ignored;
-  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
-    std::string name;
-    std::getline(std::ifstream(process.path() / "comm"), name);
-    if (name != "emucuda-linger") continue;
-    for (const auto& fd :
-         std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
-      const auto target = std::filesystem::read_symlink(fd.path(), ignored);
-      if (target.parent_path() != device_folder_.path()) continue;
-      helpers.push_back(atoi(process.path().filename().c_str()));
-      break;
-    }
-  }
-  return helpers;
-}
-
-void Site::EndLingering() const {
-  for (const pid_t helper : LingerHelpers()) kill(helper, SIGUSR1);
 }
 
 std::string Site::SocketPath() {

@@ -10,6 +10,7 @@
 #include "daemon/abi/table_reader.h"
 #include "kernels/driver/descriptor.h"
 #include "tests/integration/process.h"
+#include "tests/process/linger_helpers.h"
 
 namespace fineserve::integration {
 
@@ -26,8 +27,14 @@ class Site : public ::testing::Test {
   std::unique_ptr<Process> StartDaemon(
       const std::vector<std::string>& arguments = {});
   // Starts the stock engine under the preload, with two layers of `kv` each
-  // ("4MiB" is one slab), and waits until it has written and verified.
+  // ("4MiB" is one slab), and waits until it has written and verified. Its KV
+  // must read zero, as slabs do.
   std::unique_ptr<Process> StartEngine(
+      const std::string& kv, const std::vector<std::string>& arguments = {},
+      const Process::Environment& more = {});
+  // The same where no daemon serves it: its KV is the driver's memory, which on
+  // the emulated device does not read zero.
+  std::unique_ptr<Process> StartEngineWithoutDaemon(
       const std::string& kv, const std::vector<std::string>& arguments = {},
       const Process::Environment& more = {});
   // The same without waiting.
@@ -43,8 +50,10 @@ class Site : public ::testing::Test {
   bool EventuallyFree(uint32_t slabs);
   // Whether the emulated device still has a dead client's work to do
   // (EMUCUDA_LINGER_MS). EndLingering makes it do that work now.
-  bool Lingers() const { return !LingerHelpers().empty(); }
-  void EndLingering() const;
+  bool Lingers() const {
+    return !process::LingerHelpers(device_folder_.path()).empty();
+  }
+  void EndLingering() const { process::EndLingering(device_folder_.path()); }
   // For EMUCUDA_LINGER_MS: longer than any test, which EndLingering cuts short.
   static constexpr char kUntilEndLingering[] = "3600000";
   std::string SocketPath();
@@ -67,9 +76,6 @@ class Site : public ::testing::Test {
   static constexpr uint32_t kSlabs = 16;
 
  private:
-  // Processes of tools/emucuda/linger.h that hold this site's device.
-  std::vector<pid_t> LingerHelpers() const;
-
   const process::TemporaryFolder folder_;
   const process::TemporaryFolder device_folder_{"/dev/shm"};
   Process::Environment environment_;

@@ -86,6 +86,47 @@ TEST_F(LimitTest, KeysAreAskedForWhereModelsAre) {
   EXPECT_EQ(engine.ReceiveMessage().Field("authorization"), "");
 }
 
+// Anthropic's clients send x-api-key; some send a token of theirs beside it.
+TEST_F(LimitTest, AnthropicsPathsTakeTheirOwnFieldForTheKey) {
+  WriteFile(folder_ + "/keys", "sk-1\n");
+  Start("keys = \"" + folder_ + "/keys\"\n");
+  const std::string body = R"({"model":"code","max_tokens":1})";
+  for (const char* path :
+       {"/v1/messages", "/v1/messages/count_tokens?beta=true"}) {
+    for (const char* fields :
+         {"X-Api-Key: sk-1\r\n", "Authorization: Bearer sk-1\r\n",
+          "Authorization: Bearer theirs\r\nx-api-key: sk-1\r\n",
+          "x-api-key: theirs\r\nAuthorization: Bearer sk-1\r\n"}) {
+      SCOPED_TRACE(std::string(path) + " " + fields);
+      Peer client = Client();
+      client.Send(Post(path, body, fields));
+      Peer engine = c_.Accept();
+      const Peer::Message received = engine.ReceiveMessage();
+      EXPECT_EQ(received.Field("x-api-key"), "");
+      EXPECT_EQ(received.Field("authorization"), "");
+      engine.Send(Plain("{}"));
+      ASSERT_EQ(client.ReceiveMessage().status(), 200);
+    }
+    EXPECT_EQ(Ask(Post(path, body, "x-api-key: sk-2\r\n")).status(), 401);
+    EXPECT_EQ(Ask(Post(path, body, "x-api-key: Bearer sk-1\r\n")).status(),
+              401);
+    EXPECT_EQ(Ask(Post(path, body)).status(), 401);
+  }
+  EXPECT_EQ(Ask(Post("/v1/completions", body, "x-api-key: sk-1\r\n")).status(),
+            401)
+      << "OpenAI's path";
+}
+
+TEST_F(LimitTest, WithoutKeysBothFieldsAreTheEngines) {
+  Start();
+  Peer client = Client();
+  client.Send(Post("/v1/messages", R"({"model":"code","max_tokens":1})",
+                   "x-api-key: one\r\nAuthorization: Bearer two\r\n"));
+  const Peer::Message received = c_.Accept().ReceiveMessage();
+  EXPECT_EQ(received.Field("x-api-key"), "one");
+  EXPECT_EQ(received.Field("authorization"), "Bearer two");
+}
+
 TEST_F(LimitTest, HeaderBombsAreCut) {
   Start();
   const std::string bombs[] = {

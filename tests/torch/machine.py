@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 import time
 import unittest
+from collections.abc import Sequence
 from typing import Any
 
 BUILD = pathlib.Path(os.environ["FINESERVE_BUILD_DIR"])
@@ -24,6 +25,7 @@ MIB = 1 << 20
 SLAB = 4 * MIB
 POOL_SLABS = 16
 DEVICE_MEMORY = 1 << 30
+CONTEXT_MEMORY = DEVICE_MEMORY // 64  # what the emulated device takes for one
 DEADLINE_S = 120
 
 
@@ -45,28 +47,63 @@ def preload(shim: bool) -> dict[str, str]:
     }
 
 
-class Engine:
-    """A running engine.py. It is killed at the end of the test."""
+class LineProcess:
+    """A running program that answers lines with lines."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: dict[str, str],
+        *,
+        own_session: bool = False,
+    ) -> None:
         self._stderr = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, str(ENGINE)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=os.environ | environment,
             text=True,
+            start_new_session=own_session,
         )
         self.pid = self._process.pid
 
+    def send(self, line: str) -> None:
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> str:
+        """The next line; empty if the program has ended."""
+        return self._process.stdout.readline()
+
+    def stderr(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
+
+    def kill(self) -> None:
+        self._end()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._stderr.close()
+
+    def _end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+
+
+class Engine(LineProcess):
+    """A running engine.py. It is killed at the end of the test."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        super().__init__([sys.executable, str(ENGINE)], environment)
+
     def run(self, source: str) -> Any:
         """Runs `source` in the engine and returns what it left in `out`."""
-        request = json.dumps(textwrap.dedent(source))
         try:
-            self._process.stdin.write(request + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            self.send(json.dumps(textwrap.dedent(source)))
+            line = self.receive()
         except BrokenPipeError:
             line = ""
         if not line:
@@ -79,30 +116,22 @@ class Engine:
             raise EngineError(answer["error"])
         return answer["out"]
 
-    def stderr(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace")
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._stderr.close()
-
 
 class Machine(unittest.TestCase):
     """Base of the tests; `shim` says whether engines run under the preload."""
 
     shim = True
+    slab_bytes = SLAB
+    pool_slabs = POOL_SLABS
+    device_memory = DEVICE_MEMORY
 
     def setUp(self) -> None:
         self.folder = self._folder(None)
         self.environment = {
             "FINESERVE_RUNTIME_DIR": f"{self.folder}/run",
             "EMUCUDA_DIR": self._folder("/dev/shm"),
-            "EMUCUDA_MEMORY": str(DEVICE_MEMORY),
+            "EMUCUDA_MEMORY": str(self.device_memory),
+            "EMUCUDA_POISON": "165",
         }
 
     def _folder(self, where: str | None) -> str:
@@ -111,27 +140,34 @@ class Machine(unittest.TestCase):
         return path
 
     def start_daemon(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts fineserved with a pool of 16 slabs of 4 MiB; waits until it
+        """Starts fineserved with a pool of the test's slabs; waits until it
         serves."""
-        daemon = subprocess.Popen(
-            [BUILD / "bin/fineserved", "--gpu", "emulated"]
-            + ["--pool", f"{POOL_SLABS * SLAB}", "--slab", f"{SLAB}"]
-            + list(arguments),
-            env=os.environ | self.environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        # A file: nobody reads it later, and a full pipe would hold up the
+        # daemon.
+        log = pathlib.Path(self._folder(None)) / "log"
+        with log.open("w") as stderr:
+            daemon = subprocess.Popen(
+                [BUILD / "bin/fineserved", "--gpu", "emulated"]
+                + ["--pool", f"{self.pool_slabs * self.slab_bytes}"]
+                + ["--slab", f"{self.slab_bytes}"]
+                + list(arguments),
+                env=os.environ | self.environment,
+                stderr=stderr,
+                text=True,
+            )
         self.addCleanup(self._end, daemon)
-        for line in daemon.stderr:
-            if " serving " in line:
-                return daemon
-        raise AssertionError("fineserved ended before it served")
+        self.eventually(
+            lambda: " serving " in log.read_text() or daemon.poll() is not None
+        )
+        said = log.read_text()
+        if " serving " not in said:
+            raise AssertionError(f"fineserved does not serve:\n{said}")
+        return daemon
 
     @staticmethod
     def _end(daemon: subprocess.Popen[str]) -> None:
         daemon.kill()
         daemon.wait()
-        daemon.stderr.close()
 
     def start_engine(self, **environment: str) -> Engine:
         engine = Engine(self.environment | preload(self.shim) | environment)

@@ -5,15 +5,23 @@ from __future__ import annotations
 
 import unittest
 
-from machine import DEVICE_MEMORY, MIB, POOL_SLABS, SLAB, EngineError, Machine
+from machine import (
+    CONTEXT_MEMORY,
+    DEVICE_MEMORY,
+    MIB,
+    POOL_SLABS,
+    SLAB,
+    EngineError,
+    Machine,
+)
 
 BLOCK = 64 * MIB
 
 
 class Plain(Machine):
     shim = False
-    # How many bytes of the device the engine can get.
-    memory = DEVICE_MEMORY
+    # How many bytes of the device the engine can get, besides its context.
+    memory = DEVICE_MEMORY - CONTEXT_MEMORY
 
     def test_device_is_there_and_described(self) -> None:
         engine = self.start_engine()
@@ -209,17 +217,38 @@ class Plain(Machine):
         self.assertTrue(producer.run("out = bool((shared.cpu() == 9).all())"))
         consumer.run("del shared; torch.cuda.ipc_collect()")
 
-    def test_graph_capture_is_refused_not_crashed(self) -> None:
+    def test_captured_graph_runs_at_each_replay(self) -> None:
         engine = self.start_engine()
-        with self.assertRaisesRegex(EngineError, "operation not supported"):
-            engine.run(
-                """
-                x = torch.zeros(8, device="cuda")
-                with torch.cuda.graph(torch.cuda.CUDAGraph()):
-                    x.fill_(1)
-                """
-            )
-        self.assertIn("has no cudaStreamBeginCapture", engine.stderr())
+        before, filled, copied = engine.run(
+            """
+            x, y = (torch.zeros(8, device="cuda") for _ in range(2))
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                x.fill_(3)
+                y.copy_(x)
+            before = x.tolist() + y.tolist()
+            for _ in range(2):
+                x.zero_()
+                y.zero_()
+                graph.replay()
+            out = [before, x.tolist(), y.tolist()]
+            """
+        )
+        self.assertEqual(before, [0] * 16)
+        self.assertEqual((filled, copied), ([3] * 8, [3] * 8))
+
+    def test_capture_survives_what_is_allocated_in_it(self) -> None:
+        engine = self.start_engine()
+        kept = engine.run(
+            """
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                made = torch.full((8 * 1024 * 1024,), 5.0, device="cuda")
+            graph.replay()
+            out = made[:4].tolist() + made[-4:].tolist()
+            """
+        )
+        self.assertEqual(kept, [5] * 8)
 
     def test_forked_child_is_told_that_it_cannot(self) -> None:
         engine = self.start_engine()
@@ -244,7 +273,8 @@ class Plain(Machine):
 
 class UnderShim(Plain):
     shim = True
-    memory = DEVICE_MEMORY - POOL_SLABS * SLAB
+    # The daemon has a context, too.
+    memory = DEVICE_MEMORY - 2 * CONTEXT_MEMORY - POOL_SLABS * SLAB
 
     def setUp(self) -> None:
         super().setUp()

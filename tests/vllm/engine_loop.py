@@ -375,15 +375,11 @@ class Loop:
         if not (self.scheduler.has_requests() or core.batch_queue):
             self.checker.check_idle()
             return
-        idle = not self.received
-        before = self.checker.returned
         outputs, executed = core.step_fn()
         core.post_step(executed)
         self._receive(outputs)
         if not executed:
             self.totals.empty_steps += 1
-        if idle:
-            self.totals.idle_returns += self.checker.returned - before
 
     def run(self) -> Totals:
         begin = time.perf_counter()
@@ -394,8 +390,11 @@ class Loop:
                 arrivals_stop = self.checker.steps + 60
             elif not self.received:
                 arrivals_stop -= self.random.random() < 0.2
+            idle, before = not self.received, self.checker.returned
             self._move_leases()
             self._step()
+            if idle:
+                self.totals.idle_returns += self.checker.returned - before
             if self.checker.steps % 64 == 0:
                 self._tidy()
         self._finish()

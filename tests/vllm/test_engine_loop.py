@@ -83,14 +83,20 @@ def test_a_fence_one_step_short_is_found(monkeypatch: Patch) -> None:
 
 def test_returning_a_slab_with_used_blocks_is_found(monkeypatch: Patch) -> None:
     def return_all(self: LeasedBlockPool) -> list[int]:
-        ready = list(self._leaving)
+        ready = [
+            index
+            for index, leaving in self._leaving.items()
+            if self.fence.passed(leaving.barrier)
+        ]
         for index in ready:
             del self._leaving[index]
             self.grants.return_slab(index)
         return ready
 
     monkeypatch.setattr(LeasedBlockPool, "return_drained", return_all)
-    assert "holds its blocks" in _violation(async_scheduling=False)
+    # The step that uses them may be in flight, or done.
+    found = _violation(async_scheduling=False)
+    assert "may read its blocks" in found or "holds its blocks" in found
 
 
 def test_keeping_the_hashes_of_a_returned_slab_is_found(

@@ -5,13 +5,14 @@ Runs on vLLM where it is installed, else on the doubles.
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import types
 import unittest
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -28,6 +29,7 @@ from vllm.v1.engine import core as engine_core
 
 SLABS, PER_SLAB = 4, 16
 NUM_BLOCKS = (SLABS + 1) * PER_SLAB
+AT_ONCE = AskBackOptions(deadline_s=0, preempt=True)
 
 
 class EngineTest(unittest.TestCase):
@@ -203,7 +205,8 @@ class WantTest(EngineTest):
         build.add_request(scheduler, "a", 20)
         build.step(scheduler)
         build.finish_request(scheduler, "a")
-        scheduler.has_requests()  # what an engine asks before it sleeps
+        while scheduler.has_requests():  # as an engine does before it sleeps
+            build.step(scheduler)
         self.assertEqual(self.grants.wanted, 0)
 
     def test_leaving_slabs_are_wanted_besides_what_is_needed(self) -> None:
@@ -231,6 +234,16 @@ class WantTest(EngineTest):
 class AskBackTest(EngineTest):
     def both(self) -> list[bool]:
         return [False, True] if build.REAL else [False]
+
+    @contextlib.contextmanager
+    def engine(
+        self, async_scheduling: bool, **arguments: Any
+    ) -> Iterator[Any]:
+        """A subtest with a scheduler and leases of its own."""
+        with self.subTest(async_scheduling=async_scheduling):
+            self.setUp()
+            self.install(**arguments)
+            yield self.scheduler(async_scheduling=async_scheduling)
 
     def test_an_idle_scheduler_returns_a_slab_in_one_step_when_woken(
         self,
@@ -314,10 +327,7 @@ class AskBackTest(EngineTest):
         self,
     ) -> None:
         for async_scheduling in self.both():
-            with self.subTest(async_scheduling=async_scheduling):
-                self.setUp()
-                self.install()
-                scheduler = self.scheduler(async_scheduling=async_scheduling)
+            with self.engine(async_scheduling) as scheduler:
                 build.add_request(scheduler, "a", 100)
                 first = scheduler.schedule()
                 self.grants.ask_back(1)
@@ -332,12 +342,7 @@ class AskBackTest(EngineTest):
 
     def test_at_the_deadline_the_holders_can_be_preempted(self) -> None:
         for async_scheduling in self.both():
-            with self.subTest(async_scheduling=async_scheduling):
-                self.setUp()
-                self.install(
-                    ask_back=AskBackOptions(deadline_s=0, preempt=True)
-                )
-                scheduler = self.scheduler(async_scheduling=async_scheduling)
+            with self.engine(async_scheduling, ask_back=AT_ONCE) as scheduler:
                 build.add_request(scheduler, "in slab 1", 16 * PER_SLAB)
                 build.step(scheduler)
                 self.assertEqual(len(scheduler.running), 1)
@@ -384,12 +389,7 @@ class AskBackTest(EngineTest):
         """The model runner must learn all its tokens again, as if it had not
         run in the step before."""
         for async_scheduling in self.both():
-            with self.subTest(async_scheduling=async_scheduling):
-                self.setUp()
-                self.install(
-                    ask_back=AskBackOptions(deadline_s=0, preempt=True)
-                )
-                scheduler = self.scheduler(async_scheduling=async_scheduling)
+            with self.engine(async_scheduling, ask_back=AT_ONCE) as scheduler:
                 build.add_request(scheduler, "a", 100)
                 build.step(scheduler)
                 build.step(scheduler)

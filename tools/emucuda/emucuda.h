@@ -26,6 +26,12 @@
 //                            it. Needs emucuda-linger in the library's folder.
 //   EMUCUDA_POISON           0 … 255: fresh device memory reads as this byte
 //                            instead of zero, which touches all of it
+//   EMUCUDA_CONTEXT_MEMORY   what a context takes of its device as long as it
+//                            lives; default a 64th of the device, but at most
+//                            256MiB
+//   EMUCUDA_HOST_ACCESS      fault (the default: the host's touch of device
+//                            memory that is not managed raises SIGSEGV) or
+//                            allow, for programs whose "kernels" are host code
 //   EMUCUDA_UNKNOWN_KERNELS  skip (the default: launches are counted and do
 //                            nothing) or refuse (the launch fails with
 //                            CUDA_ERROR_NOT_SUPPORTED)
@@ -36,8 +42,9 @@
 //                            the other one returns 999; these calls do nothing
 //                            else
 //   EMUCUDA_LATENCY_US       cuMemCreate=193,cuMemSetAccess=36; *=1000: every
-//                            function
-//   EMUCUDA_NVML_LATENCY_US  of every NVML function
+//                            function. Calls take it one after the other, as
+//                            under a driver's lock
+//   EMUCUDA_NVML_LATENCY_US  of every NVML function, in the same way
 //   EMUCUDA_NVML_PID_OFFSET  NVML adds this to every pid, as if it listed the
 //                            processes of another pid namespace (default 0)
 //   EMUCUDA_LOG              a file, which gets one line per call: pid, ns,

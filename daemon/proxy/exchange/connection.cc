@@ -25,6 +25,14 @@ ApiError Unauthorized() {
                      "no valid key; send Authorization: Bearer KEY");
 }
 
+// Either field will do: some clients of Anthropic's API send a token of another
+// service in the one and our key in the other.
+bool HasKey(const RequestParser& request, const KeySet& keys) {
+  return keys.AdmitsBearer(request.Field("authorization")) ||
+         (IsAnthropic(request.target()) &&
+          keys.Admits(request.Field("x-api-key")));
+}
+
 }  // namespace
 
 Connection::Connection(tcp::socket socket, Port port, Service* service)
@@ -100,10 +108,8 @@ absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
     return ClientError(417, "bad_expectation",
                        "only Expect: 100-continue is supported");
   }
-  const bool needs_key = route == Route::kModels || route == Route::kAdmitted ||
-                         route == Route::kForwarded;
-  if (needs_key &&
-      !service_->routes->keys().Admits(request.Field("authorization"))) {
+  const bool needs_key = route == Route::kModels || GoesToEngine(route);
+  if (needs_key && !HasKey(request, service_->routes->keys())) {
     return Unauthorized();
   }
   return RefuseByHead(route, request.method(), request.target());

@@ -47,12 +47,16 @@ asio::awaitable<bool> Exchange::Run() {
   client_->Watch([this] { ClientGone(); });
   if (route_ == Route::kAdmitted) co_await CountPrompt();
   if (client_gone_) {
-    service_->metrics.CountRequest(model_, kClientClosed);
+    CountClientGone();
     co_return false;
   }
   while (co_await Attempt()) service_->metrics.CountRetry(model_);
-  co_return !client_gone_ && !closes_ && client_->Stays(*request_) &&
-      framing_ != Framing::kEndOfConnection;
+  co_return ClientStays();
+}
+
+bool Exchange::ClientStays() const {
+  return !client_gone_ && !closes_ && client_->Stays(*request_) &&
+         framing_ != Framing::kEndOfConnection;
 }
 
 // Reads what the request asks for. An error if that cannot be served.
@@ -152,11 +156,15 @@ void Exchange::ClientGone() {
   if (waiting_) {
     waiting_ = false;
     service_->admission->Cancel(asked_.id);
-    service_->metrics.CountRequest(model_, kClientClosed);
+    CountClientGone();
     decided_.Set();
   }
   error_code ignored;
   if (engine_) engine_->close(ignored);  // which makes the engine abort
+}
+
+void Exchange::CountClientGone() {
+  service_->metrics.CountRequest(model_, kClientClosed);
 }
 
 void Exchange::BeginAttempt() {
@@ -187,7 +195,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       break;
     case Ended::kClientGone:
       client_gone_ = true;
-      service_->metrics.CountRequest(model_, kClientClosed);
+      CountClientGone();
       break;
     case Ended::kBroken:
       log::Warning("engine {} broke off its answer to request {}", engine_name_,

@@ -38,6 +38,9 @@ class Exchange {
 
   // Whether the client's connection can take another request.
   asio::awaitable<bool> Run();
+  // The same for a Route::kResponse: vLLM keeps a response in the server that
+  // made it, so engines are asked in turn until one has it.
+  asio::awaitable<bool> RunLookup();
 
  private:
   // How an attempt to have the request answered ended.
@@ -48,6 +51,7 @@ class Exchange {
     kClientGone,
   };
 
+  bool ClientStays() const;
   absl::optional<ApiError> ReadRequest();
   asio::awaitable<bool> Attempt();
   asio::awaitable<bool> Choose();
@@ -55,6 +59,7 @@ class Exchange {
   asio::awaitable<bool> Conclude(Ended ended);
   asio::awaitable<bool> Fail(const ApiError& error);
   void ClientGone();
+  void CountClientGone();
 
   asio::awaitable<void> CountPrompt();
   asio::awaitable<absl::optional<uint32_t>> AskForCount();
@@ -62,6 +67,11 @@ class Exchange {
   void TellUncounted(const std::string& engine, bool answered);
   void Learn(uint32_t prompt_tokens);
   const config::FleetEngine* EngineInTurn();
+
+  // What an engine said of a response.
+  enum class Holding { kHas, kHasNot, kUnknown };
+  asio::awaitable<Holding> AskForResponse(const config::FleetEngine& engine);
+  asio::awaitable<void> RelayResponse(const config::FleetEngine& engine);
 
   // How long an engine may take, in seconds.
   struct Patience {

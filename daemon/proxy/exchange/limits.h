@@ -19,6 +19,8 @@ struct Limits {
   // For an engine to count a prompt's tokens. An engine that needs longer than
   // SLOs are would not meet them either.
   uint32_t count_s = 1;
+  // For an engine to say whether it has a response. vLLM looks into a table.
+  uint32_t lookup_s = 5;
 };
 
 }  // namespace fineserve::proxy

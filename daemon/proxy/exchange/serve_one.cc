@@ -19,14 +19,12 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_return request.done() && Stays(request);
   }
   if (!co_await ReceiveBody(&request)) co_return false;
-  if (route != Route::kAdmitted && route != Route::kForwarded) {
-    co_return co_await AnswerLocally(&request, route, id);
-  }
-  if (request.method() == "OPTIONS") {
+  if (!GoesToEngine(route) || request.method() == "OPTIONS") {
     co_return co_await AnswerLocally(&request, route, id);
   }
   received_.Release();  // while the engine works
   Exchange exchange(this, service_, &request, route, id);
+  if (route == Route::kResponse) co_return co_await exchange.RunLookup();
   co_return co_await exchange.Run();
 }
 

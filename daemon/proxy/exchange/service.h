@@ -11,6 +11,7 @@
 #include "daemon/proxy/exchange/engine_pool.h"
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/exchange/metrics.h"
+#include "daemon/proxy/exchange/response_homes.h"
 #include "daemon/proxy/request/request_id.h"
 #include "daemon/proxy/request/routes.h"
 #include "daemon/proxy/request/token_estimator.h"
@@ -30,6 +31,7 @@ struct Service {
   Metrics metrics;
   RequestIds request_ids;
   EnginePool engines;
+  ResponseHomes homes;
   bool draining = false;
   uint64_t last_request = 0;  // the newest one's id for admission
   uint64_t turn = 0;          // of requests forwarded without admission

@@ -63,7 +63,8 @@ bool IsOurs(absl::string_view name, const Forwarding& how) {
   return EqualsIgnoreCase(name, "host") || EqualsIgnoreCase(name, kRequestId) ||
          EqualsIgnoreCase(name, "content-length") ||
          EqualsIgnoreCase(name, "expect") ||
-         (how.drop_authorization && EqualsIgnoreCase(name, "authorization"));
+         (how.drop_keys && (EqualsIgnoreCase(name, "authorization") ||
+                            EqualsIgnoreCase(name, "x-api-key")));
 }
 
 bool MayHaveBody(const RequestParser& request, const Forwarding& how) {

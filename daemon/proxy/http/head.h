@@ -31,8 +31,8 @@ struct Forwarding {
   absl::string_view authority;  // the engine's, "host:port"
   absl::string_view request_id;
   size_t body_bytes = 0;
-  bool drop_authorization = false;  // it carried one of our keys
-  absl::string_view target = {};    // empty: the client's
+  bool drop_keys = false;         // the fields that carry clients' keys
+  absl::string_view target = {};  // empty: the client's
 };
 
 // Start line and fields, ready to be sent, with the blank line behind them.

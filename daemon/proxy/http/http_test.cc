@@ -196,7 +196,7 @@ TEST_F(HeadTest, RequestGoesOnWithoutWhatConcernedItsConnection) {
   Ask("POST /v1/x?y=1 HTTP/1.1\r\nHost: me\r\nConnection: keep-alive, X-Hop\r\n"
       "X-Hop: 1\r\nTE: trailers\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n"
       "Traceparent: 00-1-2-01\r\nX-Request-Id: theirs\r\nAuthorization: Bearer "
-      "k\r\nx-slo-ttft-ms: 5\r\nContent-Length: 2\r\n\r\n{}");
+      "k\r\nX-API-Key: k\r\nx-slo-ttft-ms: 5\r\nContent-Length: 2\r\n\r\n{}");
   const std::string head =
       RequestHead(request_, {"engine:1", "mine", 2, /*drop=*/true});
   EXPECT_EQ(head,
@@ -204,7 +204,7 @@ TEST_F(HeadTest, RequestGoesOnWithoutWhatConcernedItsConnection) {
             "Traceparent: 00-1-2-01\r\nx-slo-ttft-ms: 5\r\n"
             "x-request-id: mine\r\ncontent-length: 2\r\n\r\n");
   EXPECT_THAT(RequestHead(request_, {"engine:1", "mine", 2, false}),
-              HasSubstr("Authorization: Bearer k\r\n"));
+              HasSubstr("Authorization: Bearer k\r\nX-API-Key: k\r\n"));
 }
 
 TEST_F(HeadTest, ChunkedRequestGoesOnWithALength) {

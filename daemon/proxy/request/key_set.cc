@@ -24,15 +24,18 @@ bool IsEqual(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
-bool KeySet::Admits(absl::string_view authorization) const {
-  if (is_open()) return true;
-  constexpr absl::string_view kScheme = "bearer ";
-  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return false;
-  const absl::string_view presented =
-      absl::StripAsciiWhitespace(authorization.substr(kScheme.size()));
-  bool found = false;
+bool KeySet::Admits(absl::string_view presented) const {
+  bool found = is_open();
   for (const std::string& key : keys_) found |= IsEqual(key, presented);
   return found;
+}
+
+bool KeySet::AdmitsBearer(absl::string_view authorization) const {
+  if (is_open()) return true;
+  constexpr absl::string_view kScheme = "bearer ";
+  return absl::StartsWithIgnoreCase(authorization, kScheme) &&
+         Admits(
+             absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
 }
 
 absl::StatusOr<KeySet> ReadKeys(const std::string& path) {

@@ -17,9 +17,10 @@ class KeySet {
 
   bool is_open() const { return keys_.empty(); }
 
-  // `authorization` is the field's value: "Bearer KEY". Takes the same time for
-  // all wrong keys of the same length.
-  bool Admits(absl::string_view authorization) const;
+  // Takes the same time for all wrong keys of the same length.
+  bool Admits(absl::string_view key) const;
+  // `authorization` is the field's value: "Bearer KEY".
+  bool AdmitsBearer(absl::string_view authorization) const;
 
  private:
   std::vector<std::string> keys_;

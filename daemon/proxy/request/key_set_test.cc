@@ -11,10 +11,19 @@ namespace {
 
 TEST(KeySetTest, AdmitsItsKeysOnly) {
   const KeySet keys({"sk-1", "sk-22"});
-  EXPECT_TRUE(keys.Admits("Bearer sk-1"));
-  EXPECT_TRUE(keys.Admits("bearer  sk-22"));
+  EXPECT_TRUE(keys.AdmitsBearer("Bearer sk-1"));
+  EXPECT_TRUE(keys.AdmitsBearer("bearer  sk-22"));
   for (const char* wrong : {"", "sk-1", "Bearer", "Bearer ", "Bearer sk-",
                             "Bearer sk-11", "Basic sk-1"}) {
+    EXPECT_FALSE(keys.AdmitsBearer(wrong)) << wrong;
+  }
+  EXPECT_TRUE(KeySet().AdmitsBearer(""));
+}
+
+TEST(KeySetTest, KeyAloneIsNoBearersField) {
+  const KeySet keys({"sk-1"});
+  EXPECT_TRUE(keys.Admits("sk-1"));
+  for (const char* wrong : {"", "sk-", "sk-11", "Bearer sk-1"}) {
     EXPECT_FALSE(keys.Admits(wrong)) << wrong;
   }
   EXPECT_TRUE(KeySet().Admits(""));
@@ -28,8 +37,8 @@ TEST(KeySetTest, FileWithoutAKeyDoesNotOpenTheDoor) {
   const absl::StatusOr<KeySet> keys = ReadKeys(path);
   unlink(path);
   ASSERT_TRUE(keys.ok()) << keys.status();
-  EXPECT_TRUE(keys->Admits("Bearer sk-1"));
-  EXPECT_FALSE(keys->Admits("Bearer # staff"));
+  EXPECT_TRUE(keys->AdmitsBearer("Bearer sk-1"));
+  EXPECT_FALSE(keys->AdmitsBearer("Bearer # staff"));
   EXPECT_EQ(ReadKeys(path).status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -1,11 +1,14 @@
 #include "daemon/proxy/request/routes.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -13,6 +16,8 @@ namespace {
 constexpr absl::string_view kModelsPath = "/v1/models";
 constexpr absl::string_view kCompletionsPath = "/v1/completions";
 constexpr absl::string_view kChatPath = "/v1/chat/completions";
+constexpr absl::string_view kMessagesPath = "/v1/messages";
+constexpr absl::string_view kResponsesPath = "/v1/responses";
 constexpr absl::string_view kMetricsPath = "/metrics";
 
 struct Path {
@@ -30,8 +35,8 @@ constexpr Path kPaths[] = {
     {kCompletionsPath, Route::kAdmitted},
     {kChatPath, Route::kAdmitted},
     {"/v1/chat/completions/batch", Route::kAdmitted},
-    {"/v1/responses", Route::kAdmitted},
-    {"/v1/messages", Route::kAdmitted},
+    {kResponsesPath, Route::kAdmitted},
+    {kMessagesPath, Route::kAdmitted},
     {"/v1/audio/transcriptions", Route::kAdmitted},
     {"/v1/audio/translations", Route::kAdmitted},
     {"/v1/audio/speech", Route::kAdmitted},
@@ -54,6 +59,7 @@ constexpr Path kPaths[] = {
     {"/tokenizer_info", Route::kForwarded},
     {"/v1/messages/count_tokens", Route::kForwarded},
     {"/v1/messages/render", Route::kForwarded},
+    {"/v1/responses/render", Route::kForwarded},
     {"/v1/completions/render", Route::kForwarded},
     {"/v1/completions/derender", Route::kForwarded},
     {"/v1/chat/completions/render", Route::kForwarded},
@@ -113,11 +119,19 @@ Route RouteOf(Port port, absl::string_view target, bool forwards_others) {
     return path == kMetricsPath ? Route::kMetrics : Route::kUnknown;
   }
   if (absl::StartsWith(path, "/v1/models/")) return Route::kModels;
-  // One response by its id: read or cancelled.
-  if (absl::StartsWith(path, "/v1/responses/")) return Route::kForwarded;
+  if (!ResponseIdOf(target).empty()) return Route::kResponse;
   const bool forwards =
       forwards_others && absl::StartsWith(path, "/") && path != kMetricsPath;
   return forwards ? Route::kForwarded : Route::kUnknown;
+}
+
+absl::string_view ResponseIdOf(absl::string_view target) {
+  absl::string_view path = PathOf(target);
+  if (!absl::ConsumePrefix(&path, kResponsesPath) ||
+      !absl::ConsumePrefix(&path, "/")) {
+    return "";
+  }
+  return path.substr(0, path.find('/'));
 }
 
 bool IsTokenizable(absl::string_view target) {
@@ -125,11 +139,18 @@ bool IsTokenizable(absl::string_view target) {
   return path == kCompletionsPath || path == kChatPath;
 }
 
+bool IsAnthropic(absl::string_view target) {
+  absl::string_view path = PathOf(target);
+  return absl::ConsumePrefix(&path, kMessagesPath) &&
+         (path.empty() || path[0] == '/');
+}
+
 absl::string_view MethodsOf(Route route) {
   switch (route) {
     case Route::kAdmitted:
       return "POST, OPTIONS";
     case Route::kForwarded:
+    case Route::kResponse:
     case Route::kUnknown:
       return "";
     default:
@@ -182,6 +203,21 @@ const config::FleetEngine* Routes::EngineInTurn(absl::string_view model,
   }
   const auto& engines = serving.empty() ? all : serving;
   return engines.empty() ? nullptr : engines[turn % engines.size()];
+}
+
+std::vector<const config::FleetEngine*> Routes::EnginesToAsk(
+    absl::string_view likeliest, const Serves& serves) const {
+  std::vector<const config::FleetEngine*> engines;
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    engines.push_back(&engine);
+  }
+  std::stable_partition(
+      engines.begin(), engines.end(),
+      [&](const auto* engine) { return serves(engine->name); });
+  std::stable_partition(
+      engines.begin(), engines.end(),
+      [&](const auto* engine) { return engine->name == likeliest; });
+  return engines;
 }
 
 LocalAnswer Routes::Models(absl::string_view target) const {

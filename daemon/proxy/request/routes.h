@@ -27,6 +27,7 @@ enum class Route {
   kModels,     // the fleet's models, or one of them
   kAdmitted,   // engines generate: admission decides
   kForwarded,  // engines only read, or what the fleet does not refuse
+  kResponse,   // one stored response: its engine reads or cancels it
   kUnknown,
 };
 
@@ -35,8 +36,21 @@ enum class Route {
 Route RouteOf(Port port, absl::string_view target,
               bool forwards_others = false);
 
+// Whether an engine answers it.
+inline bool GoesToEngine(Route route) {
+  return route == Route::kAdmitted || route == Route::kForwarded ||
+         route == Route::kResponse;
+}
+
+// ID of a Route::kResponse's /v1/responses/ID.
+absl::string_view ResponseIdOf(absl::string_view target);
+
 // Whether an engine's /tokenize reads the bodies of this target.
 bool IsTokenizable(absl::string_view target);
+
+// Whether a target belongs to Anthropic's API, whose clients send their key as
+// x-api-key (docs.anthropic.com, "API overview").
+bool IsAnthropic(absl::string_view target);
 
 // The methods that a route takes, as the Allow field lists them; empty: any.
 absl::string_view MethodsOf(Route route);
@@ -69,6 +83,11 @@ class Routes {
   const config::FleetEngine* EngineInTurn(absl::string_view model,
                                           uint64_t turn,
                                           const Serves& serves) const;
+
+  // In the order in which they are to be asked for something that one of them
+  // has: the one named `likeliest` if there is one, those that serve, the rest.
+  std::vector<const config::FleetEngine*> EnginesToAsk(
+      absl::string_view likeliest, const Serves& serves) const;
 
   // GET /v1/models and /v1/models/NAME.
   LocalAnswer Models(absl::string_view target) const;

@@ -42,8 +42,9 @@ TEST(RoutesTest, EachPathHasItsPort) {
       {"/v1/completions/x", Route::kUnknown, Route::kUnknown},
       {"/tokenize", Route::kForwarded, Route::kUnknown},
       {"/v1/responses", Route::kAdmitted, Route::kUnknown},
-      {"/v1/responses/resp_1?a=b", Route::kForwarded, Route::kUnknown},
-      {"/v1/responses/resp_1/cancel", Route::kForwarded, Route::kUnknown},
+      {"/v1/responses/resp_1?a=b", Route::kResponse, Route::kUnknown},
+      {"/v1/responses/resp_1/cancel", Route::kResponse, Route::kUnknown},
+      {"/v1/responses/", Route::kUnknown, Route::kUnknown},
       {"/v1", Route::kUnknown, Route::kUnknown},
       {"*", Route::kUnknown, Route::kUnknown},
       {"http://x/v1/models", Route::kUnknown, Route::kUnknown},
@@ -51,6 +52,17 @@ TEST(RoutesTest, EachPathHasItsPort) {
   for (const Case& c : cases) {
     EXPECT_EQ(RouteOf(Port::kPublic, c.target), c.on_public) << c.target;
     EXPECT_EQ(RouteOf(Port::kAdmin, c.target), c.on_admin) << c.target;
+  }
+}
+
+TEST(RoutesTest, AnthropicsPathsAreKnown) {
+  for (const char* target : {"/v1/messages", "/v1/messages?beta=true",
+                             "/v1/messages/count_tokens?x"}) {
+    EXPECT_TRUE(IsAnthropic(target)) << target;
+  }
+  for (const char* target :
+       {"/v1/messagesX", "/v1/models", "/v1/completions", "/v1"}) {
+    EXPECT_FALSE(IsAnthropic(target)) << target;
   }
 }
 
@@ -87,6 +99,8 @@ TEST(RoutesTest, WhatVllmGeneratesIsAdmittedAndWhatItOnlyReadsIsForwarded) {
       "/v1/chat/completions/derender",
       "/v1/completions/derender",
       "/v1/messages/count_tokens",
+  };
+  const char* const stored[] = {
       "/v1/responses/{response_id}",
       "/v1/responses/{response_id}/cancel",
   };
@@ -134,6 +148,10 @@ TEST(RoutesTest, WhatVllmGeneratesIsAdmittedAndWhatItOnlyReadsIsForwarded) {
   }
   for (const char* path : read) {
     EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kForwarded) << path;
+  }
+  for (const char* path : stored) {
+    EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kResponse) << path;
+    EXPECT_EQ(ResponseIdOf(path), "{response_id}") << path;
   }
   for (const char* path : other) {
     EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kUnknown) << path;
@@ -185,6 +203,29 @@ TEST(RoutesTest, AbsentModelIsTheOnlyOneOrAnError) {
   const Routes single(one, {});
   EXPECT_EQ(absl::get<const config::FleetModel*>(single.ModelFor(""))->name,
             "org/m");
+}
+
+TEST(RoutesTest, LikeliestEngineIsAskedFirstAndThoseThatDoNotServeLast) {
+  auto fleet = std::make_shared<config::Fleet>(*TwoModels());
+  for (const char* name : {"c", "d"}) {
+    fleet->engines.push_back(fleet->engines[0]);
+    fleet->engines.back().name = name;
+  }
+  const Routes routes(fleet, {});
+  const auto order = [&](const std::string& likeliest) {
+    std::string names;
+    for (const config::FleetEngine* engine :
+         routes.EnginesToAsk(likeliest, [](const std::string& name) {
+           return name == "b" || name == "d";
+         })) {
+      names += engine->name;
+    }
+    return names;
+  };
+  EXPECT_EQ(order(""), "bdac");
+  EXPECT_EQ(order("c"), "cbda");
+  EXPECT_EQ(order("d"), "dbac");
+  EXPECT_EQ(order("gone"), "bdac");
 }
 
 TEST(RoutesTest, EnginesTakeTurns) {

@@ -86,7 +86,23 @@
     cuOccupancyMaxPotentialBlockSizeWithFlags, 7000, kOptional,                \
     (int* grid_blocks, int* block_threads, CUfunction function,                \
      CUoccupancyB2DSize shared_bytes_of, size_t dynamic_shared_bytes,          \
-     int limit, unsigned int flags))
+     int limit, unsigned int flags))                                           \
+  /* Descriptors of tensors */                                                 \
+  X(cuTensorMapEncodeTiled,     cuTensorMapEncodeTiled,     12000, kOptional,  \
+    (CUtensorMap* map, CUtensorMapDataType type, uint32_t rank, void* address, \
+     const uint64_t* extents, const uint64_t* strides, const uint32_t* box,    \
+     const uint32_t* element_strides, CUtensorMapInterleave interleave,        \
+     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,             \
+     CUtensorMapFloatOOBfill fill))                                            \
+  X(cuTensorMapEncodeIm2col,    cuTensorMapEncodeIm2col,    12000, kOptional,  \
+    (CUtensorMap* map, CUtensorMapDataType type, uint32_t rank, void* address, \
+     const uint64_t* extents, const uint64_t* strides, const int* lower,       \
+     const int* upper, uint32_t channels, uint32_t pixels,                     \
+     const uint32_t* element_strides, CUtensorMapInterleave interleave,        \
+     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,             \
+     CUtensorMapFloatOOBfill fill))                                            \
+  X(cuTensorMapReplaceAddress,  cuTensorMapReplaceAddress,  12000, kOptional,  \
+    (CUtensorMap* map, void* address))
 // clang-format on
 
 #endif  // KERNELS_DRIVER_ENTRY_POINTS_KERNEL_CALLS_H_

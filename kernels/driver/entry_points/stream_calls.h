@@ -97,6 +97,8 @@
     (CUgraph* graph, unsigned int flags))                                      \
   X(cuGraphDestroy,             cuGraphDestroy,             10000, kOptional,  \
     (CUgraph graph))                                                           \
+  X(cuGraphGetNodes,            cuGraphGetNodes,            10000, kOptional,  \
+    (CUgraph graph, CUgraphNode* nodes, size_t* count))                        \
   X(cuGraphAddMemsetNode,       cuGraphAddMemsetNode,       10000, kOptional,  \
     (CUgraphNode* node, CUgraph graph, const CUgraphNode* after,               \
      size_t after_count, const CUDA_MEMSET_NODE_PARAMS* params,                \

@@ -49,7 +49,8 @@ TEST_P(AllocatorChannel, ExhaustedPoolIsOutOfMemory) {
 }
 
 TEST_P(AllocatorChannel, WithoutDaemonTheDriverServesIt) {
-  const auto engine = Start("8MiB");
+  const auto engine =
+      StartEngineWithoutDaemon("8MiB", {"--allocator", GetParam()});
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
   EXPECT_THAT(engine->Stderr(), HasSubstr("no daemon"));
 }

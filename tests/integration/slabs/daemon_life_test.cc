@@ -185,6 +185,8 @@ TEST_F(DaemonLifeTest, DoctorIsContentWithAServingDaemon) {
   const auto daemon = StartDaemon();
   const Finished doctor = Fsctl({"doctor"});
   EXPECT_EQ(doctor.code, 0) << doctor.out << doctor.err;
+  if (!OnEmulatedGpu()) return;
+  EXPECT_THAT(doctor.out, HasSubstr("off on 1 GPU(s)")) << "MIG";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 using NoDaemonTest = Site;
 
 TEST_F(NoDaemonTest, EngineRunsAsIfNoShimWereThereWithOneWarning) {
-  const auto engine = StartEngine("8MiB", {"--rounds", "3"});
+  const auto engine = StartEngineWithoutDaemon("8MiB", {"--rounds", "3"});
   EXPECT_THAT(engine->Ask("free"), HasSubstr("ok"));
   EXPECT_THAT(engine->Ask("alloc"), HasSubstr("ok"));
   const std::string said = engine->Stderr();
@@ -24,7 +24,7 @@ TEST_F(NoDaemonTest, EngineRunsAsIfNoShimWereThereWithOneWarning) {
 }
 
 TEST_F(NoDaemonTest, ExplainTellsWhyNothingWasRedirected) {
-  const auto engine = StartEngine("8MiB");
+  const auto engine = StartEngineWithoutDaemon("8MiB");
   const Finished explain = Fsctl({"explain", std::to_string(engine->pid())});
   EXPECT_EQ(explain.code, 0) << explain.err;
   EXPECT_THAT(explain.out, HasSubstr("no daemon"));

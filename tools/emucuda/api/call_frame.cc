@@ -1,6 +1,8 @@
 #include "tools/emucuda/api/call_frame.h"
 
 #include "tools/emucuda/api/driver_state.h"
+#include "tools/emucuda/call/capture_rules.h"
+#include "tools/emucuda/stream/capture.h"
 #include "tools/emucuda/stream/context.h"
 
 namespace fineserve::emucuda {
@@ -40,7 +42,8 @@ CUresult BeginCall(Entry entry, Require require) {
       return error;
     }
   }
-  return Check(driver, require);
+  if (const CUresult error = Check(driver, require)) return error;
+  return IsUnsafeDuringCapture(entry) ? CheckUnsafeCall() : CUDA_SUCCESS;
 }
 
 void LogCall(Entry entry, std::span<const uint64_t> args, CUresult result) {

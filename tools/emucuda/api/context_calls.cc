@@ -4,7 +4,6 @@
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/heap/pool_table.h"
-#include "tools/emucuda/machine/device_list.h"
 #include "tools/emucuda/stream/context_table.h"
 #include "tools/emucuda/stream/current_context.h"
 
@@ -16,7 +15,6 @@ using emucuda::CallOnDevice;
 using emucuda::Context;
 using emucuda::Contexts;
 using emucuda::CurrentContext;
-using emucuda::Devices;
 using emucuda::Entry;
 using emucuda::Logged;
 using emucuda::PopCurrentContext;
@@ -52,8 +50,7 @@ CUresult Synchronize(Context& context) {
 
 CUresult CreateCurrent(CUcontext* context, CUdevice device) {
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Devices().memory(device).ClaimSlot();
-  *context = Contexts().Create(device);
+  if (const CUresult result = Contexts().Create(device, context)) return result;
   return Push(*context);
 }
 
@@ -79,9 +76,7 @@ CUresult SetPrimaryFlags(Entry entry, CUdevice device) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return CallOnDevice(Entry::cuDevicePrimaryCtxRetain, device, [&] {
     if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Devices().memory(device).ClaimSlot();
-    *context = Contexts().RetainPrimary(device);
-    return CUDA_SUCCESS;
+    return Contexts().RetainPrimary(device, context);
   });
 }
 

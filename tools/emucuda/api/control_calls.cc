@@ -10,6 +10,7 @@
 #include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/kernel/kernel_table.h"
 #include "tools/emucuda/linger/linger.h"
+#include "tools/emucuda/memory/address_space.h"
 #include "tools/emucuda/stream/stream.h"
 
 namespace emucuda = fineserve::emucuda;
@@ -54,6 +55,7 @@ int emucuda_register_kernel(const char* name, emucuda_kernel run,
                                 const emucuda::KernelArguments& values) {
     std::vector<const void*> pointers;
     for (const auto& value : values) pointers.push_back(value.data());
+    const emucuda::AddressSpace::HostWindow window(emucuda::Addresses());
     run(pointers.data(), user_data);
     return fineserve::driver::CUDA_SUCCESS;
   };

@@ -17,12 +17,11 @@ using emucuda::Devices;
 using emucuda::DriverSettings;
 using emucuda::DriverState;
 using emucuda::Entry;
+using emucuda::kDeviceName;
 using emucuda::Logged;
 using emucuda::Require;
 
 namespace {
-
-constexpr char kDeviceName[] = "FineServe emulated GPU";
 
 struct ErrorText {
   CUresult error;

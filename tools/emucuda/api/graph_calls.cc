@@ -2,6 +2,7 @@
 // recorded as numbers and resolved when a launch runs: a graph works on what is
 // mapped there then, and not on what was mapped when it was made.
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -37,6 +38,9 @@ HandleRegistry<CUgraphExec, Executable>& Executables() {
   static auto& executables = *new HandleRegistry<CUgraphExec, Executable>;
   return executables;
 }
+
+// AUTO_FREE_ON_LAUNCH (no graph here allocates) and USE_NODE_PRIORITY.
+constexpr unsigned long long kFlagsWithoutEffect = 1 | 8;
 
 CUresult Check(const Fill& fill) {
   uint64_t row_bytes;
@@ -135,6 +139,20 @@ CUresult cuGraphDestroy(CUgraph graph) {
   });
 }
 
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+  return CallInContext(Entry::cuGraphGetNodes, Logged(graph), [&](Context&) {
+    const std::shared_ptr<Graph> found = Graphs().Find(graph);
+    if (found == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const std::vector<CUgraphNode> all = found->Handles();
+    // As CUDA documents it: with room for more, the rest is null.
+    for (size_t i = 0; nodes != nullptr && i < *count; ++i) {
+      nodes[i] = i < all.size() ? all[i] : nullptr;
+    }
+    *count = nodes == nullptr ? all.size() : std::min(*count, all.size());
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
                               const CUgraphNode* after, size_t after_count,
                               const CUDA_MEMSET_NODE_PARAMS* params,
@@ -177,7 +195,9 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
         if (exec == nullptr || found == nullptr) {
           return CUDA_ERROR_INVALID_VALUE;
         }
-        if (flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
+        if ((flags & ~kFlagsWithoutEffect) != 0) {
+          return CUDA_ERROR_NOT_SUPPORTED;
+        }
         *exec = Executables().Add(std::make_shared<Executable>(found->Nodes()));
         return CUDA_SUCCESS;
       });

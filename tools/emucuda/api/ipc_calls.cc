@@ -84,12 +84,13 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
 }
 
 CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
-  return CallInContext(Entry::cuIpcOpenEventHandle, [&](Context&) {
+  return CallInContext(Entry::cuIpcOpenEventHandle, [&](Context& context) {
     if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
     auto shared = emucuda::SharedEvent::Import(handle);
     if (shared == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *event = emucuda::Events().Add(std::make_shared<emucuda::Event>(
-        CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS, std::move(shared)));
+        context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS,
+        std::move(shared)));
     return CUDA_SUCCESS;
   });
 }

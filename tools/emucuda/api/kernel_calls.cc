@@ -5,12 +5,14 @@
 #include <atomic>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "tools/emucuda/api/call_frame.h"
 #include "tools/emucuda/api/exported_prototypes.h"
 #include "tools/emucuda/api/stream_handle.h"
 #include "tools/emucuda/api/subsystems.h"
 #include "tools/emucuda/kernel/library.h"
+#include "tools/emucuda/linger/linger.h"
 #include "tools/emucuda/machine/device_attributes.h"
 #include "tools/emucuda/machine/environment_settings.h"
 
@@ -24,6 +26,7 @@ using emucuda::HostKernel;
 using emucuda::Kernel;
 using emucuda::KernelArguments;
 using emucuda::kMaxThreadsPerBlock;
+using emucuda::Linger;
 using emucuda::Logged;
 using emucuda::Require;
 
@@ -53,27 +56,47 @@ KernelArguments CopyArguments(const HostKernel& kernel, void** arguments) {
   return copies;
 }
 
+// The journal's copies of what a launch will write, for as long as it is
+// queued.
+std::vector<std::shared_ptr<Linger::Record>> QueueFills(
+    const HostKernel& kernel, const KernelArguments& arguments, int device) {
+  std::vector<std::shared_ptr<Linger::Record>> records;
+  if (kernel.fills == nullptr) return records;
+  for (const emucuda::KernelFill& fill : kernel.fills(arguments)) {
+    records.push_back(emucuda::LingeringWork().QueueFill(
+        emucuda::Addresses(), device, fill.to, fill.pattern, fill.bytes));
+  }
+  return records;
+}
+
 // Runs or skips a kernel; either way it takes its place in the stream.
 CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
                 CUstream handle, void** arguments) {
   const auto stream = emucuda::FindStream(context, handle);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  Context& owner = stream->context();
+  // Copies may go to a stream of another context, launches may not (CUDA C++
+  // Programming Guide, "Stream and Event Behavior").
+  if (stream == nullptr || &stream->context() != &context) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
   if (kernel->host() == nullptr) {
     if (emucuda::DriverSettings().refuse_unknown_kernels) {
       return CUDA_ERROR_NOT_SUPPORTED;
     }
     skipped_launches.fetch_add(1, std::memory_order_relaxed);
-    return owner.SubmitWork(*stream, [] { return CUDA_SUCCESS; });
+    return context.SubmitWork(*stream, [] { return CUDA_SUCCESS; });
   }
   // Kernels that run take no packed buffer (`extra`).
   if (arguments == nullptr) return CUDA_ERROR_INVALID_VALUE;
   KernelArguments copies = CopyArguments(*kernel->host(), arguments);
-  const int device = owner.device();
-  return owner.SubmitWork(*stream, [device, kernel = std::move(kernel),
-                                    copies = std::move(copies)] {
-    return kernel->host()->run(emucuda::Addresses(), device, copies);
-  });
+  const int device = context.device();
+  auto lingering = stream->capture() != nullptr
+                       ? std::vector<std::shared_ptr<Linger::Record>>()
+                       : QueueFills(*kernel->host(), copies, device);
+  return context.SubmitWork(
+      *stream, [device, kernel = std::move(kernel), copies = std::move(copies),
+                lingering = std::move(lingering)] {
+        return kernel->host()->run(emucuda::Addresses(), device, copies);
+      });
 }
 
 CUresult Launch(Context& context, CUfunction function, const Shape& shape,

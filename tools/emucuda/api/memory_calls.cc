@@ -8,7 +8,6 @@
 #include "tools/emucuda/heap/pinned_memory.h"
 #include "tools/emucuda/heap/pool_table.h"
 #include "tools/emucuda/machine/device_list.h"
-#include "tools/emucuda/stream/capture.h"
 #include "tools/emucuda/stream/context.h"
 
 namespace fineserve::driver {
@@ -72,8 +71,6 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
                        [&](Context& context) {
                          if (address == nullptr)
                            return CUDA_ERROR_INVALID_VALUE;
-                         if (const CUresult result = emucuda::CheckUnsafeCall())
-                           return result;
                          return Allocate(context, address, bytes);
                        });
 }
@@ -96,8 +93,6 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return CallInContext(Entry::cuMemFree_v2, Logged(address),
                        [&](Context& context) {
                          if (address == 0) return CUDA_SUCCESS;
-                         if (const CUresult result = emucuda::CheckUnsafeCall())
-                           return result;
                          if (const CUresult result = context.Synchronize())
                            return result;
                          return Free(address);

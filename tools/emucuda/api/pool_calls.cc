@@ -88,7 +88,6 @@ CUresult Create(CUmemoryPool* pool, const CUmemPoolProps& props) {
   }
   if (const CUresult result = CheckLocation(props.location)) return result;
   auto& memory = Devices().memory(props.location.id);
-  memory.ClaimSlot();
   *pool = Pools().Create(memory, props, /*imported=*/false);
   return CUDA_SUCCESS;
 }

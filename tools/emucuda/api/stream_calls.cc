@@ -63,6 +63,7 @@ CUresult Create(Context& context, CUstream* stream, unsigned flags,
 }
 
 CUresult Record(Event& event, Stream& stream) {
+  if (!event.BelongsTo(stream.context())) return CUDA_ERROR_INVALID_HANDLE;
   if (const auto capture = stream.capture()) {
     event.RecordCaptured(capture->PointOf(stream));
     return CUDA_SUCCESS;
@@ -110,7 +111,8 @@ CUresult WaitEvent(const Event& event, Stream& stream) {
 CUresult Elapsed(const Event& start, const Event& end, float* milliseconds) {
   const std::shared_ptr<Completion> first = start.Latest();
   const std::shared_ptr<Completion> last = end.Latest();
-  if (!start.timed() || !end.timed() || first == nullptr || last == nullptr) {
+  if (!start.timed() || !end.timed() || first == nullptr || last == nullptr ||
+      !start.SharesContextWith(end)) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   if (!first->finished() || !last->finished()) return CUDA_ERROR_NOT_READY;
@@ -141,14 +143,15 @@ CUresult ElapsedBetween(Entry entry, float* milliseconds, CUevent start,
 }
 
 // An event that another process may open cannot measure time.
-CUresult CreateEvent(CUevent* event, unsigned flags) {
+CUresult CreateEvent(const Context& context, CUevent* event, unsigned flags) {
   std::shared_ptr<emucuda::SharedEvent> shared;
   if ((flags & CU_EVENT_INTERPROCESS) != 0) {
     if ((flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
     shared = emucuda::SharedEvent::Create();
     if (shared == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *event = Events().Add(std::make_shared<Event>(flags, std::move(shared)));
+  *event =
+      Events().Add(std::make_shared<Event>(context, flags, std::move(shared)));
   return CUDA_SUCCESS;
 }
 
@@ -238,10 +241,11 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
-  return CallInContext(Entry::cuEventCreate, Logged(flags), [&](Context&) {
-    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return CreateEvent(event, flags);
-  });
+  return CallInContext(Entry::cuEventCreate, Logged(flags),
+                       [&](Context& context) {
+                         if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                         return CreateEvent(context, event, flags);
+                       });
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
@@ -256,7 +260,6 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream,
 CUresult cuEventQuery(CUevent event) {
   return CallOnEvent(Entry::cuEventQuery, event, [](Event& e) {
     if (e.captured() != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
-    if (const CUresult result = emucuda::CheckUnsafeCall()) return result;
     const auto recording = e.Latest();
     if (recording == nullptr || recording->finished()) return CUDA_SUCCESS;
     return CUDA_ERROR_NOT_READY;

@@ -111,7 +111,10 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address,
                                 size_t bytes, unsigned int flags) {
   return AskStream(
       Entry::cuStreamAttachMemAsync, stream,
-      reinterpret_cast<const void*>(address), [&](Stream&) {
+      reinterpret_cast<const void*>(address), [&](Stream& s) {
+        if (const auto capture = s.capture()) {
+          return capture->Invalidate(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
         MemoryBlock block;
         const bool managed = emucuda::Heap().Find(address, &block) &&
                              block.kind == BlockKind::kManaged;

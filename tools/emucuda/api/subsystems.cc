@@ -1,5 +1,7 @@
 #include "tools/emucuda/api/subsystems.h"
 
+#include <algorithm>
+
 #include "tools/emucuda/api/driver_state.h"
 #include "tools/emucuda/heap/legacy_heap.h"
 #include "tools/emucuda/heap/managed_advice.h"
@@ -13,6 +15,18 @@
 #include "tools/emucuda/stream/event.h"
 
 namespace fineserve::emucuda {
+namespace {
+
+// What a context takes: on a real GPU some hundred MiB of 80 GiB for code,
+// stacks and queues; a small device is small throughout.
+uint64_t ContextBytes(const PhysicalMemory& memory) {
+  constexpr uint64_t kMost = uint64_t{256} << 20;
+  const uint64_t share = memory.TotalBytes() / 64;
+  return DriverSettings().context_bytes.value_or(
+      std::min(share - share % kGranularity, kMost));
+}
+
+}  // namespace
 
 const Settings& DriverSettings() { return DriverState::Get().settings(); }
 
@@ -21,7 +35,11 @@ const DeviceList& Devices() { return DriverState::Get().devices(); }
 Linger& LingeringWork() { return DriverState::Get().linger(); }
 
 AddressSpace& Addresses() {
-  static auto& addresses = *new AddressSpace;
+  static auto& addresses = []() -> AddressSpace& {
+    auto& space = *new AddressSpace;
+    if (DriverSettings().host_access) new AddressSpace::HostWindow(space);
+    return space;
+  }();
   return addresses;
 }
 
@@ -56,8 +74,12 @@ ManagedAdvice& Advised() {
 }
 
 ContextTable& Contexts() {
-  static auto& contexts =
-      *new ContextTable([](const Context& ended) { Heap().FreeAll(ended); });
+  static auto& contexts = *new ContextTable(
+      [](int device, ContextTable::Upkeep* upkeep) {
+        PhysicalMemory& memory = Devices().memory(device);
+        return memory.OpenContext(ContextBytes(memory), upkeep);
+      },
+      [](const Context& ended) { Heap().FreeAll(ended); });
   return contexts;
 }
 

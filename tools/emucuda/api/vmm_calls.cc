@@ -61,7 +61,6 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
   if (bytes == 0 || bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckProperties(prop)) return result;
   auto& memory = Devices().memory(prop.location.id);
-  memory.ClaimSlot();
   std::shared_ptr<Allocation> allocation;
   const bool rdma_capable = prop.allocFlags.gpuDirectRDMACapable != 0;
   if (const CUresult result =
@@ -90,7 +89,6 @@ CUresult Import(int fd, CUmemGenericAllocationHandle* handle) {
     const CUresult result = Devices().memory(device).Import(fd, &allocation);
     if (result == CUDA_ERROR_INVALID_VALUE) continue;
     if (result != CUDA_SUCCESS) return result;
-    Devices().memory(device).ClaimSlot();
     CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,

@@ -98,10 +98,11 @@ CUresult Injection::NextFailure(Entry entry) {
   return error;
 }
 
-void Injection::Delay(Entry entry) const {
+void Injection::Delay(Entry entry) {
   const std::chrono::microseconds latency(
       latency_us_[static_cast<size_t>(entry)].load(std::memory_order_relaxed));
   if (latency.count() == 0) return;
+  const MutexLock lock(driver_mutex_);
   if (latency > kSpinLimit) {
     std::this_thread::sleep_for(latency);
     return;

@@ -25,8 +25,9 @@ class Injection {
   // Counts one call. Returns the error that the call must return, or
   // CUDA_SUCCESS.
   CUresult NextFailure(Entry entry);
-  // Waits for the injected latency, without holding a lock.
-  void Delay(Entry entry) const;
+  // Waits for the injected latency. One call waits at a time: a slow call of
+  // one thread holds up those of all others, as under a driver's own lock.
+  void Delay(Entry entry) EMUCUDA_EXCLUDES(driver_mutex_);
 
  private:
   struct Rule {
@@ -42,6 +43,7 @@ class Injection {
   std::atomic<bool> armed_{false};
   std::array<std::atomic<uint32_t>, kEntries> latency_us_ = {};
 
+  Mutex driver_mutex_;  // held while a call takes its injected time
   Mutex mutex_;
   std::vector<Rule> rules_ EMUCUDA_GUARDED_BY(mutex_);
 };

@@ -99,9 +99,18 @@
   X(cudaStreamGetId, (cudaStream_t stream, unsigned long long* id)) \
   X(cudaStreamAddCallback, (cudaStream_t stream, cudaStreamCallback_t callback, void* user_data, unsigned int flags)) \
   X(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t function, void* user_data)) \
+  /* Captures and graphs */ \
+  X(cudaStreamBeginCapture, (cudaStream_t stream, cudaStreamCaptureMode mode)) \
+  X(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t* graph)) \
   X(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus* status)) \
-  X(cudaStreamGetCaptureInfo, (cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, void** graph, const void** dependencies, const void** edges, size_t* count)) \
+  X(cudaStreamGetCaptureInfo, (cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph, const void** dependencies, const void** edges, size_t* count)) \
   X(cudaThreadExchangeStreamCaptureMode, (cudaStreamCaptureMode* mode)) \
+  X(cudaGraphInstantiate, (cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags)) \
+  X(cudaGraphInstantiateWithFlags, (cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags)) \
+  X(cudaGraphGetNodes, (cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count)) \
+  X(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream)) \
+  X(cudaGraphExecDestroy, (cudaGraphExec_t exec)) \
+  X(cudaGraphDestroy, (cudaGraph_t graph)) \
   /* Events */ \
   X(cudaEventCreate, (cudaEvent_t* event)) \
   X(cudaEventCreateWithFlags, (cudaEvent_t* event, unsigned int flags)) \

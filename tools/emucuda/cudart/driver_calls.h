@@ -98,6 +98,15 @@ using driver::CUresult;
   X(cuStreamGetFlags, 5050, (cudaStream_t stream, unsigned int* flags)) \
   X(cuStreamGetId, 12000, (cudaStream_t stream, unsigned long long* id)) \
   X(cuStreamIsCapturing, 10000, (cudaStream_t stream, int* status)) \
+  X(cuStreamBeginCapture, 10010, (cudaStream_t stream, cudaStreamCaptureMode mode)) \
+  X(cuStreamEndCapture, 10000, (cudaStream_t stream, cudaGraph_t* graph)) \
+  X(cuStreamGetCaptureInfo, 12030, (cudaStream_t stream, int* status, unsigned long long* id, cudaGraph_t* graph, const void** dependencies, const void** edges, size_t* count)) \
+  X(cuThreadExchangeStreamCaptureMode, 10010, (cudaStreamCaptureMode* mode)) \
+  X(cuGraphInstantiateWithFlags, 11040, (cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags)) \
+  X(cuGraphGetNodes, 10000, (cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count)) \
+  X(cuGraphLaunch, 10000, (cudaGraphExec_t exec, cudaStream_t stream)) \
+  X(cuGraphExecDestroy, 10000, (cudaGraphExec_t exec)) \
+  X(cuGraphDestroy, 10000, (cudaGraph_t graph)) \
   X(cuLaunchHostFunc, 10000, (cudaStream_t stream, cudaHostFn_t function, void* user_data)) \
   X(cuEventCreate, 2000, (cudaEvent_t* event, unsigned int flags)) \
   X(cuEventRecord, 2000, (cudaEvent_t event, cudaStream_t stream)) \

@@ -55,6 +55,7 @@ EMUCUDA_SAME_OFFSET(cudaDeviceProp, hostNumaMultinodeIpcSupported);
 EMUCUDA_SAME_VALUE(cudaMemcpyDefault);
 EMUCUDA_SAME_VALUE(cudaMemoryTypeManaged);
 EMUCUDA_SAME_VALUE(cudaStreamCaptureModeRelaxed);
+EMUCUDA_SAME_VALUE(cudaStreamCaptureStatusInvalidated);
 EMUCUDA_SAME_VALUE(cudaDriverEntryPointVersionNotSufficent);
 static_assert(kInvalidDeviceId == cudaInvalidDeviceId);
 

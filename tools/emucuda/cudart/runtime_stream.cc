@@ -7,8 +7,6 @@
 namespace fineserve::cudart {
 namespace {
 
-thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-
 // The callback of a cudaStreamAddCallback, which runs once and frees this.
 struct Callback {
   cudaStreamCallback_t function;
@@ -30,11 +28,6 @@ cudaError_t AddCallback(cudaStream_t stream, cudaStreamCallback_t function,
       stream, cudaHostFn_t{RunCallback}, static_cast<void*>(callback.get()));
   if (error == cudaSuccess) static_cast<void>(callback.release());
   return error;
-}
-
-template <typename T>
-void Clear(T* out) {
-  if (out != nullptr) *out = T{};
 }
 
 }  // namespace
@@ -96,41 +89,6 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream,
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function,
                                void* user_data) {
   return Forward<&DriverCalls::cuLaunchHostFunc>(stream, function, user_data);
-}
-
-// This runtime cannot capture (cudaStreamBeginCapture reports that), so it
-// never reports a capture, not even one that the program began through the
-// driver.
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
-                                  cudaStreamCaptureStatus* status) {
-  return Call([&] {
-    if (status == nullptr) return cudaErrorInvalidValue;
-    *status = cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
-                                     cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, void** graph,
-                                     const void** dependencies,
-                                     const void** edges, size_t* count) {
-  Clear(id);
-  Clear(graph);
-  Clear(dependencies);
-  Clear(edges);
-  Clear(count);
-  return cudaStreamIsCapturing(stream, status);
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return Call([&] {
-    if (mode == nullptr || *mode > cudaStreamCaptureModeRelaxed) {
-      return cudaErrorInvalidValue;
-    }
-    std::swap(*mode, capture_mode);
-    return cudaSuccess;
-  });
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {

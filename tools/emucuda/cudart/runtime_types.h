@@ -20,6 +20,9 @@ using cudaMemPool_t = struct CUmemPoolHandle_st*;
 using cudaLibrary_t = struct CUlib_st*;
 using cudaKernel_t = struct CUkern_st*;
 using cudaFunction_t = struct CUfunc_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphNode_t = struct CUgraphNode_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaHostFn_t = void (*)(void* user_data);
 enum cudaError_t : unsigned int;
 using cudaStreamCallback_t = void (*)(cudaStream_t stream, cudaError_t status,
@@ -54,6 +57,8 @@ enum cudaStreamCaptureMode : unsigned int {
 
 enum cudaStreamCaptureStatus : unsigned int {
   cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2,
 };
 
 enum cudaDriverEntryPointQueryResult : unsigned int {

@@ -67,14 +67,12 @@
   X(cudaGraphConditionalHandleCreate) \
   X(cudaGraphCreate) \
   X(cudaGraphDebugDotPrint) \
-  X(cudaGraphDestroy) \
   X(cudaGraphDestroyNode) \
   X(cudaGraphEventRecordNodeGetEvent) \
   X(cudaGraphEventRecordNodeSetEvent) \
   X(cudaGraphEventWaitNodeGetEvent) \
   X(cudaGraphEventWaitNodeSetEvent) \
   X(cudaGraphExecChildGraphNodeSetParams) \
-  X(cudaGraphExecDestroy) \
   X(cudaGraphExecEventRecordNodeSetEvent) \
   X(cudaGraphExecEventWaitNodeSetEvent) \
   X(cudaGraphExecExternalSemaphoresSignalNodeSetParams) \
@@ -94,19 +92,15 @@
   X(cudaGraphExternalSemaphoresWaitNodeGetParams) \
   X(cudaGraphExternalSemaphoresWaitNodeSetParams) \
   X(cudaGraphGetEdges) \
-  X(cudaGraphGetNodes) \
   X(cudaGraphGetRootNodes) \
   X(cudaGraphHostNodeGetParams) \
   X(cudaGraphHostNodeSetParams) \
-  X(cudaGraphInstantiate) \
-  X(cudaGraphInstantiateWithFlags) \
   X(cudaGraphInstantiateWithParams) \
   X(cudaGraphKernelNodeCopyAttributes) \
   X(cudaGraphKernelNodeGetAttribute) \
   X(cudaGraphKernelNodeGetParams) \
   X(cudaGraphKernelNodeSetAttribute) \
   X(cudaGraphKernelNodeSetParams) \
-  X(cudaGraphLaunch) \
   X(cudaGraphMemAllocNodeGetParams) \
   X(cudaGraphMemFreeNodeGetParams) \
   X(cudaGraphMemcpyNodeGetParams) \
@@ -181,10 +175,8 @@
   X(cudaSetValidDevices) \
   X(cudaSignalExternalSemaphoresAsync) \
   X(cudaStreamAttachMemAsync) \
-  X(cudaStreamBeginCapture) \
   X(cudaStreamBeginCaptureToGraph) \
   X(cudaStreamCopyAttributes) \
-  X(cudaStreamEndCapture) \
   X(cudaStreamGetAttribute) \
   X(cudaStreamGetDevice) \
   X(cudaStreamSetAttribute) \

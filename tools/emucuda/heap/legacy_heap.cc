@@ -65,6 +65,7 @@ CUresult LegacyHeap::AddChunk(const Context& owner, PhysicalMemory& memory,
                               CUdeviceptr* address) {
   auto object = std::make_shared<MemoryObject>();
   object->device = owner.device();
+  object->managed = kind == BlockKind::kManaged;
   CUresult result = memory.Allocate(bytes, &object->allocation);
   if (result == CUDA_SUCCESS) result = space_.Place(object, address);
   if (result != CUDA_SUCCESS) return result;

@@ -38,7 +38,6 @@ CUresult Attach(const DeviceList& devices, const SharedBlock& block,
       block.bytes > granule_bytes - block.offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  memory.ClaimSlot();
   *object = std::move(attached);
   return CUDA_SUCCESS;
 }

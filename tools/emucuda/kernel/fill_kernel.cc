@@ -85,6 +85,26 @@ CUresult RunFill(const AddressSpace& space, int device,
               : WriteElements(space, device, to, value, bytes);
 }
 
+// An element of 8 or 16 bytes is a pattern only if its words are all the same.
+std::optional<Pattern> PatternOf(const std::vector<char>& element) {
+  const uint32_t width =
+      static_cast<uint32_t>(std::min(element.size(), sizeof(uint32_t)));
+  Pattern pattern = {.value = 0, .width = width};
+  memcpy(&pattern.value, element.data(), width);
+  for (size_t at = width; at < element.size(); at += width) {
+    if (memcmp(&element[at], element.data(), width) != 0) return std::nullopt;
+  }
+  return pattern;
+}
+
+std::vector<KernelFill> Fills(const KernelArguments& arguments) {
+  const auto count = ArgumentAs<int>(arguments[0]);
+  const std::optional<Pattern> pattern = PatternOf(arguments[1]);
+  if (count <= 0 || !pattern) return {};
+  const auto to = ArgumentAs<CUdeviceptr>(arguments[2]);
+  return {{to, *pattern, static_cast<uint64_t>(count) * arguments[1].size()}};
+}
+
 }  // namespace
 
 std::optional<HostKernel> FindFillKernel(std::string_view name) {
@@ -99,7 +119,8 @@ std::optional<HostKernel> FindFillKernel(std::string_view name) {
   const size_t bytes = ElementBytes(name.substr(functor + kFunctor.size()));
   if (bytes == 0) return std::nullopt;
   return HostKernel{.argument_bytes = {sizeof(int), bytes, sizeof(CUdeviceptr)},
-                    .run = RunFill};
+                    .run = RunFill,
+                    .fills = Fills};
 }
 
 }  // namespace fineserve::emucuda

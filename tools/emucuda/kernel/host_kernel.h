@@ -7,11 +7,19 @@
 
 #include "tools/emucuda/machine/driver_types.h"
 #include "tools/emucuda/memory/address_space.h"
+#include "tools/emucuda/memory/device_work.h"
 
 namespace fineserve::emucuda {
 
 // The argument values of a launch, copied when it was submitted.
 using KernelArguments = std::vector<std::vector<char>>;
+
+// One of the ranges that a kernel fills.
+struct KernelFill {
+  CUdeviceptr to = 0;
+  Pattern pattern;
+  uint64_t bytes = 0;
+};
 
 // A function of this process that does to device memory what a kernel does.
 struct HostKernel {
@@ -21,6 +29,9 @@ struct HostKernel {
   std::function<CUresult(const AddressSpace& space, int device,
                          const KernelArguments& arguments)>
       run;
+  // What `run` writes, if it only fills: such a launch outlives its client as a
+  // fill does (linger.h). Null for other kernels.
+  std::vector<KernelFill> (*fills)(const KernelArguments& arguments) = nullptr;
 };
 
 template <typename T>

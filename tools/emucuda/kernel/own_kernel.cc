@@ -80,6 +80,15 @@ CUresult RunZero(const AddressSpace& space, int device,
   return result;
 }
 
+std::vector<KernelFill> ZeroFills(const KernelArguments& arguments) {
+  const auto list = ArgumentAs<RangeList>(arguments[0]);
+  std::vector<KernelFill> fills;
+  for (uint32_t r = 0; Fits(list) && r < list.count; ++r) {
+    fills.push_back({list.ranges[r].address, {}, list.ranges[r].bytes});
+  }
+  return fills;
+}
+
 CUresult RunFingerprint(const AddressSpace& space, int device,
                         const KernelArguments& arguments) {
   const auto list = ArgumentAs<RangeList>(arguments[0]);
@@ -107,12 +116,15 @@ CUresult RunFingerprint(const AddressSpace& space, int device,
 
 std::optional<HostKernel> FindOwnKernel(std::string_view name) {
   if (name == kernels::kZeroKernel) {
-    return HostKernel{.argument_bytes = {sizeof(RangeList)}, .run = RunZero};
+    return HostKernel{.argument_bytes = {sizeof(RangeList)},
+                      .run = RunZero,
+                      .fills = ZeroFills};
   }
   if (name == kernels::kFingerprintKernel) {
     return HostKernel{
         .argument_bytes = {sizeof(RangeList), sizeof(CUdeviceptr)},
-        .run = RunFingerprint};
+        .run = RunFingerprint,
+        .fills = nullptr};
   }
   return std::nullopt;
 }

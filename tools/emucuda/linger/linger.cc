@@ -64,9 +64,11 @@ int Spawn(const std::string& program, const std::vector<int>& sources) {
                                 arguments, environment);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return error;
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  // 0 if the client lets the kernel reap its children (SIGCHLD ignored).
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  return 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : ECHILD;
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ namespace fineserve::emucuda {
 // die. Queued writes are in a journal; the helper performs those that are left,
 // and exits as soon as there is nothing to do. Thread-safe.
 //
-// Fills of one row and copies within a device linger, at most kLingerEntries
-// contiguous pieces at a time; other work dies with the process. The helper
+// Fills of one row, kernels that only fill, and copies within a device linger,
+// at most kLingerEntries contiguous pieces at a time; other work dies with the
+// process. The helper
 // starts its work only when forked children of the process are dead, too.
 class Linger {
  public:

@@ -84,7 +84,9 @@ int Main() {
   sigprocmask(SIG_BLOCK, &early, nullptr);
   // Go on in a child, to detach from the client: it waits only for the process
   // that it started.
-  if (fork() != 0) return 0;
+  const pid_t child = fork();
+  if (child < 0) return errno;
+  if (child > 0) return 0;
   setsid();
   const void* place = mmap(nullptr, sizeof(LingerJournal), PROT_READ,
                            MAP_SHARED, kLingerJournal, 0);

@@ -118,6 +118,12 @@ bool ControlFile::ClaimSlot() {
   return false;
 }
 
+void ControlFile::ReleaseSlot() {
+  if (slot_ < 0) return;
+  Unlock(file_.get(), SlotRange(slot_));
+  slot_ = -1;
+}
+
 void ControlFile::WriteUsed(uint64_t bytes) const {
   if (slot_ < 0) return;
   WriteAt(file_.get(), SlotRange(slot_).start + offsetof(Slot, bytes), bytes);

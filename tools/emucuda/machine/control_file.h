@@ -71,9 +71,11 @@ class ControlFile {
                     uint64_t* serial);
   Granule ReadGranule(uint64_t offset) const;
 
-  // Enters this process into the client list until the last descriptor of this
-  // file's description is closed. Returns false if all slots are taken.
+  // Enters this process into the client list until it releases its slot, or
+  // until the last descriptor of this file's description is closed. Returns
+  // false if all slots are taken.
   bool ClaimSlot();
+  void ReleaseSlot();
 
   // Records how much this process has allocated, if it has a slot.
   void WriteUsed(uint64_t bytes) const;

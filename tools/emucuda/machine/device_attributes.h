@@ -7,6 +7,7 @@
 namespace fineserve::emucuda {
 
 // The kind of GPU that is emulated.
+inline constexpr char kDeviceName[] = "FineServe emulated GPU";
 inline constexpr int kComputeCapabilityMajor = 8;
 inline constexpr int kComputeCapabilityMinor = 0;
 inline constexpr int kMultiprocessors = 108;

@@ -57,25 +57,34 @@ void ReadNumber(const char* name, uint64_t low, uint64_t high, T* value,
   Complain(complaint, name, text, wanted.c_str());
 }
 
-void ReadMemory(uint64_t* bytes, std::string* complaint) {
-  const std::string text = Variable("EMUCUDA_MEMORY");
+// The limit keeps file offsets, locks and the granule directory small.
+constexpr uint64_t kMostMemory = uint64_t{16} << 40;
+
+// Reads a number of bytes from `least` up, whole granules.
+template <typename T>
+void ReadMemory(const char* name, uint64_t least, const char* wanted, T* bytes,
+                std::string* complaint) {
+  const std::string text = Variable(name);
   if (text.empty()) return;
-  const std::optional<uint64_t> parsed = ParseBytes(text);
-  // The limit keeps file offsets, locks and the granule directory small.
-  if (parsed && *parsed % kGranularity == 0 && *parsed <= uint64_t{16} << 40) {
+  const auto parsed =
+      text == "0" ? std::optional<uint64_t>(0) : ParseBytes(text);
+  if (parsed && *parsed % kGranularity == 0 && *parsed >= least &&
+      *parsed <= kMostMemory) {
     *bytes = *parsed;
     return;
   }
-  Complain(complaint, "EMUCUDA_MEMORY", text,
-           "expected a multiple of 2MiB up to 16TiB, such as 512MiB");
+  Complain(complaint, name, text, wanted);
 }
 
-void ReadUnknownKernels(bool* refuse, std::string* complaint) {
-  const std::string text = Variable("EMUCUDA_UNKNOWN_KERNELS");
-  *refuse = text == "refuse";
-  if (text.empty() || text == "skip" || text == "refuse") return;
-  Complain(complaint, "EMUCUDA_UNKNOWN_KERNELS", text,
-           "expected skip or refuse");
+// Sets `chosen` to whether the variable is `other` instead of `normal`, its
+// default.
+void ReadChoice(const char* name, const char* normal, const char* other,
+                bool* chosen, std::string* complaint) {
+  const std::string text = Variable(name);
+  *chosen = text == other;
+  if (text.empty() || text == normal || text == other) return;
+  const std::string wanted = std::string("expected ") + normal + " or " + other;
+  Complain(complaint, name, text, wanted.c_str());
 }
 
 }  // namespace
@@ -130,8 +139,16 @@ Settings ReadSettings(std::string* complaint) {
   ReadNumber("EMUCUDA_NVML_PID_OFFSET", 0, 1000000000,
              &settings.nvml_pid_offset, complaint);
   ReadNumber("EMUCUDA_POISON", 0, 255, &settings.poison, complaint);
-  ReadMemory(&settings.memory_bytes, complaint);
-  ReadUnknownKernels(&settings.refuse_unknown_kernels, complaint);
+  ReadMemory("EMUCUDA_MEMORY", kGranularity,
+             "expected a multiple of 2MiB up to 16TiB, such as 512MiB",
+             &settings.memory_bytes, complaint);
+  ReadMemory("EMUCUDA_CONTEXT_MEMORY", 0,
+             "expected 0 or a multiple of 2MiB, such as 256MiB",
+             &settings.context_bytes, complaint);
+  ReadChoice("EMUCUDA_UNKNOWN_KERNELS", "skip", "refuse",
+             &settings.refuse_unknown_kernels, complaint);
+  ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings.host_access,
+             complaint);
   return settings;
 }
 

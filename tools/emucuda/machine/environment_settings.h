@@ -20,6 +20,8 @@ struct Settings {
   int driver_version = 13000;
   unsigned stream_delay_us = 0;
   std::optional<uint8_t> poison;
+  std::optional<uint64_t> context_bytes;  // unset: in proportion
+  bool host_access = false;
   unsigned linger_ms = 0;
   unsigned nvml_latency_us = 0;
   unsigned nvml_pid_offset = 0;

@@ -51,6 +51,16 @@ std::unique_ptr<PhysicalMemory> PhysicalMemory::Open(
 CUresult PhysicalMemory::Allocate(uint64_t bytes,
                                   std::shared_ptr<Allocation>* allocation,
                                   bool rdma_capable) {
+  if (const CUresult result = AllocateZeroed(bytes, rdma_capable, allocation)) {
+    return result;
+  }
+  Poison((*allocation)->granule_);
+  return CUDA_SUCCESS;
+}
+
+CUresult PhysicalMemory::AllocateZeroed(
+    uint64_t bytes, bool rdma_capable,
+    std::shared_ptr<Allocation>* allocation) {
   ByteRange granule;
   uint64_t serial = 0;
   {
@@ -65,7 +75,6 @@ CUresult PhysicalMemory::Allocate(uint64_t bytes,
     own_bytes_ += granule.bytes();
     control_->WriteUsed(own_bytes_);
   }
-  Poison(granule);
   allocation->reset(
       new Allocation(*this, granule, serial, Allocation::Origin::kOwn));
   return CUDA_SUCCESS;
@@ -202,11 +211,35 @@ uint64_t PhysicalMemory::UsedBytes() const {
   return LockedBytes(probe_.get(), TotalBytes());
 }
 
-void PhysicalMemory::ClaimSlot() {
+CUresult PhysicalMemory::OpenContext(uint64_t bytes,
+                                     std::shared_ptr<const void>* upkeep) {
+  std::shared_ptr<Allocation> memory;
+  if (bytes > 0) {
+    if (const CUresult result =
+            AllocateZeroed(bytes, /*rdma_capable=*/false, &memory)) {
+      return result;
+    }
+  }
+  EnterClientList();
+  *upkeep = std::shared_ptr<const void>(
+      this, [this, memory = std::move(memory)](const void*) mutable {
+        memory.reset();
+        LeaveClientList();
+      });
+  return CUDA_SUCCESS;
+}
+
+// A full list only makes this process invisible: its memory is held by locks.
+void PhysicalMemory::EnterClientList() {
   const MutexLock lock(mutex_);
-  // A full list only makes this process invisible: its memory is held by locks.
-  if (!slot_claimed_ && control_->ClaimSlot()) control_->WriteUsed(own_bytes_);
-  slot_claimed_ = true;
+  if (contexts_++ == 0 && control_->ClaimSlot()) {
+    control_->WriteUsed(own_bytes_);
+  }
+}
+
+void PhysicalMemory::LeaveClientList() {
+  const MutexLock lock(mutex_);
+  if (--contexts_ == 0) control_->ReleaseSlot();
 }
 
 }  // namespace fineserve::emucuda

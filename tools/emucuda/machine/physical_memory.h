@@ -70,8 +70,12 @@ class PhysicalMemory {
   uint64_t UsedBytes() const;
   uint64_t TotalBytes() const { return control_->memory_bytes(); }
 
-  // Enters this process into the device's client list, once.
-  void ClaimSlot() EMUCUDA_EXCLUDES(mutex_);
+  // Takes what a context needs as long as it lives: `bytes` of memory (0 or a
+  // multiple of kGranularity), and a place for this process in the device's
+  // client list, which it leaves with its last context. Dropping `upkeep` gives
+  // it back.
+  CUresult OpenContext(uint64_t bytes, std::shared_ptr<const void>* upkeep)
+      EMUCUDA_EXCLUDES(mutex_);
   std::vector<ControlFile::Client> Clients() const {
     return control_->Clients();
   }
@@ -98,6 +102,12 @@ class PhysicalMemory {
         control_(std::move(control)),
         poison_(poison) {}
 
+  // Allocates without poison.
+  CUresult AllocateZeroed(uint64_t bytes, bool rdma_capable,
+                          std::shared_ptr<Allocation>* allocation)
+      EMUCUDA_EXCLUDES(mutex_);
+  void EnterClientList() EMUCUDA_EXCLUDES(mutex_);
+  void LeaveClientList() EMUCUDA_EXCLUDES(mutex_);
   // Finds the granule that `fd` names; else returns INVALID_VALUE.
   CUresult Identify(int fd, ByteRange* granule) const;
   // Finds the granule that starts at `start` and is referenced; else returns
@@ -118,7 +128,7 @@ class PhysicalMemory {
 
   Mutex mutex_;
   std::map<uint64_t, int> references_ EMUCUDA_GUARDED_BY(mutex_);  // by start
-  bool slot_claimed_ EMUCUDA_GUARDED_BY(mutex_) = false;
+  int contexts_ EMUCUDA_GUARDED_BY(mutex_) = 0;
   // Allocated by this process, not imported.
   uint64_t own_bytes_ EMUCUDA_GUARDED_BY(mutex_) = 0;
 };

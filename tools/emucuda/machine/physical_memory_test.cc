@@ -141,22 +141,58 @@ TEST_F(PhysicalMemoryTest, FullDeviceIsOutOfMemory) {
   EXPECT_EQ(memory->Allocate(kUnit, &more), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-TEST_F(PhysicalMemoryTest, ClientsAreThoseWhoClaimed) {
-  auto claimed = machine_.Open(kTotal);
+// What a context holds, for as long as the test keeps it.
+std::shared_ptr<const void> NewContext(PhysicalMemory& memory,
+                                       uint64_t bytes = 0) {
+  std::shared_ptr<const void> upkeep;
+  EXPECT_EQ(memory.OpenContext(bytes, &upkeep), CUDA_SUCCESS);
+  return upkeep;
+}
+
+TEST_F(PhysicalMemoryTest, ClientsAreThoseWithAContext) {
+  auto client = machine_.Open(kTotal);
   const auto onlooker = machine_.Open(kTotal);
-  EXPECT_TRUE(onlooker->Clients().empty());
-  claimed->ClaimSlot();
-  claimed->ClaimSlot();
+  const Ref memory = Allocate(*client, kUnit);
+  EXPECT_TRUE(onlooker->Clients().empty()) << "memory makes no client";
+  auto first = NewContext(*client);
+  auto second = NewContext(*client);
   ASSERT_EQ(onlooker->Clients().size(), 1u);
   EXPECT_EQ(onlooker->Clients()[0].pid, static_cast<uint32_t>(getpid()));
-  claimed.reset();
+  EXPECT_EQ(onlooker->Clients()[0].bytes, kUnit);
+  first.reset();
+  EXPECT_EQ(onlooker->Clients().size(), 1u);
+  second.reset();
   EXPECT_TRUE(onlooker->Clients().empty());
+  const auto again = NewContext(*client);
+  EXPECT_EQ(onlooker->Clients().size(), 1u);
+}
+
+TEST_F(PhysicalMemoryTest, ClientThatDiesWithItsContextLeavesTheList) {
+  auto client = machine_.Open(kTotal);
+  const auto onlooker = machine_.Open(kTotal);
+  // As in a process that is killed, nothing runs the context's end.
+  static const auto* const never_ended = new auto(NewContext(*client));
+  EXPECT_NE(*never_ended, nullptr);
+  EXPECT_EQ(onlooker->Clients().size(), 1u);
+  client.reset();
+  EXPECT_TRUE(onlooker->Clients().empty());
+}
+
+TEST_F(PhysicalMemoryTest, ContextTakesMemoryAndIsRefusedWhereThereIsNone) {
+  const auto memory = machine_.Open(kTotal);
+  auto context = NewContext(*memory, kTotal - kUnit);
+  EXPECT_EQ(memory->UsedBytes(), kTotal - kUnit);
+  std::shared_ptr<const void> none;
+  EXPECT_EQ(memory->OpenContext(2 * kUnit, &none), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(none, nullptr);
+  context.reset();
+  EXPECT_EQ(memory->UsedBytes(), 0u);
 }
 
 TEST_F(PhysicalMemoryTest, ClientUsesWhatItAllocatedAndNotWhatItImported) {
   const auto one = machine_.Open(kTotal);
   const auto other = machine_.Open(kTotal);
-  one->ClaimSlot();
+  const auto context = NewContext(*one);
   const auto used = [&] { return other->Clients()[0].bytes; };
   Ref first = Allocate(*one, kUnit);
   Ref second = Allocate(*one, 2 * kUnit);

@@ -30,7 +30,7 @@ bool IsGranular(uint64_t bytes) {
   return bytes != 0 && bytes % kGranularity == 0;
 }
 
-int Protection(CUmemAccess_flags access) {
+int HostProtection(CUmemAccess_flags access) {
   switch (access) {
     case driver::CU_MEM_ACCESS_FLAGS_PROT_READ:
       return PROT_READ;
@@ -137,6 +137,28 @@ CUresult AddressSpace::SetAccess(CUdeviceptr address, uint64_t bytes,
   return Protect(address, bytes);
 }
 
+int AddressSpace::Protection(const Mapping& mapping) const {
+  if (windows_ == 0 && !mapping.object->managed) return PROT_NONE;
+  return HostProtection(
+      *std::max_element(mapping.access.begin(), mapping.access.end()));
+}
+
+// The first window opens all mappings and the last one closes them.
+void AddressSpace::ChangeWindows(int by) {
+  const MutexLock lock(mutex_);
+  const int before = windows_;
+  windows_ += by;
+  if ((before == 0) == (windows_ == 0)) return;
+  for (auto next = mappings_.begin(); next != mappings_.end();) {
+    const CUdeviceptr start = next->first;
+    CUdeviceptr stop = start;
+    for (; next != mappings_.end() && next->first == stop; ++next) {
+      stop += next->second.bytes;
+    }
+    Protect(start, stop - start);
+  }
+}
+
 // Makes one system call per run of equal protection, which is usually one.
 CUresult AddressSpace::Protect(CUdeviceptr address, uint64_t bytes) {
   const CUdeviceptr end = address + bytes;
@@ -146,9 +168,7 @@ CUresult AddressSpace::Protect(CUdeviceptr address, uint64_t bytes) {
     CUdeviceptr stop = start;
     for (auto next = mappings_.find(start);
          next != mappings_.end() && next->first < end; ++next) {
-      const auto& access = next->second.access;
-      const int its =
-          Protection(*std::max_element(access.begin(), access.end()));
+      const int its = Protection(next->second);
       if (protection >= 0 && its != protection) break;
       protection = its;
       stop = next->first + next->second.bytes;

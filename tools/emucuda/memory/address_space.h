@@ -25,9 +25,12 @@ struct Segment {
 // inside them mappings of memory objects (MAP_SHARED of the device file).
 //
 // Invariants: reservations do not overlap; neither do mappings; each mapping
-// lies inside one reservation; a mapping's protection is the widest access that
-// any device has. Device work uses Resolve() and the device file, never these
-// addresses, so unmapping cannot make a running copy fault.
+// lies inside one reservation. Device work uses Resolve() and the device file,
+// never these addresses, so unmapping cannot make a running copy fault.
+//
+// A program that touches device memory from the host faults, as on a GPU: the
+// addresses are PROT_NONE, but for managed memory, and while a HostWindow is
+// open. Then a mapping's protection is the widest access that any device has.
 //
 // Thread-safe. All lookups are O(log n). Mappings are not inherited by forked
 // children.
@@ -62,6 +65,20 @@ class AddressSpace {
   CUresult GetMapping(CUdeviceptr address, CUdeviceptr* base, uint64_t* bytes,
                       std::shared_ptr<const MemoryObject>* object) const;
 
+  // Lets host code touch device memory, for kernels that are host functions.
+  class HostWindow {
+   public:
+    explicit HostWindow(AddressSpace& space) : space_(space) {
+      space_.ChangeWindows(1);
+    }
+    ~HostWindow() { space_.ChangeWindows(-1); }
+    HostWindow(const HostWindow&) = delete;
+    HostWindow& operator=(const HostWindow&) = delete;
+
+   private:
+    AddressSpace& space_;
+  };
+
   // Whether the address lies in a reservation, and so is a device address.
   bool Contains(CUdeviceptr address) const;
 
@@ -89,10 +106,14 @@ class AddressSpace {
       EMUCUDA_REQUIRES(mutex_);
   CUresult Protect(CUdeviceptr address, uint64_t bytes)
       EMUCUDA_REQUIRES(mutex_);
+  // What the host may do with a mapping.
+  int Protection(const Mapping& mapping) const EMUCUDA_REQUIRES(mutex_);
+  void ChangeWindows(int by) EMUCUDA_EXCLUDES(mutex_);
 
   mutable Mutex mutex_;
   std::map<CUdeviceptr, uint64_t> reservations_ EMUCUDA_GUARDED_BY(mutex_);
   Mappings mappings_ EMUCUDA_GUARDED_BY(mutex_);
+  int windows_ EMUCUDA_GUARDED_BY(mutex_) = 0;  // open ones
 };
 
 }  // namespace fineserve::emucuda

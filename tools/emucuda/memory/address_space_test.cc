@@ -68,6 +68,7 @@ TEST_F(AddressSpaceTest, MixedAccessIsProtectedPieceByPiece) {
   }
   ASSERT_EQ(space_.SetAccess(range, kUnit, 1, kReadWrite), CUDA_SUCCESS);
   ASSERT_EQ(space_.SetAccess(range, 2 * kUnit, 0, kReadOnly), CUDA_SUCCESS);
+  const AddressSpace::HostWindow window(space_);
   *reinterpret_cast<volatile char*>(range) = 1;  // or else a SIGSEGV
   EXPECT_EQ(*reinterpret_cast<volatile char*>(range + kUnit), 0);
 }
@@ -119,6 +120,7 @@ TEST_F(AddressSpaceTest, DeviceWorkReachesTheMappedBytes) {
   uint64_t got = 0;
   ASSERT_EQ(CopyOut(space_, 0, &got, seam, 8), CUDA_SUCCESS);
   EXPECT_EQ(got, 0x0102030401020304u);
+  const AddressSpace::HostWindow window(space_);
   EXPECT_EQ(*reinterpret_cast<volatile uint32_t*>(seam), 0x01020304u);
 }
 

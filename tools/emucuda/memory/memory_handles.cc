@@ -11,7 +11,7 @@ CUmemGenericAllocationHandle MemoryHandles::Add(
   // Handles are never reused: a stale one must not name other memory.
   const CUmemGenericAllocationHandle handle = next_++;
   auto object = std::make_shared<const MemoryObject>(
-      MemoryObject{handle, device, prop, std::move(allocation)});
+      MemoryObject{handle, device, prop, std::move(allocation), false});
   entries_[handle] = {std::move(object), 1};
   return handle;
 }

@@ -18,6 +18,7 @@ struct MemoryObject {
   int device = 0;
   driver::CUmemAllocationProp prop = {};
   std::shared_ptr<Allocation> allocation;
+  bool managed = false;  // the host may touch it, too
 };
 
 // The process's live handles, and how many releases of each are outstanding.

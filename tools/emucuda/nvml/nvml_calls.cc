@@ -131,6 +131,19 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
   });
 }
 
+// The devices could be cut into MIG instances, but are not.
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device,
+                                                   unsigned* current,
+                                                   unsigned* pending) {
+  return Ask(device, [&](Machine&) {
+    if (current == nullptr || pending == nullptr) {
+      return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    *current = *pending = 0;
+    return NVML_SUCCESS;
+  });
+}
+
 // The first version of the call. `count` is the room in `processes` on entry,
 // and the number of processes on return. Returns INSUFFICIENT_SIZE, with the
 // count, if they do not fit.

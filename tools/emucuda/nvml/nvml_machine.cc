@@ -28,11 +28,11 @@ nvmlReturn_t Machine::Shutdown() {
   return NVML_SUCCESS;
 }
 
-void Machine::Delay() const {
-  if (settings_.nvml_latency_us > 0) {
-    std::this_thread::sleep_for(
-        std::chrono::microseconds(settings_.nvml_latency_us));
-  }
+void Machine::Delay() {
+  if (settings_.nvml_latency_us == 0) return;
+  const MutexLock lock(delay_mutex_);
+  std::this_thread::sleep_for(
+      std::chrono::microseconds(settings_.nvml_latency_us));
 }
 
 bool Machine::OpenDevices() {

@@ -65,12 +65,13 @@ class Machine {
   int driver_version() const { return settings_.driver_version; }
   // How much NVML adds to each pid that it lists.
   unsigned pid_offset() const { return settings_.nvml_pid_offset; }
-  // Waits as long as every function has to take.
-  void Delay() const;
+  // Waits as long as every function has to take, one call at a time.
+  void Delay() EMUCUDA_EXCLUDES(delay_mutex_);
 
  private:
   bool OpenDevices();
 
+  Mutex delay_mutex_;
   mutable Mutex mutex_;
   int references_ EMUCUDA_GUARDED_BY(mutex_) = 0;
   Settings settings_;   // const after the first Init

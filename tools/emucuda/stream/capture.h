@@ -87,10 +87,9 @@ driver::CUstreamCaptureStatus CaptureStatus(const Capture* capture);
 // The calling thread's mode, which cuThreadExchangeStreamCaptureMode sets.
 driver::CUstreamCaptureMode& ThreadCaptureMode();
 
-// Checks a call that may end a capture elsewhere, such as an allocation or an
-// event query. If the mode of this thread forbids the call during a capture
-// that is in progress, invalidates that capture and returns
-// STREAM_CAPTURE_UNSUPPORTED.
+// Checks a call that IsUnsafeDuringCapture (capture_rules.h). If the mode of
+// this thread forbids the call during a capture that is in progress,
+// invalidates that capture and returns STREAM_CAPTURE_UNSUPPORTED.
 CUresult CheckUnsafeCall();
 
 }  // namespace fineserve::emucuda

@@ -2,11 +2,15 @@
 
 namespace fineserve::emucuda {
 
-CUcontext ContextTable::Create(int device) {
-  Context* context = new Context(device);  // never deleted: see Context
+CUresult ContextTable::Create(int device, CUcontext* context) {
+  Upkeep upkeep;
+  if (const CUresult result = on_begin_(device, &upkeep)) return result;
+  Context* created = new Context(device);  // never deleted: see Context
   const MutexLock lock(mutex_);
-  known_.insert(context);
-  return reinterpret_cast<CUcontext>(context);
+  known_.insert(created);
+  upkeep_[created] = std::move(upkeep);
+  *context = reinterpret_cast<CUcontext>(created);
+  return CUDA_SUCCESS;
 }
 
 Context* ContextTable::Find(CUcontext handle) const {
@@ -30,17 +34,23 @@ CUresult ContextTable::Destroy(CUcontext handle) {
   return CUDA_SUCCESS;
 }
 
-CUcontext ContextTable::RetainPrimary(int device) {
+CUresult ContextTable::RetainPrimary(int device, CUcontext* context) {
   const MutexLock lock(mutex_);
   Primary& primary = primaries_[device];
-  if (primary.context == nullptr) {
-    primary.context = new Context(device);
-    known_.insert(primary.context);
-  } else if (primary.references == 0) {
-    primary.context->Revive();
+  if (primary.references == 0) {
+    Upkeep upkeep;
+    if (const CUresult result = on_begin_(device, &upkeep)) return result;
+    if (primary.context == nullptr) {
+      primary.context = new Context(device);
+      known_.insert(primary.context);
+    } else {
+      primary.context->Revive();
+    }
+    upkeep_[primary.context] = std::move(upkeep);
   }
   ++primary.references;
-  return reinterpret_cast<CUcontext>(primary.context);
+  *context = reinterpret_cast<CUcontext>(primary.context);
+  return CUDA_SUCCESS;
 }
 
 CUresult ContextTable::ReleasePrimary(int device) {
@@ -74,6 +84,10 @@ bool ContextTable::PrimaryActive(int device) const {
 void ContextTable::End(Context* context) {
   context->Destroy();
   on_end_(*context);
+  Upkeep last;  // dropped after the lock is released
+  const MutexLock lock(mutex_);
+  last = std::move(upkeep_[context]);
+  upkeep_.erase(context);
 }
 
 }  // namespace fineserve::emucuda

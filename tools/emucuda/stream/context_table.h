@@ -3,6 +3,8 @@
 
 #include <array>
 #include <functional>
+#include <memory>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -16,17 +18,22 @@ namespace fineserve::emucuda {
 // before use. Thread-safe; waits for streams without holding its lock.
 class ContextTable {
  public:
-  // `on_end` runs when a context has been destroyed and its streams are idle.
-  explicit ContextTable(std::function<void(const Context&)> on_end)
-      : on_end_(std::move(on_end)) {}
+  // What a context holds of its device as long as it lives.
+  using Upkeep = std::shared_ptr<const void>;
+  // `on_begin` gets the upkeep of a new context, or says why there is none.
+  // `on_end` runs when a context has been destroyed and its streams are idle,
+  // before the upkeep is dropped.
+  ContextTable(std::function<CUresult(int device, Upkeep*)> on_begin,
+               std::function<void(const Context&)> on_end)
+      : on_begin_(std::move(on_begin)), on_end_(std::move(on_end)) {}
 
-  CUcontext Create(int device);
+  CUresult Create(int device, CUcontext* context);
   // Returns INVALID_CONTEXT for a primary, dead or unknown context.
   CUresult Destroy(CUcontext context);
   // Returns null if no context ever had this handle. The context may be dead.
   Context* Find(CUcontext context) const;
 
-  CUcontext RetainPrimary(int device);
+  CUresult RetainPrimary(int device, CUcontext* context);
   CUresult ReleasePrimary(int device);
   // Destroys the primary context, even if it is still retained.
   void ResetPrimary(int device);
@@ -40,9 +47,12 @@ class ContextTable {
 
   void End(Context* context) EMUCUDA_EXCLUDES(mutex_);
 
+  const std::function<CUresult(int, Upkeep*)> on_begin_;
   const std::function<void(const Context&)> on_end_;
   mutable Mutex mutex_;
   std::unordered_set<Context*> known_ EMUCUDA_GUARDED_BY(mutex_);
+  std::unordered_map<const Context*, Upkeep> upkeep_
+      EMUCUDA_GUARDED_BY(mutex_);  // of those that are alive
   std::array<Primary, kMaxDevices> primaries_ EMUCUDA_GUARDED_BY(mutex_) = {};
 };
 

@@ -11,6 +11,7 @@
 
 namespace fineserve::emucuda {
 
+class Context;
 struct CapturedPoint;  // capture.h
 
 // One recording of an event. Thread-safe.
@@ -38,12 +39,19 @@ class Completion {
 };
 
 // An event refers to its latest recording. A waiter keeps the recording that it
-// saw first. Thread-safe.
+// saw first. It belongs to a context, on whose streams alone it may be recorded
+// (CUDA C++ Programming Guide, "Stream and Event Behavior"). Thread-safe.
 class Event {
  public:
   // `shared` is the state of an interprocess event, and null for others.
-  explicit Event(unsigned flags, std::shared_ptr<SharedEvent> shared = nullptr)
-      : flags_(flags), shared_(std::move(shared)) {}
+  Event(const Context& context, unsigned flags,
+        std::shared_ptr<SharedEvent> shared = nullptr)
+      : context_(context), flags_(flags), shared_(std::move(shared)) {}
+
+  bool BelongsTo(const Context& context) const { return &context == &context_; }
+  bool SharesContextWith(const Event& other) const {
+    return BelongsTo(other.context_);
+  }
 
   bool timed() const { return (flags_ & driver::CU_EVENT_DISABLE_TIMING) == 0; }
   const std::shared_ptr<SharedEvent>& shared() const { return shared_; }
@@ -57,6 +65,7 @@ class Event {
   void RecordCaptured(std::shared_ptr<const CapturedPoint> point);
 
  private:
+  const Context& context_;
   const unsigned flags_;
   const std::shared_ptr<SharedEvent> shared_;
   mutable Mutex mutex_;

@@ -27,6 +27,15 @@ std::vector<Node> Graph::Nodes() const {
   return nodes;
 }
 
+std::vector<driver::CUgraphNode> Graph::Handles() const {
+  const MutexLock lock(mutex_);
+  std::vector<driver::CUgraphNode> handles;
+  for (const auto& node : nodes_) {
+    handles.push_back(reinterpret_cast<driver::CUgraphNode>(node.get()));
+  }
+  return handles;
+}
+
 bool Graph::Has(driver::CUgraphNode node) const {
   for (const auto& known : nodes_) {
     if (reinterpret_cast<driver::CUgraphNode>(known.get()) == node) return true;

@@ -27,6 +27,7 @@ class Graph {
   void Append(Node work);
 
   std::vector<Node> Nodes() const;
+  std::vector<driver::CUgraphNode> Handles() const;
 
  private:
   bool Has(driver::CUgraphNode node) const EMUCUDA_REQUIRES(mutex_);

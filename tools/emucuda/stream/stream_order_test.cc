@@ -114,7 +114,8 @@ TEST(StreamTest, DefaultStreamNeverOverlapsBlockingStreams) {
 }
 
 TEST(StreamTest, EventNamesItsLatestRecording) {
-  Event event(0);
+  const Context context(/*device=*/0);
+  Event event(context, /*flags=*/0);
   EXPECT_EQ(event.Latest(), nullptr);
   const auto first = std::make_shared<Completion>();
   const auto second = std::make_shared<Completion>();

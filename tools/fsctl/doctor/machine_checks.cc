@@ -127,6 +127,30 @@ std::vector<Check> CheckDriver(const std::string& library,
   return checks;
 }
 
+Check CheckMig(const absl::StatusOr<std::vector<MigMode>>& gpus) {
+  if (!gpus.ok()) {
+    return {Result::kSkipped, "MIG",
+            absl::StrCat("not checked: ", gpus.status().message()), ""};
+  }
+  std::vector<std::string> on;
+  for (const MigMode& gpu : *gpus) {
+    if (!gpu.now && !gpu.next) continue;
+    on.push_back(gpu.now == gpu.next
+                     ? gpu.uuid
+                     : absl::StrCat(gpu.uuid, gpu.now
+                                                  ? " (until its next reset)"
+                                                  : " (after its next reset)"));
+  }
+  if (on.empty()) {
+    return {Result::kOk, "MIG",
+            absl::StrCat("off on ", gpus->size(), " GPU(s)"), ""};
+  }
+  return {Result::kWarn, "MIG",
+          absl::StrCat("on for ", absl::StrJoin(on, ", "),
+                       ": MIG instances are not supported"),
+          "use another GPU, or switch MIG off: nvidia-smi -i UUID -mig 0"};
+}
+
 Check CheckPidfd() {
   const driver::Descriptor fd(
       static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));

@@ -6,7 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "tools/fsctl/doctor/doctor_report.h"
-#include "tools/fsctl/doctor/driver_probe.h"
+#include "tools/fsctl/doctor/nvml_probe.h"
+#include "tools/fsctl/process/driver_probe.h"
 
 namespace fineserve::fsctl {
 
@@ -22,6 +23,9 @@ Check CheckShim();
 // A driver and each of its devices, as ProbeDriver found them.
 std::vector<Check> CheckDriver(const std::string& library,
                                const absl::StatusOr<ProbedDriver>& driver);
+
+// No GPU is cut into MIG instances, as MigModes found.
+Check CheckMig(const absl::StatusOr<std::vector<MigMode>>& gpus);
 
 Check CheckPidfd();
 Check CheckMemfdSealing();

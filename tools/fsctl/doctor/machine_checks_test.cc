@@ -83,5 +83,25 @@ TEST(DriverCheckTest, NoDeviceFails) {
   EXPECT_EQ(CheckDriver("x", ProbedDriver{13000, {}})[0].result, Result::kFail);
 }
 
+TEST(MigTest, OffIsOkAndUnknownIsNotChecked) {
+  const Check off = CheckMig(std::vector<MigMode>{{"GPU-a"}, {"GPU-b"}});
+  EXPECT_EQ(off.result, Result::kOk);
+  EXPECT_EQ(off.found, "off on 2 GPU(s)");
+  const Check unknown = CheckMig(absl::UnavailableError("too old"));
+  EXPECT_EQ(unknown.result, Result::kSkipped);
+  EXPECT_EQ(unknown.found, "not checked: too old");
+}
+
+TEST(MigTest, GpusThatAreOrWillBeCutAreNamed) {
+  const Check on = CheckMig(std::vector<MigMode>{{"GPU-a"},
+                                                 {"GPU-b", true, true},
+                                                 {"GPU-c", false, true},
+                                                 {"GPU-d", true, false}});
+  EXPECT_EQ(on.result, Result::kWarn);
+  EXPECT_EQ(on.found,
+            "on for GPU-b, GPU-c (after its next reset), GPU-d (until its next "
+            "reset): MIG instances are not supported");
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

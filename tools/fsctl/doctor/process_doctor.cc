@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tools/fsctl/doctor/doctor.h"
-#include "tools/fsctl/doctor/memory_probe.h"
+#include "tools/fsctl/doctor/nvml_probe.h"
 #include "tools/fsctl/doctor/process_checks.h"
 #include "tools/fsctl/process/inspected_process.h"
 #include "tools/fsctl/process/read_file.h"

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -88,6 +87,8 @@ void FleetSupervisor::Start(Engine* engine) {
 void FleetSupervisor::Become(const config::FleetEngine& spec) const {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // Else fsctl's handlers would swallow a signal until exec.
+  for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -96,11 +97,10 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) const {
   RedirectOutput(log.get());
   SetEnvironment(environment_);
   Globals globals = globals_;
-  if (!spec.gpu.empty()) {
-    globals.gpu = spec.gpu;
-    setenv("CUDA_VISIBLE_DEVICES", spec.gpu.c_str(), 1);
-  }
+  if (!spec.gpu.empty()) globals.gpu = spec.gpu;
   RunOptions run;
+  run.gpu_uuid = spec.CudaGpu();
+  run.gpu_by_index = spec.gpu_by_index;
   run.name = spec.name;
   run.command = spec.command;
   if (spec.view) run.view = "required";

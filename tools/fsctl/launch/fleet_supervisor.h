@@ -17,7 +17,7 @@ namespace fineserve::fsctl {
 // prints a line per event. In a single-threaded program without other children.
 class FleetSupervisor {
  public:
-  // `globals` must outlive it.
+  // `globals` must outlive it. A gpu in `fleet` is a whole UUID.
   FleetSupervisor(const Globals& globals, config::Fleet fleet,
                   std::string log_folder);
 

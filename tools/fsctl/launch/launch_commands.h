@@ -13,6 +13,9 @@ struct RunOptions {
   std::vector<std::string> kv_sizes;  // as the user wrote them
   std::string view;                   // $FINESERVE_VIEW; empty: unchanged
   std::vector<std::string> command;   // after "--"
+  // Whole UUID of the only GPU that the command is to see; empty: as usual.
+  std::string gpu_uuid = "";
+  bool gpu_by_index = false;  // the command takes no UUID
 };
 // `fsctl run -- CMD ARGS…`: replaces this process by CMD with the shim
 // preloaded. Returns only if that fails, with the exit code.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/run_plan.h"
+#include "tools/fsctl/launch/visible_gpu.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -49,6 +50,21 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   }
   if (pool->daemon_answers()) return absl::OkStatus();
   return absl::NotFoundError(DaemonTrouble(*pool));
+}
+
+absl::Status ShowGpu(const RunOptions& options, RunPlan* plan) {
+  if (options.gpu_uuid.empty()) return absl::OkStatus();
+  if (!options.gpu_by_index) {
+    plan->gpu = VisibleByUuid(options.gpu_uuid);
+    return absl::OkStatus();
+  }
+  const std::string folder =
+      plan->library_folder.empty() ? "" : plan->library_folder + "/";
+  absl::StatusOr<Environment> gpu =
+      VisibleByIndex(options.gpu_uuid, folder + "libcuda.so.1");
+  if (!gpu.ok()) return gpu.status();
+  plan->gpu = *std::move(gpu);
+  return absl::OkStatus();
 }
 
 // In place of this process.
@@ -94,6 +110,9 @@ int RunRun(const Globals& globals, const RunOptions& options) {
   if (!daemon.ok()) {
     Fail(0, absl::StrCat("warning: ", daemon.message(),
                          "; running without a pool"));
+  }
+  if (const absl::Status gpu = ShowGpu(options, &*plan); !gpu.ok()) {
+    return Fail(kExitBadAnswer, gpu);
   }
   SetEnvironment(PlanEnvironment(*plan));
   return Become(options.command);

@@ -73,6 +73,7 @@ Environment PlanEnvironment(const RunPlan& plan) {
   if (!plan.view.empty()) {
     environment.emplace_back("FINESERVE_VIEW", plan.view);
   }
+  environment.insert(environment.end(), plan.gpu.begin(), plan.gpu.end());
   return environment;
 }
 

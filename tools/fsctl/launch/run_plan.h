@@ -18,6 +18,7 @@ struct RunPlan {
   std::string library_folder;  // searched first; empty: none
   std::string runtime_folder;  // empty: unchanged
   std::string view = "";       // empty: unchanged
+  Environment gpu = {};        // by which it sees its GPU; empty: unchanged
 };
 // The variables to set. What LD_PRELOAD and LD_LIBRARY_PATH contain now stays,
 // after ours.

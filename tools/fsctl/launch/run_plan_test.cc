@@ -28,12 +28,19 @@ TEST_F(RunPlanTest, PlainPlanSetsOnlyShimAndEngine) {
 
 TEST_F(RunPlanTest, FullPlanSetsEverything) {
   EXPECT_THAT(
-      PlanEnvironment({"/s.so", "e", {64 << 20, 7}, "/emu", "/run/x", "1"}),
+      PlanEnvironment({"/s.so",
+                       "e",
+                       {64 << 20, 7},
+                       "/emu",
+                       "/run/x",
+                       "1",
+                       {{"CUDA_VISIBLE_DEVICES", "GPU-1"}}}),
       ElementsAre(Pair("LD_PRELOAD", "/s.so"), Pair("FINESERVE_ENGINE", "e"),
                   Pair("FINESERVE_KV_SIZES", "67108864,7"),
                   Pair("LD_LIBRARY_PATH", "/emu"),
                   Pair("FINESERVE_RUNTIME_DIR", "/run/x"),
-                  Pair("FINESERVE_VIEW", "1")));
+                  Pair("FINESERVE_VIEW", "1"),
+                  Pair("CUDA_VISIBLE_DEVICES", "GPU-1")));
 }
 
 TEST_F(RunPlanTest, WhatWasPreloadedStaysBehindTheShim) {

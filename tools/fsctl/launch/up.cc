@@ -1,6 +1,7 @@
 // `fsctl up`: supervises the engines of a fleet until a signal arrives.
 
-#include <set>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/signal_watch.h"
 
 namespace fineserve::fsctl {
@@ -19,19 +21,22 @@ namespace {
 
 constexpr uint64_t kTurnNs = 200'000'000;
 
-// 0 if a daemon answers for every GPU of the fleet; else prints why and returns
-// the exit code.
-int CheckDaemons(const Globals& globals, const config::Fleet& fleet) {
-  std::set<std::string> gpus;
-  for (const config::FleetEngine& engine : fleet.engines) {
-    gpus.insert(engine.gpu.empty() ? globals.gpu : engine.gpu);
-  }
-  for (const std::string& gpu : gpus) {
-    const absl::StatusOr<Pool> pool = ChoosePool(gpu);
-    if (!pool.ok()) return FailWithoutPool(pool.status());
-    if (!pool->daemon_answers()) {
-      return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+// Completes the UUIDs of the fleet's GPUs. 0 if a daemon answers for every one;
+// else prints why and returns the exit code.
+int FindDaemons(const Globals& globals, config::Fleet* fleet) {
+  std::map<std::string, std::string> uuids;  // by what the fleet calls it
+  for (config::FleetEngine& engine : fleet->engines) {
+    std::string& uuid = uuids[engine.gpu];
+    if (uuid.empty()) {
+      const absl::StatusOr<Pool> pool =
+          ChoosePool(engine.gpu.empty() ? globals.gpu : engine.gpu);
+      if (!pool.ok()) return FailWithoutPool(pool.status());
+      if (!pool->daemon_answers()) {
+        return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+      }
+      uuid = GpuName(pool->table.gpu_uuid);
     }
+    if (!engine.gpu.empty()) engine.gpu = uuid;
   }
   return kExitOk;
 }
@@ -41,7 +46,7 @@ int CheckDaemons(const Globals& globals, const config::Fleet& fleet) {
 int RunUp(const Globals& globals, const UpOptions& options) {
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
   if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
-  if (const int code = CheckDaemons(globals, *fleet)) return code;
+  if (const int code = FindDaemons(globals, &*fleet)) return code;
   FleetSupervisor engines(
       globals, *std::move(fleet),
       options.log_folder.empty() ? SocketFolder() : options.log_folder);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/engine_names.h"
@@ -55,15 +56,16 @@ std::string CountLines(const abi::TableSnapshot& table) {
 }
 
 std::string CounterLines(const abi::CounterSnapshot& c) {
-  return absl::StrCat("counters  leases granted ", c.leases_granted,
-                      ", denied ", c.leases_denied, "; zeroed ", c.slabs_zeroed,
-                      " slabs (", Size(c.bytes_zeroed), "), quarantined ",
-                      c.slabs_quarantined, "\n          asked back ",
-                      c.slabs_asked_back, " slabs, returned ", c.slabs_returned,
-                      ", added ", c.slabs_added, ", withdrawn ",
-                      c.slabs_withdrawn, "\n          engines died ",
-                      c.engines_died, ", messages dropped ", c.messages_dropped,
-                      ", connections refused ", c.connections_refused, "\n");
+  return absl::StrCat(
+      "counters  leases granted ", c.leases_granted, ", denied ",
+      c.leases_denied, "; zeroed ", c.slabs_zeroed, " slabs (",
+      Size(c.bytes_zeroed), "), quarantined ", c.slabs_quarantined,
+      "\n          asked back ", c.slabs_asked_back, " slabs, returned ",
+      c.slabs_returned, ", added ", c.slabs_added, ", withdrawn ",
+      c.slabs_withdrawn, "\n          engines died ", c.engines_died,
+      ", messages dropped ", c.messages_dropped, ", connections refused ",
+      c.connections_refused, "\n          longest event of the daemon's loop ",
+      absl::StrFormat("%.1f", c.loop_longest_turn_us / 1e3), " ms\n");
 }
 
 std::string ViewTexts(const abi::TableSnapshot& table,
@@ -133,7 +135,8 @@ Json CountersJson(const abi::CounterSnapshot& c) {
           {"process_lists_useless", c.process_lists_useless},
           {"engines_died", c.engines_died},
           {"messages_dropped", c.messages_dropped},
-          {"connections_refused", c.connections_refused}};
+          {"connections_refused", c.connections_refused},
+          {"loop_longest_turn_us", c.loop_longest_turn_us}};
 }
 
 Json RunsJson(const Observation& seen, const std::vector<SlabRun>& runs) {

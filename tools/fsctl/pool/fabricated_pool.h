@@ -28,6 +28,7 @@ inline Pool FabricatePool() {
   t.gpu_name = "Test GPU";
   t.counters.leases_granted = 3;
   t.counters.leases_denied = 1;
+  t.counters.loop_longest_turn_us = 740;
   t.counters.slabs_zeroed = 12;
   t.counters.bytes_zeroed = 12 * t.slab_bytes();
   const uint64_t then = kTestNow.monotonic_ns - 60 * kTestSecond;

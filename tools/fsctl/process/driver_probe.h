@@ -1,5 +1,5 @@
-#ifndef TOOLS_FSCTL_DOCTOR_DRIVER_PROBE_H_
-#define TOOLS_FSCTL_DOCTOR_DRIVER_PROBE_H_
+#ifndef TOOLS_FSCTL_PROCESS_DRIVER_PROBE_H_
+#define TOOLS_FSCTL_PROCESS_DRIVER_PROBE_H_
 
 #include <string>
 #include <vector>
@@ -13,6 +13,7 @@ struct ProbedDevice {
   std::string name;
   bool virtual_memory = false;     // device attribute 102
   bool posix_descriptors = false;  // device attribute 103
+  std::string uuid = "";           // "GPU-…", whole
 };
 
 struct ProbedDriver {
@@ -25,11 +26,15 @@ struct ProbedDriver {
 // state, and a driver that crashes or hangs becomes a Status.
 absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
                                          absl::Duration timeout);
+// The same for all of the machine's devices, in the order of their PCI bus ids,
+// whatever this process's environment says about devices.
+absl::StatusOr<ProbedDriver> ProbeAllDevices(const std::string& library,
+                                             absl::Duration timeout);
 
 // Parses the child's answer; public for its test.
-//   "version 13000\ndevice 1 1 NVIDIA H200\n"  or  "error <one line>\n"
+//   "version 13000\ndevice 1 1 GPU-… NVIDIA H200\n"  or  "error <one line>\n"
 absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer);
 
 }  // namespace fineserve::fsctl
 
-#endif  // TOOLS_FSCTL_DOCTOR_DRIVER_PROBE_H_
+#endif  // TOOLS_FSCTL_PROCESS_DRIVER_PROBE_H_

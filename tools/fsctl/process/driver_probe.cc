@@ -1,6 +1,9 @@
-#include "tools/fsctl/doctor/driver_probe.h"
+#include "tools/fsctl/process/driver_probe.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -9,6 +12,7 @@
 #include "daemon/abi/printable.h"
 #include "kernels/driver/driver.h"
 #include "tools/fsctl/process/child.h"
+#include "tools/fsctl/terminal/quantities.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -18,6 +22,14 @@ int Attribute(const driver::EntryPoints& call, driver::CUdevice device,
   int value = 0;
   call.cuDeviceGetAttribute(&value, attribute, device);
   return value;
+}
+
+std::string UuidOf(const driver::EntryPoints& call, driver::CUdevice device) {
+  driver::CUuuid uuid = {};
+  call.cuDeviceGetUuid_v2(&uuid, device);
+  uint8_t bytes[16];
+  memcpy(bytes, uuid.bytes, sizeof(bytes));
+  return GpuName(bytes);
 }
 
 std::string DeviceLine(const driver::EntryPoints& call, int ordinal) {
@@ -35,7 +47,7 @@ std::string DeviceLine(const driver::EntryPoints& call, int ordinal) {
           call, device,
           driver::
               CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
-      " ", abi::Printable(name), "\n");
+      " ", UuidOf(call, device), " ", abi::Printable(name), "\n");
 }
 
 std::string Probe(const std::string& library) {
@@ -50,6 +62,19 @@ std::string Probe(const std::string& library) {
   return answer;
 }
 
+absl::StatusOr<ProbedDriver> AnswerOf(const ChildResult& child,
+                                      absl::Duration timeout) {
+  if (child.timed_out) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
+  }
+  if (child.signal != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("crashed: ", strsignal(child.signal)));
+  }
+  return ParseProbe(child.output);
+}
+
 }  // namespace
 
 absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer) {
@@ -60,9 +85,12 @@ absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer) {
     }
     if (absl::ConsumePrefix(&line, "version ")) {
       if (!absl::SimpleAtoi(line, &driver.version)) break;
-    } else if (absl::ConsumePrefix(&line, "device ") && line.size() > 4) {
+    } else if (absl::ConsumePrefix(&line, "device ")) {
+      const std::vector<std::string> words =
+          absl::StrSplit(line, absl::MaxSplits(' ', 3));
+      if (words.size() < 4) break;
       driver.devices.push_back(
-          {std::string(line.substr(4)), line[0] == '1', line[2] == '1'});
+          {words[3], words[0] == "1", words[1] == "1", words[2]});
     }
   }
   if (driver.version == 0) return absl::InternalError("no answer");
@@ -71,16 +99,17 @@ absl::StatusOr<ProbedDriver> ParseProbe(const std::string& answer) {
 
 absl::StatusOr<ProbedDriver> ProbeDriver(const std::string& library,
                                          absl::Duration timeout) {
-  const ChildResult child = AskChild([&] { return Probe(library); }, timeout);
-  if (child.timed_out) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
-  }
-  if (child.signal != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("crashed: ", strsignal(child.signal)));
-  }
-  return ParseProbe(child.output);
+  return AnswerOf(AskChild([&] { return Probe(library); }, timeout), timeout);
+}
+
+absl::StatusOr<ProbedDriver> ProbeAllDevices(const std::string& library,
+                                             absl::Duration timeout) {
+  const auto probe = [&] {
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    return Probe(library);
+  };
+  return AnswerOf(AskChild(probe, timeout), timeout);
 }
 
 }  // namespace fineserve::fsctl

@@ -1,4 +1,4 @@
-#include "tools/fsctl/doctor/driver_probe.h"
+#include "tools/fsctl/process/driver_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,12 +19,14 @@ TEST(DriverProbeTest, MissingLibraryIsAnErrorOfTheChildOnly) {
 }
 
 TEST(DriverProbeTest, AnswerIsParsedLineByLine) {
-  const auto driver =
-      ParseProbe("version 13000\ndevice 1 0 NVIDIA H200\ndevice 0 1 X\n");
+  const auto driver = ParseProbe(
+      "version 13000\ndevice 1 0 GPU-a NVIDIA H200\n"
+      "device 0 1 GPU-b X\n");
   ASSERT_TRUE(driver.ok());
   EXPECT_EQ(driver->version, 13000);
   ASSERT_EQ(driver->devices.size(), 2u);
   EXPECT_EQ(driver->devices[0].name, "NVIDIA H200");
+  EXPECT_EQ(driver->devices[0].uuid, "GPU-a");
   EXPECT_TRUE(driver->devices[0].virtual_memory);
   EXPECT_FALSE(driver->devices[0].posix_descriptors);
   EXPECT_TRUE(driver->devices[1].posix_descriptors);

@@ -1,0 +1,106 @@
+#ifndef BENCH_SOAK_CLIENTS_H_
+#define BENCH_SOAK_CLIENTS_H_
+
+#include <array>
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/soak/http_post.h"
+#include "bench/soak/soak_site.h"
+
+namespace fineserve::bench {
+
+// How a request ended, if it ended as it may.
+enum class Ending : size_t {
+  kRight,   // 200, and every token is what the model must answer
+  kLate,    // 429 with Retry-After: it cannot make its SLO
+  kNobody,  // 503 with Retry-After: no daemon, or no engine
+  kBroken,  // 502, or an answer that broke off: its engine was killed meanwhile
+  kLeft,    // it was the client that went away
+};
+inline constexpr size_t kEndings = 5;
+
+struct ClientFigures {
+  std::array<uint64_t, kEndings> ended = {};
+  double longest_s = 0;  // from the question to the end of its answer
+
+  uint64_t Count(Ending ending) const {
+    return ended[static_cast<size_t>(ending)];
+  }
+  void Add(const ClientFigures& other);
+};
+
+// Clients of tinyserve's models, on a thread of their own: each asks again and
+// again, now for a stream, now for a whole answer, at one of the proxies, and
+// compares what comes with what must come. The public functions are for the
+// thread that made this object.
+class Clients {
+ public:
+  // No request may take longer than this if nothing stands still.
+  static constexpr std::chrono::seconds kLimit{35};
+
+  // What goes wrong is a fault of `site`, which must outlive this object.
+  Clients(SoakSite* site, std::vector<std::string> models,
+          std::vector<uint16_t> ports, std::chrono::seconds limit,
+          uint64_t seed);
+  Clients(const Clients&) = delete;
+  Clients& operator=(const Clients&) = delete;
+  ~Clients();
+
+  // Between these two the engine of `model` may break off what it answers.
+  void EngineDies(const std::string& model) { ++unrest_.at(model); }
+  void EngineServes(const std::string& model) { ++unrest_.at(model); }
+
+  // They ask no more, and all that they asked has ended when this returns.
+  void Rest();
+  void GoOn() { resting_ = false; }
+  // Asks once, and again until the answer is right; false, and a failure, if
+  // none is. The clients must rest.
+  bool Serves(const std::string& model, uint16_t port);
+
+  ClientFigures figures() const { return figures_; }  // while they rest
+
+ private:
+  struct Question {
+    std::string model, prompt;
+    uint32_t number, tokens;
+    bool stream, leaves, patient;
+    uint16_t port;
+  };
+
+  boost::asio::awaitable<void> BeClient(uint64_t seed);
+  // How it ended; null if it ended as it must not, which is reported.
+  boost::asio::awaitable<absl::optional<Ending>> AskOnce(Question question);
+  absl::optional<Ending> Judge(const Question& question,
+                               const HttpAnswer& answer, bool unrest);
+  Question Next(std::mt19937_64* random);
+  absl::optional<Ending> EndingOf(const Question& question,
+                                  const HttpAnswer& answer, bool unrest,
+                                  std::string* wrong) const;
+  boost::asio::awaitable<void> Sleep(std::chrono::milliseconds time);
+
+  SoakSite& site_;
+  const std::vector<std::string> models_;
+  const std::vector<uint16_t> ports_;
+  const std::chrono::seconds limit_;
+  // By model: odd while its engine may break off answers.
+  std::map<std::string, std::atomic<uint32_t>> unrest_;
+  std::atomic<bool> resting_ = false, ending_ = false;
+  std::atomic<int> flying_ = 0;
+  uint32_t asked_ = 0;
+  ClientFigures figures_;
+  boost::asio::io_context context_{1};
+  std::thread thread_;
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_SOAK_CLIENTS_H_

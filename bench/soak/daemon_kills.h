@@ -1,0 +1,48 @@
+#ifndef BENCH_SOAK_DAEMON_KILLS_H_
+#define BENCH_SOAK_DAEMON_KILLS_H_
+
+#include <cstdint>
+#include <random>
+
+#include "bench/soak/clients.h"
+#include "bench/soak/fleet_site.h"
+#include "bench/soak/progress.h"
+
+namespace fineserve::bench {
+
+struct DaemonKillFigures {
+  uint64_t kills = 0;
+  uint64_t engines_replaced = 0;
+  ClientFigures clients;
+};
+
+// fineserved is killed while its engines serve and requests come through the
+// proxy, and started again: engines keep their data, every request has an
+// answer or a refusal, and in the end nothing is left in the books. Engines are
+// killed, too, while there is no daemon or when there is the next one, and
+// replaced. Confined to one thread.
+class DaemonKills {
+ public:
+  DaemonKills(FleetSite* fleet, uint64_t seed, Progress* progress)
+      : fleet_(*fleet), random_(seed), progress_(*progress) {}
+
+  DaemonKillFigures Run(uint64_t kills);
+
+ private:
+  uint64_t Random(uint64_t below) { return random_() % below; }
+  void Wait(uint64_t least_ms, uint64_t most_ms);
+  bool KillOnce(Clients* clients);
+  void KillEngine(size_t engine, Clients* clients);
+  // In the place of one that was killed.
+  bool StartEngine(size_t engine, Clients* clients);
+  bool ReplaceSomeEngines(Clients* clients);
+
+  FleetSite& fleet_;
+  std::mt19937_64 random_;
+  Progress& progress_;
+  DaemonKillFigures figures_;
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_SOAK_DAEMON_KILLS_H_

@@ -1,0 +1,188 @@
+#include "bench/soak/fleet_site.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/process/eventually.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr size_t kWithoutRequests = 2, kHolder = 3;  // engines
+
+// tinyserve's step times at --speed 20; an SLO that only a jam misses, and so
+// small a batch that requests wait for their turn.
+constexpr char kModel[] =
+    "slo_ttft_ms = 3000\nmax_batch = 3\n"
+    "profile = { base_us = 380, per_token_us = 0.8, per_sequence_us = 3.2 }\n";
+
+struct Format {
+  int kv_token_bytes;
+  std::vector<std::string> words;
+};
+const std::array<Format, FleetSite::kServing>& Formats() {
+  static const auto* const formats =
+      new std::array<Format, FleetSite::kServing>{
+          Format{4096, {"--page", "64KiB"}},
+          Format{8192, {"--planes", "4", "--page", "32KiB"}}};
+  return *formats;
+}
+
+size_t CountOf(const std::string& what, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+FleetSite::FleetSite(const std::string& name,
+                     std::array<uint16_t, kServing> ports,
+                     std::string without_daemon, Failures* failures)
+    : site_(name, failures), engine_ports_(ports) {
+  WriteFleet(ports, without_daemon);
+}
+
+void FleetSite::WriteFleet(const std::array<uint16_t, kServing>& ports,
+                           const std::string& without_daemon) {
+  std::ofstream file(fleet_path());
+  file << "[proxy]\nwithout_daemon = \"" << without_daemon << "\"\n";
+  for (size_t i = 0; i < kServing; ++i) {
+    const std::string name = Models()[i];
+    file << "[[model]]\nname = \"" << name
+         << "\"\nkv_token_bytes = " << Formats()[i].kv_token_bytes << "\n"
+         << kModel << "[[engine]]\nname = \"" << name << "\"\nmodel = \""
+         << name << "\"\nurl = \"http://127.0.0.1:" << ports[i] << "\"\n";
+  }
+}
+
+bool FleetSite::StartAll(size_t proxies) {
+  if (!StartDaemon()) return false;
+  for (size_t i = 0; i < kEngines; ++i) {
+    if (!StartEngine(i)) return false;
+  }
+  for (size_t i = 0; i < proxies; ++i) {
+    if (!StartProxy()) return false;
+  }
+  return true;
+}
+
+// 10 slabs, of which the engines' floors take 4.
+bool FleetSite::StartDaemon() {
+  return site_.StartDaemon({"--pool", "80MiB", "--slab", "8MiB", "--planes",
+                            "4", "--fleet", fleet_path()});
+}
+
+bool FleetSite::StartEngine(size_t engine) {
+  engines_[engine].reset();
+  std::vector<std::string> words;
+  std::string name = absl::StrCat("engine-", ++started_);
+  process::Environment more;
+  if (engine < kServing) {
+    name = Models()[engine];
+    words = {"tinyserve",       "--view",
+             "--model",         name,
+             "--port",          absl::StrCat(engine_ports_[engine]),
+             "--speed",         "20",
+             "--max-model-len", "1024",
+             "--max-num-seqs",  "24"};
+    const auto& format = Formats()[engine].words;
+    words.insert(words.end(), format.begin(), format.end());
+  } else if (engine == kWithoutRequests) {
+    words = {"view_engine",
+             "--random",
+             "3600",
+             "--page",
+             "33792",
+             "--seed",
+             absl::StrCat(started_),
+             "--most",
+             "600",
+             "--watermark",
+             "100",
+             "--fill-first"};
+  } else {
+    words = {"stock_engine", "--hold", "--kv",        "8MiB",
+             "--layers",     "1",      "--seed",      absl::StrCat(started_),
+             "--weights",    "1MiB",   "--workspace", "1MiB"};
+    more["FINESERVE_KV_SIZES"] = "8MiB";
+    verified_ = 0;
+  }
+  engines_[engine] = site_.StartEngine(name, std::move(words), more);
+  if (engines_[engine]->Prints("ready")) return true;
+  site_.Fail(Fault::kEnded,
+             "an engine does not start: " + engines_[engine]->About());
+  return false;
+}
+
+bool FleetSite::StartProxy() {
+  auto proxy =
+      site_.Start({"fineserve-proxy", "--fleet", fleet_path(), "--listen",
+                   "127.0.0.1:0", "--admin", "127.0.0.1:0"});
+  constexpr char kBefore[] = "listening on 127.0.0.1:";
+  const bool listens = proxy->Prints(", admin ");
+  const std::string printed = proxy->Printed();
+  const size_t at = printed.find(kBefore);
+  if (!listens || at == std::string::npos) {
+    site_.Fail(Fault::kEnded, "a proxy does not start: " + proxy->About());
+    return false;
+  }
+  ports_.push_back(
+      static_cast<uint16_t>(atoi(printed.c_str() + at + strlen(kBefore))));
+  proxies_.push_back(std::move(proxy));
+  return true;
+}
+
+bool FleetSite::EnginesAreWell() {
+  bool well = true;
+  for (const auto& engine : engines_) {
+    if (engine->alive()) continue;
+    well = false;
+    const bool foreign = engine->HasPrinted("error ");
+    site_.Fail(foreign ? Fault::kForeignBytes : Fault::kEnded,
+               "an engine ended by itself: " + engine->About());
+  }
+  if (!well) return false;
+  Program& holder = *engines_[kHolder];
+  holder.Tell("verify");
+  ++verified_;
+  well = process::Eventually([&] {
+    const std::string printed = holder.Printed();
+    return CountOf("ok verified", printed) == static_cast<size_t>(verified_) ||
+           CountOf("error", printed) > 0;
+  });
+  if (well && !holder.HasPrinted("error")) return true;
+  site_.Fail(Fault::kForeignBytes,
+             "an engine does not have its data: " + holder.About());
+  return false;
+}
+
+bool FleetSite::AwaitNoRequests() {
+  std::string said;
+  const bool none = process::Eventually([&] {
+    said = site_.Fsctl({"requests", "--json"});
+    const auto json = nlohmann::json::parse(said, nullptr, false);
+    return json.is_object() && json.value("total", -1) == 0;
+  });
+  if (!none) {
+    site_.Fail(Fault::kNotAtRest,
+               "requests stay in the books: " + said + site_.daemon().About());
+  }
+  return none;
+}
+
+bool FleetSite::EndEngines() {
+  for (auto& engine : engines_) engine.reset();
+  return site_.AwaitEmpty();
+}
+
+}  // namespace fineserve::bench

@@ -1,0 +1,14 @@
+#ifndef BENCH_SOAK_INTERRUPT_H_
+#define BENCH_SOAK_INTERRUPT_H_
+
+namespace fineserve::bench {
+
+// From now on SIGINT and SIGTERM do not end this process, but make Interrupted
+// true, so that what it has started ends and its folders are removed. What goes
+// wrong after that is no failure.
+void CatchInterrupts();
+bool Interrupted();
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_SOAK_INTERRUPT_H_

@@ -1,0 +1,101 @@
+"""A stock vLLM engine that a test controls: one line of JSON in, one out.
+
+    gpu_engine.py '{"model": DIR, ...}'    (vLLM's engine arguments)
+
+The first answer says that it serves and how long its start took; each request
+is a dict whose "do" names a function below, with its arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+# Of this process's stdout only answers may be seen; vLLM prints too.
+_answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+_began = time.monotonic()
+
+
+class Engine:
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        from vllm import LLM
+
+        self._llm = LLM(**arguments)
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        **sampling: Any,
+    ) -> dict[str, Any]:
+        """The tokens that follow each prompt: exactly as many as asked for."""
+        from vllm import SamplingParams
+
+        began = time.monotonic()
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": prompt} for prompt in prompts],
+            [
+                SamplingParams(
+                    max_tokens=count,
+                    ignore_eos=True,
+                    detokenize=False,
+                    **({"temperature": 0} | sampling),
+                )
+                for count in max_tokens
+            ],
+            use_tqdm=False,
+        )
+        return {
+            "tokens": [list(o.outputs[0].token_ids) for o in outputs],
+            "seconds": time.monotonic() - began,
+        }
+
+    def stats(self) -> dict[str, Any]:
+        """Of EngineCore's process, which is the worker's too."""
+        (stats,) = self._llm.collective_rpc(worker_stats)
+        return stats
+
+
+def worker_stats(_worker: Any) -> dict[str, Any]:
+    import ctypes
+
+    import torch
+    from fineserve_vllm import kv_abi, plugin, view
+    from host_device_vllm import observation
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.emucuda_skipped_launches.restype = ctypes.c_uint64
+    host_device = torch.ops.host_device
+    found = {
+        "pid": os.getpid(),
+        "skipped_kernels": driver.emucuda_skipped_launches(),
+        "enqueued": host_device.enqueued(),
+        "waited": dict(host_device.waited()),
+    }
+    if view.is_wanted():
+        stats = kv_abi.Shim().stats()
+        found |= {name: getattr(stats, name) for name, _ in stats._fields_}
+        (engine,) = plugin._engines
+        found["fence_waits"] = observation.fence_waits
+        found["stray_writes"] = observation.stray_writes
+        found["slabs_returned"] = engine.counters.returned
+    return found
+
+
+def main() -> None:
+    engine = Engine(json.loads(sys.argv[1]))
+    ready = {"serving": True, "seconds": time.monotonic() - _began}
+    print(json.dumps(ready), file=_answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = getattr(engine, request.pop("do"))(**request)
+        print(json.dumps(answer), file=_answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

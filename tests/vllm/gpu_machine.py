@@ -1,0 +1,259 @@
+"""Stock vLLM on the emulated device: its engines, their models and the tokens
+that they must give."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import os
+import pathlib
+import random
+import select
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "torch"), str(HERE / "host_device")]
+
+import build as host_device_build  # noqa: E402
+import machine  # noqa: E402
+from machine import BUILD, MIB  # noqa: E402
+
+VERSION = importlib.metadata.version("vllm")
+LIBRARY = BUILD / f"lib/host_device/{VERSION}/libhost_device.so"
+
+SLAB = 2 * MIB
+POOL_SLABS = 16
+VOCABULARY = 512
+MAX_TOKENS = 512  # of a request
+# Sums in another order: what the logits of one token may differ by.
+TOLERANCE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A tiny model of random weights. A block of 16 tokens takes `layers` times
+    32 KiB: the models' KV differs in format."""
+
+    layers: int
+    seed: int
+
+    @property
+    def block_bytes(self) -> int:
+        return self.layers * 32 << 10
+
+    def make(self, folder: pathlib.Path) -> str:
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        path = folder / f"llama-{self.layers}-{self.seed}"
+        if not path.exists():
+            torch.manual_seed(self.seed)
+            configuration = LlamaConfig(
+                vocab_size=VOCABULARY,
+                hidden_size=128,
+                intermediate_size=256,
+                num_hidden_layers=self.layers,
+                num_attention_heads=4,
+                num_key_value_heads=4,
+                head_dim=64,
+                max_position_embeddings=MAX_TOKENS,
+                # With the usual 0.02 the next token hardly depends on context.
+                initializer_range=0.2,
+            )
+            model = LlamaForCausalLM(configuration).to(torch.float32)
+            model.save_pretrained(path)
+        return str(path)
+
+
+class Reference:
+    """The same model in transformers, on the CPU."""
+
+    def __init__(self, path: str) -> None:
+        import torch
+        from transformers import LlamaForCausalLM
+
+        self._torch = torch
+        self._model = LlamaForCausalLM.from_pretrained(
+            path, dtype=torch.float32
+        )
+
+    def wrong(
+        self, prompts: Sequence[list[int]], outputs: Sequence[list[int]]
+    ) -> int:
+        """How many tokens are not the most likely one after all before them.
+        Each is judged after the engine's own tokens, so one wrong token does
+        not make the rest wrong."""
+        return sum(map(self._wrong, prompts, outputs))
+
+    def _wrong(self, prompt: list[int], output: list[int]) -> int:
+        torch = self._torch
+        with torch.no_grad():
+            logits = self._model(torch.tensor([prompt + output])).logits[0]
+        logits = logits[len(prompt) - 1 : -1]
+        given = logits.gather(1, torch.tensor(output)[:, None])[:, 0]
+        return int((given < logits.max(-1).values - TOLERANCE).sum())
+
+
+def random_prompts(
+    seed: int, count: int, lengths: tuple[int, int], shared: int = 0
+) -> list[list[int]]:
+    """`count` prompts; half of them begin with the same `shared` tokens."""
+    rng = random.Random(seed)
+    prefix = [rng.randrange(VOCABULARY) for _ in range(shared)]
+    return [
+        prefix * (i % 2)
+        + [rng.randrange(VOCABULARY) for _ in range(rng.randint(*lengths))]
+        for i in range(count)
+    ]
+
+
+class EngineEnded(AssertionError):
+    """An engine ended instead of answering; the message holds its log's end."""
+
+
+class VllmEngine(machine.LineProcess):
+    """A running gpu_engine.py. It is killed at the end of the test."""
+
+    def __init__(
+        self, arguments: dict[str, Any], environment: dict[str, str]
+    ) -> None:
+        super().__init__(
+            [sys.executable, str(HERE / "gpu_engine.py")]
+            + [json.dumps(arguments)],
+            environment,
+            own_session=True,
+        )
+
+    def answer(self) -> Any:
+        line = self.receive()
+        if not line:
+            code = self._process.wait()
+            raise EngineEnded(
+                f"the engine ended with {code}\n{self.stderr()[-9000:]}"
+            )
+        return json.loads(line)
+
+    def has_answered(self) -> bool:
+        return bool(select.select([self._process.stdout], [], [], 0.1)[0])
+
+    def ask(self, do: str, **arguments: Any) -> None:
+        """Sends a request; answer() waits for its answer."""
+        self.send(json.dumps({"do": do, **arguments}))
+
+    def run(self, do: str, **arguments: Any) -> Any:
+        self.ask(do, **arguments)
+        return self.answer()
+
+    def _end(self) -> None:
+        """Kills all its processes, EngineCore among them."""
+        try:
+            os.killpg(self._process.pid, 9)
+        except ProcessLookupError:
+            pass
+
+
+class VllmMachine(machine.Machine):
+    """Base of the tests: models, engines and a pool of 16 slabs of 2 MiB."""
+
+    slab_bytes = SLAB
+    pool_slabs = POOL_SLABS
+    device_memory = 1 << 30
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        host_device_build.build(LIBRARY)
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls._models = pathlib.Path(folder.name)
+
+    @classmethod
+    @functools.cache
+    def reference(cls, model: Model) -> Reference:
+        return Reference(model.make(cls._models))
+
+    def engine_environment(self, shim: bool, runner: int) -> dict[str, str]:
+        path = [HERE / "host_device/plugin", HERE]
+        if not shim:
+            path.append(BUILD / "lib/vllm")  # for the counters; it does nothing
+        return (
+            self.environment
+            | machine.preload(shim)
+            | {
+                "PYTHONPATH": ":".join(map(str, path)),
+                "HOST_DEVICE_LIBRARY": str(LIBRARY),
+                # The host runs the operators, on device memory.
+                "EMUCUDA_HOST_ACCESS": "allow",
+                # A kernel that nothing runs must not go unnoticed.
+                "EMUCUDA_UNKNOWN_KERNELS": "refuse",
+                "OMP_NUM_THREADS": "1",
+                "TRITON_INTERPRET": "1",
+                "HF_HUB_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_USE_V2_MODEL_RUNNER": str(runner - 1),
+                # It would be compiled by nvcc.
+                "VLLM_USE_FLASHINFER_SAMPLER": "0",
+                "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+                "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+            }
+            | (
+                {
+                    "FINESERVE_VIEW": "required",
+                    "VLLM_KV_CACHE_LAYOUT": "BLHNC",
+                }
+                if shim
+                else {}
+            )
+        )
+
+    def start_vllm(
+        self,
+        model: Model,
+        *,
+        view: bool,
+        runner: int = 2,
+        environment: dict[str, str] | None = None,
+        **arguments: Any,
+    ) -> VllmEngine:
+        """Starts an engine; its first answer says that it serves."""
+        kv_bytes = (self.pool_slabs + 1) * self.slab_bytes
+        engine = VllmEngine(
+            {
+                "model": model.make(self._models),
+                "skip_tokenizer_init": True,
+                "dtype": "float32",
+                "max_model_len": MAX_TOKENS,
+                "max_num_batched_tokens": 256,
+                "max_num_seqs": 32,
+                "gpu_memory_utilization": 0.05,
+                "kv_cache_memory_bytes": kv_bytes,
+                "attention_backend": "CUSTOM",
+                # What vLLM compiles by nvcc or torch.compile is not run here.
+                "enforce_eager": True,
+                "compilation_config": {"custom_ops": ["none"]},
+                "kernel_config": {
+                    "ir_op_priority": {
+                        "rms_norm": ["native"],
+                        "fused_add_rms_norm": ["native"],
+                    }
+                },
+                "disable_log_stats": True,
+            }
+            | arguments,
+            self.engine_environment(view, runner) | (environment or {}),
+        )
+        self.addCleanup(engine.kill)
+        return engine
+
+    def slabs_held(self) -> dict[int, int]:
+        """By engine, from 1 in the order of registration; 0: nobody's."""
+        held: dict[int, int] = {}
+        for run in self.fsctl("slabs")["slabs"]:
+            engine = run["engine"] or 0
+            held[engine] = held.get(engine, 0) + run["last"] - run["first"] + 1
+        return held

@@ -1,0 +1,27 @@
+#ifndef TESTS_VLLM_HOST_DEVICE_RESULT_SHAPES_H_
+#define TESTS_VLLM_HOST_DEVICE_RESULT_SHAPES_H_
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <vector>
+
+namespace fineserve::host_device {
+
+struct ResultShape {
+  bool defined;
+  std::vector<int64_t> sizes, strides;
+  at::ScalarType type;
+};
+
+// What an operator's results on the device will look like, as its kernel for
+// the meta device says; an out= argument may have to be resized to it. Nothing
+// if that depends on data. The results of the schema must all be tensors.
+// Thread-safe; answers are kept, because many meta kernels are Python.
+std::optional<std::vector<ResultShape>> ShapesOfResults(
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace fineserve::host_device
+
+#endif  // TESTS_VLLM_HOST_DEVICE_RESULT_SHAPES_H_

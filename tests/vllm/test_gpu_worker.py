@@ -1,0 +1,213 @@
+"""Stock vLLM's own GPU worker on the emulated device gives the tokens that
+transformers gives on the CPU: alone, on a view of the pool, and while two
+engines trade slabs.
+
+On vLLM itself (label vllm). PyTorch's operators run on the host but on the
+device's memory and in its streams' order (tests/vllm/host_device).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import unittest
+from typing import Any
+
+from gpu_machine import (
+    EngineEnded,
+    Model,
+    VllmEngine,
+    VllmMachine,
+    random_prompts,
+)
+
+LARGE = Model(layers=4, seed=1)  # 128 KiB a block: 16 in a slab
+SMALL = Model(layers=3, seed=2)  # 96 KiB a block: 21 in a slab
+# Some requests end at one of these: then a step of theirs is in flight.
+STOPS = list(range(24))
+
+
+class GpuWorkerTest(VllmMachine):
+    def serve(
+        self, engine: VllmEngine, model: Model, seed: int
+    ) -> dict[str, Any]:
+        """Generates 512 tokens and returns the count of those that are wrong."""
+        prompts = random_prompts(seed, 16, (5, 100), shared=48)
+        answer = engine.run("generate", prompts=prompts, max_tokens=[32] * 16)
+        tokens = answer["tokens"]
+        count = sum(map(len, tokens))
+        wrong = self.reference(model).wrong(prompts, tokens)
+        print(
+            f"{count} tokens, {wrong} wrong, "
+            f"{count / answer['seconds']:.0f} tokens/s"
+        )
+        self.assertEqual(count, 512)
+        return {"wrong": wrong} | engine.run("stats")
+
+    def check(self, report: dict[str, Any]) -> None:
+        self.assertEqual(report["wrong"], 0)
+        self.assertEqual(report["skipped_kernels"], 0)
+        # Steps are in flight while the scheduler goes on.
+        waited = sum(report["waited"].values())
+        self.assertGreater(report["enqueued"], 100 * waited)
+
+
+    def serve_alone(self, view: bool, runner: int) -> dict[str, Any]:
+        engine = self.start_vllm(LARGE, view=view, runner=runner)
+        print("start", engine.answer()["seconds"])
+        report = self.serve(engine, LARGE, seed=runner)
+        print(report)
+        self.check(report)
+        engine.kill()
+        return report
+
+
+class Plain(GpuWorkerTest):
+    def test_tokens_are_those_of_transformers(self) -> None:
+        for runner in 1, 2:
+            with self.subTest(runner=runner):
+                self.serve_alone(view=False, runner=runner)
+
+    def test_a_stale_block_id_is_noticed(self) -> None:
+        engine = self.start_vllm(
+            LARGE, view=False, runner=1, environment=broken("stale block")
+        )
+        engine.answer()
+        self.assertGreater(self.serve(engine, LARGE, seed=1)["wrong"], 0)
+
+
+class OnAView(GpuWorkerTest):
+    def test_tokens_are_those_of_transformers(self) -> None:
+        self.start_daemon()
+        for runner in 1, 2:
+            with self.subTest(runner=runner):
+                report = self.serve_alone(view=True, runner=runner)
+                self.assertEqual(report["driver_calls_serving"], 0)
+                self.assertGreater(report["leased_slabs"], 0)
+
+
+def broken(what: str) -> dict[str, str]:
+    return {"HOST_DEVICE_BREAK": what}
+
+
+class Trade(GpuWorkerTest):
+    """Engines of different formats want more than the pool, in turns and
+    together. The first one's device is slow, so that slabs are asked back and
+    its requests end while its steps are in flight."""
+
+    MODELS = [LARGE, SMALL]
+    DELAY_US = ["300", "0"]
+
+    def start_both(self, environment: dict[str, str]) -> None:
+        self.start_daemon()
+        self.engines = [
+            self.start_vllm(
+                model,
+                view=True,
+                runner=i + 1,
+                environment=environment | {"EMUCUDA_STREAM_DELAY_US": delay},
+            )
+            for i, (model, delay) in enumerate(zip(self.MODELS, self.DELAY_US))
+        ]
+        for engine in self.engines:
+            print("start", engine.answer()["seconds"])
+        self.counts = [0, 0]
+        self.wrong = [0, 0]
+        self.seed = 0
+
+    def ask(self, i: int, requests: int) -> list[list[int]]:
+        """Sends engine i a batch and returns its prompts."""
+        self.seed += 1
+        prompts = random_prompts(self.seed, requests, (40, 250), shared=100)
+        self.engines[i].ask(
+            "generate",
+            prompts=prompts,
+            max_tokens=[64] * requests,
+            stop_token_ids=STOPS,
+        )
+        return prompts
+
+    def finish(self, i: int, prompts: list[list[int]]) -> None:
+        answer = self.engines[i].answer()
+        count = sum(map(len, answer["tokens"]))
+        wrong = self.reference(self.MODELS[i]).wrong(prompts, answer["tokens"])
+        print(
+            f"engine {i}: {count} tokens, {wrong} wrong, "
+            f"{count / answer['seconds']:.0f} tokens/s; {self.slabs_held()}",
+            flush=True,
+        )
+        self.counts[i] += count
+        self.wrong[i] += wrong
+
+    def in_turns(self) -> None:
+        """The other engine is idle, its slabs full of cached blocks."""
+        for i in 0, 1:
+            self.finish(i, self.ask(i, 32))
+            self.assertGreaterEqual(max(self.slabs_held().values()), 12)
+
+    def together(self, requests: int) -> None:
+        """The first one serves all the time, the second one now and then."""
+        prompts = self.ask(0, requests)
+        while not self.engines[0].has_answered():
+            self.finish(1, self.ask(1, 16))
+        self.finish(0, prompts)
+
+    def reports(self) -> list[dict[str, Any]]:
+        found = [
+            {"wrong": self.wrong[i], "count": self.counts[i]}
+            | engine.run("stats")
+            for i, engine in enumerate(self.engines)
+        ]
+        print(*found, sep="\n")
+        return found
+
+
+class TwoEngines(Trade):
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_both({})
+        self.in_turns()
+        self.together(96)
+        reports = self.reports()
+        for report in reports:
+            self.check(report)
+            self.assertEqual(report["stray_writes"], 0)
+            self.assertEqual(report["driver_calls_serving"], 0)
+            self.assertGreater(report["slabs_returned"], self.pool_slabs)
+        self.assertGreater(reports[0]["fence_waits"], 0)
+        self._kill_engine_core(reports[0]["pid"])
+
+    def _kill_engine_core(self, pid: int) -> None:
+        """Its slabs go to the other, which notices nothing else."""
+        prompts = self.ask(1, 32)
+        os.kill(pid, signal.SIGKILL)
+        self.finish(1, prompts)
+        self.assertEqual(self.wrong[1], 0)
+        self.assertTrue(
+            self.eventually(lambda: len(self.slabs_held().keys() - {0}) == 1),
+            self.slabs_held(),
+        )
+
+
+class Controls(Trade):
+    """What must turn the test above red."""
+
+    def test_a_step_that_nobody_waits_for_is_noticed(self) -> None:
+        self.start_both(broken("fence"))
+        self.together(96)
+        self.assertGreater(
+            sum(report["stray_writes"] for report in self.reports()), 0
+        )
+
+    def test_a_slab_returned_in_use_is_noticed(self) -> None:
+        self.start_both(broken("undrained"))
+        try:
+            self.together(64)
+        except EngineEnded as error:
+            # Its own checks were first.
+            self.assertIn("was leased twice", str(error))
+            return
+        self.assertGreater(sum(self.wrong), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,17 @@
+#ifndef TOOLS_EMUCUDA_CALL_CAPTURE_RULES_H_
+#define TOOLS_EMUCUDA_CALL_CAPTURE_RULES_H_
+
+#include "tools/emucuda/call/entry.h"
+
+namespace fineserve::emucuda {
+
+// Whether CUDA counts a call among the "potentially unsafe" ones: those that a
+// capture would not see, so that a thread's capture mode may forbid them while
+// a capture is in progress (cuThreadExchangeStreamCaptureMode in cuda.h). What
+// conflicts with a capture whatever the mode, such as synchronising its stream,
+// its context or the legacy stream, is checked where it happens.
+bool IsUnsafeDuringCapture(Entry entry);
+
+}  // namespace fineserve::emucuda
+
+#endif  // TOOLS_EMUCUDA_CALL_CAPTURE_RULES_H_

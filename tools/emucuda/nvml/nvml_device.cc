@@ -1,0 +1,74 @@
+// libnvidia-ml.so.1: what a device is, which engines and tools ask before they
+// use the driver.
+
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/driver/export.h"
+#include "tools/emucuda/machine/device_attributes.h"
+#include "tools/emucuda/nvml/nvml_machine.h"
+
+using namespace fineserve::emucuda;  // NOLINT: C functions have no namespace
+
+using nvmlDevice_t = const Device*;
+
+// As nvml.h has it: both bus ids are "domain:bus:device.function", the domain
+// in 4 digits in the legacy one and in 8 in the other.
+struct nvmlPciInfo_t {
+  char busIdLegacy[16];
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned pciDeviceId;
+  unsigned pciSubSystemId;
+  char busId[32];
+};
+
+// Flags choose what to attach to, and change nothing for one machine.
+FINESERVE_EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned /*flags*/) {
+  return Machine::Get().Init();
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name,
+                                                unsigned capacity) {
+  return Ask(device, [&](Machine&) {
+    if (name == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    if (capacity < sizeof(kDeviceName)) return NVML_ERROR_INSUFFICIENT_SIZE;
+    memcpy(name, kDeviceName, sizeof(kDeviceName));
+    return NVML_SUCCESS;
+  });
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(
+    nvmlDevice_t device, int* major, int* minor) {
+  return Ask(device, [&](Machine&) {
+    if (major == nullptr || minor == nullptr) {
+      return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    *major = kComputeCapabilityMajor;
+    *minor = kComputeCapabilityMinor;
+    return NVML_SUCCESS;
+  });
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device,
+                                                 unsigned* index) {
+  return Ask(device, [&](Machine&) {
+    if (index == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    *index = static_cast<unsigned>(device->number);
+    return NVML_SUCCESS;
+  });
+}
+
+FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device,
+                                                      nvmlPciInfo_t* pci) {
+  return Ask(device, [&](Machine&) {
+    if (pci == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    *pci = {};
+    pci->bus = static_cast<unsigned>(device->number) + 1;
+    snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0",
+             pci->bus);
+    snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus);
+    return NVML_SUCCESS;
+  });
+}

@@ -1,0 +1,37 @@
+#include "tools/fsctl/doctor/nvml_probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(NvmlProbeTest, MissingLibraryIsUnavailable) {
+  const auto modes =
+      MigModes("/nonexistent/libnvidia-ml.so.1", absl::Minutes(1));
+  EXPECT_EQ(modes.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(modes.status().message()), HasSubstr("/nonexistent"));
+}
+
+TEST(NvmlProbeTest, MigModesAreReadLineByLine) {
+  const auto modes = ParseMigModes("gpu 0 1 GPU-a\ngpu 1 0 GPU-b\n");
+  ASSERT_TRUE(modes.ok());
+  ASSERT_EQ(modes->size(), 2u);
+  EXPECT_EQ((*modes)[0].uuid, "GPU-a");
+  EXPECT_FALSE((*modes)[0].now);
+  EXPECT_TRUE((*modes)[0].next);
+  EXPECT_TRUE((*modes)[1].now);
+  EXPECT_FALSE((*modes)[1].next);
+}
+
+TEST(NvmlProbeTest, ErrorAndSilenceAreStatuses) {
+  EXPECT_EQ(ParseMigModes("error too old\n").status().message(), "too old");
+  EXPECT_FALSE(ParseMigModes("").ok());
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl
