@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <future>
 #include <memory>
@@ -117,25 +116,6 @@ TEST_F(DeviceThreadTest, LostDeviceIsReportedOnce) {
   const std::vector<Completion> done = Await();
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(absl::get<Lost>(done[1]).why.message(), "it fell off the bus");
-}
-
-// Times that this thread has given up its processor to wait for something.
-int64_t Waits() {
-  rusage used;
-  getrusage(RUSAGE_THREAD, &used);
-  return used.ru_nvcsw;
-}
-
-// A device's thread that loses its processor at a bad moment would keep a
-// caller waiting that shares a lock with it.
-TEST_F(DeviceThreadTest, CallerWaitsForNothingHoweverBusyTheDeviceIs) {
-  constexpr int kCalls = 20'000;
-  const int64_t before = Waits();
-  for (int made = 0, taken = 0; taken < kCalls;) {
-    if (made < kCalls) thread_->Fill(SlabId{static_cast<uint32_t>(made++ % 4)});
-    taken += static_cast<int>(thread_->Take().size());
-  }
-  EXPECT_LE(Waits() - before, 2) << "of " << kCalls << " calls";
 }
 
 TEST_F(DeviceThreadTest, EndsWithCallsThatHaveNotBegun) {
