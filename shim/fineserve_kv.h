@@ -15,6 +15,7 @@
  * 2. An engine that can restrict itself to certain blocks gets a view of the
  * whole pool. It starts on private memory and uses leased slabs afterwards:
  *
+ *   fs_kv_read_pool(&pool);                   if it may choose its size
  *   fs_kv_register(&format, &geometry);
  *   fs_kv_begin();
  *   cudaMalloc(...) of each KV tensor, geometry.blocks blocks long
@@ -99,6 +100,20 @@ enum {
   FS_KV_POOL_CONSTRUCTED = 3 /* the engine's pool uses leased blocks only */
 };
 int fs_kv_progress(int stage);
+
+/* The pool of this GPU's daemon. The caller sets struct_bytes. */
+struct fs_kv_pool {
+  uint32_t struct_bytes; /* sizeof(struct fs_kv_pool) */
+  uint32_t slab_count;   /* when the pool is at its largest */
+  uint64_t slab_bytes;
+  uint64_t granule_bytes; /* memory is mapped in pieces of this size */
+};
+
+/* Joins the daemon and fills `pool`, so that an engine can choose a format that
+ * fits. Fails with FS_STATE (no current context), FS_NO_DAEMON, FS_REFUSED or
+ * FS_DRIVER. Any thread with a current context. Waits for the daemon, at most
+ * 2 s. */
+int fs_kv_read_pool(struct fs_kv_pool* pool);
 
 /* What is mapped after activation (scripts/design/0000-overview.md, Memory). */
 enum {

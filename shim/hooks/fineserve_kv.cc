@@ -85,6 +85,13 @@ FINESERVE_EXPORT int fs_kv_progress(int stage) {
   });
 }
 
+FINESERVE_EXPORT int fs_kv_read_pool(fs_kv_pool* pool) {
+  if (const int bad = CheckBytes("pool", pool)) return bad;
+  return WithDriver([&](EngineView& view, const Driver& real) {
+    return view.ReadPool(real, pool);
+  });
+}
+
 FINESERVE_EXPORT int fs_kv_register(const fs_kv_format* format,
                                     fs_kv_geometry* geometry) {
   if (format == nullptr) return NullArgument("format");

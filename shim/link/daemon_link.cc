@@ -226,7 +226,8 @@ Exchange DaemonLink::Interpret(const Received& received, uint32_t sequence) {
 SlabGeometry DaemonLink::geometry() {
   const Turn turn(this);
   return {welcome_.granule_bytes,
-          welcome_.granule_bytes * welcome_.granules_per_slab};
+          welcome_.granule_bytes * welcome_.granules_per_slab,
+          welcome_.slab_count};
 }
 
 Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {

@@ -46,6 +46,7 @@ struct ViewGrant {
 struct SlabGeometry {
   uint64_t granule_bytes = 0;
   uint64_t slab_bytes = 0;
+  uint32_t slab_count = 0;  // when the pool is at its largest
 };
 
 enum class Exchange {

@@ -31,6 +31,16 @@ int NotGranted(Exchange outcome, const char* what, const Why& why) {
 
 }  // namespace
 
+int EngineView::ReadPool(const Driver& real, fs_kv_pool* pool) {
+  const Work work(this);
+  if (const int failed = Join(real)) return failed;
+  const SlabGeometry geometry = link_->geometry();
+  pool->slab_count = geometry.slab_count;
+  pool->slab_bytes = geometry.slab_bytes;
+  pool->granule_bytes = geometry.granule_bytes;
+  return FS_OK;
+}
+
 int EngineView::Register(const Driver& real, const fs_kv_format& format,
                          fs_kv_geometry* geometry) {
   const Work work(this);

@@ -51,6 +51,7 @@ class EngineView {
   // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
 
+  int ReadPool(const Driver& real, fs_kv_pool* pool);
   int Register(const Driver& real, const fs_kv_format& format,
                fs_kv_geometry* geometry);
   // kWrongSize if `bytes` is not the size of a tensor of the view, or if none

@@ -40,6 +40,21 @@ TEST_F(EngineViewTest, RegistrationTellsWhatTheViewWillBe) {
   EXPECT_EQ(view_.SlabBlocks(kSlabs + 1, &first, &end), FS_INVALID);
 }
 
+TEST_F(EngineViewTest, PoolIsKnownBeforeAFormatIsChosen) {
+  StartDaemon({.slab_count = kSlabs});
+  fs_kv_pool pool = {};
+  ASSERT_EQ(view_.ReadPool(driver_, &pool), FS_OK) << KvErrorText();
+  EXPECT_EQ(pool.slab_count, kSlabs);
+  EXPECT_EQ(pool.slab_bytes, 2 * kShare);  // of two planes
+  EXPECT_EQ(pool.granule_bytes, kShare);
+  ASSERT_EQ(Register(Format()), FS_OK) << "asking registers nothing";
+}
+
+TEST_F(EngineViewTest, WithoutADaemonThereIsNoPool) {
+  fs_kv_pool pool = {};
+  EXPECT_EQ(view_.ReadPool(driver_, &pool), FS_NO_DAEMON);
+}
+
 TEST_F(EngineViewTest, FewerBlocksHaveRoomForFewerSlabs) {
   StartDaemon({.slab_count = kSlabs});
   fs_kv_format format = Format();

@@ -31,7 +31,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 logging.getLogger("vllm").setLevel(logging.CRITICAL)
-logging.getLogger("fineserve_vllm").setLevel(logging.CRITICAL)
 
 import vllm  # noqa: E402
 from vllm.config import (  # noqa: E402

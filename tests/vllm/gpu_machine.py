@@ -201,14 +201,7 @@ class VllmMachine(machine.Machine):
                 "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
                 "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
             }
-            | (
-                {
-                    "FINESERVE_VIEW": "required",
-                    "VLLM_KV_CACHE_LAYOUT": "BLHNC",
-                }
-                if shim
-                else {}
-            )
+            | ({"FINESERVE_VIEW": "required"} if shim else {})
         )
 
     def start_vllm(
@@ -221,7 +214,7 @@ class VllmMachine(machine.Machine):
         **arguments: Any,
     ) -> VllmEngine:
         """Starts an engine; its first answer says that it serves."""
-        kv_bytes = (self.pool_slabs + 1) * self.slab_bytes
+        size = {"kv_cache_memory_bytes": self.pool_slabs * self.slab_bytes}
         engine = VllmEngine(
             {
                 "model": model.make(self._models),
@@ -230,8 +223,6 @@ class VllmMachine(machine.Machine):
                 "max_model_len": MAX_TOKENS,
                 "max_num_batched_tokens": 256,
                 "max_num_seqs": 32,
-                "gpu_memory_utilization": 0.05,
-                "kv_cache_memory_bytes": kv_bytes,
                 "attention_backend": "CUSTOM",
                 # What vLLM compiles by nvcc or torch.compile is not run here.
                 "enforce_eager": True,
@@ -244,6 +235,7 @@ class VllmMachine(machine.Machine):
                 },
                 "disable_log_stats": True,
             }
+            | ({} if view else size)  # a view needs no flag
             | arguments,
             self.engine_environment(view, runner) | (environment or {}),
         )

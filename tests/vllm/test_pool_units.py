@@ -427,12 +427,11 @@ class EngineLeasesTest(unittest.TestCase):
         scheduler = types.SimpleNamespace(
             running=[],
             kv_cache_manager=self.manager,
-            has_unfinished_requests=lambda: True,
         )
         return EngineLeases(
             scheduler,
             self.pool,
-            reserve_blocks=5,
+            room=lambda: 5,
             options=AskBackOptions(**options),
             clock=lambda: self.now,
         )
@@ -443,7 +442,7 @@ class EngineLeasesTest(unittest.TestCase):
         engine.schedule_ends(output)
         engine.step_processed(output)
 
-    def test_wants_cover_used_blocks_and_the_reserve(self) -> None:
+    def test_wants_cover_used_blocks_and_the_room(self) -> None:
         engine = self.engine()
         self.step(engine)
         self.assertEqual(self.grants.wanted, 1)
@@ -481,7 +480,7 @@ class EngineLeasesTest(unittest.TestCase):
         self.step(engine)
         self.assertEqual(engine.counters.stuck, 0)
         self.now = 5.0
-        with self.assertLogs("fineserve_vllm.engine_leases", "WARNING"):
+        with self.assertLogs("vllm.fineserve_vllm.engine_leases", "WARNING"):
             self.step(engine)
         self.now = 50.0
         self.step(engine)

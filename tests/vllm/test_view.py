@@ -613,7 +613,7 @@ class StartTest(unittest.TestCase):
         original = cls.initialize_from_config
         del cls.initialize_from_config
         self.addCleanup(setattr, cls, "initialize_from_config", original)
-        with self.assertLogs("fineserve_vllm.plugin", "WARNING"):
+        with self.assertLogs("vllm.fineserve_vllm.plugin", "WARNING"):
             plugin.register()
 
     def test_allocators_that_map_by_themselves_are_refused(self) -> None:

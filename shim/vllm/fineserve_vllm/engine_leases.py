@@ -7,15 +7,15 @@ exit of schedule(), at the exit of update_from_output(), and in has_requests().
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
+from fineserve_vllm.log import logger
 from fineserve_vllm.pool import LeasedBlockPool
 from fineserve_vllm.usage_report import UsageReport
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 Clock = Callable[[], float]  # seconds, monotonic
 
@@ -53,23 +53,22 @@ class EngineLeases:
 
     Args:
         scheduler: vLLM's Scheduler; used for preemption and --watermark.
-        reserve_blocks: blocks that the engine may take before a want is
-            answered; while it has requests, a want covers the used blocks and
-            these.
+        room: the blocks that its requests may take before a want is answered
+            (demand.py); a want covers the used blocks and these.
     """
 
     def __init__(
         self,
         scheduler: Any,
         pool: LeasedBlockPool,
-        reserve_blocks: int,
+        room: Callable[[], int],
         options: AskBackOptions,
         clock: Clock = time.monotonic,
     ) -> None:
         self.pool = pool
         self.counters = Counters()
         self._scheduler = scheduler
-        self._reserve_blocks = reserve_blocks
+        self._room = room
         self._options = options
         self._clock = clock
         # vLLM's --watermark, as a fraction of the pool; vLLM computed its
@@ -208,9 +207,7 @@ class EngineLeases:
             self.counters.preempted += 1
 
     def _want(self) -> None:
-        """An engine without requests needs no room for steps."""
-        serves = self._scheduler.has_unfinished_requests()
-        wanted = self.pool.wanted_slabs(self._reserve_blocks if serves else 0)
+        wanted = self.pool.wanted_slabs(self._room())
         if wanted != self._wanted:
             self._wanted = wanted
             self.pool.grants.want(wanted)

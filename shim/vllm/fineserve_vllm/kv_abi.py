@@ -84,6 +84,15 @@ class Geometry(_Struct):
     )
 
 
+class Pool(_Struct):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("slab_count", ctypes.c_uint32),
+        ("slab_bytes", ctypes.c_uint64),
+        ("granule_bytes", ctypes.c_uint64),
+    )
+
+
 class Stats(_Struct):
     _fields_ = (
         ("struct_bytes", ctypes.c_uint32),
@@ -114,6 +123,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_end": (None, ()),
     "fs_kv_error": (ctypes.c_char_p, ()),
     "fs_kv_progress": (_int, (_int,)),
+    "fs_kv_read_pool": (_int, (_P(Pool),)),
     "fs_kv_register": (_int, (_P(Format), _P(Geometry))),
     "fs_kv_activate": (_int, ()),
     "fs_kv_close": (_int, ()),
@@ -177,6 +187,11 @@ class Shim:
 
     def progress(self, stage: Stage) -> None:
         self._call("fs_kv_progress", stage)
+
+    def pool(self) -> Pool:
+        pool = Pool()
+        self._call("fs_kv_read_pool", pool)
+        return pool
 
     def register(self, format_: Format) -> Geometry:
         geometry = Geometry()

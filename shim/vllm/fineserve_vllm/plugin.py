@@ -5,9 +5,9 @@ API server, EngineCore and workers, possibly more than once. Under the preloaded
 shim it marks the KV allocation (kv_scope.py); in an engine that was started for
 a view of the shared pool (view.py) it also calls install(), which replaces the
 name BlockPool that KVCacheCoordinator constructs, and wraps methods of
-Scheduler (AsyncScheduler inherits them) and of EngineCoreProc. All that vLLM
-could change to break this is named here, in kv_scope.py, pool.py and
-free_queue.py.
+Scheduler (AsyncScheduler inherits them) and of EngineCoreProc, and start.py
+sets what a view needs. All that vLLM could change to break this is named here,
+in kv_scope.py, start.py, pool.py and free_queue.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import logging
 import sys
 import threading
 import weakref
@@ -23,15 +22,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fineserve_vllm import kv_abi, kv_scope, support, view, wake
+from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
+from fineserve_vllm.log import logger
 from fineserve_vllm.pool import GrantsFactory, LeasedBlockPool
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _LEASES = "_fineserve_leases"  # attribute of Scheduler instances
-
-# Heuristic, until the daemon measures how long a want takes.
-_STEPS_PER_ROUND_TRIP = 4
 
 _undo: list[Callable[[], None]] = []
 _engine_core_wrapped = False
@@ -67,6 +65,7 @@ def _use_view(shim: kv_abi.Shim) -> None:
     its_view = view.View(shim, wake_all)
     install(its_view.grants_for, constructed=its_view.constructed)
     try:
+        _undo.append(its_view.start.install())
         kv_scope.install(shim, its_view.register)
     except RuntimeError:
         uninstall()
@@ -111,7 +110,7 @@ def install(
 
 
 def uninstall() -> None:
-    """Restores vLLM's scheduler for what is built from now on."""
+    """Restores vLLM's scheduler and worker for what is built from now on."""
     global _engine_core_wrapped
     while _undo:
         _undo.pop()()
@@ -176,7 +175,7 @@ def _wrap_scheduler(
                 f"FineServe: this vLLM version is not supported: its scheduler "
                 f"built a {type(pool).__name__} instead of the leased pool"
             )
-        engine = EngineLeases(self, pool, _reserve_blocks(self), ask_back)
+        engine = EngineLeases(self, pool, Demand(self).blocks, ask_back)
         setattr(self, _LEASES, engine)
         with _engines_lock:
             _engines.add(engine)
@@ -220,15 +219,6 @@ def _wrap_scheduler(
     _wrap(cls, "schedule", schedule)
     _wrap(cls, "update_from_output", update_from_output)
     _wrap(cls, "has_requests", has_requests)
-
-
-def _reserve_blocks(scheduler: Any) -> int:
-    """Blocks that the running steps can take before a want is answered."""
-    tokens: int = scheduler.max_num_scheduled_tokens
-    requests: int = scheduler.max_num_running_reqs
-    block_tokens: int = scheduler.block_size
-    per_step = -(-tokens // block_tokens) + requests
-    return _STEPS_PER_ROUND_TRIP * per_step
 
 
 def _wrap_engine_core() -> None:

@@ -7,17 +7,18 @@ pool has been replaced, see fs_kv_progress).
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from fineserve_vllm import kv_abi, support
+from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import ShimGrants
+from fineserve_vllm.start import Start
 from fineserve_vllm.view_format import view_format
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _WAIT_MS = 1000  # bounds the time until a lost daemon is noticed
 _POLL_TIMEOUT_S = 1.0  # a step may take longer
@@ -40,6 +41,7 @@ class View:
     """
 
     def __init__(self, shim: kv_abi.Shim, wake: Callable[[], None]) -> None:
+        self.start = Start(shim)
         self._shim = shim
         self._wake = wake
         self._num_blocks = 0
@@ -52,6 +54,7 @@ class View:
         found = view_format(
             kv_cache_config, vllm_config.model_config.max_model_len
         )
+        cap = self.start.cap(vllm_config.cache_config, found)
         geometry = self._shim.register(
             kv_abi.Format(
                 mode=kv_abi.Mode.VIEW,
@@ -61,21 +64,26 @@ class View:
                 blocks=found.blocks,
                 block_tokens=found.block_tokens,
                 floor_blocks=found.floor_blocks,
+                cap_blocks=0 if cap is None else cap.blocks,
             )
         )
         self._num_blocks = found.blocks
         self._taken = False
         self._grants = ShimGrants(self._shim, geometry, found.blocks)
         _log.info(
-            "FineServe: the KV cache lies on a view of %d slabs, of which %d "
-            "are always leased; it has %d blocks of %d tokens, with %d planes "
-            "of %d bytes per block",
+            "FineServe: the KV cache is a view of %d slabs of the shared pool: "
+            "%d blocks of %d tokens, %d bytes in each of %d planes (layout %s); "
+            "%d slabs are always leased (--max-model-len), at most %d at a "
+            "time (%s)",
             geometry.slab_count,
-            geometry.floor_slabs,
             found.blocks,
             found.block_tokens,
-            found.planes,
             found.page_bytes,
+            found.planes,
+            vllm_config.cache_config.kv_cache_layout,
+            geometry.floor_slabs,
+            geometry.cap_slabs,
+            "the whole pool" if cap is None else cap.flag,
         )
 
     def grants_for(self, num_blocks: int) -> ShimGrants:

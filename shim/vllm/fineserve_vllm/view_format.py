@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 # Of cuMemMap on every GPU we know; the shim checks it against the driver's.
-_GRANULARITY = 2 << 20  # bytes
+GRANULARITY = 2 << 20  # bytes
 
 _BLOCKS_OUTERMOST = "set VLLM_KV_CACHE_LAYOUT=BLHNC"
 
@@ -97,7 +97,7 @@ def _planes(tensors: Iterable[Any], blocks: int, size: int) -> tuple[int, int]:
 
 
 def _check_alignment(page_bytes: int, blocks: int) -> None:
-    step = _GRANULARITY // math.gcd(_GRANULARITY, page_bytes)
+    step = GRANULARITY // math.gcd(GRANULARITY, page_bytes)
     if blocks % step:
         fitting = -(-blocks // step) * step
         raise RuntimeError(

@@ -69,6 +69,7 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
                 enable_cumem_allocator=False,
                 max_model_len=2048,
             ),
+            cache_config=types.SimpleNamespace(kv_cache_layout=None),
             kv_transfer_config=None,
             speculative_config=None,
         ), types.SimpleNamespace(
@@ -127,11 +128,13 @@ def _structured_output_manager(vllm_config: Any) -> Any:
 def add_request(scheduler: Any, name: str, num_tokens: int) -> None:
     """A request that generates for a long time."""
     if not REAL:
+        from vllm.v1.request import Request as request_double
+
         manager = scheduler.kv_cache_manager
         manager.held[name] = manager.block_pool.get_new_blocks(
             -(-num_tokens // BLOCK_TOKENS)
         )
-        scheduler.running.append(types.SimpleNamespace(request_id=name))
+        scheduler.running.append(request_double(name, num_tokens))
         return
     from vllm.sampling_params import SamplingParams
     from vllm.utils.hashing import sha256

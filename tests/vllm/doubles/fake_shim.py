@@ -14,9 +14,15 @@ class FakeShim:
     """`slab_count` slabs of `plane_bytes` per plane. What it was called for is
     in `calls`; `failing` names functions that fail, with their error."""
 
-    def __init__(self, slab_count: int = 4, plane_bytes: int = GRANULE) -> None:
+    def __init__(
+        self,
+        slab_count: int = 4,
+        plane_bytes: int = GRANULE,
+        slab_bytes: int = GRANULE,
+    ) -> None:
         self.slab_count = slab_count
         self.plane_bytes = plane_bytes
+        self.slab_bytes = slab_bytes
         self.calls: list[Any] = []
         self.failing: dict[str, kv_abi.Error] = {}
         self.format: kv_abi.Format | None = None
@@ -42,6 +48,13 @@ class FakeShim:
 
     def progress(self, stage: kv_abi.Stage) -> None:
         self._enter("progress", stage.name)
+
+    def pool(self) -> kv_abi.Pool:
+        return kv_abi.Pool(
+            slab_count=self.slab_count,
+            slab_bytes=self.slab_bytes,
+            granule_bytes=GRANULE,
+        )
 
     def register(self, format_: kv_abi.Format) -> kv_abi.Geometry:
         self._enter("register")

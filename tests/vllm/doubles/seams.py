@@ -51,14 +51,22 @@ METHODS = {
         "schedule",
         "update_from_output",
         "has_requests",
-        "has_unfinished_requests",
         "_preempt_request",
     ],
     ("vllm.v1.engine.core", "EngineCoreProc"): [
         "_process_input_queue",
         "has_work",
     ],
+    ("vllm.v1.worker.gpu_worker", "Worker"): [
+        "_maybe_get_memory_pool_context",
+        "determine_available_memory",
+    ],
+    ("vllm.v1.worker.worker_base", "WorkerBase"): [
+        "get_kv_cache_spec",
+        "get_supported_kv_cache_layouts",
+    ],
     ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
+        "init_device",
         "initialize_from_config",
     ],
 }
@@ -89,16 +97,25 @@ ATTRIBUTES = {
     ("vllm.v1.core.sched.scheduler", "Scheduler"): [
         "kv_cache_manager",
         "running",
+        "waiting",
+        "num_spec_tokens",
         "prev_step_scheduled_req_ids",
         "max_num_scheduled_tokens",
         "max_num_running_reqs",
         "block_size",
     ],
+    ("vllm.v1.request", "Request"): ["num_computed_tokens", "num_tokens"],
     ("vllm.v1.engine.core", "EngineCoreProc"): ["input_queue"],
     ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
         "worker",
         "vllm_config",
         "global_rank",
+    ],
+    ("vllm.config.cache", "CacheConfig"): [
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "num_gpu_blocks_override",
+        "kv_cache_layout",
     ],
     ("vllm.v1.kv_cache_interface", "KVCacheTensor"): [
         "size",
@@ -134,7 +151,8 @@ def _parameters(function: Any) -> list[list[Any]]:
 
 
 def _assigned(cls: Any) -> set[str]:
-    """Names assigned to self in __init__, or fields of a dataclass."""
+    """Names assigned to self in __init__, or fields of a dataclass, and
+    properties."""
     names = set(getattr(cls, "__dataclass_fields__", ()))
     if "__init__" in vars(cls) and not names:
         source = textwrap.dedent(inspect.getsource(cls.__init__))
@@ -146,7 +164,9 @@ def _assigned(cls: Any) -> set[str]:
                 and node.value.id == "self"
             ):
                 names.add(node.attr)
-    return names
+    return names | {
+        name for name, value in vars(cls).items() if isinstance(value, property)
+    }
 
 
 def record() -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Scheduler:
         self.block_size = block_size
         self.max_num_scheduled_tokens = 64
         self.max_num_running_reqs = 4
+        self.num_spec_tokens = 0
         self.running = []
         self.waiting = []
         self.prev_step_scheduled_req_ids = set()

@@ -1,0 +1,11 @@
+"""Where the plugin's lines go."""
+
+from __future__ import annotations
+
+import logging
+
+
+def logger(name: str) -> logging.Logger:
+    """A logger under vLLM's own, the only one that vLLM gives a handler and the
+    level of VLLM_LOGGING_LEVEL."""
+    return logging.getLogger(f"vllm.{name}")

@@ -1,0 +1,207 @@
+"""Starts an engine on a view with what the view needs, so that nothing has to
+be set by hand; what the user has set wins.
+
+By itself vLLM sizes the KV cache by the memory that is free while it starts,
+and does not start if --gpu-memory-utilization of the device is not free. On a
+shared device neither is true for long: a view covers the whole pool, whatever
+is free now, and how much of it the engine may lease at a time (its cap) is what
+--gpu-memory-utilization leaves beside its weights and activations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from fineserve_vllm import kv_abi
+from fineserve_vllm.view_format import GRANULARITY, ViewFormat
+
+# Of the device: vLLM's check of the free memory passes.
+_NEXT_TO_NOTHING = 1e-9
+
+_BLOCKS_OUTERMOST = "BL"  # layouts whose name begins so
+
+# (bytes of the device, bytes of this process without its KV cache)
+Memory = Callable[[], tuple[int, int]]
+
+
+class PoolReader(Protocol):
+    """The part of kv_abi.Shim that this module uses."""
+
+    def pool(self) -> kv_abi.Pool: ...
+
+
+def device_memory() -> tuple[int, int]:
+    """Of PyTorch's current device; what other processes do does not matter."""
+    import torch
+
+    _, total = torch.cuda.mem_get_info()
+    return total, torch.cuda.max_memory_reserved()
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The size of the KV cache that the user has set, if any."""
+
+    bytes: int | None
+    blocks: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cap:
+    """The most blocks that the engine may lease, and the flag it comes from."""
+
+    blocks: int
+    flag: str
+
+
+class Start:
+    """The start of one worker."""
+
+    def __init__(
+        self, shim: PoolReader, memory: Memory = device_memory
+    ) -> None:
+        self._shim = shim
+        self._memory = memory
+        self._asked: Size | None = None  # None before a worker starts
+
+    def install(self) -> Callable[[], None]:
+        """Prepares every worker from now on; the result undoes it.
+
+        Raises:
+            RuntimeError: this vLLM lacks a name that this relies on.
+        """
+        wrapper = importlib.import_module(
+            "vllm.v1.worker.worker_base"
+        ).WorkerWrapperBase
+        original = vars(wrapper).get("init_device")
+        if original is None:
+            raise RuntimeError(
+                f"FineServe: this vLLM version is not supported: "
+                f"{wrapper.__name__} defines no init_device"
+            )
+
+        @functools.wraps(original)
+        def init_device(wrapped: Any) -> None:
+            with _memory_check_off(wrapped.vllm_config.cache_config):
+                original(wrapped)
+            self.prepare(wrapped.worker, wrapped.vllm_config)
+
+        wrapper.init_device = init_device
+        return lambda: setattr(wrapper, "init_device", original)
+
+    def prepare(self, worker: Any, vllm_config: Any) -> None:
+        """Answers in the worker's place what vLLM asks it before it allocates
+        the KV cache."""
+        layouts = worker.get_supported_kv_cache_layouts
+        profile = worker.determine_available_memory
+
+        def determine_available_memory() -> int:
+            size = self.view_bytes(worker, vllm_config.cache_config)
+            profile()  # warms up, too
+            return size
+
+        worker.get_supported_kv_cache_layouts = lambda: in_our_order(layouts())
+        worker.determine_available_memory = determine_available_memory
+
+    def view_bytes(self, worker: Any, cache_config: Any) -> int:
+        """What vLLM must allocate for a view of the whole pool. What the user
+        has set about the size becomes the cap."""
+        self._asked = Size(
+            cache_config.kv_cache_memory_bytes,
+            cache_config.num_gpu_blocks_override,
+        )
+        cache_config.num_gpu_blocks_override = None
+        pool = self._shim.pool()
+        if cache_config.kv_cache_layout.startswith(_BLOCKS_OUTERMOST):
+            size = (pool.slab_count + 1) * pool.slab_bytes
+        else:
+            size = _bytes_by_layer(pool, worker.get_kv_cache_spec())
+        # vLLM then does not measure what is free.
+        cache_config.kv_cache_memory_bytes = size
+        return size
+
+    def cap(self, cache_config: Any, found: ViewFormat) -> Cap | None:
+        """The cap of an engine with this format; None: the whole view.
+
+        Raises:
+            RuntimeError: the longest request does not fit under it.
+        """
+        if self._asked is None:
+            return None
+        cap = self._cap(self._asked, cache_config, found)
+        if cap.blocks < found.floor_blocks:
+            raise RuntimeError(
+                f"FineServe: {cap.flag} leaves room for {cap.blocks} blocks of "
+                f"KV cache, but the longest request takes "
+                f"{found.floor_blocks}: raise it or lower --max-model-len"
+            )
+        return cap if cap.blocks < found.blocks else None
+
+    def _cap(self, asked: Size, cache_config: Any, found: ViewFormat) -> Cap:
+        block_bytes = found.planes * found.page_bytes
+        if asked.blocks is not None:
+            return Cap(
+                asked.blocks, f"--num-gpu-blocks-override {asked.blocks}"
+            )
+        if asked.bytes is not None:
+            return Cap(
+                asked.bytes // block_bytes,
+                f"--kv-cache-memory-bytes {asked.bytes}",
+            )
+        share = cache_config.gpu_memory_utilization
+        total, others = self._memory()
+        room = max(0, math.ceil(share * total) - others)
+        return Cap(room // block_bytes, f"--gpu-memory-utilization {share}")
+
+
+def in_our_order(layouts: list[str]) -> list[str]:
+    """Puts the layouts first that keep a block of all layers in one piece, so
+    that a slab of any size holds whole blocks; the order within a block stays
+    the one that the attention backend prefers. VLLM_KV_CACHE_LAYOUT wins."""
+    within = layouts[0].replace("L", "").replace("B", "")
+    return sorted(
+        layouts,
+        key=lambda name: (
+            not name.startswith(_BLOCKS_OUTERMOST),
+            not name.endswith(within),
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _memory_check_off(cache_config: Any) -> Iterator[None]:
+    asked = cache_config.gpu_memory_utilization
+    cache_config.gpu_memory_utilization = _NEXT_TO_NOTHING
+    try:
+        yield
+    finally:
+        cache_config.gpu_memory_utilization = asked
+
+
+def _bytes_by_layer(pool: kv_abi.Pool, specs: dict[str, Any]) -> int:
+    """With a plane per layer. Each plane begins on a granule, so it may be a
+    little longer than the pool's share of it."""
+    pages = {spec.page_size_bytes for spec in specs.values()}
+    if len(pages) != 1:  # support.refuse says which, later
+        return (pool.slab_count + 1) * pool.slab_bytes
+    (page,) = pages
+    planes = len(specs)
+    granules = pool.slab_bytes // pool.granule_bytes // planes
+    if granules == 0:
+        raise RuntimeError(
+            f"FineServe: with a plane per layer, a slab needs a granule for "
+            f"each of {planes} layers and has "
+            f"{pool.slab_bytes // pool.granule_bytes}: unset "
+            f"VLLM_KV_CACHE_LAYOUT, or start fineserved with --slab "
+            f"{planes * pool.granule_bytes >> 20}MiB"
+        )
+    share = (pool.slab_count + 1) * granules * pool.granule_bytes
+    step = GRANULARITY // math.gcd(GRANULARITY, page)
+    blocks = -(-share // (page * step)) * step
+    return planes * blocks * page

@@ -1,0 +1,11 @@
+"""Double of the GPU worker: what the plugin wraps of it."""
+
+from vllm.v1.worker.worker_base import WorkerBase
+
+
+class Worker(WorkerBase):
+    def _maybe_get_memory_pool_context(self, tag: str):
+        raise NotImplementedError
+
+    def determine_available_memory(self):
+        raise NotImplementedError

@@ -1,0 +1,79 @@
+"""What an engine wants room for: its requests, and no more."""
+
+from __future__ import annotations
+
+import types
+import unittest
+from typing import Any
+
+import doubles
+
+doubles.prepare()
+
+from fineserve_vllm.demand import Demand  # noqa: E402
+
+BLOCK_TOKENS = 16
+MOST_TOKENS = 512  # in a step
+MOST_REQUESTS = 8
+
+
+def request(num_tokens: int, computed: int = 0) -> Any:
+    return types.SimpleNamespace(
+        num_tokens=num_tokens, num_computed_tokens=computed
+    )
+
+
+def blocks(
+    running: list[Any], waiting: list[Any] | None = None, drafted: int = 0
+) -> int:
+    scheduler = types.SimpleNamespace(
+        running=running,
+        waiting=waiting or [],
+        block_size=BLOCK_TOKENS,
+        max_num_scheduled_tokens=MOST_TOKENS,
+        max_num_running_reqs=MOST_REQUESTS,
+        num_spec_tokens=drafted,
+    )
+    return Demand(scheduler).blocks()
+
+
+class DemandTest(unittest.TestCase):
+    def test_an_engine_without_requests_needs_no_room(self) -> None:
+        self.assertEqual(blocks([]), 0)
+
+    def test_a_request_that_generates_needs_a_block_or_two(self) -> None:
+        self.assertEqual(blocks([request(100, 99)]), 2)
+        self.assertEqual(blocks([request(100, 99)] * 8), 8 + 3)
+
+    def test_a_prompt_needs_what_is_not_computed_of_it(self) -> None:
+        self.assertEqual(blocks([], [request(160)]), 11 + 1)
+        self.assertEqual(blocks([request(160, 80)]), 6 + 1)
+
+    def test_a_preempted_request_needs_all_its_blocks_again(self) -> None:
+        self.assertEqual(
+            blocks([request(20, 19)], [request(320)]),
+            -(-(5 + 324) // BLOCK_TOKENS) + 2,
+        )
+
+    def test_output_that_is_not_known_yet_takes_nothing_away(self) -> None:
+        # Async scheduling computes tokens before they are counted.
+        self.assertEqual(blocks([request(100, 102)]), 2)
+
+    def test_drafted_tokens_need_room_too(self) -> None:
+        self.assertEqual(blocks([request(100, 99)], drafted=7), 3 + 1)
+
+    def test_no_more_than_the_steps_of_a_round_trip_compute(self) -> None:
+        self.assertEqual(
+            blocks([], [request(100_000)] * 3),
+            4 * MOST_TOKENS // BLOCK_TOKENS + 1,
+        )
+
+    def test_no_more_requests_than_run_at_a_time(self) -> None:
+        self.assertEqual(
+            blocks([request(10, 9)] * 5, [request(1)] * 1000),
+            -(-(5 * 5 + 3 * 5) // BLOCK_TOKENS) + MOST_REQUESTS,
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,209 @@
+"""What an engine on a view is started with, and what of it the user decides."""
+
+from __future__ import annotations
+
+import types
+import unittest
+from typing import Any
+from unittest import mock
+
+import doubles
+
+doubles.prepare()
+
+from doubles.fake_shim import GRANULE, FakeShim  # noqa: E402
+from fineserve_vllm import start  # noqa: E402
+from fineserve_vllm.start import Cap, Start, in_our_order  # noqa: E402
+from fineserve_vllm.view_format import ViewFormat  # noqa: E402
+from vllm.v1.worker import worker_base  # noqa: E402
+
+MIB = 1 << 20
+DEVICE = 1000 * MIB
+# vLLM's own order without an attention backend's.
+LAYOUTS = ["LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"]
+
+
+class Worker:
+    """What vLLM asks a worker, and what it answers by itself."""
+
+    def __init__(self, layers: int, page: int) -> None:
+        self.layers, self.page = layers, page
+        self.profiled_with: Any = None
+        self.cache_config: Any = None
+
+    def init_device(self) -> None:
+        self.share_at_start = self.cache_config.gpu_memory_utilization
+
+    def get_supported_kv_cache_layouts(self) -> list[str]:
+        return LAYOUTS
+
+    def get_kv_cache_spec(self) -> dict[str, Any]:
+        spec = types.SimpleNamespace(page_size_bytes=self.page)
+        return {str(layer): spec for layer in range(self.layers)}
+
+    def determine_available_memory(self) -> int:
+        self.profiled_with = self.cache_config.kv_cache_memory_bytes
+        return 7
+
+
+class StartTest(unittest.TestCase):
+    def start(
+        self,
+        slabs: int = 16,
+        slab_bytes: int = GRANULE,
+        layers: int = 4,
+        page: int = 32 << 10,
+        **user: Any,
+    ) -> int:
+        """Starts a worker as WorkerWrapperBase and EngineCore do; returns the
+        bytes of KV cache that vLLM is told to allocate."""
+        self.shim = FakeShim(slabs, slab_bytes=slab_bytes)
+        self.found = Start(self.shim, lambda: (DEVICE, 100 * MIB))
+        self.addCleanup(self.found.install())
+        self.cache = types.SimpleNamespace(
+            gpu_memory_utilization=0.92,
+            kv_cache_memory_bytes=None,
+            num_gpu_blocks_override=None,
+            kv_cache_layout=None,
+        )
+        layout = user.pop("layout", None)
+        vars(self.cache).update(user)
+        self.worker = Worker(layers, page)
+        self.worker.cache_config = self.cache
+        wrapper = object.__new__(worker_base.WorkerWrapperBase)
+        wrapper.vllm_config = types.SimpleNamespace(cache_config=self.cache)
+        wrapper.worker = self.worker
+        with mock.patch.object(
+            worker_base,
+            "set_current_vllm_config",
+            lambda config: mock.MagicMock(),
+            create=True,
+        ):
+            wrapper.init_device()
+        layouts = self.worker.get_supported_kv_cache_layouts()
+        self.cache.kv_cache_layout = layout or layouts[0]
+        return self.worker.determine_available_memory()
+
+    def cap(self, blocks: int, floor: int = 1, planes: int = 1) -> Any:
+        """The cap of a view of blocks of 128 KiB."""
+        page = (128 << 10) // planes
+        return self.found.cap(
+            self.cache, ViewFormat(planes, page, blocks, 16, floor)
+        )
+
+    def test_vllm_does_not_look_at_free_memory(self) -> None:
+        self.start()
+        self.assertLess(self.worker.share_at_start * DEVICE, 4096)
+        self.assertEqual(self.cache.gpu_memory_utilization, 0.92)
+
+    def test_the_check_is_back_when_the_device_cannot_be_initialised(
+        self,
+    ) -> None:
+        def fails(worker: Worker) -> None:
+            raise OSError
+
+        original, Worker.init_device = Worker.init_device, fails
+        self.addCleanup(setattr, Worker, "init_device", original)
+        with self.assertRaises(OSError):
+            self.start()
+        self.assertEqual(self.cache.gpu_memory_utilization, 0.92)
+
+    def test_the_view_covers_the_pool_and_the_scratch_before_it(self) -> None:
+        size = self.start(slabs=16, slab_bytes=8 * MIB)
+        self.assertEqual(self.cache.kv_cache_layout, "BLNHC")
+        self.assertEqual(size, 17 * 8 * MIB)
+        # With a size, vLLM profiles for its warm-up only.
+        self.assertEqual(self.worker.profiled_with, size)
+
+    def test_a_plane_per_layer_has_the_pools_share_in_whole_granules(
+        self,
+    ) -> None:
+        size = self.start(
+            slabs=3, slab_bytes=5 * GRANULE, layers=2, layout="LBNHC"
+        )
+        self.assertEqual(size, 2 * 4 * 2 * GRANULE)  # a granule is lost
+
+    def test_planes_of_odd_pages_end_on_a_granule(self) -> None:
+        page = 33_792  # 2 MiB = 62.06 pages
+        size = self.start(
+            slabs=3, slab_bytes=GRANULE, layers=1, page=page, layout="LBNHC"
+        )
+        self.assertEqual(size % (page * GRANULE // 1024), 0)
+        self.assertGreaterEqual(size, 4 * GRANULE)
+
+    def test_slabs_too_small_for_a_plane_per_layer_are_refused(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "--slab 8MiB"):
+            self.start(slab_bytes=3 * GRANULE, layers=4, layout="LBHNC")
+
+    def test_the_device_limits_nothing_that_the_user_has_not_limited(
+        self,
+    ) -> None:
+        self.start()
+        self.assertIsNone(self.cap(blocks=17 * 16))
+
+    def test_memory_utilization_is_the_cap_beside_what_the_engine_needs(
+        self,
+    ) -> None:
+        self.start(gpu_memory_utilization=0.15)
+        # 150 MiB of the device less the 100 MiB of weights and activations
+        self.assertEqual(
+            self.cap(blocks=1000), Cap(400, "--gpu-memory-utilization 0.15")
+        )
+        self.assertEqual(self.cap(blocks=1000, planes=4).blocks, 400)
+
+    def test_a_size_that_the_user_has_set_is_the_cap(self) -> None:
+        size = self.start(kv_cache_memory_bytes=10 * MIB)
+        self.assertEqual(size, 17 * GRANULE)
+        self.assertEqual(
+            self.cap(blocks=272), Cap(80, f"--kv-cache-memory-bytes {10 * MIB}")
+        )
+
+    def test_a_number_of_blocks_that_the_user_has_set_is_the_cap(self) -> None:
+        self.start(num_gpu_blocks_override=20, kv_cache_memory_bytes=MIB)
+        self.assertIsNone(self.cache.num_gpu_blocks_override)
+        self.assertEqual(
+            self.cap(blocks=272), Cap(20, "--num-gpu-blocks-override 20")
+        )
+
+    def test_a_cap_below_the_longest_request_is_refused(self) -> None:
+        self.start(num_gpu_blocks_override=20)
+        self.assertEqual(self.cap(blocks=272, floor=20).blocks, 20)
+        with self.assertRaisesRegex(
+            RuntimeError,
+            "--num-gpu-blocks-override 20 leaves room for 20 blocks of KV "
+            "cache, but the longest request takes 21: .*--max-model-len",
+        ):
+            self.cap(blocks=272, floor=21)
+
+    def test_no_memory_beside_the_weights_is_no_negative_cap(self) -> None:
+        self.start(gpu_memory_utilization=0.05)
+        with self.assertRaisesRegex(RuntimeError, "room for 0 blocks"):
+            self.cap(blocks=272)
+
+    def test_a_worker_without_the_seam_is_refused(self) -> None:
+        cls = worker_base.WorkerWrapperBase
+        original = cls.init_device
+        del cls.init_device
+        self.addCleanup(setattr, cls, "init_device", original)
+        with self.assertRaisesRegex(RuntimeError, "defines no init_device"):
+            Start(FakeShim()).install()
+
+
+class LayoutTest(unittest.TestCase):
+    def test_whole_blocks_first_in_the_order_of_the_backend_within(
+        self,
+    ) -> None:
+        self.assertEqual(in_our_order(LAYOUTS)[:2], ["BLNHC", "BLHNC"])
+        flash_infer = ["LBHNC", "LBNHC", "BLHNC", "BLNHC"]
+        self.assertEqual(in_our_order(flash_infer)[:2], ["BLHNC", "BLNHC"])
+
+    def test_a_backend_with_planes_only_keeps_its_order(self) -> None:
+        self.assertEqual(in_our_order(["LBHNC", "LBNHC"]), ["LBHNC", "LBNHC"])
+
+    def test_nothing_is_added_or_lost(self) -> None:
+        self.assertEqual(sorted(in_our_order(LAYOUTS)), sorted(LAYOUTS))
+        self.assertEqual(start.in_our_order(["BHLNC"]), ["BHLNC"])
+
+
+if __name__ == "__main__":
+    unittest.main()
