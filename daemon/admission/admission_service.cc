@@ -32,21 +32,30 @@ sched::KvRoom RoomOf(const EngineKv& kv, uint64_t kv_token_bytes,
     const uint64_t tokens = kv.view->tokens;
     return {tokens - std::min(tokens, beyond), kv.view->most_tokens, 0};
   }
+  const bool known = kv.leased_bytes != 0 && kv_token_bytes != 0;
   const uint64_t tokens =
-      kv.leased_bytes == 0 ? kUnknownTokens : kv.leased_bytes / kv_token_bytes;
+      known ? kv.leased_bytes / kv_token_bytes : kUnknownTokens;
   return {tokens, tokens, 0};
+}
+
+sched::Profile ProfileOf(const config::FleetModel& m) {
+  if (m.profile) {
+    return {m.profile->base_us, m.profile->per_token_us,
+            m.profile->per_sequence_us};
+  }
+  log::Info(
+      "admission: model {} has no profile; it begins with a guess, which first "
+      "tokens correct",
+      m.name);
+  return sched::kGuess;
 }
 
 std::vector<sched::ModelSpec> Specs(const config::Fleet& fleet) {
   std::vector<sched::ModelSpec> specs;
   for (const config::FleetModel& m : fleet.models) {
-    specs.push_back({m.name,
-                     Micros{m.slo_ttft_ms} * 1000,
-                     Micros{m.slo_tpot_ms} * 1000,
-                     m.chunk_tokens,
-                     m.max_batch,
-                     {m.profile.base_us, m.profile.per_token_us,
-                      m.profile.per_sequence_us}});
+    specs.push_back({m.name, Micros{m.slo_ttft_ms} * 1000,
+                     Micros{m.slo_tpot_ms} * 1000, m.chunk_tokens, m.max_batch,
+                     ProfileOf(m)});
   }
   return specs;
 }

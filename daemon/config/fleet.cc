@@ -61,10 +61,14 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"drain", Count(&p->drain_s, 0, 3600)}});
 }
 
-Setter Profile(const std::string& path, StepProfile* p) {
-  return Section(path, {{"base_us", Amount(&p->base_us)},
-                        {"per_token_us", Amount(&p->per_token_us)},
-                        {"per_sequence_us", Amount(&p->per_sequence_us)}});
+Setter Profile(const std::string& path, absl::optional<StepProfile>* out) {
+  return [=](const toml::node& node) {
+    StepProfile& p = out->emplace();
+    return Section(path,
+                   {{"base_us", Amount(&p.base_us)},
+                    {"per_token_us", Amount(&p.per_token_us)},
+                    {"per_sequence_us", Amount(&p.per_sequence_us)}})(node);
+  };
 }
 
 // What is missing, with the fix; empty if nothing is missing.
@@ -72,13 +76,10 @@ std::string Trouble(const FleetModel& model) {
   if (model.name.empty()) return "a [[model]] needs a name";
   const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
   if (model.slo_ttft_ms == 0) return who + "slo_ttft_ms, like 800";
-  if (model.profile.per_token_us <= 0) {
+  if (model.profile && model.profile->per_token_us <= 0) {
     return who +
-           "a profile, like { base_us = 8000, per_token_us = 110, "
-           "per_sequence_us = 60 }";
-  }
-  if (model.kv_token_bytes == 0) {
-    return who + "kv_token_bytes: KV bytes of a token over all layers";
+           "per_token_us in its profile, like { base_us = 8000, per_token_us = "
+           "110, per_sequence_us = 60 }, or no profile";
   }
   return "";
 }
@@ -164,10 +165,19 @@ Setter Engine(const std::string& path, Fleet* fleet) {
 // Checks what no single section can tell.
 absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
   for (const FleetEngine& engine : fleet.engines) {
-    if (fleet.ModelIndex(engine.model) < fleet.models.size()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": engine \"", engine.name, "\": no [[model]] \"",
-                     engine.model, "\""));
+    const size_t index = fleet.ModelIndex(engine.model);
+    if (index == fleet.models.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": engine \"", engine.name, "\": no [[model]] \"",
+                       engine.model, "\""));
+    }
+    if (!engine.view && fleet.models[index].kv_token_bytes == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": model \"", engine.model,
+          "\" needs kv_token_bytes, KV bytes of a token over all layers, "
+          "because engine \"",
+          engine.name, "\" has no view to tell them"));
+    }
   }
   for (const FleetModel& model : fleet.models) {
     const bool served = std::any_of(

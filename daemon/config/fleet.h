@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::config {
 
@@ -29,9 +30,10 @@ struct FleetModel {
   uint32_t chunk_tokens = 2048;  // prefill tokens of one step
   uint32_t max_batch = 256;      // sequences of one step
   uint32_t block_tokens = 16;
-  uint64_t kv_token_bytes = 0;  // over all layers
+  // Over all layers; 0: not told, which views need not be.
+  uint64_t kv_token_bytes = 0;
   bool counts_prompts = false;  // by an engine's /tokenize; else estimated
-  StepProfile profile;
+  absl::optional<StepProfile> profile = {};  // none: learnt while serving
   bool operator==(const FleetModel&) const = default;
 };
 

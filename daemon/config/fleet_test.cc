@@ -84,9 +84,7 @@ void ExpectEveryKeyOf(const FleetModel& large) {
   EXPECT_EQ(large.block_tokens, 32u);
   EXPECT_EQ(large.kv_token_bytes, 131072u);
   EXPECT_TRUE(large.counts_prompts);
-  EXPECT_EQ(large.profile.base_us, 1);
-  EXPECT_EQ(large.profile.per_token_us, 2);
-  EXPECT_EQ(large.profile.per_sequence_us, 3);
+  EXPECT_EQ(large.profile, (StepProfile{1, 2, 3}));
 }
 
 void ExpectEveryKeyOf(const FleetEngine& engine) {
@@ -115,7 +113,7 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
   EXPECT_EQ(fleet->policy, "fcfs");
   ExpectEveryKeyOf(fleet->models[0]);
-  EXPECT_EQ(fleet->models[1].profile.per_token_us, 110.5);
+  EXPECT_EQ(fleet->models[1].profile->per_token_us, 110.5);
   EXPECT_FALSE(fleet->models[1].counts_prompts);
   ExpectEveryKeyOf(fleet->engines[0]);
   EXPECT_EQ(fleet->engines[1].model, "small");
@@ -187,8 +185,13 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        ":2: prompt_tokens: must be one of exact, estimate"},
       {"no SLO", "[[model]]\nname = \"m\"\n", "needs slo_ttft_ms"},
       {"no name", "[[model]]\nslo_ttft_ms = 1\n", ":1: a [[model]] needs a"},
-      {"no profile", "[[model]]\nname = \"m\"\nslo_ttft_ms = 1\n",
-       "needs a profile"},
+      {"profile without its slope",
+       "[[model]]\nname = \"m\"\nslo_ttft_ms = 1\nprofile = { base_us = 1 }\n",
+       "needs per_token_us in its profile"},
+      {"whole slabs of unknown tokens",
+       "[[model]]\nname = \"small\"\nslo_ttft_ms = 1\n" + engine +
+           "view = false\n",
+       "model \"small\" needs kv_token_bytes"},
       {"negative profile", "[[model]]\nprofile = { per_token_us = -1 }\n",
        "per_token_us: must be a number, not negative"},
       {"not https", "[[engine]]\nurl = \"https://a:1\"\n",
@@ -215,6 +218,14 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
     EXPECT_THAT(Error(c.text), HasSubstr(c.error));
     EXPECT_THAT(Error(c.text), HasSubstr(path_));
   }
+}
+
+TEST_F(FleetTest, ModelWhoseEnginesHaveViewsNeedsItsNameAndSloOnly) {
+  const auto fleet = Read("[[model]]\nname = \"small\"\nslo_ttft_ms = 800\n" +
+                          std::string(kEngine));
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->models[0].kv_token_bytes, 0u);
+  EXPECT_FALSE(fleet->models[0].profile);
 }
 
 TEST_F(FleetTest, AbsentFileIsNotFound) {

@@ -75,6 +75,7 @@ void EngineLoad::Start(RequestId id, const ModelSpec& model,
   Running& r = Enter(id, demand);
   r.started = now;
   r.predicted = predictor(demand.prompt_tokens);
+  r.guessed = model.profile.guessed;
   backlog_.Add(id, demand.prompt_tokens, now, Predict(model, now));
 }
 
@@ -95,7 +96,8 @@ bool EngineLoad::FirstToken(RequestId id, Micros now) {
   const auto found = running_.find(id);
   if (found == running_.end() || found->second.seen) return false;
   found->second.seen = true;
-  correction_.Observe(now - found->second.started, found->second.predicted);
+  correction_.Observe(now - found->second.started, found->second.predicted,
+                      found->second.guessed);
   backlog_.FirstToken(id, now);
   return true;
 }

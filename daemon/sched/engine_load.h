@@ -84,6 +84,7 @@ class EngineLoad {
     uint64_t held_tokens = 0;
     Micros started = 0;
     Micros predicted = 0;  // TTFT with κ = 1
+    bool guessed = false;  // by a profile that is
     bool seen = false;     // its first token
   };
   // What the request takes once it has `generated` tokens.

@@ -164,9 +164,10 @@ double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
   const size_t index = fleet_->ModelIndex(model);
   if (told == waits_.end() || index == fleet_->models.size()) return 0;
   const Wait& wait = told->second;
+  const config::StepProfile profile =
+      fleet_->models[index].profile.value_or(config::StepProfile());
   const double since =
-      static_cast<double>(wait.tokens_since) *
-          fleet_->models[index].profile.per_token_us -
+      static_cast<double>(wait.tokens_since) * profile.per_token_us -
       static_cast<double>(clock_->NowNs() - wait.told_ns) / 1000;
   return std::max(0.0, wait.us + since);
 }

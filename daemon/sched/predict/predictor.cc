@@ -14,6 +14,10 @@ constexpr double kWeight = 0.05;
 // stalled request should not make all others look late.
 constexpr double kLeastKappa = 0.25;
 constexpr double kMostKappa = 8;
+constexpr double kMostKappaOfGuess = 8 * kMostKappa;
+// The profile counts as much as so many observations that agree with it.
+constexpr double kProfileCounts = 4;
+constexpr double kGuessCounts = 1;
 
 Micros Rounded(double us) {
   return us < static_cast<double>(kLongestTtft)
@@ -50,16 +54,17 @@ uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
   return static_cast<uint32_t>(left / profile.per_sequence_us);
 }
 
-void Correction::Observe(Micros actual, Micros predicted_uncorrected) {
+void Correction::Observe(Micros actual, Micros predicted_uncorrected,
+                         bool guessed) {
   if (predicted_uncorrected <= 0 || actual <= 0) return;
   const auto predicted = static_cast<double>(predicted_uncorrected);
   const double bounded =
       std::clamp(static_cast<double>(actual), kLeastKappa * predicted,
-                 kMostKappa * predicted);
-  // The profile counts as much as four observations that agree with it.
+                 (guessed ? kMostKappaOfGuess : kMostKappa) * predicted);
   if (observed_ == 0) actual_us_ = predicted_us_ = predicted;
   ++observed_;
-  const double weight = std::max(kWeight, 1.0 / (observed_ + 4));
+  const double weight = std::max(
+      kWeight, 1 / (observed_ + (guessed ? kGuessCounts : kProfileCounts)));
   actual_us_ += weight * (bounded - actual_us_);
   predicted_us_ += weight * (predicted - predicted_us_);
 }

@@ -109,6 +109,23 @@ TEST(CorrectionTest, LearnsASlowdown) {
   EXPECT_LT(c.kappa(), 1.35) << "and forgets it";
 }
 
+TEST(CorrectionTest, GuessIsGivenUpWithinAFewFirstTokens) {
+  Correction c;
+  for (int i = 0; i < 4; ++i) c.Observe(20'000, 1000, /*guessed=*/true);
+  EXPECT_NEAR(c.kappa(), 20, 4.1);
+  for (int i = 0; i < 60; ++i) c.Observe(20'000, 1000, /*guessed=*/true);
+  EXPECT_NEAR(c.kappa(), 20, 0.5);
+}
+
+// Within these, a prompt of 500 tokens is predicted to take half a second.
+TEST(CorrectionTest, GuessThatIsWrongByAStallShutsNoDoorEither) {
+  Correction c;
+  for (int i = 0; i < 100; ++i) c.Observe(1'000'000'000, 1, /*guessed=*/true);
+  EXPECT_LE(c.kappa(), 64);
+  Predictor p{.profile = kGuess, .chunk_tokens = 2048, .kappa = c.kappa()};
+  EXPECT_LE(p(500), 600'000);
+}
+
 TEST(CorrectionTest, WhatWasNotPredictedTeachesNothing) {
   Correction c;
   c.Observe(1000, 0);
