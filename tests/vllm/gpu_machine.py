@@ -67,7 +67,19 @@ class Model:
             )
             model = LlamaForCausalLM(configuration).to(torch.float32)
             model.save_pretrained(path)
+            _save_tokenizer(path)
         return str(path)
+
+
+def _save_tokenizer(path: pathlib.Path) -> None:
+    """A word per token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{token}": token for token in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
 
 
 class Reference:

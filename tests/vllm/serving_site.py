@@ -1,0 +1,248 @@
+"""A whole product on an emulated GPU: fineserved, fineserve-proxy, and engines
+that `fsctl up` starts from a fleet file, each a stock `vllm serve`."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from machine import BUILD
+
+START_S = 300  # until all engines serve
+ANSWER_S = 300
+
+# Because operators run on the host. FineServe needs none of them.
+_HOST_DEVICE_FLAGS = [
+    *("--attention-backend", "CUSTOM"),
+    "--enforce-eager",
+    *("--compilation-config", '{"custom_ops": ["none"]}'),
+    "--kernel-config",
+    '{"ir_op_priority": {"rms_norm": ["native"], '
+    '"fused_add_rms_norm": ["native"]}}',
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """One engine of the fleet, by the name that clients send."""
+
+    name: str
+    path: str  # of its model
+    flags: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    status: int
+    tokens: list[int]
+    body: str
+
+
+class ServingSite:
+    """Its processes end with close(). `environment` is that of programs on the
+    emulated GPU; engines get `engine_environment` besides."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        engines: Sequence[Served],
+        environment: dict[str, str],
+        engine_environment: dict[str, str],
+    ) -> None:
+        self.folder = folder
+        self.engines = engines
+        self._environment = os.environ | environment
+        self._engine_environment = self._environment | engine_environment
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.port, self._admin, *ports = free_ports(2 + len(engines))
+        self.fleet = folder / "fleet.toml"
+        self.fleet.write_text(self._fleet(ports))
+
+    def _fleet(self, ports: Sequence[int]) -> str:
+        """A model needs its name and what was promised, no more."""
+        sections = [
+            f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
+            f'admin = "127.0.0.1:{self._admin}"\n'
+        ]
+        vllm = str(pathlib.Path(sys.executable).with_name("vllm"))
+        for engine, port in zip(self.engines, ports):
+            command = [
+                *(vllm, "serve", engine.path),
+                *("--served-model-name", engine.name, "--port", str(port)),
+                *_HOST_DEVICE_FLAGS,
+                *engine.flags,
+            ]
+            sections.append(
+                f'[[model]]\nname = "{engine.name}"\nslo_ttft_ms = 60000\n'
+                f'[[engine]]\nname = "{engine.name}"\n'
+                f'model = "{engine.name}"\n'
+                f'url = "http://127.0.0.1:{port}"\n'
+                f"command = {json.dumps(command)}\n"
+            )
+        return "".join(sections)
+
+    # Processes.
+
+    def start(self, pool_slabs: int, slab_bytes: int) -> None:
+        """Starts everything at once; returns when all engines serve."""
+        self.start_daemon(pool_slabs, slab_bytes)
+        self._start(
+            "proxy", "fineserve-proxy", "--fleet", self.fleet, engine=False
+        )
+        self._start(
+            "up", "fsctl", "up", self.fleet, "--logs", self.folder, engine=True
+        )
+        self.wait_until_all_serve()
+
+    def start_daemon(self, pool_slabs: int, slab_bytes: int) -> None:
+        self._start(
+            *("daemon", "fineserved", "--gpu", "emulated"),
+            *("--pool", pool_slabs * slab_bytes, "--slab", slab_bytes),
+            *("--fleet", self.fleet),
+            engine=False,
+        )
+        if not eventually(self._daemon_serves, START_S):
+            raise AssertionError(f"fineserved does not serve\n{self.logs()}")
+
+    def _daemon_serves(self) -> bool:
+        return " serving " in (self.folder / "daemon.log").read_text()
+
+    def _start(
+        self, name: str, program: str, *arguments: Any, engine: bool
+    ) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self._running[name] = subprocess.Popen(
+                [BUILD / "bin" / program, *map(str, arguments)],
+                env=self._engine_environment if engine else self._environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self, name: str) -> None:
+        """kill -9 of one of our own programs."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def close(self) -> None:
+        for name in ("up", "proxy", "daemon"):
+            process = self._running.pop(name, None)
+            if process is None:
+                continue
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def wait_until_all_serve(self) -> None:
+        names = {engine.name for engine in self.engines}
+        if not eventually(lambda: self._serving() == names, START_S):
+            raise AssertionError(
+                f"{self._serving()} of {names} serve\n{self.logs()}"
+            )
+
+    def _serving(self) -> set[str]:
+        try:
+            models = self.fsctl("models")["models"]
+        except subprocess.CalledProcessError:  # no daemon yet
+            return set()
+        engines = (engine for model in models for engine in model["engines"])
+        return {engine["name"] for engine in engines if engine["serves"]}
+
+    def logs(self, most: int = 4000) -> str:
+        """How each program's log ends."""
+        return "\n".join(
+            f"== {path.name}\n{path.read_text(errors='replace')[-most:]}"
+            for path in sorted(self.folder.glob("*.log"))
+        )
+
+    def log_of(self, engine: str) -> str:
+        return (self.folder / f"{engine}.log").read_text(errors="replace")
+
+    # What it does.
+
+    def fsctl(self, *arguments: str) -> Any:
+        done = subprocess.run(
+            [BUILD / "bin/fsctl", "--json", *arguments],
+            env=self._environment,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return json.loads(done.stdout)
+
+    def slabs_of(self) -> dict[str, int]:
+        return {
+            engine["name"]: engine["slabs"]
+            for engine in self.fsctl("engines")["engines"]
+        }
+
+    def pids(self, engine: str) -> list[int]:
+        """Those of its processes that the pool knows: EngineCore's."""
+        return [
+            pid
+            for found in self.fsctl("engines")["engines"]
+            if found["name"] == engine
+            for pid in found["pids"]
+        ]
+
+    def complete(
+        self, model: str, prompt: list[int], max_tokens: int, **options: Any
+    ) -> Answer:
+        """A completion through the proxy, greedy unless `options` say
+        otherwise; exactly `max_tokens` long."""
+        request = {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_token_ids": True,
+        } | options
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=ANSWER_S
+        )
+        try:
+            connection.request(
+                "POST",
+                "/v1/completions",
+                json.dumps(request),
+                {"Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            body = response.read().decode()
+        finally:
+            connection.close()
+        tokens = []
+        if response.status == 200:
+            tokens = json.loads(body)["choices"][0]["token_ids"]
+        return Answer(response.status, tokens, body)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+def eventually(condition: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True

@@ -1,0 +1,218 @@
+"""The whole product with stock `vllm serve`: two models behind one endpoint,
+started from a fleet file by `fsctl up`, with no flag set for FineServe.
+
+On vLLM itself (label vllm), as test_gpu_worker.py.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+from gpu_machine import MAX_TOKENS, Model, VllmMachine, random_prompts
+from serving_site import Answer, Served, ServingSite, eventually
+
+MODELS = {
+    "large": Model(layers=4, seed=1),  # 128 KiB a block
+    "small": Model(layers=3, seed=2),  # 96 KiB a block
+}
+RECOVERY_S = 240
+
+
+class ServingTest(VllmMachine):
+    def setUp(self) -> None:
+        super().setUp()
+        flags = (
+            *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
+            *("--max-num-batched-tokens", "256", "--max-num-seqs", "32"),
+        )
+        environment = self.engine_environment(shim=True, runner=2)
+        # fsctl up sets these.
+        del environment["FINESERVE_VIEW"]
+        environment["LD_PRELOAD"] = environment["LD_PRELOAD"].split(":")[1]
+        self.site = ServingSite(
+            pathlib.Path(self.folder),
+            [
+                Served(name, model.make(self._models), flags)
+                for name, model in MODELS.items()
+            ],
+            self.environment,
+            environment,
+        )
+        self.addCleanup(self.site.close)
+        self.site.start(self.pool_slabs, self.slab_bytes)
+
+    def ask(
+        self, name: str, seed: int, requests: int, max_tokens: int = 24
+    ) -> tuple[int, list[Answer]]:
+        """Sends the requests at once. Returns how many tokens are wrong, and
+        the answers; each must be one."""
+        prompts = random_prompts(seed, requests, (40, 200), shared=64)
+        with concurrent.futures.ThreadPoolExecutor(requests) as clients:
+            answers = list(
+                clients.map(
+                    lambda prompt: self.site.complete(name, prompt, max_tokens),
+                    prompts,
+                )
+            )
+        for answer in answers:
+            self.assertEqual(answer.status, 200, answer.body)
+            self.assertEqual(len(answer.tokens), max_tokens)
+        wrong = self.reference(MODELS[name]).wrong(
+            prompts, [answer.tokens for answer in answers]
+        )
+        print(f"{name}: {requests} requests, {wrong} wrong tokens", flush=True)
+        return wrong, answers
+
+    def test_the_whole_product(self) -> None:
+        """One start serves all of this: it takes a minute."""
+        for step in (
+            self.engines_say_what_they_chose,
+            self.slabs_move_while_both_serve,
+            self.vllm_bench_serve_is_answered,
+            self.an_engine_core_dies,
+            self.an_api_server_dies,
+            self.the_daemon_dies,
+        ):
+            print("--", step.__name__, flush=True)
+            with self.subTest(step.__name__):
+                step()
+
+    def engines_say_what_they_chose(self) -> None:
+        for name in MODELS:
+            self.assertRegex(
+                self.site.log_of(name),
+                r"FineServe: the KV cache is a view of 16 slabs .*layout BL",
+            )
+
+    def slabs_move_while_both_serve(self) -> None:
+        wrong = {
+            name: self.ask(name, seed, 24)[0]
+            for seed, name in enumerate(MODELS)
+        }
+        self.assertGreater(self.site.slabs_of()["small"], 8)
+        threads = [
+            threading.Thread(
+                target=lambda name=name, seed=seed: wrong.update(
+                    {name: wrong[name] + self.ask(name, seed, 32)[0]}
+                )
+            )
+            for seed, name in enumerate(MODELS, start=10)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, dict.fromkeys(MODELS, 0))
+        counters = self.site.fsctl("slabs")["counters"]
+        print(counters, flush=True)
+        self.assertGreater(counters["slabs_returned"], 8)
+
+    def vllm_bench_serve_is_answered(self) -> None:
+        results = {}
+        running = [
+            (name, self._bench(name, engine.path))
+            for name, engine in zip(MODELS, self.site.engines)
+        ]
+        for name, bench in running:
+            said, _ = bench.communicate(timeout=RECOVERY_S)
+            self.assertEqual(bench.returncode, 0, said[-3000:])
+            result = pathlib.Path(self.folder, f"bench-{name}.json")
+            results[name] = json.loads(result.read_text())
+        for name, result in results.items():
+            print(
+                name,
+                {
+                    key: result[key]
+                    for key in (
+                        "completed",
+                        "failed",
+                        "output_throughput",
+                        "mean_ttft_ms",
+                        "mean_tpot_ms",
+                    )
+                    if key in result
+                },
+                flush=True,
+            )
+            self.assertEqual(result["completed"], 16)
+        for model in self.site.fsctl("models")["models"]:
+            print({k: v for k, v in model.items() if k != "engines"})
+
+    def _bench(self, name: str, path: str) -> subprocess.Popen[str]:
+        vllm = pathlib.Path(sys.executable).with_name("vllm")
+        return subprocess.Popen(
+            [vllm, "bench", "serve", "--backend", "openai"]
+            + ["--base-url", f"http://127.0.0.1:{self.site.port}"]
+            + ["--endpoint", "/v1/completions", "--model", name]
+            + ["--tokenizer", path, "--dataset-name", "random"]
+            + ["--random-input-len", "80", "--random-output-len", "16"]
+            + ["--num-prompts", "16", "--request-rate", "4", "--ignore-eos"]
+            + ["--save-result", "--result-dir", self.folder]
+            + ["--result-filename", f"bench-{name}.json", "--disable-tqdm"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        )
+
+    def an_engine_core_dies(self) -> None:
+        """Its neighbour notices nothing; it is started again and serves."""
+        (core,) = self.site.pids("large")
+        self._kill_while_the_other_serves(core)
+        self._recovers("large")
+
+    def an_api_server_dies(self) -> None:
+        (core,) = self.site.pids("large")
+        self._kill_while_the_other_serves(parent_of(core))
+        self._recovers("large")
+
+    def _kill_while_the_other_serves(self, pid: int) -> None:
+        with concurrent.futures.ThreadPoolExecutor(1) as client:
+            asked = client.submit(self.ask, "small", pid, 16)
+            os.kill(pid, signal.SIGKILL)
+            self.assertEqual(asked.result()[0], 0)
+
+    def _recovers(self, name: str) -> None:
+        self.assertTrue(
+            eventually(lambda: not self._serves(name), 30), "it still serves"
+        )
+        self.assertTrue(
+            eventually(lambda: self._serves(name), RECOVERY_S),
+            self.site.logs(),
+        )
+        self.assertEqual(self.ask(name, 5, 8)[0], 0)
+
+    def _serves(self, name: str) -> bool:
+        return any(
+            engine["serves"]
+            for model in self.site.fsctl("models")["models"]
+            for engine in model["engines"]
+            if engine["name"] == name
+        )
+
+    def the_daemon_dies(self) -> None:
+        """Engines keep what they hold; the proxy lets requests through."""
+        with concurrent.futures.ThreadPoolExecutor(2) as clients:
+            asked = [clients.submit(self.ask, name, 77, 8) for name in MODELS]
+            self.site.kill("daemon")
+            for answer in asked:
+                self.assertEqual(answer.result()[0], 0)
+        for name in MODELS:
+            self.assertEqual(self.ask(name, 78, 4)[0], 0)
+
+
+def parent_of(pid: int) -> int:
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rsplit(")", 1)[1].split()[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
