@@ -94,6 +94,7 @@ MapResult ViewMapping::AddTensor(const EntryPoints& entry, uint64_t bytes,
         Call(entry.cuMemUnmap, tensor.base, mapped) == CUDA_SUCCESS) {
       Call(entry.cuMemAddressFree, tensor.base, tensor.reserved_bytes);
     }
+    if (tensor_count_ == 0) scratch_.Release(entry, &calls_);
     return DriverError(result);
   }
   slot->mapped = true;
@@ -119,8 +120,8 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
     context_ = context;
     device_ = device;
     scratch_.Release(entry, &calls_);
-    scratch_.Open(shape_.plane_bytes, shape_.granularity,
-                  shape_.mode == abi::ViewMode::kView, device);
+    scratch_.Open(entry, shape_.plane_bytes, shape_.granularity,
+                  shape_.mode == abi::ViewMode::kView, device, &calls_);
   } else if (context != context_) {
     return driver::CUDA_ERROR_INVALID_CONTEXT;
   }

@@ -77,9 +77,9 @@ class ViewMappingTest : public ViewFixture {
       tensors_.push_back(tensor);
     }
   }
-  // Starts over, with a new daemon and a new driver.
+  // Starts over, with a new daemon and a new driver in the state `device_`.
   void Reopen(const ViewShape& shape) {
-    fake_ = {};
+    fake_ = device_;
     tensors_.clear();
     view_.Close();
     new (&view_) ViewMapping;
@@ -137,6 +137,17 @@ class ViewMappingTest : public ViewFixture {
     return std::all_of(fake_.mappings.begin(), fake_.mappings.end(),
                        [](const auto& m) { return m.second.accessible; });
   }
+  uint64_t ScratchBytes() const {
+    uint64_t bytes = 0;
+    for (const auto& [handle, one] : fake_.created) bytes += one;
+    return bytes;
+  }
+  uint64_t LargestScratch() const {
+    uint64_t bytes = 0;
+    for (const auto& [handle, one] : fake_.created)
+      bytes = std::max(bytes, one);
+    return bytes;
+  }
   void RemoveAll() {
     ASSERT_EQ(view_.UnmapAll(driver_.entry), CUDA_SUCCESS);
     for (const Redirection& tensor : tensors_) {
@@ -152,6 +163,7 @@ class ViewMappingTest : public ViewFixture {
   ViewMapping view_;
   std::vector<Redirection> tensors_;
   uint32_t absent_ = 0;
+  FakeDriverState device_;
 };
 
 class KvViewForms : public ViewMappingTest,
@@ -168,9 +180,50 @@ TEST_P(KvViewForms, TensorsBeginOnLittleScratchAllOverAndLeaveNothing) {
       }
     }
     EXPECT_TRUE(AllAccessible());
-    uint64_t scratch = 0;
-    for (const auto& [handle, bytes] : fake_.created) scratch += bytes;
-    EXPECT_LE(scratch, 130 * kMiB);
+    EXPECT_LE(ScratchBytes(), 130 * kMiB);
+    RemoveAll();
+  }
+}
+
+TEST_P(KvViewForms, ScratchTakesLittleOfWhatIsFree) {
+  device_.free_bytes = 320 * kMiB;
+  for (const ViewMode mode : {ViewMode::kView, ViewMode::kGuarded}) {
+    Reopen(ShapeOf(GetParam(), mode));
+    EXPECT_LE(LargestScratch(), 10 * kMiB);
+    ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
+    EXPECT_TRUE(HasScratch(0));
+    RemoveAll();
+    EXPECT_EQ(fake_.free_bytes, device_.free_bytes);
+  }
+}
+
+TEST_P(KvViewForms, OneGranuleOfMemoryIsEnoughForAView) {
+  device_.free_bytes = kGranule;
+  for (const ViewMode mode :
+       {ViewMode::kView, ViewMode::kGuarded, ViewMode::kStrict}) {
+    Reopen(ShapeOf(GetParam(), mode));
+    for (const Redirection& t : tensors_) {
+      for (uint64_t at = 0; at < t.reserved_bytes; at += kGranule) {
+        ASSERT_TRUE(IsScratch(t.base + at)) << at;
+      }
+    }
+    ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
+    EXPECT_TRUE(HasScratch(0));
+    RemoveAll();
+  }
+}
+
+// Another process may take the memory between the question and the answer.
+TEST_P(KvViewForms, ScratchBecomesSmallerUntilThereIsRoomForIt) {
+  device_.fail = "cuMemGetInfo";
+  for (const uint64_t free_bytes : {3 * kGranule, 40 * kMiB, 80 * kMiB}) {
+    device_.free_bytes = free_bytes;
+    Reopen(ShapeOf(GetParam(), ViewMode::kView));
+    ASSERT_TRUE(view_.complete());
+    EXPECT_TRUE(AllAccessible());
+    EXPECT_LE(ScratchBytes(), free_bytes);
+    ASSERT_EQ(Activate().outcome, MapOutcome::kMapped);
+    EXPECT_TRUE(HasSlab(shape_.slabs));
     RemoveAll();
   }
 }
@@ -386,6 +439,29 @@ TEST_F(ViewMappingTest, TensorThatCannotBeBackedLeavesNothing) {
     EXPECT_EQ(fake_.reserved_bytes, 0u);
     EXPECT_TRUE(view_.empty());
   }
+}
+
+TEST_F(ViewMappingTest, FullDeviceIsOutOfMemoryAndKeepsNothing) {
+  fake_.free_bytes = kGranule - 1;
+  ASSERT_TRUE(view_.Open(ShapeOf(kSmall, ViewMode::kView)));
+  Redirection tensor;
+  const MapResult result =
+      view_.AddTensor(driver_.entry, view_.shape().tensor_bytes(), &tensor);
+  EXPECT_EQ(result.outcome, MapOutcome::kDriverError);
+  EXPECT_EQ(result.result, driver::CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(fake_.reserved_bytes, 0u);
+  EXPECT_EQ(fake_.mapped_bytes, 0u);
+}
+
+TEST_F(ViewMappingTest, TensorThatFailsLateLeavesNoScratchToTheDriver) {
+  ASSERT_TRUE(view_.Open(ShapeOf(kSmall, ViewMode::kView)));
+  fake_.fail = "cuMemSetAccess";
+  Redirection tensor;
+  EXPECT_EQ(
+      view_.AddTensor(driver_.entry, view_.shape().tensor_bytes(), &tensor)
+          .outcome,
+      MapOutcome::kDriverError);
+  EXPECT_TRUE(fake_.created.empty());
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "shim/map/view_scratch.h"
 
+#include <algorithm>
+
 #include "shim/map/granules.h"
 
 namespace fineserve::shim {
@@ -10,23 +12,41 @@ using driver::CUdeviceptr;
 using driver::CUresult;
 
 constexpr uint64_t kMostBytes = uint64_t{64} << 20;
+constexpr uint64_t kFreeParts = 32;  // a piece takes one of them at most
 
 }  // namespace
 
-void ViewScratch::Open(uint64_t share_bytes, uint64_t granularity, bool runs,
-                       driver::CUdevice device) {
+void ViewScratch::Open(const driver::EntryPoints& entry, uint64_t share_bytes,
+                       uint64_t granularity, bool runs, driver::CUdevice device,
+                       uint64_t* calls) {
   device_ = device;
-  const uint64_t granules = share_bytes / granularity;
-  uint64_t unit =
-      kMostBytes / granularity < granules ? kMostBytes / granularity : granules;
-  while (unit > 1 && granules % unit != 0) --unit;
-  if (unit == 0) unit = 1;
+  share_bytes_ = share_bytes;
+  runs_ = runs;
   pieces_[kLeast] = {granularity, 0};
-  pieces_[kUnit] = {unit * granularity, 0};
-  pieces_[kRun] = {runs && share_bytes < kMostBytes
-                       ? kMostBytes / share_bytes * share_bytes
-                       : pieces_[kUnit].bytes,
-                   0};
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  ++*calls;
+  const CUresult known = entry.cuMemGetInfo_v2(&free_bytes, &total_bytes);
+  LimitPieces(known == CUDA_SUCCESS
+                  ? std::min<uint64_t>(kMostBytes, free_bytes / kFreeParts)
+                  : kMostBytes);
+}
+
+// Chooses the sizes of the pieces that have no memory yet.
+void ViewScratch::LimitPieces(uint64_t most_bytes) {
+  Piece& unit = pieces_[kUnit];
+  Piece& run = pieces_[kRun];
+  if (unit.handle == 0) {
+    const uint64_t granularity = pieces_[kLeast].bytes;
+    const uint64_t granules = share_bytes_ / granularity;
+    uint64_t count = std::min(most_bytes / granularity, granules);
+    while (count > 1 && granules % count != 0) --count;
+    unit.bytes = std::max<uint64_t>(count, 1) * granularity;
+  }
+  if (run.handle == 0) {
+    const uint64_t shares = runs_ ? most_bytes / share_bytes_ : 0;
+    run.bytes = shares > 1 ? shares * share_bytes_ : kNoPiece;
+  }
 }
 
 CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
@@ -36,10 +56,13 @@ CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
     Piece* piece = &pieces_[kRun];
     while (piece->bytes > bytes && piece != &pieces_[kLeast]) ++piece;
     if (piece->handle == 0) {
-      const driver::CUmemAllocationProp prop = PlainMemoryOf(device_);
-      ++*calls;
-      const CUresult created =
-          entry.cuMemCreate(&piece->handle, piece->bytes, &prop, 0);
+      const uint64_t wanted = piece->bytes;
+      const CUresult created = Create(entry, piece, calls);
+      if (created == driver::CUDA_ERROR_OUT_OF_MEMORY &&
+          wanted > pieces_[kLeast].bytes) {
+        LimitPieces(wanted / 2);
+        continue;
+      }
       if (created != CUDA_SUCCESS) return created;
     }
     ++*calls;
@@ -50,6 +73,13 @@ CUresult ViewScratch::Map(const driver::EntryPoints& entry, CUdeviceptr at,
     bytes -= piece->bytes;
   }
   return CUDA_SUCCESS;
+}
+
+CUresult ViewScratch::Create(const driver::EntryPoints& entry, Piece* piece,
+                             uint64_t* calls) {
+  const driver::CUmemAllocationProp prop = PlainMemoryOf(device_);
+  ++*calls;
+  return entry.cuMemCreate(&piece->handle, piece->bytes, &prop, 0);
 }
 
 // Maps each handle at a temporary address, wherever else it is mapped.

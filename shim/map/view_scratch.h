@@ -13,10 +13,15 @@ namespace fineserve::shim {
 // read through another. Handles are mapped whole, since drivers may refuse to
 // map a part of one.
 //
-//   unit   tiles a slab's share of a plane: its largest divisor of at most
-//          64 MiB (heuristic: few calls, and little memory)
+//   unit   tiles a slab's share of a plane: its largest divisor that a piece
+//          may be
 //   run    covers several shares, where many are mapped at once
 //   least  covers the driver's granularity, for what remains at a plane's end
+//
+// A piece has at most 64 MiB and at most 1/32 of what is free on the device
+// (heuristics: few calls, and little memory), but never less than the
+// granularity. A piece for which there is no room when it is needed becomes
+// half as large or less: then more calls map the same range.
 //
 // Each handle is created when it is first needed. Confined to one thread at a
 // time. Trivially destroyed: Release frees the memory.
@@ -25,13 +30,16 @@ class ViewScratch {
   constexpr ViewScratch() = default;
 
   // `share_bytes` is a multiple of `granularity`. If `runs` is true, many
-  // shares are mapped at a time.
-  void Open(uint64_t share_bytes, uint64_t granularity, bool runs,
-            driver::CUdevice device);
+  // shares are mapped at a time. `device` is the current context's. Adds its
+  // driver calls to `*calls`.
+  void Open(const driver::EntryPoints& entry, uint64_t share_bytes,
+            uint64_t granularity, bool runs, driver::CUdevice device,
+            uint64_t* calls);
 
   // Maps scratch over [at, at + bytes), a multiple of the granularity, without
-  // access. Sets `*end` to the end of what it mapped, even after an error. Adds
-  // its driver calls to `*calls`.
+  // access. Sets `*end` to the end of what it mapped, even after an error.
+  // OUT_OF_MEMORY if there is no room even for the granularity. Adds its driver
+  // calls to `*calls`.
   driver::CUresult Map(const driver::EntryPoints& entry, driver::CUdeviceptr at,
                        uint64_t bytes, driver::CUdeviceptr* end,
                        uint64_t* calls);
@@ -45,14 +53,20 @@ class ViewScratch {
  private:
   enum { kRun, kUnit, kLeast, kPieces };  // from large to small
   struct Piece {
-    uint64_t bytes;
+    uint64_t bytes;  // kNoPiece: there is none
     driver::CUmemGenericAllocationHandle handle;
   };
+  static constexpr uint64_t kNoPiece = UINT64_MAX;
 
+  void LimitPieces(uint64_t most_bytes);
+  driver::CUresult Create(const driver::EntryPoints& entry, Piece* piece,
+                          uint64_t* calls);
   driver::CUresult ZeroPiece(const driver::EntryPoints& entry,
                              const Piece& piece, driver::CUdeviceptr at);
 
   driver::CUdevice device_ = 0;
+  uint64_t share_bytes_ = 0;
+  bool runs_ = false;
   Piece pieces_[kPieces] = {};
 };
 

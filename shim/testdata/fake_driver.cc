@@ -115,7 +115,14 @@ CUresult Import(CUmemGenericAllocationHandle* handle, void* shareable,
 
 CUresult Release(CUmemGenericAllocationHandle handle) {
   if (Fails("cuMemRelease")) return Failure();
-  if (TheFakeDriver().created.erase(handle) == 0) --TheFakeDriver().handles;
+  FakeDriverState& s = TheFakeDriver();
+  const auto created = s.created.find(handle);
+  if (created == s.created.end()) {
+    --s.handles;
+    return CUDA_SUCCESS;
+  }
+  s.free_bytes += created->second;
+  s.created.erase(created);
   return CUDA_SUCCESS;
 }
 
@@ -204,8 +211,17 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes,
                 const CUmemAllocationProp*, unsigned long long) {
   if (Fails("cuMemCreate")) return Failure();
   FakeDriverState& s = TheFakeDriver();
+  if (bytes > s.free_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  s.free_bytes -= bytes;
   *handle = kDriversHandle + s.next_created++;
   s.created[*handle] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult GetInfo(size_t* free_bytes, size_t* total_bytes) {
+  if (Fails("cuMemGetInfo")) return Failure();
+  *free_bytes = TheFakeDriver().free_bytes;
+  *total_bytes = kFakeTotalBytes;
   return CUDA_SUCCESS;
 }
 
@@ -280,6 +296,7 @@ Driver NewFakeDriver() {
   d.entry.cuMemUnmap = &Unmap;
   d.entry.cuMemSetAccess = &SetAccess;
   d.entry.cuMemCreate = &Create;
+  d.entry.cuMemGetInfo_v2 = &GetInfo;
   d.entry.cuMemGetAllocationGranularity = &Granularity;
   d.entry.cuMemsetD8_v2 = &Memset;
   d.entry.cuMemGetAllocationPropertiesFromHandle = &Properties;

@@ -34,6 +34,9 @@ struct FakeDriverState {
   // The bytes of each handle that cuMemCreate made and that is not released
   // yet.
   std::map<driver::CUmemGenericAllocationHandle, uint64_t> created;
+  // cuMemCreate takes from it, and the release of the handle gives it back.
+  // Unlike a driver, the fake does not wait for the last mapping.
+  uint64_t free_bytes = uint64_t{64} << 30;
   driver::CUdeviceptr next_address = 0;
   driver::CUmemGenericAllocationHandle next_created = 0;
   std::vector<driver::CUmemGenericAllocationHandle> zeroed;
@@ -68,6 +71,7 @@ struct FakeDriverState {
 
 inline constexpr driver::CUdeviceptr kDriversOwn = 0x7000'0000;
 inline constexpr driver::CUdeviceptr kReserved = 0x10'0000'0000;
+inline constexpr uint64_t kFakeTotalBytes = uint64_t{80} << 30;
 // The first handle that cuMemCreate makes; the others follow.
 inline constexpr driver::CUmemGenericAllocationHandle kDriversHandle = 0x9999;
 // The handle of the fake daemon's pool granule g is kPoolHandle + g.
