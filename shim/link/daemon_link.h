@@ -169,6 +169,11 @@ class DaemonLink {
   // Copies why the daemon could not be joined, was lost, or last refused.
   void CopyReason(Why& why);
 
+  // The latest daemon's slab table, which is never unmapped and cannot shrink.
+  // False if there is none, or if another thread is asking the daemon
+  // something.
+  bool FindTable(const void** table, size_t* bytes);
+
   // None of these waits for the socket or for another thread's exchange.
   Notice TellWant(uint64_t epoch, uint32_t slabs);
   Notice TellReturn(uint64_t epoch, const abi::ReturnNotice& notice);

@@ -109,6 +109,16 @@ Notice DaemonLink::TellReturn(uint64_t epoch, const abi::ReturnNotice& notice) {
   return Tell(epoch, notice);
 }
 
+bool DaemonLink::FindTable(const void** table, size_t* bytes) {
+  if (!mutex_.TryLock()) return false;
+  const bool found = table_.base() != nullptr && table_.IsSealed();
+  *table = table_.base();
+  *bytes = table_.bytes();
+  mutex_.Unlock();
+  TellEnds();
+  return found;
+}
+
 void DaemonLink::Look() {
   if (!mutex_.TryLock()) return;
   const int fd = socket_.Get();

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 
+#include "daemon/abi/byte_size.h"
 #include "shim/classify/stack.h"
 #include "shim/host/warn.h"
+#include "shim/link/seqpacket.h"
+#include "shim/map/memory_account.h"
 #include "shim/map/whole_mapping.h"
 #include "shim/redirect/captures.h"
 #include "shim/redirect/decision_records.h"
@@ -26,6 +29,8 @@ using driver::CUdevice;
 using driver::CUdeviceptr;
 using driver::CUresult;
 using driver::CUuuid;
+
+constexpr uint64_t kShortagePauseMs = 10'000;
 
 bool DeviceOf(const Driver& real, const AllocationCall& call, CUdevice* out) {
   if (call.prop == nullptr) {
@@ -122,7 +127,35 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
     if (result == CUDA_SUCCESS) scoreboard_.CountPassed(call.bytes);
   }
   scoreboard_.Record(record);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    TellShortage(real, call, record.verdict);
+  }
   return result;
+}
+
+// Says who holds the device's memory. A program may free some and try again, so
+// this is no more than a line, and a rare one.
+void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
+                              Verdict verdict) {
+  uint8_t gpu[16];
+  if (forked() || !GpuOf(real, call, gpu) || !link_.Serves(gpu)) return;
+  const uint64_t now = NowMs();
+  uint64_t told = shortage_told_ms_.load(std::memory_order_relaxed);
+  if ((told != 0 && now - told < kShortagePauseMs) ||
+      !shortage_told_ms_.compare_exchange_strong(told, now,
+                                                 std::memory_order_relaxed)) {
+    return;
+  }
+  char account[800];
+  if (!DescribeMemory(real.entry, &link_, account, sizeof(account))) return;
+  char size[abi::kByteSizeText];
+  abi::FormatByteSize(call.bytes, size);
+  const bool ours = verdict == Verdict::kDenied;
+  Warn("%s of %s failed: %s: %s; %s --pool, or run fewer engines",
+       abi::kHookSymbols[static_cast<size_t>(call.hook)], size,
+       ours ? "the pool has too few free slabs" : "out of device memory",
+       account,
+       ours ? "give fineserved a larger" : "give fineserved a smaller");
 }
 
 // Host memory is never KV, so it is never refused. What an engine starts, such

@@ -121,6 +121,8 @@ class Redirector {
                    const Redirection& range);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  void TellShortage(const Driver& real, const AllocationCall& call,
+                    abi::Verdict verdict);
   driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,
                                  uint64_t bytes, driver::CUresult result);
 
@@ -138,6 +140,7 @@ class Redirector {
   std::atomic<bool> helper_{false};  // an engine started this process
   std::atomic<bool> refusal_warned_{false};
   std::atomic<bool> sharing_warned_{false};
+  std::atomic<uint64_t> shortage_told_ms_{0};  // 0: not yet
 };
 
 }  // namespace fineserve::shim

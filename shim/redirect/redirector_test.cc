@@ -16,6 +16,7 @@ using abi::Reason;
 using abi::Verdict;
 using driver::CUdeviceptr;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using Fault = FakeDaemon::Fault;
 
@@ -59,6 +60,10 @@ TEST_F(RedirectorTest, ExhaustedPoolIsOutOfMemoryAndNotTheDriversMemory) {
   EXPECT_EQ(LastDecision().reason, Reason::kPoolExhausted);
   EXPECT_EQ(Scoreboard().denied_allocations, 1u);
   EXPECT_EQ(std::count(fake_.log.begin(), fake_.log.end(), "cuMemAlloc"), 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(said, HasSubstr("8 MiB failed: the pool has too few free slabs"));
+  EXPECT_THAT(said, HasSubstr("give fineserved a larger --pool"));
 }
 
 // Every driver call of a mapping, at its first and at a later occurrence.

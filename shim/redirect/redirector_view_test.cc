@@ -127,6 +127,27 @@ TEST_F(RedirectorViewTest, FailedTensorIsTheDriversAndTheViewIsNotActivated) {
   EXPECT_EQ(redirector_.view().Activate(driver_), FS_STATE);
 }
 
+TEST_F(RedirectorViewTest, ShortageIsToldOnceAndTheResultStays) {
+  Register();
+  fake_.free_bytes = 0;
+  fake_.fail = "cuMemAlloc";
+  fake_.fail_with = driver::CUDA_ERROR_OUT_OF_MEMORY;
+  CUdeviceptr address = 0;
+  EXPECT_EQ(Allocate(TensorBytes(), true, &address),
+            driver::CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(LastDecision().reason, Reason::kDriverError);
+  fake_.fail_after = 0;
+  EXPECT_EQ(Allocate(126 * kMiB, false, &address),
+            driver::CUDA_ERROR_OUT_OF_MEMORY);
+  const std::string said = testing::internal::GetCapturedStderr();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_THAT(said, HasSubstr("cuMemAlloc_v2 of "));
+  EXPECT_THAT(said, HasSubstr("0 B are free, the pool has 24 MiB"));
+  EXPECT_THAT(said, HasSubstr("give fineserved a smaller --pool"));
+  EXPECT_TRUE(fake_.created.empty()) << "the driver could have it all";
+}
+
 TEST_F(RedirectorViewTest, RequiredViewRefusesDeviceMemoryUntilThePoolIsOurs) {
   redirector_.RequireView();
   redirector_.scoreboard().RaisePluginStage(FS_KV_PLUGIN_LOADED);

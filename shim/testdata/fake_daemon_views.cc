@@ -32,6 +32,8 @@ int FakeDaemon::MakeTable() {
   table->slabs_offset =
       static_cast<uint32_t>(sizeof(abi::TableHeader) +
                             abi::kEngineCapacity * sizeof(abi::EngineEntry));
+  table->granule_bytes = options_.granule_bytes;
+  table->granules_per_slab = options_.granules_per_slab;
   table->slab_count = options_.slab_count;
   table_ = table;
   if (options_.fault != Fault::kShrinkable) {

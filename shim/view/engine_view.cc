@@ -6,6 +6,7 @@
 #include <new>
 
 #include "daemon/abi/block_range.h"
+#include "shim/map/memory_account.h"
 #include "shim/view/kv_error.h"
 #include "shim/view/view_format.h"
 
@@ -209,6 +210,19 @@ int EngineView::Activate(const Driver& real) {
   return FS_OK;
 }
 
+int EngineView::NotMapped(const Driver& real, CUresult result) {
+  char account[400];
+  if (result != driver::CUDA_ERROR_OUT_OF_MEMORY ||
+      !DescribeMemory(real.entry, link_, account, sizeof(account))) {
+    return DriverFailed("mapping the pool", result);
+  }
+  return KvError(
+      FS_DRIVER,
+      "mapping the pool: out of device memory: %s; give fineserved a "
+      "smaller --pool, or run fewer engines",
+      account);
+}
+
 int EngineView::PutInPlace(const Driver& real) {
   // Only the slab table is read.
   const ViewState* const state = &state_;
@@ -227,7 +241,7 @@ int EngineView::PutInPlace(const Driver& real) {
                      "the daemon was lost while the pool was being mapped: %s",
                      why);
     default:
-      return DriverFailed("mapping the pool", mapped.result);
+      return NotMapped(real, mapped.result);
   }
   const Exchange activated = link_->ActivateView(
       mapping_.shape().epoch, mapping_.shape().slabs, floor_slabs_, why);

@@ -122,6 +122,7 @@ class EngineView {
             const ViewGrant& grant, ViewShape* shape) FINESERVE_REQUIRES(work_);
   int CheckReady() FINESERVE_REQUIRES(work_);
   int PutInPlace(const Driver& real) FINESERVE_REQUIRES(work_);
+  int NotMapped(const Driver& real, driver::CUresult result);
   driver::CUresult End(const Driver& real) FINESERVE_REQUIRES(work_);
   void Forget() FINESERVE_REQUIRES(work_);
 

@@ -13,6 +13,7 @@ namespace {
 using driver::CUDA_SUCCESS;
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::Ge;
 using testing::HasSubstr;
 using testing::Lt;
@@ -88,6 +89,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"LostMidway", Fault::kCloseAtPoolGranules, FS_NO_DAEMON},
         BadStart{"NoGranules", Fault::kRefusePoolGranules, FS_REFUSED}),
     [](const auto& info) { return info.param.name; });
+
+TEST_F(EngineViewTest, ActivationThatFindsNoMemorySaysWhoHoldsIt) {
+  StartDaemon({.slab_count = kSlabs});
+  ASSERT_EQ(Register(), FS_OK);
+  AddTensors();
+  scoreboard_.RaisePluginStage(FS_KV_POOL_CONSTRUCTED);
+  fake_.fail = "cuMemMap";
+  fake_.fail_with = driver::CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_EQ(view_.Activate(driver_), FS_DRIVER);
+  EXPECT_THAT(KvErrorText(), HasSubstr("out of device memory: of 80 GiB"));
+  EXPECT_THAT(KvErrorText(), EndsWith("run fewer engines"));
+}
 
 TEST_F(EngineViewTest, FreedTensorEndsTheViewAndAnotherMayFollow) {
   Serve();

@@ -6,7 +6,7 @@
 namespace fineserve::shim {
 namespace {
 
-constinit thread_local char t_text[256] = "";
+constinit thread_local char t_text[640] = "";
 
 }  // namespace
 
