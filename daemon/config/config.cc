@@ -11,6 +11,18 @@
 namespace fineserve::config {
 namespace {
 
+// A text that `parse` understands.
+template <typename T>
+Setter Parsed(absl::Status (*parse)(const std::string&, T*), T* out) {
+  return [parse, out](const toml::node& node) {
+    const auto value = node.value<std::string>();
+    if (!node.is_string() || !value.has_value()) {
+      return WrongType("a size in quotes, like \"16GiB\"");
+    }
+    return parse(*value, out);
+  };
+}
+
 Setter ByteSizes(std::vector<uint64_t>* out) {
   return [out](const toml::node& node) {
     const toml::array* array = node.as_array();
@@ -102,17 +114,19 @@ std::vector<std::string> LogLevels() {
 absl::StatusOr<Config> ReadConfig(const std::string& path) {
   Config c;
   absl::Status s = ReadToml(
-      path, {{"gpu", Text(&c.gpu)},
-             {"runtime_dir", Text(&c.runtime_dir)},
-             {"log_level", OneOf(&c.log_level, LogLevels())},
-             {"fleet", Text(&c.fleet_path)},
-             {"pool", Section(path, {{"size", ByteSize(&c.pool_bytes)},
-                                     {"max", ByteSize(&c.max_pool_bytes)},
-                                     {"planes", Count(&c.planes, 1, 1024)},
-                                     {"slab", ByteSize(&c.slab_bytes)}})},
-             {"engine", EngineRules(path, &c.engines)},
-             {"shipped_rules", ShippedRules(&c.shipped_rules)},
-             {"rule", FrameRules(path, &c.rules)}});
+      path,
+      {{"gpu", Text(&c.gpu)},
+       {"runtime_dir", Text(&c.runtime_dir)},
+       {"log_level", OneOf(&c.log_level, LogLevels())},
+       {"fleet", Text(&c.fleet_path)},
+       {"pool", Section(path, {{"size", Parsed(SetPoolSize, &c.pool)},
+                               {"reserve", Parsed(SetReserve, &c.reserve)},
+                               {"max", ByteSize(&c.max_pool_bytes)},
+                               {"planes", Count(&c.planes, 1, 1024)},
+                               {"slab", ByteSize(&c.slab_bytes)}})},
+       {"engine", EngineRules(path, &c.engines)},
+       {"shipped_rules", ShippedRules(&c.shipped_rules)},
+       {"rule", FrameRules(path, &c.rules)}});
   if (s.ok()) s = CheckRuleCount(path, c);
   if (!s.ok()) return s;
   return c;

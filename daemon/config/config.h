@@ -11,6 +11,7 @@
 #include "daemon/abi/rule.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/frame_rules.h"
+#include "daemon/config/pool_size.h"
 #include "daemon/config/size_text.h"
 
 namespace fineserve::config {
@@ -33,7 +34,8 @@ struct EngineRule {
 //   fleet = "/etc/fineserve/fleet.toml"   # fleet.h; absent: no admission
 //
 //   [pool]
-//   size = "16GiB"
+//   size = "16GiB"              # or "auto": what is free less the reserve
+//   reserve = "40%"             # or "20GiB"; of "auto", by default a third
 //   max = "32GiB"               # SIGHUP with another size: up to this
 //   planes = 1
 //   slab = "32MiB"
@@ -60,8 +62,9 @@ struct Config {
   std::string log_level = "info";
   std::string fleet_path;       // empty: requests are not admitted here
   absl::optional<Fleet> fleet;  // its contents (server/options.h reads it)
-  uint64_t pool_bytes = 0;      // required, by file or flag
-  uint64_t max_pool_bytes = 0;  // 0: pool_bytes; the pool may grow to it
+  PoolSize pool;                // required, by file or flag
+  Reserve reserve;              // of a pool of size "auto"
+  uint64_t max_pool_bytes = 0;  // 0: the pool's; the pool may grow to it
   uint32_t planes = 1;
   uint64_t slab_bytes = 0;  // 0: chosen
   std::vector<EngineRule> engines;

@@ -30,6 +30,12 @@ class ConfigTest : public ::testing::Test {
   char path_[32] = "/tmp/fineserve-config-XXXXXX";
 };
 
+TEST_F(ConfigTest, PoolMayBeWhatIsFree) {
+  const auto c = Read("[pool]\nsize = \"auto\"\n");
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_TRUE(c->pool.is_auto);
+}
+
 TEST_F(ConfigTest, EveryKeyIsRead) {
   const auto c = Read(R"(
 gpu = "emulated"
@@ -37,6 +43,7 @@ runtime_dir = "/run/x"
 log_level = "debug"
 [pool]
 size = "16GiB"
+reserve = "40%"
 max = "32GiB"
 planes = 64
 slab = "128MiB"
@@ -50,7 +57,9 @@ cap = "4GiB"
   EXPECT_EQ(c->gpu, "emulated");
   EXPECT_EQ(c->runtime_dir, "/run/x");
   EXPECT_EQ(c->log_level, "debug");
-  EXPECT_EQ(c->pool_bytes, 16ull << 30);
+  EXPECT_EQ(c->pool.bytes, 16ull << 30);
+  EXPECT_FALSE(c->pool.is_auto);
+  EXPECT_EQ(c->reserve.percent, 40u);
   EXPECT_EQ(c->max_pool_bytes, 32ull << 30);
   EXPECT_EQ(c->planes, 64u);
   EXPECT_EQ(c->slab_bytes, 128ull << 20);
@@ -72,7 +81,7 @@ TEST_F(ConfigTest, UnknownKeyNamesFileLineAndKnownKeys) {
   const std::string error = ErrorOf("gpu = \"0\"\n[pool]\nsice = \"1GiB\"\n");
   EXPECT_THAT(error,
               HasSubstr(std::string(path_) + ":3: unknown key \"sice\""));
-  EXPECT_THAT(error, HasSubstr("max, planes, size, slab"));
+  EXPECT_THAT(error, HasSubstr("max, planes, reserve, size, slab"));
 }
 
 TEST_F(ConfigTest, BadSizeNamesLineValueAndFix) {

@@ -99,6 +99,7 @@ class Daemon {
   std::unique_ptr<EventSource> device_done_;
   SocketServer sockets_;
   std::string gpu_;                             // its UUID
+  std::string size_choice_;                     // StartPlan::choice
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
   // Set while something is under way that makes no descriptor readable.
   std::unique_ptr<EventAlarm> poll_alarm_;
@@ -132,6 +133,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   char gpu[41];
   abi::FormatGpuUuid(plan.device.uuid, gpu);
   daemon->gpu_ = gpu;
+  daemon->size_choice_ = plan.choice;
   const absl::Status fleet_set = daemon->SetFleet();
   if (!fleet_set.ok()) return fleet_set;
   return daemon;
@@ -166,8 +168,9 @@ absl::Status Daemon::Serve() {
   const auto on_hup = loop_.OnSignal(SIGHUP, [this] { ReadConfigAgain(); });
   const auto after_each = loop_.AfterEach([this] { Settle(); });
   Settle();
-  log::Info("serving {} on {}", slab::Describe(backing_->geometry()),
-            endpoint_.socket_path());
+  log::Info("serving {} on {}{}", slab::Describe(backing_->geometry()),
+            endpoint_.socket_path(),
+            size_choice_.empty() ? "" : " (" + size_choice_ + ")");
   sd_notify(0, "READY=1");
   loop_.Run();
   sd_notify(0, "STOPPING=1");
@@ -228,7 +231,8 @@ void Daemon::ReadConfigAgain() {
                std::string(config.status().message()));
   } else {
     // Even if the size is the same: an earlier attempt may have failed.
-    Resize(config->pool_bytes);
+    // The size "auto" is chosen at start only.
+    if (!config->pool.is_auto) Resize(config->pool.bytes);
     if (config->max_pool_bytes != config_.max_pool_bytes ||
         config->slab_bytes != config_.slab_bytes ||
         config->planes != config_.planes || config->gpu != config_.gpu ||

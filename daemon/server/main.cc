@@ -29,6 +29,7 @@ void Print(const StartPlan& plan) {
          abi::SizeText(plan.device.total_bytes).c_str(),
          abi::SizeText(plan.free_bytes).c_str());
   printf("pool      %s\n", slab::Describe(plan.geometry).c_str());
+  if (!plan.choice.empty()) printf("chosen    %s\n", plan.choice.c_str());
   if (plan.geometry.pool_bytes() > plan.free_bytes) {
     printf("warning   the pool needs more memory than is free now\n");
   }

@@ -17,6 +17,7 @@ constexpr char kDefaultConfig[] = "/etc/fineserve/fineserve.toml";
 constexpr char kFooter[] = R"(
 Examples:
   fineserved --gpu 0 --pool 16GiB
+  fineserved --gpu 0 --pool auto --reserve 40%
   fineserved --gpu emulated --pool 1GiB --slab 16MiB
   fineserved --gpu 0 --pool 16GiB --fleet /etc/fineserve/fleet.toml
   fineserved --config /etc/fineserve/fineserve.toml --dry-run
@@ -29,7 +30,8 @@ configuration.)";
 
 // The flags as typed; empty means not given.
 struct Flags {
-  std::string gpu, pool, max_pool, slab, config_path, runtime_dir, log_level;
+  std::string gpu, pool, reserve, max_pool, slab, config_path, runtime_dir,
+      log_level;
   std::string fleet;
   uint32_t planes = 0;
   bool dry_run = false;
@@ -41,7 +43,13 @@ void Declare(CLI::App* app, Flags* f) {
   app->add_option(
       "--gpu", f->gpu,
       "GPU to serve: ordinal, UUID (or its beginning), \"emulated\"");
-  app->add_option("--pool", f->pool, "Size of the KV pool, e.g. 16GiB");
+  app->add_option(
+      "--pool", f->pool,
+      "Size of the KV pool, e.g. 16GiB, or \"auto\": what is free on "
+      "the GPU now less --reserve");
+  app->add_option("--reserve", f->reserve,
+                  "With --pool auto: what is left to weights and activations, "
+                  "e.g. 20GiB or 40% of what is free (default: a third)");
   app->add_option("--max-pool", f->max_pool,
                   "Size that the pool may grow to (default: --pool)");
   app->add_option("--slab", f->slab,
@@ -66,6 +74,46 @@ void Declare(CLI::App* app, Flags* f) {
   app->footer(kFooter);
 }
 
+template <typename T>
+absl::Status Parse(const char* flag, const std::string& text,
+                   absl::Status (*parse)(const std::string&, T*), T* out) {
+  if (text.empty()) return absl::OkStatus();
+  absl::Status s = parse(text, out);
+  if (s.ok()) return s;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
+}
+
+absl::Status MergeSizes(const Flags& f, config::Config* c) {
+  for (absl::Status s :
+       {Parse("--pool", f.pool, config::SetPoolSize, &c->pool),
+        Parse("--reserve", f.reserve, config::SetReserve, &c->reserve),
+        Parse("--max-pool", f.max_pool, config::SetByteSize,
+              &c->max_pool_bytes),
+        Parse("--slab", f.slab, config::SetByteSize, &c->slab_bytes)}) {
+    if (!s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPool(const Flags& f, const config::Config& c) {
+  if (c.pool.bytes == 0 && !c.pool.is_auto) {
+    return absl::InvalidArgumentError(
+        "no pool size is set; give --pool 16GiB, --pool auto or [pool] size in "
+        "the configuration");
+  }
+  if (!f.reserve.empty() && !c.pool.is_auto) {
+    return absl::InvalidArgumentError(
+        "--reserve is for --pool auto; leave it out or give --pool auto");
+  }
+  if (c.max_pool_bytes != 0 && c.max_pool_bytes < c.pool.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a pool of ", abi::SizeText(c.pool.bytes),
+        " is larger than its --max-pool ", abi::SizeText(c.max_pool_bytes),
+        "; raise [pool] max or --max-pool"));
+  }
+  return absl::OkStatus();
+}
+
 // The file and the flags; flags override the file.
 absl::StatusOr<config::Config> Merge(const Flags& f) {
   config::Config c;
@@ -81,27 +129,8 @@ absl::StatusOr<config::Config> Merge(const Flags& f) {
   if (!f.fleet.empty()) c.fleet_path = f.fleet;
   if (!f.log_level.empty()) c.log_level = f.log_level;
   if (f.planes != 0) c.planes = f.planes;
-  for (const auto& [flag, text, bytes] :
-       {std::tuple{"--pool", &f.pool, &c.pool_bytes},
-        std::tuple{"--max-pool", &f.max_pool, &c.max_pool_bytes},
-        std::tuple{"--slab", &f.slab, &c.slab_bytes}}) {
-    if (text->empty()) continue;
-    absl::Status s = config::SetByteSize(*text, bytes);
-    if (!s.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", s.message()));
-    }
-  }
-  if (c.pool_bytes == 0) {
-    return absl::InvalidArgumentError(
-        "no pool size is set; give --pool 16GiB or [pool] size in the "
-        "configuration");
-  }
-  if (c.max_pool_bytes != 0 && c.max_pool_bytes < c.pool_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a pool of ", abi::SizeText(c.pool_bytes),
-        " is larger than its --max-pool ", abi::SizeText(c.max_pool_bytes),
-        "; raise [pool] max or --max-pool"));
-  }
+  if (absl::Status s = MergeSizes(f, &c); !s.ok()) return s;
+  if (absl::Status s = CheckPool(f, c); !s.ok()) return s;
   if (c.fleet_path.empty()) return c;
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(c.fleet_path);
   if (!fleet.ok()) return fleet.status();

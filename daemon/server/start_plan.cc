@@ -24,6 +24,27 @@ absl::StatusOr<uint64_t> FreeBytes(const driver::Driver& driver,
   return free_bytes;
 }
 
+// Of a pool of size "auto". It is no larger than [pool] max, if that is set.
+absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
+                                       uint64_t free_bytes, StartPlan* plan) {
+  const uint64_t reserve = config::ReserveBytes(config.reserve, free_bytes);
+  plan->choice =
+      absl::StrCat(abi::SizeText(free_bytes), " free less a reserve of ",
+                   abi::SizeText(reserve), " for weights and activations");
+  const uint64_t left = free_bytes > reserve ? free_bytes - reserve : 0;
+  const uint64_t slab =
+      config.slab_bytes != 0 ? config.slab_bytes : slab::kDefaultSlabBytes;
+  if (left < slab) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--pool auto: nothing is left for a pool (", plan->choice,
+                     "); free memory of the GPU or give a smaller --reserve"));
+  }
+  if (config.max_pool_bytes == 0 || left <= config.max_pool_bytes) return left;
+  absl::StrAppend(&plan->choice, ", at most ",
+                  abi::SizeText(config.max_pool_bytes));
+  return config.max_pool_bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
@@ -33,21 +54,27 @@ absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
   if (!driver.ok()) return driver.status();
   absl::StatusOr<backing::Device> device = backing::FindDevice(*driver, choice);
   if (!device.ok()) return device.status();
+  absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
+  if (!free_bytes.ok()) return free_bytes.status();
+  StartPlan plan{*driver, *device, {}, 0, *free_bytes, ""};
+  absl::StatusOr<uint64_t> pool_bytes = config.pool.bytes;
+  if (config.pool.is_auto)
+    pool_bytes = AutoPoolBytes(config, *free_bytes, &plan);
+  if (!pool_bytes.ok()) return pool_bytes.status();
   absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
-      {std::max(config.pool_bytes, config.max_pool_bytes), config.planes,
+      {std::max(*pool_bytes, config.max_pool_bytes), config.planes,
        config.slab_bytes, device->granularity, slab::kMaxHandles});
   if (!geometry.ok()) return geometry.status();
-  const uint64_t slabs = config.pool_bytes / geometry->slab_bytes();
+  const uint64_t slabs = *pool_bytes / geometry->slab_bytes();
   if (slabs == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a pool of ", abi::SizeText(config.pool_bytes),
+        absl::StrCat("a pool of ", abi::SizeText(*pool_bytes),
                      " holds no slab; the smallest slab is ",
                      abi::SizeText(geometry->slab_bytes())));
   }
-  absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
-  if (!free_bytes.ok()) return free_bytes.status();
-  return StartPlan{*driver, *device, *geometry, static_cast<uint32_t>(slabs),
-                   *free_bytes};
+  plan.geometry = *geometry;
+  plan.slabs = static_cast<uint32_t>(slabs);
+  return plan;
 }
 
 }  // namespace fineserve::server

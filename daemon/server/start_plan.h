@@ -2,6 +2,7 @@
 #define DAEMON_SERVER_START_PLAN_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "daemon/backing/find_device.h"
@@ -18,10 +19,13 @@ struct StartPlan {
   slab::PoolGeometry geometry;  // of the pool at its largest
   uint32_t slabs = 0;           // with memory from the start
   uint64_t free_bytes = 0;      // on the device now
+  // Of a pool of size "auto", why it has its size; otherwise empty.
+  std::string choice;
 };
 
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
-// configuration asks for something that this machine does not have.
+// configuration asks for something that this machine does not have;
+// FailedPrecondition if the reserve of a pool of size "auto" leaves nothing.
 absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
                                         const backing::DeviceChoice& choice);
 
