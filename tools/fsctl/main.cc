@@ -197,11 +197,15 @@ void AddRun(CLI::App& app, Commands& c) {
       "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl run --view -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl run --name chat --kv-size 512MiB -- ./engine --port 8000\n"
-      "The command chooses its GPU as usual (CUDA_VISIBLE_DEVICES).\n",
+      "The command chooses its GPU as usual (CUDA_VISIBLE_DEVICES). If no\n"
+      "fineserved runs, one is started for the first GPU that CUDA shows:\n"
+      "fineserved --pool auto, in the background, until it is stopped.\n",
       [&c] { return RunRun(c.globals, c.run); });
   command->formatter(std::make_shared<RunFormatter>());
   command->add_option("--name", c.run.name,
                       "Engine name; processes with one name form one engine");
+  command->add_flag("--no-daemon", c.run.no_daemon,
+                    "Start no fineserved if none runs");
   command
       ->add_option("--kv-size", c.run.kv_sizes,
                    "Treat allocations of this size, e.g. 512MiB, as KV; "

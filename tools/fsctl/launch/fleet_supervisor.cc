@@ -103,6 +103,7 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) const {
   run.gpu_by_index = spec.gpu_by_index;
   run.name = spec.name;
   run.command = spec.command;
+  run.no_daemon = true;  // `up` looked for one
   if (spec.view) run.view = "required";
   _exit(RunRun(globals, run));
 }

@@ -16,6 +16,7 @@ struct RunOptions {
   // Whole UUID of the only GPU that the command is to see; empty: as usual.
   std::string gpu_uuid = "";
   bool gpu_by_index = false;  // the command takes no UUID
+  bool no_daemon = false;     // start no fineserved if there is none
 };
 // `fsctl run -- CMD ARGS…`: replaces this process by CMD with the shim
 // preloaded. Returns only if that fails, with the exit code.

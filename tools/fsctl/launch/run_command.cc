@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/fsctl/launch/daemon_start.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/run_plan.h"
 #include "tools/fsctl/launch/visible_gpu.h"
@@ -50,6 +51,19 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   }
   if (pool->daemon_answers()) return absl::OkStatus();
   return absl::NotFoundError(DaemonTrouble(*pool));
+}
+
+// An engine without a pool is nothing that a user of `run` wants, so a missing
+// daemon is started. A socket names one that somebody else starts.
+absl::Status FindOrStartDaemon(const Globals& globals,
+                               const RunOptions& options, RunPlan* plan) {
+  const absl::Status found = FillFromDaemon(globals.gpu, plan);
+  if (!absl::IsNotFound(found) || options.no_daemon ||
+      IsSocketPath(globals.gpu)) {
+    return found;
+  }
+  const absl::Status started = StartDaemon(globals.gpu);
+  return started.ok() ? FillFromDaemon(globals.gpu, plan) : started;
 }
 
 absl::Status ShowGpu(const RunOptions& options, RunPlan* plan) {
@@ -101,7 +115,7 @@ int RunRun(const Globals& globals, const RunOptions& options) {
   const absl::StatusOr<std::string> shim = PreloadableShim();
   if (!shim.ok()) return Fail(kExitBadAnswer, shim.status());
   plan->shim = *shim;
-  const absl::Status daemon = FillFromDaemon(globals.gpu, &*plan);
+  const absl::Status daemon = FindOrStartDaemon(globals, options, &*plan);
   if (absl::IsFailedPrecondition(daemon)) return Fail(kExitNoDaemon, daemon);
   if (absl::IsInvalidArgument(daemon)) return Fail(kExitUsage, daemon);
   if (!daemon.ok() && options.view == "required") {

@@ -9,12 +9,14 @@
 namespace fineserve::fsctl {
 namespace {
 
-// The installation prefix: the parent of the folder of this executable.
-std::filesystem::path Prefix() {
+// The folder of this executable.
+std::filesystem::path Here() {
   std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return self.parent_path().parent_path();
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
 }
+
+// The installation prefix.
+std::filesystem::path Prefix() { return Here().parent_path(); }
 
 }  // namespace
 
@@ -35,6 +37,11 @@ std::string FindShim() {
     if (access(place.c_str(), R_OK) == 0) return place;
   }
   return "";
+}
+
+std::string FindDaemonProgram() {
+  const std::string beside = Here() / "fineserved";
+  return access(beside.c_str(), X_OK) == 0 ? beside : "fineserved";
 }
 
 std::string EmucudaFolder() { return Prefix() / "lib" / "emucuda"; }

@@ -16,6 +16,10 @@ std::vector<std::string> ShimPlaces();
 // The first of ShimPlaces that exists; empty if none does.
 std::string FindShim();
 
+// fineserved beside this executable; "fineserved", to be looked up in $PATH, if
+// there is none.
+std::string FindDaemonProgram();
+
 // ../lib/emucuda relative to this executable, whether it exists or not.
 std::string EmucudaFolder();
 

@@ -1,0 +1,174 @@
+// `fsctl run` where no fineserved runs, and pools of size "auto".
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "daemon/abi/observer_link.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+size_t Count(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+// A small emulated device that the loader finds.
+class AutoPoolTest : public Site {
+ protected:
+  void SetUp() override {
+    if (!OnEmulatedGpu()) GTEST_SKIP() << "a device of a chosen size";
+    Set("EMUCUDA_MEMORY", "256MiB");
+    Set("LD_LIBRARY_PATH", EngineEnvironment().at("LD_LIBRARY_PATH"));
+  }
+};
+
+// What fsctl starts outlives it, and would outlive the test.
+class RunDaemonTest : public AutoPoolTest {
+ protected:
+  void TearDown() override {
+    if (!Serves()) return;
+    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+    ASSERT_GT(daemon, 1) << "it has gone without being told";
+    EXPECT_EQ(kill(daemon, SIGTERM), 0);
+    EXPECT_TRUE(Eventually([&] { return kill(daemon, 0) != 0; }));
+  }
+  bool Serves() const { return !abi::ListSockets(folder() + "/run").empty(); }
+  std::string Log() const {
+    std::ifstream log(folder() + "/run/fineserved.log");
+    return {std::istreambuf_iterator<char>(log), {}};
+  }
+  std::vector<std::string> Run(const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> command = {"run", "--kv-size", "32MiB"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    for (const std::string& word :
+         {std::string("--"), Program("stock_engine"), std::string("--kv"),
+          std::string("32MiB"), std::string("--layers"), std::string("1")}) {
+      command.push_back(word);
+    }
+    return command;
+  }
+  std::unique_ptr<Process> Begin() {
+    std::vector<std::string> command = Run();
+    command.insert(command.begin(), Program("fsctl"));
+    return std::make_unique<Process>(command, environment());
+  }
+};
+
+TEST_F(RunDaemonTest, MissingDaemonIsStartedAndServesTheNextEnginesToo) {
+  const Finished first = Fsctl(Run());
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("ready"));
+  EXPECT_THAT(first.err, HasSubstr("no fineserved is running; starting one"));
+  const abi::TableSnapshot table = Table();
+  EXPECT_THAT(first.err,
+              HasSubstr("fineserved " + std::to_string(table.daemon_pid) +
+                        " serves GPU-"));
+  EXPECT_NE(table.flags & abi::kTableEmulatedDevice, 0u);
+  EXPECT_EQ(table.counters.leases_granted, 1u);
+  EXPECT_EQ(getsid(static_cast<pid_t>(table.daemon_pid)),
+            static_cast<pid_t>(table.daemon_pid));
+  EXPECT_THAT(Log(), HasSubstr("free less a reserve of"));
+  const Finished second = Fsctl(Run());
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, Not(HasSubstr("starting one")));
+  EXPECT_EQ(Table().counters.leases_granted, 2u);
+}
+
+TEST_F(RunDaemonTest, RunsAtTheSameMomentShareOneDaemon) {
+  constexpr int kRuns = 4;
+  std::vector<std::unique_ptr<Process>> runs;
+  for (int i = 0; i < kRuns; ++i) runs.push_back(Begin());
+  std::string said;
+  for (const auto& run : runs) {
+    EXPECT_EQ(run->Wait(), 0) << run->Stderr();
+    said += run->Stderr();
+  }
+  EXPECT_EQ(Count(said, "starting one"), 1u) << said;
+  EXPECT_EQ(Count(said, "without a pool"), 0u) << said;
+  EXPECT_EQ(Count(Log(), "serving "), 1u) << Log();
+  EXPECT_EQ(Table().counters.connections_refused, 0u);
+}
+
+TEST_F(RunDaemonTest, NoDaemonIsStartedAgainstTheUsersWill) {
+  const Finished run = Fsctl(Run({"--no-daemon"}));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("running without a pool"));
+  EXPECT_FALSE(Serves());
+}
+
+TEST_F(RunDaemonTest, DaemonThatCannotServeIsOneLineAndTheEngineStillRuns) {
+  Set("EMUCUDA_MEMORY", "32MiB");
+  const std::vector<std::string> command = {"run", "--", "/bin/true"};
+  const Finished run = Fsctl(command);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("nothing is left for a pool"));
+  EXPECT_THAT(run.err, HasSubstr("running without a pool"));
+  const Finished view = Fsctl({"run", "--view", "--", "/bin/true"});
+  EXPECT_EQ(view.code, 3) << view.err;
+  EXPECT_THAT(view.err, HasSubstr("nothing is left for a pool"));
+  EXPECT_FALSE(Serves());
+}
+
+struct Choice {
+  std::vector<std::string> flags;
+  int code;
+  const char* says;
+};
+
+TEST_F(AutoPoolTest, AutomaticPoolLeavesItsReserveAndSaysSo) {
+  for (const Choice& c :
+       {Choice{{}, 0, "5 slabs of 32 MiB"},
+        {{"--reserve", "20%"}, 0, "6 slabs of 32 MiB"},
+        {{"--reserve", "180MiB", "--slab", "4MiB"}, 0, "18 slabs of 4 MiB"},
+        {{"--max-pool", "64MiB"}, 0, "at most 64 MiB"},
+        {{"--reserve", "1GiB"}, 1, "give a smaller --reserve"},
+        {{"--pool", "64MiB", "--reserve", "1GiB"}, 2, "give --pool auto"}}) {
+    std::vector<std::string> command = {Program("fineserved"),
+                                        "--gpu",
+                                        "emulated",
+                                        "--pool",
+                                        "auto",
+                                        "--dry-run"};
+    command.insert(command.end(), c.flags.begin(), c.flags.end());
+    const Finished plan = RunToEnd(command, environment());
+    EXPECT_EQ(plan.code, c.code) << plan.err;
+    EXPECT_THAT(plan.out + plan.err, HasSubstr(c.says));
+  }
+}
+
+TEST_F(AutoPoolTest, AutomaticPoolKeepsItsSizeWhenTheFileIsReadAgain) {
+  const std::string file = folder() + "/fineserve.toml";
+  std::ofstream(file) << "gpu = \"emulated\"\n[pool]\nsize = \"auto\"\n"
+                      << "reserve = \"50%\"\nslab = \"4MiB\"\n";
+  Process daemon({Program("fineserved"), "--config", file}, environment());
+  const auto says = [&](const std::string& what) {
+    return Eventually(
+        [&] { return daemon.Stderr().find(what) != std::string::npos; });
+  };
+  ASSERT_TRUE(says(" serving ")) << daemon.Stderr();
+  EXPECT_THAT(daemon.Stderr(), HasSubstr("free less a reserve of"));
+  const size_t slabs = Table().slabs.size();
+  EXPECT_GE(slabs, 24u);
+  EXPECT_LE(slabs, 32u);
+  daemon.Signal(SIGHUP);
+  ASSERT_TRUE(says("configuration read again"));
+  EXPECT_THAT(daemon.Stderr(), Not(HasSubstr("resiz")));
+  EXPECT_EQ(SlabsIn(abi::SlabState::kAbsent), 0u);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
