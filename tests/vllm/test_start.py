@@ -19,6 +19,7 @@ from vllm.v1.worker import worker_base  # noqa: E402
 
 MIB = 1 << 20
 DEVICE = 1000 * MIB
+LONGEST = 16  # blocks of a request
 # vLLM's own order without an attention backend's.
 LAYOUTS = ["LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"]
 
@@ -38,7 +39,10 @@ class Worker:
         return LAYOUTS
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
-        spec = types.SimpleNamespace(page_size_bytes=self.page)
+        spec = types.SimpleNamespace(
+            page_size_bytes=self.page,
+            max_memory_usage_bytes=lambda config: LONGEST * self.page,
+        )
         return {str(layer): spec for layer in range(self.layers)}
 
     def determine_available_memory(self) -> int:
@@ -53,6 +57,7 @@ class StartTest(unittest.TestCase):
         slab_bytes: int = GRANULE,
         layers: int = 4,
         page: int = 32 << 10,
+        asked_length: int = 256,
         **user: Any,
     ) -> int:
         """Starts a worker as WorkerWrapperBase and EngineCore do; returns the
@@ -71,7 +76,12 @@ class StartTest(unittest.TestCase):
         self.worker = Worker(layers, page)
         self.worker.cache_config = self.cache
         wrapper = object.__new__(worker_base.WorkerWrapperBase)
-        wrapper.vllm_config = types.SimpleNamespace(cache_config=self.cache)
+        wrapper.vllm_config = types.SimpleNamespace(
+            cache_config=self.cache,
+            model_config=types.SimpleNamespace(
+                max_model_len=256, original_max_model_len=asked_length
+            ),
+        )
         wrapper.worker = self.worker
         with mock.patch.object(
             worker_base,
@@ -130,6 +140,16 @@ class StartTest(unittest.TestCase):
         )
         self.assertEqual(size % (page * GRANULE // 1024), 0)
         self.assertGreaterEqual(size, 4 * GRANULE)
+
+    def test_a_pool_too_small_for_the_longest_request_is_refused(self) -> None:
+        self.start(slabs=2, page=64 << 10)  # 4 MiB: exactly the request's
+        with self.assertRaisesRegex(
+            RuntimeError, r"\(--max-model-len 256\) takes 5 MiB .* has 4 MiB"
+        ):
+            self.start(slabs=2, page=65 << 10)
+
+    def test_a_length_that_vllm_chooses_is_left_to_vllm(self) -> None:
+        self.start(slabs=2, page=65 << 10, asked_length=-1)
 
     def test_slabs_too_small_for_a_plane_per_layer_are_refused(self) -> None:
         with self.assertRaisesRegex(RuntimeError, "--slab 8MiB"):

@@ -102,26 +102,29 @@ class Start:
         profile = worker.determine_available_memory
 
         def determine_available_memory() -> int:
-            size = self.view_bytes(worker, vllm_config.cache_config)
+            size = self.view_bytes(worker, vllm_config)
             profile()  # warms up, too
             return size
 
         worker.get_supported_kv_cache_layouts = lambda: in_our_order(layouts())
         worker.determine_available_memory = determine_available_memory
 
-    def view_bytes(self, worker: Any, cache_config: Any) -> int:
+    def view_bytes(self, worker: Any, vllm_config: Any) -> int:
         """What vLLM must allocate for a view of the whole pool. What the user
         has set about the size becomes the cap."""
+        cache_config = vllm_config.cache_config
         self._asked = Size(
             cache_config.kv_cache_memory_bytes,
             cache_config.num_gpu_blocks_override,
         )
         cache_config.num_gpu_blocks_override = None
         pool = self._shim.pool()
+        specs = worker.get_kv_cache_spec()
+        _require_room(pool, specs, vllm_config)
         if cache_config.kv_cache_layout.startswith(_BLOCKS_OUTERMOST):
             size = (pool.slab_count + 1) * pool.slab_bytes
         else:
-            size = _bytes_by_layer(pool, worker.get_kv_cache_spec())
+            size = _bytes_by_layer(pool, specs)
         # vLLM then does not measure what is free.
         cache_config.kv_cache_memory_bytes = size
         return size
@@ -182,6 +185,27 @@ def _memory_check_off(cache_config: Any) -> Iterator[None]:
         yield
     finally:
         cache_config.gpu_memory_utilization = asked
+
+
+def _require_room(
+    pool: kv_abi.Pool, specs: dict[str, Any], vllm_config: Any
+) -> None:
+    """Raises RuntimeError if the pool cannot hold the longest request. vLLM
+    would advise to raise --gpu-memory-utilization."""
+    model = vllm_config.model_config
+    if model.original_max_model_len == -1:  # vLLM shortens it to what fits
+        return
+    most = pool.slab_count * pool.slab_bytes
+    needed = sum(
+        spec.max_memory_usage_bytes(vllm_config) for spec in specs.values()
+    )
+    if needed > most:
+        raise RuntimeError(
+            f"FineServe: the longest request (--max-model-len "
+            f"{model.max_model_len}) takes {-(-needed >> 20)} MiB of KV cache, "
+            f"and the pool has {most >> 20} MiB: lower --max-model-len, or "
+            f"start fineserved with a larger --pool"
+        )
 
 
 def _bytes_by_layer(pool: kv_abi.Pool, specs: dict[str, Any]) -> int:
