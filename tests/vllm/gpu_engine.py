@@ -55,6 +55,14 @@ class Engine:
             "seconds": time.monotonic() - began,
         }
 
+    def metrics(self) -> dict[str, int]:
+        """vLLM's counters since its start; needs disable_log_stats False."""
+        return {
+            metric.name.removeprefix("vllm:"): metric.value
+            for metric in self._llm.get_metrics()
+            if hasattr(metric, "value")
+        }
+
     def stats(self) -> dict[str, Any]:
         """Of EngineCore's process, which is the worker's too."""
         (stats,) = self._llm.collective_rpc(worker_stats)

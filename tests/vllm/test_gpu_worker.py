@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import unittest
+from collections.abc import Sequence
 from typing import Any
 
 from gpu_machine import (
@@ -50,7 +51,6 @@ class GpuWorkerTest(VllmMachine):
         # Steps are in flight while the scheduler goes on.
         waited = sum(report["waited"].values())
         self.assertGreater(report["enqueued"], 100 * waited)
-
 
     def serve_alone(self, view: bool, runner: int) -> dict[str, Any]:
         engine = self.start_vllm(LARGE, view=view, runner=runner)
@@ -96,23 +96,35 @@ class Trade(GpuWorkerTest):
     its requests end while its steps are in flight."""
 
     MODELS = [LARGE, SMALL]
+    RUNNERS = [1, 2]
     DELAY_US = ["300", "0"]
 
-    def start_both(self, environment: dict[str, str]) -> None:
+    def start_all(
+        self,
+        environment: dict[str, str],
+        arguments: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        """`arguments`: what is vLLM's own of each engine's."""
         self.start_daemon()
         self.engines = [
             self.start_vllm(
                 model,
                 view=True,
-                runner=i + 1,
+                runner=runner,
                 environment=environment | {"EMUCUDA_STREAM_DELAY_US": delay},
+                **own,
             )
-            for i, (model, delay) in enumerate(zip(self.MODELS, self.DELAY_US))
+            for model, runner, delay, own in zip(
+                self.MODELS,
+                self.RUNNERS,
+                self.DELAY_US,
+                arguments or [{}] * len(self.MODELS),
+            )
         ]
         for engine in self.engines:
             print("start", engine.answer()["seconds"])
-        self.counts = [0, 0]
-        self.wrong = [0, 0]
+        self.counts = [0] * len(self.engines)
+        self.wrong = [0] * len(self.engines)
         self.seed = 0
 
     def ask(self, i: int, requests: int) -> list[list[int]]:
@@ -164,7 +176,7 @@ class Trade(GpuWorkerTest):
 
 class TwoEngines(Trade):
     def test_slabs_move_and_every_token_is_right(self) -> None:
-        self.start_both({})
+        self.start_all({})
         self.in_turns()
         self.together(96)
         reports = self.reports()
@@ -192,14 +204,14 @@ class Controls(Trade):
     """What must turn the test above red."""
 
     def test_a_step_that_nobody_waits_for_is_noticed(self) -> None:
-        self.start_both(broken("fence"))
+        self.start_all(broken("fence"))
         self.together(96)
         self.assertGreater(
             sum(report["stray_writes"] for report in self.reports()), 0
         )
 
     def test_a_slab_returned_in_use_is_noticed(self) -> None:
-        self.start_both(broken("undrained"))
+        self.start_all(broken("undrained"))
         try:
             self.together(64)
         except EngineEnded as error:
