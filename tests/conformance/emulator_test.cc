@@ -307,6 +307,16 @@ CONFORMANCE_TEST(Emulator, HostReadsMappedMemoryIfAllowedAndFaultsElsewhere) {
   EXPECT_FALSE(HostMayTouch(address));
 }
 
+CONFORMANCE_TEST(Emulator, FillsAreLostIfSo) {
+  setenv("EMUCUDA_FILLS", "lose", 1);
+  const Session gpu;
+  const CUdeviceptr address = gpu.NewMapping(2 * kMiB);
+  gpu.Write(address, 77);
+  EXPECT_EQ(Cuda().cuMemsetD32Async(address, 0, 1, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Cuda().cuMemsetD8_v2(address, 0, 4), CUDA_SUCCESS);
+  EXPECT_EQ(gpu.Read(address), 77u);
+}
+
 CONFORMANCE_TEST(Emulator, BadHostPointerKillsTheContextNotTheProcess) {
   const Session gpu;
   const CUdeviceptr address = gpu.NewMapping(2 * kMiB);

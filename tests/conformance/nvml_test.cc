@@ -190,6 +190,7 @@ CONFORMANCE_TEST(Nvml, DeviceIsFoundByTheDriversBusId) {
 // vLLM and other engines identify the device by NVML before they make a
 // context.
 CONFORMANCE_TEST(Nvml, DescribesTheDriversDevice) {
+  setenv("EMUCUDA_COMPUTE_CAPABILITY", "89", 1);
   const Session gpu;
   EXPECT_EQ(Nvml<int(unsigned)>("nvmlInitWithFlags")(0), kSuccess);
   void* const device = FirstDevice();
@@ -210,6 +211,7 @@ CONFORMANCE_TEST(Nvml, DescribesTheDriversDevice) {
                               CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
   EXPECT_EQ(major, driver_major);
   EXPECT_EQ(minor, driver_minor);
+  EXPECT_EQ(10 * major + minor, 89);
   unsigned index = 7;
   EXPECT_EQ(Nvml<int(void*, unsigned*)>("nvmlDeviceGetIndex")(device, &index),
             kSuccess);

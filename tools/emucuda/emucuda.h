@@ -35,6 +35,9 @@
 //   EMUCUDA_UNKNOWN_KERNELS  skip (the default: launches are counted and do
 //                            nothing) or refuse (the launch fails with
 //                            CUDA_ERROR_NOT_SUPPORTED)
+//   EMUCUDA_COMPUTE_CAPABILITY  80 (the default) … 89
+//   EMUCUDA_FILLS            work (the default) or lose: fills succeed and
+//                            change nothing, for tests that must notice
 //   EMUCUDA_GPU_DIRECT_RDMA  0: memory cannot be created for network cards
 //                            (default 1)
 //   EMUCUDA_FAIL             cuMemCreate@3=2,cuMemMap@*=999: the 3rd call of

@@ -32,6 +32,7 @@ CUresult SubmitRows(Context& context, CUdeviceptr to, size_t pitch,
   }
   if (count == 0 || rows == 0) return CUDA_SUCCESS;
   if (!emucuda::Reachable(to)) return CUDA_ERROR_INVALID_VALUE;
+  if (emucuda::DriverSettings().lose_fills) rows = 0;
   const auto& space = emucuda::Addresses();
   auto lingering = rows == 1 && !emucuda::IsCapturing(context, stream)
                        ? emucuda::LingeringWork().QueueFill(

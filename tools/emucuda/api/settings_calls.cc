@@ -96,8 +96,10 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
                 }
                 if (const CUresult result = emucuda::CheckDevice(device))
                   return result;
-                *major = emucuda::kComputeCapabilityMajor;
-                *minor = emucuda::kComputeCapabilityMinor;
+                const auto capability =
+                    emucuda::CapabilityOf(emucuda::DriverSettings());
+                *major = capability.major;
+                *minor = capability.minor;
                 return CUDA_SUCCESS;
               });
 }

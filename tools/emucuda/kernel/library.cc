@@ -8,8 +8,8 @@ namespace {
 
 // The attributes of a typical kernel.
 constexpr int kRegisters = 32;
-constexpr int kArchitecture =
-    kComputeCapabilityMajor * 10 + kComputeCapabilityMinor;
+// Code for 8.0 runs on every 8.x.
+constexpr int kArchitecture = 80;
 
 }  // namespace
 

@@ -8,6 +8,10 @@ constexpr unsigned kAttributeEnd = 149;
 
 }  // namespace
 
+ComputeCapability CapabilityOf(const Settings& settings) {
+  return {settings.compute_capability / 10, settings.compute_capability % 10};
+}
+
 bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
                      const Settings& settings, int* value) {
   if (attribute == 0 || attribute >= kAttributeEnd) return false;
@@ -28,7 +32,10 @@ bool DeviceAttribute(driver::CUdevice_attribute attribute, int device,
       *value = device + 1;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      *value = kComputeCapabilityMajor;
+      *value = CapabilityOf(settings).major;
+      break;
+    case driver::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = CapabilityOf(settings).minor;
       break;
     case driver::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case driver::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:

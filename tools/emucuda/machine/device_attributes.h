@@ -8,12 +8,15 @@ namespace fineserve::emucuda {
 
 // The kind of GPU that is emulated.
 inline constexpr char kDeviceName[] = "FineServe emulated GPU";
-inline constexpr int kComputeCapabilityMajor = 8;
-inline constexpr int kComputeCapabilityMinor = 0;
 inline constexpr int kMultiprocessors = 108;
 inline constexpr int kMaxThreadsPerBlock = 1024;
 inline constexpr int kMaxThreadsPerMultiprocessor = 2048;
 inline constexpr int kMaxBlocksPerMultiprocessor = 32;
+
+struct ComputeCapability {
+  int major, minor;
+};
+ComputeCapability CapabilityOf(const Settings& settings);
 
 // Reads a device attribute as cuDeviceGetAttribute reports it. Returns false
 // for numbers that CUDA does not define; an attribute that is defined but not

@@ -133,6 +133,9 @@ Settings ReadSettings(std::string* complaint) {
              &settings.stream_delay_us, complaint);
   ReadNumber("EMUCUDA_GPU_DIRECT_RDMA", 0, 1, &settings.gpu_direct_rdma,
              complaint);
+  // Tensor maps would be for 90.
+  ReadNumber("EMUCUDA_COMPUTE_CAPABILITY", 80, 89, &settings.compute_capability,
+             complaint);
   ReadNumber("EMUCUDA_LINGER_MS", 0, 3600000, &settings.linger_ms, complaint);
   ReadNumber("EMUCUDA_NVML_LATENCY_US", 0, 60000000, &settings.nvml_latency_us,
              complaint);
@@ -147,6 +150,7 @@ Settings ReadSettings(std::string* complaint) {
              &settings.context_bytes, complaint);
   ReadChoice("EMUCUDA_UNKNOWN_KERNELS", "skip", "refuse",
              &settings.refuse_unknown_kernels, complaint);
+  ReadChoice("EMUCUDA_FILLS", "work", "lose", &settings.lose_fills, complaint);
   ReadChoice("EMUCUDA_HOST_ACCESS", "fault", "allow", &settings.host_access,
              complaint);
   return settings;

@@ -27,6 +27,8 @@ struct Settings {
   unsigned nvml_pid_offset = 0;
   bool refuse_unknown_kernels = false;
   int gpu_direct_rdma = 1;
+  int compute_capability = 80;  // 10 × major + minor
+  bool lose_fills = false;
 };
 
 // Parses a positive number of bytes, such as "512MiB", "16GiB" or "4096".

@@ -41,12 +41,13 @@ FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name,
 
 FINESERVE_EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(
     nvmlDevice_t device, int* major, int* minor) {
-  return Ask(device, [&](Machine&) {
+  return Ask(device, [&](Machine& machine) {
     if (major == nullptr || minor == nullptr) {
       return NVML_ERROR_INVALID_ARGUMENT;
     }
-    *major = kComputeCapabilityMajor;
-    *minor = kComputeCapabilityMinor;
+    const ComputeCapability capability = CapabilityOf(machine.settings());
+    *major = capability.major;
+    *minor = capability.minor;
     return NVML_SUCCESS;
   });
 }

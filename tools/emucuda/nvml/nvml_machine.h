@@ -62,6 +62,7 @@ class Machine {
     return references_ > 0;
   }
   const DeviceList& devices() const { return devices_; }
+  const Settings& settings() const { return settings_; }
   int driver_version() const { return settings_.driver_version; }
   // How much NVML adds to each pid that it lists.
   unsigned pid_offset() const { return settings_.nvml_pid_offset; }
