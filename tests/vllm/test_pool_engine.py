@@ -129,10 +129,13 @@ class RefusalTest(EngineTest):
                 "vllm_config__kv_transfer_config",
                 types.SimpleNamespace(),
             ),
-            (
-                "--speculative-config",
-                "vllm_config__speculative_config",
-                types.SimpleNamespace(),
+            *(
+                (
+                    f"by {method} .* --speculative-config",
+                    "vllm_config__speculative_config",
+                    types.SimpleNamespace(method=method),
+                )
+                for method in ("draft_model", "eagle", "medusa", "mtp", None)
             ),
             (
                 "--enable-sleep-mode",
@@ -152,6 +155,23 @@ class RefusalTest(EngineTest):
         ):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
                 self.scheduler(**{path: value})
+
+    def test_drafts_from_tokens_alone_are_not_refused(self) -> None:
+        for method in "ngram", "ngram_gpu", "suffix":
+            with self.subTest(method):
+                support.refuse(
+                    types.SimpleNamespace(
+                        parallel_config=types.SimpleNamespace(
+                            tensor_parallel_size=1, pipeline_parallel_size=1
+                        ),
+                        kv_transfer_config=None,
+                        speculative_config=types.SimpleNamespace(method=method),
+                        model_config=types.SimpleNamespace(
+                            enable_sleep_mode=False
+                        ),
+                    ),
+                    types.SimpleNamespace(kv_cache_groups=[]),
+                )
 
     def test_a_scheduler_class_that_bypasses_the_step_is_refused(self) -> None:
         class Bypassing(Scheduler):

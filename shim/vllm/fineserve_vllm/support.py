@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+# Methods of speculative decoding that look at tokens only: they have no model
+# and no KV, and all KV is written by the steps that the fence counts.
+_DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
+
 
 def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
     """Raises RuntimeError, naming the flag to set, for a configuration that
@@ -26,11 +30,13 @@ def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
             "and write blocks without the scheduler's knowledge: remove "
             "--kv-transfer-config and --kv-offloading-size"
         )
-    if vllm_config.speculative_config is not None:
+    speculative = vllm_config.speculative_config
+    if speculative is not None and speculative.method not in _DRAFT_FROM_TOKENS:
         raise RuntimeError(
-            "FineServe: speculative decoding is not supported yet, because a "
-            "drafter may still write KV after its step has been processed: "
-            "remove --speculative-config"
+            f"FineServe: speculative decoding by {speculative.method} is not "
+            f"supported yet, because a drafter may still write KV after its "
+            f"step has been processed: remove --speculative-config or choose a "
+            f"method of {', '.join(_DRAFT_FROM_TOKENS)}"
         )
     if vllm_config.model_config.enable_sleep_mode:
         raise RuntimeError(
