@@ -31,11 +31,15 @@ class Engine:
         self,
         prompts: list[list[int]],
         max_tokens: list[int],
+        adapters: list[str | None] | None = None,
         **sampling: Any,
     ) -> dict[str, Any]:
-        """The tokens that follow each prompt: exactly as many as asked for."""
+        """The tokens that follow each prompt: exactly as many as asked for.
+        `adapters`: the folder of each prompt's LoRA adapter; None for none."""
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
 
+        folders = sorted(filter(None, set(adapters or [])))
         began = time.monotonic()
         outputs = self._llm.generate(
             [{"prompt_token_ids": prompt} for prompt in prompts],
@@ -49,6 +53,11 @@ class Engine:
                 for count in max_tokens
             ],
             use_tqdm=False,
+            lora_request=adapters
+            and [
+                path and LoRARequest(path, 1 + folders.index(path), path)
+                for path in adapters
+            ],
         )
         return {
             "tokens": [list(o.outputs[0].token_ids) for o in outputs],
@@ -69,7 +78,7 @@ class Engine:
         return stats
 
 
-def worker_stats(_worker: Any) -> dict[str, Any]:
+def worker_stats(worker: Any) -> dict[str, Any]:
     import ctypes
 
     import torch
@@ -84,6 +93,7 @@ def worker_stats(_worker: Any) -> dict[str, Any]:
         "skipped_kernels": driver.emucuda_skipped_launches(),
         "enqueued": host_device.enqueued(),
         "waited": dict(host_device.waited()),
+        "async_scheduling": worker.vllm_config.scheduler_config.async_scheduling,
     }
     if view.is_wanted():
         stats = kv_abi.Shim().stats()
@@ -91,6 +101,7 @@ def worker_stats(_worker: Any) -> dict[str, Any]:
         (engine,) = plugin._engines
         found["fence_waits"] = observation.fence_waits
         found["stray_writes"] = observation.stray_writes
+        found["dirty_parts"] = observation.dirty_parts
         found["slabs_returned"] = engine.counters.returned
     return found
 

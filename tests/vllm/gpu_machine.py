@@ -94,21 +94,30 @@ class Reference:
             path, dtype=torch.float32
         )
 
+    tolerance = TOLERANCE
+
     def wrong(
         self, prompts: Sequence[list[int]], outputs: Sequence[list[int]]
     ) -> int:
         """How many tokens are not the most likely one after all before them.
         Each is judged after the engine's own tokens, so one wrong token does
         not make the rest wrong."""
-        return sum(map(self._wrong, prompts, outputs))
+        return sum(
+            int((short > self.tolerance).sum())
+            for short in map(self.shortfalls, prompts, outputs)
+        )
 
-    def _wrong(self, prompt: list[int], output: list[int]) -> int:
+    def shortfalls(self, prompt: list[int], output: list[int]) -> Any:
+        """By how much the logit of each token is below the greatest."""
         torch = self._torch
         with torch.no_grad():
-            logits = self._model(torch.tensor([prompt + output])).logits[0]
+            logits = self._logits(torch.tensor([prompt + output]))[0]
         logits = logits[len(prompt) - 1 : -1]
         given = logits.gather(1, torch.tensor(output)[:, None])[:, 0]
-        return int((given < logits.max(-1).values - TOLERANCE).sum())
+        return logits.max(-1).values - given
+
+    def _logits(self, tokens: Any) -> Any:
+        return self._model(tokens).logits
 
 
 def random_prompts(

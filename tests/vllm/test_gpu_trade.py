@@ -20,6 +20,7 @@ class Trades(Trade):
         for report in reports:
             self.check(report)
             self.assertEqual(report["stray_writes"], 0)
+            self.assertEqual(report["dirty_parts"], 0)
             self.assertEqual(report["driver_calls_serving"], 0)
             self.assertGreater(report["slabs_returned"], 0)
         return reports
@@ -43,6 +44,19 @@ class ThreeEngines(Trades):
         returned = sum(report["slabs_returned"] for report in reports)
         self.assertGreater(returned, 2 * self.pool_slabs)
         self.assertGreater(sum(r["fence_waits"] for r in reports), 0)
+        self.check_lost_daemon()
+
+    def check_lost_daemon(self) -> None:
+        """It is killed while they serve: they go on with what they hold."""
+        before = sum(self.counts)
+        prompts = [self.ask(i, 16) for i in range(3)]
+        self.daemon.kill()
+        for i in 0, 1, 2:
+            self.judge(i, prompts[i])
+        self.assertGreater(sum(self.counts), before)
+        for report in self.reports():
+            self.check(report)
+            self.assertEqual(report["stray_writes"], 0)
 
 
 class TwoLayouts(Trades):
@@ -71,6 +85,45 @@ class TwoLayouts(Trades):
         for i in 0, 1:
             self.finish(i, prompts[i])
         self.check_trade()
+
+
+class Speculation(Trades):
+    """Drafts from the tokens so far, by the host and by the device: steps write
+    KV for tokens that may be rejected."""
+
+    METHODS = ["ngram", "ngram_gpu"]
+
+    def test_drafts_are_accepted_and_every_token_is_right(self) -> None:
+        self.start_all(
+            {},
+            [
+                {
+                    "speculative_config": {
+                        "method": method,
+                        "num_speculative_tokens": 3,
+                        "prompt_lookup_min": 1,
+                        "prompt_lookup_max": 3,
+                    },
+                    "disable_log_stats": False,
+                }
+                for method in self.METHODS
+            ],
+        )
+        for i in 0, 1:
+            self.finish(i, self.ask(i, 32))
+        prompts = [self.ask(i, 48) for i in range(2)]
+        for i in 0, 1:
+            self.finish(i, prompts[i])
+        for ahead, engine, report in zip(
+            (False, True), self.engines, self.check_trade()
+        ):
+            metrics = engine.run("metrics")
+            accepted = metrics["spec_decode_num_accepted_tokens"]
+            drafted = metrics["spec_decode_num_draft_tokens"]
+            print(f"{accepted} of {drafted} drafted tokens accepted")
+            self.assertEqual(report["async_scheduling"], ahead)
+            self.assertGreater(accepted, 0)
+            self.assertGreater(drafted, accepted)
 
 
 if __name__ == "__main__":

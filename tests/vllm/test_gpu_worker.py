@@ -105,7 +105,7 @@ class Trade(GpuWorkerTest):
         arguments: Sequence[dict[str, Any]] | None = None,
     ) -> None:
         """`arguments`: what is vLLM's own of each engine's."""
-        self.start_daemon()
+        self.daemon = self.start_daemon()
         self.engines = [
             self.start_vllm(
                 model,
@@ -140,12 +140,17 @@ class Trade(GpuWorkerTest):
         return prompts
 
     def finish(self, i: int, prompts: list[list[int]]) -> None:
+        self.judge(i, prompts)
+        print(f"slabs: {self.slabs_held()}", flush=True)
+
+    def judge(self, i: int, prompts: list[list[int]]) -> None:
+        """Counts the tokens of engine i's answer and those that are wrong."""
         answer = self.engines[i].answer()
         count = sum(map(len, answer["tokens"]))
         wrong = self.reference(self.MODELS[i]).wrong(prompts, answer["tokens"])
         print(
             f"engine {i}: {count} tokens, {wrong} wrong, "
-            f"{count / answer['seconds']:.0f} tokens/s; {self.slabs_held()}",
+            f"{count / answer['seconds']:.0f} tokens/s",
             flush=True,
         )
         self.counts[i] += count

@@ -3,10 +3,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/CPUAllocator.h>
 
-#include <map>
-#include <mutex>
-
 namespace fineserve::host_device {
+namespace {
+
+// What a draw of at most a few thousand numbers moves a CUDA generator by, and
+// what vLLM's first runner takes it back by after a sample that it drops.
+constexpr uint64_t kOffsetStep = 4;
+
+}  // namespace
 
 void KeepWrappedNumber(const at::Tensor& from, const at::Tensor& to) {
   if (!from.unsafeGetTensorImpl()->is_wrapped_number()) return;
@@ -58,22 +62,23 @@ ArgumentKinds KindsOf(c10::ArrayRef<c10::IValue> arguments) {
   return kinds;
 }
 
+void AdvanceGenerators(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (!value.isGenerator()) continue;
+    at::Generator generator = value.toGenerator();
+    if (!generator.defined() || generator.device().is_cpu()) continue;
+    generator.set_offset(generator.get_offset() + kOffsetStep);
+  }
+}
+
 at::Generator HostGenerator(const at::Generator& device) {
   if (!device.defined() || device.device().is_cpu()) return device;
-  struct Twin {
-    uint64_t seed;
-    at::Generator device, host;
-  };
-  static std::mutex mutex;
-  static auto* const twins = new std::map<const c10::GeneratorImpl*, Twin>;
-  const std::scoped_lock lock(mutex);
-  const uint64_t seed = device.current_seed();
-  auto [found, fresh] = twins->try_emplace(device.unsafeGetGeneratorImpl());
-  Twin& twin = found->second;
-  if (fresh || twin.seed != seed) {
-    twin = {seed, device, at::detail::createCPUGenerator(seed)};
-  }
-  return twin.host;
+  // SplitMix64's finalizer: the host's generator takes 32 bits of it.
+  uint64_t mixed =
+      device.current_seed() + (device.get_offset() + 1) * 0x9E3779B97F4A7C15;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB;
+  return at::detail::createCPUGenerator(mixed ^ (mixed >> 31));
 }
 
 }  // namespace fineserve::host_device

@@ -45,9 +45,13 @@ struct ArgumentKinds {
 };
 ArgumentKinds KindsOf(c10::ArrayRef<c10::IValue> arguments);
 
-// Replaces a generator of the device by one of the host that draws from the
-// same seed: a sequence of its own, but the same one in each run.
+// Replaces a generator of the device by one of the host for one call. What it
+// draws is a function of the device's seed and offset, as on a GPU, but other
+// numbers.
 at::Generator HostGenerator(const at::Generator& device);
+
+// Moves the offsets of a call's generators of the device past its draws.
+void AdvanceGenerators(c10::ArrayRef<c10::IValue> arguments);
 
 // Implementation.
 

@@ -183,6 +183,7 @@ class WaitingCall {
                               });
     SynchronizeCurrentStream();
     RunOnHost(op, &stack_);
+    AdvanceGenerators(arguments);
     for (const Pair& pair : pairs_) WriteBackIfResized(pair);
   }
 

@@ -28,6 +28,8 @@ class HostAttentionImpl(TritonAttentionImpl):
         )
         if not plain:
             raise NotImplementedError("host_device: only plain attention")
+        # FP8 of the cache only.
+        self.supports_quant_query_input = False
 
     def _cache(self, kv_cache: torch.Tensor) -> torch.Tensor:
         if self.kv_cache_dtype.startswith("fp8"):

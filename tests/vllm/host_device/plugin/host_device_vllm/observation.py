@@ -15,6 +15,11 @@ fence_waits = 0
 # or not yet. It is looked up in the daemon's table when the write happens, on
 # the stream.
 stray_writes = 0
+# How many parts of a slab (one layer's) were not all zero when this engine first
+# wrote to them after it had leased the slab.
+dirty_parts = 0
+# By leased slab: the layers whose part of it has been written to.
+_written: dict[int, set[int]] = {}
 
 
 def install() -> None:
@@ -31,7 +36,21 @@ def install() -> None:
         return answer
 
     StepFence.passed = passed
+    _watch_leases()
     _watch_writes()
+
+
+def _watch_leases() -> None:
+    from fineserve_vllm.pool import LeasedBlockPool
+
+    original = LeasedBlockPool.apply
+
+    def apply(self: Any, changes: Any) -> None:
+        # Ahead: blocks of these slabs are handed out afterwards.
+        _written.update((slab, set()) for slab in changes.leased)
+        original(self, changes)
+
+    LeasedBlockPool.apply = apply
 
 
 def _watch_writes() -> None:
@@ -42,25 +61,59 @@ def _watch_writes() -> None:
     def do_kv_cache_update(
         self: Any, layer: Any, key: Any, value: Any, kv_cache: Any, slots: Any
     ) -> None:
+        layer_at = kv_cache.data_ptr()
+        # A copy: leases are looked at by another thread too.
+        written = list(_written.values()) if _slab_of_block() else []
+        if any(layer_at not in layers for layers in written):
+            host_function.enqueue(
+                functools.partial(_check_zero, slots, kv_cache)
+            )
         original(self, layer, key, value, kv_cache, slots)
         if _slab_of_block():
             host_function.enqueue(
-                functools.partial(_check, slots, kv_cache.shape[2])
+                functools.partial(_check_leased, slots, kv_cache.shape[2])
             )
 
     HostAttentionImpl.do_kv_cache_update = do_kv_cache_update
 
 
-def _check(slots: Any, block_tokens: int) -> None:
-    global stray_writes
+def _slabs_of_slots(slots: Any, block_tokens: int) -> set[int]:
     content = (ctypes.c_int64 * slots.shape[0]).from_address(slots.data_ptr())
     blocks = {slot // block_tokens for slot in content if slot >= 0}
-    slabs = {_slab_of_block()[block] for block in blocks}
+    return {_slab_of_block()[block] for block in blocks}
+
+
+def _check_zero(slots: Any, kv_cache: Any) -> None:
+    """Looks at the slabs that are about to be written to."""
+    global dirty_parts
+    for slab in _slabs_of_slots(slots, kv_cache.shape[2]):
+        layers = _written.get(slab)
+        if layers is not None and kv_cache.data_ptr() not in layers:
+            layers.add(kv_cache.data_ptr())
+            dirty_parts += not _is_zero(slab, kv_cache)
+
+
+def _check_leased(slots: Any, block_tokens: int) -> None:
+    global stray_writes
+    slabs = _slabs_of_slots(slots, block_tokens)
     try:
         _table().require_leased(slabs)
     except AssertionError as error:
         print(f"a stray write: {error}", flush=True)
         stray_writes += 1
+
+
+def _is_zero(slab: int, kv_cache: Any) -> bool:
+    """Whether all of a layer's pages in a slab are zero."""
+    item = kv_cache.element_size()
+    page = kv_cache[0].numel() * item
+    return not any(
+        ctypes.string_at(
+            kv_cache.data_ptr() + block * kv_cache.stride(0) * item, page
+        ).strip(b"\0")
+        for block, its in enumerate(_slab_of_block())
+        if its == slab
+    )
 
 
 def _slab_of_block() -> list[int]:

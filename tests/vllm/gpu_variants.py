@@ -1,0 +1,131 @@
+"""Other forms of a test's model: FP8 KV, half precision, a LoRA adapter; each
+with its reference in transformers."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+from gpu_machine import Model, Reference
+
+K_SCALE, V_SCALE = 0.5, 0.25  # powers of two: exact
+ADAPTER_RANK = 8
+# The layers that an adapter changes, KV among them.
+_ADAPTED = ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+# vLLM takes the scales of an FP8 KV cache from a checkpoint that says so.
+FP8_CHECKPOINT = {
+    "quantization_config": {
+        "quant_method": "compressed-tensors",
+        "format": "dense",
+        "config_groups": {},
+        "ignore": [],
+        "kv_cache_scheme": {
+            "num_bits": 8,
+            "type": "float",
+            "strategy": "tensor",
+            "dynamic": False,
+            "symmetric": True,
+        },
+    }
+}
+
+
+class Fp8Model(Model):
+    """A checkpoint with scales for keys and values."""
+
+    def make(self, folder: pathlib.Path) -> str:
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        path = super().make(folder / "fp8")
+        weights = f"{path}/model.safetensors"
+        tensors = load_file(weights)
+        for layer in range(self.layers):
+            name = f"model.layers.{layer}.self_attn"
+            tensors[f"{name}.k_scale"] = torch.tensor([K_SCALE])
+            tensors[f"{name}.v_scale"] = torch.tensor([V_SCALE])
+        save_file(tensors, weights, metadata={"format": "pt"})
+        return path
+
+
+class Fp8Reference(Reference):
+    """Keys and values are rounded as an FP8 cache does it."""
+
+    # A sum that comes out otherwise may round to the neighbour.
+    tolerance = 0.1
+
+    def _logits(self, tokens: Any) -> Any:
+        import torch
+        from transformers import DynamicCache
+
+        def rounded(x: Any, scale: float) -> Any:
+            return (x / scale).to(torch.float8_e4m3fn).float() * scale
+
+        class Rounding(DynamicCache):
+            def update(self, keys: Any, values: Any, *rest: Any) -> Any:
+                return super().update(
+                    rounded(keys, K_SCALE), rounded(values, V_SCALE), *rest
+                )
+
+        return self._model(
+            tokens, past_key_values=Rounding(), use_cache=True
+        ).logits
+
+
+class HalfReference(Reference):
+    """The weights in half precision; with an adapter, merged into them."""
+
+    tolerance = 0.1
+
+    def __init__(self, path: str, adapter: str | None = None) -> None:
+        super().__init__(path)
+        self._model.half().float()
+        if adapter is not None:
+            self._merge(adapter)
+
+    def _merge(self, adapter: str) -> None:
+        from safetensors.torch import load_file
+
+        tensors = load_file(f"{adapter}/adapter_model.safetensors")
+        for name, a in tensors.items():
+            if ".lora_A." in name:
+                b = tensors[name.replace(".lora_A.", ".lora_B.")]
+                layer = name.removeprefix("base_model.model.").split(".lora")[0]
+                weight = self._model.get_submodule(layer).weight.data
+                weight += b.half().float() @ a.half().float()
+
+
+def make_adapter(folder: pathlib.Path, model: Model, seed: int) -> str:
+    """A random LoRA adapter whose part is as large as the model's own."""
+    import torch
+    from safetensors.torch import save_file
+
+    path = folder / f"adapter-{seed}"
+    path.mkdir()
+    (path / "adapter_config.json").write_text(
+        json.dumps({
+            "peft_type": "LORA",
+            "r": ADAPTER_RANK,
+            "lora_alpha": ADAPTER_RANK,
+            "target_modules": _ADAPTED,
+            "bias": "none",
+        })
+    )
+    generator = torch.Generator().manual_seed(seed)
+    wide = 4 * 64  # heads × elements
+    tensors = {}
+    for layer in range(model.layers):
+        for name in _ADAPTED:
+            inside, out = (wide, 128) if name == "o_proj" else (128, wide)
+            prefix = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            for part, shape in (
+                ("A", (ADAPTER_RANK, inside)),
+                ("B", (out, ADAPTER_RANK)),
+            ):
+                tensors[f"{prefix}.lora_{part}.weight"] = 0.2 * torch.randn(
+                    shape, generator=generator
+                )
+    save_file(tensors, str(path / "adapter_model.safetensors"))
+    return str(path)

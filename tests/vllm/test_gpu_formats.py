@@ -1,0 +1,118 @@
+"""FP8 KV, half precision and LoRA adapters on a view of the pool.
+
+As test_gpu_worker.py, on vLLM itself (label vllm).
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+from gpu_machine import Model, Reference, VllmEngine, random_prompts
+from gpu_variants import (
+    ADAPTER_RANK,
+    FP8_CHECKPOINT,
+    Fp8Model,
+    Fp8Reference,
+    HalfReference,
+    make_adapter,
+)
+from test_gpu_trade import Trades
+from test_gpu_worker import LARGE
+
+FP8 = Fp8Model(layers=4, seed=4)  # 32 KiB a block: 64 in a slab
+FP8_ARGUMENTS = {"kv_cache_dtype": "fp8", "hf_overrides": FP8_CHECKPOINT}
+HALF_ARGUMENTS = {"dtype": "float16"}
+
+
+class Formats(Trades):
+    @classmethod
+    def reference(cls, model: Model) -> Reference:
+        make = Fp8Reference if model is FP8 else HalfReference
+        return make(model.make(cls._models))
+
+
+class Fp8AndHalf(Formats):
+    """FP8 KV and half precision in one pool."""
+
+    pool_slabs = 8
+    MODELS = [FP8, LARGE]
+    RUNNERS = [1, 2]
+
+    def setUp(self) -> None:
+        super().setUp()
+        # The first one that has FP8.
+        self.environment["EMUCUDA_COMPUTE_CAPABILITY"] = "89"
+
+    def test_tokens_are_those_of_rounded_kv_and_of_vllm_alone(self) -> None:
+        alone = self.start_vllm(FP8, view=False, runner=1, **FP8_ARGUMENTS)
+        self.start_all({}, [FP8_ARGUMENTS, HALF_ARGUMENTS])
+        alone.answer()
+        self.check_same(alone, self.engines[0])
+        alone.kill()
+        for i in 0, 1:
+            self.finish(i, self.ask(i, 32))
+        prompts = [self.ask(i, 48) for i in range(2)]
+        for i in 0, 1:
+            self.finish(i, prompts[i])
+        self.check_trade()
+
+    def check_same(self, alone: VllmEngine, on_view: VllmEngine) -> None:
+        prompts = random_prompts(5, 8, (20, 100))
+        found = [
+            engine.run("generate", prompts=prompts, max_tokens=[24] * 8)
+            for engine in (alone, on_view)
+        ]
+        self.assertEqual(found[0]["tokens"], found[1]["tokens"])
+        # The rounding matters: without it some tokens would be wrong.
+        exact = Reference(FP8.make(self._models))
+        exact.tolerance = Fp8Reference.tolerance
+        wrong = exact.wrong(prompts, found[0]["tokens"])
+        print(f"{wrong} of {8 * 24} tokens differ from unrounded KV's")
+        self.assertGreater(wrong, 0)
+
+
+class Adapters(Formats):
+    def test_tokens_are_those_of_merged_weights(self) -> None:
+        self.start_daemon()
+        adapter = make_adapter(self._models, LARGE, seed=6)
+        engine = self.start_vllm(
+            LARGE,
+            view=True,
+            runner=1,
+            enable_lora=True,
+            max_loras=1,
+            max_lora_rank=ADAPTER_RANK,
+            **HALF_ARGUMENTS,
+        )
+        print("start", engine.answer()["seconds"])
+        # The same prompts with and without, next to each other: what one
+        # caches is not the other's.
+        prompts = [p for p in random_prompts(7, 4, (40, 100)) for _ in "ab"]
+        adapters = [None, adapter] * 4
+        for _ in range(2):
+            answer = engine.run(
+                "generate",
+                prompts=prompts,
+                max_tokens=[12] * 8,
+                adapters=adapters,
+            )
+            self.check_tokens(prompts, answer["tokens"], adapter)
+        report = engine.run("stats")
+        print(answer["seconds"], report)
+        self.check(report | {"wrong": 0})
+        self.assertEqual(report["driver_calls_serving"], 0)
+
+    def check_tokens(
+        self, prompts: list[list[int]], tokens: Any, adapter: str
+    ) -> None:
+        path = LARGE.make(self._models)
+        plain, adapted = HalfReference(path), HalfReference(path, adapter)
+        self.assertEqual(plain.wrong(prompts[::2], tokens[::2]), 0)
+        self.assertEqual(adapted.wrong(prompts[1::2], tokens[1::2]), 0)
+        # The adapter matters.
+        self.assertGreater(plain.wrong(prompts[1::2], tokens[1::2]), 24)
+
+
+if __name__ == "__main__":
+    unittest.main()
