@@ -88,12 +88,13 @@ def worker_stats(worker: Any) -> dict[str, Any]:
     driver = ctypes.CDLL("libcuda.so.1")
     driver.emucuda_skipped_launches.restype = ctypes.c_uint64
     host_device = torch.ops.host_device
+    scheduler = worker.vllm_config.scheduler_config
     found = {
         "pid": os.getpid(),
         "skipped_kernels": driver.emucuda_skipped_launches(),
         "enqueued": host_device.enqueued(),
         "waited": dict(host_device.waited()),
-        "async_scheduling": worker.vllm_config.scheduler_config.async_scheduling,
+        "async_scheduling": scheduler.async_scheduling,
     }
     if view.is_wanted():
         stats = kv_abi.Shim().stats()

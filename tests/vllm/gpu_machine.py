@@ -37,10 +37,16 @@ TOLERANCE = 1e-3
 @dataclasses.dataclass(frozen=True)
 class Model:
     """A tiny model of random weights. A block of 16 tokens takes `layers` times
-    32 KiB: the models' KV differs in format."""
+    32 KiB: the models' KV differs in format.
+
+    deviation: of the weights. With the usual 0.02 the next token hardly depends
+    on context; with 0.2 it depends on each earlier token, and on rounding to
+    half precision too; with 0.08 texts begin to repeat themselves.
+    """
 
     layers: int
     seed: int
+    deviation: float = 0.2
 
     @property
     def block_bytes(self) -> int:
@@ -50,7 +56,7 @@ class Model:
         import torch
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        path = folder / f"llama-{self.layers}-{self.seed}"
+        path = folder / f"llama-{self.layers}-{self.seed}-{self.deviation}"
         if not path.exists():
             torch.manual_seed(self.seed)
             configuration = LlamaConfig(
@@ -62,8 +68,7 @@ class Model:
                 num_key_value_heads=4,
                 head_dim=64,
                 max_position_embeddings=MAX_TOKENS,
-                # With the usual 0.02 the next token hardly depends on context.
-                initializer_range=0.2,
+                initializer_range=self.deviation,
             )
             model = LlamaForCausalLM(configuration).to(torch.float32)
             model.save_pretrained(path)

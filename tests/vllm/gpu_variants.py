@@ -75,9 +75,12 @@ class Fp8Reference(Reference):
 
 
 class HalfReference(Reference):
-    """The weights in half precision; with an adapter, merged into them."""
+    """The weights in half precision; with an adapter, merged into them. For
+    models of deviation 0.08."""
 
-    tolerance = 0.1
+    # Of 3,600 tokens transformers itself has none in half precision that falls
+    # short by more than 0.007; the best two are 0.2 apart in the median.
+    tolerance = 0.03
 
     def __init__(self, path: str, adapter: str | None = None) -> None:
         super().__init__(path)
@@ -124,7 +127,7 @@ def make_adapter(folder: pathlib.Path, model: Model, seed: int) -> str:
                 ("A", (ADAPTER_RANK, inside)),
                 ("B", (out, ADAPTER_RANK)),
             ):
-                tensors[f"{prefix}.lora_{part}.weight"] = 0.2 * torch.randn(
+                tensors[f"{prefix}.lora_{part}.weight"] = 0.15 * torch.randn(
                     shape, generator=generator
                 )
     save_file(tensors, str(path / "adapter_model.safetensors"))

@@ -17,7 +17,7 @@ from gpu_variants import (
     HalfReference,
     make_adapter,
 )
-from test_gpu_trade import Trades
+from test_gpu_trade import CALM, Trades
 from test_gpu_worker import LARGE
 
 FP8 = Fp8Model(layers=4, seed=4)  # 32 KiB a block: 64 in a slab
@@ -36,7 +36,7 @@ class Fp8AndHalf(Formats):
     """FP8 KV and half precision in one pool."""
 
     pool_slabs = 8
-    MODELS = [FP8, LARGE]
+    MODELS = [FP8, CALM[0]]
     RUNNERS = [1, 2]
 
     def setUp(self) -> None:
@@ -75,9 +75,9 @@ class Fp8AndHalf(Formats):
 class Adapters(Formats):
     def test_tokens_are_those_of_merged_weights(self) -> None:
         self.start_daemon()
-        adapter = make_adapter(self._models, LARGE, seed=6)
+        adapter = make_adapter(self._models, CALM[0], seed=6)
         engine = self.start_vllm(
-            LARGE,
+            CALM[0],
             view=True,
             runner=1,
             enable_lora=True,
@@ -88,13 +88,13 @@ class Adapters(Formats):
         print("start", engine.answer()["seconds"])
         # The same prompts with and without, next to each other: what one
         # caches is not the other's.
-        prompts = [p for p in random_prompts(7, 4, (40, 100)) for _ in "ab"]
-        adapters = [None, adapter] * 4
+        prompts = [p for p in random_prompts(7, 3, (30, 60)) for _ in "ab"]
+        adapters = [None, adapter] * 3
         for _ in range(2):
             answer = engine.run(
                 "generate",
                 prompts=prompts,
-                max_tokens=[12] * 8,
+                max_tokens=[8] * 6,
                 adapters=adapters,
             )
             self.check_tokens(prompts, answer["tokens"], adapter)
@@ -106,12 +106,31 @@ class Adapters(Formats):
     def check_tokens(
         self, prompts: list[list[int]], tokens: Any, adapter: str
     ) -> None:
-        path = LARGE.make(self._models)
+        path = CALM[0].make(self._models)
         plain, adapted = HalfReference(path), HalfReference(path, adapter)
         self.assertEqual(plain.wrong(prompts[::2], tokens[::2]), 0)
         self.assertEqual(adapted.wrong(prompts[1::2], tokens[1::2]), 0)
         # The adapter matters.
-        self.assertGreater(plain.wrong(prompts[1::2], tokens[1::2]), 24)
+        self.assertGreater(plain.wrong(prompts[1::2], tokens[1::2]), 6)
+
+
+class OwnAttention(Trades):
+    def test_vllms_triton_attention_reads_and_writes_a_view(self) -> None:
+        """Its kernels are interpreted: a token takes seconds."""
+        self.start_daemon()
+        engine = self.start_vllm(
+            LARGE, view=True, runner=1, attention_backend="TRITON_ATTN"
+        )
+        print("start", engine.answer()["seconds"])
+        prompts = random_prompts(8, 2, (20, 40))
+        answer = engine.run("generate", prompts=prompts, max_tokens=[4] * 2)
+        report = engine.run("stats")
+        print(answer["seconds"], report)
+        wrong = Reference(LARGE.make(self._models)).wrong(
+            prompts, answer["tokens"]
+        )
+        self.check(report | {"wrong": wrong})
+        self.assertEqual(report["driver_calls_serving"], 0)
 
 
 if __name__ == "__main__":

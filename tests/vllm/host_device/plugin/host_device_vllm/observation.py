@@ -11,12 +11,12 @@ from host_device_vllm import host_function
 
 # How often a drained slab had to wait for a step in flight.
 fence_waits = 0
-# How many of its layers' steps wrote KV into a slab that was no longer this engine's,
-# or not yet. It is looked up in the daemon's table when the write happens, on
-# the stream.
+# How many of its layers' steps wrote KV into a slab that was no longer this
+# engine's, or not yet. It is looked up in the daemon's table when the write
+# happens, on the stream.
 stray_writes = 0
-# How many parts of a slab (one layer's) were not all zero when this engine first
-# wrote to them after it had leased the slab.
+# How many parts of a slab (one layer's) were not all zero when this engine
+# first wrote to them after it had leased the slab.
 dirty_parts = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
