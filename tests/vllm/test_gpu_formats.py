@@ -16,6 +16,7 @@ from gpu_variants import (
     Fp8Reference,
     HalfReference,
     make_adapter,
+    write_tuning,
 )
 from test_gpu_trade import CALM, Trades
 from test_gpu_worker import LARGE
@@ -75,14 +76,15 @@ class Fp8AndHalf(Formats):
 class Adapters(Formats):
     def test_tokens_are_those_of_merged_weights(self) -> None:
         self.start_daemon()
-        adapter = make_adapter(self._models, CALM[0], seed=6)
+        adapter = make_adapter(self._models, CALM[1], seed=6)
         engine = self.start_vllm(
-            CALM[0],
+            CALM[1],
             view=True,
             runner=1,
             enable_lora=True,
             max_loras=1,
             max_lora_rank=ADAPTER_RANK,
+            environment=write_tuning(self._models),
             **HALF_ARGUMENTS,
         )
         print("start", engine.answer()["seconds"])
@@ -106,7 +108,7 @@ class Adapters(Formats):
     def check_tokens(
         self, prompts: list[list[int]], tokens: Any, adapter: str
     ) -> None:
-        path = CALM[0].make(self._models)
+        path = CALM[1].make(self._models)
         plain, adapted = HalfReference(path), HalfReference(path, adapter)
         self.assertEqual(plain.wrong(prompts[::2], tokens[::2]), 0)
         self.assertEqual(adapted.wrong(prompts[1::2], tokens[1::2]), 0)

@@ -79,7 +79,11 @@ class TwoLayouts(Trades):
 
     def test_slabs_move_between_layouts(self) -> None:
         self.start_all({})
-        print(self.fsctl("engines"))
+        planes = {
+            engine["view"]["format"]["planes"]
+            for engine in self.fsctl("engines")["engines"]
+        }
+        self.assertEqual(planes, {4, 1})
         for i in 0, 1:
             self.finish(i, self.ask(i, 32))
         prompts = [self.ask(i, 48) for i in range(2)]
