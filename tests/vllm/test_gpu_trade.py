@@ -8,7 +8,7 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from gpu_machine import MIB, Model
+from gpu_machine import MIB, VERSION, Model
 from test_gpu_worker import LARGE, SMALL, Trade
 
 CALM = [Model(layers=4, seed=1, deviation=0.08), Model(3, 2, 0.08)]
@@ -98,6 +98,9 @@ class Speculation(Trades):
 
     MODELS = CALM
     METHODS = ["ngram", "ngram_gpu"]
+    if VERSION.startswith("0.31."):  # its second runner has neither
+        RUNNERS = [1, 1]
+        METHODS = ["ngram", "ngram"]
 
     def test_drafts_are_accepted_and_every_token_is_right(self) -> None:
         self.start_all(
@@ -120,14 +123,15 @@ class Speculation(Trades):
         prompts = [self.ask(i, 32) for i in range(2)]
         for i in 0, 1:
             self.finish(i, prompts[i])
-        for ahead, engine, report in zip(
-            (False, True), self.engines, self.check_trade()
+        for method, engine, report in zip(
+            self.METHODS, self.engines, self.check_trade()
         ):
             metrics = engine.run("metrics")
             accepted = metrics["spec_decode_num_accepted_tokens"]
             drafted = metrics["spec_decode_num_draft_tokens"]
             print(f"{accepted} of {drafted} drafted tokens accepted")
-            self.assertEqual(report["async_scheduling"], ahead)
+            # vLLM schedules ahead with the device's drafts only.
+            self.assertEqual(report["async_scheduling"], method == "ngram_gpu")
             self.assertGreater(accepted, 0)
             self.assertGreater(drafted, accepted)
 
