@@ -10,6 +10,9 @@
 namespace fineserve::slab {
 namespace {
 
+// Of every driver we know, in bytes.
+constexpr uint64_t kLeastGranule = uint64_t{2} << 20;
+
 // Number of shares after which block and slab boundaries coincide again.
 uint64_t Period(uint64_t plane_bytes, uint64_t page_bytes) {
   return page_bytes / std::gcd(plane_bytes, page_bytes);
@@ -22,6 +25,18 @@ uint64_t Least(uint64_t plane_bytes, uint64_t page_bytes) {
   // In the worst case page - gcd bytes at the front are unused.
   const uint64_t lost = page_bytes - std::gcd(plane_bytes, page_bytes);
   return plane_bytes < lost ? 0 : (plane_bytes - lost) / page_bytes;
+}
+
+// A slab for this format: this pool's if other granules are all that it needs.
+uint64_t FittingSlab(const PoolGeometry& pool, const Format& format) {
+  const uint64_t step = kLeastGranule * format.planes;
+  const uint64_t slab = pool.slab_bytes();
+  if (slab % step == 0 && Least(slab / format.planes, format.page_bytes) > 0) {
+    return slab;
+  }
+  if (Least(kLeastGranule, format.page_bytes) > 0) return step;
+  // A share of two pages holds a whole block wherever it begins.
+  return DivideUp(2 * format.page_bytes, kLeastGranule) * step;
 }
 
 }  // namespace
@@ -45,18 +60,13 @@ absl::StatusOr<SlabLayout> SlabLayout::Create(const PoolGeometry& pool,
   if (layout.granules_per_plane_ > 0 && layout.LeastBlocks() > 0) {
     return layout;
   }
-  // A share of two pages holds a whole block wherever it begins.
-  const uint64_t share =
-      DivideUp(2 * format.page_bytes, pool.granule_bytes) * pool.granule_bytes;
-  const uint64_t granules = Least(pool.granule_bytes, format.page_bytes) > 0
-                                ? format.planes
-                                : share / pool.granule_bytes * format.planes;
   return absl::InvalidArgumentError(absl::StrCat(
       "slabs of ", abi::SizeText(pool.slab_bytes()), " (",
       pool.granules_per_slab, " × ", abi::SizeText(pool.granule_bytes),
       ") are too small for a block of ", format.planes, " planes × ",
       format.page_bytes, " bytes; use slabs of ",
-      abi::SizeText(granules * pool.granule_bytes)));
+      abi::SizeText(FittingSlab(pool, format)), " in ", format.planes,
+      " planes (fineserved --slab, --planes)"));
 }
 
 abi::BlockRange SlabLayout::Blocks(uint64_t view_index) const {

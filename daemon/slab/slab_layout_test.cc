@@ -66,6 +66,14 @@ TEST(SlabLayoutTest, AFormatThatDoesNotFitIsToldTheSlabThatDoes) {
   EXPECT_NE(std::string(planes.status().message()).find("use slabs of 128 MiB"),
             std::string::npos)
       << planes.status();
+  // Only its granules are too few.
+  const auto whole = SlabLayout::Create({8 * kMiB, 1, 10}, {4, 64 * kKiB, 16});
+  ASSERT_FALSE(whole.ok());
+  EXPECT_NE(std::string(whole.status().message())
+                .find("use slabs of 8 MiB in 4 planes"),
+            std::string::npos)
+      << whole.status();
+  EXPECT_TRUE(SlabLayout::Create({2 * kMiB, 4, 10}, {4, 64 * kKiB, 16}).ok());
   const auto page = SlabLayout::Create({2 * kMiB, 1, 10}, {1, 3 * kMiB, 16});
   ASSERT_FALSE(page.ok());
   EXPECT_NE(std::string(page.status().message()).find("use slabs of 6 MiB"),

@@ -4,9 +4,11 @@
     compatibility.py RESULT.json... --output TABLE.md
 
 Results come from upstream.py --json and engine_loop.py --json, and from
-compatibility.py --run VERSION --json FILE, which runs the property and
-discovery tests in that version's environment. Results of one version from
-several files are joined; what has not been exercised shows as a dash.
+compatibility.py --run VERSION --json FILE, which runs the plugin's tests in
+that version's environment, those on vLLM's GPU worker too (half an hour; they
+need $FINESERVE_BUILD_DIR). Results of one version from several files are
+joined. What they do not have is taken from the table that was there, of an
+earlier run; what has not been exercised shows as a dash.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _HERE = pathlib.Path(__file__).resolve().parent
@@ -27,8 +29,27 @@ _DASH = "–"
 
 Results = dict[str, Any]  # of one version
 
+_MODULES = (
+    "test_demand",
+    "test_pool_properties",
+    "test_pool_engine",
+    "test_pool_units",
+    "test_pool_doubles",
+    "test_kv_scope",
+    "test_start",
+    "test_view",
+    "test_gpu_worker",
+    "test_gpu_trade",
+    "test_gpu_features",
+    "test_gpu_formats",
+    "test_gpu_start",
+    "test_gpu_serving",
+)
 
-def run_unittests(version: str, folder: pathlib.Path) -> Results:
+
+def run_unittests(
+    version: str, folder: pathlib.Path, modules: Sequence[str]
+) -> Results:
     """Runs the plugin's tests on the real vLLM, module by module."""
     python = folder / f"vllm-{version}" / "bin" / "python"
     environment = os.environ | {
@@ -36,14 +57,7 @@ def run_unittests(version: str, folder: pathlib.Path) -> Results:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     results: Results = {"version": version, "modules": {}}
-    for module in (
-        "test_pool_properties",
-        "test_pool_engine",
-        "test_pool_units",
-        "test_pool_doubles",
-        "test_kv_scope",
-        "test_view",
-    ):
+    for module in modules:
         finished = subprocess.run(
             [python, "-m", "unittest", "-v", module],
             cwd=_HERE,
@@ -56,13 +70,16 @@ def run_unittests(version: str, folder: pathlib.Path) -> Results:
         last = finished.stderr.strip().splitlines()[-1:]
         skipped = re.search(r"skipped=(\d+)", last[0]) if last else None
         bad = re.findall(r"(?:failures|errors)=(\d+)", last[0]) if last else []
+        judged = re.findall(r"\b(\d+) tokens, \d+ wrong", finished.stdout)
         results["modules"][module] = {
+            "tokens": sum(map(int, judged)),
             "ran": int(ran[1]) if ran else 0,
             "skipped": int(skipped[1]) if skipped else 0,
             "failed": sum(map(int, bad)),
             "ok": finished.returncode == 0 and ran is not None,
         }
         if finished.returncode:
+            sys.stderr.write(finished.stdout[-4000:])
             sys.stderr.write(finished.stderr[-4000:])
     return results
 
@@ -72,9 +89,12 @@ def join(paths: list[pathlib.Path]) -> list[Results]:
     joined: dict[str, Results] = {}
     for path in paths:
         result = json.loads(path.read_text())
-        entry = joined.setdefault(result["version"], {"loop": []})
+        entry = joined.setdefault(
+            result["version"], {"loop": [], "modules": {}}
+        )
         entry["version"] = result["version"]
         entry["loop"] += result.pop("loop", [])
+        entry["modules"] |= result.pop("modules", {})
         entry.update(result)
     return sorted(joined.values(), key=_version_key, reverse=True)
 
@@ -97,7 +117,11 @@ def _module(*names: str) -> Callable[[Results], str]:
             return _DASH
         if not all(run["ok"] for run in runs):
             return f"**{sum(run['failed'] for run in runs)} failed**"
-        return f"{sum(run['ran'] - run['skipped'] for run in runs)} passed"
+        passed = sum(run["ran"] - run["skipped"] for run in runs)
+        tokens = sum(run["tokens"] for run in runs)
+        return f"{passed} passed" + (
+            f", {tokens:,} tokens judged" if tokens else ""
+        )
 
     return cell
 
@@ -189,29 +213,80 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "Discovery, seams, refusals, waking",
         _module("test_pool_engine", "test_pool_doubles"),
     ),
-    ("Free queue, fence, pool", _module("test_pool_units")),
+    ("Free queue, fence, pool", _module("test_pool_units", "test_demand")),
     (
         "KV allocation of both model runners in the shim's scope",
         _module("test_kv_scope"),
     ),
     (
-        "Formats of the views against what vLLM allocates, order of the start",
-        _module("test_view"),
+        "Formats of the views against what vLLM allocates, what a start sets "
+        "and refuses",
+        _module("test_view", "test_start"),
     ),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),
     ("Two EngineCores on one daemon's pool, emulated device", _shared_pool),
     ("Real tokens on a CPU build, leases moving", _tokens),
+    (
+        "vLLM's own GPU worker, both runners, against transformers: alone, on "
+        "a view, two engines trading slabs, EngineCore killed; a stale block, "
+        "a fence left out, a slab returned in use are noticed",
+        _module("test_gpu_worker"),
+    ),
+    (
+        "– three engines of three formats, two layouts, n-gram speculation, "
+        "daemon killed",
+        _module("test_gpu_trade"),
+    ),
+    (
+        "– chunked prefill, preemption, prefix cache, async scheduling, seeds; "
+        "sleep refused; zeroing left out is noticed",
+        _module("test_gpu_features"),
+    ),
+    (
+        "– FP8 KV beside FP16, LoRA, vLLM's own Triton attention",
+        _module("test_gpu_formats"),
+    ),
+    (
+        "– a start beside a busy engine, without memory, under a cap",
+        _module("test_gpu_start"),
+    ),
+    (
+        "vllm serve behind the proxy without flags, vllm bench serve, kill -9 "
+        "of EngineCore, API server, daemon",
+        _module("test_gpu_serving"),
+    ),
 )
 
 
-def table(entries: list[Results]) -> str:
+def earlier_cells(text: str) -> dict[tuple[str, str], str]:
+    """The cells of a table by (row, version)."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    ]
+    versions = [title.removeprefix("vLLM ") for title in rows[0][1:]]
+    return {
+        (row[0], version): cell
+        for row in rows[1:]
+        for version, cell in zip(versions, row[1:])
+    }
+
+
+def table(
+    entries: list[Results], earlier: dict[tuple[str, str], str]
+) -> str:
     head = "| what was exercised | " + " | ".join(
         f"vLLM {entry['version']}" for entry in entries
     )
     lines = [head + " |", "|---" * (len(entries) + 1) + "|"]
     for title, cell in _ROWS:
-        cells = " | ".join(cell(entry) for entry in entries)
+        new = [(entry["version"], cell(entry)) for entry in entries]
+        cells = " | ".join(
+            earlier.get((title, version), _DASH) if found == _DASH else found
+            for version, found in new
+        )
         lines.append(f"| {title} | {cells} |")
     return "\n".join(lines)
 
@@ -230,6 +305,7 @@ def main() -> int:
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--run", metavar="VERSION")
+    parser.add_argument("--modules", nargs="+", default=_MODULES)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument(
         "--dir",
@@ -240,7 +316,9 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.run:
-        results = run_unittests(options.run, pathlib.Path(options.dir))
+        results = run_unittests(
+            options.run, pathlib.Path(options.dir), options.modules
+        )
         text = json.dumps(results, indent=1)
         if options.json:
             options.json.write_text(text)
@@ -249,7 +327,10 @@ def main() -> int:
         return 0 if all(m["ok"] for m in results["modules"].values()) else 1
     if not options.results:
         parser.error("no results given")
-    text = _PREAMBLE + table(join(options.results)) + "\n"
+    earlier = {}
+    if options.output and options.output.exists():
+        earlier = earlier_cells(options.output.read_text())
+    text = _PREAMBLE + table(join(options.results), earlier) + "\n"
     if options.output:
         options.output.write_text(text)
     else:

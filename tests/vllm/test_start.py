@@ -152,7 +152,7 @@ class StartTest(unittest.TestCase):
         self.start(slabs=2, page=65 << 10, asked_length=-1)
 
     def test_slabs_too_small_for_a_plane_per_layer_are_refused(self) -> None:
-        with self.assertRaisesRegex(RuntimeError, "--slab 8MiB"):
+        with self.assertRaisesRegex(RuntimeError, "--slab 8MiB --planes 4"):
             self.start(slab_bytes=3 * GRANULE, layers=4, layout="LBHNC")
 
     def test_the_device_limits_nothing_that_the_user_has_not_limited(

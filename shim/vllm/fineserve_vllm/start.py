@@ -218,12 +218,14 @@ def _bytes_by_layer(pool: kv_abi.Pool, specs: dict[str, Any]) -> int:
     planes = len(specs)
     granules = pool.slab_bytes // pool.granule_bytes // planes
     if granules == 0:
+        least = planes * GRANULARITY
+        slab = pool.slab_bytes if pool.slab_bytes % least == 0 else least
         raise RuntimeError(
             f"FineServe: with a plane per layer, a slab needs a granule for "
             f"each of {planes} layers and has "
             f"{pool.slab_bytes // pool.granule_bytes}: unset "
             f"VLLM_KV_CACHE_LAYOUT, or start fineserved with --slab "
-            f"{planes * pool.granule_bytes >> 20}MiB"
+            f"{slab >> 20}MiB --planes {planes}"
         )
     share = (pool.slab_count + 1) * granules * pool.granule_bytes
     step = GRANULARITY // math.gcd(GRANULARITY, page)
