@@ -51,11 +51,7 @@ class Fp8AndHalf(Formats):
         alone.answer()
         self.check_same(alone, self.engines[0])
         alone.kill()
-        for i in 0, 1:
-            self.finish(i, self.ask(i, 32))
-        prompts = [self.ask(i, 48) for i in range(2)]
-        for i in 0, 1:
-            self.finish(i, prompts[i])
+        self.in_turns_then_together(48)
         self.check_trade()
 
     def check_same(self, alone: VllmEngine, on_view: VllmEngine) -> None:

@@ -16,6 +16,16 @@ TINY = Model(layers=2, seed=3)  # 64 KiB a block: 32 in a slab
 
 
 class Trades(Trade):
+    def in_turns_then_together(self, requests: int, most: int = 0) -> None:
+        """While one serves, the others are idle, their slabs full of cached
+        blocks, and it gets `most` slabs at least; then all serve at once."""
+        for i in range(len(self.engines)):
+            self.finish(i, self.ask(i, 32))
+            self.assertGreaterEqual(max(self.slabs_held().values()), most)
+        prompts = [self.ask(i, requests) for i in range(len(self.engines))]
+        for i, asked in enumerate(prompts):
+            self.finish(i, asked)
+
     def check_trade(self) -> list[dict[str, Any]]:
         reports = self.reports()
         for report in reports:
@@ -34,13 +44,7 @@ class ThreeEngines(Trades):
 
     def test_slabs_move_among_three_formats(self) -> None:
         self.start_all({})
-        for i in range(3):
-            # The others are idle, their slabs full of cached blocks.
-            self.finish(i, self.ask(i, 32))
-            self.assertGreaterEqual(max(self.slabs_held().values()), 8)
-        prompts = [self.ask(i, 48) for i in range(3)]
-        for i in 0, 1, 2:
-            self.finish(i, prompts[i])
+        self.in_turns_then_together(48, most=8)
         reports = self.check_trade()
         returned = sum(report["slabs_returned"] for report in reports)
         self.assertGreater(returned, 2 * self.pool_slabs)
@@ -84,11 +88,7 @@ class TwoLayouts(Trades):
             for engine in self.fsctl("engines")["engines"]
         }
         self.assertEqual(planes, {4, 1})
-        for i in 0, 1:
-            self.finish(i, self.ask(i, 32))
-        prompts = [self.ask(i, 48) for i in range(2)]
-        for i in 0, 1:
-            self.finish(i, prompts[i])
+        self.in_turns_then_together(48)
         self.check_trade()
 
 
@@ -118,11 +118,7 @@ class Speculation(Trades):
                 for method in self.METHODS
             ],
         )
-        for i in 0, 1:
-            self.finish(i, self.ask(i, 32))
-        prompts = [self.ask(i, 32) for i in range(2)]
-        for i in 0, 1:
-            self.finish(i, prompts[i])
+        self.in_turns_then_together(32)
         for method, engine, report in zip(
             self.METHODS, self.engines, self.check_trade()
         ):
