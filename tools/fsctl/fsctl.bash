@@ -9,7 +9,7 @@ _fsctl_words() {
     up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
     drain) echo "--undo" ;;
-    run) echo "--name --kv-size --no-daemon --view --view=1 --" ;;
+    run) echo "--name --kv-size --no-daemon --view --view=1 --no-view --" ;;
   esac
 }
 

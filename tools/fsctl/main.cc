@@ -194,8 +194,8 @@ void AddGeometry(CLI::App& app, Commands& c) {
 void AddRun(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "run", "Run a command with its KV memory in the pool",
-      "  fsctl run -- vllm serve Qwen/Qwen3-8B\n"
-      "  fsctl run --view -- vllm serve Qwen/Qwen3-8B\n"
+      "  fsctl run -- vllm serve Qwen/Qwen3-8B       shares slab by slab\n"
+      "  fsctl run --no-view -- vllm serve Qwen/Qwen3-8B\n"
       "  fsctl run --name chat --kv-size 512MiB -- ./engine --port 8000\n"
       "The command chooses its GPU as usual (CUDA_VISIBLE_DEVICES). If no\n"
       "fineserved runs, one is started for the first GPU that CUDA shows:\n"
@@ -211,12 +211,17 @@ void AddRun(CLI::App& app, Commands& c) {
                    "Treat allocations of this size, e.g. 512MiB, as KV; "
                    "repeatable")
       ->expected(1);
+  CLI::Option* view =
+      command
+          ->add_flag("--view{required}", c.run.view,
+                     "Share the pool slab by slab through the engine's plugin; "
+                     "vLLM does without being told; =required (default) does "
+                     "not start without a daemon, =1 does")
+          ->check(CLI::IsMember({"required", "1"}));
   command
-      ->add_flag("--view{required}", c.run.view,
-                 "Share the pool slab by slab through the engine's plugin "
-                 "(vLLM); =required (default) does not start without a daemon, "
-                 "=1 does")
-      ->check(CLI::IsMember({"required", "1"}));
+      ->add_flag("--no-view", c.run.no_view,
+                 "Hold whole allocations in the pool, vLLM too")
+      ->excludes(view);
 }
 
 void AddUp(CLI::App& app, Commands& c) {

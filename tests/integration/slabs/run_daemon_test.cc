@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -121,6 +123,24 @@ TEST_F(RunDaemonTest, DaemonThatCannotServeIsOneLineAndTheEngineStillRuns) {
   EXPECT_EQ(view.code, 3) << view.err;
   EXPECT_THAT(view.err, HasSubstr("nothing is left for a pool"));
   EXPECT_FALSE(Serves());
+}
+
+TEST_F(RunDaemonTest, VllmHasAViewUntilWholeSlabsAreAskedFor) {
+  const std::string vllm = folder() + "/vllm";
+  std::ofstream(vllm) << "#!/bin/sh\necho \"view: $FINESERVE_VIEW\"\n";
+  ASSERT_EQ(chmod(vllm.c_str(), 0700), 0);
+  const Finished alone = Fsctl({"run", "--no-daemon", "--", vllm});
+  EXPECT_EQ(alone.code, 3) << alone.out;
+  EXPECT_THAT(alone.err, HasSubstr("with --no-view vLLM runs without a pool"));
+  EXPECT_EQ(Fsctl({"run", "--no-daemon", "--no-view", "--", vllm}).out,
+            "view: 0\n");
+  EXPECT_EQ(Fsctl({"run", "--", vllm}).out, "view: required\n");
+  EXPECT_EQ(Fsctl({"run", "--view=1", "--", vllm}).out, "view: 1\n");
+  EXPECT_EQ(Fsctl({"run", "--kv-size", "8MiB", "--", vllm}).out, "view: \n");
+  const std::string other = folder() + "/engine";
+  ASSERT_EQ(rename(vllm.c_str(), other.c_str()), 0);
+  EXPECT_EQ(Fsctl({"run", "--", other}).out, "view: \n");
+  EXPECT_EQ(Fsctl({"run", "--view", "--no-view", "--", other}).code, 2);
 }
 
 struct Choice {

@@ -105,6 +105,7 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) const {
   run.command = spec.command;
   run.no_daemon = true;  // `up` looked for one
   if (spec.view) run.view = "required";
+  run.no_view = !spec.view;
   _exit(RunRun(globals, run));
 }
 

@@ -18,6 +18,8 @@
 namespace fineserve::fsctl {
 namespace {
 
+constexpr char kNoView[] = "0";  // a value of the environment, too, is off
+
 // LD_PRELOAD separates paths by blanks and colons, without any quoting.
 absl::StatusOr<std::string> PreloadableShim() {
   const std::string shim = FindShim();
@@ -100,7 +102,9 @@ absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
   }
   RunPlan plan;
   plan.kv_sizes = *sizes;
-  plan.view = options.view;
+  plan.view =
+      options.view.empty() ? ChooseView(options.command, *sizes) : options.view;
+  if (options.no_view) plan.view = kNoView;
   plan.engine = options.name.empty()
                     ? DefaultEngineName(options.command[0], getpid())
                     : options.name;
@@ -118,8 +122,12 @@ int RunRun(const Globals& globals, const RunOptions& options) {
   const absl::Status daemon = FindOrStartDaemon(globals, options, &*plan);
   if (absl::IsFailedPrecondition(daemon)) return Fail(kExitNoDaemon, daemon);
   if (absl::IsInvalidArgument(daemon)) return Fail(kExitUsage, daemon);
-  if (!daemon.ok() && options.view == "required") {
-    return Fail(kExitNoDaemon, daemon);
+  if (!daemon.ok() && plan->view == "required") {
+    return Fail(kExitNoDaemon,
+                absl::StrCat(daemon.message(),
+                             options.view.empty()
+                                 ? "; with --no-view vLLM runs without a pool"
+                                 : ""));
   }
   if (!daemon.ok()) {
     Fail(0, absl::StrCat("warning: ", daemon.message(),

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/messages.h"
 
@@ -19,7 +21,56 @@ std::string Prepend(const std::string& ours, const char* variable) {
   return now != nullptr && now[0] != '\0' ? absl::StrCat(ours, ":", now) : ours;
 }
 
+bool IsSet(const char* variable) {
+  const char* value = getenv(variable);
+  return value != nullptr && value[0] != '\0';
+}
+
+std::string FileName(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+bool IsVllmModule(absl::string_view name) {
+  return name == "vllm" || absl::StartsWith(name, "vllm.");
+}
+
+// What a Python interpreter with these arguments runs. Of its short options
+// only -c, -m, -W and -X take a value, in the same word or the next.
+bool PythonRunsVllm(const std::vector<std::string>& command) {
+  for (size_t i = 1; i < command.size(); ++i) {
+    const std::string& word = command[i];
+    if (word[0] != '-' || word == "-") return FileName(word) == "vllm";
+    if (absl::StartsWith(word, "--")) continue;
+    const size_t at = word.find_first_of("cmWX");
+    if (at == std::string::npos) continue;
+    const bool in_next = at + 1 == word.size();
+    if (word[at] == 'c') return false;
+    if (word[at] == 'm' && !in_next) return IsVllmModule(word.substr(at + 1));
+    if (word[at] == 'm') {
+      return i + 1 < command.size() && IsVllmModule(command[i + 1]);
+    }
+    if (in_next) ++i;
+  }
+  return false;
+}
+
 }  // namespace
+
+bool IsVllm(const std::vector<std::string>& command) {
+  if (command.empty()) return false;
+  const std::string program = FileName(command[0]);
+  if (program == "vllm") return true;
+  return absl::StartsWith(program, "python") && PythonRunsVllm(command);
+}
+
+std::string ChooseView(const std::vector<std::string>& command,
+                       const std::vector<uint64_t>& kv_sizes) {
+  for (const char* variable :
+       {"FINESERVE_VIEW", "FINESERVE_DISABLE", "FINESERVE_KV_SIZES"}) {
+    if (IsSet(variable)) return "";
+  }
+  return kv_sizes.empty() && IsVllm(command) ? "required" : "";
+}
 
 absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(
     const std::vector<std::string>& texts) {
@@ -50,8 +101,7 @@ absl::Status CheckEngineName(const std::string& name) {
 }
 
 std::string DefaultEngineName(const std::string& command, int pid) {
-  const std::string name =
-      absl::StrCat(command.substr(command.rfind('/') + 1), "-", pid);
+  const std::string name = absl::StrCat(FileName(command), "-", pid);
   const size_t most = abi::kNameBytes - 1;
   return name.size() <= most ? name : name.substr(name.size() - most);
 }

@@ -24,6 +24,17 @@ struct RunPlan {
 // after ours.
 Environment PlanEnvironment(const RunPlan& plan);
 
+// Whether the command starts vLLM: its file name is "vllm", or it is a Python
+// interpreter that runs that file or vLLM's module (-m).
+bool IsVllm(const std::vector<std::string>& command);
+
+// $FINESERVE_VIEW for a command that the user said nothing about, empty:
+// unchanged. vLLM gets a view, because its plugin comes with the shim; not if
+// `kv_sizes` say which of its allocations are KV, nor if the environment
+// says either, or switches the shim off.
+std::string ChooseView(const std::vector<std::string>& command,
+                       const std::vector<uint64_t>& kv_sizes);
+
 // "vllm-4711"; cut at the front if it is too long for an engine's name.
 std::string DefaultEngineName(const std::string& command, int pid);
 

@@ -12,13 +12,60 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
+constexpr const char* kSaysView[] = {"FINESERVE_VIEW", "FINESERVE_DISABLE",
+                                     "FINESERVE_KV_SIZES"};
+
 class RunPlanTest : public ::testing::Test {
  protected:
   RunPlanTest() {
     unsetenv("LD_PRELOAD");
     unsetenv("LD_LIBRARY_PATH");
+    for (const char* variable : kSaysView) unsetenv(variable);
   }
 };
+
+struct VllmCase {
+  std::vector<std::string> command;
+  bool is_vllm;
+};
+
+TEST_F(RunPlanTest, VllmIsKnownByItsFileNameOrItsModule) {
+  for (const VllmCase& c :
+       {VllmCase{{"vllm", "serve", "m"}, true},
+        {{"/opt/venv/bin/vllm", "serve", "m"}, true},
+        {{"python", "-m", "vllm.entrypoints.openai.api_server"}, true},
+        {{"/usr/bin/python3.11", "-u", "-m", "vllm", "serve"}, true},
+        {{"python3", "-X", "dev", "-W", "error", "-mvllm"}, true},
+        {{"python3", "-um", "vllm.entrypoints.cli.main"}, true},
+        {{"python3", "-I", "/opt/venv/bin/vllm", "serve"}, true},
+        {{"my-vllm", "serve"}, false},
+        {{"vllm/engine"}, false},
+        {{"echo", "vllm"}, false},
+        {{"bash", "-m", "vllm"}, false},
+        {{"python3"}, false},
+        {{"python3", ""}, false},
+        {{"python3", "-m"}, false},
+        {{"python3", "-m", "vllmx", "-m", "vllm"}, false},
+        {{"python3", "server.py", "-m", "vllm"}, false},
+        {{"python3", "-c", "pass", "-m", "vllm"}, false},
+        {{"python3", "-W", "vllm"}, false},
+        {{}, false}}) {
+    EXPECT_EQ(IsVllm(c.command), c.is_vllm)
+        << ::testing::PrintToString(c.command);
+  }
+}
+
+TEST_F(RunPlanTest, VllmGetsAViewUnlessTheUserSaidOtherwise) {
+  const std::vector<std::string> vllm = {"vllm", "serve", "m"};
+  EXPECT_EQ(ChooseView(vllm, {}), "required");
+  EXPECT_EQ(ChooseView({"./engine"}, {}), "");
+  EXPECT_EQ(ChooseView(vllm, {64 << 20}), "") << "whole allocations";
+  for (const char* variable : kSaysView) {
+    setenv(variable, "1", 1);
+    EXPECT_EQ(ChooseView(vllm, {}), "") << variable;
+    unsetenv(variable);
+  }
+}
 
 TEST_F(RunPlanTest, PlainPlanSetsOnlyShimAndEngine) {
   EXPECT_THAT(PlanEnvironment({"/lib/shim.so", "e", {}, "", ""}),
