@@ -77,13 +77,22 @@ class Model:
 
 
 def _save_tokenizer(path: pathlib.Path) -> None:
-    """A word per token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    """A word per token: "w7", or what loadgen writes, such as "bato", of which
+    the first syllable counts."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    words = {f"w{token}": token for token in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+    words = syllables + [f"w{i}" for i in range(len(syllables), VOCABULARY)]
+    tokenizer = Tokenizer(
+        models.WordLevel(
+            {word: token for token, word in enumerate(words)},
+            unk_token=words[0],
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(r"\s+|(?<=[a-z]{2})[a-z]{2}\b"), behavior="removed"
+    )
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
 
 
@@ -136,6 +145,37 @@ def random_prompts(
         + [rng.randrange(VOCABULARY) for _ in range(rng.randint(*lengths))]
         for i in range(count)
     ]
+
+
+def engine_environment(
+    device: dict[str, str], shim: bool, runner: int
+) -> dict[str, str]:
+    """In which vLLM runs on the emulated device that `device` describes."""
+    path = [HERE / "host_device/plugin", HERE]
+    if not shim:
+        path.append(BUILD / "lib/vllm")  # for the counters; it does nothing
+    return (
+        device
+        | machine.preload(shim)
+        | {
+            "PYTHONPATH": ":".join(map(str, path)),
+            "HOST_DEVICE_LIBRARY": str(LIBRARY),
+            # The host runs the operators, on device memory.
+            "EMUCUDA_HOST_ACCESS": "allow",
+            # A kernel that nothing runs must not go unnoticed.
+            "EMUCUDA_UNKNOWN_KERNELS": "refuse",
+            "OMP_NUM_THREADS": "1",
+            "TRITON_INTERPRET": "1",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_USE_V2_MODEL_RUNNER": str(runner - 1),
+            # It would be compiled by nvcc.
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+            "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+        }
+        | ({"FINESERVE_VIEW": "required"} if shim else {})
+    )
 
 
 class EngineEnded(AssertionError):
@@ -203,33 +243,6 @@ class VllmMachine(machine.Machine):
     def reference(cls, model: Model) -> Reference:
         return Reference(model.make(cls._models))
 
-    def engine_environment(self, shim: bool, runner: int) -> dict[str, str]:
-        path = [HERE / "host_device/plugin", HERE]
-        if not shim:
-            path.append(BUILD / "lib/vllm")  # for the counters; it does nothing
-        return (
-            self.environment
-            | machine.preload(shim)
-            | {
-                "PYTHONPATH": ":".join(map(str, path)),
-                "HOST_DEVICE_LIBRARY": str(LIBRARY),
-                # The host runs the operators, on device memory.
-                "EMUCUDA_HOST_ACCESS": "allow",
-                # A kernel that nothing runs must not go unnoticed.
-                "EMUCUDA_UNKNOWN_KERNELS": "refuse",
-                "OMP_NUM_THREADS": "1",
-                "TRITON_INTERPRET": "1",
-                "HF_HUB_OFFLINE": "1",
-                "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_USE_V2_MODEL_RUNNER": str(runner - 1),
-                # It would be compiled by nvcc.
-                "VLLM_USE_FLASHINFER_SAMPLER": "0",
-                "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-                "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
-            }
-            | ({"FINESERVE_VIEW": "required"} if shim else {})
-        )
-
     def start_vllm(
         self,
         model: Model,
@@ -263,7 +276,8 @@ class VllmMachine(machine.Machine):
             }
             | ({} if view else size)  # a view needs no flag
             | arguments,
-            self.engine_environment(view, runner) | (environment or {}),
+            engine_environment(self.environment, view, runner)
+            | (environment or {}),
         )
         self.addCleanup(engine.kill)
         return engine

@@ -3,6 +3,7 @@ that `fsctl up` starts from a fleet file, each a stock `vllm serve`."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import http.client
 import json
@@ -16,10 +17,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from machine import BUILD
+from gpu_machine import BUILD, MAX_TOKENS, Model, engine_environment
 
 START_S = 300  # until all engines serve
 ANSWER_S = 300
+RECOVERY_S = 240  # of a killed engine
 
 # Because operators run on the host. FineServe needs none of them.
 _HOST_DEVICE_FLAGS = [
@@ -136,24 +138,35 @@ class ServingSite:
 
     def close(self) -> None:
         for name in ("up", "proxy", "daemon"):
-            process = self._running.pop(name, None)
-            if process is None:
-                continue
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            if name in self._running:
+                self.stop(name)
+
+    def stop(self, name: str) -> int:
+        """Ends one of our own programs; returns its exit code. "up" ends the
+        engines."""
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
     def wait_until_all_serve(self) -> None:
         names = {engine.name for engine in self.engines}
-        if not eventually(lambda: self._serving() == names, START_S):
+        if not eventually(lambda: self.serving() == names, START_S):
             raise AssertionError(
-                f"{self._serving()} of {names} serve\n{self.logs()}"
+                f"{self.serving()} of {names} serve\n{self.logs()}"
             )
 
-    def _serving(self) -> set[str]:
+    def wait_until_it_serves_again(self, engine: str) -> None:
+        """After one of its processes was killed."""
+        if not eventually(lambda: engine not in self.serving(), 30):
+            raise AssertionError(f"{engine} still serves")
+        if not eventually(lambda: engine in self.serving(), RECOVERY_S):
+            raise AssertionError(f"{engine} is not back\n{self.logs()}")
+
+    def serving(self) -> set[str]:
         try:
             models = self.fsctl("models")["models"]
         except subprocess.CalledProcessError:  # no daemon yet
@@ -229,6 +242,44 @@ class ServingSite:
         if response.status == 200:
             tokens = json.loads(body)["choices"][0]["token_ids"]
         return Answer(response.status, tokens, body)
+
+    def complete_all(
+        self, model: str, prompts: Sequence[list[int]], max_tokens: int
+    ) -> list[Answer]:
+        """Sends them at once."""
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as clients:
+            return list(
+                clients.map(
+                    lambda prompt: self.complete(model, prompt, max_tokens),
+                    prompts,
+                )
+            )
+
+
+def site_of(
+    models: dict[str, Model],
+    models_folder: pathlib.Path,
+    folder: pathlib.Path,
+    device: dict[str, str],
+) -> ServingSite:
+    """With an engine per model, on the emulated GPU that `device` describes."""
+    flags = (
+        *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
+        *("--max-num-batched-tokens", "256", "--max-num-seqs", "32"),
+    )
+    environment = engine_environment(device, shim=True, runner=2)
+    # fsctl up sets these.
+    del environment["FINESERVE_VIEW"]
+    environment["LD_PRELOAD"] = environment["LD_PRELOAD"].split(":")[1]
+    return ServingSite(
+        folder,
+        [
+            Served(name, model.make(models_folder), flags)
+            for name, model in models.items()
+        ],
+        device,
+        environment,
+    )
 
 
 def free_ports(count: int) -> list[int]:

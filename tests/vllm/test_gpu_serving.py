@@ -16,35 +16,20 @@ import sys
 import threading
 import unittest
 
-from gpu_machine import MAX_TOKENS, Model, VllmMachine, random_prompts
-from serving_site import Answer, Served, ServingSite, eventually
+from gpu_machine import Model, VllmMachine, random_prompts
+from serving_site import RECOVERY_S, Answer, site_of
 
 MODELS = {
     "large": Model(layers=4, seed=1),  # 128 KiB a block
     "small": Model(layers=3, seed=2),  # 96 KiB a block
 }
-RECOVERY_S = 240
 
 
 class ServingTest(VllmMachine):
     def setUp(self) -> None:
         super().setUp()
-        flags = (
-            *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
-            *("--max-num-batched-tokens", "256", "--max-num-seqs", "32"),
-        )
-        environment = self.engine_environment(shim=True, runner=2)
-        # fsctl up sets these.
-        del environment["FINESERVE_VIEW"]
-        environment["LD_PRELOAD"] = environment["LD_PRELOAD"].split(":")[1]
-        self.site = ServingSite(
-            pathlib.Path(self.folder),
-            [
-                Served(name, model.make(self._models), flags)
-                for name, model in MODELS.items()
-            ],
-            self.environment,
-            environment,
+        self.site = site_of(
+            MODELS, self._models, pathlib.Path(self.folder), self.environment
         )
         self.addCleanup(self.site.close)
         self.site.start(self.pool_slabs, self.slab_bytes)
@@ -55,13 +40,7 @@ class ServingTest(VllmMachine):
         """Sends the requests at once. Returns how many tokens are wrong, and
         the answers; each must be one."""
         prompts = random_prompts(seed, requests, (40, 200), shared=64)
-        with concurrent.futures.ThreadPoolExecutor(requests) as clients:
-            answers = list(
-                clients.map(
-                    lambda prompt: self.site.complete(name, prompt, max_tokens),
-                    prompts,
-                )
-            )
+        answers = self.site.complete_all(name, prompts, max_tokens)
         for answer in answers:
             self.assertEqual(answer.status, 200, answer.body)
             self.assertEqual(len(answer.tokens), max_tokens)
@@ -181,22 +160,8 @@ class ServingTest(VllmMachine):
             self.assertEqual(asked.result()[0], 0)
 
     def _recovers(self, name: str) -> None:
-        self.assertTrue(
-            eventually(lambda: not self._serves(name), 30), "it still serves"
-        )
-        self.assertTrue(
-            eventually(lambda: self._serves(name), RECOVERY_S),
-            self.site.logs(),
-        )
+        self.site.wait_until_it_serves_again(name)
         self.assertEqual(self.ask(name, 5, 8)[0], 0)
-
-    def _serves(self, name: str) -> bool:
-        return any(
-            engine["serves"]
-            for model in self.site.fsctl("models")["models"]
-            for engine in model["engines"]
-            if engine["name"] == name
-        )
 
     def the_daemon_dies(self) -> None:
         """Engines keep what they hold; the proxy lets requests through."""
