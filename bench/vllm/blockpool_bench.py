@@ -78,7 +78,7 @@ class Workload:
         self._hashed = hashed
         self._next_hash = 0
         self._leases = (
-            EngineLeases(_SCHEDULER, pool, 0, AskBackOptions())
+            EngineLeases(_SCHEDULER, pool, lambda: 0, AskBackOptions())
             if isinstance(pool, LeasedBlockPool)
             else None
         )
@@ -89,7 +89,14 @@ class Workload:
         self.enter_schedule()
 
     def run(self, n: int, calls: int) -> tuple[float, float]:
-        """Returns the mean ns of get_new_blocks(n) and of free_blocks."""
+        """Returns the mean ns of get_new_blocks(n) and of free_blocks, as a
+        scheduler calls them within a step."""
+        if isinstance(self.pool, LeasedBlockPool):
+            with self.pool.held_by_scheduler:
+                return self._timed(n, calls)
+        return self._timed(n, calls)
+
+    def _timed(self, n: int, calls: int) -> tuple[float, float]:
         get = self.pool.get_new_blocks
         free = self.pool.free_blocks
         get_ns = free_ns = 0

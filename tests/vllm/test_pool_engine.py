@@ -344,6 +344,39 @@ class AskBackTest(EngineTest):
         self.assertFalse(waking.is_alive())
         self.assertEqual(pool.linked, {1})
 
+    def test_a_request_that_ends_between_steps_waits_for_the_waking_thread(
+        self,
+    ) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        for name, after in ("a", self.steps), ("b", self.fails_in_a_step):
+            with self.subTest(after=after.__name__):
+                build.add_request(scheduler, name, 16)
+                after(scheduler)
+                held = held_blocks(scheduler)
+                ending = threading.Thread(
+                    target=build.finish_request,
+                    args=(scheduler, name),
+                    daemon=True,
+                )
+                with pool.lock:  # as the waking thread does
+                    ending.start()
+                    ending.join(timeout=0.1)
+                    self.assertEqual(held_blocks(scheduler), held)
+                ending.join(timeout=120)
+                self.assertEqual(held_blocks(scheduler), set())
+
+    def steps(self, scheduler: Any) -> None:
+        build.step(scheduler)
+
+    def fails_in_a_step(self, scheduler: Any) -> None:
+        build.step(scheduler)
+        with mock.patch.object(
+            plugin.leases_of(scheduler), "schedule_begins", side_effect=OSError
+        ):
+            self.assertRaises(OSError, scheduler.schedule)
+
     def test_a_slab_of_a_running_request_waits_for_its_end_and_steps(
         self,
     ) -> None:

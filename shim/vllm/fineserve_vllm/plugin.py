@@ -190,7 +190,7 @@ def _wrap_scheduler(
         engine = leases_of(self)
         if engine is None:
             return original(self, *args, **kwargs)
-        with engine.pool.lock:
+        with engine.pool.held_by_scheduler:
             engine.schedule_begins()
             output = original(self, *args, **kwargs)
             engine.schedule_ends(output)
@@ -206,7 +206,7 @@ def _wrap_scheduler(
         engine = leases_of(self)
         if engine is None:
             return original(self, scheduler_output, *args, **kwargs)
-        with engine.pool.lock:
+        with engine.pool.held_by_scheduler:
             result = original(self, scheduler_output, *args, **kwargs)
             engine.step_processed(scheduler_output)
         return result

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vllm.v1.core.block_pool import BlockPool
@@ -35,14 +35,38 @@ class _Leaving:
     barrier: int = 0  # of the fence; matters once `used` is empty
 
 
+class HeldByScheduler:
+    """A pool's lock while the scheduler's thread holds it for a whole step's
+    construction or the intake of a result. As a context it takes the lock.
+
+    Only the scheduler's thread frees blocks, so that one that sees `now` set
+    needs no lock of its own; a thread that looks at leases never frees any.
+    """
+
+    __slots__ = ("now", "_lock")
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self.now = False
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.now = True
+
+    def __exit__(self, *error: object) -> None:
+        self.now = False
+        self._lock.release()
+
+
 class LeasedBlockPool(BlockPool):
     """A BlockPool whose capacity follows its leases.
 
     Confined to the thread that holds `lock`: the scheduler's within a step's
-    construction and the intake of its result, and between them a thread that
-    looks at leases. What vLLM calls at other times takes the lock itself. vLLM
-    constructs it with its own arguments, which differ between versions and are passed through; the grants
-    come from `grants` or, for vLLM's calls, from `grants_factory`.
+    construction and the intake of its result (`held_by_scheduler`), and between
+    them a thread that looks at leases. What vLLM calls at other times takes the
+    lock itself. vLLM constructs it with its own arguments, which differ between
+    versions and are passed through; the grants come from `grants` or, for
+    vLLM's calls, from `grants_factory`.
 
     Invariants: a block is handed out only while its slab is linked; a slab is
     returned only when none of its blocks is used or cached and the fence has
@@ -67,6 +91,7 @@ class LeasedBlockPool(BlockPool):
             grants = factory(len(self.blocks))
         self.grants = grants
         self.lock = threading.RLock()
+        self.held_by_scheduler = HeldByScheduler(self.lock)
         self.fence = StepFence()
         slabs = grants.slabs()
         self._slabs = {slab.index: slab for slab in slabs}
@@ -85,9 +110,15 @@ class LeasedBlockPool(BlockPool):
         self.num_gpu_blocks = 1  # the null block
         self.apply(grants.poll())
 
-    def free_blocks(self, *args: Any, **kwargs: Any) -> None:
+    # The bench (bench/vllm/blockpool_bench.py) decided how it is written: the
+    # lock, super() and passing arguments through cost as much as freeing a
+    # block.
+    def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None:
+        if self.held_by_scheduler.now:
+            BlockPool.free_blocks(self, ordered_blocks)
+            return
         with self.lock:
-            super().free_blocks(*args, **kwargs)
+            BlockPool.free_blocks(self, ordered_blocks)
 
     def evict_blocks(self, *args: Any, **kwargs: Any) -> None:
         with self.lock:
