@@ -66,7 +66,8 @@ BLOCK_TOKENS = 16
 _now = time.perf_counter_ns
 # The parts of vLLM's scheduler that leases use.
 _SCHEDULER = types.SimpleNamespace(
-    kv_cache_manager=types.SimpleNamespace(watermark_blocks=0)
+    has_unfinished_requests=lambda: True,
+    kv_cache_manager=types.SimpleNamespace(watermark_blocks=0),
 )
 
 

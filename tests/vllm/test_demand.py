@@ -19,7 +19,10 @@ MOST_REQUESTS = 8
 
 def request(num_tokens: int, computed: int = 0) -> Any:
     return types.SimpleNamespace(
-        num_tokens=num_tokens, num_computed_tokens=computed
+        num_tokens=num_tokens,
+        num_computed_tokens=computed,
+        # As vLLM says it of running requests, once a step is built.
+        is_prefill_chunk=0 < computed < num_tokens - 1,
     )
 
 
@@ -48,6 +51,16 @@ class DemandTest(unittest.TestCase):
     def test_a_prompt_needs_what_is_not_computed_of_it(self) -> None:
         self.assertEqual(blocks([], [request(160)]), 11 + 1)
         self.assertEqual(blocks([request(160, 80)]), 6 + 1)
+
+    def test_the_rest_of_a_prompt_that_is_being_computed_needs_room(
+        self,
+    ) -> None:
+        generating = [request(100, 99)] * 3
+        tokens = 3 * 5 + (5 + 90)
+        self.assertEqual(
+            blocks([*generating, request(160, 70)]),
+            -(-tokens // BLOCK_TOKENS) + 4,
+        )
 
     def test_a_preempted_request_needs_all_its_blocks_again(self) -> None:
         self.assertEqual(

@@ -420,12 +420,14 @@ class EngineLeasesTest(unittest.TestCase):
         self.grants = InMemoryGrants.uniform(4, 10, leased=[1, 2])
         self.pool = new_pool(self.grants, 50)
         self.now = 0.0
+        self.unfinished = False
         self.watermark = 0  # blocks, as vLLM computes them from the view
 
     def engine(self, **options: Any) -> EngineLeases:
         self.manager = types.SimpleNamespace(watermark_blocks=self.watermark)
         scheduler = types.SimpleNamespace(
             running=[],
+            has_unfinished_requests=lambda: self.unfinished,
             kv_cache_manager=self.manager,
         )
         return EngineLeases(
@@ -452,6 +454,38 @@ class EngineLeasesTest(unittest.TestCase):
         self.grants.want(-1)
         self.step(engine)
         self.assertEqual(self.grants.wanted, -1, "an unchanged want repeated")
+
+    def test_a_step_that_ends_says_wants_if_no_other_will_follow(self) -> None:
+        engine = self.engine()
+        self.unfinished = True
+
+        def step(blocks: int) -> None:
+            output = object()
+            engine.schedule_begins()
+            self.pool.get_new_blocks(blocks)
+            engine.schedule_ends(output)
+            engine.step_processed(output)
+
+        step(8)
+        self.assertEqual(self.grants.wanted, 1, "the next step says it")
+        self.unfinished = False
+        step(0)
+        self.assertEqual(self.grants.wanted, 2)  # 8 used, room for 5
+
+    def test_a_slab_that_a_step_returns_is_wanted_no_more(self) -> None:
+        engine = self.engine()
+        self.unfinished = True
+        blocks = self.pool.get_new_blocks(10)
+        (slab,) = {block.block_id // 10 for block in blocks}
+        self.grants.ask_back(slab)
+        output = object()
+        engine.schedule_begins()
+        engine.schedule_ends(output)
+        self.assertEqual(self.grants.wanted, 2)  # it, and room for 5
+        self.pool.free_blocks(blocks)
+        engine.step_processed(output)
+        self.assertEqual(self.grants.returned, [slab])
+        self.assertEqual(self.grants.wanted, 1)
 
     def test_the_watermark_is_a_fraction_of_what_is_leased(self) -> None:
         self.watermark = 25  # half of the view

@@ -98,8 +98,11 @@ class EngineLeases:
 
     def step_processed(self, output: object) -> None:
         self.pool.fence.step_processed(output)
-        self._return_drained()
-        self._want()
+        returned = self._return_drained()
+        # With requests the next step says it before it is built. What has been
+        # returned must not be wanted until then, or it would be leased again.
+        if returned or not self._scheduler.has_unfinished_requests():
+            self._want()
         self._usage.step_ended()
 
     def has_work(self) -> bool:
@@ -143,10 +146,13 @@ class EngineLeases:
         self.pool.apply(self.pool.grants.poll())
         self._follow_watermark()
 
-    def _return_drained(self) -> None:
-        for index in self.pool.return_drained():
+    def _return_drained(self) -> int:
+        """How many slabs it has returned."""
+        returned = self.pool.return_drained()
+        for index in returned:
             self.counters.returned += 1
             self._usage.returned(index)
+        return len(returned)
 
     def _follow_watermark(self) -> None:
         if self._watermark > 0:

@@ -104,7 +104,11 @@ ATTRIBUTES = {
         "max_num_running_reqs",
         "block_size",
     ],
-    ("vllm.v1.request", "Request"): ["num_computed_tokens", "num_tokens"],
+    ("vllm.v1.request", "Request"): [
+        "is_prefill_chunk",
+        "num_computed_tokens",
+        "num_tokens",
+    ],
     ("vllm.v1.engine.core", "EngineCoreProc"): ["input_queue"],
     ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
         "worker",
