@@ -62,6 +62,7 @@ class Engine:
         return {
             "tokens": [list(o.outputs[0].token_ids) for o in outputs],
             "seconds": time.monotonic() - began,
+            "ended": time.monotonic(),
         }
 
     def metrics(self) -> dict[str, int]:
@@ -76,6 +77,17 @@ class Engine:
         """Of EngineCore's process, which is the worker's too."""
         (stats,) = self._llm.collective_rpc(worker_stats)
         return stats
+
+    def call(self, module: str, function: str) -> Any:
+        """What a module's function returns in EngineCore's process."""
+
+        def there(_worker: Any) -> Any:
+            import importlib
+
+            return getattr(importlib.import_module(module), function)()
+
+        (answer,) = self._llm.collective_rpc(there)
+        return answer
 
 
 def worker_stats(worker: Any) -> dict[str, Any]:

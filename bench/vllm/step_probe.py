@@ -1,0 +1,71 @@
+"""Records the steps of this process's scheduler, for the bench `vllm`."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+# Time (monotonic, s), tokens generated, requests that wait, slabs that blocks
+# come from (0 without leases).
+Step = tuple[float, int, int, int]
+
+_steps: list[Step] = []
+_plugin_ns = 0
+
+
+def install() -> None:
+    """From now on steps are recorded."""
+    from fineserve_vllm.engine_leases import EngineLeases
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    # The outermost wrapper: also of what the plugin has wrapped.
+    schedule = Scheduler.schedule
+
+    @functools.wraps(schedule)
+    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = schedule(self, *args, **kwargs)
+        if output.total_num_scheduled_tokens > 0:
+            _record(self, output)
+        return output
+
+    Scheduler.schedule = recorded
+    for name in ("schedule_begins", "schedule_ends", "step_processed"):
+        setattr(EngineLeases, name, _timed(vars(EngineLeases)[name]))
+
+
+def _record(scheduler: Any, output: Any) -> None:
+    requests = scheduler.requests
+    generated = sum(
+        not requests[name].is_prefill_chunk
+        for name in output.num_scheduled_tokens
+    )
+    pool = scheduler.kv_cache_manager.block_pool
+    linked = len(getattr(pool, "linked", ()))
+    _steps.append((time.monotonic(), generated, len(scheduler.waiting), linked))
+
+
+def _timed(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def timed(self: Any, *args: Any) -> Any:
+        global _plugin_ns
+        began = time.perf_counter_ns()
+        result = method(self, *args)
+        _plugin_ns += time.perf_counter_ns() - began
+        return result
+
+    return timed
+
+
+def take() -> dict[str, Any]:
+    """The steps since the last call, and what leases took of each in µs."""
+    global _plugin_ns
+    steps = _steps.copy()
+    taken = {
+        "steps": steps,
+        "plugin_us": _plugin_ns / 1000 / max(1, len(steps)),
+    }
+    _steps.clear()
+    _plugin_ns = 0
+    return taken
