@@ -253,7 +253,10 @@ class VllmMachine(machine.Machine):
         **arguments: Any,
     ) -> VllmEngine:
         """Starts an engine; its first answer says that it serves."""
-        size = {"kv_cache_memory_bytes": self.pool_slabs * self.slab_bytes}
+        size = {
+            "kv_cache_memory_bytes": self.pool_slabs * self.slab_bytes,
+            "gpu_memory_utilization": 0.05,
+        }
         engine = VllmEngine(
             {
                 "model": model.make(self._models),
