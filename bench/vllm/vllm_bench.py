@@ -67,8 +67,10 @@ from gpu_machine import (  # noqa: E402
 MODEL = Model(layers=4, seed=1)  # 16 blocks of 16 tokens in a slab
 SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view")
-# Of `idle`: the busy engine's requests, the neighbour's, tokens of each.
-BUSY_REQUESTS, IDLE_REQUESTS, OUTPUT = 72, 24, 48
+# Of `idle`: how many requests each engine gets, its prompts' lengths and the
+# tokens that it gives. The neighbour's end together, with half of the pool.
+BUSY = (72, (40, 250), 48)
+NEIGHBOUR = (6, (150, 150), 160)
 
 
 class Site(VllmMachine):
@@ -195,15 +197,17 @@ def idle(site: Site, report: Report) -> None:
     for engine in (busy, fixed):
         engine.run("call", module="step_probe", function="install")
 
-    def load(requests: int) -> dict[str, Any]:
-        prompts = random_prompts(requests, requests, (40, 250))
-        return {"prompts": prompts, "max_tokens": [OUTPUT] * requests}
+    def load(
+        requests: int, lengths: tuple[int, int], output: int
+    ) -> dict[str, Any]:
+        prompts = random_prompts(requests, requests, lengths)
+        return {"prompts": prompts, "max_tokens": [output] * requests}
 
-    fixed.run("generate", **load(BUSY_REQUESTS))
+    fixed.run("generate", **load(*BUSY))
     alone = take(fixed)["steps"]
     before = site.fsctl("slabs")["counters"]
-    neighbour.ask("generate", **load(IDLE_REQUESTS))
-    busy.ask("generate", **load(BUSY_REQUESTS))
+    neighbour.ask("generate", **load(*NEIGHBOUR))
+    busy.ask("generate", **load(*BUSY))
     ended = neighbour.answer()["ended"]
     busy.answer()
     after = site.fsctl("slabs")["counters"]
@@ -213,7 +217,9 @@ def idle(site: Site, report: Report) -> None:
         "idle: tokens/s, half of the pool for good, plain",
         tokens_per_s(alone, 0, float("inf")),
     )
-    count = (BUSY_REQUESTS + IDLE_REQUESTS) * OUTPUT
+    count = sum(
+        requests * output for requests, _, output in (BUSY, NEIGHBOUR)
+    )
     asked = after["slabs_asked_back"] - before["slabs_asked_back"]
     report.figure("slabs asked back per 1,000 tokens", 1000 * asked / count)
 
