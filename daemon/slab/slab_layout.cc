@@ -1,5 +1,6 @@
 #include "daemon/slab/slab_layout.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/status/status.h"
@@ -29,14 +30,15 @@ uint64_t Least(uint64_t plane_bytes, uint64_t page_bytes) {
 
 // A slab for this format: this pool's if other granules are all that it needs.
 uint64_t FittingSlab(const PoolGeometry& pool, const Format& format) {
-  const uint64_t step = kLeastGranule * format.planes;
+  const uint64_t granule = std::min(kLeastGranule, pool.granule_bytes);
+  const uint64_t step = granule * format.planes;
   const uint64_t slab = pool.slab_bytes();
   if (slab % step == 0 && Least(slab / format.planes, format.page_bytes) > 0) {
     return slab;
   }
-  if (Least(kLeastGranule, format.page_bytes) > 0) return step;
+  if (Least(granule, format.page_bytes) > 0) return step;
   // A share of two pages holds a whole block wherever it begins.
-  return DivideUp(2 * format.page_bytes, kLeastGranule) * step;
+  return DivideUp(2 * format.page_bytes, granule) * step;
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ METHODS = {
         "schedule",
         "update_from_output",
         "has_requests",
+        "has_unfinished_requests",
         "_preempt_request",
     ],
     ("vllm.v1.engine.core", "EngineCoreProc"): [
