@@ -34,7 +34,7 @@ config::Fleet FleetOf(std::vector<config::FleetEngine> engines) {
   config::Fleet fleet;
   fleet.models.resize(1);
   fleet.models[0].name = "m";
-  fleet.models[0].profile = {.per_token_us = kPerTokenUs};
+  fleet.models[0].profile = config::StepProfile{.per_token_us = kPerTokenUs};
   fleet.engines = std::move(engines);
   return fleet;
 }
