@@ -61,6 +61,7 @@ from gpu_machine import (  # noqa: E402
     Model,
     VllmEngine,
     VllmMachine,
+    engine_environment,
     random_prompts,
 )
 
@@ -79,12 +80,10 @@ class Site(VllmMachine):
     def runTest(self) -> None:  # for the constructor of a TestCase
         pass
 
-    def engine_environment(self, shim: bool, runner: int) -> dict[str, str]:
-        environment = super().engine_environment(shim, runner)
-        environment["PYTHONPATH"] += f":{HERE}"
-        return environment
-
     def start(self, way: str, slabs: int, **environment: str) -> VllmEngine:
+        shim = way != "plain"
+        path = engine_environment(self.environment, shim, 1)["PYTHONPATH"]
+        environment["PYTHONPATH"] = f"{path}:{HERE}"  # step_probe.py
         if way == "whole":
             environment["FINESERVE_VIEW"] = "0"
         fixed = {
@@ -93,7 +92,7 @@ class Site(VllmMachine):
         }
         return self.start_vllm(
             MODEL,
-            view=way != "plain",
+            view=shim,
             runner=1,
             environment=environment,
             **({} if way == "view" else fixed),
