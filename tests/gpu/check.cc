@@ -89,16 +89,20 @@ Check Emulator(const Plan& plan) {
   return check;
 }
 
-// The script lies in share/ of a bundle; in the tree, where it is written.
-Check Torch(const Plan& plan) {
-  Check check = {"torch", "stock PyTorch under the shim", {}, ""};
-  std::string script = plan.prefix + "/share/fineserve/torch_check.py";
-  if (access(script.c_str(), R_OK) != 0) {
-    script = plan.prefix + "/../../tests/gpu/torch_check.py";
-  }
+// In a bundle our scripts lie under share/, as in the tree.
+std::string Script(const Plan& plan, const std::string& path) {
+  const std::string carried = plan.prefix + "/share/fineserve/" + path;
+  return access(carried.c_str(), R_OK) == 0 ? carried
+                                            : plan.prefix + "/../../" + path;
+}
+
+// A script of ours under the user's Python, which has PyTorch.
+Check Python(const Plan& plan, std::string name, std::string question,
+             const std::string& script) {
+  Check check = {std::move(name), std::move(question), {}, ""};
   const char* python = getenv("FINESERVE_PYTHON");
   check.command.words = {python == nullptr ? "python3" : python,
-                         script,
+                         Script(plan, script),
                          "--prefix",
                          plan.prefix,
                          "--device",
@@ -112,6 +116,13 @@ Check Torch(const Plan& plan) {
   if (!RunToEnd(found, "/dev/null").empty()) {
     check.skipped = "there is no " + check.command.words[0];
   }
+  return check;
+}
+
+Check Vllm(const Plan& plan) {
+  Check check = Python(plan, "vllm", "stock vLLM serves on a view",
+                       "tests/gpu/vllm_check.py");
+  if (!plan.vllm) check.skipped = "it takes minutes: --vllm runs it";
   return check;
 }
 
@@ -157,7 +168,9 @@ std::vector<Check> Checks(const Plan& plan) {
                  "kernel_conformance_test", "*"),
       Runtime(plan),
       Emulator(plan),
-      Torch(plan),
+      Python(plan, "torch", "stock PyTorch under the shim",
+             "tests/gpu/torch_check.py"),
+      Vllm(plan),
   };
 }
 

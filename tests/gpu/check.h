@@ -15,6 +15,7 @@ struct Plan {
   bool allow_mps = false;
   std::string prefix;  // holds bin/, lib/, share/
   std::string folder;  // for this run's files; private, removed afterwards
+  bool vllm = false;   // run stock vLLM too
 };
 
 // One question to the device, answered by a test program of ours.

@@ -30,6 +30,7 @@ Examples:
   gpu_check --device real --only teardown
   CUDA_VISIBLE_DEVICES=1 gpu_check --device real
   FINESERVE_PYTHON=/opt/venv/bin/python gpu_check --device real --only torch
+  gpu_check --device real --vllm --only vllm
 
 Nothing is changed on the device: no mode, no clock, no MIG setting.
 Exit codes: 0 all that ran held, 1 something did not, 2 wrong flag, 3 no device.)";
@@ -40,6 +41,7 @@ struct Options {
   std::string only;
   bool json = false;
   bool mps = false;
+  bool vllm = false;
   bool list = false;
 };
 
@@ -53,6 +55,9 @@ void Declare(CLI::App* app, Options* o) {
   app->add_flag("--json", o->json, "Print the report as JSON");
   app->add_flag("--mps", o->mps,
                 "Allow the checks to start and stop an MPS daemon");
+  app->add_flag("--vllm", o->vllm,
+                "Run stock vLLM too: of $FINESERVE_PYTHON, or of a bundle made "
+                "with --vllm");
   app->add_flag("--list", o->list, "Print the checks, run nothing");
   app->footer(kFooter);
 }
@@ -143,7 +148,7 @@ bool Write(const Report& report, const std::string& markdown) {
 void PassOver(const Outcome& exported, Check* check) {
   if (exported.verdict != Verdict::kFailed) return;
   if (check->name == "end-to-end" || check->name == "channels" ||
-      check->name == "torch") {
+      check->name == "torch" || check->name == "vllm") {
     check->skipped = "device memory cannot be shared here (see \"export\")";
   }
 }
@@ -184,7 +189,8 @@ int Run(const Options& options) {
   }
   const bool emulated = options.device == "emulated";
   const Folder folder(emulated);
-  const Plan plan = {emulated, options.mps, Prefix(), folder.path()};
+  const Plan plan = {emulated, options.mps, Prefix(), folder.path(),
+                     options.vllm};
   if (options.list) return List(plan);
   if (!options.only.empty() && !Known(plan, options.only)) {
     fprintf(stderr, "gpu_check: no check \"%s\"; see gpu_check --list\n",

@@ -167,5 +167,14 @@ TEST_F(GpuCheckTest, RealDeviceIsFoundAsAnyProgramFindsIt) {
   }
 }
 
+TEST_F(GpuCheckTest, StockVllmRunsOnlyWhenAskedFor) {
+  for (const bool asked : {false, true}) {
+    const Check vllm =
+        Checks({true, false, "/prefix", "/folder", asked}).back();
+    EXPECT_EQ(vllm.name, "vllm");
+    EXPECT_EQ(vllm.skipped.empty(), asked) << vllm.skipped;
+  }
+}
+
 }  // namespace
 }  // namespace fineserve::gpu

@@ -1,5 +1,6 @@
 """A separate machine for each test: an emulated GPU, a runtime folder, and
-the daemons and PyTorch processes that the test starts on it."""
+the daemons and PyTorch processes that the test starts on it. With
+$FINESERVE_TEST_GPU it is that GPU of this computer (fineserved's --gpu)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,14 @@ import unittest
 from collections.abc import Sequence
 from typing import Any
 
+# A build folder or a bundle.
 BUILD = pathlib.Path(os.environ["FINESERVE_BUILD_DIR"])
-SHIM = BUILD / "lib/libfineserve_shim.so"
+_INSTALLED = BUILD / "lib/fineserve"
+SHIM = (
+    _INSTALLED if _INSTALLED.exists() else BUILD / "lib"
+) / "libfineserve_shim.so"
 EMUCUDA = BUILD / "lib/emucuda"
+REAL_GPU = os.environ.get("FINESERVE_TEST_GPU")
 ENGINE = pathlib.Path(__file__).with_name("engine.py")
 
 MIB = 1 << 20
@@ -34,12 +40,14 @@ class EngineError(Exception):
 
 
 def preload(shim: bool) -> dict[str, str]:
-    """The environment in which stock PyTorch runs on the emulated device.
+    """The environment in which stock PyTorch runs on the test's device.
 
-    The runtime is preloaded because PyTorch's libraries carry an RPATH to their
-    wheel's own runtime, which has the same soname.
+    The emulated device's runtime is preloaded because PyTorch's libraries carry
+    an RPATH to their wheel's own runtime, which has the same soname.
     """
     libraries = [SHIM] if shim else []
+    if REAL_GPU is not None:
+        return {"LD_PRELOAD": ":".join(map(str, libraries))}
     libraries.append(EMUCUDA / "libcudart.so.13")
     return {
         "LD_PRELOAD": ":".join(map(str, libraries)),
@@ -147,7 +155,7 @@ class Machine(unittest.TestCase):
         log = pathlib.Path(self._folder(None)) / "log"
         with log.open("w") as stderr:
             daemon = subprocess.Popen(
-                [BUILD / "bin/fineserved", "--gpu", "emulated"]
+                [BUILD / "bin/fineserved", "--gpu", REAL_GPU or "emulated"]
                 + ["--pool", f"{self.pool_slabs * self.slab_bytes}"]
                 + ["--slab", f"{self.slab_bytes}"]
                 + list(arguments),

@@ -6,7 +6,7 @@
 Results come from upstream.py --json and engine_loop.py --json, and from
 compatibility.py --run VERSION --json FILE, which runs the plugin's tests in
 that version's environment, those on vLLM's GPU worker too (half an hour; they
-need $FINESERVE_BUILD_DIR). Results of one version from several files are
+need $FINESERVE_BUILD_DIR). What the plugin refuses is read from its source. Results of one version from several files are
 joined. What they do not have is taken from the table that was there, of an
 earlier run; what has not been exercised shows as a dash.
 """
@@ -22,6 +22,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from refusals import refusals
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _SHIM = _HERE.parent.parent / "shim" / "vllm"
@@ -300,6 +302,13 @@ earlier table. No GPU was used.
 
 """
 
+_REFUSALS = """
+## What is refused
+
+An engine that was started for a view ends with one line, "FineServe: " and:
+
+"""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -332,6 +341,7 @@ def main() -> int:
     if options.output and options.output.exists():
         earlier = earlier_cells(options.output.read_text())
     text = _PREAMBLE + table(join(options.results), earlier) + "\n"
+    text += _REFUSALS + "".join(f"- {line}\n" for line in refusals())
     if options.output:
         options.output.write_text(text)
     else:

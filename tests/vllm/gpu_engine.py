@@ -62,6 +62,10 @@ class Engine:
         return {
             "tokens": [list(o.outputs[0].token_ids) for o in outputs],
             "seconds": time.monotonic() - began,
+            # Without disable_log_stats.
+            "first_token_s": [
+                o.metrics.first_token_latency for o in outputs if o.metrics
+            ],
             "ended": time.monotonic(),
         }
 
@@ -91,32 +95,40 @@ class Engine:
 
 
 def worker_stats(worker: Any) -> dict[str, Any]:
-    import ctypes
-
-    import torch
     from fineserve_vllm import kv_abi, plugin, view
-    from host_device_vllm import observation
 
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.emucuda_skipped_launches.restype = ctypes.c_uint64
-    host_device = torch.ops.host_device
     scheduler = worker.vllm_config.scheduler_config
     found = {
         "pid": os.getpid(),
-        "skipped_kernels": driver.emucuda_skipped_launches(),
-        "enqueued": host_device.enqueued(),
-        "waited": dict(host_device.waited()),
         "async_scheduling": scheduler.async_scheduling,
     }
     if view.is_wanted():
         stats = kv_abi.Shim().stats()
         found |= {name: getattr(stats, name) for name, _ in stats._fields_}
         (engine,) = plugin._engines
-        found["fence_waits"] = observation.fence_waits
-        found["stray_writes"] = observation.stray_writes
-        found["dirty_parts"] = observation.dirty_parts
         found["slabs_returned"] = engine.counters.returned
+    if "HOST_DEVICE_LIBRARY" in os.environ:
+        found |= observed_on_the_host()
     return found
+
+
+def observed_on_the_host() -> dict[str, Any]:
+    import ctypes
+
+    import torch
+    from host_device_vllm import observation
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.emucuda_skipped_launches.restype = ctypes.c_uint64
+    host_device = torch.ops.host_device
+    return {
+        "skipped_kernels": driver.emucuda_skipped_launches(),
+        "enqueued": host_device.enqueued(),
+        "waited": dict(host_device.waited()),
+        "fence_waits": observation.fence_waits,
+        "stray_writes": observation.stray_writes,
+        "dirty_parts": observation.dirty_parts,
+    }
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""Stock vLLM on the emulated device: its engines, their models and the tokens
-that they must give."""
+"""Stock vLLM on the emulated device, or on a real one: its engines, their models
+and the tokens that they must give."""
 
 from __future__ import annotations
 
@@ -21,10 +21,19 @@ sys.path += [str(HERE.parent / "torch"), str(HERE / "host_device")]
 
 import build as host_device_build  # noqa: E402
 import machine  # noqa: E402
-from machine import BUILD, MIB  # noqa: E402
+from machine import BUILD, MIB, REAL_GPU  # noqa: E402
 
 VERSION = importlib.metadata.version("vllm")
 LIBRARY = BUILD / f"lib/host_device/{VERSION}/libhost_device.so"
+
+# Operators and Triton's kernels run on the host, on the emulated device's memory.
+ON_THE_HOST = {
+    "HOST_DEVICE_LIBRARY": str(LIBRARY),
+    "EMUCUDA_HOST_ACCESS": "allow",
+    # A kernel that nothing runs must not go unnoticed.
+    "EMUCUDA_UNKNOWN_KERNELS": "refuse",
+    "TRITON_INTERPRET": "1",
+}
 
 SLAB = 2 * MIB
 POOL_SLABS = 16
@@ -150,22 +159,22 @@ def random_prompts(
 def engine_environment(
     device: dict[str, str], shim: bool, runner: int
 ) -> dict[str, str]:
-    """In which vLLM runs on the emulated device that `device` describes."""
-    path = [HERE / "host_device/plugin", HERE]
+    """In which vLLM runs on the machine that `device` describes."""
+    path = [str(HERE)]
+    if REAL_GPU is None:
+        path.append(str(HERE / "host_device/plugin"))
     if not shim:
-        path.append(BUILD / "lib/vllm")  # for the counters; it does nothing
+        # For the counters; it does nothing.
+        path.append(str(machine.SHIM.parent / "vllm"))
+    # Where vLLM lies if this Python has none (tests/gpu/vllm_check.py).
+    path += filter(None, [os.environ.get("FINESERVE_TEST_VLLM")])
     return (
         device
         | machine.preload(shim)
+        | ({} if REAL_GPU is not None else ON_THE_HOST)
         | {
-            "PYTHONPATH": ":".join(map(str, path)),
-            "HOST_DEVICE_LIBRARY": str(LIBRARY),
-            # The host runs the operators, on device memory.
-            "EMUCUDA_HOST_ACCESS": "allow",
-            # A kernel that nothing runs must not go unnoticed.
-            "EMUCUDA_UNKNOWN_KERNELS": "refuse",
+            "PYTHONPATH": ":".join(path),
             "OMP_NUM_THREADS": "1",
-            "TRITON_INTERPRET": "1",
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_USE_V2_MODEL_RUNNER": str(runner - 1),
@@ -176,6 +185,35 @@ def engine_environment(
         }
         | ({"FINESERVE_VIEW": "required"} if shim else {})
     )
+
+
+def engine_arguments() -> dict[str, Any]:
+    """vLLM's, the same for all engines on this device."""
+    native = {
+        "kernel_config": {
+            "ir_op_priority": {
+                "rms_norm": ["native"],
+                "fused_add_rms_norm": ["native"],
+            }
+        }
+    }
+    if REAL_GPU is None:
+        # What vLLM compiles by nvcc or torch.compile is not run here.
+        return native | {
+            "attention_backend": "CUSTOM",
+            "enforce_eager": True,
+            "compilation_config": {"custom_ops": ["none"]},
+        }
+    # Without vLLM's compiled part: PyTorch's operators, Triton's attention, and
+    # steps of decoding as CUDA graphs.
+    return native | {
+        "attention_backend": "TRITON_ATTN",
+        "compilation_config": {
+            "mode": 0,
+            "custom_ops": ["none"],
+            "cudagraph_mode": "FULL_DECODE_ONLY",
+        },
+    }
 
 
 class EngineEnded(AssertionError):
@@ -233,7 +271,8 @@ class VllmMachine(machine.Machine):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        host_device_build.build(LIBRARY)
+        if REAL_GPU is None:
+            host_device_build.build(LIBRARY)
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls._models = pathlib.Path(folder.name)
@@ -265,18 +304,9 @@ class VllmMachine(machine.Machine):
                 "max_model_len": MAX_TOKENS,
                 "max_num_batched_tokens": 256,
                 "max_num_seqs": 32,
-                "attention_backend": "CUSTOM",
-                # What vLLM compiles by nvcc or torch.compile is not run here.
-                "enforce_eager": True,
-                "compilation_config": {"custom_ops": ["none"]},
-                "kernel_config": {
-                    "ir_op_priority": {
-                        "rms_norm": ["native"],
-                        "fused_add_rms_norm": ["native"],
-                    }
-                },
                 "disable_log_stats": True,
             }
+            | engine_arguments()
             | ({} if view else size)  # a view needs no flag
             | arguments,
             engine_environment(self.environment, view, runner)

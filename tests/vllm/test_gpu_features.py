@@ -81,9 +81,6 @@ class SmallPool(Trade):
                 for name in ("num_preemptions", "prefix_cache_hits")
             })
             self.assertEqual(report["async_scheduling"], ahead)
-            self.assertEqual(report["stray_writes"], 0)
-            self.assertEqual(report["dirty_parts"], 0)
-            self.assertEqual(report["driver_calls_serving"], 0)
             self.assertGreater(metrics["num_preemptions"], 0)
             self.assertGreater(metrics["prefix_cache_hits"], 0)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import unittest
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpu_machine import (
+    REAL_GPU,
     EngineEnded,
     Model,
     VllmEngine,
@@ -47,26 +48,34 @@ class GpuWorkerTest(VllmMachine):
 
     def check(self, report: dict[str, Any]) -> None:
         self.assertEqual(report["wrong"], 0)
+        self.assertEqual(report.get("driver_calls_serving", 0), 0)
+        if REAL_GPU is not None:
+            return  # nobody observes its operators
         self.assertEqual(report["skipped_kernels"], 0)
         # Steps are in flight while the scheduler goes on.
         waited = sum(report["waited"].values())
         self.assertGreater(report["enqueued"], 100 * waited)
+        self.assertEqual(report["stray_writes"], 0)
+        self.assertEqual(report["dirty_parts"], 0)
 
-    def serve_alone(self, view: bool, runner: int) -> dict[str, Any]:
-        engine = self.start_vllm(LARGE, view=view, runner=runner)
+    def serve_alone(
+        self, model: Model, view: bool, runner: int, **arguments: Any
+    ) -> None:
+        engine = self.start_vllm(model, view=view, runner=runner, **arguments)
         print("start", engine.answer()["seconds"])
-        report = self.serve(engine, LARGE, seed=runner)
+        report = self.serve(engine, model, seed=runner)
         print(report)
         self.check(report)
         engine.kill()
-        return report
+        if view:
+            self.assertGreater(report["leased_slabs"], 0)
 
 
 class Plain(GpuWorkerTest):
     def test_tokens_are_those_of_transformers(self) -> None:
         for runner in 1, 2:
             with self.subTest(runner=runner):
-                self.serve_alone(view=False, runner=runner)
+                self.serve_alone(LARGE, view=False, runner=runner)
 
     def test_a_stale_block_id_is_noticed(self) -> None:
         engine = self.start_vllm(
@@ -81,9 +90,7 @@ class OnAView(GpuWorkerTest):
         self.start_daemon()
         for runner in 1, 2:
             with self.subTest(runner=runner):
-                report = self.serve_alone(view=True, runner=runner)
-                self.assertEqual(report["driver_calls_serving"], 0)
-                self.assertGreater(report["leased_slabs"], 0)
+                self.serve_alone(LARGE, view=True, runner=runner)
 
 
 def broken(what: str) -> dict[str, str]:
@@ -169,6 +176,14 @@ class Trade(GpuWorkerTest):
             self.finish(1, self.ask(1, 16))
         self.finish(0, prompts)
 
+    def together_until(self, seen: Callable[[], bool], requests: int) -> None:
+        """How often slabs move, and what is in flight then, depends on what
+        else the machine does."""
+        for _ in range(5):
+            self.together(requests)
+            if seen():
+                return
+
     def reports(self) -> list[dict[str, Any]]:
         found = [
             {"wrong": self.wrong[i], "count": self.counts[i]}
@@ -183,15 +198,18 @@ class TwoEngines(Trade):
     def test_slabs_move_and_every_token_is_right(self) -> None:
         self.start_all({})
         self.in_turns()
-        self.together(96)
+        self.together_until(self._has_traded, 64)
+        self.assertTrue(self._has_traded())
         reports = self.reports()
         for report in reports:
             self.check(report)
-            self.assertEqual(report["stray_writes"], 0)
-            self.assertEqual(report["driver_calls_serving"], 0)
-            self.assertGreater(report["slabs_returned"], self.pool_slabs)
-        self.assertGreater(reports[0]["fence_waits"], 0)
         self._kill_engine_core(reports[0]["pid"])
+
+    def _has_traded(self) -> bool:
+        """Each engine more slabs than there are, one of them behind a step."""
+        reports = self.reports()
+        returned = min(report["slabs_returned"] for report in reports)
+        return returned > self.pool_slabs and reports[0]["fence_waits"] > 0
 
     def _kill_engine_core(self, pid: int) -> None:
         """Its slabs go to the other, which notices nothing else."""
@@ -210,10 +228,11 @@ class Controls(Trade):
 
     def test_a_step_that_nobody_waits_for_is_noticed(self) -> None:
         self.start_all(broken("fence"))
-        self.together(96)
-        self.assertGreater(
-            sum(report["stray_writes"] for report in self.reports()), 0
-        )
+        self.together_until(self._has_strayed, 64)
+        self.assertTrue(self._has_strayed())
+
+    def _has_strayed(self) -> bool:
+        return any(report["stray_writes"] for report in self.reports())
 
     def test_a_slab_returned_in_use_is_noticed(self) -> None:
         self.start_all(broken("undrained"))

@@ -1,0 +1,125 @@
+"""Stock vLLM under the shim, in half precision: what gpu_check --vllm runs.
+
+The tests of tests/vllm/test_gpu_half.py, then `bench vllm --only serve`, whose
+figures go into the report. vLLM is this Python's, or what scripts/bundle --vllm
+has put beside the programs; PyTorch, Triton and transformers are this Python's.
+Writes GoogleTest's JSON, as gpu_check's other programs do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+
+import torch_check
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NAME = "Vllm"
+
+
+class Results(unittest.TestResult):
+    """Of each test, as gpu_check reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cases: list[dict[str, Any]] = []
+
+    def _add(self, test: unittest.TestCase, **what: str) -> None:
+        name = test.id().split(".")[-1]
+        print(name, what or "held", flush=True)
+        self.cases.append(torch_check.result(name, **what) | {"classname": NAME})
+
+    def addSuccess(self, test: Any) -> None:
+        self._add(test)
+
+    def addFailure(self, test: Any, err: Any) -> None:
+        super().addFailure(test, err)
+        self._add(test, failure=str(err[1])[-3000:])
+
+    def addError(self, test: Any, err: Any) -> None:
+        super().addError(test, err)
+        self._add(test, failure=f"{err[0].__name__}: {err[1]}"[-3000:])
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        self._add(test, skip=reason)
+
+
+def tested() -> list[dict[str, Any]]:
+    sys.path.insert(0, str(ROOT / "tests" / "vllm"))
+    results = Results()
+    unittest.defaultTestLoader.loadTestsFromName("test_gpu_half").run(results)
+    return results.cases
+
+
+def measured() -> dict[str, Any]:
+    """The bench's figures and, as figures too, what it claims."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        ran = subprocess.run(
+            [sys.executable, str(ROOT / "bench/vllm/vllm_bench.py")]
+            + ["--only", "serve", "--json", file.name],
+            env=os.environ | {"PYTHONPATH": ":".join(sys.path)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if ran.returncode != 0:
+            failure = f"the bench ended with {ran.returncode}: {ran.stderr}"
+            return torch_check.result("Serve", failure=failure[-3000:])
+        document = json.load(file)
+    case = torch_check.result("Serve") | {"classname": NAME}
+    case |= {name: str(value) for name, value in document["figures"].items()}
+    return case | {c["claim"]: str(c["value"]) for c in document["claims"]}
+
+
+def find_vllm(prefix: pathlib.Path) -> None:
+    """Takes the bundle's vLLM if this Python has none."""
+    carried = sorted(prefix.glob("lib/vllm-*"))
+    if carried and importlib.util.find_spec("vllm") is None:
+        os.environ["FINESERVE_TEST_VLLM"] = str(carried[-1])
+        # Behind this Python's own packages.
+        sys.path.append(str(carried[-1]))
+
+
+def lacking() -> str:
+    """What this Python needs and has not; empty: nothing."""
+    for module in ("torch", "triton", "transformers", "vllm"):
+        try:
+            __import__(module)
+        except ImportError as error:
+            return (
+                f"{sys.executable}: {error}; "
+                + "vLLM comes with scripts/bundle --vllm, or set FINESERVE_PYTHON"
+            )
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prefix", type=pathlib.Path, required=True)
+    parser.add_argument("--device", choices=["real", "emulated"], required=True)
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    os.environ["FINESERVE_BUILD_DIR"] = str(options.prefix)
+    if options.device == "real":
+        os.environ["FINESERVE_TEST_GPU"] = "0"
+    find_vllm(options.prefix)
+    missing = lacking()
+    if missing:
+        cases = [torch_check.result("Imports", skip=missing)]
+    else:
+        cases = tested()
+        cases.append(measured())
+    report = {"testsuites": [{"name": NAME, "testsuite": cases}]}
+    options.output.write_text(json.dumps(report))
+    return 1 if any("failures" in case for case in cases) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Half precision on whatever GPU the machine has: what gpu_check --vllm runs.
+
+On a real one vLLM runs its own Triton attention and replays CUDA graphs; on the
+emulated one as in test_gpu_worker.py.
+"""
+
+from __future__ import annotations
+
+import unittest
+
+from gpu_machine import REAL_GPU
+from test_gpu_formats import HALF_ARGUMENTS, Formats
+from test_gpu_trade import CALM
+
+
+class Half(Formats):
+    pool_slabs = 8
+    MODELS = CALM
+    # vLLM's second runner needs its compiled part.
+    RUNNERS = [1, 1]
+
+    def test_plain_tokens_are_those_of_transformers(self) -> None:
+        self.serve_alone(CALM[0], view=False, runner=1, **HALF_ARGUMENTS)
+
+    def test_tokens_on_a_view_are_those_of_transformers(self) -> None:
+        self.start_daemon()
+        self.serve_alone(CALM[0], view=True, runner=1, **HALF_ARGUMENTS)
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({}, [HALF_ARGUMENTS] * 2)
+        self.in_turns_then_together(48 if REAL_GPU is None else 480)
+        self.check_trade()
+
+
+if __name__ == "__main__":
+    unittest.main()
