@@ -155,6 +155,7 @@ ALLOWED = {
         "tools/fsctl/geometry",
         "tools/fsctl/launch",
         "tools/fsctl/look",
+        "tools/fsctl/profile",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/terminal": {"daemon/abi"},
@@ -206,6 +207,15 @@ ALLOWED = {
         "tools/fsctl/process",
         "tools/fsctl/terminal",
     },
+    "tools/fsctl/profile": {
+        "daemon/config",
+        "daemon/sched/predict",
+        "kernels/driver",
+        "tools/fsctl/terminal",
+        "tools/openai",
+    },
+    # A client of engines, shared by fsctl and the load generator.
+    "tools/openai": set(),
     # Shared by the load generator and the simulator.
     "bench/workload": set(),
     # Engines know only FineServe's public C header; the driver's prototypes

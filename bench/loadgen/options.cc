@@ -128,7 +128,7 @@ absl::Status Check(const Load& load, Options* options) {
     return absl::InvalidArgumentError("give either --trace or --lengths");
   }
   const std::string key = options->target.key;
-  const auto target = ParseUrl(load.url);
+  const auto target = openai::ParseUrl(load.url);
   if (!target.ok()) return target.status();
   options->target = *target;
   options->target.key = key;

@@ -4,14 +4,14 @@
 #include <map>
 #include <string>
 
-#include "bench/loadgen/target.h"
 #include "bench/workload/metrics.h"
 #include "bench/workload/trace.h"
+#include "tools/openai/target.h"
 
 namespace fineserve::loadgen {
 
 struct Options {
-  Target target;
+  openai::Target target;
   bool chat = false;
   bool send_slo = false;  // send the SLOs in the header
   bool progress = true;

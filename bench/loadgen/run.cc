@@ -13,15 +13,16 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "bench/loadgen/client.h"
 #include "bench/loadgen/progress.h"
-#include "bench/loadgen/prompt.h"
 #include "kernels/driver/descriptor_limit.h"
+#include "tools/openai/client.h"
+#include "tools/openai/prompt.h"
 
 namespace fineserve::loadgen {
 namespace {
 
 namespace asio = boost::asio;
+using openai::Clock;
 using workload::Arrival;
 using workload::End;
 using workload::Outcome;
@@ -126,22 +127,24 @@ class Sender {
   asio::awaitable<void> Send(size_t index) {
     const Outcome& planned = result_.outcomes[index];
     const workload::Slo slo = planned.slo;
-    std::string body = Body(trace_.models[planned.model], planned.lengths,
-                            index, options_.chat);
-    Client::Fields fields = {{"x-request-id", absl::StrCat("load-", index)}};
+    std::string body =
+        openai::Body(trace_.models[planned.model], planned.lengths.input,
+                     planned.lengths.output, index, options_.chat);
+    openai::Client::Fields fields = {
+        {"x-request-id", absl::StrCat("load-", index)}};
     if (options_.send_slo) {
       fields.emplace_back("x-slo-ttft-ms", Millis(slo.ttft_s));
       if (slo.tpot_s > 0)
         fields.emplace_back("x-slo-tpot-ms", Millis(slo.tpot_s));
     }
-    const Answer answer =
+    const openai::Answer answer =
         co_await client_.Post(std::move(body), std::move(fields));
     Note(index, answer);
     --flying_;
     if (flying_ == 0 && sent_all_) Finish();
   }
 
-  void Note(size_t index, const Answer& answer) {
+  void Note(size_t index, const openai::Answer& answer) {
     Outcome& o = result_.outcomes[index];
     ended_[index] = true;
     result_.answered += answer.status != 0 ? 1 : 0;
@@ -189,7 +192,7 @@ class Sender {
   const Options& options_;
   const workload::Trace& trace_;
   asio::io_context context_{1};
-  Client client_;
+  openai::Client client_;
   asio::steady_timer next_, tick_;
   asio::signal_set interrupt_;
   Progress progress_;

@@ -43,11 +43,22 @@ sched::Profile ProfileOf(const config::FleetModel& m) {
     return {m.profile->base_us, m.profile->per_token_us,
             m.profile->per_sequence_us};
   }
-  log::Info(
-      "admission: model {} has no profile; it begins with a guess, which first "
-      "tokens correct",
-      m.name);
   return sched::kGuess;
+}
+
+std::string StepSource(const config::FleetModel& m) {
+  if (!m.profile_path.empty()) {
+    return absl::StrCat("from the profile ", m.profile_path);
+  }
+  return m.profile ? "from the fleet file"
+                   : "learnt while serving: a guess that first tokens correct";
+}
+
+std::string KvSource(const config::FleetModel& m) {
+  if (m.kv_token_bytes == 0) return "unknown: its batch alone limits it";
+  return m.kv_bytes_from_profile
+             ? absl::StrCat("from the profile ", m.profile_path)
+             : "from the fleet file";
 }
 
 std::vector<sched::ModelSpec> Specs(const config::Fleet& fleet) {
@@ -128,7 +139,8 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     if (!absl::StartsWith(gpu, e.gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
-                        m.block_tokens, m.max_batch});
+                        m.block_tokens, m.max_batch, StepSource(m),
+                        KvSource(m)});
   }
 }
 
@@ -263,7 +275,13 @@ void AdmissionService::UpdateEngines() {
   const std::vector<EngineKv> kv = ask_pool_(needs);
   for (size_t i = 0; i < engines_.size(); ++i) {
     Engine& engine = engines_[i];
-    engine.known = engine.known || Serves(engine.name);
+    if (!engine.known && Serves(engine.name)) {
+      engine.known = true;
+      log::Info("admission: engine {}: KV per token {}; step times {}",
+                engine.name,
+                kv[i].view ? "from its registered format" : engine.kv_source,
+                engine.step_source);
+    }
     if (!engine.known) continue;
     sched::KvRoom room = RoomOf(kv[i], engine.kv_token_bytes, figures_of(i));
     room.tail_tokens = engine.block_tokens;

@@ -65,6 +65,9 @@ class AdmissionService {
     uint64_t kv_token_bytes;
     uint32_t block_tokens;
     uint32_t max_batch;
+    // Where its step times come from, and, unless it has a view, its KV per
+    // token: for the log.
+    std::string step_source, kv_source;
     bool known = false;  // to the scheduler
   };
   struct Peer {

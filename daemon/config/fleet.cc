@@ -1,6 +1,7 @@
 #include "daemon/config/fleet.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -61,9 +62,40 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"drain", Count(&p->drain_s, 0, 3600)}});
 }
 
-Setter Profile(const std::string& path, absl::optional<StepProfile>* out) {
+// `written` in a file at `path`: relative to that file's folder.
+std::string Beside(const std::string& path, const std::string& written) {
+  return std::filesystem::path(path).replace_filename(written).string();
+}
+
+Setter ProfileFile(const std::string& path, FleetModel* m) {
   return [=](const toml::node& node) {
-    StepProfile& p = out->emplace();
+    std::string written;
+    if (absl::Status s = Text(&written)(node); !s.ok()) return s;
+    m->profile_path = Beside(path, written);
+    const absl::StatusOr<MeasuredProfile> file = ReadProfile(m->profile_path);
+    // This file's name and line come first.
+    if (!file.ok()) {
+      return At(path, node.source(),
+                absl::StrCat("profile: ", file.status().message(),
+                             absl::IsNotFound(file.status())
+                                 ? "; fsctl profile URL --output FILE makes it"
+                                 : ""));
+    }
+    m->profile = file->step;
+    m->kv_token_bytes = file->kv_token_bytes;
+    return absl::OkStatus();
+  };
+}
+
+Setter Profile(const std::string& path, FleetModel* m) {
+  return [=](const toml::node& node) {
+    if (node.is_string()) return ProfileFile(path, m)(node);
+    if (!node.is_table()) {
+      return WrongType(
+          "a file in quotes, or like { base_us = 8000, per_token_us = 110, "
+          "per_sequence_us = 60 }");
+    }
+    StepProfile& p = m->profile.emplace();
     return Section(path,
                    {{"base_us", Amount(&p.base_us)},
                     {"per_token_us", Amount(&p.per_token_us)},
@@ -98,9 +130,11 @@ Setter Model(const std::string& path, Fleet* fleet) {
          {"block_tokens", Count(&m.block_tokens, 1, kMostTokens)},
          {"kv_token_bytes", Count(&kv_token_bytes, 1, UINT32_MAX)},
          {"prompt_tokens", EitherOf(&m.counts_prompts, "exact", "estimate")},
-         {"profile", Profile(path, &m.profile)}})(node);
+         {"profile", Profile(path, &m)}})(node);
     if (!s.ok()) return s;
-    m.kv_token_bytes = kv_token_bytes;
+    // What the fleet file itself says comes first.
+    m.kv_bytes_from_profile = kv_token_bytes == 0 && m.kv_token_bytes != 0;
+    if (kv_token_bytes != 0) m.kv_token_bytes = kv_token_bytes;
     const std::string trouble = Trouble(m);
     if (!trouble.empty()) return At(path, node.source(), trouble);
     if (fleet->ModelIndex(m.name) < fleet->models.size()) {
@@ -176,7 +210,8 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
           path, ": model \"", engine.model,
           "\" needs kv_token_bytes, KV bytes of a token over all layers, "
           "because engine \"",
-          engine.name, "\" has no view to tell them"));
+          engine.name,
+          "\" has no view to tell them; a profile file may give them too"));
     }
   }
   for (const FleetModel& model : fleet.models) {

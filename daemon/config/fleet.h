@@ -9,18 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/config/profile_file.h"
 
 namespace fineserve::config {
-
-// How long an engine's step takes on its GPU alone, in µs: base + per_token for
-// each token of prefill + per_sequence for each sequence that runs
-// (daemon/sched/predict/predictor.h).
-struct StepProfile {
-  double base_us = 0;
-  double per_token_us = 0;
-  double per_sequence_us = 0;
-  bool operator==(const StepProfile&) const = default;
-};
 
 // What clients ask for by one name.
 struct FleetModel {
@@ -34,6 +25,8 @@ struct FleetModel {
   uint64_t kv_token_bytes = 0;
   bool counts_prompts = false;  // by an engine's /tokenize; else estimated
   absl::optional<StepProfile> profile = {};  // none: learnt while serving
+  std::string profile_path = {};       // of the file that has it, if one does
+  bool kv_bytes_from_profile = false;  // kv_token_bytes too
   bool operator==(const FleetModel&) const = default;
 };
 
@@ -102,6 +95,7 @@ struct ProxySettings {
 //   kv_token_bytes = 131072
 //   prompt_tokens = "estimate"       # or "exact": engines are asked
 //   profile = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
+//                                    # or a file of fsctl profile's
 //
 //   [[engine]]
 //   name = "llama-a"

@@ -27,7 +27,10 @@ url = "http://127.0.0.1:9001"
 
 class FleetTest : public ::testing::Test {
  protected:
-  void TearDown() override { unlink(path_.c_str()); }
+  void TearDown() override {
+    unlink(path_.c_str());
+    unlink(profile_path_.c_str());
+  }
 
   absl::StatusOr<Fleet> Read(const std::string& text) {
     std::ofstream(path_) << text;
@@ -37,8 +40,17 @@ class FleetTest : public ::testing::Test {
     return std::string(Read(text).status().message());
   }
 
-  const std::string path_ =
-      ::testing::TempDir() + "fleet-" + std::to_string(getpid()) + ".toml";
+  // A model whose profile is the file that holds `text`.
+  std::string ModelWithProfile(const std::string& text) {
+    std::ofstream(profile_path_) << text;
+    return "[[model]]\nname = \"small\"\nslo_ttft_ms = 500\nprofile = \"" +
+           profile_path_.substr(profile_path_.rfind('/') + 1) + "\"\n";
+  }
+
+  const std::string stem_ =
+      ::testing::TempDir() + "fleet-" + std::to_string(getpid());
+  const std::string path_ = stem_ + ".toml";
+  const std::string profile_path_ = stem_ + ".profile.toml";
 };
 
 // Every key that there is, with another value than its usual one.
@@ -194,6 +206,8 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
        "model \"small\" needs kv_token_bytes"},
       {"negative profile", "[[model]]\nprofile = { per_token_us = -1 }\n",
        "per_token_us: must be a number, not negative"},
+      {"infinite profile", "[[model]]\nprofile = { per_token_us = inf }\n",
+       "per_token_us: must be a number, not negative"},
       {"not https", "[[engine]]\nurl = \"https://a:1\"\n",
        ":2: url: must be a URL with its port"},
       {"no port", "[[engine]]\nurl = \"http://a\"\n", "must be a URL"},
@@ -226,6 +240,42 @@ TEST_F(FleetTest, ModelWhoseEnginesHaveViewsNeedsItsNameAndSloOnly) {
   ASSERT_TRUE(fleet.ok()) << fleet.status();
   EXPECT_EQ(fleet->models[0].kv_token_bytes, 0u);
   EXPECT_FALSE(fleet->models[0].profile);
+}
+
+constexpr char kStep[] =
+    "[step]\nbase_us = 8000\nper_token_us = 20\nper_sequence_us = 60\n";
+
+TEST_F(FleetTest, ProfileMayBeAFileBesideTheFleetFile) {
+  const auto fleet =
+      Read(ModelWithProfile("kv_token_bytes = 4096\n" + std::string(kStep)) +
+           kEngine + "view = false\n");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  const FleetModel& model = fleet->models[0];
+  EXPECT_EQ(model.profile, (StepProfile{8000, 20, 60}));
+  EXPECT_EQ(model.profile_path, profile_path_);
+  EXPECT_EQ(model.kv_token_bytes, 4096u);
+  EXPECT_TRUE(model.kv_bytes_from_profile);
+}
+
+TEST_F(FleetTest, FleetFileComesBeforeTheProfileFile) {
+  const auto fleet =
+      Read(ModelWithProfile("kv_token_bytes = 4096\n" + std::string(kStep)) +
+           "kv_token_bytes = 2048\n" + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->models[0].kv_token_bytes, 2048u);
+  EXPECT_FALSE(fleet->models[0].kv_bytes_from_profile);
+}
+
+TEST_F(FleetTest, BadProfileFileIsNamedWithTheLineThatNamesIt) {
+  const std::string bad = Error(ModelWithProfile("tokens = 1\n") + kEngine);
+  EXPECT_THAT(bad, HasSubstr(path_ + ":4: profile: " + profile_path_ + ":1: "));
+  EXPECT_THAT(bad, HasSubstr("unknown key \"tokens\""));
+  const std::string model = ModelWithProfile("");
+  unlink(profile_path_.c_str());
+  EXPECT_THAT(Error(model + kEngine),
+              HasSubstr("No such file or directory; fsctl profile URL"));
+  EXPECT_THAT(Error("[[model]]\nprofile = 1\n"),
+              HasSubstr(":2: profile: must be a file in quotes, or like {"));
 }
 
 TEST_F(FleetTest, AbsentFileIsNotFound) {

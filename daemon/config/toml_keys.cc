@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "absl/strings/match.h"
@@ -113,7 +114,8 @@ Setter Count(uint32_t* out, uint32_t least, uint32_t most) {
 Setter Amount(double* out) {
   return [out](const toml::node& node) {
     const auto value = node.value<double>();
-    if (!node.is_number() || !(*value >= 0)) {
+    if (!value.has_value() || !node.is_number() || !std::isfinite(*value) ||
+        *value < 0) {
       return WrongType("a number, not negative");
     }
     *out = *value;

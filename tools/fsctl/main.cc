@@ -22,6 +22,7 @@
 #include "tools/fsctl/geometry/geometry.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/look/look_commands.h"
+#include "tools/fsctl/profile/profile_command.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -37,6 +38,7 @@ struct Commands {
   TopOptions top;
   ExplainOptions explain;
   GeometryOptions geometry;
+  ProfileOptions profile;
   RunOptions run;
   RequestsOptions requests;
   DrainOptions drain;
@@ -191,6 +193,70 @@ void AddGeometry(CLI::App& app, Commands& c) {
   command->add_flag("--all", o.all, "List every cut worth considering");
 }
 
+// What a profile file says besides what is measured.
+void AddTold(CLI::App* command, ProfileOptions* o) {
+  const char* kGroup = "For the file, since it cannot be measured";
+  command->add_option("--architecture", o->architecture, "Such as llama-3.1-8b")
+      ->group(kGroup);
+  command->add_option("--quantisation", o->quantisation, "Such as fp16, awq")
+      ->group(kGroup);
+  command->add_option("--tp", o->tp, "GPUs that it spans (default: 1)")
+      ->check(CLI::Range(1, 1024))
+      ->group(kGroup);
+  command->add_option("--weights", o->weights, "Size on all GPUs, like 15GiB")
+      ->group(kGroup);
+  command->add_option("--activations", o->activations, "Their average size")
+      ->group(kGroup);
+  command
+      ->add_option("--kv-token-bytes", o->kv_token_bytes,
+                   "KV bytes of a token over all layers")
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+}
+
+void AddProfile(CLI::App& app, Commands& c) {
+  ProfileOptions& o = c.profile;
+  CLI::App* command = AddCommand(
+      app, c, "profile", "Measure how long an engine's steps take",
+      "  fsctl profile http://127.0.0.1:9001 --output llama.toml\n"
+      "  fsctl profile http://127.0.0.1:9001 --batches 1,8 --prompts 64,512\n"
+      "  fsctl profile http://127.0.0.1:9001 --json | jq .profile\n"
+      "The engine must be idle. Any that speaks OpenAI's HTTP will do; a "
+      "fleet\n"
+      "file reads the output by profile = \"llama.toml\".\n",
+      [&c] { return RunProfile(c.globals, c.profile); });
+  command->add_option("URL", o.url, "The engine, as http://HOST:PORT")
+      ->required();
+  command->add_option("--model", o.model,
+                      "Model to ask for (default: the only one)");
+  command
+      ->add_option("--batches", o.batches,
+                   "Prompts at once (default: 1,2,4,8,16,32)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--prompts", o.prompts,
+                   "Tokens of a prompt (default: 64,256,1024)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--output", o.output_path, "File to write");
+  command
+      ->add_option("--budget", o.budget_s,
+                   "Seconds to measure for, at most (default: 300)")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--chunk-tokens", o.chunk_tokens,
+                   "Prompt tokens that the engine fills in a step (default: "
+                   "what fits best)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--api-key-file", o.api_key_path,
+                      "File whose first line is the engine's API key");
+  command->add_flag("--chat", o.chat, "Ask for chats instead of completions");
+  command->add_flag("--even-if-busy", o.even_if_busy,
+                    "Measure although other requests run");
+  AddTold(command, &o);
+}
+
 void AddRun(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "run", "Run a command with its KV memory in the pool",
@@ -337,7 +403,7 @@ int Main(int argc, char** argv) {
   AddGlobals(app, commands);
   for (const auto add :
        {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
-        AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
+        AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -1,7 +1,11 @@
 #include "daemon/sched/predict/profile_fit.h"
 
+#include <Eigen/Dense>
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -10,63 +14,57 @@ namespace {
 
 constexpr double kMicrosPerSecond = 1e6;
 
-// y ≈ base + slope · x.
-struct Line {
-  double base = 0;
-  double slope = 0;
-  double error = 0;  // mean of |fitted − y| / y
-};
-
+// y ≈ known + coefficients[0] · x[0] + coefficients[1] · x[1], in µs.
 struct Point {
-  double x;
+  double x[2];
+  double known;
   double y;
 };
 
-// The one coefficient by which `column` comes nearest to all ones.
-double FitOne(const std::vector<double>& column) {
-  double sum = 0, squares = 0;
-  for (const double c : column) {
-    sum += c;
-    squares += c * c;
-  }
-  return sum / squares;
+struct Fit {
+  Eigen::Vector2d coefficients{0, 0};
+  Eigen::Vector2d standard_errors{0, 0};
+  double error = 0;  // mean of |fitted − y| / y
+};
+
+// Least squares of relative errors over the columns of `a` that `first` and
+// `count` name; the other coefficient is 0.
+Fit FitColumns(const Eigen::MatrixX2d& a, const Eigen::VectorXd& b, int first,
+               int count) {
+  const Eigen::MatrixXd used = a.middleCols(first, count);
+  Fit fit;
+  fit.coefficients.segment(first, count) = used.colPivHouseholderQr().solve(b);
+  const Eigen::VectorXd left = a * fit.coefficients - b;
+  fit.error = left.cwiseAbs().mean();
+  const auto freedom = static_cast<double>(a.rows() - count);
+  const double variance = freedom > 0
+                              ? left.squaredNorm() / freedom
+                              : std::numeric_limits<double>::quiet_NaN();
+  const Eigen::MatrixXd covariance =
+      variance * (used.transpose() * used).inverse();
+  fit.standard_errors.segment(first, count) = covariance.diagonal().cwiseSqrt();
+  return fit;
 }
 
-// Both coefficients. Squares of relative errors weigh a point by 1 / y².
-Line FitBoth(const std::vector<Point>& points) {
-  double weights = 0, mean_x = 0, mean_y = 0;
-  for (const Point& p : points) {
-    const double weight = 1 / (p.y * p.y);
-    weights += weight;
-    mean_x += weight * p.x;
-    mean_y += weight * p.y;
+// Dividing each equation by its y makes the errors relative.
+absl::StatusOr<Fit> FitPoints(const std::vector<Point>& points) {
+  Eigen::MatrixX2d a(points.size(), 2);
+  Eigen::VectorXd b(points.size());
+  for (size_t i = 0; i < points.size(); ++i) {
+    const Point& p = points[i];
+    const auto row = static_cast<Eigen::Index>(i);
+    a.row(row) << p.x[0] / p.y, p.x[1] / p.y;
+    b(row) = (p.y - p.known) / p.y;
   }
-  mean_x /= weights;
-  mean_y /= weights;
-  double covariance = 0, variance = 0;
-  for (const Point& p : points) {
-    const double weight = 1 / (p.y * p.y);
-    covariance += weight * (p.x - mean_x) * (p.y - mean_y);
-    variance += weight * (p.x - mean_x) * (p.x - mean_x);
+  if (a.colPivHouseholderQr().rank() < 2) {
+    return absl::InvalidArgumentError(
+        "these rows do not tell the base of a step from what is added to it; "
+        "measure more batches and prompts");
   }
-  const double slope = covariance / variance;
-  return {mean_y - slope * mean_x, slope, 0};
-}
-
-Line FitLine(const std::vector<Point>& points) {
-  std::vector<double> bases, slopes;
-  for (const Point& p : points) {
-    bases.push_back(1 / p.y);
-    slopes.push_back(p.x / p.y);
-  }
-  Line line = FitBoth(points);
-  if (line.base < 0) line = {0, FitOne(slopes), 0};
-  if (line.slope < 0) line = {FitOne(bases), 0, 0};
-  for (const Point& p : points) {
-    line.error += std::abs((line.base + line.slope * p.x) / p.y - 1);
-  }
-  line.error /= static_cast<double>(points.size());
-  return line;
+  const Fit both = FitColumns(a, b, 0, 2);
+  if (both.coefficients(0) < 0) return FitColumns(a, b, 1, 1);
+  if (both.coefficients(1) < 0) return FitColumns(a, b, 0, 1);
+  return both;
 }
 
 absl::Status Check(const std::vector<ProfileRow>& rows) {
@@ -86,23 +84,65 @@ absl::Status Check(const std::vector<ProfileRow>& rows) {
       "a profile needs two different batches and amounts of prefill work");
 }
 
+absl::StatusOr<ProfileFit> FitRows(
+    const std::vector<ProfileRow>& rows,
+    absl::FunctionRef<FilledSteps(const ProfileRow&)> steps_of) {
+  if (const absl::Status bad = Check(rows); !bad.ok()) return bad;
+  std::vector<Point> decode;
+  for (const ProfileRow& r : rows) {
+    decode.push_back({{1, static_cast<double>(r.batch)},
+                      0,
+                      r.decode_step_s * kMicrosPerSecond});
+  }
+  const absl::StatusOr<Fit> decodes = FitPoints(decode);
+  if (!decodes.ok()) return decodes.status();
+  const double per_sequence_us = decodes->coefficients(1);
+  std::vector<Point> prefill;
+  for (const ProfileRow& r : rows) {
+    const FilledSteps filled = steps_of(r);
+    const auto work = static_cast<double>(uint64_t{r.batch} * r.input_tokens);
+    prefill.push_back({{static_cast<double>(filled.steps), work},
+                       per_sequence_us * static_cast<double>(filled.decoded),
+                       r.prefill_s * kMicrosPerSecond});
+  }
+  const absl::StatusOr<Fit> prefills = FitPoints(prefill);
+  if (!prefills.ok()) return prefills.status();
+  return ProfileFit{
+      {prefills->coefficients(0), prefills->coefficients(1), per_sequence_us},
+      decodes->coefficients(0),
+      prefills->error,
+      decodes->error,
+      {prefills->standard_errors(0), prefills->standard_errors(1),
+       decodes->standard_errors(1), decodes->standard_errors(0)}};
+}
+
 }  // namespace
 
-absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows) {
-  if (const absl::Status bad = Check(rows); !bad.ok()) return bad;
-  std::vector<Point> prefill, decode;
-  for (const ProfileRow& r : rows) {
-    const auto work = static_cast<double>(uint64_t{r.batch} * r.input_tokens);
-    prefill.push_back({work, r.prefill_s * kMicrosPerSecond});
-    decode.push_back(
-        {static_cast<double>(r.batch), r.decode_step_s * kMicrosPerSecond});
+FilledSteps BatchSteps(uint32_t batch, uint32_t input_tokens,
+                       uint32_t chunk_tokens) {
+  FilledSteps filled;
+  const uint64_t prompt = std::max(input_tokens, 1u);
+  const uint64_t all = batch * prompt;
+  for (uint64_t done = 0; done < all; ++filled.steps) {
+    const uint64_t running = done / prompt;
+    const uint64_t room =
+        chunk_tokens - std::min<uint64_t>(running, chunk_tokens);
+    const uint64_t there = (filled.steps == 0 ? prompt : all) - done;
+    filled.decoded += running;
+    done += std::min(there, std::max<uint64_t>(room, 1));
   }
-  const Line prefills = FitLine(prefill);
-  const Line decodes = FitLine(decode);
-  return ProfileFit{{prefills.base, prefills.slope, decodes.slope},
-                    decodes.base,
-                    prefills.error,
-                    decodes.error};
+  return filled;
+}
+
+absl::StatusOr<ProfileFit> FitProfile(const std::vector<ProfileRow>& rows) {
+  return FitRows(rows, [](const ProfileRow&) { return FilledSteps{1, 0}; });
+}
+
+absl::StatusOr<ProfileFit> FitServedProfile(const std::vector<ProfileRow>& rows,
+                                            uint32_t chunk_tokens) {
+  return FitRows(rows, [=](const ProfileRow& r) {
+    return BatchSteps(r.batch, r.input_tokens, chunk_tokens);
+  });
 }
 
 }  // namespace fineserve::sched

@@ -1,11 +1,11 @@
-#ifndef BENCH_LOADGEN_TARGET_H_
-#define BENCH_LOADGEN_TARGET_H_
+#ifndef TOOLS_OPENAI_TARGET_H_
+#define TOOLS_OPENAI_TARGET_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 
 // Where requests go: http://host:port and the path of completions or chats.
 struct Target {
@@ -19,6 +19,6 @@ struct Target {
 // InvalidArgument for another scheme or a path.
 absl::StatusOr<Target> ParseUrl(const std::string& url);
 
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai
 
-#endif  // BENCH_LOADGEN_TARGET_H_
+#endif  // TOOLS_OPENAI_TARGET_H_

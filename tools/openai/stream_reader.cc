@@ -1,4 +1,4 @@
-#include "bench/loadgen/sse.h"
+#include "tools/openai/stream_reader.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 namespace {
 
 using Json = nlohmann::json;
@@ -83,4 +83,4 @@ uint32_t StreamReader::output_tokens() const {
                                  : static_cast<uint32_t>(events_);
 }
 
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai

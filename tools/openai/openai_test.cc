@@ -1,15 +1,14 @@
-#include "bench/loadgen/sse.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bench/loadgen/prompt.h"
-#include "bench/loadgen/target.h"
+#include "tools/openai/prompt.h"
+#include "tools/openai/stream_reader.h"
+#include "tools/openai/target.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 namespace {
 
 constexpr char kStream[] =
@@ -73,12 +72,12 @@ TEST(PromptTest, HasAsManyWordsAndDiffersBySeed) {
 }
 
 TEST(PromptTest, BodyAsksForExactlyTheTokens) {
-  const auto body = nlohmann::json::parse(Body("m\"x", {3, 9}, 1, false));
+  const auto body = nlohmann::json::parse(Body("m\"x", 3, 9, 1, false));
   EXPECT_EQ(body["model"], "m\"x");
   EXPECT_EQ(body["max_tokens"], 9);
   EXPECT_EQ(body["ignore_eos"], true);
   EXPECT_EQ(body["stream_options"]["include_usage"], true);
-  const auto chat = nlohmann::json::parse(Body("m", {3, 9}, 1, true));
+  const auto chat = nlohmann::json::parse(Body("m", 3, 9, 1, true));
   EXPECT_EQ(chat["messages"][0]["content"], body["prompt"]);
 }
 
@@ -95,4 +94,4 @@ TEST(ParseUrlTest, HostAndPort) {
 }
 
 }  // namespace
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai

@@ -1,11 +1,11 @@
-#include "bench/loadgen/target.h"
+#include "tools/openai/target.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 
 absl::StatusOr<Target> ParseUrl(const std::string& url) {
   absl::string_view rest = url;
@@ -27,4 +27,4 @@ absl::StatusOr<Target> ParseUrl(const std::string& url) {
   return Target{std::string(host), std::string(port), "/v1/completions", ""};
 }
 
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai

@@ -1,12 +1,12 @@
-#ifndef BENCH_LOADGEN_SSE_H_
-#define BENCH_LOADGEN_SSE_H_
+#ifndef TOOLS_OPENAI_STREAM_READER_H_
+#define TOOLS_OPENAI_STREAM_READER_H_
 
 #include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 
 // Reads an OpenAI stream (server-sent events) from the body's bytes as they
 // come, in any pieces. Only events with usage or an error are parsed; the
@@ -41,6 +41,6 @@ class StreamReader {
   uint32_t completion_tokens_ = 0;
 };
 
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai
 
-#endif  // BENCH_LOADGEN_SSE_H_
+#endif  // TOOLS_OPENAI_STREAM_READER_H_

@@ -1,4 +1,4 @@
-#include "bench/loadgen/client.h"
+#include "tools/openai/client.h"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,9 @@
 #include <boost/beast/http.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "bench/loadgen/sse.h"
+#include "tools/openai/stream_reader.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 namespace {
 
 namespace asio = boost::asio;
@@ -29,7 +29,7 @@ Request MakeRequest(const Target& target, const std::string& body,
   Request request(http::verb::post, target.path, 11);
   request.set(http::field::host, target.host + ":" + target.port);
   request.set(http::field::content_type, "application/json");
-  request.set(http::field::user_agent, "fineserve-loadgen");
+  request.set(http::field::user_agent, "fineserve");
   if (!target.key.empty()) {
     request.set(http::field::authorization, "Bearer " + target.key);
   }
@@ -42,20 +42,26 @@ Request MakeRequest(const Target& target, const std::string& body,
 // Reads the body piece by piece.
 class Reading {
  public:
+  explicit Reading(bool notes_events) : notes_events_(notes_events) {}
+
   void Piece(absl::string_view bytes, int status) {
     if (status != 200) {
       const size_t room = kErrorBytes - std::min(kErrorBytes, refusal_.size());
       refusal_.append(bytes.data(), std::min(room, bytes.size()));
       return;
     }
-    const bool had_none = stream_.events() == 0;
+    const uint64_t before = stream_.events();
     stream_.Feed(bytes);
-    if (had_none && stream_.events() > 0) first_token_ = Clock::now();
+    if (stream_.events() <= before) return;
+    const Clock::time_point now = Clock::now();
+    if (before == 0) first_token_ = now;
+    if (notes_events_) events_.resize(stream_.events(), now);
   }
 
-  void Finish(Answer* answer) const {
+  void Finish(Answer* answer) {
     answer->end = Clock::now();
     answer->first_token = first_token_;
+    answer->events = std::move(events_);
     answer->output_tokens = stream_.output_tokens();
     answer->prompt_tokens = stream_.prompt_tokens();
     if (answer->status != 200) {
@@ -68,7 +74,9 @@ class Reading {
   }
 
  private:
+  const bool notes_events_;
   StreamReader stream_;
+  std::vector<Clock::time_point> events_;
   std::string refusal_;
   Clock::time_point first_token_;
 };
@@ -82,8 +90,11 @@ struct Client::Connection {
 };
 
 Client::Client(asio::io_context* context, Target target,
-               std::chrono::milliseconds timeout)
-    : context_(*context), target_(std::move(target)), timeout_(timeout) {}
+               std::chrono::milliseconds timeout, bool notes_events)
+    : context_(*context),
+      target_(std::move(target)),
+      timeout_(timeout),
+      notes_events_(notes_events) {}
 
 Client::~Client() = default;
 
@@ -126,7 +137,7 @@ asio::awaitable<bool> Client::Exchange(Kept connection, const std::string& body,
     co_return false;
   }
   answer->status = parser.get().result_int();
-  Reading reading;
+  Reading reading(notes_events_);
   std::array<char, kPieceBytes> piece;
   while (!parser.is_done()) {
     parser.get().body().data = piece.data();
@@ -170,4 +181,4 @@ asio::awaitable<Answer> Client::Post(std::string body, Fields fields) {
   co_return answer;
 }
 
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai

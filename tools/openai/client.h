@@ -1,5 +1,5 @@
-#ifndef BENCH_LOADGEN_CLIENT_H_
-#define BENCH_LOADGEN_CLIENT_H_
+#ifndef TOOLS_OPENAI_CLIENT_H_
+#define TOOLS_OPENAI_CLIENT_H_
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "bench/loadgen/target.h"
+#include "tools/openai/target.h"
 
-namespace fineserve::loadgen {
+namespace fineserve::openai {
 
 using Clock = std::chrono::steady_clock;
 
@@ -22,6 +22,9 @@ struct Answer {
   std::string error;  // empty if a whole stream came
   Clock::time_point first_token, end;
   uint32_t output_tokens = 0, prompt_tokens = 0;
+  // When each event came, if the client notes them; the first one is the first
+  // token.
+  std::vector<Clock::time_point> events;
 };
 
 // An HTTP/1.1 client for many streams at once. Connections are kept for the
@@ -31,7 +34,7 @@ struct Answer {
 class Client {
  public:
   Client(boost::asio::io_context* context, Target target,
-         std::chrono::milliseconds timeout);
+         std::chrono::milliseconds timeout, bool notes_events = false);
   ~Client();
 
   using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -53,9 +56,10 @@ class Client {
   boost::asio::io_context& context_;
   const Target target_;
   const std::chrono::milliseconds timeout_;
+  const bool notes_events_;
   std::vector<Kept> idle_;
 };
 
-}  // namespace fineserve::loadgen
+}  // namespace fineserve::openai
 
-#endif  // BENCH_LOADGEN_CLIENT_H_
+#endif  // TOOLS_OPENAI_CLIENT_H_

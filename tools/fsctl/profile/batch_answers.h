@@ -1,0 +1,35 @@
+#ifndef TOOLS_FSCTL_PROFILE_BATCH_ANSWERS_H_
+#define TOOLS_FSCTL_PROFILE_BATCH_ANSWERS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/fsctl/profile/point_plan.h"
+#include "tools/openai/client.h"
+
+namespace fineserve::fsctl {
+
+// What the answers to a batch that was sent at `start` say. The step is taken
+// from the request whose first token came last, from then to the first end of
+// any answer: all generate then, and its own events need no comparison with
+// what another connection delivered. Errors are one line with the fix:
+//
+//   FailedPrecondition   the batch did not generate together (queued): smaller
+//   Unauthenticated      the engine wants another key
+//   NotFound             no such path or model
+//   Unimplemented        it does not stream, or counts no tokens
+//   Unavailable          it refused, broke off, or did not answer
+absl::StatusOr<Sample> ReadAnswers(openai::Clock::time_point start,
+                                   const std::vector<openai::Answer>& answers);
+
+// OK if the answer is a whole stream with token counts.
+absl::Status CheckAnswer(const openai::Answer& answer);
+
+// The message in OpenAI's {"error": {"message": …}}, vLLM's {"message": …} or
+// FastAPI's {"detail": …}; else the body's beginning. On one line.
+std::string ErrorMessage(const std::string& body);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROFILE_BATCH_ANSWERS_H_

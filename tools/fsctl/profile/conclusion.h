@@ -1,0 +1,30 @@
+#ifndef TOOLS_FSCTL_PROFILE_CONCLUSION_H_
+#define TOOLS_FSCTL_PROFILE_CONCLUSION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/config/profile_file.h"
+#include "tools/fsctl/profile/point_plan.h"
+
+namespace fineserve::fsctl {
+
+// What follows from the samples, beside what the user has told.
+struct Conclusion {
+  config::MeasuredProfile profile;
+  bool chunk_found = false;  // by which chunk fits best; else given
+  // What a reader should doubt, each a sentence with its remedy.
+  std::vector<std::string> warnings;
+};
+
+// Medians of each point's samples, and the fit through them
+// (daemon/sched/predict/profile_fit.h). Points without samples are left out.
+// `chunk_tokens` 0: 2048, or the power of two that fits clearly better.
+// InvalidArgument, with the fix, if what is left is too little.
+absl::StatusOr<Conclusion> Conclude(const std::vector<PointSamples>& points,
+                                    uint32_t chunk_tokens);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROFILE_CONCLUSION_H_

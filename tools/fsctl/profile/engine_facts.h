@@ -1,0 +1,48 @@
+#ifndef TOOLS_FSCTL_PROFILE_ENGINE_FACTS_H_
+#define TOOLS_FSCTL_PROFILE_ENGINE_FACTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "tools/openai/page.h"
+
+namespace fineserve::fsctl {
+
+struct ServedModel {
+  std::string name;
+  uint32_t most_tokens = 0;  // of prompt and answer; 0: not known
+};
+
+// Reads the answer to GET /v1/models, and chooses `wanted` from it, or, if that
+// is empty, the only one. A server without that page serves `wanted`. Errors
+// are one line with the fix.
+absl::StatusOr<ServedModel> ChooseModel(const openai::Page& page,
+                                        const std::string& wanted);
+
+// Requests that the engine runs or holds back, from vLLM's names in Prometheus
+// text; nullopt if it does not tell.
+absl::optional<double> RequestsInside(absl::string_view metrics);
+
+// How many tokens a prompt of so many words has.
+struct WordRate {
+  double tokens_a_word = 1;
+  double fixed_tokens = 0;  // of a chat's template, or at the beginning
+
+  // The words whose prompt comes nearest to so many tokens; at least 1.
+  uint32_t WordsFor(uint32_t tokens) const;
+};
+
+// From two prompts of different lengths.
+struct CountedPrompt {
+  uint32_t words;
+  uint32_t tokens;
+};
+WordRate RateOf(CountedPrompt a, CountedPrompt b);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROFILE_ENGINE_FACTS_H_

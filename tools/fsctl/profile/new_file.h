@@ -1,0 +1,21 @@
+#ifndef TOOLS_FSCTL_PROFILE_NEW_FILE_H_
+#define TOOLS_FSCTL_PROFILE_NEW_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace fineserve::fsctl {
+
+// Fails, with the reason, if the file clearly could not be written: to be asked
+// before minutes of work.
+absl::Status CheckWritable(const std::string& path);
+
+// Replaces the file at once by one with this text: whoever reads it, and
+// whatever goes wrong meanwhile, sees the old one or the new one. Errors have
+// one line with the reason, and leave no other file behind.
+absl::Status ReplaceFile(const std::string& path, const std::string& text);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROFILE_NEW_FILE_H_

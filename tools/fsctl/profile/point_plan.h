@@ -1,0 +1,67 @@
+#ifndef TOOLS_FSCTL_PROFILE_POINT_PLAN_H_
+#define TOOLS_FSCTL_PROFILE_POINT_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+
+namespace fineserve::fsctl {
+
+// What is to be measured: so many prompts of one length, sent at once.
+struct PlannedPoint {
+  uint32_t batch = 0;
+  uint32_t prompt_tokens = 0;  // of each
+  uint32_t output_tokens = 0;  // of each
+  bool operator==(const PlannedPoint&) const = default;
+
+  std::string Title() const;  // "batch 8, 256 tokens"
+};
+
+// What one repetition of a point gave.
+struct Sample {
+  double ttft_s = 0;         // until the last of its first tokens
+  double step_s = 0;         // mean, a token of each, while all generate
+  double prompt_tokens = 0;  // of each, as the engine counts them
+};
+
+struct PointSamples {
+  PlannedPoint point;
+  std::vector<Sample> samples;
+  std::string dropped;  // why it is not measured any more; empty: it is
+};
+
+// InvalidArgument, with the fix, unless a step's time can be fitted to such
+// points: two different batches at least, and no zeros.
+absl::Status CheckPoints(const std::vector<uint32_t>& batches,
+                         const std::vector<uint32_t>& prompts);
+
+// Every batch with every prompt length, each once, the least work first. The
+// answers are so long that all of a batch generate together for some steps even
+// if prompts are filled in small chunks.
+std::vector<PlannedPoint> PlanPoints(const std::vector<uint32_t>& batches,
+                                     const std::vector<uint32_t>& prompts);
+
+// InvalidArgument if a point is longer than the engine's model takes (0: not
+// known).
+absl::Status CheckLengths(const std::vector<PlannedPoint>& points,
+                          uint32_t model_tokens);
+
+// How often a point is repeated: at least, and where the repetitions differ.
+inline constexpr size_t kLeastRepetitions = 3;
+inline constexpr size_t kMostRepetitions = 7;
+inline constexpr double kWideSpread = 0.05;
+
+// The point to measure next: the one with the fewest repetitions, until none
+// needs more. So whatever time is left is spread over all of them.
+absl::optional<size_t> NextPoint(const std::vector<PointSamples>& points);
+
+// Repetitions that NextPoint still asks for, if no spread changes.
+size_t RepetitionsLeft(const std::vector<PointSamples>& points);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROFILE_POINT_PLAN_H_

@@ -1,0 +1,27 @@
+#ifndef TOOLS_FSCTL_PROFILE_PROFILE_OUTPUT_H_
+#define TOOLS_FSCTL_PROFILE_PROFILE_OUTPUT_H_
+
+#include <string>
+
+#include "tools/fsctl/profile/conclusion.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl profile` prints. Warnings are left to standard error.
+std::string ConclusionText(const Conclusion& conclusion, bool color);
+std::string ConclusionJson(const Conclusion& conclusion);
+
+// "[=====>   ] 12/54  batch 8, 256 tokens  41 s, about 60 s left" in `columns`
+// at most.
+struct Progress {
+  size_t done = 0;
+  size_t all = 0;
+  double elapsed_s = 0;
+  double budget_s = 0;
+  std::string now;  // what is measured
+};
+std::string ProgressText(const Progress& progress, size_t columns);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PROFILE_PROFILE_OUTPUT_H_
