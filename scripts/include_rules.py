@@ -21,7 +21,16 @@ ALLOWED = {
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {"daemon/sched/policy", "daemon/sched/predict"},
     "daemon/wire": {"daemon/abi", "kernels/driver"},
+    # What the scheduler may count on; pure, so the simulator runs it as well.
+    "daemon/admission/rooms": {
+        "daemon/sched",
+        "daemon/sched/policy",
+        "daemon/sched/predict",
+        "daemon/slab",
+        "kernels/driver",
+    },
     "daemon/admission": {
+        "daemon/admission/rooms",
         "daemon/clock",
         "daemon/config",
         "daemon/log",
@@ -65,6 +74,7 @@ ALLOWED = {
     "daemon/server": {
         "daemon/abi",
         "daemon/admission",
+        "daemon/admission/rooms",
         "daemon/backing",
         "daemon/clock",
         "daemon/config",

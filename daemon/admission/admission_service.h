@@ -13,7 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "daemon/admission/drained_engines.h"
-#include "daemon/admission/engine_kv.h"
+#include "daemon/admission/rooms/engine_kv.h"
+#include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/sched/local_scheduler.h"
@@ -59,14 +60,7 @@ class AdmissionService {
   uint64_t NextWakeNs() const;
 
  private:
-  struct Engine {
-    std::string name;
-    sched::ModelId model;
-    uint64_t kv_token_bytes;
-    uint32_t block_tokens;
-    uint32_t max_batch;
-    bool known = false;  // to the scheduler
-  };
+  using Engine = ServingEngine;
   struct Peer {
     uint64_t heard_ns = 0;
     bool lost = false;                   // a message did not reach it
