@@ -21,7 +21,16 @@ ALLOWED = {
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {"daemon/sched/policy", "daemon/sched/predict"},
     "daemon/wire": {"daemon/abi", "kernels/driver"},
+    # What the scheduler may count on; pure, so the simulator runs it as well.
+    "daemon/admission/rooms": {
+        "daemon/sched",
+        "daemon/sched/policy",
+        "daemon/sched/predict",
+        "daemon/slab",
+        "kernels/driver",
+    },
     "daemon/admission": {
+        "daemon/admission/rooms",
         "daemon/clock",
         "daemon/config",
         "daemon/log",
@@ -31,10 +40,12 @@ ALLOWED = {
         "daemon/wire",
     },
     "daemon/proxy/http": set(),
+    "daemon/proxy/choice": set(),
     "daemon/proxy/admission": {
         "daemon/clock",
         "daemon/config",
         "daemon/log",
+        "daemon/proxy/choice",
         "daemon/proxy/http",
         "daemon/wire",
     },
@@ -65,6 +76,7 @@ ALLOWED = {
     "daemon/server": {
         "daemon/abi",
         "daemon/admission",
+        "daemon/admission/rooms",
         "daemon/backing",
         "daemon/clock",
         "daemon/config",
@@ -216,6 +228,52 @@ ALLOWED = {
     },
     # A client of engines, shared by fsctl and the load generator.
     "tools/openai": set(),
+    "tools/sim": {
+        "bench/workload",
+        "daemon/config",
+        "tools/sim/bound",
+        "tools/sim/core",
+        "tools/sim/fleet",
+        "tools/sim/report",
+    },
+    "tools/sim/core": {"daemon/sched/predict"},
+    "tools/sim/engine": {"daemon/sched/predict", "tools/sim/core"},
+    # What ships: the pool's machine, the local scheduler, what lies between.
+    "tools/sim/gpu": {
+        "daemon/abi",
+        "daemon/admission/rooms",
+        "daemon/sched",
+        "daemon/sched/policy",
+        "daemon/sched/predict",
+        "daemon/slab",
+        "kernels/driver",
+        "tools/sim/core",
+        "tools/sim/engine",
+    },
+    "tools/sim/fleet": {
+        "bench/workload",
+        "daemon/config",
+        "daemon/proxy/choice",
+        "daemon/sched",
+        "daemon/sched/predict",
+        "daemon/slab",
+        "tools/sim/core",
+        "tools/sim/engine",
+        "tools/sim/gpu",
+    },
+    "tools/sim/bound": {
+        "bench/workload",
+        "tools/sim/core",
+        "tools/sim/engine",
+        "tools/sim/fleet",
+        "tools/sim/gpu",
+    },
+    "tools/sim/report": {
+        "bench/fragmentation",  # its plots
+        "bench/workload",
+        "tools/sim/fleet",
+        "tools/sim/gpu",
+    },
     # Shared by the load generator and the simulator.
     "bench/workload": set(),
     # Engines know only FineServe's public C header; the driver's prototypes

@@ -2,18 +2,17 @@
 
 #include <stdio.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "bench/fragmentation/svg_plot.h"
+#include "bench/workload/summary_json.h"
 
 namespace fineserve::loadgen {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using workload::Outcome;
-using workload::Percentiles;
 using workload::Summary;
 
 std::vector<Outcome> OfModel(const RunResult& result, uint32_t model) {
@@ -30,36 +29,6 @@ void PrintRow(const std::string& name, const Summary& s) {
       name.c_str(), s.requests, s.done, s.dropped, s.failed, 100 * s.attainment,
       s.requests_per_second, s.goodput, s.decode_tokens_per_second,
       1000 * s.ttft_s.p50, 1000 * s.ttft_s.p99, 1000 * s.tpot_s.p50);
-}
-
-Json Number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-Json ToJson(const Percentiles& p) {
-  return {{"p50", Number(p.p50)},
-          {"p90", Number(p.p90)},
-          {"p95", Number(p.p95)},
-          {"p99", Number(p.p99)},
-          {"p999", Number(p.p999)}};
-}
-
-Json ToJson(const std::vector<Outcome>& outcomes, double seconds) {
-  const Summary s = workload::Summarize(outcomes, seconds);
-  return {{"requests", s.requests},
-          {"done", s.done},
-          {"dropped", s.dropped},
-          {"failed", s.failed},
-          {"attainment", s.attainment},
-          {"requests_per_second", s.requests_per_second},
-          {"goodput", s.goodput},
-          {"decode_tokens_per_second", s.decode_tokens_per_second},
-          {"idle_free_tokens_per_second", s.idle_free_tokens_per_second},
-          {"ttft_s", ToJson(s.ttft_s)},
-          {"tpot_s", ToJson(s.tpot_s)},
-          {"all_ttft_s", ToJson(s.all_ttft_s)},
-          {"attainment_by_length_decile",
-           workload::AttainmentByLengthDecile(outcomes)}};
 }
 
 }  // namespace
@@ -98,11 +67,11 @@ std::string ToJson(const RunResult& result, const workload::Trace& trace,
                {"worst_late_s", result.worst_late_s},
                {"cpu_share", result.cpu_share},
                {"errors", result.errors},
-               {"all", ToJson(result.outcomes, result.seconds)},
+               {"all", workload::ToJson(result.outcomes, result.seconds)},
                {"models", Json::object()}};
   for (uint32_t m = 0; m < trace.models.size(); ++m) {
     json["models"][trace.models[m]] =
-        ToJson(OfModel(result, m), result.seconds);
+        workload::ToJson(OfModel(result, m), result.seconds);
   }
   // Servers sent the error texts; bytes that are not UTF-8 must not throw.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

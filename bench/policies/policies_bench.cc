@@ -7,14 +7,16 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
-#include "bench/policies/sim_gpu.h"
 #include "bench/workload/arrivals.h"
+#include "tools/sim/fleet/run.h"
+#include "tools/sim/fleet/world.h"
 
 namespace fineserve::bench {
 namespace {
@@ -49,27 +51,50 @@ constexpr Scheme kSchemes[] = {{"fineserve", "fineserve", 0.1},
                                {"moore-hodgson", "moore-hodgson", 0},
                                {"fcfs", "fcfs", 0}};
 
-std::vector<SimModel> Models(uint64_t kv_tokens) {
-  const sched::Profile profile{8000, 40, 60};
-  const sched::ModelSpec fp16{"fp16", kSloTtft, 0, 2048, 256, profile};
-  const sched::ModelSpec fp8{"fp8", kSloTtft, 0, 2048, 256, profile};
-  return {{fp16, profile, kv_tokens}, {fp8, profile, 2 * kv_tokens}};
-}
-
 struct Setting {
   std::vector<workload::Lengths> lengths;
   uint64_t kv_tokens;
 };
 
-SimResult RunOnce(const Setting& setting, double rate, const Scheme& scheme,
-                  uint64_t seed) {
-  const workload::Trace trace = workload::Poisson(
-      {{"fp16", rate / 2}, {"fp8", rate / 2}}, kSeconds, setting.lengths, seed);
-  return Simulate(Models(setting.kv_tokens), trace, scheme.policy,
-                  scheme.floor_share);
+// Two engines that share a GPU by time slices, each with KV of its own.
+sim::World WorldOf(const Setting& setting, const Scheme& scheme) {
+  const sched::Profile profile{8000, 40, 60};
+  sim::World world;
+  sim::GpuSetup gpu;
+  gpu.policy = scheme.policy;
+  gpu.floor_share = scheme.floor_share;
+  for (const char* name : {"fp16", "fp8"}) {
+    const auto place = static_cast<uint32_t>(gpu.models.size());
+    gpu.models.push_back({name, kSloTtft, 0, 2048, 256, profile});
+    sim::EngineSetup engine;
+    engine.name = name;
+    engine.model = place;
+    engine.limits = {2048, 256, 16};
+    engine.step_time = {profile};
+    engine.kv_token_bytes = 1;
+    engine.longest_tokens = UINT32_MAX;  // the scheduler refuses them
+    engine.own_tokens = (place + 1) * setting.kv_tokens;
+    gpu.engines.push_back(engine);
+    world.models.push_back({name,
+                            {static_cast<double>(kSloTtft) / 1e6, 0},
+                            profile,
+                            {{0, place}}});
+  }
+  world.gpus = {gpu};
+  world.gpu_names = {"GPU"};
+  return world;
 }
 
-double Attainment(const SimResult& result) {
+sim::RunResult RunOnce(const Setting& setting, double rate,
+                       const Scheme& scheme, uint64_t seed) {
+  const workload::Trace trace = workload::Poisson(
+      {{"fp16", rate / 2}, {"fp8", rate / 2}}, kSeconds, setting.lengths, seed);
+  auto result = sim::Run(WorldOf(setting, scheme), trace, {0, 1}, {});
+  if (!result.ok()) abort();  // the world is made above
+  return *std::move(result);
+}
+
+double Attainment(const sim::RunResult& result) {
   return workload::Summarize(result.outcomes, kSeconds).attainment;
 }
 
@@ -78,7 +103,7 @@ double Capacity(const Setting& setting) {
   double low = 0.5, high = 200;
   for (int i = 0; i < 9; ++i) {
     const double rate = (low + high) / 2;
-    const SimResult r = RunOnce(setting, rate, kSchemes[3], 1);
+    const sim::RunResult r = RunOnce(setting, rate, kSchemes[3], 1);
     (Attainment(r) >= 0.99 ? low : high) = rate;
   }
   return low;
@@ -90,11 +115,11 @@ double Measure(const Setting& setting, double load, double rate,
   double attainment = 0, preemptions = 0, goodput = 0;
   std::vector<workload::Outcome> all;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const SimResult r = RunOnce(setting, rate, scheme, seed);
+    const sim::RunResult r = RunOnce(setting, rate, scheme, seed);
     const auto summary = workload::Summarize(r.outcomes, kSeconds);
     attainment += summary.attainment / kSeeds;
     goodput += summary.goodput / kSeeds;
-    preemptions += static_cast<double>(r.preemptions) / kSeeds;
+    preemptions += static_cast<double>(r.gpus[0].preemptions) / kSeeds;
     all.insert(all.end(), r.outcomes.begin(), r.outcomes.end());
   }
   const std::string of = absl::StrFormat("load %.2f, %s", load, scheme.name);

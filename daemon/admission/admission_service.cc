@@ -14,29 +14,9 @@ namespace fineserve::admission {
 using sched::Micros;
 using sched::ModelId;
 using sched::Number;
-using sched::ReplicaId;
 using sched::RequestId;
 
 namespace {
-
-// An engine whose KV is not in the pool is limited by its batch alone.
-constexpr uint64_t kUnknownTokens = uint64_t{1} << 40;
-
-// The KV that can be filled, and that the engine can ever have.
-sched::KvRoom RoomOf(const EngineKv& kv, uint64_t kv_token_bytes,
-                     const sched::EngineFigures& figures) {
-  if (kv.view) {
-    // What runs may have outgrown what was kept free for it.
-    const uint64_t beyond = kv.view->used_tokens -
-                            std::min(kv.view->used_tokens, figures.held_tokens);
-    const uint64_t tokens = kv.view->tokens;
-    return {tokens - std::min(tokens, beyond), kv.view->most_tokens, 0};
-  }
-  const bool known = kv.leased_bytes != 0 && kv_token_bytes != 0;
-  const uint64_t tokens =
-      known ? kv.leased_bytes / kv_token_bytes : kUnknownTokens;
-  return {tokens, tokens, 0};
-}
 
 sched::Profile ProfileOf(const config::FleetModel& m) {
   if (m.profile) {
@@ -139,8 +119,8 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
     if (!absl::StartsWith(gpu, e.gpu)) continue;
     const config::FleetModel& m = fleet.models[fleet.ModelIndex(e.model)];
     engines_.push_back({e.name, models_.at(e.model), m.kv_token_bytes,
-                        m.block_tokens, m.max_batch, StepSource(m),
-                        KvSource(m)});
+                        m.block_tokens, m.max_batch});
+    sources_.push_back({KvSource(m), StepSource(m)});
   }
 }
 
@@ -258,38 +238,22 @@ bool AdmissionService::Serves(const std::string& engine) const {
 }
 
 void AdmissionService::UpdateEngines() {
-  const auto figures = scheduler_.Engines(Now());
-  const auto figures_of = [&](size_t i) {
-    const auto known = figures.find(ReplicaId{static_cast<uint32_t>(i)});
-    return known == figures.end() ? sched::EngineFigures() : known->second;
-  };
-  std::vector<EngineNeed> needs;
+  std::vector<size_t> began;
   for (size_t i = 0; i < engines_.size(); ++i) {
-    const uint64_t held = figures_of(i).held_tokens;
-    const bool starts =
-        Takes(engines_[i]) && figures_of(i).running < engines_[i].max_batch;
-    const uint64_t waiting =
-        starts ? scheduler_.Figures(engines_[i].model).queued_tokens : 0;
-    needs.push_back({engines_[i].name, held, held + waiting});
-  }
-  const std::vector<EngineKv> kv = ask_pool_(needs);
-  for (size_t i = 0; i < engines_.size(); ++i) {
-    Engine& engine = engines_[i];
+    ServingEngine& engine = engines_[i];
     if (!engine.known && Serves(engine.name)) {
       engine.known = true;
-      log::Info("admission: engine {}: KV per token {}; step times {}",
-                engine.name,
-                kv[i].view ? "from its registered format" : engine.kv_source,
-                engine.step_source);
+      began.push_back(i);
     }
-    if (!engine.known) continue;
-    sched::KvRoom room = RoomOf(kv[i], engine.kv_token_bytes, figures_of(i));
-    room.tail_tokens = engine.block_tokens;
-    if (!Takes(engine)) room.tokens = 0;
-    // Cannot fail: the engine's model is known and never changes.
-    scheduler_
-        .SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engine.model, room)
-        .IgnoreError();
+    engine.takes = Takes(engine);
+  }
+  const std::vector<EngineKv> kv =
+      SetRooms(engines_, ask_pool_, Now(), &scheduler_);
+  for (const size_t i : began) {
+    log::Info("admission: engine {}: KV per token {}; step times {}",
+              engines_[i].name,
+              kv[i].view ? "from its registered format" : sources_[i].kv,
+              sources_[i].step);
   }
 }
 

@@ -13,7 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "daemon/admission/drained_engines.h"
-#include "daemon/admission/engine_kv.h"
+#include "daemon/admission/rooms/engine_kv.h"
+#include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/sched/local_scheduler.h"
@@ -59,16 +60,11 @@ class AdmissionService {
   uint64_t NextWakeNs() const;
 
  private:
-  struct Engine {
-    std::string name;
-    sched::ModelId model;
-    uint64_t kv_token_bytes;
-    uint32_t block_tokens;
-    uint32_t max_batch;
-    // Where its step times come from, and, unless it has a view, its KV per
-    // token: for the log.
-    std::string step_source, kv_source;
-    bool known = false;  // to the scheduler
+  using Engine = ServingEngine;
+  // Where an engine's KV per token (unless it has a view) and its step times
+  // come from: for the log.
+  struct Sources {
+    std::string kv, step;
   };
   struct Peer {
     uint64_t heard_ns = 0;
@@ -146,7 +142,8 @@ class AdmissionService {
   const Clock* const clock_;
   DrainedEngines* const drained_;
   const Send send_;
-  std::vector<Engine> engines_;  // by ReplicaId
+  std::vector<Engine> engines_;   // by ReplicaId
+  std::vector<Sources> sources_;  // by engine
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;

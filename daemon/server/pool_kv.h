@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "daemon/admission/engine_kv.h"
+#include "daemon/admission/rooms/engine_kv.h"
 
 namespace fineserve::server {
 

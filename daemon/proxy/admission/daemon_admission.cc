@@ -163,13 +163,9 @@ double DaemonAdmission::PredictedWaitUs(const std::string& model) const {
   const auto told = waits_.find(model);
   const size_t index = fleet_->ModelIndex(model);
   if (told == waits_.end() || index == fleet_->models.size()) return 0;
-  const Wait& wait = told->second;
   const config::StepProfile profile =
       fleet_->models[index].profile.value_or(config::StepProfile());
-  const double since =
-      static_cast<double>(wait.tokens_since) * profile.per_token_us -
-      static_cast<double>(clock_->NowNs() - wait.told_ns) / 1000;
-  return std::max(0.0, wait.us + since);
+  return told->second.Us(profile.per_token_us, clock_->NowNs());
 }
 
 std::string DaemonAdmission::Names() const {
@@ -182,7 +178,7 @@ std::string DaemonAdmission::Names() const {
 void DaemonAdmission::Ask(const Waiting& waiting) {
   const AdmissionRequest& r = waiting.request;
   const auto told = waits_.find(r.model);
-  if (told != waits_.end()) told->second.tokens_since += r.prompt_tokens;
+  if (told != waits_.end()) told->second.Sent(r.prompt_tokens);
   wire::SubmitT submit;
   submit.model = r.model;
   submit.prompt_tokens = r.prompt_tokens;

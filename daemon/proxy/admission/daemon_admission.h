@@ -13,6 +13,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/open_admission.h"
+#include "daemon/proxy/choice/replica_order.h"
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::proxy {
@@ -96,12 +97,6 @@ class DaemonAdmission final : public Admission {
     uint32_t told_tokens = 0;  // of these, those reported to the daemon
   };
 
-  struct Wait {
-    double us = 0;
-    uint64_t told_ns = 0;
-    uint64_t tokens_since = 0;  // of prompts sent since then
-  };
-
   template <typename Body>
   void Tell(uint64_t id, Body body);
   void Send(const std::string& message);
@@ -126,7 +121,7 @@ class DaemonAdmission final : public Admission {
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;
   std::map<std::string, bool> serves_;
-  std::map<std::string, Wait> waits_;  // by model
+  std::map<std::string, PredictedWait> waits_;  // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;

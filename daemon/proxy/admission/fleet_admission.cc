@@ -1,7 +1,6 @@
 #include "daemon/proxy/admission/fleet_admission.h"
 
 #include <algorithm>
-#include <climits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +37,7 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   }
 }
 
-absl::optional<FleetAdmission::Candidate> FleetAdmission::Consider(
+absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const DaemonAdmission& admission = *part->admission;
   bool any = false, answers = false;
@@ -57,51 +56,46 @@ absl::optional<FleetAdmission::Candidate> FleetAdmission::Consider(
   const double cost = fleet_->proxy.least_load
                           ? outstanding
                           : admission.PredictedWaitUs(request.model);
-  return Candidate{part, trouble, cost, target_rate};
+  return Candidate{0, trouble, cost, target_rate, &part->due[request.model]};
 }
 
-std::vector<FleetAdmission::Candidate> FleetAdmission::InOrder(
+std::vector<DaemonAdmission*> FleetAdmission::InOrder(
     const AdmissionRequest& request) {
-  std::vector<Candidate> all;
+  std::vector<DaemonAdmission*> asked;
+  std::vector<Candidate> candidates;
   for (auto& [gpu, part] : parts_) {
-    if (const auto c = Consider(&part, request)) all.push_back(*c);
+    const auto candidate = Consider(&part, request);
+    if (!candidate) continue;
+    candidates.push_back(*candidate);
+    candidates.back().place = asked.size();
+    asked.push_back(part.admission.get());
   }
-  int least = INT_MAX;
-  for (const Candidate& c : all) least = std::min(least, c.trouble);
-  double rates = 0;
-  for (const Candidate& c : all)
-    rates += c.trouble == least ? c.target_rate : 0;
-  for (Candidate& c : all) {
-    if (rates == 0 || c.trouble != least) continue;
-    c.cost = -(c.part->due[request.model] += c.target_rate / rates);
-  }
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.trouble, a.cost) < std::pair(b.trouble, b.cost);
-  });
-  if (rates > 0) all.front().part->due[request.model] -= 1;
-  return all;
+  OrderReplicas(&candidates);
+  std::vector<DaemonAdmission*> order;
+  for (const Candidate& c : candidates) order.push_back(asked[c.place]);
+  return order;
 }
 
 void FleetAdmission::Submit(const AdmissionRequest& request,
                             OnVerdict on_verdict) {
-  std::vector<Candidate> candidates = InOrder(request);
-  if (candidates.empty()) {
+  std::vector<DaemonAdmission*> order = InOrder(request);
+  if (order.empty()) {
     Verdict verdict;
     verdict.refusal = Refusal::kNoEngine;
     verdict.why = absl::StrCat("no engine serves ", request.model);
     on_verdict(std::move(verdict));
     return;
   }
-  Try(request, std::move(candidates), std::move(on_verdict));
+  Try(request, std::move(order), std::move(on_verdict));
 }
 
 void FleetAdmission::Try(const AdmissionRequest& request,
-                         std::vector<Candidate> candidates,
+                         std::vector<DaemonAdmission*> order,
                          OnVerdict on_verdict) {
-  DaemonAdmission* const first = candidates.front().part->admission.get();
-  candidates.erase(candidates.begin());
+  DaemonAdmission* const first = order.front();
+  order.erase(order.begin());
   asked_[request.id] = first;
-  first->Submit(request, [this, request, rest = std::move(candidates),
+  first->Submit(request, [this, request, rest = std::move(order),
                           on_verdict = std::move(on_verdict)](Verdict verdict) {
     if (!verdict.admitted && !rest.empty()) {
       Try(request, rest, on_verdict);

@@ -13,6 +13,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/choice/replica_order.h"
 
 namespace fineserve::proxy {
 
@@ -58,22 +59,15 @@ class FleetAdmission final : public Admission {
     // not given.
     std::map<std::string, double> due;
   };
-  // A GPU that a request may go to. Less trouble is better, then less cost.
-  struct Candidate {
-    Part* part;
-    int trouble;
-    double cost;
-    double target_rate;
-  };
   using OnVerdict = std::function<void(Verdict)>;
 
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
   // Best first; the first is charged with the request.
-  std::vector<Candidate> InOrder(const AdmissionRequest& request);
-  // Asks the first candidate, and the rest in turn while they refuse.
-  void Try(const AdmissionRequest& request, std::vector<Candidate> candidates,
+  std::vector<DaemonAdmission*> InOrder(const AdmissionRequest& request);
+  // Asks the first, and the rest in turn while they refuse.
+  void Try(const AdmissionRequest& request, std::vector<DaemonAdmission*> order,
            OnVerdict on_verdict);
   DaemonAdmission* Of(uint64_t id) const;
 

@@ -1,5 +1,5 @@
-#ifndef DAEMON_ADMISSION_ENGINE_KV_H_
-#define DAEMON_ADMISSION_ENGINE_KV_H_
+#ifndef DAEMON_ADMISSION_ROOMS_ENGINE_KV_H_
+#define DAEMON_ADMISSION_ROOMS_ENGINE_KV_H_
 
 #include <cstdint>
 #include <functional>
@@ -39,4 +39,4 @@ using AskPool =
 
 }  // namespace fineserve::admission
 
-#endif  // DAEMON_ADMISSION_ENGINE_KV_H_
+#endif  // DAEMON_ADMISSION_ROOMS_ENGINE_KV_H_

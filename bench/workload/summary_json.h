@@ -1,0 +1,18 @@
+#ifndef BENCH_WORKLOAD_SUMMARY_JSON_H_
+#define BENCH_WORKLOAD_SUMMARY_JSON_H_
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "bench/workload/metrics.h"
+
+namespace fineserve::workload {
+
+// The figures of Summary and the attainment by length decile, under the same
+// names for all programs. What is infinite is null.
+nlohmann::ordered_json ToJson(const std::vector<Outcome>& outcomes,
+                              double seconds);
+
+}  // namespace fineserve::workload
+
+#endif  // BENCH_WORKLOAD_SUMMARY_JSON_H_

@@ -1,0 +1,235 @@
+#include "tools/sim/fleet/run.h"
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tools/sim/core/agenda.h"
+#include "tools/sim/fleet/router.h"
+
+namespace fineserve::sim {
+namespace {
+
+using sched::Number;
+using sched::RequestId;
+using workload::End;
+using workload::Outcome;
+
+// Between two reports of progress, in requests that ended.
+constexpr uint64_t kProgressRequests = 1024;
+
+double Seconds(Micros us) { return static_cast<double>(us) / 1e6; }
+Micros MicrosOf(double seconds) { return static_cast<Micros>(seconds * 1e6); }
+
+class Runner {
+ public:
+  Runner(const World& world, const workload::Trace& trace,
+         const std::vector<uint32_t>& model_of, const RunOptions& options)
+      : world_(world),
+        trace_(trace),
+        model_of_(model_of),
+        options_(options),
+        agenda_(static_cast<uint32_t>(world.gpus.size())),
+        router_(world) {}
+
+  absl::Status Start() {
+    for (const GpuSetup& setup : world_.gpus) {
+      absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Create(setup);
+      if (!gpu.ok()) {
+        return absl::Status(
+            gpu.status().code(),
+            absl::StrCat("GPU \"", world_.gpu_names[gpus_.size()],
+                         "\": ", gpu.status().message()));
+      }
+      agenda_.Set(static_cast<uint32_t>(gpus_.size()), (*gpu)->next());
+      gpus_.push_back(*std::move(gpu));
+    }
+    result_.outcomes.reserve(trace_.arrivals.size());
+    replica_of_.reserve(trace_.arrivals.size());
+    return absl::OkStatus();
+  }
+
+  RunResult Run() {
+    const size_t all = trace_.arrivals.size();
+    const Micros limit = options_.limit_s > 0
+                             ? MicrosOf(trace_.seconds() + options_.limit_s)
+                             : kNever;
+    while (ended_ < all) {
+      const Micros now = std::min({NextArrival(), agenda_.next(), next_hello_});
+      if (now > limit) break;
+      now_ = now;
+      if (now_ >= next_hello_) Hello();
+      while (NextArrival() <= now_) Arrive();
+      while (agenda_.next() <= now_) RunGpu(agenda_.first());
+    }
+    return Finish(limit);
+  }
+
+ private:
+  Micros NextArrival() const {
+    const size_t next = result_.outcomes.size();
+    return next < trace_.arrivals.size() ? MicrosOf(trace_.arrivals[next].at_s)
+                                         : kNever;
+  }
+
+  void Hello() {
+    next_hello_ = router_.greets() ? now_ + Router::kHelloUs : kNever;
+    router_.Hello(now_, [this](const Replica& r) {
+      return gpus_[r.gpu]->Drain(r.model, now_);
+    });
+  }
+
+  void Arrive() {
+    const uint64_t id = result_.outcomes.size();
+    const workload::Arrival& a = trace_.arrivals[id];
+    const uint32_t m = model_of_[a.model];
+    Outcome o;
+    o.model = m;
+    o.begin_s = o.end_s = a.at_s;
+    o.lengths = {a.lengths.input, 0};
+    o.slo = world_.models[m].slo;
+    result_.outcomes.push_back(o);
+    replica_of_.push_back(0);
+    const std::vector<uint32_t>& order = router_.Order(m, now_);
+    if (order.empty()) return Refuse(id);
+    if (order.size() > 1) {
+      others_[id].assign(order.rbegin(), order.rend() - 1);
+    }
+    Ask(id, order.front());
+  }
+
+  void Ask(uint64_t id, uint32_t replica) {
+    const workload::Arrival& a = trace_.arrivals[id];
+    const uint32_t m = model_of_[a.model];
+    const Replica& r = world_.models[m].replicas[replica];
+    replica_of_[id] = static_cast<uint16_t>(replica);
+    router_.Asked(m, replica, a.lengths.input);
+    gpus_[r.gpu]->Submit(
+        {RequestId{id}, r.model, a.lengths.input, a.lengths.output,
+         options_.tells_output ? a.lengths.output : 0, MicrosOf(a.at_s), now_});
+    agenda_.Set(r.gpu, gpus_[r.gpu]->next());
+  }
+
+  void RunGpu(uint32_t gpu) {
+    gpus_[gpu]->Run(now_);
+    if (options_.check) gpus_[gpu]->CheckInvariants();
+    agenda_.Set(gpu, gpus_[gpu]->next());
+    // Refused requests may go to other GPUs, at once.
+    for (const News& news : gpus_[gpu]->TakeNews()) Take(news);
+  }
+
+  void Take(const News& news) {
+    const uint64_t id = Number(news.id);
+    Outcome& o = result_.outcomes[id];
+    const uint32_t replica = replica_of_[id];
+    switch (news.kind) {
+      case News::Kind::kAdmitted:
+        others_.erase(id);
+        router_.Load(o.model, replica, Expected(id));
+        break;
+      case News::Kind::kFirstToken:
+        o.first_token_s = Seconds(news.at);
+        router_.Load(o.model, replica, -int64_t{o.lengths.input});
+        break;
+      case News::Kind::kDone:
+        o.end = End::kDone;
+        o.end_s = Seconds(news.at);
+        o.lengths.output = news.generated;
+        router_.Load(o.model, replica, int64_t{o.lengths.input} - Expected(id));
+        CountEnd();
+        break;
+      case News::Kind::kRefused:
+        AskNext(id);
+        break;
+    }
+  }
+
+  int64_t Expected(uint64_t id) const {
+    return int64_t{trace_.arrivals[id].lengths.input} +
+           trace_.arrivals[id].lengths.output;
+  }
+
+  void AskNext(uint64_t id) {
+    const auto others = others_.find(id);
+    if (others == others_.end()) return Refuse(id);
+    const uint32_t next = others->second.back();
+    others->second.pop_back();
+    if (others->second.empty()) others_.erase(others);
+    Ask(id, next);
+  }
+
+  void Refuse(uint64_t id) {
+    result_.outcomes[id].end = End::kDropped;
+    result_.outcomes[id].end_s = Seconds(now_);
+    CountEnd();
+  }
+
+  void CountEnd() {
+    if (++ended_ % kProgressRequests != 0) return;
+    options_.on_progress(Seconds(now_), ended_);
+  }
+
+  RunResult Finish(Micros limit) {
+    if (ended_ < trace_.arrivals.size()) now_ = limit;
+    result_.cut = trace_.arrivals.size() - ended_;
+    result_.seconds = Seconds(now_);
+    for (const auto& gpu : gpus_) {
+      result_.gpus.push_back(gpu->counters());
+      for (const auto& [id, figures] : gpu->scheduler().Engines(now_)) {
+        result_.kappa.push_back(figures.kappa);
+      }
+    }
+    options_.on_progress(result_.seconds, ended_);
+    return std::move(result_);
+  }
+
+  const World& world_;
+  const workload::Trace& trace_;
+  const std::vector<uint32_t>& model_of_;
+  const RunOptions& options_;
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  Agenda agenda_;
+  Router router_;
+  RunResult result_;
+  std::vector<uint16_t> replica_of_;  // by request: the one that was asked last
+  // Replicas that are asked if this one refuses; the next one last.
+  std::unordered_map<uint64_t, std::vector<uint32_t>> others_;
+  uint64_t ended_ = 0;
+  Micros now_ = 0;
+  Micros next_hello_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> ModelsOf(const World& world,
+                                               const workload::Trace& trace) {
+  std::unordered_map<std::string, uint32_t> places;
+  for (uint32_t m = 0; m < world.models.size(); ++m) {
+    places[world.models[m].name] = m;
+  }
+  std::vector<uint32_t> model_of;
+  for (const std::string& name : trace.models) {
+    const auto place = places.find(name);
+    if (place == places.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the trace asks for model \"", name,
+                       "\", which the fleet has not; name the one that serves "
+                       "it with --map ",
+                       name, "=MODEL"));
+    }
+    model_of.push_back(place->second);
+  }
+  return model_of;
+}
+
+absl::StatusOr<RunResult> Run(const World& world, const workload::Trace& trace,
+                              const std::vector<uint32_t>& model_of,
+                              const RunOptions& options) {
+  Runner runner(world, trace, model_of, options);
+  if (absl::Status s = runner.Start(); !s.ok()) return s;
+  return runner.Run();
+}
+
+}  // namespace fineserve::sim

@@ -1,0 +1,56 @@
+#ifndef TOOLS_SIM_FLEET_RUN_H_
+#define TOOLS_SIM_FLEET_RUN_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/workload/metrics.h"
+#include "bench/workload/trace.h"
+#include "tools/sim/fleet/world.h"
+#include "tools/sim/gpu/gpu.h"
+
+namespace fineserve::sim {
+
+struct RunOptions {
+  // Seconds after the last arrival at which requests are cut; 0: none is.
+  double limit_s = 0;
+  // Whether clients say how long their answers may be (max_tokens), as long as
+  // they will be.
+  bool tells_output = true;
+  // Called now and then with the simulated second and the requests that ended.
+  std::function<void(double seconds, uint64_t ended)> on_progress =
+      [](double, uint64_t) {};
+  // Checks the books of all GPUs after each of their events: slow, for tests.
+  bool check = false;
+};
+
+struct RunResult {
+  // In the trace's order. A request that was cut has failed.
+  std::vector<workload::Outcome> outcomes;
+  std::vector<Gpu::Counters> gpus;
+  uint64_t cut = 0;
+  double seconds = 0;         // simulated
+  std::vector<double> kappa;  // of all engines at the end, GPU by GPU
+};
+
+// Sends the trace's requests to the world's GPUs, as the proxy does it: to the
+// one that is furthest behind its target rate, or to the one with the least
+// predicted TTFT (or load), and to the next if one refuses.
+// `model_of[i]` is the world's model for the trace's model i.
+//
+// Deterministic: the same world, trace and options give the same result.
+// Errors as Gpu::Create's.
+absl::StatusOr<RunResult> Run(const World& world, const workload::Trace& trace,
+                              const std::vector<uint32_t>& model_of,
+                              const RunOptions& options);
+
+// The world's model for each of the trace's, by name. InvalidArgument, with the
+// fix, if one is missing.
+absl::StatusOr<std::vector<uint32_t>> ModelsOf(const World& world,
+                                               const workload::Trace& trace);
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_SIM_FLEET_RUN_H_

@@ -1,0 +1,46 @@
+#ifndef TOOLS_SIM_FLEET_WORLD_H_
+#define TOOLS_SIM_FLEET_WORLD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/workload/metrics.h"
+#include "daemon/config/fleet.h"
+#include "tools/sim/fleet/site.h"
+#include "tools/sim/gpu/setup.h"
+
+namespace fineserve::sim {
+
+// Engines of one model on one GPU, of which the proxy knows a rate and a wait.
+struct Replica {
+  uint32_t gpu = 0;
+  uint32_t model = 0;  // place in the GPU's list
+  double target_rate = 0;
+};
+
+struct WorldModel {
+  std::string name;
+  workload::Slo slo;
+  sched::Profile profile;         // as the fleet file says
+  std::vector<Replica> replicas;  // in order of GPU
+};
+
+// All that is simulated, as the run needs it. This is the seam for placements:
+// whoever chooses other engines for other GPUs gives another config::Fleet.
+struct World {
+  std::vector<std::string> gpu_names;
+  std::vector<GpuSetup> gpus;
+  std::vector<WorldModel> models;
+  bool least_load = false;  // [proxy] replicas
+};
+
+// Engines on the GPUs that the fleet names, everything else by the site.
+// InvalidArgument, with the fix, if something is missing that a simulation
+// needs.
+absl::StatusOr<World> MakeWorld(const config::Fleet& fleet, const Site& site);
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_SIM_FLEET_WORLD_H_

@@ -1,0 +1,182 @@
+#ifndef TOOLS_SIM_GPU_GPU_H_
+#define TOOLS_SIM_GPU_GPU_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/admission/rooms/set_rooms.h"
+#include "daemon/sched/local_scheduler.h"
+#include "daemon/slab/pool_state.h"
+#include "tools/sim/core/agenda.h"
+#include "tools/sim/engine/engine.h"
+#include "tools/sim/engine/slab_blocks.h"
+#include "tools/sim/gpu/leased_view.h"
+#include "tools/sim/gpu/setup.h"
+
+namespace fineserve::sim {
+
+// A request on its way to a GPU.
+struct Request {
+  sched::RequestId id{0};
+  uint32_t model = 0;  // place in GpuSetup::models
+  uint32_t prompt = 0, output = 0;
+  uint32_t told_output = 0;  // that the client asks for at most; 0: not said
+  Micros arrival = 0;        // at the proxy
+  Micros asked = 0;          // when the proxy asks this GPU's daemon
+};
+
+// What became of a request.
+struct News {
+  enum class Kind : uint8_t { kAdmitted, kRefused, kFirstToken, kDone };
+  sched::RequestId id;
+  Kind kind;
+  Micros at;
+  uint32_t generated = 0;
+};
+
+// One GPU with its daemon and its engines, in virtual time. Daemon, scheduler
+// and pool are those that ship: the pool's machine and its share policy
+// (slab::PoolState), the local scheduler with its policy and predictor
+// (sched::LocalScheduler), and what lies between them (admission::SetRooms). In
+// place of the event loop of daemon/server, after each event the pool settles,
+// rooms are set and the scheduler decides.
+//
+// Engines with a view lease slabs, which are filled before each lease. Deaths,
+// whole leases and resizing do not occur. While no request waits, rooms are not
+// set, since they are set again before the next decision.
+//
+// Time is in µs from the start of the run. Confined to one thread.
+class Gpu {
+ public:
+  struct Counters {
+    uint64_t preemptions = 0, steps = 0, tokens = 0;
+    uint64_t slabs_leased = 0, slabs_asked_back = 0, slabs_returned = 0;
+  };
+
+  // InvalidArgument or ResourceExhausted, naming the engine and the fix, if an
+  // engine cannot have its view or the policy is unknown.
+  static absl::StatusOr<std::unique_ptr<Gpu>> Create(const GpuSetup& setup);
+
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  // In order of Request::asked; Run(request.asked) is next.
+  void Submit(const Request& request) {
+    inbox_.push_back(request);
+    next_ = std::min(next_, request.asked + setup_.path.ask_us);
+  }
+  // When Run has something to do; kNever if only a request can bring news.
+  Micros next() const { return next_; }
+  // Does what is due at `now`, which never goes back.
+  void Run(Micros now);
+  std::vector<News> TakeNews() { return std::exchange(news_, {}); }
+
+  // How long until all waiting requests of the model have their first token: of
+  // this the daemon tells proxies (wire::Welcome).
+  Micros Drain(uint32_t model, Micros now) const {
+    return scheduler_.Drain(sched::ModelId{model}, now);
+  }
+  Counters counters() const;
+  const sched::LocalScheduler& scheduler() const { return scheduler_; }
+  const slab::PoolState* pool() const { return pool_.get(); }
+
+  // Aborts, and says why, if an engine uses KV that is not leased to it, or the
+  // pool's books are wrong.
+  void CheckInvariants() const;
+
+ private:
+  struct Running {  // an engine
+    Running(const EngineSetup& setup, size_t place, uint32_t slabs)
+        : setup(setup),
+          place(place),
+          blocks(slabs),
+          engine(setup.limits, setup.step_time, &blocks) {}
+    const EngineSetup setup;
+    const size_t place;  // among engines
+    SlabBlocks blocks;
+    Engine engine;
+    std::unique_ptr<LeasedView> view;
+    Micros plan_at = 0;    // not before; later than now while it is blocked
+    bool planned = false;  // its next step, which has not begun
+  };
+  // What is on its way, in the order in which it comes.
+  struct Sent {
+    Micros at;
+    uint32_t engine;
+    Work work;
+  };
+  struct Answered {
+    Micros at;
+    Engine::Token token;
+  };
+
+  Gpu(const GpuSetup& setup, std::unique_ptr<sched::Policy> policy);
+  absl::Status StartEngine(const EngineSetup& setup);
+
+  // gpu_pool.cc
+  absl::Status StartView(Running* engine);
+  void FillAtStart();
+  void LeaseFloors();
+  void Execute();
+  void EndFills();
+  void SettlePool();
+  void LookAtLeases(Running* engine);
+  void ReturnDrained(Running* engine);
+  void TellWant(Running* engine);
+
+  // gpu.cc
+  void TakeInbox();
+  bool IsTooLong(const Request& request) const;
+  void SetRooms();
+  void Decide();
+  void Obey(const sched::Decision& decision);
+  void TakeSent();
+  void EndRuns();
+  void EndRun(Running* engine);
+  void TakeAnswers();
+  void Beat();
+  void BeginRuns();
+  void Plan(Running* engine);
+  void Slow(double factor);
+  size_t Working() const;
+  Micros NextEvent() const;
+
+  GpuSetup setup_;
+  Micros now_ = 0;
+  Micros next_ = kNever;
+  bool begun_ = false;  // at now_, engines have begun their steps
+  std::vector<std::unique_ptr<Running>> engines_;  // by ReplicaId
+  std::deque<Request> inbox_;  // asked for at Request::asked
+  std::deque<Sent> sent_;
+  std::deque<Answered> answered_;
+  std::vector<News> news_;
+  std::vector<Engine::Token> tokens_;
+  double slowdown_ = 1;
+
+  // The scheduler's part of the daemon.
+  sched::LocalScheduler scheduler_;
+  std::vector<admission::ServingEngine> serving_;
+  admission::AskPool ask_;
+  // Requests without a decision, with what their engine will need.
+  std::unordered_map<uint64_t, Work> waiting_;
+  bool undecided_ = false;  // something happened since it decided
+  uint64_t running_ = 0;    // requests that engines were sent
+  Micros wake_ = kNever;
+  Micros next_beat_ = kNever;
+
+  // The pool's part of the daemon.
+  std::unique_ptr<slab::PoolState> pool_;
+  bool unsettled_ = false;
+  Micros next_poll_ = kNever;
+  std::deque<std::pair<Micros, slab::SlabId>> fills_;  // that end then
+};
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_SIM_GPU_GPU_H_

@@ -1,0 +1,109 @@
+#include "tools/sim/gpu/gpu.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fineserve::sim {
+namespace {
+
+using sched::RequestId;
+using testing::HasSubstr;
+
+// A pool of `slabs` slabs of 2 MiB; 4 KiB a token, so 512 tokens a slab.
+GpuSetup OneEngine(uint32_t slabs) {
+  GpuSetup setup;
+  const sched::Profile profile{8000, 40, 60};
+  setup.geometry = {2 << 20, 1, slabs};
+  setup.models = {{"m", 1'000'000, 0, 2048, 64, profile}};
+  EngineSetup engine;
+  engine.name = "a";
+  engine.limits = {2048, 64, 16};
+  engine.step_time = {profile};
+  engine.kv_token_bytes = 4096;
+  engine.format = {1, 16 * 4096, 16};
+  engine.longest_tokens = 1024;
+  setup.engines = {engine};
+  return setup;
+}
+
+// Runs until nothing is to be done, or until `end`.
+std::vector<News> RunUntil(Gpu* gpu, Micros end) {
+  std::vector<News> all;
+  while (gpu->next() <= end) {
+    gpu->Run(gpu->next());
+    for (const News& news : gpu->TakeNews()) all.push_back(news);
+  }
+  return all;
+}
+
+TEST(GpuTest, RequestIsAdmittedAnsweredAndDone) {
+  const auto gpu = *Gpu::Create(OneEngine(8));
+  gpu->Submit({RequestId{7}, 0, 500, 3, 3, 100, 100});
+  const std::vector<News> news = RunUntil(gpu.get(), 1'000'000);
+  ASSERT_EQ(news.size(), 3u);
+  EXPECT_EQ(news[0].kind, News::Kind::kAdmitted);
+  EXPECT_EQ(news[0].at, 100);
+  EXPECT_EQ(news[1].kind, News::Kind::kFirstToken);
+  EXPECT_EQ(news[1].at, 100 + 8000 + 500 * 40);
+  EXPECT_EQ(news[2].kind, News::Kind::kDone);
+  EXPECT_EQ(news[2].at, news[1].at + 2 * 8060);
+  EXPECT_EQ(news[2].generated, 3u);
+}
+
+TEST(GpuTest, FloorIsLeasedBeforeTheFirstRequest) {
+  const auto gpu = *Gpu::Create(OneEngine(8));
+  EXPECT_EQ(gpu->counters().slabs_leased, 2u) << "1,024 tokens";
+}
+
+TEST(GpuTest, SlabsAreFilledBeforeTheyAreLeasedAgain) {
+  GpuSetup setup = OneEngine(4);
+  setup.pool.fill_us = 5000;
+  setup.engines.push_back(setup.engines[0]);
+  setup.engines[1].name = "b";
+  setup.engines[1].model = 1;
+  setup.models.push_back(setup.models[0]);
+  setup.engines[0].longest_tokens = setup.engines[1].longest_tokens = 512;
+  const auto gpu = *Gpu::Create(setup);
+  // "a" takes what "b" does not need, and "b" gets it back.
+  gpu->Submit({RequestId{1}, 0, 500, 2, 2, 0, 0});
+  RunUntil(gpu.get(), 5'000'000);
+  const uint64_t before = gpu->counters().slabs_leased;
+  gpu->Submit({RequestId{2}, 1, 500, 10, 10, 6'000'000, 6'000'000});
+  RunUntil(gpu.get(), 20'000'000);
+  const Gpu::Counters after = gpu->counters();
+  EXPECT_EQ(after.slabs_leased - before, after.slabs_returned);
+  EXPECT_GT(after.slabs_returned, 0u);
+  EXPECT_EQ(gpu->pool()->counters().slabs_zeroed, 4 + after.slabs_returned);
+}
+
+TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
+  GpuSetup setup = OneEngine(8);
+  setup.engines.push_back(setup.engines[0]);
+  setup.engines[1].name = "b";
+  setup.engines[1].model = 1;
+  setup.models.push_back(setup.models[0]);
+  const auto gpu = *Gpu::Create(setup);
+  // 28 ms alone. "b" comes after 10 ms, so 18 ms are left, and "b" has
+  // 28 ms to do: both go half as fast.
+  gpu->Submit({RequestId{1}, 0, 500, 1, 1, 0, 0});
+  RunUntil(gpu.get(), 1);
+  gpu->Submit({RequestId{2}, 1, 500, 1, 1, 10'000, 10'000});
+  std::vector<News> firsts;
+  for (const News& news : RunUntil(gpu.get(), 1'000'000)) {
+    if (news.kind == News::Kind::kFirstToken) firsts.push_back(news);
+  }
+  ASSERT_EQ(firsts.size(), 2u);
+  EXPECT_EQ(firsts[0].at, 10'000 + 2 * 18'000);
+  EXPECT_EQ(firsts[1].at, 46'000 + 10'000) << "18 of 28 ms were done by then";
+}
+
+TEST(GpuTest, EngineWithoutRoomForItsFloorIsNamed) {
+  GpuSetup setup = OneEngine(1);
+  const auto gpu = Gpu::Create(setup);
+  ASSERT_FALSE(gpu.ok());
+  EXPECT_THAT(std::string(gpu.status().message()),
+              HasSubstr("engine \"a\": its floor of 2 slabs"));
+}
+
+}  // namespace
+}  // namespace fineserve::sim

@@ -1,0 +1,99 @@
+#ifndef TOOLS_SIM_GPU_SETUP_H_
+#define TOOLS_SIM_GPU_SETUP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/sched/engine_load.h"
+#include "daemon/sched/policy/make_policy.h"
+#include "daemon/slab/format.h"
+#include "daemon/slab/pool_geometry.h"
+#include "tools/sim/engine/engine.h"
+#include "tools/sim/engine/step_time.h"
+
+namespace fineserve::sim {
+
+// How much slower a step is while several engines of a GPU work. An input, and
+// never a result: its source must be told with each figure.
+struct Slowdown {
+  // By the number of working engines, from one. Beyond its end each engine more
+  // adds what the last one added. Empty: time slices, n engines take n times as
+  // long each (no GPU was measured; facts/scheduling.md).
+  std::vector<double> factors;
+
+  double of(size_t working) const {
+    if (factors.empty())
+      return static_cast<double>(std::max<size_t>(1, working));
+    if (working <= factors.size())
+      return factors[std::max<size_t>(1, working) - 1];
+    const double last = factors.back();
+    const double before =
+        factors.size() > 1 ? factors[factors.size() - 2] : last;
+    return last +
+           static_cast<double>(working - factors.size()) * (last - before);
+  }
+};
+
+struct EngineSetup {
+  std::string name;    // unique on its GPU
+  uint32_t model = 0;  // place in GpuSetup::models
+  EngineLimits limits;
+  StepTime step_time;
+  double prefix_hits = 0;  // part of each prompt that is in the prefix cache
+  uint64_t kv_token_bytes = 0;
+  // Requests with more tokens in all are refused by the engine (vLLM:
+  // --max-model-len).
+  uint32_t longest_tokens = 8192;
+  // Of a view. As engines do, it asks for a floor of its longest request at
+  // least.
+  slab::Format format;
+  uint64_t floor_bytes = 0;
+  uint64_t cap_bytes = 0;  // 0: no limit
+  // Without a view it has KV for so many tokens; 0: it has a view.
+  uint64_t own_tokens = 0;
+
+  // How much of a prompt is in the prefix cache: whole blocks, and never all.
+  uint32_t CachedTokens(uint32_t prompt) const {
+    const auto tokens = static_cast<uint32_t>(prefix_hits * prompt);
+    return std::min(tokens - tokens % limits.block_tokens, prompt - 1);
+  }
+};
+
+// What the pool takes time for; µs.
+struct PoolTimes {
+  Micros fill_us = 0;  // to fill one slab with zeros
+  // While something is expected, the daemon looks so often (daemon/server,
+  // kRestlessPollUs). A longer time costs accuracy while engines wait for each
+  // other's slabs, and saves simulation.
+  Micros poll_us = 10'000;
+};
+
+// What happens between client, proxy, daemon and engine; µs. 0 for the time
+// that decisions alone make.
+struct PathTimes {
+  Micros ask_us = 0;     // from the client until the daemon knows the request
+  Micros send_us = 0;    // from the verdict until the engine has it
+  Micros answer_us = 0;  // from the engine's token until client and daemon know
+  // A proxy reports what its streams have generated so often (kBeat of
+  // daemon/proxy/admission/admission_channel.cc).
+  Micros beat_us = 250'000;
+};
+
+struct GpuSetup {
+  std::vector<sched::ModelSpec> models;  // as the scheduler knows them
+  std::vector<EngineSetup> engines;
+  slab::PoolGeometry geometry;  // of its pool; slab_count 0: no pool
+  Slowdown slowdown;
+  PoolTimes pool;
+  PathTimes path;
+  std::string policy = "fineserve";
+  double floor_share = sched::kDefaultFloorShare;
+  // At most so many steps are simulated at once; 1 is only slower.
+  uint32_t most_steps = UINT32_MAX;
+};
+
+}  // namespace fineserve::sim
+
+#endif  // TOOLS_SIM_GPU_SETUP_H_

@@ -1,0 +1,108 @@
+// fineserve-sim: a fleet under a load, in virtual time.
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/config/fleet.h"
+#include "tools/sim/bound/world_bound.h"
+#include "tools/sim/fleet/run.h"
+#include "tools/sim/fleet/site.h"
+#include "tools/sim/fleet/world.h"
+#include "tools/sim/options.h"
+#include "tools/sim/report/report.h"
+
+namespace fineserve::sim {
+namespace {
+
+// 1 for files that cannot be used, 2 for what is wrong in flags and files.
+int Fail(const absl::Status& s) {
+  fprintf(stderr, "fineserve-sim: %s\n", std::string(s.message()).c_str());
+  return absl::IsNotFound(s) || absl::IsDataLoss(s) ? 1 : 2;
+}
+
+bool Write(const std::string& path, const std::string& text) {
+  if (path.empty()) return true;
+  std::ofstream file(path);
+  file << text;
+  if (file.flush()) return true;
+  fprintf(stderr, "fineserve-sim: cannot write %s\n", path.c_str());
+  return false;
+}
+
+// One line on standard error that is drawn again and again.
+void ShowProgress(double now_s, double seconds, uint64_t ended, size_t all) {
+  constexpr int kColumns = 24;
+  const double part =
+      all == 0 ? 1 : static_cast<double>(ended) / static_cast<double>(all);
+  const auto filled = static_cast<int>(part * kColumns);
+  const std::string bar = std::string(static_cast<size_t>(filled), '=') +
+                          (filled < kColumns ? ">" : "");
+  fprintf(stderr, "\r\033[K[%-*s] %.0f/%.0f s simulated, %lu/%zu requests",
+          kColumns, bar.c_str(), now_s, std::max(now_s, seconds), ended, all);
+  fflush(stderr);
+}
+
+absl::StatusOr<World> ReadWorld(const Options& options, Site* site) {
+  absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
+  if (!fleet.ok()) return fleet.status();
+  if (!options.policy.empty()) fleet->policy = options.policy;
+  if (!options.site_path.empty()) {
+    absl::StatusOr<Site> read = ReadSite(options.site_path);
+    if (!read.ok()) return read.status();
+    *site = *std::move(read);
+  }
+  if (site->source.empty()) {
+    site->source = "no provenance given (source = in the site file)";
+  }
+  return MakeWorld(*fleet, *site);
+}
+
+int Main(int argc, char** argv) {
+  const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
+  if (const int* code = absl::get_if<int>(&parsed)) return *code;
+  const auto& options = absl::get<Options>(parsed);
+  Site site;
+  const absl::StatusOr<World> world = ReadWorld(options, &site);
+  if (!world.ok()) return Fail(world.status());
+  const absl::StatusOr<workload::Trace> trace =
+      workload::MakeLoad(options.load);
+  if (!trace.ok()) return Fail(trace.status());
+  const auto model_of = ModelsOf(*world, *trace);
+  if (!model_of.ok()) return Fail(model_of.status());
+
+  const bool shows = !options.quiet && isatty(STDERR_FILENO) != 0;
+  RunOptions run;
+  run.limit_s = options.limit_s;
+  run.tells_output = !options.no_max_tokens;
+  if (shows) {
+    run.on_progress = [&](double seconds, uint64_t ended) {
+      ShowProgress(seconds, trace->seconds(), ended, trace->arrivals.size());
+    };
+  }
+  const absl::StatusOr<RunResult> result = Run(*world, *trace, *model_of, run);
+  if (shows) fprintf(stderr, "\r\033[K");
+  if (!result.ok()) return Fail(result.status());
+
+  Report report{&*world,     &*result,          options.load.source(),
+                site.source, options.load.seed, absl::nullopt};
+  if (!options.no_bound) {
+    report.bound = ClairvoyantBound(*world, *trace, *model_of);
+  }
+  Print(report);
+  const bool written =
+      Write(options.json_path, ToJson(report)) &&
+      (options.svg_path.empty() || Write(options.svg_path, ToSvg(report)));
+  return written ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace fineserve::sim
+
+int main(int argc, char** argv) { return fineserve::sim::Main(argc, argv); }
