@@ -20,6 +20,17 @@ ALLOWED = {
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {"daemon/sched/policy", "daemon/sched/predict"},
+    "daemon/plan/model": {"daemon/sched/predict"},
+    "daemon/plan/score": {"daemon/plan/model"},
+    "daemon/plan/policy": {"daemon/plan/model", "daemon/plan/score"},
+    "daemon/plan/exact": {"daemon/plan/model", "daemon/plan/score"},
+    "daemon/plan/testdata": {"daemon/plan/model"},
+    "daemon/plan": {
+        "daemon/plan/exact",
+        "daemon/plan/model",
+        "daemon/plan/policy",
+        "daemon/plan/score",
+    },
     "daemon/wire": {"daemon/abi", "kernels/driver"},
     # What the scheduler may count on; pure, so the simulator runs it as well.
     "daemon/admission/rooms": {
@@ -307,7 +318,7 @@ ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}
 # What programs in tests/ may include, because it is installed for programs.
 PUBLIC = {"shim/fineserve_kv.h"}
 # What *_test.cc and *_fixture.h may use besides their folder's row.
-FIXTURES = {"shim/testdata"}
+FIXTURES = {"daemon/plan/testdata", "shim/testdata"}
 # Generated headers. Each belongs to the folder in its path.
 GENERATED = {"daemon/wire/admission_generated.h"}
 # Folders whose files may include anything: they test and measure the rest.

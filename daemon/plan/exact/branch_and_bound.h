@@ -1,0 +1,29 @@
+#ifndef DAEMON_PLAN_EXACT_BRANCH_AND_BOUND_H_
+#define DAEMON_PLAN_EXACT_BRANCH_AND_BOUND_H_
+
+#include <cstdint>
+
+#include "daemon/plan/model/assignment.h"
+#include "daemon/plan/score/goodput.h"
+
+namespace fineserve::plan {
+
+// The placement that hosts the most models and, among those, has the most
+// goodput when KV is pooled.
+struct Optimum {
+  Assignment assignment;
+  Worth worth;
+  bool proven = false;  // false: the limit came first
+  uint64_t visited = 0;
+};
+
+// Depth first over replicas, the largest first: every group that takes it
+// (interchangeable GPUs once), and nowhere. A branch ends where neither the
+// models that it could still host nor its bound on goodput can beat the best
+// that is known, at first `start`. For up to 8 models × 4 GPUs.
+Optimum FindOptimum(const Problem& problem, const Assignment& start,
+                    uint64_t most_visited);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_EXACT_BRANCH_AND_BOUND_H_

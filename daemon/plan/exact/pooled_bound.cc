@@ -1,0 +1,110 @@
+#include "daemon/plan/exact/pooled_bound.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fineserve::plan {
+namespace {
+
+constexpr int kSteps = 60;
+
+// What a replica gains and takes at a price.
+struct Response {
+  double surplus = 0;  // tokens/s, less the price of its bytes
+  double bytes = 0;    // of all its GPUs
+};
+
+struct Bidder {
+  double fixed_bytes;  // of all its GPUs
+  double sequence_bytes;
+  double least_batch;
+  double most_batch;
+  const TokenCurve* curve;
+  bool may_stay_out;
+
+  // Best batch at the price: X'(b) = price · bytes of a sequence.
+  Response At(double price) const {
+    const TokenCurve& c = *curve;
+    double batch = most_batch;
+    if (price > 0) {
+      batch = (std::sqrt(c.c0 / (price * sequence_bytes)) - c.c0) / c.cd;
+      batch = std::clamp(batch, least_batch, most_batch);
+    }
+    Response r;
+    r.bytes = fixed_bytes + sequence_bytes * batch;
+    r.surplus =
+        c.Speed(std::min(batch, c.BatchFor(c.demand, 1)), 1) - price * r.bytes;
+    if (may_stay_out && r.surplus <= 0) return {};
+    return r;
+  }
+};
+
+std::vector<Bidder> Bidders(const Problem& p,
+                            const std::vector<uint32_t>& replicas,
+                            bool may_stay_out) {
+  std::vector<Bidder> bidders;
+  for (const uint32_t index : replicas) {
+    const Replica& r = p.replicas[index];
+    const double most_kv = MostKv(p, index);
+    if (most_kv < r.floor_bytes) continue;  // it lies nowhere
+    const double least = r.floor_bytes / r.curve.sequence_bytes;
+    const double most = std::min(r.curve.BatchFor(r.curve.demand, 1),
+                                 most_kv / r.curve.sequence_bytes);
+    bidders.push_back({r.tp * r.fixed_bytes, r.tp * r.curve.sequence_bytes,
+                       least, std::max(least, most), &r.curve, may_stay_out});
+  }
+  return bidders;
+}
+
+Response All(const std::vector<Bidder>& bidders, double price) {
+  Response all;
+  for (const Bidder& b : bidders) {
+    const Response one = b.At(price);
+    all.surplus += one.surplus;
+    all.bytes += one.bytes;
+  }
+  return all;
+}
+
+}  // namespace
+
+double MostKv(const Problem& p, uint32_t replica) {
+  const Replica& r = p.replicas[replica];
+  double most = -1;
+  std::vector<double> open;
+  for (size_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+    open.clear();
+    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
+      if (p.MayUse(r, g)) open.push_back(p.gpus[g].Capacity());
+    }
+    if (open.size() < r.tp) continue;
+    std::nth_element(open.begin(), open.begin() + (r.tp - 1), open.end(),
+                     std::greater<>());
+    most = std::max(most, open[r.tp - 1] - r.fixed_bytes);
+  }
+  return most;
+}
+
+double PooledBound(const Problem& p, const std::vector<uint32_t>& must,
+                   const std::vector<uint32_t>& may) {
+  std::vector<Bidder> bidders = Bidders(p, must, false);
+  const std::vector<Bidder> more = Bidders(p, may, true);
+  bidders.insert(bidders.end(), more.begin(), more.end());
+  double memory = 0;
+  for (const Gpu& g : p.gpus) memory += g.Capacity();
+
+  const Response free = All(bidders, 0);
+  double bound = free.surplus;
+  if (free.bytes <= memory) return bound;
+  double low = 0, high = 1 / memory;
+  while (All(bidders, high).bytes > memory && high < 1e6) high *= 16;
+  for (int i = 0; i < kSteps; ++i) {
+    const double price = (low + high) / 2;
+    const Response all = All(bidders, price);
+    bound = std::min(bound, all.surplus + price * memory);
+    (all.bytes > memory ? low : high) = price;
+  }
+  return std::max(bound, 0.0);
+}
+
+}  // namespace fineserve::plan

@@ -1,0 +1,167 @@
+#include "daemon/plan/make_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "daemon/plan/exact/branch_and_bound.h"
+#include "daemon/plan/exact/pooled_bound.h"
+#include "daemon/plan/score/kv_pressure.h"
+#include "daemon/plan/troubles.h"
+
+namespace fineserve::plan {
+namespace {
+
+constexpr size_t kExactModels = 8;
+constexpr size_t kExactGpus = 4;
+constexpr double kGib = 1024.0 * 1024 * 1024;
+
+std::vector<std::string> Names(const Problem& p, const Group& group) {
+  std::vector<std::string> names;
+  for (const uint32_t g : group) names.push_back(p.gpus[g].name);
+  return names;
+}
+
+// The KV that the policy promises a replica whatever its neighbours do.
+double FloorOf(const Replica& r, const About& about, double kv_bytes) {
+  if (about.sharing != Sharing::kPool) return kv_bytes;
+  return about.charge == Charge::kFootprint ? r.base_kv_bytes : r.floor_bytes;
+}
+
+// Replicas of a model get its rate in proportion to the tokens that they are
+// expected to make; the last one gets the rest, so that they sum to the rate.
+void SetRates(const Problem& p, const Assignment& a, Plan* plan) {
+  for (uint32_t m = 0; m < p.models.size(); ++m) {
+    double tokens = 0, left = p.models[m].rate;
+    uint32_t last = 0;
+    for (uint32_t r = p.first_replica[m]; r < p.first_replica[m + 1]; ++r) {
+      if (!a.Hosted(r)) continue;
+      tokens += plan->replicas[r].tokens_per_s;
+      last = r;
+    }
+    if (a.HostedReplicas(m) == 0) continue;
+    for (uint32_t r = p.first_replica[m]; r < last; ++r) {
+      if (!a.Hosted(r)) continue;
+      PlannedReplica& planned = plan->replicas[r];
+      planned.target_rate = p.models[m].rate * planned.tokens_per_s / tokens;
+      left -= planned.target_rate;
+    }
+    plan->replicas[last].target_rate = left;
+  }
+}
+
+void SetReplicas(const Problem& p, const Assignment& a, const About& about,
+                 Plan* plan) {
+  for (uint32_t r = 0; r < p.replicas.size(); ++r) {
+    const Replica& replica = p.replicas[r];
+    PlannedReplica planned;
+    planned.model = p.models[replica.model].name;
+    planned.number = replica.number;
+    planned.gpus = Names(p, a.GroupOf(r));
+    planned.weight_bytes = replica.weight_bytes;
+    planned.activation_bytes = replica.fixed_bytes - replica.weight_bytes;
+    plan->replicas.push_back(std::move(planned));
+    plan->demand += replica.curve.demand;
+  }
+  for (const Share& s : SharesOf(a, about.sharing, 1)) {
+    PlannedReplica& planned = plan->replicas[s.replica];
+    planned.floor_bytes = FloorOf(p.replicas[s.replica], about, s.kv_bytes);
+    planned.kv_bytes = std::max(s.kv_bytes, planned.floor_bytes);
+    planned.tokens_per_s = s.tokens;
+  }
+  SetRates(p, a, plan);
+}
+
+std::string RejectionText(const Problem& p, const Rejection& r) {
+  const std::string& name = p.gpus[r.gpu].name;
+  switch (r.why) {
+    case Rejection::Why::kPinnedElsewhere:
+      return name + ": it is pinned elsewhere";
+    case Rejection::Why::kSibling:
+      return name + ": another replica of it lies there";
+    case Rejection::Why::kNoRoom:
+      return absl::StrFormat("%s: %.1f GiB short", name,
+                             r.missing_bytes / kGib);
+  }
+  return name;
+}
+
+void SetReasons(const Problem& p, const Journal& journal, Plan* plan) {
+  uint32_t turn = 0;
+  for (const Decision& d : journal.decisions) {
+    Reason reason;
+    reason.replica = p.NameOf(d.replica);
+    reason.model = p.models[p.replicas[d.replica].model].name;
+    reason.turn = ++turn;
+    reason.order = journal.order;
+    reason.measure = journal.measure;
+    reason.least_is_best = journal.least_is_best;
+    for (const Candidate& c : d.candidates) {
+      reason.considered.push_back({Names(p, c.group), c.score});
+    }
+    reason.more_considered = d.more_candidates;
+    for (const Rejection& r : d.rejections) {
+      reason.rejected.push_back(RejectionText(p, r));
+    }
+    reason.more_rejected = d.more_rejections;
+    plan->reasons.push_back(std::move(reason));
+  }
+}
+
+Gap FindGap(const Problem& p, const Assignment& a, const Worth& worth,
+            const About& about, uint64_t exact_steps) {
+  Gap gap;
+  if (exact_steps > 0 && p.models.size() <= kExactModels &&
+      p.gpus.size() <= kExactGpus) {
+    // A placement that does not fit a pool is no start.
+    const Assignment start =
+        about.sharing == Sharing::kTime ? Assignment(p) : a;
+    const Optimum best = FindOptimum(p, start, exact_steps);
+    gap.exact = best.proven;
+    gap.best = best.worth.goodput;
+    gap.hosted = best.worth.hosted;
+  }
+  if (!gap.exact) {
+    std::vector<uint32_t> must, may;
+    const bool all = worth.hosted == p.models.size();
+    for (uint32_t r = 0; r < p.replicas.size(); ++r) {
+      (all && p.replicas[r].number == 0 ? must : may).push_back(r);
+    }
+    gap.best = PooledBound(p, must, may);
+    gap.hosted = static_cast<uint32_t>(p.models.size());
+  }
+  if (gap.best > 0) {
+    gap.relative = std::max(0.0, 1 - worth.goodput / gap.best);
+  }
+  return gap;
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot,
+                              const Options& options) {
+  const auto problem = MakeProblem(snapshot, options.problem);
+  if (!problem.ok()) return problem.status();
+  const auto policy = MakePolicy(options.policy, options.of_policy);
+  if (!policy.ok()) return policy.status();
+  const About& about = (*policy)->about();
+  Journal journal;
+  const Assignment a =
+      (*policy)->Place(*problem, options.reasons ? &journal : nullptr);
+
+  Plan plan;
+  plan.policy = about.name;
+  plan.tier = about.tier;
+  plan.source = about.source;
+  plan.sharing = about.sharing;
+  plan.worth = WorthOf(a, about.sharing);
+  plan.kvpr_v1 = HighestPressure(a, Pressure::kV1);
+  plan.kvpr_v3 = HighestPressure(a, Pressure::kV3);
+  SetReplicas(*problem, a, about, &plan);
+  SetReasons(*problem, journal, &plan);
+  plan.troubles = FindTroubles(a, about.charge);
+  plan.gap = FindGap(*problem, a, plan.worth, about, options.exact_steps);
+  return plan;
+}
+
+}  // namespace fineserve::plan

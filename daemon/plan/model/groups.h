@@ -1,0 +1,26 @@
+#ifndef DAEMON_PLAN_MODEL_GROUPS_H_
+#define DAEMON_PLAN_MODEL_GROUPS_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "daemon/plan/model/assignment.h"
+
+namespace fineserve::plan {
+
+// Visits the groups of one node on which the replica could lie: combinations of
+// its GPUs that take it. GPUs of a node with the same memory and the same
+// residents are interchangeable, so of those only the first few are combined: a
+// node of eight empty GPUs has one group of four, not 70. In ascending order of
+// the first GPU of each class.
+void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
+                        Charge charge,
+                        absl::FunctionRef<void(const Group&)> visit);
+
+// All nodes, in order.
+void ForEachGroup(const Assignment& a, uint32_t replica, Charge charge,
+                  absl::FunctionRef<void(const Group&)> visit);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_MODEL_GROUPS_H_

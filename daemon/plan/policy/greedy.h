@@ -1,0 +1,34 @@
+#ifndef DAEMON_PLAN_POLICY_GREEDY_H_
+#define DAEMON_PLAN_POLICY_GREEDY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/optional.h"
+#include "daemon/plan/model/groups.h"
+#include "daemon/plan/policy/journal.h"
+
+namespace fineserve::plan {
+
+// All replicas, the greatest by `key` first, equal ones by name.
+std::vector<uint32_t> Descending(const Problem& problem,
+                                 absl::FunctionRef<double(const Replica&)> key);
+
+// How good a group is for a replica; `tie` decides between equal scores. More
+// is better. Nothing: the group is no candidate.
+struct Score {
+  double score = 0;
+  double tie = 0;
+};
+using Scorer = absl::FunctionRef<absl::optional<Score>(
+    const Assignment&, uint32_t replica, const Group&)>;
+
+// Puts each replica of `order` on the best of the groups that take it, the
+// first among equals. Who finds none is left out.
+void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
+                  Scorer scorer, Assignment* a, Journal* journal);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_POLICY_GREEDY_H_

@@ -1,0 +1,56 @@
+#ifndef DAEMON_PLAN_POLICY_JOURNAL_H_
+#define DAEMON_PLAN_POLICY_JOURNAL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/plan/model/assignment.h"
+
+namespace fineserve::plan {
+
+// What a policy thought of one group when it placed a replica.
+struct Candidate {
+  Group group;
+  double score = 0;  // as the journal's measure has it
+};
+
+// Why a GPU was no candidate.
+struct Rejection {
+  enum class Why { kPinnedElsewhere, kSibling, kNoRoom };
+  uint32_t gpu;
+  Why why;
+  double missing_bytes = 0;  // kNoRoom
+};
+
+struct Decision {
+  uint32_t replica;
+  std::vector<Candidate> candidates;  // best first
+  std::vector<Rejection> rejections;  // by GPU
+  size_t more_candidates = 0;         // that are not listed
+  size_t more_rejections = 0;
+};
+
+// How a policy came to its placement: what `fsctl plan --explain` says in
+// words. Decisions in the order in which they were taken.
+struct Journal {
+  // "μ · K_rem (tokens)".
+  const char* measure = "";
+  const char* order = "";  // in which the replicas came
+  bool least_is_best = false;
+  std::vector<Decision> decisions;
+
+  // So many candidates and rejections of a decision are kept.
+  static constexpr size_t kKept = 16;
+};
+
+// The GPUs that do not take the replica, and why.
+void NoteRejections(const Assignment& a, uint32_t replica, Charge charge,
+                    Decision* decision);
+
+// Keeps the best candidates of a decision, in order.
+void NoteCandidates(std::vector<Candidate> candidates, bool least_is_best,
+                    Decision* decision);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_POLICY_JOURNAL_H_

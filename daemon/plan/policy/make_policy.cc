@@ -1,0 +1,70 @@
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/plan/policy/baselines.h"
+#include "daemon/plan/policy/fineserve_policy.h"
+#include "daemon/plan/policy/policy.h"
+#include "daemon/plan/policy/prism_opt_policy.h"
+#include "daemon/plan/policy/prism_policy.h"
+
+namespace fineserve::plan {
+namespace {
+
+using Made = std::unique_ptr<Policy>;
+struct Entry {
+  const char* name;
+  Made (*make)(const PolicyOptions& options);
+};
+
+template <typename T>
+Made Plain(const PolicyOptions&) {
+  return std::make_unique<T>();
+}
+
+template <FineServePolicy::Scoring scoring>
+Made FineServe(const PolicyOptions& o) {
+  return std::make_unique<FineServePolicy>(scoring, o.efficiency);
+}
+
+template <PrismPolicy::Form form>
+Made Prism(const PolicyOptions& o) {
+  return std::make_unique<PrismPolicy>(form, o.pressure, o.stay_share);
+}
+
+Made PrismOpt(const PolicyOptions& o) {
+  return std::make_unique<PrismOptPolicy>(o.pressure);
+}
+
+constexpr Entry kEntries[] = {
+    {"fineserve", FineServe<FineServePolicy::Scoring::kMean>},
+    {"prism", Prism<PrismPolicy::Form::kPrinted>},
+    {"static", Plain<StaticPolicy>},
+    {"dedicated", Plain<DedicatedPolicy>},
+    {"s-partition", Plain<PartitionPolicy>},
+    {"muxserve", Plain<MuxServePolicy>},
+    {"qlm", Plain<QlmPolicy>},
+    {"prism-mended", Prism<PrismPolicy::Form::kMended>},
+    {"prism-opt", PrismOpt},
+    {"fineserve-exact", FineServe<FineServePolicy::Scoring::kExact>},
+};
+
+}  // namespace
+
+std::vector<std::string> PolicyNames() {
+  std::vector<std::string> names;
+  for (const Entry& e : kEntries) names.emplace_back(e.name);
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
+    const std::string& name, const PolicyOptions& options) {
+  for (const Entry& e : kEntries) {
+    if (name == e.name) return e.make(options);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no placement policy \"", name, "\"; there are ",
+                   absl::StrJoin(PolicyNames(), ", ")));
+}
+
+}  // namespace fineserve::plan

@@ -1,0 +1,54 @@
+#ifndef DAEMON_PLAN_POLICY_POLICY_H_
+#define DAEMON_PLAN_POLICY_POLICY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/plan/model/assignment.h"
+#include "daemon/plan/policy/journal.h"
+#include "daemon/plan/score/efficiency.h"
+#include "daemon/plan/score/kv_pressure.h"
+#include "daemon/plan/score/sharing.h"
+
+namespace fineserve::plan {
+
+// What a policy is and where it comes from.
+struct About {
+  const char* name;
+  Tier tier;
+  const char* source;
+  Sharing sharing = Sharing::kPool;
+  Charge charge = Charge::kLeast;  // what it checks before it places
+};
+
+struct PolicyOptions {
+  Efficiency efficiency = Efficiency::kStructural;
+  Pressure pressure = Pressure::kV1;
+  // Prism's τ: a model stays where it is unless its KVPR there exceeds the best
+  // by more than this part of it. The papers name no value: 0.2 is what our
+  // replanning asks for.
+  double stay_share = 0.2;
+};
+
+// Decides who lies where. One implementation per file; no state between calls.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual const About& about() const = 0;
+  // Where each replica lies; what it cannot place it leaves out. `journal` may
+  // be null. The result refers to the problem.
+  virtual Assignment Place(const Problem& problem, Journal* journal) const = 0;
+};
+
+// A policy by its name. InvalidArgument, naming all of them, for any other.
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
+    const std::string& name, const PolicyOptions& options);
+
+// All names, those of ours last.
+std::vector<std::string> PolicyNames();
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_POLICY_POLICY_H_

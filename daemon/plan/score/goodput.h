@@ -1,0 +1,71 @@
+#ifndef DAEMON_PLAN_SCORE_GOODPUT_H_
+#define DAEMON_PLAN_SCORE_GOODPUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/plan/model/assignment.h"
+
+namespace fineserve::plan {
+
+// What a placement is worth, by memory: each GPU's KV is shared out among its
+// residents where it yields most tokens (Eqs. 1-2 with X(b) of
+// daemon/plan/model/token_curve.h), each at least at its floor, none beyond its
+// demand. An engine that spans GPUs gets what the meanest of them gives, and
+// what the others then have left goes to their other residents.
+struct Worth {
+  uint32_t hosted = 0;  // models with a replica that lies somewhere
+  double goodput = 0;   // tokens/s, at most the demand
+  double headroom = 0;  // the same if all rates were `burst` times as high
+};
+
+// Whether `a` is better than `b`: it hosts more models; or as many and has more
+// goodput; or as much and more headroom. Differences of less than a billionth
+// are rounding.
+bool Better(const Worth& a, const Worth& b);
+
+// KV of each resident of some GPUs, in the order of their replicas.
+struct Share {
+  uint32_t replica;
+  double kv_bytes;  // on each of its GPUs
+  double tokens;    // a second
+};
+
+// Who lies on GPUs of one node that are connected by engines that span them.
+using Component = absl::InlinedVector<uint32_t, 8>;
+Component ComponentOf(const Assignment& a, uint32_t gpu);
+
+// Shares of all residents of a component, which must fit (Charge::kLeast), at
+// `load` times the demand. The slowdown of an engine is that of its most
+// crowded GPU.
+std::vector<Share> ShareOut(const Assignment& a, const Component& component,
+                            double load);
+
+// Keeps the worth of an assignment while replicas come and go: a change costs
+// no more than the components that it touches. Confined to a thread.
+class Board {
+ public:
+  // `a` must outlive it, and change only through it.
+  explicit Board(Assignment* a);
+
+  void Put(uint32_t replica, const Group& group);
+  void Remove(uint32_t replica);
+  const Worth& worth() const { return worth_; }
+  const Assignment& assignment() const { return *a_; }
+  // Tokens/s below demand of a GPU's residents that are led from it.
+  double Missing(uint32_t gpu) const { return demand_[gpu] - goodput_[gpu]; }
+
+ private:
+  void Count(const Component& component, double sign);
+  void Measure(const Component& component);
+  void Settle(const Group& group);
+
+  Assignment* a_;
+  // By GPU: of the replicas whose first GPU it is.
+  std::vector<double> goodput_, headroom_, demand_;
+  Worth worth_;
+};
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_SCORE_GOODPUT_H_

@@ -1,0 +1,121 @@
+#include "daemon/plan/score/sharing.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace fineserve::plan {
+namespace {
+
+double KvOn(const Assignment& a, uint32_t gpu) {
+  double kv = a.problem().gpus[gpu].Capacity();
+  for (const uint32_t r : a.On(gpu)) kv -= a.problem().replicas[r].fixed_bytes;
+  return kv;
+}
+
+// The replica's fixed part of one GPU's KV.
+double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
+              uint32_t gpu) {
+  const Problem& p = a.problem();
+  const Replica& self = p.replicas[replica];
+  if (sharing == Sharing::kTime) {
+    return p.gpus[gpu].Capacity() - self.fixed_bytes;
+  }
+  if (sharing == Sharing::kFootprint) {
+    double all = 0;
+    for (const uint32_t r : a.On(gpu)) all += p.replicas[r].Footprint();
+    return p.gpus[gpu].Capacity() * self.Footprint() / all - self.fixed_bytes;
+  }
+  double beyond = KvOn(a, gpu);
+  for (const uint32_t r : a.On(gpu)) beyond -= p.replicas[r].floor_bytes;
+  return self.floor_bytes + beyond / static_cast<double>(a.On(gpu).size());
+}
+
+// Tokens/s with this KV at `load` times the demand.
+double TokensWith(const TokenCurve& c, double kv_bytes, double load,
+                  double slowdown) {
+  const double batch = std::min(kv_bytes / c.sequence_bytes,
+                                c.BatchFor(load * c.demand, slowdown));
+  return c.Speed(batch, slowdown);
+}
+
+std::vector<Share> Parts(const Assignment& a, Sharing sharing, double load) {
+  const Problem& p = a.problem();
+  std::vector<Share> shares;
+  for (uint32_t r = 0; r < p.replicas.size(); ++r) {
+    if (!a.Hosted(r)) continue;
+    double kv = std::numeric_limits<double>::infinity();
+    size_t together = 1;
+    for (const uint32_t g : a.GroupOf(r)) {
+      kv = std::min(kv, PartOn(a, sharing, r, g));
+      if (sharing != Sharing::kTime) {
+        together = std::max(together, a.On(g).size());
+      }
+    }
+    shares.push_back(
+        {r, kv,
+         TokensWith(p.replicas[r].curve, kv, load, p.Slowdown(together))});
+  }
+  return shares;
+}
+
+// The part of its time that a GPU would have to work for all its residents.
+double BusyOn(const Assignment& a, uint32_t gpu, double load) {
+  double busy = 0;
+  for (const uint32_t r : a.On(gpu)) {
+    const TokenCurve& c = a.problem().replicas[r].curve;
+    const double batch = std::min(
+        c.max_batch, PartOn(a, Sharing::kTime, r, gpu) / c.sequence_bytes);
+    busy += load * c.demand / c.Speed(batch, 1);
+  }
+  return busy;
+}
+
+std::vector<Share> Turns(const Assignment& a, double load) {
+  std::vector<Share> shares = Parts(a, Sharing::kTime, load);
+  for (Share& s : shares) {
+    double busy = 1;
+    for (const uint32_t g : a.GroupOf(s.replica)) {
+      busy = std::max(busy, BusyOn(a, g, load));
+    }
+    const TokenCurve& c = a.problem().replicas[s.replica].curve;
+    s.tokens = std::min(s.tokens, load * c.demand / busy);
+  }
+  return shares;
+}
+
+std::vector<Share> FromPools(const Assignment& a, double load) {
+  std::vector<Share> shares;
+  std::vector<bool> seen(a.problem().gpus.size());
+  for (uint32_t g = 0; g < seen.size(); ++g) {
+    if (seen[g]) continue;
+    const Component component = ComponentOf(a, g);
+    for (const uint32_t member : component) seen[member] = true;
+    const std::vector<Share> some = ShareOut(a, component, load);
+    shares.insert(shares.end(), some.begin(), some.end());
+  }
+  std::sort(shares.begin(), shares.end(), [](const Share& x, const Share& y) {
+    return x.replica < y.replica;
+  });
+  return shares;
+}
+
+double Tokens(const std::vector<Share>& shares) {
+  double tokens = 0;
+  for (const Share& s : shares) tokens += s.tokens;
+  return tokens;
+}
+
+}  // namespace
+
+std::vector<Share> SharesOf(const Assignment& a, Sharing sharing, double load) {
+  if (sharing == Sharing::kPool) return FromPools(a, load);
+  if (sharing == Sharing::kTime) return Turns(a, load);
+  return Parts(a, sharing, load);
+}
+
+Worth WorthOf(const Assignment& a, Sharing sharing) {
+  return {a.hosted_models(), Tokens(SharesOf(a, sharing, 1)),
+          Tokens(SharesOf(a, sharing, a.problem().burst))};
+}
+
+}  // namespace fineserve::plan

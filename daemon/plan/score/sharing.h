@@ -1,0 +1,29 @@
+#ifndef DAEMON_PLAN_SCORE_SHARING_H_
+#define DAEMON_PLAN_SCORE_SHARING_H_
+
+#include <vector>
+
+#include "daemon/plan/model/assignment.h"
+#include "daemon/plan/score/goodput.h"
+
+namespace fineserve::plan {
+
+// How the engines of a GPU come by its KV.
+enum class Sharing {
+  kPool,       // all from one pool, where it yields most (goodput.h)
+  kFootprint,  // a fixed part for each, in proportion to F_M
+  kEqual,      // a fixed part for each, the same beyond the floors
+  // One at a time has the whole GPU, in turns as long as each needs; changing
+  // over costs nothing here, so this is a bound on what time-sharing can do.
+  kTime,
+};
+
+// What each hosted replica gets and does at `load` times its demand, in the
+// order of the replicas.
+std::vector<Share> SharesOf(const Assignment& a, Sharing sharing, double load);
+
+Worth WorthOf(const Assignment& a, Sharing sharing);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_SCORE_SHARING_H_
