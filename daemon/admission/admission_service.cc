@@ -240,7 +240,7 @@ bool AdmissionService::Serves(const std::string& engine) const {
 void AdmissionService::UpdateEngines() {
   std::vector<size_t> began;
   for (size_t i = 0; i < engines_.size(); ++i) {
-    ServingEngine& engine = engines_[i];
+    Engine& engine = engines_[i];
     if (!engine.known && Serves(engine.name)) {
       engine.known = true;
       began.push_back(i);
