@@ -102,9 +102,9 @@ absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
   }
   RunPlan plan;
   plan.kv_sizes = *sizes;
-  plan.view =
-      options.view.empty() ? ChooseView(options.command, *sizes) : options.view;
-  if (options.no_view) plan.view = kNoView;
+  plan.view = options.no_view        ? std::string(kNoView)
+              : options.view.empty() ? ChooseView(options.command, *sizes)
+                                     : options.view;
   plan.engine = options.name.empty()
                     ? DefaultEngineName(options.command[0], getpid())
                     : options.name;

@@ -29,7 +29,7 @@ class Kv:
     """The KV cache of this process's engine."""
 
     def __init__(self) -> None:
-        self.address = 0
+        self.address = 0  # once it is allocated
         self.size = 0
         self.page_bytes = 0  # of a block
         self._allocate = _ALLOCATE(self._reserve)
@@ -50,13 +50,19 @@ class Kv:
         return torch.cuda.use_mem_pool(self._pool)
 
     def _reserve(self, size: int, _device: int, _stream: int) -> int:
-        assert self.address == 0, "the KV cache is not in one piece"
-        self.size = -(-size // driver.PAGE) * driver.PAGE
-        self.address = driver.reserve(self.size)
-        scratch = driver.create()
-        for page in range(0, self.size, driver.PAGE):
-            driver.map_page(self.address + page, scratch)
-        return self.address
+        whole = -(-size // driver.PAGE) * driver.PAGE
+        address = driver.reserve(whole)
+        # Beside the KV cache PyTorch allocates something small.
+        is_kv = size >= self.size
+        scratch = driver.create() if is_kv else None
+        for page in range(0, whole, driver.PAGE):
+            driver.map_page(
+                address + page, scratch or driver.create()
+            )
+        if is_kv:
+            assert self.address == 0, "the KV cache is not in one piece"
+            self.address, self.size = address, whole
+        return address
 
     def grants_for(self, _num_blocks: int) -> Pages:
         import torch
@@ -90,7 +96,7 @@ def _allocate_from(kv: Kv) -> None:
             self.vllm_config.model_config.max_model_len,
         )
         assert found.planes == 1, "set VLLM_KV_CACHE_LAYOUT=BLNHC"
-        kv.page_bytes = found.page_bytes
+        kv.page_bytes, kv.size = found.page_bytes, found.allocation_bytes
         self.worker._maybe_get_memory_pool_context = lambda tag: (
             kv.memory_pool()
         )
