@@ -102,7 +102,7 @@ absl::StatusOr<GpuSetup> EmptyGpu(const config::Fleet& fleet,
 class Builder {
  public:
   Builder(const config::Fleet& fleet, const Site& site, const GpuSetup& empty)
-      : fleet_(fleet), empty_(empty) {
+      : empty_(empty) {
     world_.least_load = fleet.proxy.least_load;
     for (const config::FleetModel& m : fleet.models) {
       model_of_[m.name] = static_cast<uint32_t>(models_.size());
@@ -159,7 +159,6 @@ class Builder {
     return all.back();
   }
 
-  const config::Fleet& fleet_;
   const GpuSetup& empty_;
   World world_;
   std::vector<Model> models_;
