@@ -138,8 +138,7 @@ TEST_F(ProfileTest, BusyEngineIsRefused) {
   engine->AwaitHold();
   const Finished run = Fsctl({"profile", UrlOf(*engine)});
   EXPECT_EQ(run.code, 1);
-  EXPECT_THAT(run.err,
-              HasSubstr("the engine is busy (1 requests run or wait)"));
+  EXPECT_THAT(run.err, HasSubstr("the engine is busy (requests in it: 1)"));
   EXPECT_THAT(run.err, HasSubstr("--even-if-busy"));
 }
 

@@ -98,7 +98,7 @@ absl::Status CheckIdle(const MeasurementPlan& plan, bool is_first) {
     if (inside == 0) return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrFormat(
-      "the engine is busy (%.0f requests run or wait), whose times would mix "
+      "the engine is busy (requests in it: %.0f), and their times would mix "
       "with the measurement's; drain it first (fsctl drain), or measure anyway "
       "with --even-if-busy",
       inside));

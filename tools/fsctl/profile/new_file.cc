@@ -36,8 +36,10 @@ int WriteAll(int fd, const std::string& text) {
 
 absl::Status CheckWritable(const std::string& path) {
   struct stat found;
-  if (stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) {
-    return Trouble(path, EISDIR);
+  const bool exists = stat(path.c_str(), &found) == 0;
+  if (exists && !S_ISREG(found.st_mode)) {
+    return absl::UnavailableError(
+        absl::StrCat(path, " is not a regular file; choose another --output"));
   }
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const char* where = folder.empty() ? "." : folder.c_str();

@@ -7,8 +7,9 @@
 
 namespace fineserve::fsctl {
 
-// Fails, with the reason, if the file clearly could not be written: to be asked
-// before minutes of work.
+// Fails, with the reason, if the file clearly could not be written, or is no
+// regular file, which ReplaceFile would put another in the place of: to be
+// asked before minutes of work.
 absl::Status CheckWritable(const std::string& path);
 
 // Replaces the file at once by one with this text: whoever reads it, and
