@@ -107,14 +107,21 @@ PoolState::Usage PoolState::UsageOf(EngineId engine, uint64_t now_ns,
 // more: otherwise two engines that use nothing would pass a slab to and fro.
 void PoolState::LimitToUse(Round* round, uint64_t now_ns,
                            const UsedBlocks& used) {
+  if (!contended_) {
+    // What is used would change nothing, and asking takes a look at each slab.
+    for (const EngineId id : round->ids) {
+      View& view = *engines_[id].view;
+      view.most = UINT32_MAX;
+      view.used_then = UINT64_MAX;
+    }
+    return;
+  }
   std::vector<Usage> usages;
   bool waiting = false;
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
     usages.push_back(UsageOf(round->ids[i], now_ns, used));
-    if (!contended_ || usages[i].blocks > view.used_then) {
-      view.most = UINT32_MAX;
-    }
+    if (usages[i].blocks > view.used_then) view.most = UINT32_MAX;
     const bool asks = now_ns - view.asked_ns < kPatienceNs;
     if (asks) usages[i].idle = 0;
     waiting = waiting || (asks && round->claims[i].held < view.wanted);
@@ -122,7 +129,7 @@ void PoolState::LimitToUse(Round* round, uint64_t now_ns,
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
     Claim& claim = round->claims[i];
-    if (contended_ && waiting && usages[i].idle > 0) {
+    if (waiting && usages[i].idle > 0) {
       view.most = std::min(view.most, claim.held - usages[i].idle);
     }
     view.used_then = view.most == UINT32_MAX
@@ -151,7 +158,8 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
   }
   const uint32_t shared = all - std::min(all, round.reserved);
   uint32_t late = 0;
-  for (uint32_t i = 0; i < slabs_.slab_count(); ++i) {
+  const bool returning = slabs_.count(SlabState::kReturning) > 0;
+  for (uint32_t i = 0; returning && i < slabs_.slab_count(); ++i) {
     late += IsLate(SlabId{i}, now_ns);
   }
   contended_ = demand + late > shared;
