@@ -6,6 +6,7 @@ _fsctl_words() {
     top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
+    plan) echo "--policy --footprint --kvpr --explain --what-if --svg" ;;
     up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
     drain) echo "--undo" ;;
@@ -30,7 +31,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry run up models requests drain"
+  local commands="slabs top engines explain doctor geometry plan run up models requests drain"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -44,7 +45,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | run | up | models | requests | drain)
+      slabs | top | engines | explain | doctor | geometry | plan | run | up | models | requests | drain)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -53,8 +54,11 @@ _fsctl() {
   case "$previous" in
     --gpu) words=$(_fsctl_gpus) ;;
     --color) words="auto always never" ;;
+    --footprint) words="paper released" ;;
+    --kvpr) words="v1 v3" ;;
+    --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles) return ;;
+    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --explain | --what-if) return ;;
     --logs)
       mapfile -t COMPREPLY < <(compgen -d -- "$current")
       return
