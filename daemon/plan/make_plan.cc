@@ -1,11 +1,14 @@
 #include "daemon/plan/make_plan.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "daemon/plan/exact/branch_and_bound.h"
 #include "daemon/plan/exact/pooled_bound.h"
+#include "daemon/plan/policy/fineserve_opt_policy.h"
+#include "daemon/plan/prices.h"
 #include "daemon/plan/score/kv_pressure.h"
 #include "daemon/plan/troubles.h"
 
@@ -136,19 +139,8 @@ Gap FindGap(const Problem& p, const Assignment& a, const Worth& worth,
   return gap;
 }
 
-}  // namespace
-
-absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot,
-                              const Options& options) {
-  const auto problem = MakeProblem(snapshot, options.problem);
-  if (!problem.ok()) return problem.status();
-  const auto policy = MakePolicy(options.policy, options.of_policy);
-  if (!policy.ok()) return policy.status();
-  const About& about = (*policy)->about();
-  Journal journal;
-  const Assignment a =
-      (*policy)->Place(*problem, options.reasons ? &journal : nullptr);
-
+Plan Describe(const Problem& p, const Assignment& a, const About& about,
+              uint64_t exact_steps) {
   Plan plan;
   plan.policy = about.name;
   plan.tier = about.tier;
@@ -157,11 +149,67 @@ absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot,
   plan.worth = WorthOf(a, about.sharing);
   plan.kvpr_v1 = HighestPressure(a, Pressure::kV1);
   plan.kvpr_v3 = HighestPressure(a, Pressure::kV3);
-  SetReplicas(*problem, a, about, &plan);
-  SetReasons(*problem, journal, &plan);
+  SetReplicas(p, a, about, &plan);
   plan.troubles = FindTroubles(a, about.charge);
-  plan.gap = FindGap(*problem, a, plan.worth, about, options.exact_steps);
+  plan.gap = FindGap(p, a, plan.worth, about, exact_steps);
   return plan;
+}
+
+// What a changed cluster's plan is worth; nothing if it cannot be planned, as
+// one whose last GPU was taken away.
+Worth WorthAfter(const Snapshot& changed,
+                 const std::vector<std::string>& movers, Options options) {
+  options.reasons = false;
+  options.exact_steps = 0;
+  options.priced_gpus = 0;
+  const bool warm = options.policy == "fineserve-opt";
+  const auto plan =
+      warm ? Replan(changed, movers, options) : MakePlan(changed, options);
+  return plan.ok() ? plan->worth : Worth();
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot,
+                              const Options& options) {
+  const auto problem = MakeProblem(snapshot, options.problem);
+  if (!problem.ok()) return problem.status();
+  const auto policy = MakePolicy(options.policy, options.of_policy);
+  if (!policy.ok()) return policy.status();
+  Journal journal;
+  for (uint32_t m = 0; m < problem->models.size(); ++m) {
+    if (problem->models[m].name == options.explain_only) journal.only_model = m;
+  }
+  const Assignment a =
+      (*policy)->Place(*problem, options.reasons ? &journal : nullptr);
+  Plan plan = Describe(*problem, a, (*policy)->about(), options.exact_steps);
+  SetReasons(*problem, journal, &plan);
+  if (options.priced_gpus == 0) return plan;
+  const auto again = [&options](const Snapshot& changed,
+                                const std::vector<std::string>& movers) {
+    return WorthAfter(changed, movers, options);
+  };
+  SetPrices(snapshot, options.priced_gpus, again, &plan);
+  return plan;
+}
+
+absl::StatusOr<Plan> Replan(const Snapshot& snapshot,
+                            const std::vector<std::string>& changed,
+                            const Options& options) {
+  const auto problem = MakeProblem(snapshot, options.problem);
+  if (!problem.ok()) return problem.status();
+  const FineServeOptPolicy policy(options.of_policy.search);
+  Assignment a = AsItIs(*problem);
+  const std::set<std::string> names(changed.begin(), changed.end());
+  std::vector<uint32_t> replicas;
+  for (uint32_t r = 0; r < problem->replicas.size(); ++r) {
+    const uint32_t model = problem->replicas[r].model;
+    if (!a.Hosted(r) || names.count(problem->models[model].name) > 0) {
+      replicas.push_back(r);
+    }
+  }
+  ImproveAround(replicas, options.of_policy.search, &a);
+  return Describe(*problem, a, policy.about(), 0);
 }
 
 }  // namespace fineserve::plan

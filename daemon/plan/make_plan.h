@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/plan/model/problem.h"
@@ -17,9 +18,15 @@ struct Options {
   ProblemOptions problem;
   PolicyOptions of_policy;
   bool reasons = true;
+  // Reasons of this model alone; empty: of all, which fineserve-opt looks for
+  // in time that grows with models × GPUs.
+  std::string explain_only;
   // Branch and bound gives up after so many steps (none: never tries) and only
   // runs up to 8 models × 4 GPUs; beyond it the gap is that to a bound.
   uint64_t exact_steps = 2'000'000;
+  // Of how many GPUs the loss is priced, those with the least goodput first; 0:
+  // nothing is priced, the addition of a GPU neither.
+  size_t priced_gpus = 8;
 };
 
 // Snapshot in, plan out: no clock, no chance; the order of the input means
@@ -27,6 +34,14 @@ struct Options {
 // cannot be planned (snapshot.h) or a policy that there is not. That something
 // finds no place is no error: the plan says so in its troubles.
 absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot, const Options& options);
+
+// Plans again after a change, for fineserve-opt alone: everything stays where
+// `snapshot.current` has it, but for the models of `changed`, those without a
+// place and their neighbours, which move where that betters the plan. The time
+// hardly grows with the rest. No reasons, no prices, no branch and bound.
+absl::StatusOr<Plan> Replan(const Snapshot& snapshot,
+                            const std::vector<std::string>& changed,
+                            const Options& options);
 
 }  // namespace fineserve::plan
 

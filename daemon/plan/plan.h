@@ -58,6 +58,14 @@ struct Gap {
   uint32_t hosted = 0;  // models that the best plan hosts (all, of a bound)
 };
 
+// What it would cost to lose a GPU, or bring to add another like it.
+struct GpuPrice {
+  std::string gpu;
+  int hosted = 0;       // models more, or fewer
+  double tokens = 0;    // tokens/s more, or less
+  double headroom = 0;  // the same at `burst` times the rates
+};
+
 struct Plan {
   std::string policy;
   Tier tier = Tier::kOurs;
@@ -71,6 +79,8 @@ struct Plan {
   std::vector<Reason> reasons;  // in the order of the turns
   std::vector<Trouble> troubles;
   Gap gap;
+  std::vector<GpuPrice> lost;   // by GPU; on a large cluster of a few alone
+  std::vector<GpuPrice> added;  // of each size that there is
 };
 
 }  // namespace fineserve::plan

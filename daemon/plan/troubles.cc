@@ -75,6 +75,12 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
         "GPU, ask for fewer replicas, or let them share",
         p.NameOf(replica));
   }
+  if (free.bytes >= needed && a.HostedReplicas(r.model) > 0) {
+    return absl::StrFormat(
+        "%s: is left out, for with its memory the others make more tokens: ask "
+        "for fewer replicas, or add a GPU",
+        p.NameOf(replica));
+  }
   if (free.bytes >= needed) {
     return absl::StrFormat(
         "%s: there is room on %s, which the policy does not use: take another "

@@ -6,6 +6,7 @@ _fsctl_words() {
     top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
+    plan) echo "--policy --footprint --kvpr --explain --what-if --svg" ;;
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
     up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
@@ -31,7 +32,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry profile run up models requests drain"
+  local commands="slabs top engines explain doctor geometry plan profile run up models requests drain"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -45,7 +46,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | profile | run | up | models | requests | drain)
+      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | drain)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -54,8 +55,11 @@ _fsctl() {
   case "$previous" in
     --gpu) words=$(_fsctl_gpus) ;;
     --color) words="auto always never" ;;
+    --footprint) words="paper released" ;;
+    --kvpr) words="v1 v3" ;;
+    --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes) return ;;
+    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if) return ;;
     --output | --api-key-file)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return

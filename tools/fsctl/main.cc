@@ -22,6 +22,7 @@
 #include "tools/fsctl/geometry/geometry.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/look/look_commands.h"
+#include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
@@ -38,6 +39,7 @@ struct Commands {
   TopOptions top;
   ExplainOptions explain;
   GeometryOptions geometry;
+  PlanOptions plan;
   ProfileOptions profile;
   RunOptions run;
   RequestsOptions requests;
@@ -191,6 +193,39 @@ void AddGeometry(CLI::App& app, Commands& c) {
                    "Maximum number of memory handles in the pool")
       ->check(CLI::PositiveNumber);
   command->add_flag("--all", o.all, "List every cut worth considering");
+}
+
+void AddPlan(CLI::App& app, Commands& c) {
+  PlanOptions& o = c.plan;
+  CLI::App* command = AddCommand(
+      app, c, "plan", "Plan which model lies on which GPU",
+      "  fsctl plan cluster.toml\n"
+      "  fsctl plan cluster.toml --explain chat\n"
+      "  fsctl plan cluster.toml --what-if rate:chat=2x --what-if gpus=-1\n"
+      "  fsctl plan cluster.toml --policy prism --json\n"
+      "  fsctl plan cluster.toml --svg plan.svg\n"
+      "The file lists GPUs, profiles and models; man fsctl shows one.\n",
+      [&c] { return RunPlanFile(c.globals, c.plan); });
+  command->add_option("FILE", o.file, "What to plan (TOML)")->required();
+  command->add_option("--policy", o.policy,
+                      "Placement policy (default: fineserve-opt)");
+  command
+      ->add_option("--footprint", o.footprint,
+                   "Base footprint of the paper or of the released code "
+                   "(default: paper)")
+      ->check(CLI::IsMember({"paper", "released"}));
+  command
+      ->add_option("--kvpr", o.kvpr,
+                   "Prism's pressure ratio: v1 or v3 (default: v1)")
+      ->check(CLI::IsMember({"v1", "v3"}));
+  command->add_option("--explain", o.explain,
+                      "Say why this model lies where it lies");
+  command
+      ->add_option("--what-if", o.what_if,
+                   "Change what is planned: rate:MODEL=2x, gpus=-1 or "
+                   "add:MODEL; repeatable")
+      ->expected(1);
+  command->add_option("--svg", o.svg_path, "Draw the GPUs' memory to a file");
 }
 
 // What a profile file says besides what is measured.
@@ -403,7 +438,7 @@ int Main(int argc, char** argv) {
   AddGlobals(app, commands);
   for (const auto add :
        {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
-        AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
+        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

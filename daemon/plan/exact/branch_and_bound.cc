@@ -24,8 +24,10 @@ class Search {
     std::iota(order_.begin(), order_.end(), 0u);
     std::stable_sort(order_.begin(), order_.end(),
                      [&p](uint32_t x, uint32_t y) {
-                       return p.replicas[x].tp * p.replicas[x].Least() >
-                              p.replicas[y].tp * p.replicas[y].Least();
+                       const Replica &a = p.replicas[x], &b = p.replicas[y];
+                       // By model too, so that its replicas come together.
+                       return std::pair(b.tp * b.Least(), a.model) <
+                              std::pair(a.tp * a.Least(), b.model);
                      });
     for (uint32_t r = 0; r < p.replicas.size(); ++r) {
       const TokenCurve& c = p.replicas[r].curve;
@@ -79,6 +81,17 @@ class Search {
            best_.worth.goodput * (1 + kRounding) + kRounding;
   }
 
+  // Replicas of a model are alike, so they lie in the order of their groups:
+  // those that lie nowhere come last.
+  bool InOrder(size_t depth, const Group& group) const {
+    if (depth == 0) return true;
+    const uint32_t before = order_[depth - 1];
+    if (p_.replicas[before].model != p_.replicas[order_[depth]].model) {
+      return true;
+    }
+    return now_.Hosted(before) && !(group < now_.GroupOf(before));
+  }
+
   // Returns false once the limit is reached.
   bool Visit(size_t depth) {
     if (++visited_ > most_visited_) return false;
@@ -92,8 +105,9 @@ class Search {
     if (Hopeless(depth)) return true;
     const uint32_t r = order_[depth];
     std::vector<Group> groups;
-    ForEachGroup(now_, r, Charge::kLeast,
-                 [&](const Group& g) { groups.push_back(g); });
+    ForEachGroup(now_, r, Charge::kLeast, [&](const Group& g) {
+      if (InOrder(depth, g)) groups.push_back(g);
+    });
     for (const Group& group : groups) {
       board_.Put(r, group);
       const bool whole = Visit(depth + 1);

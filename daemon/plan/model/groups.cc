@@ -38,22 +38,21 @@ void Combine(const std::vector<Class>& classes, size_t from, size_t wanted,
 
 }  // namespace
 
-void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
-                        Charge charge,
+void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
+                        absl::FunctionRef<bool(uint32_t gpu)> takes,
                         absl::FunctionRef<void(const Group&)> visit) {
   const Problem& p = a.problem();
-  const uint32_t tp = p.replicas[replica].tp;
   const uint32_t begin = p.node_begins[node], end = p.node_begins[node + 1];
   if (end - begin < tp) return;
   if (tp == 1) {
     for (uint32_t g = begin; g < end; ++g) {
-      if (a.Takes(g, replica, charge)) visit({g});
+      if (takes(g)) visit({g});
     }
     return;
   }
   std::vector<Class> classes;
   for (uint32_t g = begin; g < end; ++g) {
-    if (!a.Takes(g, replica, charge)) continue;
+    if (!takes(g)) continue;
     auto same = std::find_if(
         classes.begin(), classes.end(),
         [&](const Class& c) { return Interchangeable(a, c.front(), g); });
@@ -62,6 +61,14 @@ void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
   }
   Group chosen;
   Combine(classes, 0, tp, &chosen, visit);
+}
+
+void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
+                        Charge charge,
+                        absl::FunctionRef<void(const Group&)> visit) {
+  ForEachCombination(
+      a, node, a.problem().replicas[replica].tp,
+      [&](uint32_t g) { return a.Takes(g, replica, charge); }, visit);
 }
 
 void ForEachGroup(const Assignment& a, uint32_t replica, Charge charge,

@@ -8,11 +8,16 @@
 
 namespace fineserve::plan {
 
-// Visits the groups of one node on which the replica could lie: combinations of
-// its GPUs that take it. GPUs of a node with the same memory and the same
-// residents are interchangeable, so of those only the first few are combined: a
-// node of eight empty GPUs has one group of four, not 70. In ascending order of
-// the first GPU of each class.
+// Visits combinations of `tp` of those GPUs of a node that `takes` says yes to.
+// GPUs of a node with the same memory and the same
+// residents (and pins) are interchangeable, so of those only the first few are
+// combined: a node of eight empty GPUs has one group of four, not 70. In
+// ascending order of the first GPU of each class.
+void ForEachCombination(const Assignment& a, uint32_t node, uint32_t tp,
+                        absl::FunctionRef<bool(uint32_t gpu)> takes,
+                        absl::FunctionRef<void(const Group&)> visit);
+
+// Visits the groups of a node on which the replica could lie.
 void ForEachGroupOfNode(const Assignment& a, uint32_t replica, uint32_t node,
                         Charge charge,
                         absl::FunctionRef<void(const Group&)> visit);

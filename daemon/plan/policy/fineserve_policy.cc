@@ -29,17 +29,21 @@ Assignment FineServePolicy::Place(const Problem& problem,
     journal->order = "base footprint F_M";
   }
   Assignment a(problem);
-  const auto score = [this](const Assignment& now, uint32_t r,
-                            const Group& group) -> absl::optional<Score> {
-    return Score{scoring_ == Scoring::kMean
-                     ? MeanScore(now, r, group, efficiency_)
-                     : ExactScore(now, r, group),
-                 ContestedBytes(now, r, group)};
+  const auto order = Descending(
+      problem, [](const Replica& r) { return r.tp * r.Footprint(); });
+  if (scoring_ == Scoring::kMean) {
+    const auto score = [this](const Replica& comes, const GroupState& group) {
+      return Score{MeanScore(comes, group, efficiency_),
+                   group.room - comes.Footprint()};
+    };
+    PlaceByState(order, Charge::kFootprint, efficiency_, score, &a, journal);
+    return a;
+  }
+  const auto score = [](const Assignment& now, uint32_t r,
+                        const Group& group) -> absl::optional<Score> {
+    return Score{ExactScore(now, r, group), ContestedBytes(now, r, group)};
   };
-  PlaceInOrder(
-      Descending(problem,
-                 [](const Replica& r) { return r.tp * r.Footprint(); }),
-      Charge::kFootprint, score, &a, journal);
+  PlaceInOrder(order, Charge::kFootprint, score, &a, journal);
   return a;
 }
 

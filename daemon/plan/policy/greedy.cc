@@ -17,29 +17,85 @@ std::vector<uint32_t> Descending(
   return order;
 }
 
+namespace {
+
+// The best group that a replica has been offered so far, and for the journal
+// all of them.
+class Choice {
+ public:
+  Choice(const Assignment& a, uint32_t replica, Charge charge, Journal* journal)
+      : journal_(journal), decision_{replica, {}, {}} {
+    if (journal != nullptr) NoteRejections(a, replica, charge, &decision_);
+  }
+
+  void Offer(const Group& group, const Score& s) {
+    if (journal_ != nullptr) candidates_.push_back({group, s.score});
+    const bool better =
+        s.score > best_score_.score ||
+        (s.score == best_score_.score && s.tie > best_score_.tie);
+    if (!best_.empty() && !better) return;
+    best_ = group;
+    best_score_ = s;
+  }
+
+  // Puts the replica there; false if nothing was offered.
+  bool Take(Assignment* a) {
+    if (!best_.empty()) a->Put(decision_.replica, best_);
+    if (journal_ != nullptr) {
+      NoteCandidates(std::move(candidates_), journal_->least_is_best,
+                     &decision_);
+      journal_->decisions.push_back(std::move(decision_));
+    }
+    return !best_.empty();
+  }
+
+ private:
+  Journal* journal_;
+  Decision decision_;
+  std::vector<Candidate> candidates_;
+  Group best_;
+  Score best_score_;
+};
+
+// Whether pins and siblings let the replica lie there.
+bool May(const Assignment& a, uint32_t replica, const Group& group) {
+  const Replica& r = a.problem().replicas[replica];
+  if (r.allowed.empty() && a.HostedReplicas(r.model) == 0) return true;
+  return std::all_of(group.begin(), group.end(), [&](uint32_t g) {
+    return a.problem().MayUse(r, g) && !a.Sibling(replica, g);
+  });
+}
+
+}  // namespace
+
 void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
                   Scorer scorer, Assignment* a, Journal* journal) {
   for (const uint32_t r : order) {
-    Group best;
-    Score best_score;
-    Decision decision{r, {}, {}};
-    std::vector<Candidate> candidates;
-    if (journal != nullptr) NoteRejections(*a, r, charge, &decision);
+    Choice choice(*a, r, charge, journal);
     ForEachGroup(*a, r, charge, [&](const Group& group) {
       const absl::optional<Score> s = scorer(*a, r, group);
-      if (!s.has_value()) return;
-      if (journal != nullptr) candidates.push_back({group, s->score});
-      const bool better =
-          s->score > best_score.score ||
-          (s->score == best_score.score && s->tie > best_score.tie);
-      if (!best.empty() && !better) return;
-      best = group;
-      best_score = *s;
+      if (s.has_value()) choice.Offer(group, *s);
     });
-    if (!best.empty()) a->Put(r, best);
-    if (journal == nullptr) continue;
-    NoteCandidates(std::move(candidates), journal->least_is_best, &decision);
-    journal->decisions.push_back(std::move(decision));
+    choice.Take(a);
+  }
+}
+
+void PlaceByState(const std::vector<uint32_t>& order, Charge charge,
+                  Efficiency efficiency, StateScorer scorer, Assignment* a,
+                  Journal* journal) {
+  const Problem& p = a->problem();
+  GroupTable table(*a, charge, efficiency);
+  for (const uint32_t r : order) {
+    const Replica& comes = p.replicas[r];
+    const double needed = Charged(comes, charge);
+    Choice choice(*a, r, charge, journal);
+    for (uint32_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+      for (const GroupState& group : table.Of(n, comes.tp)) {
+        if (group.room < needed || !May(*a, r, group.gpus)) continue;
+        choice.Offer(group.gpus, scorer(comes, group));
+      }
+    }
+    if (choice.Take(a)) table.Changed(p.node_of[a->GroupOf(r).front()]);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "absl/types/optional.h"
 #include "daemon/plan/model/groups.h"
 #include "daemon/plan/policy/journal.h"
+#include "daemon/plan/score/group_table.h"
 
 namespace fineserve::plan {
 
@@ -28,6 +29,15 @@ using Scorer = absl::FunctionRef<absl::optional<Score>(
 // first among equals. Who finds none is left out.
 void PlaceInOrder(const std::vector<uint32_t>& order, Charge charge,
                   Scorer scorer, Assignment* a, Journal* journal);
+
+// The same where a score follows from the group's state and who comes: what is
+// known of nodes that have not changed is kept, so that a cluster of thousands
+// is planned in seconds.
+using StateScorer =
+    absl::FunctionRef<Score(const Replica& comes, const GroupState& group)>;
+void PlaceByState(const std::vector<uint32_t>& order, Charge charge,
+                  Efficiency efficiency, StateScorer scorer, Assignment* a,
+                  Journal* journal);
 
 }  // namespace fineserve::plan
 

@@ -38,6 +38,10 @@ struct Journal {
   const char* order = "";  // in which the replicas came
   bool least_is_best = false;
   std::vector<Decision> decisions;
+  // What is not taken in turns is explained afterwards, at a cost: for this
+  // model alone; kAll: for all.
+  static constexpr uint32_t kAll = UINT32_MAX;
+  uint32_t only_model = kAll;
 
   // So many candidates and rejections of a decision are kept.
   static constexpr size_t kKept = 16;

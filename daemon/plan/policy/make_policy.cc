@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/plan/policy/baselines.h"
+#include "daemon/plan/policy/fineserve_opt_policy.h"
 #include "daemon/plan/policy/fineserve_policy.h"
 #include "daemon/plan/policy/policy.h"
 #include "daemon/plan/policy/prism_opt_policy.h"
@@ -36,6 +37,10 @@ Made PrismOpt(const PolicyOptions& o) {
   return std::make_unique<PrismOptPolicy>(o.pressure);
 }
 
+Made FineServeOpt(const PolicyOptions& o) {
+  return std::make_unique<FineServeOptPolicy>(o.search);
+}
+
 constexpr Entry kEntries[] = {
     {"fineserve", FineServe<FineServePolicy::Scoring::kMean>},
     {"prism", Prism<PrismPolicy::Form::kPrinted>},
@@ -47,6 +52,7 @@ constexpr Entry kEntries[] = {
     {"prism-mended", Prism<PrismPolicy::Form::kMended>},
     {"prism-opt", PrismOpt},
     {"fineserve-exact", FineServe<FineServePolicy::Scoring::kExact>},
+    {"fineserve-opt", FineServeOpt},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/plan/model/assignment.h"
 #include "daemon/plan/policy/journal.h"
+#include "daemon/plan/policy/local_search.h"
 #include "daemon/plan/score/efficiency.h"
 #include "daemon/plan/score/kv_pressure.h"
 #include "daemon/plan/score/sharing.h"
@@ -30,6 +31,7 @@ struct PolicyOptions {
   // by more than this part of it. The papers name no value: 0.2 is what our
   // replanning asks for.
   double stay_share = 0.2;
+  SearchLimits search;  // of fineserve-opt
 };
 
 // Decides who lies where. One implementation per file; no state between calls.

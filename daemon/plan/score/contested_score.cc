@@ -31,15 +31,10 @@ double ContestedBytes(const Assignment& a, uint32_t replica,
   return least - a.problem().replicas[replica].Footprint();
 }
 
-double MeanScore(const Assignment& a, uint32_t replica, const Group& group,
+double MeanScore(const Replica& comes, const GroupState& group,
                  Efficiency efficiency) {
-  const Assignment::Residents all = Together(a, replica, group);
-  double sum = 0;
-  for (const uint32_t r : all) {
-    sum += EfficiencyOf(a.problem().replicas[r], efficiency);
-  }
-  return sum / static_cast<double>(all.size()) *
-         ContestedBytes(a, replica, group);
+  return (group.efficiency + EfficiencyOf(comes, efficiency)) /
+         (group.residents + 1) * (group.room - comes.Footprint());
 }
 
 double ExactScore(const Assignment& a, uint32_t replica, const Group& group) {

@@ -3,6 +3,7 @@
 
 #include "daemon/plan/model/assignment.h"
 #include "daemon/plan/score/efficiency.h"
+#include "daemon/plan/score/group_table.h"
 
 namespace fineserve::plan {
 
@@ -11,9 +12,10 @@ namespace fineserve::plan {
 double ContestedBytes(const Assignment& a, uint32_t replica,
                       const Group& group);
 
-// The paper's Eq. 3: the mean μ of all models on the group, the replica
-// included, times K_rem. A model on several of the group's GPUs counts once.
-double MeanScore(const Assignment& a, uint32_t replica, const Group& group,
+// The paper's Eq. 3: the mean μ of all models on the group, who comes included,
+// times K_rem. A model on several of the group's GPUs counts once. The group's
+// state is that of Charge::kFootprint.
+double MeanScore(const Replica& comes, const GroupState& group,
                  Efficiency efficiency);
 
 // Eqs. 1-2 as they stand: the most tokens/s that K_rem adds to what F_M already

@@ -29,7 +29,7 @@ struct Party {
   Bucket bucket;
   double slowdown;
 };
-using Parties = absl::InlinedVector<Party, 16>;
+using Parties = absl::InlinedVector<Party, 16>;  // by replica
 
 Parties PartiesOf(const Assignment& a, const Component& component,
                   double load) {
@@ -47,6 +47,9 @@ Parties PartiesOf(const Assignment& a, const Component& component,
            slowdown});
     }
   }
+  std::sort(parties.begin(), parties.end(), [](const Party& x, const Party& y) {
+    return x.replica < y.replica;
+  });
   return parties;
 }
 
@@ -58,8 +61,9 @@ double Pool(const Assignment& a, uint32_t gpu) {
 }
 
 Party& Find(Parties& parties, uint32_t replica) {
-  return *std::find_if(parties.begin(), parties.end(),
-                       [&](const Party& x) { return x.replica == replica; });
+  return *std::lower_bound(
+      parties.begin(), parties.end(), replica,
+      [](const Party& x, uint32_t wanted) { return x.replica < wanted; });
 }
 
 // Shares out one GPU; each resident's `most` sinks to what it gets there.

@@ -1,0 +1,29 @@
+#ifndef DAEMON_PLAN_PRICES_H_
+#define DAEMON_PLAN_PRICES_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "daemon/plan/model/snapshot.h"
+#include "daemon/plan/plan.h"
+
+namespace fineserve::plan {
+
+// The snapshot with everything where the plan has it.
+Snapshot After(const Snapshot& snapshot, const Plan& plan);
+
+// What a plan for a changed cluster is worth; of what lies somewhere, `movers`
+// alone need move.
+using PlanAgain = absl::FunctionRef<Worth(
+    const Snapshot& changed, const std::vector<std::string>& movers)>;
+
+// Prices the loss of the `most` GPUs with the least goodput, and one more of
+// each size, by planning again.
+void SetPrices(const Snapshot& snapshot, size_t most, PlanAgain plan_again,
+               Plan* plan);
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_PRICES_H_

@@ -1,0 +1,50 @@
+#ifndef DAEMON_PLAN_SCORE_GROUP_TABLE_H_
+#define DAEMON_PLAN_SCORE_GROUP_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/plan/model/assignment.h"
+#include "daemon/plan/score/efficiency.h"
+
+namespace fineserve::plan {
+
+// What a placement policy asks of a group of GPUs, apart from who comes.
+struct GroupState {
+  Group gpus;
+  double efficiency = 0;   // Σ μ of the residents, each once
+  uint32_t residents = 0;  // each once
+  double room = 0;         // bytes of its fullest GPU that are not charged
+};
+
+// The groups of each node, kept until the node changes: a placement changes one
+// node, so a thousand nodes cost little more than one. Interchangeable GPUs are
+// combined once (groups.h). Confined to a thread; `a` must outlive it.
+class GroupTable {
+ public:
+  GroupTable(const Assignment& a, Charge charge, Efficiency efficiency);
+
+  // All groups of `tp` GPUs of a node, in the order of groups.h. Valid until
+  // the node changes or is asked for another TP.
+  const std::vector<GroupState>& Of(uint32_t node, uint32_t tp);
+
+  // Someone came to the node, or left it.
+  void Changed(uint32_t node) { nodes_[node].clear(); }
+
+ private:
+  struct OfTp {
+    uint32_t tp;
+    std::vector<GroupState> groups;
+  };
+
+  GroupState StateOf(const Group& group) const;
+
+  const Assignment& a_;
+  Charge charge_;
+  Efficiency efficiency_;
+  std::vector<std::vector<OfTp>> nodes_;
+};
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_SCORE_GROUP_TABLE_H_

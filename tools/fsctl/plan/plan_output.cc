@@ -1,0 +1,214 @@
+#include "tools/fsctl/plan/plan_output.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/fsctl/terminal/json_text.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Bytes(double bytes) {
+  return Size(static_cast<uint64_t>(std::max(bytes, 0.0)));
+}
+
+const char* SharingName(plan::Sharing sharing) {
+  switch (sharing) {
+    case plan::Sharing::kPool:
+      return "one pool";
+    case plan::Sharing::kFootprint:
+      return "parts in proportion to footprints";
+    case plan::Sharing::kEqual:
+      return "equal parts";
+    case plan::Sharing::kTime:
+      return "turns";
+  }
+  return "";
+}
+
+std::string ReplicaTable(const plan::Plan& plan, bool color) {
+  TextTable table({"MODEL", "GPUS", ">REQUESTS/S", ">WEIGHTS", ">ACTIVATIONS",
+                   ">FLOOR", ">KV", ">TOKENS/S"});
+  for (const plan::PlannedReplica& r : plan.replicas) {
+    const bool lies = !r.gpus.empty();
+    const std::string name =
+        r.number == 0 ? r.model : absl::StrCat(r.model, "#", r.number);
+    table.Add({name,
+               lies ? Span(absl::StrJoin(r.gpus, " + "))
+                    : Span("no place", Color::kRed),
+               lies ? absl::StrFormat("%.3g", r.target_rate) : "-",
+               Bytes(r.weight_bytes), Bytes(r.activation_bytes),
+               lies ? Bytes(r.floor_bytes) : "-",
+               lies ? Bytes(r.kv_bytes) : "-",
+               lies ? absl::StrFormat("%.0f", r.tokens_per_s) : "-"});
+  }
+  return table.Render(color);
+}
+
+std::string GpuTable(const plan::Snapshot& s, const plan::Plan& plan,
+                     bool color) {
+  TextTable table({"GPU", ">MEMORY", ">CONTESTED", "MODELS"});
+  for (const GpuUse& use : UseOf(s, plan)) {
+    std::vector<std::string> names;
+    for (const GpuUse::Resident& r : use.residents) names.push_back(r.model);
+    table.Add({use.gpu, Bytes(use.capacity), Bytes(use.Contested()),
+               names.empty() ? "-" : absl::StrJoin(names, ", ")});
+  }
+  return table.Render(color);
+}
+
+std::string GapText(const plan::Plan& plan) {
+  if (plan.gap.exact) {
+    return absl::StrFormat("%.2f %% below the best plan (%.0f tokens/s, exact)",
+                           100 * plan.gap.relative, plan.gap.best);
+  }
+  return absl::StrFormat(
+      "at most %.2f %% below the best plan (no plan exceeds %.0f tokens/s: all "
+      "memory as one)",
+      100 * plan.gap.relative, plan.gap.best);
+}
+
+std::string PriceText(const char* what, const plan::GpuPrice& p) {
+  std::string text = absl::StrFormat("%s %s: ", what, p.gpu);
+  if (p.hosted != 0) {
+    absl::StrAppendFormat(&text, "%d model%s, ", p.hosted,
+                          p.hosted == 1 ? "" : "s");
+  }
+  absl::StrAppendFormat(&text, "%.0f tokens/s, %.0f in a burst\n", p.tokens,
+                        p.headroom);
+  return text;
+}
+
+Json ReplicaJson(const plan::PlannedReplica& r) {
+  return {{"model", r.model},
+          {"number", r.number},
+          {"gpus", r.gpus},
+          {"target_rate", r.target_rate},
+          {"weight_bytes", r.weight_bytes},
+          {"activation_bytes", r.activation_bytes},
+          {"floor_bytes", r.floor_bytes},
+          {"kv_bytes", r.kv_bytes},
+          {"tokens_per_s", r.tokens_per_s}};
+}
+
+Json PricesJson(const std::vector<plan::GpuPrice>& prices) {
+  Json all = Json::array();
+  for (const plan::GpuPrice& p : prices) {
+    all.push_back({{"gpu", p.gpu},
+                   {"models", p.hosted},
+                   {"tokens_per_s", p.tokens},
+                   {"tokens_per_s_in_a_burst", p.headroom}});
+  }
+  return all;
+}
+
+Json ReasonJson(const plan::Reason& r) {
+  Json considered = Json::array();
+  for (const plan::ConsideredGroup& c : r.considered) {
+    considered.push_back({{"gpus", c.gpus}, {"score", c.score}});
+  }
+  return {{"replica", r.replica},
+          {"turn", r.turn},
+          {"order", r.order},
+          {"measure", r.measure},
+          {"least_is_best", r.least_is_best},
+          {"considered", considered},
+          {"rejected", r.rejected}};
+}
+
+}  // namespace
+
+double GpuUse::Contested() const {
+  double left = capacity;
+  for (const Resident& r : residents) {
+    left -= r.weights + r.activations + r.floor;
+  }
+  return left;
+}
+
+std::vector<GpuUse> UseOf(const plan::Snapshot& s, const plan::Plan& plan) {
+  std::map<std::string, GpuUse> uses;
+  for (const plan::Gpu& g : s.gpus) uses[g.name] = {g.name, g.Capacity(), {}};
+  for (const plan::PlannedReplica& r : plan.replicas) {
+    for (const std::string& gpu : r.gpus) {
+      uses[gpu].residents.push_back(
+          {r.model, r.weight_bytes, r.activation_bytes, r.floor_bytes});
+    }
+  }
+  std::vector<GpuUse> all;
+  for (const auto& [name, use] : uses) all.push_back(use);
+  return all;
+}
+
+std::string PlanText(const plan::Snapshot& s, const plan::Plan& plan,
+                     bool color) {
+  std::string text = ReplicaTable(plan, color);
+  absl::StrAppend(&text, "\n", GpuTable(s, plan, color), "\n");
+  absl::StrAppend(&text, "policy ", plan.policy, " (",
+                  plan::TierName(plan.tier), ": ", plan.source,
+                  "), KV shared as ", SharingName(plan.sharing), "\n");
+  absl::StrAppendFormat(
+      &text, "%d of %d models hosted, %.0f of %.0f tokens/s; KVPR %.3g (v1)\n",
+      plan.worth.hosted, s.models.size(), plan.worth.goodput, plan.demand,
+      plan.kvpr_v1);
+  absl::StrAppend(&text, GapText(plan), "\n");
+  for (const plan::GpuPrice& p : plan.added) {
+    absl::StrAppend(&text, PriceText("another GPU like", p));
+  }
+  for (const plan::GpuPrice& p : plan.lost) {
+    absl::StrAppend(&text, PriceText("losing", p));
+  }
+  for (const plan::Trouble& t : plan.troubles) {
+    absl::StrAppend(&text, Paint(color, Color::kYellow, t.text), "\n");
+  }
+  return text;
+}
+
+std::string PlanJson(const plan::Snapshot& s, const plan::Plan& plan) {
+  Json replicas = Json::array(), troubles = Json::array(),
+       reasons = Json::array();
+  for (const auto& r : plan.replicas) replicas.push_back(ReplicaJson(r));
+  for (const auto& r : plan.reasons) reasons.push_back(ReasonJson(r));
+  for (const auto& t : plan.troubles) {
+    troubles.push_back({{"model", t.model}, {"text", t.text}});
+  }
+  return JsonText({{"policy", plan.policy},
+                   {"tier", plan::TierName(plan.tier)},
+                   {"source", plan.source},
+                   {"sharing", SharingName(plan.sharing)},
+                   {"models", s.models.size()},
+                   {"hosted", plan.worth.hosted},
+                   {"tokens_per_s", plan.worth.goodput},
+                   {"tokens_per_s_in_a_burst", plan.worth.headroom},
+                   {"tokens_per_s_asked", plan.demand},
+                   {"kvpr_v1", plan.kvpr_v1},
+                   {"kvpr_v3", plan.kvpr_v3},
+                   {"gap",
+                    {{"relative", plan.gap.relative},
+                     {"best_tokens_per_s", plan.gap.best},
+                     {"exact", plan.gap.exact}}},
+                   {"replicas", replicas},
+                   {"troubles", troubles},
+                   {"gpu_added", PricesJson(plan.added)},
+                   {"gpu_lost", PricesJson(plan.lost)},
+                   {"reasons", reasons}});
+}
+
+std::string WhatIfText(const plan::Plan& before, const plan::Plan& after) {
+  return absl::StrFormat(
+      "what if: %d instead of %d models hosted, %.0f instead of %.0f tokens/s "
+      "(asked: %.0f instead of %.0f)\n",
+      after.worth.hosted, before.worth.hosted, after.worth.goodput,
+      before.worth.goodput, after.demand, before.demand);
+}
+
+}  // namespace fineserve::fsctl

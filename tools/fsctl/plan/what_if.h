@@ -1,0 +1,20 @@
+#ifndef TOOLS_FSCTL_PLAN_WHAT_IF_H_
+#define TOOLS_FSCTL_PLAN_WHAT_IF_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/plan/model/snapshot.h"
+
+namespace fineserve::fsctl {
+
+// Changes what is planned:
+//   rate:MODEL=2x   its rate times 2; rate:MODEL=3.5 is 3.5 requests/s
+//   gpus=-1         without the last GPU by name; gpus=+2: two more like it
+//   add:MODEL       one more model like it, MODEL-more
+// InvalidArgument, in one line, for anything else.
+absl::Status ApplyWhatIf(const std::string& text, plan::Snapshot* snapshot);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PLAN_WHAT_IF_H_
