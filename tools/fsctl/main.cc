@@ -224,7 +224,7 @@ void AddPlan(CLI::App& app, Commands& c) {
       ->add_option("--what-if", o.what_if,
                    "Change what is planned: rate:MODEL=2x, gpus=-1 or "
                    "add:MODEL; repeatable")
-      ->expected(1);
+      ->allow_extra_args(false);
   command->add_option("--svg", o.svg_path, "Draw the GPUs' memory to a file");
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "daemon/plan/model/groups.h"
+#include "daemon/plan/policy/greedy.h"
 
 namespace fineserve::plan {
 namespace {
@@ -16,20 +17,17 @@ class Search {
 
   void Kick(const std::vector<uint32_t>& replicas) {
     std::minstd_rand random(kSeed);
-    for (int kick = 0; kick < limits_.kicks; ++kick) {
+    tries_ = limits_.kick_tries;
+    for (int kick = 0; kick < limits_.kicks && tries_ > 0; ++kick) {
       const Assignment before = *a_;
       const Worth worth = board_.worth();
-      tries_ = UINT64_MAX;
       RankTargets();
-      std::vector<uint32_t> out;
-      for (int i = 0; i < kKickedOut; ++i) {
-        const uint32_t r = replicas[random() % replicas.size()];
-        if (!a_->Hosted(r)) continue;
-        board_.Remove(r);
-        out.push_back(r);
+      if (kick % 2 == 0 && worth.hosted < p_.models.size()) {
+        Repack(random() % p_.gpus.size(), random() % p_.gpus.size());
+      } else {
+        Shake(replicas, random);
       }
-      for (const uint32_t r : out) PutBest(r, board_.worth());
-      Run(replicas);
+      Steps(replicas);
       if (!Better(board_.worth(), worth)) Restore(before);
     }
   }
@@ -38,6 +36,47 @@ class Search {
     tries_ = Small() ? UINT64_MAX
                      : limits_.tries_of_replica *
                            std::max(replicas.size(), kLeastReplicas);
+    Steps(replicas);
+  }
+
+ private:
+  static constexpr unsigned kSeed = 1;
+  static constexpr size_t kLeastReplicas = 12;
+  static constexpr int kKickedOut = 3;
+
+  void Shake(const std::vector<uint32_t>& replicas, std::minstd_rand& random) {
+    std::vector<uint32_t> out;
+    for (int i = 0; i < kKickedOut; ++i) {
+      const uint32_t r = replicas[random() % replicas.size()];
+      if (!a_->Hosted(r)) continue;
+      board_.Remove(r);
+      out.push_back(r);
+    }
+    for (const uint32_t r : out) PutBest(r, board_.worth());
+  }
+
+  void Repack(uint32_t gpu, uint32_t other) {
+    for (const uint32_t g : {gpu, other}) {
+      const Assignment::Residents residents = a_->On(g);
+      for (const uint32_t r : residents) board_.Remove(r);
+    }
+    for (const uint32_t r :
+         Descending(p_, [](const Replica& x) { return x.tp * x.Least(); })) {
+      // A second replica can wait.
+      if (a_->HostedReplicas(p_.replicas[r].model) > 0) continue;
+      Group best;
+      double least = 0;
+      ForEachGroup(*a_, r, Charge::kLeast, [&](const Group& group) {
+        const double room = a_->Room(group.front(), Charge::kLeast);
+        if (!best.empty() && room >= least) return;
+        best = group;
+        least = room;
+      });
+      if (!best.empty()) board_.Put(r, best);
+    }
+  }
+
+  void Steps(const std::vector<uint32_t>& replicas) {
     for (int pass = 0; pass < limits_.passes; ++pass) {
       RankTargets();
       bool better = false;
@@ -53,11 +92,6 @@ class Search {
       if (!better || tries_ == 0) return;
     }
   }
-
- private:
-  static constexpr unsigned kSeed = 1;
-  static constexpr size_t kLeastReplicas = 12;
-  static constexpr int kKickedOut = 3;
 
   void Restore(const Assignment& before) {
     for (uint32_t r = 0; r < p_.replicas.size(); ++r) {

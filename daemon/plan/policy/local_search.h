@@ -19,6 +19,7 @@ struct SearchLimits {
   // How often a few replicas are taken out at once and put back, to leave an
   // assignment that no single step betters. On few replicas alone.
   int kicks = 24;
+  uint64_t kick_tries = 20'000;  // groups tried in all kicks together
   size_t kicked_replicas = 32;
 };
 
@@ -31,6 +32,8 @@ void Improve(const SearchLimits& limits, Assignment* a);
 
 // Leaves an assignment that no single step betters: takes some replicas out,
 // puts them back one by one, betters the whole, and keeps what is worth more.
+// While a model has no place, every other time two GPUs are emptied and packed
+// again, the largest first, each where the least room is left.
 // The random sequence is always the same.
 void Kick(const SearchLimits& limits, Assignment* a);
 

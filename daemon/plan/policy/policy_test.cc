@@ -138,6 +138,12 @@ TEST(FineServeOpt, LeavesOutAReplicaThatCostsTokens) {
   EXPECT_EQ(a.HostedReplicas(0), 1u);
 }
 
+TEST(FineServeOpt, LeavesNoGpuEmptyBesideACrowdedOne) {
+  const Problem p = ProblemOf(Models({1, 1, 1}, {80e9, 80e9, 80e9}));
+  const Assignment a = PlaceBy("fineserve-opt", p);
+  for (uint32_t g = 0; g < 3; ++g) EXPECT_EQ(a.On(g).size(), 1u);
+}
+
 TEST(FineServeOpt, StartsFromWhatLiesSomewhere) {
   Snapshot s = Models({1, 1}, {80e9, 80e9});
   s.current = {{"a", {"gpu-1"}}, {"b", {"gpu-0"}}, {"gone", {"gpu-0"}}};

@@ -11,9 +11,7 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // Whether x exceeds y by more than rounding.
-bool Exceeds(double x, double y) {
-  return x - y > kRounding * std::max(1.0, std::abs(y));
-}
+bool Exceeds(double x, double y) { return x - y > kRounding * std::abs(y); }
 
 double SlowdownOf(const Assignment& a, uint32_t replica) {
   size_t most = 0;
@@ -110,7 +108,9 @@ bool Better(const Worth& a, const Worth& b) {
   if (a.hosted != b.hosted) return a.hosted > b.hosted;
   if (Exceeds(a.goodput, b.goodput)) return true;
   if (Exceeds(b.goodput, a.goodput)) return false;
-  return Exceeds(a.headroom, b.headroom);
+  if (Exceeds(a.headroom, b.headroom)) return true;
+  if (Exceeds(b.headroom, a.headroom)) return false;
+  return Exceeds(b.crowding, a.crowding);
 }
 
 Component ComponentOf(const Assignment& a, uint32_t gpu) {
@@ -126,6 +126,15 @@ Component ComponentOf(const Assignment& a, uint32_t gpu) {
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+double CrowdingOn(const Assignment& a, uint32_t gpu) {
+  double work = 0;
+  for (const uint32_t r : a.On(gpu)) {
+    const TokenCurve& c = a.problem().replicas[r].curve;
+    work += c.demand / c.Speed(c.max_batch, 1);
+  }
+  return work * work;
 }
 
 std::vector<Share> ShareOut(const Assignment& a, const Component& component,
@@ -150,7 +159,8 @@ Board::Board(Assignment* a)
     : a_(a),
       goodput_(a->problem().gpus.size()),
       headroom_(goodput_.size()),
-      demand_(goodput_.size()) {
+      demand_(goodput_.size()),
+      crowding_(goodput_.size()) {
   std::vector<bool> seen(goodput_.size());
   for (uint32_t g = 0; g < goodput_.size(); ++g) {
     if (seen[g]) continue;
@@ -166,12 +176,14 @@ void Board::Count(const Component& component, double sign) {
   for (const uint32_t g : component) {
     worth_.goodput += sign * goodput_[g];
     worth_.headroom += sign * headroom_[g];
+    worth_.crowding += sign * crowding_[g];
   }
 }
 
 void Board::Measure(const Component& component) {
   for (const uint32_t g : component) {
     goodput_[g] = headroom_[g] = demand_[g] = 0;
+    crowding_[g] = CrowdingOn(*a_, g);
   }
   const Problem& p = a_->problem();
   for (const Share& s : ShareOut(*a_, component, 1)) {

@@ -17,11 +17,14 @@ struct Worth {
   uint32_t hosted = 0;  // models with a replica that lies somewhere
   double goodput = 0;   // tokens/s, at most the demand
   double headroom = 0;  // the same if all rates were `burst` times as high
+  // Σ over GPUs of the square of the part of its time that its residents' rates
+  // take at their largest batches: least where compute is spread evenly.
+  double crowding = 0;
 };
 
 // Whether `a` is better than `b`: it hosts more models; or as many and has more
-// goodput; or as much and more headroom. Differences of less than a billionth
-// are rounding.
+// goodput; or as much and more headroom; or, with all alike, less crowding.
+// Differences of less than a billionth are rounding.
 bool Better(const Worth& a, const Worth& b);
 
 // KV of each resident of some GPUs, in the order of their replicas.
@@ -34,6 +37,9 @@ struct Share {
 // Who lies on GPUs of one node that are connected by engines that span them.
 using Component = absl::InlinedVector<uint32_t, 8>;
 Component ComponentOf(const Assignment& a, uint32_t gpu);
+
+// A GPU's part of Worth::crowding.
+double CrowdingOn(const Assignment& a, uint32_t gpu);
 
 // Shares of all residents of a component, which must fit (Charge::kLeast), at
 // `load` times the demand. The slowdown of an engine is that of its most
@@ -63,6 +69,7 @@ class Board {
   Assignment* a_;
   // By GPU: of the replicas whose first GPU it is.
   std::vector<double> goodput_, headroom_, demand_;
+  std::vector<double> crowding_;  // by GPU: of all its residents
   Worth worth_;
 };
 

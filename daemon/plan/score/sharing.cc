@@ -114,8 +114,12 @@ std::vector<Share> SharesOf(const Assignment& a, Sharing sharing, double load) {
 }
 
 Worth WorthOf(const Assignment& a, Sharing sharing) {
+  double crowding = 0;
+  for (uint32_t g = 0; g < a.problem().gpus.size(); ++g) {
+    crowding += CrowdingOn(a, g);
+  }
   return {a.hosted_models(), Tokens(SharesOf(a, sharing, 1)),
-          Tokens(SharesOf(a, sharing, a.problem().burst))};
+          Tokens(SharesOf(a, sharing, a.problem().burst)), crowding};
 }
 
 }  // namespace fineserve::plan

@@ -25,7 +25,7 @@ plan::Snapshot Cluster() {
 plan::Plan Made() {
   plan::Plan p;
   p.policy = "fineserve-opt";
-  p.worth = {1, 600, 1200};
+  p.worth = {1, 600, 1200, 0};
   p.demand = 900;
   p.replicas = {
       {"chat", 0, {"gpu-1"}, 2, 15 * kGib, kGib, 4 * kGib, 9 * kGib, 600},
