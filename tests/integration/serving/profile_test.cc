@@ -97,12 +97,12 @@ TEST_F(ProfileTest, FindsTheStepTimesOfTheEngine) {
   }
 }
 
-TEST_F(ProfileTest, FleetReadsWhatWasMeasuredAndSaysSo) {
+TEST_F(ProfileTest, FleetReadsAProfileAndTheDaemonSaysSo) {
   const auto engine = StartAlone({"--speed", "50"});
-  const Finished run =
-      Fsctl({"profile", UrlOf(*engine), "--batches", "1,4", "--prompts",
-             "64,256", "--kv-token-bytes", "4096", "--output", output_});
-  ASSERT_EQ(run.code, 0) << run.err;
+  config::MeasuredProfile profile;
+  profile.kv_token_bytes = 4096;
+  profile.step = {8000, 20, 60};
+  std::ofstream(output_) << config::ProfileText(profile);
   std::ofstream(fleet_path())
       << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
       << "[[model]]\nname = \"tiny\"\nslo_ttft_ms = 3000\n"
@@ -120,13 +120,13 @@ TEST_F(ProfileTest, FleetReadsWhatWasMeasuredAndSaysSo) {
 }
 
 TEST_F(ProfileTest, JsonHasThePointsAndTheFit) {
-  const auto engine = StartAlone({"--speed", "50"});
+  const auto engine = StartSlow();
   const Finished run = Fsctl({"--json", "profile", UrlOf(*engine), "--batches",
-                              "1,4", "--prompts", "64,256"});
+                              "1,8", "--prompts", "64,256"});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(JsonText(run.out, "/model"), "tiny");
   EXPECT_NE(JsonAt(run.out, "/profile/per_token_us"), "");
-  EXPECT_EQ(JsonInt(run.out, "/points/3/batch"), 4);
+  EXPECT_EQ(JsonInt(run.out, "/points/3/batch"), 8);
 }
 
 TEST_F(ProfileTest, BusyEngineIsRefused) {
