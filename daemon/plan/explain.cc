@@ -50,7 +50,7 @@ std::string Neighbours(const Plan& plan, const PlannedReplica& self) {
 // By how much the group lost to the chosen one.
 std::string Lost(const Reason& reason, double chosen, double score) {
   const double by = reason.least_is_best ? score - chosen : chosen - score;
-  if (by == 0) return "as good, but later by name";
+  if (by == 0) return "as good; the tie goes to the chosen one";
   if (by < 0) return "better, but it does not fit";
   const double base = std::abs(reason.least_is_best ? score : chosen);
   if (base == 0 || !std::isfinite(by)) return "worse";
