@@ -1,7 +1,6 @@
 #include "daemon/config/fleet.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -62,24 +61,16 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"drain", Count(&p->drain_s, 0, 3600)}});
 }
 
-// `written` in a file at `path`: relative to that file's folder.
-std::string Beside(const std::string& path, const std::string& written) {
-  return std::filesystem::path(path).replace_filename(written).string();
-}
-
 Setter ProfileFile(const std::string& path, FleetModel* m) {
   return [=](const toml::node& node) {
     std::string written;
     if (absl::Status s = Text(&written)(node); !s.ok()) return s;
-    m->profile_path = Beside(path, written);
+    m->profile_path = ProfilePath(path, written);
     const absl::StatusOr<MeasuredProfile> file = ReadProfile(m->profile_path);
     // This file's name and line come first.
     if (!file.ok()) {
       return At(path, node.source(),
-                absl::StrCat("profile: ", file.status().message(),
-                             absl::IsNotFound(file.status())
-                                 ? "; fsctl profile URL --output FILE makes it"
-                                 : ""));
+                absl::StrCat("profile: ", file.status().message()));
     }
     m->profile = file->step;
     m->kv_token_bytes = file->kv_token_bytes;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/config/profile_file.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {
@@ -59,12 +60,55 @@ Setter Points(std::vector<plan::OperatingPoint>* points) {
       });
 }
 
+plan::Profile Measured(const MeasuredProfile& file) {
+  plan::Profile p = {file.architecture,
+                     file.quantisation,
+                     file.tp,
+                     file.weight_bytes,
+                     file.activation_bytes,
+                     static_cast<double>(file.kv_token_bytes),
+                     {}};
+  for (const ProfilePoint& point : file.points) {
+    p.points.push_back(
+        {point.batch, point.prompt_tokens, point.ttft_s, point.step_s});
+  }
+  return p;
+}
+
+// A file of fsctl profile's.
+Setter ProfileFile(const std::string& path, plan::Profile* p) {
+  return [=](const toml::node& node) {
+    std::string written;
+    if (absl::Status s = Text(&written)(node); !s.ok()) return s;
+    const auto file = ReadProfile(ProfilePath(path, written));
+    if (!file.ok()) {
+      return At(path, node.source(),
+                absl::StrCat("file: ", std::string(file.status().message())));
+    }
+    *p = Measured(*file);
+    return absl::OkStatus();
+  };
+}
+
+// What the plan file itself does not say.
+void TakeMissing(plan::Profile file, plan::Profile* p) {
+  if (p->architecture.empty()) p->architecture = std::move(file.architecture);
+  if (p->quantisation.empty()) p->quantisation = std::move(file.quantisation);
+  if (p->tp == 0) p->tp = file.tp;
+  if (p->weight_bytes == 0) p->weight_bytes = file.weight_bytes;
+  if (p->activation_bytes == 0) p->activation_bytes = file.activation_bytes;
+  if (p->kv_token_bytes == 0) p->kv_token_bytes = file.kv_token_bytes;
+  if (p->points.empty()) p->points = std::move(file.points);
+}
+
 Setter Profiles(const std::string& path, plan::Snapshot* s) {
   return Sections("profile", [=](const toml::node& node) {
-    plan::Profile p;
+    plan::Profile p, file;
+    p.tp = 0;
     uint64_t weights = 0, activations = 0;
     const absl::Status read =
-        Section(path, {{"architecture", Text(&p.architecture)},
+        Section(path, {{"file", ProfileFile(path, &file)},
+                       {"architecture", Text(&p.architecture)},
                        {"quantisation", Text(&p.quantisation)},
                        {"tp", Count(&p.tp, 1, kMost)},
                        {"weights", ByteSize(&weights)},
@@ -74,6 +118,7 @@ Setter Profiles(const std::string& path, plan::Snapshot* s) {
     if (!read.ok()) return read;
     p.weight_bytes = static_cast<double>(weights);
     p.activation_bytes = static_cast<double>(activations);
+    TakeMissing(std::move(file), &p);
     s->profiles.push_back(std::move(p));
     return absl::OkStatus();
   });

@@ -27,6 +27,7 @@ namespace fineserve::config {
 //   points = [                       # batch, prompt tokens, TTFT and TPOT in s
 //     [1, 256, 0.0123, 0.0080], [32, 256, 0.1921, 0.0093],
 //   ]
+//   file = "llama.toml"              # fsctl profile's; says what is not here
 //
 //   [[model]]
 //   name = "chat"

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "daemon/config/profile_file.h"
+
 namespace fineserve::config {
 namespace {
 
@@ -50,6 +52,45 @@ absl::StatusOr<plan::Snapshot> Read(const std::string& text) {
   auto read = ReadPlanFile(Path());
   unlink(Path().c_str());
   return read;
+}
+
+TEST(PlanFile, TakesFromAProfileFileWhatItDoesNotSay) {
+  MeasuredProfile measured;
+  measured.architecture = "llama";
+  measured.quantisation = "fp8";  // the plan file says fp16
+  measured.tp = 2;
+  measured.weight_bytes = 1e9;
+  measured.kv_token_bytes = 4096;
+  measured.step = {8000, 20, 60};
+  measured.points = {{1, 256, 0.01, 0.008}, {8, 256, 0.05, 0.009}};
+  const std::string file = Path() + ".profile";
+  std::ofstream(file) << ProfileText(measured);
+  std::string text = kGood;
+  const size_t from = text.find("architecture = \"llama\""),
+               to = text.find("\n\n[[model]]");
+  text.replace(from, to - from,
+               "quantisation = \"fp16\"\nweights = \"15GiB\"\nfile = \"" +
+                   file.substr(file.rfind('/') + 1) + "\"");
+  text.insert(text.find("rate = "), "tp = 2\n");
+  text.replace(text.find("gpus = [\"gpu-1\"]"), 16,
+               "gpus = [\"gpu-0\", \"gpu-1\"]");
+  text.erase(text.find("pins"), text.find("[[placed]]") - text.find("pins"));
+  const auto s = Read(text);
+  ASSERT_TRUE(s.ok()) << s.status();
+  const plan::Profile expected = {
+      "llama",
+      "fp16",
+      2,
+      15.0 * (1 << 30),
+      0,
+      4096,
+      {{1, 256, 0.01, 0.008}, {8, 256, 0.05, 0.009}}};
+  EXPECT_EQ(s->profiles[0], expected);
+  unlink(file.c_str());
+  EXPECT_THAT(std::string(Read(text).status().message()),
+              HasSubstr("file: " + file +
+                        ": cannot be read: No such file or "
+                        "directory; fsctl profile URL"));
 }
 
 TEST(PlanFile, SaysAllThatIsPlanned) {

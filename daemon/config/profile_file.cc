@@ -1,6 +1,7 @@
 #include "daemon/config/profile_file.h"
 
 #include <charconv>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -114,6 +115,11 @@ absl::StatusOr<MeasuredProfile> ReadProfile(const std::string& path) {
              {"step", Step(path, &p)},
              {"quality", Quality(path, &p.quality)},
              {"point", Point(path, &p.points)}});
+  if (absl::IsNotFound(s)) {
+    return absl::NotFoundError(
+        absl::StrCat(std::string(s.message()),
+                     "; fsctl profile URL --output FILE makes it"));
+  }
   if (!s.ok()) return s;
   if (p.step.per_token_us > 0) return p;
   return absl::InvalidArgumentError(
@@ -121,6 +127,10 @@ absl::StatusOr<MeasuredProfile> ReadProfile(const std::string& path) {
                    ":1: no per_token_us above 0 in [step]; measure it with "
                    "fsctl profile URL --output ",
                    path));
+}
+
+std::string ProfilePath(const std::string& path, const std::string& written) {
+  return std::filesystem::path(path).replace_filename(written).string();
 }
 
 std::string ProfileText(const MeasuredProfile& p) {

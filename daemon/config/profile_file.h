@@ -96,6 +96,10 @@ struct MeasuredProfile {
 // Reads a profile file. Errors as ReadFleet's.
 absl::StatusOr<MeasuredProfile> ReadProfile(const std::string& path);
 
+// Where a file at `path` finds the profile file that it calls `written`: in its
+// own folder, unless that is an absolute path.
+std::string ProfilePath(const std::string& path, const std::string& written);
+
 // The text of the file. ReadProfile gives back the same profile.
 std::string ProfileText(const MeasuredProfile& profile);
 
