@@ -23,9 +23,9 @@ namespace {
 // Of the random instances below: a twelfth under sanitizers, which look for
 // other errors and take far longer.
 #if defined(FINESERVE_SANITIZED)
-constexpr uint64_t kPart = 12;
+constexpr int kPart = 12;
 #else
-constexpr uint64_t kPart = 1;
+constexpr int kPart = 1;
 #endif
 
 // TP 1 as measured, and the same as if two GPUs halved a model.
