@@ -11,7 +11,7 @@ namespace fineserve::sim {
 namespace {
 
 // Under sanitizers, which look for other errors, the books are not compared at
-// each event, and fewer runs are.
+// each event, fewer runs are, and what is only statistics is left out.
 #if defined(FINESERVE_SANITIZED)
 constexpr bool kChecks = false;
 constexpr uint64_t kSeeds = 1;
@@ -136,6 +136,7 @@ TEST(SimRunTest, TightPoolPassesSlabsOnAndPreemptsAndStillAllEnd) {
   EXPECT_GT(r.gpus[0].slabs_returned, 0u);
 }
 
+#if !defined(FINESERVE_SANITIZED)
 // An M/D/1 queue: each prompt is one step of 48 ms, and nothing is decoded.
 // Its mean wait is ρ · D / (2 · (1 − ρ)) (Pollaczek–Khinchine).
 TEST(SimRunTest, OneEngineWaitsAsAQueueOfConstantServiceDoes) {
@@ -155,6 +156,7 @@ TEST(SimRunTest, OneEngineWaitsAsAQueueOfConstantServiceDoes) {
     EXPECT_NEAR(mean, expected, 0.06 * expected) << "load " << load;
   }
 }
+#endif
 
 TEST(SimRunTest, PathAddsItsTimesToTheFirstToken) {
   Site site = SiteOf(48);
@@ -264,12 +266,14 @@ TEST(SimRunTest, AllAreOnTimeWhileTheLoadIsLight) {
   }
 }
 
+#if !defined(FINESERVE_SANITIZED)
 TEST(SimRunTest, UnderOverloadAlgorithm2KeepsMoreOnTime) {
   const double ours = Attainment("fineserve", 40);
   EXPECT_GT(ours, Attainment("fcfs", 40) + 0.2);
   EXPECT_GE(ours, Attainment("moore-hodgson", 40) - 0.02);
   EXPECT_GT(Attainment("fineserve", 20), ours) << "less load, more on time";
 }
+#endif
 
 TEST(SimRunTest, KappaLearnsThatStepsTakeTwiceAsLongAsTold) {
   Site site = SiteOf(512);
