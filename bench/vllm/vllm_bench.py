@@ -71,6 +71,7 @@ from gpu_machine import (  # noqa: E402
     random_prompts,
 )
 
+
 class Billion(Model):
     """Llama's sizes at a billion parameters, which vLLM makes up."""
 

@@ -12,9 +12,9 @@ namespace fineserve::fsctl {
 // asked before minutes of work.
 absl::Status CheckWritable(const std::string& path);
 
-// Replaces the file at once by one with this text: whoever reads it, and
-// whatever goes wrong meanwhile, sees the old one or the new one. Errors have
-// one line with the reason, and leave no other file behind.
+// Replaces the file's content atomically: readers see the old text or the new,
+// never a part, and so they do after a failure halfway. An error is one line
+// with the reason, and leaves no other file behind.
 absl::Status ReplaceFile(const std::string& path, const std::string& text);
 
 }  // namespace fineserve::fsctl

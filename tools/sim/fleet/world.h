@@ -28,7 +28,7 @@ struct WorldModel {
 };
 
 // All that is simulated, as the run needs it. This is the seam for placements:
-// whoever chooses other engines for other GPUs gives another config::Fleet.
+// to put other engines on other GPUs, make it from another config::Fleet.
 struct World {
   std::vector<std::string> gpu_names;
   std::vector<GpuSetup> gpus;
