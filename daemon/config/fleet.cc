@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/address.h"
+#include "daemon/config/profile_key.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {
@@ -62,20 +63,12 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
 }
 
 Setter ProfileFile(const std::string& path, FleetModel* m) {
-  return [=](const toml::node& node) {
-    std::string written;
-    if (absl::Status s = Text(&written)(node); !s.ok()) return s;
-    m->profile_path = ProfilePath(path, written);
-    const absl::StatusOr<MeasuredProfile> file = ReadProfile(m->profile_path);
-    // This file's name and line come first.
-    if (!file.ok()) {
-      return At(path, node.source(),
-                absl::StrCat("profile: ", file.status().message()));
-    }
-    m->profile = file->step;
-    m->kv_token_bytes = file->kv_token_bytes;
-    return absl::OkStatus();
-  };
+  return ProfileKey(path, "profile",
+                    [m](const std::string& found, const MeasuredProfile& file) {
+                      m->profile_path = found;
+                      m->profile = file.step;
+                      m->kv_token_bytes = file.kv_token_bytes;
+                    });
 }
 
 Setter Profile(const std::string& path, FleetModel* m) {

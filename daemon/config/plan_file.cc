@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/config/profile_file.h"
+#include "daemon/config/profile_key.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {
@@ -75,21 +75,6 @@ plan::Profile Measured(const MeasuredProfile& file) {
   return p;
 }
 
-// A file of fsctl profile's.
-Setter ProfileFile(const std::string& path, plan::Profile* p) {
-  return [=](const toml::node& node) {
-    std::string written;
-    if (absl::Status s = Text(&written)(node); !s.ok()) return s;
-    const auto file = ReadProfile(ProfilePath(path, written));
-    if (!file.ok()) {
-      return At(path, node.source(),
-                absl::StrCat("file: ", std::string(file.status().message())));
-    }
-    *p = Measured(*file);
-    return absl::OkStatus();
-  };
-}
-
 // What the plan file itself does not say.
 void TakeMissing(plan::Profile file, plan::Profile* p) {
   if (p->architecture.empty()) p->architecture = std::move(file.architecture);
@@ -106,8 +91,13 @@ Setter Profiles(const std::string& path, plan::Snapshot* s) {
     plan::Profile p, file;
     p.tp = 0;
     uint64_t weights = 0, activations = 0;
+    const Setter from_file = ProfileKey(
+        path, "file",
+        [&file](const std::string&, const MeasuredProfile& measured) {
+          file = Measured(measured);
+        });
     const absl::Status read =
-        Section(path, {{"file", ProfileFile(path, &file)},
+        Section(path, {{"file", from_file},
                        {"architecture", Text(&p.architecture)},
                        {"quantisation", Text(&p.quantisation)},
                        {"tp", Count(&p.tp, 1, kMost)},
