@@ -27,10 +27,18 @@ struct FleetModel {
   absl::optional<StepProfile> profile = {};  // none: learnt while serving
   std::string profile_path = {};       // of the file that has it, if one does
   bool kv_bytes_from_profile = false;  // kv_token_bytes too
+  // What only the planner reads. The rate (requests/s) and the means are what
+  // it goes by until it has seen requests.
+  absl::optional<MeasuredProfile> measured = {};  // if a file has the profile
+  double expected_rate = 0;
+  double expected_prompt_tokens = 0;
+  double expected_output_tokens = 0;
+  uint32_t replicas = 1;  // 0: as many as its rate and its SLO need
   bool operator==(const FleetModel&) const = default;
 };
 
-// One server of a model.
+// One server of a model; or, where an [[engine]] lists several GPUs, one of the
+// places that it may run at, of which the planner chooses.
 struct FleetEngine {
   std::string name;   // as fineserved knows it: $FINESERVE_ENGINE
   std::string model;  // a FleetModel's name
@@ -46,6 +54,7 @@ struct FleetEngine {
   double target_rate = 0;
   uint64_t floor_bytes = 0;  // of a view: always leased to it
   uint64_t cap_bytes = 0;    // of a view: never more; 0: no limit
+  bool is_place = false;     // the planner says whether it runs
   bool operator==(const FleetEngine&) const = default;
 
   // `gpu` as CUDA writes it.
@@ -70,6 +79,20 @@ struct ProxySettings {
   bool operator==(const ProxySettings&) const = default;
 };
 
+// How the leader plans which engine runs where while they serve (design note
+// 0024). Times in s.
+struct PlannerSettings {
+  bool on = false;  // the file has a [planner]
+  std::string policy = "fineserve-opt";
+  double period_s = 5;      // between plans
+  double window_s = 60;     // over which demand is measured
+  double least_gain = 0.2;  // of a move, in parts of what is there
+  double cool_down_s = 30;  // between moves
+  double start_s = 600;     // an engine that does not serve by then is given up
+  double drain_s = 300;     // what an engine still runs then is broken off
+  bool operator==(const PlannerSettings&) const = default;
+};
+
 // One machine's models and engines, and how requests come to them: what the
 // proxy, fineserved's scheduler and `fsctl up` read. An example with every key:
 //
@@ -85,6 +108,15 @@ struct ProxySettings {
 //   [scheduler]
 //   policy = "fineserve"             # or "moore-hodgson", "fcfs"
 //
+//   [planner]                        # plans while serving
+//   policy = "fineserve-opt"
+//   period = 5                       # seconds, as all times here
+//   window = 60
+//   least_gain = 0.2
+//   cool_down = 30
+//   start = 600
+//   drain = 300
+//
 //   [[model]]
 //   name = "llama-8b-fp16"
 //   slo_ttft_ms = 800
@@ -96,6 +128,8 @@ struct ProxySettings {
 //   prompt_tokens = "estimate"       # or "exact": engines are asked
 //   profile = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
 //                                    # or a file of fsctl profile's
+//   expected = { rate = 2.5, prompt_tokens = 242, output_tokens = 327 }
+//   replicas = 1                     # 0: as many as rate and SLO need
 //
 //   [[engine]]
 //   name = "llama-a"
@@ -108,8 +142,16 @@ struct ProxySettings {
 //   target_rate = 3.5                # requests/s, among the model's replicas
 //   floor = "2GiB"                   # of a view: always leased to it
 //   cap = "12GiB"                    # of a view: never more
+//
+//   [[engine]]                       # stands for chat-0 and chat-1
+//   name = "chat"
+//   model = "llama-8b-fp16"
+//   url = "http://127.0.0.1:9011"    # of the first; the second has 9012
+//   gpus = ["GPU-8f0c3f1e", "GPU-1d2e7a90"]
+//   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "{port}"]
 struct Fleet {
   ProxySettings proxy;
+  PlannerSettings planner;
   std::string policy = "fineserve";
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;

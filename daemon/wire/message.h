@@ -12,7 +12,7 @@
 namespace fineserve::wire {
 
 // Raised by every change that an older peer would misread.
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 
 // The largest message either side takes, bytes.
 inline constexpr int64_t kMessageBytes = int64_t{4} << 20;

@@ -18,6 +18,12 @@ struct EngineFiguresT;
 struct ModelsT;
 struct RequestsT;
 struct RefusedT;
+struct ModelDemandT;
+struct PlanT;
+struct PlanNoticeT;
+struct ReportT;
+struct PlanStateT;
+struct SteerT;
 
 }  // namespace fineserve::wire
 
