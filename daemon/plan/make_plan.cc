@@ -193,6 +193,14 @@ absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot,
   return plan;
 }
 
+absl::StatusOr<Plan> DescribeCurrent(const Snapshot& snapshot,
+                                     const Options& options) {
+  const auto problem = MakeProblem(snapshot, options.problem);
+  if (!problem.ok()) return problem.status();
+  const FineServeOptPolicy policy(options.of_policy.search);
+  return Describe(*problem, AsItIs(*problem), policy.about(), 0);
+}
+
 absl::StatusOr<Plan> Replan(const Snapshot& snapshot,
                             const std::vector<std::string>& changed,
                             const Options& options) {

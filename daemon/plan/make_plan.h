@@ -35,6 +35,11 @@ struct Options {
 // finds no place is no error: the plan says so in its troubles.
 absl::StatusOr<Plan> MakePlan(const Snapshot& snapshot, const Options& options);
 
+// The plan that leaves everything where `snapshot.current` has it, with its
+// worth and target rates. No reasons, no prices, no branch and bound.
+absl::StatusOr<Plan> DescribeCurrent(const Snapshot& snapshot,
+                                     const Options& options);
+
 // Plans again after a change, for fineserve-opt alone: everything stays where
 // `snapshot.current` has it, but for the models of `changed`, those without a
 // place and their neighbours, which move where that betters the plan. The time

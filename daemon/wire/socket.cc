@@ -1,5 +1,6 @@
 #include "daemon/wire/socket.h"
 
+#include <glob.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -87,6 +88,25 @@ std::string AdmissionPath(const std::string& daemon_socket_path) {
     path.resize(path.size() - (sizeof(kDaemonSuffix) - 1));
   }
   return path + kAdmissionSuffix;
+}
+
+absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
+                                              const std::string& gpu) {
+  const std::string begin = gpu.empty() ? "GPU-" : gpu;
+  glob_t found = {};
+  glob(AdmissionPath(folder + "/" + begin + "*").c_str(), 0, nullptr, &found);
+  const size_t count = found.gl_pathc;
+  const std::string first = count > 0 ? found.gl_pathv[0] : "";
+  globfree(&found);
+  if (count == 1) return first;
+  if (count == 0) {
+    return absl::NotFoundError(
+        absl::StrCat("no fineserved admits requests for ", begin, "* in ",
+                     folder, "; start one with --fleet"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      count, " daemons admit requests for ", begin, "* in ", folder,
+      "; give each [[engine]] of the fleet a gpu that matches one of them"));
 }
 
 SocketHandle::SocketHandle(SocketHandle&& other) noexcept

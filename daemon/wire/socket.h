@@ -16,6 +16,12 @@ namespace fineserve::wire {
 // strangers out.
 std::string AdmissionPath(const std::string& daemon_socket_path);
 
+// That path of the daemon in `folder` that admits requests for the GPU whose
+// UUID begins with `gpu`; of the only one if that is empty. NotFound if there
+// is none, FailedPrecondition if there are several.
+absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
+                                              const std::string& gpu);
+
 // A ZeroMQ context and one socket of it. ZeroMQ's own thread does the I/O.
 struct SocketHandle {
   SocketHandle() = default;

@@ -1,6 +1,5 @@
 #include "daemon/proxy/admission/admission_channel.h"
 
-#include <glob.h>
 #include <unistd.h>
 
 #include <boost/asio/awaitable.hpp>
@@ -15,7 +14,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/daemon_admission.h"
@@ -32,29 +30,6 @@ constexpr std::chrono::milliseconds kBeat(250);
 // Heuristic: short beside an engine's step, long beside a client's next
 // request.
 constexpr std::chrono::milliseconds kPutOff(2);
-
-// The socket of the daemon that admits requests for the GPU whose UUID begins
-// with `gpu`; of the only one if that is empty. NotFound if there is none,
-// FailedPrecondition if there are several.
-absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
-                                              const std::string& gpu) {
-  const std::string begin = gpu.empty() ? "GPU-" : gpu;
-  glob_t found = {};
-  glob(wire::AdmissionPath(folder + "/" + begin + "*").c_str(), 0, nullptr,
-       &found);
-  const size_t count = found.gl_pathc;
-  const std::string first = count > 0 ? found.gl_pathv[0] : "";
-  globfree(&found);
-  if (count == 1) return first;
-  if (count == 0) {
-    return absl::NotFoundError(
-        absl::StrCat("no fineserved admits requests for ", begin, "* in ",
-                     folder, "; start one with --fleet"));
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      count, " daemons admit requests for ", begin, "* in ", folder,
-      "; give each [[engine]] of the fleet a gpu that matches one of them"));
-}
 
 }  // namespace
 
@@ -100,7 +75,7 @@ class AdmissionChannel::Link {
   }
 
   void Open() {
-    absl::StatusOr<std::string> path = FindAdmissionPath(folder_, gpu_);
+    absl::StatusOr<std::string> path = wire::FindAdmissionPath(folder_, gpu_);
     absl::Status s = path.status();
     if (s.ok()) {
       absl::StatusOr<wire::ClientSocket> socket =

@@ -1,0 +1,81 @@
+#include "daemon/lead/advance.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::lead {
+namespace {
+
+using State = PlaceState;
+
+Sighting Of(const Sightings& seen, const std::string& engine) {
+  const auto known = seen.find(engine);
+  return known == seen.end() ? Sighting() : known->second;
+}
+
+void Set(StandingPlan* plan, const std::string& engine, State state) {
+  if (Place* place = plan->Find(engine)) place->state = state;
+}
+
+// Where `to` starts.
+std::string WhileItStarts(const Sightings& seen, double for_s,
+                          const config::PlannerSettings& settings,
+                          StandingPlan* plan) {
+  const Move move = *plan->move;
+  if (Of(seen, move.to).serves) {
+    Set(plan, move.to, State::kServe);
+    if (move.from.empty()) {
+      plan->move.reset();
+      return absl::StrCat(move.to, " serves");
+    }
+    Set(plan, move.from, State::kRetire);
+    return absl::StrCat(move.to, " serves, ", move.from, " retires");
+  }
+  if (for_s < settings.start_s) return "";
+  Set(plan, move.to, State::kOff);
+  plan->move.reset();
+  return absl::StrCat("the move is undone: ", move.to, " did not serve within ",
+                      settings.start_s, " s");
+}
+
+// Where `from` retires; `to` serves, or there is none.
+std::string WhileItRetires(const Sightings& seen, double for_s,
+                           const config::PlannerSettings& settings,
+                           StandingPlan* plan) {
+  const Move move = *plan->move;
+  const Sighting to = Of(seen, move.to), from = Of(seen, move.from);
+  if (!move.to.empty() && !to.serves) {
+    // Whoever still answers goes on; if neither does, time will tell.
+    if (!from.serves) return "";
+    Set(plan, move.to, State::kStart);
+    Set(plan, move.from, State::kServe);
+    return absl::StrCat(move.to, " is lost, ", move.from, " serves again");
+  }
+  const bool empty = from.heard && from.knows_plan && from.running == 0;
+  const bool gone = from.heard && !from.serves;
+  const bool late = for_s >= settings.drain_s;
+  if (!empty && !gone && !late) return "";
+  Set(plan, move.from, State::kOff);
+  plan->move.reset();
+  if (empty || gone) return absl::StrCat(move.from, " is off");
+  return absl::StrCat(move.from, " is off: after ", settings.drain_s,
+                      " s it still ran ", from.running, " requests");
+}
+
+}  // namespace
+
+std::string Advance(const Sightings& seen, double for_s,
+                    const config::PlannerSettings& settings,
+                    StandingPlan* plan) {
+  if (!plan->move) return "";
+  const Move& move = *plan->move;
+  if (!move.to.empty() && plan->StateOf(move.to) == State::kStart) {
+    return WhileItStarts(seen, for_s, settings, plan);
+  }
+  if (!move.from.empty() && plan->StateOf(move.from) == State::kRetire) {
+    return WhileItRetires(seen, for_s, settings, plan);
+  }
+  plan->move.reset();  // a plan file that says neither
+  return "a move that was in no state is forgotten";
+}
+
+}  // namespace fineserve::lead

@@ -1,0 +1,230 @@
+#include "daemon/lead/decide.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/plan/make_plan.h"
+
+namespace fineserve::lead {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024 * 1024;
+constexpr double kSame = 0.01;
+
+using Gpus = std::map<std::string, GpuFacts>;
+using Demands = std::map<std::string, Demand>;
+
+plan::Options Quick(const std::string& policy) {
+  plan::Options options;
+  options.policy = policy;
+  options.reasons = false;
+  options.exact_steps = 0;
+  options.priced_gpus = 0;
+  return options;
+}
+
+double Ratio(double from, double to) {
+  if (from <= 0) {
+    return to > 0 ? std::numeric_limits<double>::infinity() : 0;
+  }
+  return to / from - 1;
+}
+
+// GPUs of each model's replicas.
+using Places = std::map<std::string, std::set<std::string>>;
+
+Places PlacesOf(const plan::Plan& plan) {
+  Places places;
+  for (const plan::PlannedReplica& r : plan.replicas) {
+    if (!r.gpus.empty()) places[r.model].insert(r.gpus.front());
+  }
+  return places;
+}
+
+// Whether none of the model's places is to run.
+bool IsWithoutEngine(const config::Fleet& fleet, const StandingPlan& plan,
+                     const std::string& model) {
+  return std::none_of(
+      fleet.engines.begin(), fleet.engines.end(),
+      [&](const config::FleetEngine& e) {
+        return e.model == model &&
+               (!e.is_place || plan.StateOf(e.name) != PlaceState::kOff);
+      });
+}
+
+// Finds places for models that have no engine: where the best plan has them; if
+// that is not free yet, anywhere.
+class Hosting {
+ public:
+  Hosting(const config::Fleet& fleet, StandingPlan plan, const Gpus& gpus,
+          const Demands& demand, Decision* decision)
+      : fleet_(fleet),
+        plan_(std::move(plan)),
+        outlook_(fleet, plan_, gpus, demand),
+        decision_(decision) {}
+
+  void Host(const std::string& model, const std::set<std::string>& best) {
+    for (const std::string& gpu : best) {
+      const config::FleetEngine* place = outlook_.PlaceOn(model, gpu);
+      if (place != nullptr) TryOne(*place);
+    }
+    double least = std::numeric_limits<double>::infinity();
+    for (const config::FleetEngine& e : fleet_.engines) {
+      if (!IsWithoutEngine(fleet_, plan_, model)) return;
+      if (!e.is_place || e.model != model || IsPinnedElsewhere(e)) continue;
+      if (outlook_.GpuOf(e).empty()) continue;
+      least = std::min(least, outlook_.Shortfall(e));
+      TryOne(e);
+    }
+    if (!IsWithoutEngine(fleet_, plan_, model)) return;
+    decision_->troubles.push_back(
+        least == std::numeric_limits<double>::infinity()
+            ? absl::StrCat("model \"", model,
+                           "\" has no engine: no daemon of its GPUs answers, "
+                           "or it is pinned to another GPU")
+            : absl::StrFormat(
+                  "model \"%s\" has no engine: %.1f GiB are missing beside the "
+                  "pool, or in it for its floor; let it run on more GPUs, or "
+                  "give fineserved another --pool",
+                  model, least / kGib));
+  }
+
+ private:
+  bool IsPinnedElsewhere(const config::FleetEngine& e) const {
+    const auto pin = plan_.pins.find(e.model);
+    return pin != plan_.pins.end() && pin->second != outlook_.GpuOf(e);
+  }
+
+  void TryOne(const config::FleetEngine& e) {
+    Place* place = plan_.Find(e.name);
+    if (place == nullptr || place->state != PlaceState::kOff) return;
+    if (outlook_.Shortfall(e) > 0) return;
+    place->state = PlaceState::kServe;
+    decision_->host.push_back(e.name);
+  }
+
+  const config::Fleet& fleet_;
+  StandingPlan plan_;  // with what is hosted so far
+  const Outlook outlook_;
+  Decision* const decision_;
+};
+
+void HostAll(const config::Fleet& fleet, const StandingPlan& plan,
+             const Gpus& gpus, const Demands& demand, const Places& best,
+             Decision* decision) {
+  Hosting hosting(fleet, plan, gpus, demand, decision);
+  for (const config::FleetModel& m : fleet.models) {
+    if (!IsWithoutEngine(fleet, plan, m.name)) continue;
+    const auto its = best.find(m.name);
+    hosting.Host(m.name,
+                 its == best.end() ? std::set<std::string>() : its->second);
+  }
+}
+
+// The single steps from what serves to what is best, for one model.
+std::vector<Move> StepsOf(const Outlook& outlook, const std::string& model,
+                          const std::set<std::string>& best) {
+  std::vector<std::string> on, off;
+  const auto serving = outlook.Serving(model);
+  for (const std::string& gpu : best) {
+    if (serving.count(gpu) > 0) continue;
+    const config::FleetEngine* place = outlook.PlaceOn(model, gpu);
+    if (place != nullptr) on.push_back(place->name);
+  }
+  for (const auto& [gpu, engine] : serving) {
+    if (best.count(gpu) == 0) off.push_back(engine);
+  }
+  std::vector<Move> steps;
+  for (size_t i = 0; i < std::max(on.size(), off.size()); ++i) {
+    steps.push_back(
+        {model, i < on.size() ? on[i] : "", i < off.size() ? off[i] : "", ""});
+  }
+  return steps;
+}
+
+// The gain in words.
+std::string Why(const plan::Worth& now, const plan::Worth& best) {
+  if (best.hosted > now.hosted) {
+    return absl::StrCat("hosts ", best.hosted, " models instead of ",
+                        now.hosted);
+  }
+  const bool same = std::abs(Ratio(now.goodput, best.goodput)) <= kSame;
+  return absl::StrFormat(
+      "%.4g tokens/s instead of %.4g%s", same ? best.headroom : best.goodput,
+      same ? now.headroom : now.goodput, same ? " at twice the rates" : "");
+}
+
+std::map<std::string, double> RatesOf(const Outlook& outlook,
+                                      const plan::Plan& now) {
+  std::map<std::string, double> rates;
+  for (const plan::PlannedReplica& r : now.replicas) {
+    if (r.gpus.empty()) continue;
+    const auto serving = outlook.Serving(r.model);
+    const auto engine = serving.find(r.gpus.front());
+    if (engine != serving.end()) rates[engine->second] = r.target_rate;
+  }
+  return rates;
+}
+
+// Of the steps towards `best` that fit, the one that leaves the placement worth
+// most.
+absl::optional<Move> BestStep(const config::Fleet& fleet,
+                              const Outlook& outlook, const Places& best,
+                              const plan::Options& options) {
+  absl::optional<Move> chosen;
+  plan::Worth most;
+  for (const auto& [model, gpus] : best) {
+    for (const Move& step : StepsOf(outlook, model, gpus)) {
+      const config::FleetEngine* to = fleet.Engine(step.to);
+      if (to != nullptr && outlook.Shortfall(*to) > 0) continue;
+      const auto after =
+          plan::DescribeCurrent(outlook.After(step.to, step.from), options);
+      if (!after.ok() || (chosen && !plan::Better(after->worth, most)))
+        continue;
+      most = after->worth;
+      chosen = step;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+double RelativeGain(const plan::Worth& from, const plan::Worth& to) {
+  if (to.hosted > from.hosted) return std::numeric_limits<double>::infinity();
+  if (to.hosted < from.hosted) return -1;
+  const double goodput = Ratio(from.goodput, to.goodput);
+  return std::abs(goodput) > kSame ? goodput
+                                   : Ratio(from.headroom, to.headroom);
+}
+
+absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
+                                const StandingPlan& plan, const Gpus& gpus,
+                                const Demands& demand, bool may_move,
+                                double least_gain) {
+  const Outlook outlook(fleet, plan, gpus, demand);
+  const plan::Options options = Quick(fleet.planner.policy);
+  Decision decision;
+  decision.troubles = outlook.Troubles();
+  const plan::Snapshot free = outlook.Free();
+  if (free.models.empty()) return decision;
+  const auto best = plan::MakePlan(free, options);
+  if (!best.ok()) return best.status();
+  const auto now = plan::DescribeCurrent(outlook.AsItIs(), options);
+  if (!now.ok()) return now.status();
+  decision.rates = RatesOf(outlook, *now);
+  const Places places = PlacesOf(*best);
+  HostAll(fleet, plan, gpus, demand, places, &decision);
+  const double gain = RelativeGain(now->worth, best->worth);
+  if (!may_move || !decision.host.empty() || gain < least_gain) return decision;
+  decision.move = BestStep(fleet, outlook, places, options);
+  if (decision.move) decision.move->why = Why(now->worth, best->worth);
+  return decision;
+}
+
+}  // namespace fineserve::lead

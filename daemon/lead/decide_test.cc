@@ -1,0 +1,137 @@
+#include "daemon/lead/decide.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/lead/lead_fixture.h"
+
+namespace fineserve::lead {
+namespace {
+
+constexpr double kTwenty = 0.2;
+
+using Gpus = std::map<std::string, GpuFacts>;
+using Demands = std::map<std::string, Demand>;
+
+Gpus Two(double memory_gib, double pool_gib) {
+  const GpuFacts gpu = {memory_gib * kGib, pool_gib * kGib};
+  return {{"GPU-0", gpu}, {"GPU-1", gpu}};
+}
+
+StandingPlan Serving(const config::Fleet& fleet,
+                     const std::vector<std::string>& engines) {
+  StandingPlan plan;
+  Adapt(fleet, &plan);
+  for (const std::string& e : engines) {
+    plan.Find(e)->state = PlaceState::kServe;
+  }
+  return plan;
+}
+
+Demand Asks(double rate) { return {60, rate, 500, 200, 1}; }
+
+TEST(DecideTest, EachModelWithoutAnEngineGetsOne) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  const auto d =
+      Decide(fleet, Serving(fleet, {"b-1"}), Two(8, 5), {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  ASSERT_EQ(d->host.size(), 2u);
+  EXPECT_EQ(d->host[0][0], 'a');
+  EXPECT_EQ(d->host[1][0], 'c');
+  EXPECT_FALSE(d->move) << "one thing at a time";
+}
+
+// 3 GiB for weights on each GPU: the third model must not join another one.
+TEST(DecideTest, HostsOnlyWhereItFitsBesideThePool) {
+  const config::Fleet fleet = FleetOf({2, 2, 2}, 2);
+  const auto d =
+      Decide(fleet, Serving(fleet, {}), Two(8, 5), {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_EQ(d->host.size(), 2u);
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("1.0 GiB are missing"), std::string::npos)
+      << d->troubles[0];
+}
+
+// Two busy models share a GPU while the other one idles.
+TEST(DecideTest, BusyModelMovesToTheIdleGpu) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
+  const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
+  const auto d = Decide(fleet, plan, Two(8, 5), demand, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  ASSERT_TRUE(d->move);
+  EXPECT_TRUE((d->move->from == "a-0" && d->move->to == "a-1") ||
+              (d->move->from == "b-0" && d->move->to == "b-1"))
+      << Describe(*d->move);
+  EXPECT_NE(d->move->why.find("tokens/s instead of"), std::string::npos);
+}
+
+TEST(DecideTest, SmallGainMovesNobody) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
+  const Demands demand = {{"a", Asks(1)}, {"b", Asks(1)}, {"c", Asks(0.1)}};
+  const auto d = Decide(fleet, plan, Two(8, 5), demand, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_FALSE(d->move);
+}
+
+TEST(DecideTest, NoMoveWhenNoneMayBegin) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
+  const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
+  const auto d = Decide(fleet, plan, Two(8, 5), demand, false, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_FALSE(d->move);
+}
+
+// 1.5 GiB are left beside the pool: no engine can join another one.
+TEST(DecideTest, MoveThatDoesNotFitBesideThePoolIsNotMade) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
+  const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
+  const auto d = Decide(fleet, plan, Two(8, 6.5), demand, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_FALSE(d->move);
+}
+
+TEST(DecideTest, PinMovesAModelWhateverTheGain) {
+  const config::Fleet fleet = FleetOf({1}, 2);
+  StandingPlan plan = Serving(fleet, {"a-0"});
+  plan.pins["a"] = "GPU-1";
+  const auto d = Decide(fleet, plan, Two(8, 5), {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  ASSERT_TRUE(d->move);
+  EXPECT_EQ(d->move->from, "a-0");
+  EXPECT_EQ(d->move->to, "a-1");
+}
+
+TEST(DecideTest, ReplicasShareTheRate) {
+  config::Fleet fleet = FleetOf({1}, 2);
+  fleet.models[0].replicas = 2;
+  const StandingPlan plan = Serving(fleet, {"a-0", "a-1"});
+  const auto d =
+      Decide(fleet, plan, Two(8, 5), {{"a", Asks(6)}}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  ASSERT_EQ(d->rates.size(), 2u);
+  EXPECT_NEAR(d->rates.at("a-0") + d->rates.at("a-1"), 6, 1e-9);
+  EXPECT_NEAR(d->rates.at("a-0"), 3, 0.1);
+}
+
+TEST(DecideTest, GainIsThatOfHostingThenGoodputThenHeadroom) {
+  const plan::Worth now = {2, 100, 120, 0};
+  EXPECT_EQ(RelativeGain(now, {3, 10, 10, 0}),
+            std::numeric_limits<double>::infinity());
+  EXPECT_EQ(RelativeGain(now, {1, 900, 900, 0}), -1);
+  EXPECT_DOUBLE_EQ(RelativeGain(now, {2, 150, 10, 0}), 0.5);
+  EXPECT_DOUBLE_EQ(RelativeGain(now, {2, 100.5, 180, 0}), 0.5);
+  EXPECT_DOUBLE_EQ(RelativeGain(now, {2, 90, 180, 0}), -0.1);
+  EXPECT_EQ(RelativeGain({2, 0, 0, 0}, {2, 0, 0, 0}), 0);
+}
+
+}  // namespace
+}  // namespace fineserve::lead

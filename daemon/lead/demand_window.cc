@@ -1,0 +1,92 @@
+#include "daemon/lead/demand_window.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace fineserve::lead {
+namespace {
+
+constexpr double kSecond = 1e9;
+// A daemon that has told nothing for so long is not believed any more.
+constexpr uint64_t kStaleNs = 10'000'000'000;
+
+DemandCounts In(const std::map<std::string, DemandCounts>& counts,
+                const std::string& model) {
+  const auto found = counts.find(model);
+  return found == counts.end() ? DemandCounts() : found->second;
+}
+
+// Whether no count is less than it was.
+bool GoesOn(const std::map<std::string, DemandCounts>& before,
+            const std::map<std::string, DemandCounts>& now) {
+  return std::all_of(before.begin(), before.end(), [&](const auto& entry) {
+    const DemandCounts& was = entry.second;
+    const DemandCounts is = In(now, entry.first);
+    return is.arrived >= was.arrived && is.answered >= was.answered &&
+           is.prompt_tokens >= was.prompt_tokens &&
+           is.output_tokens >= was.output_tokens && is.on_time >= was.on_time &&
+           is.late >= was.late;
+  });
+}
+
+double Ratio(uint64_t part, uint64_t whole, double of_none) {
+  return whole == 0 ? of_none
+                    : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
+                       const std::map<std::string, DemandCounts>& counts) {
+  Samples& samples = samples_[daemon];
+  if (!samples.empty() && !GoesOn(samples.back().counts, counts)) {
+    samples.clear();
+  }
+  samples.push_back({now_ns, counts});
+  // The oldest that is kept is the first that is as old as the window.
+  const auto window_ns = static_cast<uint64_t>(window_s_ * kSecond);
+  while (samples.size() > 2 && now_ns - samples[1].at_ns >= window_ns) {
+    samples.pop_front();
+  }
+  for (auto it = samples_.begin(); it != samples_.end();) {
+    const bool stale = now_ns - it->second.back().at_ns >= kStaleNs;
+    it = stale ? samples_.erase(it) : std::next(it);
+  }
+}
+
+Demand DemandWindow::Of(const std::string& model) const {
+  Demand best;
+  for (const auto& [daemon, samples] : samples_) {
+    if (samples.size() < 2) continue;
+    const double seconds =
+        static_cast<double>(samples.back().at_ns - samples.front().at_ns) /
+        kSecond;
+    const DemandCounts was = In(samples.front().counts, model);
+    const DemandCounts is = In(samples.back().counts, model);
+    const uint64_t arrived = is.arrived - was.arrived;
+    const double rate =
+        seconds > 0 ? static_cast<double>(arrived) / seconds : 0;
+    if (best.seconds > 0 && rate <= best.rate) continue;
+    const uint64_t on_time = is.on_time - was.on_time;
+    best.seconds = seconds;
+    best.rate = rate;
+    best.prompt_tokens =
+        Ratio(is.prompt_tokens - was.prompt_tokens, arrived, 0);
+    best.output_tokens = Ratio(is.output_tokens - was.output_tokens,
+                               is.answered - was.answered, 0);
+    best.attainment = Ratio(on_time, on_time + is.late - was.late, -1);
+  }
+  return best;
+}
+
+double DemandWindow::Reach() const {
+  double reach = 0;
+  for (const auto& [daemon, samples] : samples_) {
+    reach = std::max(reach, static_cast<double>(samples.back().at_ns -
+                                                samples.front().at_ns) /
+                                kSecond);
+  }
+  return reach;
+}
+
+}  // namespace fineserve::lead

@@ -1,0 +1,61 @@
+#ifndef DAEMON_LEAD_DEMAND_WINDOW_H_
+#define DAEMON_LEAD_DEMAND_WINDOW_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+
+namespace fineserve::lead {
+
+// Counts of a model's requests since the teller began (wire::ModelDemand).
+struct DemandCounts {
+  uint64_t arrived = 0;
+  uint64_t prompt_tokens = 0;  // of those that arrived
+  uint64_t answered = 0;
+  uint64_t output_tokens = 0;  // of those that were answered
+  uint64_t on_time = 0;
+  uint64_t late = 0;
+  bool operator==(const DemandCounts&) const = default;
+};
+
+// What was asked of a model over the window.
+struct Demand {
+  double seconds = 0;  // how far back it reaches; 0: nothing is known
+  double rate = 0;     // requests/s
+  // Means; 0: none came, or none was answered.
+  double prompt_tokens = 0;
+  double output_tokens = 0;
+  double attainment = -1;  // part on time; negative: none ended
+};
+
+// The last seconds of what daemons count. Every daemon counts what every proxy
+// tells it, so their counts are not added up: of each model the one that saw
+// most is believed. Pure; times are CLOCK_MONOTONIC, ns.
+class DemandWindow {
+ public:
+  explicit DemandWindow(double window_s) : window_s_(window_s) {}
+
+  // What a daemon has counted by now, by model; in the order of time. Counts
+  // that went back are a new daemon's.
+  void Add(const std::string& daemon, uint64_t now_ns,
+           const std::map<std::string, DemandCounts>& counts);
+
+  Demand Of(const std::string& model) const;
+  // How far back the window of the daemon reaches that has counted longest, s.
+  double Reach() const;
+
+ private:
+  struct Sample {
+    uint64_t at_ns;
+    std::map<std::string, DemandCounts> counts;
+  };
+  using Samples = std::deque<Sample>;
+
+  double window_s_;
+  std::map<std::string, Samples> samples_;  // by daemon
+};
+
+}  // namespace fineserve::lead
+
+#endif  // DAEMON_LEAD_DEMAND_WINDOW_H_

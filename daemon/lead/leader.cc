@@ -1,0 +1,376 @@
+#include "daemon/lead/leader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/lead/decide.h"
+#include "daemon/log/log.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::lead {
+namespace {
+
+constexpr double kSecond = 1e9;
+// Reports come every second.
+constexpr uint64_t kFreshNs = 4'000'000'000;
+// Without a plan file: how long to wait for a proxy to say which engines serve.
+constexpr uint64_t kProxyPatienceNs = 5'000'000'000;
+// Of a target rate, before the change is told.
+constexpr double kRateChange = 0.1;
+constexpr double kSmallRate = 0.05;  // requests/s
+constexpr size_t kHistoryTold = 200;
+constexpr double kAnyGain = 1e-6;
+
+DemandCounts CountsOf(const wire::ModelDemandT& d) {
+  return {d.arrived,       d.prompt_tokens, d.answered,
+          d.output_tokens, d.on_time,       d.late};
+}
+
+wire::PlaceState OnWire(PlaceState state) {
+  static_assert(static_cast<int>(wire::PlaceState::kRetire) ==
+                static_cast<int>(PlaceState::kRetire));
+  return static_cast<wire::PlaceState>(state);
+}
+
+}  // namespace
+
+Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
+               const Clock* clock, TimeOfDay time_of_day)
+    : fleet_(fleet),
+      gpu_(std::move(gpu)),
+      store_(std::move(store)),
+      clock_(clock),
+      time_of_day_(std::move(time_of_day)),
+      began_ns_(clock->NowNs()),
+      window_(fleet.planner.window_s),
+      step_ns_(began_ns_),
+      moved_ns_(began_ns_) {
+  absl::StatusOr<StandingPlan> last = store_.Read();
+  if (last.ok()) {
+    plan_ = *std::move(last);
+    has_begun_ = true;
+    log::Info("leading: going on from plan {}", plan_.number);
+  } else if (absl::IsNotFound(last.status())) {
+    log::Info("leading: there is no plan yet");
+  } else {
+    log::Warning("leading: ignoring the last plan: {}",
+                 std::string(last.status().message()));
+  }
+  Adapt(fleet_, &plan_);
+}
+
+void Leader::SetFleet(const config::Fleet& fleet) {
+  if (fleet.planner.window_s != fleet_.planner.window_s) {
+    window_ = DemandWindow(fleet.planner.window_s);
+  }
+  fleet_ = fleet;
+  StandingPlan next = plan_;
+  Adapt(fleet_, &next);
+  if (has_begun_ && next != plan_) {
+    Publish(std::move(next), "the fleet file changed");
+  } else {
+    plan_ = std::move(next);
+  }
+}
+
+void Leader::Heard(const wire::ReportT& report) {
+  Daemon& daemon = daemons_[report.gpu];
+  daemon.heard_ns = clock_->NowNs();
+  daemon.plan_number = report.plan_number;
+  daemon.proxies = report.proxies;
+  daemon.engines.clear();
+  for (const auto& engine : report.engines) {
+    daemon.engines[engine->name] = {false, engine->serves, engine->running,
+                                    false};
+  }
+  gpus_[report.gpu] = {static_cast<double>(report.memory_bytes),
+                       static_cast<double>(report.pool_bytes)};
+  std::map<std::string, DemandCounts> counts;
+  for (const auto& demand : report.demand) {
+    if (fleet_.ModelIndex(demand->model) == fleet_.models.size()) continue;
+    counts[demand->model] = CountsOf(*demand);
+  }
+  if (report.proxies > 0) window_.Add(report.gpu, daemon.heard_ns, counts);
+}
+
+bool Leader::IsFresh(const Daemon& daemon) const {
+  return clock_->NowNs() - daemon.heard_ns < kFreshNs;
+}
+
+bool Leader::AllAnswer() {
+  silent_.clear();
+  for (const config::FleetEngine& e : fleet_.engines) {
+    if (!e.is_place) continue;
+    const bool answers =
+        std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
+          return absl::StartsWith(entry.first, e.gpu) && IsFresh(entry.second);
+        });
+    if (answers) continue;
+    std::string line = absl::StrCat("no fineserved answers for ", e.gpu,
+                                    ": nothing is planned until one does");
+    if (silent_.empty() || silent_.back() != line) {
+      silent_.push_back(std::move(line));
+    }
+  }
+  return silent_.empty();
+}
+
+Sightings Leader::Seen() const {
+  Sightings seen;
+  for (const auto& [gpu, daemon] : daemons_) {
+    const bool heard = IsFresh(daemon) && daemon.proxies > 0;
+    for (const auto& [engine, sighting] : daemon.engines) {
+      Sighting& s = seen[engine] = sighting;
+      s.heard = heard;
+      s.serves = heard && sighting.serves;
+      s.knows_plan = daemon.plan_number == plan_.number;
+    }
+  }
+  return seen;
+}
+
+void Leader::TakeWhatServes() {
+  const bool proxy =
+      std::any_of(daemons_.begin(), daemons_.end(),
+                  [](const auto& entry) { return entry.second.proxies > 0; });
+  if (!proxy && clock_->NowNs() - began_ns_ < kProxyPatienceNs) return;
+  for (const auto& [engine, sighting] : Seen()) {
+    Place* place = plan_.Find(engine);
+    if (place != nullptr && sighting.serves) place->state = PlaceState::kServe;
+  }
+  has_begun_ = true;
+}
+
+uint64_t Leader::HighestNumberHeard() const {
+  uint64_t highest = 0;
+  for (const auto& [gpu, daemon] : daemons_) {
+    highest = std::max(highest, daemon.plan_number);
+  }
+  return highest;
+}
+
+void Leader::Tick() {
+  const bool all_answer = AllAnswer();
+  if (!has_begun_ && all_answer) TakeWhatServes();
+  if (!has_begun_) return;
+  if (HighestNumberHeard() > plan_.number) {
+    Publish(plan_, "daemons knew a newer plan, whose file is lost");
+  }
+  const uint64_t now = clock_->NowNs();
+  StandingPlan next = plan_;
+  const double for_s = static_cast<double>(now - step_ns_) / kSecond;
+  const std::string step = Advance(Seen(), for_s, fleet_.planner, &next);
+  if (!step.empty()) {
+    if (!next.move) moved_ns_ = now;
+    Publish(std::move(next), step);
+  }
+  const double since = static_cast<double>(now - planned_ns_) / kSecond;
+  if (!all_answer || (planned_ns_ != 0 && since < fleet_.planner.period_s)) {
+    return;
+  }
+  planned_ns_ = now;
+  Plan();
+}
+
+bool Leader::MayMove() const {
+  if (plan_.frozen || plan_.move) return false;
+  if (plan_.applies) return true;
+  const double since =
+      static_cast<double>(clock_->NowNs() - moved_ns_) / kSecond;
+  return since >= fleet_.planner.cool_down_s && IsWindowFull();
+}
+
+bool Leader::IsWindowFull() const {
+  return window_.Reach() >= fleet_.planner.window_s;
+}
+
+std::map<std::string, Demand> Leader::DemandSeen() const {
+  std::map<std::string, Demand> demand;
+  for (const config::FleetModel& m : fleet_.models) {
+    demand[m.name] = window_.Of(m.name);
+  }
+  return demand;
+}
+
+void Leader::Plan() {
+  const double least_gain =
+      plan_.applies ? kAnyGain : fleet_.planner.least_gain;
+  // Until the window is full, a few requests would pass for a rate.
+  const absl::StatusOr<Decision> decision =
+      Decide(fleet_, plan_, gpus_,
+             IsWindowFull() ? DemandSeen() : std::map<std::string, Demand>(),
+             MayMove(), least_gain);
+  if (!decision.ok()) {
+    troubles_ = {std::string(decision.status().message())};
+    return;
+  }
+  troubles_ = decision->troubles;
+  Carry(*decision);
+}
+
+void Leader::Carry(const Decision& decision) {
+  StandingPlan next = plan_;
+  if (!decision.host.empty()) {
+    std::string why = "models had no engine:";
+    for (const std::string& engine : decision.host) {
+      next.Find(engine)->state = PlaceState::kServe;
+      absl::StrAppend(&why, " ", engine, " serves");
+    }
+    return Publish(std::move(next), why);
+  }
+  if (decision.move) {
+    const Move& move = *decision.move;
+    next.move = move;
+    if (move.to.empty()) {
+      next.Find(move.from)->state = PlaceState::kRetire;
+    } else {
+      next.Find(move.to)->state = PlaceState::kStart;
+    }
+    return Publish(std::move(next), lead::Describe(move));
+  }
+  if (plan_.applies && !plan_.move) {
+    next.applies = false;
+    if (Keep(next, "")) plan_ = std::move(next);
+  }
+  TakeRates(decision.rates);
+}
+
+void Leader::TakeRates(const std::map<std::string, double>& rates) {
+  StandingPlan next = plan_;
+  const bool seen = IsWindowFull();
+  bool changed = false;
+  for (Place& place : next.places) {
+    const auto rate = rates.find(place.engine);
+    if (place.state != PlaceState::kServe || rate == rates.end()) continue;
+    // What the fleet file expects does not replace what a leader has seen.
+    if (!seen && place.target_rate > 0) continue;
+    const double by = std::abs(rate->second - place.target_rate);
+    changed |= by > kRateChange * std::max(place.target_rate, kSmallRate);
+    place.target_rate = rate->second;
+  }
+  if (changed) Publish(std::move(next), "");
+}
+
+bool Leader::Keep(const StandingPlan& next, const std::string& why) {
+  const absl::Status s = store_.Write(
+      next, why.empty() ? "" : HistoryLine(next, time_of_day_(), why));
+  const std::string trouble =
+      s.ok() ? "" : absl::StrCat(s.message(), ": the plan stays as it is");
+  if (!s.ok() && trouble != cannot_write_) log::Error("{}", trouble);
+  cannot_write_ = trouble;
+  return s.ok();
+}
+
+void Leader::Publish(StandingPlan next, const std::string& why) {
+  for (Place& place : next.places) {
+    if (place.state != PlaceState::kServe) place.target_rate = 0;
+  }
+  next.number = std::max(plan_.number, HighestNumberHeard()) + 1;
+  if (!Keep(next, why)) return;
+  plan_ = std::move(next);
+  if (why.empty()) return;  // rates alone
+  step_ns_ = clock_->NowNs();
+  log::Info("plan {}: {}", plan_.number, why);
+}
+
+std::unique_ptr<wire::PlanT> Leader::Told() const {
+  if (plan_.number == 0) return nullptr;
+  auto told = std::make_unique<wire::PlanT>();
+  told->number = plan_.number;
+  told->leader = gpu_;
+  for (const Place& place : plan_.places) {
+    auto p = std::make_unique<wire::PlannedPlaceT>();
+    p->engine = place.engine;
+    p->state = OnWire(place.state);
+    p->target_rate = place.target_rate;
+    told->places.push_back(std::move(p));
+  }
+  return told;
+}
+
+void Leader::Describe(wire::PlanStateT* state) const {
+  state->frozen = plan_.frozen;
+  for (const auto& [model, gpu] : plan_.pins) {
+    auto pin = std::make_unique<wire::PinT>();
+    pin->model = model;
+    pin->gpu = gpu;
+    state->pins.push_back(std::move(pin));
+  }
+  if (plan_.move) state->move = lead::Describe(*plan_.move);
+  state->troubles = silent_;
+  state->troubles.insert(state->troubles.end(), troubles_.begin(),
+                         troubles_.end());
+  if (!cannot_write_.empty()) state->troubles.push_back(cannot_write_);
+  state->history = store_.History(kHistoryTold);
+  const std::map<std::string, Demand> demand = DemandSeen();
+  const Outlook outlook(fleet_, plan_, gpus_, demand);
+  for (const config::FleetModel& m : fleet_.models) {
+    const Demand d = outlook.PlannedDemand(m);
+    auto rate = std::make_unique<wire::ModelRateT>();
+    rate->model = m.name;
+    rate->rate = d.rate;
+    rate->prompt_tokens = d.prompt_tokens;
+    rate->output_tokens = d.output_tokens;
+    rate->attainment = d.attainment;
+    rate->observed = d.seconds > 0;
+    state->demand.push_back(std::move(rate));
+  }
+}
+
+absl::Status Leader::Record(StandingPlan next, const std::string& what) {
+  if (!Keep(next, what)) return absl::UnavailableError(cannot_write_);
+  plan_ = std::move(next);
+  log::Info("plan: {}", what);
+  planned_ns_ = 0;  // plans with the next Tick
+  return absl::OkStatus();
+}
+
+absl::Status Leader::Pin(const std::string& model, const std::string& gpu) {
+  for (const config::FleetEngine& e : fleet_.engines) {
+    if (!e.is_place || e.model != model) continue;
+    for (const auto& [uuid, facts] : gpus_) {
+      if (!absl::StartsWith(uuid, e.gpu) || !absl::StartsWith(uuid, gpu)) {
+        continue;
+      }
+      StandingPlan next = plan_;
+      next.pins[model] = uuid;
+      return Record(std::move(next),
+                    absl::StrCat(model, " is pinned to ", uuid));
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model \"", model, "\" has no place on ", gpu,
+      "; list that GPU in the gpus of its [[engine]] in the fleet file"));
+}
+
+absl::Status Leader::Steer(const wire::SteerT& steer) {
+  StandingPlan next = plan_;
+  if (!steer.pin.empty()) return Pin(steer.pin, steer.gpu);
+  if (!steer.unpin.empty()) {
+    if (next.pins.erase(steer.unpin) == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model \"", steer.unpin, "\" is not pinned"));
+    }
+    return Record(std::move(next),
+                  absl::StrCat(steer.unpin, " may move again"));
+  }
+  if (steer.freeze || steer.thaw) {
+    next.frozen = steer.freeze;
+    return Record(std::move(next), steer.freeze ? "frozen: no moves begin"
+                                                : "moves may begin again");
+  }
+  if (!steer.apply) {
+    return absl::InvalidArgumentError("nothing to do was named");
+  }
+  if (plan_.frozen) {
+    return absl::FailedPreconditionError(
+        "the plan is frozen; thaw it first: fsctl plan --thaw");
+  }
+  next.applies = true;
+  return Record(std::move(next), "the best plan is applied, whatever its gain");
+}
+
+}  // namespace fineserve::lead

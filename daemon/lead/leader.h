@@ -1,0 +1,106 @@
+#ifndef DAEMON_LEAD_LEADER_H_
+#define DAEMON_LEAD_LEADER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "daemon/admission/plan_board.h"
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/lead/advance.h"
+#include "daemon/lead/demand_window.h"
+#include "daemon/lead/outlook.h"
+#include "daemon/lead/plan_store.h"
+#include "daemon/lead/standing_plan.h"
+#include "daemon/wire/message_types.h"
+
+namespace fineserve::lead {
+
+struct Decision;
+
+// The leader of a machine's daemons: what they report in, a numbered plan out
+// (design note 0024). Knows nothing of sockets or timers; LeaderServer brings
+// reports and calls Tick. A plan is written before Told gives it: what a plan
+// says survives this process. Confined to a thread.
+class Leader final : public admission::LeaderSeat {
+ public:
+  // The time of day, for the history: RFC 3339, UTC.
+  using TimeOfDay = std::function<std::string()>;
+
+  // Goes on from the plan in `store`. `gpu`: UUID of this daemon's GPU. The
+  // fleet has a [planner]. `clock` outlives it.
+  Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
+         const Clock* clock, TimeOfDay time_of_day);
+
+  void SetFleet(const config::Fleet& fleet);
+
+  // A daemon's answer to the plan.
+  void Heard(const wire::ReportT& report);
+
+  // Takes a move one step on, and plans when it is time. About once a second.
+  void Tick();
+
+  // What every daemon is to be told; null while nothing is planned.
+  std::unique_ptr<wire::PlanT> Told() const;
+  const StandingPlan& plan() const { return plan_; }
+
+  void Describe(wire::PlanStateT* state) const override;
+  absl::Status Steer(const wire::SteerT& steer) override;
+
+ private:
+  struct Daemon {
+    uint64_t heard_ns = 0;
+    uint64_t plan_number = 0;
+    uint32_t proxies = 0;
+    std::map<std::string, Sighting> engines;
+  };
+
+  // Whether every GPU of the fleet's places has a daemon that answers.
+  bool AllAnswer();
+  bool IsFresh(const Daemon& daemon) const;
+  // Without a plan file: what serves is what the plan says.
+  void TakeWhatServes();
+  Sightings Seen() const;
+  bool MayMove() const;
+  bool IsWindowFull() const;
+  void Plan();
+  void Carry(const Decision& decision);
+  // Tells target rates that changed enough.
+  void TakeRates(const std::map<std::string, double>& rates);
+  std::map<std::string, Demand> DemandSeen() const;
+  // Gives `next` the next number and puts it in force, unless it cannot be
+  // written.
+  void Publish(StandingPlan next, const std::string& why);
+  bool Keep(const StandingPlan& next, const std::string& why);
+  absl::Status Pin(const std::string& model, const std::string& gpu);
+  absl::Status Record(StandingPlan next, const std::string& what);
+  uint64_t HighestNumberHeard() const;
+
+  config::Fleet fleet_;
+  const std::string gpu_;
+  PlanStore store_;
+  const Clock* const clock_;
+  const TimeOfDay time_of_day_;
+  const uint64_t began_ns_;
+  StandingPlan plan_;
+  bool has_begun_ = false;  // `plan_` is what holds
+  DemandWindow window_;
+  std::map<std::string, Daemon> daemons_;  // by GPU
+  std::map<std::string, GpuFacts> gpus_;
+  uint64_t step_ns_;   // when the plan's last step was taken
+  uint64_t moved_ns_;  // when the last move ended, or this leader began
+  uint64_t planned_ns_ = 0;
+  std::vector<std::string> silent_;    // GPUs whose daemon is, in lines
+  std::vector<std::string> troubles_;  // of the last planning
+  std::string cannot_write_;           // empty: it can
+};
+
+}  // namespace fineserve::lead
+
+#endif  // DAEMON_LEAD_LEADER_H_

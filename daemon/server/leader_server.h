@@ -1,0 +1,61 @@
+#ifndef DAEMON_SERVER_LEADER_SERVER_H_
+#define DAEMON_SERVER_LEADER_SERVER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/types/optional.h"
+#include "daemon/admission/plan_board.h"
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/lead/leader.h"
+#include "daemon/server/event_loop.h"
+#include "daemon/wire/socket.h"
+
+namespace fineserve::server {
+
+// Leads the machine's daemons if no other one does: tries for the lock once a
+// second, then joins Leader with the loop and with a socket to each daemon of
+// the fleet, this one among them. Confined to the loop's thread.
+class LeaderServer {
+ public:
+  // `gpu`: this daemon's UUID. `folder`: the runtime folder. The pointers must
+  // outlive it.
+  LeaderServer(const config::Fleet& fleet, const std::string& gpu,
+               const std::string& folder, admission::PlanBoard* board,
+               const Clock* clock, EventLoop* loop);
+  LeaderServer(const LeaderServer&) = delete;
+  LeaderServer& operator=(const LeaderServer&) = delete;
+  ~LeaderServer();
+
+  void SetFleet(const config::Fleet& fleet);
+
+ private:
+  struct Link {
+    wire::ClientSocket socket;
+    std::unique_ptr<EventSource> readable;
+  };
+
+  void Beat();
+  void TakeTheLead();
+  // Tells every daemon the plan, which each answers with its report.
+  void Tell();
+  void Connect();
+  void Receive(Link* link);
+  void ReceiveAll();
+
+  config::Fleet fleet_;
+  const std::string gpu_;
+  const std::string folder_;
+  admission::PlanBoard* const board_;
+  const Clock* const clock_;
+  EventLoop* const loop_;
+  std::unique_ptr<lead::Leader> leader_;  // null: another daemon leads
+  std::map<std::string, Link> links_;     // by gpu, as the fleet writes it
+  std::unique_ptr<EventAlarm> beat_;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_LEADER_SERVER_H_
