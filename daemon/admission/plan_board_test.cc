@@ -34,9 +34,7 @@ TEST(PlanBoardTest, GoesByTheNewestPlanOnly) {
 class SilentLeader final : public LeaderSeat {
  public:
   void Describe(wire::PlanStateT*) const override {}
-  absl::Status Steer(const wire::SteerT&) override {
-    return absl::OkStatus();
-  }
+  absl::Status Steer(const wire::SteerT&) override { return absl::OkStatus(); }
 };
 
 TEST(PlanBoardTest, LeaderSitsHereUntilItLeaves) {

@@ -32,7 +32,8 @@ TEST(NewestPlanTest, OlderPlanIsRefusedWithBothNumbers) {
   ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe)).ok());
   const absl::Status s = newest.Take(PlanOf(6, "a", PlaceState::kOff));
   EXPECT_TRUE(absl::IsFailedPrecondition(s));
-  EXPECT_THAT(std::string(s.message()), HasSubstr("plan 6 is older than plan 7"));
+  EXPECT_THAT(std::string(s.message()),
+              HasSubstr("plan 6 is older than plan 7"));
   EXPECT_TRUE(newest.LetsIn("a"));
   EXPECT_EQ(newest.number(), 7u);
 }
@@ -71,8 +72,8 @@ TEST(NewestPlanTest, OnlyWhatServesOrIsNotNamedIsLetIn) {
 
 TEST(NewestPlanTest, PlanWithoutANumberIsRefused) {
   NewestPlan newest;
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      newest.Take(PlanOf(0, "a", PlaceState::kOff))));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(newest.Take(PlanOf(0, "a", PlaceState::kOff))));
   EXPECT_EQ(newest.plan(), nullptr);
 }
 
@@ -81,8 +82,7 @@ TEST(NewestPlanTest, RatesThatAreNoAmountCountAsNone) {
   for (const double rate : {-1.0, std::numeric_limits<double>::infinity(),
                             std::numeric_limits<double>::quiet_NaN()}) {
     ASSERT_TRUE(
-        newest
-            .Take(PlanOf(newest.number() + 1, "a", PlaceState::kServe, rate))
+        newest.Take(PlanOf(newest.number() + 1, "a", PlaceState::kServe, rate))
             .ok());
     EXPECT_EQ(newest.Place("a")->target_rate, 0) << rate;
   }
