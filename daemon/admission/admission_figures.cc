@@ -59,7 +59,7 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
   told->serves = Serves(engine.name);
-  told->drains = drained_->Has(engine.name);
+  told->drains = daemon_.drained->Has(engine.name);
   if (figures != nullptr) Convert(*figures, told.get());
   return told;
 }
@@ -73,6 +73,9 @@ wire::WelcomeT AdmissionService::Welcome() const {
     wait->model = name;
     wait->wait_us = static_cast<uint64_t>(scheduler_.Drain(model, Now()));
     welcome.waits.push_back(std::move(wait));
+  }
+  if (const wire::PlanT* plan = daemon_.plans->plan()) {
+    welcome.plan = std::make_unique<wire::PlanT>(*plan);
   }
   return welcome;
 }

@@ -131,6 +131,7 @@ class AdmissionServiceTest : public ::testing::Test {
   }
 
   DrainedEngines drained_{""};
+  PlanBoard plans_;
   ManualClock clock_;
   bool reachable_ = true;  // by messages of the service
   absl::optional<EngineKv::View> view_of_small_a_;
@@ -139,8 +140,11 @@ class AdmissionServiceTest : public ::testing::Test {
   std::deque<std::pair<std::string, std::string>> sent_;
   std::unique_ptr<AdmissionService> service_ = *AdmissionService::Create(
       TwoModels(), "GPU-1234", kEpoch,
-      [this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
-      &clock_, &drained_,
+      {[this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
+       [] {
+         return GpuFacts{80'000, 10'000, 3'000};
+       },
+       &clock_, &drained_, &plans_},
       [this](const std::string& peer, absl::string_view bytes) {
         if (!reachable_) return false;
         sent_.emplace_back(peer, std::string(bytes));

@@ -51,6 +51,12 @@ std::vector<sched::ModelSpec> Specs(const config::Fleet& fleet) {
   return specs;
 }
 
+std::vector<std::string> Names(const config::Fleet& fleet) {
+  std::vector<std::string> names;
+  for (const config::FleetModel& m : fleet.models) names.push_back(m.name);
+  return names;
+}
+
 wire::Refusal Code(sched::Reason reason) {
   switch (reason) {
     case sched::Reason::kDeadline:
@@ -90,27 +96,26 @@ std::string Why(const sched::Decision& decision) {
 
 absl::StatusOr<std::unique_ptr<AdmissionService>> AdmissionService::Create(
     const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
-    AskPool ask_pool, const Clock* clock, DrainedEngines* drained, Send send) {
+    Daemon daemon, Send send) {
   absl::StatusOr<std::unique_ptr<sched::Policy>> policy =
       sched::MakePolicy(fleet.policy, sched::kDefaultFloorShare);
   if (!policy.ok()) return policy.status();
   return std::unique_ptr<AdmissionService>(
-      new AdmissionService(fleet, gpu, epoch, std::move(ask_pool), clock,
-                           drained, std::move(send), *std::move(policy)));
+      new AdmissionService(fleet, gpu, epoch, std::move(daemon),
+                           std::move(send), *std::move(policy)));
 }
 
 AdmissionService::AdmissionService(const config::Fleet& fleet,
                                    const std::string& gpu, uint64_t epoch,
-                                   AskPool ask_pool, const Clock* clock,
-                                   DrainedEngines* drained, Send send,
+                                   Daemon daemon, Send send,
                                    std::unique_ptr<sched::Policy> policy)
     : epoch_(epoch),
+      gpu_(gpu),
       policy_(fleet.policy),
-      ask_pool_(std::move(ask_pool)),
-      clock_(clock),
-      drained_(drained),
+      daemon_(std::move(daemon)),
       send_(std::move(send)),
-      scheduler_(Specs(fleet), std::move(policy)) {
+      scheduler_(Specs(fleet), std::move(policy)),
+      demand_(Names(fleet)) {
   scheduler_.SetUpdateRooms([this] { UpdateEngines(); });
   for (size_t m = 0; m < fleet.models.size(); ++m) {
     models_[fleet.models[m].name] = ModelId{static_cast<uint32_t>(m)};
@@ -125,7 +130,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
 }
 
 Micros AdmissionService::Now() const {
-  return static_cast<Micros>(clock_->NowNs() / 1000);
+  return static_cast<Micros>(daemon_.clock->NowNs() / 1000);
 }
 
 template <typename Body>
@@ -169,6 +174,12 @@ void AdmissionService::Handle(const std::string& peer,
     Answer(peer, message->request, Requests(query->most));
   } else if (const wire::DrainT* drain = body.AsDrain()) {
     HandleDrain(peer, message->request, *drain);
+  } else if (const wire::PlanNoticeT* notice = body.AsPlanNotice()) {
+    HandlePlan(peer, message->request, *notice);
+  } else if (body.AsPlanQuery() != nullptr) {
+    Answer(peer, message->request, PlanState());
+  } else if (const wire::SteerT* steer = body.AsSteer()) {
+    HandleSteer(peer, message->request, *steer);
   } else {
     const auto from = peers_.find(peer);
     if (from == peers_.end() || message->epoch != epoch_) {
@@ -189,11 +200,12 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   }
   const auto [place, is_new] = peers_.try_emplace(peer);
   Peer& from = place->second;
-  from.heard_ns = clock_->NowNs();
+  from.heard_ns = daemon_.clock->NowNs();
   from.serves.clear();
   for (const auto& engine : hello.engines) {
     from.serves[engine->name] = engine->serves;
   }
+  demand_.Told(peer, hello);
   UpdateEngines();
   if (hello.reset) ForgetRequests(&from);
   for (const auto& running : hello.running) Adopt(peer, &from, *running);
@@ -213,7 +225,7 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
     Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
     return;
   }
-  if (const absl::Status s = drained_->Set(engines, drain.on); !s.ok()) {
+  if (const absl::Status s = daemon_.drained->Set(engines, drain.on); !s.ok()) {
     Refuse(peer, id, std::string(s.message()));
     return;
   }
@@ -248,7 +260,7 @@ void AdmissionService::UpdateEngines() {
     engine.takes = Takes(engine);
   }
   const std::vector<EngineKv> kv =
-      SetRooms(engines_, ask_pool_, Now(), &scheduler_);
+      SetRooms(engines_, daemon_.ask_pool, Now(), &scheduler_);
   for (const size_t i : began) {
     log::Info("admission: engine {}: KV per token {}; step times {}",
               engines_[i].name,
@@ -266,7 +278,7 @@ void AdmissionService::ForgetRequests(Peer* peer) {
 }
 
 void AdmissionService::ForgetSilentPeers() {
-  const uint64_t now = clock_->NowNs();
+  const uint64_t now = daemon_.clock->NowNs();
   for (auto it = peers_.begin(); it != peers_.end();) {
     if (now < PatienceEndsNs(it->second)) {
       ++it;
@@ -277,6 +289,7 @@ void AdmissionService::ForgetSilentPeers() {
                                  : "has stopped sending",
                  it->second.requests.size());
     ForgetRequests(&it->second);
+    demand_.Forget(it->first);
     it = peers_.erase(it);
   }
 }
@@ -284,6 +297,7 @@ void AdmissionService::ForgetSilentPeers() {
 void AdmissionService::Settle() {
   ForgetSilentPeers();
   UpdateEngines();
+  SendAway();
   for (const sched::Decision& decision : scheduler_.Decide(Now())) {
     Tell(decision);
   }

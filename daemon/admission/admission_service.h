@@ -12,7 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/admission/demand_totals.h"
 #include "daemon/admission/drained_engines.h"
+#include "daemon/admission/plan_board.h"
 #include "daemon/admission/rooms/engine_kv.h"
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/clock/clock.h"
@@ -21,6 +23,13 @@
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::admission {
+
+// What a daemon reports of its GPU besides its engines.
+struct GpuFacts {
+  uint64_t memory_bytes = 0;  // of the device
+  uint64_t pool_bytes = 0;
+  uint64_t used_bytes = 0;  // of the pool, leased
+};
 
 // Admission: passes what proxies and fsctl say (daemon/wire/admission.fbs) to
 // the local scheduler, and its decisions back. Knows nothing of sockets or time
@@ -42,11 +51,20 @@ class AdmissionService {
   using Send =
       std::function<bool(const std::string& peer, absl::string_view bytes)>;
 
-  // The engines of `fleet` whose gpu is empty or begins `gpu`. The clock and
-  // `drained` must outlive this object.
+  // What the service has of its daemon. What is pointed to must outlive the
+  // service.
+  struct Daemon {
+    AskPool ask_pool;
+    std::function<GpuFacts()> ask_gpu;
+    const Clock* clock;
+    DrainedEngines* drained;
+    PlanBoard* plans;
+  };
+
+  // The engines of `fleet` whose gpu is empty or begins `gpu`, the UUID.
   static absl::StatusOr<std::unique_ptr<AdmissionService>> Create(
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
-      AskPool ask_pool, const Clock* clock, DrainedEngines* drained, Send send);
+      Daemon daemon, Send send);
 
   // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);
@@ -80,8 +98,7 @@ class AdmissionService {
   using Peers = std::map<std::string, Peer>;
 
   AdmissionService(const config::Fleet& fleet, const std::string& gpu,
-                   uint64_t epoch, AskPool ask_pool, const Clock* clock,
-                   DrainedEngines* drained, Send send,
+                   uint64_t epoch, Daemon daemon, Send send,
                    std::unique_ptr<sched::Policy> policy);
 
   template <typename Body>
@@ -95,6 +112,11 @@ class AdmissionService {
                    const wire::HelloT& hello);
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
+  // From a leader, which need not have greeted.
+  void HandlePlan(const std::string& peer, uint64_t id,
+                  const wire::PlanNoticeT& notice);
+  void HandleSteer(const std::string& peer, uint64_t id,
+                   const wire::SteerT& steer);
   // A message from a proxy that has greeted this daemon.
   void HandleRequest(const std::string& peer, Peer* from,
                      const wire::MessageT& message);
@@ -124,29 +146,36 @@ class AdmissionService {
   bool Serves(const std::string& engine) const;
   // Whether it gets new requests.
   bool Takes(const Engine& engine) const {
-    return !drained_->Has(engine.name) && Serves(engine.name);
+    return !daemon_.drained->Has(engine.name) &&
+           daemon_.plans->LetsIn(engine.name) && Serves(engine.name);
   }
+  // Refuses what waits for a model of which the plan ends every engine here: it
+  // has one elsewhere, and its time runs.
+  void SendAway();
+  bool Ends(sched::ModelId model) const;
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
   std::unique_ptr<wire::EngineFiguresT> Figures(
       const Engine& engine, const sched::EngineFigures* figures) const;
   wire::WelcomeT Welcome() const;
+  wire::ReportT Report() const;
+  wire::PlanStateT PlanState() const;
   wire::ModelsT Models() const;
   wire::RequestsT Requests(uint32_t most) const;
   size_t EngineIndex(const std::string& name) const;
   sched::Micros Now() const;
 
   const uint64_t epoch_;
+  const std::string gpu_;  // UUID
   const std::string policy_;
-  const AskPool ask_pool_;
-  const Clock* const clock_;
-  DrainedEngines* const drained_;
+  const Daemon daemon_;
   const Send send_;
   std::vector<Engine> engines_;   // by ReplicaId
   std::vector<Sources> sources_;  // by engine
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;
+  DemandTotals demand_;
   std::unordered_map<sched::RequestId, Origin> origins_;
   uint64_t last_request_ = 0;
 };

@@ -8,7 +8,7 @@
 namespace fineserve::server {
 
 absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
-    const config::Fleet& fleet, const std::string& gpu, const std::string& path,
+    const config::Fleet& fleet, const GpuOfDaemon& gpu, const std::string& path,
     const PoolService* pool, const Clock* clock, EventLoop* loop) {
   absl::StatusOr<wire::ServerSocket> socket = wire::ServerSocket::Bind(path);
   if (!socket.ok()) return socket.status();
@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
   return server;
 }
 
-AdmissionServer::AdmissionServer(const std::string& gpu,
+AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
                                  const std::string& path,
                                  wire::ServerSocket socket,
                                  const PoolService* pool, const Clock* clock,
@@ -36,11 +36,11 @@ AdmissionServer::AdmissionServer(const std::string& gpu,
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
   auto service = admission::AdmissionService::Create(
-      fleet, gpu_, RandomEpoch(),
-      [this](const std::vector<admission::EngineNeed>& needs) {
-        return KvInPool(*pool_, needs);
-      },
-      clock_, &drained_,
+      fleet, gpu_.uuid, RandomEpoch(),
+      {[this](const std::vector<admission::EngineNeed>& needs) {
+         return KvInPool(*pool_, needs);
+       },
+       [this] { return Facts(); }, clock_, &drained_, &plans_},
       [this](const std::string& peer, absl::string_view bytes) {
         return socket_.Send(peer, bytes);
       });
@@ -48,6 +48,10 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   service_ = *std::move(service);
   fleet_ = fleet;
   return absl::OkStatus();
+}
+
+admission::GpuFacts AdmissionServer::Facts() const {
+  return {gpu_.memory_bytes, PoolBytes(*pool_), LeasedBytes(*pool_)};
 }
 
 void AdmissionServer::Settle() {

@@ -1,12 +1,15 @@
 #ifndef DAEMON_SERVER_ADMISSION_SERVER_H_
 #define DAEMON_SERVER_ADMISSION_SERVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/admission/admission_service.h"
+#include "daemon/admission/drained_engines.h"
+#include "daemon/admission/plan_board.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/server/event_loop.h"
@@ -16,14 +19,20 @@ namespace fineserve::server {
 
 class PoolService;
 
+// What does not change of this daemon's GPU.
+struct GpuOfDaemon {
+  std::string uuid;           // GPU-…
+  uint64_t memory_bytes = 0;  // of the device
+};
+
 // Joins AdmissionService with its socket and the loop. Confined to the loop's
 // thread.
 class AdmissionServer {
  public:
-  // Binds `path`, beside which it keeps which engines are drained. `gpu`: this
-  // daemon's UUID. All pointers must outlive it.
+  // Binds `path`, beside which it keeps which engines are drained. All pointers
+  // must outlive it.
   static absl::StatusOr<std::unique_ptr<AdmissionServer>> Create(
-      const config::Fleet& fleet, const std::string& gpu,
+      const config::Fleet& fleet, const GpuOfDaemon& gpu,
       const std::string& path, const PoolService* pool, const Clock* clock,
       EventLoop* loop);
 
@@ -34,16 +43,22 @@ class AdmissionServer {
   // To be called after each round of the loop.
   void Settle();
 
+  // Where this process's leader takes its seat. Outlives every fleet.
+  admission::PlanBoard* plans() { return &plans_; }
+
  private:
-  AdmissionServer(const std::string& gpu, const std::string& path,
+  AdmissionServer(const GpuOfDaemon& gpu, const std::string& path,
                   wire::ServerSocket socket, const PoolService* pool,
                   const Clock* clock, EventLoop* loop);
 
-  const std::string gpu_;
+  admission::GpuFacts Facts() const;
+
+  const GpuOfDaemon gpu_;
   config::Fleet fleet_;
   const PoolService* const pool_;
   const Clock* const clock_;
   admission::DrainedEngines drained_;
+  admission::PlanBoard plans_;
   wire::ServerSocket socket_;
   std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;

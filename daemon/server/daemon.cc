@@ -98,7 +98,7 @@ class Daemon {
   // Settle runs after each round of the loop, so waking it up is enough.
   std::unique_ptr<EventSource> device_done_;
   SocketServer sockets_;
-  std::string gpu_;                             // its UUID
+  GpuOfDaemon gpu_;
   std::string size_choice_;                     // StartPlan::choice
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
   // Set while something is under way that makes no descriptor readable.
@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   daemon->sockets_.Listen(*std::move(listener));
   char gpu[41];
   abi::FormatGpuUuid(plan.device.uuid, gpu);
-  daemon->gpu_ = gpu;
+  daemon->gpu_ = {gpu, plan.device.total_bytes};
   daemon->size_choice_ = plan.choice;
   const absl::Status fleet_set = daemon->SetFleet();
   if (!fleet_set.ok()) return fleet_set;

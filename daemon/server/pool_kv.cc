@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "daemon/admission/rooms/kv_in_pool.h"
 #include "daemon/server/pool_service.h"
 
@@ -13,6 +15,19 @@ std::vector<admission::EngineKv> KvInPool(
                              [&](slab::EngineId engine, uint32_t most_slabs) {
                                return pool.UsedTokens(engine, most_slabs);
                              });
+}
+
+uint64_t PoolBytes(const PoolService& pool) {
+  const slab::PoolState& state = pool.state();
+  return pool.slab_bytes() *
+         std::max(state.present_slabs(), state.wanted_slabs());
+}
+
+uint64_t LeasedBytes(const PoolService& pool) {
+  const slab::SlabManager& slabs = pool.slabs();
+  const uint32_t not_leased =
+      slabs.free_count() + slabs.zeroing_count() + slabs.absent_count();
+  return pool.slab_bytes() * (slabs.slab_count() - not_leased);
 }
 
 }  // namespace fineserve::server

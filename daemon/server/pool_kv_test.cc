@@ -39,8 +39,8 @@ class AdmissionOfTwo {
     }
     service_ = *admission::AdmissionService::Create(
         fleet, "GPU-1", kEpoch,
-        [pool](const auto& needs) { return KvInPool(*pool, needs); }, clock,
-        &drained_,
+        {[pool](const auto& needs) { return KvInPool(*pool, needs); },
+         [] { return admission::GpuFacts(); }, clock, &drained_, &plans_},
         [this](const std::string&, absl::string_view bytes) {
           Receive(*wire::Decode(bytes));
           return true;
@@ -95,6 +95,7 @@ class AdmissionOfTwo {
   }
 
   admission::DrainedEngines drained_{""};
+  admission::PlanBoard plans_;
   std::unique_ptr<admission::AdmissionService> service_;
   wire::ModelsT models_;
   std::deque<uint64_t> running_;
@@ -203,6 +204,18 @@ TEST_F(PoolKvTest, WholeSlabsAreToldInBytes) {
   pool_.Lease(id, 2, 1);
   EXPECT_EQ(Ask("a").leased_bytes, 2 * pool_.slab_bytes());
   EXPECT_FALSE(Ask("a").view.has_value());
+}
+
+TEST_F(PoolKvTest, BytesOfThePoolAreThoseThatEnginesHoldAndTheRest) {
+  EXPECT_EQ(PoolBytes(pool_), kSlabs * pool_.slab_bytes());
+  EXPECT_EQ(LeasedBytes(pool_), 0u);
+  const slab::EngineId id = *pool_.Join("a", geteuid(), 10);
+  pool_.Lease(id, 2, 1);
+  EXPECT_EQ(LeasedBytes(pool_), 2 * pool_.slab_bytes());
+  pool_.Exited(10);
+  EXPECT_EQ(LeasedBytes(pool_), 2 * pool_.slab_bytes())
+      << "the dead engine's, until the driver forgets it";
+  EXPECT_EQ(PoolBytes(pool_), kSlabs * pool_.slab_bytes());
 }
 
 TEST_F(PoolKvTest, EngineThatThePoolDoesNotKnowHasNothing) {

@@ -20,6 +20,7 @@ struct RequestsT;
 struct RefusedT;
 struct ModelDemandT;
 struct PlanT;
+struct PlannedPlaceT;
 struct PlanNoticeT;
 struct ReportT;
 struct PlanStateT;

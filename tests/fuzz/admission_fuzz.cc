@@ -83,11 +83,17 @@ class Daemon {
     clock_.AdvanceNs(1'000'000);  // the proxies before us are forgotten now
     service_->Settle();
     Undrain();
+    if (!plans_.LetsIn("e")) return CheckRefusal();
     Say(Submit(), 1);
     Require(verdicts_ == 1 && admitted_ == 1);
   }
 
  private:
+  // A plan may keep requests out; nobody is admitted then.
+  void CheckRefusal() {
+    Say(Submit(), 1);
+    Require(admitted_ == 0);
+  }
   template <typename Body>
   void Say(Body body, uint64_t request) {
     service_->Handle("good", wire::Encode(kEpoch, request, std::move(body)));
@@ -117,11 +123,14 @@ class Daemon {
 
   ManualClock clock_;
   admission::DrainedEngines drained_{""};
+  admission::PlanBoard plans_;
   int verdicts_ = 0;
   int admitted_ = 0;
   std::unique_ptr<admission::AdmissionService> service_ =
       *admission::AdmissionService::Create(
-          OneModel(), "GPU-1", kEpoch, NoKv, &clock_, &drained_,
+          OneModel(), "GPU-1", kEpoch,
+          {NoKv, [] { return admission::GpuFacts(); }, &clock_, &drained_,
+           &plans_},
           [this](const std::string& peer, absl::string_view bytes) {
             return Hear(peer, bytes);
           });
@@ -147,6 +156,15 @@ std::vector<std::vector<uint8_t>> Seeds() {
   wire::ProgressT progress;
   progress.requests = {1, 3};
   progress.output_tokens = {5, 1u << 31};
+  hello.demand.push_back(std::make_unique<wire::ModelDemandT>());
+  hello.demand[0]->model = "m";
+  hello.demand[0]->arrived = 1;
+  wire::PlanNoticeT notice;
+  notice.plan = std::make_unique<wire::PlanT>();
+  notice.plan->number = 1;
+  notice.plan->places.push_back(std::make_unique<wire::PlannedPlaceT>());
+  notice.plan->places[0]->engine = "e";
+  notice.plan->places[0]->state = wire::PlaceState::kServe;
   wire::DrainT drain;
   drain.engine = "e";
   drain.on = true;
@@ -154,7 +172,9 @@ std::vector<std::vector<uint8_t>> Seeds() {
           Bytes(wire::CancelT(), 1),        Bytes(wire::FirstTokenT(), 1),
           Bytes(wire::FinishedT(), 1),      Bytes(wire::ModelsQueryT(), 0),
           Bytes(wire::RequestsQueryT(), 0), Bytes(std::move(drain), 0),
-          Bytes(wire::VerdictT(), 1),       Bytes(std::move(progress), 0)};
+          Bytes(wire::VerdictT(), 1),       Bytes(std::move(progress), 0),
+          Bytes(std::move(notice), 0),      Bytes(wire::PlanQueryT(), 0),
+          Bytes(wire::SteerT(), 0)};
 }
 
 }  // namespace fineserve::fuzz

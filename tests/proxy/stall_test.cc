@@ -140,15 +140,16 @@ class StallTest : public ::testing::Test {
   ManualClock clock_;
   End proxy_, daemon_;
   admission::DrainedEngines drained_{""};
+  admission::PlanBoard plans_;
   proxy::DaemonAdmission admission_{
       std::make_shared<const config::Fleet>(OneEngine()), &clock_};
   std::unique_ptr<admission::AdmissionService> service_ =
       *admission::AdmissionService::Create(
           OneEngine(), "GPU-1", 77,
-          [](const std::vector<admission::EngineNeed>& needs) {
-            return std::vector<admission::EngineKv>(needs.size());
-          },
-          &clock_, &drained_,
+          {[](const std::vector<admission::EngineNeed>& needs) {
+             return std::vector<admission::EngineKv>(needs.size());
+           },
+           [] { return admission::GpuFacts(); }, &clock_, &drained_, &plans_},
           [this](const std::string& peer, absl::string_view bytes) {
             if (peer == kPeer) {
               proxy_.incoming.emplace_back(bytes);

@@ -1,0 +1,119 @@
+// What AdmissionService does about the leader's plan: it goes by it, reports to
+// the leader, and passes on what fsctl asks of a leader in this process.
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/admission/admission_service.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::admission {
+
+using sched::ModelId;
+using sched::ReplicaId;
+
+namespace {
+
+std::string WhoLeads(const wire::PlanT* plan) {
+  if (plan == nullptr || plan->leader.empty()) {
+    return "no daemon leads: the fleet has no [planner]";
+  }
+  return absl::StrCat("the leader is ", plan->leader, "; steer it with --gpu ",
+                      plan->leader);
+}
+
+}  // namespace
+
+void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
+                                  const wire::PlanNoticeT& notice) {
+  if (notice.plan != nullptr) {
+    const absl::Status s = daemon_.plans->Take(*notice.plan);
+    if (!s.ok()) {
+      Refuse(peer, id, std::string(s.message()));
+      return;
+    }
+    UpdateEngines();
+  }
+  Answer(peer, id, Report());
+}
+
+void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
+                                   const wire::SteerT& steer) {
+  LeaderSeat* const leader = daemon_.plans->leader();
+  if (leader == nullptr) {
+    Refuse(peer, id, WhoLeads(daemon_.plans->plan()));
+    return;
+  }
+  if (const absl::Status s = leader->Steer(steer); !s.ok()) {
+    Refuse(peer, id, std::string(s.message()));
+    return;
+  }
+  Answer(peer, id, wire::DoneT());
+}
+
+wire::ReportT AdmissionService::Report() const {
+  wire::ReportT report;
+  const GpuFacts gpu = daemon_.ask_gpu();
+  report.gpu = gpu_;
+  report.memory_bytes = gpu.memory_bytes;
+  report.pool_bytes = gpu.pool_bytes;
+  report.used_bytes = gpu.used_bytes;
+  report.plan_number = daemon_.plans->newest().number();
+  report.proxies = static_cast<uint32_t>(peers_.size());
+  demand_.Tell(&report);
+  const auto figures = scheduler_.Engines(Now());
+  for (uint32_t i = 0; i < engines_.size(); ++i) {
+    auto told = std::make_unique<wire::EngineReportT>();
+    told->name = engines_[i].name;
+    told->serves = Serves(engines_[i].name);
+    const auto known = figures.find(ReplicaId{i});
+    if (known != figures.end()) told->running = known->second.running;
+    report.engines.push_back(std::move(told));
+  }
+  return report;
+}
+
+wire::PlanStateT AdmissionService::PlanState() const {
+  wire::PlanStateT state;
+  if (const LeaderSeat* leader = daemon_.plans->leader()) {
+    leader->Describe(&state);
+    state.leads = true;
+  }
+  if (const wire::PlanT* plan = daemon_.plans->plan()) {
+    state.plan = std::make_unique<wire::PlanT>(*plan);
+  }
+  return state;
+}
+
+bool AdmissionService::Ends(ModelId model) const {
+  bool any = false;
+  for (const Engine& engine : engines_) {
+    if (engine.model != model) continue;
+    any = true;
+    if (!daemon_.plans->newest().Ends(engine.name)) return false;
+  }
+  return any;
+}
+
+void AdmissionService::SendAway() {
+  if (daemon_.plans->plan() == nullptr) return;
+  std::set<ModelId> leave;
+  for (const auto& [name, model] : models_) {
+    const bool waits = scheduler_.Figures(model).queued > 0;
+    if (waits && Ends(model)) leave.insert(model);
+  }
+  if (leave.empty()) return;
+  for (const sched::RequestView& r : scheduler_.Requests()) {
+    if (r.engine || leave.count(r.model) == 0) continue;
+    scheduler_.Cancel(r.id);
+    sched::Decision refusal;
+    refusal.id = r.id;
+    refusal.reason = sched::Reason::kNoEngine;
+    Tell(refusal);
+  }
+}
+
+}  // namespace fineserve::admission

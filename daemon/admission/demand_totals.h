@@ -1,0 +1,49 @@
+#ifndef DAEMON_ADMISSION_DEMAND_TOTALS_H_
+#define DAEMON_ADMISSION_DEMAND_TOTALS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/wire/message_types.h"
+
+namespace fineserve::admission {
+
+// What clients ask of each model and what becomes of it, over all proxies,
+// since this object began. A proxy tells counts since its own beginning; what
+// counts is by how much they grew between two greetings. So a proxy that was
+// there before, one that was restarted, and one that tells nonsense add nothing
+// by what they say first. Confined to a thread.
+class DemandTotals {
+ public:
+  // Other models are ignored.
+  explicit DemandTotals(const std::vector<std::string>& models);
+
+  // A peer's greeting. Its first one, and one whose counts of a model are less
+  // than before, only says where that peer's counts of it begin.
+  void Told(const std::string& peer, const wire::HelloT& hello);
+  // The peer's next greeting is its first one.
+  void Forget(const std::string& peer) { told_.erase(peer); }
+
+  // Adds each model of which anything is known. No count ever falls.
+  void Tell(wire::ReportT* report) const;
+
+ private:
+  // In the order of wire::ModelDemand's fields.
+  static constexpr size_t kCounts = 6;
+  using Counts = std::array<uint64_t, kCounts>;
+  using ByModel = std::map<std::string, Counts>;
+
+  static Counts CountsOf(const wire::ModelDemandT& demand);
+  static void Add(const Counts& before, const Counts& now, Counts* total);
+
+  ByModel totals_;                       // has each model that counts
+  std::map<std::string, ByModel> told_;  // last, by peer
+};
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_ADMISSION_DEMAND_TOTALS_H_

@@ -1,0 +1,18 @@
+#include "daemon/admission/plan_board.h"
+
+#include "daemon/log/log.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::admission {
+
+absl::Status PlanBoard::Take(const wire::PlanT& plan) {
+  const uint64_t before = newest_.number();
+  const absl::Status s = newest_.Take(plan);
+  if (s.ok() && plan.number != before) {
+    log::Info("admission: plan {} of the leader {} holds now", plan.number,
+              plan.leader);
+  }
+  return s;
+}
+
+}  // namespace fineserve::admission

@@ -1,0 +1,49 @@
+#ifndef DAEMON_ADMISSION_PLAN_BOARD_H_
+#define DAEMON_ADMISSION_PLAN_BOARD_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/wire/message_types.h"
+#include "daemon/wire/newest_plan.h"
+
+namespace fineserve::admission {
+
+// The leader, as this daemon's admission asks it for fsctl (design note 0024).
+class LeaderSeat {
+ public:
+  virtual ~LeaderSeat() = default;
+
+  // Fills in what only the leader knows: everything but `plan` and `leads`.
+  virtual void Describe(wire::PlanStateT* state) const = 0;
+  // An error is told to the operator in its words.
+  virtual absl::Status Steer(const wire::SteerT& steer) = 0;
+};
+
+// The plan that this daemon goes by, and the leader if it is in this process.
+// It outlives other fleets, as DrainedEngines does, but not the daemon: the
+// leader tells the next one within a second. Confined to a thread.
+class PlanBoard {
+ public:
+  // As NewestPlan::Take. Says in the log which plan holds now.
+  absl::Status Take(const wire::PlanT& plan);
+  // Null: there is none yet.
+  const wire::PlanT* plan() const { return newest_.plan(); }
+  const wire::NewestPlan& newest() const { return newest_; }
+  // Whether the engine may get new requests.
+  bool LetsIn(const std::string& engine) const {
+    return newest_.LetsIn(engine);
+  }
+
+  // Null: this daemon does not lead. The leader must outlive its seat.
+  void SetLeader(LeaderSeat* leader) { leader_ = leader; }
+  LeaderSeat* leader() const { return leader_; }
+
+ private:
+  wire::NewestPlan newest_;
+  LeaderSeat* leader_ = nullptr;
+};
+
+}  // namespace fineserve::admission
+
+#endif  // DAEMON_ADMISSION_PLAN_BOARD_H_

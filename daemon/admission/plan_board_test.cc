@@ -1,0 +1,51 @@
+#include "daemon/admission/plan_board.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "daemon/wire/message.h"
+
+namespace fineserve::admission {
+namespace {
+
+wire::PlanT PlanOf(uint64_t number, wire::PlaceState state) {
+  wire::PlanT plan;
+  plan.number = number;
+  plan.places.push_back(std::make_unique<wire::PlannedPlaceT>());
+  plan.places[0]->engine = "a";
+  plan.places[0]->state = state;
+  return plan;
+}
+
+TEST(PlanBoardTest, GoesByTheNewestPlanOnly) {
+  PlanBoard board;
+  EXPECT_EQ(board.plan(), nullptr);
+  EXPECT_TRUE(board.LetsIn("a"));
+  ASSERT_TRUE(board.Take(PlanOf(2, wire::PlaceState::kRetire)).ok());
+  EXPECT_FALSE(board.LetsIn("a"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      board.Take(PlanOf(1, wire::PlaceState::kServe))));
+  EXPECT_FALSE(board.LetsIn("a"));
+  EXPECT_EQ(board.plan()->number, 2u);
+}
+
+class SilentLeader final : public LeaderSeat {
+ public:
+  void Describe(wire::PlanStateT*) const override {}
+  absl::Status Steer(const wire::SteerT&) override { return absl::OkStatus(); }
+};
+
+TEST(PlanBoardTest, LeaderSitsHereUntilItLeaves) {
+  PlanBoard board;
+  EXPECT_EQ(board.leader(), nullptr);
+  SilentLeader leader;
+  board.SetLeader(&leader);
+  EXPECT_EQ(board.leader(), &leader);
+  board.SetLeader(nullptr);
+  EXPECT_EQ(board.leader(), nullptr);
+}
+
+}  // namespace
+}  // namespace fineserve::admission

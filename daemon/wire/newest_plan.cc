@@ -1,0 +1,55 @@
+#include "daemon/wire/newest_plan.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::wire {
+
+NewestPlan::NewestPlan() = default;
+NewestPlan::~NewestPlan() = default;
+
+absl::Status NewestPlan::Take(const PlanT& plan) {
+  if (plan.number == 0) {
+    return absl::InvalidArgumentError("a plan has no number");
+  }
+  if (plan.number < number()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("plan ", plan.number, " is older than plan ", number(),
+                     ", which is known here"));
+  }
+  if (plan.number == number()) return absl::OkStatus();
+  auto next = std::make_unique<PlanT>(plan);
+  places_.clear();
+  for (const auto& place : next->places) {
+    const double rate = place->target_rate;
+    place->target_rate = std::isfinite(rate) && rate > 0 ? rate : 0;
+    places_[place->engine] = place.get();
+  }
+  plan_ = std::move(next);
+  return absl::OkStatus();
+}
+
+uint64_t NewestPlan::number() const {
+  return plan_ == nullptr ? 0 : plan_->number;
+}
+
+const PlannedPlaceT* NewestPlan::Place(const std::string& engine) const {
+  const auto place = places_.find(engine);
+  return place == places_.end() ? nullptr : place->second;
+}
+
+bool NewestPlan::LetsIn(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place == nullptr || place->state == PlaceState::kServe;
+}
+
+bool NewestPlan::Ends(const std::string& engine) const {
+  const PlannedPlaceT* place = Place(engine);
+  return place != nullptr && (place->state == PlaceState::kOff ||
+                              place->state == PlaceState::kRetire);
+}
+
+}  // namespace fineserve::wire

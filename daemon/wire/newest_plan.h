@@ -1,0 +1,48 @@
+#ifndef DAEMON_WIRE_NEWEST_PLAN_H_
+#define DAEMON_WIRE_NEWEST_PLAN_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/wire/message_types.h"
+
+namespace fineserve::wire {
+
+// Of all plans that were told here, the one with the highest number: it holds,
+// whoever told it and in whatever order they came. Confined to a thread.
+class NewestPlan {
+ public:
+  NewestPlan();
+  ~NewestPlan();
+
+  // Goes by `plan` if it is newer than the known one; the known one again
+  // changes nothing. FailedPrecondition, naming both numbers, if it is older;
+  // InvalidArgument for number 0, which no plan has. Rates that are no amount
+  // of requests count as 0.
+  absl::Status Take(const PlanT& plan);
+
+  // Null: there is none yet.
+  const PlanT* plan() const { return plan_.get(); }
+  uint64_t number() const;  // 0: there is none yet
+
+  // What the plan wants of the engine of this name; null if it does not name
+  // it, or there is none. Valid until the next Take.
+  const PlannedPlaceT* Place(const std::string& engine) const;
+  // Whether the engine may get new requests: the plan has it serve, or leaves
+  // it to the fleet file.
+  bool LetsIn(const std::string& engine) const;
+  // Whether the plan wants the engine to end, so that what waits for it had
+  // better go elsewhere.
+  bool Ends(const std::string& engine) const;
+
+ private:
+  std::unique_ptr<const PlanT> plan_;
+  std::map<std::string, const PlannedPlaceT*> places_;  // by engine, of plan_
+};
+
+}  // namespace fineserve::wire
+
+#endif  // DAEMON_WIRE_NEWEST_PLAN_H_

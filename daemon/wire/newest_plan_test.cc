@@ -1,0 +1,92 @@
+#include "daemon/wire/newest_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "daemon/wire/message.h"
+
+namespace fineserve::wire {
+namespace {
+
+using ::testing::HasSubstr;
+
+PlanT PlanOf(uint64_t number, const std::string& engine, PlaceState state,
+             double target_rate = 1) {
+  PlanT plan;
+  plan.number = number;
+  plan.leader = "GPU-1";
+  plan.places.push_back(std::make_unique<PlannedPlaceT>());
+  plan.places[0]->engine = engine;
+  plan.places[0]->state = state;
+  plan.places[0]->target_rate = target_rate;
+  return plan;
+}
+
+TEST(NewestPlanTest, OlderPlanIsRefusedWithBothNumbers) {
+  NewestPlan newest;
+  ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe)).ok());
+  const absl::Status s = newest.Take(PlanOf(6, "a", PlaceState::kOff));
+  EXPECT_TRUE(absl::IsFailedPrecondition(s));
+  EXPECT_THAT(std::string(s.message()),
+              HasSubstr("plan 6 is older than plan 7"));
+  EXPECT_TRUE(newest.LetsIn("a"));
+  EXPECT_EQ(newest.number(), 7u);
+}
+
+TEST(NewestPlanTest, SamePlanAgainIsFineAndANewerOneReplacesIt) {
+  NewestPlan newest;
+  ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe)).ok());
+  EXPECT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe)).ok());
+  ASSERT_TRUE(newest.Take(PlanOf(9, "b", PlaceState::kRetire)).ok());
+  EXPECT_EQ(newest.plan()->number, 9u);
+  EXPECT_EQ(newest.Place("a"), nullptr) << "the newer plan does not name it";
+  EXPECT_FALSE(newest.LetsIn("b"));
+}
+
+TEST(NewestPlanTest, OnlyWhatServesOrIsNotNamedIsLetIn) {
+  NewestPlan newest;
+  EXPECT_EQ(newest.plan(), nullptr);
+  EXPECT_TRUE(newest.LetsIn("a")) << "there is no plan";
+  const struct {
+    PlaceState state;
+    bool lets_in, ends;
+  } cases[] = {{PlaceState::kOff, false, true},
+               {PlaceState::kStart, false, false},
+               {PlaceState::kServe, true, false},
+               {PlaceState::kRetire, false, true},
+               {static_cast<PlaceState>(200), false, false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(static_cast<int>(c.state));
+    ASSERT_TRUE(newest.Take(PlanOf(newest.number() + 1, "a", c.state)).ok());
+    EXPECT_EQ(newest.LetsIn("a"), c.lets_in);
+    EXPECT_EQ(newest.Ends("a"), c.ends);
+    EXPECT_TRUE(newest.LetsIn("b"));
+    EXPECT_FALSE(newest.Ends("b"));
+  }
+}
+
+TEST(NewestPlanTest, PlanWithoutANumberIsRefused) {
+  NewestPlan newest;
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(newest.Take(PlanOf(0, "a", PlaceState::kOff))));
+  EXPECT_EQ(newest.plan(), nullptr);
+}
+
+TEST(NewestPlanTest, RatesThatAreNoAmountCountAsNone) {
+  NewestPlan newest;
+  for (const double rate : {-1.0, std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN()}) {
+    ASSERT_TRUE(
+        newest.Take(PlanOf(newest.number() + 1, "a", PlaceState::kServe, rate))
+            .ok());
+    EXPECT_EQ(newest.Place("a")->target_rate, 0) << rate;
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::wire
