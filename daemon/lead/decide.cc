@@ -16,7 +16,7 @@ namespace {
 constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr double kSame = 0.01;
 
-using Gpus = std::map<std::string, GpuFacts>;
+using Gpus = std::map<std::string, GpuMemory>;
 using Demands = std::map<std::string, Demand>;
 
 plan::Options Quick(const std::string& policy) {

@@ -34,7 +34,7 @@ double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 // there. InvalidArgument as MakePlan's.
 absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
                                 const StandingPlan& plan,
-                                const std::map<std::string, GpuFacts>& gpus,
+                                const std::map<std::string, GpuMemory>& gpus,
                                 const std::map<std::string, Demand>& demand,
                                 bool may_move, double least_gain);
 

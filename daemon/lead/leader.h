@@ -92,7 +92,7 @@ class Leader final : public admission::LeaderSeat {
   bool has_begun_ = false;  // `plan_` is what holds
   DemandWindow window_;
   std::map<std::string, Daemon> daemons_;  // by GPU
-  std::map<std::string, GpuFacts> gpus_;
+  std::map<std::string, GpuMemory> gpus_;
   uint64_t step_ns_;   // when the plan's last step was taken
   uint64_t moved_ns_;  // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;

@@ -43,7 +43,7 @@ plan::Profile ProfileOf(const config::FleetModel& m) {
 }  // namespace
 
 Outlook::Outlook(const config::Fleet& fleet, const StandingPlan& plan,
-                 const std::map<std::string, GpuFacts>& gpus,
+                 const std::map<std::string, GpuMemory>& gpus,
                  const std::map<std::string, Demand>& demand)
     : fleet_(fleet), plan_(plan), gpus_(gpus), demand_(demand) {}
 

@@ -13,10 +13,10 @@
 namespace fineserve::lead {
 
 // A GPU as its daemon reports it.
-struct GpuFacts {
+struct GpuMemory {
   double memory_bytes = 0;  // of the device
   double pool_bytes = 0;
-  bool operator==(const GpuFacts&) const = default;
+  bool operator==(const GpuMemory&) const = default;
 };
 
 // What the planner goes by: the fleet, what is asked of it and what runs, as
@@ -26,7 +26,7 @@ class Outlook {
  public:
   // All must outlive it. `gpus` by UUID; engines on others are not planned.
   Outlook(const config::Fleet& fleet, const StandingPlan& plan,
-          const std::map<std::string, GpuFacts>& gpus,
+          const std::map<std::string, GpuMemory>& gpus,
           const std::map<std::string, Demand>& demand);
 
   // Everything that is served lies where it serves; the planner is free to say
@@ -63,7 +63,7 @@ class Outlook {
 
   const config::Fleet& fleet_;
   const StandingPlan& plan_;
-  const std::map<std::string, GpuFacts>& gpus_;
+  const std::map<std::string, GpuMemory>& gpus_;
   const std::map<std::string, Demand>& demand_;
 };
 

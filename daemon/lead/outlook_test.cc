@@ -10,11 +10,11 @@
 namespace fineserve::lead {
 namespace {
 
-using Gpus = std::map<std::string, GpuFacts>;
+using Gpus = std::map<std::string, GpuMemory>;
 using Demands = std::map<std::string, Demand>;
 
 Gpus Two(double memory_gib, double pool_gib) {
-  const GpuFacts gpu = {memory_gib * kGib, pool_gib * kGib};
+  const GpuMemory gpu = {memory_gib * kGib, pool_gib * kGib};
   return {{"GPU-0", gpu}, {"GPU-1", gpu}};
 }
 

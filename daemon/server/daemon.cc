@@ -22,6 +22,7 @@
 #include "daemon/server/endpoint.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/event_loop.h"
+#include "daemon/server/leader_server.h"
 #include "daemon/server/old_pool.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/server/socket_server.h"
@@ -83,6 +84,8 @@ class Daemon {
          const slab::TableIdentity& identity);
   // Begins to admit requests for the configuration's fleet, if it names one.
   absl::Status SetFleet();
+  // Begins to lead, or to wait for the lead, if the fleet has a [planner].
+  void SetPlanner();
   void Settle();
   void ReadConfigAgain();
   void Resize(uint64_t pool_bytes);
@@ -101,6 +104,7 @@ class Daemon {
   GpuOfDaemon gpu_;
   std::string size_choice_;                     // StartPlan::choice
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
+  std::unique_ptr<LeaderServer> leader_;        // null without a [planner]
   // Set while something is under way that makes no descriptor readable.
   std::unique_ptr<EventAlarm> poll_alarm_;
   absl::Status device_;
@@ -181,17 +185,35 @@ absl::Status Daemon::Serve() {
 
 absl::Status Daemon::SetFleet() {
   if (!config_.fleet) {
+    leader_.reset();
     admission_.reset();
     return absl::OkStatus();
   }
-  if (admission_ != nullptr) return admission_->SetFleet(*config_.fleet);
-  absl::StatusOr<std::unique_ptr<AdmissionServer>> admission =
-      AdmissionServer::Create(*config_.fleet, gpu_,
-                              wire::AdmissionPath(endpoint_.socket_path()),
-                              &pool_, &kClock, &loop_);
-  if (!admission.ok()) return admission.status();
-  admission_ = *std::move(admission);
+  if (admission_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<AdmissionServer>> admission =
+        AdmissionServer::Create(*config_.fleet, gpu_,
+                                wire::AdmissionPath(endpoint_.socket_path()),
+                                &pool_, &kClock, &loop_);
+    if (!admission.ok()) return admission.status();
+    admission_ = *std::move(admission);
+  } else {
+    const absl::Status s = admission_->SetFleet(*config_.fleet);
+    if (!s.ok()) return s;
+  }
+  SetPlanner();
   return absl::OkStatus();
+}
+
+void Daemon::SetPlanner() {
+  if (!config_.fleet->planner.on) {
+    leader_.reset();
+  } else if (leader_ != nullptr) {
+    leader_->SetFleet(*config_.fleet);
+  } else {
+    leader_ = std::make_unique<LeaderServer>(
+        *config_.fleet, gpu_.uuid, endpoint_.folder(), admission_->plans(),
+        &kClock, &loop_);
+  }
 }
 
 void Daemon::Settle() {

@@ -28,6 +28,10 @@ class Endpoint {
   absl::StatusOr<driver::Descriptor> Listen() const;
 
   const std::string& socket_path() const { return socket_path_; }
+  // The runtime folder.
+  std::string folder() const {
+    return socket_path_.substr(0, socket_path_.rfind('/'));
+  }
 
  private:
   Endpoint(driver::Descriptor lock, std::string socket_path)
