@@ -79,6 +79,7 @@ void DaemonAdmission::Hello(bool reset) {
     health->serves = Serves(engine.name);
     hello.engines.push_back(std::move(health));
   }
+  if (demand_ != nullptr) demand_->Tell(&hello);
   for (auto& [id, running] : running_) {
     if (!reset) break;
     auto told = std::make_unique<wire::RunningRequestT>();
@@ -134,6 +135,7 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
   if (const wire::WelcomeT* welcome = message->body.AsWelcome()) {
     if (message->epoch != epoch_) Welcomed(message->epoch);
     NoteWaits(*welcome);
+    NotePlan(*welcome);
   } else if (const wire::VerdictT* verdict = message->body.AsVerdict()) {
     Decided(message->request, *verdict);
   } else if (const wire::RefusedT* refused = message->body.AsRefused()) {
@@ -157,6 +159,21 @@ void DaemonAdmission::NoteWaits(const wire::WelcomeT& welcome) {
   for (const auto& wait : welcome.waits) {
     waits_[wait->model] = {static_cast<double>(wait->wait_us), clock_->NowNs()};
   }
+}
+
+void DaemonAdmission::SetPlan(wire::NewestPlan* plan) {
+  plan_ = plan;
+  alone_.SetPlan(plan);
+}
+
+// A daemon may not have heard of the newest plan yet, or no more.
+void DaemonAdmission::NotePlan(const wire::WelcomeT& welcome) {
+  if (plan_ == nullptr || welcome.plan == nullptr) return;
+  const uint64_t before = plan_->number();
+  plan_->Take(*welcome.plan).IgnoreError();
+  if (plan_->number() == before) return;
+  log::Info("plan {} of the leader {} holds now", plan_->number(),
+            welcome.plan->leader);
 }
 
 double DaemonAdmission::PredictedWaitUs(const std::string& model) const {

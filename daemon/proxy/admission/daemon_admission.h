@@ -12,9 +12,11 @@
 #include "absl/strings/string_view.h"
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/admission/open_admission.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/wire/message_types.h"
+#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 
@@ -50,6 +52,11 @@ class DaemonAdmission final : public Admission {
   // nothing is held back.
   void SetHold(std::function<void()> on_hold) { on_hold_ = std::move(on_hold); }
   void Flush();
+  // What the daemon is told of all models with each greeting, and the plan that
+  // it is asked for: those of the whole fleet, which outlive this. Without the
+  // calls there is none.
+  void SetDemand(const DemandBook* demand) { demand_ = demand; }
+  void SetPlan(wire::NewestPlan* plan);
   // Handles one message from the daemon.
   void Receive(absl::string_view bytes);
   // Call it several times a second.
@@ -106,6 +113,7 @@ class DaemonAdmission final : public Admission {
   void Ask(const Waiting& waiting);
   void Welcomed(uint64_t epoch);
   void NoteWaits(const wire::WelcomeT& welcome);
+  void NotePlan(const wire::WelcomeT& welcome);
   // The engines' names, for the log.
   std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
@@ -116,6 +124,8 @@ class DaemonAdmission final : public Admission {
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
+  const DemandBook* demand_ = nullptr;
+  wire::NewestPlan* plan_ = nullptr;
   SendBytes send_ = [](absl::string_view) { return false; };
   std::function<void()> on_hold_ = [this] { Flush(); };
   std::vector<std::string> held_;  // messages of this epoch

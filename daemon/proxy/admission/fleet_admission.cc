@@ -4,12 +4,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::proxy {
+namespace {
+
+// What the client is told after two refusals. That one GPU has no engine says
+// nothing once another has one, which gave its reason.
+Verdict MoreTelling(Verdict before, Verdict now) {
+  const bool says_nothing = now.refusal == Refusal::kNoEngine;
+  if (says_nothing && before.refusal != Refusal::kNone) return before;
+  return now;
+}
+
+}  // namespace
 
 FleetAdmission::FleetAdmission(std::shared_ptr<const config::Fleet> fleet,
                                const Clock* clock)
-    : clock_(clock) {
+    : clock_(clock), demand_(clock) {
   SetFleet(std::move(fleet));
 }
 
@@ -33,26 +45,42 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
       continue;
     }
     part.admission = std::make_unique<DaemonAdmission>(std::move(own), clock_);
+    part.admission->SetDemand(&demand_);
+    part.admission->SetPlan(&plan_);
     on_gpu_(gpu, part.admission.get());
   }
+}
+
+double FleetAdmission::TargetRate(const config::FleetEngine& engine) const {
+  const wire::PlannedPlaceT* place = plan_.Place(engine.name);
+  if (place == nullptr) return engine.target_rate;
+  return plan_.LetsIn(engine.name) ? place->target_rate : 0;
 }
 
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const DaemonAdmission& admission = *part->admission;
   bool any = false, answers = false;
+  bool lets_in = false, let_in_answers = false;  // by the plan
   double target_rate = 0, outstanding = 0;
   for (const config::FleetEngine& engine : admission.engines()) {
     if (engine.model != request.model) continue;
     any = true;
-    answers |=
+    const bool serves =
         engine.name != request.avoid_engine && admission.Serves(engine.name);
-    target_rate += engine.target_rate;
+    answers |= serves;
+    if (plan_.LetsIn(engine.name)) {
+      lets_in = true;
+      let_in_answers |= serves;
+    }
+    target_rate += TargetRate(engine);
     outstanding += static_cast<double>(admission.Outstanding(engine.name));
   }
   if (!any) return absl::nullopt;
+  if (lets_in) answers = let_in_answers;
   // Without a daemon the request is served unscheduled, or refused.
-  const int trouble = (answers ? 0 : 2) + (admission.HasDaemon() ? 0 : 1);
+  const int trouble =
+      (lets_in ? 0 : 4) + (answers ? 0 : 2) + (admission.HasDaemon() ? 0 : 1);
   const double cost = fleet_->proxy.least_load
                           ? outstanding
                           : admission.PredictedWaitUs(request.model);
@@ -78,30 +106,40 @@ std::vector<DaemonAdmission*> FleetAdmission::InOrder(
 
 void FleetAdmission::Submit(const AdmissionRequest& request,
                             OnVerdict on_verdict) {
+  const size_t model = fleet_->ModelIndex(request.model);
+  if (model < fleet_->models.size()) {
+    demand_.Submitted(request, fleet_->models[model]);
+  }
   std::vector<DaemonAdmission*> order = InOrder(request);
   if (order.empty()) {
+    demand_.Refused(request.id);
     Verdict verdict;
     verdict.refusal = Refusal::kNoEngine;
     verdict.why = absl::StrCat("no engine serves ", request.model);
     on_verdict(std::move(verdict));
     return;
   }
-  Try(request, std::move(order), std::move(on_verdict));
+  Try(request, std::move(order), Verdict(), std::move(on_verdict));
 }
 
 void FleetAdmission::Try(const AdmissionRequest& request,
-                         std::vector<DaemonAdmission*> order,
+                         std::vector<DaemonAdmission*> order, Verdict refusal,
                          OnVerdict on_verdict) {
   DaemonAdmission* const first = order.front();
   order.erase(order.begin());
   asked_[request.id] = first;
   first->Submit(request, [this, request, rest = std::move(order),
+                          refusal = std::move(refusal),
                           on_verdict = std::move(on_verdict)](Verdict verdict) {
-    if (!verdict.admitted && !rest.empty()) {
-      Try(request, rest, on_verdict);
-      return;
+    if (!verdict.admitted) {
+      verdict = MoreTelling(refusal, std::move(verdict));
+      if (!rest.empty()) {
+        Try(request, rest, std::move(verdict), on_verdict);
+        return;
+      }
+      asked_.erase(request.id);
+      demand_.Refused(request.id);
     }
-    if (!verdict.admitted) asked_.erase(request.id);
     on_verdict(std::move(verdict));
   });
 }
@@ -114,9 +152,11 @@ DaemonAdmission* FleetAdmission::Of(uint64_t id) const {
 void FleetAdmission::Cancel(uint64_t id) {
   if (DaemonAdmission* const its = Of(id)) its->Cancel(id);
   asked_.erase(id);
+  demand_.Left(id);
 }
 
 void FleetAdmission::FirstToken(uint64_t id) {
+  demand_.FirstToken(id);
   if (DaemonAdmission* const its = Of(id)) its->FirstToken(id);
 }
 
@@ -126,6 +166,7 @@ void FleetAdmission::Progress(uint64_t id, uint32_t output_tokens) {
 
 void FleetAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
                               uint32_t output_tokens, Outcome outcome) {
+  demand_.Finished(id, output_tokens, outcome);
   if (DaemonAdmission* const its = Of(id)) {
     its->Finished(id, prompt_tokens, output_tokens, outcome);
   }

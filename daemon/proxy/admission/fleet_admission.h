@@ -13,7 +13,9 @@
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/daemon_admission.h"
+#include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/choice/replica_order.h"
+#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 
@@ -26,7 +28,12 @@ namespace fineserve::proxy {
 //   without              the one with the least predicted TTFT, or load
 //
 // and asks the next in that order if one refuses the request. A daemon chooses
-// among its own engines by predicted TTFT. Confined to the proxy's thread.
+// among its own engines by predicted TTFT.
+//
+// For engines that the plan names, its target rates go before the fleet's; a
+// GPU where it lets no engine of the model serve is asked after all others. The
+// plan with the highest number holds, whichever daemon told it. Confined to the
+// proxy's thread.
 class FleetAdmission final : public Admission {
  public:
   using OnGpu =
@@ -61,18 +68,23 @@ class FleetAdmission final : public Admission {
   };
   using OnVerdict = std::function<void(Verdict)>;
 
+  // Requests/s, by the plan or, where it says nothing, by the fleet.
+  double TargetRate(const config::FleetEngine& engine) const;
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;
   // Best first; the first is charged with the request.
   std::vector<DaemonAdmission*> InOrder(const AdmissionRequest& request);
-  // Asks the first, and the rest in turn while they refuse.
+  // Asks the first, and the rest in turn while they refuse. `refusal`: of those
+  // asked before.
   void Try(const AdmissionRequest& request, std::vector<DaemonAdmission*> order,
-           OnVerdict on_verdict);
+           Verdict refusal, OnVerdict on_verdict);
   DaemonAdmission* Of(uint64_t id) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
+  wire::NewestPlan plan_;
+  DemandBook demand_;
   OnGpu on_gpu_ = [](const std::string&, DaemonAdmission*) {};
   std::map<std::string, Part> parts_;  // by gpu, as the fleet writes it
   std::unordered_map<uint64_t, DaemonAdmission*> asked_;  // by request

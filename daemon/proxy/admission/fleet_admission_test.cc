@@ -3,123 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <memory>
+#include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "daemon/wire/message.h"
+#include "daemon/proxy/admission/fleet_admission_fixture.h"
 
 namespace fineserve::proxy {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr uint64_t kEpoch = 5;
-constexpr double kPerTokenUs = 100;
-
-config::FleetEngine Engine(const std::string& name, const std::string& gpu,
-                           double target_rate = 0) {
-  config::FleetEngine engine;
-  engine.name = name;
-  engine.model = "m";
-  engine.gpu = gpu;
-  engine.target_rate = target_rate;
-  return engine;
-}
-
-config::Fleet FleetOf(std::vector<config::FleetEngine> engines) {
-  config::Fleet fleet;
-  fleet.models.resize(1);
-  fleet.models[0].name = "m";
-  fleet.models[0].profile = config::StepProfile{.per_token_us = kPerTokenUs};
-  fleet.engines = std::move(engines);
-  return fleet;
-}
-
-// Two GPUs whose daemons are this test.
-class FleetAdmissionTest : public ::testing::Test {
- protected:
-  FleetAdmissionTest() { clock_.AdvanceNs(1'000'000'000); }
-
-  void Use(config::Fleet fleet) {
-    admission_ = std::make_unique<FleetAdmission>(Share(fleet), &clock_);
-    admission_->ForEachGpu(
-        [this](const std::string& gpu, DaemonAdmission* its) {
-          gpus_[gpu] = its;
-          its->SetSend([this, gpu](absl::string_view bytes) {
-            const wire::MessageT message = *wire::Decode(bytes);
-            if (message.body.AsSubmit() != nullptr) asked_.push_back(gpu);
-            if (message.body.AsHello() == nullptr) {
-              told_[gpu].push_back(message);
-            }
-            return true;
-          });
-        });
-  }
-  void UseTwo(double rate_a = 0, double rate_b = 0) {
-    Use(FleetOf({Engine("a", "A", rate_a), Engine("b", "B", rate_b)}));
-    Welcome("A");
-    Welcome("B");
-  }
-  static std::shared_ptr<const config::Fleet> Share(config::Fleet fleet) {
-    return std::make_shared<const config::Fleet>(std::move(fleet));
-  }
-
-  template <typename Body>
-  void Receive(const std::string& gpu, uint64_t request, Body body) {
-    gpus_.at(gpu)->Receive(wire::Encode(kEpoch, request, std::move(body)));
-  }
-  void Welcome(const std::string& gpu, uint64_t wait_us = 0) {
-    wire::WelcomeT welcome;
-    welcome.waits.push_back(std::make_unique<wire::ModelWaitT>());
-    welcome.waits[0]->model = "m";
-    welcome.waits[0]->wait_us = wait_us;
-    Receive(gpu, 0, std::move(welcome));
-  }
-  void Decide(const std::string& gpu, uint64_t request,
-              wire::Refusal refusal = wire::Refusal::kNone) {
-    wire::VerdictT verdict;
-    verdict.admitted = refusal == wire::Refusal::kNone;
-    verdict.engine = verdict.admitted ? gpu == "A" ? "a" : "b" : "";
-    verdict.refusal = refusal;
-    verdict.why = "because of " + gpu;
-    Receive(gpu, request, std::move(verdict));
-  }
-  AdmissionRequest Request(uint32_t prompt_tokens = 10) {
-    AdmissionRequest request;
-    request.id = ++last_;
-    request.model = "m";
-    request.prompt_tokens = prompt_tokens;
-    request.arrived_ns = clock_.NowNs();
-    return request;
-  }
-  void Submit(const AdmissionRequest& request) {
-    admission_->Submit(request, [this, id = request.id](Verdict v) {
-      verdicts_.emplace_back(id, std::move(v));
-    });
-  }
-  // How many of `count` requests each GPU is asked about.
-  std::map<std::string, int> Split(int count) {
-    asked_.clear();
-    for (int i = 0; i < count; ++i) Submit(Request());
-    std::map<std::string, int> split;
-    for (const std::string& gpu : asked_) ++split[gpu];
-    return split;
-  }
-
-  ManualClock clock_;
-  std::unique_ptr<FleetAdmission> admission_;
-  std::map<std::string, DaemonAdmission*> gpus_;
-  std::map<std::string, std::vector<wire::MessageT>> told_;
-  std::vector<std::string> asked_;  // GPUs, by request
-  std::vector<std::pair<uint64_t, Verdict>> verdicts_;
-  uint64_t last_ = 0;
-};
-
-using Counts = std::map<std::string, int>;
 
 TEST_F(FleetAdmissionTest, TargetRatesSplitRequestsEvenlyInTime) {
   UseTwo(3, 1);
@@ -174,6 +68,22 @@ TEST_F(FleetAdmissionTest, RefusedByOneIsAskedOfTheNext) {
   Decide("B", last_, wire::Refusal::kQueueFull);
   ASSERT_EQ(verdicts_.size(), 1u);
   EXPECT_EQ(verdicts_[0].second.why, "because of B");
+}
+
+// The second has an engine of the model only by the fleet file.
+TEST_F(FleetAdmissionTest, ReasonOfAGpuThatHasAnEngineIsTold) {
+  UseTwo(1, 0);
+  Submit(Request());
+  Decide("A", last_, wire::Refusal::kDeadline);
+  Decide("B", last_, wire::Refusal::kNoEngine);
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_EQ(verdicts_[0].second.refusal, Refusal::kDeadline);
+  EXPECT_EQ(verdicts_[0].second.why, "because of A");
+  Submit(Request());
+  Decide("A", last_, wire::Refusal::kNoEngine);
+  Decide("B", last_, wire::Refusal::kNoEngine);
+  ASSERT_EQ(verdicts_.size(), 2u);
+  EXPECT_EQ(verdicts_[1].second.refusal, Refusal::kNoEngine);
 }
 
 TEST_F(FleetAdmissionTest, GpuWithoutADaemonGetsNothingAndIsOwedNothing) {

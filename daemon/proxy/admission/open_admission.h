@@ -10,6 +10,7 @@
 
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
+#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::proxy {
 
@@ -17,7 +18,8 @@ namespace fineserve::proxy {
 // outstanding tokens. This is what the proxy does without a scheduler
 // (fail_open), and the baseline for one. A prompt is outstanding until its
 // first token, the expected output until the end. An engine that failed a
-// request gets no other for kRestNs unless its model has no other engine.
+// request gets no other for kRestNs unless its model has no other engine. One
+// that the plan keeps new requests from comes after those that it lets serve.
 class OpenAdmission final : public Admission {
  public:
   // Heuristic: long enough not to waste each request's first attempt, short
@@ -29,6 +31,9 @@ class OpenAdmission final : public Admission {
 
   // `clock` outlives this.
   OpenAdmission(std::shared_ptr<const config::Fleet> fleet, const Clock* clock);
+
+  // `plan` outlives this. Without the call there is none.
+  void SetPlan(const wire::NewestPlan* plan) { plan_ = plan; }
 
   // What Submit would decide.
   Verdict Choose(const AdmissionRequest& request) const;
@@ -60,14 +65,16 @@ class OpenAdmission final : public Admission {
     uint64_t prompt_tokens = 0;
     uint64_t output_tokens = 0;
   };
-  // Less is better: whether it rests, whether to avoid it, its tokens.
-  using Rank = std::tuple<bool, bool, uint64_t>;
+  // Less is better: whether it rests, whether to avoid it, whether the plan
+  // keeps requests from it, its tokens.
+  using Rank = std::tuple<bool, bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
   const config::FleetEngine* LeastLoaded(const AdmissionRequest& request) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;
+  const wire::NewestPlan* plan_ = nullptr;
   std::unordered_map<std::string, Engine> engines_;
   std::unordered_map<uint64_t, Running> running_;
 };

@@ -1,0 +1,70 @@
+#ifndef DAEMON_PROXY_ADMISSION_DEMAND_BOOK_H_
+#define DAEMON_PROXY_ADMISSION_DEMAND_BOOK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+
+#include "daemon/clock/clock.h"
+#include "daemon/config/fleet.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/wire/message_types.h"
+
+namespace fineserve::proxy {
+
+// What clients have asked of each model since the proxy began, and what became
+// of it (wire::ModelDemand): only a proxy sees a request once, on however many
+// GPUs it was tried.
+//
+// A request is late if its first token comes after its TTFT SLO, or never,
+// because it was refused or because the engine of its last attempt failed
+// before. It is neither late nor on time if its client left first, or if its
+// answer shows no first token, as one that is not streamed.
+//
+// The calls for a request come in the order of Admission's; after Refused, Left
+// or Finished nothing of it is kept but its counts. Confined to the proxy's
+// thread.
+class DemandBook {
+ public:
+  // `clock` outlives it.
+  explicit DemandBook(const Clock* clock) : clock_(clock) {}
+
+  // A request of this model. One that avoids an engine has been counted
+  // already: it is tried again.
+  void Submitted(const AdmissionRequest& request,
+                 const config::FleetModel& model);
+  void Refused(uint64_t id);
+  // Its client went away before the verdict.
+  void Left(uint64_t id) { open_.erase(id); }
+  void FirstToken(uint64_t id);
+  void Finished(uint64_t id, uint32_t output_tokens, Outcome outcome);
+
+  // Adds the counts of every model that was asked for.
+  void Tell(wire::HelloT* hello) const;
+
+  // Requests that have not ended.
+  size_t open() const { return open_.size(); }
+
+ private:
+  struct Counts {
+    uint64_t arrived = 0, prompt_tokens = 0;
+    uint64_t answered = 0, output_tokens = 0;
+    uint64_t on_time = 0, late = 0;
+  };
+  struct Open {
+    Counts* counts = nullptr;  // in `models_`
+    uint64_t deadline_ns = 0;  // of its first token
+    bool tried_before = false;
+    bool had_first_token = false;
+  };
+
+  const Clock* const clock_;
+  std::map<std::string, Counts> models_;
+  std::unordered_map<uint64_t, Open> open_;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_DEMAND_BOOK_H_
