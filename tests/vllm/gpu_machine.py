@@ -180,6 +180,9 @@ def engine_environment(
             "VLLM_USE_V2_MODEL_RUNNER": str(runner - 1),
             # It would be compiled by nvcc.
             "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            # A package that vLLM imports starts two more Pythons, which load
+            # PyTorch to compile kernels that no model here uses.
+            "HUMMING_DISABLE_PARALLEL_BUILD": "1",
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
             "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
         }

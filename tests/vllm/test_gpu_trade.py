@@ -41,12 +41,21 @@ class ThreeEngines(Trades):
 
     def test_slabs_move_among_three_formats(self) -> None:
         self.start_all({})
-        self.in_turns_then_together(48, most=8)
-        reports = self.check_trade()
-        returned = sum(report["slabs_returned"] for report in reports)
-        self.assertGreater(returned, 2 * self.pool_slabs)
-        self.assertGreater(sum(r["fence_waits"] for r in reports), 0)
+        for _ in range(5):  # as Trade.together_until
+            self.in_turns_then_together(48, most=8)
+            if self._has_traded():
+                break
+        self.assertTrue(self._has_traded())
+        self.check_trade()
         self.check_lost_daemon()
+
+    def _has_traded(self) -> bool:
+        """Twice as many slabs as there are, one of them behind a step."""
+        reports = self.reports()
+        returned = sum(report["slabs_returned"] for report in reports)
+        return returned > 2 * self.pool_slabs and any(
+            report["fence_waits"] for report in reports
+        )
 
     def check_lost_daemon(self) -> None:
         """It is killed while they serve: they go on with what they hold."""
