@@ -1,12 +1,12 @@
 #include "daemon/lead/leader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/lead/decide.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
 
@@ -38,7 +38,7 @@ wire::PlaceState OnWire(PlaceState state) {
 }  // namespace
 
 Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
-               const Clock* clock, TimeOfDay time_of_day)
+               const Clock* clock, TimeOfDay time_of_day, std::launch launch)
     : fleet_(fleet),
       gpu_(std::move(gpu)),
       store_(std::move(store)),
@@ -47,7 +47,8 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
       began_ns_(clock->NowNs()),
       window_(fleet.planner.window_s),
       step_ns_(began_ns_),
-      moved_ns_(began_ns_) {
+      moved_ns_(began_ns_),
+      launch_(launch) {
   absl::StatusOr<StandingPlan> last = store_.Read();
   if (last.ok()) {
     plan_ = *std::move(last);
@@ -63,6 +64,7 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
 }
 
 void Leader::SetFleet(const config::Fleet& fleet) {
+  if (decision_.valid()) decision_.get();  // of places that may be gone
   if (fleet.planner.window_s != fleet_.planner.window_s) {
     window_ = DemandWindow(fleet.planner.window_s);
   }
@@ -167,12 +169,14 @@ void Leader::Tick() {
     if (!next.move) moved_ns_ = now;
     Publish(std::move(next), step);
   }
+  EndPlanning();
   const double since = static_cast<double>(now - planned_ns_) / kSecond;
   if (!all_answer || (planned_ns_ != 0 && since < fleet_.planner.period_s)) {
     return;
   }
   planned_ns_ = now;
-  Plan();
+  BeginToPlan();
+  EndPlanning();
 }
 
 bool Leader::MayMove() const {
@@ -195,14 +199,25 @@ std::map<std::string, Demand> Leader::DemandSeen() const {
   return demand;
 }
 
-void Leader::Plan() {
-  const double least_gain =
-      plan_.applies ? kAnyGain : fleet_.planner.least_gain;
+void Leader::BeginToPlan() {
+  if (decision_.valid()) return;  // the last one takes its time
+  planned_from_ = plan_;
   // Until the window is full, a few requests would pass for a rate.
-  const absl::StatusOr<Decision> decision =
-      Decide(fleet_, plan_, gpus_,
-             IsWindowFull() ? DemandSeen() : std::map<std::string, Demand>(),
-             MayMove(), least_gain);
+  std::map<std::string, Demand> demand;
+  if (IsWindowFull()) demand = DemandSeen();
+  decision_ =
+      std::async(launch_, Decide, fleet_, plan_, gpus_, demand, MayMove(),
+                 plan_.applies ? kAnyGain : fleet_.planner.least_gain);
+}
+
+void Leader::EndPlanning() {
+  if (!decision_.valid()) return;
+  if (decision_.wait_for(std::chrono::seconds(0)) ==
+      std::future_status::timeout) {
+    return;
+  }
+  const absl::StatusOr<Decision> decision = decision_.get();
+  if (plan_ != planned_from_) return;
   if (!decision.ok()) {
     troubles_ = {std::string(decision.status().message())};
     return;

@@ -3,17 +3,20 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "daemon/admission/plan_board.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/lead/advance.h"
+#include "daemon/lead/decide.h"
 #include "daemon/lead/demand_window.h"
 #include "daemon/lead/outlook.h"
 #include "daemon/lead/plan_store.h"
@@ -22,21 +25,22 @@
 
 namespace fineserve::lead {
 
-struct Decision;
-
 // The leader of a machine's daemons: what they report in, a numbered plan out
 // (design note 0024). Knows nothing of sockets or timers; LeaderServer brings
 // reports and calls Tick. A plan is written before Told gives it: what a plan
-// says survives this process. Confined to a thread.
+// says survives this process. Confined to a thread, but for the planning, which
+// takes tens of ms and has a thread and copies of its own.
 class Leader final : public admission::LeaderSeat {
  public:
   // The time of day, for the history: RFC 3339, UTC.
   using TimeOfDay = std::function<std::string()>;
 
   // Goes on from the plan in `store`. `gpu`: UUID of this daemon's GPU. The
-  // fleet has a [planner]. `clock` outlives it.
+  // fleet has a [planner]. `clock` outlives it. `launch`: std::launch::deferred
+  // plans within Tick.
   Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
-         const Clock* clock, TimeOfDay time_of_day);
+         const Clock* clock, TimeOfDay time_of_day,
+         std::launch launch = std::launch::async);
 
   void SetFleet(const config::Fleet& fleet);
 
@@ -69,7 +73,10 @@ class Leader final : public admission::LeaderSeat {
   Sightings Seen() const;
   bool MayMove() const;
   bool IsWindowFull() const;
-  void Plan();
+  void BeginToPlan();
+  // Takes the decision that was begun, if it is there and the plan is still
+  // what it was made from.
+  void EndPlanning();
   void Carry(const Decision& decision);
   // Tells target rates that changed enough.
   void TakeRates(const std::map<std::string, double>& rates);
@@ -96,6 +103,9 @@ class Leader final : public admission::LeaderSeat {
   uint64_t step_ns_;   // when the plan's last step was taken
   uint64_t moved_ns_;  // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;
+  const std::launch launch_;
+  StandingPlan planned_from_;
+  std::future<absl::StatusOr<Decision>> decision_;  // invalid: none is made
   std::vector<std::string> silent_;    // GPUs whose daemon is, in lines
   std::vector<std::string> troubles_;  // of the last planning
   std::string cannot_write_;           // empty: it can
