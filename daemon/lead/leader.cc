@@ -64,7 +64,7 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
 }
 
 void Leader::SetFleet(const config::Fleet& fleet) {
-  if (decision_.valid()) decision_.get();  // of places that may be gone
+  decision_ = {};  // waits for it: its places may be gone
   if (fleet.planner.window_s != fleet_.planner.window_s) {
     window_ = DemandWindow(fleet.planner.window_s);
   }
