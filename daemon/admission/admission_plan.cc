@@ -37,7 +37,7 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
     }
     UpdateEngines();
   }
-  Answer(peer, id, Report());
+  Deliver(peer, wire::Encode(epoch_, id, Report()));
 }
 
 void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
@@ -51,7 +51,7 @@ void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
     Refuse(peer, id, std::string(s.message()));
     return;
   }
-  Answer(peer, id, wire::DoneT());
+  Deliver(peer, wire::Encode(epoch_, id, wire::DoneT()));
 }
 
 wire::ReportT AdmissionService::Report() const {

@@ -136,7 +136,12 @@ Micros AdmissionService::Now() const {
 template <typename Body>
 void AdmissionService::Answer(const std::string& peer, uint64_t request,
                               Body body) {
-  if (send_(peer, wire::Encode(epoch_, request, std::move(body)))) return;
+  Deliver(peer, wire::Encode(epoch_, request, std::move(body)));
+}
+
+void AdmissionService::Deliver(const std::string& peer,
+                               const std::string& bytes) {
+  if (send_(peer, bytes)) return;
   const auto known = peers_.find(peer);
   if (known != peers_.end()) known->second.lost = true;
 }

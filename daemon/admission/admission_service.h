@@ -103,6 +103,7 @@ class AdmissionService {
 
   template <typename Body>
   void Answer(const std::string& peer, uint64_t request, Body body);
+  void Deliver(const std::string& peer, const std::string& bytes);
   void Refuse(const std::string& peer, uint64_t request, std::string why,
               bool ungreeted = false);
   void RefuseUngreeted(const std::string& peer, uint64_t request);

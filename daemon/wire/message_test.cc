@@ -46,8 +46,8 @@ TEST(MessageTest, AnotherVersionIsRefusedNamingBoth) {
   const auto decoded = Decode(Encode(message));
   EXPECT_TRUE(absl::IsFailedPrecondition(decoded.status()));
   EXPECT_THAT(std::string(decoded.status().message()),
-              HasSubstr("speaks version 3 of the admission protocol, this "
-                        "program 2"));
+              HasSubstr("speaks version 4 of the admission protocol, this "
+                        "program 3"));
 }
 
 TEST(MessageTest, MessageWithoutABodyIsRefused) {
