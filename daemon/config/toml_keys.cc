@@ -123,6 +123,17 @@ Setter Amount(double* out) {
   };
 }
 
+Setter AmountIn(double* out, double least, double most) {
+  return [=](const toml::node& node) {
+    double value = 0;
+    if (!Amount(&value)(node).ok() || value < least || value > most) {
+      return WrongType(absl::StrCat("a number from ", least, " to ", most));
+    }
+    *out = value;
+    return absl::OkStatus();
+  };
+}
+
 Setter List(const char* what, Setter element) {
   return [what, element = std::move(element)](const toml::node& node) {
     const toml::array* array = node.as_array();

@@ -46,6 +46,7 @@ Setter Flag(bool* out);
 Setter Count(uint32_t* out, uint32_t least, uint32_t most);
 // A number ≥ 0, with or without a fraction.
 Setter Amount(double* out);
+Setter AmountIn(double* out, double least, double most);
 // A list whose elements `element` reads; `what` says how to write it.
 Setter List(const char* what, Setter element);
 Setter Texts(std::vector<std::string>* out);

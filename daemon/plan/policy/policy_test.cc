@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "daemon/plan/model/policy_names.h"
 #include "daemon/plan/testdata/apex_profiles.h"
 #include "daemon/plan/testdata/random_snapshot.h"
 
@@ -50,6 +52,11 @@ TEST(Policies, EachHasItsNameATierAndASource) {
   for (const std::string& name : PolicyNames()) {
     EXPECT_NE(none.status().message().find(name), std::string::npos);
   }
+}
+
+TEST(Policies, FilesMayNameAllOfThem) {
+  EXPECT_EQ(PolicyNames(), std::vector<std::string>(std::begin(kPolicyNames),
+                                                    std::end(kPolicyNames)));
 }
 
 // As printed it looks at what a GPU has before the model comes, so that a small

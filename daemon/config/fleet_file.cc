@@ -1,0 +1,284 @@
+// Reads the fleet file.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "daemon/config/address.h"
+#include "daemon/config/fleet.h"
+#include "daemon/config/fleet_places.h"
+#include "daemon/config/fleet_planner.h"
+#include "daemon/config/profile_key.h"
+#include "daemon/config/toml_keys.h"
+
+namespace fineserve::config {
+namespace {
+
+constexpr uint32_t kLongestMs = 3'600'000;
+constexpr uint32_t kMostTokens = 1 << 24;
+constexpr uint32_t kMostReplicas = 64;
+
+Setter Address(std::string* host, uint16_t* port) {
+  return [=](const toml::node& node) {
+    std::string text;
+    absl::Status s = Text(&text)(node);
+    return s.ok() ? SplitAddress(text, host, port) : s;
+  };
+}
+
+Setter Url(std::string* host, uint16_t* port) {
+  return [=](const toml::node& node) {
+    std::string text;
+    if (absl::Status s = Text(&text)(node); !s.ok()) return s;
+    absl::string_view rest = text;
+    const bool http = absl::ConsumePrefix(&rest, "http://");
+    absl::ConsumeSuffix(&rest, "/");
+    if (http && SplitAddress(rest, host, port).ok() && *port != 0) {
+      return absl::OkStatus();
+    }
+    return WrongType("a URL with its port, like \"http://127.0.0.1:9001\"");
+  };
+}
+
+// One of two words; `*is_first` if it is the first of them.
+Setter EitherOf(bool* is_first, const char* first, const char* second) {
+  return [=](const toml::node& node) {
+    std::string text;
+    absl::Status s = OneOf(&text, {first, second})(node);
+    *is_first = text == first;
+    return s;
+  };
+}
+
+Setter Proxy(const std::string& path, ProxySettings* p) {
+  return Section(
+      path,
+      {{"listen", Address(&p->listen_host, &p->listen_port)},
+       {"admin", Address(&p->admin_host, &p->admin_port)},
+       {"without_daemon", EitherOf(&p->fail_open, "fail_open", "fail_closed")},
+       {"replicas", EitherOf(&p->least_load, "least_load", "predicted_ttft")},
+       {"other_paths", EitherOf(&p->forwards_others, "forward", "refuse")},
+       {"keys", Text(&p->keys_path)},
+       {"drain", Count(&p->drain_s, 0, 3600)}});
+}
+
+Setter ProfileFile(const std::string& path, FleetModel* m) {
+  return ProfileKey(path, "profile",
+                    [m](const std::string& found, const MeasuredProfile& file) {
+                      m->profile_path = found;
+                      m->profile = file.step;
+                      m->kv_token_bytes = file.kv_token_bytes;
+                      m->measured = file;
+                    });
+}
+
+Setter Profile(const std::string& path, FleetModel* m) {
+  return [=](const toml::node& node) {
+    if (node.is_string()) return ProfileFile(path, m)(node);
+    if (!node.is_table()) {
+      return WrongType(
+          "a file in quotes, or like { base_us = 8000, per_token_us = 110, "
+          "per_sequence_us = 60 }");
+    }
+    StepProfile& p = m->profile.emplace();
+    return Section(path,
+                   {{"base_us", Amount(&p.base_us)},
+                    {"per_token_us", Amount(&p.per_token_us)},
+                    {"per_sequence_us", Amount(&p.per_sequence_us)}})(node);
+  };
+}
+
+// What is missing, with the fix; empty if nothing is missing.
+std::string Trouble(const FleetModel& model) {
+  if (model.name.empty()) return "a [[model]] needs a name";
+  const std::string who = absl::StrCat("model \"", model.name, "\" needs ");
+  if (model.slo_ttft_ms == 0) return who + "slo_ttft_ms, like 800";
+  if (model.profile && model.profile->per_token_us <= 0) {
+    return who +
+           "per_token_us in its profile, like { base_us = 8000, per_token_us = "
+           "110, per_sequence_us = 60 }, or no profile";
+  }
+  return "";
+}
+
+Setter Model(const std::string& path, Fleet* fleet) {
+  return Sections("model", [=](const toml::node& node) {
+    FleetModel m;
+    uint32_t kv_token_bytes = 0;
+    absl::Status s = Section(
+        path,
+        {{"name", Text(&m.name)},
+         {"slo_ttft_ms", Count(&m.slo_ttft_ms, 1, kLongestMs)},
+         {"slo_tpot_ms", Count(&m.slo_tpot_ms, 1, kLongestMs)},
+         {"chunk_tokens", Count(&m.chunk_tokens, 1, kMostTokens)},
+         {"max_batch", Count(&m.max_batch, 1, kMostTokens)},
+         {"block_tokens", Count(&m.block_tokens, 1, kMostTokens)},
+         {"kv_token_bytes", Count(&kv_token_bytes, 1, UINT32_MAX)},
+         {"prompt_tokens", EitherOf(&m.counts_prompts, "exact", "estimate")},
+         {"profile", Profile(path, &m)},
+         {"expected", Expected(path, &m)},
+         {"replicas", Count(&m.replicas, 0, kMostReplicas)}})(node);
+    if (!s.ok()) return s;
+    // What the fleet file itself says comes first.
+    m.kv_bytes_from_profile = kv_token_bytes == 0 && m.kv_token_bytes != 0;
+    if (kv_token_bytes != 0) {
+      m.kv_token_bytes = kv_token_bytes;
+      if (m.measured) m.measured->kv_token_bytes = kv_token_bytes;
+    }
+    const std::string trouble = Trouble(m);
+    if (!trouble.empty()) return At(path, node.source(), trouble);
+    if (fleet->ModelIndex(m.name) < fleet->models.size()) {
+      return At(path, node.source(),
+                absl::StrCat("a second model \"", m.name, "\""));
+    }
+    fleet->models.push_back(std::move(m));
+    return absl::OkStatus();
+  });
+}
+
+// An [[engine]] as it stands in the file.
+struct WrittenEngine {
+  FleetEngine engine;
+  absl::optional<std::vector<NamedGpu>> gpus;  // if it lists them
+};
+
+Setter Gpu(NamedGpu* gpu) {
+  return [=](const toml::node& node) {
+    std::string text;
+    absl::Status s = Text(&text)(node);
+    *gpu = GpuOf(text);
+    return s;
+  };
+}
+
+Setter OneGpu(FleetEngine* e) {
+  return [=](const toml::node& node) {
+    NamedGpu gpu;
+    absl::Status s = Gpu(&gpu)(node);
+    e->gpu = gpu.uuid;
+    e->is_mig = gpu.is_mig;
+    return s;
+  };
+}
+
+Setter SeveralGpus(absl::optional<std::vector<NamedGpu>>* gpus) {
+  return [=](const toml::node& node) {
+    gpus->emplace();
+    return List("a list of UUIDs, like [\"GPU-8f0c3f1e\"]",
+                [gpus](const toml::node& one) {
+                  (*gpus)->emplace_back();
+                  return Gpu(&(*gpus)->back())(one);
+                })(node);
+  };
+}
+
+// Whether the engine may join the fleet; errors come without their place.
+absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
+  if (absl::Status s = CheckApart(e, fleet); !s.ok()) return s;
+  if (e.gpu_by_index && (e.gpu.empty() || e.is_mig)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine \"", e.name,
+        "\": gpu_by = \"index\" needs a gpu that is no MIG instance"));
+  }
+  return CheckShare(e.floor_bytes, e.cap_bytes);
+}
+
+// Adds what is written to the fleet; errors come without their place.
+absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
+  std::vector<FleetEngine> engines = {written.engine};
+  if (written.gpus) {
+    absl::StatusOr<std::vector<FleetEngine>> places =
+        PlacesOf(written.engine, *written.gpus);
+    if (!places.ok()) return places.status();
+    engines = *std::move(places);
+  }
+  for (FleetEngine& engine : engines) {
+    if (absl::Status s = CheckEngine(engine, *fleet); !s.ok()) return s;
+    fleet->engines.push_back(std::move(engine));
+  }
+  return absl::OkStatus();
+}
+
+Setter Engine(const std::string& path, Fleet* fleet) {
+  return Sections("engine", [=](const toml::node& node) {
+    WrittenEngine written;
+    FleetEngine& e = written.engine;
+    absl::Status s =
+        Section(path, {{"name", Text(&e.name)},
+                       {"model", Text(&e.model)},
+                       {"url", Url(&e.host, &e.port)},
+                       {"gpu", OneGpu(&e)},
+                       {"gpus", SeveralGpus(&written.gpus)},
+                       {"gpu_by", EitherOf(&e.gpu_by_index, "index", "uuid")},
+                       {"command", Texts(&e.command)},
+                       {"view", Flag(&e.view)},
+                       {"target_rate", Amount(&e.target_rate)},
+                       {"floor", ByteSize(&e.floor_bytes)},
+                       {"cap", ByteSize(&e.cap_bytes)}})(node);
+    if (!s.ok()) return s;
+    if (e.name.empty() || e.host.empty()) {
+      return At(path, node.source(),
+                "an [[engine]] needs name and url, like name = \"llama-a\" and "
+                "url = \"http://127.0.0.1:9001\"");
+    }
+    s = Add(written, fleet);
+    return s.ok() ? s : At(path, node.source(), s.message());
+  });
+}
+
+// Checks what no single section can tell.
+absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
+  for (const FleetEngine& engine : fleet.engines) {
+    const size_t index = fleet.ModelIndex(engine.model);
+    if (index == fleet.models.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": engine \"", engine.name, "\": no [[model]] \"",
+                       engine.model, "\""));
+    }
+    if (!engine.view && fleet.models[index].kv_token_bytes == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": model \"", engine.model,
+          "\" needs kv_token_bytes, KV bytes of a token over all layers, "
+          "because engine \"",
+          engine.name,
+          "\" has no view to tell them; a profile file may give them too"));
+    }
+  }
+  for (const FleetModel& model : fleet.models) {
+    const bool served = std::any_of(
+        fleet.engines.begin(), fleet.engines.end(),
+        [&](const FleetEngine& engine) { return engine.model == model.name; });
+    if (served) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": model \"", model.name, "\": no [[engine]] serves it"));
+  }
+  if (fleet.models.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no [[model]]; a fleet needs one"));
+  }
+  const absl::Status planned = CheckPlanned(fleet);
+  return planned.ok() ? planned
+                      : absl::InvalidArgumentError(
+                            absl::StrCat(path, ": ", planned.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
+  Fleet fleet;
+  absl::Status s = ReadToml(
+      path, {{"proxy", Proxy(path, &fleet.proxy)},
+             {"scheduler",
+              Section(path, {{"policy",
+                              OneOf(&fleet.policy,
+                                    {"fineserve", "moore-hodgson", "fcfs"})}})},
+             {"planner", Planner(path, &fleet.planner)},
+             {"model", Model(path, &fleet)},
+             {"engine", Engine(path, &fleet)}});
+  if (s.ok()) s = CheckReferences(path, fleet);
+  if (!s.ok()) return s;
+  return fleet;
+}
+
+}  // namespace fineserve::config

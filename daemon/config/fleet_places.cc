@@ -1,0 +1,121 @@
+#include "daemon/config/fleet_places.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+
+namespace fineserve::config {
+namespace {
+
+constexpr absl::string_view kPort = "{port}";
+constexpr size_t kMostPort = UINT16_MAX;
+
+absl::Status Wrong(const FleetEngine& engine, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("engine \"", engine.name, "\": ", what));
+}
+
+// Of two names of which one begins the other, both may mean one GPU.
+bool MayBeOne(const NamedGpu& a, const NamedGpu& b) {
+  return absl::StartsWith(a.uuid, b.uuid) || absl::StartsWith(b.uuid, a.uuid);
+}
+
+// What is wrong with the list; empty if nothing is.
+std::string TroubleWith(const std::vector<NamedGpu>& gpus) {
+  if (gpus.empty()) return "gpus is empty; name at least one GPU";
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i].uuid.empty()) return "gpus has an empty name; give UUIDs";
+    for (size_t j = 0; j < i; ++j) {
+      if (!MayBeOne(gpus[i], gpus[j])) continue;
+      return absl::StrCat("gpus has \"", gpus[j].uuid, "\" and \"",
+                          gpus[i].uuid,
+                          "\", which may be one GPU; list each GPU once");
+    }
+  }
+  return "";
+}
+
+absl::Status CheckList(const FleetEngine& engine,
+                       const std::vector<NamedGpu>& gpus) {
+  const std::string trouble = TroubleWith(gpus);
+  if (!trouble.empty()) return Wrong(engine, trouble);
+  if (!engine.gpu.empty()) {
+    return Wrong(engine, "has both gpu and gpus; leave out one of them");
+  }
+  if (engine.target_rate != 0) {
+    return Wrong(engine,
+                 "has gpus, and the planner gives its rates; leave out "
+                 "target_rate");
+  }
+  if (engine.port + gpus.size() - 1 > kMostPort) {
+    return Wrong(
+        engine,
+        absl::StrCat("its ", gpus.size(), " GPUs need ports from ", engine.port,
+                     " on, beyond ", kMostPort, "; give url a smaller port"));
+  }
+  const bool tells_port = std::any_of(
+      engine.command.begin(), engine.command.end(),
+      [](const std::string& word) { return absl::StrContains(word, kPort); });
+  if (gpus.size() > 1 && !engine.command.empty() && !tells_port) {
+    return Wrong(engine,
+                 "each of its GPUs has a port of its own; write {port} in "
+                 "command, like \"--port\", \"{port}\"");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+NamedGpu GpuOf(absl::string_view text) {
+  const bool is_mig = absl::ConsumePrefix(&text, "MIG-");
+  return {is_mig ? absl::StrCat("GPU-", text) : std::string(text), is_mig};
+}
+
+absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
+    const FleetEngine& engine, const std::vector<NamedGpu>& gpus) {
+  if (absl::Status s = CheckList(engine, gpus); !s.ok()) return s;
+  std::vector<FleetEngine> places;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    FleetEngine place = engine;
+    place.name = absl::StrCat(engine.name, "-", i);
+    place.port = static_cast<uint16_t>(engine.port + i);
+    place.gpu = gpus[i].uuid;
+    place.is_mig = gpus[i].is_mig;
+    place.is_place = true;
+    for (std::string& word : place.command) {
+      word = absl::StrReplaceAll(word, {{kPort, absl::StrCat(place.port)},
+                                        {"{name}", place.name},
+                                        {"{gpu}", place.CudaGpu()}});
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet) {
+  for (const FleetEngine& other : fleet.engines) {
+    if (other.name == engine.name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a second engine \"", engine.name, "\"; ",
+                       engine.is_place || other.is_place
+                           ? "an engine with gpus is called NAME-0, NAME-1 and "
+                             "so on; rename one of them"
+                           : "rename one of them"));
+    }
+    if ((engine.is_place || other.is_place) && other.host == engine.host &&
+        other.port == engine.port) {
+      return Wrong(engine,
+                   absl::StrCat("\"", other.name, "\" has port ", engine.port,
+                                ", too; give one of them another url, "
+                                "and each of its gpus a port"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fineserve::config

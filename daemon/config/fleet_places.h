@@ -1,0 +1,36 @@
+#ifndef DAEMON_CONFIG_FLEET_PLACES_H_
+#define DAEMON_CONFIG_FLEET_PLACES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/config/fleet.h"
+
+namespace fineserve::config {
+
+// A GPU as a fleet file names it, "GPU-…" or "MIG-…".
+struct NamedGpu {
+  // GPU-…, since fineserved knows a MIG instance by the bytes of its UUID
+  // alone; maybe only how it begins.
+  std::string uuid;
+  bool is_mig = false;
+};
+NamedGpu GpuOf(absl::string_view text);
+
+// What an [[engine]] that lists `gpus` stands for: an engine on each of them,
+// in their order. The one on gpus[i] is called NAME-i and has port + i; {name},
+// {port} and {gpu} in its command stand for its own. InvalidArgument in one
+// line with the fix.
+absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
+    const FleetEngine& engine, const std::vector<NamedGpu>& gpus);
+
+// InvalidArgument in one line if the fleet has an engine of this name, or if
+// one of the two is a place and they have one URL.
+absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet);
+
+}  // namespace fineserve::config
+
+#endif  // DAEMON_CONFIG_FLEET_PLACES_H_

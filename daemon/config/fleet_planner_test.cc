@@ -1,0 +1,204 @@
+// What the planner needs of a fleet file: its section, what is expected of
+// models, and engines that list several GPUs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "daemon/config/fleet.h"
+#include "daemon/plan/model/policy_names.h"
+
+namespace fineserve::config {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kProfile[] = R"(weight_bytes = 16e9
+kv_token_bytes = 4096
+[step]
+base_us = 8000
+per_token_us = 20
+per_sequence_us = 60
+[[point]]
+batch = 1
+prompt_tokens = 256
+ttft_s = 0.02
+step_s = 0.008
+)";
+constexpr char kPlanner[] = "[planner]\n";
+constexpr char kEngine[] = R"([[engine]]
+name = "chat"
+model = "llama"
+url = "http://127.0.0.1:9011"
+gpus = ["GPU-a1", "GPU-b2"]
+command = ["serve", "--port", "{port}"]
+)";
+
+class FleetPlannerTest : public ::testing::Test {
+ protected:
+  FleetPlannerTest() { WriteProfile(kProfile); }
+  ~FleetPlannerTest() override {
+    unlink(path_.c_str());
+    unlink(profile_path_.c_str());
+  }
+
+  void WriteProfile(const std::string& text) const {
+    std::ofstream(profile_path_) << text;
+  }
+  // "llama", with its profile from the file unless `more` says otherwise.
+  std::string Model(const std::string& more = "") const {
+    return absl::StrCat("[[model]]\nname = \"llama\"\nslo_ttft_ms = 800\n",
+                        more.find("profile =") == std::string::npos
+                            ? "profile = \"" + profile_path_ + "\"\n"
+                            : "",
+                        more);
+  }
+  absl::StatusOr<Fleet> Read(const std::string& text) const {
+    std::ofstream(path_) << text;
+    return ReadFleet(path_);
+  }
+  std::string Error(const std::string& text) const {
+    return std::string(Read(text).status().message());
+  }
+
+  const std::string stem_ =
+      ::testing::TempDir() + "fleet-planner-" + std::to_string(getpid());
+  const std::string path_ = stem_ + ".toml";
+  const std::string profile_path_ = stem_ + ".profile.toml";
+};
+
+TEST_F(FleetPlannerTest, EveryKeyIsRead) {
+  const auto fleet = Read(absl::StrCat(
+      "[planner]\npolicy = \"prism\"\nperiod = 2\nwindow = 30.5\n"
+      "least_gain = 0.1\ncool_down = 7\nstart = 60\ndrain = 50\n",
+      Model("replicas = 0\nexpected = { rate = 2.5, prompt_tokens = 242, "
+            "output_tokens = 327 }\n"),
+      kEngine));
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->planner,
+            (PlannerSettings{true, "prism", 2, 30.5, 0.1, 7, 60, 50}));
+  const FleetModel& model = fleet->models[0];
+  EXPECT_EQ(model.replicas, 0u);
+  EXPECT_EQ(model.expected_rate, 2.5);
+  EXPECT_EQ(model.expected_prompt_tokens, 242);
+  EXPECT_EQ(model.expected_output_tokens, 327);
+  ASSERT_TRUE(model.measured);
+  EXPECT_EQ(model.measured->weight_bytes, 16e9);
+  EXPECT_EQ(model.measured->points.size(), 1u);
+}
+
+TEST_F(FleetPlannerTest, ItsPresenceAloneSwitchesItOn) {
+  const auto fleet = Read(kPlanner + Model() + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->planner, (PlannerSettings{.on = true}));
+  EXPECT_EQ(fleet->models[0].replicas, 1u);
+  ASSERT_EQ(fleet->engines.size(), 2u);
+  EXPECT_EQ(fleet->engines[1].name, "chat-1");
+  EXPECT_EQ(fleet->engines[1].port, 9012);
+  EXPECT_EQ(fleet->engines[1].command.back(), "9012");
+  EXPECT_TRUE(fleet->engines[1].is_place);
+}
+
+TEST_F(FleetPlannerTest, FixedEngineKeepsBracesInItsCommand) {
+  const auto fleet = Read(absl::StrReplaceAll(
+      absl::StrCat(Model(), kEngine),
+      {{"gpus = [\"GPU-a1\", \"GPU-b2\"]", "gpu = \"GPU-a1\""}}));
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_FALSE(fleet->planner.on);
+  EXPECT_FALSE(fleet->engines[0].is_place);
+  EXPECT_EQ(fleet->engines[0].command.back(), "{port}");
+}
+
+TEST_F(FleetPlannerTest, KvThatTheFleetFileTellsIsWhatThePlannerReads) {
+  const auto fleet = Read(kPlanner + Model("kv_token_bytes = 77\n") + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_EQ(fleet->models[0].measured->kv_token_bytes, 77u);
+}
+
+TEST_F(FleetPlannerTest, EveryPlacementPolicyMayBeNamed) {
+  for (const char* policy : plan::kPolicyNames) {
+    const auto fleet = Read(absl::StrCat("[planner]\npolicy = \"", policy,
+                                         "\"\n", Model(), kEngine));
+    ASSERT_TRUE(fleet.ok()) << fleet.status();
+    EXPECT_EQ(fleet->planner.policy, policy);
+  }
+}
+
+TEST_F(FleetPlannerTest, ModelOfAPlaceNeedsAMeasuredProfileWithItsSizes) {
+  const std::string fleet = kPlanner + Model() + kEngine;
+  for (const auto& [line, lacking] :
+       {std::pair("weight_bytes = 16e9\n", "weight_bytes in its profile"),
+        std::pair("kv_token_bytes = 4096\n", "kv_token_bytes in its profile"),
+        std::pair("[[point]]\nbatch = 1\nprompt_tokens = 256\nttft_s = 0.02\n"
+                  "step_s = 0.008\n",
+                  "at least one [[point]] in its profile")}) {
+    WriteProfile(absl::StrReplaceAll(kProfile, {{line, ""}}));
+    EXPECT_THAT(Error(fleet),
+                HasSubstr(absl::StrCat(
+                    path_, ": model \"llama\": the planner needs ", lacking)));
+    EXPECT_THAT(Error(fleet), HasSubstr("fsctl profile URL --weights 15GiB"));
+  }
+  WriteProfile(absl::StrCat("tp = 2\n", kProfile));
+  EXPECT_THAT(Error(fleet), HasSubstr("needs tp = 1 in its profile file"));
+  EXPECT_THAT(
+      Error(absl::StrCat(kPlanner,
+                         Model("profile = { base_us = 1, per_token_us = 2 }\n"),
+                         kEngine)),
+      HasSubstr("the planner needs a profile file"));
+}
+
+TEST_F(FleetPlannerTest, ModelOfFixedEnginesNeedsNoProfileThere) {
+  const auto fleet = Read(absl::StrCat(
+      kPlanner, Model(), kEngine,
+      "[[model]]\nname = \"fixed\"\nslo_ttft_ms = 1\n[[engine]]\n"
+      "name = \"f\"\nmodel = \"fixed\"\nurl = \"http://127.0.0.1:1\"\n"));
+  EXPECT_TRUE(fleet.ok()) << fleet.status();
+}
+
+TEST_F(FleetPlannerTest, MistakesAreNamedWithTheFix) {
+  const std::string fleet = Model() + kEngine;
+  EXPECT_THAT(Error(fleet), HasSubstr(path_ + ": engine \"chat-0\" comes"));
+  EXPECT_THAT(Error(fleet), HasSubstr("add [planner], or give gpu instead"));
+  const struct {
+    std::string text;
+    const char* error;
+  } kCases[] = {
+      {"[planner]\npolicy = \"best\"\n", ":2: policy: must be one of fine"},
+      {"[planner]\nperiod = 0.5\n", ":2: period: must be a number from 1 to"},
+      {"[planner]\nleast_gain = 11\n", "must be a number from 0 to 10"},
+      {"[planner]\nperiod = 61\n", ":1: [planner]: window is 60 s, less than"},
+      {"[planner]\nstart = \"1\"\n", ":2: start: must be a number from 1"},
+      {"[planner]\nspeed = 1\n", ":2: unknown key \"speed\""},
+      {"planner = 1\n", ":1: planner: must be a section"},
+      {"[[model]]\nreplicas = 65\n",
+       ":2: replicas: must be a number from 0 to"},
+      {"[[model]]\nexpected = 1\n", ":2: expected: must be like { rate = 2.5"},
+      {"[[model]]\nexpected = { rate = 1 }\n", "must be like { rate = 2.5"},
+      {"[[engine]]\ngpus = \"GPU-1\"\n", ":2: gpus: must be a list of UUIDs"},
+      {kPlanner + fleet + "gpu = \"GPU-a1\"\n", "both gpu and gpus"},
+      {kPlanner + fleet + "gpu_by = \"index\"\n" + "target_rate = 1\n",
+       ":6: engine \"chat\": has gpus, and the"},
+      {kPlanner + fleet + kEngine, "a second engine \"chat-0\""},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(Error(c.text), HasSubstr(c.error));
+    EXPECT_THAT(Error(c.text), HasSubstr(path_ + ":"));
+    EXPECT_THAT(Error(c.text), Not(HasSubstr("\n")));
+  }
+}
+
+TEST_F(FleetPlannerTest, IndexNamesNoMigInstanceAmongSeveralGpus) {
+  EXPECT_THAT(Error(absl::StrReplaceAll(absl::StrCat(kPlanner, Model(), kEngine,
+                                                     "gpu_by = \"index\"\n"),
+                                        {{"GPU-b2", "MIG-b2"}})),
+              HasSubstr("engine \"chat-1\": gpu_by = \"index\" needs a gpu"));
+}
+
+}  // namespace
+}  // namespace fineserve::config

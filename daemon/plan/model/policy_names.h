@@ -1,0 +1,16 @@
+#ifndef DAEMON_PLAN_MODEL_POLICY_NAMES_H_
+#define DAEMON_PLAN_MODEL_POLICY_NAMES_H_
+
+namespace fineserve::plan {
+
+// The names of all placement policies, as plan::MakePolicy knows them, for
+// those who read such a name and do not plan.
+inline constexpr const char* kPolicyNames[] = {
+    "fineserve",   "prism",           "static",        "dedicated",
+    "s-partition", "muxserve",        "qlm",           "prism-mended",
+    "prism-opt",   "fineserve-exact", "fineserve-opt",
+};
+
+}  // namespace fineserve::plan
+
+#endif  // DAEMON_PLAN_MODEL_POLICY_NAMES_H_
