@@ -223,7 +223,15 @@ absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
   const double gain = RelativeGain(now->worth, best->worth);
   if (!may_move || !decision.host.empty() || gain < least_gain) return decision;
   decision.move = BestStep(fleet, outlook, places, options);
-  if (decision.move) decision.move->why = Why(now->worth, best->worth);
+  const std::string why = Why(now->worth, best->worth);
+  if (decision.move) {
+    decision.move->why = why;
+  } else {
+    decision.troubles.push_back(absl::StrCat(
+        "a better plan (", why,
+        ") cannot be reached: no step towards it fits beside the pools and "
+        "what runs; give fineserved a smaller --pool, or pin a model"));
+  }
   return decision;
 }
 

@@ -97,6 +97,8 @@ TEST(DecideTest, MoveThatDoesNotFitBesideThePoolIsNotMade) {
   const auto d = Decide(fleet, plan, Two(8, 6.5), demand, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_FALSE(d->move);
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("smaller --pool"), std::string::npos);
 }
 
 TEST(DecideTest, PinMovesAModelWhateverTheGain) {
