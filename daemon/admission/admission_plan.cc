@@ -106,11 +106,14 @@ void AdmissionService::SendAway() {
     if (waits && Ends(model)) leave.insert(model);
   }
   if (leave.empty()) return;
+  std::set<sched::RequestId> waiting;  // in the order in which they came
   for (const sched::RequestView& r : scheduler_.Requests()) {
-    if (r.engine || leave.count(r.model) == 0) continue;
-    scheduler_.Cancel(r.id);
+    if (!r.engine && leave.count(r.model) > 0) waiting.insert(r.id);
+  }
+  for (const sched::RequestId id : waiting) {
+    scheduler_.Cancel(id);
     sched::Decision refusal;
-    refusal.id = r.id;
+    refusal.id = id;
     refusal.reason = sched::Reason::kNoEngine;
     Tell(refusal);
   }
