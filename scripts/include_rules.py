@@ -232,6 +232,7 @@ ALLOWED = {
     "tools/fsctl/launch": {
         "daemon/abi",
         "daemon/config",
+        "daemon/wire",
         "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",

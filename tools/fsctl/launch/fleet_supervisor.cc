@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/launch/http_health.h"
 #include "tools/fsctl/launch/launch_commands.h"
+#include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -27,8 +29,6 @@ using State = SupervisedEngine::State;
 
 constexpr int kHealthMs = 500;
 constexpr unsigned kReapPauseUs = 200'000;
-// How long engines may take to end before they are killed.
-constexpr uint64_t kPatienceNs = 10'000'000'000;
 
 uint64_t NowNs() { return Now().monotonic_ns; }
 
@@ -39,21 +39,59 @@ std::string Ending(int status) {
                       strsignal(WTERMSIG(status)), ")");
 }
 
+std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet) {
+  std::vector<std::string> gpus;
+  for (const config::FleetEngine& engine : fleet.engines) {
+    if (engine.is_place) gpus.push_back(engine.gpu);
+  }
+  return gpus;
+}
+
 }  // namespace
 
 FleetSupervisor::FleetSupervisor(const Globals& globals, config::Fleet fleet,
                                  std::string log_folder)
-    : globals_(globals), log_folder_(std::move(log_folder)) {
+    : globals_(globals),
+      log_folder_(std::move(log_folder)),
+      is_planned_(fleet.planner.on),
+      follower_(SocketFolder(), GpusOfPlaces(fleet)) {
   for (config::FleetEngine& engine : fleet.engines) {
     if (engine.command.empty()) continue;
-    engines_.push_back({std::move(engine), {}});
+    engines_.push_back({std::move(engine)});
+    engines_.back().wish = plan_.Of(engines_.back().spec);
+  }
+}
+
+void FleetSupervisor::Adopt(EngineRegister engines) {
+  for (RegisteredEngine& running : engines.Running()) {
+    Engine* engine = Find(running.engine);
+    if (engine == nullptr) {
+      engines_.push_back({});
+      engine = &engines_.back();
+      engine->spec.name = running.engine;
+      engine->is_in_fleet = false;
+    }
+    engine->life.Started(running.pid, NowNs());
+    engine->pidfd = std::move(running.pidfd);
+    Tell(absl::StrCat("adopted, pid ", running.pid), engine);
+    if (!engine->is_in_fleet) SetWish(engine, Wish::kStop);
+  }
+  register_.emplace(std::move(engines));
+  size_t waiting = 0;
+  for (const Engine& engine : engines_) {
+    waiting += engine.wish == Wish::kUnknown && !engine.life.runs();
+  }
+  if (waiting != 0) {
+    Tell(absl::StrCat("waiting for the first plan, which says which of ",
+                      waiting, " engines run"));
   }
 }
 
 void FleetSupervisor::Turn() {
   Reap();
+  if (is_planned_) Follow();
   for (Engine& engine : engines_) {
-    if (engine.life.IsDue(NowNs())) Start(&engine);
+    Steer(&engine);
     Check(&engine);
   }
 }
@@ -62,11 +100,55 @@ void FleetSupervisor::Stop() {
   stopping_ = true;
   Tell(absl::StrCat("stopping engines: ", Running()));
   Signal(SIGTERM);
-  ReapAll(kPatienceNs);
+  ReapAll(SupervisedEngine::kPatienceNs);
   if (Running() == 0) return;
   Tell(absl::StrCat("killing engines that did not stop: ", Running()));
   Signal(SIGKILL);
   ReapAll(UINT64_MAX);
+}
+
+FleetSupervisor::Engine* FleetSupervisor::Find(const std::string& name) {
+  for (Engine& engine : engines_) {
+    if (engine.spec.name == name) return &engine;
+  }
+  return nullptr;
+}
+
+void FleetSupervisor::Follow() {
+  if (!follower_.Turn(NowNs(), &plan_)) return;
+  for (Engine& engine : engines_) {
+    if (engine.is_in_fleet) SetWish(&engine, plan_.Of(engine.spec));
+  }
+}
+
+// Says so if it changes what the engine does.
+void FleetSupervisor::SetWish(Engine* engine, Wish wish) const {
+  const Wish before = std::exchange(engine->wish, wish);
+  if (before == wish) return;
+  const std::string why = engine->is_in_fleet
+                              ? absl::StrCat("plan ", plan_.number())
+                              : "not in the fleet any more";
+  if (wish == Wish::kRun && !engine->life.runs()) {
+    Tell(why + ": start", engine);
+  } else if (wish == Wish::kStop &&
+             (before == Wish::kRun || engine->life.runs())) {
+    Tell(why + ": stop", engine);
+  }
+}
+
+// Makes the wish true, as far as that is possible now.
+void FleetSupervisor::Steer(Engine* engine) {
+  SupervisedEngine& life = engine->life;
+  if (engine->wish == Wish::kRun && life.IsDue(NowNs())) Start(engine);
+  if (engine->wish == Wish::kStop && life.runs() &&
+      life.state() != State::kStopping) {
+    kill(-life.pid(), SIGTERM);
+    life.AskedToEnd(NowNs());
+  }
+  if (life.PatienceEnds(NowNs())) {
+    Tell("did not stop; killing it", engine);
+    kill(-life.pid(), SIGKILL);
+  }
 }
 
 void FleetSupervisor::Start(Engine* engine) {
@@ -83,10 +165,11 @@ void FleetSupervisor::Start(Engine* engine) {
        engine);
 }
 
-// In the child. An engine does not outlive a killed fsctl.
-void FleetSupervisor::Become(const config::FleetEngine& spec) const {
+// In the child. Without a planner, an engine does not outlive a killed fsctl;
+// with one, the next fsctl finds it in the register.
+void FleetSupervisor::Become(const config::FleetEngine& spec) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (!is_planned_) prctl(PR_SET_PDEATHSIG, SIGTERM);
   // Else fsctl's handlers would swallow a signal until exec.
   for (const int ending : {SIGINT, SIGTERM, SIGHUP}) signal(ending, SIG_DFL);
   sigset_t none;
@@ -94,7 +177,17 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) const {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const driver::Descriptor log(open(
       LogOf(spec).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  // Without a log, the engine writes where fsctl does, which may go away.
+  if (!log.valid() && is_planned_) {
+    _exit(Fail(kExitBadAnswer, absl::StrCat("cannot open ", LogOf(spec), ": ",
+                                            strerror(errno))));
+  }
   RedirectOutput(log.get());
+  if (!is_planned_) {
+    register_->LetGo();
+  } else if (const absl::Status s = register_->Enter(spec.name); !s.ok()) {
+    _exit(Fail(kExitBadAnswer, s));
+  }
   SetEnvironment(environment_);
   Globals globals = globals_;
   if (!spec.gpu.empty()) globals.gpu = spec.gpu;
@@ -110,13 +203,18 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) const {
 }
 
 void FleetSupervisor::Check(Engine* engine) const {
-  if (engine->life.state() == State::kDown) return;
+  const State before = engine->life.state();
+  if (before != State::kStarting && before != State::kServing) return;
   const bool serves =
       IsHealthy(engine->spec.host, engine->spec.port, kHealthMs);
   if (!engine->life.Checked(serves, NowNs())) return;
   if (!serves) {
     Tell(absl::StrCat("no longer answers /health (", ServingCount(), ")"),
          engine);
+    return;
+  }
+  if (engine->pidfd.valid()) {  // nobody knows when it was started
+    Tell(absl::StrCat("serving (", ServingCount(), ")"), engine);
     return;
   }
   const double seconds =
@@ -130,9 +228,18 @@ void FleetSupervisor::Reap() {
   pid_t pid;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
     for (Engine& engine : engines_) {
-      if (engine.life.pid() == pid) Ended(&engine, status);
+      if (engine.life.pid() == pid) Ended(&engine, " with " + Ending(status));
     }
   }
+  for (Engine& engine : engines_) {
+    if (engine.pidfd.valid() && HasEnded(engine.pidfd)) Ended(&engine, "");
+  }
+  engines_.erase(std::remove_if(engines_.begin(), engines_.end(),
+                                [](const Engine& engine) {
+                                  return !engine.is_in_fleet &&
+                                         !engine.life.runs();
+                                }),
+                 engines_.end());
 }
 
 void FleetSupervisor::ReapAll(uint64_t timeout_ns) {
@@ -142,36 +249,41 @@ void FleetSupervisor::ReapAll(uint64_t timeout_ns) {
   }
 }
 
-void FleetSupervisor::Ended(Engine* engine, int status) const {
+void FleetSupervisor::Ended(Engine* engine, const std::string& how) const {
   kill(-engine->life.pid(), SIGKILL);  // what is left of its process group
+  register_->Remove(engine->spec.name);
+  engine->pidfd.Reset();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
-  std::string event = absl::StrCat("ended with ", Ending(status), ", log ",
-                                   LogOf(engine->spec));
-  if (!stopping_) {
+  std::string event = absl::StrCat("ended", how, ", log ", LogOf(engine->spec));
+  if (!stopping_ && engine->wish == Wish::kRun) {
     absl::StrAppend(&event, "; restarting in ", pause_ns / 1'000'000'000,
                     " s (", ServingCount(), ")");
+  } else if (!stopping_ && engine->wish == Wish::kUnknown) {
+    absl::StrAppend(&event, "; no plan is known yet that wants it");
   }
   Tell(event, engine);
 }
 
 void FleetSupervisor::Signal(int signal) const {
   for (const Engine& engine : engines_) {
-    if (engine.life.pid() != 0) kill(-engine.life.pid(), signal);
+    if (engine.life.runs()) kill(-engine.life.pid(), signal);
   }
 }
 
 size_t FleetSupervisor::Running() const {
   size_t running = 0;
-  for (const Engine& engine : engines_) running += engine.life.pid() != 0;
+  for (const Engine& engine : engines_) running += engine.life.runs();
   return running;
 }
 
 std::string FleetSupervisor::ServingCount() const {
-  size_t serving = 0;
+  size_t serving = 0, wanted = 0;
   for (const Engine& engine : engines_) {
     serving += engine.life.state() == State::kServing;
+    wanted += engine.life.runs() ? engine.wish != Wish::kStop
+                                 : engine.wish == Wish::kRun;
   }
-  return absl::StrCat(serving, " of ", engines_.size(), " serving");
+  return absl::StrCat(serving, " of ", wanted, " serving");
 }
 
 std::string FleetSupervisor::LogOf(const config::FleetEngine& spec) const {

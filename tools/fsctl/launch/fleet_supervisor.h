@@ -6,7 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "daemon/config/fleet.h"
+#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/launch/engine_register.h"
+#include "tools/fsctl/launch/known_plan.h"
+#include "tools/fsctl/launch/plan_follower.h"
 #include "tools/fsctl/launch/supervised_engine.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/globals.h"
@@ -14,7 +19,11 @@
 namespace fineserve::fsctl {
 
 // Starts, watches and restarts the engines of a fleet that have a command, and
-// prints a line per event. In a single-threaded program without other children.
+// prints a line per event. Of a fleet with a planner it runs those places that
+// the newest plan wants, and its engines outlive a killed fsctl: the next one
+// adopts them. Confined to one thread, in a program without other children.
+// ZeroMQ's threads take no lock that a forked child needs, except malloc's,
+// which fork leaves free.
 class FleetSupervisor {
  public:
   // `globals` must outlive it. A gpu in `fleet` is a whole UUID.
@@ -29,8 +38,12 @@ class FleetSupervisor {
     environment_ = std::move(environment);
   }
 
-  // To be called often: notices ended engines, starts those that are due and
-  // checks the health of the others.
+  // Takes over the engines that a former fsctl has left running. Those that the
+  // fleet does not start any more are stopped. To be called once, before Turn.
+  void Adopt(EngineRegister engines);
+
+  // To be called often: notices ended engines, follows the plan, starts engines
+  // that are due and checks the health of the others.
   void Turn();
 
   // Stops all engines: asks them to end, and kills those that take too long.
@@ -39,14 +52,21 @@ class FleetSupervisor {
  private:
   struct Engine {
     config::FleetEngine spec;
-    SupervisedEngine life;
+    SupervisedEngine life = {};
+    driver::Descriptor pidfd = {};  // of an adopted one: it is no child
+    Wish wish = Wish::kRun;
+    bool is_in_fleet = true;
   };
 
+  Engine* Find(const std::string& name);
+  void Follow();
+  void SetWish(Engine* engine, Wish wish) const;
+  void Steer(Engine* engine);
   void Start(Engine* engine);
-  [[noreturn]] void Become(const config::FleetEngine& spec) const;
+  [[noreturn]] void Become(const config::FleetEngine& spec);
   void Check(Engine* engine) const;
   void Reap();
-  void Ended(Engine* engine, int status) const;
+  void Ended(Engine* engine, const std::string& how) const;
   void Signal(int signal) const;
   // Waits until no engine is left, for at most `timeout_ns`.
   void ReapAll(uint64_t timeout_ns);
@@ -59,8 +79,12 @@ class FleetSupervisor {
 
   const Globals& globals_;
   const std::string log_folder_;
+  const bool is_planned_;
   Environment environment_;
   std::vector<Engine> engines_;
+  absl::optional<EngineRegister> register_;
+  KnownPlan plan_;
+  PlanFollower follower_;
   bool stopping_ = false;
 };
 

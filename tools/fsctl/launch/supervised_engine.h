@@ -13,10 +13,11 @@ namespace fineserve::fsctl {
 // ns.
 //
 //   down --(is due)--> starting --(serves)--> serving
-//     ^----(ended)--------/----------------------/
+//     ^----(ended)--------/---------------------+/
+//     ^----(ended)-- stopping <--(asked to end)-/
 class SupervisedEngine {
  public:
-  enum class State { kDown, kStarting, kServing };
+  enum class State { kDown, kStarting, kServing, kStopping };
 
   // An engine that ends is restarted after a pause. The pause doubles up to the
   // longest, so that an engine that cannot start does not keep the machine
@@ -25,17 +26,27 @@ class SupervisedEngine {
   static constexpr uint64_t kLongestPauseNs = 30'000'000'000;
   static constexpr uint64_t kStableNs = 60'000'000'000;
 
-  // Whether to start it now.
+  // How long it may take to end when it is asked to.
+  static constexpr uint64_t kPatienceNs = 10'000'000'000;
+
+  // Whether to start it now, if it is to run.
   bool IsDue(uint64_t now_ns) const {
     return state_ == State::kDown && now_ns >= due_ns_;
   }
   void Started(pid_t pid, uint64_t now_ns);
   // Records a health check. Returns whether it changed the state.
   bool Checked(bool serves, uint64_t now_ns);
-  // Records that it ended. Returns the pause until it is to be restarted, ns.
+  // Records that it was asked to end. Does nothing unless it runs.
+  void AskedToEnd(uint64_t now_ns);
+  // Whether it was asked to end so long ago that it is to be killed; says so
+  // once.
+  bool PatienceEnds(uint64_t now_ns);
+  // Records that it ended. Returns the pause until it is to be restarted, ns;
+  // none if it was asked to end.
   uint64_t Ended(uint64_t now_ns);
 
   State state() const { return state_; }
+  bool runs() const { return pid_ != 0; }
   pid_t pid() const { return pid_; }  // 0: none
   uint64_t started_ns() const { return started_ns_; }
 
@@ -46,6 +57,7 @@ class SupervisedEngine {
   uint64_t pause_ns_ = kFirstPauseNs;
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
+  uint64_t kill_ns_ = 0;     // while it is stopping; UINT64_MAX: it was killed
 };
 
 }  // namespace fineserve::fsctl

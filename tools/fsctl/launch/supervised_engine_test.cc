@@ -53,5 +53,37 @@ TEST(SupervisedEngineTest, NothingIsCheckedWhileItIsDown) {
   EXPECT_EQ(engine.state(), State::kDown);
 }
 
+TEST(SupervisedEngineTest, OneThatIsAskedToEndIsKilledWhenPatienceEnds) {
+  SupervisedEngine engine;
+  engine.AskedToEnd(0);
+  EXPECT_EQ(engine.state(), State::kDown) << "nothing runs";
+  engine.Started(1, 0);
+  engine.Checked(true, 0);
+  EXPECT_FALSE(engine.PatienceEnds(100 * kSecond)) << "nobody asked";
+  engine.AskedToEnd(5);
+  EXPECT_EQ(engine.state(), State::kStopping);
+  EXPECT_FALSE(engine.Checked(true, 6)) << "its health is of no interest";
+  EXPECT_FALSE(engine.IsDue(100 * kSecond)) << "it still runs";
+  const uint64_t end = 5 + SupervisedEngine::kPatienceNs;
+  EXPECT_FALSE(engine.PatienceEnds(end - 1));
+  engine.AskedToEnd(end - 1);
+  EXPECT_TRUE(engine.PatienceEnds(end)) << "asking again gives no more time";
+  EXPECT_FALSE(engine.PatienceEnds(end + 1)) << "once is enough";
+  EXPECT_TRUE(engine.runs());
+}
+
+TEST(SupervisedEngineTest, OneThatWasAskedToEndMayStartAtOnceAgain) {
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  EXPECT_EQ(engine.Ended(0), kSecond);
+  engine.Started(2, kSecond);
+  engine.AskedToEnd(kSecond);
+  EXPECT_EQ(engine.Ended(2 * kSecond), 0u);
+  EXPECT_FALSE(engine.runs());
+  EXPECT_TRUE(engine.IsDue(2 * kSecond));
+  engine.Started(3, 2 * kSecond);
+  EXPECT_EQ(engine.Ended(2 * kSecond), kSecond) << "as if it were new";
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

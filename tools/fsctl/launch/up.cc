@@ -4,9 +4,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
+#include "daemon/abi/observer_link.h"
 #include "daemon/config/fleet.h"
+#include "tools/fsctl/launch/engine_register.h"
 #include "tools/fsctl/launch/fleet_supervisor.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/mps.h"
@@ -21,24 +25,63 @@ namespace {
 
 constexpr uint64_t kTurnNs = 200'000'000;
 
+// The whole UUID of a GPU without a daemon: the name, if that is whole, or what
+// a daemon's socket that was left behind is called. Empty if neither tells.
+std::string UuidWithoutDaemon(const std::string& gpu) {
+  constexpr size_t kWholeUuid = 40;  // GPU-8-4-4-4-12
+  if (gpu.size() == kWholeUuid) return gpu;
+  for (const std::string& path : abi::ListSockets(SocketFolder())) {
+    const absl::string_view file =
+        absl::string_view(path).substr(path.rfind('/') + 1);
+    if (!gpu.empty() && absl::StartsWith(file, gpu)) {
+      return std::string(absl::StripSuffix(file, ".sock"));
+    }
+  }
+  return "";
+}
+
+struct FoundGpu {
+  std::string uuid;      // whole; empty: not known
+  absl::Status missing;  // why no daemon serves it, if none does
+};
+
+FoundGpu FindGpu(const std::string& gpu) {
+  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  if (pool.ok()) {
+    return {GpuName(pool->table.gpu_uuid),
+            pool->daemon_answers() ? absl::OkStatus()
+                                   : absl::NotFoundError(DaemonTrouble(*pool))};
+  }
+  return {
+      absl::IsNotFound(pool.status()) ? UuidWithoutDaemon(gpu) : std::string(),
+      pool.status()};
+}
+
 // Completes the UUIDs of the fleet's GPUs. 0 if a daemon answers for every one;
-// else prints why and returns the exit code.
+// else prints why and returns the exit code. If the fleet has a planner, one
+// daemon is enough: engines of the other GPUs start when theirs are back.
 int FindDaemons(const Globals& globals, config::Fleet* fleet) {
   std::map<std::string, std::string> uuids;  // by what the fleet calls it
+  absl::Status missing;
+  bool any_answers = false;
   for (config::FleetEngine& engine : fleet->engines) {
     std::string& uuid = uuids[engine.gpu];
     if (uuid.empty()) {
-      const absl::StatusOr<Pool> pool =
-          ChoosePool(engine.gpu.empty() ? globals.gpu : engine.gpu);
-      if (!pool.ok()) return FailWithoutPool(pool.status());
-      if (!pool->daemon_answers()) {
-        return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+      const FoundGpu found =
+          FindGpu(engine.gpu.empty() ? globals.gpu : engine.gpu);
+      any_answers |= found.missing.ok();
+      if (!found.missing.ok()) {
+        missing = found.missing;
+        if (!fleet->planner.on || found.uuid.empty()) {
+          return FailWithoutPool(missing);
+        }
+        Fail(0, absl::StrCat("warning: ", found.uuid, ": ", missing.message()));
       }
-      uuid = GpuName(pool->table.gpu_uuid);
+      uuid = found.uuid;
     }
     if (!engine.gpu.empty()) engine.gpu = uuid;
   }
-  return kExitOk;
+  return any_answers ? kExitOk : FailWithoutPool(missing);
 }
 
 }  // namespace
@@ -56,6 +99,9 @@ int RunUp(const Globals& globals, const UpOptions& options) {
                              ": no [[engine]] has a command; add one, like "
                              "command = [\"vllm\", \"serve\", \"MODEL\"]"));
   }
+  absl::StatusOr<EngineRegister> running =
+      EngineRegister::Claim(SocketFolder(), options.fleet_path);
+  if (!running.ok()) return Fail(kExitBadAnswer, running.status());
   absl::optional<Mps> mps;
   if (options.mps) {
     absl::StatusOr<Mps> started = Mps::Start(SocketFolder());
@@ -64,6 +110,7 @@ int RunUp(const Globals& globals, const UpOptions& options) {
     engines.SetEngineEnvironment(mps->environment());
   }
   SignalWatch signals;
+  engines.Adopt(*std::move(running));
   while (signals.ending() == 0) {
     engines.Turn();
     signals.WaitFor(-1, kTurnNs);

@@ -1,0 +1,194 @@
+#include "tools/fsctl/launch/engine_register.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/fsctl/process/read_file.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr char kSuffix[] = ".pid";
+// For processes that are still about to become engines of a killed fsctl.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr absl::Duration kPause = absl::Milliseconds(20);
+
+absl::Status Errno(absl::string_view what, const std::string& path) {
+  return absl::InternalError(
+      absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
+}
+
+// The same in every version of fsctl: FNV-1a.
+uint64_t Hash(absl::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+// However the path is written.
+std::string WholePath(const std::string& path) {
+  char whole[PATH_MAX];
+  return realpath(path.c_str(), whole) == nullptr ? path : whole;
+}
+
+// 0 if there is no such process.
+uint64_t StartTimeOf(pid_t pid) {
+  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
+  // Field 2, the program's name in parentheses, may contain anything.
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  const std::vector<std::string> from_field_3 = absl::StrSplit(
+      stat.substr(name_end + 1), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  constexpr size_t kStart = 22 - 3;
+  uint64_t ticks = 0;
+  if (from_field_3.size() <= kStart ||
+      !absl::SimpleAtoi(from_field_3[kStart], &ticks)) {
+    return 0;
+  }
+  return ticks;
+}
+
+struct Registered {
+  pid_t pid = 0;
+  uint64_t start = 0;
+};
+
+Registered Read(const std::string& path) {
+  const std::vector<std::string> words =
+      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  Registered r;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &r.pid) || r.pid <= 1 ||
+      !absl::SimpleAtoi(words[1], &r.start) || r.start == 0) {
+    return {};
+  }
+  return r;
+}
+
+// Not valid if the process is gone. Whoever has the pid while the descriptor is
+// open is whom it stands for, so the start time is asked after opening it.
+driver::Descriptor OpenPidfd(const Registered& r) {
+  if (r.pid == 0) return {};
+  driver::Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, r.pid, 0)));
+  if (pidfd.valid() && StartTimeOf(r.pid) != r.start) pidfd.Reset();
+  return pidfd;
+}
+
+std::vector<std::string> RegisteredNames(const std::string& folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()),
+                                                closedir);
+  if (dir == nullptr) return names;
+  while (const dirent* entry = readdir(dir.get())) {
+    const absl::string_view file = entry->d_name;
+    if (!absl::EndsWith(file, kSuffix)) continue;
+    names.emplace_back(file.substr(0, file.size() - (sizeof(kSuffix) - 1)));
+  }
+  return names;
+}
+
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".new";
+  const driver::Descriptor file(
+      open(unfinished.c_str(),
+           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) return Errno("open", unfinished);
+  if (write(file.get(), text.data(), text.size()) !=
+          static_cast<ssize_t>(text.size()) ||
+      rename(unfinished.c_str(), path.c_str()) != 0) {
+    return Errno("write", path);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool HasEnded(const driver::Descriptor& pidfd) {
+  pollfd ended = {pidfd.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
+absl::StatusOr<EngineRegister> EngineRegister::Claim(
+    const std::string& runtime_folder, const std::string& fleet_path) {
+  const std::string fleet = WholePath(fleet_path);
+  const std::string folder =
+      absl::StrCat(runtime_folder, "/up-", absl::Hex(Hash(fleet)));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Errno("make", folder);
+  }
+  const std::string path = folder + "/lock";
+  driver::Descriptor lock(
+      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) return Errno("open", path);
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (absl::Now() > deadline) {
+      const std::string holder = ReadFile(path);
+      return absl::FailedPreconditionError(absl::StrCat(
+          "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ",
+          fleet, " already (lock ", path, "); stop it first"));
+    }
+    absl::SleepFor(kPause);
+  }
+  const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
+  if (ftruncate(lock.get(), 0) != 0 ||
+      pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
+    return Errno("write", path);
+  }
+  return EngineRegister(folder, std::move(lock));
+}
+
+std::vector<RegisteredEngine> EngineRegister::Running() const {
+  std::vector<RegisteredEngine> running;
+  for (const std::string& name : RegisteredNames(folder_)) {
+    const Registered r = Read(PathOf(name));
+    driver::Descriptor pidfd = OpenPidfd(r);
+    if (pidfd.valid() && !HasEnded(pidfd)) {
+      running.push_back({name, r.pid, std::move(pidfd)});
+      continue;
+    }
+    // Nobody else gets this pid as long as a process group has its number.
+    const bool is_free = pidfd.valid() || StartTimeOf(r.pid) == 0;
+    if (r.pid != 0 && is_free) kill(-r.pid, SIGKILL);
+    Remove(name);
+  }
+  return running;
+}
+
+absl::Status EngineRegister::Enter(const std::string& engine) {
+  const absl::Status s = WriteWhole(
+      PathOf(engine), absl::StrCat(getpid(), " ", StartTimeOf(getpid()), "\n"));
+  if (s.ok()) LetGo();
+  return s;
+}
+
+void EngineRegister::Remove(const std::string& engine) const {
+  unlink(PathOf(engine).c_str());
+}
+
+std::string EngineRegister::PathOf(const std::string& engine) const {
+  return absl::StrCat(folder_, "/", engine, kSuffix);
+}
+
+}  // namespace fineserve::fsctl

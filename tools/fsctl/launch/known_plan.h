@@ -1,0 +1,40 @@
+#ifndef TOOLS_FSCTL_LAUNCH_KNOWN_PLAN_H_
+#define TOOLS_FSCTL_LAUNCH_KNOWN_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/config/fleet.h"
+#include "daemon/wire/message_types.h"
+
+namespace fineserve::fsctl {
+
+// What is to become of an engine.
+enum class Wish {
+  kUnknown,  // no plan is known: if it runs it goes on, else it stays down
+  kRun,
+  kStop,
+};
+
+// The newest plan that `fsctl up` has heard of, and what it makes of it.
+class KnownPlan {
+ public:
+  // Keeps `plan` if it is newer than the one that is known. Returns whether it
+  // is.
+  bool Learn(const wire::PlanT& plan);
+
+  uint64_t number() const { return number_; }  // 0: none is known
+
+  // A place is to run if the plan names it, and not as off; any other engine is
+  // to run in any case.
+  Wish Of(const config::FleetEngine& engine) const;
+
+ private:
+  uint64_t number_ = 0;
+  std::vector<std::string> running_;  // places that are not off, sorted
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LAUNCH_KNOWN_PLAN_H_
