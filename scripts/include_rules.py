@@ -224,9 +224,13 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/plan": {
+        "daemon/abi",
         "daemon/config",
         "daemon/plan",
         "daemon/plan/model",
+        "daemon/wire",
+        "kernels/driver",
+        "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/launch": {

@@ -62,15 +62,26 @@ bool IsFree(uint16_t port) {
               sizeof(address)) == 0;
 }
 
+// Those of a row that is not free stay reserved: there are enough.
+bool TakeRow(int first, int count) {
+  for (int port = first; port < first + count; ++port) {
+    const auto one = static_cast<uint16_t>(port);
+    if (!Reserve(one) || !IsFree(one)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-uint16_t FreePort() {
+uint16_t FreePort() { return FreePorts(1); }
+
+uint16_t FreePorts(int count) {
   static const Range range = OutsideTheKernels();
   static std::mt19937 random(RandomSeed());
-  std::uniform_int_distribution<int> any(range.first, range.last);
+  std::uniform_int_distribution<int> any(range.first, range.last - count + 1);
   for (int tries = 0; tries < 1'000; ++tries) {
-    const auto port = static_cast<uint16_t>(any(random));
-    if (Reserve(port) && IsFree(port)) return port;
+    const int first = any(random);
+    if (TakeRow(first, count)) return static_cast<uint16_t>(first);
   }
   fprintf(stderr, "no free port of 127.0.0.1 from %u to %u\n", range.first,
           range.last);

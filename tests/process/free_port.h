@@ -11,6 +11,8 @@ namespace fineserve::process {
 // the range that the kernel uses for those. Exits if there is none. Not
 // thread-safe.
 uint16_t FreePort();
+// The first of `count` such ports in a row.
+uint16_t FreePorts(int count);
 
 }  // namespace fineserve::process
 

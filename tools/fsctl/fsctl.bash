@@ -6,7 +6,7 @@ _fsctl_words() {
     top) echo "--interval --once" ;;
     explain) echo "--last" ;;
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
-    plan) echo "--policy --footprint --kvpr --explain --what-if --svg" ;;
+    plan) echo "--policy --footprint --kvpr --explain --what-if --svg --history --freeze --thaw --apply --pin --unpin" ;;
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
     up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
@@ -59,7 +59,7 @@ _fsctl() {
     --kvpr) words="v1 v3" ;;
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if) return ;;
+    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
     --output | --api-key-file)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return

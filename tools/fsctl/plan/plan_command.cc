@@ -52,8 +52,6 @@ int Show(const Globals& globals, const PlanOptions& o, const plan::Snapshot& s,
   return code;
 }
 
-}  // namespace
-
 int RunPlanFile(const Globals& globals, const PlanOptions& o) {
   const auto snapshot = config::ReadPlanFile(o.file);
   if (!snapshot.ok()) return Fail(kExitUsage, snapshot.status());
@@ -70,6 +68,15 @@ int RunPlanFile(const Globals& globals, const PlanOptions& o) {
   if (!after.ok()) return Fail(kExitUsage, after.status());
   if (!globals.json) Print(WhatIfText(*plan, *after));
   return Show(globals, o, changed, *after);
+}
+
+}  // namespace
+
+int RunPlan(const Globals& globals, const PlanOptions& o) {
+  const absl::Status fits = CheckLivePlanOptions(o.live, o.file);
+  if (!fits.ok()) return Fail(kExitUsage, fits);
+  return o.file.empty() ? RunLivePlan(globals, o.live)
+                        : RunPlanFile(globals, o);
 }
 
 }  // namespace fineserve::fsctl

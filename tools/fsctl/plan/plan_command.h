@@ -4,11 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "tools/fsctl/plan/live_plan.h"
 #include "tools/fsctl/terminal/globals.h"
 
 namespace fineserve::fsctl {
 
 struct PlanOptions {
+  LivePlanOptions live;
+  // The rest is about a file to plan; empty: the plan in force.
   std::string file;
   std::string policy = "fineserve-opt";
   std::string footprint = "paper";  // or "released"
@@ -18,9 +21,9 @@ struct PlanOptions {
   std::string svg_path;  // empty: none
 };
 
-// `fsctl plan`: plans what a file describes. Returns the exit code: 1 if a
-// model finds no place.
-int RunPlanFile(const Globals& globals, const PlanOptions& options);
+// `fsctl plan`: plans what a file describes or, without one, RunLivePlan.
+// Returns the exit code: 1 if a model finds no place.
+int RunPlan(const Globals& globals, const PlanOptions& options);
 
 }  // namespace fineserve::fsctl
 

@@ -1,0 +1,135 @@
+// Whoever dies during a move, and in whichever of its states: all models are
+// served again by one engine each, and what did not run on a killed engine is
+// answered.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <string>
+
+#include "tests/integration/planning/planning_site.h"
+
+namespace fineserve::integration {
+namespace {
+
+enum class Actor { kLeader, kOtherDaemon, kUp, kTarget, kSource };
+
+struct Death {
+  Actor actor;
+  const char* state;  // of the place that shows how far the move is
+};
+
+class PlanningDeathTest : public PlanningSite,
+                          public ::testing::WithParamInterface<Death> {
+ protected:
+  // The move that is in the state of the parameter. Only one runs at a time.
+  struct Moving {
+    PlaceOf from, to;
+  };
+  std::optional<Moving> AwaitMove() {
+    const std::string state = GetParam().state;
+    const auto place = AwaitState(state);
+    if (!place) return std::nullopt;
+    const PlaceOf other = {place->model, 1 - place->gpu};
+    return state == "start" ? Moving{other, *place} : Moving{*place, other};
+  }
+
+  void Kill(Actor actor, const Moving& move) {
+    switch (actor) {
+      case Actor::kLeader:
+        return KillLeader();
+      case Actor::kOtherDaemon:
+        return KillDaemon(1 - Leader());
+      case Actor::kUp:
+        up_->Signal(SIGKILL);
+        up_->Wait();
+        return StartUp();
+      case Actor::kTarget:
+        return KillEngine(move.to);
+      case Actor::kSource:
+        return KillEngine(move.from);
+    }
+  }
+
+  static bool IsEngine(Actor actor) {
+    return actor == Actor::kTarget || actor == Actor::kSource;
+  }
+
+ private:
+  int Leader() {
+    std::string leader;
+    EXPECT_TRUE(Eventually([&] {
+      const auto plan = See();
+      if (plan) leader = plan->leader;
+      return !leader.empty();
+    }));
+    return GpuWithUuid(leader);
+  }
+  // Started again, as systemd would, but only once the other one leads.
+  void KillLeader() {
+    const int leader = Leader();
+    daemons_[leader]->Signal(SIGKILL);
+    daemons_[leader]->Wait();
+    EXPECT_TRUE(Eventually([&] {
+      const auto plan = See();
+      return plan && plan->leader == gpus_[1 - leader];
+    })) << "nobody has taken the lead";
+    StartDaemonOn(leader);
+  }
+  void KillDaemon(int gpu) {
+    daemons_[gpu]->Signal(SIGKILL);
+    daemons_[gpu]->Wait();
+    StartDaemonOn(gpu);
+  }
+};
+
+TEST_P(PlanningDeathTest, AllIsServedAgain) {
+  StartAll();
+  const Neighbours they = FindNeighbours();
+  BeginLoads(they.a, they.b);
+  const auto move = AwaitMove();
+  ASSERT_TRUE(move) << Fsctl({"plan"}).out;
+  const auto before = See();
+  ASSERT_TRUE(before);
+  const PlaceOf bystander = {they.other, ServingGpu(*before, they.other)};
+  const pid_t bystander_pid = PidOf(bystander);
+  Kill(GetParam().actor, *move);
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out << up_->Stderr();
+  EXPECT_EQ(PidOf(bystander), bystander_pid)
+      << "an engine that had no part in it was started again";
+  EndLoads();
+  EXPECT_EQ(Count(Ending::kWrong), 0);
+  const int lost = Count(Ending::kErrorEvent) + Count(Ending::kCut);
+  EXPECT_LE(lost, IsEngine(GetParam().actor) ? kClients : 0)
+      << "more than ran on a killed engine";
+  if (!IsEngine(GetParam().actor)) {
+    EXPECT_EQ(Count(Ending::kBadGateway), 0);
+  }
+  RecordProperty("right", Count(Ending::kRight));
+  RecordProperty("refused", Count(Ending::kRefused));
+  RecordProperty("bad_gateway", Count(Ending::kBadGateway));
+  RecordProperty("lost", lost);
+}
+
+std::string NameOf(const ::testing::TestParamInfo<Death>& info) {
+  static constexpr const char* kNames[] = {"Leader", "OtherDaemon", "FsctlUp",
+                                           "Target", "Source"};
+  return std::string(kNames[static_cast<int>(info.param.actor)]) + "In_" +
+         info.param.state;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, PlanningDeathTest,
+                         ::testing::Values(Death{Actor::kLeader, "start"},
+                                           Death{Actor::kLeader, "retire"},
+                                           Death{Actor::kOtherDaemon, "start"},
+                                           Death{Actor::kOtherDaemon, "retire"},
+                                           Death{Actor::kUp, "start"},
+                                           Death{Actor::kUp, "retire"},
+                                           Death{Actor::kTarget, "start"},
+                                           Death{Actor::kTarget, "retire"},
+                                           Death{Actor::kSource, "start"},
+                                           Death{Actor::kSource, "retire"}),
+                         NameOf);
+
+}  // namespace
+}  // namespace fineserve::integration

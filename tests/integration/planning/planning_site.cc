@@ -1,0 +1,266 @@
+#include "tests/integration/planning/planning_site.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <fstream>
+
+#include "daemon/config/profile_file.h"
+#include "tests/integration/json_value.h"
+#include "tests/integration/planning/running_engine.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+constexpr double kMib = 1 << 20;
+
+// Enough for each model's engine to start beside the two others.
+constexpr char kDeviceMemory[] = "1GiB";
+constexpr double kWeightBytes = 200 * kMib;
+// Not tinyserve's, which leases little: with it, no load of a test would fill a
+// GPU. Admission goes by the format that the engine registers.
+constexpr uint32_t kTokenBytes = 3 << 19;
+
+// In requests/s: what the first model is expected to get, and the others. The
+// leader is to find a place for each before anything is asked.
+constexpr double kExpectedRates[] = {4, 0.2, 0.2};
+
+constexpr char kPlanner[] =
+    "[planner]\nperiod = 1\nwindow = 5\nleast_gain = 0.2\ncool_down = 2\n"
+    "start = 30\ndrain = 20\n";
+
+std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
+
+// Of "serving … on …/GPU-….sock".
+std::string GpuOf(const Process& daemon) {
+  const std::string log = daemon.Stderr();
+  const size_t begin = log.rfind("/GPU-") + 1;
+  return log.substr(begin, log.find(".sock", begin) - begin);
+}
+
+}  // namespace
+
+PlanningSite::~PlanningSite() {
+  EndLoads();
+  if (up_ != nullptr && up_->alive()) {
+    up_->Signal(SIGTERM);
+    up_->Wait();
+  }
+  // Engines of a killed fsctl up go on without it.
+  for (int model = 0; model < kModels; ++model) {
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      const pid_t pid = PidOf({model, gpu});
+      if (pid != 0) kill(pid, SIGKILL);
+    }
+  }
+}
+
+void PlanningSite::SetUp() {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
+  Set("EMUCUDA_DEVICES", std::to_string(kGpus));
+  Set("EMUCUDA_MEMORY", kDeviceMemory);
+}
+
+void PlanningSite::StartAll() {
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    gpus_[gpu] =
+        GpuOf(*StartDaemon({"--gpu", "emulated:" + std::to_string(gpu)}));
+  }
+  WriteProfiles();
+  WritePlannedFleet();
+  for (int gpu = 0; gpu < kGpus; ++gpu) StartDaemonOn(gpu);
+  StartUp();
+  StartProxy();
+  ASSERT_TRUE(Settles());
+}
+
+void PlanningSite::StartDaemonOn(int gpu) {
+  daemons_[gpu] = StartDaemon(
+      {"--gpu", "emulated:" + std::to_string(gpu), "--fleet", fleet_path()});
+}
+
+void PlanningSite::StartUp() {
+  up_ = std::make_unique<Process>(
+      std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+      environment());
+}
+
+void PlanningSite::WriteProfiles() {
+  for (const TinyModel& model : models_) {
+    config::MeasuredProfile profile;
+    profile.model = model.model();
+    profile.url = "http://127.0.0.1:1";
+    profile.chunk_tokens = 2048;
+    profile.weight_bytes = kWeightBytes;
+    profile.kv_token_bytes = kTokenBytes;
+    profile.step = {7600, 16, 64};  // tinyserve's
+    profile.decode_base_us = 7600;
+    // A token takes 0.1 s, ten times as long as tinyserve needs: so a few
+    // requests a second are a load that needs much KV.
+    for (const uint32_t batch : {1, 8, 32}) {
+      profile.points.push_back({batch, 64, 0.02 * batch, 0.1, 0, 0, 3});
+    }
+    std::ofstream(folder() + "/" + model.model() + ".toml")
+        << config::ProfileText(profile);
+  }
+}
+
+void PlanningSite::WritePlannedFleet() {
+  std::ofstream file(fleet_path());
+  file << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
+       << "without_daemon = \"fail_open\"\n"
+       << kPlanner;
+  for (int m = 0; m < kModels; ++m) {
+    first_ports_[m] = process::FreePorts(kGpus);
+    const std::string name = Quoted(models_[m].model());
+    file << "[[model]]\nname = " << name
+         << "\nslo_ttft_ms = 3000\nmax_batch = 24\nprofile = "
+         << Quoted(models_[m].model() + ".toml")
+         << "\nexpected = { rate = " << kExpectedRates[m]
+         << ", prompt_tokens = 50, output_tokens = 20 }\n"
+         << "[[engine]]\nname = " << name << "\nmodel = " << name
+         << "\nurl = \"http://127.0.0.1:" << first_ports_[m] << "\"\ngpus = ["
+         << Quoted(gpus_[0]) << ", " << Quoted(gpus_[1]) << "]\ncommand = ["
+         << Quoted(Program("tinyserve")) << ", \"--model\", " << name
+         << ", \"--port\", \"{port}\", "
+         << "\"--max-model-len\", \"1024\", \"--max-num-seqs\", \"24\", "
+         << "\"--page\", \"64KiB\"]\n";
+  }
+}
+
+std::optional<SeenPlan> PlanningSite::See() {
+  const std::string json = Fsctl({"plan", "--json"}).out;
+  if (!IsJson(json) || JsonAt(json, "/number") == "null") return std::nullopt;
+  SeenPlan plan;
+  plan.leader = JsonText(json, "/leader");
+  for (int i = 0;; ++i) {
+    const std::string place = "/places/" + std::to_string(i);
+    const std::string engine = JsonText(json, place + "/engine");
+    if (engine.empty()) return plan;
+    plan.states[engine] = JsonText(json, place + "/state");
+  }
+}
+
+std::string PlanningSite::EngineName(PlaceOf place) {
+  return std::string(1, static_cast<char>('a' + place.model)) + "-" +
+         std::to_string(place.gpu);
+}
+
+int PlanningSite::ServingGpu(const SeenPlan& plan, int model) {
+  int found = -1;
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    const auto state = plan.states.find(EngineName({model, gpu}));
+    if (state == plan.states.end() || state->second != "serve") continue;
+    if (found >= 0) return -1;
+    found = gpu;
+  }
+  return found;
+}
+
+std::optional<PlaceOf> PlanningSite::In(const SeenPlan& plan,
+                                        const std::string& state) {
+  for (int model = 0; model < kModels; ++model) {
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      const auto found = plan.states.find(EngineName({model, gpu}));
+      if (found != plan.states.end() && found->second == state) {
+        return PlaceOf{model, gpu};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<PlaceOf> PlanningSite::AwaitState(const std::string& state) {
+  std::optional<PlaceOf> found;
+  process::BecomesTrue(
+      [&] {
+        const auto plan = See();
+        if (plan) found = In(*plan, state);
+        return found.has_value();
+      },
+      kConvergence);
+  return found;
+}
+
+bool PlanningSite::Answers(int model) {
+  const HttpResponse answer = HttpClient(port()).Ask(
+      "POST", "/v1/completions", models_[model].Body("hello", 5));
+  return answer.status == 200 &&
+         TextOf(answer) == models_[model].Expected("hello", 5);
+}
+
+bool PlanningSite::IsSettled() {
+  const auto plan = See();
+  if (!plan || plan->leader.empty() || In(*plan, "start") ||
+      In(*plan, "retire")) {
+    return false;
+  }
+  for (int model = 0; model < kModels; ++model) {
+    const int serving = ServingGpu(*plan, model);
+    if (serving < 0) return false;
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      if ((PidOf({model, gpu}) != 0) != (gpu == serving)) return false;
+    }
+    if (!Answers(model)) return false;
+  }
+  return true;
+}
+
+bool PlanningSite::Settles() {
+  return process::BecomesTrue([this] { return IsSettled(); }, kConvergence);
+}
+
+void PlanningSite::BeginLoads(int a, int b) {
+  for (const int model : {a, b}) {
+    loads_.push_back(std::make_unique<AnswerLoad>(
+        models_[model], port(), kClients - 1,
+        AnswerLoad::Shape{50, 20, /*mixed=*/true}));
+    loads_.push_back(std::make_unique<AnswerLoad>(models_[model], port(), 1,
+                                                  AnswerLoad::Shape{50, 400}));
+  }
+}
+
+void PlanningSite::EndLoads() {
+  for (const auto& load : loads_) load->AskNoMore();
+  for (const auto& load : loads_) load->End();
+}
+
+int PlanningSite::Count(Ending ending) const {
+  int count = 0;
+  for (const auto& load : loads_) count += load->Count(ending);
+  return count;
+}
+
+PlanningSite::Neighbours PlanningSite::FindNeighbours() {
+  const auto plan = See();
+  for (int other = 0; plan && other < kModels; ++other) {
+    const int a = (other + 1) % kModels, b = (other + 2) % kModels;
+    if (ServingGpu(*plan, a) == ServingGpu(*plan, b)) return {a, b, other};
+  }
+  ADD_FAILURE() << "no two models serve on one GPU";
+  return {0, 1, 2};
+}
+
+pid_t PlanningSite::PidOf(PlaceOf place) const {
+  if (first_ports_[place.model] == 0) return 0;
+  return TinyserveOn(
+      static_cast<uint16_t>(first_ports_[place.model] + place.gpu));
+}
+
+void PlanningSite::KillEngine(PlaceOf place) {
+  pid_t pid = 0;
+  ASSERT_TRUE(Eventually([&] { return (pid = PidOf(place)) != 0; }))
+      << EngineName(place);
+  kill(pid, SIGKILL);
+}
+
+int PlanningSite::GpuWithUuid(const std::string& uuid) const {
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    if (gpus_[gpu] == uuid) return gpu;
+  }
+  ADD_FAILURE() << "no GPU " << uuid;
+  return 0;
+}
+
+}  // namespace fineserve::integration

@@ -1,0 +1,107 @@
+#ifndef TESTS_INTEGRATION_PLANNING_PLANNING_SITE_H_
+#define TESTS_INTEGRATION_PLANNING_PLANNING_SITE_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/integration/serving/answer_load.h"
+#include "tests/integration/serving/serving_site.h"
+
+namespace fineserve::integration {
+
+inline constexpr int kModels = 3;
+inline constexpr int kGpus = 2;
+
+// Whether an engine of a plan is to run: "off", "start", "serve" or "retire",
+// by its name.
+struct SeenPlan {
+  std::string leader;  // UUID of its GPU; empty: nobody leads
+  std::map<std::string, std::string> states;
+};
+
+// A place of a model.
+struct PlaceOf {
+  int model = 0;
+  int gpu = 0;
+};
+
+// Two GPUs with a daemon each, three models that may lie on either, one proxy,
+// and fsctl up. By what the models' profiles say, a GPU has KV for one busy
+// model beside idle ones, but not for two: they share one GPU's 824 MiB beyond
+// a model's weights (624 beyond two models'), and a busy model of the load
+// below can use all of it. So whichever two models are asked most, the leader
+// must bring them apart.
+class PlanningSite : public ServingSite {
+ protected:
+  ~PlanningSite() override;
+  void SetUp() override;
+
+  // Everything, until each model is served.
+  void StartAll();
+  void StartDaemonOn(int gpu);
+  void StartUp();
+
+  // What fsctl plan shows; null while there is nobody to ask, or no plan.
+  std::optional<SeenPlan> See();
+  // The GPU where it serves by the plan; -1 if that is not exactly one.
+  static int ServingGpu(const SeenPlan& plan, int model);
+  // The place that is in this state, if there is one.
+  static std::optional<PlaceOf> In(const SeenPlan& plan,
+                                   const std::string& state);
+  // Waits for a plan with a place in this state.
+  std::optional<PlaceOf> AwaitState(const std::string& state);
+
+  // Whether each model has one place that serves and no other that runs, by
+  // the plan and as processes, and answers through the proxy.
+  bool IsSettled();
+  bool Settles();
+
+  // Asks both models without pause until EndLoads: short answers, a part of
+  // them streamed, and one long one after the other, so that an engine that is
+  // to retire still has work.
+  void BeginLoads(int a, int b);
+  void EndLoads();
+  int Count(Ending ending) const;
+  // Requests that run at once for a model under load.
+  static constexpr int kClients = 3;
+
+  // Two models that serve on one GPU: of three, two must. And the third one.
+  struct Neighbours {
+    int a = 0, b = 0, other = 0;
+  };
+  Neighbours FindNeighbours();
+
+  static std::string EngineName(PlaceOf place);
+  pid_t PidOf(PlaceOf place) const;
+  // Kills the process of the place, once there is one.
+  void KillEngine(PlaceOf place);
+  int GpuWithUuid(const std::string& uuid) const;
+
+  static constexpr std::chrono::seconds kConvergence{60};
+
+  const TinyModel models_[kModels] = {TinyModel("a"), TinyModel("b"),
+                                      TinyModel("c")};
+  std::string gpus_[kGpus];  // UUIDs
+  std::unique_ptr<Process> daemons_[kGpus];
+  std::unique_ptr<Process> up_;
+
+ private:
+  void WriteProfiles();
+  void WritePlannedFleet();
+  bool Answers(int model);
+
+  uint16_t first_ports_[kModels] = {};  // of the place on the first GPU
+  std::vector<std::unique_ptr<AnswerLoad>> loads_;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_PLANNING_PLANNING_SITE_H_

@@ -1,0 +1,101 @@
+// A model moves from one GPU to the other while it is asked: real daemons,
+// fsctl up, proxy and engines.
+
+#include <gmock/gmock.h>
+
+#include "tests/integration/planning/planning_site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PlanningTest : public PlanningSite {
+ protected:
+  void ExpectNothingLost() {
+    EXPECT_EQ(Count(Ending::kWrong), 0);
+    EXPECT_EQ(Count(Ending::kRefused), 0);
+    EXPECT_EQ(Count(Ending::kBadGateway), 0);
+    EXPECT_EQ(Count(Ending::kErrorEvent), 0);
+    EXPECT_EQ(Count(Ending::kCut), 0);
+  }
+};
+
+TEST_F(PlanningTest, EachModelComesUpOnOneGpu) {
+  StartAll();
+  const auto plan = See();
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->states.size(), size_t{kModels * kGpus});
+  const Finished shown = Fsctl({"plan"});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("led by " + plan->leader));
+  const Finished history = Fsctl({"plan", "--history"});
+  EXPECT_EQ(history.code, 0) << history.err;
+  EXPECT_THAT(history.out, HasSubstr("serve"));
+}
+
+TEST_F(PlanningTest, BusyNeighboursAreSeparatedAndNoRequestFails) {
+  StartAll();
+  const Neighbours they = FindNeighbours();
+  BeginLoads(they.a, they.b);
+  EXPECT_TRUE(process::BecomesTrue(
+      [&] {
+        const auto plan = See();
+        if (!plan) return false;
+        for (int model = 0; model < kModels; ++model) {
+          EXPECT_GE(ServingGpu(*plan, model), 0) << "without an engine";
+        }
+        return ServingGpu(*plan, they.a) != ServingGpu(*plan, they.b);
+      },
+      kConvergence))
+      << Fsctl({"plan"}).out;
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;
+  const auto plan = See();
+  ASSERT_TRUE(plan);
+  EXPECT_NE(ServingGpu(*plan, they.a), ServingGpu(*plan, they.b));
+  EndLoads();
+  EXPECT_GT(Count(Ending::kRight), 0);
+  ExpectNothingLost();
+}
+
+TEST_F(PlanningTest, FrozenPlanLetsNothingMoveUntilItIsThawed) {
+  StartAll();
+  ASSERT_EQ(Fsctl({"plan", "--freeze"}).code, 0);
+  const Neighbours they = FindNeighbours();
+  BeginLoads(they.a, they.b);
+  // The window and the cool-down, twice.
+  EXPECT_FALSE(process::BecomesTrue(
+      [&] {
+        const auto plan = See();
+        return plan && In(*plan, "start");
+      },
+      std::chrono::seconds(14)));
+  ASSERT_EQ(Fsctl({"plan", "--thaw"}).code, 0);
+  EXPECT_TRUE(AwaitState("start")) << Fsctl({"plan"}).out;
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;
+  EndLoads();
+  ExpectNothingLost();
+}
+
+TEST_F(PlanningTest, PinnedModelMovesToItsGpu) {
+  StartAll();
+  const auto before = See();
+  ASSERT_TRUE(before);
+  const int to = 1 - ServingGpu(*before, 0);
+  ASSERT_EQ(Fsctl({"plan", "--pin", "a=" + gpus_[to]}).code, 0);
+  ASSERT_EQ(Fsctl({"plan", "--apply"}).code, 0);
+  EXPECT_TRUE(process::BecomesTrue(
+      [&] {
+        const auto plan = See();
+        return plan && ServingGpu(*plan, 0) == to;
+      },
+      kConvergence))
+      << Fsctl({"plan"}).out;
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;
+  const Finished wrong = Fsctl({"plan", "--pin", "a=GPU-nobody"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("GPU-nobody"));
+}
+
+}  // namespace
+}  // namespace fineserve::integration

@@ -1,0 +1,150 @@
+#include "tools/fsctl/plan/ask_daemons.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/optional.h"
+#include "daemon/wire/socket.h"
+#include "kernels/driver/descriptor.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kAdmissionSuffix[] = ".admission";
+
+// A daemon that was killed leaves its socket behind, where ZeroMQ would try to
+// connect forever.
+bool IsListenedAt(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  path.copy(address.sun_path, path.size());
+  const driver::Descriptor fd(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                 sizeof(address)) == 0 ||
+         errno == EAGAIN;  // its queue is full
+}
+
+bool Matches(const std::string& uuid, const std::string& gpu) {
+  return absl::StartsWithIgnoreCase(uuid, gpu) ||
+         absl::StartsWithIgnoreCase(uuid, absl::StrCat("GPU-", gpu));
+}
+
+std::string GpuOf(const std::string& path) {
+  return std::filesystem::path(path).stem().string();
+}
+
+std::vector<std::string> AdmissionPaths(const std::string& gpu) {
+  if (IsSocketPath(gpu)) return {wire::AdmissionPath(gpu)};
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(SocketFolder(), error)) {
+    const std::string path = entry.path().string();
+    if (absl::EndsWith(path, kAdmissionSuffix) && Matches(GpuOf(path), gpu)) {
+      paths.push_back(path);
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// Why no daemon with a fleet runs.
+absl::Status NoFleetDaemon(const std::string& gpu) {
+  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  if (!pool.ok() && !absl::IsInvalidArgument(pool.status())) {
+    return pool.status();
+  }
+  if (pool.ok() && !pool->daemon_answers()) {
+    return absl::NotFoundError(DaemonTrouble(*pool));
+  }
+  return absl::NotFoundError(
+      "fineserved runs without a fleet, so nothing is planned; start it with "
+      "--fleet FILE");
+}
+
+// One question on its way.
+struct Asked {
+  absl::StatusOr<wire::ClientSocket> socket;
+  bool sent = false;
+  absl::optional<std::string> answer = absl::nullopt;
+
+  bool IsOver() const { return !socket.ok() || answer.has_value(); }
+};
+
+void Proceed(const std::string& question, Asked* asked) {
+  if (!asked->sent) asked->sent = asked->socket->Send(question);
+  if (asked->sent) asked->answer = asked->socket->Receive();
+}
+
+// Waits until one of the sockets may be ready, or a moment: establishing a
+// connection does not wake a poll.
+void Wait(const std::vector<Asked>& all) {
+  std::vector<pollfd> ready;
+  for (const Asked& asked : all) {
+    if (!asked.IsOver()) {
+      ready.push_back({asked.socket->descriptor(), POLLIN, 0});
+    }
+  }
+  poll(ready.data(), ready.size(), 20);
+}
+
+absl::StatusOr<wire::MessageT> AnswerOf(const Asked& asked,
+                                        std::chrono::milliseconds patience) {
+  if (!asked.socket.ok()) return asked.socket.status();
+  if (asked.answer) return wire::Decode(*asked.answer);
+  return absl::NotFoundError(
+      absl::StrFormat("fineserved has not answered within %g s; see its log",
+                      std::chrono::duration<double>(patience).count()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
+    const std::string& gpu) {
+  std::vector<FleetDaemon> daemons;
+  for (const std::string& path : AdmissionPaths(gpu)) {
+    if (IsListenedAt(path)) daemons.push_back({GpuOf(path), path});
+  }
+  if (daemons.empty()) return NoFleetDaemon(gpu);
+  return daemons;
+}
+
+std::vector<absl::StatusOr<wire::MessageT>> AskDaemons(
+    const std::vector<FleetDaemon>& daemons, const std::string& question,
+    std::chrono::milliseconds patience) {
+  std::vector<Asked> all;
+  for (const FleetDaemon& daemon : daemons) {
+    all.push_back({wire::ClientSocket::Connect(daemon.path)});
+  }
+  const auto deadline = Clock::now() + patience;
+  const auto is_over = [](const Asked& asked) { return asked.IsOver(); };
+  for (;;) {
+    for (Asked& asked : all) {
+      if (!asked.IsOver()) Proceed(question, &asked);
+    }
+    if (std::all_of(all.begin(), all.end(), is_over)) break;
+    if (Clock::now() > deadline) break;
+    Wait(all);
+  }
+  std::vector<absl::StatusOr<wire::MessageT>> answers;
+  for (const Asked& asked : all) answers.push_back(AnswerOf(asked, patience));
+  return answers;
+}
+
+}  // namespace fineserve::fsctl

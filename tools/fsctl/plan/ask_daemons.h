@@ -1,0 +1,32 @@
+#ifndef TOOLS_FSCTL_PLAN_ASK_DAEMONS_H_
+#define TOOLS_FSCTL_PLAN_ASK_DAEMONS_H_
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/wire/message.h"
+
+namespace fineserve::fsctl {
+
+// A running fineserved that has a fleet.
+struct FleetDaemon {
+  std::string gpu;   // UUID
+  std::string path;  // where it takes messages
+};
+
+// All of the runtime folder, by GPU; `gpu` narrows them as --gpu does. NotFound
+// or InvalidArgument, with what to do, if there is none.
+absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
+    const std::string& gpu);
+
+// Asks all of them at once. The answers come in the order of `daemons`, each
+// NotFound if there is none within `patience`.
+std::vector<absl::StatusOr<wire::MessageT>> AskDaemons(
+    const std::vector<FleetDaemon>& daemons, const std::string& question,
+    std::chrono::milliseconds patience);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PLAN_ASK_DAEMONS_H_

@@ -1,0 +1,253 @@
+#include "tools/fsctl/plan/live_plan_output.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/abi/printable.h"
+#include "tools/fsctl/terminal/json_text.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/terminal/text_table.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Clean(const std::string& text) {
+  return abi::Printable(text.data(), text.size());
+}
+
+const char* StateName(wire::PlaceState state) {
+  switch (state) {
+    case wire::PlaceState::kOff:
+      return "off";
+    case wire::PlaceState::kStart:
+      return "start";
+    case wire::PlaceState::kServe:
+      return "serve";
+    case wire::PlaceState::kRetire:
+      return "retire";
+  }
+  return "unknown";  // the verifier lets any number through
+}
+
+Color StateColor(wire::PlaceState state) {
+  switch (state) {
+    case wire::PlaceState::kOff:
+      return Color::kDim;
+    case wire::PlaceState::kServe:
+      return Color::kGreen;
+    default:
+      return Color::kYellow;
+  }
+}
+
+std::string Number(double value, const char* none = "-") {
+  return std::isfinite(value) ? absl::StrFormat("%.3g", value) : none;
+}
+
+std::string PlaceTable(const wire::PlanT& plan, bool color) {
+  TextTable table({"ENGINE", "STATE", ">REQUESTS/S"});
+  for (const auto& place : plan.places) {
+    table.Add({Clean(place->engine),
+               Span(StateName(place->state), StateColor(place->state)),
+               place->state == wire::PlaceState::kServe
+                   ? Number(place->target_rate)
+                   : "-"});
+  }
+  return table.Render(color);
+}
+
+bool HasAttainment(const wire::ModelRateT& m) {
+  return m.observed && m.attainment >= 0 && std::isfinite(m.attainment);
+}
+
+std::string ModelTable(const wire::PlanStateT& leader, bool color) {
+  TextTable table(
+      {"MODEL", ">REQUESTS/S", ">PROMPT", ">ANSWER", ">ATTAINED", "FROM"});
+  for (const auto& m : leader.demand) {
+    table.Add(
+        {Clean(m->model), Number(m->rate),
+         absl::StrFormat("%.0f", m->prompt_tokens),
+         absl::StrFormat("%.0f", m->output_tokens),
+         HasAttainment(*m) ? Percent(m->attainment) : "-",
+         m->observed ? Span("last minute") : Span("expected", Color::kDim)});
+  }
+  return table.Render(color);
+}
+
+std::string Heading(const DaemonPlan& newest, const DaemonPlan* leader,
+                    bool color) {
+  std::string text = newest.number() == 0
+                         ? "no plan yet"
+                         : absl::StrCat("plan ", newest.number());
+  if (leader == nullptr) {
+    return absl::StrCat(
+        text, "; ",
+        Paint(color, Color::kYellow,
+              "no daemon leads now, another takes over within seconds"),
+        "\n");
+  }
+  absl::StrAppend(&text, ", led by ", Clean(leader->gpu), "\n");
+  absl::StrAppend(&text,
+                  leader->state.frozen
+                      ? Paint(color, Color::kYellow,
+                              "frozen: no model moves until fsctl plan --thaw")
+                      : "models may move",
+                  "\n");
+  absl::StrAppend(
+      &text, "under way: ",
+      leader->state.move.empty() ? "nothing" : Clean(leader->state.move), "\n");
+  return text;
+}
+
+// "older plan: GPU-a goes by 11, GPU-b by none"; empty if all know the newest.
+std::string OlderPlans(const std::vector<DaemonPlan>& daemons,
+                       uint64_t newest) {
+  std::vector<std::string> older;
+  for (const DaemonPlan& d : daemons) {
+    if (!d.trouble.empty() || d.number() == newest) continue;
+    older.push_back(
+        absl::StrCat(Clean(d.gpu), older.empty() ? " goes by " : " by ",
+                     d.number() == 0 ? "none" : absl::StrCat(d.number())));
+  }
+  if (older.empty()) return "";
+  return absl::StrCat("older plan: ", absl::StrJoin(older, ", "));
+}
+
+std::vector<std::string> Troubles(const std::vector<DaemonPlan>& daemons,
+                                  uint64_t newest, const DaemonPlan* leader) {
+  std::vector<std::string> troubles;
+  const std::string older = OlderPlans(daemons, newest);
+  if (!older.empty()) troubles.push_back(older);
+  for (const DaemonPlan& d : daemons) {
+    if (d.trouble.empty()) continue;
+    troubles.push_back(absl::StrCat(Clean(d.gpu), ": ", Clean(d.trouble)));
+  }
+  if (leader == nullptr) return troubles;
+  for (const std::string& trouble : leader->state.troubles) {
+    troubles.push_back(Clean(trouble));
+  }
+  return troubles;
+}
+
+std::string PinText(const wire::PlanStateT& leader) {
+  if (leader.pins.empty()) return "";
+  return absl::StrCat("\npinned: ",
+                      absl::StrJoin(leader.pins, ", ",
+                                    [](std::string* out, const auto& pin) {
+                                      absl::StrAppend(out, Clean(pin->model),
+                                                      " on ", Clean(pin->gpu));
+                                    }),
+                      "\n");
+}
+
+Json PlacesJson(const DaemonPlan& newest) {
+  Json places = Json::array();
+  if (!newest.state.plan) return places;
+  for (const auto& place : newest.state.plan->places) {
+    places.push_back({{"engine", Clean(place->engine)},
+                      {"state", StateName(place->state)},
+                      {"target_rate", place->target_rate}});
+  }
+  return places;
+}
+
+Json ModelsJson(const wire::PlanStateT& leader) {
+  Json models = Json::array();
+  for (const auto& m : leader.demand) {
+    models.push_back(
+        {{"model", Clean(m->model)},
+         {"rate", m->rate},
+         {"prompt_tokens", m->prompt_tokens},
+         {"output_tokens", m->output_tokens},
+         {"attainment", HasAttainment(*m) ? Json(m->attainment) : Json()},
+         {"observed", m->observed}});
+  }
+  return models;
+}
+
+Json DaemonsJson(const std::vector<DaemonPlan>& daemons) {
+  Json all = Json::array();
+  for (const DaemonPlan& d : daemons) {
+    Json daemon = {{"gpu", Clean(d.gpu)}};
+    if (d.trouble.empty()) {
+      daemon["plan"] = d.number() == 0 ? Json() : Json(d.number());
+      daemon["leads"] = d.state.leads;
+    } else {
+      daemon["trouble"] = Clean(d.trouble);
+    }
+    all.push_back(std::move(daemon));
+  }
+  return all;
+}
+
+// What `is_better` likes most of those that answered and `may_be`.
+template <typename MayBe>
+const DaemonPlan* Best(const std::vector<DaemonPlan>& daemons,
+                       const MayBe& may_be) {
+  const DaemonPlan* best = nullptr;
+  for (const DaemonPlan& d : daemons) {
+    if (!d.trouble.empty() || !may_be(d)) continue;
+    if (best == nullptr || d.number() > best->number()) best = &d;
+  }
+  return best;
+}
+
+}  // namespace
+
+const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons) {
+  return Best(daemons, [](const DaemonPlan&) { return true; });
+}
+
+const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons) {
+  return Best(daemons, [](const DaemonPlan& d) { return d.state.leads; });
+}
+
+std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color) {
+  const DaemonPlan& newest = *NewestOf(daemons);
+  const DaemonPlan* leader = LeaderOf(daemons);
+  std::string text = Heading(newest, leader, color);
+  if (newest.state.plan) {
+    absl::StrAppend(&text, "\n", PlaceTable(*newest.state.plan, color));
+  }
+  if (leader != nullptr) {
+    absl::StrAppend(&text, "\n", ModelTable(leader->state, color),
+                    PinText(leader->state));
+  }
+  const auto troubles = Troubles(daemons, newest.number(), leader);
+  if (!troubles.empty()) absl::StrAppend(&text, "\n");
+  for (const std::string& trouble : troubles) {
+    absl::StrAppend(&text, Paint(color, Color::kYellow, trouble), "\n");
+  }
+  return text;
+}
+
+std::string LivePlanJson(const std::vector<DaemonPlan>& daemons) {
+  const DaemonPlan& newest = *NewestOf(daemons);
+  const DaemonPlan* leader = LeaderOf(daemons);
+  const wire::PlanStateT unknown;
+  const wire::PlanStateT& said = leader == nullptr ? unknown : leader->state;
+  Json pins = Json::array(), troubles = Json::array();
+  for (const auto& pin : said.pins) {
+    pins.push_back({{"model", Clean(pin->model)}, {"gpu", Clean(pin->gpu)}});
+  }
+  for (const std::string& trouble : said.troubles) {
+    troubles.push_back(Clean(trouble));
+  }
+  return JsonText(
+      {{"number", newest.number() == 0 ? Json() : Json(newest.number())},
+       {"leader", leader == nullptr ? Json() : Json(Clean(leader->gpu))},
+       {"frozen", leader == nullptr ? Json() : Json(said.frozen)},
+       {"move", said.move.empty() ? Json() : Json(Clean(said.move))},
+       {"places", PlacesJson(newest)},
+       {"models", ModelsJson(said)},
+       {"pins", pins},
+       {"troubles", troubles},
+       {"daemons", DaemonsJson(daemons)}});
+}
+
+}  // namespace fineserve::fsctl

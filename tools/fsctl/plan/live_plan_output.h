@@ -1,0 +1,38 @@
+#ifndef TOOLS_FSCTL_PLAN_LIVE_PLAN_OUTPUT_H_
+#define TOOLS_FSCTL_PLAN_LIVE_PLAN_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/wire/message.h"
+
+namespace fineserve::fsctl {
+
+// What one daemon says of the plan in force.
+struct DaemonPlan {
+  std::string gpu;  // UUID
+  wire::PlanStateT state;
+  std::string trouble;  // why it says nothing; empty: it does
+
+  // The number of the plan that it goes by; 0: none.
+  uint64_t number() const { return state.plan ? state.plan->number : 0; }
+};
+
+// Of those that answered: the one with the highest plan number, and the leader
+// (of two, the one with the higher plan number). Null if there is none.
+const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons);
+const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons);
+
+// What `fsctl plan` prints without a file. One of `daemons` has answered.
+std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color);
+std::string LivePlanJson(const std::vector<DaemonPlan>& daemons);
+
+// The last `most` plans of a leader's history, newest last.
+std::string HistoryText(const wire::PlanStateT& leader, uint32_t most,
+                        bool color);
+std::string HistoryJson(const wire::PlanStateT& leader, uint32_t most);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_PLAN_LIVE_PLAN_OUTPUT_H_

@@ -1,0 +1,264 @@
+#include "tools/fsctl/plan/live_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "daemon/wire/message.h"
+#include "daemon/wire/socket.h"
+#include "tools/fsctl/plan/plan_command.h"
+#include "tools/fsctl/terminal/exit_code.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a daemon answers to a message; empty: nothing.
+using Answer = std::function<std::string(const wire::MessageT&)>;
+
+// A daemon's admission socket that this process plays.
+class PlayedDaemon {
+ public:
+  PlayedDaemon(const std::string& path, Answer answer)
+      : socket_(*wire::ServerSocket::Bind(path)), answer_(std::move(answer)) {
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~PlayedDaemon() {
+    ends_ = true;
+    thread_.join();
+  }
+
+ private:
+  void Serve() {
+    while (!ends_) {
+      pollfd wait = {socket_.descriptor(), POLLIN, 0};
+      poll(&wait, 1, 5);
+      while (const auto in = socket_.Receive()) {
+        const std::string answer = answer_(*wire::Decode(in->bytes));
+        if (!answer.empty()) socket_.Send(in->peer, answer);
+      }
+    }
+  }
+
+  wire::ServerSocket socket_;
+  const Answer answer_;
+  std::atomic<bool> ends_ = false;
+  std::thread thread_;
+};
+
+class LivePlanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/fineserve-plan-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    setenv("FINESERVE_RUNTIME_DIR", folder, 1);
+  }
+  void TearDown() override {
+    unsetenv("FINESERVE_RUNTIME_DIR");
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::unique_ptr<PlayedDaemon> Play(const std::string& gpu, Answer answer) {
+    return std::make_unique<PlayedDaemon>(folder_ + "/" + gpu + ".admission",
+                                          std::move(answer));
+  }
+  // As one leaves it that was killed.
+  void LeaveSocketOfDeadDaemon(const std::string& gpu) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    (folder_ + "/" + gpu + ".admission")
+        .copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(
+        bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+        0);
+    close(fd);
+  }
+  // Goes by a plan of that number; 0: by none.
+  static Answer Knows(uint64_t number, bool leads) {
+    return [=](const wire::MessageT&) {
+      wire::PlanStateT state;
+      state.leads = leads;
+      if (leads) state.history = {"{\"number\": 7, \"why\": \"began\"}"};
+      if (number != 0) {
+        state.plan = std::make_unique<wire::PlanT>();
+        state.plan->number = number;
+      }
+      return wire::Encode(1, 0, std::move(state));
+    };
+  }
+  // Leads, and answers what steers by `steer`.
+  template <typename Body>
+  Answer Steered(Body steer_answer) {
+    const std::string steer = wire::Encode(1, 0, std::move(steer_answer));
+    return [this, steer, knows = Knows(1, true)](const wire::MessageT& m) {
+      if (m.body.AsSteer() == nullptr) return knows(m);
+      steered_ = *m.body.AsSteer();
+      return steer;
+    };
+  }
+
+  int Run(const PlanOptions& options) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int code = RunPlan(globals_, options);
+    out_ = ::testing::internal::GetCapturedStdout();
+    err_ = ::testing::internal::GetCapturedStderr();
+    return code;
+  }
+
+  std::string folder_;
+  Globals globals_;
+  wire::SteerT steered_;  // read once its daemon has ended
+  std::string out_, err_;
+};
+
+PlanOptions Freeze() {
+  PlanOptions options;
+  options.live.steer.freeze = true;
+  return options;
+}
+
+TEST_F(LivePlanTest, NewestNumberWinsAndTheLeaderIsFound) {
+  const auto a = Play("GPU-aa", Knows(4, true));
+  const auto b = Play("GPU-bb", Knows(5, false));
+  EXPECT_EQ(Run({}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("plan 5, led by GPU-aa\n"));
+  EXPECT_THAT(out_, HasSubstr("older plan: GPU-aa goes by 4\n"));
+}
+
+TEST_F(LivePlanTest, GpuNarrowsWhoIsAsked) {
+  const auto a = Play("GPU-aa", Knows(4, true));
+  const auto b = Play("GPU-bb", Knows(5, false));
+  globals_.json = true;
+  for (const std::string gpu : {"aa", "GPU-AA"}) {
+    globals_.gpu = gpu;
+    EXPECT_EQ(Run({}), kExitOk) << err_;
+    const auto json = nlohmann::json::parse(out_);
+    EXPECT_EQ(json["number"], 4);
+    EXPECT_EQ(json["daemons"].size(), 1u);
+  }
+  globals_.gpu = folder_ + "/GPU-bb.sock";
+  EXPECT_EQ(Run({}), kExitOk) << err_;
+  EXPECT_EQ(nlohmann::json::parse(out_)["number"], 5);
+}
+
+TEST_F(LivePlanTest, DaemonThatSaysNothingWithinTwoSecondsIsAnError) {
+  const auto mute = Play("GPU-aa", [](const auto&) { return ""; });
+  EXPECT_EQ(Run({}), kExitNoDaemon);
+  EXPECT_THAT(err_,
+              HasSubstr("GPU-aa: fineserved has not answered within 2 s"));
+  const auto other = Play("GPU-bb", Knows(5, true));
+  EXPECT_EQ(Run({}), kExitBadAnswer) << "the rest is shown";
+  EXPECT_THAT(out_, HasSubstr("plan 5, led by GPU-bb\n"));
+  EXPECT_THAT(out_, HasSubstr("GPU-aa: fineserved has not answered"));
+}
+
+TEST_F(LivePlanTest, SocketOfADeadDaemonIsPassedOver) {
+  LeaveSocketOfDeadDaemon("GPU-00");
+  const auto a = Play("GPU-aa", Knows(4, true));
+  EXPECT_EQ(Run({}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("GPU-00"), std::string::npos);
+}
+
+TEST_F(LivePlanTest, WithoutADaemonThereIsTheUsualAdvice) {
+  EXPECT_EQ(Run({}), kExitNoDaemon);
+}
+
+TEST_F(LivePlanTest, WithoutAPlannerItIsSaidWhatToWrite) {
+  const auto a = Play("GPU-aa", Knows(0, false));
+  for (const PlanOptions& options : {PlanOptions(), Freeze()}) {
+    EXPECT_EQ(Run(options), kExitBadAnswer);
+    EXPECT_THAT(err_, HasSubstr("the fleet has no [planner]; write that line"));
+  }
+}
+
+TEST_F(LivePlanTest, DaemonThatRefusesIsNamedWithItsReason) {
+  wire::RefusedT refused;
+  refused.why = "of another version";
+  const std::string answer = wire::Encode(1, 0, std::move(refused));
+  const auto a = Play("GPU-aa", [&](const auto&) { return answer; });
+  EXPECT_EQ(Run({}), kExitNoDaemon);
+  EXPECT_THAT(err_, HasSubstr("GPU-aa: refused: of another version"));
+}
+
+TEST_F(LivePlanTest, HistoryIsTheLeaders) {
+  const auto a = Play("GPU-aa", Knows(4, false));
+  const auto b = Play("GPU-bb", Knows(4, true));
+  PlanOptions options;
+  options.live.history = 20;
+  EXPECT_EQ(Run(options), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("-        7  began\n"));
+}
+
+TEST_F(LivePlanTest, LeaderAloneIsSteered) {
+  auto leader = Play("GPU-bb", Steered(wire::DoneT()));
+  const auto other = Play("GPU-aa", [](const wire::MessageT& message) {
+    EXPECT_EQ(message.body.AsSteer(), nullptr);
+    return Knows(1, false)(message);
+  });
+  PlanOptions options;
+  options.live.steer.pin = "chat=GPU-8f0c";
+  EXPECT_EQ(Run(options), kExitOk) << err_;
+  EXPECT_EQ(out_, "chat: stays on GPU-8f0c until fsctl plan --unpin chat\n");
+  leader.reset();
+  EXPECT_EQ(steered_.pin, "chat");
+  EXPECT_EQ(steered_.gpu, "GPU-8f0c");
+}
+
+TEST_F(LivePlanTest, WhatTheLeaderRefusesIsAnErrorWithItsReason) {
+  wire::RefusedT refused;
+  refused.why = "no model \"cha\x1bt\"";
+  const auto leader = Play("GPU-aa", Steered(std::move(refused)));
+  EXPECT_EQ(Run(Freeze()), kExitUsage);
+  EXPECT_EQ(err_, "fsctl: no model \"cha?t\"\n");
+  EXPECT_EQ(out_, "");
+}
+
+TEST_F(LivePlanTest, LeaderThatDoesNotSayWhatItDidIsAnError) {
+  const auto leader = Play("GPU-aa", [](const wire::MessageT& message) {
+    return message.body.AsSteer() == nullptr ? Knows(1, true)(message) : "";
+  });
+  EXPECT_EQ(Run(Freeze()), kExitNoDaemon);
+  EXPECT_THAT(err_, HasSubstr("has not answered within 2 s"));
+}
+
+TEST_F(LivePlanTest, WithoutALeaderNothingIsSteered) {
+  const auto a = Play("GPU-aa", Knows(3, false));
+  EXPECT_EQ(Run(Freeze()), kExitNoDaemon);
+  EXPECT_THAT(err_, HasSubstr("none of the daemons asked leads now"));
+}
+
+TEST_F(LivePlanTest, WhatDoesNotGoTogetherIsRefusedWithTheFix) {
+  PlanOptions two = Freeze();
+  two.live.history = 3;
+  EXPECT_EQ(Run(two), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("--freeze and --history do not go together; "
+                              "give one after the other"));
+  PlanOptions with_file = Freeze();
+  with_file.file = "cluster.toml";
+  EXPECT_EQ(Run(with_file), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("leave the file out: fsctl plan --freeze"));
+  PlanOptions bad_pin;
+  bad_pin.live.steer.pin = "chat";
+  EXPECT_EQ(Run(bad_pin), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("write MODEL=GPU"));
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl
