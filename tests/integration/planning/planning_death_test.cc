@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <ostream>
 #include <string>
 
 #include "tests/integration/planning/planning_site.h"
@@ -14,10 +15,33 @@ namespace {
 
 enum class Actor { kLeader, kOtherDaemon, kUp, kTarget, kSource };
 
+const char* NameOf(Actor actor) {
+  switch (actor) {
+    case Actor::kLeader:
+      return "Leader";
+    case Actor::kOtherDaemon:
+      return "OtherDaemon";
+    case Actor::kUp:
+      return "FsctlUp";
+    case Actor::kTarget:
+      return "Target";
+    case Actor::kSource:
+      return "Source";
+  }
+  return "";
+}
+
 struct Death {
   Actor actor;
   const char* state;  // of the place that shows how far the move is
+
+  std::string Name() const {
+    return std::string(NameOf(actor)) + "In_" + state;
+  }
 };
+
+// ctest's names of the tests.
+void PrintTo(const Death& death, std::ostream* out) { *out << death.Name(); }
 
 class PlanningDeathTest : public PlanningSite,
                           public ::testing::WithParamInterface<Death> {
@@ -111,13 +135,6 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   RecordProperty("lost", lost);
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Death>& info) {
-  static constexpr const char* kNames[] = {"Leader", "OtherDaemon", "FsctlUp",
-                                           "Target", "Source"};
-  return std::string(kNames[static_cast<int>(info.param.actor)]) + "In_" +
-         info.param.state;
-}
-
 INSTANTIATE_TEST_SUITE_P(Each, PlanningDeathTest,
                          ::testing::Values(Death{Actor::kLeader, "start"},
                                            Death{Actor::kLeader, "retire"},
@@ -129,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Each, PlanningDeathTest,
                                            Death{Actor::kTarget, "retire"},
                                            Death{Actor::kSource, "start"},
                                            Death{Actor::kSource, "retire"}),
-                         NameOf);
+                         [](const auto& info) { return info.param.Name(); });
 
 }  // namespace
 }  // namespace fineserve::integration

@@ -45,8 +45,8 @@ Color StateColor(wire::PlaceState state) {
   }
 }
 
-std::string Number(double value, const char* none = "-") {
-  return std::isfinite(value) ? absl::StrFormat("%.3g", value) : none;
+std::string Number(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
 }
 
 std::string PlaceTable(const wire::PlanT& plan, bool color) {
@@ -69,12 +69,11 @@ std::string ModelTable(const wire::PlanStateT& leader, bool color) {
   TextTable table(
       {"MODEL", ">REQUESTS/S", ">PROMPT", ">ANSWER", ">ATTAINED", "FROM"});
   for (const auto& m : leader.demand) {
-    table.Add(
-        {Clean(m->model), Number(m->rate),
-         absl::StrFormat("%.0f", m->prompt_tokens),
-         absl::StrFormat("%.0f", m->output_tokens),
-         HasAttainment(*m) ? Percent(m->attainment) : "-",
-         m->observed ? Span("last minute") : Span("expected", Color::kDim)});
+    table.Add({Clean(m->model), Number(m->rate),
+               absl::StrFormat("%.0f", m->prompt_tokens),
+               absl::StrFormat("%.0f", m->output_tokens),
+               HasAttainment(*m) ? Percent(m->attainment) : "-",
+               m->observed ? Span("observed") : Span("expected", Color::kDim)});
   }
   return table.Render(color);
 }
@@ -185,7 +184,7 @@ Json DaemonsJson(const std::vector<DaemonPlan>& daemons) {
   return all;
 }
 
-// What `is_better` likes most of those that answered and `may_be`.
+// Of those that answered and `may_be`, the one with the newest plan.
 template <typename MayBe>
 const DaemonPlan* Best(const std::vector<DaemonPlan>& daemons,
                        const MayBe& may_be) {

@@ -92,9 +92,9 @@ TEST(LivePlanOutputTest, TellsWhoRunsWhereAndWhatMoves) {
 
 TEST(LivePlanOutputTest, WhatIsOnlyExpectedIsSaidSo) {
   const std::string text = LivePlanText(Alone(Leader()), false);
-  EXPECT_THAT(text,
-              HasSubstr("chat         2.25     242     327   97.50 %  last "
-                        "minute\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("chat         2.25     242     327   97.50 %  observed\n"));
   EXPECT_THAT(text, HasSubstr("code          0.5     242     327         -  "
                               "expected\n"));
 }
