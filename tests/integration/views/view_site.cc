@@ -6,6 +6,8 @@
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+
 namespace fineserve::integration {
 namespace {
 
@@ -66,8 +68,8 @@ std::vector<std::string> ViewTest::Layers(
 }
 
 uint64_t ViewTest::Stat(Process& engine, const std::string& name) {
-  const std::string line = " " + engine.Ask("stats");
-  const size_t at = line.find(" " + name + "=");
+  const std::string line = absl::StrCat(" ", engine.Ask("stats"));
+  const size_t at = line.find(absl::StrCat(" ", name, "="));
   EXPECT_NE(at, std::string::npos) << line;
   return at == std::string::npos
              ? 0
