@@ -50,6 +50,7 @@ PACKAGES = (
     "xgrammar",
 )
 COMPILED = ("vllm/_C_stable_libtorch",)
+NO_KERNELS = pathlib.Path(__file__).with_name("no_kernels.py")
 # Which pip matches exactly: up to the glibc that the bundle needs.
 PLATFORMS = ("1", "2010", "2014", *(f"_2_{n}" for n in range(5, 36)))
 # Its sizes of kernels per GPU are as large as the rest and have defaults.
