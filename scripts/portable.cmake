@@ -1,8 +1,8 @@
 # Settings for scripts/bundle: programs need only glibc and the files of the
 # bundle (design note 0007).
 
-# A shared C++ library would need a libstdc++.so, and Debian 12's needs glibc
-# 2.36. So everything but C libraries is static.
+# Everything is static of which Debian has a static library. The others, some of
+# them C++, lie beside the programs with the libstdc++.so that they need.
 get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
 foreach(target ${imported})
   if(target MATCHES "^absl::")
@@ -20,6 +20,13 @@ add_compile_definitions(SPDLOG_HEADER_ONLY FMT_HEADER_ONLY)
 set(executable "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>")
 add_link_options("$<${executable}:-no-pie>" -static-libstdc++ -static-libgcc
                  -Wl,--gc-sections)
+# The newest symbol of glibc that libstdc++ asks for; exported for the bundled
+# libraries that bring a libstdc++.so.
+add_library(fineserve_portable_arc4random STATIC
+            ${CMAKE_CURRENT_LIST_DIR}/portable_arc4random.c)
+link_libraries(fineserve_portable_arc4random)
+add_link_options("$<${executable}:LINKER:--undefined=arc4random>"
+                 "$<${executable}:LINKER:--export-dynamic-symbol=arc4random>")
 add_compile_options(-ffunction-sections -fdata-sections
                     -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
 
