@@ -256,14 +256,23 @@ void Leader::Carry(const Decision& decision) {
 void Leader::TakeRates(const std::map<std::string, double>& rates) {
   StandingPlan next = plan_;
   const bool seen = IsWindowFull();
+  std::map<std::string, int> replicas;  // by model
+  for (const Place& place : plan_.places) {
+    if (place.state != PlaceState::kServe) continue;
+    ++replicas[fleet_.Engine(place.engine)->model];
+  }
   bool changed = false;
   for (Place& place : next.places) {
     const auto rate = rates.find(place.engine);
     if (place.state != PlaceState::kServe || rate == rates.end()) continue;
     // What the fleet file expects does not replace what a leader has seen.
     if (!seen && place.target_rate > 0) continue;
+    // Who is alone gets all requests, whatever its rate.
+    const bool shares = replicas[fleet_.Engine(place.engine)->model] > 1;
     const double by = std::abs(rate->second - place.target_rate);
-    changed |= by > kRateChange * std::max(place.target_rate, kSmallRate);
+    const bool moved =
+        by > kRateChange * std::max(place.target_rate, kSmallRate);
+    changed |= moved && (shares || place.target_rate == 0);
     place.target_rate = rate->second;
   }
   if (changed) Publish(std::move(next), "");

@@ -7,12 +7,13 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fineserve::lead {
 namespace {
@@ -67,36 +68,33 @@ absl::StatusOr<StandingPlan> PlanStore::Read() const {
       absl::StrCat(path, ": ", plan.status().message()));
 }
 
+PlanStore::PlanStore(driver::Descriptor lock, std::string folder)
+    : lock_(std::move(lock)),
+      folder_(std::move(folder)),
+      history_(Lines(folder_ + "/plan.history")) {}
+
 absl::Status PlanStore::Write(const StandingPlan& plan,
                               const std::string& history_line) {
   const absl::Status s = Replace(folder_ + "/plan.json", PlanText(plan));
-  if (!s.ok() || history_line.empty()) return s;
-  const std::string path = folder_ + "/plan.history";
-  std::vector<std::string> lines = Lines(path);
-  lines.push_back(history_line);
-  const size_t keep =
-      lines.size() < 2 * kHistoryLines ? lines.size() : kHistoryLines;
-  if (keep == lines.size()) {
-    // A line that cannot be added is lost: the plan itself is what counts.
-    std::ofstream(path, std::ios::app) << history_line << "\n";
-    return s;
-  }
-  std::string text;
-  for (auto it = lines.end() - static_cast<std::ptrdiff_t>(keep);
-       it != lines.end(); ++it) {
-    absl::StrAppend(&text, *it, "\n");
-  }
-  // Not reported, as above.
-  Replace(path, text).IgnoreError();
+  if (s.ok() && !history_line.empty()) Remember(history_line);
   return s;
 }
 
-std::vector<std::string> PlanStore::History(size_t most) const {
-  std::vector<std::string> lines = Lines(folder_ + "/plan.history");
-  if (lines.size() > most) {
-    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+// A line that cannot be written is lost: the plan itself is what counts.
+void PlanStore::Remember(const std::string& line) {
+  const std::string path = folder_ + "/plan.history";
+  history_.push_back(line);
+  if (history_.size() < 2 * kHistoryLines) {
+    std::ofstream(path, std::ios::app) << line << "\n";
+    return;
   }
-  return lines;
+  history_ = History(kHistoryLines);
+  Replace(path, absl::StrJoin(history_, "\n") + "\n").IgnoreError();
+}
+
+std::vector<std::string> PlanStore::History(size_t most) const {
+  const size_t told = std::min(most, history_.size());
+  return {history_.end() - static_cast<std::ptrdiff_t>(told), history_.end()};
 }
 
 }  // namespace fineserve::lead

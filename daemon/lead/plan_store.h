@@ -1,6 +1,7 @@
 #ifndef DAEMON_LEAD_PLAN_STORE_H_
 #define DAEMON_LEAD_PLAN_STORE_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,13 @@ class PlanStore {
   std::vector<std::string> History(size_t most) const;
 
  private:
-  PlanStore(driver::Descriptor lock, std::string folder)
-      : lock_(std::move(lock)), folder_(std::move(folder)) {}
+  PlanStore(driver::Descriptor lock, std::string folder);
+
+  void Remember(const std::string& line);
 
   driver::Descriptor lock_;
   std::string folder_;
+  std::vector<std::string> history_;  // as in its file
 };
 
 }  // namespace fineserve::lead

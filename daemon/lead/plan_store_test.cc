@@ -94,15 +94,19 @@ TEST_F(PlanStoreTest, PlanThatCannotBeWrittenLeavesTheOldOne) {
 }
 
 TEST_F(PlanStoreTest, HistoryDoesNotGrowForEver) {
-  auto store = PlanStore::Open(folder_);
-  ASSERT_TRUE(store.ok());
   std::ofstream file(folder_ + "/plan.history");
   for (int i = 0; i < 1999; ++i) file << i << "\n";
   file.close();
-  ASSERT_TRUE(store->Write(Numbered(1), "last").ok());
-  const std::vector<std::string> lines = store->History(100'000);
-  EXPECT_EQ(lines.size(), 1000u);
-  EXPECT_EQ(lines.back(), "last");
+  for (int life = 0; life < 2; ++life) {
+    auto store = PlanStore::Open(folder_);
+    ASSERT_TRUE(store.ok());
+    if (life == 0) {
+      ASSERT_TRUE(store->Write(Numbered(1), "last").ok());
+    }
+    const std::vector<std::string> lines = store->History(100'000);
+    EXPECT_EQ(lines.size(), 1000u);
+    EXPECT_EQ(lines.back(), "last");
+  }
 }
 
 }  // namespace
