@@ -115,6 +115,13 @@ class Builder {
   }
 
   absl::Status Add(const config::FleetEngine& engine) {
+    if (engine.is_place) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("engine \"", engine.name,
+                       "\" is one of several places, of which a planner "
+                       "chooses, and planning is not simulated; give the "
+                       "[[engine]] one gpu instead of gpus"));
+    }
     if (!engine.view) {
       return absl::InvalidArgumentError(
           absl::StrCat("engine \"", engine.name,

@@ -61,6 +61,10 @@ TEST(WorldTest, WhatIsMissingIsSaidWithTheFix) {
   no_view.engines[1].view = false;
   EXPECT_THAT(std::string(MakeWorld(no_view, Site()).status().message()),
               HasSubstr("engine \"b\" has no view"));
+  config::Fleet places = OneModel();
+  places.engines[2].is_place = true;
+  EXPECT_THAT(std::string(MakeWorld(places, Site()).status().message()),
+              HasSubstr("engine \"c\" is one of several places"));
 }
 
 }  // namespace
