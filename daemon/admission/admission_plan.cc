@@ -31,10 +31,8 @@ void AdmissionService::HandlePlan(const std::string& peer, uint64_t id,
                                   const wire::PlanNoticeT& notice) {
   if (notice.plan != nullptr) {
     const absl::Status s = daemon_.plans->Take(*notice.plan);
-    if (!s.ok()) {
-      Refuse(peer, id, std::string(s.message()));
-      return;
-    }
+    // The report, which follows, says which plan is known.
+    if (!s.ok()) Refuse(peer, id, std::string(s.message()));
     UpdateEngines();
   }
   Deliver(peer, wire::Encode(epoch_, id, Report()));
@@ -62,7 +60,7 @@ wire::ReportT AdmissionService::Report() const {
   report.pool_bytes = gpu.pool_bytes;
   report.used_bytes = gpu.used_bytes;
   report.plan_number = daemon_.plans->newest().number();
-  report.proxies = static_cast<uint32_t>(peers_.size());
+  report.proxies = KnowsWhatRuns() ? static_cast<uint32_t>(peers_.size()) : 0;
   demand_.Tell(&report);
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t i = 0; i < engines_.size(); ++i) {

@@ -112,6 +112,8 @@ TEST_F(PlanOfAdmissionTest, OlderPlanIsRefusedAndChangesNothing) {
   EXPECT_EQ(Plan(7, PlaceState::kServe).plan_number, 7u);
   Send(4, Notice(6, PlaceState::kRetire), 0, "leader");
   EXPECT_THAT(Refusal(), HasSubstr("plan 6 is older than plan 7"));
+  EXPECT_EQ(Next().body.AsReport()->plan_number, 7u)
+      << "so that a leader behind its daemons learns it";
   Send(1, Ask("small", 100));
   EXPECT_TRUE(Verdict(1).admitted);
   EXPECT_EQ(Plan(7, PlaceState::kServe).plan_number, 7u)
@@ -130,7 +132,18 @@ TEST_F(PlanOfAdmissionTest, ProxiesHearThePlanWithTheirWelcome) {
   EXPECT_EQ(message.body.AsWelcome()->plan->places[0]->engine, "small-a");
 }
 
+TEST_F(PlanOfAdmissionTest, NewServiceHearsNoProxyUntilAllHadTimeToGreet) {
+  Hello();
+  EXPECT_EQ(Told({}).proxies, 0u);
+  clock_.AdvanceNs(AdmissionService::kPeerPatienceNs - 1 - clock_.NowNs());
+  Hello();
+  EXPECT_EQ(Told({}).proxies, 0u);
+  clock_.AdvanceNs(1);
+  EXPECT_EQ(Told({}).proxies, 1u);
+}
+
 TEST_F(PlanOfAdmissionTest, ReportHasTheGpuItsEnginesAndItsProxies) {
+  clock_.AdvanceNs(AdmissionService::kPeerPatienceNs);
   Hello();
   Send(0, Greeting({"small-a"}), 0, "other");
   Next();

@@ -113,6 +113,7 @@ AdmissionService::AdmissionService(const config::Fleet& fleet,
       gpu_(gpu),
       policy_(fleet.policy),
       daemon_(std::move(daemon)),
+      began_ns_(daemon_.clock->NowNs()),
       send_(std::move(send)),
       scheduler_(Specs(fleet), std::move(policy)),
       demand_(Names(fleet)) {

@@ -145,6 +145,11 @@ class AdmissionService {
   // Tells the scheduler which engines serve, and what KV they can be sure of.
   void UpdateEngines();
   bool Serves(const std::string& engine) const;
+  // Whether every proxy has had the time to say what it runs. Before, an engine
+  // that runs nothing may only seem to.
+  bool KnowsWhatRuns() const {
+    return daemon_.clock->NowNs() - began_ns_ >= kPeerPatienceNs;
+  }
   // Whether it gets new requests.
   bool Takes(const Engine& engine) const {
     return !daemon_.drained->Has(engine.name) &&
@@ -170,6 +175,7 @@ class AdmissionService {
   const std::string gpu_;  // UUID
   const std::string policy_;
   const Daemon daemon_;
+  const uint64_t began_ns_;
   const Send send_;
   std::vector<Engine> engines_;   // by ReplicaId
   std::vector<Sources> sources_;  // by engine

@@ -27,6 +27,7 @@ class PlanBoard {
  public:
   // As NewestPlan::Take. Says in the log which plan holds now.
   absl::Status Take(const wire::PlanT& plan);
+  void Forget() { newest_.Forget(); }
   // Null: there is none yet.
   const wire::PlanT* plan() const { return newest_.plan(); }
   const wire::NewestPlan& newest() const { return newest_; }

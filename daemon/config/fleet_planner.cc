@@ -31,6 +31,14 @@ std::string Lacking(const FleetModel& model) {
   return "";
 }
 
+// Another engine of its model that never moves; null if there is none.
+const FleetEngine* FixedSibling(const Fleet& fleet, const FleetEngine& place) {
+  for (const FleetEngine& e : fleet.engines) {
+    if (e.model == place.model && !e.is_place) return &e;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Setter Planner(const std::string& path, PlannerSettings* planner) {
@@ -79,6 +87,13 @@ absl::Status CheckPlanned(const Fleet& fleet) {
           absl::StrCat("engine \"", engine.name,
                        "\" comes from a list of gpus, of which a planner "
                        "chooses; add [planner], or give gpu instead of gpus"));
+    }
+    if (const FleetEngine* fixed = FixedSibling(fleet, engine)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "engine \"", fixed->name, "\" of model \"", engine.model,
+          "\" has no gpus, but engine \"", engine.name,
+          "\" does; a planner moves all engines of a model or none, so give "
+          "all of them gpus, or none"));
     }
     const std::string lacking =
         Lacking(fleet.models[fleet.ModelIndex(engine.model)]);

@@ -185,6 +185,10 @@ TEST_F(FleetPlannerTest, MistakesAreNamedWithTheFix) {
       {kPlanner + fleet + "gpu_by = \"index\"\n" + "target_rate = 1\n",
        ":6: engine \"chat\": has gpus, and the"},
       {kPlanner + fleet + kEngine, "a second engine \"chat-0\""},
+      {kPlanner + fleet +
+           "[[engine]]\nname = \"f\"\nmodel = \"llama\"\n"
+           "url = \"http://127.0.0.1:1\"\n",
+       ": engine \"f\" of model \"llama\" has no gpus"},
   };
   for (const auto& c : kCases) {
     EXPECT_THAT(Error(c.text), HasSubstr(c.error));

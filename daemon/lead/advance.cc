@@ -46,17 +46,21 @@ std::string WhileItRetires(const Sightings& seen, double for_s,
   if (!move.to.empty() && !to.serves) {
     // Whoever still answers goes on; if neither does, time will tell.
     if (!from.serves) return "";
-    Set(plan, move.to, State::kStart);
+    Set(plan, move.to, State::kOff);
     Set(plan, move.from, State::kServe);
-    return absl::StrCat(move.to, " is lost, ", move.from, " serves again");
+    plan->move.reset();
+    return absl::StrCat("the move is undone: ", move.to, " is lost, ",
+                        move.from, " serves again");
   }
-  const bool empty = from.heard && from.knows_plan && from.running == 0;
-  const bool gone = from.heard && !from.serves;
+  // A proxy says of an engine that one broken answer comes from, or whose
+  // /health is slow, that it does not serve: what else it runs goes on.
+  const bool lets_in = from.serves && !from.knows_plan;
+  const bool empty = from.heard && from.running == 0 && !lets_in;
   const bool late = for_s >= settings.drain_s;
-  if (!empty && !gone && !late) return "";
+  if (!empty && !late) return "";
   Set(plan, move.from, State::kOff);
   plan->move.reset();
-  if (empty || gone) return absl::StrCat(move.from, " is off");
+  if (empty) return absl::StrCat(move.from, " is off");
   return absl::StrCat(move.from, " is off: after ", settings.drain_s,
                       " s it still ran ", from.running, " requests");
 }

@@ -19,13 +19,13 @@ struct Sighting {
 };
 using Sightings = std::map<std::string, Sighting>;  // by engine
 
-// Takes the plan's move one step on, if what is seen allows it, or one step
-// back (design note 0024):
+// Takes the plan's move one step on, if what is seen allows it, or undoes it
+// (design note 0024):
 //
 //   to starts ──serves──> to serves, from retires ──runs nothing──> from off
 //      │ not in time          │ `to` is lost while `from` serves
 //      v                      v
-//   to off                 to starts, from serves
+//   to off                 to off, from serves
 //
 // At every step at least one of the two serves by the plan, if `from` did
 // before. `for_s`: since the last step, by this leader's clock. Returns what

@@ -54,6 +54,18 @@ TEST(AdvanceTest, SourceWaitsForItsDaemonToKnowThePlan) {
             "");
 }
 
+TEST(AdvanceTest, SourceThatSeemsDownAnswersWhatItHas) {
+  StandingPlan plan = Moving(State::kServe, State::kRetire);
+  Sighting from = Serves(2);
+  from.serves = false;
+  EXPECT_EQ(Advance({{"a-0", from}, {"a-1", Serves(5)}}, 1, kSettings, &plan),
+            "");
+  from = Down();
+  from.knows_plan = false;
+  EXPECT_EQ(Advance({{"a-0", from}, {"a-1", Serves(5)}}, 1, kSettings, &plan),
+            "a-0 is off");
+}
+
 TEST(AdvanceTest, UnheardSourceGoesOffOnlyWhenTimeIsUp) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   EXPECT_EQ(Advance({{"a-1", Serves(5)}}, 299, kSettings, &plan), "");
@@ -74,8 +86,10 @@ TEST(AdvanceTest, TargetThatDoesNotServeInTimeIsGivenUp) {
 TEST(AdvanceTest, LostTargetGivesTheModelBackToTheSource) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   EXPECT_EQ(Advance({{"a-0", Serves(3)}, {"a-1", Down()}}, 1, kSettings, &plan),
-            "a-1 is lost, a-0 serves again");
-  EXPECT_EQ(plan, Moving(State::kStart, State::kServe));
+            "the move is undone: a-1 is lost, a-0 serves again");
+  EXPECT_EQ(plan.StateOf("a-0"), State::kServe);
+  EXPECT_EQ(plan.StateOf("a-1"), State::kOff);
+  EXPECT_FALSE(plan.move);
 }
 
 // Whoever comes back first goes on; nothing is switched off meanwhile.

@@ -62,25 +62,24 @@ bool IsWithoutEngine(const config::Fleet& fleet, const StandingPlan& plan,
 class Hosting {
  public:
   Hosting(const config::Fleet& fleet, StandingPlan plan, const Gpus& gpus,
-          const Demands& demand, Decision* decision)
+          const Demands& demand, const Experience& experience,
+          Decision* decision)
       : fleet_(fleet),
         plan_(std::move(plan)),
         outlook_(fleet, plan_, gpus, demand),
+        experience_(experience),
         decision_(decision) {}
 
   void Host(const std::string& model, const std::set<std::string>& best) {
     for (const std::string& gpu : best) {
       const config::FleetEngine* place = outlook_.PlaceOn(model, gpu);
-      if (place != nullptr) TryOne(*place);
+      if (place == nullptr || experience_.shunned.count(place->name) > 0) {
+        continue;
+      }
+      TryOne(*place);
     }
-    double least = std::numeric_limits<double>::infinity();
-    for (const config::FleetEngine& e : fleet_.engines) {
-      if (!IsWithoutEngine(fleet_, plan_, model)) return;
-      if (!e.is_place || e.model != model || IsPinnedElsewhere(e)) continue;
-      if (outlook_.GpuOf(e).empty()) continue;
-      least = std::min(least, outlook_.Shortfall(e));
-      TryOne(e);
-    }
+    const double least =
+        std::min(TryAny(model, /*shunned=*/false), TryAny(model, true));
     if (!IsWithoutEngine(fleet_, plan_, model)) return;
     decision_->troubles.push_back(
         least == std::numeric_limits<double>::infinity()
@@ -100,6 +99,21 @@ class Hosting {
     return pin != plan_.pins.end() && pin->second != outlook_.GpuOf(e);
   }
 
+  // Returns how many bytes were missing where it fits best; ∞ if it was tried
+  // nowhere.
+  double TryAny(const std::string& model, bool shunned) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const config::FleetEngine& e : fleet_.engines) {
+      if (!IsWithoutEngine(fleet_, plan_, model)) return least;
+      if (!e.is_place || e.model != model || IsPinnedElsewhere(e)) continue;
+      if (outlook_.GpuOf(e).empty()) continue;
+      if ((experience_.shunned.count(e.name) > 0) != shunned) continue;
+      least = std::min(least, outlook_.Shortfall(e));
+      TryOne(e);
+    }
+    return least;
+  }
+
   void TryOne(const config::FleetEngine& e) {
     Place* place = plan_.Find(e.name);
     if (place == nullptr || place->state != PlaceState::kOff) return;
@@ -111,13 +125,14 @@ class Hosting {
   const config::Fleet& fleet_;
   StandingPlan plan_;  // with what is hosted so far
   const Outlook outlook_;
+  const Experience& experience_;
   Decision* const decision_;
 };
 
 void HostAll(const config::Fleet& fleet, const StandingPlan& plan,
              const Gpus& gpus, const Demands& demand, const Places& best,
-             Decision* decision) {
-  Hosting hosting(fleet, plan, gpus, demand, decision);
+             const Experience& experience, Decision* decision) {
+  Hosting hosting(fleet, plan, gpus, demand, experience, decision);
   for (const config::FleetModel& m : fleet.models) {
     if (!IsWithoutEngine(fleet, plan, m.name)) continue;
     const auto its = best.find(m.name);
@@ -172,20 +187,25 @@ std::map<std::string, double> RatesOf(const Outlook& outlook,
 }
 
 // Of the steps towards `best` that fit, the one that leaves the placement worth
-// most.
+// most; none if each leaves it worth no more than `now`, so that steps end
+// whatever `best` is next time.
 absl::optional<Move> BestStep(const config::Fleet& fleet,
                               const Outlook& outlook, const Places& best,
+                              const plan::Worth& now,
+                              const Experience& experience,
                               const plan::Options& options) {
   absl::optional<Move> chosen;
-  plan::Worth most;
+  plan::Worth most = now;
   for (const auto& [model, gpus] : best) {
     for (const Move& step : StepsOf(outlook, model, gpus)) {
       const config::FleetEngine* to = fleet.Engine(step.to);
       if (to != nullptr && outlook.Shortfall(*to) > 0) continue;
+      if (experience.shunned.count(step.to) > 0) continue;
+      // The other one may be who fails.
+      if (to == nullptr && !experience.failing.empty()) continue;
       const auto after =
           plan::DescribeCurrent(outlook.After(step.to, step.from), options);
-      if (!after.ok() || (chosen && !plan::Better(after->worth, most)))
-        continue;
+      if (!after.ok() || !plan::Better(after->worth, most)) continue;
       most = after->worth;
       chosen = step;
     }
@@ -203,14 +223,40 @@ double RelativeGain(const plan::Worth& from, const plan::Worth& to) {
                                    : Ratio(from.headroom, to.headroom);
 }
 
+absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
+                            const StandingPlan& plan,
+                            const Experience& experience) {
+  for (const std::string& failing : experience.failing) {
+    const config::FleetEngine* from = fleet.Engine(failing);
+    if (from == nullptr) continue;
+    const auto pin = plan.pins.find(from->model);
+    for (const config::FleetEngine& to : fleet.engines) {
+      const std::string gpu = outlook.GpuOf(to);
+      if (!to.is_place || to.model != from->model || gpu.empty()) continue;
+      if (plan.StateOf(to.name) != PlaceState::kOff) continue;
+      if (experience.shunned.count(to.name) > 0) continue;
+      if (pin != plan.pins.end() && pin->second != gpu) continue;
+      if (outlook.Shortfall(to) > 0) continue;
+      return Move{from->model, to.name, failing, failing + " does not serve"};
+    }
+  }
+  return absl::nullopt;
+}
+
 absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
                                 const StandingPlan& plan, const Gpus& gpus,
-                                const Demands& demand, bool may_move,
+                                const Demands& demand,
+                                const Experience& experience, bool may_move,
                                 double least_gain) {
   const Outlook outlook(fleet, plan, gpus, demand);
+  const bool may_rescue = !plan.frozen && !plan.move;
   const plan::Options options = Quick(fleet.planner.policy);
   Decision decision;
   decision.troubles = outlook.Troubles();
+  for (const std::string& engine : experience.failing) {
+    decision.troubles.push_back(absl::StrCat(
+        "engine \"", engine, "\" is to serve and does not; see its log"));
+  }
   const plan::Snapshot free = outlook.Free();
   if (free.models.empty()) return decision;
   const auto best = plan::MakePlan(free, options);
@@ -219,18 +265,22 @@ absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
   if (!now.ok()) return now.status();
   decision.rates = RatesOf(outlook, *now);
   const Places places = PlacesOf(*best);
-  HostAll(fleet, plan, gpus, demand, places, &decision);
+  HostAll(fleet, plan, gpus, demand, places, experience, &decision);
+  if (may_rescue) decision.move = Rescue(fleet, outlook, plan, experience);
+  if (decision.move) return decision;
   const double gain = RelativeGain(now->worth, best->worth);
   if (!may_move || !decision.host.empty() || gain < least_gain) return decision;
-  decision.move = BestStep(fleet, outlook, places, options);
+  decision.move =
+      BestStep(fleet, outlook, places, now->worth, experience, options);
   const std::string why = Why(now->worth, best->worth);
   if (decision.move) {
     decision.move->why = why;
   } else {
     decision.troubles.push_back(absl::StrCat(
         "a better plan (", why,
-        ") cannot be reached: no step towards it fits beside the pools and "
-        "what runs; give fineserved a smaller --pool, or pin a model"));
+        ") cannot be reached: no single step towards it both fits beside "
+        "the pools and what runs, and gains; give fineserved a smaller --pool, "
+        "or pin a model"));
   }
   return decision;
 }

@@ -2,6 +2,7 @@
 #define DAEMON_LEAD_DECIDE_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@
 #include "daemon/plan/score/goodput.h"
 
 namespace fineserve::lead {
+
+// What is known of engines besides the plan, by name.
+struct Experience {
+  std::set<std::string> failing;  // are to serve, and have not for long
+  std::set<std::string> shunned;  // did not serve when they were to
+};
 
 // What the planner would change now.
 struct Decision {
@@ -28,15 +35,23 @@ struct Decision {
 // rates. Infinite if `to` hosts more models, −1 if it hosts fewer.
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
+// A move of an engine that is failing to another of its model's places that is
+// not shunned and fits.
+absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
+                            const StandingPlan& plan,
+                            const Experience& experience);
+
 // Plans, and says which single step to take towards the best plan: the one that
 // fits beside all that runs and leaves the placement worth most. `may_move`:
 // whether a move may begin at all. `least_gain`: of the best plan over what is
-// there. InvalidArgument as MakePlan's.
+// there. A rescue asks for no gain, and comes first. InvalidArgument as
+// MakePlan's.
 absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
                                 const StandingPlan& plan,
                                 const std::map<std::string, GpuMemory>& gpus,
                                 const std::map<std::string, Demand>& demand,
-                                bool may_move, double least_gain);
+                                const Experience& experience, bool may_move,
+                                double least_gain);
 
 }  // namespace fineserve::lead
 

@@ -37,7 +37,7 @@ Demand Asks(double rate) { return {60, rate, 500, 200, 1}; }
 TEST(DecideTest, EachModelWithoutAnEngineGetsOne) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const auto d =
-      Decide(fleet, Serving(fleet, {"b-1"}), Two(8, 5), {}, true, kTwenty);
+      Decide(fleet, Serving(fleet, {"b-1"}), Two(8, 5), {}, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   ASSERT_EQ(d->host.size(), 2u);
   EXPECT_EQ(d->host[0][0], 'a');
@@ -49,7 +49,7 @@ TEST(DecideTest, EachModelWithoutAnEngineGetsOne) {
 TEST(DecideTest, HostsOnlyWhereItFitsBesideThePool) {
   const config::Fleet fleet = FleetOf({2, 2, 2}, 2);
   const auto d =
-      Decide(fleet, Serving(fleet, {}), Two(8, 5), {}, true, kTwenty);
+      Decide(fleet, Serving(fleet, {}), Two(8, 5), {}, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_EQ(d->host.size(), 2u);
   ASSERT_EQ(d->troubles.size(), 1u);
@@ -62,7 +62,7 @@ TEST(DecideTest, BusyModelMovesToTheIdleGpu) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
   const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
-  const auto d = Decide(fleet, plan, Two(8, 5), demand, true, kTwenty);
+  const auto d = Decide(fleet, plan, Two(8, 5), demand, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   ASSERT_TRUE(d->move);
   EXPECT_TRUE((d->move->from == "a-0" && d->move->to == "a-1") ||
@@ -75,7 +75,7 @@ TEST(DecideTest, SmallGainMovesNobody) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
   const Demands demand = {{"a", Asks(1)}, {"b", Asks(1)}, {"c", Asks(0.1)}};
-  const auto d = Decide(fleet, plan, Two(8, 5), demand, true, kTwenty);
+  const auto d = Decide(fleet, plan, Two(8, 5), demand, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_FALSE(d->move);
 }
@@ -84,7 +84,7 @@ TEST(DecideTest, NoMoveWhenNoneMayBegin) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
   const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
-  const auto d = Decide(fleet, plan, Two(8, 5), demand, false, kTwenty);
+  const auto d = Decide(fleet, plan, Two(8, 5), demand, {}, false, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_FALSE(d->move);
 }
@@ -94,7 +94,7 @@ TEST(DecideTest, MoveThatDoesNotFitBesideThePoolIsNotMade) {
   const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
   const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
-  const auto d = Decide(fleet, plan, Two(8, 6.5), demand, true, kTwenty);
+  const auto d = Decide(fleet, plan, Two(8, 6.5), demand, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_FALSE(d->move);
   ASSERT_EQ(d->troubles.size(), 1u);
@@ -105,7 +105,7 @@ TEST(DecideTest, PinMovesAModelWhateverTheGain) {
   const config::Fleet fleet = FleetOf({1}, 2);
   StandingPlan plan = Serving(fleet, {"a-0"});
   plan.pins["a"] = "GPU-1";
-  const auto d = Decide(fleet, plan, Two(8, 5), {}, true, kTwenty);
+  const auto d = Decide(fleet, plan, Two(8, 5), {}, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   ASSERT_TRUE(d->move);
   EXPECT_EQ(d->move->from, "a-0");
@@ -117,7 +117,7 @@ TEST(DecideTest, ReplicasShareTheRate) {
   fleet.models[0].replicas = 2;
   const StandingPlan plan = Serving(fleet, {"a-0", "a-1"});
   const auto d =
-      Decide(fleet, plan, Two(8, 5), {{"a", Asks(6)}}, true, kTwenty);
+      Decide(fleet, plan, Two(8, 5), {{"a", Asks(6)}}, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   ASSERT_EQ(d->rates.size(), 2u);
   EXPECT_NEAR(d->rates.at("a-0") + d->rates.at("a-1"), 6, 1e-9);

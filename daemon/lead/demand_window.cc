@@ -39,7 +39,11 @@ double Ratio(uint64_t part, uint64_t whole, double of_none) {
 void DemandWindow::Add(const std::string& daemon, uint64_t now_ns,
                        const std::map<std::string, DemandCounts>& counts) {
   Samples& samples = samples_[daemon];
-  if (!samples.empty() && !GoesOn(samples.back().counts, counts)) {
+  // What came while nobody told would pass for the rate of the last window.
+  const bool was_silent =
+      !samples.empty() && now_ns - samples.back().at_ns >= kStaleNs;
+  if (was_silent ||
+      (!samples.empty() && !GoesOn(samples.back().counts, counts))) {
     samples.clear();
   }
   samples.push_back({now_ns, counts});

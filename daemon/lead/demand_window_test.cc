@@ -33,8 +33,8 @@ TEST(DemandWindowTest, OneSampleTellsNothing) {
 TEST(DemandWindowTest, IdleModelIsSeenToBeIdle) {
   DemandWindow window(60);
   window.Add("gpu", 0, {{"chat", Arrived(7)}});
-  window.Add("gpu", 10 * kS, {{"chat", Arrived(7)}});
-  EXPECT_EQ(window.Of("chat").seconds, 10);
+  window.Add("gpu", 5 * kS, {{"chat", Arrived(7)}});
+  EXPECT_EQ(window.Of("chat").seconds, 5);
   EXPECT_EQ(window.Of("chat").rate, 0);
   EXPECT_LT(window.Of("chat").attainment, 0);
 }
@@ -52,9 +52,22 @@ TEST(DemandWindowTest, DaemonsAreNotAddedUp) {
 TEST(DemandWindowTest, CountsThatWentBackAreANewDaemons) {
   DemandWindow window(60);
   window.Add("gpu", 0, {{"chat", Arrived(1000)}});
-  window.Add("gpu", 10 * kS, {{"chat", Arrived(5)}});
-  window.Add("gpu", 20 * kS, {{"chat", Arrived(15)}});
+  window.Add("gpu", 5 * kS, {{"chat", Arrived(5)}});
+  window.Add("gpu", 10 * kS, {{"chat", Arrived(10)}});
   EXPECT_DOUBLE_EQ(window.Of("chat").rate, 1);
+}
+
+// As when no proxy was there for ten minutes.
+TEST(DemandWindowTest, WindowBeginsAgainAfterASilence) {
+  DemandWindow window(60);
+  for (uint64_t t = 0; t <= 60; ++t) {
+    window.Add("gpu", t * kS, {{"chat", Arrived(6 * t)}});
+  }
+  for (uint64_t t = 660; t <= 670; ++t) {
+    window.Add("gpu", t * kS, {{"chat", Arrived(360 + 6 * (t - 660))}});
+  }
+  EXPECT_DOUBLE_EQ(window.Of("chat").rate, 6);
+  EXPECT_DOUBLE_EQ(window.Reach(), 10);
 }
 
 TEST(DemandWindowTest, SilentDaemonIsForgotten) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,13 +17,21 @@ namespace {
 constexpr double kSecond = 1e9;
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
-// Without a plan file: how long to wait for a proxy to say which engines serve.
-constexpr uint64_t kProxyPatienceNs = 5'000'000'000;
+// Without a plan file: how long to wait, once all daemons answer, until each of
+// them hears a proxy say which engines serve. Longer than a new daemon needs.
+constexpr uint64_t kProxyPatienceNs = 10'000'000'000;
 // Of a target rate, before the change is told.
 constexpr double kRateChange = 0.1;
 constexpr double kSmallRate = 0.05;  // requests/s
 constexpr size_t kHistoryTold = 200;
 constexpr double kAnyGain = 1e-6;
+// How long to wait for all daemons before models without an engine get one on
+// the GPUs that answer.
+constexpr uint64_t kAllPatienceNs = 60'000'000'000;
+// For how many times the patience with a start an engine is left alone that did
+// not serve; doubles each time, so often.
+constexpr double kShunStarts = 4;
+constexpr int kMostDoublings = 6;
 
 DemandCounts CountsOf(const wire::ModelDemandT& d) {
   return {d.arrived,       d.prompt_tokens, d.answered,
@@ -52,7 +61,7 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
   absl::StatusOr<StandingPlan> last = store_.Read();
   if (last.ok()) {
     plan_ = *std::move(last);
-    has_begun_ = true;
+    has_begun_ = plan_.number != 0;  // else it has an operator's word alone
     log::Info("leading: going on from plan {}", plan_.number);
   } else if (absl::IsNotFound(last.status())) {
     log::Info("leading: there is no plan yet");
@@ -60,7 +69,13 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
     log::Warning("leading: ignoring the last plan: {}",
                  std::string(last.status().message()));
   }
+  FollowFleet();
+}
+
+void Leader::FollowFleet() {
+  const StandingPlan before = plan_;
   Adapt(fleet_, &plan_);
+  is_untold_ |= has_begun_ && plan_ != before;
 }
 
 void Leader::SetFleet(const config::Fleet& fleet) {
@@ -69,13 +84,7 @@ void Leader::SetFleet(const config::Fleet& fleet) {
     window_ = DemandWindow(fleet.planner.window_s);
   }
   fleet_ = fleet;
-  StandingPlan next = plan_;
-  Adapt(fleet_, &next);
-  if (has_begun_ && next != plan_) {
-    Publish(std::move(next), "the fleet file changed");
-  } else {
-    plan_ = std::move(next);
-  }
+  FollowFleet();
 }
 
 void Leader::Heard(const wire::ReportT& report) {
@@ -125,6 +134,9 @@ Sightings Leader::Seen() const {
   for (const auto& [gpu, daemon] : daemons_) {
     const bool heard = IsFresh(daemon) && daemon.proxies > 0;
     for (const auto& [engine, sighting] : daemon.engines) {
+      // A daemon with another fleet file may know it as its own, too.
+      const config::FleetEngine* known = fleet_.Engine(engine);
+      if (known == nullptr || !absl::StartsWith(gpu, known->gpu)) continue;
       Sighting& s = seen[engine] = sighting;
       s.heard = heard;
       s.serves = heard && sighting.serves;
@@ -135,10 +147,13 @@ Sightings Leader::Seen() const {
 }
 
 void Leader::TakeWhatServes() {
-  const bool proxy =
-      std::any_of(daemons_.begin(), daemons_.end(),
+  const uint64_t now = clock_->NowNs();
+  if (answered_ns_ == 0) answered_ns_ = now;
+  // What one of them does not hear of would be switched off.
+  const bool all_hear =
+      std::all_of(daemons_.begin(), daemons_.end(),
                   [](const auto& entry) { return entry.second.proxies > 0; });
-  if (!proxy && clock_->NowNs() - began_ns_ < kProxyPatienceNs) return;
+  if (!all_hear && now - answered_ns_ < kProxyPatienceNs) return;
   for (const auto& [engine, sighting] : Seen()) {
     Place* place = plan_.Find(engine);
     if (place != nullptr && sighting.serves) place->state = PlaceState::kServe;
@@ -155,28 +170,85 @@ uint64_t Leader::HighestNumberHeard() const {
 }
 
 void Leader::Tick() {
+  const uint64_t now = clock_->NowNs();
   const bool all_answer = AllAnswer();
-  if (!has_begun_ && all_answer) TakeWhatServes();
+  const bool may_host = all_answer || now - began_ns_ >= kAllPatienceNs;
+  if (!has_begun_ && may_host) TakeWhatServes();
   if (!has_begun_) return;
   if (HighestNumberHeard() > plan_.number) {
     Publish(plan_, "daemons knew a newer plan, whose file is lost");
   }
-  const uint64_t now = clock_->NowNs();
-  StandingPlan next = plan_;
-  const double for_s = static_cast<double>(now - step_ns_) / kSecond;
-  const std::string step = Advance(Seen(), for_s, fleet_.planner, &next);
-  if (!step.empty()) {
-    if (!next.move) moved_ns_ = now;
-    Publish(std::move(next), step);
-  }
+  if (is_untold_) Publish(plan_, "the fleet file changed");
+  const Sightings seen = Seen();
+  Watch(seen);
+  if (plan_.move) TakeAStep(seen);
   EndPlanning();
   const double since = static_cast<double>(now - planned_ns_) / kSecond;
-  if (!all_answer || (planned_ns_ != 0 && since < fleet_.planner.period_s)) {
+  if (!may_host || (planned_ns_ != 0 && since < fleet_.planner.period_s)) {
     return;
   }
   planned_ns_ = now;
-  BeginToPlan();
+  BeginToPlan(all_answer && MayMove());
   EndPlanning();
+}
+
+void Leader::TakeAStep(const Sightings& seen) {
+  const uint64_t now = clock_->NowNs();
+  const Move move = *plan_.move;
+  StandingPlan next = plan_;
+  const double for_s = static_cast<double>(now - step_ns_) / kSecond;
+  const std::string step = Advance(seen, for_s, fleet_.planner, &next);
+  if (step.empty()) return;
+  if (!next.move) {
+    moved_ns_ = now;
+    Learn(move, seen, next);
+  }
+  Publish(std::move(next), step);
+}
+
+void Leader::Learn(const Move& move, const Sightings& seen,
+                   const StandingPlan& next) {
+  if (move.to.empty()) return;
+  if (next.StateOf(move.to) == PlaceState::kServe) {
+    failures_.erase(move.to);
+    return;
+  }
+  const auto sighting = seen.find(move.to);
+  // Of a GPU whose daemon is silent nobody knows what the engine does.
+  if (sighting == seen.end() || !sighting->second.heard) return;
+  Failure& failure = failures_[move.to];
+  const double starts =
+      kShunStarts * (1 << std::min(failure.times++, kMostDoublings));
+  failure.until_ns =
+      clock_->NowNs() +
+      static_cast<uint64_t>(starts * fleet_.planner.start_s * kSecond);
+}
+
+void Leader::Watch(const Sightings& seen) {
+  for (const Place& place : plan_.places) {
+    const auto sighting = seen.find(place.engine);
+    const bool is_down = place.state == PlaceState::kServe &&
+                         sighting != seen.end() && sighting->second.heard &&
+                         !sighting->second.serves;
+    if (is_down) {
+      down_since_ns_.try_emplace(place.engine, clock_->NowNs());
+    } else {
+      down_since_ns_.erase(place.engine);
+    }
+  }
+}
+
+Experience Leader::ExperienceNow() const {
+  Experience experience;
+  const uint64_t now = clock_->NowNs();
+  for (const auto& [engine, since] : down_since_ns_) {
+    const double for_s = static_cast<double>(now - since) / kSecond;
+    if (for_s >= fleet_.planner.start_s) experience.failing.insert(engine);
+  }
+  for (const auto& [engine, failure] : failures_) {
+    if (now < failure.until_ns) experience.shunned.insert(engine);
+  }
+  return experience;
 }
 
 bool Leader::MayMove() const {
@@ -199,15 +271,20 @@ std::map<std::string, Demand> Leader::DemandSeen() const {
   return demand;
 }
 
-void Leader::BeginToPlan() {
+void Leader::BeginToPlan(bool may_move) {
   if (decision_.valid()) return;  // the last one takes its time
   planned_from_ = plan_;
   // Until the window is full, a few requests would pass for a rate.
   std::map<std::string, Demand> demand;
   if (IsWindowFull()) demand = DemandSeen();
-  decision_ =
-      std::async(launch_, Decide, fleet_, plan_, gpus_, demand, MayMove(),
-                 plan_.applies ? kAnyGain : fleet_.planner.least_gain);
+  const double least_gain =
+      plan_.applies ? kAnyGain : fleet_.planner.least_gain;
+  try {
+    decision_ = std::async(launch_, Decide, fleet_, plan_, gpus_, demand,
+                           ExperienceNow(), may_move, least_gain);
+  } catch (const std::system_error& e) {
+    troubles_ = {absl::StrCat("cannot plan: ", e.what())};
+  }
 }
 
 void Leader::EndPlanning() {
@@ -292,9 +369,14 @@ void Leader::Publish(StandingPlan next, const std::string& why) {
   for (Place& place : next.places) {
     if (place.state != PlaceState::kServe) place.target_rate = 0;
   }
-  next.number = std::max(plan_.number, HighestNumberHeard()) + 1;
+  // Without a plan file, beyond any number that was told since this machine
+  // started, which proxies may still know.
+  const uint64_t last =
+      plan_.number != 0 ? plan_.number : clock_->NowNs() / 1'000'000'000;
+  next.number = std::max(last, HighestNumberHeard()) + 1;
   if (!Keep(next, why)) return;
   plan_ = std::move(next);
+  is_untold_ = false;
   if (why.empty()) return;  // rates alone
   step_ns_ = clock_->NowNs();
   log::Info("plan {}: {}", plan_.number, why);

@@ -58,6 +58,11 @@ class Leader final : public admission::LeaderSeat {
   absl::Status Steer(const wire::SteerT& steer) override;
 
  private:
+  // Of an engine that did not serve when a move wanted it to.
+  struct Failure {
+    int times = 0;
+    uint64_t until_ns = 0;  // it is left alone
+  };
   struct Daemon {
     uint64_t heard_ns = 0;
     uint64_t plan_number = 0;
@@ -68,12 +73,21 @@ class Leader final : public admission::LeaderSeat {
   // Whether every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
+  // Makes the plan name the fleet's places at once, for all else relies on it;
+  // the next Tick gives it a number.
+  void FollowFleet();
   // Without a plan file: what serves is what the plan says.
   void TakeWhatServes();
   Sightings Seen() const;
   bool MayMove() const;
   bool IsWindowFull() const;
-  void BeginToPlan();
+  // Notes which engines are to serve and do not.
+  void Watch(const Sightings& seen);
+  void TakeAStep(const Sightings& seen);
+  // After a move's end: whether its target is to be left alone for a while.
+  void Learn(const Move& move, const Sightings& seen, const StandingPlan& next);
+  Experience ExperienceNow() const;
+  void BeginToPlan(bool may_move);
   // Takes the decision that was begun, if it is there and the plan is still
   // what it was made from.
   void EndPlanning();
@@ -97,12 +111,16 @@ class Leader final : public admission::LeaderSeat {
   const uint64_t began_ns_;
   StandingPlan plan_;
   bool has_begun_ = false;  // `plan_` is what holds
+  bool is_untold_ = false;  // but for places that the fleet has not or has new
   DemandWindow window_;
   std::map<std::string, Daemon> daemons_;  // by GPU
   std::map<std::string, GpuMemory> gpus_;
   uint64_t step_ns_;   // when the plan's last step was taken
   uint64_t moved_ns_;  // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;
+  std::map<std::string, Failure> failures_;        // by engine
+  std::map<std::string, uint64_t> down_since_ns_;  // by engine
+  uint64_t answered_ns_ = 0;  // when all daemons first did, without a plan file
   const std::launch launch_;
   StandingPlan planned_from_;
   std::future<absl::StatusOr<Decision>> decision_;  // invalid: none is made

@@ -356,6 +356,30 @@ TEST(LeaderTest, TargetThatNeverServesIsGivenUp) {
   EXPECT_EQ(machine.Serving("a"), std::vector<std::string>{from});
 }
 
+TEST(LeaderTest, ModelWhoseEngineCannotServeGetsAnother) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  const std::string from = machine.Serving("a").at(0);
+  machine.Break(from);
+  machine.Seconds(150);
+  EXPECT_EQ(machine.Serving("a"),
+            std::vector<std::string>{from == "a-0" ? "a-1" : "a-0"});
+}
+
+TEST(LeaderTest, TargetThatNeverServesIsNotTriedWithoutPause) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  const std::string to = machine.Serving("a").at(0) == "a-0" ? "a-1" : "a-0";
+  machine.Break(to);
+  wire::SteerT pin;
+  pin.pin = "a";
+  pin.gpu = absl::StrCat("GPU-", to.substr(2));
+  ASSERT_TRUE(machine.leader()->Steer(pin).ok());
+  const uint64_t number = machine.plan().number;
+  machine.Seconds(600);
+  EXPECT_LE(machine.plan().number, number + 8);
+}
+
 TEST(LeaderTest, LostPlanFileDoesNotStopWhatServes) {
   Machine machine(Three());
   machine.Seconds(60);
@@ -383,6 +407,25 @@ TEST(LeaderTest, FullDiskKeepsThePlanAndSaysSo) {
   std::filesystem::remove(machine.folder() + "/plan.json.new");
   machine.Seconds(60);
   EXPECT_GT(machine.plan().number, before.number);
+}
+
+TEST(LeaderTest, OtherFleetIsFollowedAtOnceAndToldOnceItCanBeWritten) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  const std::string gone = machine.Serving("a").at(0) == "a-0" ? "a-1" : "a-0";
+  config::Fleet fleet = Three();
+  fleet.engines.erase(
+      std::find_if(fleet.engines.begin(), fleet.engines.end(),
+                   [&](const auto& e) { return e.name == gone; }));
+  const uint64_t number = machine.plan().number;
+  std::filesystem::create_directory(machine.folder() + "/plan.json.new");
+  machine.leader()->SetFleet(fleet);
+  machine.Seconds(3);
+  EXPECT_EQ(machine.plan().Find(gone), nullptr);
+  EXPECT_EQ(machine.plan().number, number);
+  std::filesystem::remove(machine.folder() + "/plan.json.new");
+  machine.Seconds(3);
+  EXPECT_GT(machine.plan().number, number);
 }
 
 // Anybody dies at any time while loads shift: no model is ever without a place
@@ -424,7 +467,7 @@ TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
       }
       machine.Second();
     }
-    machine.Seconds(150);
+    machine.Seconds(600);  // until nobody is left alone any more
     EXPECT_FALSE(machine.plan().move);
     const StandingPlan rest = machine.plan();
     machine.Seconds(100);

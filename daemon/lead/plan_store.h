@@ -20,7 +20,7 @@ namespace fineserve::lead {
 //   plan.json      the standing plan, replaced whole
 //   plan.history   one line of JSON per plan, the newest last
 //
-// Whoever holds this object leads. Confined to a thread; no call blocks longer
+// The holder of this object leads. Confined to a thread; no call blocks longer
 // than a small file's writing.
 class PlanStore {
  public:

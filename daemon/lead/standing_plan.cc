@@ -90,7 +90,10 @@ void Adapt(const config::Fleet& fleet, StandingPlan* plan) {
   const bool lost = (!move.to.empty() && plan->Find(move.to) == nullptr) ||
                     (!move.from.empty() && plan->Find(move.from) == nullptr);
   if (!lost) return;
-  if (Place* from = plan->Find(move.from)) from->state = PlaceState::kServe;
+  // Whichever of the two is left serves: it may be the model's only one.
+  for (const std::string& engine : {move.from, move.to}) {
+    if (Place* left = plan->Find(engine)) left->state = PlaceState::kServe;
+  }
   plan->move.reset();
 }
 

@@ -62,7 +62,7 @@ struct StandingPlan {
 };
 
 // Makes the plan name the fleet's places, and no others. New ones are off. A
-// move of an engine that is gone ends: what it has not retired serves.
+// move of an engine that is gone ends: the other one serves.
 void Adapt(const config::Fleet& fleet, StandingPlan* plan);
 
 // The plan as JSON, and back: InvalidArgument, in one line, if it is none.

@@ -66,6 +66,16 @@ TEST(StandingPlanTest, MoveOfAPlaceThatIsGoneEnds) {
   EXPECT_EQ(plan.StateOf("a-0"), PlaceState::kServe);
 }
 
+TEST(StandingPlanTest, TargetServesIfItsSourceIsGone) {
+  StandingPlan plan;
+  plan.places = {{"a-0", PlaceState::kStart, 0},
+                 {"a-9", PlaceState::kServe, 1}};
+  plan.move = Move{"a", "a-0", "a-9", ""};
+  Adapt(FleetOf({1}, 2), &plan);
+  EXPECT_FALSE(plan.move);
+  EXPECT_EQ(plan.StateOf("a-0"), PlaceState::kServe);
+}
+
 TEST(StandingPlanTest, HistoryLineNamesWhatIsNotOff) {
   EXPECT_EQ(HistoryLine(Full(), "2026-01-02T03:04:05Z", "why"),
             R"({"number":12,"places":{"a-0":"serve","a-1":"start",)"

@@ -7,12 +7,18 @@
 #include "daemon/wire/message.h"
 
 namespace fineserve::wire {
+namespace {
+
+// From here on: a leader could not go beyond it.
+constexpr uint64_t kNoNumber = uint64_t{1} << 63;
+
+}  // namespace
 
 NewestPlan::NewestPlan() = default;
 NewestPlan::~NewestPlan() = default;
 
 absl::Status NewestPlan::Take(const PlanT& plan) {
-  if (plan.number == 0) {
+  if (plan.number == 0 || plan.number >= kNoNumber) {
     return absl::InvalidArgumentError("a plan has no number");
   }
   if (plan.number < number()) {
@@ -30,6 +36,11 @@ absl::Status NewestPlan::Take(const PlanT& plan) {
   }
   plan_ = std::move(next);
   return absl::OkStatus();
+}
+
+void NewestPlan::Forget() {
+  places_.clear();
+  plan_.reset();
 }
 
 uint64_t NewestPlan::number() const {

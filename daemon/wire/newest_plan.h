@@ -20,9 +20,11 @@ class NewestPlan {
 
   // Goes by `plan` if it is newer than the known one; the known one again
   // changes nothing. FailedPrecondition, naming both numbers, if it is older;
-  // InvalidArgument for number 0, which no plan has. Rates that are no amount
-  // of requests count as 0.
+  // InvalidArgument for 0 and from 2^63 on, which no plan has. Rates that are
+  // no amount of requests count as 0.
   absl::Status Take(const PlanT& plan);
+  // There is no planner any more: engines run as the fleet file says.
+  void Forget();
 
   // Null: there is none yet.
   const PlanT* plan() const { return plan_.get(); }

@@ -27,6 +27,22 @@ PlanT PlanOf(uint64_t number, const std::string& engine, PlaceState state,
   return plan;
 }
 
+TEST(NewestPlanTest, ForgottenPlanLeavesEnginesToTheFleetFile) {
+  NewestPlan newest;
+  ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kOff)).ok());
+  EXPECT_FALSE(newest.LetsIn("a"));
+  newest.Forget();
+  EXPECT_TRUE(newest.LetsIn("a"));
+  EXPECT_EQ(newest.plan(), nullptr);
+  EXPECT_TRUE(newest.Take(PlanOf(1, "a", PlaceState::kServe)).ok());
+}
+
+TEST(NewestPlanTest, NumberThatNobodyCouldExceedIsRefused) {
+  NewestPlan newest;
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      newest.Take(PlanOf(UINT64_MAX, "a", PlaceState::kServe))));
+}
+
 TEST(NewestPlanTest, OlderPlanIsRefusedWithBothNumbers) {
   NewestPlan newest;
   ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe)).ok());

@@ -31,7 +31,9 @@ void FleetAdmission::ForEachGpu(OnGpu on_gpu) {
 }
 
 void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
+  const bool was_planned = fleet_ != nullptr && fleet_->planner.on;
   fleet_ = std::move(fleet);
+  if (was_planned && !fleet_->planner.on) plan_.Forget();
   for (const config::FleetEngine& engine : fleet_->engines) {
     parts_.try_emplace(engine.gpu);
   }

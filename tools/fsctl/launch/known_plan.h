@@ -2,8 +2,8 @@
 #define TOOLS_FSCTL_LAUNCH_KNOWN_PLAN_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
 
 #include "daemon/config/fleet.h"
 #include "daemon/wire/message_types.h"
@@ -12,7 +12,7 @@ namespace fineserve::fsctl {
 
 // What is to become of an engine.
 enum class Wish {
-  kUnknown,  // no plan is known: if it runs it goes on, else it stays down
+  kUnknown,  // no plan says: if it runs it goes on, else it stays down
   kRun,
   kStop,
 };
@@ -26,13 +26,14 @@ class KnownPlan {
 
   uint64_t number() const { return number_; }  // 0: none is known
 
-  // A place is to run if the plan names it, and not as off; any other engine is
-  // to run in any case.
+  // A place is to run unless the plan names it as off. Of one that the plan
+  // does not name nothing is known: the leader may have another fleet file. Any
+  // other engine is to run in any case.
   Wish Of(const config::FleetEngine& engine) const;
 
  private:
   uint64_t number_ = 0;
-  std::vector<std::string> running_;  // places that are not off, sorted
+  std::map<std::string, bool> runs_;  // by place that the plan names
 };
 
 }  // namespace fineserve::fsctl

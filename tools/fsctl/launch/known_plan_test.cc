@@ -45,7 +45,7 @@ TEST(KnownPlanTest, PlaceRunsUnlessItIsOff) {
     EXPECT_EQ(known.Of(Place(name)), Wish::kRun) << name;
   }
   EXPECT_EQ(known.Of(Place("off")), Wish::kStop);
-  EXPECT_EQ(known.Of(Place("nobody named it")), Wish::kStop);
+  EXPECT_EQ(known.Of(Place("nobody named it")), Wish::kUnknown);
 }
 
 TEST(KnownPlanTest, BeforeAPlanNothingIsKnownOfAPlace) {
@@ -67,8 +67,8 @@ TEST(KnownPlanTest, HigherNumberHoldsWhoeverIsHeardLast) {
   EXPECT_FALSE(known.Learn(Plan(1, {{"b", PlaceState::kServe}})));
   EXPECT_FALSE(known.Learn(Plan(2, {{"b", PlaceState::kServe}})));
   EXPECT_EQ(known.Of(Place("a")), Wish::kRun);
-  EXPECT_EQ(known.Of(Place("b")), Wish::kStop);
-  EXPECT_TRUE(known.Learn(Plan(3, {{"b", PlaceState::kServe}})));
+  EXPECT_EQ(known.Of(Place("b")), Wish::kUnknown);
+  EXPECT_TRUE(known.Learn(Plan(3, {{"a", PlaceState::kOff}})));
   EXPECT_EQ(known.Of(Place("a")), Wish::kStop);
 }
 
