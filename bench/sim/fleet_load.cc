@@ -2,17 +2,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
-#include <memory>
 #include <queue>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "bench/workload/arrivals.h"
 #include "daemon/config/fleet.h"
@@ -21,7 +17,6 @@
 namespace fineserve::bench {
 namespace {
 
-constexpr double kSlotSeconds = 600;
 // Of one engine, some way below what it can serve.
 constexpr double kReplicaRate = 6;
 
@@ -36,34 +31,6 @@ std::vector<double> MeanRates(const FleetSize& size) {
 }
 
 }  // namespace
-
-absl::StatusOr<RateShapes> ReadRateShapes(const std::string& path) {
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(
-      gzopen(path.c_str(), "rb"), gzclose);
-  if (file == nullptr) return absl::NotFoundError(path + " cannot be read");
-  std::map<std::string, std::vector<double>> rates;
-  char line[256];
-  gzgets(file.get(), line, sizeof(line));  // the header
-  while (gzgets(file.get(), line, sizeof(line)) != nullptr) {
-    char model[64];
-    double rate = 0;
-    if (sscanf(line, "%*f,%63[^,],%lf", model, &rate) != 2) {
-      return absl::DataLossError(absl::StrCat(path, ": bad row ", line));
-    }
-    rates[model].push_back(rate);
-  }
-  RateShapes shapes;
-  for (auto& [model, shape] : rates) {
-    double mean = 0;
-    for (const double rate : shape) {
-      mean += rate / static_cast<double>(shape.size());
-    }
-    for (double& rate : shape) rate /= mean;
-    shapes.push_back(std::move(shape));
-  }
-  if (shapes.empty()) return absl::DataLossError(path + " has no rates");
-  return shapes;
-}
 
 sim::World MakeFleet(const FleetSize& size) {
   config::Fleet fleet;
@@ -108,30 +75,31 @@ sim::World MakeFleet(const FleetSize& size) {
   return *std::move(world);
 }
 
-workload::Trace MakeLoad(const FleetSize& size, const RateShapes& shapes,
+workload::Trace MakeLoad(const FleetSize& size,
+                         const workload::RateShapes& shapes,
                          const std::vector<workload::Lengths>& lengths,
                          uint64_t seed) {
   const std::vector<double> rates = MeanRates(size);
-  workload::Trace trace;
-  for (double from = 0; from < size.seconds; from += kSlotSeconds) {
-    const auto slot = static_cast<size_t>(from / kSlotSeconds);
+  std::vector<const std::vector<double>*> rows;
+  for (const auto& [model, shape] : shapes) rows.push_back(&shape);
+  workload::Slots slots;
+  slots.seconds = workload::kShapeSlotSeconds;
+  for (double from = 0; from < size.seconds; from += slots.seconds) {
+    const size_t slot = slots.streams.size();
     std::vector<workload::Stream> streams;
     for (uint32_t m = 0; m < size.models; ++m) {
-      const std::vector<double>& shape = shapes[m % shapes.size()];
-      const double now = shape[(m / shapes.size() + slot) % shape.size()];
+      const std::vector<double>& shape = *rows[m % rows.size()];
+      const double now = shape[(m / rows.size() + slot) % shape.size()];
       streams.push_back({NameOf(m), rates[m] * now});
     }
-    workload::Trace part =
-        workload::Poisson(streams, std::min(kSlotSeconds, size.seconds - from),
-                          lengths, seed + slot);
-    for (workload::Arrival& a : part.arrivals) {
-      // The simulator refuses what is longer, as engines do.
-      a.lengths.input = std::min(a.lengths.input, 3000u);
-      a.lengths.output = std::min(a.lengths.output, 1000u);
-      a.at_s += from;
-      trace.arrivals.push_back(a);
-    }
-    trace.models = std::move(part.models);
+    slots.streams.push_back(std::move(streams));
+  }
+  workload::Trace trace =
+      workload::PoissonBySlots(slots, size.seconds, lengths, seed);
+  for (workload::Arrival& a : trace.arrivals) {
+    // The simulator refuses what is longer, as engines do.
+    a.lengths.input = std::min(a.lengths.input, 3000u);
+    a.lengths.output = std::min(a.lengths.output, 1000u);
   }
   return trace;
 }

@@ -3,10 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "bench/workload/rates.h"
 #include "bench/workload/trace.h"
 #include "tools/sim/fleet/world.h"
 
@@ -20,11 +19,6 @@ struct FleetSize {
   double rate_per_gpu = 1;  // requests per second, on average
 };
 
-// The published rates of ServeGen, 10 minutes each (shared/data/README.md): a
-// row for each of its models, each with a mean of 1.
-using RateShapes = std::vector<std::vector<double>>;
-absl::StatusOr<RateShapes> ReadRateShapes(const std::string& path);
-
 // Models of 8B in FP16 and FP8 by turns, the mean rate of model i in proportion
 // to 1 / (i + 1), as many replicas as its rate needs, each on the GPU that has
 // the least rate then.
@@ -32,7 +26,8 @@ sim::World MakeFleet(const FleetSize& size);
 
 // Poisson arrivals whose rates follow ServeGen's, each model from a time of its
 // own on.
-workload::Trace MakeLoad(const FleetSize& size, const RateShapes& shapes,
+workload::Trace MakeLoad(const FleetSize& size,
+                         const workload::RateShapes& shapes,
                          const std::vector<workload::Lengths>& lengths,
                          uint64_t seed);
 

@@ -69,7 +69,7 @@ int Main(int argc, char** argv) {
       data + "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz");
   if (!lengths.ok()) return Fail(lengths.status());
   const auto shapes =
-      ReadRateShapes(data + "/servegen_rates_10min_days0-6.csv.gz");
+      workload::ReadRateShapes(data + "/servegen_rates_10min_days0-6.csv.gz");
   if (!shapes.ok()) return Fail(shapes.status());
   FleetSize size;
   size.gpus = static_cast<uint32_t>(arguments.Count("--gpus"));

@@ -3,10 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <string>
 #include <tuple>
@@ -14,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/loadgen/run.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
+#include "bench/serving/clients.h"
 #include "bench/slo/serving_site.h"
 #include "bench/workload/arrivals.h"
 
@@ -50,65 +48,21 @@ constexpr uint32_t kMostInput = 4000, kMostOutput = 60;
 
 using Lengths = std::vector<workload::Lengths>;
 
-// The host's busy jiffies, and all of them.
-struct CpuTime {
-  double busy = 0, all = 0;
-  static CpuTime Now() {
-    std::ifstream in("/proc/stat");
-    std::string name;
-    in >> name;
-    CpuTime t;
-    double value;
-    for (int field = 0; field < 8 && in >> value; ++field) {
-      t.all += value;
-      if (field != 3 && field != 4) t.busy += value;  // idle, iowait
-    }
-    return t;
-  }
-};
-
-struct RunOutcome {
-  std::vector<workload::Outcome> outcomes;
-  double seconds = 0;
-  double cpu = 0;  // of all cores
-};
-
-RunOutcome Send(const ServingSite& site, const workload::Trace& trace,
-                workload::Slo slo) {
-  loadgen::Options options;
-  options.target = {"127.0.0.1", absl::StrCat(site.port()), "/v1/completions",
-                    ""};
-  options.progress = false;
-  options.send_slo = true;
-  options.slo = slo;
-  options.timeout_s = 120;
-  const CpuTime before = CpuTime::Now();
-  loadgen::RunResult result = loadgen::Run(options, trace);
-  const CpuTime after = CpuTime::Now();
-  return {std::move(result.outcomes), result.seconds,
-          (after.busy - before.busy) / std::max(1.0, after.all - before.all)};
+RunOutcome SendTo(const ServingSite& site, const workload::Trace& trace,
+                  workload::Slo slo) {
+  return Send(site.port(), trace, {slo});
 }
 
 // Waits until both models answer, then sends a load from which the proxy and
 // the scheduler learn (bytes a token, κ).
 void AwaitReady(const ServingSite& site, const Lengths& lengths) {
-  workload::Trace probe;
-  probe.models = ServingSite::Models();
-  probe.arrivals = {{0, 0, {1, 1}}, {0, 1, {1, 1}}};
-  for (int tries = 0; tries < 100; ++tries) {
-    const RunOutcome r = Send(site, probe, {60, 0});
-    if (std::all_of(r.outcomes.begin(), r.outcomes.end(), [](const auto& o) {
-          return o.end == workload::End::kDone;
-        })) {
-      Send(site,
-           workload::Poisson({{"fp16", kWarmRate / 2}, {"fp8", kWarmRate / 2}},
-                             kWarmSeconds, lengths, /*seed=*/0),
-           {60, 0});
-      return;
-    }
-    usleep(100'000);
+  if (!AwaitAnswers(site.port(), ServingSite::Models())) {
+    Die("the engines did not start in time");
   }
-  Die("the engines did not start in time");
+  SendTo(site,
+         workload::Poisson({{"fp16", kWarmRate / 2}, {"fp8", kWarmRate / 2}},
+                           kWarmSeconds, lengths, /*seed=*/0),
+         {60, 0});
 }
 
 // Picks `count` lengths, evenly spaced in order of prompt length, so that a
@@ -135,7 +89,7 @@ double MeasureBase(const Lengths& lengths) {
     one.models = ServingSite::Models();
     one.arrivals = {{0, model, l}};
     model = 1 - model;
-    for (const auto& o : Send(site, one, {60, 0}).outcomes) all.push_back(o);
+    for (const auto& o : SendTo(site, one, {60, 0}).outcomes) all.push_back(o);
   }
   return workload::SloFrom(*workload::FindSloBasis("fs"), all, 1).ttft_s;
 }
@@ -190,7 +144,7 @@ class Sweep {
     const auto& [rate, scale, policy] = key;
     const workload::Trace trace = workload::Poisson(
         {{"fp16", rate / 2}, {"fp8", rate / 2}}, seconds_, lengths_, seed);
-    const RunOutcome r = Send(site, trace, {scale * base_s_, 0});
+    const RunOutcome r = SendTo(site, trace, {scale * base_s_, 0});
     const auto s = workload::Summarize(r.outcomes, r.seconds);
     fprintf(stderr,
             "seed %d, %s, %g requests/s, scale %g: %.1f %% on time, %zu of %zu "

@@ -1,0 +1,28 @@
+#ifndef BENCH_REPLAN_MOVES_H_
+#define BENCH_REPLAN_MOVES_H_
+
+#include <cstdint>
+#include <string>
+
+namespace fineserve::bench {
+
+// The number of the plan in force, of `fsctl plan --json`; 0 if the text names
+// none.
+uint64_t PlanNumber(const std::string& plan);
+
+// Whether each place by that plan is off or serves, and at least one serves.
+bool IsAtRest(const std::string& plan);
+
+// Changes of who serves a model.
+struct Moves {
+  int begun = 0;
+  int undone = 0;
+};
+
+// Those of the plans with a number beyond `after`, of
+// `fsctl plan --history --json`; none if the text is no history.
+Moves MovesIn(const std::string& history, uint64_t after);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_REPLAN_MOVES_H_

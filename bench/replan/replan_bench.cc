@@ -1,0 +1,243 @@
+// A load that shifts between models, with and without replanning: see
+// kQuestion.
+
+#include <stdio.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
+#include "bench/micro/report.h"
+#include "bench/replan/planned_site.h"
+#include "bench/replan/zones.h"
+#include "bench/serving/clients.h"
+#include "bench/soak/interrupt.h"
+#include "bench/workload/arrivals.h"
+#include "bench/workload/metrics.h"
+#include "bench/workload/rates.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr char kQuestion[] =
+    R"(How many first tokens come on time if models move while the load shifts?
+
+The processes are real: two emulated GPUs with a fineserved each, fsctl up with
+a [planner], tinyserve engines under the preload, fineserve-proxy, and loadgen's
+code in this one. Three models have a place on each GPU. Their rates follow
+those that ServeGen published of m-small from the first hour on, each model 8
+hours ahead of the one before, sped up: by default a day takes 3 minutes.
+Prompts have 200 tokens, answers 40; steps take as long as a large model's, so
+that KV, not the host's CPU, is what a GPU lacks. In its busiest hour a model
+holds most of a GPU's KV by itself (--busiest); two of three share a GPU, and
+who should be alone changes with the hour.
+
+Three ways, with the same arrivals: the plan made for the mean rates of the run,
+frozen; the same plan, let free when the load begins, with period, window and
+cool-down at a sixth of what is shipped (1, 10 and 5 s), which is still hours of
+the day; and all models on one GPU, frozen, to see how much a placement matters.
+On time is a first token within 2 s; what is refused (429) is late. By default
+it takes 20 minutes. Two cores are enough: see "host busy".)";
+
+constexpr char kRates[] = "/servegen_rates_10min_days0-6.csv.gz";
+constexpr char kShape[] = "m-small";
+constexpr double kWarmSeconds = 8;
+constexpr workload::Slo kSlo = {PlannedSite::kSloTtft, 0};
+
+struct Way {
+  const char* name;
+  bool replans;
+  bool on_one_gpu;
+};
+constexpr Way kWays[] = {{"without replanning", false, false},
+                         {"with replanning", true, false},
+                         {"all on one GPU", false, true}};
+constexpr size_t kFrozen = 0, kReplanning = 1;
+
+// The results of all seeds of one way.
+struct Cell {
+  std::vector<workload::Outcome> outcomes;
+  double seconds = 0;
+  double most_cpu = 0;
+  Moves moves;
+  uint64_t plan_number = 0;  // at the end of the last seed
+
+  workload::Summary Summary() const {
+    return workload::Summarize(outcomes, seconds);
+  }
+};
+
+class Comparison {
+ public:
+  Comparison(const Zones& zones, uint64_t seeds)
+      : zones_(zones),
+        seeds_(seeds),
+        slots_(RatesOf(zones)),
+        mean_rates_(MeanRates(slots_, zones.seconds)) {}
+
+  // Ways take turns, so that other load of the host affects all of them. False,
+  // after a message, if something does not start or SIGINT came.
+  bool Run() {
+    for (uint64_t seed = 1; seed <= seeds_; ++seed) {
+      for (size_t way = 0; way < std::size(kWays); ++way) {
+        if (!RunOnce(way, seed)) return false;
+      }
+    }
+    return true;
+  }
+
+  void Tell(Report* report) const {
+    for (size_t m = 0; m < mean_rates_.size(); ++m) {
+      report->Figure(
+          absl::StrCat("model ", zones_.models[m], ": mean rate (requests/s)"),
+          mean_rates_[m]);
+    }
+    report->Figure("rate of a model's busiest hour (requests/s)",
+                   zones_.busiest_rate);
+    double unanswered = 0;
+    for (size_t way = 0; way < std::size(kWays); ++way) {
+      TellCell(kWays[way].name, cells_[way], report);
+      unanswered += static_cast<double>(cells_[way].Summary().failed);
+    }
+    report->Claim("on time with replanning, more than without (points)",
+                  100 * (cells_[kReplanning].Summary().attainment -
+                         cells_[kFrozen].Summary().attainment),
+                  0, Compare::kAtLeast);
+    report->Claim("requests without an answer", unanswered, 0,
+                  Compare::kAtMost);
+  }
+
+ private:
+  bool RunOnce(size_t way, uint64_t seed) {
+    PlannedSite site;
+    const bool started = site.StartFrozen({mean_rates_, kWays[way].on_one_gpu});
+    CatchInterrupts();  // the clients have put the default back
+    if (!started || Interrupted() || !WarmUp(site)) return false;
+    const uint64_t first_plan = site.PlanNumber();
+    if (kWays[way].replans && !site.Thaw()) return false;
+    // The slots of a run use that many seeds.
+    constexpr uint64_t kSeedsOfRun = 1'000'000;
+    const workload::Trace trace = workload::PoissonBySlots(
+        slots_, zones_.seconds, {PlannedSite::kLengths}, seed * kSeedsOfRun);
+    const RunOutcome r =
+        Send(site.port(), trace, {kSlo, /*timeout_s=*/120, /*progress=*/true});
+    CatchInterrupts();
+    if (r.interrupted || Interrupted()) return false;
+    const Moves moves = site.MovesSince(first_plan);
+    Cell& cell = cells_[way];
+    cell.plan_number = site.PlanNumber();
+    cell.moves.begun += moves.begun;
+    cell.moves.undone += moves.undone;
+    cell.most_cpu = std::max(cell.most_cpu, r.cpu);
+    cell.seconds += r.seconds;
+    Say(way, seed, r, moves);
+    cell.outcomes.insert(cell.outcomes.end(), r.outcomes.begin(),
+                         r.outcomes.end());
+    return true;
+  }
+
+  // A load from which the proxy and the scheduler learn (bytes a token, κ), and
+  // the leader what is asked on average.
+  bool WarmUp(const PlannedSite& site) const {
+    std::vector<workload::Stream> streams;
+    for (size_t m = 0; m < mean_rates_.size(); ++m) {
+      streams.push_back({zones_.models[m], mean_rates_[m]});
+    }
+    const bool interrupted =
+        Send(site.port(),
+             workload::Poisson(streams, kWarmSeconds, {PlannedSite::kLengths},
+                               /*seed=*/0),
+             {kSlo})
+            .interrupted;
+    CatchInterrupts();
+    return !interrupted && !Interrupted();
+  }
+
+  static void Say(size_t way, uint64_t seed, const RunOutcome& r,
+                  const Moves& moves) {
+    const auto s = workload::Summarize(r.outcomes, r.seconds);
+    fprintf(stderr,
+            "seed %d, %s: %.1f %% of %zu on time, %zu refused, %zu failed, "
+            "TTFT p90 %.0f ms, %d moves, %d undone, host %.0f %%\n",
+            static_cast<int>(seed), kWays[way].name, 100 * s.attainment,
+            s.requests, s.dropped, s.failed, 1000 * s.ttft_s.p90, moves.begun,
+            moves.undone, 100 * r.cpu);
+  }
+
+  static void TellCell(const std::string& of, const Cell& cell,
+                       Report* report) {
+    const auto s = cell.Summary();
+    report->Figure(of + ": requests", static_cast<double>(s.requests));
+    report->Figure(of + ": on time (%)", 100 * s.attainment);
+    report->Figure(of + ": decoded (tokens/s)", s.decode_tokens_per_second);
+    report->Figure(of + ": TTFT p50 of those answered (ms)",
+                   1000 * s.ttft_s.p50);
+    report->Figure(of + ": TTFT p90 of those answered (ms)",
+                   1000 * s.ttft_s.p90);
+    report->Figure(of + ": errors", static_cast<double>(s.failed));
+    report->Figure(of + ": refused", static_cast<double>(s.dropped));
+    report->Figure(of + ": moves", cell.moves.begun);
+    report->Figure(of + ": moves undone", cell.moves.undone);
+    report->Figure(of + ": plan number at the end of the last run",
+                   static_cast<double>(cell.plan_number));
+    report->Figure(of + ": host busy, at most (%)", 100 * cell.most_cpu);
+  }
+
+  const Zones zones_;
+  const uint64_t seeds_;
+  const workload::Slots slots_;
+  const std::vector<double> mean_rates_;
+  Cell cells_[std::size(kWays)];
+};
+
+About TheBench() {
+  return {"replan",
+          kQuestion,
+          {{"--data", "DIR", "../shared/data", "folder of the real rates"},
+           {"--minutes", "N", "3", "length of each run"},
+           {"--speed", "N", "480", "how much faster than the real day"},
+           {"--busiest", "N", "0.75",
+            "part of a GPU's KV that a model holds in its busiest hour"},
+           {"--seeds", "N", "2", "runs of each way"}}};
+}
+
+int Fail(const std::string& what) {
+  fprintf(stderr, "replan: %s\n", what.c_str());
+  return 1;
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  const std::string path = arguments.Text("--data") + kRates;
+  const auto shapes = workload::ReadRateShapes(path);
+  if (!shapes.ok()) {
+    return Fail(absl::StrCat(std::string(shapes.status().message()),
+                             "; set the folder with --data"));
+  }
+  const auto shape = shapes->find(kShape);
+  if (shape == shapes->end()) {
+    return Fail(absl::StrCat(path, " has no model ", kShape));
+  }
+  Zones zones;
+  zones.models = PlannedSite::Models();
+  zones.shape = shape->second;
+  zones.seconds = 60 * arguments.Number("--minutes");
+  zones.speed = arguments.Number("--speed");
+  zones.busiest_rate =
+      RateFor(PlannedSite::Need(), arguments.Number("--busiest"));
+  CatchInterrupts();
+  Report report("replan");
+  Comparison comparison(zones, arguments.Count("--seeds"));
+  if (!comparison.Run()) return 1;
+  comparison.Tell(&report);
+  return Finish(report, arguments);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }

@@ -1,0 +1,39 @@
+#ifndef BENCH_SERVING_CLIENTS_H_
+#define BENCH_SERVING_CLIENTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/workload/metrics.h"
+#include "bench/workload/trace.h"
+
+namespace fineserve::bench {
+
+// Clients of a service that listens on a port of this host: loadgen's code in
+// this process.
+
+struct Sending {
+  workload::Slo slo;       // told in the requests' header
+  double timeout_s = 120;  // of a request
+  bool progress = false;   // a line on standard error, if that is a terminal
+};
+
+struct RunOutcome {
+  std::vector<workload::Outcome> outcomes;
+  double seconds = 0;
+  double cpu = 0;            // how busy the host was: of all cores, 0 … 1
+  bool interrupted = false;  // by SIGINT: the rest was not sent
+};
+
+// Sends the trace and waits for the answers.
+RunOutcome Send(uint16_t port, const workload::Trace& trace,
+                const Sending& sending);
+
+// Asks every model for a token, again and again, until all answer. False if
+// they do not within a minute, or SIGINT came.
+bool AwaitAnswers(uint16_t port, const std::vector<std::string>& models);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_SERVING_CLIENTS_H_
