@@ -23,6 +23,20 @@ import torch_check
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "Vllm"
+# What an engine imports of packages that machines with PyTorch mostly have, and
+# that a bundle therefore leaves out (tests/vllm/carry.py).
+SHARED = (
+    "aiohttp",
+    "cloudpickle",
+    "cv2",
+    "einops",
+    "google.protobuf",
+    "prometheus_client",
+    "psutil",
+    "requests",
+    "sentencepiece",
+    "tiktoken",
+)
 
 
 class Results(unittest.TestResult):
@@ -97,7 +111,17 @@ def lacking() -> str:
                 f"{sys.executable}: {error}; "
                 + "vLLM comes with scripts/bundle --vllm, or set FINESERVE_PYTHON"
             )
+    missing = [module for module in SHARED if not has(module)]
+    if missing:
+        return f"{sys.executable} has no {', '.join(missing)}; install them there"
     return ""
+
+
+def has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even what it lies in
+        return False
 
 
 def main() -> int:

@@ -3,8 +3,8 @@
     PYTHON_WITH_VLLM carry.py [--python 3.12] FOLDER
 
 FOLDER, on PYTHONPATH there, holds vLLM's Python without its compiled part, and
-the packages that an engine imports beyond PyTorch, Triton and transformers with
-theirs: in this Python's versions, for the given Python.
+the packages that an engine imports and such a machine mostly lacks: in this
+Python's versions, for the given Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 
-# What transformers or PyTorch bring is not here.
+# Not here: what transformers or PyTorch bring, and what machines with PyTorch
+# mostly have (SHARED in tests/gpu/vllm_check.py).
 PACKAGES = (
     "annotated-types",
     "apache-tvm-ffi",
