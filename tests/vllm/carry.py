@@ -50,8 +50,10 @@ PACKAGES = (
     "uvloop",
     "xgrammar",
 )
-COMPILED = ("vllm/_C_stable_libtorch",)
+COMPILED = "vllm/_C_stable_libtorch.py"
 NO_KERNELS = pathlib.Path(__file__).with_name("no_kernels.py")
+# vLLM asks whether it can be imported, and then looks for nothing in it.
+FLASH_ATTENTION = "vllm/vllm_flash_attn/_vllm_fa2_C.py"
 # Which pip matches exactly: up to the glibc that the bundle needs.
 PLATFORMS = ("1", "2010", "2014", *(f"_2_{n}" for n in range(5, 36)))
 # Its sizes of kernels per GPU are as large as the rest and have defaults.
@@ -72,8 +74,8 @@ def copy_vllm(folder: pathlib.Path) -> None:
 def stand_in(folder: pathlib.Path) -> None:
     """vLLM's CUDA platform and its attention import their kernels whether they
     are used or not."""
-    for module in COMPILED:
-        shutil.copyfile(NO_KERNELS, (folder / module).with_suffix(".py"))
+    shutil.copyfile(NO_KERNELS, folder / COMPILED)
+    (folder / FLASH_ATTENTION).write_text("# No kernels (tests/vllm/carry.py).\n")
 
 
 def install_packages(folder: pathlib.Path, python: str) -> None:
