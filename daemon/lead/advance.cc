@@ -44,7 +44,7 @@ std::string WhileItRetires(const Sightings& seen, double for_s,
   const Move move = *plan->move;
   const Sighting to = Of(seen, move.to), from = Of(seen, move.from);
   if (!move.to.empty() && !to.serves) {
-    // Whoever still answers goes on; if neither does, time will tell.
+    // The source takes over if it answers; if neither does, the move waits.
     if (!from.serves) return "";
     Set(plan, move.to, State::kOff);
     Set(plan, move.from, State::kServe);

@@ -92,7 +92,7 @@ TEST(AdvanceTest, LostTargetGivesTheModelBackToTheSource) {
   EXPECT_FALSE(plan.move);
 }
 
-// Whoever comes back first goes on; nothing is switched off meanwhile.
+// The move waits until one of the two answers again.
 TEST(AdvanceTest, NothingIsSwitchedOffWhileNobodyServes) {
   StandingPlan plan = Moving(State::kServe, State::kRetire);
   EXPECT_EQ(Advance({{"a-0", Down()}, {"a-1", Down()}}, 1e6, kSettings, &plan),

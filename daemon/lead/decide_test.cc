@@ -14,24 +14,6 @@ namespace {
 
 constexpr double kTwenty = 0.2;
 
-using Gpus = std::map<std::string, GpuMemory>;
-using Demands = std::map<std::string, Demand>;
-
-Gpus Two(double memory_gib, double pool_gib) {
-  const GpuMemory gpu = {memory_gib * kGib, pool_gib * kGib};
-  return {{"GPU-0", gpu}, {"GPU-1", gpu}};
-}
-
-StandingPlan Serving(const config::Fleet& fleet,
-                     const std::vector<std::string>& engines) {
-  StandingPlan plan;
-  Adapt(fleet, &plan);
-  for (const std::string& e : engines) {
-    plan.Find(e)->state = PlaceState::kServe;
-  }
-  return plan;
-}
-
 Demand Asks(double rate) { return {60, rate, 500, 200, 1}; }
 
 TEST(DecideTest, EachModelWithoutAnEngineGetsOne) {

@@ -2,11 +2,15 @@
 #define DAEMON_LEAD_LEAD_FIXTURE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/config/fleet.h"
+#include "daemon/lead/demand_window.h"
+#include "daemon/lead/outlook.h"
+#include "daemon/lead/standing_plan.h"
 
 namespace fineserve::lead {
 
@@ -69,6 +73,26 @@ inline config::Fleet FleetOf(const std::vector<double>& weights_gib,
     AddPlaces(name, uuids, &fleet);
   }
   return fleet;
+}
+
+using Gpus = std::map<std::string, GpuMemory>;
+using Demands = std::map<std::string, Demand>;
+
+// Two GPUs of this size, with pools of that.
+inline Gpus Two(double memory_gib, double pool_gib) {
+  const GpuMemory gpu = {memory_gib * kGib, pool_gib * kGib};
+  return {{"GPU-0", gpu}, {"GPU-1", gpu}};
+}
+
+// The plan by which these engines serve, and no others.
+inline StandingPlan Serving(const config::Fleet& fleet,
+                            const std::vector<std::string>& engines) {
+  StandingPlan plan;
+  Adapt(fleet, &plan);
+  for (const std::string& e : engines) {
+    plan.Find(e)->state = PlaceState::kServe;
+  }
+  return plan;
 }
 
 }  // namespace fineserve::lead

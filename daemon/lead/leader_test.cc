@@ -467,7 +467,7 @@ TEST(LeaderTest, DeathsAtAnyTimeLeaveEveryModelServed) {
       }
       machine.Second();
     }
-    machine.Seconds(600);  // until nobody is left alone any more
+    machine.Seconds(600);  // until all places may be tried again
     EXPECT_FALSE(machine.plan().move);
     const StandingPlan rest = machine.plan();
     machine.Seconds(100);

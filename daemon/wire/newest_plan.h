@@ -11,8 +11,8 @@
 
 namespace fineserve::wire {
 
-// Of all plans that were told here, the one with the highest number: it holds,
-// whoever told it and in whatever order they came. Confined to a thread.
+// The plan with the highest number of all that were told here. It holds, from
+// any sender and in any order. Confined to a thread.
 class NewestPlan {
  public:
   NewestPlan();

@@ -89,7 +89,7 @@ class Daemon {
   }
 
  private:
-  // A plan may keep requests out; nobody is admitted then.
+  // A plan may keep requests out: then none is admitted.
   void CheckRefusal() {
     Say(Submit(), 1);
     Require(admitted_ == 0);

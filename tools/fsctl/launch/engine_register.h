@@ -32,8 +32,8 @@ bool HasEnded(const driver::Descriptor& pidfd);
 //
 // An engine's file is written whole, by the engine's own process before that
 // becomes the engine's program; until then it holds the lock, too. So
-// whoever has the lock knows all engines, at whatever instant the former fsctl
-// was killed.
+// the holder of the lock knows all engines, even if the former fsctl was killed
+// between fork and write.
 class EngineRegister {
  public:
   // FailedPrecondition, naming its pid, if another fsctl runs the fleet. Blocks
