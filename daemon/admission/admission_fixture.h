@@ -70,11 +70,16 @@ class AdmissionServiceTest : public ::testing::Test {
     submit.max_tokens = 1;
     return submit;
   }
-  static wire::ProgressT ProgressOf(std::vector<uint64_t> requests,
-                                    std::vector<uint32_t> output_tokens) {
+  // Pairs of a request and its output tokens so far.
+  static wire::ProgressT ProgressOf(
+      const std::vector<std::pair<uint64_t, uint32_t>>& streams) {
     wire::ProgressT progress;
-    progress.requests = std::move(requests);
-    progress.output_tokens = std::move(output_tokens);
+    for (const auto& [request, output_tokens] : streams) {
+      auto stream = std::make_unique<wire::StreamProgressT>();
+      stream->request = request;
+      stream->output_tokens = output_tokens;
+      progress.streams.push_back(std::move(stream));
+    }
     return progress;
   }
   // The oldest message of the service that has not been looked at; without a

@@ -41,7 +41,7 @@ void AdmissionService::HandleRequest(const std::string& peer, Peer* from,
       scheduler_.FirstToken(known->second, Now());
     }
   } else if (const wire::ProgressT* progress = message.body.AsProgress()) {
-    Progress(peer, *from, *progress);
+    Progress(*from, *progress);
   } else if (const wire::FinishedT* finished = message.body.AsFinished()) {
     Finish(from, id, *finished);
   } else {
@@ -98,19 +98,12 @@ void AdmissionService::Submit(const std::string& peer, Peer* from, uint64_t id,
   Refuse(peer, id, std::string(status.message()));
 }
 
-void AdmissionService::Progress(const std::string& peer, const Peer& from,
+void AdmissionService::Progress(const Peer& from,
                                 const wire::ProgressT& progress) {
-  if (progress.requests.size() != progress.output_tokens.size()) {
-    Refuse(peer, 0,
-           absl::StrCat("progress of ", progress.requests.size(),
-                        " requests with ", progress.output_tokens.size(),
-                        " counts"));
-    return;
-  }
-  for (size_t i = 0; i < progress.requests.size(); ++i) {
-    const auto known = from.requests.find(progress.requests[i]);
+  for (const auto& stream : progress.streams) {
+    const auto known = from.requests.find(stream->request);
     if (known == from.requests.end()) continue;
-    scheduler_.Progress(known->second, progress.output_tokens[i]);
+    scheduler_.Progress(known->second, stream->output_tokens);
   }
 }
 

@@ -123,8 +123,7 @@ class AdmissionService {
                      const wire::MessageT& message);
   void Submit(const std::string& peer, Peer* from, uint64_t id,
               const wire::SubmitT& submit);
-  void Progress(const std::string& peer, const Peer& from,
-                const wire::ProgressT& progress);
+  void Progress(const Peer& from, const wire::ProgressT& progress);
   void Finish(Peer* from, uint64_t id, const wire::FinishedT& finished);
   void Adopt(const std::string& peer, Peer* from,
              const wire::RunningRequestT& running);

@@ -136,6 +136,14 @@ class Daemon {
           });
 };
 
+std::unique_ptr<wire::StreamProgressT> Stream(uint64_t request,
+                                              uint32_t output_tokens) {
+  auto stream = std::make_unique<wire::StreamProgressT>();
+  stream->request = request;
+  stream->output_tokens = output_tokens;
+  return stream;
+}
+
 template <typename Body>
 std::vector<uint8_t> Bytes(Body body, uint64_t request) {
   const std::string bytes = wire::Encode(kEpoch, request, std::move(body));
@@ -154,8 +162,8 @@ std::vector<std::vector<uint8_t>> Seeds() {
   running->output_tokens = 9;
   hello.running.push_back(std::move(running));
   wire::ProgressT progress;
-  progress.requests = {1, 3};
-  progress.output_tokens = {5, 1u << 31};
+  progress.streams.push_back(Stream(1, 5));
+  progress.streams.push_back(Stream(3, 1u << 31));
   hello.demand.push_back(std::make_unique<wire::ModelDemandT>());
   hello.demand[0]->model = "m";
   hello.demand[0]->arrived = 1;

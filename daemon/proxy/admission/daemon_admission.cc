@@ -108,10 +108,12 @@ void DaemonAdmission::TellProgress() {
   for (auto& [id, running] : running_) {
     if (running.told_tokens == running.output_tokens) continue;
     running.told_tokens = running.output_tokens;
-    progress.requests.push_back(id);
-    progress.output_tokens.push_back(running.output_tokens);
+    auto stream = std::make_unique<wire::StreamProgressT>();
+    stream->request = id;
+    stream->output_tokens = running.output_tokens;
+    progress.streams.push_back(std::move(stream));
   }
-  if (!progress.requests.empty()) Tell(0, std::move(progress));
+  if (!progress.streams.empty()) Tell(0, std::move(progress));
 }
 
 void DaemonAdmission::GoOn() {

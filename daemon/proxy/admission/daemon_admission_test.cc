@@ -240,8 +240,9 @@ TEST_F(DaemonAdmissionTest, GrowthIsToldAtABeatAndOnce) {
   ASSERT_EQ(told_.size(), 1u);
   const wire::ProgressT* progress = told_[0].body.AsProgress();
   ASSERT_NE(progress, nullptr);
-  EXPECT_THAT(progress->requests, ElementsAre(1));
-  EXPECT_THAT(progress->output_tokens, ElementsAre(9));
+  ASSERT_EQ(progress->streams.size(), 1u);
+  EXPECT_EQ(progress->streams[0]->request, 1u);
+  EXPECT_EQ(progress->streams[0]->output_tokens, 9u);
   EXPECT_EQ(told_[0].epoch, kEpoch);
   Told();
   admission_->Tick();
