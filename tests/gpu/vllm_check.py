@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,10 @@ SHARED = (
     "requests",
     "sentencepiece",
     "tiktoken",
+)
+
+FIRST_ERROR = re.compile(
+    r"^(\(EngineCore.*(ERROR|Error)|terminate called|\w*Error\b).*", re.MULTILINE
 )
 
 
@@ -84,12 +89,23 @@ def measured() -> dict[str, Any]:
             text=True,
         )
         if ran.returncode != 0:
-            failure = f"the bench ended with {ran.returncode}: {ran.stderr}"
-            return torch_check.result("Serve", failure=failure[-3000:])
+            failure = f"the bench ended with {ran.returncode}: {excerpt(ran.stderr)}"
+            return torch_check.result("Serve", failure=failure) | {"classname": NAME}
         document = json.load(file)
     case = torch_check.result("Serve") | {"classname": NAME}
     case |= {name: str(value) for name, value in document["figures"].items()}
     return case | {c["claim"]: str(c["value"]) for c in document["claims"]}
+
+
+def excerpt(log: str) -> str:
+    """Where an engine's log first tells of an error, and how it ends.
+
+    vLLM's last lines say only that an engine has ended, those before it why.
+    """
+    first = FIRST_ERROR.search(log)
+    if first is None or len(log) - first.start() <= 4000:
+        return log[-4000:]
+    return f"{log[first.start() :][:2000]}\n[...]\n{log[-2000:]}"
 
 
 def find_vllm(prefix: pathlib.Path) -> None:

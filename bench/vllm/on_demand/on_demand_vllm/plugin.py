@@ -8,6 +8,7 @@ built. The KV cache must be in one piece (VLLM_KV_CACHE_LAYOUT=BLNHC).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from typing import Any
@@ -97,8 +98,9 @@ def _allocate_from(kv: Kv) -> None:
         )
         assert found.planes == 1, "set VLLM_KV_CACHE_LAYOUT=BLNHC"
         kv.page_bytes, kv.size = found.page_bytes, found.allocation_bytes
+        # vLLM allocates other things here in pools of their own.
         self.worker._maybe_get_memory_pool_context = lambda tag: (
-            kv.memory_pool()
+            kv.memory_pool() if tag == "kv_cache" else contextlib.nullcontext()
         )
         return original(self, kv_cache_configs)
 
