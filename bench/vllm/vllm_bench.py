@@ -11,7 +11,8 @@ serve  tokens/s, steps/s, TTFT and start of an engine without the shim (plain),
        with the shim and whole slabs, with a view, and without the shim with KV
        that is mapped on demand, as kvcached does. All live side by side and
        take turns on the same prompts, in changing order; the claim is the
-       median of the rounds' ratios to plain.
+       median of the rounds' ratios to plain, which runs twice: one process
+       may be faster than its twin for as long as both live.
 step   µs that the plugin adds to a step of the scheduler that vLLM's own
        methods do not take, with 1, 32 and 256 running requests, without a
        worker; and what leases took in the engine with a view.
@@ -104,7 +105,7 @@ else:
     SERVE_TOKENS = 256
     SLAB_BYTES = 8 * SLAB
 SERVE_SLABS = 16  # of KV for each engine of `serve`
-WAYS = ("plain", "whole", "view", "on_demand")
+WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
 # Of `idle`: how many requests each engine gets, its prompts' lengths and the
 # tokens that it gives. The neighbour's end together, with half of the pool.
 BUSY = (72, (40, 250), 48)
@@ -185,7 +186,8 @@ def serve(site: Site, report: Report) -> None:
     plugin_us = []
     for number in range(ARGUMENTS.rounds + 1):  # the first one warms up
         prompts = random_prompts(number, 16, (5, 100), shared=48)
-        for way in WAYS if number % 2 else WAYS[::-1]:
+        first = number % len(WAYS)
+        for way in WAYS[first:] + WAYS[:first]:
             answer = engines[way].run(
                 "generate",
                 prompts=prompts,
@@ -206,15 +208,18 @@ def serve(site: Site, report: Report) -> None:
             f"TTFT, {way} (ms)", 1000 * statistics.median(ttft[way])
         )
     report.figure("leases, view, 16 running (µs/step)", min(plugin_us))
+    plain = [
+        statistics.mean(both)
+        for both in zip(tokens["plain"], tokens["plain_again"])
+    ]
     ratio = {
-        way: statistics.median(
-            a / b for a, b in zip(tokens[way], tokens["plain"])
-        )
+        way: statistics.median(a / b for a, b in zip(tokens[way], plain))
         for way in WAYS
     }
     for way in ("whole", "view"):
         report.at_least(f"tokens/s, {way} / plain", ratio[way], 0.97)
-    report.figure("tokens/s, on_demand / plain", ratio["on_demand"])
+    for way in ("on_demand", "plain", "plain_again"):
+        report.figure(f"tokens/s, {way} / mean of both plain", ratio[way])
 
 
 def take(engine: VllmEngine) -> dict[str, Any]:
