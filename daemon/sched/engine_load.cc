@@ -5,10 +5,8 @@
 namespace fineserve::sched {
 namespace {
 
-// Heuristics. The horizon is some seconds of decoding, within which as many
-// other requests end. A request that has outgrown the average is taken to go on
-// for a while.
-constexpr uint32_t kHorizonTokens = 512;
+// Heuristic: a request that has outgrown the average is taken to go on for a
+// while.
 constexpr uint32_t kOutgrownTokens = 64;
 
 }  // namespace
@@ -44,7 +42,8 @@ uint32_t EngineLoad::MostSequences(const ModelSpec& model,
 }
 
 uint64_t EngineLoad::free_tokens() const {
-  return room_.tokens > held_tokens_ ? room_.tokens - held_tokens_ : 0;
+  const uint64_t held = held_tokens();
+  return room_.tokens > held ? room_.tokens - held : 0;
 }
 
 Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
@@ -62,7 +61,8 @@ Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
 bool EngineLoad::Takes(const ModelSpec& model, const Demand& demand,
                        Micros now) const {
   if (running() >= MostSequences(model, demand.slo_tpot)) return false;
-  if (HeldBy(demand, 0, demand.growth_tokens) > free_tokens()) return false;
+  const KvClaim claim = ClaimOf(demand, 0, demand.growth_tokens);
+  if (booking_.TokensWith(claim) > room_.tokens) return false;
   const uint64_t backlog = Predict(model, now).backlog_tokens;
   return backlog == 0 ||
          backlog + demand.prompt_tokens <= 2 * uint64_t{model.chunk_tokens};
@@ -82,8 +82,8 @@ void EngineLoad::Start(RequestId id, const ModelSpec& model,
 EngineLoad::Running& EngineLoad::Enter(RequestId id, const Demand& demand) {
   Running& r = running_[id];
   r.demand = demand;
-  r.held_tokens = HeldBy(demand, 0, demand.growth_tokens);
-  held_tokens_ += r.held_tokens;
+  r.claim = ClaimOf(demand, 0, demand.growth_tokens);
+  booking_.Add(r.claim);
   if (demand.slo_tpot != 0) tpots_.insert(demand.slo_tpot);
   return r;
 }
@@ -106,15 +106,15 @@ void EngineLoad::Progress(RequestId id, uint32_t generated, uint32_t growth) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
   Running& r = found->second;
-  held_tokens_ -= r.held_tokens;
-  r.held_tokens = HeldBy(r.demand, generated, growth);
-  held_tokens_ += r.held_tokens;
+  booking_.Remove(r.claim);
+  r.claim = ClaimOf(r.demand, generated, growth);
+  booking_.Add(r.claim);
 }
 
 void EngineLoad::Finish(RequestId id) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
-  held_tokens_ -= found->second.held_tokens;
+  booking_.Remove(found->second.claim);
   if (const Micros tpot = found->second.demand.slo_tpot; tpot != 0) {
     tpots_.erase(tpots_.find(tpot));
   }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "daemon/sched/backlog.h"
+#include "daemon/sched/kv_booking.h"
 #include "daemon/sched/policy/adaptive_batch.h"
 #include "daemon/sched/predict/ids.h"
 #include "daemon/sched/predict/predictor.h"
@@ -34,7 +35,7 @@ struct KvRoom {
 // What a request takes from an engine.
 struct Demand {
   uint32_t prompt_tokens = 0;
-  uint32_t growth_tokens = 0;  // kept free for what it will generate
+  uint32_t growth_tokens = 0;  // that it will generate; ≤ kHorizonTokens
   Micros slo_tpot = 0;         // 0: none
 };
 
@@ -44,11 +45,11 @@ struct Demand {
 uint32_t GrowthTokens(uint32_t expected_output, uint32_t generated,
                       uint32_t max_tokens);
 
-// What an engine was sent, and what that leaves of its capacity. KV for a
-// request's prompt, growth and tail is reserved before the request is sent. So
-// an engine never has to queue or preempt what it is sent, as long as its
-// requests grow as expected on average. `model` is the same in every call.
-// Confined to one thread.
+// What an engine was sent, and what that leaves of its capacity. KV is booked
+// before a request is sent: at any time to come what runs then has room for its
+// prompts, tails and what it generates, as far as can be expected
+// (kv_booking.h). So an engine hardly ever queues or preempts what it is sent.
+// `model` is the same in every call. Confined to one thread.
 class EngineLoad {
  public:
   void SetKv(KvRoom room) { room_ = room; }
@@ -75,23 +76,24 @@ class EngineLoad {
 
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
   double kappa() const { return correction_.kappa(); }
-  uint64_t held_tokens() const { return held_tokens_; }
+  // Booked for what runs.
+  uint64_t held_tokens() const { return booking_.Tokens(); }
   uint64_t free_tokens() const;
 
  private:
   struct Running {
     Demand demand;
-    uint64_t held_tokens = 0;
+    KvClaim claim;
     Micros started = 0;
     Micros predicted = 0;  // TTFT with κ = 1
     bool guessed = false;  // by a profile that is
     bool seen = false;     // its first token
   };
-  // What the request takes once it has `generated` tokens.
-  uint64_t HeldBy(const Demand& demand, uint32_t generated,
+  // What the request claims once it has `generated` tokens.
+  KvClaim ClaimOf(const Demand& demand, uint32_t generated,
                   uint32_t growth) const {
-    return uint64_t{demand.prompt_tokens} + generated + growth +
-           room_.tail_tokens;
+    return {uint64_t{demand.prompt_tokens} + generated + room_.tail_tokens,
+            growth};
   }
   // Books what the request takes.
   Running& Enter(RequestId id, const Demand& demand);
@@ -105,7 +107,7 @@ class EngineLoad {
   std::multiset<Micros> tpots_;  // of the running requests that have one
   Backlog backlog_;
   Correction correction_;
-  uint64_t held_tokens_ = 0;  // Σ running_
+  KvBooking booking_;  // the claims of running_
 };
 
 }  // namespace fineserve::sched

@@ -12,8 +12,8 @@ namespace fineserve::server {
 std::vector<admission::EngineKv> KvInPool(
     const PoolService& pool, const std::vector<admission::EngineNeed>& needs) {
   return admission::KvInPool(pool.state(), geteuid(), needs,
-                             [&](slab::EngineId engine, uint32_t most_slabs) {
-                               return pool.UsedTokens(engine, most_slabs);
+                             [&](slab::EngineId engine, slab::SlabId slab) {
+                               return pool.UsedBlocks(engine, slab);
                              });
 }
 

@@ -39,12 +39,6 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
   return Executed(s);
 }
 
-uint64_t PoolService::UsedTokens(EngineId engine, uint32_t most_slabs) const {
-  const slab::SlabLayout& layout = state_.Layout(engine);
-  return scoreboards_.at(engine).UsedBlocks(most_slabs * layout.LeastBlocks()) *
-         layout.format().block_tokens;
-}
-
 absl::Status PoolService::Poll() {
   std::vector<backing::Completion> done = device_->Take();
   do {
@@ -53,7 +47,7 @@ absl::Status PoolService::Poll() {
       if (!s.ok()) return s;
     }
     state_.Settle(clock_->NowNs(), [this](EngineId engine, SlabId slab) {
-      return scoreboards_.at(engine).UsedBlocks(slab);
+      return UsedBlocks(engine, slab);
     });
     Execute();
     // A device that works at once has done what was just decided.

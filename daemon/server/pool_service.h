@@ -96,9 +96,10 @@ class PoolService {
   int ScoreboardDescriptor(slab::EngineId engine) const {
     return scoreboards_.at(engine).descriptor();
   }
-  // Tokens in blocks that are in use, as an engine with a view says; no more
-  // than `most_slabs` of its slabs hold.
-  uint64_t UsedTokens(slab::EngineId engine, uint32_t most_slabs) const;
+  // Blocks of a slab that are in use, as an engine with a view says.
+  uint32_t UsedBlocks(slab::EngineId engine, slab::SlabId slab) const {
+    return scoreboards_.at(engine).UsedBlocks(slab);
+  }
 
  private:
   // Does what the machine asks for, until it asks for nothing.

@@ -67,10 +67,4 @@ uint32_t ViewScoreboardMemfd::UsedBlocks(slab::SlabId slab) const {
                          __ATOMIC_RELAXED);
 }
 
-uint64_t ViewScoreboardMemfd::UsedBlocks(uint64_t most) const {
-  const auto* header =
-      static_cast<const abi::ViewScoreboardHeader*>(memfd_.base());
-  return std::min(most, header->used_blocks.load(std::memory_order_relaxed));
-}
-
 }  // namespace fineserve::server

@@ -31,10 +31,6 @@ class ViewScoreboardMemfd {
   // Blocks in use of a slab, as the engine says.
   uint32_t UsedBlocks(slab::SlabId slab) const;
 
-  // Blocks in use of all slabs, as the engine says, but no more than `most`:
-  // what the view has room for.
-  uint64_t UsedBlocks(uint64_t most) const;
-
   int descriptor() const { return memfd_.descriptor(); }
 
  private:

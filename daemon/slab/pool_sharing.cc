@@ -212,6 +212,37 @@ void PoolState::Share(Round* round, uint64_t now_ns) {
   }
 }
 
+// How many slabs each view can spare, down to its floor. One whose asked-back
+// slabs are late can spare others instead. Not if it lacks slabs itself, since
+// it would lose what another wins: two that both want the whole pool would take
+// slab by slab from each other until most of both is closed. For a view that
+// cannot even have its longest request it still does.
+std::vector<uint32_t> PoolState::Spare(
+    const Round& round, uint64_t now_ns, const std::vector<uint32_t>& returning,
+    const std::vector<uint32_t>& expected) const {
+  const auto beyond = [](uint32_t n, uint32_t kept) {
+    return n - std::min(n, kept);
+  };
+  bool urgent = false;
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    const Claim& claim = round.claims[i];
+    const uint32_t open = beyond(claim.held, returning[i]);
+    urgent = urgent || (claim.held < round.targets[i] &&
+                        open < std::max(claim.floor, 1u));
+  }
+  std::vector<uint32_t> spare;
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    const Claim& claim = round.claims[i];
+    const uint32_t open = beyond(claim.held, returning[i]);
+    const uint64_t asked_ns = engines_.at(round.ids[i]).view->asked_ns;
+    const bool lacks = now_ns - asked_ns < kPatienceNs && open < claim.wanted;
+    const uint32_t leaving = lacks && !urgent ? returning[i] : expected[i];
+    spare.push_back(std::min(beyond(claim.held, round.targets[i] + leaving),
+                             beyond(open, claim.floor)));
+  }
+  return spare;
+}
+
 // Asks back what the views below their targets need, and what is missing from
 // the free slabs that are set aside.
 void PoolState::AskBack(const Round& round, uint64_t now_ns,
@@ -232,7 +263,7 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
   if (needs.empty()) return;
   std::vector<SlabId> coming;
   std::vector<Candidate> candidates;
-  // By claim: slabs that were asked back, and those of them still expected.
+  // By claim: slabs that were asked back, and those of them not yet late.
   std::vector<uint32_t> returning(round.ids.size(), 0);
   std::vector<uint32_t> expected(round.ids.size(), 0);
   for (uint32_t i = 0; i < slabs_.slab_count(); ++i) {
@@ -253,16 +284,7 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
       coming.push_back(slab);
     }
   }
-  // An engine whose asked-back slabs are late can spare others instead, but
-  // never so many that it falls below its floor.
-  std::vector<uint32_t> spare(round.ids.size(), 0);
-  for (size_t i = 0; i < round.ids.size(); ++i) {
-    const Claim& claim = round.claims[i];
-    const uint32_t kept = round.targets[i] + expected[i];
-    const uint32_t least = claim.floor + returning[i];
-    spare[i] = std::min(claim.held - std::min(claim.held, kept),
-                        claim.held - std::min(claim.held, least));
-  }
+  const std::vector<uint32_t> spare = Spare(round, now_ns, returning, expected);
   for (SlabId slab : ChooseAskBacks(std::move(needs), std::move(coming),
                                     std::move(candidates), spare)) {
     Touch(EngineId{slabs_.word(slab).engine});

@@ -261,6 +261,9 @@ class PoolState {
   void SetTargets(uint32_t shared, uint32_t late, Round* round);
   void Share(Round* round, uint64_t now_ns);
   void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used);
+  std::vector<uint32_t> Spare(const Round& round, uint64_t now_ns,
+                              const std::vector<uint32_t>& returning,
+                              const std::vector<uint32_t>& expected) const;
   void Touch(EngineId id);
 
   PoolGeometry geometry_;

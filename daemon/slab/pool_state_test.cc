@@ -182,6 +182,27 @@ TEST_F(PoolStateTest, ReturnedSlabGoesToTheEngineThatWaits) {
   EXPECT_EQ(Moves(), before + 1) << "a slab went to and fro";
 }
 
+// Two engines want everything, and blocks live longer than anybody waits: what
+// the first was asked for beyond its share is late, but it is not asked for
+// more, since it would lose what the second wins.
+TEST_F(PoolStateTest,
+       EngineThatLacksSlabsIsNotAskedForOthersInsteadOfLateOnes) {
+  const EngineId a = Serve(10, kSlabs - 2);
+  const EngineId b = Serve(20, 2);
+  Use(a, 1);
+  Use(b, 1);
+  ASSERT_EQ(InView(a), kSlabs - 2);
+  for (int i = 0; i < 50; ++i) {
+    Wait(PoolState::kPatienceNs);
+    Want(a, kSlabs);
+    Want(b, kSlabs);
+    EXPECT_EQ(Returning(a), kSlabs / 2 - 2);
+  }
+  Wait(PoolState::kPatienceNs);
+  Want(b, kSlabs);
+  EXPECT_EQ(Returning(a), kSlabs - 4) << "it has not asked for a while";
+}
+
 TEST_F(PoolStateTest, ShareOfTwoThatWantEverythingComesToRest) {
   const EngineId a = Serve(10, kSlabs);
   Use(a, 1);

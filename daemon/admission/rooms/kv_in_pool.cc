@@ -7,12 +7,82 @@
 #include "kernels/driver/rounding.h"
 
 namespace fineserve::admission {
+namespace {
 
 using slab::EngineId;
+using slab::PoolState;
+using slab::SlabId;
 
-std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
+// What lies in an engine's view, and what it is owed.
+struct Stake {
+  uint32_t slab_blocks = 0;
+  uint32_t block_tokens = 0;
+  uint64_t promised_slabs = 0;
+  uint64_t used_blocks = 0;
+  uint64_t occupied_slabs = 0;  // with a block in use
+  // Not in use, but of slabs that were asked back: nothing new goes there.
+  uint64_t closed_blocks = 0;
+
+  // That nobody else can be sure of.
+  uint64_t slabs() const { return std::max(promised_slabs, occupied_slabs); }
+  // Of which it can fill all but the closed blocks.
+  uint64_t TokensOf(uint64_t slabs) const {
+    const uint64_t blocks = slabs * slab_blocks;
+    return (blocks - std::min(blocks, closed_blocks)) * block_tokens;
+  }
+};
+using Stakes = std::map<EngineId, Stake>;  // of the engines with a view
+
+Stakes StakesOf(const PoolState& pool,
+                const std::map<EngineId, PoolState::Prospect>& shares,
+                const std::map<EngineId, uint64_t>& promised) {
+  Stakes stakes;
+  for (const auto& [id, share] : shares) {
+    Stake& stake = stakes[id];
+    stake.slab_blocks = pool.Layout(id).LeastBlocks();
+    stake.block_tokens = pool.Layout(id).format().block_tokens;
+    const auto need = promised.find(id);
+    if (need == promised.end()) continue;
+    stake.promised_slabs = DivideUp(need->second, share.slab_tokens);
+  }
+  return stakes;
+}
+
+void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
+                 Stakes* stakes) {
+  auto stake = stakes->end();
+  for (uint32_t i = 0; i < slabs.slab_count(); ++i) {
+    const abi::SlabWord word = slabs.word(SlabId{i});
+    const bool returning = word.state == abi::SlabState::kReturning;
+    if (!returning && word.state != abi::SlabState::kPartial) continue;
+    const EngineId holder{word.engine};
+    if (stake == stakes->end() || stake->first != holder) {
+      stake = stakes->find(holder);
+    }
+    if (stake == stakes->end()) continue;
+    Stake& s = stake->second;
+    // An engine may say anything.
+    const uint32_t used =
+        std::min(used_blocks(holder, SlabId{i}), s.slab_blocks);
+    s.used_blocks += used;
+    s.occupied_slabs += used > 0;
+    if (returning) s.closed_blocks += s.slab_blocks - used;
+  }
+}
+
+// Slabs that any view may have, and that no engine has a stake in.
+uint64_t LeftBeside(const slab::SlabManager& slabs, const Stakes& stakes) {
+  uint64_t left = slabs.free_count() + slabs.zeroing_count();
+  for (const auto& [id, stake] : stakes) left += slabs.HeldBy(id).in_view;
+  for (const auto& [id, stake] : stakes) left -= std::min(left, stake.slabs());
+  return left;
+}
+
+}  // namespace
+
+std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
-                               UsedTokens used_tokens) {
+                               UsedBlocks used_blocks) {
   std::vector<absl::optional<EngineId>> ids;
   std::map<EngineId, uint64_t> promised, wanted;
   for (const EngineNeed& need : needs) {
@@ -25,29 +95,23 @@ std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
   // An engine that runs nothing does not leave others the share that they wait
   // for: a prompt longer than its own share would never start.
   const auto first_shares = pool.Prospects(promised);
-  const auto promised_slabs = [&](EngineId id) -> uint64_t {
-    const uint64_t slab_tokens = shares.at(id).slab_tokens;
-    return DivideUp(promised[id], slab_tokens);
-  };
-  // Of the slabs that views may have, those that no engine was promised.
-  const slab::SlabManager& slabs = pool.slabs();
-  uint64_t left = slabs.free_count() + slabs.zeroing_count();
-  for (const auto& [id, share] : shares) left += slabs.HeldBy(id).in_view;
-  for (const auto& [id, share] : shares) {
-    left -= std::min(left, promised_slabs(id));
-  }
+  Stakes stakes = StakesOf(pool, shares, promised);
+  CountBlocks(pool.slabs(), used_blocks, &stakes);
+  const uint64_t left = LeftBeside(pool.slabs(), stakes);
   std::vector<EngineKv> all;
   for (const absl::optional<EngineId>& id : ids) {
     EngineKv& kv = all.emplace_back();
     if (!id) continue;
-    kv.leased_bytes = slabs.HeldBy(*id).slabs * pool.geometry().slab_bytes();
-    if (shares.count(*id) == 0) continue;
-    const slab::PoolState::Prospect& p =
+    kv.leased_bytes =
+        pool.slabs().HeldBy(*id).slabs * pool.geometry().slab_bytes();
+    const auto found = stakes.find(*id);
+    if (found == stakes.end()) continue;
+    const Stake& stake = found->second;
+    const PoolState::Prospect& p =
         (promised[*id] == 0 ? first_shares : shares).at(*id);
-    const uint64_t sure =
-        std::min<uint64_t>(p.slabs, left + promised_slabs(*id));
-    kv.view = {sure * p.slab_tokens, p.cap * p.slab_tokens,
-               used_tokens(*id, p.leased)};
+    const uint64_t sure = std::min<uint64_t>(p.slabs, left + stake.slabs());
+    kv.view = {stake.TokensOf(sure), p.cap * p.slab_tokens,
+               stake.used_blocks * stake.block_tokens};
   }
   return all;
 }

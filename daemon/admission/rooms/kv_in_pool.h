@@ -12,16 +12,16 @@
 
 namespace fineserve::admission {
 
-// Tokens in blocks that are in use in an engine's view, as the engine says; no
-// more than `most_slabs` of its slabs hold.
-using UsedTokens =
-    absl::FunctionRef<uint64_t(slab::EngineId, uint32_t most_slabs)>;
+// Blocks of a slab that are in use in the engine's view, as the engine says.
+using UsedBlocks = absl::FunctionRef<uint32_t(slab::EngineId, slab::SlabId)>;
 
 // What a pool's machine says of these engines' KV (AskPool). An engine is known
-// by its name and by `uid`. Pure.
+// by its name and by `uid`. What another engine's blocks lie in is not counted
+// on, promised or not: it comes when they are freed, and nobody knows when that
+// is. Pure; looks at every slab.
 std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
-                               UsedTokens used_tokens);
+                               UsedBlocks used_blocks);
 
 }  // namespace fineserve::admission
 

@@ -27,17 +27,10 @@ Gpu::Gpu(const GpuSetup& setup, std::unique_ptr<sched::Policy> policy)
   ask_ = [this](const std::vector<admission::EngineNeed>& needs) {
     std::vector<admission::EngineKv> kv(needs.size());
     if (pool_ != nullptr) {
-      kv = admission::KvInPool(
-          *pool_, /*uid=*/0, needs, [this](slab::EngineId id, uint32_t most) {
-            uint64_t tokens = 0;
-            for (const auto& e : engines_) {
-              if (e->view == nullptr || e->view->id() != id) continue;
-              tokens = std::min(e->blocks.used_blocks(),
-                                most * pool_->Layout(id).LeastBlocks()) *
-                       e->setup.format.block_tokens;
-            }
-            return tokens;
-          });
+      kv = admission::KvInPool(*pool_, /*uid=*/0, needs,
+                               [this](slab::EngineId id, slab::SlabId slab) {
+                                 return UsedBlocks(id, slab);
+                               });
     }
     for (size_t i = 0; i < engines_.size(); ++i) {
       const EngineSetup& engine = engines_[i]->setup;

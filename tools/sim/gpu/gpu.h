@@ -125,6 +125,7 @@ class Gpu {
   void LeaseFloors();
   void Execute();
   void EndFills();
+  uint32_t UsedBlocks(slab::EngineId id, slab::SlabId slab) const;
   void SettlePool();
   void LookAtLeases(Running* engine);
   void ReturnDrained(Running* engine);

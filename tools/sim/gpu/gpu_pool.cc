@@ -91,19 +91,21 @@ void Gpu::EndFills() {
   }
 }
 
+uint32_t Gpu::UsedBlocks(EngineId id, SlabId slab) const {
+  for (const auto& engine : engines_) {
+    if (engine->view == nullptr || engine->view->id() != id) continue;
+    return engine->blocks.UsedBlocks(slab::Number(slab));
+  }
+  return 0;
+}
+
 void Gpu::SettlePool() {
   for (const auto& engine : engines_) {
     if (engine->engine.stepping()) engine->engine.AdvanceTo(now_, begun_);
   }
-  pool_->Settle(Nanoseconds(now_),
-                [this](EngineId id, SlabId slab) -> uint32_t {
-                  for (const auto& engine : engines_) {
-                    if (engine->view == nullptr || engine->view->id() != id)
-                      continue;
-                    return engine->blocks.UsedBlocks(slab::Number(slab));
-                  }
-                  return 0;
-                });
+  pool_->Settle(Nanoseconds(now_), [this](EngineId id, SlabId slab) {
+    return UsedBlocks(id, slab);
+  });
   Execute();
   unsettled_ = false;
   undecided_ = true;

@@ -1,0 +1,62 @@
+#ifndef DAEMON_SCHED_KV_BOOKING_H_
+#define DAEMON_SCHED_KV_BOOKING_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace fineserve::sched {
+
+// Growth is not looked at further ahead: some seconds of decoding, within which
+// as many other requests end. Heuristic.
+inline constexpr uint32_t kHorizonTokens = 512;
+
+// A sequence of an engine, in tokens of KV.
+struct KvClaim {
+  uint64_t present = 0;  // that it takes now
+  uint32_t growth = 0;   // that it is expected to add; ≤ kHorizonTokens
+};
+
+// How much KV an engine's sequences need at most at any one time. They grow
+// side by side, a token a step each, and give everything back at their end. So
+// what those need that are still there after t steps is
+//
+//   use(t) = Σ present_i + t   over i with growth_i ≥ t
+//
+// and its peak over t is less than Σ (present_i + growth_i) as soon as they do
+// not all end together. When they end is an expectation. If each of them is as
+// likely still there as gone, the sum's standard deviation is ½ √Σ end_i², and
+// so much is kept free beside the peak, but never more than the ends together.
+// Confined to one thread.
+class KvBooking {
+ public:
+  void Add(const KvClaim& claim);
+  // One that was added.
+  void Remove(const KvClaim& claim);
+
+  // Tokens to keep for them all.
+  uint64_t Tokens() const;
+  // The same if this one joined them.
+  uint64_t TokensWith(const KvClaim& claim) const;
+
+ private:
+  // Growth is counted in steps of so many tokens, rounded up.
+  static constexpr uint32_t kStepTokens = 16;
+  static constexpr size_t kSteps = kHorizonTokens / kStepTokens + 1;
+
+  // Those that end after the same number of steps.
+  struct Cohort {
+    uint64_t present = 0;
+    uint64_t sequences = 0;
+  };
+  Cohort& CohortOf(const KvClaim& claim);
+  uint64_t Peak() const;
+
+  std::array<Cohort, kSteps> cohorts_;
+  uint64_t ends_ = 0;     // Σ end
+  uint64_t squares_ = 0;  // Σ end²
+};
+
+}  // namespace fineserve::sched
+
+#endif  // DAEMON_SCHED_KV_BOOKING_H_
