@@ -18,17 +18,19 @@ constexpr double kMillis = 1e-3;
 Setter Gpus(const std::string& path, plan::Snapshot* s) {
   return Sections("gpu", [=](const toml::node& node) {
     plan::Gpu gpu;
-    uint64_t memory = 0, taken = 0;
+    uint64_t memory = 0, taken = 0, pool = 0;
     uint32_t count = 0;
     absl::Status read =
         Section(path, {{"name", Text(&gpu.name)},
                        {"node", Text(&gpu.node)},
                        {"memory", ByteSize(&memory)},
                        {"taken", ByteSize(&taken)},
+                       {"pool", ByteSize(&pool)},
                        {"count", Count(&count, 1, kMostGpus)}})(node);
     if (!read.ok()) return read;
     gpu.memory_bytes = static_cast<double>(memory);
     gpu.taken_bytes = static_cast<double>(taken);
+    gpu.pool_bytes = static_cast<double>(pool);
     const std::string name = gpu.name;
     for (uint32_t i = 0; i < count; ++i) {
       gpu.name = absl::StrCat(name, "-", i);

@@ -19,6 +19,7 @@ name = "gpu"
 node = "a"
 memory = "80GiB"
 taken = "1GiB"
+pool = "40GiB"
 count = 2
 
 [[profile]]
@@ -99,6 +100,7 @@ TEST(PlanFile, SaysAllThatIsPlanned) {
   ASSERT_EQ(s->gpus.size(), 2u);
   EXPECT_EQ(s->gpus[1].name, "gpu-1");
   EXPECT_EQ(s->gpus[1].Capacity(), 79.0 * (1 << 30));
+  EXPECT_EQ(s->gpus[1].pool_bytes, 40.0 * (1 << 30));
   ASSERT_EQ(s->profiles.size(), 1u);
   EXPECT_EQ(s->profiles[0].points[1],
             (plan::OperatingPoint{8, 256, 0.05, 0.009}));
@@ -115,8 +117,8 @@ TEST(PlanFile, WhatIsWrongIsOneLineWithItsPlace) {
   };
   const Case cases[] = {
       {"rate = 2.5", "rate = 0", "leave the model out"},
-      {"rate = 2.5", "rate = nan", ":19: rate: must be a number"},
-      {"rate = 2.5", "speed = 2.5", ":19: unknown key \"speed\""},
+      {"rate = 2.5", "rate = nan", ":20: rate: must be a number"},
+      {"rate = 2.5", "speed = 2.5", ":20: unknown key \"speed\""},
       {"[1, 256, 0.01, 0.008]", "[1, 256]", "must be batch, prompt tokens"},
       {"\"80GiB\"", "80", ":4: memory: must be a size in quotes"},
       {"quantisation = \"fp16\"\nrate", "quantisation = \"int4\"\nrate",

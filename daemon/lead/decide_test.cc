@@ -71,12 +71,14 @@ TEST(DecideTest, NoMoveWhenNoneMayBegin) {
   EXPECT_FALSE(d->move);
 }
 
-// 1.5 GiB are left beside the pool: no engine can join another one.
+// 2.5 GiB are left beside each pool: two busy models on one GPU and two idle
+// ones on the other could only swap, for no third engine can join two.
 TEST(DecideTest, MoveThatDoesNotFitBesideThePoolIsNotMade) {
-  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
-  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1"});
-  const Demands demand = {{"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}};
-  const auto d = Decide(fleet, plan, Two(8, 6.5), demand, {}, true, kTwenty);
+  const config::Fleet fleet = FleetOf({1, 1, 1, 1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "b-0", "c-1", "d-1"});
+  const Demands demand = {
+      {"a", Asks(18)}, {"b", Asks(18)}, {"c", Asks(0.1)}, {"d", Asks(0.1)}};
+  const auto d = Decide(fleet, plan, Two(8, 5.5), demand, {}, true, kTwenty);
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_FALSE(d->move);
   ASSERT_EQ(d->troubles.size(), 1u);

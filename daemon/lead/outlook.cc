@@ -110,7 +110,7 @@ plan::Snapshot Outlook::With(const StandingPlan& standing, bool free) const {
   const Outlook now(fleet_, standing, gpus_, demand_);
   plan::Snapshot s;
   for (const auto& [uuid, facts] : gpus_) {
-    s.gpus.push_back({uuid, "", facts.memory_bytes, 0});
+    s.gpus.push_back({uuid, "", facts.memory_bytes, 0, facts.pool_bytes});
   }
   for (const config::FleetModel& m : fleet_.models) {
     if (!SizesKnown(m)) continue;

@@ -64,6 +64,16 @@ TEST(Troubles, AModelLargerThanAnyGroupIsToldWhatWouldHoldIt) {
   EXPECT_EQ(plan.worth.hosted, 0u);
 }
 
+TEST(Troubles, APoolThatLeavesAModelTooLittleIsNamed) {
+  Snapshot s = Cluster({Llama("big", 0.2)}, 2);
+  for (Gpu& g : s.gpus) g.pool_bytes = 70e9;
+  const Plan plan = PlanOf(s);
+  ASSERT_EQ(plan.troubles.size(), 1u);
+  EXPECT_THAT(plan.troubles[0].text, HasSubstr("another --pool"));
+  s.gpus[1].pool_bytes = 50e9;
+  EXPECT_EQ(PlanOf(s).worth.hosted, 1u);
+}
+
 TEST(Troubles, ATpThatNoNodeHasIsSaid) {
   Snapshot s = Cluster({Llama("wide", 1)}, 2);
   Profile profile = s.profiles[0];

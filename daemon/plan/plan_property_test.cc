@@ -54,6 +54,11 @@ Snapshot Draw(uint64_t seed) {
     if (random() % 4 == 0) m.replicas = 2;
     if (random() % 6 == 0) m.pins = {s.gpus[random() % s.gpus.size()].name};
   }
+  const bool pools = random() % 3 == 0;
+  for (Gpu& g : s.gpus) {
+    if (!pools || random() % 4 == 0) continue;
+    g.pool_bytes = g.memory_bytes * 0.1 * static_cast<double>(1 + random() % 7);
+  }
   return s;
 }
 
@@ -67,20 +72,33 @@ Options Quick(const std::string& policy) {
   return options;
 }
 
+// Bytes that residents of one GPU use.
+struct Used {
+  double beside_pool = 0, floors = 0, all = 0;
+};
+
 void ExpectFits(const Snapshot& s, const Plan& plan) {
-  std::map<std::string, double> used, largest;
+  std::map<std::string, Used> used;
+  const auto add = [&plan](double bytes, double* sum) {
+    // Those that take turns are there one at a time.
+    const bool turns = plan.sharing == Sharing::kTime;
+    *sum = turns ? std::max(*sum, bytes) : *sum + bytes;
+  };
   for (const PlannedReplica& r : plan.replicas) {
+    const double fixed = r.weight_bytes + r.activation_bytes;
     for (const std::string& gpu : r.gpus) {
-      const double bytes = r.weight_bytes + r.activation_bytes + r.floor_bytes;
-      used[gpu] += bytes;
-      largest[gpu] = std::max(largest[gpu], bytes);
+      add(fixed, &used[gpu].beside_pool);
+      add(r.floor_bytes, &used[gpu].floors);
+      add(fixed + r.floor_bytes, &used[gpu].all);
     }
   }
   for (const Gpu& g : s.gpus) {
-    // Those that take turns are there one at a time.
-    const double there =
-        plan.sharing == Sharing::kTime ? largest[g.name] : used[g.name];
-    EXPECT_LE(there, g.Capacity() * (1 + 1e-9)) << g.name;
+    const Used& there = used[g.name];
+    const double most = g.Capacity() * (1 + 1e-9);
+    EXPECT_LE(there.all, most) << g.name;
+    if (g.pool_bytes == 0) continue;
+    EXPECT_LE(there.beside_pool + g.pool_bytes, most) << g.name;
+    EXPECT_LE(there.floors, g.pool_bytes * (1 + 1e-9)) << g.name;
   }
 }
 

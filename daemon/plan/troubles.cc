@@ -19,7 +19,8 @@ std::string Names(const Problem& p, const Group& group) {
   });
 }
 
-// The tp GPUs of one node with the most of `bytes`, and the least among them.
+// The tp GPUs of one node with the most of `bytes_of`, and the least among
+// them.
 struct Roomiest {
   Group group;
   double bytes = -std::numeric_limits<double>::infinity();
@@ -51,23 +52,41 @@ std::string NoGroup(const Assignment& a, uint32_t replica) {
       p.NameOf(replica), r.tp, r.allowed.empty() ? "" : ", or mend its pins");
 }
 
+// It fits no group even if nobody else lies there.
+std::string TooLarge(const Problem& p, uint32_t replica, double needed,
+                     const Roomiest& largest) {
+  const uint32_t tp = p.replicas[replica].tp;
+  const Gpu& gpu = p.gpus[largest.group.front()];
+  if (gpu.pool_bytes > 0) {
+    return absl::StrFormat(
+        "%s: takes %.1f GiB on each of %d GPUs, and is %.1f GiB short on %s "
+        "although nobody else lies there, because %.1f GiB are its KV pool's "
+        "and weights have the rest: give fineserved another --pool, or the "
+        "model a larger TP or a smaller quantisation",
+        p.NameOf(replica), needed / kGib, tp, -largest.bytes / kGib,
+        Names(p, largest.group), gpu.pool_bytes / kGib);
+  }
+  return absl::StrFormat(
+      "%s: takes %.1f GiB on each of %d GPUs, the largest have %.1f GiB: "
+      "give it a larger TP, a smaller quantisation, or GPUs of %.1f GiB",
+      p.NameOf(replica), needed / kGib, tp, (needed + largest.bytes) / kGib,
+      needed / kGib);
+}
+
 std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
   const Problem& p = a.problem();
   const Replica& r = p.replicas[replica];
   const double needed = Charged(r, charge);
-  const Roomiest largest =
-      FindRoomiest(p, r, [&p](uint32_t g) { return p.gpus[g].Capacity(); });
+  const Assignment nobody(p);
+  const Roomiest largest = FindRoomiest(
+      p, r, [&](uint32_t g) { return -nobody.Missing(g, replica, charge); });
   if (largest.group.empty()) return NoGroup(a, replica);
-  if (largest.bytes < needed) {
-    return absl::StrFormat(
-        "%s: takes %.1f GiB on each of %d GPUs, the largest have %.1f GiB: "
-        "give it a larger TP, a smaller quantisation, or GPUs of %.1f GiB",
-        p.NameOf(replica), needed / kGib, r.tp, largest.bytes / kGib,
-        needed / kGib);
+  if (largest.bytes < 0) {
+    return TooLarge(p, replica, needed, largest);
   }
   const Roomiest free = FindRoomiest(p, r, [&](uint32_t g) {
     return a.Sibling(replica, g) ? -std::numeric_limits<double>::infinity()
-                                 : a.Room(g, charge);
+                                 : -a.Missing(g, replica, charge);
   });
   if (free.group.empty()) {
     return absl::StrFormat(
@@ -75,13 +94,13 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
         "GPU, ask for fewer replicas, or let them share",
         p.NameOf(replica));
   }
-  if (free.bytes >= needed && a.HostedReplicas(r.model) > 0) {
+  if (free.bytes >= 0 && a.HostedReplicas(r.model) > 0) {
     return absl::StrFormat(
         "%s: is left out, for with its memory the others make more tokens: ask "
         "for fewer replicas, or add a GPU",
         p.NameOf(replica));
   }
-  if (free.bytes >= needed) {
+  if (free.bytes >= 0) {
     return absl::StrFormat(
         "%s: there is room on %s, which the policy does not use: take another "
         "policy, such as fineserve-opt",
@@ -90,8 +109,8 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
   return absl::StrFormat(
       "%s: is %.1f GiB short on %s, which comes nearest: free as much there, "
       "or add %d GPU%s with %.1f GiB",
-      p.NameOf(replica), (needed - free.bytes) / kGib, Names(p, free.group),
-      r.tp, r.tp == 1 ? "" : "s", needed / kGib);
+      p.NameOf(replica), -free.bytes / kGib, Names(p, free.group), r.tp,
+      r.tp == 1 ? "" : "s", needed / kGib);
 }
 
 }  // namespace

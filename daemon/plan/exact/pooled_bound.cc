@@ -66,33 +66,8 @@ Response All(const std::vector<Bidder>& bidders, double price) {
   return all;
 }
 
-}  // namespace
-
-double MostKv(const Problem& p, uint32_t replica) {
-  const Replica& r = p.replicas[replica];
-  double most = -1;
-  std::vector<double> open;
-  for (size_t n = 0; n + 1 < p.node_begins.size(); ++n) {
-    open.clear();
-    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
-      if (p.MayUse(r, g)) open.push_back(p.gpus[g].Capacity());
-    }
-    if (open.size() < r.tp) continue;
-    std::nth_element(open.begin(), open.begin() + (r.tp - 1), open.end(),
-                     std::greater<>());
-    most = std::max(most, open[r.tp - 1] - r.fixed_bytes);
-  }
-  return most;
-}
-
-double PooledBound(const Problem& p, const std::vector<uint32_t>& must,
-                   const std::vector<uint32_t>& may) {
-  std::vector<Bidder> bidders = Bidders(p, must, false);
-  const std::vector<Bidder> more = Bidders(p, may, true);
-  bidders.insert(bidders.end(), more.begin(), more.end());
-  double memory = 0;
-  for (const Gpu& g : p.gpus) memory += g.Capacity();
-
+// All bidders on one memory.
+double BoundOf(const std::vector<Bidder>& bidders, double memory) {
   const Response free = All(bidders, 0);
   double bound = free.surplus;
   if (free.bytes <= memory) return bound;
@@ -105,6 +80,47 @@ double PooledBound(const Problem& p, const std::vector<uint32_t>& must,
     (all.bytes > memory ? low : high) = price;
   }
   return std::max(bound, 0.0);
+}
+
+}  // namespace
+
+double MostKv(const Problem& p, uint32_t replica) {
+  const Replica& r = p.replicas[replica];
+  double most = -1;
+  std::vector<double> open;
+  for (size_t n = 0; n + 1 < p.node_begins.size(); ++n) {
+    open.clear();
+    for (uint32_t g = p.node_begins[n]; g < p.node_begins[n + 1]; ++g) {
+      if (!p.MayUse(r, g)) continue;
+      const bool fits =
+          r.fixed_bytes + p.gpus[g].pool_bytes <= p.gpus[g].Capacity();
+      open.push_back(fits ? p.gpus[g].KvBytes(r.fixed_bytes) : -1);
+    }
+    if (open.size() < r.tp) continue;
+    std::nth_element(open.begin(), open.begin() + (r.tp - 1), open.end(),
+                     std::greater<>());
+    most = std::max(most, open[r.tp - 1]);
+  }
+  return most;
+}
+
+double PooledBound(const Problem& p, const std::vector<uint32_t>& must,
+                   const std::vector<uint32_t>& may) {
+  std::vector<Bidder> bidders = Bidders(p, must, false);
+  const std::vector<Bidder> more = Bidders(p, may, true);
+  bidders.insert(bidders.end(), more.begin(), more.end());
+  double memory = 0, kv = 0;
+  bool pools = false;
+  for (const Gpu& g : p.gpus) {
+    memory += g.Capacity();
+    kv += g.KvBytes(0);
+    pools |= g.pool_bytes > 0;
+  }
+  const double bound = BoundOf(bidders, memory);
+  if (!pools) return bound;
+  // Weights never leave KV more than the pools, nor than GPUs without one have.
+  for (Bidder& b : bidders) b.fixed_bytes = 0;
+  return std::min(bound, BoundOf(bidders, kv));
 }
 
 }  // namespace fineserve::plan

@@ -11,8 +11,10 @@ namespace fineserve::plan {
 // No placement of these replicas has more goodput (tokens/s) than this, if all
 // of `must` are hosted: the dual of the relaxation in which all GPUs are one
 // memory, nobody slows anybody down, and a replica of `may` is hosted only if
-// it pays. A replica's own KV is at most what an empty group has for it. By
-// weak duality every price gives a bound; the search for the best is bisection.
+// it pays; or, where pools have been made, of that in which all KV is one
+// memory and weights take nothing, if that is less. A replica's own KV is at
+// most what an empty group has for it. By weak duality every price gives a
+// bound; the search for the best is bisection.
 double PooledBound(const Problem& problem, const std::vector<uint32_t>& must,
                    const std::vector<uint32_t>& may);
 

@@ -1,19 +1,34 @@
 #include "daemon/plan/model/assignment.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace fineserve::plan {
 
-double Charged(const Replica& replica, Charge charge) {
+namespace {
+
+double ChargedKv(const Replica& replica, Charge charge) {
   switch (charge) {
     case Charge::kWeights:
-      return replica.weight_bytes;
+      return 0;
     case Charge::kLeast:
-      return replica.Least();
+      return replica.floor_bytes;
     case Charge::kFootprint:
-      return replica.Footprint();
+      return replica.base_kv_bytes;
   }
   return 0;
+}
+
+// What does not come out of a pool.
+double ChargedBesidePool(const Replica& replica, Charge charge) {
+  return charge == Charge::kWeights ? replica.weight_bytes
+                                    : replica.fixed_bytes;
+}
+
+}  // namespace
+
+double Charged(const Replica& replica, Charge charge) {
+  return ChargedBesidePool(replica, charge) + ChargedKv(replica, charge);
 }
 
 Assignment::Assignment(const Problem& problem)
@@ -48,6 +63,28 @@ double Assignment::Room(uint32_t gpu, Charge charge) const {
   return room;
 }
 
+double Assignment::PoolRoom(uint32_t gpu, Charge charge) const {
+  double room = problem_->gpus[gpu].pool_bytes;
+  if (room == 0) return std::numeric_limits<double>::infinity();
+  for (const uint32_t r : residents_[gpu]) {
+    room -= ChargedKv(problem_->replicas[r], charge);
+  }
+  return room;
+}
+
+double Assignment::Missing(uint32_t gpu, uint32_t replica,
+                           Charge charge) const {
+  const Replica& r = problem_->replicas[replica];
+  const Gpu& g = problem_->gpus[gpu];
+  if (g.pool_bytes == 0) return Charged(r, charge) - Room(gpu, charge);
+  double beside = g.Capacity() - g.pool_bytes;
+  for (const uint32_t other : residents_[gpu]) {
+    beside -= ChargedBesidePool(problem_->replicas[other], charge);
+  }
+  return std::max(ChargedBesidePool(r, charge) - beside,
+                  ChargedKv(r, charge) - PoolRoom(gpu, charge));
+}
+
 bool Assignment::Sibling(uint32_t replica, uint32_t gpu) const {
   const uint32_t model = problem_->replicas[replica].model;
   if (problem_->models[model].may_share) return false;
@@ -59,7 +96,7 @@ bool Assignment::Sibling(uint32_t replica, uint32_t gpu) const {
 
 bool Assignment::Takes(uint32_t gpu, uint32_t replica, Charge charge) const {
   const Replica& r = problem_->replicas[replica];
-  return problem_->MayUse(r, gpu) && Room(gpu, charge) >= Charged(r, charge) &&
+  return problem_->MayUse(r, gpu) && Missing(gpu, replica, charge) <= 0 &&
          !Sibling(replica, gpu);
 }
 

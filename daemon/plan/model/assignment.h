@@ -35,6 +35,11 @@ class Assignment {
   // Bytes of a GPU that are not charged to its residents. Computed from them,
   // so that it does not depend on the order of what came and went.
   double Room(uint32_t gpu, Charge charge) const;
+  // The same of its pool; infinite where none has been made.
+  double PoolRoom(uint32_t gpu, Charge charge) const;
+  // Bytes that lack for the replica to lie on this GPU too: of all its memory,
+  // of its pool, or of what the pool leaves. 0 or less: it fits.
+  double Missing(uint32_t gpu, uint32_t replica, Charge charge) const;
   // Whether another replica of the same model lies there, and may not.
   bool Sibling(uint32_t replica, uint32_t gpu) const;
   // Whether the replica may lie on this GPU: allowed, room, no sibling.

@@ -12,6 +12,7 @@ using Class = absl::InlinedVector<uint32_t, 8>;
 bool Interchangeable(const Assignment& a, uint32_t g, uint32_t h) {
   const Problem& p = a.problem();
   return p.gpus[g].Capacity() == p.gpus[h].Capacity() &&
+         p.gpus[g].pool_bytes == p.gpus[h].pool_bytes &&
          p.pin_class[g] == p.pin_class[h] && a.On(g) == a.On(h);
 }
 

@@ -80,6 +80,11 @@ absl::Status CheckGpu(const Gpu& g) {
   if (g.taken_bytes >= g.memory_bytes) {
     return Bad("GPU", g.name, "others have taken all of it; leave it out");
   }
+  if (!NotNegative(g.pool_bytes) || g.pool_bytes >= g.Capacity()) {
+    return Bad("GPU", g.name,
+               "its pool is not a size that leaves memory for weights; make it "
+               "smaller");
+  }
   return absl::OkStatus();
 }
 

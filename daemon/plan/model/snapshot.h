@@ -34,9 +34,17 @@ struct Gpu {
   std::string node;         // a TP group lies within one
   double memory_bytes = 0;  // of the device
   double taken_bytes = 0;   // by others than the engines: contexts, a display
+  // Of a KV pool that has been made: weights and activations have the rest. 0:
+  // KV has what they leave.
+  double pool_bytes = 0;
   bool operator==(const Gpu&) const = default;
 
   double Capacity() const { return memory_bytes - taken_bytes; }
+  // What is there for the KV of engines whose weights and activations take so
+  // much.
+  double KvBytes(double fixed_bytes) const {
+    return pool_bytes > 0 ? pool_bytes : Capacity() - fixed_bytes;
+  }
 };
 
 // Where one replica of a model lies.

@@ -127,6 +127,7 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
   Say(journal, "work already there", "work");
   if (journal != nullptr) journal->least_is_best = true;
   Assignment a(problem);
+  const Assignment alone(problem);
   std::vector<double> work(problem.gpus.size());
   const auto work_of = [](const Replica& r) {
     return r.curve.demand / r.curve.Speed(r.curve.max_batch, 1);
@@ -139,7 +140,7 @@ Assignment QlmPolicy::Place(const Problem& problem, Journal* journal) const {
       std::vector<std::pair<double, uint32_t>> open;
       for (uint32_t g = problem.node_begins[n]; g < problem.node_begins[n + 1];
            ++g) {
-        const bool fits = problem.gpus[g].Capacity() >= replica.Least();
+        const bool fits = alone.Missing(g, r, Charge::kLeast) <= 0;
         if (fits && problem.MayUse(replica, g) && !a.Sibling(r, g)) {
           open.push_back({work[g], g});
         }

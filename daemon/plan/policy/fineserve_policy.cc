@@ -34,7 +34,7 @@ Assignment FineServePolicy::Place(const Problem& problem,
   if (scoring_ == Scoring::kMean) {
     const auto score = [this](const Replica& comes, const GroupState& group) {
       return Score{MeanScore(comes, group, efficiency_),
-                   group.room - comes.Footprint()};
+                   group.Contested(comes)};
     };
     PlaceByState(order, Charge::kFootprint, efficiency_, score, &a, journal);
     return a;

@@ -57,13 +57,14 @@ class Choice {
   Score best_score_;
 };
 
-// Whether pins and siblings let the replica lie there.
-bool May(const Assignment& a, uint32_t replica, const Group& group) {
+// Whether pins, siblings and pools let the replica lie where there is room.
+bool May(const Assignment& a, uint32_t replica, const GroupState& group,
+         Charge charge) {
   const Replica& r = a.problem().replicas[replica];
-  if (r.allowed.empty() && a.HostedReplicas(r.model) == 0) return true;
-  return std::all_of(group.begin(), group.end(), [&](uint32_t g) {
-    return a.problem().MayUse(r, g) && !a.Sibling(replica, g);
-  });
+  const bool free = r.allowed.empty() && a.HostedReplicas(r.model) == 0;
+  if (free && !group.HasPool()) return true;
+  return std::all_of(group.gpus.begin(), group.gpus.end(),
+                     [&](uint32_t g) { return a.Takes(g, replica, charge); });
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ void PlaceByState(const std::vector<uint32_t>& order, Charge charge,
     Choice choice(*a, r, charge, journal);
     for (uint32_t n = 0; n + 1 < p.node_begins.size(); ++n) {
       for (const GroupState& group : table.Of(n, comes.tp)) {
-        if (group.room < needed || !May(*a, r, group.gpus)) continue;
+        if (group.room < needed || !May(*a, r, group, charge)) continue;
         choice.Offer(group.gpus, scorer(comes, group));
       }
     }

@@ -21,7 +21,7 @@ void NoteRejections(const Assignment& a, uint32_t replica, Charge charge,
       decision->rejections.push_back({g, Rejection::Why::kSibling});
     } else {
       decision->rejections.push_back(
-          {g, Rejection::Why::kNoRoom, Charged(r, charge) - a.Room(g, charge)});
+          {g, Rejection::Why::kNoRoom, a.Missing(g, replica, charge)});
     }
   }
 }

@@ -24,17 +24,19 @@ Assignment::Residents Together(const Assignment& a, uint32_t replica,
 
 double ContestedBytes(const Assignment& a, uint32_t replica,
                       const Group& group) {
+  const Replica& comes = a.problem().replicas[replica];
   double least = std::numeric_limits<double>::infinity();
   for (const uint32_t g : group) {
-    least = std::min(least, a.Room(g, Charge::kFootprint));
+    least = std::min({least, a.Room(g, Charge::kFootprint) - comes.Footprint(),
+                      a.PoolRoom(g, Charge::kFootprint) - comes.base_kv_bytes});
   }
-  return least - a.problem().replicas[replica].Footprint();
+  return least;
 }
 
 double MeanScore(const Replica& comes, const GroupState& group,
                  Efficiency efficiency) {
   return (group.efficiency + EfficiencyOf(comes, efficiency)) /
-         (group.residents + 1) * (group.room - comes.Footprint());
+         (group.residents + 1) * group.Contested(comes);
 }
 
 double ExactScore(const Assignment& a, uint32_t replica, const Group& group) {

@@ -52,10 +52,11 @@ Parties PartiesOf(const Assignment& a, const Component& component,
 }
 
 double Pool(const Assignment& a, uint32_t gpu) {
-  double pool = a.problem().gpus[gpu].Capacity();
-  for (const uint32_t r : a.On(gpu))
-    pool -= a.problem().replicas[r].fixed_bytes;
-  return pool;
+  double fixed = 0;
+  for (const uint32_t r : a.On(gpu)) {
+    fixed += a.problem().replicas[r].fixed_bytes;
+  }
+  return a.problem().gpus[gpu].KvBytes(fixed);
 }
 
 Party& Find(Parties& parties, uint32_t replica) {

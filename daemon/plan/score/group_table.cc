@@ -1,6 +1,7 @@
 #include "daemon/plan/score/group_table.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "daemon/plan/model/groups.h"
@@ -29,10 +30,11 @@ const std::vector<GroupState>& GroupTable::Of(uint32_t node, uint32_t tp) {
 GroupState GroupTable::StateOf(const Group& group) const {
   GroupState state;
   state.gpus = group;
-  state.room = a_.Room(group.front(), charge_);
+  state.room = state.pool_room = std::numeric_limits<double>::infinity();
   Assignment::Residents all;
   for (const uint32_t g : group) {
     state.room = std::min(state.room, a_.Room(g, charge_));
+    state.pool_room = std::min(state.pool_room, a_.PoolRoom(g, charge_));
     all.insert(all.end(), a_.On(g).begin(), a_.On(g).end());
   }
   std::sort(all.begin(), all.end());

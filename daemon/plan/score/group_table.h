@@ -1,6 +1,8 @@
 #ifndef DAEMON_PLAN_SCORE_GROUP_TABLE_H_
 #define DAEMON_PLAN_SCORE_GROUP_TABLE_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +17,13 @@ struct GroupState {
   double efficiency = 0;   // Σ μ of the residents, each once
   uint32_t residents = 0;  // each once
   double room = 0;         // bytes of its fullest GPU that are not charged
+  double pool_room = 0;    // the same of pools that have been made; or infinite
+
+  bool HasPool() const { return std::isfinite(pool_room); }
+  // K_rem: the bytes of KV that are left once F_M of the replica is charged.
+  double Contested(const Replica& comes) const {
+    return std::min(room - comes.Footprint(), pool_room - comes.base_kv_bytes);
+  }
 };
 
 // The groups of each node, kept until the node changes: a placement changes one

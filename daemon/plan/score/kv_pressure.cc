@@ -16,15 +16,18 @@ double GpuPressure::Ratio() const {
 }
 
 GpuPressure GpuPressure::With(const Replica& r, Pressure pressure) const {
-  return {asked + PressureOf(r, pressure), shared_bytes - r.weight_bytes};
+  return {asked + PressureOf(r, pressure),
+          pool_made ? shared_bytes : shared_bytes - r.weight_bytes, pool_made};
 }
 
 GpuPressure GpuPressure::Without(const Replica& r, Pressure pressure) const {
-  return {asked - PressureOf(r, pressure), shared_bytes + r.weight_bytes};
+  return {asked - PressureOf(r, pressure),
+          pool_made ? shared_bytes : shared_bytes + r.weight_bytes, pool_made};
 }
 
 GpuPressure PressureOn(const Assignment& a, uint32_t gpu, Pressure pressure) {
-  GpuPressure on{0, a.problem().gpus[gpu].Capacity()};
+  const Gpu& g = a.problem().gpus[gpu];
+  GpuPressure on{0, g.KvBytes(0), g.pool_bytes > 0};
   for (const uint32_t r : a.On(gpu)) {
     on = on.With(a.problem().replicas[r], pressure);
   }

@@ -15,10 +15,11 @@ enum class Pressure {
 double PressureOf(const Replica& replica, Pressure pressure);
 
 // A GPU's numerator and denominator: what its residents ask for, and the bytes
-// that their weights leave.
+// that their weights leave, or that a pool which has been made has.
 struct GpuPressure {
   double asked = 0;
   double shared_bytes = 0;
+  bool pool_made = false;
 
   // KVPR; infinite where nothing is left but something asked.
   double Ratio() const;

@@ -135,6 +135,53 @@ TEST(Sharing, FixedPartsStrandWhatOnePoolWouldGive) {
   EXPECT_NEAR(WorthOf(a, Sharing::kTime).goodput, 100 + 2000, 1);
 }
 
+// Two models of 10 bytes each leave 20 bytes, but the pool has 12.
+TEST(Sharing, APoolThatHasBeenMadeIsAllTheKvThereIs) {
+  Replica small = Made(0), large = Made(1);
+  large.base_kv_bytes = 8;
+  Problem p = Cluster({small, large}, 1);
+  p.gpus[0].pool_bytes = 12;
+  Assignment a(p);
+  a.Put(0, {0});
+  a.Put(1, {0});
+  const auto parts = [&a](Sharing sharing) {
+    const std::vector<Share> shares = SharesOf(a, sharing, 1);
+    return std::vector<double>{shares[0].kv_bytes, shares[1].kv_bytes};
+  };
+  const std::vector<double> pooled = parts(Sharing::kPool);
+  EXPECT_NEAR(pooled[0] + pooled[1], 12, 1e-3);
+  EXPECT_EQ(parts(Sharing::kEqual), (std::vector<double>{6, 6}));
+  EXPECT_EQ(parts(Sharing::kFootprint), (std::vector<double>{4, 8}));
+  EXPECT_EQ(parts(Sharing::kTime), (std::vector<double>{12, 12}));
+  EXPECT_DOUBLE_EQ(PressureOn(a, 0, Pressure::kV1).Ratio(), 4.0 / 12);
+}
+
+TEST(Room, WeightsHaveWhatAPoolLeavesAndFloorsHaveThePool) {
+  Problem p = Cluster({Made(0), Made(1), Made(2)}, 1);
+  p.gpus[0].pool_bytes = 12;
+  Assignment a(p);
+  a.Put(0, {0});
+  a.Put(1, {0});
+  // 40 - 12 - 20 bytes for the third one's 10.
+  EXPECT_DOUBLE_EQ(a.Missing(0, 2, Charge::kLeast), 2);
+  EXPECT_FALSE(a.Takes(0, 2, Charge::kLeast));
+  p.gpus[0].pool_bytes = 10;
+  EXPECT_TRUE(a.Takes(0, 2, Charge::kLeast));
+  // F_M has 4 bytes of KV of each.
+  EXPECT_DOUBLE_EQ(a.Missing(0, 2, Charge::kFootprint), 2);
+  EXPECT_EQ(a.Missing(0, 2, Charge::kWeights), 0);
+}
+
+TEST(ContestedScore, APoolThatHasBeenMadeIsWhatIsContested) {
+  Problem p = Cluster({Made(0), Made(1)}, 1);
+  p.gpus[0].pool_bytes = 9;
+  Assignment a(p);
+  a.Put(0, {0});
+  EXPECT_DOUBLE_EQ(ContestedBytes(a, 1, {0}), 9 - 4 - 4);
+  GroupTable table(a, Charge::kFootprint, Efficiency::kStructural);
+  EXPECT_DOUBLE_EQ(table.Of(0, 1)[0].Contested(p.replicas[1]), 9 - 4 - 4);
+}
+
 TEST(ContestedScore, Eq3IsTheMeanEfficiencyTimesTheRest) {
   Replica resident = Made(0), comes = Made(1);
   resident.structural_mu = 3;

@@ -7,9 +7,11 @@ namespace fineserve::plan {
 namespace {
 
 double KvOn(const Assignment& a, uint32_t gpu) {
-  double kv = a.problem().gpus[gpu].Capacity();
-  for (const uint32_t r : a.On(gpu)) kv -= a.problem().replicas[r].fixed_bytes;
-  return kv;
+  double fixed = 0;
+  for (const uint32_t r : a.On(gpu)) {
+    fixed += a.problem().replicas[r].fixed_bytes;
+  }
+  return a.problem().gpus[gpu].KvBytes(fixed);
 }
 
 // The replica's fixed part of one GPU's KV.
@@ -18,12 +20,18 @@ double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
   const Problem& p = a.problem();
   const Replica& self = p.replicas[replica];
   if (sharing == Sharing::kTime) {
-    return p.gpus[gpu].Capacity() - self.fixed_bytes;
+    return p.gpus[gpu].KvBytes(self.fixed_bytes);
   }
   if (sharing == Sharing::kFootprint) {
+    // Where no pool has been made, weights are a part of what is cut up.
+    const bool pool = p.gpus[gpu].pool_bytes > 0;
+    const auto part = [pool](const Replica& r) {
+      return pool ? r.base_kv_bytes : r.Footprint();
+    };
     double all = 0;
-    for (const uint32_t r : a.On(gpu)) all += p.replicas[r].Footprint();
-    return p.gpus[gpu].Capacity() * self.Footprint() / all - self.fixed_bytes;
+    for (const uint32_t r : a.On(gpu)) all += part(p.replicas[r]);
+    return p.gpus[gpu].KvBytes(0) * part(self) / all -
+           (pool ? 0 : self.fixed_bytes);
   }
   double beyond = KvOn(a, gpu);
   for (const uint32_t r : a.On(gpu)) beyond -= p.replicas[r].floor_bytes;

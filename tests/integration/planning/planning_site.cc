@@ -20,7 +20,7 @@ constexpr char kDeviceMemory[] = "1GiB";
 constexpr double kWeightBytes = 200 * kMib;
 // Not tinyserve's, which leases little: with it, no load of a test would fill a
 // GPU. Admission goes by the format that the engine registers.
-constexpr uint32_t kTokenBytes = 3 << 19;
+constexpr uint32_t kTokenBytes = 1 << 17;
 
 // In requests/s: what the first model is expected to get, and the others. The
 // leader is to find a place for each before anything is asked.

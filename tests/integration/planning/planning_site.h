@@ -35,10 +35,9 @@ struct PlaceOf {
 
 // Two GPUs with a daemon each, three models that may lie on either, one proxy,
 // and fsctl up. By what the models' profiles say, a GPU has KV for one busy
-// model beside idle ones, but not for two: they share one GPU's 824 MiB beyond
-// a model's weights (624 beyond two models'), and a busy model of the load
-// below can use all of it. So whichever two models are asked most, the leader
-// must bring them apart.
+// model beside idle ones, but not for two: its pool has 64 MiB, and a busy
+// model of the load below can use all of it. So whichever two models are asked
+// most, the leader must bring them apart.
 class PlanningSite : public ServingSite {
  protected:
   ~PlanningSite() override;
