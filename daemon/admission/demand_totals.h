@@ -1,13 +1,11 @@
 #ifndef DAEMON_ADMISSION_DEMAND_TOTALS_H_
 #define DAEMON_ADMISSION_DEMAND_TOTALS_H_
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "daemon/wire/demand_counts.h"
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::admission {
@@ -32,13 +30,7 @@ class DemandTotals {
   void Tell(wire::ReportT* report) const;
 
  private:
-  // In the order of wire::ModelDemand's fields.
-  static constexpr size_t kCounts = 6;
-  using Counts = std::array<uint64_t, kCounts>;
-  using ByModel = std::map<std::string, Counts>;
-
-  static Counts CountsOf(const wire::ModelDemandT& demand);
-  static void Add(const Counts& before, const Counts& now, Counts* total);
+  using ByModel = std::map<std::string, wire::DemandCounts>;
 
   ByModel totals_;                       // has each model that counts
   std::map<std::string, ByModel> told_;  // last, by peer

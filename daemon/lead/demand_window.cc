@@ -20,12 +20,7 @@ DemandCounts In(const std::map<std::string, DemandCounts>& counts,
 bool GoesOn(const std::map<std::string, DemandCounts>& before,
             const std::map<std::string, DemandCounts>& now) {
   return std::all_of(before.begin(), before.end(), [&](const auto& entry) {
-    const DemandCounts& was = entry.second;
-    const DemandCounts is = In(now, entry.first);
-    return is.arrived >= was.arrived && is.answered >= was.answered &&
-           is.prompt_tokens >= was.prompt_tokens &&
-           is.output_tokens >= was.output_tokens && is.on_time >= was.on_time &&
-           is.late >= was.late;
+    return In(now, entry.first).GoesOnFrom(entry.second);
   });
 }
 
@@ -65,20 +60,16 @@ Demand DemandWindow::Of(const std::string& model) const {
     const double seconds =
         static_cast<double>(samples.back().at_ns - samples.front().at_ns) /
         kSecond;
-    const DemandCounts was = In(samples.front().counts, model);
-    const DemandCounts is = In(samples.back().counts, model);
-    const uint64_t arrived = is.arrived - was.arrived;
+    const DemandCounts came = In(samples.back().counts, model)
+                                  .Since(In(samples.front().counts, model));
     const double rate =
-        seconds > 0 ? static_cast<double>(arrived) / seconds : 0;
+        seconds > 0 ? static_cast<double>(came.arrived) / seconds : 0;
     if (best.seconds > 0 && rate <= best.rate) continue;
-    const uint64_t on_time = is.on_time - was.on_time;
     best.seconds = seconds;
     best.rate = rate;
-    best.prompt_tokens =
-        Ratio(is.prompt_tokens - was.prompt_tokens, arrived, 0);
-    best.output_tokens = Ratio(is.output_tokens - was.output_tokens,
-                               is.answered - was.answered, 0);
-    best.attainment = Ratio(on_time, on_time + is.late - was.late, -1);
+    best.prompt_tokens = Ratio(came.prompt_tokens, came.arrived, 0);
+    best.output_tokens = Ratio(came.output_tokens, came.answered, 0);
+    best.attainment = Ratio(came.on_time, came.on_time + came.late, -1);
   }
   return best;
 }

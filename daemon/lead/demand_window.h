@@ -6,18 +6,11 @@
 #include <map>
 #include <string>
 
+#include "daemon/wire/demand_counts.h"
+
 namespace fineserve::lead {
 
-// Counts of a model's requests since the teller began (wire::ModelDemand).
-struct DemandCounts {
-  uint64_t arrived = 0;
-  uint64_t prompt_tokens = 0;  // of those that arrived
-  uint64_t answered = 0;
-  uint64_t output_tokens = 0;  // of those that were answered
-  uint64_t on_time = 0;
-  uint64_t late = 0;
-  bool operator==(const DemandCounts&) const = default;
-};
+using wire::DemandCounts;
 
 // What was asked of a model over the window.
 struct Demand {

@@ -33,11 +33,6 @@ constexpr uint64_t kAllPatienceNs = 60'000'000'000;
 constexpr double kShunStarts = 4;
 constexpr int kMostDoublings = 6;
 
-DemandCounts CountsOf(const wire::ModelDemandT& d) {
-  return {d.arrived,       d.prompt_tokens, d.answered,
-          d.output_tokens, d.on_time,       d.late};
-}
-
 wire::PlaceState OnWire(PlaceState state) {
   static_assert(static_cast<int>(wire::PlaceState::kRetire) ==
                 static_cast<int>(PlaceState::kRetire));
@@ -102,7 +97,7 @@ void Leader::Heard(const wire::ReportT& report) {
   std::map<std::string, DemandCounts> counts;
   for (const auto& demand : report.demand) {
     if (fleet_.ModelIndex(demand->model) == fleet_.models.size()) continue;
-    counts[demand->model] = CountsOf(*demand);
+    counts[demand->model] = wire::CountsOf(*demand);
   }
   if (report.proxies > 0) window_.Add(report.gpu, daemon.heard_ns, counts);
 }

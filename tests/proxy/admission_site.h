@@ -74,6 +74,7 @@ class ScriptedAdmission final : public proxy::Admission {
                 proxy::Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet>) override {}
   bool Serves(const std::string&) const override { return true; }
+  bool LetsIn(const std::string&) const override { return true; }
   bool Ready() const override { return false; }
 
  private:

@@ -76,6 +76,8 @@ class Admission {
   virtual void SetFleet(std::shared_ptr<const config::Fleet> fleet) = 0;
   // Whether the engine serves, as far as is known.
   virtual bool Serves(const std::string& engine) const = 0;
+  // Whether the plan, if there is one, lets the engine get new requests.
+  virtual bool LetsIn(const std::string& engine) const = 0;
   // Whether requests can be decided now (readiness).
   virtual bool Ready() const = 0;
 };

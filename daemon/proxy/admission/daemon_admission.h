@@ -78,6 +78,9 @@ class DaemonAdmission final : public Admission {
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
   bool Serves(const std::string& engine) const override;
+  bool LetsIn(const std::string& engine) const override {
+    return alone_.LetsIn(engine);
+  }
   bool Ready() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }

@@ -1,8 +1,6 @@
 #include "daemon/proxy/admission/demand_book.h"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include "daemon/wire/message.h"
 
@@ -23,7 +21,7 @@ uint64_t SloNs(const AdmissionRequest& request,
 
 void DemandBook::Submitted(const AdmissionRequest& request,
                            const config::FleetModel& model) {
-  Counts& counts = models_[model.name];
+  wire::DemandCounts& counts = models_[model.name];
   const bool tried_before = !request.avoid_engine.empty();
   if (!tried_before) {
     ++counts.arrived;
@@ -68,15 +66,7 @@ void DemandBook::Finished(uint64_t id, uint32_t output_tokens,
 
 void DemandBook::Tell(wire::HelloT* hello) const {
   for (const auto& [model, counts] : models_) {
-    auto demand = std::make_unique<wire::ModelDemandT>();
-    demand->model = model;
-    demand->arrived = counts.arrived;
-    demand->prompt_tokens = counts.prompt_tokens;
-    demand->answered = counts.answered;
-    demand->output_tokens = counts.output_tokens;
-    demand->on_time = counts.on_time;
-    demand->late = counts.late;
-    hello->demand.push_back(std::move(demand));
+    hello->demand.push_back(wire::DemandOf(model, counts));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
 #include "daemon/proxy/admission/admission.h"
+#include "daemon/wire/demand_counts.h"
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::proxy {
@@ -48,20 +49,15 @@ class DemandBook {
   size_t open() const { return open_.size(); }
 
  private:
-  struct Counts {
-    uint64_t arrived = 0, prompt_tokens = 0;
-    uint64_t answered = 0, output_tokens = 0;
-    uint64_t on_time = 0, late = 0;
-  };
   struct Open {
-    Counts* counts = nullptr;  // in `models_`
-    uint64_t deadline_ns = 0;  // of its first token
+    wire::DemandCounts* counts = nullptr;  // in `models_`
+    uint64_t deadline_ns = 0;              // of its first token
     bool tried_before = false;
     bool had_first_token = false;
   };
 
   const Clock* const clock_;
-  std::map<std::string, Counts> models_;
+  std::map<std::string, wire::DemandCounts> models_;
   std::unordered_map<uint64_t, Open> open_;
 };
 

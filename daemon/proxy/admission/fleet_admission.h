@@ -57,6 +57,9 @@ class FleetAdmission final : public Admission {
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
   bool Serves(const std::string& engine) const override;
+  bool LetsIn(const std::string& engine) const override {
+    return plan_.LetsIn(engine);
+  }
   bool Ready() const override;
 
  private:

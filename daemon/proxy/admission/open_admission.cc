@@ -15,7 +15,7 @@ OpenAdmission::Rank OpenAdmission::RankOf(
   const auto it = engines_.find(engine);
   const Engine load = it == engines_.end() ? Engine{} : it->second;
   return {load.rest_until_ns > clock_->NowNs(), engine == request.avoid_engine,
-          plan_ != nullptr && !plan_->LetsIn(engine), load.tokens};
+          !LetsIn(engine), load.tokens};
 }
 
 const config::FleetEngine* OpenAdmission::LeastLoaded(

@@ -50,6 +50,9 @@ class OpenAdmission final : public Admission {
                 Outcome outcome) override;
   void SetFleet(std::shared_ptr<const config::Fleet> fleet) override;
   bool Serves(const std::string& engine) const override { return true; }
+  bool LetsIn(const std::string& engine) const override {
+    return plan_ == nullptr || plan_->LetsIn(engine);
+  }
   bool Ready() const override { return true; }
 
   // Tokens outstanding on the engine of this name.

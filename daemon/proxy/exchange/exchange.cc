@@ -130,12 +130,14 @@ asio::awaitable<bool> Exchange::Choose() {
   co_return true;
 }
 
-// For requests that need no admission.
+// For requests that need no admission. An engine that the plan lets nobody in
+// to (it ends soon) is better than one that does not answer.
 const config::FleetEngine* Exchange::EngineInTurn() {
   const Admission& admission = *service_->admission;
   return service_->routes->EngineInTurn(
-      model_, service_->turn++,
-      [&](const std::string& engine) { return admission.Serves(engine); });
+      model_, service_->turn++, [&](const std::string& engine) {
+        return admission.Serves(engine) ? 1 + admission.LetsIn(engine) : 0;
+      });
 }
 
 asio::awaitable<Verdict> Exchange::Decide() {

@@ -1,6 +1,7 @@
 #include "daemon/proxy/request/routes.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -194,15 +195,17 @@ absl::variant<const config::FleetModel*, ApiError> Routes::ModelFor(
 
 const config::FleetEngine* Routes::EngineInTurn(absl::string_view model,
                                                 uint64_t turn,
-                                                const Serves& serves) const {
-  std::vector<const config::FleetEngine*> all, serving;
+                                                const Fitness& fitness) const {
+  std::vector<const config::FleetEngine*> fittest;
+  int most = INT_MIN;
   for (const config::FleetEngine& engine : fleet_->engines) {
     if (engine.model != model) continue;
-    all.push_back(&engine);
-    if (serves(engine.name)) serving.push_back(&engine);
+    const int its = fitness(engine.name);
+    if (its > most) fittest.clear();
+    most = std::max(most, its);
+    if (its == most) fittest.push_back(&engine);
   }
-  const auto& engines = serving.empty() ? all : serving;
-  return engines.empty() ? nullptr : engines[turn % engines.size()];
+  return fittest.empty() ? nullptr : fittest[turn % fittest.size()];
 }
 
 std::vector<const config::FleetEngine*> Routes::EnginesToAsk(

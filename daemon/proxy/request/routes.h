@@ -77,15 +77,16 @@ class Routes {
   absl::variant<const config::FleetModel*, ApiError> ModelFor(
       const std::string& asked) const;
 
-  // Round robin: of the model's engines that serve, or of all its engines if
-  // none serves, the one whose `turn` it is. Null if the model has no engine.
-  using Serves = std::function<bool(const std::string& engine)>;
+  // Round robin: of the model's engines with the highest fitness the one whose
+  // `turn` it is. Null if the model has no engine.
+  using Fitness = std::function<int(const std::string& engine)>;
   const config::FleetEngine* EngineInTurn(absl::string_view model,
                                           uint64_t turn,
-                                          const Serves& serves) const;
+                                          const Fitness& fitness) const;
 
   // In the order in which they are to be asked for something that one of them
   // has: the one named `likeliest` if there is one, those that serve, the rest.
+  using Serves = std::function<bool(const std::string& engine)>;
   std::vector<const config::FleetEngine*> EnginesToAsk(
       absl::string_view likeliest, const Serves& serves) const;
 

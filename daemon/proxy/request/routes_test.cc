@@ -231,10 +231,12 @@ TEST(RoutesTest, LikeliestEngineIsAskedFirstAndThoseThatDoNotServeLast) {
 TEST(RoutesTest, EnginesTakeTurns) {
   const Routes routes(TwoModels(), {});
   const auto name = [&](const std::string& model, uint64_t turn,
-                        const std::string& down) -> std::string {
+                        const std::string& down,
+                        const std::string& ends = "") -> std::string {
     const config::FleetEngine* engine =
         routes.EngineInTurn(model, turn, [&](const std::string& e) {
-          return down.find(e) == std::string::npos;
+          if (down.find(e) != std::string::npos) return 0;
+          return ends.find(e) == std::string::npos ? 2 : 1;
         });
     return engine == nullptr ? "none" : engine->name;
   };
@@ -244,6 +246,8 @@ TEST(RoutesTest, EnginesTakeTurns) {
   EXPECT_EQ(name("org/m", 0, "a"), "b");
   EXPECT_EQ(name("org/m", 1, "a"), "b");
   EXPECT_EQ(name("org/m", 1, "a b"), "b") << "known to be down, or so thought";
+  EXPECT_EQ(name("org/m", 1, "", "b"), "a");
+  EXPECT_EQ(name("org/m", 1, "a", "b"), "b");
   EXPECT_EQ(name("idle", 0, ""), "none");
 }
 
