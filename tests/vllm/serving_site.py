@@ -67,20 +67,26 @@ class ServingSite:
         self._engine_environment = self._environment | engine_environment
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.port, self._admin, *ports = free_ports(2 + len(engines))
+        self.url_of = {
+            engine.name: f"http://127.0.0.1:{port}"
+            for engine, port in zip(engines, ports)
+        }
         self.fleet = folder / "fleet.toml"
-        self.fleet.write_text(self._fleet(ports))
+        self.fleet.write_text(self._fleet())
 
-    def _fleet(self, ports: Sequence[int]) -> str:
+    def _fleet(self) -> str:
         """A model needs its name and what was promised, no more."""
         sections = [
             f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin = "127.0.0.1:{self._admin}"\n'
         ]
         vllm = str(pathlib.Path(sys.executable).with_name("vllm"))
-        for engine, port in zip(self.engines, ports):
+        for engine in self.engines:
+            url = self.url_of[engine.name]
             command = [
                 *(vllm, "serve", engine.path),
-                *("--served-model-name", engine.name, "--port", str(port)),
+                *("--served-model-name", engine.name),
+                *("--port", url.rpartition(":")[2]),
                 *_HOST_DEVICE_FLAGS,
                 *engine.flags,
             ]
@@ -88,7 +94,7 @@ class ServingSite:
                 f'[[model]]\nname = "{engine.name}"\nslo_ttft_ms = 60000\n'
                 f'[[engine]]\nname = "{engine.name}"\n'
                 f'model = "{engine.name}"\n'
-                f'url = "http://127.0.0.1:{port}"\n'
+                f'url = "{url}"\n'
                 f"command = {json.dumps(command)}\n"
             )
         return "".join(sections)

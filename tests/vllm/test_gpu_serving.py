@@ -16,7 +16,7 @@ import sys
 import threading
 import unittest
 
-from gpu_machine import Model, VllmMachine, random_prompts
+from gpu_machine import BUILD, Model, VllmMachine, random_prompts
 from serving_site import RECOVERY_S, Answer, site_of
 
 MODELS = {
@@ -56,6 +56,7 @@ class ServingTest(VllmMachine):
             self.engines_say_what_they_chose,
             self.slabs_move_while_both_serve,
             self.vllm_bench_serve_is_answered,
+            self.its_steps_are_measured,
             self.an_engine_core_dies,
             self.an_api_server_dies,
             self.the_daemon_dies,
@@ -141,6 +142,41 @@ class ServingTest(VllmMachine):
             text=True,
             env=os.environ | {"HF_HUB_OFFLINE": "1"},
         )
+
+    def its_steps_are_measured(self) -> None:
+        """`fsctl profile` on a stock server; a fleet file reads what it writes."""
+        output = pathlib.Path(self.folder, "small.toml")
+        found = self.site.fsctl(
+            *("profile", self.site.url_of["small"], "--output", str(output)),
+            *("--batches", "1,4", "--prompts", "32,128", "--budget", "60"),
+        )
+        print(found["profile"], found["prefill_error"], found["warnings"])
+        self.assertEqual(found["model"], "small")
+        self.assertEqual(
+            [
+                (p["batch"], round(p["prompt_tokens"] / 32))
+                for p in found["points"]
+            ],
+            [(1, 1), (1, 4), (4, 1), (4, 4)],
+        )
+        # A step takes some ms here, and a token more of a prompt costs more.
+        self.assertGreater(found["profile"]["base_us"], 1000)
+        self.assertGreater(found["profile"]["per_token_us"], 0)
+        fleet = pathlib.Path(self.folder, "measured.toml")
+        fleet.write_text(
+            '[[model]]\nname = "small"\nslo_ttft_ms = 60000\n'
+            f'profile = "{output}"\n'
+            '[[engine]]\nname = "small"\nmodel = "small"\n'
+            f'url = "{self.site.url_of["small"]}"\n'
+        )
+        checked = subprocess.run(
+            [BUILD / "bin/fineserved", "--gpu", "emulated", "--pool", "64MiB"]
+            + ["--fleet", fleet, "--dry-run"],
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def an_engine_core_dies(self) -> None:
         """Its neighbour notices nothing; it is started again and serves."""
