@@ -106,9 +106,7 @@ Assignment MuxServePolicy::Place(const Problem& problem,
     if (last != r && now.Hosted(last)) board.Put(last, now.GroupOf(last));
     last = r;
     const Worth before = board.worth();
-    board.Put(r, group);
-    const Worth after = board.worth();
-    board.Remove(r);
+    const Worth after = board.WorthWith(r, group);
     return Score{after.goodput - before.goodput,
                  after.headroom - before.headroom};
   };

@@ -6,13 +6,14 @@
 #include "daemon/plan/policy/fineserve_policy.h"
 #include "daemon/plan/policy/greedy.h"
 #include "daemon/plan/policy/prism_policy.h"
+#include "daemon/plan/policy/repack_all.h"
 
 namespace fineserve::plan {
 namespace {
 
 constexpr About kAbout = {"fineserve-opt", Tier::kOurs,
-                          "best construction, bettered by moves and swaps on "
-                          "goodput"};
+                          "best construction, bettered on goodput by moves, "
+                          "swaps and packing parts of it again"};
 
 // Largest first, each where the least room is left (`tight`), so that as many
 // as possible find a place; or where the most is, so that the load spreads.
@@ -64,7 +65,7 @@ const About& FineServeOptPolicy::about() const { return kAbout; }
 
 Assignment FineServeOptPolicy::Place(const Problem& problem,
                                      Journal* journal) const {
-  const bool few = problem.replicas.size() <= limits_.kicked_replicas;
+  const bool few = problem.replicas.size() <= limits_.few_replicas;
   std::vector<Assignment> all = Constructions(problem, few);
   const auto better = [](const Assignment& x, const Assignment& y) {
     return Better(WorthOf(x, Sharing::kPool), WorthOf(y, Sharing::kPool));
@@ -76,7 +77,7 @@ Assignment FineServeOptPolicy::Place(const Problem& problem,
   }
   for (Assignment& a : all) Improve(limits_, &a);
   Assignment best = *std::min_element(all.begin(), all.end(), better);
-  if (few) Kick(limits_, &best);
+  RepackAll(limits_, &best);
   if (journal != nullptr) NoteAlternatives(best, journal);
   return best;
 }
@@ -96,9 +97,7 @@ void NoteAlternatives(const Assignment& a, Journal* journal) {
     NoteRejections(copy, r, Charge::kLeast, &decision);
     std::vector<Candidate> candidates;
     ForEachGroup(copy, r, Charge::kLeast, [&](const Group& group) {
-      board.Put(r, group);
-      candidates.push_back({group, board.worth().goodput});
-      board.Remove(r);
+      candidates.push_back({group, board.WorthWith(r, group).goodput});
     });
     NoteCandidates(std::move(candidates), false, &decision);
     journal->decisions.push_back(std::move(decision));

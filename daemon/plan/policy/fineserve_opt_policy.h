@@ -8,9 +8,10 @@ namespace fineserve::plan {
 
 // Ours: placements by several constructions (FineServe's Algorithm 1 among
 // them), each bettered by moves and swaps on the worth of the whole
-// (goodput.h); the best of all. So it is never worth less than FineServe's. On
-// large clusters only the best construction is bettered. What lies somewhere
-// now is one of the constructions.
+// (goodput.h); the best of all, bettered by packing parts of it again. So it is
+// never worth less than FineServe's. On large clusters only the best
+// construction is bettered. What lies somewhere now is one of the
+// constructions.
 class FineServeOptPolicy : public Policy {
  public:
   explicit FineServeOptPolicy(SearchLimits limits) : limits_(limits) {}

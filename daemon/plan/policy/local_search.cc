@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 
 #include "daemon/plan/model/groups.h"
-#include "daemon/plan/policy/greedy.h"
 
 namespace fineserve::plan {
 namespace {
@@ -15,23 +13,6 @@ class Search {
   Search(const SearchLimits& limits, Assignment* a)
       : limits_(limits), a_(a), p_(a->problem()), board_(a) {}
 
-  void Kick(const std::vector<uint32_t>& replicas) {
-    std::minstd_rand random(kSeed);
-    tries_ = limits_.kick_tries;
-    for (int kick = 0; kick < limits_.kicks && tries_ > 0; ++kick) {
-      const Assignment before = *a_;
-      const Worth worth = board_.worth();
-      RankTargets();
-      if (kick % 2 == 0 && worth.hosted < p_.models.size()) {
-        Repack(random() % p_.gpus.size(), random() % p_.gpus.size());
-      } else {
-        Shake(replicas, random);
-      }
-      Steps(replicas);
-      if (!Better(board_.worth(), worth)) Restore(before);
-    }
-  }
-
   void Run(const std::vector<uint32_t>& replicas) {
     tries_ = Small() ? UINT64_MAX
                      : limits_.tries_of_replica *
@@ -40,48 +21,14 @@ class Search {
   }
 
  private:
-  static constexpr unsigned kSeed = 1;
   static constexpr size_t kLeastReplicas = 12;
-  static constexpr int kKickedOut = 3;
-
-  void Shake(const std::vector<uint32_t>& replicas, std::minstd_rand& random) {
-    std::vector<uint32_t> out;
-    for (int i = 0; i < kKickedOut; ++i) {
-      const uint32_t r = replicas[random() % replicas.size()];
-      if (!a_->Hosted(r)) continue;
-      board_.Remove(r);
-      out.push_back(r);
-    }
-    for (const uint32_t r : out) PutBest(r, board_.worth());
-  }
-
-  void Repack(uint32_t gpu, uint32_t other) {
-    for (const uint32_t g : {gpu, other}) {
-      const Assignment::Residents residents = a_->On(g);
-      for (const uint32_t r : residents) board_.Remove(r);
-    }
-    for (const uint32_t r :
-         Descending(p_, [](const Replica& x) { return x.tp * x.Least(); })) {
-      // A second replica can wait.
-      if (a_->HostedReplicas(p_.replicas[r].model) > 0) continue;
-      Group best;
-      double least = 0;
-      ForEachGroup(*a_, r, Charge::kLeast, [&](const Group& group) {
-        const double room = a_->Room(group.front(), Charge::kLeast);
-        if (!best.empty() && room >= least) return;
-        best = group;
-        least = room;
-      });
-      if (!best.empty()) board_.Put(r, best);
-    }
-  }
 
   void Steps(const std::vector<uint32_t>& replicas) {
     for (int pass = 0; pass < limits_.passes; ++pass) {
       RankTargets();
       bool better = false;
       for (const uint32_t r : replicas) {
-        if (!a_->Hosted(r)) better |= Insert(r);
+        if (!a_->Hosted(r)) better |= PutBest(r, board_.worth());
       }
       for (const uint32_t r : replicas) {
         if (a_->Hosted(r)) better |= Move(r);
@@ -90,19 +37,6 @@ class Search {
         if (a_->Hosted(r)) better |= Swap(r);
       }
       if (!better || tries_ == 0) return;
-    }
-  }
-
-  void Restore(const Assignment& before) {
-    for (uint32_t r = 0; r < p_.replicas.size(); ++r) {
-      if (a_->Hosted(r) && a_->GroupOf(r) != before.GroupOf(r)) {
-        board_.Remove(r);
-      }
-    }
-    for (uint32_t r = 0; r < p_.replicas.size(); ++r) {
-      if (before.Hosted(r) && !a_->Hosted(r)) {
-        board_.Put(r, before.GroupOf(r));
-      }
     }
   }
 
@@ -150,60 +84,14 @@ class Search {
     for (const Group& group : GroupsFor(r)) {
       if (tries_ == 0) break;
       --tries_;
-      board_.Put(r, group);
-      if (Better(board_.worth(), best_worth)) {
-        best = group;
-        best_worth = board_.worth();
-      }
-      board_.Remove(r);
+      const Worth worth = board_.WorthWith(r, group);
+      if (!Better(worth, best_worth)) continue;
+      best = group;
+      best_worth = worth;
     }
     if (best.empty()) return false;
     board_.Put(r, best);
     return true;
-  }
-
-  bool Insert(uint32_t r) {
-    return PutBest(r, board_.worth()) || PutForAnother(r, board_.worth());
-  }
-
-  // Puts the replica, which lies nowhere, where another one moves out of its
-  // way, if that beats `least`.
-  bool PutForAnother(uint32_t r, const Worth& least) {
-    for (size_t i = 0; i < Targets(limits_.targets) && tries_ > 0; ++i) {
-      const Assignment::Residents residents = a_->On(ranked_[i]);
-      for (const uint32_t other : residents) {
-        if (Displace(r, other, least)) return true;
-      }
-    }
-    return false;
-  }
-
-  // Puts `r` where `other` lies and `other` elsewhere.
-  bool Displace(uint32_t r, uint32_t other, const Worth& least) {
-    const Group from = a_->GroupOf(other);
-    board_.Remove(other);
-    for (const Group& group : GroupsOn(r, from)) {
-      board_.Put(r, group);
-      if (PutBest(other, least)) return true;
-      board_.Remove(r);
-    }
-    board_.Put(other, from);
-    return false;
-  }
-
-  // Groups for `r` that have a GPU in common with `from`.
-  std::vector<Group> GroupsOn(uint32_t r, const Group& from) const {
-    std::vector<Group> groups;
-    ForEachGroupOfNode(
-        *a_, r, p_.node_of[from.front()], Charge::kLeast,
-        [&](const Group& group) {
-          const bool common =
-              std::any_of(group.begin(), group.end(), [&](uint32_t g) {
-                return std::find(from.begin(), from.end(), g) != from.end();
-              });
-          if (common) groups.push_back(group);
-        });
-    return groups;
   }
 
   bool Move(uint32_t r) {
@@ -213,13 +101,12 @@ class Search {
     // Another replica of its model may make more of its memory.
     const bool leaves = Better(board_.worth(), before);
     if (PutBest(r, leaves ? board_.worth() : before) || leaves) return true;
-    if (Small() && PutForAnother(r, before)) return true;
     board_.Put(r, from);
     return false;
   }
 
   // Whether every pair of replicas can be looked at.
-  bool Small() const { return p_.replicas.size() <= limits_.kicked_replicas; }
+  bool Small() const { return p_.replicas.size() <= limits_.few_replicas; }
 
   bool Swap(uint32_t r) {
     const size_t limit = Small() ? limits_.targets : limits_.swap_targets;
@@ -278,10 +165,6 @@ std::vector<uint32_t> All(const Assignment& a) {
 
 void Improve(const SearchLimits& limits, Assignment* a) {
   Search(limits, a).Run(All(*a));
-}
-
-void Kick(const SearchLimits& limits, Assignment* a) {
-  if (!a->problem().replicas.empty()) Search(limits, a).Kick(All(*a));
 }
 
 void ImproveAround(const std::vector<uint32_t>& replicas,

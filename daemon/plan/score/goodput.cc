@@ -51,55 +51,67 @@ Parties PartiesOf(const Assignment& a, const Component& component,
   return parties;
 }
 
-double Pool(const Assignment& a, uint32_t gpu) {
+// One GPU of a component while memory is shared out.
+struct Shared {
+  uint32_t gpu;
+  double kv_bytes;
+  absl::InlinedVector<uint32_t, 12> residents;  // as parties
+  bool open = true;  // a resident has less since the GPU was last filled
+};
+using AllShared = absl::InlinedVector<Shared, 8>;
+
+Shared SharedOf(const Assignment& a, uint32_t gpu, const Parties& parties) {
+  Shared shared{gpu, 0, {}};
   double fixed = 0;
+  auto party = parties.begin();
   for (const uint32_t r : a.On(gpu)) {
     fixed += a.problem().replicas[r].fixed_bytes;
+    while (party->replica != r) ++party;  // both ascend
+    shared.residents.push_back(static_cast<uint32_t>(party - parties.begin()));
   }
-  return a.problem().gpus[gpu].KvBytes(fixed);
+  shared.kv_bytes = a.problem().gpus[gpu].KvBytes(fixed);
+  return shared;
 }
 
-Party& Find(Parties& parties, uint32_t replica) {
-  return *std::lower_bound(
-      parties.begin(), parties.end(), replica,
-      [](const Party& x, uint32_t wanted) { return x.replica < wanted; });
-}
-
-// Shares out one GPU; each resident's `most` sinks to what it gets there.
-// Returns whether any of those that span GPUs got less than before.
-bool FillGpu(const Assignment& a, uint32_t gpu, Parties& parties,
-             absl::InlinedVector<double, 16>* given) {
+// Shares out one GPU; each resident's `most` sinks to what it gets there, and
+// the other GPUs of those that span several and got less are open again.
+void FillGpu(const Assignment& a, Shared& shared, Parties& parties,
+             absl::InlinedVector<double, 16>* given, AllShared* all) {
+  shared.open = false;
   absl::InlinedVector<Bucket, 12> buckets;
-  for (const uint32_t r : a.On(gpu)) {
-    buckets.push_back(Find(parties, r).bucket);
+  for (const uint32_t i : shared.residents) {
+    buckets.push_back(parties[i].bucket);
   }
-  const double level = WaterLevel(buckets, Pool(a, gpu));
-  bool less = false;
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const uint32_t r = a.On(gpu)[i];
-    Party& party = Find(parties, r);
-    const double bytes = buckets[i].At(level);
-    (*given)[static_cast<size_t>(&party - parties.data())] = bytes;
-    if (a.GroupOf(r).size() > 1 && Exceeds(party.bucket.most, bytes)) {
-      party.bucket.most = std::max(bytes, party.bucket.least);
-      less = true;
+  const double level = WaterLevel(buckets, shared.kv_bytes);
+  for (size_t n = 0; n < buckets.size(); ++n) {
+    Party& party = parties[shared.residents[n]];
+    const double bytes = buckets[n].At(level);
+    (*given)[shared.residents[n]] = bytes;
+    const Group& group = a.GroupOf(party.replica);
+    if (group.size() == 1 || !Exceeds(party.bucket.most, bytes)) continue;
+    party.bucket.most = std::max(bytes, party.bucket.least);
+    for (Shared& other : *all) {
+      other.open |=
+          other.gpu != shared.gpu &&
+          std::find(group.begin(), group.end(), other.gpu) != group.end();
     }
   }
-  return less;
 }
 
-// Each round takes from an engine that spans GPUs what its meanest one does not
-// give; it ends when none lost any more.
+// An engine that spans GPUs gets what its meanest one gives: GPUs are filled
+// again until none takes anything from an engine any more.
 void FillAll(const Assignment& a, const Component& component, Parties& parties,
              absl::InlinedVector<double, 16>* given) {
   given->assign(parties.size(), 0);
-  if (component.size() == 1) {
-    FillGpu(a, component[0], parties, given);
-    return;
-  }
-  for (bool less = true; less;) {
-    less = false;
-    for (const uint32_t g : component) less |= FillGpu(a, g, parties, given);
+  AllShared all;
+  for (const uint32_t g : component) all.push_back(SharedOf(a, g, parties));
+  for (bool again = true; again;) {
+    again = false;
+    for (Shared& shared : all) {
+      if (!shared.open) continue;
+      again = true;
+      FillGpu(a, shared, parties, given, &all);
+    }
   }
 }
 
@@ -156,14 +168,9 @@ std::vector<Share> ShareOut(const Assignment& a, const Component& component,
   return shares;
 }
 
-Board::Board(Assignment* a)
-    : a_(a),
-      goodput_(a->problem().gpus.size()),
-      headroom_(goodput_.size()),
-      demand_(goodput_.size()),
-      crowding_(goodput_.size()) {
-  std::vector<bool> seen(goodput_.size());
-  for (uint32_t g = 0; g < goodput_.size(); ++g) {
+Board::Board(Assignment* a) : a_(a), of_gpu_(a->problem().gpus.size()) {
+  std::vector<bool> seen(of_gpu_.size());
+  for (uint32_t g = 0; g < of_gpu_.size(); ++g) {
     if (seen[g]) continue;
     const Component component = ComponentOf(*a_, g);
     for (const uint32_t member : component) seen[member] = true;
@@ -175,25 +182,24 @@ Board::Board(Assignment* a)
 
 void Board::Count(const Component& component, double sign) {
   for (const uint32_t g : component) {
-    worth_.goodput += sign * goodput_[g];
-    worth_.headroom += sign * headroom_[g];
-    worth_.crowding += sign * crowding_[g];
+    worth_.goodput += sign * of_gpu_[g].goodput;
+    worth_.headroom += sign * of_gpu_[g].headroom;
+    worth_.crowding += sign * of_gpu_[g].crowding;
   }
 }
 
 void Board::Measure(const Component& component) {
   for (const uint32_t g : component) {
-    goodput_[g] = headroom_[g] = demand_[g] = 0;
-    crowding_[g] = CrowdingOn(*a_, g);
+    of_gpu_[g] = {0, 0, 0, CrowdingOn(*a_, g)};
   }
   const Problem& p = a_->problem();
   for (const Share& s : ShareOut(*a_, component, 1)) {
-    const uint32_t lead = a_->GroupOf(s.replica).front();
-    goodput_[lead] += s.tokens;
-    demand_[lead] += p.replicas[s.replica].curve.demand;
+    OfGpu& lead = of_gpu_[a_->GroupOf(s.replica).front()];
+    lead.goodput += s.tokens;
+    lead.demand += p.replicas[s.replica].curve.demand;
   }
   for (const Share& s : ShareOut(*a_, component, p.burst)) {
-    headroom_[a_->GroupOf(s.replica).front()] += s.tokens;
+    of_gpu_[a_->GroupOf(s.replica).front()].headroom += s.tokens;
   }
 }
 
@@ -213,6 +219,26 @@ void Board::Settle(const Group& group) {
 void Board::Put(uint32_t replica, const Group& group) {
   a_->Put(replica, group);
   Settle(group);
+}
+
+Worth Board::WorthWith(uint32_t replica, const Group& group) {
+  const Worth without = worth_;
+  a_->Put(replica, group);
+  // All that it touches, for it connects them.
+  const Component component = ComponentOf(*a_, group.front());
+  absl::InlinedVector<OfGpu, 8> before;
+  for (const uint32_t g : component) before.push_back(of_gpu_[g]);
+  Count(component, -1);
+  Measure(component);
+  Count(component, 1);
+  Worth with = worth_;
+  with.hosted = a_->hosted_models();
+  a_->Remove(replica);
+  for (size_t i = 0; i < component.size(); ++i) {
+    of_gpu_[component[i]] = before[i];
+  }
+  worth_ = without;
+  return with;
 }
 
 void Board::Remove(uint32_t replica) {

@@ -56,20 +56,29 @@ class Board {
 
   void Put(uint32_t replica, const Group& group);
   void Remove(uint32_t replica);
+  // What the whole would be worth with the replica there, which lies nowhere:
+  // at half the price of putting it there and removing it.
+  Worth WorthWith(uint32_t replica, const Group& group);
   const Worth& worth() const { return worth_; }
   const Assignment& assignment() const { return *a_; }
   // Tokens/s below demand of a GPU's residents that are led from it.
-  double Missing(uint32_t gpu) const { return demand_[gpu] - goodput_[gpu]; }
+  double Missing(uint32_t gpu) const {
+    return of_gpu_[gpu].demand - of_gpu_[gpu].goodput;
+  }
 
  private:
+  struct OfGpu {
+    // Of the replicas whose first GPU it is.
+    double goodput = 0, headroom = 0, demand = 0;
+    double crowding = 0;  // of all its residents
+  };
+
   void Count(const Component& component, double sign);
   void Measure(const Component& component);
   void Settle(const Group& group);
 
   Assignment* a_;
-  // By GPU: of the replicas whose first GPU it is.
-  std::vector<double> goodput_, headroom_, demand_;
-  std::vector<double> crowding_;  // by GPU: of all its residents
+  std::vector<OfGpu> of_gpu_;
   Worth worth_;
 };
 

@@ -110,7 +110,14 @@ TEST(Goodput, TheBoardKeepsTheWorthOfTheWhole) {
   board.Put(1, {1});
   board.Put(2, {2});
   board.Remove(1);
+  const Worth without = board.worth();
+  const Worth with = board.WorthWith(1, {2});
+  EXPECT_EQ(board.worth().goodput, without.goodput) << "it has been put there";
   board.Put(1, {2});
+  EXPECT_EQ(with.hosted, 3u);
+  EXPECT_NEAR(with.goodput, board.worth().goodput, 1e-6);
+  EXPECT_NEAR(with.headroom, board.worth().headroom, 1e-6);
+  EXPECT_NEAR(with.crowding, board.worth().crowding, 1e-9);
   const Worth whole = WorthOf(a, Sharing::kPool);
   EXPECT_EQ(board.worth().hosted, 3u);
   EXPECT_NEAR(board.worth().goodput, whole.goodput, 1e-6);
