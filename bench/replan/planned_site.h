@@ -2,15 +2,12 @@
 #define BENCH_REPLAN_PLANNED_SITE_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/replan/moves.h"
 #include "bench/replan/zones.h"
-#include "bench/soak/program.h"
-#include "tests/process/child_process.h"
-#include "tests/process/temporary_folder.h"
+#include "bench/serving/fleet_service.h"
 
 namespace fineserve::bench {
 
@@ -35,9 +32,6 @@ class PlannedSite {
   static KvNeed Need();
 
   PlannedSite();
-  PlannedSite(const PlannedSite&) = delete;
-  PlannedSite& operator=(const PlannedSite&) = delete;
-  ~PlannedSite();
 
   // Starts everything, waits until each model answers, and freezes that plan.
   // False, after a message on standard error, if that fails.
@@ -45,30 +39,18 @@ class PlannedSite {
   // Lets models move from now on. False, after a message, if nobody leads.
   bool Thaw();
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return service_.port(); }
   uint64_t PlanNumber();
   Moves MovesSince(uint64_t plan_number);
 
  private:
-  bool StartDaemons(const std::string& fleet);
-  // Learns the UUIDs of the GPUs, which fleet files name.
-  bool FindGpus();
   bool AwaitPlan();
   void WriteProfile(const std::string& model) const;
-  void WriteFleet(const Placing& placing) const;
-  std::string Fleet() const { return folder_.path() + "/fleet.toml"; }
+  // `gpus`: their UUIDs.
+  void WriteFleet(const Placing& placing, std::vector<std::string> gpus) const;
+  std::string Fleet() const { return service_.Path("fleet.toml"); }
 
-  std::unique_ptr<Program> Launch(std::vector<std::string> words);
-  // What fsctl prints; empty if it fails.
-  std::string Fsctl(const std::vector<std::string>& arguments);
-
-  const process::TemporaryFolder folder_;
-  const process::TemporaryFolder device_folder_{"/dev/shm"};
-  const process::Environment environment_;
-  const uint16_t port_;  // of the proxy
-  std::vector<std::string> gpus_;
-  std::vector<std::unique_ptr<Program>> programs_;  // in the order started
-  int launched_ = 0;
+  FleetService service_;
 };
 
 }  // namespace fineserve::bench

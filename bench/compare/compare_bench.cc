@@ -1,0 +1,209 @@
+// The simulator against real processes: see kQuestion.
+
+#include <stdio.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "bench/compare/compared_fleet.h"
+#include "bench/compare/loads.h"
+#include "bench/compare/point.h"
+#include "bench/compare/real_fleet.h"
+#include "bench/compare/simulated_fleet.h"
+#include "bench/micro/arguments.h"
+#include "bench/micro/report.h"
+#include "bench/soak/interrupt.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr char kQuestion[] =
+    R"(Does fineserve-sim say what real processes do?
+
+The same fleet file and the same requests, twice. Real: a fineserved on each of
+two emulated GPUs, fsctl up with four tinyserve engines at real speed, two on
+each GPU, which share its pool, fineserve-proxy, and loadgen's code in this
+process. Simulated: fineserve-sim's code in virtual time, which is told how long
+a request to an idle engine is under way (measured first) and nothing else.
+
+The models' KV differs (8, 2, 6 and 4 KiB a token), their steps do not: 25 ms,
+and 50 us for each token of a prompt. At load 1 the pools are booked all the
+time: requests hold all their blocks as long as an engine alone needs for them.
+Trace "poisson": Poisson arrivals, lengths of ShareGPT's first turns. Trace
+"bursty": Azure's conversations of 2023, each model another part of them. Prompts
+are cut to 640 tokens, answers to 160. On time is a first token within 1 s; what
+is refused is late. The first 10 s of each run do not count.
+
+Runs during which the host was busier than 80 % are shown, but claims leave them
+out. By default it takes 10 minutes.)";
+
+constexpr char kLengthsFile[] =
+    "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz";
+constexpr char kTraceFile[] = "/azure2023_conv_first30min.csv.gz";
+constexpr double kWarmSeconds = 10;
+
+struct Settings {
+  std::vector<workload::Lengths> lengths;
+  workload::Trace real_trace;
+  std::vector<std::string> traces;
+  std::vector<double> loads;
+  double seconds = 0;
+  uint64_t seed = 0;
+  std::string requests_path;  // empty: outcomes are not written
+};
+
+bool Fail(const std::string& what) {
+  fprintf(stderr, "compare: %s\n", what.c_str());
+  return false;
+}
+
+class Comparison {
+ public:
+  explicit Comparison(const Settings& settings) : settings_(settings) {}
+
+  // False, after a message, if something does not start or SIGINT came.
+  bool Run() {
+    fputs(Header().c_str(), stderr);
+    for (const std::string& trace : settings_.traces) {
+      for (const double load : settings_.loads) {
+        if (!RunPoint(trace, load)) return false;
+      }
+    }
+    return true;
+  }
+
+  const std::vector<Point>& points() const { return points_; }
+
+ private:
+  workload::Trace MakeTrace(const std::string& name, double load) const {
+    const double seconds = kWarmSeconds + settings_.seconds;
+    return name == "poisson"
+               ? Steady(settings_.lengths, load, seconds, settings_.seed)
+               : Bursty(settings_.real_trace, load, seconds, settings_.seed);
+  }
+
+  // Each point has processes of its own, which begin as the simulator does.
+  bool RunPoint(const std::string& name, double load) {
+    const workload::Trace trace = MakeTrace(name, load);
+    Point point;
+    point.name = absl::StrFormat("%s, %g", name, load);
+    RealFleet fleet;
+    RealFleet::Counters before, after;
+    if (!fleet.Start()) return false;
+    const auto path = fleet.MeasurePath();
+    if (!path || !fleet.Read(&before)) return false;
+    const RunOutcome real = fleet.Send(trace);
+    if (real.interrupted || Interrupted() || !fleet.Read(&after)) return false;
+    point.real = {SummaryFrom(kWarmSeconds, real.outcomes, real.seconds),
+                  static_cast<double>(after.preemptions - before.preemptions)};
+    point.host_busy = real.cpu;
+    point.late_steps =
+        static_cast<double>(after.late_steps - before.late_steps);
+
+    const std::string site_path = fleet.Path("site.toml");
+    std::ofstream(site_path) << ComparedFleet::SiteText(*path);
+    const auto simulated = Simulate(fleet.fleet_path(), site_path, trace);
+    if (!simulated.ok()) {
+      return Fail(std::string(simulated.status().message()));
+    }
+    point.simulated = {
+        SummaryFrom(kWarmSeconds, simulated->outcomes, simulated->seconds),
+        static_cast<double>(simulated->preemptions)};
+    fputs(Row(point).c_str(), stderr);
+    Write(point.name, real.outcomes, simulated->outcomes);
+    points_.push_back(std::move(point));
+    return true;
+  }
+
+  void Write(const std::string& name,
+             const std::vector<workload::Outcome>& real,
+             const std::vector<workload::Outcome>& simulated) const {
+    if (settings_.requests_path.empty()) return;
+    std::ofstream file(settings_.requests_path, std::ios::app);
+    for (size_t i = 0; i < real.size() && i < simulated.size(); ++i) {
+      const workload::Outcome& r = real[i];
+      const workload::Outcome& s = simulated[i];
+      file << absl::StrFormat(
+          "\"%s\",%.6f,%d,%d,%d,%d,%.6f,%.6f,%d,%.6f,%.6f\n", name, r.begin_s,
+          r.model, s.lengths.input,
+          std::max(r.lengths.output, s.lengths.output), static_cast<int>(r.end),
+          r.ttft_s(), r.end_s - r.begin_s, static_cast<int>(s.end), s.ttft_s(),
+          s.end_s - s.begin_s);
+    }
+  }
+
+  const Settings& settings_;
+  std::vector<Point> points_;
+};
+
+About TheBench() {
+  return {"compare",
+          kQuestion,
+          {{"--data", "DIR", "../shared/data", "folder of the real traces"},
+           {"--traces", "LIST", "poisson,bursty", "which of them"},
+           {"--loads", "LIST", "0.7,1,1.4,2", "loads of each trace"},
+           {"--seconds", "N", "45", "length of each run, without its begin"},
+           {"--seed", "N", "1", "of the requests"},
+           {"--requests", "FILE", "",
+            "append a line for each request: run, begin_s, model, prompt, "
+            "answer, then end (0 done, 1 refused), TTFT and time of the real "
+            "and of the simulated one"}}};
+}
+
+// False, after a message, if a file or a list is wrong.
+bool Read(const Arguments& arguments, Settings* settings) {
+  const std::string data = arguments.Text("--data");
+  auto lengths = workload::ReadLengths(data + kLengthsFile);
+  auto trace = workload::ReadTrace(data + kTraceFile);
+  for (const absl::Status& s : {lengths.status(), trace.status()}) {
+    if (!s.ok()) {
+      return Fail(absl::StrCat(std::string(s.message()),
+                               "; set the folder with --data"));
+    }
+  }
+  settings->lengths = *std::move(lengths);
+  settings->real_trace = *std::move(trace);
+  settings->traces = absl::StrSplit(arguments.Text("--traces"), ',');
+  for (const std::string& name : settings->traces) {
+    if (name == "poisson" || name == "bursty") continue;
+    return Fail(absl::StrCat("--traces: no trace \"", name, "\""));
+  }
+  const std::vector<std::string> loads =
+      absl::StrSplit(arguments.Text("--loads"), ',');
+  for (const std::string& text : loads) {
+    double load = 0;
+    if (!absl::SimpleAtod(text, &load) || !(load > 0)) {
+      return Fail(absl::StrCat("--loads: \"", text, "\" is no load"));
+    }
+    settings->loads.push_back(load);
+  }
+  settings->seconds = arguments.Number("--seconds");
+  settings->seed = arguments.Count("--seed");
+  settings->requests_path = arguments.Text("--requests");
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  Settings settings;
+  if (!Read(arguments, &settings)) return 1;
+  CatchInterrupts();
+  Comparison comparison(settings);
+  if (!comparison.Run()) return 1;
+  Report report("compare");
+  Tell(comparison.points(), &report);
+  return Finish(report, arguments);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }

@@ -1,0 +1,105 @@
+#include "bench/compare/compared_fleet.h"
+
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::bench {
+namespace {
+
+using Fleet = ComparedFleet;
+
+// To fill a slab of 2 MiB on the emulated device: a memset by one core.
+constexpr int kFillUs = 500;
+
+std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
+
+std::string Argument(const char* name, const std::string& value) {
+  return absl::StrCat(", ", Quoted(name), ", ", Quoted(value));
+}
+
+std::string ModelText(const ComparedModel& model) {
+  return absl::StrCat("[[model]]\nname = ", Quoted(model.name),
+                      "\nslo_ttft_ms = ", 1000 * Fleet::kSlo.ttft_s,
+                      "\nmax_batch = ", Fleet::kMostSequences,
+                      "\nchunk_tokens = ", Fleet::kChunkTokens,
+                      "\nblock_tokens = ", Fleet::kBlockTokens,
+                      "\nprofile = { base_us = ", Fleet::kBaseUs,
+                      ", per_token_us = ", Fleet::kTokenUs,
+                      ", per_sequence_us = ", Fleet::kSequenceUs, " }\n");
+}
+
+// The engine reads no more KV than a token needs: what is compared is time.
+std::string CommandText(const ComparedModel& model, uint16_t port,
+                        const std::string& program) {
+  return absl::StrCat(
+      "command = [", Quoted(program), ", \"--view\"",
+      Argument("--model", model.name), Argument("--port", absl::StrCat(port)),
+      Argument("--max-model-len", absl::StrCat(Fleet::kLongestTokens)),
+      Argument("--page",
+               absl::StrCat(model.token_kib * Fleet::kBlockTokens, "KiB")),
+      Argument("--block-tokens", absl::StrCat(Fleet::kBlockTokens)),
+      Argument("--max-num-seqs", absl::StrCat(Fleet::kMostSequences)),
+      Argument("--max-num-batched-tokens", absl::StrCat(Fleet::kChunkTokens)),
+      Argument("--checked-blocks", "0"),
+      Argument("--step-base-us", absl::StrCat(Fleet::kBaseUs)),
+      Argument("--step-token-us", absl::StrCat(Fleet::kTokenUs)),
+      Argument("--step-sequence-us", absl::StrCat(Fleet::kSequenceUs)), "]\n");
+}
+
+}  // namespace
+
+std::vector<std::string> Fleet::Models() {
+  std::vector<std::string> names;
+  for (const ComparedModel& model : kComparedModels) {
+    names.emplace_back(model.name);
+  }
+  return names;
+}
+
+double Fleet::PrefillSeconds(uint32_t prompt_tokens) {
+  const uint32_t steps = (prompt_tokens + kChunkTokens - 1) / kChunkTokens;
+  return 1e-6 * (steps * kBaseUs + prompt_tokens * kTokenUs);
+}
+
+double Fleet::AnswerSeconds(workload::Lengths lengths) {
+  return PrefillSeconds(lengths.input) +
+         1e-6 * (lengths.output - 1) * (kBaseUs + kSequenceUs);
+}
+
+std::string Fleet::FleetText(const std::vector<std::string>& gpus,
+                             uint16_t proxy_port,
+                             const std::vector<uint16_t>& engine_ports,
+                             const std::string& engine_program) {
+  std::string text = absl::StrCat(
+      "[proxy]\nlisten = \"127.0.0.1:", proxy_port,
+      "\"\nadmin = \"127.0.0.1:0\"\nwithout_daemon = \"fail_closed\"\n"
+      "drain = 1\n");
+  for (size_t m = 0; m < std::size(kComparedModels); ++m) {
+    const ComparedModel& model = kComparedModels[m];
+    const std::string name = Quoted(model.name);
+    absl::StrAppend(&text, ModelText(model), "[[engine]]\nname = ", name,
+                    "\nmodel = ", name,
+                    "\nurl = \"http://127.0.0.1:", engine_ports[m],
+                    "\"\ngpu = ", Quoted(gpus[model.gpu]), "\n",
+                    CommandText(model, engine_ports[m], engine_program));
+  }
+  return text;
+}
+
+std::string Fleet::SiteText(const sim::PathTimes& path) {
+  std::string text = absl::StrCat(
+      "source = \"tinyserve at real speed on emulated GPUs\"\n[gpu]\npool = \"",
+      kGpus.pool_mib, "MiB\"\nslab = \"", kGpus.slab_mib,
+      "MiB\"\nplanes = 1\nfill_us = ", kFillUs, "\nslowdown = [1.0]\n",
+      "[path]\nask_us = ", path.ask_us, "\nsend_us = ", path.send_us,
+      "\nanswer_us = ", path.answer_us, "\n");
+  for (const ComparedModel& model : kComparedModels) {
+    absl::StrAppend(&text, "[[model]]\nname = ", Quoted(model.name),
+                    "\nkv_token_bytes = ", model.token_kib * 1024,
+                    "\nlongest = ", kLongestTokens, "\n");
+  }
+  return text;
+}
+
+}  // namespace fineserve::bench

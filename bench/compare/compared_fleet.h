@@ -1,0 +1,58 @@
+#ifndef BENCH_COMPARE_COMPARED_FLEET_H_
+#define BENCH_COMPARE_COMPARED_FLEET_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/serving/fleet_service.h"
+#include "bench/workload/metrics.h"
+#include "tools/sim/gpu/setup.h"
+
+namespace fineserve::bench {
+
+// Pure functions and constants: the fleet that is run by real processes and
+// simulated. Four models, two on each of two GPUs, whose engines share its
+// pool. They take equally long steps, but their KV differs.
+
+struct ComparedModel {
+  const char* name;
+  uint32_t token_kib;  // KV of a token
+  size_t gpu;
+};
+inline constexpr ComparedModel kComparedModels[] = {
+    {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}};
+
+struct ComparedFleet {
+  // The scratch of each engine takes one slab of the pool.
+  static constexpr Gpus kGpus = {
+      /*count=*/2, /*memory_mib=*/192, /*pool_mib=*/80, /*slab_mib=*/2};
+  static constexpr uint32_t kScratchSlabs = 2;
+  static constexpr uint32_t kBlockTokens = 16;
+  static constexpr uint32_t kMostSequences = 64;
+  static constexpr uint32_t kChunkTokens = 1024;
+  // Prompts and answers are cut to these, which keeps runs short.
+  static constexpr uint32_t kMostInput = 640, kMostOutput = 160;
+  static constexpr uint32_t kLongestTokens = kMostInput + kMostOutput;
+  // Of an engine's step, µs: long, so that a few cores carry four engines.
+  static constexpr double kBaseUs = 25'000, kTokenUs = 50, kSequenceUs = 60;
+  static constexpr workload::Slo kSlo = {1.0, 0};
+
+  static std::vector<std::string> Models();
+  // How long an engine that does nothing else takes, in s.
+  static double PrefillSeconds(uint32_t prompt_tokens);
+  static double AnswerSeconds(workload::Lengths lengths);
+
+  // The fleet file. `gpus`: their UUIDs; `engine_ports`: by model;
+  // `engine_program`: tinyserve.
+  static std::string FleetText(const std::vector<std::string>& gpus,
+                               uint16_t proxy_port,
+                               const std::vector<uint16_t>& engine_ports,
+                               const std::string& engine_program);
+  // The simulator's site file.
+  static std::string SiteText(const sim::PathTimes& path);
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_COMPARE_COMPARED_FLEET_H_

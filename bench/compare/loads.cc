@@ -1,0 +1,81 @@
+#include "bench/compare/loads.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "bench/compare/compared_fleet.h"
+#include "bench/workload/arrivals.h"
+
+namespace fineserve::bench {
+namespace {
+
+using Fleet = ComparedFleet;
+
+constexpr size_t kModels = std::size(kComparedModels);
+
+double PoolBytes() {
+  const double slabs =
+      static_cast<double>(Fleet::kGpus.pool_mib / Fleet::kGpus.slab_mib) -
+      Fleet::kScratchSlabs;
+  return Fleet::kGpus.count * slabs * Fleet::kGpus.slab_mib * 1024 * 1024;
+}
+
+// What a request books, for how long.
+double ByteSeconds(const workload::Arrival& a) {
+  const uint32_t tokens = a.lengths.input + a.lengths.output;
+  const uint32_t blocks =
+      (tokens + Fleet::kBlockTokens - 1) / Fleet::kBlockTokens;
+  return 1024.0 * kComparedModels[a.model].token_kib * Fleet::kBlockTokens *
+         blocks * Fleet::AnswerSeconds(a.lengths);
+}
+
+}  // namespace
+
+workload::Lengths Cut(workload::Lengths lengths) {
+  return {std::min(lengths.input, Fleet::kMostInput),
+          std::min(lengths.output, Fleet::kMostOutput)};
+}
+
+double LoadOf(const workload::Trace& trace, double seconds) {
+  double booked = 0;
+  for (const workload::Arrival& a : trace.arrivals) booked += ByteSeconds(a);
+  return booked / (seconds * PoolBytes());
+}
+
+workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
+                       double load, double seconds, uint64_t seed) {
+  // One request a second to each model.
+  workload::Trace once;
+  std::vector<workload::Lengths> cut;
+  for (const workload::Lengths& l : lengths) {
+    cut.push_back(Cut(l));
+    for (uint32_t m = 0; m < kModels; ++m) {
+      once.arrivals.push_back({0, m, cut.back()});
+    }
+  }
+  const double rate = load / LoadOf(once, static_cast<double>(lengths.size()));
+  std::vector<workload::Stream> streams;
+  for (const std::string& model : Fleet::Models()) {
+    streams.push_back({model, rate});
+  }
+  return workload::Poisson(streams, seconds, cut, seed);
+}
+
+workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
+                       uint64_t seed) {
+  workload::Trace dealt;
+  dealt.models = Fleet::Models();
+  for (uint32_t m = 0; m < kModels; ++m) {
+    const double begin = real.seconds() * m / kModels;
+    for (const workload::Arrival& a : real.arrivals) {
+      if (a.at_s < begin || a.at_s >= begin + seconds) continue;
+      dealt.arrivals.push_back({a.at_s - begin, m, Cut(a.lengths)});
+    }
+  }
+  std::stable_sort(
+      dealt.arrivals.begin(), dealt.arrivals.end(),
+      [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
+  return workload::Scale(dealt, load / LoadOf(dealt, seconds), seed);
+}
+
+}  // namespace fineserve::bench

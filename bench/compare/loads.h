@@ -1,0 +1,35 @@
+#ifndef BENCH_COMPARE_LOADS_H_
+#define BENCH_COMPARE_LOADS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/workload/trace.h"
+
+namespace fineserve::bench {
+
+// Pure functions: requests to the models of ComparedFleet; the same seed gives
+// the same trace.
+
+// Cut to what the fleet's engines take.
+workload::Lengths Cut(workload::Lengths lengths);
+
+// What the requests of `seconds` ask of the pools, as a part of what there is:
+// of each request the blocks of its prompt and its whole answer, which
+// admission books, for as long as an engine that does nothing else needs for
+// it (Little's law). At 1 the pools are booked all the time if no request comes
+// at a bad time.
+double LoadOf(const workload::Trace& trace, double seconds);
+
+// Poisson arrivals, equally many for each model.
+workload::Trace Steady(const std::vector<workload::Lengths>& lengths,
+                       double load, double seconds, uint64_t seed);
+
+// The arrivals of a real trace in their pattern. Each model gets another part
+// of it: the first one its begin, the next what comes a quarter later.
+workload::Trace Bursty(const workload::Trace& real, double load, double seconds,
+                       uint64_t seed);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_COMPARE_LOADS_H_

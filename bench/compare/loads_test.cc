@@ -1,0 +1,72 @@
+#include "bench/compare/loads.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "bench/compare/compared_fleet.h"
+
+namespace fineserve::bench {
+namespace {
+
+using Fleet = ComparedFleet;
+
+TEST(LoadOfTest, CountsWholeBlocksForTheTimeOfTheAnswer) {
+  workload::Trace trace;
+  trace.models = Fleet::Models();
+  // 7 blocks of 16 tokens of 2 KiB; a step that fills, nine that decode.
+  trace.arrivals = {{0, 1, {91, 10}}};
+  const double bytes = 7 * 16 * 2 * 1024;
+  const double seconds = 1e-6 * (25'000 + 91 * 50 + 9 * 25'060);
+  const double pools = 2.0 * 38 * (2 << 20);
+  EXPECT_DOUBLE_EQ(LoadOf(trace, 3), bytes * seconds / (3 * pools));
+}
+
+TEST(SteadyTest, HasTheLoadAndAllModels) {
+  const workload::Trace trace = Steady({{100, 50}, {9000, 900}}, 1.4, 4000, 1);
+  EXPECT_NEAR(LoadOf(trace, 4000), 1.4, 0.02);
+  EXPECT_EQ(trace.models, Fleet::Models());
+  size_t of_model[4] = {};
+  for (const workload::Arrival& a : trace.arrivals) {
+    ++of_model[a.model];
+    EXPECT_LE(a.lengths.input, Fleet::kMostInput);
+    EXPECT_LE(a.lengths.output, Fleet::kMostOutput);
+  }
+  const double each = static_cast<double>(trace.arrivals.size()) / 4;
+  for (const size_t count : of_model) {
+    EXPECT_NEAR(static_cast<double>(count), each, 0.02 * each);
+  }
+}
+
+// Ten requests within the first second of each ten seconds.
+workload::Trace TenAtOnce(double seconds) {
+  workload::Trace real;
+  real.models = {"real"};
+  for (double at = 0; at < seconds; at += 10) {
+    for (int i = 0; i < 10; ++i) real.arrivals.push_back({at, 0, {100, 50}});
+  }
+  return real;
+}
+
+TEST(BurstyTest, HasTheLoadAndThePattern) {
+  const workload::Trace trace = Bursty(TenAtOnce(4001), 0.7, 1000, 1);
+  EXPECT_NEAR(LoadOf(trace, 1000), 0.7, 0.03);
+  for (const workload::Arrival& a : trace.arrivals) {
+    EXPECT_LT(a.at_s - 10 * static_cast<int>(a.at_s / 10), 1) << a.at_s;
+  }
+}
+
+TEST(BurstyTest, EachModelGetsAnotherPart) {
+  workload::Trace real = TenAtOnce(4001);
+  for (workload::Arrival& a : real.arrivals) {
+    a.lengths.input = 1 + static_cast<uint32_t>(a.at_s / 1000);
+  }
+  const workload::Trace trace = Bursty(real, 0.5, 1000, 1);
+  ASSERT_FALSE(trace.arrivals.empty());
+  for (const workload::Arrival& a : trace.arrivals) {
+    EXPECT_EQ(a.lengths.input, a.model + 1);
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::bench

@@ -1,0 +1,52 @@
+#ifndef BENCH_COMPARE_POINT_H_
+#define BENCH_COMPARE_POINT_H_
+
+#include <string>
+#include <vector>
+
+#include "bench/micro/report.h"
+#include "bench/workload/metrics.h"
+
+namespace fineserve::bench {
+
+// One trace at one load, by real processes and simulated.
+
+struct Side {
+  workload::Summary summary;
+  double preemptions = 0;
+};
+
+struct Point {
+  std::string name;
+  Side real, simulated;
+  double host_busy = 0;  // of all cores during the real run, 0 … 1
+  double late_steps = 0;
+
+  // Beyond this the host, not the engines' step time, decides when tokens come.
+  static constexpr double kMostBusy = 0.8;
+  bool counts() const { return host_busy <= kMostBusy; }
+
+  // Percentage points by which the simulator is too hopeful.
+  double AttainmentDifference() const;
+};
+
+// By how many percent `simulated` differs from `real`, which is not 0.
+double PercentOff(double simulated, double real);
+
+// The figures of those whose request began at `from_s` or later; until then the
+// proxy and the scheduler learn, and the engines fill up.
+workload::Summary SummaryFrom(double from_s,
+                              const std::vector<workload::Outcome>& outcomes,
+                              double seconds);
+
+// The columns of Row.
+std::string Header();
+std::string Row(const Point& point);
+
+// Adds each point's figures, and claims about the worst of those that count;
+// claims nothing if none does.
+void Tell(const std::vector<Point>& points, Report* report);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_COMPARE_POINT_H_

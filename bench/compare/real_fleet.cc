@@ -1,0 +1,108 @@
+#include "bench/compare/real_fleet.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "bench/compare/compared_fleet.h"
+#include "bench/soak/interrupt.h"
+#include "tests/process/child_process.h"
+#include "tests/process/free_port.h"
+#include "tools/openai/page.h"
+
+namespace fineserve::bench {
+namespace {
+
+using Fleet = ComparedFleet;
+
+constexpr std::chrono::seconds kPagePatience(10);
+
+// The value on the line of Prometheus text that begins with `name`; 0 if none
+// does.
+uint64_t Metric(const std::string& text, const std::string& name) {
+  const size_t at = ("\n" + text).find("\n" + name + "{");
+  if (at == std::string::npos) return 0;
+  const size_t value = text.find("} ", at);
+  return value == std::string::npos
+             ? 0
+             : static_cast<uint64_t>(strtod(text.c_str() + value + 2, nullptr));
+}
+
+// One request at a time, to each engine in turn.
+workload::Trace OneByOne() {
+  constexpr double kApartSeconds = 0.1;
+  constexpr uint32_t kRequests = 80, kPromptTokens = 100;
+  workload::Trace trace;
+  trace.models = Fleet::Models();
+  const auto models = static_cast<uint32_t>(trace.models.size());
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    trace.arrivals.push_back(
+        {kApartSeconds * i, i % models, {kPromptTokens, 1}});
+  }
+  return trace;
+}
+
+}  // namespace
+
+RealFleet::RealFleet() : service_("compare", Fleet::kGpus) {
+  for (size_t m = 0; m < Fleet::Models().size(); ++m) {
+    engine_ports_.push_back(process::FreePort());
+  }
+}
+
+bool RealFleet::Start() {
+  const std::vector<std::string> gpus = service_.FindGpus();
+  if (gpus.empty()) return false;
+  std::ofstream(fleet_path())
+      << Fleet::FleetText(gpus, service_.port(), engine_ports_,
+                          process::ProgramFolder() + "/tinyserve");
+  if (!service_.Start(fleet_path())) return false;
+  const bool answers = AwaitAnswers(service_.port(), Fleet::Models());
+  CatchInterrupts();  // the clients have put the default back
+  return answers || service_.Fail("the engines did not answer in time; " +
+                                  service_.About());
+}
+
+absl::optional<sim::PathTimes> RealFleet::MeasurePath() {
+  std::vector<double> beside_us;
+  for (const workload::Outcome& o : Send(OneByOne()).outcomes) {
+    if (o.end != workload::End::kDone) continue;
+    beside_us.push_back(1e6 *
+                        (o.ttft_s() - Fleet::PrefillSeconds(o.lengths.input)));
+  }
+  if (beside_us.empty()) {
+    service_.Fail("requests one by one were not answered");
+    return absl::nullopt;
+  }
+  const double sum = std::max(0.0, workload::Quantile(beside_us, 0.5));
+  sim::PathTimes path;
+  path.ask_us = path.send_us = path.answer_us =
+      static_cast<sim::Micros>(sum / 3);
+  return path;
+}
+
+RunOutcome RealFleet::Send(const workload::Trace& trace) {
+  const Sending sending = {Fleet::kSlo, /*timeout_s=*/120, /*progress=*/true};
+  RunOutcome run = bench::Send(service_.port(), trace, sending);
+  CatchInterrupts();
+  return run;
+}
+
+bool RealFleet::Read(Counters* counters) const {
+  *counters = {};
+  for (const uint16_t port : engine_ports_) {
+    const openai::Target engine = {"127.0.0.1", absl::StrCat(port), "", ""};
+    const auto page = openai::GetPage(engine, "/metrics", kPagePatience);
+    if (!page.ok()) {
+      return service_.Fail(std::string(page.status().message()));
+    }
+    counters->preemptions += Metric(page->body, "vllm:num_preemptions_total");
+    counters->late_steps += Metric(page->body, "tinyserve:late_steps_total");
+  }
+  return true;
+}
+
+}  // namespace fineserve::bench

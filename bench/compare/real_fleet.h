@@ -1,0 +1,51 @@
+#ifndef BENCH_COMPARE_REAL_FLEET_H_
+#define BENCH_COMPARE_REAL_FLEET_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "bench/serving/clients.h"
+#include "bench/serving/fleet_service.h"
+#include "bench/workload/trace.h"
+#include "tools/sim/gpu/setup.h"
+
+namespace fineserve::bench {
+
+// ComparedFleet as processes. All end with this object. Confined to the thread
+// that makes it.
+class RealFleet {
+ public:
+  RealFleet();
+
+  // Starts everything and waits until each model answers. False, after a
+  // message on standard error, if that fails or SIGINT came.
+  bool Start();
+  // How long a request is under way besides its step, from requests that find
+  // their engine idle; their sum is split evenly, for only the sum shows.
+  absl::optional<sim::PathTimes> MeasurePath();
+  RunOutcome Send(const workload::Trace& trace);
+
+  // Of all engines since they started.
+  struct Counters {
+    uint64_t preemptions = 0;
+    uint64_t late_steps = 0;  // whose copies took longer than the modelled step
+  };
+  // False, after a message, if an engine does not tell.
+  bool Read(Counters* counters) const;
+
+  std::string fleet_path() const { return service_.Path("fleet.toml"); }
+  // A file beside it.
+  std::string Path(const std::string& name) const {
+    return service_.Path(name);
+  }
+
+ private:
+  FleetService service_;
+  std::vector<uint16_t> engine_ports_;  // by model
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_COMPARE_REAL_FLEET_H_

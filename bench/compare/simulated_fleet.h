@@ -1,0 +1,27 @@
+#ifndef BENCH_COMPARE_SIMULATED_FLEET_H_
+#define BENCH_COMPARE_SIMULATED_FLEET_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/workload/metrics.h"
+#include "bench/workload/trace.h"
+
+namespace fineserve::bench {
+
+struct SimulatedRun {
+  std::vector<workload::Outcome> outcomes;  // in the trace's order
+  double seconds = 0;
+  uint64_t preemptions = 0;
+};
+
+// What fineserve-sim makes of these files and this trace. Errors as its own.
+absl::StatusOr<SimulatedRun> Simulate(const std::string& fleet_path,
+                                      const std::string& site_path,
+                                      const workload::Trace& trace);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_COMPARE_SIMULATED_FLEET_H_

@@ -1,0 +1,68 @@
+#include "bench/compare/simulated_fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "bench/compare/compared_fleet.h"
+#include "bench/compare/loads.h"
+#include "daemon/config/fleet.h"
+#include "tests/process/temporary_folder.h"
+
+namespace fineserve::bench {
+namespace {
+
+using Fleet = ComparedFleet;
+
+class SimulatedFleetTest : public testing::Test {
+ protected:
+  SimulatedFleetTest() {
+    std::ofstream(Path("fleet.toml")) << Fleet::FleetText(
+        {"GPU-1", "GPU-2"}, 8000, {9001, 9002, 9003, 9004}, "tinyserve");
+    sim::PathTimes path;
+    path.ask_us = path.send_us = path.answer_us = 1000;
+    std::ofstream(Path("site.toml")) << Fleet::SiteText(path);
+  }
+  std::string Path(const std::string& name) const {
+    return folder_.path() + "/" + name;
+  }
+  SimulatedRun Simulated(const workload::Trace& trace) const {
+    const auto run = Simulate(Path("fleet.toml"), Path("site.toml"), trace);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? *run : SimulatedRun();
+  }
+
+  const process::TemporaryFolder folder_;
+};
+
+TEST_F(SimulatedFleetTest, TheDaemonsReadTheSameFile) {
+  const auto fleet = config::ReadFleet(Path("fleet.toml"));
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  ASSERT_EQ(fleet->engines.size(), 4u);
+  EXPECT_EQ(fleet->engines[1].gpu, "GPU-1");
+  EXPECT_EQ(fleet->engines[2].gpu, "GPU-2");
+  EXPECT_EQ(fleet->engines[2].port, 9003);
+  EXPECT_EQ(fleet->models[0].slo_ttft_ms, 1000u);
+}
+
+TEST_F(SimulatedFleetTest, AFirstTokenTakesThePathAndAStep) {
+  workload::Trace trace;
+  trace.models = Fleet::Models();
+  trace.arrivals = {{0, 3, {100, 2}}};
+  const SimulatedRun run = Simulated(trace);
+  ASSERT_EQ(run.outcomes.size(), 1u);
+  EXPECT_DOUBLE_EQ(run.outcomes[0].ttft_s(),
+                   0.003 + Fleet::PrefillSeconds(100));
+}
+
+TEST_F(SimulatedFleetTest, FewerAreOnTimeUnderTwiceTheLoadThanUnderHalf) {
+  const auto attainment = [&](double load) {
+    const SimulatedRun run = Simulated(Steady({{200, 100}}, load, 60, 1));
+    return workload::Summarize(run.outcomes, run.seconds).attainment;
+  };
+  EXPECT_GT(attainment(0.5), 0.99);
+  EXPECT_LT(attainment(2), 0.7);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
