@@ -290,6 +290,7 @@ ALLOWED = {
         "bench/workload",
         "daemon/config",
         "daemon/proxy/choice",
+        "daemon/proxy/request",
         "daemon/sched",
         "daemon/sched/predict",
         "daemon/slab",

@@ -20,6 +20,7 @@ bool Engine::Plan() {
   uint32_t budget = limits_.chunk_tokens;
   const uint64_t preempted_before = preemptions_;
   for (Sequence& s : running_) s.planned = 0;
+  blocks_->BeginStep();
   PlanRunning(&budget);
   // What was just preempted must not come back into the same step.
   if (preemptions_ == preempted_before) PlanWaiting(&budget);
@@ -120,6 +121,7 @@ void Engine::Begin(Micros now, double slowdown, uint32_t most_steps,
 // Step by step and sequence by sequence, so that each block comes from the slab
 // that it would come from without runs.
 void Engine::TakeBlocksOfStep(uint32_t step) {
+  blocks_->BeginStep();
   for (Sequence& s : running_) {
     const uint64_t tokens = uint64_t{s.computed} - completed_ + step + 1;
     if (tokens <= uint64_t{s.held_blocks} * limits_.block_tokens) continue;

@@ -5,7 +5,7 @@
 namespace fineserve::sim {
 
 void SlabBlocks::Link(uint32_t slab, uint32_t blocks) {
-  slabs_[slab] = {blocks, 0, false};
+  slabs_[slab] = {blocks};
   free_ += blocks;
   linked_ += blocks;
   Shelve(slab);
@@ -13,8 +13,11 @@ void SlabBlocks::Link(uint32_t slab, uint32_t blocks) {
 
 void SlabBlocks::Leave(uint32_t slab) {
   Slab& s = slabs_[slab];
-  open_.erase({FreeIn(slab), slab});
-  if (current_ == slab) current_ = kNone;
+  if (current_ == slab) {
+    current_ = kNone;
+  } else {
+    Unshelve(slab);
+  }
   free_ -= FreeIn(slab);
   linked_ -= s.blocks;
   leaving_ += s.used;
@@ -24,14 +27,33 @@ void SlabBlocks::Leave(uint32_t slab) {
   s = {};
 }
 
-// Makes the slab's free blocks findable.
 void SlabBlocks::Shelve(uint32_t slab) {
-  if (slab != current_ && FreeIn(slab) > 0) open_.emplace(FreeIn(slab), slab);
+  uint32_t& first = shelves_[ShelfOf(slab)];
+  slabs_[slab].previous = kNone;
+  slabs_[slab].next = first;
+  if (first != kNone) slabs_[first].previous = slab;
+  first = slab;
 }
 
+void SlabBlocks::Unshelve(uint32_t slab) {
+  const Slab& s = slabs_[slab];
+  if (s.next != kNone) slabs_[s.next].previous = s.previous;
+  (s.previous == kNone ? shelves_[ShelfOf(slab)] : slabs_[s.previous].next) =
+      s.next;
+}
+
+// Requires that a slab other than the current one has a free block.
 void SlabBlocks::ChooseCurrent() {
-  current_ = open_.begin()->second;
-  open_.erase(open_.begin());
+  if (current_ != kNone) Shelve(current_);
+  uint32_t shelf = 1;
+  while (shelves_[shelf] == kNone) ++shelf;
+  current_ = shelves_[shelf];
+  Unshelve(current_);
+}
+
+void SlabBlocks::BeginStep() {
+  const uint32_t last = std::exchange(current_, kNone);
+  if (last != kNone) Shelve(last);
 }
 
 bool SlabBlocks::Allocate(uint32_t count, Runs* to) {
@@ -56,7 +78,8 @@ bool SlabBlocks::Allocate(uint32_t count, Runs* to) {
 }
 
 void SlabBlocks::Free(Runs* runs) {
-  for (const Run& run : *runs) {
+  for (auto it = runs->rbegin(); it != runs->rend(); ++it) {
+    const Run& run = *it;
     Slab& s = slabs_[run.slab];
     used_ -= run.blocks;
     if (s.leaves) {
@@ -68,9 +91,12 @@ void SlabBlocks::Free(Runs* runs) {
       continue;
     }
     free_ += run.blocks;
-    if (run.slab != current_) open_.erase({FreeIn(run.slab), run.slab});
+    const uint32_t shelf = ShelfOf(run.slab);
+    const bool moves = run.slab != current_ &&
+                       std::bit_width(FreeIn(run.slab) + run.blocks) != shelf;
+    if (moves) Unshelve(run.slab);
     s.used -= run.blocks;
-    Shelve(run.slab);
+    if (moves) Shelve(run.slab);
   }
   runs->clear();
 }

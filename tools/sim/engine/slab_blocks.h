@@ -1,8 +1,9 @@
 #ifndef TOOLS_SIM_ENGINE_SLAB_BLOCKS_H_
 #define TOOLS_SIM_ENGINE_SLAB_BLOCKS_H_
 
+#include <array>
+#include <bit>
 #include <cstdint>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,9 +11,12 @@ namespace fineserve::sim {
 
 // The KV blocks of one engine, by the slab that they lie in. Blocks of a slab
 // are all the same, so only their number counts. As the shim's allocator does
-// (shim/view/block_allocator.h), it fills one slab and then takes the densest
-// that has room, and hands out no block of a slab that is leaving. Which block
-// was freed last makes no difference here. Confined to one thread.
+// (shim/view/block_allocator.h), it fills one slab and then takes one of the
+// densest that have room, by powers of two of free blocks; of these the one
+// that last came to have so many. Each step looks for the densest again, since
+// an engine shows its blocks by slab then. No block of a slab that is leaving
+// is handed out. Which block was freed last makes no difference here. Confined
+// to one thread.
 class SlabBlocks {
  public:
   // Blocks of one slab.
@@ -23,7 +27,7 @@ class SlabBlocks {
   // A sequence's, in the order in which it got them.
   using Runs = std::vector<Run>;
 
-  explicit SlabBlocks(uint32_t slabs) : slabs_(slabs) {}
+  explicit SlabBlocks(uint32_t slabs) : slabs_(slabs) { shelves_.fill(kNone); }
 
   // Hands out the slab's blocks from now on. It must not be linked.
   void Link(uint32_t slab, uint32_t blocks);
@@ -33,6 +37,8 @@ class SlabBlocks {
     return slabs_[slab].blocks > 0 && !slabs_[slab].leaves;
   }
 
+  // A step begins: the densest slab is looked for again.
+  void BeginStep();
   // False, and no change, if fewer are free; `shortfall` then remembers it.
   bool Allocate(uint32_t count, Runs* to);
   void Free(Runs* runs);
@@ -53,20 +59,28 @@ class SlabBlocks {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
+  // One for each bit width of a count of free blocks; 0 is for full slabs.
+  static constexpr uint32_t kShelves = 33;
   struct Slab {
     uint32_t blocks = 0;  // usable; 0: not linked
     uint32_t used = 0;
     bool leaves = false;
+    uint32_t next = kNone, previous = kNone;  // on its shelf
   };
   uint32_t FreeIn(uint32_t slab) const {
     return slabs_[slab].blocks - slabs_[slab].used;
   }
+  uint32_t ShelfOf(uint32_t slab) const {
+    return static_cast<uint32_t>(std::bit_width(FreeIn(slab)));
+  }
   void Shelve(uint32_t slab);
+  void Unshelve(uint32_t slab);
   void ChooseCurrent();
 
   std::vector<Slab> slabs_;
-  // Linked slabs with free blocks but for the current one, densest first.
-  std::set<std::pair<uint32_t, uint32_t>> open_;  // free blocks, slab
+  // The first linked slab of each shelf, which is the last that was put there.
+  // The current one lies on none.
+  std::array<uint32_t, kShelves> shelves_;
   uint32_t current_ = kNone;
   std::vector<uint32_t> drained_;
   uint32_t shortfall_ = 0;

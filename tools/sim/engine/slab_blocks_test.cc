@@ -19,11 +19,41 @@ TEST(SlabBlocksTest, FillsOneSlabAndThenTheDensest) {
   SlabBlocks::Runs a, b, c;
   ASSERT_TRUE(kv.Allocate(4, &a));
   ASSERT_TRUE(kv.Allocate(1, &b));
-  EXPECT_EQ(kv.UsedBlocks(0), 4u);
+  EXPECT_EQ(kv.UsedBlocks(2), 4u) << "the last that came";
   EXPECT_EQ(kv.UsedBlocks(1), 1u);
   ASSERT_TRUE(kv.Allocate(2, &c));
   EXPECT_EQ(kv.UsedBlocks(1), 3u);
-  EXPECT_EQ(kv.UsedBlocks(2), 0u) << "the emptiest stays empty";
+  EXPECT_EQ(kv.UsedBlocks(0), 0u) << "the emptiest stays empty";
+}
+
+TEST(SlabBlocksTest, EachStepLooksForTheDensestAgain) {
+  SlabBlocks kv(2);
+  for (uint32_t slab = 0; slab < 2; ++slab) kv.Link(slab, 8);
+  SlabBlocks::Runs full, begun, next;
+  ASSERT_TRUE(kv.Allocate(8, &full));
+  ASSERT_TRUE(kv.Allocate(1, &begun));
+  SlabBlocks::Runs three = {{1, 3}};
+  full[0].blocks -= 3;
+  kv.Free(&three);
+  ASSERT_TRUE(kv.Allocate(1, &next));
+  EXPECT_EQ(kv.UsedBlocks(0), 2u) << "within a step it goes on with its slab";
+  kv.BeginStep();
+  ASSERT_TRUE(kv.Allocate(1, &next));
+  EXPECT_EQ(kv.UsedBlocks(1), 6u);
+}
+
+TEST(SlabBlocksTest, SlabsOfOneShelfAreAlikeAndTheLastOnItIsTaken) {
+  SlabBlocks kv(2);
+  for (uint32_t slab = 0; slab < 2; ++slab) kv.Link(slab, 8);
+  SlabBlocks::Runs in_1, in_0, next;
+  ASSERT_TRUE(kv.Allocate(8, &in_1));
+  ASSERT_TRUE(kv.Allocate(3, &in_0));
+  kv.BeginStep();  // slab 0 has five free blocks
+  SlabBlocks::Runs seven = {{1, 7}};
+  in_1[0].blocks -= 7;
+  kv.Free(&seven);  // four to seven are one shelf, and seven come last
+  ASSERT_TRUE(kv.Allocate(1, &next));
+  EXPECT_EQ(kv.UsedBlocks(1), 2u);
 }
 
 TEST(SlabBlocksTest, FailedAllocationChangesNothingAndIsRemembered) {

@@ -1,11 +1,14 @@
 #include "tools/sim/fleet/run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/proxy/request/request_facts.h"
+#include "daemon/proxy/request/token_estimator.h"
 #include "tools/sim/core/agenda.h"
 #include "tools/sim/fleet/router.h"
 
@@ -105,9 +108,10 @@ class Runner {
     const uint32_t m = model_of_[a.model];
     const Replica& r = world_.models[m].replicas[replica];
     replica_of_[id] = static_cast<uint16_t>(replica);
-    router_.Asked(m, replica, a.lengths.input);
+    const uint32_t prompt = PromptAsTold(id);
+    router_.Asked(m, replica, prompt);
     gpus_[r.gpu]->Submit(
-        {RequestId{id}, r.model, a.lengths.input, a.lengths.output,
+        {RequestId{id}, r.model, a.lengths.input, a.lengths.output, prompt,
          options_.tells_output ? a.lengths.output : 0, MicrosOf(a.at_s), now_});
     agenda_.Set(r.gpu, gpus_[r.gpu]->next());
   }
@@ -137,6 +141,7 @@ class Runner {
         o.end = End::kDone;
         o.end_s = Seconds(news.at);
         o.lengths.output = news.generated;
+        if (Estimates(id)) estimator_.Learn(FactsOf(id), o.lengths.input);
         router_.Load(o.model, replica, int64_t{o.lengths.input} - Expected(id));
         CountEnd();
         break;
@@ -144,6 +149,23 @@ class Runner {
         AskNext(id);
         break;
     }
+  }
+
+  // What the proxy makes of a request's prompt.
+  uint32_t PromptAsTold(uint64_t id) const {
+    return Estimates(id) ? estimator_.Estimate(FactsOf(id))
+                         : trace_.arrivals[id].lengths.input;
+  }
+  bool Estimates(uint64_t id) const { return ModelOf(id).bytes_per_token > 0; }
+  proxy::RequestFacts FactsOf(uint64_t id) const {
+    proxy::RequestFacts facts;
+    facts.model = ModelOf(id).name;
+    facts.text_bytes = static_cast<uint64_t>(std::ceil(
+        ModelOf(id).bytes_per_token * trace_.arrivals[id].lengths.input));
+    return facts;
+  }
+  const WorldModel& ModelOf(uint64_t id) const {
+    return world_.models[model_of_[trace_.arrivals[id].model]];
   }
 
   int64_t Expected(uint64_t id) const {
@@ -192,6 +214,7 @@ class Runner {
   std::vector<std::unique_ptr<Gpu>> gpus_;
   Agenda agenda_;
   Router router_;
+  proxy::TokenEstimator estimator_;
   RunResult result_;
   std::vector<uint16_t> replica_of_;  // by request: the one that was asked last
   // Replicas that are asked if this one refuses; the next one last.

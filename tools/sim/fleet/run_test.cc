@@ -184,6 +184,29 @@ TEST(SimRunTest, PrefixHitsShortenThePrefill) {
   }
 }
 
+TEST(SimRunTest, ProxyEstimatesPromptsFromTheirTextUntilItHasLearnt) {
+  // 24 ms by its tokens; twice as many by a first guess of 4 bytes a token.
+  config::Fleet fleet = TwoModels();
+  fleet.models[0].slo_ttft_ms = 35;
+  Site site = SiteOf(64);
+  workload::Trace trace;
+  trace.models = {"fp16"};
+  trace.arrivals = {{0, 0, {400, 1}}};
+  const auto dropped = [&] {
+    const RunResult result = RunOf(*MakeWorld(fleet, site), trace);
+    return result.outcomes.back().end == workload::End::kDropped;
+  };
+  EXPECT_FALSE(dropped());
+  site.models["fp16"].bytes_per_token = 8;
+  EXPECT_TRUE(dropped());
+  trace.arrivals.clear();
+  for (int second = 0; second < 400; ++second) {
+    trace.arrivals.push_back({1.0 * second, 0, {100, 1}});
+  }
+  trace.arrivals.push_back({400, 0, {400, 1}});
+  EXPECT_FALSE(dropped());
+}
+
 TEST(SimRunTest, WhatRunsAtTheLimitIsCut) {
   const World world = *MakeWorld(TwoModels("fcfs"), SiteOf(48));
   RunOptions options;

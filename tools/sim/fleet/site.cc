@@ -69,6 +69,7 @@ Setter Model(const std::string& path, Site* site) {
                {"exchange_us", Amount(&m.exchange_us)},
                {"exchange_token_us", Amount(&m.exchange_token_us)},
                {"prefix_hits", Part(&m.prefix_hits)},
+               {"bytes_per_token", Amount(&m.bytes_per_token)},
                {"truth", Truth(&m.truth)}})(node);
     if (!s.ok()) return s;
     if (name.empty()) {

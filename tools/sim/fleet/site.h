@@ -21,6 +21,9 @@ struct SiteModel {
   double exchange_us = 0;        // between ranks: a step
   double exchange_token_us = 0;  // and a token of it
   double prefix_hits = 0;        // part of each prompt, 0 … 1
+  // Of its prompts' text, from which the proxy estimates their tokens; 0: it
+  // knows them.
+  double bytes_per_token = 0;
   // How long its steps really take; none: as the fleet's profile says.
   absl::optional<config::StepProfile> truth;
 };
@@ -50,6 +53,7 @@ struct SiteModel {
 //   exchange_us = 0
 //   exchange_token_us = 0
 //   prefix_hits = 0.0
+//   bytes_per_token = 4.5           # of prompts' text; 0: tokens are known
 //   truth = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
 struct Site {
   std::string source;

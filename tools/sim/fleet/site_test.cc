@@ -42,6 +42,7 @@ tp = 2
 exchange_us = 30
 exchange_token_us = 0.5
 prefix_hits = 0.25
+bytes_per_token = 4.5
 truth = { base_us = 1, per_token_us = 2.5, per_sequence_us = 3 }
 )");
   ASSERT_TRUE(site.ok()) << site.status();
@@ -64,6 +65,7 @@ truth = { base_us = 1, per_token_us = 2.5, per_sequence_us = 3 }
   EXPECT_EQ(m.exchange_us, 30);
   EXPECT_EQ(m.exchange_token_us, 0.5);
   EXPECT_EQ(m.prefix_hits, 0.25);
+  EXPECT_EQ(m.bytes_per_token, 4.5);
   EXPECT_EQ(m.truth->per_token_us, 2.5);
 }
 

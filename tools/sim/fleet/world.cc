@@ -51,6 +51,10 @@ class Model {
     return absl::OkStatus();
   }
 
+  double BytesPerToken() const {
+    return fleet_.counts_prompts ? 0 : site_.bytes_per_token;
+  }
+
   sched::ModelSpec Spec() const {
     return {fleet_.name,
             sched::Micros{fleet_.slo_ttft_ms} * 1000,
@@ -110,7 +114,8 @@ class Builder {
       world_.models.push_back({m.name,
                                {m.slo_ttft_ms / 1e3, m.slo_tpot_ms / 1e3},
                                m.profile ? Of(*m.profile) : sched::Profile(),
-                               {}});
+                               {},
+                               models_.back().BytesPerToken()});
     }
   }
 

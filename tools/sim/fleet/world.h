@@ -25,6 +25,7 @@ struct WorldModel {
   workload::Slo slo;
   sched::Profile profile;         // as the fleet file says
   std::vector<Replica> replicas;  // in order of GPU
+  double bytes_per_token = 0;     // of prompts; 0: the proxy knows their tokens
 };
 
 // All that is simulated, as the run needs it. This is the seam for placements:

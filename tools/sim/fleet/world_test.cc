@@ -39,13 +39,23 @@ TEST(WorldTest, SiteOverridesWhatTheFleetSays) {
   Site site;
   site.models["m"].kv_token_bytes = 8192;
   site.models["m"].truth = config::StepProfile{1, 2, 3};
+  site.models["m"].bytes_per_token = 5;
   const auto world = MakeWorld(OneModel(), site);
   ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_EQ(world->models[0].bytes_per_token, 5);
   const EngineSetup& engine = world->gpus[0].engines[0];
   EXPECT_EQ(engine.kv_token_bytes, 8192u);
   EXPECT_EQ(engine.step_time.profile.per_token_us, 2);
   EXPECT_EQ(world->gpus[0].models[0].profile.per_token_us, 40)
       << "the scheduler knows the fleet's";
+}
+
+TEST(WorldTest, WhatEnginesCountIsNotEstimated) {
+  Site site;
+  site.models["m"].bytes_per_token = 5;
+  config::Fleet fleet = OneModel();
+  fleet.models[0].counts_prompts = true;
+  EXPECT_EQ(MakeWorld(fleet, site)->models[0].bytes_per_token, 0);
 }
 
 TEST(WorldTest, WhatIsMissingIsSaidWithTheFix) {

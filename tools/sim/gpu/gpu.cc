@@ -85,7 +85,7 @@ void Gpu::TakeInbox() {
     sched::Submission s;
     s.id = r.id;
     s.model = ModelId{r.model};
-    s.prompt_tokens = r.prompt;
+    s.prompt_tokens = r.told_prompt;
     s.max_tokens = r.told_output;
     s.arrival = r.arrival;
     // An engine refuses it at once (vLLM: 400).

@@ -26,6 +26,7 @@ struct Request {
   sched::RequestId id{0};
   uint32_t model = 0;  // place in GpuSetup::models
   uint32_t prompt = 0, output = 0;
+  uint32_t told_prompt = 0;  // as the proxy counts or estimates it
   uint32_t told_output = 0;  // that the client asks for at most; 0: not said
   Micros arrival = 0;        // at the proxy
   Micros asked = 0;          // when the proxy asks this GPU's daemon

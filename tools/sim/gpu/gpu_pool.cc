@@ -71,8 +71,11 @@ void Gpu::Execute() {
     for (const slab::SlabChange& change : effects.changes) {
       for (const auto& engine : engines_) {
         if (engine->view == nullptr || !engine->view->Notice(change)) continue;
-        // It looks when it begins its next step.
-        if (engine->engine.stepping()) engine->engine.Cut(now_, begun_);
+        // A new slab is used from its next step on.
+        if (engine->engine.stepping()) {
+          engine->engine.AdvanceTo(now_, begun_);
+          engine->engine.Cut(now_, begun_);
+        }
         engine->plan_at = now_;
       }
     }
@@ -81,6 +84,11 @@ void Gpu::Execute() {
       const Micros begin = fills_.empty() ? now_ : fills_.back().first;
       fills_.emplace_back(begin + setup_.pool.fill_us, slab);
     }
+  }
+  for (const auto& engine : engines_) {
+    if (engine->view == nullptr || !engine->view->LeaveAsked()) continue;
+    ReturnDrained(engine.get());
+    TellWant(engine.get());
   }
 }
 

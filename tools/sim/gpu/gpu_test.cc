@@ -38,7 +38,7 @@ std::vector<News> RunUntil(Gpu* gpu, Micros end) {
 
 TEST(GpuTest, RequestIsAdmittedAnsweredAndDone) {
   const auto gpu = *Gpu::Create(OneEngine(8));
-  gpu->Submit({RequestId{7}, 0, 500, 3, 3, 100, 100});
+  gpu->Submit({RequestId{7}, 0, 500, 3, 500, 3, 100, 100});
   const std::vector<News> news = RunUntil(gpu.get(), 1'000'000);
   ASSERT_EQ(news.size(), 3u);
   EXPECT_EQ(news[0].kind, News::Kind::kAdmitted);
@@ -65,15 +65,34 @@ TEST(GpuTest, SlabsAreFilledBeforeTheyAreLeasedAgain) {
   setup.engines[0].longest_tokens = setup.engines[1].longest_tokens = 512;
   const auto gpu = *Gpu::Create(setup);
   // "a" takes what "b" does not need, and "b" gets it back.
-  gpu->Submit({RequestId{1}, 0, 500, 2, 2, 0, 0});
+  gpu->Submit({RequestId{1}, 0, 500, 2, 500, 2, 0, 0});
   RunUntil(gpu.get(), 5'000'000);
   const uint64_t before = gpu->counters().slabs_leased;
-  gpu->Submit({RequestId{2}, 1, 500, 10, 10, 6'000'000, 6'000'000});
+  gpu->Submit({RequestId{2}, 1, 500, 10, 500, 10, 6'000'000, 6'000'000});
   RunUntil(gpu.get(), 20'000'000);
   const Gpu::Counters after = gpu->counters();
   EXPECT_EQ(after.slabs_leased - before, after.slabs_returned);
   EXPECT_GT(after.slabs_returned, 0u);
   EXPECT_EQ(gpu->pool()->counters().slabs_zeroed, 4 + after.slabs_returned);
+}
+
+TEST(GpuTest, SlabAskedBackIsReturnedDuringTheStep) {
+  GpuSetup setup = OneEngine(8);
+  setup.engines.push_back(setup.engines[0]);
+  setup.engines[1].name = "b";
+  setup.engines[1].model = 1;
+  setup.models.push_back(setup.models[0]);
+  setup.engines[0].step_time.profile.base_us = 900'000;
+  setup.slowdown.factors = {1};
+  const auto gpu = *Gpu::Create(setup);
+  // "a" takes all but "b"'s floor, uses one slab, and is in a long step when
+  // "b" wants more than its floor.
+  gpu->Submit({RequestId{1}, 0, 500, 1, 500, 1, 0, 0});
+  RunUntil(gpu.get(), 200'000);
+  EXPECT_EQ(gpu->counters().slabs_returned, 0u);
+  gpu->Submit({RequestId{2}, 1, 500, 9, 500, 9, 200'000, 200'000});
+  RunUntil(gpu.get(), 220'000);
+  EXPECT_GT(gpu->counters().slabs_returned, 0u);
 }
 
 TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
@@ -85,9 +104,9 @@ TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
   const auto gpu = *Gpu::Create(setup);
   // 28 ms alone. "b" comes after 10 ms, so 18 ms are left, and "b" has
   // 28 ms to do: both go half as fast.
-  gpu->Submit({RequestId{1}, 0, 500, 1, 1, 0, 0});
+  gpu->Submit({RequestId{1}, 0, 500, 1, 500, 1, 0, 0});
   RunUntil(gpu.get(), 1);
-  gpu->Submit({RequestId{2}, 1, 500, 1, 1, 10'000, 10'000});
+  gpu->Submit({RequestId{2}, 1, 500, 1, 500, 1, 10'000, 10'000});
   std::vector<News> firsts;
   for (const News& news : RunUntil(gpu.get(), 1'000'000)) {
     if (news.kind == News::Kind::kFirstToken) firsts.push_back(news);

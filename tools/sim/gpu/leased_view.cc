@@ -28,21 +28,41 @@ bool LeasedView::Notice(const slab::SlabChange& change) {
   return ours;
 }
 
+bool LeasedView::IsAskedBack(slab::SlabId slab) const {
+  return std::any_of(unseen_.begin(), unseen_.end(), [&](const auto& change) {
+    return change.slab == slab && change.word.state == SlabState::kReturning;
+  });
+}
+
+bool LeasedView::LeaveAsked() {
+  std::vector<slab::SlabChange> asked, others;
+  for (const slab::SlabChange& change : unseen_) {
+    (IsAskedBack(change.slab) ? asked : others).push_back(change);
+  }
+  for (const slab::SlabChange& change : asked) Apply(change);
+  unseen_ = std::move(others);
+  return !asked.empty();
+}
+
 void LeasedView::Look() {
   for (const slab::SlabChange& change : std::exchange(unseen_, {})) {
-    const uint32_t slab = slab::Number(change.slab);
-    Lease& lease = leases_[slab];
-    lease.id = slab::LeaseId{change.word.lease};
-    if (change.word.state == SlabState::kPartial) {
-      // View index 0 is the scratch's.
-      const abi::BlockRange range = layout_.Blocks(slab + 1);
-      blocks_->Link(slab, static_cast<uint32_t>(range.end - range.first));
-      lease.linked = true;
-    } else if (lease.linked) {
-      ++leaving_;
-      lease.linked = false;
-      blocks_->Leave(slab);
-    }
+    Apply(change);
+  }
+}
+
+void LeasedView::Apply(const slab::SlabChange& change) {
+  const uint32_t slab = slab::Number(change.slab);
+  Lease& lease = leases_[slab];
+  lease.id = slab::LeaseId{change.word.lease};
+  if (change.word.state == SlabState::kPartial) {
+    // View index 0 is the scratch's.
+    const abi::BlockRange range = layout_.Blocks(slab + 1);
+    blocks_->Link(slab, static_cast<uint32_t>(range.end - range.first));
+    lease.linked = true;
+  } else if (lease.linked) {
+    ++leaving_;
+    lease.linked = false;
+    blocks_->Leave(slab);
   }
 }
 

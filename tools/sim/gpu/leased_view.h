@@ -13,8 +13,10 @@ namespace fineserve::sim {
 
 // An engine's side of its view: which slabs it may use, which it gives back,
 // and how many it wants, by the rules of shim/view/view_state.h (whose
-// constants these are). The engine looks at its leases when it begins a step,
-// and while it is idle at once. Confined to one thread.
+// constants these are). A new slab is used from the engine's next step on (at
+// once while it is idle). A slab that is asked back hands out no more blocks at
+// once, and goes back as soon as it is empty, since the view's keeper looks at
+// each change (shim/view/engine_view_work.cc). Confined to one thread.
 class LeasedView {
  public:
   struct Held {
@@ -38,8 +40,9 @@ class LeasedView {
 
   // A slab's word has changed; true if that concerns this view.
   bool Notice(const slab::SlabChange& change);
-  bool any_unseen() const { return !unseen_.empty(); }
-  // Takes in what was noticed.
+  // Takes in which slabs were asked back; true if any was.
+  bool LeaveAsked();
+  // Takes in everything that was noticed, between two steps.
   void Look();
   // Drained slabs, which now leave the view.
   std::vector<Held> TakeDrained();
@@ -63,6 +66,8 @@ class LeasedView {
     slab::LeaseId id{0};  // 0: not held
     bool linked = false;
   };
+  bool IsAskedBack(slab::SlabId slab) const;
+  void Apply(const slab::SlabChange& change);
   uint64_t Staying() const {
     return blocks_->used_blocks() - blocks_->leaving_blocks();
   }
