@@ -16,6 +16,7 @@
 #include "bench/compare/compared_fleet.h"
 #include "bench/compare/loads.h"
 #include "bench/compare/point.h"
+#include "bench/compare/probes.h"
 #include "bench/compare/real_fleet.h"
 #include "bench/compare/simulated_fleet.h"
 #include "bench/micro/arguments.h"
@@ -32,7 +33,8 @@ The same fleet file and the same requests, twice. Real: a fineserved on each of
 two emulated GPUs, fsctl up with four tinyserve engines at real speed, two on
 each GPU, which share its pool, fineserve-proxy, and loadgen's code in this
 process. Simulated: fineserve-sim's code in virtual time, which is told how long
-a request to an idle engine is under way (measured first) and nothing else.
+a request to an idle engine is under way (80 of them begin each run, on either
+side) and nothing else.
 
 The models' KV differs (8, 2, 6 and 4 KiB a token), their steps do not: 25 ms,
 and 50 us for each token of a prompt. At load 1 the pools are booked all the
@@ -40,15 +42,16 @@ time: requests hold all their blocks as long as an engine alone needs for them.
 Trace "poisson": Poisson arrivals, lengths of ShareGPT's first turns. Trace
 "bursty": Azure's conversations of 2023, each model another part of them. Prompts
 are cut to 640 tokens, answers to 160. On time is a first token within 1 s; what
-is refused is late. The first 10 s of each run do not count.
+is refused is late. The first 10 s of each load do not count.
 
 Runs during which the host was busier than 80 % are shown, but claims leave them
-out. By default it takes 10 minutes.)";
+out. By default it takes 11 minutes.)";
 
 constexpr char kLengthsFile[] =
     "/lengths_sharegpt_firstturn_llama2tok_even.csv.gz";
 constexpr char kTraceFile[] = "/azure2023_conv_first30min.csv.gz";
 constexpr double kWarmSeconds = 10;
+constexpr double kFromSeconds = kProbeSeconds + kWarmSeconds;
 
 struct Settings {
   std::vector<workload::Lengths> lengths;
@@ -85,9 +88,10 @@ class Comparison {
  private:
   workload::Trace MakeTrace(const std::string& name, double load) const {
     const double seconds = kWarmSeconds + settings_.seconds;
-    return name == "poisson"
-               ? Steady(settings_.lengths, load, seconds, settings_.seed)
-               : Bursty(settings_.real_trace, load, seconds, settings_.seed);
+    return AfterProbes(
+        name == "poisson"
+            ? Steady(settings_.lengths, load, seconds, settings_.seed)
+            : Bursty(settings_.real_trace, load, seconds, settings_.seed));
   }
 
   // Each point has processes of its own, which begin as the simulator does.
@@ -98,16 +102,17 @@ class Comparison {
     RealFleet fleet;
     RealFleet::Counters before, after;
     if (!fleet.Start()) return false;
-    const auto path = fleet.MeasurePath();
-    if (!path || !fleet.Read(&before)) return false;
+    if (!fleet.Read(&before)) return false;
     const RunOutcome real = fleet.Send(trace);
     if (real.interrupted || Interrupted() || !fleet.Read(&after)) return false;
-    point.real = {SummaryFrom(kWarmSeconds, real.outcomes, real.seconds),
+    point.real = {SummaryFrom(kFromSeconds, real.outcomes, real.seconds),
                   static_cast<double>(after.preemptions - before.preemptions)};
     point.host_busy = real.cpu;
     point.late_steps =
         static_cast<double>(after.late_steps - before.late_steps);
 
+    const auto path = PathOf(real.outcomes);
+    if (!path) return Fail("no request to an idle engine was answered");
     const std::string site_path = fleet.Path("site.toml");
     std::ofstream(site_path) << ComparedFleet::SiteText(*path);
     const auto simulated = Simulate(fleet.fleet_path(), site_path, trace);
@@ -115,7 +120,7 @@ class Comparison {
       return Fail(std::string(simulated.status().message()));
     }
     point.simulated = {
-        SummaryFrom(kWarmSeconds, simulated->outcomes, simulated->seconds),
+        SummaryFrom(kFromSeconds, simulated->outcomes, simulated->seconds),
         static_cast<double>(simulated->preemptions)};
     fputs(Row(point).c_str(), stderr);
     Write(point.name, real.outcomes, simulated->outcomes);

@@ -11,6 +11,8 @@ using Fleet = ComparedFleet;
 
 // To fill a slab of 2 MiB on the emulated device: a memset by one core.
 constexpr int kFillUs = 500;
+// A word of four letters and a space (tools/openai/prompt.h).
+constexpr int kBytesPerToken = 5;
 
 std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
 
@@ -97,7 +99,8 @@ std::string Fleet::SiteText(const sim::PathTimes& path) {
   for (const ComparedModel& model : kComparedModels) {
     absl::StrAppend(&text, "[[model]]\nname = ", Quoted(model.name),
                     "\nkv_token_bytes = ", model.token_kib * 1024,
-                    "\nlongest = ", kLongestTokens, "\n");
+                    "\nlongest = ", kLongestTokens,
+                    "\nbytes_per_token = ", kBytesPerToken, "\n");
   }
   return text;
 }

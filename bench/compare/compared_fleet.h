@@ -24,10 +24,8 @@ inline constexpr ComparedModel kComparedModels[] = {
     {"a", 8, 0}, {"b", 2, 0}, {"c", 6, 1}, {"d", 4, 1}};
 
 struct ComparedFleet {
-  // The scratch of each engine takes one slab of the pool.
   static constexpr Gpus kGpus = {
       /*count=*/2, /*memory_mib=*/192, /*pool_mib=*/80, /*slab_mib=*/2};
-  static constexpr uint32_t kScratchSlabs = 2;
   static constexpr uint32_t kBlockTokens = 16;
   static constexpr uint32_t kMostSequences = 64;
   static constexpr uint32_t kChunkTokens = 1024;

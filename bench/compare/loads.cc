@@ -13,12 +13,8 @@ using Fleet = ComparedFleet;
 
 constexpr size_t kModels = std::size(kComparedModels);
 
-double PoolBytes() {
-  const double slabs =
-      static_cast<double>(Fleet::kGpus.pool_mib / Fleet::kGpus.slab_mib) -
-      Fleet::kScratchSlabs;
-  return Fleet::kGpus.count * slabs * Fleet::kGpus.slab_mib * 1024 * 1024;
-}
+constexpr double kPoolBytes =
+    1024.0 * 1024 * Fleet::kGpus.count * Fleet::kGpus.pool_mib;
 
 // What a request books, for how long.
 double ByteSeconds(const workload::Arrival& a) {
@@ -39,7 +35,7 @@ workload::Lengths Cut(workload::Lengths lengths) {
 double LoadOf(const workload::Trace& trace, double seconds) {
   double booked = 0;
   for (const workload::Arrival& a : trace.arrivals) booked += ByteSeconds(a);
-  return booked / (seconds * PoolBytes());
+  return booked / (seconds * kPoolBytes);
 }
 
 workload::Trace Steady(const std::vector<workload::Lengths>& lengths,

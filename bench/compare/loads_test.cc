@@ -18,7 +18,7 @@ TEST(LoadOfTest, CountsWholeBlocksForTheTimeOfTheAnswer) {
   trace.arrivals = {{0, 1, {91, 10}}};
   const double bytes = 7 * 16 * 2 * 1024;
   const double seconds = 1e-6 * (25'000 + 91 * 50 + 9 * 25'060);
-  const double pools = 2.0 * 38 * (2 << 20);
+  const double pools = 2.0 * (80 << 20);
   EXPECT_DOUBLE_EQ(LoadOf(trace, 3), bytes * seconds / (3 * pools));
 }
 

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include <algorithm>
 #include <chrono>
 #include <fstream>
 
@@ -31,20 +30,6 @@ uint64_t Metric(const std::string& text, const std::string& name) {
              : static_cast<uint64_t>(strtod(text.c_str() + value + 2, nullptr));
 }
 
-// One request at a time, to each engine in turn.
-workload::Trace OneByOne() {
-  constexpr double kApartSeconds = 0.1;
-  constexpr uint32_t kRequests = 80, kPromptTokens = 100;
-  workload::Trace trace;
-  trace.models = Fleet::Models();
-  const auto models = static_cast<uint32_t>(trace.models.size());
-  for (uint32_t i = 0; i < kRequests; ++i) {
-    trace.arrivals.push_back(
-        {kApartSeconds * i, i % models, {kPromptTokens, 1}});
-  }
-  return trace;
-}
-
 }  // namespace
 
 RealFleet::RealFleet() : service_("compare", Fleet::kGpus) {
@@ -64,24 +49,6 @@ bool RealFleet::Start() {
   CatchInterrupts();  // the clients have put the default back
   return answers || service_.Fail("the engines did not answer in time; " +
                                   service_.About());
-}
-
-absl::optional<sim::PathTimes> RealFleet::MeasurePath() {
-  std::vector<double> beside_us;
-  for (const workload::Outcome& o : Send(OneByOne()).outcomes) {
-    if (o.end != workload::End::kDone) continue;
-    beside_us.push_back(1e6 *
-                        (o.ttft_s() - Fleet::PrefillSeconds(o.lengths.input)));
-  }
-  if (beside_us.empty()) {
-    service_.Fail("requests one by one were not answered");
-    return absl::nullopt;
-  }
-  const double sum = std::max(0.0, workload::Quantile(beside_us, 0.5));
-  sim::PathTimes path;
-  path.ask_us = path.send_us = path.answer_us =
-      static_cast<sim::Micros>(sum / 3);
-  return path;
 }
 
 RunOutcome RealFleet::Send(const workload::Trace& trace) {

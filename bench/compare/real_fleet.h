@@ -5,11 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/optional.h"
 #include "bench/serving/clients.h"
 #include "bench/serving/fleet_service.h"
 #include "bench/workload/trace.h"
-#include "tools/sim/gpu/setup.h"
 
 namespace fineserve::bench {
 
@@ -22,9 +20,6 @@ class RealFleet {
   // Starts everything and waits until each model answers. False, after a
   // message on standard error, if that fails or SIGINT came.
   bool Start();
-  // How long a request is under way besides its step, from requests that find
-  // their engine idle; their sum is split evenly, for only the sum shows.
-  absl::optional<sim::PathTimes> MeasurePath();
   RunOutcome Send(const workload::Trace& trace);
 
   // Of all engines since they started.

@@ -1,0 +1,30 @@
+#ifndef BENCH_COMPARE_PROBES_H_
+#define BENCH_COMPARE_PROBES_H_
+
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "bench/workload/metrics.h"
+#include "bench/workload/trace.h"
+#include "tools/sim/gpu/setup.h"
+
+namespace fineserve::bench {
+
+// Pure functions: requests that find their engine idle, which show how long a
+// request is under way besides its step. They are part of the run on either
+// side, since proxy and scheduler learn from them.
+
+// The trace begins so late.
+inline constexpr double kProbeSeconds = 10;
+
+// One request at a time to each engine in turn, and then the trace.
+workload::Trace AfterProbes(const workload::Trace& trace);
+
+// What the probes of such a run show, of which there is none if none was
+// answered. The median is split evenly, for only the sum can be seen.
+absl::optional<sim::PathTimes> PathOf(
+    const std::vector<workload::Outcome>& outcomes);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_COMPARE_PROBES_H_
