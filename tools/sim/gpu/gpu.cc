@@ -43,7 +43,8 @@ Gpu::Gpu(const GpuSetup& setup, std::unique_ptr<sched::Policy> policy)
 
 absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Create(const GpuSetup& setup) {
   absl::StatusOr<std::unique_ptr<sched::Policy>> policy =
-      sched::MakePolicy(setup.policy, setup.floor_share);
+      setup.make_policy ? setup.make_policy()
+                        : sched::MakePolicy(setup.policy, setup.floor_share);
   if (!policy.ok()) return policy.status();
   std::unique_ptr<Gpu> gpu(new Gpu(setup, *std::move(policy)));
   if (gpu->pool_ != nullptr) gpu->FillAtStart();

@@ -116,6 +116,35 @@ TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
   EXPECT_EQ(firsts[1].at, 46'000 + 10'000) << "18 of 28 ms were done by then";
 }
 
+// Drops whatever comes.
+class DropAll : public sched::Policy {
+ public:
+  void Add(const sched::Queued& request) override {
+    waiting_.push_back(request);
+  }
+  void Remove(const sched::Queued&) override {}
+  void Decide(Micros now, sched::Host* host) override {
+    for (const sched::Queued& r : std::exchange(waiting_, {})) {
+      host->Drop(r, now);
+    }
+  }
+  Micros NextCheck() const override { return kNever; }
+
+ private:
+  std::vector<sched::Queued> waiting_;
+};
+
+TEST(GpuTest, PolicyThatDoesNotShipDecidesInPlaceOfTheNamedOne) {
+  GpuSetup setup = OneEngine(8);
+  setup.policy = "fcfs";
+  setup.make_policy = [] { return std::make_unique<DropAll>(); };
+  const auto gpu = *Gpu::Create(setup);
+  gpu->Submit({RequestId{1}, 0, 500, 3, 3, 0, 0});
+  const std::vector<News> news = RunUntil(gpu.get(), 1'000'000);
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].kind, News::Kind::kRefused);
+}
+
 TEST(GpuTest, EngineWithoutRoomForItsFloorIsNamed) {
   GpuSetup setup = OneEngine(1);
   const auto gpu = Gpu::Create(setup);

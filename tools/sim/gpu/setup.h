@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -90,6 +92,9 @@ struct GpuSetup {
   PathTimes path;
   std::string policy = "fineserve";
   double floor_share = sched::kDefaultFloorShare;
+  // Makes the scheduler's policy in place of those two, for a baseline that
+  // does not ship.
+  std::function<std::unique_ptr<sched::Policy>()> make_policy = nullptr;
   // At most so many steps are simulated at once; 1 is only slower.
   uint32_t most_steps = UINT32_MAX;
 };
