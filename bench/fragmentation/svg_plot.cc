@@ -1,9 +1,11 @@
 #include "bench/fragmentation/svg_plot.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace fineserve::bench {
 namespace {
@@ -13,14 +15,15 @@ constexpr double kLeft = 70, kRight = 210, kTop = 40, kBottom = 60;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 constexpr double kPlotHeight = kHeight - kTop - kBottom;
 // Colour-blind readers can distinguish these colours (Okabe and Ito).
-const char* const kColors[] = {"#0072b2", "#56b4e9", "#e69f00",
-                               "#d55e00", "#009e73", "#cc79a7"};
+const char* const kColors[] = {"#0072b2", "#56b4e9", "#e69f00", "#d55e00",
+                               "#009e73", "#cc79a7", "#000000"};
+constexpr size_t kColorCount = sizeof(kColors) / sizeof(kColors[0]);
 
 std::string Text(double x, double y, const char* anchor,
                  const std::string& text) {
   return absl::StrFormat(
       "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y,
-      anchor, text);
+      anchor, EscapeMarkup(text));
 }
 
 double Y(double value, double top) {
@@ -32,6 +35,18 @@ std::string Line(double x1, double y1, double x2, double y2,
   return absl::StrFormat(
       "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1,
       x2, y2, style);
+}
+
+// A value's interval, as a vertical bar at x.
+std::string Margin(double x, const Series& series, size_t i, double top,
+                   const char* color) {
+  if (i >= series.margins.size() || !std::isfinite(series.margins[i])) {
+    return "";
+  }
+  const double low = std::max(0.0, series.values[i] - series.margins[i]);
+  const double high = series.values[i] + series.margins[i];
+  return Line(x, Y(low, top), x, Y(high, top),
+              absl::StrCat("stroke=\"", color, "\"").c_str());
 }
 
 std::string Frame(const std::string& title, const std::string& y_label,
@@ -62,13 +77,21 @@ std::string Legend(const std::vector<Series>& series) {
         &out,
         absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" "
                         "height=\"12\" fill=\"%s\"/>\n",
-                        kWidth - kRight + 16, y, kColors[s % 6]),
+                        kWidth - kRight + 16, y, kColors[s % kColorCount]),
         Text(kWidth - kRight + 34, y + 11, "start", series[s].name));
   }
   return out;
 }
 
 }  // namespace
+
+std::string EscapeMarkup(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"&", "&amp;"},
+                                    {"<", "&lt;"},
+                                    {">", "&gt;"},
+                                    {"\"", "&quot;"},
+                                    {"'", "&#39;"}});
+}
 
 std::string BarChart(const std::string& title, const std::string& y_label,
                      const std::vector<std::string>& groups,
@@ -86,7 +109,9 @@ std::string BarChart(const std::string& title, const std::string& y_label,
           absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                           "height=\"%.1f\" fill=\"%s\"/>\n",
                           left + bar * static_cast<double>(s), y, bar * 0.92,
-                          kTop + kPlotHeight - y, kColors[s % 6]));
+                          kTop + kPlotHeight - y, kColors[s % kColorCount]),
+          Margin(left + bar * (static_cast<double>(s) + 0.46), series[s], g,
+                 top, "black"));
     }
     absl::StrAppend(&out, Text(left + group * 0.4, kHeight - kBottom + 18,
                                "middle", groups[g]));
@@ -105,6 +130,7 @@ std::string LineChart(const std::string& title, const std::string& x_label,
   for (const Series& s : series) {
     top = std::max(top, *std::max_element(s.values.begin(), s.values.end()));
   }
+  if (top <= 0) top = 1;
   std::string out = Frame(title, y_label, top);
   const auto at = [&](double value) {
     return kLeft + kPlotWidth * value / x.back();
@@ -114,11 +140,13 @@ std::string LineChart(const std::string& title, const std::string& x_label,
     for (size_t i = 0; i < x.size(); ++i) {
       absl::StrAppend(&points, absl::StrFormat("%.1f,%.1f ", at(x[i]),
                                                Y(series[s].values[i], top)));
+      absl::StrAppend(
+          &out, Margin(at(x[i]), series[s], i, top, kColors[s % kColorCount]));
     }
     absl::StrAppend(&out,
                     absl::StrFormat("<polyline points=\"%s\" fill=\"none\" "
                                     "stroke=\"%s\" stroke-width=\"2\"/>\n",
-                                    points, kColors[s % 6]));
+                                    points, kColors[s % kColorCount]));
   }
   // There is room for at most a dozen labels.
   for (size_t i = 0; i < x.size(); i += x.size() / 12 + 1) {

@@ -10,7 +10,12 @@ namespace fineserve::bench {
 struct Series {
   std::string name;
   std::vector<double> values;  // one per group, or the y of each x
+  // Half the width of each value's interval, drawn as a bar; empty: none.
+  std::vector<double> margins = {};
 };
+
+// The text as it has to stand in HTML and SVG, in attributes, too.
+std::string EscapeMarkup(const std::string& text);
 
 // Draws grouped bars from 0 to `top`, and a dashed line at `mark`.
 std::string BarChart(const std::string& title, const std::string& y_label,

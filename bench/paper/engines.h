@@ -1,0 +1,29 @@
+#ifndef BENCH_PAPER_ENGINES_H_
+#define BENCH_PAPER_ENGINES_H_
+
+#include "bench/paper/scene.h"
+#include "bench/paper/system.h"
+#include "daemon/plan/model/assignment.h"
+#include "tools/sim/fleet/world.h"
+
+namespace fineserve::bench {
+
+// The engines of a placement, each with its KV as the system shares it: what
+// weights and activations leave of a GPU. The released F_M reserves 1.3 times
+// the weights and the released pool 1.8 times; here every system has the same
+// memory, so that placements and schedulers are compared. An engine of several
+// GPUs is left out, since the simulator keeps KV on one.
+sim::World EnginesOf(const System& system, const Scene& scene,
+                     const plan::Assignment& assignment);
+
+// The largest batch whose TTFT keeps the SLO, by the line through the profiled
+// batches that are nearest (the released slo_max_batch_size, prompts of 0.8 ·
+// 903 tokens); at least 1.
+uint32_t ReleasedBatch(const plan::Profile& profile, double slo_s);
+
+// The released TTFT per token: of batch 1, µs.
+double ReleasedUsPerToken(const plan::Profile& profile);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_ENGINES_H_

@@ -1,0 +1,27 @@
+#ifndef BENCH_PAPER_FIGURES_H_
+#define BENCH_PAPER_FIGURES_H_
+
+#include <vector>
+
+#include "bench/paper/figure.h"
+#include "bench/paper/scene.h"
+
+namespace fineserve::bench {
+
+// Each figure of its paper, one file each.
+Figure FineServeTable4(const Data& data, const Effort& effort);
+Figure FineServeFigure10(const Data& data, const Effort& effort);
+
+// All of them, in order.
+struct FigureEntry {
+  const char* id;
+  Figure (*make)(const Data& data, const Effort& effort);
+};
+const std::vector<FigureEntry>& AllFigures();
+
+// The others, and why they are not here.
+const std::vector<NotShown>& FiguresNotShown();
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_FIGURES_H_

@@ -1,0 +1,54 @@
+#ifndef BENCH_PAPER_SCENE_H_
+#define BENCH_PAPER_SCENE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/workload/trace.h"
+#include "daemon/plan/model/snapshot.h"
+#include "tools/sim/gpu/setup.h"
+
+namespace fineserve::bench {
+
+// What is served on what: a snapshot to plan from, and what a simulation needs
+// besides. Plain value.
+struct Scene {
+  plan::Snapshot snapshot;
+  sim::Slowdown slowdown;
+  uint32_t chunk_tokens = 2048;
+  uint32_t longest_tokens = 4096;  // --max-model-len of each engine
+  // The requests of one seed, to the snapshot's models by name.
+  std::function<workload::Trace(uint64_t seed)> load;
+};
+
+// All that figures are made from.
+struct Data {
+  std::vector<plan::Profile> profiles;        // of FineServe's authors
+  std::vector<workload::Lengths> sharegpt;    // first turns, as FineServe cuts
+  std::vector<workload::Lengths> multi_turn;  // with accumulated context
+  workload::Trace arena;                      // Prism's own input
+};
+
+// How much is simulated.
+struct Effort {
+  uint32_t seeds = 5;
+  double seconds = 120;  // of arrivals
+  bool quick = false;    // fewer points
+};
+
+// How much slower a step is by the engines that work, and where that comes
+// from. No figure predicts interference: it is an input.
+struct SlowdownSource {
+  const char* name;
+  const char* source;
+  sim::Slowdown slowdown;
+};
+// The first is what figures use unless they say otherwise; the others tell how
+// much hangs on it.
+const std::vector<SlowdownSource>& Slowdowns();
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_SCENE_H_

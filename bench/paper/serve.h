@@ -1,0 +1,72 @@
+#ifndef BENCH_PAPER_SERVE_H_
+#define BENCH_PAPER_SERVE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/paper/interval.h"
+#include "bench/paper/scene.h"
+#include "bench/paper/system.h"
+#include "bench/workload/metrics.h"
+#include "daemon/plan/model/assignment.h"
+#include "tools/sim/fleet/run.h"
+#include "tools/sim/fleet/world.h"
+
+namespace fineserve::bench {
+
+// Where a system puts a scene's models, in its own order. Names of GPUs by
+// model; a model that finds no place is absent.
+struct Placement {
+  std::map<std::string, std::vector<std::string>> gpus;
+  std::vector<std::string> order;
+};
+Placement PlaceBy(const System& system, const plan::Snapshot& snapshot);
+
+// The scene as the system serves it. Engines of TP 1 alone: others are left
+// out, as models without a place are, and their requests are refused.
+sim::World WorldOf(const System& system, const Scene& scene);
+
+// What one seed gives.
+struct Measured {
+  workload::Summary all;
+  std::map<std::string, workload::Summary> models;
+  double on_time_tokens_per_s = 0;  // of requests that kept their SLO
+  double preemptions = 0;
+};
+Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed);
+
+// All seeds, from 1.
+struct Runs {
+  std::vector<Measured> of_seed;
+
+  template <typename Get>
+  std::vector<double> Values(Get get) const {
+    std::vector<double> values;
+    for (const Measured& m : of_seed) values.push_back(get(m));
+    return values;
+  }
+  // In %.
+  std::vector<double> Attainment() const {
+    return Values([](const Measured& m) { return 100 * m.all.attainment; });
+  }
+  std::vector<double> Tokens() const {
+    return Values(
+        [](const Measured& m) { return m.all.decode_tokens_per_second; });
+  }
+  std::vector<double> OnTimeTokens() const {
+    return Values([](const Measured& m) { return m.on_time_tokens_per_s; });
+  }
+  std::vector<double> Requests() const {
+    return Values([](const Measured& m) { return m.all.requests_per_second; });
+  }
+};
+Runs Serve(const System& system, const Scene& scene, uint32_t seeds);
+
+// The fitted step of a model's profile (daemon/sched/predict/profile_fit.h).
+sched::Profile StepOf(const plan::Profile& profile);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_SERVE_H_

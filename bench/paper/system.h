@@ -1,0 +1,64 @@
+#ifndef BENCH_PAPER_SYSTEM_H_
+#define BENCH_PAPER_SYSTEM_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/plan/model/footprint.h"
+#include "daemon/sched/policy/policy.h"
+
+namespace fineserve::bench {
+
+// How the engines of a GPU come by KV in the simulator.
+enum class Parts {
+  kPool,       // one pool for all, by our share policy
+  kFootprint,  // fixed, by F_M (plan::Sharing::kFootprint)
+  kEqual,      // fixed, the same for each (plan::Sharing::kEqual)
+  // The released slab manager's: models of the same number of layers share a
+  // pool; its part of the GPU's KV goes by rate times layers.
+  kLayers,
+};
+
+// Who decides when a prompt starts.
+enum class Local {
+  kFineServe,     // ours: Algorithm 2 with a floor for each length class
+  kAlgorithm2,    // the paper's, by our predictor
+  kMooreHodgson,  // Prism's Algorithm 2
+  kFcfs,          // first come, first served; whoever waits is never dropped
+  // As the FineServe repository has them (released_policies.h).
+  kReleasedAlgorithm2,
+  kReleasedPrism,
+  kReleasedFcfs,
+};
+
+// A system as it is served here. Plain value.
+struct System {
+  std::string name;
+  std::string placement;  // a policy of daemon/plan
+  plan::Tier footprint = plan::Tier::kPaper;
+  Parts parts = Parts::kPool;
+  Local local = Local::kFineServe;
+  // The released engines run at most the batch whose TTFT keeps the SLO
+  // (slo_max_batch_size); others up to 256 sequences.
+  bool slo_batch = false;
+
+  // In one line: placement, KV, who starts when, what happens without KV.
+  std::string Description() const;
+};
+
+System Ours();                        // fineserve-opt
+System FineServeOf(plan::Tier tier);  // kPaper or kReleased
+System PrismStarOf(plan::Tier tier);  // of FineServe's evaluation
+System StaticStarOf(plan::Tier tier);
+System Partitioned();   // Prism's S-Partition
+System MuxServePlus();  // Prism's MuxServe++
+System Prism();         // as its own paper has it
+
+// "FineServe (paper)".
+std::string WithTier(const std::string& name, plan::Tier tier);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_SYSTEM_H_
