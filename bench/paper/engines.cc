@@ -17,9 +17,23 @@ namespace {
 
 constexpr uint32_t kBlockTokens = 16;
 constexpr uint32_t kMostSequences = 256;
-constexpr uint64_t kSlabBytes = uint64_t{64} << 20;
+constexpr uint64_t kSlabBytes = uint64_t{32} << 20;
 constexpr double kReleasedPrompt = 0.8 * 903;
 constexpr double kReleasedLeastTokens = 2048;  // that each released pool holds
+// Its pool is what 1.8 times the weights leave of the device (KVSlabManager's
+// init); an H100 of 80 GB has 79.6 GiB.
+constexpr double kReleasedWeights = 1.8, kDeviceGib = 79.6;
+constexpr double kGib = 1 << 30;
+
+// What the released slab manager takes for a model's weights: its nominal size
+// at the bits of its format, GiB.
+double NominalGib(const plan::Profile& p) {
+  double billions = 8;
+  if (p.architecture == "llama-3.1-70b") billions = 70;
+  if (p.architecture == "qwen-3-32b") billions = 32;
+  if (p.quantisation == "org") return billions * 2;
+  return p.quantisation == "fp8_kv8" ? billions : billions / 2;
+}
 
 uint32_t LayersOf(const std::string& architecture) {
   if (architecture == "llama-3.1-70b") return 80;
@@ -37,6 +51,7 @@ class Builder {
   Builder(const System& system, const Scene& scene, const plan::Assignment& a)
       : system_(system), scene_(scene), a_(a), problem_(a.problem()) {
     for (const plan::Gpu& gpu : problem_.gpus) {
+      residents_[static_cast<uint32_t>(world_.gpu_names.size())];
       world_.gpu_names.push_back(gpu.name);
     }
     world_.gpus.resize(problem_.gpus.size());
@@ -98,17 +113,36 @@ class Builder {
     SetPolicy(g);
     double pool = problem_.gpus[g].Capacity();
     for (const uint32_t r : residents_[g]) pool -= TrulyFixed(r);
-    if (system_.parts == Parts::kLayers) pool = PoolOfLayers(g, pool);
+    if (system_.parts == Parts::kLayers) {
+      pool = PoolOfLayers(g, ReleasedPool(g));
+    }
     if (system_.parts == Parts::kFootprint || system_.parts == Parts::kEqual) {
       SetParts(g);
       pool = 0;
     }
     const auto slabs = static_cast<uint32_t>(std::max(0.0, pool) /
                                              static_cast<double>(kSlabBytes));
-    const bool views =
-        std::any_of(gpu.engines.begin(), gpu.engines.end(),
-                    [](const auto& e) { return e.own_tokens == 0; });
-    if (views) gpu.geometry = {kSlabBytes, 1, slabs};
+    // Each view has its longest request's KV at all times.
+    uint32_t least = 0;
+    for (const sim::EngineSetup& e : gpu.engines) {
+      if (e.own_tokens > 0) continue;
+      const uint64_t bytes = e.kv_token_bytes * scene_.longest_tokens;
+      least += static_cast<uint32_t>(bytes / kSlabBytes) + 2;
+    }
+    if (least > 0) gpu.geometry = {kSlabBytes, 1, std::max(slabs, least)};
+  }
+
+  // The released manager refuses to start when not even the least KV is left;
+  // here each engine has that of its longest request, to the baseline's good.
+  double ReleasedPool(uint32_t g) const {
+    double pool = kDeviceGib * kGib, least = 0;
+    for (const uint32_t r : residents_.at(g)) {
+      const plan::Profile& p = ProfileOf(ModelOf(r));
+      pool -= kReleasedWeights * NominalGib(p) * kGib;
+      least += scene_.longest_tokens * p.kv_token_bytes +
+               static_cast<double>(kSlabBytes);
+    }
+    return std::max(pool, least);
   }
 
   void SetPolicy(uint32_t g) {

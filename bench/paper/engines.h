@@ -9,10 +9,9 @@
 namespace fineserve::bench {
 
 // The engines of a placement, each with its KV as the system shares it: what
-// weights and activations leave of a GPU. The released F_M reserves 1.3 times
-// the weights and the released pool 1.8 times; here every system has the same
-// memory, so that placements and schedulers are compared. An engine of several
-// GPUs is left out, since the simulator keeps KV on one.
+// weights and activations leave of a GPU, or (Parts::kLayers) what the released
+// slab manager leaves, which takes 1.8 times the weights off. An engine of
+// several GPUs is left out, since the simulator keeps KV on one.
 sim::World EnginesOf(const System& system, const Scene& scene,
                      const plan::Assignment& assignment);
 

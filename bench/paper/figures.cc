@@ -4,15 +4,44 @@ namespace fineserve::bench {
 
 const std::vector<FigureEntry>& AllFigures() {
   static const auto* all = new std::vector<FigureEntry>{
-      {"fs-table4", FineServeTable4},
-      {"fs10", FineServeFigure10},
+      // In the order of the papers.
+      {"fs3", FineServeFigure3},   {"fs4", FineServeFigure4},
+      {"fs10", FineServeFigure10}, {"fs11", FineServeFigure11},
+      {"fs12", FineServeFigure12}, {"fs-table4", FineServeTable4},
+      {"fs13", FineServeFigure13}, {"prism7", PrismFigure7},
+      {"prism8", PrismFigure8},    {"prism10", PrismFigure10},
+      {"prism11", PrismFigure11},  {"prism12", PrismFigure12},
   };
   return *all;
 }
 
 const std::vector<NotShown>& FiguresNotShown() {
   static const auto* all = new std::vector<NotShown>{
-      {"FineServe 1, 5, 7, 8", "drawings, not measurements"},
+      {"FineServe 1, 5, 7, 8; Prism 5, 6", "drawings of a design"},
+      {"FineServe 2",
+       "a roofline of the device's data sheet; nothing is served"},
+      {"FineServe 6",
+       "throughput of two models under MPS: interference is an input here, so "
+       "a simulation would only give back what it was given"},
+      {"FineServe 9",
+       "cost of CUDA driver calls against none: needs a GPU (scripts/bench "
+       "mapping and vllm measure it there)"},
+      {"Prism 1, 2", "statistics of traces that are not public but for Arena"},
+      {"Prism 3, 4",
+       "motivation on a trace that is not public (Hyperbolic); FineServe 3 and "
+       "4, and Prism 8, ask the same"},
+      {"Prism 7 and 12, TPOT rows and the Hyperbolic trace",
+       "the trace is not public; the simulator's steps have one slowdown for "
+       "all, which is not good enough for TPOT at a scale of 2 to 3"},
+      {"Prism 9", "activation latency: needs a GPU"},
+      {"Prism 11b, 10b", "one run over time; the attainment is in 10 and 11"},
+      {"QLM in Prism 7, 10 and 12",
+       "models that take turns on a GPU and are swapped: not simulated; `fsctl "
+       "plan --policy qlm` bounds it without the cost of swaps"},
+      {"Prism's evictions and migrations",
+       "the simulator keeps a placement for a run"},
+      {"Models that span GPUs (70B FP16 and FP8, Qwen3 32B)",
+       "the simulator keeps an engine's KV on one GPU"},
   };
   return *all;
 }

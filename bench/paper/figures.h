@@ -8,9 +8,19 @@
 
 namespace fineserve::bench {
 
-// Each figure of its paper, one file each.
-Figure FineServeTable4(const Data& data, const Effort& effort);
+// Each figure of its paper.
+Figure FineServeFigure3(const Data& data, const Effort& effort);
+Figure FineServeFigure4(const Data& data, const Effort& effort);
 Figure FineServeFigure10(const Data& data, const Effort& effort);
+Figure FineServeFigure11(const Data& data, const Effort& effort);
+Figure FineServeFigure12(const Data& data, const Effort& effort);
+Figure FineServeTable4(const Data& data, const Effort& effort);
+Figure FineServeFigure13(const Data& data, const Effort& effort);
+Figure PrismFigure7(const Data& data, const Effort& effort);
+Figure PrismFigure8(const Data& data, const Effort& effort);
+Figure PrismFigure10(const Data& data, const Effort& effort);
+Figure PrismFigure11(const Data& data, const Effort& effort);
+Figure PrismFigure12(const Data& data, const Effort& effort);
 
 // All of them, in order.
 struct FigureEntry {

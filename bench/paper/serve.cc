@@ -83,7 +83,7 @@ Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed) {
   if (!model_of.ok()) Die(model_of.status().ToString());
   sim::RunOptions options;
   options.tells_output = false;  // nobody knows how long an answer will be
-  const auto result = sim::Run(world, trace, *model_of, options);
+  auto result = sim::Run(world, trace, *model_of, options);
   if (!result.ok()) Die(result.status().ToString());
   Measured m;
   m.all = workload::Summarize(result->outcomes, result->seconds);
@@ -96,9 +96,11 @@ Measured ServeOnce(const System& system, const Scene& scene, uint64_t seed) {
         workload::Summarize(outcomes, result->seconds);
   }
   m.on_time_tokens_per_s = OnTimeTokens(result->outcomes) / result->seconds;
+  m.seconds = result->seconds;
   for (const sim::Gpu::Counters& c : result->gpus) {
     m.preemptions += static_cast<double>(c.preemptions);
   }
+  m.outcomes = std::move(result->outcomes);
   return m;
 }
 

@@ -30,6 +30,8 @@ sim::World WorldOf(const System& system, const Scene& scene);
 
 // What one seed gives.
 struct Measured {
+  std::vector<workload::Outcome> outcomes;  // by model as WorldOf has them
+  double seconds = 0;                       // until the last request ended
   workload::Summary all;
   std::map<std::string, workload::Summary> models;
   double on_time_tokens_per_s = 0;  // of requests that kept their SLO

@@ -16,7 +16,8 @@ const char* TextOf(Parts parts) {
     case Parts::kEqual:
       return "equal fixed KV parts";
     case Parts::kLayers:
-      return "a KV pool for models of equal depth, its part by rate x layers";
+      return "KV is what 1.8 times the weights leave; models of equal depth "
+             "share a pool, its part by rate x layers";
   }
   return "";
 }

@@ -16,8 +16,9 @@ enum class Parts {
   kPool,       // one pool for all, by our share policy
   kFootprint,  // fixed, by F_M (plan::Sharing::kFootprint)
   kEqual,      // fixed, the same for each (plan::Sharing::kEqual)
-  // The released slab manager's: models of the same number of layers share a
-  // pool; its part of the GPU's KV goes by rate times layers.
+  // The released slab manager's: KV is what 1.8 times the nominal weights leave
+  // of the device; models of the same number of layers share a pool, whose part
+  // goes by rate times layers.
   kLayers,
 };
 

@@ -1,0 +1,40 @@
+#ifndef BENCH_PAPER_PRISM_SCENE_H_
+#define BENCH_PAPER_PRISM_SCENE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/paper/scene.h"
+#include "bench/paper/system.h"
+
+namespace fineserve::bench {
+
+// What Prism's experiments vary.
+struct PrismSetting {
+  uint32_t models = 8;
+  uint32_t gpus = 2;
+  double gpu_bytes = 80e9;
+  double rate_scale = 1;
+  double slo_scale = 8;   // of TTFT
+  double tpot_scale = 0;  // 0: no TPOT SLO
+  sim::Slowdown slowdown = Slowdowns()[0].slowdown;
+};
+
+// Prism's own Arena trace (600 s, 27 models), scaled as it scales it: copies of
+// requests in the same second. With fewer models each serves several of the
+// trace's, with more some serve the same half a trace later. All have the
+// profile of 8B, in turn FP16 and FP8: nobody has published one of the smaller
+// models that most of Prism's are. SLOs are TTFT and TPOT alone (of the P95
+// prompt) times the scales.
+Scene PrismScene(const Data& data, const PrismSetting& setting);
+
+// Ours, Prism and its baselines but QLM.
+std::vector<System> PrismSystems();
+
+// What every figure of Prism has to say of its setting.
+std::vector<std::string> PrismProvenance();
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_PRISM_SCENE_H_
