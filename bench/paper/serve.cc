@@ -20,6 +20,7 @@ std::string ModelNameOf(const plan::Problem& problem, uint32_t replica) {
 plan::Problem ProblemOf(const System& system, const plan::Snapshot& snapshot) {
   plan::ProblemOptions options;
   options.footprint = system.footprint;
+  options.co_tenant_slowdown = system.co_tenant_slowdown;
   auto problem = plan::MakeProblem(snapshot, options);
   if (!problem.ok()) Die(problem.status().ToString());
   return *std::move(problem);

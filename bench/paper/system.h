@@ -44,6 +44,8 @@ struct System {
   // The released engines run at most the batch whose TTFT keeps the SLO
   // (slo_max_batch_size); others up to 256 sequences.
   bool slo_batch = false;
+  // What the planner is told that each neighbour adds to a step.
+  double co_tenant_slowdown = 0;
 
   // In one line: placement, KV, who starts when, what happens without KV.
   std::string Description() const;
