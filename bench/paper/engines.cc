@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/report.h"
 #include "bench/paper/released_policies.h"
-#include "bench/paper/serve.h"
 #include "daemon/plan/score/sharing.h"
+#include "daemon/sched/predict/profile_fit.h"
 
 namespace fineserve::bench {
 namespace {
@@ -241,6 +241,16 @@ class Builder {
 };
 
 }  // namespace
+
+sched::Profile StepOf(const plan::Profile& profile) {
+  std::vector<sched::ProfileRow> rows;
+  for (const plan::OperatingPoint& p : profile.points) {
+    rows.push_back({p.batch, p.prompt_tokens, p.ttft_s, p.tpot_s});
+  }
+  const auto fit = sched::FitProfile(rows);
+  if (!fit.ok()) Die(fit.status().ToString());
+  return fit->profile;
+}
 
 double ReleasedUsPerToken(const plan::Profile& profile) {
   double sum = 0, rows = 0;

@@ -15,6 +15,9 @@ namespace fineserve::bench {
 sim::World EnginesOf(const System& system, const Scene& scene,
                      const plan::Assignment& assignment);
 
+// The fitted step of a model's profile (daemon/sched/predict/profile_fit.h).
+sched::Profile StepOf(const plan::Profile& profile);
+
 // The largest batch whose TTFT keeps the SLO, by the line through the profiled
 // batches that are nearest (the released slo_max_batch_size, prompts of 0.8 ·
 // 903 tokens); at least 1.

@@ -70,8 +70,9 @@ Figure PrismFigure12(const Data& data, const Effort& full) {
       "ours: 58 models of 8B from 27 streams; rate scale 16; the paper's are "
       "43 of 1B to 3B, 8 of 4B to 8B, 3 to 30B and 4 to 70B");
   f.because =
-      "the models are others, and nothing is evicted: what binds is compute in "
-      "bursts, which all placements spread alike";
+      "Prism needs fewer GPUs than printed (its models reach 70B, these are "
+      "8B), and MuxServe++'s placement leaves the busiest models together "
+      "however many GPUs there are";
   return f;
 }
 

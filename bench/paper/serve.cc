@@ -8,7 +8,6 @@
 #include "bench/micro/report.h"
 #include "bench/paper/engines.h"
 #include "daemon/plan/policy/policy.h"
-#include "daemon/sched/predict/profile_fit.h"
 
 namespace fineserve::bench {
 namespace {
@@ -43,16 +42,6 @@ double OnTimeTokens(const std::vector<workload::Outcome>& outcomes) {
 }
 
 }  // namespace
-
-sched::Profile StepOf(const plan::Profile& profile) {
-  std::vector<sched::ProfileRow> rows;
-  for (const plan::OperatingPoint& p : profile.points) {
-    rows.push_back({p.batch, p.prompt_tokens, p.ttft_s, p.tpot_s});
-  }
-  const auto fit = sched::FitProfile(rows);
-  if (!fit.ok()) Die(fit.status().ToString());
-  return fit->profile;
-}
 
 Placement PlaceBy(const System& system, const plan::Snapshot& snapshot) {
   const plan::Problem problem = ProblemOf(system, snapshot);

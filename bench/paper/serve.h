@@ -66,9 +66,6 @@ struct Runs {
 };
 Runs Serve(const System& system, const Scene& scene, uint32_t seeds);
 
-// The fitted step of a model's profile (daemon/sched/predict/profile_fit.h).
-sched::Profile StepOf(const plan::Profile& profile);
-
 }  // namespace fineserve::bench
 
 #endif  // BENCH_PAPER_SERVE_H_
