@@ -142,12 +142,17 @@ Component ComponentOf(const Assignment& a, uint32_t gpu) {
 }
 
 double CrowdingOn(const Assignment& a, uint32_t gpu) {
-  double work = 0;
+  double work = 0, fixed = 0, kv = 0;
   for (const uint32_t r : a.On(gpu)) {
-    const TokenCurve& c = a.problem().replicas[r].curve;
+    const Replica& replica = a.problem().replicas[r];
+    const TokenCurve& c = replica.curve;
     work += c.demand / c.Speed(c.max_batch, 1);
+    fixed += replica.fixed_bytes;
+    kv += c.BatchFor(c.demand, 1) * c.sequence_bytes;
   }
-  return work * work;
+  const double room = a.problem().gpus[gpu].KvBytes(fixed);
+  const double pressure = kv > 0 ? kv / std::max(room, 1.0) : 0;
+  return work * work + pressure * pressure;
 }
 
 std::vector<Share> ShareOut(const Assignment& a, const Component& component,

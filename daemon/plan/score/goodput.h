@@ -17,8 +17,10 @@ struct Worth {
   uint32_t hosted = 0;  // models with a replica that lies somewhere
   double goodput = 0;   // tokens/s, at most the demand
   double headroom = 0;  // the same if all rates were `burst` times as high
-  // Σ over GPUs of the square of the part of its time that its residents' rates
-  // take at their largest batches: least where compute is spread evenly.
+  // Σ over GPUs of two squares: of the part of its time that its residents'
+  // rates take at their largest batches, and of the part of its KV that they
+  // hold on average. Least where both are spread evenly: rates are means, and
+  // bursts exceed them by more than `burst`.
   double crowding = 0;
 };
 

@@ -124,6 +124,24 @@ TEST(Goodput, TheBoardKeepsTheWorthOfTheWhole) {
   EXPECT_NEAR(board.worth().headroom, whole.headroom, 1e-6);
 }
 
+// Where all demand is met, the guest goes to the GPU with more KV to spare.
+TEST(Goodput, CrowdingIsOfMemoryToo) {
+  Replica wide = Made(0), narrow = Made(1), guest = Made(2);
+  wide.fixed_bytes = 60;
+  for (Replica* r : {&wide, &narrow, &guest}) r->curve.demand = 100;
+  Problem p = Cluster({wide, narrow, guest}, 2);
+  for (Gpu& g : p.gpus) g.memory_bytes = 100;
+  const auto with_guest_on = [&](uint32_t gpu) {
+    Assignment a(p);
+    a.Put(0, {0});
+    a.Put(1, {1});
+    a.Put(2, {gpu});
+    return WorthOf(a, Sharing::kPool);
+  };
+  EXPECT_TRUE(Better(with_guest_on(1), with_guest_on(0)));
+  EXPECT_FALSE(Better(with_guest_on(0), with_guest_on(1)));
+}
+
 TEST(Sharing, FixedPartsStrandWhatOnePoolWouldGive) {
   Replica idle = Made(0), busy = Made(1);
   idle.curve.demand = 100;  // one sequence
