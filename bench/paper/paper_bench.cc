@@ -94,7 +94,7 @@ About TheBench() {
   return {"paper",
           kQuestion,
           {{"--data", "DIR", "../shared/data", "folder of the measurements"},
-           {"--html", "FILE", "paper.html", "the page"},
+           {"--html", "FILE", "build/paper.html", "the page"},
            {"--only", "ID", "all", "one figure: fs10, fs-table4, ..."},
            {"--seeds", "N", "5", "runs of each point, at least 3"},
            {"--seconds", "S", "120", "of arrivals in each run"},
