@@ -31,7 +31,7 @@ a [planner], tinyserve engines under the preload, fineserve-proxy, and loadgen's
 code in this one. Three models have a place on each GPU. Their rates follow
 the day that ServeGen published of deepseek-r1, the model there whose nights
 differ most from its days (from 0.27 to 2.66 of its mean), each model 8 hours
-ahead of the one before, sped up: by default the day takes 4 minutes.
+ahead of the one before, sped up: by default the day takes 8 minutes.
 Prompts have 200 tokens, answers 40; steps take as long as a large model's, so
 that KV, not the host's CPU, is what a GPU lacks. In its busiest hour a model
 could use more than a GPU's KV by itself (--busiest); two of three share a GPU,
@@ -40,10 +40,11 @@ placement would serve 88 % of this load, the best of each moment 97 %.
 
 Three ways, with the same arrivals: the plan made for the mean rates of the run,
 frozen; the same plan, let free when the load begins, with period, window and
-cool-down at a sixth of what is shipped (1, 10 and 5 s), which is still hours of
-the day; and all models on one GPU, frozen, to see how much a placement matters.
+cool-down at a sixth of what is shipped (1, 10 and 5 s), which is still half an
+hour of the day; and all models on one GPU, frozen, to see how much a placement
+matters.
 On time is a first token within 2 s; what is refused (429) is late. By default
-it takes 30 minutes. Two cores are enough: see "host busy".)";
+it takes 26 minutes. Two cores are enough: see "host busy".)";
 
 constexpr char kRates[] = "/servegen_rates_10min_days0-6.csv.gz";
 constexpr char kShape[] = "deepseek-r1";
@@ -200,11 +201,11 @@ About TheBench() {
   return {"replan",
           kQuestion,
           {{"--data", "DIR", "../shared/data", "folder of the real rates"},
-           {"--minutes", "N", "4", "length of each run"},
-           {"--speed", "N", "360", "how much faster than the real day"},
+           {"--minutes", "N", "8", "length of each run"},
+           {"--speed", "N", "180", "how much faster than the real day"},
            {"--busiest", "N", "1.25",
             "part of a GPU's KV that a model holds in its busiest hour"},
-           {"--seeds", "N", "2", "runs of each way"}}};
+           {"--seeds", "N", "1", "runs of each way"}}};
 }
 
 int Fail(const std::string& what) {
