@@ -70,11 +70,20 @@ void CountBlocks(const slab::SlabManager& slabs, UsedBlocks used_blocks,
   }
 }
 
-// Slabs that any view may have, and that no engine has a stake in.
-uint64_t LeftBeside(const slab::SlabManager& slabs, const Stakes& stakes) {
-  uint64_t left = slabs.free_count() + slabs.zeroing_count();
-  for (const auto& [id, stake] : stakes) left += slabs.HeldBy(id).in_view;
-  for (const auto& [id, stake] : stakes) left -= std::min(left, stake.slabs());
+// Slabs that views may have, and what of them nobody can claim.
+struct Left {
+  uint64_t unpromised = 0;  // blocks may lie there still
+  uint64_t free = 0;        // no engine has a stake in them
+};
+
+Left LeftBeside(const slab::SlabManager& slabs, const Stakes& stakes) {
+  uint64_t all = slabs.free_count() + slabs.zeroing_count();
+  for (const auto& [id, stake] : stakes) all += slabs.HeldBy(id).in_view;
+  Left left{all, all};
+  for (const auto& [id, stake] : stakes) {
+    left.unpromised -= std::min(left.unpromised, stake.promised_slabs);
+    left.free -= std::min(left.free, stake.slabs());
+  }
   return left;
 }
 
@@ -93,11 +102,13 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
   }
   const auto shares = pool.Prospects(wanted);
   // An engine that runs nothing does not leave others the share that they wait
-  // for: a prompt longer than its own share would never start.
+  // for, and may count on slabs that others still use: the pool asks for them
+  // once it runs something. A prompt longer than what it holds would never
+  // start otherwise.
   const auto first_shares = pool.Prospects(promised);
   Stakes stakes = StakesOf(pool, shares, promised);
   CountBlocks(pool.slabs(), used_blocks, &stakes);
-  const uint64_t left = LeftBeside(pool.slabs(), stakes);
+  const Left left = LeftBeside(pool.slabs(), stakes);
   std::vector<EngineKv> all;
   for (const absl::optional<EngineId>& id : ids) {
     EngineKv& kv = all.emplace_back();
@@ -107,9 +118,10 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
     const auto found = stakes.find(*id);
     if (found == stakes.end()) continue;
     const Stake& stake = found->second;
-    const PoolState::Prospect& p =
-        (promised[*id] == 0 ? first_shares : shares).at(*id);
-    const uint64_t sure = std::min<uint64_t>(p.slabs, left + stake.slabs());
+    const bool idle = promised[*id] == 0;
+    const PoolState::Prospect& p = (idle ? first_shares : shares).at(*id);
+    const uint64_t reach = idle ? left.unpromised : left.free + stake.slabs();
+    const uint64_t sure = std::min<uint64_t>(p.slabs, reach);
     kv.view = {stake.TokensOf(sure), p.cap * p.slab_tokens,
                stake.used_blocks * stake.block_tokens};
   }

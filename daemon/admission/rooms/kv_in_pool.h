@@ -18,7 +18,8 @@ using UsedBlocks = absl::FunctionRef<uint32_t(slab::EngineId, slab::SlabId)>;
 // What a pool's machine says of these engines' KV (AskPool). An engine is known
 // by its name and by `uid`. What another engine's blocks lie in is not counted
 // on, promised or not: it comes when they are freed, and nobody knows when that
-// is. Pure; looks at every slab.
+// is. An engine that runs nothing may count on it all the same. Pure; looks at
+// every slab.
 std::vector<EngineKv> KvInPool(const slab::PoolState& pool, uid_t uid,
                                const std::vector<EngineNeed>& needs,
                                UsedBlocks used_blocks);

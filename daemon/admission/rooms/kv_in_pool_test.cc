@@ -65,6 +65,16 @@ TEST_F(KvInPoolTest, SlabsWithBlocksOfAnotherEngineAreNotSure) {
   EXPECT_EQ(Ask(b_waits)[1].view->tokens, kSlabTokens);
 }
 
+// Or its first prompt would never start, if it is longer than the floor.
+TEST_F(KvInPoolTest, EngineThatRunsNothingMayCountOnThem) {
+  const EngineId a = Serve("a", 10, kSlabs - 1);
+  Serve("b", 20, 1);
+  Use(a, 1);
+  const uint64_t promised = 3 * kSlabTokens;
+  const auto kv = Ask({{"a", promised, promised}, {"b", 0, 999}});
+  EXPECT_EQ(kv[1].view->tokens, kSlabs / 2 * kSlabTokens);
+}
+
 TEST_F(KvInPoolTest, UsedBlocksAreToldInTokens) {
   const EngineId a = Serve("a", 10, 3);
   Use(a, 2);
