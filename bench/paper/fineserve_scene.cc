@@ -77,4 +77,14 @@ Scene FineServeScene(const Data& data, const FineServeSetting& setting) {
   return scene;
 }
 
+std::vector<System> FineServeSystems() {
+  return {Ours(),
+          FineServeOf(plan::Tier::kPaper),
+          FineServeOf(plan::Tier::kReleased),
+          PrismStarOf(plan::Tier::kPaper),
+          PrismStarOf(plan::Tier::kReleased),
+          StaticStarOf(plan::Tier::kPaper),
+          StaticStarOf(plan::Tier::kReleased)};
+}
+
 }  // namespace fineserve::bench

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/paper/scene.h"
+#include "bench/paper/system.h"
 
 namespace fineserve::bench {
 
@@ -31,6 +32,9 @@ struct FineServeSetting {
 // Poisson arrivals of ShareGPT's first turns; SLOs of slo_scale times the
 // prefill of 903 tokens, their P95, as the released code computes it.
 Scene FineServeScene(const Data& data, const FineServeSetting& setting);
+
+// Ours, and FineServe, Prism* and Static* in both tiers.
+std::vector<System> FineServeSystems();
 
 }  // namespace fineserve::bench
 

@@ -1,13 +1,13 @@
 // FineServe, Figure 10: attainment and tokens/s over SLO scale and rate scale.
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
@@ -19,16 +19,6 @@ constexpr double kSloScale = 20;  // both as the paper fixes them
 // FineServe "keeps SLO attainment high" at rate scale 8: so much is taken for
 // it.
 constexpr double kHigh = 0.9;
-
-std::vector<System> Systems() {
-  return {Ours(),
-          FineServeOf(Tier::kPaper),
-          FineServeOf(Tier::kReleased),
-          PrismStarOf(Tier::kPaper),
-          PrismStarOf(Tier::kReleased),
-          StaticStarOf(Tier::kPaper),
-          StaticStarOf(Tier::kReleased)};
-}
 
 // FineServe's tokens/s at rate scale 8, as the paper's text has them.
 constexpr double kPrintedTokens = 2300;
@@ -44,15 +34,13 @@ System OursTold() {
 
 // The highest rate at which the tier's FineServe keeps kHigh, one seed.
 double KneeOf(Tier tier, const Data& data, const FineServeSetting& setting) {
-  double low = 0.5, high = 256;
-  for (int i = 0; i < 9; ++i) {
+  return HighestRate(0.5, 256, 9, [&](double rate) {
     FineServeSetting at = setting;
-    at.rate = std::sqrt(low * high);
+    at.rate = rate;
     const Measured m =
         ServeOnce(FineServeOf(tier), FineServeScene(data, at), 1);
-    (m.all.attainment >= kHigh ? low : high) = at.rate;
-  }
-  return low;
+    return m.all.attainment >= kHigh;
+  });
 }
 
 // Two panels, attainment and tokens/s, along one axis.
@@ -62,7 +50,7 @@ void AddPanels(const std::string& axis, const std::vector<double>& x,
   Panel on_time{absl::StrCat("SLO attainment by ", axis), axis, "%", x, {}, {}};
   Panel tokens{
       absl::StrCat("Generated tokens by ", axis), axis, "tokens/s", x, {}, {}};
-  for (const System& system : Systems()) {
+  for (const System& system : FineServeSystems()) {
     Curve a{system.name, {}}, t{system.name, {}};
     for (const FineServeSetting& setting : settings) {
       const Runs runs =
@@ -171,7 +159,7 @@ Table Sensitivity(const Data& data, const FineServeSetting& base,
       "What hangs on what the paper does not print: on time (%), tokens/s",
       {"setting"},
       {}};
-  std::vector<System> systems = Systems();
+  std::vector<System> systems = FineServeSystems();
   systems.insert(systems.begin() + 1, OursTold());
   for (const System& s : systems) table.header.push_back(s.name);
   for (const Other& other : Others(base)) {

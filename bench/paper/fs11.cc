@@ -1,14 +1,13 @@
 // FineServe, Figure 11: attainment by the number of GPUs.
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
@@ -18,16 +17,6 @@ using plan::Tier;
 constexpr double kLeast = 96.9;   // FineServe's lowest point, in %
 constexpr double kStatic = 80.1;  // Static*'s first
 constexpr uint32_t kCopies = 4;   // of each variant
-
-std::vector<System> Systems() {
-  return {Ours(),
-          FineServeOf(Tier::kPaper),
-          FineServeOf(Tier::kReleased),
-          PrismStarOf(Tier::kPaper),
-          PrismStarOf(Tier::kReleased),
-          StaticStarOf(Tier::kPaper),
-          StaticStarOf(Tier::kReleased)};
-}
 
 FineServeSetting SettingOf(uint32_t gpus, double rate, const Effort& effort) {
   FineServeSetting setting;
@@ -46,14 +35,62 @@ FineServeSetting SettingOf(uint32_t gpus, double rate, const Effort& effort) {
 
 // The highest rate at which the tier's FineServe keeps kLeast on 8 GPUs.
 double RateOf(Tier tier, const Data& data, const Effort& effort) {
-  double low = 1, high = 512;
-  for (int i = 0; i < 8; ++i) {
-    const double rate = std::sqrt(low * high);
+  return HighestRate(1, 512, 8, [&](double rate) {
     const Measured m = ServeOnce(
         FineServeOf(tier), FineServeScene(data, SettingOf(8, rate, effort)), 1);
-    (100 * m.all.attainment >= kLeast ? low : high) = rate;
+    return 100 * m.all.attainment >= kLeast;
+  });
+}
+
+// One tier's panel and comparisons.
+void AddTier(Tier tier, const std::vector<double>& gpus, const Data& data,
+             const Effort& effort, Figure* f) {
+  const double rate = RateOf(tier, data, effort);
+  const std::vector<System> systems = FineServeSystems();
+  const Swept on_time = Sweep(
+      {absl::StrFormat("At %.3g requests/s (%s)", rate, plan::TierName(tier)),
+       "GPUs",
+       "%",
+       gpus,
+       {},
+       {}},
+      systems, [&](const System& s, double n) {
+        const auto setting = SettingOf(static_cast<uint32_t>(n), rate, effort);
+        return Serve(s, FineServeScene(data, setting), effort.seeds)
+            .Attainment();
+      });
+  f->panels.push_back(on_time.panel);
+  const auto of = [&](const System& system) -> const Line& {
+    size_t i = 0;
+    while (systems[i].name != system.name) ++i;
+    return on_time.of[i];
+  };
+  const Line &ours = of(Ours()), &fineserve = of(FineServeOf(tier));
+  const Line& prism = of(PrismStarOf(tier));
+  const Line& fixed = of(StaticStarOf(tier));
+  const auto add = [&](const char* what, Sense sense, double paper,
+                       const Interval& its, bool counts = true) {
+    Comparison c;
+    c.what = absl::StrCat(what, " (", plan::TierName(tier), ")");
+    c.sense = sense;
+    c.paper = paper;
+    c.even = 0;
+    c.ours = its;
+    c.counts = counts;
+    f->comparisons.push_back(c);
+  };
+  Interval least{100, 0};
+  for (const auto& point : fineserve) {
+    if (MeanOf(point).mean < least.mean) least = MeanOf(point);
   }
-  return low;
+  add("FineServe, lowest of all GPUs, %", Sense::kAbout, kLeast, least);
+  add("Static*, 8 GPUs, %", Sense::kAbout, kStatic, MeanOf(fixed[0]));
+  add("FineServe on 8 less Prism* on 16 GPUs, points (more than 0)",
+      Sense::kGain, 0, DifferenceOf(fineserve[0], prism.back()));
+  add("ours less Prism* on 8 GPUs, points (more than 0)", Sense::kGain, 0,
+      DifferenceOf(ours[0], prism[0]), false);
+  add("ours less Static* on 8 GPUs, points (more than 0)", Sense::kGain, 0,
+      DifferenceOf(ours[0], fixed[0]), false);
 }
 
 }  // namespace
@@ -70,55 +107,7 @@ Figure FineServeFigure11(const Data& data, const Effort& full) {
   std::vector<double> gpus = {8, 10, 12, 14, 16};
   if (effort.quick) gpus = {8, 16};
   for (const Tier tier : {Tier::kPaper, Tier::kReleased}) {
-    const double rate = RateOf(tier, data, effort);
-    Panel panel{
-        absl::StrFormat("At %.3g requests/s (%s)", rate, plan::TierName(tier)),
-        "GPUs",
-        "%",
-        gpus,
-        {},
-        {}};
-    std::map<std::string, std::vector<std::vector<double>>> of;
-    for (const System& s : Systems()) {
-      Curve curve{s.name, {}};
-      for (const double n : gpus) {
-        const Runs runs =
-            Serve(s,
-                  FineServeScene(
-                      data, SettingOf(static_cast<uint32_t>(n), rate, effort)),
-                  effort.seeds);
-        of[s.name].push_back(runs.Attainment());
-        curve.y.push_back(MeanOf(of[s.name].back()));
-      }
-      panel.curves.push_back(curve);
-    }
-    f.panels.push_back(panel);
-    const auto& fineserve = of[FineServeOf(tier).name];
-    const auto& prism = of[PrismStarOf(tier).name];
-    const auto& fixed = of[StaticStarOf(tier).name];
-    const auto add = [&](const char* what, Sense sense, double paper,
-                         const Interval& ours, bool counts = true) {
-      Comparison c;
-      c.what = absl::StrCat(what, " (", plan::TierName(tier), ")");
-      c.sense = sense;
-      c.paper = paper;
-      c.even = 0;
-      c.ours = ours;
-      c.counts = counts;
-      f.comparisons.push_back(c);
-    };
-    Interval least{100, 0};
-    for (const auto& point : fineserve) {
-      if (MeanOf(point).mean < least.mean) least = MeanOf(point);
-    }
-    add("FineServe, lowest of all GPUs, %", Sense::kAbout, kLeast, least);
-    add("Static*, 8 GPUs, %", Sense::kAbout, kStatic, MeanOf(fixed[0]));
-    add("FineServe on 8 less Prism* on 16 GPUs, points (more than 0)",
-        Sense::kGain, 0, DifferenceOf(fineserve[0], prism.back()));
-    add("ours less Prism* on 8 GPUs, points (more than 0)", Sense::kGain, 0,
-        DifferenceOf(of[Ours().name][0], prism[0]), false);
-    add("ours less Static* on 8 GPUs, points (more than 0)", Sense::kGain, 0,
-        DifferenceOf(of[Ours().name][0], fixed[0]), false);
+    AddTier(tier, gpus, data, effort, &f);
   }
   f.provenance = {
       "steps: the authors' profile; lengths: ShareGPT first turns; SLO scale "

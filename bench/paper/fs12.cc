@@ -1,13 +1,13 @@
 // FineServe, Figure 12: what placement alone gives.
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
@@ -55,15 +55,12 @@ FineServeSetting SettingAt(double rate, const Effort& effort) {
 }
 
 double RateOfTopScale(const Data& data, const Effort& effort) {
-  double low = 0.5, high = 64;
-  for (int i = 0; i < 8; ++i) {
-    const double rate = std::sqrt(low * high);
+  return HighestRate(0.5, 64, 8, [&](double rate) {
     const Measured m =
         ServeOnce(FixedFcfs(FineServeOf(Tier::kPaper)),
                   FineServeScene(data, SettingAt(rate, effort)), 1);
-    (m.all.requests_per_second >= kStable * rate ? low : high) = rate;
-  }
-  return low;
+    return m.all.requests_per_second >= kStable * rate;
+  });
 }
 
 }  // namespace
@@ -78,27 +75,22 @@ Figure FineServeFigure12(const Data& data, const Effort& effort) {
   const double top = RateOfTopScale(data, effort);
   std::vector<double> scales = {1, 2, 4, 6, 8, 12};
   if (effort.quick) scales = {4, 8};
-  Panel panel{"Throughput", "rate scale", "requests/s", scales, {}, {}};
-  std::vector<std::vector<double>> at_top;
-  for (const System& s : Systems()) {
-    Curve curve{s.name, {}};
-    for (const double scale : scales) {
-      const Runs runs = Serve(
-          s, FineServeScene(data, SettingAt(top * scale / kTopScale, effort)),
-          effort.seeds);
-      curve.y.push_back(MeanOf(runs.Requests()));
-      if (scale == kTopScale) at_top.push_back(runs.Requests());
-    }
-    panel.curves.push_back(curve);
-  }
-  f.panels = {panel};
+  const Swept requests = Sweep(
+      {"Throughput", "rate scale", "requests/s", scales, {}, {}}, Systems(),
+      [&](const System& s, double scale) {
+        const FineServeSetting at = SettingAt(top * scale / kTopScale, effort);
+        return Serve(s, FineServeScene(data, at), effort.seeds).Requests();
+      });
+  f.panels = {requests.panel};
+  const auto at_top = std::find(scales.begin(), scales.end(), kTopScale);
+  const auto i = static_cast<size_t>(at_top - scales.begin());
   const auto compare = [&](const char* what, size_t ours, size_t theirs,
                            bool counts) {
     Comparison c;
     c.what = absl::StrCat("requests/s at scale 8, ", what);
     c.paper = kMostOver;
     c.counts = counts;
-    c.ours = RatioOf(at_top[ours], at_top[theirs]);
+    c.ours = RatioOf(requests.of[ours][i], requests.of[theirs][i]);
     f.comparisons.push_back(c);
   };
   compare("FineServe over Prism* (paper)", 1, 2, true);

@@ -1,12 +1,11 @@
 // FineServe, Figure 13: what the local scheduler alone gives.
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/fineserve_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
@@ -64,39 +63,20 @@ double BaseSlo(const Data& data, size_t tier, double rate, double seconds) {
   return m.all.ttft_s.p90;
 }
 
-// The attainment of each system at one point, by seed, in %.
-using Point = std::vector<std::vector<double>>;
-Point ServeAll(const Scene& scene, uint32_t seeds) {
-  Point point;
-  for (const System& s : Systems()) {
-    point.push_back(Serve(s, scene, seeds).Attainment());
-  }
-  return point;
-}
-
-// The largest mean difference of two systems over all points.
-Interval Most(const std::vector<Point>& points, size_t ours, size_t theirs) {
-  Interval most{-100, 0};
-  for (const Point& p : points) {
-    const Interval d = DifferenceOf(p[ours], p[theirs]);
-    if (d.mean > most.mean) most = d;
-  }
-  return most;
-}
-
 const char* TierOf(size_t tier) {
   return tier == kPaper ? "paper" : "released";
 }
 
-void CompareAll(const std::vector<Point>& points, size_t tier,
-                const std::string& at, bool counts, Figure* f) {
+// `of`: by system, over all points.
+void CompareAll(const std::vector<Line>& of, size_t tier, const std::string& at,
+                bool counts, Figure* f) {
   const auto add = [&](const char* what, size_t ours, size_t theirs,
                        double paper, bool its) {
     Comparison c;
     c.what = absl::StrFormat("%s (%s), most points%s", what, TierOf(tier), at);
     c.paper = paper;
     c.even = 0;
-    c.ours = Most(points, ours, theirs);
+    c.ours = MostDifference(of[ours], of[theirs]);
     c.counts = counts && its;
     f->comparisons.push_back(c);
   };
@@ -116,27 +96,27 @@ std::string AddTier(const Data& data, const Effort& effort, size_t tier,
   const double base =
       load * Saturation(data, tier, effort.seconds) / kRateScales[0];
   const double slo = BaseSlo(data, tier, base, effort.seconds);
-  std::vector<Point> points;
+  const std::vector<System> systems = Systems();
+  std::vector<Line> of(systems.size());
   for (const double rate_scale : kRateScales) {
-    Panel panel{
-        absl::StrFormat("Rate scale %.2f (%s)", rate_scale, TierOf(tier)),
-        "SLO scale",
-        "%",
-        slos,
-        {},
-        {}};
-    for (const System& s : Systems()) panel.curves.push_back({s.name, {}});
-    for (const double scale : slos) {
-      points.push_back(ServeAll(
-          SceneAt(data, rate_scale * base, scale * slo, effort.seconds),
-          effort.seeds));
-      for (size_t s = 0; s < panel.curves.size(); ++s) {
-        panel.curves[s].y.push_back(MeanOf(points.back()[s]));
-      }
+    const Swept swept = Sweep(
+        {absl::StrFormat("Rate scale %.2f (%s)", rate_scale, TierOf(tier)),
+         "SLO scale",
+         "%",
+         slos,
+         {},
+         {}},
+        systems, [&](const System& s, double scale) {
+          const Scene scene =
+              SceneAt(data, rate_scale * base, scale * slo, effort.seconds);
+          return Serve(s, scene, effort.seeds).Attainment();
+        });
+    for (size_t s = 0; s < of.size(); ++s) {
+      of[s].insert(of[s].end(), swept.of[s].begin(), swept.of[s].end());
     }
-    if (first) f->panels.push_back(panel);
+    if (first) f->panels.push_back(swept.panel);
   }
-  CompareAll(points, tier,
+  CompareAll(of, tier,
              first ? "" : absl::StrFormat(" at %.1f times the rates", load),
              first, f);
   return absl::StrFormat("%s x %.1f: %.3g requests/s, %.0f ms; ", TierOf(tier),

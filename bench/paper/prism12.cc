@@ -6,6 +6,7 @@
 #include "bench/paper/figures.h"
 #include "bench/paper/prism_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
@@ -32,25 +33,27 @@ Figure PrismFigure12(const Data& data, const Effort& full) {
   f.question = "With how many GPUs is 99 % on time?";
   std::vector<double> gpus = {12, 14, 16, 20, 24, 32};
   if (effort.quick) gpus = {12, 16, 32};
-  Panel panel{
-      "TTFT attainment, rate scale 16, SLO scale 8", "GPUs", "%", gpus, {}, {}};
+  const Swept on_time = Sweep(
+      {"TTFT attainment, rate scale 16, SLO scale 8",
+       "GPUs",
+       "%",
+       gpus,
+       {},
+       {}},
+      PrismSystems(), [&](const System& s, double n) {
+        PrismSetting setting;
+        setting.models = 58;
+        setting.gpus = static_cast<uint32_t>(n);
+        setting.rate_scale = 16;
+        return Serve(s, PrismScene(data, setting), effort.seeds).Attainment();
+      });
   Table table{"GPUs for 99 % on time (0: not with 32)", {"system", "GPUs"}, {}};
   std::vector<double> needed;
-  for (const System& s : PrismSystems()) {
-    Curve curve{s.name, {}};
-    for (const double n : gpus) {
-      PrismSetting setting;
-      setting.models = 58;
-      setting.gpus = static_cast<uint32_t>(n);
-      setting.rate_scale = 16;
-      curve.y.push_back(MeanOf(
-          Serve(s, PrismScene(data, setting), effort.seeds).Attainment()));
-    }
+  for (const Curve& curve : on_time.panel.curves) {
     needed.push_back(FirstGood(curve.y, gpus));
-    table.rows.push_back({s.name, absl::StrCat(needed.back())});
-    panel.curves.push_back(curve);
+    table.rows.push_back({curve.name, absl::StrCat(needed.back())});
   }
-  f.panels = {panel};
+  f.panels = {on_time.panel};
   f.tables = {table};
   const auto add = [&](const char* what, double paper, size_t system,
                        bool counts) {

@@ -8,6 +8,7 @@
 #include "bench/paper/figures.h"
 #include "bench/paper/prism_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
@@ -17,42 +18,11 @@ constexpr double kMostRequests = 3.5;    // times, at 99 % on time
 constexpr double kPrismAlmostAll = 99;   // %
 constexpr double kGpusOfEighteen = 5;    // of Prism, on Arena
 constexpr double kRateScale = 24;        // where rates do not vary
-
-using ByX = std::vector<std::vector<double>>;  // attainment by x and seed
-
-// A panel of TTFT attainment, and the values of each system.
-std::vector<ByX> AddPanel(const std::string& title, const std::string& x_label,
-                          const std::vector<double>& x,
-                          const std::vector<PrismSetting>& settings,
-                          const Data& data, const Effort& effort, Figure* f) {
-  Panel panel{title, x_label, "%", x, {}, {}};
-  std::vector<ByX> all;
-  for (const System& s : PrismSystems()) {
-    Curve curve{s.name, {}};
-    all.emplace_back();
-    for (const PrismSetting& setting : settings) {
-      all.back().push_back(
-          Serve(s, PrismScene(data, setting), effort.seeds).Attainment());
-      curve.y.push_back(MeanOf(all.back().back()));
-    }
-    panel.curves.push_back(curve);
-  }
-  f->panels.push_back(panel);
-  return all;
-}
-
-Interval MostRatio(const ByX& ours, const ByX& theirs) {
-  Interval most;
-  for (size_t i = 0; i < ours.size(); ++i) {
-    const Interval ratio = RatioOf(ours[i], theirs[i]);
-    if (ratio.mean > most.mean) most = ratio;
-  }
-  return most;
-}
+constexpr size_t kOurs = 0, kPrism = 1;  // of PrismSystems
 
 // By seed, the last x up to which at least 99 % were on time; 0: none.
-std::vector<double> LastGood(const ByX& values, const std::vector<double>& x) {
-  std::vector<double> last(values[0].size());
+Values LastGood(const Line& values, const std::vector<double>& x) {
+  Values last(values[0].size());
   for (size_t seed = 0; seed < last.size(); ++seed) {
     for (size_t i = 0; i < x.size(); ++i) {
       if (values[i][seed] < kPrismAlmostAll) break;
@@ -64,8 +34,8 @@ std::vector<double> LastGood(const ByX& values, const std::vector<double>& x) {
 
 // By seed, the first x from which on at least 99 % were on time; beyond the
 // last x: one more than that.
-std::vector<double> FirstGood(const ByX& values, const std::vector<double>& x) {
-  std::vector<double> first(values[0].size());
+Values FirstGood(const Line& values, const std::vector<double>& x) {
+  Values first(values[0].size());
   for (size_t seed = 0; seed < first.size(); ++seed) {
     first[seed] = x.back() + 1;
     for (size_t i = x.size(); i-- > 0 && values[i][seed] >= kPrismAlmostAll;) {
@@ -114,15 +84,51 @@ Table WhoLiesWhere(const Data& data, const PrismSetting& setting) {
   return table;
 }
 
-Comparison Compared(const std::string& what, Sense sense, double paper,
-                    const Interval& ours, bool counts) {
-  Comparison c;
-  c.what = what;
-  c.sense = sense;
-  c.paper = paper;
-  c.ours = ours;
-  c.counts = counts;
-  return c;
+PrismSetting AtRate(double scale) {
+  PrismSetting setting;
+  setting.rate_scale = scale;
+  return setting;
+}
+
+PrismSetting AtSlo(double scale) {
+  PrismSetting setting = AtRate(kRateScale);
+  setting.slo_scale = scale;
+  return setting;
+}
+
+PrismSetting EighteenOn(double gpus) {
+  PrismSetting setting = AtRate(kRateScale);
+  setting.models = 18;
+  setting.gpus = static_cast<uint32_t>(gpus);
+  return setting;
+}
+
+// The comparisons of ours, or of Prism, which alone count.
+void CompareWithBaselines(size_t ours, const Swept& rate, const Swept& count,
+                          Figure* f) {
+  const std::string name = PrismSystems()[ours].name;
+  const bool counts = ours == kPrism;
+  const std::vector<double>& rates = rate.panel.x;
+  for (const size_t theirs : {size_t{2}, size_t{3}}) {
+    const std::string over =
+        absl::StrCat(name, " over ", PrismSystems()[theirs].name);
+    f->comparisons.push_back(
+        {.what = absl::StrCat("attainment, most over rates, ", over),
+         .paper = kMostAttainment,
+         .ours = MostRatio(rate.of[ours], rate.of[theirs]),
+         .counts = counts});
+    f->comparisons.push_back({.what = absl::StrCat("rate kept at 99 %, ", over),
+                              .paper = kMostRequests,
+                              .ours = RatioOf(LastGood(rate.of[ours], rates),
+                                              LastGood(rate.of[theirs], rates)),
+                              .counts = counts});
+  }
+  f->comparisons.push_back(
+      {.what = absl::StrCat("GPUs for 99 % of 18 models, ", name),
+       .sense = Sense::kAbout,
+       .paper = kGpusOfEighteen,
+       .ours = MeanOf(FirstGood(count.of[ours], count.panel.x)),
+       .counts = counts});
 }
 
 }  // namespace
@@ -140,55 +146,33 @@ Figure PrismFigure7(const Data& data, const Effort& full) {
   std::vector<double> slos = {4, 8, 12, 16, 24};
   std::vector<double> gpus = {3, 4, 5, 6, 7, 8};
   if (effort.quick) rates = {8, 32}, slos = {4, 16}, gpus = {4, 6, 8};
-  std::vector<PrismSetting> by_rate, by_slo, by_gpus;
-  for (const double x : rates) {
-    by_rate.push_back({});
-    by_rate.back().rate_scale = x;
-  }
-  for (const double x : slos) {
-    by_slo.push_back({});
-    by_slo.back().rate_scale = kRateScale;
-    by_slo.back().slo_scale = x;
-  }
-  for (const double x : gpus) {
-    by_gpus.push_back({});
-    by_gpus.back().models = 18;
-    by_gpus.back().rate_scale = kRateScale;
-    by_gpus.back().gpus = static_cast<uint32_t>(x);
-  }
-  const auto rate = AddPanel("8 models, 2 GPUs, SLO scale 8", "rate scale",
-                             rates, by_rate, data, effort, &f);
-  const auto slo = AddPanel("8 models, 2 GPUs, rate scale 24", "SLO scale",
-                            slos, by_slo, data, effort, &f);
-  const auto count = AddPanel("18 models, rate scale 24, SLO scale 8", "GPUs",
-                              gpus, by_gpus, data, effort, &f);
-  constexpr size_t kOurs = 0, kPrism = 1;
+  const auto sweep = [&](const char* title, const char* x_label,
+                         const std::vector<double>& x,
+                         PrismSetting (*at)(double)) {
+    const Swept swept =
+        Sweep({title, x_label, "%", x, {}, {}}, PrismSystems(),
+              [&](const System& s, double value) {
+                return Serve(s, PrismScene(data, at(value)), effort.seeds)
+                    .Attainment();
+              });
+    f.panels.push_back(swept.panel);
+    return swept;
+  };
+  const Swept rate =
+      sweep("8 models, 2 GPUs, SLO scale 8", "rate scale", rates, AtRate);
+  sweep("8 models, 2 GPUs, rate scale 24", "SLO scale", slos, AtSlo);
+  const Swept count =
+      sweep("18 models, rate scale 24, SLO scale 8", "GPUs", gpus, EighteenOn);
   for (const size_t ours : {kPrism, kOurs}) {
-    const std::string name = PrismSystems()[ours].name;
-    for (const size_t theirs : {size_t{2}, size_t{3}}) {
-      const std::string over =
-          absl::StrCat(name, " over ", PrismSystems()[theirs].name);
-      f.comparisons.push_back(
-          Compared(absl::StrCat("attainment, most over rates, ", over),
-                   Sense::kGain, kMostAttainment,
-                   MostRatio(rate[ours], rate[theirs]), ours == kPrism));
-      f.comparisons.push_back(Compared(
-          absl::StrCat("rate kept at 99 %, ", over), Sense::kGain,
-          kMostRequests,
-          RatioOf(LastGood(rate[ours], rates), LastGood(rate[theirs], rates)),
-          ours == kPrism));
-    }
-    f.comparisons.push_back(Compared(
-        absl::StrCat("GPUs for 99 % of 18 models, ", name), Sense::kAbout,
-        kGpusOfEighteen, MeanOf(FirstGood(count[ours], gpus)), ours == kPrism));
+    CompareWithBaselines(ours, rate, count, &f);
   }
   f.comparisons.push_back(
-      Compared("attainment, most over rates, ours over Prism (more than 1)",
-               Sense::kGain, 1, MostRatio(rate[kOurs], rate[kPrism]), false));
-  for (const PrismSetting& setting :
-       {by_slo[0], by_gpus[effort.quick ? 0 : 1]}) {
-    f.tables.push_back(WhoLiesWhere(data, setting));
-  }
+      {.what = "attainment, most over rates, ours over Prism (more than 1)",
+       .paper = 1,
+       .ours = MostRatio(rate.of[kOurs], rate.of[kPrism]),
+       .counts = false});
+  f.tables = {WhoLiesWhere(data, AtSlo(slos[0])),
+              WhoLiesWhere(data, EighteenOn(gpus[effort.quick ? 0 : 1]))};
   f.provenance = PrismProvenance();
   f.provenance.push_back(
       "ours: SLO scale 8 over rates, rate scale 24 over SLOs and GPUs");

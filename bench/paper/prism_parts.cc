@@ -1,29 +1,17 @@
 // Prism, Figures 8, 10 and 11: what each of its parts gives.
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "bench/paper/figures.h"
 #include "bench/paper/prism_scene.h"
 #include "bench/paper/serve.h"
+#include "bench/paper/sweep.h"
 
 namespace fineserve::bench {
 namespace {
 
 constexpr double kLocalGain = 40;  // points, Model2, "more than"
 
-Comparison Gain(const std::string& what, double paper, double even,
-                const Interval& ours, bool counts) {
-  Comparison c;
-  c.what = what;
-  c.paper = paper;
-  c.even = even;
-  c.ours = ours;
-  c.counts = counts;
-  return c;
-}
-
-std::vector<double> OnTimeOf(const Runs& runs, const std::string& model) {
+Values OnTimeOf(const Runs& runs, const std::string& model) {
   return runs.Values(
       [&](const Measured& m) { return 100 * m.models.at(model).attainment; });
 }
@@ -40,32 +28,21 @@ Figure PrismFigure8(const Data& data, const Effort& effort) {
   fixed.name = "fixed parts, FCFS";
   std::vector<double> scales = {8, 12, 16, 20, 24};
   if (effort.quick) scales = {8, 16};
-  Panel panel{"Generated tokens", "rate scale", "tokens/s", scales, {}, {}};
-  std::vector<std::vector<std::vector<double>>> tokens;
-  for (const System& s : {pool, fixed}) {
-    Curve curve{s.name, {}};
-    tokens.emplace_back();
-    for (const double scale : scales) {
-      PrismSetting setting;
-      setting.models = 2;
-      setting.gpus = 1;
-      setting.gpu_bytes = 28e9;
-      setting.rate_scale = scale;
-      tokens.back().push_back(
-          Serve(s, PrismScene(data, setting), effort.seeds).Tokens());
-      curve.y.push_back(MeanOf(tokens.back().back()));
-    }
-    panel.curves.push_back(curve);
-  }
-  f.panels = {panel};
-  Interval most;
-  for (size_t i = 0; i < scales.size(); ++i) {
-    const Interval ratio = RatioOf(tokens[0][i], tokens[1][i]);
-    if (ratio.mean > most.mean) most = ratio;
-  }
-  f.comparisons = {Gain(
-      "tokens/s, most over rates, on demand over fixed parts (more than 1)", 1,
-      1, most, true)};
+  const Swept tokens =
+      Sweep({"Generated tokens", "rate scale", "tokens/s", scales, {}, {}},
+            {pool, fixed}, [&](const System& s, double scale) {
+              PrismSetting setting;
+              setting.models = 2;
+              setting.gpus = 1;
+              setting.gpu_bytes = 28e9;
+              setting.rate_scale = scale;
+              return Serve(s, PrismScene(data, setting), effort.seeds).Tokens();
+            });
+  f.panels = {tokens.panel};
+  f.comparisons = {{.what = "tokens/s, most over rates, on demand over fixed "
+                            "parts (more than 1)",
+                    .paper = 1,
+                    .ours = MostRatio(tokens.of[0], tokens.of[1])}};
   f.provenance = PrismProvenance();
   f.provenance.push_back(
       "ours: a GPU of 28 GB, of which weights leave 2.3 GB for KV, so that it "
@@ -87,36 +64,24 @@ Figure PrismFigure10(const Data& data, const Effort& effort) {
   without.placement = "s-partition";
   std::vector<double> scales = {16, 24, 32, 40, 48};
   if (effort.quick) scales = {16, 32};
-  Panel panel{
-      "TTFT attainment, SLO scale 8", "rate scale", "%", scales, {}, {}};
-  std::vector<std::vector<std::vector<double>>> on_time;
-  for (const System& s : {Ours(), Prism(), without}) {
-    Curve curve{s.name, {}};
-    on_time.emplace_back();
-    for (const double scale : scales) {
-      PrismSetting setting;
-      setting.rate_scale = scale;
-      on_time.back().push_back(
-          Serve(s, PrismScene(data, setting), effort.seeds).Attainment());
-      curve.y.push_back(MeanOf(on_time.back().back()));
-    }
-    panel.curves.push_back(curve);
-  }
-  f.panels = {panel};
-  const auto most = [&](size_t ours) {
-    Interval best{-100, 0};
-    for (size_t i = 0; i < scales.size(); ++i) {
-      const Interval d = DifferenceOf(on_time[ours][i], on_time[2][i]);
-      if (d.mean > best.mean) best = d;
-    }
-    return best;
-  };
-  f.comparisons = {Gain("points, most over rates, Prism with over without "
-                        "placement (more than 0)",
-                        0, 0, most(1), true),
-                   Gain("points, most over rates, ours over Prism without "
-                        "placement (more than 0)",
-                        0, 0, most(0), false)};
+  const Swept on_time = Sweep(
+      {"TTFT attainment, SLO scale 8", "rate scale", "%", scales, {}, {}},
+      {Ours(), Prism(), without}, [&](const System& s, double scale) {
+        PrismSetting setting;
+        setting.rate_scale = scale;
+        return Serve(s, PrismScene(data, setting), effort.seeds).Attainment();
+      });
+  f.panels = {on_time.panel};
+  f.comparisons = {
+      {.what = "points, most over rates, Prism with over without placement "
+               "(more than 0)",
+       .even = 0,
+       .ours = MostDifference(on_time.of[1], on_time.of[2])},
+      {.what = "points, most over rates, ours over Prism without placement "
+               "(more than 0)",
+       .even = 0,
+       .ours = MostDifference(on_time.of[0], on_time.of[2]),
+       .counts = false}};
   f.provenance = PrismProvenance();
   f.provenance.push_back(
       "the paper does not say what placement is without its scheduler; here "
@@ -142,40 +107,29 @@ Figure PrismFigure11(const Data& data, const Effort& effort) {
   with.name = "with (Moore-Hodgson)";
   std::vector<double> slos = {2, 4, 8, 16};
   if (effort.quick) slos = {4, 8};
-  Panel panel{
-      "TTFT attainment of Model2", "SLO scale of Model2", "%", slos, {}, {}};
-  std::vector<std::vector<std::vector<double>>> on_time;
-  for (const System& s : {Ours(), with, released, without}) {
-    Curve curve{s.name, {}};
-    on_time.emplace_back();
-    for (const double slo : slos) {
-      PrismSetting setting;
-      setting.models = 2;
-      setting.gpus = 1;
-      setting.rate_scale = 24;
-      Scene scene = PrismScene(data, setting);
-      scene.snapshot.models[1].slo_ttft_s *= slo / setting.slo_scale;
-      on_time.back().push_back(OnTimeOf(Serve(s, scene, effort.seeds), "m01"));
-      curve.y.push_back(MeanOf(on_time.back().back()));
-    }
-    panel.curves.push_back(curve);
-  }
-  f.panels = {panel};
-  const auto most = [&](size_t ours) {
-    Interval best{-100, 0};
-    for (size_t i = 0; i < slos.size(); ++i) {
-      const Interval d = DifferenceOf(on_time[ours][i], on_time.back()[i]);
-      if (d.mean > best.mean) best = d;
-    }
-    return best;
+  const Swept on_time = Sweep(
+      {"TTFT attainment of Model2", "SLO scale of Model2", "%", slos, {}, {}},
+      {Ours(), with, released, without}, [&](const System& s, double slo) {
+        PrismSetting setting;
+        setting.models = 2;
+        setting.gpus = 1;
+        setting.rate_scale = 24;
+        Scene scene = PrismScene(data, setting);
+        scene.snapshot.models[1].slo_ttft_s *= slo / setting.slo_scale;
+        return OnTimeOf(Serve(s, scene, effort.seeds), "m01");
+      });
+  f.panels = {on_time.panel};
+  const auto compare = [&](const char* what, size_t system, bool counts) {
+    f.comparisons.push_back(
+        {.what = absl::StrCat("points of Model2, most over SLO scales, ", what),
+         .paper = kLocalGain,
+         .even = 0,
+         .ours = MostDifference(on_time.of[system], on_time.of[3]),
+         .counts = counts});
   };
-  const char* kWhat = "points of Model2, most over SLO scales, ";
-  f.comparisons = {Gain(absl::StrCat(kWhat, "with over without"), kLocalGain, 0,
-                        most(1), true),
-                   Gain(absl::StrCat(kWhat, "as released over without"),
-                        kLocalGain, 0, most(2), false),
-                   Gain(absl::StrCat(kWhat, "ours over without"), kLocalGain, 0,
-                        most(0), false)};
+  compare("with over without", 1, true);
+  compare("as released over without", 2, false);
+  compare("ours over without", 0, false);
   f.provenance = PrismProvenance();
   f.provenance.push_back(
       "ours: rate scale 24, at which one GPU of 80 GB is full");

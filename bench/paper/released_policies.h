@@ -27,7 +27,7 @@ struct ReleasedModel {
 //           S would have their first token, together, by each one's deadline
 //   prism   the same, but each has its first token when those before it and it
 //           are through
-//   fcfs    nobody is dropped or leaves
+//   fcfs    no request is dropped, and none gives up
 //
 // and S starts in order until it exceeds 2,048 tokens or the sequences, the one
 // that exceeds included. KV is never asked for. Each model has one engine.

@@ -27,7 +27,7 @@ enum class Local {
   kFineServe,     // ours: Algorithm 2 with a floor for each length class
   kAlgorithm2,    // the paper's, by our predictor
   kMooreHodgson,  // Prism's Algorithm 2
-  kFcfs,          // first come, first served; whoever waits is never dropped
+  kFcfs,          // first come, first served; no request is dropped
   // As the FineServe repository has them (released_policies.h).
   kReleasedAlgorithm2,
   kReleasedPrism,

@@ -1,0 +1,36 @@
+#ifndef BENCH_PAPER_SWEEP_H_
+#define BENCH_PAPER_SWEEP_H_
+
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "bench/paper/figure.h"
+#include "bench/paper/system.h"
+
+namespace fineserve::bench {
+
+using Values = std::vector<double>;  // by seed
+using Line = std::vector<Values>;    // one system's, by x
+
+// A panel with a curve of each system, and the values behind it.
+struct Swept {
+  Panel panel;
+  std::vector<Line> of;  // by system
+};
+
+// Measures each system at each x of the panel.
+Swept Sweep(Panel panel, const std::vector<System>& systems,
+            absl::FunctionRef<Values(const System& system, double x)> measure);
+
+// Where ours is most above theirs, as a ratio or a difference, over all x.
+Interval MostRatio(const Line& ours, const Line& theirs);
+Interval MostDifference(const Line& ours, const Line& theirs);
+
+// The highest rate at which `holds` is true, between `low` and `high`, after so
+// many bisections of their ratio. `holds` is true up to some rate.
+double HighestRate(double low, double high, int steps,
+                   absl::FunctionRef<bool(double rate)> holds);
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_PAPER_SWEEP_H_
