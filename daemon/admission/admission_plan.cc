@@ -2,18 +2,15 @@
 // the leader, and passes on what fsctl asks of a leader in this process.
 
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admission/admission_service.h"
+#include "daemon/admission/waiting_in_vain.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::admission {
-
-using sched::ModelId;
-using sched::ReplicaId;
 
 namespace {
 
@@ -53,24 +50,13 @@ void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
 }
 
 wire::ReportT AdmissionService::Report() const {
-  wire::ReportT report;
-  const GpuFacts gpu = daemon_.ask_gpu();
-  report.gpu = gpu_;
-  report.memory_bytes = gpu.memory_bytes;
-  report.pool_bytes = gpu.pool_bytes;
-  report.used_bytes = gpu.used_bytes;
+  wire::ReportT report = ReportOf(
+      gpu_, daemon_.ask_gpu(), engines_,
+      [this](const std::string& engine) { return Serves(engine); }, scheduler_,
+      Now());
   report.plan_number = daemon_.plans->newest().number();
   report.proxies = KnowsWhatRuns() ? static_cast<uint32_t>(peers_.size()) : 0;
   demand_.Tell(&report);
-  const auto figures = scheduler_.Engines(Now());
-  for (uint32_t i = 0; i < engines_.size(); ++i) {
-    auto told = std::make_unique<wire::EngineReportT>();
-    told->name = engines_[i].name;
-    told->serves = Serves(engines_[i].name);
-    const auto known = figures.find(ReplicaId{i});
-    if (known != figures.end()) told->running = known->second.running;
-    report.engines.push_back(std::move(told));
-  }
   return report;
 }
 
@@ -86,29 +72,10 @@ wire::PlanStateT AdmissionService::PlanState() const {
   return state;
 }
 
-bool AdmissionService::Ends(ModelId model) const {
-  bool any = false;
-  for (const Engine& engine : engines_) {
-    if (engine.model != model) continue;
-    any = true;
-    if (!daemon_.plans->newest().Ends(engine.name)) return false;
-  }
-  return any;
-}
-
 void AdmissionService::SendAway() {
   if (daemon_.plans->plan() == nullptr) return;
-  std::set<ModelId> leave;
-  for (const auto& [name, model] : models_) {
-    const bool waits = scheduler_.Figures(model).queued > 0;
-    if (waits && Ends(model)) leave.insert(model);
-  }
-  if (leave.empty()) return;
-  std::set<sched::RequestId> waiting;  // in the order in which they came
-  for (const sched::RequestView& r : scheduler_.Requests()) {
-    if (!r.engine && leave.count(r.model) > 0) waiting.insert(r.id);
-  }
-  for (const sched::RequestId id : waiting) {
+  for (const sched::RequestId id :
+       WaitingInVain(engines_, daemon_.plans->newest(), scheduler_)) {
     scheduler_.Cancel(id);
     sched::Decision refusal;
     refusal.id = id;

@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "daemon/admission/demand_totals.h"
 #include "daemon/admission/drained_engines.h"
+#include "daemon/admission/gpu_report.h"
 #include "daemon/admission/plan_board.h"
 #include "daemon/admission/rooms/engine_kv.h"
 #include "daemon/admission/rooms/set_rooms.h"
@@ -23,13 +24,6 @@
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::admission {
-
-// What a daemon reports of its GPU besides its engines.
-struct GpuFacts {
-  uint64_t memory_bytes = 0;  // of the device
-  uint64_t pool_bytes = 0;
-  uint64_t used_bytes = 0;  // of the pool, leased
-};
 
 // Admission: passes what proxies and fsctl say (daemon/wire/admission.fbs) to
 // the local scheduler, and its decisions back. Knows nothing of sockets or time
@@ -157,7 +151,6 @@ class AdmissionService {
   // Refuses what waits for a model of which the plan ends every engine here: it
   // has one elsewhere, and its time runs.
   void SendAway();
-  bool Ends(sched::ModelId model) const;
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
   std::unique_ptr<wire::EngineFiguresT> Figures(

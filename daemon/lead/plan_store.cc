@@ -57,6 +57,7 @@ absl::StatusOr<PlanStore> PlanStore::Open(const std::string& folder) {
 }
 
 absl::StatusOr<StandingPlan> PlanStore::Read() const {
+  if (folder_.empty()) return absl::NotFoundError("no plan is kept");
   const std::string path = folder_ + "/plan.json";
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat("there is no ", path));
@@ -71,11 +72,14 @@ absl::StatusOr<StandingPlan> PlanStore::Read() const {
 PlanStore::PlanStore(driver::Descriptor lock, std::string folder)
     : lock_(std::move(lock)),
       folder_(std::move(folder)),
-      history_(Lines(folder_ + "/plan.history")) {}
+      history_(folder_.empty() ? std::vector<std::string>()
+                               : Lines(folder_ + "/plan.history")) {}
 
 absl::Status PlanStore::Write(const StandingPlan& plan,
                               const std::string& history_line) {
-  const absl::Status s = Replace(folder_ + "/plan.json", PlanText(plan));
+  const absl::Status s = folder_.empty()
+                             ? absl::OkStatus()
+                             : Replace(folder_ + "/plan.json", PlanText(plan));
   if (s.ok() && !history_line.empty()) Remember(history_line);
   return s;
 }
@@ -84,11 +88,13 @@ absl::Status PlanStore::Write(const StandingPlan& plan,
 void PlanStore::Remember(const std::string& line) {
   const std::string path = folder_ + "/plan.history";
   history_.push_back(line);
-  if (history_.size() < 2 * kHistoryLines) {
+  const bool is_full = history_.size() >= 2 * kHistoryLines;
+  if (is_full) history_ = History(kHistoryLines);
+  if (folder_.empty()) return;
+  if (!is_full) {
     std::ofstream(path, std::ios::app) << line << "\n";
     return;
   }
-  history_ = History(kHistoryLines);
   Replace(path, absl::StrJoin(history_, "\n") + "\n").IgnoreError();
 }
 

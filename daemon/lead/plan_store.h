@@ -26,6 +26,8 @@ class PlanStore {
  public:
   // Takes the lead. FailedPrecondition if another process has it.
   static absl::StatusOr<PlanStore> Open(const std::string& folder);
+  // Of a leader that nobody follows: remembers its history, and keeps no file.
+  static PlanStore Unkept() { return PlanStore(driver::Descriptor(), ""); }
 
   // The plan of the last leader: NotFound if there is none, InvalidArgument if
   // the file is none of ours.
@@ -42,7 +44,7 @@ class PlanStore {
   void Remember(const std::string& line);
 
   driver::Descriptor lock_;
-  std::string folder_;
+  std::string folder_;                // empty: nothing is kept
   std::vector<std::string> history_;  // as in its file
 };
 

@@ -47,6 +47,16 @@ TEST_F(PlanStoreTest, NextLeaderReadsWhatTheLastOneWrote) {
   EXPECT_EQ(next->History(1), std::vector<std::string>{"second"});
 }
 
+TEST(UnkeptPlanStoreTest, RemembersItsHistoryAndWritesNothing) {
+  PlanStore store = PlanStore::Unkept();
+  EXPECT_TRUE(absl::IsNotFound(store.Read().status()));
+  ASSERT_TRUE(store.Write(Numbered(7), "first").ok());
+  ASSERT_TRUE(store.Write(Numbered(8), "").ok());
+  EXPECT_EQ(store.History(10), std::vector<std::string>{"first"});
+  EXPECT_TRUE(absl::IsNotFound(store.Read().status()));
+  EXPECT_FALSE(std::filesystem::exists("/plan.json"));
+}
+
 TEST_F(PlanStoreTest, OneProcessLeads) {
   const auto first = PlanStore::Open(folder_);
   ASSERT_TRUE(first.ok()) << first.status();

@@ -57,6 +57,13 @@ bool NewestPlan::LetsIn(const std::string& engine) const {
   return place == nullptr || place->state == PlaceState::kServe;
 }
 
+double NewestPlan::TargetRate(const std::string& engine,
+                              double otherwise) const {
+  const PlannedPlaceT* place = Place(engine);
+  if (place == nullptr) return otherwise;
+  return LetsIn(engine) ? place->target_rate : 0;
+}
+
 bool NewestPlan::Ends(const std::string& engine) const {
   const PlannedPlaceT* place = Place(engine);
   return place != nullptr && (place->state == PlaceState::kOff ||

@@ -36,6 +36,9 @@ class NewestPlan {
   // Whether the engine may get new requests: the plan has it serve, or leaves
   // it to the fleet file.
   bool LetsIn(const std::string& engine) const;
+  // Its share of its model's requests, in requests/s: 0 unless it is let in;
+  // `otherwise` where the plan does not name it.
+  double TargetRate(const std::string& engine, double otherwise) const;
   // Whether the plan wants the engine to end, so that what waits for it had
   // better go elsewhere.
   bool Ends(const std::string& engine) const;

@@ -53,40 +53,25 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   }
 }
 
-double FleetAdmission::TargetRate(const config::FleetEngine& engine) const {
-  const wire::PlannedPlaceT* place = plan_.Place(engine.name);
-  if (place == nullptr) return engine.target_rate;
-  return plan_.LetsIn(engine.name) ? place->target_rate : 0;
-}
-
 absl::optional<Candidate> FleetAdmission::Consider(
     Part* part, const AdmissionRequest& request) const {
   const DaemonAdmission& admission = *part->admission;
-  bool any = false, answers = false;
-  bool lets_in = false, let_in_answers = false;  // by the plan
-  double target_rate = 0, outstanding = 0;
+  ModelOnGpu standing;
+  double outstanding = 0;
   for (const config::FleetEngine& engine : admission.engines()) {
     if (engine.model != request.model) continue;
-    any = true;
-    const bool serves =
-        engine.name != request.avoid_engine && admission.Serves(engine.name);
-    answers |= serves;
-    if (plan_.LetsIn(engine.name)) {
-      lets_in = true;
-      let_in_answers |= serves;
-    }
-    target_rate += TargetRate(engine);
+    standing.Add(
+        plan_.LetsIn(engine.name),
+        engine.name != request.avoid_engine && admission.Serves(engine.name),
+        plan_.TargetRate(engine.name, engine.target_rate));
     outstanding += static_cast<double>(admission.Outstanding(engine.name));
   }
-  if (!any) return absl::nullopt;
-  if (lets_in) answers = let_in_answers;
-  // Without a daemon the request is served unscheduled, or refused.
-  const int trouble =
-      (lets_in ? 0 : 4) + (answers ? 0 : 2) + (admission.HasDaemon() ? 0 : 1);
+  if (!standing.any()) return absl::nullopt;
   const double cost = fleet_->proxy.least_load
                           ? outstanding
                           : admission.PredictedWaitUs(request.model);
-  return Candidate{0, trouble, cost, target_rate, &part->due[request.model]};
+  return Candidate{0, standing.Trouble(admission.HasDaemon()), cost,
+                   standing.target_rate(), &part->due[request.model]};
 }
 
 std::vector<DaemonAdmission*> FleetAdmission::InOrder(

@@ -14,6 +14,7 @@
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/admission/daemon_admission.h"
 #include "daemon/proxy/admission/demand_book.h"
+#include "daemon/proxy/choice/model_on_gpu.h"
 #include "daemon/proxy/choice/replica_order.h"
 #include "daemon/wire/newest_plan.h"
 
@@ -71,8 +72,6 @@ class FleetAdmission final : public Admission {
   };
   using OnVerdict = std::function<void(Verdict)>;
 
-  // Requests/s, by the plan or, where it says nothing, by the fleet.
-  double TargetRate(const config::FleetEngine& engine) const;
   // nullopt if the GPU has no engine of the request's model.
   absl::optional<Candidate> Consider(Part* part,
                                      const AdmissionRequest& request) const;

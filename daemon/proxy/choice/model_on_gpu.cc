@@ -1,0 +1,18 @@
+#include "daemon/proxy/choice/model_on_gpu.h"
+
+namespace fineserve::proxy {
+
+void ModelOnGpu::Add(bool lets_in, bool serves, double target_rate) {
+  any_ = true;
+  any_serves_ |= serves;
+  lets_in_ |= lets_in;
+  let_in_serves_ |= lets_in && serves;
+  target_rate_ += target_rate;
+}
+
+int ModelOnGpu::Trouble(bool has_daemon) const {
+  const bool answers = lets_in_ ? let_in_serves_ : any_serves_;
+  return (lets_in_ ? 0 : 4) + (answers ? 0 : 2) + (has_daemon ? 0 : 1);
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,30 @@
+#ifndef DAEMON_PROXY_CHOICE_MODEL_ON_GPU_H_
+#define DAEMON_PROXY_CHOICE_MODEL_ON_GPU_H_
+
+namespace fineserve::proxy {
+
+// What one GPU can do for a model, as the proxy sees the model's engines there.
+class ModelOnGpu {
+ public:
+  // An engine of the model. `lets_in`: the plan, if there is one, lets it have
+  // new requests. `target_rate`: requests/s.
+  void Add(bool lets_in, bool serves, double target_rate);
+
+  // Whether it has an engine there at all.
+  bool any() const { return any_; }
+  // Of all its engines.
+  double target_rate() const { return target_rate_; }
+  // Candidate::trouble. A GPU where the plan lets no engine in comes after all
+  // others, then one whose engines do not answer. Without a daemon the request
+  // is served unscheduled, or refused.
+  int Trouble(bool has_daemon) const;
+
+ private:
+  bool any_ = false, any_serves_ = false;
+  bool lets_in_ = false, let_in_serves_ = false;
+  double target_rate_ = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_CHOICE_MODEL_ON_GPU_H_
