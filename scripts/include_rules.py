@@ -267,6 +267,7 @@ ALLOWED = {
     "tools/sim": {
         "bench/workload",
         "daemon/config",
+        "daemon/log",
         "tools/sim/bound",
         "tools/sim/core",
         "tools/sim/fleet",
@@ -277,26 +278,44 @@ ALLOWED = {
     # What ships: the pool's machine, the local scheduler, what lies between.
     "tools/sim/gpu": {
         "daemon/abi",
+        "daemon/admission",
         "daemon/admission/rooms",
         "daemon/sched",
         "daemon/sched/policy",
         "daemon/sched/predict",
         "daemon/slab",
+        "daemon/wire",
         "kernels/driver",
         "tools/sim/core",
         "tools/sim/engine",
     },
+    # The leader and the hand that ship.
+    "tools/sim/lead": {
+        "daemon/admission",
+        "daemon/clock",
+        "daemon/config",
+        "daemon/lead",
+        "daemon/proxy/admission",
+        "daemon/wire",
+        "tools/fsctl/launch",
+        "tools/sim/core",
+        "tools/sim/gpu",
+    },
     "tools/sim/fleet": {
         "bench/workload",
         "daemon/config",
+        "daemon/lead",
+        "daemon/proxy/admission",
         "daemon/proxy/choice",
         "daemon/proxy/request",
         "daemon/sched",
         "daemon/sched/predict",
         "daemon/slab",
+        "daemon/wire",
         "tools/sim/core",
         "tools/sim/engine",
         "tools/sim/gpu",
+        "tools/sim/lead",
     },
     "tools/sim/bound": {
         "bench/workload",
@@ -304,12 +323,14 @@ ALLOWED = {
         "tools/sim/engine",
         "tools/sim/fleet",
         "tools/sim/gpu",
+        "tools/sim/lead",
     },
     "tools/sim/report": {
         "bench/fragmentation",  # its plots
         "bench/workload",
         "tools/sim/fleet",
         "tools/sim/gpu",
+        "tools/sim/lead",
     },
     # Shared by the load generator and the simulator.
     "bench/workload": set(),

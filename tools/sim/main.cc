@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "daemon/config/fleet.h"
+#include "daemon/log/log.h"
 #include "tools/sim/bound/world_bound.h"
 #include "tools/sim/fleet/run.h"
 #include "tools/sim/fleet/site.h"
@@ -61,13 +62,16 @@ absl::StatusOr<World> ReadWorld(const Options& options, Site* site) {
   if (site->source.empty()) {
     site->source = "no provenance given (source = in the site file)";
   }
-  return MakeWorld(*fleet, *site);
+  absl::StatusOr<World> world = MakeWorld(*fleet, *site);
+  if (world.ok() && world->planning) site->source += HandSource(*site);
+  return world;
 }
 
 int Main(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
   const auto& options = absl::get<Options>(parsed);
+  log::SetLevel("error");  // a leader's words are in the report
   Site site;
   const absl::StatusOr<World> world = ReadWorld(options, &site);
   if (!world.ok()) return Fail(world.status());
@@ -81,6 +85,7 @@ int Main(int argc, char** argv) {
   RunOptions run;
   run.limit_s = options.limit_s;
   run.tells_output = !options.no_max_tokens;
+  run.frozen = options.frozen;
   if (shows) {
     run.on_progress = [&](double seconds, uint64_t ended) {
       ShowProgress(seconds, trace->seconds(), ended, trace->arrivals.size());

@@ -18,6 +18,8 @@ Examples:
 
 The site file says what the fleet file does not: pool and slab size, KV bytes a
 token, how co-tenants slow each other down, what paths and fills cost. Without
+A fleet with a [planner] plans, and moves engines, as it does while serving; the
+site file then needs the device's memory, and says how long engines start. Without
 it: 16 GiB in slabs of 32 MiB, time slices, and no time but the engines'.
 
 Exit codes: 0 simulated, 1 a file could not be used, 2 wrong flag, fleet or
@@ -45,6 +47,8 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
                "clients do not say how long answers may be");
   app.add_flag("--no-bound", options.no_bound,
                "do not compute what nobody could exceed");
+  app.add_flag("--frozen", options.frozen,
+               "the planner's first plan stays: no engine moves under load");
   app.add_option("--json", options.json_path, "write the report as JSON");
   app.add_option("--svg", options.svg_path, "plot the requests over time");
   app.add_flag("--quiet", options.quiet, "show no progress");

@@ -15,6 +15,7 @@ struct Options {
   double limit_s = 0;
   bool no_max_tokens = false;
   bool no_bound = false;
+  bool frozen = false;
   bool quiet = false;
   std::string json_path, svg_path;
 };

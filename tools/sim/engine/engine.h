@@ -88,6 +88,12 @@ class Engine {
   // Ends the run at ends(); adds first and last tokens of sequences.
   void End(std::vector<Token>* tokens);
 
+  // Calls on_sequence(id) for each that it has not answered to its end.
+  template <typename OnSequence>
+  void ForEach(OnSequence on_sequence) const {
+    for (const Sequence& s : running_) on_sequence(s.work.id);
+    for (const Sequence& s : waiting_) on_sequence(s.work.id);
+  }
   // Calls on_sequence(id, tokens generated) for each that has a first token.
   template <typename OnSequence>
   void ForEachDecoding(OnSequence on_sequence) const {

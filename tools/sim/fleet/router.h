@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/proxy/choice/replica_order.h"
+#include "daemon/wire/newest_plan.h"
 #include "tools/sim/core/agenda.h"
 #include "tools/sim/fleet/world.h"
 
@@ -27,6 +28,11 @@ class Router {
   bool greets() const { return greets_; }
   void Hello(Micros now, const Drain& drain);
 
+  // From now on by the plan, as the proxy knows it. `serves`: whether that
+  // engine of that GPU does. Fleets without a planner need no call.
+  using Serves = std::function<bool(uint32_t gpu, uint32_t engine)>;
+  void FollowPlan(const wire::NewestPlan& plan, const Serves& serves);
+
   // Places in the model's replicas, best first.
   const std::vector<uint32_t>& Order(uint32_t model, Micros now);
   // The replica was asked for a prompt.
@@ -36,10 +42,14 @@ class Router {
 
  private:
   struct Known {
+    int trouble = 0;
+    double target_rate = 0;
     double due = 0;
     proxy::PredictedWait wait;
     int64_t load = 0;  // tokens outstanding
   };
+  bool HasRates(uint32_t model) const;
+
   const World& world_;
   bool greets_ = false;
   std::vector<std::vector<Known>> known_;  // by model and replica

@@ -11,6 +11,7 @@
 #include "daemon/proxy/request/token_estimator.h"
 #include "tools/sim/core/agenda.h"
 #include "tools/sim/fleet/router.h"
+#include "tools/sim/lead/planning.h"
 
 namespace fineserve::sim {
 namespace {
@@ -23,7 +24,6 @@ using workload::Outcome;
 // Between two reports of progress, in requests that ended.
 constexpr uint64_t kProgressRequests = 1024;
 
-double Seconds(Micros us) { return static_cast<double>(us) / 1e6; }
 Micros MicrosOf(double seconds) { return static_cast<Micros>(seconds * 1e6); }
 
 class Runner {
@@ -49,6 +49,10 @@ class Runner {
       agenda_.Set(static_cast<uint32_t>(gpus_.size()), (*gpu)->next());
       gpus_.push_back(*std::move(gpu));
     }
+    if (world_.planning) {
+      planning_ = std::make_unique<Planning>(*world_.planning, &gpus_);
+    }
+    has_begun_ = planning_ == nullptr;
     result_.outcomes.reserve(trace_.arrivals.size());
     replica_of_.reserve(trace_.arrivals.size());
     return absl::OkStatus();
@@ -56,28 +60,58 @@ class Runner {
 
   RunResult Run() {
     const size_t all = trace_.arrivals.size();
-    const Micros limit = options_.limit_s > 0
-                             ? MicrosOf(trace_.seconds() + options_.limit_s)
-                             : kNever;
     while (ended_ < all) {
       const Micros now = std::min({NextArrival(), agenda_.next(), next_hello_});
-      if (now > limit) break;
+      if (now > Limit()) break;
       now_ = now;
       if (now_ >= next_hello_) Hello();
       while (NextArrival() <= now_) Arrive();
       while (agenda_.next() <= now_) RunGpu(agenda_.first());
     }
-    return Finish(limit);
+    return Finish();
   }
 
  private:
+  // The trace's time and the run's.
+  double Seconds(Micros at) const {
+    return static_cast<double>(at - result_.load_began) / 1e6;
+  }
+  Micros At(double seconds) const {
+    return result_.load_began + MicrosOf(seconds);
+  }
+
   Micros NextArrival() const {
     const size_t next = result_.outcomes.size();
-    return next < trace_.arrivals.size() ? MicrosOf(trace_.arrivals[next].at_s)
-                                         : kNever;
+    return has_begun_ && next < trace_.arrivals.size()
+               ? At(trace_.arrivals[next].at_s)
+               : kNever;
+  }
+
+  Micros Limit() const {
+    return has_begun_ && options_.limit_s > 0
+               ? At(trace_.seconds() + options_.limit_s)
+               : kNever;
+  }
+
+  // What planning does each second.
+  void Plan() {
+    planning_->Second(now_);
+    router_.FollowPlan(planning_->plan(), [this](uint32_t gpu, uint32_t place) {
+      return gpus_[gpu]->Runs(place);
+    });
+    for (uint32_t gpu = 0; gpu < gpus_.size(); ++gpu) {
+      agenda_.Set(gpu, gpus_[gpu]->next());
+    }
+    if (has_begun_) return;
+    const double patience_s = world_.planning->fleet.planner.start_s;
+    has_begun_ = planning_->IsAtRest() || Seconds(now_) >= patience_s;
+    if (!has_begun_) return;
+    result_.load_began = now_;
+    if (options_.frozen) planning_->Freeze();
   }
 
   void Hello() {
+    if (planning_ != nullptr) Plan();
     next_hello_ = router_.greets() ? now_ + Router::kHelloUs : kNever;
     router_.Hello(now_, [this](const Replica& r) {
       return gpus_[r.gpu]->Drain(r.model, now_);
@@ -95,12 +129,24 @@ class Runner {
     o.slo = world_.models[m].slo;
     result_.outcomes.push_back(o);
     replica_of_.push_back(0);
+    if (planning_ != nullptr) Count(id);
     const std::vector<uint32_t>& order = router_.Order(m, now_);
     if (order.empty()) return Refuse(id);
     if (order.size() > 1) {
       others_[id].assign(order.rbegin(), order.rend() - 1);
     }
     Ask(id, order.front());
+  }
+
+  // For the demand that is planned for.
+  void Count(uint64_t id) {
+    const uint32_t m = result_.outcomes[id].model;
+    proxy::DemandBook& demand = planning_->demand(now_);
+    proxy::AdmissionRequest request;
+    request.id = id;
+    request.prompt_tokens = PromptAsTold(id);
+    request.arrived_ns = planning_->NowNs();
+    demand.Submitted(request, world_.planning->fleet.models[m]);
   }
 
   void Ask(uint64_t id, uint32_t replica) {
@@ -112,7 +158,7 @@ class Runner {
     router_.Asked(m, replica, prompt);
     gpus_[r.gpu]->Submit(
         {RequestId{id}, r.model, a.lengths.input, a.lengths.output, prompt,
-         options_.tells_output ? a.lengths.output : 0, MicrosOf(a.at_s), now_});
+         options_.tells_output ? a.lengths.output : 0, At(a.at_s), now_});
     agenda_.Set(r.gpu, gpus_[r.gpu]->next());
   }
 
@@ -135,12 +181,17 @@ class Runner {
         break;
       case News::Kind::kFirstToken:
         o.first_token_s = Seconds(news.at);
+        if (planning_ != nullptr) planning_->demand(now_).FirstToken(id);
         router_.Load(o.model, replica, -int64_t{o.lengths.input});
         break;
       case News::Kind::kDone:
         o.end = End::kDone;
         o.end_s = Seconds(news.at);
         o.lengths.output = news.generated;
+        if (planning_ != nullptr) {
+          planning_->demand(now_).Finished(id, news.generated,
+                                           proxy::Outcome::kDone);
+        }
         if (Estimates(id)) estimator_.Learn(FactsOf(id), o.lengths.input);
         router_.Load(o.model, replica, int64_t{o.lengths.input} - Expected(id));
         CountEnd();
@@ -148,7 +199,20 @@ class Runner {
       case News::Kind::kRefused:
         AskNext(id);
         break;
+      case News::Kind::kBroken:
+        Break(id);
+        break;
     }
+  }
+
+  void Break(uint64_t id) {
+    Outcome& o = result_.outcomes[id];
+    o.end = End::kFailed;
+    o.end_s = Seconds(now_);
+    planning_->demand(now_).Finished(id, 0, proxy::Outcome::kEngineGone);
+    const int64_t prefilled = o.first_token_s > 0 ? o.lengths.input : 0;
+    router_.Load(o.model, replica_of_[id], prefilled - Expected(id));
+    CountEnd();
   }
 
   // What the proxy makes of a request's prompt.
@@ -185,6 +249,7 @@ class Runner {
   void Refuse(uint64_t id) {
     result_.outcomes[id].end = End::kDropped;
     result_.outcomes[id].end_s = Seconds(now_);
+    if (planning_ != nullptr) planning_->demand(now_).Refused(id);
     CountEnd();
   }
 
@@ -193,8 +258,8 @@ class Runner {
     options_.on_progress(Seconds(now_), ended_);
   }
 
-  RunResult Finish(Micros limit) {
-    if (ended_ < trace_.arrivals.size()) now_ = limit;
+  RunResult Finish() {
+    if (ended_ < trace_.arrivals.size()) now_ = Limit();
     result_.cut = trace_.arrivals.size() - ended_;
     result_.seconds = Seconds(now_);
     for (const auto& gpu : gpus_) {
@@ -203,6 +268,7 @@ class Runner {
         result_.kappa.push_back(figures.kappa);
       }
     }
+    if (planning_ != nullptr) result_.plan = planning_->TakeRecord();
     options_.on_progress(result_.seconds, ended_);
     return std::move(result_);
   }
@@ -212,6 +278,8 @@ class Runner {
   const std::vector<uint32_t>& model_of_;
   const RunOptions& options_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::unique_ptr<Planning> planning_;  // null: no engine moves
+  bool has_begun_ = false;              // the load
   Agenda agenda_;
   Router router_;
   proxy::TokenEstimator estimator_;

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "bench/workload/metrics.h"
 #include "bench/workload/trace.h"
 #include "tools/sim/fleet/world.h"
 #include "tools/sim/gpu/gpu.h"
+#include "tools/sim/lead/planning.h"
 
 namespace fineserve::sim {
 
@@ -19,6 +21,8 @@ struct RunOptions {
   // Whether clients say how long their answers may be (max_tokens), as long as
   // they will be.
   bool tells_output = true;
+  // Whether the first plan stays: no engine moves while the load comes.
+  bool frozen = false;
   // Called now and then with the simulated second and the requests that ended.
   std::function<void(double seconds, uint64_t ended)> on_progress =
       [](double, uint64_t) {};
@@ -31,14 +35,20 @@ struct RunResult {
   std::vector<workload::Outcome> outcomes;
   std::vector<Gpu::Counters> gpus;
   uint64_t cut = 0;
-  double seconds = 0;         // simulated
+  double seconds = 0;         // simulated, since the load began
   std::vector<double> kappa;  // of all engines at the end, GPU by GPU
+  // Of a fleet with a planner, whose times are since `load_began`.
+  absl::optional<PlanRecord> plan;
+  Micros load_began = 0;
 };
 
 // Sends the trace's requests to the world's GPUs, as the proxy does it: to the
 // one that is furthest behind its target rate, or to the one with the least
 // predicted TTFT (or load), and to the next if one refuses.
 // `model_of[i]` is the world's model for the trace's model i.
+//
+// Where a planner places engines, the load begins once they serve, or when the
+// planner's patience with a start ends.
 //
 // Deterministic: the same world, trace and options give the same result.
 // Errors as Gpu::Create's.

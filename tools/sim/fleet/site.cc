@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::sim {
@@ -21,6 +22,35 @@ Setter Time(Micros* out) {
     absl::Status s = Amount(&us)(node);
     *out = static_cast<Micros>(us);
     return s;
+  };
+}
+
+// A time in s, kept in µs. At most a day.
+Setter Seconds(Micros* out) {
+  return [=](const toml::node& node) {
+    double s = 0;
+    absl::Status read = config::AmountIn(&s, 0, 86'400)(node);
+    *out = static_cast<Micros>(1e6 * s);
+    return read;
+  };
+}
+
+Setter Rate(uint64_t* bytes_per_s) {
+  return [=](const toml::node& node) {
+    double rate = 0;
+    absl::Status s = config::AmountIn(&rate, 1, 1e15)(node);
+    *bytes_per_s = static_cast<uint64_t>(rate);
+    return s;
+  };
+}
+
+Setter Hand(const std::string& path, Site* site) {
+  return [=](const toml::node& node) {
+    site->has_hand = true;
+    HandTimes& hand = site->hand;
+    return Section(path, {{"start_s", Seconds(&hand.start_us)},
+                          {"weights_per_s", Rate(&hand.weights_per_s)},
+                          {"stop_s", Seconds(&hand.stop_us)}})(node);
   };
 }
 
@@ -83,12 +113,31 @@ Setter Model(const std::string& path, Site* site) {
 
 }  // namespace
 
+HandTimes ColdStart() {
+  HandTimes times;
+  times.start_us = 30'000'000;
+  times.weights_per_s = 4'000'000'000;
+  return times;
+}
+
+std::string HandSource(const Site& site) {
+  const HandTimes& hand = site.hand;
+  return absl::StrFormat(
+      "; engines start in %.1f s and at %.2f GB/s of weights, and end in %.1f "
+      "s%s",
+      1e-6 * static_cast<double>(hand.start_us),
+      1e-9 * static_cast<double>(hand.weights_per_s),
+      1e-6 * static_cast<double>(hand.stop_us),
+      site.has_hand ? "" : " (Prism's without its remedies, §5.2 and Fig. 9)");
+}
+
 absl::StatusOr<Site> ReadSite(const std::string& path) {
   Site site;
   const absl::Status s = config::ReadToml(
       path,
       {{"source", config::Text(&site.source)},
-       {"gpu", Section(path, {{"pool", config::ByteSize(&site.pool_bytes)},
+       {"gpu", Section(path, {{"memory", config::ByteSize(&site.memory_bytes)},
+                              {"pool", config::ByteSize(&site.pool_bytes)},
                               {"slab", config::ByteSize(&site.slab_bytes)},
                               {"planes", config::Count(&site.planes, 1, 4096)},
                               {"fill_us", Time(&site.pool.fill_us)},
@@ -98,6 +147,7 @@ absl::StatusOr<Site> ReadSite(const std::string& path) {
                                {"send_us", Time(&site.path.send_us)},
                                {"answer_us", Time(&site.path.answer_us)},
                                {"beat_us", Time(&site.path.beat_us)}})},
+       {"engine", Hand(path, &site)},
        {"model", config::Sections("model", Model(path, &site))}});
   if (!s.ok()) return s;
   if (site.pool.poll_us == 0 || site.path.beat_us == 0) {

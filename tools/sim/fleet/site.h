@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "daemon/config/fleet.h"
 #include "tools/sim/gpu/setup.h"
+#include "tools/sim/lead/setup.h"
 
 namespace fineserve::sim {
 
@@ -28,12 +29,19 @@ struct SiteModel {
   absl::optional<config::StepProfile> truth;
 };
 
+// How a process that loads its weights from the host's pageable memory starts,
+// as Prism tells of engines without its own remedies: tens of seconds to start
+// (§5.2), and 7.1 s for the 28 GB of a model of 14B in FP16 (Fig. 9). Ending
+// one is straightforward (§5.2).
+HandTimes ColdStart();
+
 // The machine that is simulated: everything that the fleet file does not say.
 // Nothing here is a result; `source` tells where the numbers come from and is
 // printed with every report. An example with every key:
 //
 //   source = "tinyserve at real speed on the emulated device"
 //   [gpu]
+//   memory = "80GiB"                # of the device; for a planner
 //   pool = "16GiB"
 //   slab = "32MiB"
 //   planes = 1
@@ -44,6 +52,10 @@ struct SiteModel {
 //   ask_us = 300                    # from the client to the daemon
 //   send_us = 200                   # from the verdict to the engine
 //   answer_us = 200                 # from a token to the client
+//   [engine]                        # that a planner starts and stops
+//   start_s = 30                    # until it serves, but for its weights
+//   weights_per_s = 4e9             # bytes of them that come to the GPU
+//   stop_s = 0                      # until its memory is free
 //   [[model]]
 //   name = "llama-8b-fp16"          # of the fleet
 //   kv_token_bytes = 131072
@@ -57,14 +69,21 @@ struct SiteModel {
 //   truth = { base_us = 8000, per_token_us = 110, per_sequence_us = 60 }
 struct Site {
   std::string source;
+  uint64_t memory_bytes = 0;  // of the device; 0: not told
   uint64_t pool_bytes = uint64_t{16} << 30;
   uint64_t slab_bytes = uint64_t{32} << 20;
   uint32_t planes = 1;
   Slowdown slowdown;
   PoolTimes pool;
   PathTimes path;
+  HandTimes hand = ColdStart();
+  bool has_hand = false;  // the file says what `hand` is
   std::map<std::string, SiteModel> models;
 };
+
+// "; engines start in 30.0 s …": the hand's inputs, for a report of a fleet
+// with a planner.
+std::string HandSource(const Site& site);
 
 // Reads a TOML file; errors as config::ReadFleet's.
 absl::StatusOr<Site> ReadSite(const std::string& path);

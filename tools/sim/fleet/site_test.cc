@@ -22,6 +22,7 @@ TEST(SiteTest, ReadsEveryKey) {
   const auto site = Read(R"(
 source = "a test"
 [gpu]
+memory = "8GiB"
 pool = "4GiB"
 slab = "8MiB"
 planes = 4
@@ -33,6 +34,10 @@ ask_us = 300
 send_us = 200
 answer_us = 100
 beat_us = 1000
+[engine]
+start_s = 2.5
+weights_per_s = 2e9
+stop_s = 0.5
 [[model]]
 name = "m"
 kv_token_bytes = 4096
@@ -57,6 +62,10 @@ truth = { base_us = 1, per_token_us = 2.5, per_sequence_us = 3 }
   EXPECT_EQ(site->path.send_us, 200);
   EXPECT_EQ(site->path.answer_us, 100);
   EXPECT_EQ(site->path.beat_us, 1000);
+  EXPECT_EQ(site->memory_bytes, uint64_t{8} << 30);
+  EXPECT_EQ(site->hand.start_us, 2'500'000);
+  EXPECT_EQ(site->hand.weights_per_s, 2'000'000'000u);
+  EXPECT_EQ(site->hand.stop_us, 500'000);
   const SiteModel& m = site->models.at("m");
   EXPECT_EQ(m.kv_token_bytes, 4096u);
   EXPECT_EQ(m.planes, 4u);
@@ -75,6 +84,8 @@ TEST(SiteTest, MistakesNameTheirLine) {
         std::tuple("[gpu]\nslowdown = [0.5]\n", ":2:", "at least 1"),
         std::tuple("[[model]]\nname = \"m\"\nprefix_hits = 2\n",
                    ":3:", "part of 1"),
+        std::tuple("[engine]\nstart_s = -1\n", ":2:", "from 0 to 86400"),
+        std::tuple("[engine]\nweights_per_s = 0\n", ":2:", "from 1 to"),
         std::tuple("[[model]]\ntp = 2\n", ":1:", "name")}) {
     const auto site = Read(text);
     ASSERT_FALSE(site.ok()) << text;

@@ -64,6 +64,18 @@ class Model {
             fleet_.profile ? Of(*fleet_.profile) : sched::kGuess};
   }
 
+  // Bytes that an engine takes beside the pool, and those that are loaded; 0:
+  // not known.
+  uint64_t BesideBytes() const {
+    if (!fleet_.measured) return 0;
+    return WeightBytes() +
+           static_cast<uint64_t>(fleet_.measured->activation_bytes);
+  }
+  uint64_t WeightBytes() const {
+    if (!fleet_.measured) return 0;
+    return static_cast<uint64_t>(fleet_.measured->weight_bytes);
+  }
+
   EngineSetup Engine(const config::FleetEngine& engine, uint32_t place) const {
     EngineSetup setup;
     setup.name = engine.name;
@@ -79,6 +91,7 @@ class Model {
                     fleet_.block_tokens};
     setup.floor_bytes = engine.floor_bytes;
     setup.cap_bytes = engine.cap_bytes;
+    setup.runs = !engine.is_place;
     return setup;
   }
 
@@ -120,13 +133,6 @@ class Builder {
   }
 
   absl::Status Add(const config::FleetEngine& engine) {
-    if (engine.is_place) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("engine \"", engine.name,
-                       "\" is one of several places, of which a planner "
-                       "chooses, and planning is not simulated; give the "
-                       "[[engine]] one gpu instead of gpus"));
-    }
     if (!engine.view) {
       return absl::InvalidArgumentError(
           absl::StrCat("engine \"", engine.name,
@@ -143,11 +149,27 @@ class Builder {
     const uint32_t gpu = GpuOf(engine.gpu);
     Replica& replica = ReplicaOf(gpu, known->second);
     replica.target_rate += engine.target_rate;
-    world_.gpus[gpu].engines.push_back(model.Engine(engine, replica.model));
+    std::vector<EngineSetup>& engines = world_.gpus[gpu].engines;
+    const auto place = static_cast<uint32_t>(engines.size());
+    replica.engines.push_back({place, engine.target_rate});
+    engines.push_back(model.Engine(engine, replica.model));
+    if (engine.is_place) {
+      places_.push_back(
+          {engine, gpu, place, model.WeightBytes(), model.BesideBytes()});
+    } else {
+      beside_[gpu] += model.BesideBytes();
+    }
     return absl::OkStatus();
   }
 
-  World Take() { return std::move(world_); }
+  World Take(const config::Fleet& fleet, const Site& site) {
+    if (!places_.empty()) {
+      world_.planning = PlanningSetup{
+          fleet,     world_.gpu_names,   site.memory_bytes, site.pool_bytes,
+          site.hand, std::move(places_), std::move(beside_)};
+    }
+    return std::move(world_);
+  }
 
  private:
   uint32_t GpuOf(const std::string& name) {
@@ -156,6 +178,7 @@ class Builder {
     if (is_new) {
       world_.gpu_names.push_back(name);
       world_.gpus.push_back(empty_);
+      beside_.push_back(0);
     }
     return place->second;
   }
@@ -175,7 +198,19 @@ class Builder {
   World world_;
   std::vector<Model> models_;
   std::unordered_map<std::string, uint32_t> model_of_, gpus_;
+  std::vector<PlaceSetup> places_;
+  std::vector<uint64_t> beside_;  // by GPU
 };
+
+absl::Status CheckPlanned(const World& world) {
+  if (!world.planning) return absl::OkStatus();
+  const PlanningSetup& planning = *world.planning;
+  if (planning.memory_bytes > planning.pool_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a planner has to know what is left for weights: say in the site file's "
+      "[gpu] how large the device's memory is, more than its pool: memory = "
+      "\"80GiB\""));
+}
 
 }  // namespace
 
@@ -186,7 +221,9 @@ absl::StatusOr<World> MakeWorld(const config::Fleet& fleet, const Site& site) {
   for (const config::FleetEngine& engine : fleet.engines) {
     if (absl::Status s = builder.Add(engine); !s.ok()) return s;
   }
-  return builder.Take();
+  World world = builder.Take(fleet, site);
+  if (absl::Status s = CheckPlanned(world); !s.ok()) return s;
+  return world;
 }
 
 }  // namespace fineserve::sim

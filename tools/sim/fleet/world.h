@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "bench/workload/metrics.h"
 #include "daemon/config/fleet.h"
 #include "tools/sim/fleet/site.h"
 #include "tools/sim/gpu/setup.h"
+#include "tools/sim/lead/setup.h"
 
 namespace fineserve::sim {
 
@@ -18,6 +20,11 @@ struct Replica {
   uint32_t gpu = 0;
   uint32_t model = 0;  // place in the GPU's list
   double target_rate = 0;
+  struct Engine {
+    uint32_t place;  // among the GPU's engines
+    double target_rate;
+  };
+  std::vector<Engine> engines = {};
 };
 
 struct WorldModel {
@@ -34,12 +41,13 @@ struct World {
   std::vector<std::string> gpu_names;
   std::vector<GpuSetup> gpus;
   std::vector<WorldModel> models;
-  bool least_load = false;  // [proxy] replicas
+  bool least_load = false;                 // [proxy] replicas
+  absl::optional<PlanningSetup> planning;  // none: no engine moves
 };
 
-// Engines on the GPUs that the fleet names, everything else by the site.
-// InvalidArgument, with the fix, if something is missing that a simulation
-// needs.
+// Engines on the GPUs that the fleet names, everything else by the site. Places
+// do not run until a planner wants them. InvalidArgument, with the fix, if
+// something is missing that a simulation needs.
 absl::StatusOr<World> MakeWorld(const config::Fleet& fleet, const Site& site);
 
 }  // namespace fineserve::sim

@@ -74,7 +74,29 @@ TEST(WorldTest, WhatIsMissingIsSaidWithTheFix) {
   config::Fleet places = OneModel();
   places.engines[2].is_place = true;
   EXPECT_THAT(std::string(MakeWorld(places, Site()).status().message()),
-              HasSubstr("engine \"c\" is one of several places"));
+              HasSubstr("memory = \"80GiB\""));
+}
+
+TEST(WorldTest, PlacesDoNotRunUntilAPlannerWantsThem) {
+  config::Fleet fleet = OneModel();
+  for (config::FleetEngine& e : fleet.engines) e.is_place = e.name != "b";
+  fleet.models[0].measured.emplace().weight_bytes = 1e9;
+  fleet.models[0].measured->activation_bytes = 1e8;
+  Site site;
+  site.memory_bytes = uint64_t{80} << 30;
+  const auto world = MakeWorld(fleet, site);
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_FALSE(world->gpus[0].engines[1].runs);
+  EXPECT_TRUE(world->gpus[1].engines[0].runs);
+  ASSERT_TRUE(world->planning);
+  ASSERT_EQ(world->planning->places.size(), 2u);
+  const PlaceSetup& c = world->planning->places[1];
+  EXPECT_EQ(c.engine.name, "c");
+  EXPECT_EQ(c.gpu, 0u);
+  EXPECT_EQ(c.place, 1u);
+  EXPECT_EQ(c.weight_bytes, 1'000'000'000u);
+  EXPECT_EQ(c.beside_bytes, 1'100'000'000u);
+  EXPECT_EQ(world->planning->beside_bytes[1], 1'100'000'000u);
 }
 
 }  // namespace

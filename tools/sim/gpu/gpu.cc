@@ -49,25 +49,21 @@ absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Create(const GpuSetup& setup) {
   std::unique_ptr<Gpu> gpu(new Gpu(setup, *std::move(policy)));
   if (gpu->pool_ != nullptr) gpu->FillAtStart();
   for (const EngineSetup& engine : setup.engines) {
-    if (const absl::Status s = gpu->StartEngine(engine); !s.ok()) return s;
+    gpu->AddEngine(engine);
+    if (!engine.runs) continue;
+    const absl::Status s = gpu->Begin(gpu->engines_.back().get());
+    if (!s.ok()) return s;
   }
   gpu->LeaseFloors();
   gpu->SetRooms();
   return gpu;
 }
 
-absl::Status Gpu::StartEngine(const EngineSetup& setup) {
-  const size_t place = engines_.size();
+void Gpu::AddEngine(const EngineSetup& setup) {
   const uint32_t slabs = setup.own_tokens > 0 ? 1 : setup_.geometry.slab_count;
-  engines_.push_back(std::make_unique<Running>(setup, place, slabs));
-  Running* const engine = engines_.back().get();
+  engines_.push_back(std::make_unique<Running>(setup, engines_.size(), slabs));
   serving_.push_back({setup.name, ModelId{setup.model}, setup.kv_token_bytes,
-                      setup.limits.block_tokens, setup.limits.max_batch,
-                      /*known=*/true, /*takes=*/true});
-  if (setup.own_tokens == 0) return StartView(engine);
-  engine->blocks.Link(
-      0, static_cast<uint32_t>(setup.own_tokens / setup.limits.block_tokens));
-  return absl::OkStatus();
+                      setup.limits.block_tokens, setup.limits.max_batch});
 }
 
 // --- Requests and the scheduler ---
@@ -115,6 +111,7 @@ void Gpu::Decide() {
   if (!undecided_ && now_ < wake_) return;
   undecided_ = false;
   SetRooms();
+  SendAway();
   for (const sched::Decision& d : scheduler_.Decide(now_)) Obey(d);
   wake_ =
       waiting_.empty() ? kNever : std::max(scheduler_.NextWake(now_), now_ + 1);
@@ -294,7 +291,7 @@ Micros Gpu::NextEvent() const {
 }
 
 Gpu::Counters Gpu::counters() const {
-  Counters all;
+  Counters all = stopped_;
   for (const auto& e : engines_) {
     all.preemptions += e->engine.preemptions();
     all.steps += e->engine.steps();

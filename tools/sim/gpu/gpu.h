@@ -13,6 +13,7 @@
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/sched/local_scheduler.h"
 #include "daemon/slab/pool_state.h"
+#include "daemon/wire/newest_plan.h"
 #include "tools/sim/core/agenda.h"
 #include "tools/sim/engine/engine.h"
 #include "tools/sim/engine/slab_blocks.h"
@@ -34,7 +35,13 @@ struct Request {
 
 // What became of a request.
 struct News {
-  enum class Kind : uint8_t { kAdmitted, kRefused, kFirstToken, kDone };
+  enum class Kind : uint8_t {
+    kAdmitted,
+    kRefused,
+    kFirstToken,
+    kDone,
+    kBroken,  // its engine was stopped
+  };
   sched::RequestId id;
   Kind kind;
   Micros at;
@@ -48,9 +55,11 @@ struct News {
 // place of the event loop of daemon/server, after each event the pool settles,
 // rooms are set and the scheduler decides.
 //
-// Engines with a view lease slabs, which are filled before each lease. Deaths,
-// whole leases and resizing do not occur. While no request waits, rooms are not
-// set, since they are set again before the next decision.
+// Engines with a view lease slabs, which are filled before each lease. An
+// engine may start and stop while others run; one that stopped leaves its slabs
+// to the pool's machine, as any process that exits does. Deaths, whole leases
+// and resizing do not occur. While no request waits, rooms are not set, since
+// they are set again before the next decision.
 //
 // Time is in µs from the start of the run. Confined to one thread.
 class Gpu {
@@ -78,6 +87,24 @@ class Gpu {
   void Run(Micros now);
   std::vector<News> TakeNews() { return std::exchange(news_, {}); }
 
+  // --- Engines that a plan moves (gpu_engines.cc); `engine`: place in
+  // GpuSetup::engines ---
+
+  // From `now` on requests come by what the daemons know of the plan, which
+  // must outlive this object. Call it again whenever that has changed.
+  void FollowPlan(const wire::NewestPlan* plan, Micros now);
+  // The engine, which does not run, begins to serve. Errors as Create's; it
+  // does not run then.
+  absl::Status Start(uint32_t engine, Micros now);
+  // The engine, which runs, stops. What it still had is told as broken; the
+  // driver lists its process, and so the pool keeps its slabs, until `gone`.
+  void Stop(uint32_t engine, Micros now, Micros gone);
+  bool Runs(uint32_t engine) const { return engines_[engine]->pid != 0; }
+  // Engines as the daemon knows them.
+  const std::vector<admission::ServingEngine>& engines() const {
+    return serving_;
+  }
+
   // How long until all waiting requests of the model have their first token: of
   // this the daemon tells proxies (wire::Welcome).
   Micros Drain(uint32_t model, Micros now) const {
@@ -100,6 +127,7 @@ class Gpu {
           engine(setup.limits, setup.step_time, &blocks) {}
     const EngineSetup setup;
     const size_t place;  // among engines
+    pid_t pid = 0;       // 0: it does not run
     SlabBlocks blocks;
     Engine engine;
     std::unique_ptr<LeasedView> view;
@@ -118,11 +146,20 @@ class Gpu {
   };
 
   Gpu(const GpuSetup& setup, std::unique_ptr<sched::Policy> policy);
-  absl::Status StartEngine(const EngineSetup& setup);
+  void AddEngine(const EngineSetup& setup);
+
+  // gpu_engines.cc
+  absl::Status Begin(Running* engine);
+  void Break(Running* engine);
+  void Exit(Running* engine, Micros gone);
+  void UpdateTakes();
+  void SendAway();
+  void WakeAt(Micros now);
 
   // gpu_pool.cc
   absl::Status StartView(Running* engine);
   void FillAtStart();
+  void ListProcesses();
   void LeaseFloors();
   void Execute();
   void EndFills();
@@ -177,6 +214,12 @@ class Gpu {
   bool unsettled_ = false;
   Micros next_poll_ = kNever;
   std::deque<std::pair<Micros, slab::SlabId>> fills_;  // that end then
+  pid_t last_pid_ = 0;
+  // Processes that have exited and that the driver lists until then.
+  std::vector<std::pair<Micros, pid_t>> leaving_;
+
+  const wire::NewestPlan* plan_ = nullptr;  // null: nothing is planned
+  Counters stopped_;                        // of engines that were stopped
 };
 
 }  // namespace fineserve::sim

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -17,10 +18,11 @@ namespace {
 using slab::EngineId;
 using slab::SlabId;
 
-// All engines are the same user's; an engine's place is its process.
+// All engines are the same user's.
 constexpr uid_t kUser = 0;
+// The daemon's own process; engines' are counted from 1.
+constexpr pid_t kDaemon = std::numeric_limits<pid_t>::max();
 
-pid_t PidOf(size_t engine) { return static_cast<pid_t>(engine) + 1; }
 [[noreturn]] void Die(const std::string& why) {
   fprintf(stderr, "sim: %s\n", why.c_str());
   abort();
@@ -31,8 +33,10 @@ uint64_t Nanoseconds(Micros us) { return static_cast<uint64_t>(us) * 1000; }
 
 absl::Status Gpu::StartView(Running* engine) {
   const EngineSetup& setup = engine->setup;
-  const pid_t pid = PidOf(engine->place);
-  const absl::StatusOr<EngineId> id = pool_->Join(setup.name, kUser, pid, 0);
+  const pid_t pid = engine->pid;
+  const uint64_t now_ns = Nanoseconds(now_);
+  const absl::StatusOr<EngineId> id =
+      pool_->Join(setup.name, kUser, pid, now_ns);
   if (!id.ok()) return id.status();
   slab::ViewSpec spec;
   spec.mode = abi::ViewMode::kView;
@@ -49,7 +53,7 @@ absl::Status Gpu::StartView(Running* engine) {
       *id, pool_->Layout(*id), record.view.cap, record.view.floor,
       setup_.geometry.slab_count, &engine->blocks);
   return pool_->ActivateView(*id, pid, setup_.geometry.slab_count,
-                             record.view.floor, 0);
+                             record.view.floor, now_ns);
 }
 
 // The pool was made, and its engines have started, before the run.
@@ -79,6 +83,7 @@ void Gpu::Execute() {
         engine->plan_at = now_;
       }
     }
+    if (effects.list_processes) ListProcesses();
     // One after the other, as one stream of the device does it.
     for (const SlabId slab : effects.fill) {
       const Micros begin = fills_.empty() ? now_ : fills_.back().first;
@@ -90,6 +95,17 @@ void Gpu::Execute() {
     ReturnDrained(engine.get());
     TellWant(engine.get());
   }
+}
+
+// What the driver answers when the daemon asks who is on the GPU.
+void Gpu::ListProcesses() {
+  leaving_.erase(
+      std::remove_if(leaving_.begin(), leaving_.end(),
+                     [this](const auto& l) { return l.first <= now_; }),
+      leaving_.end());
+  std::vector<pid_t> listed = {kDaemon};
+  for (const auto& [gone, pid] : leaving_) listed.push_back(pid);
+  pool_->Listed(listed, kDaemon);
 }
 
 void Gpu::EndFills() {
@@ -130,8 +146,8 @@ void Gpu::LookAtLeases(Running* engine) {
 void Gpu::ReturnDrained(Running* engine) {
   if (!engine->blocks.any_drained()) return;
   for (const LeasedView::Held& held : engine->view->TakeDrained()) {
-    const absl::Status s = pool_->ReturnSlab(
-        engine->view->id(), PidOf(engine->place), held.slab, held.lease);
+    const absl::Status s = pool_->ReturnSlab(engine->view->id(), engine->pid,
+                                             held.slab, held.lease);
     // Its view says that it holds the slab.
     if (!s.ok()) Die(std::string(s.message()));
   }
@@ -144,8 +160,7 @@ void Gpu::TellWant(Running* engine) {
   const bool steps = engine->planned || engine->engine.stepping();
   const auto want = engine->view->UpdateWant(now_, steps);
   if (!want) return;
-  pool_->Want(engine->view->id(), PidOf(engine->place), *want,
-              Nanoseconds(now_));
+  pool_->Want(engine->view->id(), engine->pid, *want, Nanoseconds(now_));
   unsettled_ = true;
 }
 

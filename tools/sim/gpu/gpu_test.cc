@@ -116,6 +116,30 @@ TEST(GpuTest, NeighbourSlowsTheStepThatIsUnderWay) {
   EXPECT_EQ(firsts[1].at, 46'000 + 10'000) << "18 of 28 ms were done by then";
 }
 
+TEST(GpuTest, StoppedEngineLeavesItsSlabsOnceItsProcessIsGone) {
+  GpuSetup setup = OneEngine(2);  // its floor is the whole pool
+  setup.engines.push_back(setup.engines[0]);
+  setup.engines[1].name = "b";
+  setup.engines[1].runs = false;
+  const auto gpu = *Gpu::Create(setup);
+  EXPECT_FALSE(gpu->Start(1, 1'000).ok()) << "a floor is in its way";
+  EXPECT_FALSE(gpu->Runs(1));
+  gpu->Submit({RequestId{1}, 0, 500, 200, 500, 200, 2'000, 2'000});
+  RunUntil(gpu.get(), 100'000);
+  gpu->Stop(0, 200'000, /*gone=*/900'000);
+  const std::vector<News> news = RunUntil(gpu.get(), 800'000);
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].kind, News::Kind::kBroken);
+  EXPECT_FALSE(gpu->Start(1, 800'000).ok()) << "the driver still lists it";
+  RunUntil(gpu.get(), 1'100'000);
+  ASSERT_TRUE(gpu->Start(1, 1'200'000).ok());
+  gpu->Submit({RequestId{2}, 0, 500, 3, 500, 3, 1'300'000, 1'300'000});
+  const std::vector<News> of_next = RunUntil(gpu.get(), 3'000'000);
+  ASSERT_EQ(of_next.size(), 3u);
+  EXPECT_EQ(of_next[2].kind, News::Kind::kDone);
+  gpu->CheckInvariants();
+}
+
 // Drops whatever comes.
 class DropAll : public sched::Policy {
  public:

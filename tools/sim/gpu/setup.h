@@ -55,6 +55,8 @@ struct EngineSetup {
   uint64_t cap_bytes = 0;  // 0: no limit
   // Without a view it has KV for so many tokens; 0: it has a view.
   uint64_t own_tokens = 0;
+  // From the beginning; else from Gpu::Start on.
+  bool runs = true;
 
   // How much of a prompt is in the prefix cache: whole blocks, and never all.
   uint32_t CachedTokens(uint32_t prompt) const {

@@ -59,6 +59,41 @@ void PrintRow(const std::string& name, const Summary& s) {
       1000 * s.ttft_s.p90, 1000 * s.ttft_s.p99, 1000 * s.tpot_s.p50);
 }
 
+// Seconds since the load began.
+double At(const RunResult& result, Micros at) {
+  return 1e-6 * static_cast<double>(at - result.load_began);
+}
+
+void PrintPlan(const RunResult& result) {
+  const PlanRecord& plan = *result.plan;
+  printf(
+      "plan %lu: %u moves, %u undone, %lu engines ended before they served\n",
+      plan.last_number, plan.moves, plan.moves_undone, plan.failed_starts);
+  for (const PlanRecord::Step& step : plan.steps) {
+    printf("  %8.1f s  plan %lu: %s\n", At(result, step.at), step.number,
+           step.why.c_str());
+  }
+  for (const std::string& trouble : plan.troubles) {
+    printf("  %s\n", trouble.c_str());
+  }
+}
+
+Json PlanJson(const RunResult& result) {
+  const PlanRecord& plan = *result.plan;
+  Json steps = Json::array();
+  for (const PlanRecord::Step& step : plan.steps) {
+    steps.push_back({{"seconds", At(result, step.at)},
+                     {"number", step.number},
+                     {"why", step.why}});
+  }
+  return {{"number", plan.last_number},
+          {"moves", plan.moves},
+          {"moves_undone", plan.moves_undone},
+          {"failed_starts", plan.failed_starts},
+          {"steps", steps},
+          {"troubles", plan.troubles}};
+}
+
 }  // namespace
 
 void Print(const Report& report) {
@@ -93,6 +128,7 @@ void Print(const Report& report) {
       "%lu\n",
       sum.preemptions, sum.slabs_leased, sum.slabs_asked_back,
       sum.slabs_returned, sum.steps);
+  if (result.plan) PrintPlan(result);
   printf("inputs, not results: %s\n", report.source.c_str());
 }
 
@@ -121,6 +157,7 @@ std::string ToJson(const Report& report) {
       {"slabs_returned", sum.slabs_returned},
       {"all", workload::ToJson(result.outcomes, result.seconds)},
       {"models", Json::object()}};
+  if (result.plan) json["plan"] = PlanJson(result);
   const auto by_model = ByModel(report);
   for (size_t m = 0; m < by_model.size(); ++m) {
     json["models"][report.world->models[m].name] =
