@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/replan/moves.h"
-#include "bench/replan/zones.h"
+#include "bench/replan/planned_fleet.h"
 #include "bench/serving/fleet_service.h"
 
 namespace fineserve::bench {
@@ -24,13 +24,6 @@ struct Placing {
 // Confined to the thread that makes it.
 class PlannedSite {
  public:
-  static constexpr workload::Lengths kLengths = {200, 40};
-  static constexpr double kSloTtft = 2;  // s
-
-  static std::vector<std::string> Models() { return {"a", "b", "c"}; }
-  // What requests of kLengths need of a GPU's pool.
-  static KvNeed Need();
-
   PlannedSite();
 
   // Starts everything, waits until each model answers, and freezes that plan.
@@ -48,7 +41,7 @@ class PlannedSite {
   void WriteProfile(const std::string& model) const;
   // `gpus`: their UUIDs.
   void WriteFleet(const Placing& placing, std::vector<std::string> gpus) const;
-  std::string Fleet() const { return service_.Path("fleet.toml"); }
+  std::string FleetPath() const { return service_.Path("fleet.toml"); }
 
   FleetService service_;
 };

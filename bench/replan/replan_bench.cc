@@ -49,7 +49,7 @@ it takes 26 minutes. Two cores are enough: see "host busy".)";
 constexpr char kRates[] = "/servegen_rates_10min_days0-6.csv.gz";
 constexpr char kShape[] = "deepseek-r1";
 constexpr double kWarmSeconds = 8;
-constexpr workload::Slo kSlo = {PlannedSite::kSloTtft, 0};
+constexpr workload::Slo kSlo = {PlannedFleet::kSloTtft, 0};
 
 struct Way {
   const char* name;
@@ -125,7 +125,7 @@ class Comparison {
     // The slots of a run use that many seeds.
     constexpr uint64_t kSeedsOfRun = 1'000'000;
     const workload::Trace trace = workload::PoissonBySlots(
-        slots_, zones_.seconds, {PlannedSite::kLengths}, seed * kSeedsOfRun);
+        slots_, zones_.seconds, {PlannedFleet::kLengths}, seed * kSeedsOfRun);
     const RunOutcome r =
         Send(site.port(), trace, {kSlo, /*timeout_s=*/120, /*progress=*/true});
     CatchInterrupts();
@@ -152,7 +152,7 @@ class Comparison {
     }
     const bool interrupted =
         Send(site.port(),
-             workload::Poisson(streams, kWarmSeconds, {PlannedSite::kLengths},
+             workload::Poisson(streams, kWarmSeconds, {PlannedFleet::kLengths},
                                /*seed=*/0),
              {kSlo})
             .interrupted;
@@ -226,12 +226,12 @@ int Main(int argc, char** argv) {
     return Fail(absl::StrCat(path, " has no model ", kShape));
   }
   Zones zones;
-  zones.models = PlannedSite::Models();
+  zones.models = PlannedFleet::Models();
   zones.shape = shape->second;
   zones.seconds = 60 * arguments.Number("--minutes");
   zones.speed = arguments.Number("--speed");
   zones.busiest_rate =
-      RateFor(PlannedSite::Need(), arguments.Number("--busiest"));
+      RateFor(PlannedFleet::Need(), arguments.Number("--busiest"));
   CatchInterrupts();
   Report report("replan");
   Comparison comparison(zones, arguments.Count("--seeds"));

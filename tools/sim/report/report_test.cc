@@ -52,6 +52,27 @@ TEST_F(SimReportTest, TellsItsInputsAndTheBoundBesideTheResult) {
   EXPECT_EQ(json["all"]["attainment_by_length_decile"].size(), 10u);
 }
 
+TEST_F(SimReportTest, TellsThePlanAndItsMovesSinceTheLoadBegan) {
+  RunResult result;
+  result.load_began = 5'000'000;
+  PlanRecord& plan = result.plan.emplace();
+  plan.steps = {{2'000'000, 3, "models had no engine: a serves"},
+                {65'500'000, 4, "m moves from a to b (why)"}};
+  plan.last_number = 6;
+  plan.moves = 1;
+  plan.troubles = {"model \"x\" has no engine"};
+  const auto json = nlohmann::json::parse(
+      ToJson({&world_, &result, "made", "a test", 1, absl::nullopt}));
+  EXPECT_EQ(json["plan"]["number"], 6);
+  EXPECT_EQ(json["plan"]["moves"], 1);
+  EXPECT_EQ(json["plan"]["steps"][0]["seconds"], -3);
+  EXPECT_EQ(json["plan"]["steps"][1]["seconds"], 60.5);
+  EXPECT_EQ(json["plan"]["steps"][1]["why"], "m moves from a to b (why)");
+  EXPECT_EQ(json["plan"]["troubles"].size(), 1u);
+  EXPECT_FALSE(nlohmann::json::parse(JsonOf(1)).contains("plan"))
+      << "nobody planned";
+}
+
 TEST_F(SimReportTest, DrawsAllThreeLines) {
   RunResult result;
   result.outcomes.resize(3);
