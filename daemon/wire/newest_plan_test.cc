@@ -37,6 +37,16 @@ TEST(NewestPlanTest, ForgottenPlanLeavesEnginesToTheFleetFile) {
   EXPECT_TRUE(newest.Take(PlanOf(1, "a", PlaceState::kServe)).ok());
 }
 
+TEST(NewestPlanTest, TargetRateIsThePlansWhereItNamesTheEngine) {
+  NewestPlan newest;
+  EXPECT_EQ(newest.TargetRate("a", 3), 3);
+  ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe, 2)).ok());
+  EXPECT_EQ(newest.TargetRate("a", 3), 2);
+  EXPECT_EQ(newest.TargetRate("b", 3), 3);
+  ASSERT_TRUE(newest.Take(PlanOf(8, "a", PlaceState::kRetire, 2)).ok());
+  EXPECT_EQ(newest.TargetRate("a", 3), 0);
+}
+
 TEST(NewestPlanTest, NumberThatNobodyCouldExceedIsRefused) {
   NewestPlan newest;
   EXPECT_TRUE(absl::IsInvalidArgument(
