@@ -1,10 +1,8 @@
 #include "daemon/lead/plan_store.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -42,18 +40,18 @@ absl::Status Replace(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+PlanStore PlanStore::Open(const std::string& folder, LeadLock lead) {
+  if (lead.follows_another_fleet()) {
+    const std::string path = folder + "/plan.json";
+    rename(path.c_str(), (path + ".other").c_str());
+  }
+  return PlanStore(std::move(lead), folder);
+}
+
 absl::StatusOr<PlanStore> PlanStore::Open(const std::string& folder) {
-  const std::string path = folder + "/leader.lock";
-  driver::Descriptor lock(
-      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot open ", path, ": ", strerror(errno)));
-  }
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError("another daemon leads");
-  }
-  return PlanStore(std::move(lock), folder);
+  absl::StatusOr<LeadLock> lead = LeadLock::Take(folder, {});
+  if (!lead.ok()) return lead.status();
+  return Open(folder, *std::move(lead));
 }
 
 absl::StatusOr<StandingPlan> PlanStore::Read() const {
@@ -68,8 +66,8 @@ absl::StatusOr<StandingPlan> PlanStore::Read() const {
       absl::StrCat(path, ": ", plan.status().message()));
 }
 
-PlanStore::PlanStore(driver::Descriptor lock, std::string folder)
-    : lock_(std::move(lock)),
+PlanStore::PlanStore(LeadLock lead, std::string folder)
+    : lead_(std::move(lead)),
       folder_(std::move(folder)),
       history_(Lines(folder_ + "/plan.history")) {}
 

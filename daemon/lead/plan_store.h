@@ -7,16 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
+#include "daemon/lead/lead_lock.h"
 #include "daemon/lead/standing_plan.h"
-#include "kernels/driver/descriptor.h"
 
 namespace fineserve::lead {
 
 // What outlives a leader: three files in the runtime folder (0700).
 //
-//   leader.lock    locked (flock) by the one daemon that leads; the kernel
-//                  releases it when that process ends
+//   leader.lock    LeadLock
 //   plan.json      the standing plan, replaced whole
 //   plan.history   one line of JSON per plan, the newest last
 //
@@ -24,7 +22,11 @@ namespace fineserve::lead {
 // than a small file's writing.
 class PlanStore {
  public:
-  // Takes the lead. FailedPrecondition if another process has it.
+  // Of whoever leads. The plan of another fleet is set aside, as
+  // plan.json.other.
+  static PlanStore Open(const std::string& folder, LeadLock lead);
+  // Takes the lead of a folder where one fleet is planned. FailedPrecondition
+  // if another process has it.
   static absl::StatusOr<PlanStore> Open(const std::string& folder);
 
   // The plan of the last leader: NotFound if there is none, InvalidArgument if
@@ -37,11 +39,11 @@ class PlanStore {
   std::vector<std::string> History(size_t most) const;
 
  private:
-  PlanStore(driver::Descriptor lock, std::string folder);
+  PlanStore(LeadLock lead, std::string folder);
 
   void Remember(const std::string& line);
 
-  driver::Descriptor lock_;
+  LeadLock lead_;
   std::string folder_;
   std::vector<std::string> history_;  // as in its file
 };

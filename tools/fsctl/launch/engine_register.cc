@@ -3,10 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -15,7 +13,9 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -23,11 +23,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/config/fleet_path.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
 namespace {
 
+constexpr char kPrefix[] = "up-";
 constexpr char kSuffix[] = ".pid";
 // For processes that are still about to become engines of a killed fsctl.
 constexpr absl::Duration kPatience = absl::Seconds(1);
@@ -45,12 +47,6 @@ uint64_t Hash(absl::string_view text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   return hash;
-}
-
-// However the path is written.
-std::string WholePath(const std::string& path) {
-  char whole[PATH_MAX];
-  return realpath(path.c_str(), whole) == nullptr ? path : whole;
 }
 
 // 0 if there is no such process.
@@ -108,6 +104,22 @@ std::vector<std::string> RegisteredNames(const std::string& folder) {
   return names;
 }
 
+// The register's folder: that of a former fsctl, if there is one, however it
+// wrote the path.
+std::string FolderOf(const std::string& runtime_folder,
+                     const std::string& fleet) {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(runtime_folder, error)) {
+    const std::string folder = entry.path();
+    if (!absl::StartsWith(entry.path().filename().string(), kPrefix)) continue;
+    const std::vector<std::string> lines =
+        absl::StrSplit(ReadFile(folder + "/lock"), '\n');
+    if (lines.size() > 1 && config::IsSameFleet(lines[1], fleet)) return folder;
+  }
+  return absl::StrCat(runtime_folder, "/", kPrefix, absl::Hex(Hash(fleet)));
+}
+
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string unfinished = path + ".new";
   const driver::Descriptor file(
@@ -131,9 +143,8 @@ bool HasEnded(const driver::Descriptor& pidfd) {
 
 absl::StatusOr<EngineRegister> EngineRegister::Claim(
     const std::string& runtime_folder, const std::string& fleet_path) {
-  const std::string fleet = WholePath(fleet_path);
-  const std::string folder =
-      absl::StrCat(runtime_folder, "/up-", absl::Hex(Hash(fleet)));
+  const std::string fleet = config::FleetPath(fleet_path);
+  const std::string folder = FolderOf(runtime_folder, fleet);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return Errno("make", folder);
   }

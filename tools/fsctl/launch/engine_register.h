@@ -23,9 +23,12 @@ struct RegisteredEngine {
 bool HasEnded(const driver::Descriptor& pidfd);
 
 // Which engines of a fleet file run, for the next fsctl: a folder in the
-// runtime folder, named after the fleet file's path, with
+// runtime folder, named after the fleet file's path (config::FleetPath), with
 //
 //   lock        held by the fsctl that runs the fleet; its pid and the path
+//
+// A fleet that has a folder under another path keeps it.
+//
 //   NAME.pid    "PID START\n" of engine NAME, where START is the process's
 //               start time, field 22 of /proc/PID/stat: a later process with
 //               the same pid has another

@@ -140,6 +140,18 @@ TEST_F(EngineRegisterTest, AnotherFleetHasARegisterOfItsOwn) {
       << "the same by another path";
 }
 
+// As when Kubernetes updates a ConfigMap: else each engine would run twice.
+TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
+  const std::string link = folder() + "/link.toml";
+  std::filesystem::create_symlink("fleet.toml", link);
+  const auto first = EngineRegister::Claim(folder(), link);
+  EXPECT_FALSE(Claim().ok()) << "the file that it leads to";
+  std::filesystem::remove(link);
+  std::ofstream(folder() + "/newer.toml") << "";
+  std::filesystem::create_symlink("newer.toml", link);
+  EXPECT_FALSE(EngineRegister::Claim(folder(), link).ok());
+}
+
 // Killed between fork and the engine's entry, fsctl leaves no engine behind
 // that the next one does not know.
 TEST_F(EngineRegisterTest, LockIsHeldUntilTheEngineHasEnteredItself) {
