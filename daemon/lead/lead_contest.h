@@ -12,8 +12,9 @@ namespace fineserve::lead {
 
 // A daemon's way to the lead. One fleet is planned in a runtime folder: a
 // daemon of another one does not lead while the first has a leader, nor right
-// after, when the first one's daemons take the lead from each other. Confined
-// to a thread.
+// after, when the first one's daemons take the lead from each other. From a
+// leader of its own fleet that does nothing any more, stopped (SIGSTOP) or
+// hung, it takes the lead. Confined to a thread.
 class LeadContest {
  public:
   LeadContest(std::string folder, Contender who)
@@ -28,8 +29,12 @@ class LeadContest {
   const std::string& trouble() const { return trouble_; }
 
  private:
+  absl::StatusOr<LeadLock> TryOwn(const Contender& leader, uint64_t now_ns);
+
   const std::string folder_;
   const Contender who_;
+  FileMark mark_;               // of the leader's file
+  uint64_t mark_since_ns_ = 0;  // it is as it was then
   uint64_t free_since_ns_ = 0;  // the other fleet's lead; 0: it is not
   std::string trouble_;
 };

@@ -9,8 +9,13 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "daemon/clock/clock.h"
+#include "daemon/lead/lead_fixture.h"
+#include "daemon/lead/leader.h"
 #include "daemon/lead/plan_store.h"
+#include "daemon/wire/message.h"
 
 namespace fineserve::lead {
 namespace {
@@ -90,6 +95,50 @@ TEST_F(LeadContestTest, PlanOfAnotherFleetIsNotGoneOnWith) {
     EXPECT_EQ(store.Read().ok(), !is_other);
     EXPECT_EQ(std::filesystem::exists(folder_ + "/plan.json.other"), is_other);
   }
+}
+
+TEST_F(LeadContestTest, LeaderThatShowsThatItIsWellKeepsTheLead) {
+  auto first = *Of("GPU-a", "/chat.toml").Try(0);
+  LeadContest second = Of("GPU-b", "/chat.toml");
+  for (uint64_t s = 1; s < 60; ++s) {
+    absl::SleepFor(absl::Milliseconds(5));  // a file's time is that coarse
+    ASSERT_TRUE(first.Hold().ok());
+    EXPECT_TRUE(IsRefused(second.Try(s * kSecond)));
+    EXPECT_EQ(second.trouble(), "");
+  }
+}
+
+TEST_F(LeadContestTest, LeadOfAStoppedLeaderIsTakenAndItStepsDown) {
+  auto first = *Of("GPU-a", "/chat.toml").Try(0);
+  LeadContest second = Of("GPU-b", "/chat.toml");
+  EXPECT_TRUE(IsRefused(second.Try(1 * kSecond)));
+  EXPECT_TRUE(IsRefused(second.Try(7 * kSecond)));
+  EXPECT_THAT(second.trouble(),
+              HasSubstr(absl::StrCat("kill -CONT ", getpid())));
+  auto taken = second.Try(16 * kSecond);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_TRUE(taken->was_taken_from_stopped());
+  EXPECT_EQ(second.trouble(), "");
+  EXPECT_TRUE(absl::IsFailedPrecondition(first.Hold())) << "it woke up";
+  EXPECT_TRUE(taken->Hold().ok());
+}
+
+// So that what it tells before it finds that it lost the lead is refused.
+TEST_F(LeadContestTest, PlansOfWhoTookTheLeadGoBeyondTheStoppedLeaders) {
+  auto first = PlanStore::Open(folder_, *Of("GPU-a", "/chat.toml").Try(0));
+  StandingPlan plan;
+  plan.number = 7;
+  ASSERT_TRUE(first.Write(plan, "").ok());
+  LeadContest second = Of("GPU-b", "/chat.toml");
+  EXPECT_TRUE(IsRefused(second.Try(1 * kSecond)));
+  const ManualClock clock;
+  const Leader leader(
+      FleetOf({1}, 2), "GPU-b",
+      PlanStore::Open(folder_, *second.Try(16 * kSecond)), &clock,
+      [] { return ""; }, std::launch::deferred);
+  EXPECT_GE(leader.Told()->number, 1007u);
+  plan.number = 8;
+  EXPECT_FALSE(first.Write(plan, "").ok());
 }
 
 }  // namespace

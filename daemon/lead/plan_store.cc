@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -30,6 +31,8 @@ std::vector<std::string> Lines(const std::string& path) {
 // A reader finds the old file or the new one, whole.
 absl::Status Replace(const std::string& path, const std::string& text) {
   const std::string next = path + ".new";
+  // A former leader may have it open.
+  unlink(next.c_str());
   std::ofstream file(next, std::ios::trunc);
   file << text;
   file.close();
@@ -73,9 +76,28 @@ PlanStore::PlanStore(LeadLock lead, std::string folder)
 
 absl::Status PlanStore::Write(const StandingPlan& plan,
                               const std::string& history_line) {
-  const absl::Status s = Replace(folder_ + "/plan.json", PlanText(plan));
+  absl::Status s = lead_.Hold();
+  if (s.ok()) s = Put(PlanText(plan));
   if (s.ok() && !history_line.empty()) Remember(history_line);
   return s;
+}
+
+absl::Status PlanStore::Put(const std::string& text) {
+  const std::string path = folder_ + "/plan.json";
+  const absl::Status s = Replace(path, text);
+  if (!s.ok()) return s;
+  text_ = text;
+  written_ = MarkOf(path);
+  return s;
+}
+
+absl::Status PlanStore::Hold() {
+  if (absl::Status s = lead_.Hold(); !s.ok()) return s;
+  if (text_.empty() || MarkOf(folder_ + "/plan.json") == written_) {
+    return absl::OkStatus();
+  }
+  Put(text_).IgnoreError();  // else with the next call
+  return absl::OkStatus();
 }
 
 // A line that cannot be written is lost: the plan itself is what counts.

@@ -32,8 +32,15 @@ class PlanStore {
   // The plan of the last leader: NotFound if there is none, InvalidArgument if
   // the file is none of ours.
   absl::StatusOr<StandingPlan> Read() const;
+  // To be called once a second: LeadLock::Hold; and writes the plan again if it
+  // was removed, or if a former leader, stopped in the middle of a Write, wrote
+  // its own when it woke up. FailedPrecondition: another process leads now.
+  absl::Status Hold();
+  // Whether the last leader lives, stopped, and has only lost the lead.
+  bool was_taken_from_stopped() const { return lead_.was_taken_from_stopped(); }
   // Replaces the plan and adds a line to the history, if it is not empty. If
-  // the plan cannot be written (Unavailable), the old one stays.
+  // the plan cannot be written (Unavailable), or another process leads now
+  // (FailedPrecondition), the one that is there stays.
   absl::Status Write(const StandingPlan& plan, const std::string& history_line);
   // The last lines, oldest first.
   std::vector<std::string> History(size_t most) const;
@@ -41,11 +48,14 @@ class PlanStore {
  private:
   PlanStore(LeadLock lead, std::string folder);
 
+  absl::Status Put(const std::string& text);
   void Remember(const std::string& line);
 
   LeadLock lead_;
   std::string folder_;
   std::vector<std::string> history_;  // as in its file
+  std::string text_;                  // of the plan written last; or empty
+  FileMark written_;                  // its file
 };
 
 }  // namespace fineserve::lead

@@ -51,12 +51,23 @@ void LeaderServer::SetFleet(const config::Fleet& fleet) {
 
 void LeaderServer::Beat() {
   beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
+  HoldTheLead();
   if (leader_ == nullptr) TakeTheLead();
   if (leader_ == nullptr) return;
   ReceiveAll();
   leader_->Tick();
   Connect();
   Tell();
+}
+
+void LeaderServer::HoldTheLead() {
+  if (leader_ == nullptr) return;
+  const absl::Status s = leader_->Hold();
+  if (!absl::IsFailedPrecondition(s)) return;
+  log::Warning("leading no more: {}", std::string(s.message()));
+  board_->SetLeader(nullptr);
+  links_.clear();
+  leader_.reset();
 }
 
 void LeaderServer::TakeTheLead() {

@@ -41,6 +41,8 @@ class LeaderServer {
   };
 
   void Beat();
+  // Steps down if another process has taken the lead.
+  void HoldTheLead();
   void TakeTheLead();
   // Tells every daemon the plan, which each answers with its report.
   void Tell();

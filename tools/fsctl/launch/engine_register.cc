@@ -167,7 +167,8 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
       pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
     return Errno("write", path);
   }
-  return EngineRegister(folder, std::move(lock));
+  return EngineRegister(folder, std::move(lock),
+                        driver::KeepFolder(runtime_folder));
 }
 
 std::vector<RegisteredEngine> EngineRegister::Running() const {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/driver/descriptor.h"
+#include "kernels/driver/keep_folder.h"
 
 namespace fineserve::fsctl {
 
@@ -57,13 +58,17 @@ class EngineRegister {
   void Remove(const std::string& engine) const;
 
  private:
-  EngineRegister(std::string folder, driver::Descriptor lock)
-      : folder_(std::move(folder)), lock_(std::move(lock)) {}
+  EngineRegister(std::string folder, driver::Descriptor lock,
+                 driver::Descriptor runtime_folder)
+      : folder_(std::move(folder)),
+        lock_(std::move(lock)),
+        runtime_folder_(std::move(runtime_folder)) {}
 
   std::string PathOf(const std::string& engine) const;
 
   std::string folder_;
   driver::Descriptor lock_;
+  driver::Descriptor runtime_folder_;  // kept from being cleaned up
 };
 
 }  // namespace fineserve::fsctl
