@@ -11,29 +11,32 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "daemon/config/fleet_path.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
 namespace {
 
+// The clock of the day may be set meanwhile.
+using Clock = std::chrono::steady_clock;
+
 constexpr char kPrefix[] = "up-";
 constexpr char kSuffix[] = ".pid";
 // For processes that are still about to become engines of a killed fsctl.
-constexpr absl::Duration kPatience = absl::Seconds(1);
-constexpr absl::Duration kPause = absl::Milliseconds(20);
+constexpr std::chrono::seconds kPatience(1);
+constexpr std::chrono::milliseconds kPause(20);
 
 absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::InternalError(
@@ -152,15 +155,15 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return Errno("open", path);
-  const absl::Time deadline = absl::Now() + kPatience;
+  const auto deadline = Clock::now() + kPatience;
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() > deadline) {
+    if (Clock::now() > deadline) {
       const std::string holder = ReadFile(path);
       return absl::FailedPreconditionError(absl::StrCat(
           "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ",
           fleet, " already (lock ", path, "); stop it first"));
     }
-    absl::SleepFor(kPause);
+    std::this_thread::sleep_for(kPause);
   }
   const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
   if (ftruncate(lock.get(), 0) != 0 ||
