@@ -14,7 +14,9 @@ namespace fineserve::admission {
 
 namespace {
 
-std::string WhoLeads(const wire::PlanT* plan) {
+std::string WhoLeads(const PlanBoard& plans) {
+  if (!plans.trouble().empty()) return plans.trouble();
+  const wire::PlanT* plan = plans.plan();
   if (plan == nullptr || plan->leader.empty()) {
     return "no daemon leads: the fleet has no [planner]";
   }
@@ -39,7 +41,7 @@ void AdmissionService::HandleSteer(const std::string& peer, uint64_t id,
                                    const wire::SteerT& steer) {
   LeaderSeat* const leader = daemon_.plans->leader();
   if (leader == nullptr) {
-    Refuse(peer, id, WhoLeads(daemon_.plans->plan()));
+    Refuse(peer, id, WhoLeads(*daemon_.plans));
     return;
   }
   if (const absl::Status s = leader->Steer(steer); !s.ok()) {
@@ -65,6 +67,8 @@ wire::PlanStateT AdmissionService::PlanState() const {
   if (const LeaderSeat* leader = daemon_.plans->leader()) {
     leader->Describe(&state);
     state.leads = true;
+  } else if (!daemon_.plans->trouble().empty()) {
+    state.troubles.push_back(daemon_.plans->trouble());
   }
   if (const wire::PlanT* plan = daemon_.plans->plan()) {
     state.plan = std::make_unique<wire::PlanT>(*plan);

@@ -213,6 +213,16 @@ TEST_F(PlanOfAdmissionTest, WithoutALeaderHereThePlanIsToldAndSteeringRefused) {
   EXPECT_THAT(Refusal(), HasSubstr("the leader is GPU-9"));
 }
 
+TEST_F(PlanOfAdmissionTest, WhyNobodyPlansHereIsTold) {
+  plans_.SetTrouble("another fleet is led in this folder");
+  ASSERT_EQ(State().troubles.size(), 1u);
+  EXPECT_EQ(State().troubles[0], "another fleet is led in this folder");
+  Send(2, wire::SteerT(), 0, "fsctl");
+  EXPECT_EQ(Refusal(), "another fleet is led in this folder");
+  plans_.SetTrouble("");
+  EXPECT_TRUE(State().troubles.empty());
+}
+
 TEST_F(PlanOfAdmissionTest, LeaderHereIsAskedAndSteered) {
   LeaderOfTest leader;
   plans_.SetLeader(&leader);

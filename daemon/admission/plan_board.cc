@@ -15,4 +15,10 @@ absl::Status PlanBoard::Take(const wire::PlanT& plan) {
   return s;
 }
 
+void PlanBoard::SetTrouble(const std::string& trouble) {
+  if (trouble == trouble_) return;
+  trouble_ = trouble;
+  if (!trouble.empty()) log::Warning("{}", trouble);
+}
+
 }  // namespace fineserve::admission

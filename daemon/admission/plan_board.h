@@ -40,9 +40,15 @@ class PlanBoard {
   void SetLeader(LeaderSeat* leader) { leader_ = leader; }
   LeaderSeat* leader() const { return leader_; }
 
+  // Why nobody plans for this daemon, in one line with the fix; empty: somebody
+  // does, or will soon. Says it in the log.
+  void SetTrouble(const std::string& trouble);
+  const std::string& trouble() const { return trouble_; }
+
  private:
   wire::NewestPlan newest_;
   LeaderSeat* leader_ = nullptr;
+  std::string trouble_;
 };
 
 }  // namespace fineserve::admission

@@ -175,6 +175,7 @@ Setter SeveralGpus(absl::optional<std::vector<NamedGpu>>* gpus) {
 
 // Whether the engine may join the fleet; errors come without their place.
 absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
+  if (absl::Status s = CheckName(e); !s.ok()) return s;
   if (absl::Status s = CheckApart(e, fleet); !s.ok()) return s;
   if (e.gpu_by_index && (e.gpu.empty() || e.is_mig)) {
     return absl::InvalidArgumentError(absl::StrCat(

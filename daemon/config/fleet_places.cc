@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "daemon/abi/printable.h"
+#include "daemon/abi/slab_table.h"
 
 namespace fineserve::config {
 namespace {
@@ -69,7 +71,25 @@ absl::Status CheckList(const FleetEngine& engine,
   return absl::OkStatus();
 }
 
+// Names are part of file names, of metrics and of what fsctl prints.
+bool IsNameLetter(char c) {
+  return c > ' ' && c < '\x7f' && !absl::StrContains("/\\\"'", c);
+}
+
 }  // namespace
+
+absl::Status CheckName(const FleetEngine& engine) {
+  const std::string& name = engine.name;
+  const bool fits = !name.empty() && name.size() < abi::kNameBytes &&
+                    name[0] != '.' && name[0] != '-' &&
+                    std::all_of(name.begin(), name.end(), IsNameLetter);
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "engine \"", abi::Printable(name.data(), name.size()),
+      "\": not a name for an engine; use 1 to ", abi::kNameBytes - 1,
+      " printable ASCII characters, no space, slash, backslash or quote, and "
+      "neither . nor - in front"));
+}
 
 NamedGpu GpuOf(absl::string_view text) {
   const bool is_mig = absl::ConsumePrefix(&text, "MIG-");

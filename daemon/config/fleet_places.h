@@ -27,6 +27,10 @@ NamedGpu GpuOf(absl::string_view text);
 absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
     const FleetEngine& engine, const std::vector<NamedGpu>& gpus);
 
+// InvalidArgument in one line with the fix if the engine cannot be called so:
+// names are part of file names, of metrics and of what fsctl prints.
+absl::Status CheckName(const FleetEngine& engine);
+
 // InvalidArgument in one line if the fleet has an engine of this name, or if
 // one of the two is a place and they have one URL.
 absl::Status CheckApart(const FleetEngine& engine, const Fleet& fleet);

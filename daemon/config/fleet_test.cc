@@ -234,6 +234,23 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
   }
 }
 
+TEST_F(FleetTest, EngineNameThatFitsNowhereIsRefusedWithItsLine) {
+  for (const std::string name : {"a b", "a/b", "../a", ".a", "-a",
+                                 "a\\u001b[2J", "a\\n", "a\\\"", "caf\xc3\xa9",
+                                 "0123456789012345678901234567890123456789"
+                                 "01234567890123456789012x"}) {
+    EXPECT_THAT(
+        Error("\n[[engine]]\nname = \"" + name + "\"\nurl = \"http://a:1\"\n"),
+        HasSubstr(":2: engine \""))
+        << name;
+  }
+  EXPECT_THAT(Error("[[engine]]\nname = \"a b\"\nurl = \"http://a:1\"\n"),
+              HasSubstr("not a name for an engine; use 1 to 63"));
+  EXPECT_THAT(Error("[[engine]]\nname = \"a_b.c-1:x\"\n"
+                    "url = \"http://a:1\"\n"),
+              HasSubstr("no [[model]]"));
+}
+
 TEST_F(FleetTest, ModelWhoseEnginesHaveViewsNeedsItsNameAndSloOnly) {
   const auto fleet = Read("[[model]]\nname = \"small\"\nslo_ttft_ms = 800\n" +
                           std::string(kEngine));

@@ -25,6 +25,9 @@ constexpr double kRateChange = 0.1;
 constexpr double kSmallRate = 0.05;  // requests/s
 constexpr size_t kHistoryTold = 200;
 constexpr double kAnyGain = 1e-6;
+// More plans than a leader that was stopped in the middle of a Tick can tell
+// before it finds that it has lost the lead: those are refused as older ones.
+constexpr uint64_t kBeyondStopped = 1000;
 // How long to wait for all daemons before models without an engine get one on
 // the GPUs that answer.
 constexpr uint64_t kAllPatienceNs = 60'000'000'000;
@@ -63,6 +66,13 @@ Leader::Leader(const config::Fleet& fleet, std::string gpu, PlanStore store,
   } else {
     log::Warning("leading: ignoring the last plan: {}",
                  std::string(last.status().message()));
+  }
+  if (store_.was_taken_from_stopped() && plan_.number != 0) {
+    StandingPlan next = plan_;
+    next.number += kBeyondStopped;
+    if (Keep(next, "the lead was taken from a process that did nothing")) {
+      plan_ = std::move(next);
+    }
   }
   FollowFleet();
 }

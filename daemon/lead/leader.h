@@ -44,6 +44,10 @@ class Leader final : public admission::LeaderSeat {
 
   void SetFleet(const config::Fleet& fleet);
 
+  // To be called once a second. FailedPrecondition: another process leads now,
+  // and this object must not be used any more.
+  absl::Status Hold() { return store_.Hold(); }
+
   // A daemon's answer to the plan.
   void Heard(const wire::ReportT& report);
 

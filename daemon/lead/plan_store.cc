@@ -1,10 +1,9 @@
 #include "daemon/lead/plan_store.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -32,6 +31,8 @@ std::vector<std::string> Lines(const std::string& path) {
 // A reader finds the old file or the new one, whole.
 absl::Status Replace(const std::string& path, const std::string& text) {
   const std::string next = path + ".new";
+  // A former leader may have it open.
+  unlink(next.c_str());
   std::ofstream file(next, std::ios::trunc);
   file << text;
   file.close();
@@ -42,22 +43,22 @@ absl::Status Replace(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+PlanStore PlanStore::Open(const std::string& folder, LeadLock lead) {
+  if (lead.follows_another_fleet()) {
+    const std::string path = folder + "/plan.json";
+    rename(path.c_str(), (path + ".other").c_str());
+  }
+  return PlanStore(std::move(lead), folder);
+}
+
 absl::StatusOr<PlanStore> PlanStore::Open(const std::string& folder) {
-  const std::string path = folder + "/leader.lock";
-  driver::Descriptor lock(
-      open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot open ", path, ": ", strerror(errno)));
-  }
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError("another daemon leads");
-  }
-  return PlanStore(std::move(lock), folder);
+  absl::StatusOr<LeadLock> lead = LeadLock::Take(folder, {});
+  if (!lead.ok()) return lead.status();
+  return Open(folder, *std::move(lead));
 }
 
 absl::StatusOr<StandingPlan> PlanStore::Read() const {
-  if (folder_.empty()) return absl::NotFoundError("no plan is kept");
+  if (!lead_) return absl::NotFoundError("no plan is kept");
   const std::string path = folder_ + "/plan.json";
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat("there is no ", path));
@@ -69,32 +70,49 @@ absl::StatusOr<StandingPlan> PlanStore::Read() const {
       absl::StrCat(path, ": ", plan.status().message()));
 }
 
-PlanStore::PlanStore(driver::Descriptor lock, std::string folder)
-    : lock_(std::move(lock)),
-      folder_(std::move(folder)),
-      history_(folder_.empty() ? std::vector<std::string>()
-                               : Lines(folder_ + "/plan.history")) {}
+PlanStore::PlanStore(absl::optional<LeadLock> lead, std::string folder)
+    : lead_(std::move(lead)), folder_(std::move(folder)) {
+  if (lead_) history_ = Lines(folder_ + "/plan.history");
+}
 
 absl::Status PlanStore::Write(const StandingPlan& plan,
                               const std::string& history_line) {
-  const absl::Status s = folder_.empty()
-                             ? absl::OkStatus()
-                             : Replace(folder_ + "/plan.json", PlanText(plan));
+  absl::Status s;
+  if (lead_) s = lead_->Hold();
+  if (s.ok() && lead_) s = Put(PlanText(plan));
   if (s.ok() && !history_line.empty()) Remember(history_line);
   return s;
+}
+
+absl::Status PlanStore::Put(const std::string& text) {
+  const std::string path = folder_ + "/plan.json";
+  const absl::Status s = Replace(path, text);
+  if (!s.ok()) return s;
+  text_ = text;
+  written_ = MarkOf(path);
+  return s;
+}
+
+absl::Status PlanStore::Hold() {
+  if (!lead_) return absl::OkStatus();
+  if (absl::Status s = lead_->Hold(); !s.ok()) return s;
+  if (text_.empty() || MarkOf(folder_ + "/plan.json") == written_) {
+    return absl::OkStatus();
+  }
+  Put(text_).IgnoreError();  // else with the next call
+  return absl::OkStatus();
 }
 
 // A line that cannot be written is lost: the plan itself is what counts.
 void PlanStore::Remember(const std::string& line) {
   const std::string path = folder_ + "/plan.history";
   history_.push_back(line);
-  const bool is_full = history_.size() >= 2 * kHistoryLines;
-  if (is_full) history_ = History(kHistoryLines);
-  if (folder_.empty()) return;
-  if (!is_full) {
-    std::ofstream(path, std::ios::app) << line << "\n";
+  if (history_.size() < 2 * kHistoryLines) {
+    if (lead_) std::ofstream(path, std::ios::app) << line << "\n";
     return;
   }
+  history_ = History(kHistoryLines);
+  if (!lead_) return;
   Replace(path, absl::StrJoin(history_, "\n") + "\n").IgnoreError();
 }
 

@@ -84,6 +84,39 @@ TEST_F(PlanStoreTest, KilledLeaderLeavesTheLead) {
   EXPECT_TRUE(PlanStore::Open(folder_).ok());
 }
 
+// By systemd-tmpfiles, or by hand.
+TEST_F(PlanStoreTest, RemovedFilesAreMadeAgainAndTheLeadIsKept) {
+  auto store = PlanStore::Open(folder_);
+  ASSERT_TRUE(store->Write(Numbered(7), "").ok());
+  std::filesystem::remove(folder_ + "/leader.lock");
+  std::filesystem::remove(folder_ + "/plan.json");
+  EXPECT_TRUE(store->Hold().ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(PlanStore::Open(folder_).status()));
+  EXPECT_EQ(store->Read()->number, 7u);
+}
+
+TEST_F(PlanStoreTest, LeaderWhoseLockWasRemovedAndTakenWritesNoMore) {
+  auto first = PlanStore::Open(folder_);
+  ASSERT_TRUE(first->Write(Numbered(7), "").ok());
+  std::filesystem::remove(folder_ + "/leader.lock");
+  auto second = PlanStore::Open(folder_);
+  ASSERT_TRUE(second->Write(Numbered(8), "").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(first->Hold()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(first->Write(Numbered(9), "")));
+  EXPECT_EQ(second->Read()->number, 8u);
+  EXPECT_TRUE(second->Hold().ok());
+}
+
+// Stopped between looking at the lock and replacing the file.
+TEST_F(PlanStoreTest, PlanThatAFormerLeaderWroteLateIsReplaced) {
+  auto store = PlanStore::Open(folder_);
+  ASSERT_TRUE(store->Write(Numbered(7), "").ok());
+  std::ofstream(folder_ + "/late") << PlanText(Numbered(3));
+  std::filesystem::rename(folder_ + "/late", folder_ + "/plan.json");
+  EXPECT_TRUE(store->Hold().ok());
+  EXPECT_EQ(store->Read()->number, 7u);
+}
+
 TEST_F(PlanStoreTest, FileThatIsNoPlanIsAnErrorThatNamesIt) {
   const auto store = PlanStore::Open(folder_);
   ASSERT_TRUE(store.ok());

@@ -17,6 +17,7 @@
 #include "daemon/backing/cuda_backing.h"
 #include "daemon/backing/device_thread.h"
 #include "daemon/clock/clock.h"
+#include "daemon/config/fleet_path.h"
 #include "daemon/log/log.h"
 #include "daemon/server/admission_server.h"
 #include "daemon/server/endpoint.h"
@@ -205,15 +206,16 @@ absl::Status Daemon::SetFleet() {
 }
 
 void Daemon::SetPlanner() {
-  if (!config_.fleet->planner.on) {
+  const std::string path = config::FleetPath(config_.fleet_path);
+  const bool is_on = config_.fleet->planner.on;
+  if (!is_on || (leader_ != nullptr && leader_->fleet_path() != path)) {
     leader_.reset();
-  } else if (leader_ != nullptr) {
-    leader_->SetFleet(*config_.fleet);
-  } else {
-    leader_ = std::make_unique<LeaderServer>(
-        *config_.fleet, gpu_.uuid, endpoint_.folder(), admission_->plans(),
-        &kClock, &loop_);
   }
+  if (!is_on) return;
+  if (leader_ != nullptr) return leader_->SetFleet(*config_.fleet);
+  leader_ = std::make_unique<LeaderServer>(
+      *config_.fleet, lead::Contender{getpid(), gpu_.uuid, path},
+      endpoint_.folder(), admission_->plans(), &kClock, &loop_);
 }
 
 void Daemon::Settle() {

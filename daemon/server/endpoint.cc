@@ -79,7 +79,7 @@ absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
   absl::StatusOr<driver::Descriptor> lock =
       TakeLock(absl::StrCat(path, abi::kLockSuffix));
   if (!lock.ok()) return lock.status();
-  return Endpoint(*std::move(lock), path);
+  return Endpoint(driver::KeepFolder(folder), *std::move(lock), path);
 }
 
 Endpoint::~Endpoint() {

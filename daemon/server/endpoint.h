@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/driver/descriptor.h"
+#include "kernels/driver/keep_folder.h"
 
 namespace fineserve::server {
 
@@ -34,9 +35,13 @@ class Endpoint {
   }
 
  private:
-  Endpoint(driver::Descriptor lock, std::string socket_path)
-      : lock_(std::move(lock)), socket_path_(std::move(socket_path)) {}
+  Endpoint(driver::Descriptor folder, driver::Descriptor lock,
+           std::string socket_path)
+      : folder_(std::move(folder)),
+        lock_(std::move(lock)),
+        socket_path_(std::move(socket_path)) {}
 
+  driver::Descriptor folder_;  // kept from being cleaned up
   driver::Descriptor lock_;
   std::string socket_path_;
 };

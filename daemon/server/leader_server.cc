@@ -22,21 +22,26 @@ std::string TimeOfDay() {
 
 }  // namespace
 
-LeaderServer::LeaderServer(const config::Fleet& fleet, const std::string& gpu,
+LeaderServer::LeaderServer(const config::Fleet& fleet,
+                           const lead::Contender& who,
                            const std::string& folder,
                            admission::PlanBoard* board, const Clock* clock,
                            EventLoop* loop)
     : fleet_(fleet),
-      gpu_(gpu),
+      who_(who),
       folder_(folder),
       board_(board),
       clock_(clock),
       loop_(loop),
+      contest_(folder, who),
       beat_(loop->OnAlarm([this] { Beat(); })) {
   beat_->Set(clock_->NowNs() / 1000);
 }
 
-LeaderServer::~LeaderServer() { board_->SetLeader(nullptr); }
+LeaderServer::~LeaderServer() {
+  board_->SetLeader(nullptr);
+  board_->SetTrouble("");
+}
 
 void LeaderServer::SetFleet(const config::Fleet& fleet) {
   fleet_ = fleet;
@@ -46,6 +51,7 @@ void LeaderServer::SetFleet(const config::Fleet& fleet) {
 
 void LeaderServer::Beat() {
   beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
+  HoldTheLead();
   if (leader_ == nullptr) TakeTheLead();
   if (leader_ == nullptr) return;
   ReceiveAll();
@@ -54,16 +60,28 @@ void LeaderServer::Beat() {
   Tell();
 }
 
+void LeaderServer::HoldTheLead() {
+  if (leader_ == nullptr) return;
+  const absl::Status s = leader_->Hold();
+  if (!absl::IsFailedPrecondition(s)) return;
+  log::Warning("leading no more: {}", std::string(s.message()));
+  board_->SetLeader(nullptr);
+  links_.clear();
+  leader_.reset();
+}
+
 void LeaderServer::TakeTheLead() {
-  absl::StatusOr<lead::PlanStore> store = lead::PlanStore::Open(folder_);
-  if (!store.ok()) {
-    if (!absl::IsFailedPrecondition(store.status())) {
-      log::Error("cannot lead: {}", std::string(store.status().message()));
+  absl::StatusOr<lead::LeadLock> lead = contest_.Try(clock_->NowNs());
+  board_->SetTrouble(contest_.trouble());
+  if (!lead.ok()) {
+    if (!absl::IsFailedPrecondition(lead.status())) {
+      log::Error("cannot lead: {}", std::string(lead.status().message()));
     }
     return;
   }
-  leader_ = std::make_unique<lead::Leader>(fleet_, gpu_, *std::move(store),
-                                           clock_, TimeOfDay);
+  leader_ = std::make_unique<lead::Leader>(
+      fleet_, who_.gpu, lead::PlanStore::Open(folder_, *std::move(lead)),
+      clock_, TimeOfDay);
   board_->SetLeader(leader_.get());
 }
 

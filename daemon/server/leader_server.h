@@ -9,6 +9,7 @@
 #include "daemon/admission/plan_board.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
+#include "daemon/lead/lead_contest.h"
 #include "daemon/lead/leader.h"
 #include "daemon/server/event_loop.h"
 #include "daemon/wire/socket.h"
@@ -20,16 +21,18 @@ namespace fineserve::server {
 // the fleet, this one among them. Confined to the loop's thread.
 class LeaderServer {
  public:
-  // `gpu`: this daemon's UUID. `folder`: the runtime folder. The pointers must
-  // outlive it.
-  LeaderServer(const config::Fleet& fleet, const std::string& gpu,
+  // `who`: this daemon, whose fleet is `fleet`. `folder`: the runtime folder.
+  // The pointers must outlive it.
+  LeaderServer(const config::Fleet& fleet, const lead::Contender& who,
                const std::string& folder, admission::PlanBoard* board,
                const Clock* clock, EventLoop* loop);
   LeaderServer(const LeaderServer&) = delete;
   LeaderServer& operator=(const LeaderServer&) = delete;
   ~LeaderServer();
 
+  // The same fleet as its file says now.
   void SetFleet(const config::Fleet& fleet);
+  const std::string& fleet_path() const { return who_.fleet; }
 
  private:
   struct Link {
@@ -38,6 +41,8 @@ class LeaderServer {
   };
 
   void Beat();
+  // Steps down if another process has taken the lead.
+  void HoldTheLead();
   void TakeTheLead();
   // Tells every daemon the plan, which each answers with its report.
   void Tell();
@@ -46,11 +51,12 @@ class LeaderServer {
   void ReceiveAll();
 
   config::Fleet fleet_;
-  const std::string gpu_;
+  const lead::Contender who_;
   const std::string folder_;
   admission::PlanBoard* const board_;
   const Clock* const clock_;
   EventLoop* const loop_;
+  lead::LeadContest contest_;
   std::unique_ptr<lead::Leader> leader_;  // null: another daemon leads
   std::map<std::string, Link> links_;     // by gpu, as the fleet writes it
   std::unique_ptr<EventAlarm> beat_;

@@ -54,7 +54,7 @@ class DaemonAdmission final : public Admission {
   void Flush();
   // What the daemon is told of all models with each greeting, and the plan that
   // it is asked for: those of the whole fleet, which outlive this. Without the
-  // calls there is none.
+  // calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
   // Handles one message from the daemon.

@@ -42,14 +42,18 @@ void FleetAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {
   for (auto& [gpu, part] : parts_) {
     auto own = std::make_shared<const config::Fleet>(fleet_->OfGpu(gpu));
     part.due.clear();
-    if (part.admission != nullptr) {
+    const bool is_new = part.admission == nullptr;
+    if (is_new) {
+      part.admission =
+          std::make_unique<DaemonAdmission>(std::move(own), clock_);
+      part.admission->SetDemand(&demand_);
+    } else {
       part.admission->SetFleet(std::move(own));
-      continue;
     }
-    part.admission = std::make_unique<DaemonAdmission>(std::move(own), clock_);
-    part.admission->SetDemand(&demand_);
-    part.admission->SetPlan(&plan_);
-    on_gpu_(gpu, part.admission.get());
+    // Without a planner no plan is learnt again from a daemon that has not yet
+    // heard that there is none.
+    part.admission->SetPlan(fleet_->planner.on ? &plan_ : nullptr);
+    if (is_new) on_gpu_(gpu, part.admission.get());
   }
 }
 

@@ -34,6 +34,7 @@ inline config::Fleet FleetOf(std::vector<config::FleetEngine> engines) {
   fleet.models[0].name = "m";
   fleet.models[0].profile = config::StepProfile{.per_token_us = kPerTokenUs};
   fleet.engines = std::move(engines);
+  fleet.planner.on = true;
   return fleet;
 }
 

@@ -69,6 +69,20 @@ TEST_F(FleetPlanTest, OlderPlanIsIgnoredWhicheverDaemonTellsIt) {
   EXPECT_EQ(Split(40), (Counts{{"A", 30}, {"B", 10}}));
 }
 
+TEST_F(FleetPlanTest, FleetWithoutAPlannerLearnsNoPlanFromALateDaemon) {
+  UseTwo(1, 1);
+  const auto plan =
+      PlanOf(3, {{"a", PlaceState::kServe, 3}, {"b", PlaceState::kOff, 0}});
+  Tell("A", plan);
+  EXPECT_FALSE(admission_->LetsIn("b"));
+  config::Fleet fleet = FleetOf({Engine("a", "A", 1), Engine("b", "B", 1)});
+  fleet.planner.on = false;
+  admission_->SetFleet(Share(fleet));
+  Tell("A", plan);
+  EXPECT_TRUE(admission_->LetsIn("b"));
+  EXPECT_EQ(Split(40), (Counts{{"A", 20}, {"B", 20}}));
+}
+
 TEST_F(FleetPlanTest, EnginesThatThePlanDoesNotNameKeepTheFleetsRates) {
   UseTwo(1, 3);
   Tell("A", PlanOf(1, {{"a", PlaceState::kServe, 1}}));

@@ -135,6 +135,30 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   RecordProperty("lost", lost);
 }
 
+// It holds its lock, and wakes up with the plan that it had.
+TEST_F(PlanningSite, StoppedLeaderLosesTheLeadAndFollowsWhenItWakesUp) {
+  StartAll();
+  const auto before = See();
+  ASSERT_TRUE(before);
+  const int leader = GpuWithUuid(before->leader);
+  daemons_[leader]->Signal(SIGSTOP);
+  const auto other_leads = [&] {
+    const auto plan = See();
+    return plan && plan->leader == gpus_[1 - leader];
+  };
+  EXPECT_TRUE(process::BecomesTrue(other_leads, kConvergence));
+  daemons_[leader]->Signal(SIGCONT);
+  const auto all_agree = [&] {
+    const std::string said = Fsctl({"plan"}).out;
+    return said.find("older plan") == std::string::npos &&
+           said.find("no fineserved answers") == std::string::npos;
+  };
+  EXPECT_TRUE(process::BecomesTrue(all_agree, kConvergence))
+      << Fsctl({"plan"}).out;
+  EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out;
+  EXPECT_TRUE(other_leads());
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, PlanningDeathTest,
                          ::testing::Values(Death{Actor::kLeader, "start"},
                                            Death{Actor::kLeader, "retire"},

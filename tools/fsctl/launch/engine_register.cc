@@ -3,35 +3,40 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <system_error>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "daemon/config/fleet_path.h"
 #include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
 namespace {
 
+// The clock of the day may be set meanwhile.
+using Clock = std::chrono::steady_clock;
+
+constexpr char kPrefix[] = "up-";
 constexpr char kSuffix[] = ".pid";
 // For processes that are still about to become engines of a killed fsctl.
-constexpr absl::Duration kPatience = absl::Seconds(1);
-constexpr absl::Duration kPause = absl::Milliseconds(20);
+constexpr std::chrono::seconds kPatience(1);
+constexpr std::chrono::milliseconds kPause(20);
 
 absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::InternalError(
@@ -45,12 +50,6 @@ uint64_t Hash(absl::string_view text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   return hash;
-}
-
-// However the path is written.
-std::string WholePath(const std::string& path) {
-  char whole[PATH_MAX];
-  return realpath(path.c_str(), whole) == nullptr ? path : whole;
 }
 
 // 0 if there is no such process.
@@ -108,6 +107,22 @@ std::vector<std::string> RegisteredNames(const std::string& folder) {
   return names;
 }
 
+// The register's folder: that of a former fsctl, if there is one, however it
+// wrote the path.
+std::string FolderOf(const std::string& runtime_folder,
+                     const std::string& fleet) {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(runtime_folder, error)) {
+    const std::string folder = entry.path();
+    if (!absl::StartsWith(entry.path().filename().string(), kPrefix)) continue;
+    const std::vector<std::string> lines =
+        absl::StrSplit(ReadFile(folder + "/lock"), '\n');
+    if (lines.size() > 1 && config::IsSameFleet(lines[1], fleet)) return folder;
+  }
+  return absl::StrCat(runtime_folder, "/", kPrefix, absl::Hex(Hash(fleet)));
+}
+
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string unfinished = path + ".new";
   const driver::Descriptor file(
@@ -131,9 +146,8 @@ bool HasEnded(const driver::Descriptor& pidfd) {
 
 absl::StatusOr<EngineRegister> EngineRegister::Claim(
     const std::string& runtime_folder, const std::string& fleet_path) {
-  const std::string fleet = WholePath(fleet_path);
-  const std::string folder =
-      absl::StrCat(runtime_folder, "/up-", absl::Hex(Hash(fleet)));
+  const std::string fleet = config::FleetPath(fleet_path);
+  const std::string folder = FolderOf(runtime_folder, fleet);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return Errno("make", folder);
   }
@@ -141,22 +155,23 @@ absl::StatusOr<EngineRegister> EngineRegister::Claim(
   driver::Descriptor lock(
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return Errno("open", path);
-  const absl::Time deadline = absl::Now() + kPatience;
+  const auto deadline = Clock::now() + kPatience;
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() > deadline) {
+    if (Clock::now() > deadline) {
       const std::string holder = ReadFile(path);
       return absl::FailedPreconditionError(absl::StrCat(
           "pid ", holder.substr(0, holder.find('\n')), " runs the fleet ",
           fleet, " already (lock ", path, "); stop it first"));
     }
-    absl::SleepFor(kPause);
+    std::this_thread::sleep_for(kPause);
   }
   const std::string text = absl::StrCat(getpid(), "\n", fleet, "\n");
   if (ftruncate(lock.get(), 0) != 0 ||
       pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
     return Errno("write", path);
   }
-  return EngineRegister(folder, std::move(lock));
+  return EngineRegister(folder, std::move(lock),
+                        driver::KeepFolder(runtime_folder));
 }
 
 std::vector<RegisteredEngine> EngineRegister::Running() const {

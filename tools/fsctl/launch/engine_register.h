@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/driver/descriptor.h"
+#include "kernels/driver/keep_folder.h"
 
 namespace fineserve::fsctl {
 
@@ -23,9 +24,12 @@ struct RegisteredEngine {
 bool HasEnded(const driver::Descriptor& pidfd);
 
 // Which engines of a fleet file run, for the next fsctl: a folder in the
-// runtime folder, named after the fleet file's path, with
+// runtime folder, named after the fleet file's path (config::FleetPath), with
 //
 //   lock        held by the fsctl that runs the fleet; its pid and the path
+//
+// A fleet that has a folder under another path keeps it.
+//
 //   NAME.pid    "PID START\n" of engine NAME, where START is the process's
 //               start time, field 22 of /proc/PID/stat: a later process with
 //               the same pid has another
@@ -54,13 +58,17 @@ class EngineRegister {
   void Remove(const std::string& engine) const;
 
  private:
-  EngineRegister(std::string folder, driver::Descriptor lock)
-      : folder_(std::move(folder)), lock_(std::move(lock)) {}
+  EngineRegister(std::string folder, driver::Descriptor lock,
+                 driver::Descriptor runtime_folder)
+      : folder_(std::move(folder)),
+        lock_(std::move(lock)),
+        runtime_folder_(std::move(runtime_folder)) {}
 
   std::string PathOf(const std::string& engine) const;
 
   std::string folder_;
   driver::Descriptor lock_;
+  driver::Descriptor runtime_folder_;  // kept from being cleaned up
 };
 
 }  // namespace fineserve::fsctl

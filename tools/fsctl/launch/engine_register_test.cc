@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -138,6 +139,28 @@ TEST_F(EngineRegisterTest, AnotherFleetHasARegisterOfItsOwn) {
   EXPECT_TRUE(EngineRegister::Claim(folder(), other).ok());
   EXPECT_FALSE(EngineRegister::Claim(folder(), folder() + "/./fleet.toml").ok())
       << "the same by another path";
+}
+
+// As when Kubernetes updates a ConfigMap: else each engine would run twice.
+TEST_F(EngineRegisterTest, FleetWhoseLinkLeadsElsewhereNowKeepsItsRegister) {
+  const std::string link = folder() + "/link.toml";
+  std::filesystem::create_symlink("fleet.toml", link);
+  const auto first = EngineRegister::Claim(folder(), link);
+  EXPECT_FALSE(Claim().ok()) << "the file that it leads to";
+  std::filesystem::remove(link);
+  std::ofstream(folder() + "/newer.toml") << "";
+  std::filesystem::create_symlink("newer.toml", link);
+  EXPECT_FALSE(EngineRegister::Claim(folder(), link).ok());
+}
+
+// What systemd-tmpfiles asks before it removes old files.
+TEST_F(EngineRegisterTest, RuntimeFolderIsNotCleanedUpMeanwhile) {
+  const driver::Descriptor cleaner(open(folder().c_str(), O_RDONLY));
+  {
+    const auto own = Claim();
+    EXPECT_NE(flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
+  }
+  EXPECT_EQ(flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
 }
 
 // Killed between fork and the engine's entry, fsctl leaves no engine behind

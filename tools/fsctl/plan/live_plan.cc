@@ -56,9 +56,10 @@ bool IsSilent(const DaemonPlan& plan) { return !plan.trouble.empty(); }
 // Why the daemons that answered have neither a plan nor a leader.
 int FailWithoutPlan(const std::vector<DaemonPlan>& plans) {
   const DaemonPlan* newest = NewestOf(plans);
-  if (newest == nullptr) {
-    return Fail(kExitNoDaemon, absl::StrCat(Clean(plans[0].gpu), ": ",
-                                            Clean(plans[0].trouble)));
+  for (const DaemonPlan& plan : plans) {
+    const std::string trouble = TroubleOf(plan);
+    if (trouble.empty() || (newest != nullptr && IsSilent(plan))) continue;
+    return Fail(kExitNoDaemon, absl::StrCat(Clean(plan.gpu), ": ", trouble));
   }
   if (newest->number() != 0) {
     return Fail(kExitNoDaemon,

@@ -118,13 +118,12 @@ std::string OlderPlans(const std::vector<DaemonPlan>& daemons,
 }
 
 std::vector<std::string> Troubles(const std::vector<DaemonPlan>& daemons,
-                                  uint64_t newest, const DaemonPlan* leader) {
+                                  const DaemonPlan* leader) {
   std::vector<std::string> troubles;
-  const std::string older = OlderPlans(daemons, newest);
-  if (!older.empty()) troubles.push_back(older);
   for (const DaemonPlan& d : daemons) {
-    if (d.trouble.empty()) continue;
-    troubles.push_back(absl::StrCat(Clean(d.gpu), ": ", Clean(d.trouble)));
+    const std::string trouble = TroubleOf(d);
+    if (trouble.empty()) continue;
+    troubles.push_back(absl::StrCat(Clean(d.gpu), ": ", trouble));
   }
   if (leader == nullptr) return troubles;
   for (const std::string& trouble : leader->state.troubles) {
@@ -202,6 +201,12 @@ const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons) {
   return Best(daemons, [](const DaemonPlan&) { return true; });
 }
 
+std::string TroubleOf(const DaemonPlan& daemon) {
+  if (!daemon.trouble.empty()) return Clean(daemon.trouble);
+  const bool told = !daemon.state.leads && !daemon.state.troubles.empty();
+  return told ? Clean(daemon.state.troubles.front()) : "";
+}
+
 const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons) {
   return Best(daemons, [](const DaemonPlan& d) { return d.state.leads; });
 }
@@ -217,7 +222,9 @@ std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color) {
     absl::StrAppend(&text, "\n", ModelTable(leader->state, color),
                     PinText(leader->state));
   }
-  const auto troubles = Troubles(daemons, newest.number(), leader);
+  auto troubles = Troubles(daemons, leader);
+  const std::string older = OlderPlans(daemons, newest.number());
+  if (!older.empty()) troubles.insert(troubles.begin(), older);
   if (!troubles.empty()) absl::StrAppend(&text, "\n");
   for (const std::string& trouble : troubles) {
     absl::StrAppend(&text, Paint(color, Color::kYellow, trouble), "\n");
@@ -234,8 +241,8 @@ std::string LivePlanJson(const std::vector<DaemonPlan>& daemons) {
   for (const auto& pin : said.pins) {
     pins.push_back({{"model", Clean(pin->model)}, {"gpu", Clean(pin->gpu)}});
   }
-  for (const std::string& trouble : said.troubles) {
-    troubles.push_back(Clean(trouble));
+  for (const std::string& trouble : Troubles(daemons, leader)) {
+    troubles.push_back(trouble);
   }
   return JsonText(
       {{"number", newest.number() == 0 ? Json() : Json(newest.number())},

@@ -24,6 +24,10 @@ struct DaemonPlan {
 const DaemonPlan* NewestOf(const std::vector<DaemonPlan>& daemons);
 const DaemonPlan* LeaderOf(const std::vector<DaemonPlan>& daemons);
 
+// Why a daemon that does not lead says nothing, or is not planned for, made
+// printable; empty: it is well.
+std::string TroubleOf(const DaemonPlan& daemon);
+
 // What `fsctl plan` prints without a file. One of `daemons` has answered.
 std::string LivePlanText(const std::vector<DaemonPlan>& daemons, bool color);
 std::string LivePlanJson(const std::vector<DaemonPlan>& daemons);

@@ -77,6 +77,16 @@ std::vector<DaemonPlan> Alone(DaemonPlan leader) {
   return all;
 }
 
+TEST(LivePlanOutputTest, TellsWhyADaemonIsNotPlannedFor) {
+  DaemonPlan other = Knows("GPU-bb", 0);
+  other.state.troubles = {"another fleet is led here"};
+  const auto all = All(Leader(), std::move(other));
+  EXPECT_THAT(LivePlanText(all, false),
+              HasSubstr("\nGPU-bb: another fleet is led here\n"));
+  EXPECT_THAT(LivePlanJson(all),
+              HasSubstr("\"GPU-bb: another fleet is led here\""));
+}
+
 TEST(LivePlanOutputTest, TellsWhoRunsWhereAndWhatMoves) {
   const std::string text = LivePlanText(Alone(Leader()), false);
   EXPECT_THAT(text, HasSubstr("plan 12, led by GPU-aa\nmodels may move\n"

@@ -188,6 +188,18 @@ TEST_F(LivePlanTest, WithoutAPlannerItIsSaidWhatToWrite) {
   }
 }
 
+TEST_F(LivePlanTest, WhyADaemonIsNotPlannedForIsSaidInsteadOfAPlan) {
+  const auto a = Play("GPU-aa", [](const wire::MessageT&) {
+    wire::PlanStateT state;
+    state.troubles = {"another fleet is led here"};
+    return wire::Encode(1, 0, std::move(state));
+  });
+  for (const PlanOptions& options : {PlanOptions(), Freeze()}) {
+    EXPECT_EQ(Run(options), kExitNoDaemon);
+    EXPECT_EQ(err_, "fsctl: GPU-aa: another fleet is led here\n");
+  }
+}
+
 TEST_F(LivePlanTest, DaemonThatRefusesIsNamedWithItsReason) {
   wire::RefusedT refused;
   refused.why = "of another version";
