@@ -63,26 +63,35 @@ class Model:
 
     def make(self, folder: pathlib.Path) -> str:
         import torch
-        from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
 
-        path = folder / f"llama-{self.layers}-{self.seed}-{self.deviation}"
+        kind = type(self).__name__
+        path = folder / f"{kind}-{self.layers}-{self.seed}-{self.deviation}"
         if not path.exists():
             torch.manual_seed(self.seed)
-            configuration = LlamaConfig(
-                vocab_size=VOCABULARY,
-                hidden_size=128,
-                intermediate_size=256,
-                num_hidden_layers=self.layers,
-                num_attention_heads=4,
-                num_key_value_heads=4,
-                head_dim=64,
-                max_position_embeddings=MAX_TOKENS,
-                initializer_range=self.deviation,
-            )
-            model = LlamaForCausalLM(configuration).to(torch.float32)
-            model.save_pretrained(path)
+            model = AutoModelForCausalLM.from_config(self.configuration())
+            model.to(torch.float32).save_pretrained(path)
             _save_tokenizer(path)
         return str(path)
+
+    def configuration(self) -> Any:
+        """Its architecture, as transformers describes it."""
+        from transformers import LlamaConfig
+
+        return LlamaConfig(**self.sizes(), head_dim=64)
+
+    def sizes(self) -> dict[str, Any]:
+        """What all architectures have."""
+        return {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 128,
+            "intermediate_size": 256,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": MAX_TOKENS,
+            "initializer_range": self.deviation,
+        }
 
 
 def _save_tokenizer(path: pathlib.Path) -> None:
@@ -110,10 +119,10 @@ class Reference:
 
     def __init__(self, path: str) -> None:
         import torch
-        from transformers import LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
 
         self._torch = torch
-        self._model = LlamaForCausalLM.from_pretrained(
+        self._model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import unittest
+from collections.abc import Sequence
 from typing import Any
 
 import doubles
@@ -27,17 +28,19 @@ def request(num_tokens: int, computed: int = 0) -> Any:
 
 
 def blocks(
-    running: list[Any], waiting: list[Any] | None = None, drafted: int = 0
+    running: list[Any],
+    waiting: list[Any] | None = None,
+    drafted: int = 0,
+    block_sizes: Sequence[int] = (BLOCK_TOKENS,),
 ) -> int:
     scheduler = types.SimpleNamespace(
         running=running,
         waiting=waiting or [],
-        block_size=BLOCK_TOKENS,
         max_num_scheduled_tokens=MOST_TOKENS,
         max_num_running_reqs=MOST_REQUESTS,
         num_spec_tokens=drafted,
     )
-    return Demand(scheduler).blocks()
+    return Demand(scheduler, block_sizes).blocks()
 
 
 class DemandTest(unittest.TestCase):
@@ -74,6 +77,10 @@ class DemandTest(unittest.TestCase):
 
     def test_drafted_tokens_need_room_too(self) -> None:
         self.assertEqual(blocks([request(100, 99)], drafted=7), 3 + 1)
+
+    def test_each_group_of_layers_takes_blocks_of_its_own(self) -> None:
+        prompt = [request(160)]
+        self.assertEqual(blocks([], prompt, block_sizes=(16, 64)), 12 + 4)
 
     def test_no_more_than_the_steps_of_a_round_trip_compute(self) -> None:
         self.assertEqual(

@@ -106,12 +106,6 @@ class RefusalTest(EngineTest):
     def test_what_is_not_supported_is_refused_with_the_flag_to_set(
         self,
     ) -> None:
-        spec = types.SimpleNamespace(page_size_bytes=1)
-        layers = {"a": spec, "b": types.SimpleNamespace(page_size_bytes=2)}
-        group = types.SimpleNamespace(kv_cache_spec=spec)
-        mixed = types.SimpleNamespace(
-            kv_cache_spec=types.SimpleNamespace(kv_cache_specs=layers)
-        )
         self.install()
         for flag, path, value in (
             (
@@ -142,16 +136,6 @@ class RefusalTest(EngineTest):
                 "vllm_config__model_config__enable_sleep_mode",
                 True,
             ),
-            (
-                "--disable-hybrid-kv-cache-manager",
-                "kv_cache_config__kv_cache_groups",
-                [group, group],
-            ),
-            (
-                "pages of several sizes",
-                "kv_cache_config__kv_cache_groups",
-                [mixed],
-            ),
         ):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
                 self.scheduler(**{path: value})
@@ -170,7 +154,6 @@ class RefusalTest(EngineTest):
                             enable_sleep_mode=False
                         ),
                     ),
-                    types.SimpleNamespace(kv_cache_groups=[]),
                 )
 
     def test_a_scheduler_class_that_bypasses_the_step_is_refused(self) -> None:
@@ -246,7 +229,7 @@ class WantTest(EngineTest):
         staying = {i for i in used if i // PER_SLAB != index}
         self.grants.ask_back(index)
         build.step(scheduler)
-        room = Demand(scheduler).blocks()
+        room = Demand(scheduler, [build.BLOCK_TOKENS]).blocks()
         self.assertEqual(
             self.grants.wanted, 1 + pool.slabs_for(len(staying) + room)
         )

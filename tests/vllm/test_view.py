@@ -115,7 +115,9 @@ class BindingTest(unittest.TestCase):
             self.assertEqual(len(arguments), count, name)
 
 
-def tensors(*places: tuple[int, int, int, int], size: int) -> list[Any]:
+def tensors(
+    *places: tuple[int, int, int, int], size: int, first: int = 0
+) -> list[Any]:
     """(layers, layer stride, block stride, offset) each."""
     return [
         KVCacheTensor(
@@ -125,16 +127,54 @@ def tensors(*places: tuple[int, int, int, int], size: int) -> list[Any]:
             block_stride=block_stride,
             offset=offset,
         )
-        for i, (layers, layer_stride, block_stride, offset) in enumerate(places)
+        for i, (layers, layer_stride, block_stride, offset) in enumerate(
+            places, first
+        )
     ]
 
 
-def config(num_blocks: int, kv_cache_tensors: list[Any]) -> Any:
-    spec = types.SimpleNamespace(block_size=16, page_size_bytes=1)
+class Spec:
+    """Of layers that keep what they attend to: all, or a window."""
+
+    page_size_bytes = 10
+
+    def __init__(self, block_size: int = 16, window: int | None = None) -> None:
+        self.block_size = block_size
+        self._window = window
+
+    def max_memory_usage_bytes(self, vllm_config: Any) -> int:
+        tokens = vllm_config.model_config.max_model_len
+        kept = tokens if self._window is None else min(tokens, self._window)
+        return self.page_size_bytes * -(-kept // self.block_size)
+
+
+def group(spec: Spec, kv_cache_tensors: list[Any]) -> Any:
+    return types.SimpleNamespace(
+        kv_cache_spec=spec,
+        layer_names=[name for its in kv_cache_tensors for name in its.layers],
+    )
+
+
+def config(num_blocks: int, *groups: list[Any]) -> Any:
+    """Groups of tensors; the second one attends to 40 tokens."""
+    windows = None, 40
     return types.SimpleNamespace(
         num_blocks=num_blocks,
-        kv_cache_tensors=kv_cache_tensors,
-        kv_cache_groups=[types.SimpleNamespace(kv_cache_spec=spec)],
+        kv_cache_tensors=[tensor for its in groups for tensor in its],
+        kv_cache_groups=[
+            group(Spec(window=window), its)
+            for window, its in zip(windows, groups)
+        ],
+    )
+
+
+def longest(tokens: int) -> Any:
+    """A VllmConfig with this --max-model-len."""
+    return types.SimpleNamespace(
+        model_config=types.SimpleNamespace(max_model_len=tokens),
+        parallel_config=types.SimpleNamespace(
+            decode_context_parallel_size=1, prefill_context_parallel_size=1
+        ),
     )
 
 
@@ -145,21 +185,21 @@ class FormatTest(unittest.TestCase):
     def test_blocks_outermost_are_one_plane(self) -> None:
         found = view_format(
             config(33, tensors((4, PAGE, 4 * PAGE, 0), size=33 * 4 * PAGE)),
-            max_model_len=100,
+            longest(100),
         )
         self.assertEqual(found, ViewFormat(1, 4 * PAGE, 33, 16, 7))
 
     def test_layers_outermost_are_a_plane_each(self) -> None:
         plane = 64 * PAGE
         found = view_format(
-            config(64, tensors((4, plane, PAGE, 0), size=4 * plane)), 96
+            config(64, tensors((4, plane, PAGE, 0), size=4 * plane)), longest(96)
         )
         self.assertEqual(found, ViewFormat(4, PAGE, 64, 16, 6))
         self.assertEqual(found.allocation_bytes, 4 * plane)
 
     def test_a_single_layer_is_one_plane_either_way(self) -> None:
         found = view_format(
-            config(33, tensors((1, 33 * PAGE, PAGE, 0), size=33 * PAGE)), 16
+            config(33, tensors((1, 33 * PAGE, PAGE, 0), size=33 * PAGE)), longest(16)
         )
         self.assertEqual((found.planes, found.page_bytes), (1, PAGE))
 
@@ -174,9 +214,26 @@ class FormatTest(unittest.TestCase):
                     size=3 * plane,
                 ),
             ),
-            16,
+            longest(16),
         )
         self.assertEqual(found.planes, 3)
+
+    def test_groups_overlay_each_other_and_a_request_takes_blocks_of_all(
+        self,
+    ) -> None:
+        full = tensors((2, PAGE, 2 * PAGE, 0), size=33 * 2 * PAGE)
+        window = tensors((1, PAGE, 2 * PAGE, 0), size=33 * 2 * PAGE, first=1)
+        found = view_format(config(33, full, window), longest(160))
+        self.assertEqual(
+            found, ViewFormat(1, 2 * PAGE, 33, 160 // 13, 10 + 3)
+        )
+
+    def test_groups_with_layers_outermost_share_the_planes(self) -> None:
+        plane = 32 * PAGE
+        full = tensors((2, plane, PAGE, 0), size=2 * plane)
+        window = tensors((1, plane, PAGE, 0), size=2 * plane, first=1)
+        found = view_format(config(32, full, window), longest(16))
+        self.assertEqual((found.planes, found.page_bytes), (2, PAGE))
 
     def test_what_cannot_be_is_refused_with_what_to_set(self) -> None:
         plane = 33 * PAGE
@@ -221,16 +278,16 @@ class FormatTest(unittest.TestCase):
             with self.subTest(name), self.assertRaisesRegex(
                 RuntimeError, message
             ):
-                view_format(config(33, kv_cache_tensors), 16)
+                view_format(config(33, kv_cache_tensors), longest(16))
 
     def test_host_memory_and_several_allocations_are_refused(self) -> None:
         (tensor,) = tensors((1, 32 * PAGE, PAGE, 0), size=32 * PAGE)
         other = tensors((1, PAGE, PAGE, 0), size=PAGE)
         with self.assertRaisesRegex(RuntimeError, "not supported"):
-            view_format(config(32, [tensor, *other]), 16)
+            view_format(config(32, [tensor, *other]), longest(16))
         tensor.host_resident = True
         with self.assertRaisesRegex(RuntimeError, "host memory"):
-            view_format(config(32, [tensor]), 16)
+            view_format(config(32, [tensor]), longest(16))
 
 
 @unittest.skipUnless(build.REAL, "needs vLLM")
@@ -278,7 +335,7 @@ class RealLayoutTest(unittest.TestCase):
             kind, planned = self.plan(layout, None)
             self.assertEqual(planned.num_blocks, self.BLOCKS)
             try:
-                found = view_format(planned, 160)
+                found = view_format(planned, longest(160))
             except RuntimeError as error:
                 self.assertIn("VLLM_KV_CACHE_LAYOUT=BLHNC", str(error))
                 taken[layout] = 0
@@ -322,9 +379,9 @@ class RealLayoutTest(unittest.TestCase):
 
     def test_the_override_alone_decides_the_blocks(self) -> None:
         _, planned = self.plan("BLHNC", 1000)
-        self.assertEqual(view_format(planned, 160).blocks, 1000)
+        self.assertEqual(view_format(planned, longest(160)).blocks, 1000)
         with self.assertRaisesRegex(RuntimeError, "override 1024"):
-            view_format(self.plan("LBNHC", 1000)[1], 160)
+            view_format(self.plan("LBNHC", 1000)[1], longest(160))
 
 
 class ShimGrantsTest(unittest.TestCase):
@@ -454,9 +511,9 @@ class StartTest(unittest.TestCase):
         """What the executor has the worker do."""
         size = NUM_BLOCKS * PAGE
         vllm_config, kv_cache_config = build.configs(NUM_BLOCKS, False)
-        kv_cache_config.kv_cache_tensors = tensors(
-            (1, size, PAGE, 0), size=size
-        )
+        (tensor,) = tensors((1, size, PAGE, 0), size=size)
+        tensor.layers = kv_cache_config.kv_cache_groups[0].layer_names
+        kv_cache_config.kv_cache_tensors = [tensor]
         if build.REAL:
             kv_cache_config.hash_block_size = build.BLOCK_TOKENS
         wrapper = object.__new__(worker_base.WorkerWrapperBase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 # Steps until a want is answered. Heuristic, until the daemon measures it.
@@ -12,11 +13,14 @@ class Demand:
     """Of one scheduler, within a round trip to the daemon.
 
     Confined to the scheduler's thread.
+
+    Args:
+        block_sizes: tokens per block of each group of its KV cache.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, block_sizes: Sequence[int]) -> None:
         self._scheduler = scheduler
-        self._block_tokens: int = scheduler.block_size
+        self._block_sizes = block_sizes
         self._most_requests: int = scheduler.max_num_running_reqs
         # More than these no steps can compute.
         self._most_tokens: int = (
@@ -28,8 +32,9 @@ class Demand:
         )
 
     def blocks(self) -> int:
-        """At most; 0 for an engine without requests. A request's last block is
-        partly filled, and how far is not looked at: one more block for each."""
+        """At most; 0 for an engine without requests. A request's last block in
+        each group is partly filled, and how far is not looked at: one more block
+        for each."""
         running = self._scheduler.running
         requests = len(running)
         # What a running request that generates has not computed is the token it
@@ -44,7 +49,7 @@ class Demand:
             tokens += self._generated + self._missing(request)
             requests += 1
         tokens = min(tokens, self._most_tokens)
-        return -(-tokens // self._block_tokens) + requests
+        return sum(-(-tokens // size) + requests for size in self._block_sizes)
 
     @staticmethod
     def _missing(request: Any) -> int:

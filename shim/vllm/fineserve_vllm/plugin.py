@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_abi, kv_scope, support, view, wake
+from fineserve_vllm import kv_abi, kv_groups, kv_scope, support, view, wake
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
 from fineserve_vllm.log import logger
@@ -161,12 +161,9 @@ def _wrap_scheduler(
     def construct(
         original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
     ) -> None:
+        given = inspect.signature(original).bind(self, *args, **kwargs)
         if refuse_unsupported:
-            given = inspect.signature(original).bind(self, *args, **kwargs)
-            support.refuse(
-                given.arguments["vllm_config"],
-                given.arguments["kv_cache_config"],
-            )
+            support.refuse(given.arguments["vllm_config"])
             support.refuse_scheduler_class(type(self), cls)
         original(self, *args, **kwargs)
         pool = self.kv_cache_manager.block_pool
@@ -175,7 +172,9 @@ def _wrap_scheduler(
                 f"FineServe: this vLLM version is not supported: its scheduler "
                 f"built a {type(pool).__name__} instead of the leased pool"
             )
-        engine = EngineLeases(self, pool, Demand(self).blocks, ask_back)
+        sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
+        demand = Demand(self, sizes)
+        engine = EngineLeases(self, pool, demand.blocks, ask_back)
         setattr(self, _LEASES, engine)
         with _engines_lock:
             _engines.add(engine)

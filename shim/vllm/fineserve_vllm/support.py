@@ -10,10 +10,9 @@ from typing import Any
 _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
 
 
-def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
+def refuse(vllm_config: Any) -> None:
     """Raises RuntimeError, naming the flag to set, for a configuration that
-    would corrupt or strand leased memory. Takes vLLM's VllmConfig and
-    KVCacheConfig."""
+    would corrupt or strand leased memory. Takes vLLM's VllmConfig."""
     parallel = vllm_config.parallel_config
     for flag, value in (
         ("--tensor-parallel-size", parallel.tensor_parallel_size),
@@ -43,19 +42,6 @@ def refuse(vllm_config: Any, kv_cache_config: Any) -> None:
             "FineServe: sleep mode is not supported yet, because it would free "
             "the KV cache itself: remove --enable-sleep-mode"
         )
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) > 1:
-        raise RuntimeError(
-            f"FineServe: hybrid KV caches are not supported yet (this model "
-            f"has {len(groups)} groups): set "
-            f"--disable-hybrid-kv-cache-manager or serve another model"
-        )
-    page_sizes = {size for group in groups for size in _page_sizes(group)}
-    if len(page_sizes) > 1:
-        raise RuntimeError(
-            f"FineServe: layers with KV pages of several sizes are not "
-            f"supported yet ({sorted(page_sizes)} bytes): serve another model"
-        )
 
 
 def refuse_allocator(vllm_config: Any) -> None:
@@ -73,14 +59,6 @@ def refuse_allocator(vllm_config: Any) -> None:
                 f"cache piece by piece: remove expandable_segments:True from "
                 f"{name}"
             )
-
-
-def _page_sizes(group: Any) -> list[int]:
-    spec = group.kv_cache_spec
-    # UniformTypeKVCacheSpecs: one group, a spec per layer.
-    per_layer = getattr(spec, "kv_cache_specs", None)
-    specs = [spec] if per_layer is None else per_layer.values()
-    return [layer.page_size_bytes for layer in specs]
 
 
 def refuse_scheduler_class(cls: type, base: type) -> None:

@@ -49,11 +49,9 @@ class View:
         self._taken = False
 
     def register(self, vllm_config: Any, kv_cache_config: Any) -> None:
-        support.refuse(vllm_config, kv_cache_config)
+        support.refuse(vllm_config)
         support.refuse_allocator(vllm_config)
-        found = view_format(
-            kv_cache_config, vllm_config.model_config.max_model_len
-        )
+        found = view_format(kv_cache_config, vllm_config)
         cap = self.start.cap(vllm_config.cache_config, found)
         geometry = self._shim.register(
             kv_abi.Format(

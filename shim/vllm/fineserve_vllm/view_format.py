@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from fineserve_vllm import kv_groups
+
 # Of cuMemMap on every GPU we know; the shim checks it against the driver's.
 GRANULARITY = 2 << 20  # bytes
 
@@ -37,8 +39,9 @@ class ViewFormat:
         return self.planes * self.page_bytes * self.blocks
 
 
-def view_format(kv_cache_config: Any, max_model_len: int) -> ViewFormat:
-    """The format of vLLM's KVCacheConfig of one group (support.refuse).
+def view_format(kv_cache_config: Any, vllm_config: Any) -> ViewFormat:
+    """The format of vLLM's KVCacheConfig. Its groups overlay each other: a
+    block belongs to one of them at a time.
 
     Raises:
         RuntimeError: no view fits this KV cache; the message names what to set.
@@ -62,12 +65,15 @@ def view_format(kv_cache_config: Any, max_model_len: int) -> ViewFormat:
             f"{len(sizes)} allocations instead of one"
         )
     (size,) = sizes
-    planes, page_bytes = _planes(tensors, blocks, size)
+    planes, page_bytes = _planes(kv_cache_config, size)
     if planes > 1:
         _check_alignment(page_bytes, blocks)
-    (group,) = kv_cache_config.kv_cache_groups
-    block_tokens: int = group.kv_cache_spec.block_size
-    longest_request = -(-max_model_len // block_tokens)
+    longest_request = kv_groups.longest_request_blocks(
+        kv_cache_config, vllm_config
+    )
+    block_tokens = kv_groups.tokens_per_block(
+        kv_cache_config, vllm_config.model_config.max_model_len, longest_request
+    )
     found = ViewFormat(
         planes, page_bytes, blocks, block_tokens, longest_request
     )
@@ -75,25 +81,41 @@ def view_format(kv_cache_config: Any, max_model_len: int) -> ViewFormat:
     return found
 
 
-def _planes(tensors: Iterable[Any], blocks: int, size: int) -> tuple[int, int]:
+def _planes(kv_cache_config: Any, size: int) -> tuple[int, int]:
     """Planes and their page bytes."""
+    tensors = kv_cache_config.kv_cache_tensors
     strides = {tensor.block_stride for tensor in tensors}
     if len(strides) == 1:
         (stride,) = strides
-        starts = sorted(
-            tensor.offset + layer * tensor.layer_stride
-            for tensor in tensors
-            for layer in range(len(tensor.layers))
-        )
-        if stride * blocks == size and starts[-1] < stride:
+        plane = stride * kv_cache_config.num_blocks
+        starts = [
+            sorted(_layer_starts(tensors, set(group.layer_names)))
+            for group in kv_cache_config.kv_cache_groups
+        ]
+        if plane == size and max(its[-1] for its in starts) < stride:
             return 1, stride
-        plane = stride * blocks
-        if starts == list(range(0, size, plane)) and size % plane == 0:
-            return len(starts), stride
+        if all(its == _multiples(plane, len(its)) for its in starts):
+            planes = max(map(len, starts))
+            if planes * plane == size:
+                return planes, stride
     raise RuntimeError(
         f"FineServe: a block of this KV cache is neither in one piece nor in "
         f"one piece per layer: {_BLOCKS_OUTERMOST}"
     )
+
+
+def _layer_starts(tensors: Iterable[Any], layers: set[str]) -> list[int]:
+    """Where the first block of each of these layers begins."""
+    return [
+        tensor.offset + i * tensor.layer_stride
+        for tensor in tensors
+        for i, layer in enumerate(tensor.layers)
+        if layer in layers
+    ]
+
+
+def _multiples(step: int, count: int) -> list[int]:
+    return list(range(0, count * step, step))
 
 
 def _check_alignment(page_bytes: int, blocks: int) -> None:

@@ -58,7 +58,11 @@ def scheduler(
 def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
     if not REAL:
         spec = types.SimpleNamespace(
-            page_size_bytes=1, block_size=BLOCK_TOKENS
+            page_size_bytes=1,
+            block_size=BLOCK_TOKENS,
+            max_memory_usage_bytes=lambda vllm_config: -(
+                -vllm_config.model_config.max_model_len // BLOCK_TOKENS
+            ),
         )
         return types.SimpleNamespace(
             parallel_config=types.SimpleNamespace(
@@ -74,7 +78,11 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
             speculative_config=None,
         ), types.SimpleNamespace(
             num_blocks=num_blocks,
-            kv_cache_groups=[types.SimpleNamespace(kv_cache_spec=spec)],
+            kv_cache_groups=[
+                types.SimpleNamespace(
+                    layer_names=["layer"], kv_cache_spec=spec
+                )
+            ],
         )
     import torch
     from vllm import config

@@ -3,7 +3,7 @@
 namespace fineserve::host_device {
 namespace {
 
-using at::indexing::Slice;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Indexing knows no FP8: it moves bytes.
 at::Tensor Movable(const at::Tensor& tensor) {
@@ -16,25 +16,37 @@ at::Tensor Stored(const at::Tensor& tensor, const at::Tensor& scale,
   return (tensor.to(at::kFloat) / scale.to(at::kFloat)).to(type);
 }
 
-// [H, tokens, 2 D] of the blocks that hold `tokens` tokens.
+// [H, end - first, 2 D]: what a request whose block table is `blocks` keeps of
+// its tokens from `first`, which begins a block, to `end`.
 at::Tensor Gather(const at::Tensor& kv_cache, const at::Tensor& blocks,
-                  int64_t tokens) {
+                  int64_t first, int64_t end) {
+  const int64_t block_tokens = kv_cache.size(2);
+  const at::Tensor mine = blocks
+                              .slice(0, first / block_tokens,
+                                     (end + block_tokens - 1) / block_tokens)
+                              .to(at::kLong);
   const at::Tensor pages =
-      Movable(kv_cache).index_select(0, blocks).view(kv_cache.scalar_type());
+      Movable(kv_cache).index_select(0, mine).view(kv_cache.scalar_type());
   return pages.permute({1, 0, 2, 3})
       .reshape({kv_cache.size(1), -1, kv_cache.size(3)})
-      .narrow(1, 0, tokens)
+      .narrow(1, 0, end - first)
       .to(at::kFloat);
 }
 
+// The queries are those of the last tokens of `keys`.
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& keys,
-                  const at::Tensor& values, double scale) {
+                  const at::Tensor& values, double scale, int64_t window) {
   const int64_t queries = query.size(1), tokens = keys.size(1);
   at::Tensor scores = at::matmul(query, keys.transpose(1, 2)) * scale;
   if (queries > 1) {
     const at::Tensor later =
         at::ones({queries, tokens}, at::kBool).triu(tokens - queries + 1);
-    scores.masked_fill_(later, -std::numeric_limits<float>::infinity());
+    scores.masked_fill_(later, -kInfinity);
+  }
+  if (window >= 0) {
+    const at::Tensor before = at::ones({queries, tokens}, at::kBool)
+                                  .tril(tokens - queries - window - 1);
+    scores.masked_fill_(before, -kInfinity);
   }
   return at::matmul(at::softmax(scores, -1), values);
 }
@@ -59,7 +71,8 @@ void StoreKv(const at::Tensor& key, const at::Tensor& value,
 void PagedAttention(const at::Tensor& query, const at::Tensor& kv_cache,
                     const at::Tensor& block_table, const at::Tensor& seq_lens,
                     const at::Tensor& query_start, const at::Tensor& k_scale,
-                    const at::Tensor& v_scale, double scale, at::Tensor& out) {
+                    const at::Tensor& v_scale, double scale, int64_t window,
+                    at::Tensor& out) {
   const int64_t heads = query.size(1), head_size = query.size(2);
   const int64_t group = heads / kv_cache.size(1);
   const bool scaled = kv_cache.element_size() == 1;
@@ -69,9 +82,10 @@ void PagedAttention(const at::Tensor& query, const at::Tensor& kv_cache,
     const int64_t end = query_start[r + 1].item<int64_t>();
     const int64_t tokens = seq_lens[r].item<int64_t>();
     if (first == end || tokens == 0) continue;  // padding
-    const int64_t blocks = (tokens + kv_cache.size(2) - 1) / kv_cache.size(2);
-    at::Tensor kv = Gather(
-        kv_cache, block_table[r].narrow(0, 0, blocks).to(at::kLong), tokens);
+    const int64_t oldest = tokens - (end - first) - window;
+    const int64_t from =
+        window < 0 || oldest < 0 ? 0 : oldest - oldest % kv_cache.size(2);
+    at::Tensor kv = Gather(kv_cache, block_table[r], from, tokens);
     kv = kv.repeat_interleave(group, 0);
     at::Tensor keys = kv.narrow(2, 0, head_size);
     at::Tensor values = kv.narrow(2, head_size, head_size);
@@ -82,7 +96,7 @@ void PagedAttention(const at::Tensor& query, const at::Tensor& kv_cache,
     const at::Tensor mine =
         query.slice(0, first, end).transpose(0, 1).to(at::kFloat);
     rows.slice(0, first, end)
-        .copy_(Attend(mine, keys, values, scale).transpose(0, 1));
+        .copy_(Attend(mine, keys, values, scale, window).transpose(0, 1));
   }
 }
 

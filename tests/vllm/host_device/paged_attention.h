@@ -18,11 +18,14 @@ void StoreKv(const at::Tensor& key, const at::Tensor& value,
 
 // Causal attention of `query` [T, Hq, D]. Request r's queries are the rows from
 // query_start[r] to query_start[r + 1], the last of its seq_lens[r] tokens,
-// which lie in the blocks of row r of `block_table`.
+// which lie in the blocks of row r of `block_table`. A query attends to itself
+// and at most `window` tokens before it (negative: to all); blocks that lie
+// wholly before that are not read.
 void PagedAttention(const at::Tensor& query, const at::Tensor& kv_cache,
                     const at::Tensor& block_table, const at::Tensor& seq_lens,
                     const at::Tensor& query_start, const at::Tensor& k_scale,
-                    const at::Tensor& v_scale, double scale, at::Tensor& out);
+                    const at::Tensor& v_scale, double scale, int64_t window,
+                    at::Tensor& out);
 
 }  // namespace fineserve::host_device
 

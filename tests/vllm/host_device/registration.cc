@@ -118,7 +118,7 @@ TORCH_LIBRARY(host_device, library) {
   library.def(
       "paged_attention(Tensor query, Tensor kv_cache, Tensor block_table, "
       "Tensor seq_lens, Tensor query_start, Tensor k_scale, Tensor v_scale, "
-      "float scale, Tensor(a!) out) -> ()");
+      "float scale, int window, Tensor(a!) out) -> ()");
   library.def("enqueued() -> int", &Enqueued);
   library.def("waited() -> Dict(str, int)", &Waited);
 }

@@ -21,7 +21,8 @@ class HostAttentionImpl(TritonAttentionImpl):
         super().__init__(*args, **kwargs)
         plain = (
             self.alibi_slopes is None
-            and self.sliding_window == (-1, -1)
+            # Of a decoder: back, and not forth.
+            and self.sliding_window[1] <= 0
             and not self.logits_soft_cap
             and self.sinks is None
             and not self._is_per_token_head_quant
@@ -80,6 +81,7 @@ class HostAttentionImpl(TritonAttentionImpl):
             layer._k_scale,
             layer._v_scale,
             self.scale,
+            self.sliding_window[0],
             output[:count],
         )
         return output

@@ -1,0 +1,43 @@
+"""How many blocks a request takes of a KV cache with one or several groups.
+
+vLLM puts layers that keep KV in the same way into a group: full attention,
+attention within a sliding window, the state of Mamba layers. Each group has a
+block table of its own, and all take their block ids from the one block pool, so
+that they share the leased slabs as requests need them: a window's blocks come
+back while its request runs, a state takes a block or two for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def longest_request_blocks(kv_cache_config: Any, vllm_config: Any) -> int:
+    """The blocks of a request of --max-model-len tokens, over all groups, by
+    what vLLM itself requires of a KV cache."""
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    return sum(
+        -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
+        for spec in specs
+    )
+
+
+def tokens_per_block(
+    kv_cache_config: Any, max_model_len: int, longest_request: int
+) -> int:
+    """What a block holds of a request's tokens, for whoever counts in tokens:
+    of one group its block size; of several what it comes to at the longest
+    request."""
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) == 1:
+        block_tokens: int = groups[0].kv_cache_spec.block_size
+        return block_tokens
+    return max(1, max_model_len // longest_request)
+
+
+def block_sizes(kv_cache_config: Any) -> list[int]:
+    """Tokens per block of each group."""
+    return [
+        group.kv_cache_spec.block_size
+        for group in kv_cache_config.kv_cache_groups
+    ]

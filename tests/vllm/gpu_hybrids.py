@@ -1,0 +1,50 @@
+"""Test models whose layers keep KV in different ways, so that vLLM gives them
+several groups of blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gpu_machine import Model
+
+WINDOW = 40  # tokens: two and a half blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class SlidingModel(Model):
+    """Gemma 3: three layers attend to a window, the fourth to everything. A
+    group is a layer of each four: a block of 16 tokens takes layers / 4 times
+    32 KiB, and a long request one block of tokens in one group and three in all
+    others."""
+
+    def configuration(self) -> Any:
+        from transformers import Gemma3TextConfig
+
+        return Gemma3TextConfig(
+            **self.sizes(),
+            head_dim=64,
+            query_pre_attn_scalar=64,
+            sliding_window=WINDOW,
+            layer_types=(
+                ["sliding_attention"] * 3 + ["full_attention"]
+            )
+            * (self.layers // 4),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortConvolutionModel(Model):
+    """LFM 2: every second layer keeps a state of three tokens per request, as
+    Mamba's do, whose page is smaller than that of the attention beside it."""
+
+    def configuration(self) -> Any:
+        from transformers import Lfm2Config
+
+        return Lfm2Config(
+            **self.sizes(),
+            conv_L_cache=3,
+            conv_dim=128,  # vLLM reads it
+            block_auto_adjust_ff_dim=False,
+            layer_types=["conv", "full_attention"] * (self.layers // 2),
+        )
