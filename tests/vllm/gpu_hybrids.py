@@ -44,7 +44,10 @@ class ShortConvolutionModel(Model):
         return Lfm2Config(
             **self.sizes(),
             conv_L_cache=3,
-            conv_dim=128,  # vLLM reads it
+            # vLLM reads these, and transformers does not.
+            conv_dim=128,
+            block_dim=128,
+            block_ff_dim=256,
             block_auto_adjust_ff_dim=False,
             layer_types=["conv", "full_attention"] * (self.layers // 2),
         )

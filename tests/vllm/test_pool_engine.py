@@ -123,14 +123,6 @@ class RefusalTest(EngineTest):
                 "vllm_config__kv_transfer_config",
                 types.SimpleNamespace(),
             ),
-            *(
-                (
-                    f"by {method} .* --speculative-config",
-                    "vllm_config__speculative_config",
-                    types.SimpleNamespace(method=method),
-                )
-                for method in ("draft_model", "eagle", "medusa", "mtp", None)
-            ),
             (
                 "--enable-sleep-mode",
                 "vllm_config__model_config__enable_sleep_mode",
@@ -140,21 +132,27 @@ class RefusalTest(EngineTest):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
                 self.scheduler(**{path: value})
 
-    def test_drafts_from_tokens_alone_are_not_refused(self) -> None:
-        for method in "ngram", "ngram_gpu", "suffix":
+    def test_only_drafts_from_tokens_write_no_kv_behind_their_step(
+        self,
+    ) -> None:
+        for method, writes in (
+            ("ngram", False),
+            ("ngram_gpu", False),
+            ("suffix", False),
+            ("draft_model", True),
+            ("eagle", True),
+            ("mtp", True),
+        ):
+            config = types.SimpleNamespace(
+                speculative_config=types.SimpleNamespace(method=method)
+            )
             with self.subTest(method):
-                support.refuse(
-                    types.SimpleNamespace(
-                        parallel_config=types.SimpleNamespace(
-                            tensor_parallel_size=1, pipeline_parallel_size=1
-                        ),
-                        kv_transfer_config=None,
-                        speculative_config=types.SimpleNamespace(method=method),
-                        model_config=types.SimpleNamespace(
-                            enable_sleep_mode=False
-                        ),
-                    ),
-                )
+                self.assertEqual(support.drafter_writes_kv(config), writes)
+        self.assertFalse(
+            support.drafter_writes_kv(
+                types.SimpleNamespace(speculative_config=None)
+            )
+        )
 
     def test_a_scheduler_class_that_bypasses_the_step_is_refused(self) -> None:
         class Bypassing(Scheduler):

@@ -230,6 +230,54 @@ def key(number: int) -> bytes:
     return number.to_bytes(36, "big")
 
 
+class DrafterFenceTest(unittest.TestCase):
+    """A step that has been processed may still draft."""
+
+    def setUp(self) -> None:
+        self.finished = 0
+        self.fence = StepFence(finish=self.finish)
+
+    def finish(self) -> None:
+        self.finished += 1
+
+    def schedule(self, tokens: int = 1) -> Any:
+        output = types.SimpleNamespace(total_num_scheduled_tokens=tokens)
+        self.fence.schedule_begins()
+        self.fence.schedule_ends(output)
+        return output
+
+    def test_a_later_step_shows_that_a_drafter_has_ended(self) -> None:
+        first = self.schedule()
+        barrier = self.fence.barrier()
+        second = self.schedule()
+        self.fence.step_processed(first)
+        self.assertFalse(self.fence.passed(barrier))
+        self.schedule()
+        self.fence.step_processed(second)
+        self.assertTrue(self.fence.passed(barrier))
+        self.assertEqual(self.finished, 0)
+
+    def test_a_later_step_without_tokens_shows_nothing(self) -> None:
+        first = self.schedule()
+        barrier = self.fence.barrier()
+        second, _third = self.schedule(tokens=0), self.schedule()
+        self.fence.step_processed(first)
+        self.fence.step_processed(second)
+        self.assertFalse(self.fence.passed(barrier))
+
+    def test_without_a_step_in_flight_the_device_is_waited_for_once(
+        self,
+    ) -> None:
+        first = self.schedule()
+        barrier = self.fence.barrier()
+        self.assertFalse(self.fence.passed(barrier))
+        self.assertEqual(self.finished, 0)
+        self.fence.step_processed(first)
+        for _ in range(2):
+            self.assertTrue(self.fence.passed(barrier))
+        self.assertEqual(self.finished, 1)
+
+
 class PoolTest(unittest.TestCase):
     def setUp(self) -> None:
         self.grants = InMemoryGrants.uniform(3, 10, leased=[1, 2])

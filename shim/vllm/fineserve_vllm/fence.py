@@ -5,11 +5,18 @@ them. A slab whose last block was freed is therefore idle only when every step
 scheduled up to then has been processed (design note 0000, Memory, 9). The fence
 counts by itself: vLLM's own (defer_block_free) runs only for KV-connector
 consumers.
+
+A step that drafts tokens with a model is processed when its own tokens are
+there; its drafter, launched behind it, may still write KV. That is over when a
+later step of the model has been processed, which began behind it, or when the
+device has nothing left to do.
 """
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
+from typing import Any
 
 
 class StepFence:
@@ -18,10 +25,17 @@ class StepFence:
     Confined to the scheduler's thread. EngineCore hands every output of
     schedule() to update_from_output(), those of zero tokens included, oldest
     first; a result that came out of order would only hold the fence back.
+
+    Args:
+        finish: waits until the device has done all that it was given; None if a
+            step that has been processed writes nothing any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, finish: Callable[[], None] | None = None) -> None:
         self.scheduled = 0
+        self._finish = finish
+        # The last step whose drafter, too, has come to its end.
+        self._finished = 0
         self._scheduling = False
         # (step, its SchedulerOutput), oldest first.
         self._in_flight: collections.deque[tuple[int, object]] = (
@@ -43,9 +57,11 @@ class StepFence:
 
     def step_processed(self, output: object) -> None:
         """The model has run this step to its end."""
-        for position, (_, in_flight) in enumerate(self._in_flight):
+        for position, (step, in_flight) in enumerate(self._in_flight):
             if in_flight is output:
                 del self._in_flight[position]
+                if self._finish is not None and _ran(output):
+                    self._finished = max(self._finished, step - 1)
                 return
 
     def barrier(self) -> int:
@@ -57,4 +73,20 @@ class StepFence:
     def passed(self, barrier: int) -> bool:
         # Within schedule() all steps in flight may be processed although the
         # step being built is not: barrier() then lies beyond `scheduled`.
-        return barrier <= self.processed
+        if barrier > self.processed:
+            return False
+        return self._finish is None or self._drafted(barrier)
+
+    def _drafted(self, barrier: int) -> bool:
+        """Whether the drafter of a processed step has come to its end, too."""
+        if barrier > self._finished and not self._in_flight:
+            assert self._finish is not None
+            self._finish()  # no later step would tell
+            self._finished = self.scheduled
+        return barrier <= self._finished
+
+
+def _ran(output: Any) -> bool:
+    """Whether the model ran: a step of no tokens looks at leases only."""
+    tokens: int = output.total_num_scheduled_tokens
+    return tokens > 0

@@ -24,6 +24,7 @@ from typing import Any
 from fineserve_vllm import kv_abi, kv_groups, kv_scope, support, view, wake
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
+from fineserve_vllm.fence import StepFence
 from fineserve_vllm.log import logger
 from fineserve_vllm.pool import GrantsFactory, LeasedBlockPool
 
@@ -131,6 +132,12 @@ def wake_all() -> None:
         engine.wake()
 
 
+def _finish_device() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
 def _set(owner: Any, name: str, value: Any) -> None:
     original = vars(owner).get(name)
     if original is None:
@@ -172,6 +179,8 @@ def _wrap_scheduler(
                 f"FineServe: this vLLM version is not supported: its scheduler "
                 f"built a {type(pool).__name__} instead of the leased pool"
             )
+        if support.drafter_writes_kv(given.arguments["vllm_config"]):
+            pool.fence = StepFence(finish=_finish_device)
         sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
         demand = Demand(self, sizes)
         engine = EngineLeases(self, pool, demand.blocks, ask_back)

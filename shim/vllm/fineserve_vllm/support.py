@@ -6,8 +6,16 @@ import os
 from typing import Any
 
 # Methods of speculative decoding that look at tokens only: they have no model
-# and no KV, and all KV is written by the steps that the fence counts.
+# and no KV.
 _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
+
+
+def drafter_writes_kv(vllm_config: Any) -> bool:
+    """Whether a step may write KV after its tokens are there (fence.py)."""
+    speculative = vllm_config.speculative_config
+    return (
+        speculative is not None and speculative.method not in _DRAFT_FROM_TOKENS
+    )
 
 
 def refuse(vllm_config: Any) -> None:
@@ -28,14 +36,6 @@ def refuse(vllm_config: Any) -> None:
             "FineServe: KV connectors are not supported yet, because they read "
             "and write blocks without the scheduler's knowledge: remove "
             "--kv-transfer-config and --kv-offloading-size"
-        )
-    speculative = vllm_config.speculative_config
-    if speculative is not None and speculative.method not in _DRAFT_FROM_TOKENS:
-        raise RuntimeError(
-            f"FineServe: speculative decoding by {speculative.method} is not "
-            f"supported yet, because a drafter may still write KV after its "
-            f"step has been processed: remove --speculative-config or choose a "
-            f"method of {', '.join(_DRAFT_FROM_TOKENS)}"
         )
     if vllm_config.model_config.enable_sleep_mode:
         raise RuntimeError(

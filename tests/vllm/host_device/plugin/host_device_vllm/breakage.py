@@ -12,6 +12,7 @@ def install() -> None:
         {
             "stale block": _read_a_stale_block,
             "fence": _leave_out_the_fence,
+            "drafter": _forget_the_drafter,
             "undrained": _return_undrained_slabs,
         }[what]()
 
@@ -57,6 +58,13 @@ def _leave_out_the_fence() -> None:
         return original(self)
 
     LeasedBlockPool.return_drained = return_drained
+
+
+def _forget_the_drafter() -> None:
+    """A slab goes when its last step has been processed, drafter or not."""
+    from fineserve_vllm.fence import StepFence
+
+    StepFence.passed = lambda self, barrier: barrier <= self.processed
 
 
 def _return_undrained_slabs() -> None:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import os
 
-from host_device_vllm import breakage, observation, triton_in_place
+from host_device_vllm import (
+    breakage,
+    convolution,
+    observation,
+    triton_in_place,
+)
 
 _registered = False
 
@@ -31,6 +36,7 @@ def register() -> None:
         "host_device_vllm.attention.HostAttentionBackend",
     )
     _replace_top_k_top_p()
+    convolution.install()
     breakage.install()
     observation.install()
     _registered = True
