@@ -57,6 +57,34 @@ std::string Lost(const Reason& reason, double chosen, double score) {
   return absl::StrFormat("%.1f %% worse", 100 * by / base);
 }
 
+// Why a group was not taken by a replica that lies nowhere.
+std::string Unused(const Reason& reason) {
+  return reason.all_fit ? "not worth it" : "best, but it does not fit";
+}
+
+// Why fewer replicas are placed than were asked for.
+void AppendNumber(const Plan& plan, const Reason& reason, std::string* text) {
+  if (!reason.all_fit || reason.considered.empty()) return;
+  int asked = 0, placed = 0;
+  for (const PlannedReplica& r : plan.replicas) {
+    if (r.model != reason.model) continue;
+    ++asked;
+    placed += !r.gpus.empty();
+  }
+  if (placed == 0) return;
+  const ConsideredGroup& best = reason.considered.front();
+  const double more = best.score - plan.worth.goodput;
+  absl::StrAppendFormat(
+      text, "  %d replicas asked for, %d placed: one more on %s would ", asked,
+      placed, Names(best.gpus));
+  if (more < -1e-9 * plan.worth.goodput) {
+    absl::StrAppendFormat(text, "cost the plan %.4g tokens/s of %.6g.\n", -more,
+                          plan.worth.goodput);
+  } else {
+    absl::StrAppend(text, "add no tokens/s, and leave less for bursts.\n");
+  }
+}
+
 void AppendScores(const Reason& reason, const PlannedReplica& r,
                   std::string* text) {
   double chosen = 0;
@@ -69,7 +97,7 @@ void AppendScores(const Reason& reason, const PlannedReplica& r,
     absl::StrAppendFormat(text, "    %-24s %14.6g  %s\n", Names(c.gpus),
                           c.score,
                           c.gpus == r.gpus ? "chosen"
-                          : r.gpus.empty() ? "best, but it does not fit"
+                          : r.gpus.empty() ? Unused(reason)
                                            : Lost(reason, chosen, c.score));
   }
   if (reason.more_considered > 0) {
@@ -83,6 +111,7 @@ void Append(const Plan& plan, const Reason& reason, std::string* text) {
   if (r == nullptr) return;
   if (r->gpus.empty()) {
     absl::StrAppend(text, reason.replica, " lies nowhere.\n");
+    AppendNumber(plan, reason, text);
   } else {
     absl::StrAppend(text, reason.replica, " lies on ", Names(r->gpus), ", ",
                     Neighbours(plan, *r), ".\n");

@@ -99,6 +99,7 @@ void SetReasons(const Problem& p, const Journal& journal, Plan* plan) {
     reason.order = journal.order;
     reason.measure = journal.measure;
     reason.least_is_best = journal.least_is_best;
+    reason.all_fit = journal.all_fit;
     for (const Candidate& c : d.candidates) {
       reason.considered.push_back({Names(p, c.group), c.score});
     }
@@ -125,12 +126,12 @@ Gap FindGap(const Problem& p, const Assignment& a, const Worth& worth,
     gap.hosted = best.worth.hosted;
   }
   if (!gap.exact) {
-    std::vector<uint32_t> must, may;
-    const bool all = worth.hosted == p.models.size();
-    for (uint32_t r = 0; r < p.replicas.size(); ++r) {
-      (all && p.replicas[r].number == 0 ? must : may).push_back(r);
+    const uint32_t least = worth.hosted == p.models.size() ? 1 : 0;
+    std::vector<Hosting> hostings;
+    for (uint32_t m = 0; m < p.models.size(); ++m) {
+      hostings.push_back({m, least, p.sizings[m].replicas});
     }
-    gap.best = PooledBound(p, must, may);
+    gap.best = PooledBound(p, hostings);
     gap.hosted = static_cast<uint32_t>(p.models.size());
   }
   if (gap.best > 0) {

@@ -140,6 +140,19 @@ TEST(Explain, NamesTheMarginAndWhoHasNoRoom) {
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("a, b"));
 }
 
+TEST(Explain, SaysWhyAReplicaThatFMAsksForIsNotPlaced) {
+  Snapshot s = Cluster({Llama("a", 20), Llama("b", 40)}, 2, 36e9);
+  s.models[1].replicas = 1;
+  const Plan plan = PlanOf(s);
+  ASSERT_EQ(plan.replicas.size(), 3u);
+  EXPECT_EQ(plan.worth.hosted, 2u);
+  for (const Trouble& t : plan.troubles) EXPECT_EQ(t.text, "");
+  const auto a = Explain(plan, "a");
+  ASSERT_TRUE(a.ok());
+  EXPECT_THAT(*a, HasSubstr("2 replicas asked for, 1 placed: one more on gpu"));
+  EXPECT_THAT(*a, HasSubstr("cost the plan"));
+}
+
 TEST(Replan, IsWorthNoLessThanWhatStands) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     RandomKind kind;

@@ -38,6 +38,7 @@ struct Reason {
   std::string order;    // by what the turns went
   std::string measure;  // of the scores
   bool least_is_best = false;
+  bool all_fit = false;  // every group considered takes the replica
   std::vector<ConsideredGroup> considered;  // best first
   size_t more_considered = 0;
   std::vector<std::string> rejected;  // "gpu-0: 3.1 GiB short"

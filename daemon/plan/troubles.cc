@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/plan/model/groups.h"
 
 namespace fineserve::plan {
 namespace {
@@ -113,6 +114,18 @@ std::string Mend(const Assignment& a, uint32_t replica, Charge charge) {
       r.tp == 1 ? "" : "s", needed / kGib);
 }
 
+// Whether there is room for a further replica of a model whose number the
+// policy chooses: then it is worth more without.
+bool LeftOutByChoice(const Assignment& a, uint32_t replica, Charge charge) {
+  const uint32_t model = a.problem().replicas[replica].model;
+  if (!a.problem().ChoosesNumber(model) || a.HostedReplicas(model) == 0) {
+    return false;
+  }
+  bool room = false;
+  ForEachGroup(a, replica, charge, [&room](const Group&) { room = true; });
+  return room;
+}
+
 }  // namespace
 
 std::vector<Trouble> FindTroubles(const Assignment& a, Charge charge) {
@@ -123,7 +136,7 @@ std::vector<Trouble> FindTroubles(const Assignment& a, Charge charge) {
       troubles.push_back({p.models[m].name, p.sizings[m].shortfall});
     }
     for (uint32_t r = p.first_replica[m]; r < p.first_replica[m + 1]; ++r) {
-      if (a.Hosted(r)) continue;
+      if (a.Hosted(r) || LeftOutByChoice(a, r, charge)) continue;
       troubles.push_back({p.models[m].name, Mend(a, r, charge)});
     }
   }

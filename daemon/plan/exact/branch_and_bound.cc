@@ -29,16 +29,18 @@ class Search {
                        return std::pair(b.tp * b.Least(), a.model) <
                               std::pair(a.tp * a.Least(), b.model);
                      });
-    for (uint32_t r = 0; r < p.replicas.size(); ++r) {
-      const TokenCurve& c = p.replicas[r].curve;
-      const double batch =
-          std::min(c.BatchFor(c.demand, 1), MostKv(p, r) / c.sequence_bytes);
-      alone_.push_back(batch > 0 ? c.Speed(batch, 1) : 0);
+    for (uint32_t m = 0; m < p.models.size(); ++m) {
+      const uint32_t first = p.first_replica[m];
+      const TokenCurve& c = p.replicas[first].curve;
+      const double batch = std::min(c.BatchFor(c.demand, 1),
+                                    MostKv(p, first) / c.sequence_bytes);
+      const double replicas = p.first_replica[m + 1] - first;
+      alone_.push_back(batch > 0 ? replicas * c.Speed(batch, 1) : 0);
     }
   }
 
   Optimum Run() {
-    best_.proven = Visit(0);
+    best_.proven = Visit(0, 0);
     best_.visited = visited_;
     return std::move(best_);
   }
@@ -57,43 +59,48 @@ class Search {
     return could;
   }
 
-  // No completion of this branch has more goodput.
-  double Bound(size_t depth, bool all_must) const {
-    double bound = board_.worth().goodput;
-    std::vector<uint32_t> must, may;
-    for (size_t i = 0; i < order_.size(); ++i) {
-      const uint32_t r = order_[i];
-      if (i < depth) {
-        if (now_.Hosted(r)) must.push_back(r);
-        continue;
-      }
-      bound += alone_[r];
-      const bool only = p_.sizings[p_.replicas[r].model].replicas == 1;
-      (all_must && only ? must : may).push_back(r);
+  // No completion of this branch that hosts every model it can has more
+  // goodput. `whole`: the goodput when the last model was decided of which no
+  // replica is left; those of the next one share its rate, so that its own says
+  // little.
+  double Bound(size_t depth, double whole) const {
+    std::vector<uint32_t> left(p_.models.size());
+    for (size_t i = depth; i < order_.size(); ++i) {
+      ++left[p_.replicas[order_[i]].model];
     }
-    return std::min(bound, PooledBound(p_, must, may));
+    double bound = whole;
+    std::vector<Hosting> hostings;
+    for (uint32_t m = 0; m < p_.models.size(); ++m) {
+      const uint32_t hosted = now_.HostedReplicas(m);
+      if (left[m] > 0) bound += alone_[m];
+      if (hosted + left[m] == 0) continue;
+      hostings.push_back({m, std::max(1u, hosted), hosted + left[m]});
+    }
+    return std::min(bound, PooledBound(p_, hostings));
   }
 
-  bool Hopeless(size_t depth) const {
+  bool Hopeless(size_t depth, double whole) const {
     const uint32_t could = CouldHost(depth);
     if (could != best_.worth.hosted) return could < best_.worth.hosted;
-    return Bound(depth, true) <=
+    return Bound(depth, whole) <=
            best_.worth.goodput * (1 + kRounding) + kRounding;
   }
 
   // Replicas of a model are alike, so they lie in the order of their groups:
   // those that lie nowhere come last.
   bool InOrder(size_t depth, const Group& group) const {
-    if (depth == 0) return true;
+    if (BeginsModel(depth)) return true;
     const uint32_t before = order_[depth - 1];
-    if (p_.replicas[before].model != p_.replicas[order_[depth]].model) {
-      return true;
-    }
     return now_.Hosted(before) && !(group < now_.GroupOf(before));
   }
 
+  bool BeginsModel(size_t depth) const {
+    return depth == 0 || p_.replicas[order_[depth - 1]].model !=
+                             p_.replicas[order_[depth]].model;
+  }
+
   // Returns false once the limit is reached.
-  bool Visit(size_t depth) {
+  bool Visit(size_t depth, double whole) {
     if (++visited_ > most_visited_) return false;
     if (depth == order_.size()) {
       if (Better(board_.worth(), best_.worth)) {
@@ -102,7 +109,8 @@ class Search {
       }
       return true;
     }
-    if (Hopeless(depth)) return true;
+    if (BeginsModel(depth)) whole = board_.worth().goodput;
+    if (Hopeless(depth, whole)) return true;
     const uint32_t r = order_[depth];
     std::vector<Group> groups;
     ForEachGroup(now_, r, Charge::kLeast, [&](const Group& g) {
@@ -110,11 +118,11 @@ class Search {
     });
     for (const Group& group : groups) {
       board_.Put(r, group);
-      const bool whole = Visit(depth + 1);
+      const bool all = Visit(depth + 1, whole);
       board_.Remove(r);
-      if (!whole) return false;
+      if (!all) return false;
     }
-    return Visit(depth + 1);
+    return Visit(depth + 1, whole);
   }
 
   static constexpr double kRounding = 1e-9;
@@ -126,7 +134,8 @@ class Search {
   const uint64_t most_visited_;
   uint64_t visited_ = 0;
   std::vector<uint32_t> order_;
-  std::vector<double> alone_;  // tokens/s on an empty group, by replica
+  std::vector<double>
+      alone_;  // tokens/s of all replicas on empty groups, by model
 };
 
 }  // namespace

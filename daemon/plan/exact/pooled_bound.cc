@@ -8,50 +8,74 @@ namespace {
 
 constexpr int kSteps = 60;
 
-// What a replica gains and takes at a price.
+// What a replica, or all of a model's, gains and takes at a price.
 struct Response {
   double surplus = 0;  // tokens/s, less the price of its bytes
   double bytes = 0;    // of all its GPUs
 };
 
+// A model, of which so many replicas as pay best are hosted.
 struct Bidder {
-  double fixed_bytes;  // of all its GPUs
+  double fixed_bytes;  // of all GPUs of a replica
   double sequence_bytes;
   double least_batch;
-  double most_batch;
+  double most_kv_batch;
   const TokenCurve* curve;
-  bool may_stay_out;
+  Hosting hosting;
+  double demand;  // of all replicas together; 0: each has its own
+
+  double DemandOf(uint32_t replicas) const {
+    return demand > 0 ? demand / replicas : curve->demand;
+  }
 
   // Best batch at the price: X'(b) = price · bytes of a sequence.
-  Response At(double price) const {
+  Response OfEach(double price, uint32_t replicas) const {
     const TokenCurve& c = *curve;
-    double batch = most_batch;
+    const double most_useful = c.BatchFor(DemandOf(replicas), 1);
+    const double most =
+        std::max(least_batch, std::min(most_useful, most_kv_batch));
+    double batch = most;
     if (price > 0) {
       batch = (std::sqrt(c.c0 / (price * sequence_bytes)) - c.c0) / c.cd;
-      batch = std::clamp(batch, least_batch, most_batch);
+      batch = std::clamp(batch, least_batch, most);
     }
     Response r;
     r.bytes = fixed_bytes + sequence_bytes * batch;
-    r.surplus =
-        c.Speed(std::min(batch, c.BatchFor(c.demand, 1)), 1) - price * r.bytes;
-    if (may_stay_out && r.surplus <= 0) return {};
+    r.surplus = c.Speed(std::min(batch, most_useful), 1) - price * r.bytes;
     return r;
+  }
+
+  Response At(double price) const {
+    Response best;
+    bool found = hosting.least == 0;
+    for (uint32_t n = std::max(1u, hosting.least); n <= hosting.most; ++n) {
+      Response r = OfEach(price, n);
+      r.surplus *= n;
+      r.bytes *= n;
+      if (found && r.surplus <= best.surplus) continue;
+      best = r;
+      found = true;
+    }
+    return best;
   }
 };
 
 std::vector<Bidder> Bidders(const Problem& p,
-                            const std::vector<uint32_t>& replicas,
-                            bool may_stay_out) {
+                            const std::vector<Hosting>& hostings) {
   std::vector<Bidder> bidders;
-  for (const uint32_t index : replicas) {
+  for (const Hosting& hosting : hostings) {
+    const uint32_t index = p.first_replica[hosting.model];
     const Replica& r = p.replicas[index];
     const double most_kv = MostKv(p, index);
     if (most_kv < r.floor_bytes) continue;  // it lies nowhere
-    const double least = r.floor_bytes / r.curve.sequence_bytes;
-    const double most = std::min(r.curve.BatchFor(r.curve.demand, 1),
-                                 most_kv / r.curve.sequence_bytes);
+    const double demand =
+        p.ChoosesNumber(hosting.model)
+            ? p.sizings[hosting.model].replicas * r.curve.demand
+            : 0;
     bidders.push_back({r.tp * r.fixed_bytes, r.tp * r.curve.sequence_bytes,
-                       least, std::max(least, most), &r.curve, may_stay_out});
+                       r.floor_bytes / r.curve.sequence_bytes,
+                       most_kv / r.curve.sequence_bytes, &r.curve, hosting,
+                       demand});
   }
   return bidders;
 }
@@ -104,11 +128,8 @@ double MostKv(const Problem& p, uint32_t replica) {
   return most;
 }
 
-double PooledBound(const Problem& p, const std::vector<uint32_t>& must,
-                   const std::vector<uint32_t>& may) {
-  std::vector<Bidder> bidders = Bidders(p, must, false);
-  const std::vector<Bidder> more = Bidders(p, may, true);
-  bidders.insert(bidders.end(), more.begin(), more.end());
+double PooledBound(const Problem& p, const std::vector<Hosting>& hostings) {
+  std::vector<Bidder> bidders = Bidders(p, hostings);
   double memory = 0, kv = 0;
   bool pools = false;
   for (const Gpu& g : p.gpus) {

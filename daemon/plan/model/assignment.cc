@@ -1,6 +1,7 @@
 #include "daemon/plan/model/assignment.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace fineserve::plan {
@@ -83,6 +84,28 @@ double Assignment::Missing(uint32_t gpu, uint32_t replica,
   }
   return std::max(ChargedBesidePool(r, charge) - beside,
                   ChargedKv(r, charge) - PoolRoom(gpu, charge));
+}
+
+double Assignment::DemandOf(uint32_t replica) const {
+  const Replica& r = problem_->replicas[replica];
+  if (!problem_->ChoosesNumber(r.model)) return r.curve.demand;
+  return r.curve.demand * problem_->sizings[r.model].replicas /
+         hosted_[r.model];
+}
+
+double Assignment::BusyNeighbours(uint32_t replica, double load) const {
+  double most = 0;
+  for (const uint32_t gpu : groups_[replica]) {
+    double busy = 0;
+    for (const uint32_t r : residents_[gpu]) {
+      if (r == replica) continue;
+      const double batch =
+          problem_->replicas[r].curve.BatchFor(load * DemandOf(r), 1);
+      busy += 1 - std::exp(-batch);
+    }
+    most = std::max(most, busy);
+  }
+  return most;
 }
 
 bool Assignment::Sibling(uint32_t replica, uint32_t gpu) const {

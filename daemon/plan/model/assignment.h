@@ -47,6 +47,15 @@ class Assignment {
   // Models with at least one replica that lies somewhere.
   uint32_t hosted_models() const { return hosted_models_; }
   uint32_t HostedReplicas(uint32_t model) const { return hosted_[model]; }
+  // Tokens/s that are asked of a replica that lies somewhere. Those of its
+  // model that do share the rate; but where the operator set their number, one
+  // that lies nowhere takes its part with it, so that it has to be worth more
+  // than that to leave it out.
+  double DemandOf(uint32_t replica) const;
+  // Mean number of its neighbours on its most crowded GPU that work, at `load`
+  // times the demand: each is counted by the part of the time in which, alone,
+  // it would run at least one sequence (1 − e^−b of b on average).
+  double BusyNeighbours(uint32_t replica, double load) const;
   const Problem& problem() const { return *problem_; }
 
  private:

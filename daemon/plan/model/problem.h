@@ -54,12 +54,16 @@ struct Problem {
   double burst = 1;            // for headroom: how many times the rates
   std::vector<Group> current;  // by replica: where it lies now; empty: nowhere
 
-  // How many times as long everything takes where `residents` models lie
-  // together. Interference is an input: each neighbour adds the same.
-  double Slowdown(size_t residents) const {
-    return residents < 2
-               ? 1
-               : 1 + co_tenant_slowdown * static_cast<double>(residents - 1);
+  // How many times as long everything takes beside so many neighbours that
+  // work, each counted by the part of the time in which it does. Interference
+  // is an input: each adds the same.
+  double Slowdown(double neighbours) const {
+    return 1 + co_tenant_slowdown * neighbours;
+  }
+  // Whether a policy may run fewer replicas than F_M asks for: their number was
+  // not set by the operator.
+  bool ChoosesNumber(uint32_t model) const {
+    return models[model].replicas == 0;
   }
   bool MayUse(const Replica& r, uint32_t gpu) const {
     return r.allowed.empty() || r.allowed[gpu];

@@ -84,6 +84,7 @@ Assignment FineServeOptPolicy::Place(const Problem& problem,
 
 void NoteAlternatives(const Assignment& a, Journal* journal) {
   journal->measure = "tokens/s of the whole plan with it there";
+  journal->all_fit = true;
   journal->order = "names, after moves and swaps had ended";
   Assignment copy = a;
   Board board(&copy);

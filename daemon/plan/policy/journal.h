@@ -37,6 +37,7 @@ struct Journal {
   const char* measure = "";
   const char* order = "";  // in which the replicas came
   bool least_is_best = false;
+  bool all_fit = false;  // every candidate takes the replica
   std::vector<Decision> decisions;
   // What is not taken in turns is explained afterwards, at a cost: for this
   // model alone; kAll: for all.

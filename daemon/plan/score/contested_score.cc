@@ -42,7 +42,7 @@ double MeanScore(const Replica& comes, const GroupState& group,
 double ExactScore(const Assignment& a, uint32_t replica, const Group& group) {
   const Problem& p = a.problem();
   const Assignment::Residents all = Together(a, replica, group);
-  const double slowdown = p.Slowdown(all.size());
+  const double slowdown = p.Slowdown(static_cast<double>(all.size() - 1));
   absl::InlinedVector<Bucket, 12> buckets;
   double base = 0;
   for (const uint32_t r : all) {

@@ -13,14 +13,6 @@ constexpr double kRounding = 1e-9;
 // Whether x exceeds y by more than rounding.
 bool Exceeds(double x, double y) { return x - y > kRounding * std::abs(y); }
 
-double SlowdownOf(const Assignment& a, uint32_t replica) {
-  size_t most = 0;
-  for (const uint32_t g : a.GroupOf(replica)) {
-    most = std::max(most, a.On(g).size());
-  }
-  return a.problem().Slowdown(most);
-}
-
 // One resident of a component while memory is shared out.
 struct Party {
   uint32_t replica;
@@ -37,9 +29,9 @@ Parties PartiesOf(const Assignment& a, const Component& component,
     for (const uint32_t r : a.On(g)) {
       if (a.GroupOf(r).front() != g) continue;
       const Replica& replica = p.replicas[r];
-      const double slowdown = SlowdownOf(a, r);
+      const double slowdown = SlowdownOf(a, r, load);
       const double batch =
-          replica.curve.BatchFor(load * replica.curve.demand, slowdown);
+          replica.curve.BatchFor(load * a.DemandOf(r), slowdown);
       parties.push_back(
           {r, BucketOf(replica.curve, slowdown, replica.floor_bytes, batch),
            slowdown});
@@ -117,6 +109,12 @@ void FillAll(const Assignment& a, const Component& component, Parties& parties,
 
 }  // namespace
 
+double SlowdownOf(const Assignment& a, uint32_t replica, double load) {
+  const Problem& p = a.problem();
+  if (p.co_tenant_slowdown == 0) return 1;
+  return p.Slowdown(a.BusyNeighbours(replica, load));
+}
+
 bool Better(const Worth& a, const Worth& b) {
   if (a.hosted != b.hosted) return a.hosted > b.hosted;
   if (Exceeds(a.goodput, b.goodput)) return true;
@@ -146,9 +144,10 @@ double CrowdingOn(const Assignment& a, uint32_t gpu) {
   for (const uint32_t r : a.On(gpu)) {
     const Replica& replica = a.problem().replicas[r];
     const TokenCurve& c = replica.curve;
-    work += c.demand / c.Speed(c.max_batch, 1);
+    const double demand = a.DemandOf(r);
+    work += demand / c.Speed(c.max_batch, 1);
     fixed += replica.fixed_bytes;
-    kv += c.BatchFor(c.demand, 1) * c.sequence_bytes;
+    kv += c.BatchFor(demand, 1) * c.sequence_bytes;
   }
   const double room = a.problem().gpus[gpu].KvBytes(fixed);
   const double pressure = kv > 0 ? kv / std::max(room, 1.0) : 0;
@@ -166,7 +165,8 @@ std::vector<Share> ShareOut(const Assignment& a, const Component& component,
     // A floor may hold more sequences than the demand or the engine needs.
     const double batch =
         std::min(given[i] / curve.sequence_bytes,
-                 curve.BatchFor(load * curve.demand, parties[i].slowdown));
+                 curve.BatchFor(load * a.DemandOf(parties[i].replica),
+                                parties[i].slowdown));
     shares.push_back({parties[i].replica, given[i],
                       curve.Speed(batch, parties[i].slowdown)});
   }
@@ -201,18 +201,38 @@ void Board::Measure(const Component& component) {
   for (const Share& s : ShareOut(*a_, component, 1)) {
     OfGpu& lead = of_gpu_[a_->GroupOf(s.replica).front()];
     lead.goodput += s.tokens;
-    lead.demand += p.replicas[s.replica].curve.demand;
+    lead.demand += a_->DemandOf(s.replica);
   }
   for (const Share& s : ShareOut(*a_, component, p.burst)) {
     of_gpu_[a_->GroupOf(s.replica).front()].headroom += s.tokens;
   }
 }
 
-void Board::Settle(const Group& group) {
+// The GPUs of the group, and of replicas whose part of the rate changes when
+// this one comes or goes.
+Group Board::Touched(uint32_t replica, const Group& group) const {
+  Group gpus = group;
+  const Problem& p = a_->problem();
+  const uint32_t model = p.replicas[replica].model;
+  if (!p.ChoosesNumber(model)) return gpus;
+  for (uint32_t r = p.first_replica[model]; r < p.first_replica[model + 1];
+       ++r) {
+    if (r == replica) continue;
+    const Group& lies = a_->GroupOf(r);
+    gpus.insert(gpus.end(), lies.begin(), lies.end());
+  }
+  return gpus;
+}
+
+// Each component of these GPUs once.
+void Board::Settle(const Group& gpus, std::vector<Before>* before) {
   absl::InlinedVector<uint32_t, 8> done;
-  for (const uint32_t g : group) {
+  for (const uint32_t g : gpus) {
     if (std::find(done.begin(), done.end(), g) != done.end()) continue;
     const Component component = ComponentOf(*a_, g);
+    if (before != nullptr) {
+      for (const uint32_t c : component) before->push_back({c, of_gpu_[c]});
+    }
     Count(component, -1);
     Measure(component);
     Count(component, 1);
@@ -223,33 +243,25 @@ void Board::Settle(const Group& group) {
 
 void Board::Put(uint32_t replica, const Group& group) {
   a_->Put(replica, group);
-  Settle(group);
+  Settle(Touched(replica, group), nullptr);
 }
 
 Worth Board::WorthWith(uint32_t replica, const Group& group) {
   const Worth without = worth_;
+  before_.clear();
   a_->Put(replica, group);
-  // All that it touches, for it connects them.
-  const Component component = ComponentOf(*a_, group.front());
-  absl::InlinedVector<OfGpu, 8> before;
-  for (const uint32_t g : component) before.push_back(of_gpu_[g]);
-  Count(component, -1);
-  Measure(component);
-  Count(component, 1);
-  Worth with = worth_;
-  with.hosted = a_->hosted_models();
+  Settle(Touched(replica, group), &before_);
+  const Worth with = worth_;
   a_->Remove(replica);
-  for (size_t i = 0; i < component.size(); ++i) {
-    of_gpu_[component[i]] = before[i];
-  }
+  for (const Before& b : before_) of_gpu_[b.gpu] = b.was;
   worth_ = without;
   return with;
 }
 
 void Board::Remove(uint32_t replica) {
-  const Group group = a_->GroupOf(replica);
+  const Group touched = Touched(replica, a_->GroupOf(replica));
   a_->Remove(replica);
-  Settle(group);
+  Settle(touched, nullptr);
 }
 
 }  // namespace fineserve::plan

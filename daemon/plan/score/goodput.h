@@ -40,12 +40,14 @@ struct Share {
 using Component = absl::InlinedVector<uint32_t, 8>;
 Component ComponentOf(const Assignment& a, uint32_t gpu);
 
+// How many times as long the replica's steps take beside its neighbours.
+double SlowdownOf(const Assignment& a, uint32_t replica, double load);
+
 // A GPU's part of Worth::crowding.
 double CrowdingOn(const Assignment& a, uint32_t gpu);
 
 // Shares of all residents of a component, which must fit (Charge::kLeast), at
-// `load` times the demand. The slowdown of an engine is that of its most
-// crowded GPU.
+// `load` times the demand.
 std::vector<Share> ShareOut(const Assignment& a, const Component& component,
                             double load);
 
@@ -77,11 +79,18 @@ class Board {
 
   void Count(const Component& component, double sign);
   void Measure(const Component& component);
-  void Settle(const Group& group);
+  // What of_gpu_ had before a trial.
+  struct Before {
+    uint32_t gpu;
+    OfGpu was;
+  };
+  Group Touched(uint32_t replica, const Group& group) const;
+  void Settle(const Group& gpus, std::vector<Before>* before);
 
   Assignment* a_;
   std::vector<OfGpu> of_gpu_;
   Worth worth_;
+  std::vector<Before> before_;  // kept for its memory
 };
 
 }  // namespace fineserve::plan

@@ -102,6 +102,72 @@ TEST(Goodput, NeighboursSlowEachOtherByTheGivenAmount) {
   EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 1000 / 1.5, 0.1);
 }
 
+// One model of two replicas, and one beside them that fills what it is left.
+Problem TwoReplicas() {
+  Problem p = Cluster({Made(0), Made(0), Made(1)}, 2);
+  p.replicas[1].model = 0;
+  p.replicas[1].number = 1;
+  p.replicas[2].model = 1;
+  p.replicas[2].curve.demand = 1e5;
+  p.models.resize(2);
+  p.sizings.resize(2);
+  p.sizings[0].replicas = 2;
+  p.first_replica = {0, 2, 3};
+  p.gpus[1].memory_bytes = 60;
+  return p;
+}
+
+TEST(Goodput, OneReplicaServesTheRateOfAllUnlessTheirNumberIsSet) {
+  Problem p = TwoReplicas();
+  Assignment a(p);
+  a.Put(0, {1});
+  EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 4000, 1);
+  p.models[0].replicas = 2;
+  EXPECT_NEAR(WorthOf(a, Sharing::kPool).goodput, 2000, 1);
+}
+
+// The second replica brings its weights, and nothing that the first one could
+// not serve.
+TEST(Goodput, AReplicaThatOnlyTakesMemoryIsWorthLess) {
+  const Problem p = TwoReplicas();
+  Assignment one(p), two(p);
+  for (Assignment* a : {&one, &two}) {
+    a->Put(0, {1});
+    a->Put(2, {0});
+  }
+  two.Put(1, {0});
+  EXPECT_TRUE(
+      Better(WorthOf(one, Sharing::kPool), WorthOf(two, Sharing::kPool)));
+}
+
+TEST(Goodput, TheBoardFollowsAReplicaThatTakesAPartOfItsSiblingsRate) {
+  const Problem p = TwoReplicas();
+  Assignment a(p);
+  Board board(&a);
+  board.Put(0, {1});
+  board.Put(2, {0});
+  const Worth with = board.WorthWith(1, {0});
+  board.Put(1, {0});
+  EXPECT_NEAR(with.goodput, WorthOf(a, Sharing::kPool).goodput, 1e-6);
+  EXPECT_NEAR(board.worth().headroom, WorthOf(a, Sharing::kPool).headroom,
+              1e-6);
+  board.Remove(1);
+  EXPECT_NEAR(board.worth().goodput, WorthOf(a, Sharing::kPool).goodput, 1e-6);
+  EXPECT_NEAR(board.worth().crowding, WorthOf(a, Sharing::kPool).crowding,
+              1e-9);
+}
+
+TEST(Goodput, AnIdleNeighbourSlowsNobody) {
+  Problem p = Cluster({Made(0), Made(1)}, 1);
+  p.co_tenant_slowdown = 0.5;
+  p.replicas[1].curve.demand = 1;  // a hundredth of a sequence
+  Assignment a(p);
+  a.Put(0, {0});
+  a.Put(1, {0});
+  EXPECT_NEAR(SlowdownOf(a, 0, 1), 1.005, 1e-3);
+  EXPECT_NEAR(SlowdownOf(a, 1, 1), 1.5, 1e-3);
+}
+
 TEST(Goodput, TheBoardKeepsTheWorthOfTheWhole) {
   const Problem p = Cluster({Made(0, 2), Made(1), Made(2)}, 3);
   Assignment a(p);

@@ -38,11 +38,11 @@ double PartOn(const Assignment& a, Sharing sharing, uint32_t replica,
   return self.floor_bytes + beyond / static_cast<double>(a.On(gpu).size());
 }
 
-// Tokens/s with this KV at `load` times the demand.
-double TokensWith(const TokenCurve& c, double kv_bytes, double load,
+// Tokens/s with this KV where so many are asked for.
+double TokensWith(const TokenCurve& c, double kv_bytes, double demand,
                   double slowdown) {
-  const double batch = std::min(kv_bytes / c.sequence_bytes,
-                                c.BatchFor(load * c.demand, slowdown));
+  const double batch =
+      std::min(kv_bytes / c.sequence_bytes, c.BatchFor(demand, slowdown));
   return c.Speed(batch, slowdown);
 }
 
@@ -52,16 +52,14 @@ std::vector<Share> Parts(const Assignment& a, Sharing sharing, double load) {
   for (uint32_t r = 0; r < p.replicas.size(); ++r) {
     if (!a.Hosted(r)) continue;
     double kv = std::numeric_limits<double>::infinity();
-    size_t together = 1;
     for (const uint32_t g : a.GroupOf(r)) {
       kv = std::min(kv, PartOn(a, sharing, r, g));
-      if (sharing != Sharing::kTime) {
-        together = std::max(together, a.On(g).size());
-      }
     }
+    const double slowdown =
+        sharing == Sharing::kTime ? 1 : SlowdownOf(a, r, load);
     shares.push_back(
         {r, kv,
-         TokensWith(p.replicas[r].curve, kv, load, p.Slowdown(together))});
+         TokensWith(p.replicas[r].curve, kv, load * a.DemandOf(r), slowdown)});
   }
   return shares;
 }
@@ -73,7 +71,7 @@ double BusyOn(const Assignment& a, uint32_t gpu, double load) {
     const TokenCurve& c = a.problem().replicas[r].curve;
     const double batch = std::min(
         c.max_batch, PartOn(a, Sharing::kTime, r, gpu) / c.sequence_bytes);
-    busy += load * c.demand / c.Speed(batch, 1);
+    busy += load * a.DemandOf(r) / c.Speed(batch, 1);
   }
   return busy;
 }
@@ -85,8 +83,7 @@ std::vector<Share> Turns(const Assignment& a, double load) {
     for (const uint32_t g : a.GroupOf(s.replica)) {
       busy = std::max(busy, BusyOn(a, g, load));
     }
-    const TokenCurve& c = a.problem().replicas[s.replica].curve;
-    s.tokens = std::min(s.tokens, load * c.demand / busy);
+    s.tokens = std::min(s.tokens, load * a.DemandOf(s.replica) / busy);
   }
   return shares;
 }
