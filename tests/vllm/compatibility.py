@@ -44,6 +44,8 @@ _MODULES = (
     "test_gpu_trade",
     "test_gpu_features",
     "test_gpu_formats",
+    "test_gpu_hybrid",
+    "test_gpu_drafts",
     "test_gpu_start",
     "test_gpu_serving",
 )
@@ -248,6 +250,16 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
     (
         "– FP8 KV beside FP16, LoRA, vLLM's own Triton attention",
         _module("test_gpu_formats"),
+    ),
+    (
+        "– hybrid models: attention within a window (Gemma 3), states beside "
+        "attention (LFM 2), trading with a dense model",
+        _module("test_gpu_hybrid"),
+    ),
+    (
+        "– speculative decoding by a draft model; a drafter that nobody waits "
+        "for is noticed",
+        _module("test_gpu_drafts"),
     ),
     (
         "– a start beside a busy engine, without memory, under a cap",
