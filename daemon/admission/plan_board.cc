@@ -5,7 +5,17 @@
 
 namespace fineserve::admission {
 
+void PlanBoard::SetPlanned(bool planned) {
+  planned_ = planned;
+  if (!planned) newest_.Forget();
+}
+
 absl::Status PlanBoard::Take(const wire::PlanT& plan) {
+  if (!planned_) {
+    return absl::FailedPreconditionError(
+        "this daemon's fleet has no [planner]: reload both daemons with the "
+        "same fleet file");
+  }
   const uint64_t before = newest_.number();
   const absl::Status s = newest_.Take(plan);
   if (s.ok() && plan.number != before) {

@@ -25,9 +25,11 @@ class LeaderSeat {
 // leader tells the next one within a second. Confined to a thread.
 class PlanBoard {
  public:
+  // Whether this daemon's fleet has a planner. Without one no plan holds, and
+  // none is taken from a leader that has an older fleet file.
+  void SetPlanned(bool planned);
   // As NewestPlan::Take. Says in the log which plan holds now.
   absl::Status Take(const wire::PlanT& plan);
-  void Forget() { newest_.Forget(); }
   // Null: there is none yet.
   const wire::PlanT* plan() const { return newest_.plan(); }
   const wire::NewestPlan& newest() const { return newest_; }
@@ -46,6 +48,7 @@ class PlanBoard {
   const std::string& trouble() const { return trouble_; }
 
  private:
+  bool planned_ = true;
   wire::NewestPlan newest_;
   LeaderSeat* leader_ = nullptr;
   std::string trouble_;

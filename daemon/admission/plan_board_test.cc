@@ -31,6 +31,18 @@ TEST(PlanBoardTest, GoesByTheNewestPlanOnly) {
   EXPECT_EQ(board.plan()->number, 2u);
 }
 
+TEST(PlanBoardTest, WithoutAPlannerNoPlanHoldsOrIsTaken) {
+  PlanBoard board;
+  ASSERT_TRUE(board.Take(PlanOf(2, wire::PlaceState::kRetire)).ok());
+  board.SetPlanned(false);
+  EXPECT_EQ(board.plan(), nullptr);
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      board.Take(PlanOf(3, wire::PlaceState::kRetire))));
+  EXPECT_TRUE(board.LetsIn("a"));
+  board.SetPlanned(true);
+  EXPECT_TRUE(board.Take(PlanOf(4, wire::PlaceState::kRetire)).ok());
+}
+
 class SilentLeader final : public LeaderSeat {
  public:
   void Describe(wire::PlanStateT*) const override {}

@@ -35,7 +35,7 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
 
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
-  if (!fleet.planner.on) plans_.Forget();
+  plans_.SetPlanned(fleet.planner.on);
   auto service = admission::AdmissionService::Create(
       fleet, gpu_.uuid, RandomEpoch(),
       {[this](const std::vector<admission::EngineNeed>& needs) {
