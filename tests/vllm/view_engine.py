@@ -184,6 +184,7 @@ def kv_cache_config(layout: str, layers: int, page: int, blocks: int) -> Any:
             block_stride=layers * page if outermost else page,
         )
     ]
+    config.kv_cache_groups[0].layer_names = config.kv_cache_tensors[0].layers
     return config
 
 

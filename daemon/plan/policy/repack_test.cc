@@ -27,8 +27,9 @@ Replica Made(uint32_t model, uint32_t tp, double fixed, double c0,
   return r;
 }
 
-// One engine over two GPUs, and a model with three replicas, on three GPUs of
-// 40 bytes. Beside a replica the wide engine has 9 bytes, alone 30.
+// One engine over two GPUs, and a model that the operator gives three replicas,
+// each a third of its rate, on three GPUs of 40 bytes. Beside a replica the
+// wide engine has 9 bytes, alone 30.
 Problem WideAndThree() {
   Problem p;
   p.replicas = {Made(0, 2, 10, 0.01, 2000)};
@@ -39,6 +40,7 @@ Problem WideAndThree() {
   p.models.resize(2);
   p.models[0].name = "wide";
   p.models[1].name = "narrow";
+  p.models[1].replicas = 3;
   p.sizings.resize(2);
   p.sizings[1].replicas = 3;
   p.first_replica = {0, 1, 4};
