@@ -257,8 +257,8 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         _module("test_gpu_hybrid"),
     ),
     (
-        "– speculative decoding by a draft model; a drafter that nobody waits "
-        "for is noticed",
+        "– speculative decoding by a draft model and by EAGLE; a drafter that "
+        "nobody waits for is noticed",
         _module("test_gpu_drafts"),
     ),
     (

@@ -32,6 +32,33 @@ FP8_CHECKPOINT = {
 }
 
 
+class EagleHead(Model):
+    """The draft head of an EAGLE: a layer that reads a token's embedding beside
+    the hidden state which the model had for the token before. Embedding and
+    output are the model's own."""
+
+    def make(self, folder: pathlib.Path) -> str:
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        path = super().make(folder / "eagle")
+        weights = f"{path}/model.safetensors"
+        whole = load_file(weights)
+        head = {
+            name.removeprefix("model."): tensor
+            for name, tensor in whole.items()
+            if name.startswith("model.layers.")
+            and "input_layernorm" not in name  # the head has none
+        }
+        if head:  # not yet done
+            generator = torch.Generator().manual_seed(self.seed)
+            head["fc.weight"] = self.deviation * torch.randn(
+                128, 2 * 128, generator=generator
+            )
+            save_file(head, weights, metadata={"format": "pt"})
+        return path
+
+
 class Fp8Model(Model):
     """A checkpoint with scales for keys and values."""
 

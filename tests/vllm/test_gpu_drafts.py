@@ -10,44 +10,54 @@ import unittest
 from typing import Any
 
 from gpu_machine import Model
+from gpu_variants import EagleHead
 from test_gpu_trade import CALM, Trades
 from test_gpu_worker import broken
 
-DRAFT = Model(layers=1, seed=1, deviation=0.08)
-DRAFTED = 3  # tokens a step
+DRAFTERS = {
+    "draft_model": Model(layers=1, seed=1, deviation=0.08),
+    "eagle": EagleHead(layers=1, seed=3, deviation=0.08),
+}
 
 
 class Drafting(Trades):
-    """Two engines that draft. The first one's device is slow, so that drafters
-    run when slabs are asked back."""
+    """Two engines that draft three tokens a step. The first one's device is
+    slow, so that drafters run when slabs are asked back."""
 
     MODELS = CALM
     RUNNERS = [2, 2]
     DELAY_US = ["300", "100"]
 
-    def start_drafting(self, environment: dict[str, str]) -> None:
+    def start_drafting(self, method: str, environment: dict[str, str]) -> None:
         own: dict[str, Any] = {
             "speculative_config": {
-                "method": "draft_model",
-                "model": DRAFT.make(self._models),
-                "num_speculative_tokens": DRAFTED,
+                "method": method,
+                "model": DRAFTERS[method].make(self._models),
+                "num_speculative_tokens": 3,
             },
             "disable_log_stats": False,
         }
         self.start_all(environment, [own, own])
 
-    def test_every_token_is_right_and_no_drafter_strays(self) -> None:
-        self.start_drafting({})
+    def check_drafts(self, method: str) -> None:
+        self.start_drafting(method, {})
         self.in_turns_then_together(32)
         for engine, report in zip(self.engines, self.check_trade()):
             metrics = engine.run("metrics")
             drafted = metrics["spec_decode_num_draft_tokens"]
-            print(f"{metrics['spec_decode_num_accepted_tokens']} of {drafted}")
-            self.assertGreater(drafted, 0)
+            accepted = metrics["spec_decode_num_accepted_tokens"]
+            print(f"{accepted} of {drafted} drafted tokens accepted")
+            self.assertGreater(drafted, accepted)
             self.assertTrue(report["async_scheduling"])
 
+    def test_tokens_drafted_by_a_model_are_judged_rightly(self) -> None:
+        self.check_drafts("draft_model")
+
+    def test_tokens_drafted_by_an_eagle_are_judged_rightly(self) -> None:
+        self.check_drafts("eagle")
+
     def test_a_drafter_that_nobody_waits_for_is_noticed(self) -> None:
-        self.start_drafting(broken("drafter"))
+        self.start_drafting("draft_model", broken("drafter"))
         self.together_until(self._has_strayed, 48)
         self.assertTrue(self._has_strayed())
 
