@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
+#include "bench/replan/planned_day.h"
 #include "bench/replan/planned_site.h"
 #include "bench/replan/zones.h"
 #include "bench/serving/clients.h"
@@ -46,9 +47,6 @@ matters.
 On time is a first token within 2 s; what is refused (429) is late. By default
 it takes 26 minutes. Two cores are enough: see "host busy".)";
 
-constexpr char kRates[] = "/servegen_rates_10min_days0-6.csv.gz";
-constexpr char kShape[] = "deepseek-r1";
-constexpr double kWarmSeconds = 8;
 constexpr workload::Slo kSlo = {PlannedFleet::kSloTtft, 0};
 
 struct Way {
@@ -76,11 +74,8 @@ struct Cell {
 
 class Comparison {
  public:
-  Comparison(const Zones& zones, uint64_t seeds)
-      : zones_(zones),
-        seeds_(seeds),
-        slots_(RatesOf(zones)),
-        mean_rates_(MeanRates(slots_, zones.seconds)) {}
+  Comparison(const PlannedDay& day, uint64_t seeds)
+      : day_(day), seeds_(seeds) {}
 
   // Ways take turns, so that other load of the host affects all of them. False,
   // after a message, if something does not start or SIGINT came.
@@ -94,13 +89,13 @@ class Comparison {
   }
 
   void Tell(Report* report) const {
-    for (size_t m = 0; m < mean_rates_.size(); ++m) {
-      report->Figure(
-          absl::StrCat("model ", zones_.models[m], ": mean rate (requests/s)"),
-          mean_rates_[m]);
+    for (size_t m = 0; m < day_.mean_rates().size(); ++m) {
+      report->Figure(absl::StrCat("model ", PlannedFleet::Models()[m],
+                                  ": mean rate (requests/s)"),
+                     day_.mean_rates()[m]);
     }
     report->Figure("rate of a model's busiest hour (requests/s)",
-                   zones_.busiest_rate);
+                   day_.busiest_rate());
     double unanswered = 0;
     for (size_t way = 0; way < std::size(kWays); ++way) {
       TellCell(kWays[way].name, cells_[way], report);
@@ -117,17 +112,14 @@ class Comparison {
  private:
   bool RunOnce(size_t way, uint64_t seed) {
     PlannedSite site;
-    const bool started = site.StartFrozen({mean_rates_, kWays[way].on_one_gpu});
+    const bool started =
+        site.StartFrozen({day_.mean_rates(), kWays[way].on_one_gpu});
     CatchInterrupts();  // the clients have put the default back
     if (!started || Interrupted() || !WarmUp(site)) return false;
     const uint64_t first_plan = site.PlanNumber();
     if (kWays[way].replans && !site.Thaw()) return false;
-    // The slots of a run use that many seeds.
-    constexpr uint64_t kSeedsOfRun = 1'000'000;
-    const workload::Trace trace = workload::PoissonBySlots(
-        slots_, zones_.seconds, {PlannedFleet::kLengths}, seed * kSeedsOfRun);
-    const RunOutcome r =
-        Send(site.port(), trace, {kSlo, /*timeout_s=*/120, /*progress=*/true});
+    const RunOutcome r = Send(site.port(), day_.Arrivals(seed),
+                              {kSlo, /*timeout_s=*/120, /*progress=*/true});
     CatchInterrupts();
     if (r.interrupted || Interrupted()) return false;
     const Moves moves = site.MovesSince(first_plan);
@@ -146,16 +138,8 @@ class Comparison {
   // A load from which the proxy and the scheduler learn (bytes a token, κ), and
   // the leader what is asked on average.
   bool WarmUp(const PlannedSite& site) const {
-    std::vector<workload::Stream> streams;
-    for (size_t m = 0; m < mean_rates_.size(); ++m) {
-      streams.push_back({zones_.models[m], mean_rates_[m]});
-    }
     const bool interrupted =
-        Send(site.port(),
-             workload::Poisson(streams, kWarmSeconds, {PlannedFleet::kLengths},
-                               /*seed=*/0),
-             {kSlo})
-            .interrupted;
+        Send(site.port(), day_.WarmUp(), {kSlo}).interrupted;
     CatchInterrupts();
     return !interrupted && !Interrupted();
   }
@@ -190,51 +174,24 @@ class Comparison {
     report->Figure(of + ": host busy, at most (%)", 100 * cell.most_cpu);
   }
 
-  const Zones zones_;
+  const PlannedDay day_;
   const uint64_t seeds_;
-  const workload::Slots slots_;
-  const std::vector<double> mean_rates_;
   Cell cells_[std::size(kWays)];
 };
 
 About TheBench() {
-  return {"replan",
-          kQuestion,
-          {{"--data", "DIR", "../shared/data", "folder of the real rates"},
-           {"--minutes", "N", "8", "length of each run"},
-           {"--speed", "N", "180", "how much faster than the real day"},
-           {"--busiest", "N", "1.25",
-            "part of a GPU's KV that a model holds in its busiest hour"},
-           {"--seeds", "N", "1", "runs of each way"}}};
-}
-
-int Fail(const std::string& what) {
-  fprintf(stderr, "replan: %s\n", what.c_str());
-  return 1;
+  About about = {"replan", kQuestion, PlannedDay::Flags()};
+  about.arguments.push_back({"--seeds", "N", "1", "runs of each way"});
+  return about;
 }
 
 int Main(int argc, char** argv) {
   const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
-  const std::string path = arguments.Text("--data") + kRates;
-  const auto shapes = workload::ReadRateShapes(path);
-  if (!shapes.ok()) {
-    return Fail(absl::StrCat(std::string(shapes.status().message()),
-                             "; set the folder with --data"));
-  }
-  const auto shape = shapes->find(kShape);
-  if (shape == shapes->end()) {
-    return Fail(absl::StrCat(path, " has no model ", kShape));
-  }
-  Zones zones;
-  zones.models = PlannedFleet::Models();
-  zones.shape = shape->second;
-  zones.seconds = 60 * arguments.Number("--minutes");
-  zones.speed = arguments.Number("--speed");
-  zones.busiest_rate =
-      RateFor(PlannedFleet::Need(), arguments.Number("--busiest"));
+  const auto day = PlannedDay::Read(arguments);
+  if (!day.ok()) Die(std::string(day.status().message()));
   CatchInterrupts();
   Report report("replan");
-  Comparison comparison(zones, arguments.Count("--seeds"));
+  Comparison comparison(*day, arguments.Count("--seeds"));
   if (!comparison.Run()) return 1;
   comparison.Tell(&report);
   return Finish(report, arguments);

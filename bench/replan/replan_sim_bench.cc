@@ -11,11 +11,9 @@
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
 #include "bench/paper/interval.h"
+#include "bench/replan/planned_day.h"
 #include "bench/replan/planned_fleet.h"
-#include "bench/replan/zones.h"
-#include "bench/workload/arrivals.h"
 #include "bench/workload/metrics.h"
-#include "bench/workload/rates.h"
 #include "daemon/log/log.h"
 #include "tools/sim/fleet/run.h"
 
@@ -31,13 +29,6 @@ for the mean rates of the day, frozen, and the same plan let free, each with the
 same arrivals, seed by seed. Means have their 95 % interval. Inputs, not results:
 engines start in --start seconds, do not slow each other down, and a slab of
 8 MiB is filled in 2 ms.)";
-
-constexpr char kRates[] = "/servegen_rates_10min_days0-6.csv.gz";
-constexpr char kShape[] = "deepseek-r1";
-// As in bench replan: from this load leader, proxy and scheduler learn.
-constexpr double kWarmSeconds = 8;
-// The slots of a run use that many seeds.
-constexpr uint64_t kSeedsOfRun = 1'000'000;
 
 using Fleet = PlannedFleet;
 
@@ -88,18 +79,11 @@ sim::Site SiteFor(double start_s) {
 }
 
 // A warm-up at the mean rates, then the day.
-workload::Trace LoadOf(const Zones& zones, const workload::Slots& slots,
-                       const std::vector<double>& means, uint64_t seed) {
-  std::vector<workload::Stream> streams;
-  for (size_t m = 0; m < means.size(); ++m) {
-    streams.push_back({zones.models[m], means[m]});
-  }
-  workload::Trace load =
-      workload::Poisson(streams, kWarmSeconds, {Fleet::kLengths}, 0);
-  const workload::Trace day = workload::PoissonBySlots(
-      slots, zones.seconds, {Fleet::kLengths}, seed * kSeedsOfRun);
+workload::Trace LoadOf(const PlannedDay& planned, uint64_t seed) {
+  workload::Trace load = planned.WarmUp();
+  const workload::Trace day = planned.Arrivals(seed);
   for (workload::Arrival a : day.arrivals) {
-    a.at_s += kWarmSeconds;
+    a.at_s += PlannedDay::kWarmSeconds;
     load.arrivals.push_back(a);
   }
   return load;
@@ -125,9 +109,10 @@ bool Simulate(const sim::World& world, const workload::Trace& trace,
   }
   std::vector<workload::Outcome> day;
   for (const workload::Outcome& o : result->outcomes) {
-    if (o.begin_s >= kWarmSeconds) day.push_back(o);
+    if (o.begin_s >= PlannedDay::kWarmSeconds) day.push_back(o);
   }
-  const auto s = workload::Summarize(day, result->seconds - kWarmSeconds);
+  const auto s =
+      workload::Summarize(day, result->seconds - PlannedDay::kWarmSeconds);
   cell->requests.push_back(static_cast<double>(s.requests));
   cell->on_time.push_back(100 * s.attainment);
   cell->refused.push_back(static_cast<double>(s.dropped));
@@ -152,39 +137,24 @@ void TellCell(const std::string& of, const Cell& cell, Report* report) {
 }
 
 About TheBench() {
-  return {"replan_sim",
-          kQuestion,
-          {{"--data", "DIR", "../shared/data", "folder of the real rates"},
-           {"--minutes", "N", "8", "length of each run"},
-           {"--speed", "N", "180", "how much faster than the real day"},
-           {"--busiest", "N", "1.25",
-            "part of a GPU's KV that a model holds in its busiest hour"},
-           {"--start", "S", "2", "seconds until an engine serves"},
-           {"--seeds", "N", "10", "runs of each way"}}};
+  About about = {"replan_sim", kQuestion, PlannedDay::Flags()};
+  about.arguments.push_back(
+      {"--start", "S", "2", "seconds until an engine serves"});
+  about.arguments.push_back({"--seeds", "N", "10", "runs of each way"});
+  return about;
 }
 
 int Main(int argc, char** argv) {
   const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
   log::SetLevel("error");
-  const std::string path = arguments.Text("--data") + kRates;
-  const auto shapes = workload::ReadRateShapes(path);
-  if (!shapes.ok() || shapes->count(kShape) == 0) {
-    Die(absl::StrCat(path, " cannot be read; set the folder with --data"));
-  }
-  Zones zones;
-  zones.models = Fleet::Models();
-  zones.shape = shapes->at(kShape);
-  zones.seconds = 60 * arguments.Number("--minutes");
-  zones.speed = arguments.Number("--speed");
-  zones.busiest_rate = RateFor(Fleet::Need(), arguments.Number("--busiest"));
-  const workload::Slots slots = RatesOf(zones);
-  const std::vector<double> means = MeanRates(slots, zones.seconds);
-  const auto world =
-      sim::MakeWorld(FleetFor(means), SiteFor(arguments.Number("--start")));
+  const auto day = PlannedDay::Read(arguments);
+  if (!day.ok()) Die(std::string(day.status().message()));
+  const auto world = sim::MakeWorld(FleetFor(day->mean_rates()),
+                                    SiteFor(arguments.Number("--start")));
   if (!world.ok()) Die(std::string(world.status().message()));
   Cell frozen, replanning;
   for (uint64_t seed = 1; seed <= arguments.Count("--seeds"); ++seed) {
-    const workload::Trace trace = LoadOf(zones, slots, means, seed);
+    const workload::Trace trace = LoadOf(*day, seed);
     if (!Simulate(*world, trace, true, &frozen) ||
         !Simulate(*world, trace, false, &replanning)) {
       return 1;

@@ -1,0 +1,50 @@
+#ifndef BENCH_REPLAN_PLANNED_DAY_H_
+#define BENCH_REPLAN_PLANNED_DAY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/micro/arguments.h"
+#include "bench/replan/zones.h"
+#include "bench/workload/arrivals.h"
+
+namespace fineserve::bench {
+
+// The load of PlannedFleet, which real processes and the simulator get: a day
+// of ServeGen's deepseek-r1, sped up, each model's hours ahead of the one
+// before. Immutable.
+class PlannedDay {
+ public:
+  // From this load leader, proxy and scheduler learn, before the day begins.
+  static constexpr double kWarmSeconds = 8;
+
+  // The command line that Read reads, to be followed by a bench's own.
+  static std::vector<Argument> Flags();
+  // Errors name the file, or the flag to set.
+  static absl::StatusOr<PlannedDay> Read(const Arguments& arguments);
+
+  double seconds() const { return zones_.seconds; }
+  // Requests/s of a model's busiest hour.
+  double busiest_rate() const { return zones_.busiest_rate; }
+  // Requests/s of each model over the day.
+  const std::vector<double>& mean_rates() const { return mean_rates_; }
+
+  // kWarmSeconds at the mean rates.
+  workload::Trace WarmUp() const;
+  workload::Trace Arrivals(uint64_t seed) const;
+
+ private:
+  explicit PlannedDay(const Zones& zones)
+      : zones_(zones),
+        slots_(RatesOf(zones)),
+        mean_rates_(MeanRates(slots_, zones.seconds)) {}
+
+  Zones zones_;
+  workload::Slots slots_;
+  std::vector<double> mean_rates_;
+};
+
+}  // namespace fineserve::bench
+
+#endif  // BENCH_REPLAN_PLANNED_DAY_H_
