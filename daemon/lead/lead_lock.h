@@ -23,8 +23,9 @@ struct Contender {
 // The lead of a runtime folder: its file leader.lock, locked (flock) by the one
 // process that leads; the kernel releases it when that process ends. The file
 // says who that is, "PID GPU\nFLEET\n", and who it was once nobody leads; its
-// time of modification changes as long as the leader is well. Whoever holds the
-// lock of another file than the one that is there now does not lead. Confined
+// time of modification changes as long as the leader is well. A process
+// that holds the lock of another file than the one that is there now does not
+// lead. Confined
 // to a thread.
 class LeadLock {
  public:

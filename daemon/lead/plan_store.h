@@ -23,7 +23,7 @@ namespace fineserve::lead {
 // than a small file's writing.
 class PlanStore {
  public:
-  // Of whoever leads. The plan of another fleet is set aside, as
+  // For the process that leads. The plan of another fleet is set aside, as
   // plan.json.other.
   static PlanStore Open(const std::string& folder, LeadLock lead);
   // Takes the lead of a folder where one fleet is planned. FailedPrecondition

@@ -226,10 +226,6 @@ def cache(pool: Any, block: Any, key: bytes) -> None:
     pool.cached_block_hash_to_block.insert(key, block)
 
 
-def key(number: int) -> bytes:
-    return number.to_bytes(36, "big")
-
-
 class DrafterFenceTest(unittest.TestCase):
     """A step that has been processed may still draft."""
 
@@ -276,6 +272,10 @@ class DrafterFenceTest(unittest.TestCase):
         for _ in range(2):
             self.assertTrue(self.fence.passed(barrier))
         self.assertEqual(self.finished, 1)
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(36, "big")
 
 
 class PoolTest(unittest.TestCase):

@@ -25,9 +25,9 @@ def longest_request_blocks(kv_cache_config: Any, vllm_config: Any) -> int:
 def tokens_per_block(
     kv_cache_config: Any, max_model_len: int, longest_request: int
 ) -> int:
-    """What a block holds of a request's tokens, for whoever counts in tokens:
-    of one group its block size; of several what it comes to at the longest
-    request."""
+    """How many of a request's tokens a block holds, for a scheduler that counts
+    tokens: with one group its block size, with several the average over the
+    longest request."""
     groups = kv_cache_config.kv_cache_groups
     if len(groups) == 1:
         block_tokens: int = groups[0].kv_cache_spec.block_size
