@@ -122,6 +122,11 @@ enum {
   FS_KV_STRICT = 3   /* the leased slabs, and nothing elsewhere */
 };
 
+/* Flag of a format: the engine spans GPUs and this process is a rank. It maps
+ * the view and activates it; another process runs the block pool
+ * (fs_kv_join_ranks). FS_KV_VIEW only. */
+enum { FS_KV_RANK = 1 };
+
 /* The layout of the KV tensors. A plane is one contiguous range of addresses;
  * block b is the bytes [b × page_bytes, (b + 1) × page_bytes) of every plane.
  */
@@ -137,7 +142,7 @@ struct fs_kv_format {
    * of the driver's granularity (2 MiB). */
   uint64_t blocks;
   uint32_t block_tokens; /* tokens per block */
-  uint32_t reserved;     /* 0 */
+  uint32_t flags;        /* 0 or FS_KV_RANK */
   uint64_t floor_blocks; /* of the longest request; leased at all times */
   uint64_t cap_blocks;   /* the most that may be leased; 0: no limit */
 };
@@ -180,6 +185,32 @@ int fs_kv_close(void);
  * own scratch, where its null block lies. FS_INVALID for an index beyond
  * geometry.slab_count. Any thread, after fs_kv_register. */
 int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first, uint64_t* end);
+
+/* --- An engine that spans GPUs: each rank registers and activates a view as
+ * above, with FS_KV_RANK. The process that hands out the blocks, which are the
+ * same on all GPUs, joins them, and then uses the functions of the next section
+ * (and fs_kv_slab_blocks, fs_kv_read_stats); the ranks must not. A block may be
+ * handed out while its slab is leased on all GPUs. --- */
+
+/* What a rank tells that process. */
+struct fs_kv_rank {
+  uint32_t struct_bytes; /* sizeof(struct fs_kv_rank) */
+  uint32_t pid;
+  uint8_t gpu_uuid[16];
+  char engine_name[64]; /* as the GPU's daemon knows this engine */
+};
+
+/* Fills `rank`, in a rank. FS_STATE before fs_kv_register. Any thread. */
+int fs_kv_read_rank(struct fs_kv_rank* rank);
+
+/* Joins the ranks of this engine, all of which have activated their views, and
+ * fills `geometry` (blocks is 0). Fails with FS_INVALID, FS_STATE (this process
+ * has joined before), FS_NO_DAEMON, FS_NO_MEMORY, or FS_REFUSED (a rank has no
+ * such view, another process runs its blocks, or the slabs of two GPUs hold
+ * different blocks). Needs no context. Any thread. Waits for each daemon's
+ * answers, at most 10 s. */
+int fs_kv_join_ranks(const struct fs_kv_rank* ranks, uint32_t count,
+                     struct fs_kv_geometry* geometry);
 
 /* --- Leases, for an engine with its own block pool. One thread at a time;
  * none of these blocks or makes a system call unless its comment says so. They

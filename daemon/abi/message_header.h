@@ -35,6 +35,8 @@ enum class MessageType : uint16_t {
   kReturnNotice = 18,
   kCloseViewRequest = 19,
   kCloseViewDone = 20,
+  kRunPoolRequest = 21,
+  kRunPoolAnswer = 22,
 };
 
 // The same in every version, forever, so that two versions can refuse each

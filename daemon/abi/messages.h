@@ -32,6 +32,16 @@
 //                                ←    ActivateDone             | Refused
 //   WantNotice, ReturnNotice     →    the slab table says who holds what
 //   ...
+// An engine that spans GPUs has a view in each of their pools, registered by
+// the process (rank) that computes there. Its block pool runs in one more
+// process, which is a member of the engine at each of their daemons:
+//
+//   RunPoolRequest               →
+//                                ←    RunPoolAnswer + [view scoreboard]
+//                                                              | Refused
+//   WantNotice, ReturnNotice     →    from now on from this process
+//   ...
+//
 //   CloseViewRequest             →
 //                                ←    CloseViewDone            | Refused
 //

@@ -119,7 +119,7 @@ enum class ViewState : uint32_t {
 struct ViewRecord {
   ViewMode mode;
   ViewState state;
-  uint32_t pid;  // the member that registered it and runs the block pool
+  uint32_t pid;  // the member that registered it
   uint32_t planes;
   uint64_t page_bytes;
   uint32_t block_tokens;
@@ -131,9 +131,13 @@ struct ViewRecord {
   uint32_t wanted;  // as the engine says
   uint32_t leased;  // including those being returned
   uint32_t returning;
-  uint32_t reserved;
+  // Of an engine that spans GPUs: what the policy would grant if it wanted its
+  // cap. It wants no more than the least of its GPUs offers.
+  uint32_t offer;
+  uint32_t runs_pool;  // the member that runs the block pool; 0: none yet
+  uint32_t flags;      // ViewRequest::flags
 };
-static_assert(sizeof(ViewRecord) == 64);
+static_assert(sizeof(ViewRecord) == 72);
 
 // The payload of an EngineEntry: what a reader copies between two reads of
 // `sequence`. It consists of words, so that atomic loads can copy it.
@@ -148,14 +152,14 @@ struct EngineRecord {
   char name[kNameBytes];  // NUL-terminated
   ViewRecord view;
 };
-static_assert(sizeof(EngineRecord) == 224);
+static_assert(sizeof(EngineRecord) == 232);
 static_assert(sizeof(EngineRecord) % 8 == 0);
 
 struct EngineEntry {
   std::atomic<uint32_t> sequence;  // odd: being written
   std::atomic<uint32_t> changes;   // see "Waiting" above
   std::atomic<uint64_t> record[sizeof(EngineRecord) / 8];
-  uint64_t reserved[35];
+  uint64_t reserved[34];
 };
 static_assert(sizeof(EngineEntry) == 512);
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/engine_entry.h"
 #include "daemon/abi/printable.h"
 #include "daemon/abi/transport.h"
 #include "daemon/abi/version.h"
@@ -22,8 +23,6 @@ namespace {
 // only bounds what a hostile file can make us allocate.
 constexpr uint32_t kMostSlabs = 1 << 20;
 constexpr size_t kMostBytes = TableBytes(kMostSlabs);
-// A writer needs well under a microsecond; if it died, the sequence stays odd.
-constexpr int kEngineTries = 1000;
 
 // Loads one word of memory that another process may be writing. Does not use
 // std::atomic's members, because TableHeader's constants are plain fields.
@@ -35,10 +34,9 @@ uint64_t LoadWord(const void* base, size_t offset, int order) {
                                    : __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
-void CopyWords(const void* base, size_t offset, size_t bytes, int order,
-               void* to) {
+void CopyWords(const void* base, size_t bytes, void* to) {
   for (size_t at = 0; at < bytes; at += 8) {
-    const uint64_t word = LoadWord(base, offset + at, order);
+    const uint64_t word = LoadWord(base, at, __ATOMIC_RELAXED);
     memcpy(static_cast<char*>(to) + at, &word, sizeof(word));
   }
 }
@@ -136,24 +134,6 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
   to->counters = CopyCounters(h.counters);
 }
 
-// Copies an entry's record between two equal, even sequences. False if it kept
-// changing.
-bool CopyEngine(const void* base, size_t entry_offset, EngineRecord* to) {
-  const auto* entry = reinterpret_cast<const EngineEntry*>(
-      static_cast<const char*>(base) + entry_offset);
-  for (int i = 0; i < kEngineTries; ++i) {
-    // Acquire: pairs with the writer's release of the even sequence.
-    const uint32_t before = entry->sequence.load(std::memory_order_acquire);
-    if (before % 2 != 0) continue;
-    // Acquire loads: a word of a later write brings its odd sequence along,
-    // so the load below sees that it changed.
-    CopyWords(base, entry_offset + offsetof(EngineEntry, record),
-              sizeof(EngineRecord), __ATOMIC_ACQUIRE, to);
-    if (entry->sequence.load(std::memory_order_relaxed) == before) return true;
-  }
-  return false;
-}
-
 absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
                                            uint32_t slot) {
   if (r.state > EngineState::kQuarantined) {
@@ -186,9 +166,11 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
 absl::Status ReadEngines(const void* base, const TableHeader& h,
                          TableSnapshot* to) {
   for (uint32_t slot = 0; slot < h.engine_capacity; ++slot) {
+    const auto* entry = reinterpret_cast<const EngineEntry*>(
+        static_cast<const char*>(base) + h.engines_offset +
+        slot * sizeof(EngineEntry));
     EngineRecord record;
-    if (!CopyEngine(base, h.engines_offset + slot * sizeof(EngineEntry),
-                    &record)) {
+    if (!CopyRecord(*entry, &record)) {
       ++to->torn_engines;
       continue;
     }
@@ -258,7 +240,7 @@ TableReader::~TableReader() {
 
 absl::StatusOr<TableSnapshot> TableReader::Read() const {
   HeaderCopy header;
-  CopyWords(base_, 0, sizeof(TableHeader), __ATOMIC_RELAXED, header.bytes);
+  CopyWords(base_, sizeof(TableHeader), header.bytes);
   if (absl::Status s = CheckIdentity(*header, bytes_); !s.ok()) return s;
   if (absl::Status s = CheckLayout(*header, bytes_); !s.ok()) return s;
   TableSnapshot snapshot;

@@ -10,8 +10,13 @@
 
 namespace fineserve::abi {
 
+// Bits of ViewRequest::flags.
+// The engine spans GPUs: another process runs its block pool (RunPoolRequest).
+// It is leased only the slabs that it wishes for (view_scoreboard.h).
+inline constexpr uint32_t kViewOfGroup = 1;
+
 // Asks for a view of the pool. An engine has one; the asking process is the
-// one that hands out blocks.
+// one that hands out blocks, unless kViewOfGroup is set.
 struct ViewRequest {
   static constexpr MessageType kType = MessageType::kViewRequest;
   MessageHeader header;
@@ -19,7 +24,7 @@ struct ViewRequest {
   uint32_t planes;
   uint64_t page_bytes;
   uint32_t block_tokens;
-  uint32_t reserved;
+  uint32_t flags;
   // Blocks of the longest request that the engine must be able to finish: the
   // floor is at least so many (0: one block).
   uint64_t floor_blocks;
@@ -70,6 +75,29 @@ struct ActivateDone {
   MessageHeader header;
 };
 static_assert(sizeof(ActivateDone) == 16);
+
+// Asks to run the block pool of this engine's view (kViewOfGroup), which
+// another member has registered and activated. One process at a time does.
+struct RunPoolRequest {
+  static constexpr MessageType kType = MessageType::kRunPoolRequest;
+  MessageHeader header;
+};
+static_assert(sizeof(RunPoolRequest) == 16);
+
+// Descriptor: the view scoreboard.
+struct RunPoolAnswer {
+  static constexpr MessageType kType = MessageType::kRunPoolAnswer;
+  MessageHeader header;
+  uint64_t plane_bytes;
+  uint64_t page_bytes;
+  uint32_t engine_slot;  // its EngineEntry in the slab table
+  uint32_t slabs;        // view indices 1 … slabs exist in its tensors
+  uint32_t floor_slabs;
+  uint32_t cap_slabs;
+  uint32_t slab_count;  // of the pool at its largest
+  uint32_t reserved;
+};
+static_assert(sizeof(RunPoolAnswer) == 56);
 
 // How many slabs the engine could use now, including those it holds.
 struct WantNotice {

@@ -5,11 +5,14 @@
 // blocks. One memfd named "fineserve-view", which the daemon makes when the
 // view is registered and seals against resizing; the engine alone writes it. It
 // may scribble or die at any instruction: readers copy, then check. All that
-// depends on it is which of the engine's own slabs is asked back first.
+// depends on it is which of the engine's own slabs is asked back first, and
+// which slabs an engine that spans GPUs is leased.
 //
 // Bytes:
 //   0       ViewScoreboardHeader                     4,096 bytes
 //   4,096   uint32_t used[slab_count + 1]      blocks in use, by view index
+//   …       uint32_t wished[slab_count + 1]    1: it would take this slab; read
+//                                              for an engine that spans GPUs
 //
 // The engine refreshes `used` and the gauges every few milliseconds while it
 // serves, so they may be that old.
@@ -61,7 +64,7 @@ static_assert(sizeof(ViewScoreboardHeader) == 4096);
 
 constexpr size_t ViewScoreboardBytes(uint32_t slab_count) {
   const size_t bytes = sizeof(ViewScoreboardHeader) +
-                       (size_t{slab_count} + 1) * sizeof(uint32_t);
+                       2 * (size_t{slab_count} + 1) * sizeof(uint32_t);
   return (bytes + 4095) / 4096 * 4096;
 }
 

@@ -46,9 +46,14 @@ absl::Status PoolService::Poll() {
       absl::Status s = Report(std::move(one));
       if (!s.ok()) return s;
     }
-    state_.Settle(clock_->NowNs(), [this](EngineId engine, SlabId slab) {
-      return UsedBlocks(engine, slab);
-    });
+    state_.Settle(
+        clock_->NowNs(),
+        [this](EngineId engine, SlabId slab) {
+          return UsedBlocks(engine, slab);
+        },
+        [this](EngineId engine, SlabId slab) {
+          return scoreboards_.at(engine).Wishes(slab);
+        });
     Execute();
     // A device that works at once has done what was just decided.
     done = device_->Take();

@@ -64,6 +64,9 @@ class PoolService {
     return Executed(
         state_.ActivateView(engine, pid, slabs, wanted, clock_->NowNs()));
   }
+  absl::Status RunPool(slab::EngineId engine, pid_t pid) {
+    return Executed(state_.RunPool(engine, pid));
+  }
   bool Want(slab::EngineId engine, pid_t pid, uint32_t wanted) {
     return Executed(state_.Want(engine, pid, wanted, clock_->NowNs()));
   }

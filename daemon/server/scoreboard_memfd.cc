@@ -54,12 +54,21 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
   header->epoch = epoch;
   header->engine_id = slab::Number(engine);
   header->slab_count = slab_count;
-  return ViewScoreboardMemfd(std::move(memfd));
+  return ViewScoreboardMemfd(std::move(memfd), slab_count);
 }
 
 uint32_t ViewScoreboardMemfd::UsedBlocks(slab::SlabId slab) const {
-  const size_t offset = sizeof(abi::ViewScoreboardHeader) +
-                        (size_t{slab::Number(slab)} + 1) * sizeof(uint32_t);
+  return Word(size_t{slab::Number(slab)} + 1);
+}
+
+bool ViewScoreboardMemfd::Wishes(slab::SlabId slab) const {
+  return Word(size_t{slab_count_} + 2 + slab::Number(slab)) != 0;
+}
+
+// One of the words after the header.
+uint32_t ViewScoreboardMemfd::Word(size_t index) const {
+  const size_t offset =
+      sizeof(abi::ViewScoreboardHeader) + index * sizeof(uint32_t);
   if (offset + sizeof(uint32_t) > memfd_.bytes()) return 0;
   // Relaxed: a hint, and the engine writes it whenever it likes.
   return __atomic_load_n(reinterpret_cast<const uint32_t*>(

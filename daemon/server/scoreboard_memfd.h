@@ -31,13 +31,19 @@ class ViewScoreboardMemfd {
   // Blocks in use of a slab, as the engine says.
   uint32_t UsedBlocks(slab::SlabId slab) const;
 
+  // Whether the engine wishes for a slab, as it says.
+  bool Wishes(slab::SlabId slab) const;
+
   int descriptor() const { return memfd_.descriptor(); }
 
  private:
-  explicit ViewScoreboardMemfd(abi::SealedMemfd memfd)
-      : memfd_(std::move(memfd)) {}
+  ViewScoreboardMemfd(abi::SealedMemfd memfd, uint32_t slab_count)
+      : memfd_(std::move(memfd)), slab_count_(slab_count) {}
+
+  uint32_t Word(size_t index) const;
 
   abi::SealedMemfd memfd_;
+  uint32_t slab_count_;
 };
 
 }  // namespace fineserve::server

@@ -139,7 +139,8 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
        is(&SocketServer::HandleRule) || is(&SocketServer::HandleLease) ||
        is(&SocketServer::HandleGranules) || is(&SocketServer::HandleReturn) ||
        is(&SocketServer::HandleView) || is(&SocketServer::HandlePoolGranules) ||
-       is(&SocketServer::HandleActivate) || is(&SocketServer::HandleCloseView));
+       is(&SocketServer::HandleActivate) || is(&SocketServer::HandleRunPool) ||
+       is(&SocketServer::HandleCloseView));
   if (known) return stays;
   Dropped();
   Refuse(c, header->sequence, RefusalCode::kMalformed,

@@ -72,6 +72,7 @@ class SocketServer {
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
   bool HandleActivate(PeerConnection* c, const abi::ActivateRequest& request);
+  bool HandleRunPool(PeerConnection* c, const abi::RunPoolRequest& request);
   bool HandleCloseView(PeerConnection* c, const abi::CloseViewRequest& request);
   bool HandleWant(PeerConnection* c, const abi::WantNotice& notice);
   bool HandleReturnNotice(PeerConnection* c, const abi::ReturnNotice& notice);

@@ -35,7 +35,7 @@ bool SocketServer::RefuseView(PeerConnection* c, uint32_t sequence,
 }
 
 bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
-  if (!IsMode(r.mode)) return Dropped();
+  if (!IsMode(r.mode) || (r.flags & ~abi::kViewOfGroup) != 0) return Dropped();
   c->view_deadline_ns = clock_->NowNs() + slab::PoolState::kLeaseWaitNs;
   return RegisterView(c, r);
 }
@@ -44,7 +44,8 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const slab::ViewSpec spec = {r.mode,
                                {r.planes, r.page_bytes, r.block_tokens},
                                r.floor_blocks,
-                               r.cap_blocks};
+                               r.cap_blocks,
+                               (r.flags & abi::kViewOfGroup) != 0};
   const absl::Status s =
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
   c->waiting_view.reset();
@@ -84,6 +85,24 @@ bool SocketServer::HandleActivate(PeerConnection* c,
       view.cap);
   const auto done = abi::MakeMessage<abi::ActivateDone>(r.header.sequence);
   return abi::Send(c->socket.get(), done) == 0;
+}
+
+bool SocketServer::HandleRunPool(PeerConnection* c,
+                                 const abi::RunPoolRequest& r) {
+  const absl::Status s = pool_->RunPool(c->engine, c->peer.pid);
+  if (!s.ok()) return RefuseView(c, r.header.sequence, s);
+  const slab::SlabLayout& layout = pool_->state().Layout(c->engine);
+  const abi::ViewRecord view = pool_->state().Record(c->engine).view;
+  auto answer = abi::MakeMessage<abi::RunPoolAnswer>(r.header.sequence);
+  answer.plane_bytes = layout.plane_bytes();
+  answer.page_bytes = view.page_bytes;
+  answer.engine_slot = pool_->state().SlotOf(c->engine);
+  answer.slabs = view.slabs;
+  answer.floor_slabs = view.floor;
+  answer.cap_slabs = view.cap;
+  answer.slab_count = identity_.geometry.slab_count;
+  const int scoreboard = pool_->ScoreboardDescriptor(c->engine);
+  return abi::Send(c->socket.get(), answer, &scoreboard, 1) == 0;
 }
 
 bool SocketServer::HandleCloseView(PeerConnection* c,

@@ -20,6 +20,7 @@ struct ViewSpec {
   Format format;
   uint64_t floor_blocks = 0;
   uint64_t cap_blocks = 0;  // 0: no limit
+  bool group = false;       // the engine spans GPUs (abi::kViewOfGroup)
 };
 
 // An engine's share of the pool as the operator limits it, in bytes.

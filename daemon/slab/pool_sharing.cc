@@ -19,7 +19,8 @@ constexpr uint32_t kResizeStep = 8;
 
 }  // namespace
 
-void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
+void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
+                       const Wished& wished) {
   if (quarantining() && !listing_ && now_ns >= next_list_ns_) {
     listing_ = true;
     next_list_ns_ = now_ns + kListNs;
@@ -33,8 +34,8 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used) {
   if (present_slabs() > wanted_slabs_) Shrink();
   Round round = Claims(now_ns, used);
   if (!round.ids.empty()) {
-    Share(&round, now_ns);
-    AskBack(round, now_ns, used);
+    Share(&round, now_ns, wished);
+    AskBack(round, now_ns, used, wished);
   }
   for (SlabId slab : std::exchange(unfilled_, {})) Fill({slab});
   expecting_ = false;
@@ -185,18 +186,51 @@ void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
   const std::vector<uint32_t> parts =
       FairTargets(left - std::min(left, late), more);
   for (size_t i = 0; i < parts.size(); ++i) round->targets[i] += parts[i];
+  SetOffers(shared, *round);
+}
+
+// What engines that span GPUs could have here.
+void PoolState::SetOffers(uint32_t shared, const Round& round) {
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    View& view = *engines_[round.ids[i]].view;
+    if (!view.group) continue;
+    std::vector<Claim> claims = round.claims;
+    claims[i].wanted = claims[i].cap;
+    const uint32_t offer = FairTargets(shared, claims)[i];
+    if (std::exchange(view.offer, offer) != offer) Touch(round.ids[i]);
+  }
+}
+
+std::vector<bool> PoolState::WishesOf(EngineId engine,
+                                      const Wished& wished) const {
+  std::vector<bool> wishes(slabs_.slab_count(), false);
+  for (uint32_t i = 0; wished && i < wishes.size(); ++i) {
+    wishes[i] = wished(engine, SlabId{i});
+  }
+  return wishes;
+}
+
+// A free slab that the view can use.
+absl::optional<SlabId> PoolState::LeaseTo(EngineId id, const Wished& wished) {
+  const View& view = *engines_[id].view;
+  if (!view.group) return slabs_.LeaseForView(id, SlabId{view.slabs});
+  for (uint32_t i = 0; wished && i < view.slabs; ++i) {
+    const SlabId slab{i};
+    if (wished(id, slab) && slabs_.LeaseSlabForView(id, slab)) return slab;
+  }
+  return absl::nullopt;
 }
 
 // Leases the free slabs, except those set aside, to views below their targets.
-void PoolState::Share(Round* round, uint64_t now_ns) {
+void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
   std::vector<bool> blocked(round->ids.size(), false);
   while (slabs_.free_count() > round->reserved) {
     const size_t i = NextToGrant(round->claims, round->targets, blocked);
     if (i == round->ids.size()) break;
     const EngineId id = round->ids[i];
-    const auto slab = slabs_.LeaseForView(id, SlabId{engines_[id].view->slabs});
+    const auto slab = LeaseTo(id, wished);
     if (!slab) {
-      blocked[i] = true;  // its tensors have no place for any free slab
+      blocked[i] = true;  // no free slab is one for it
       continue;
     }
     moved_ns_[Number(*slab)] = now_ns;
@@ -243,24 +277,37 @@ std::vector<uint32_t> PoolState::Spare(
   return spare;
 }
 
-// Asks back what the views below their targets need, and what is missing from
-// the free slabs that are set aside.
-void PoolState::AskBack(const Round& round, uint64_t now_ns,
-                        const UsedBlocks& used) {
+// The views below their targets, and the slabs that are set aside.
+std::vector<Need> PoolState::Needs(const Round& round,
+                                   const Wished& wished) const {
   std::vector<Need> needs;
-  std::map<uint32_t, size_t> claim_of;
   for (size_t i = 0; i < round.ids.size(); ++i) {
-    claim_of[Number(round.ids[i])] = i;
     const Claim& claim = round.claims[i];
     if (claim.held >= round.targets[i]) continue;
-    needs.push_back({SlabId{engines_[round.ids[i]].view->slabs},
-                     round.targets[i] - claim.held});
+    const View& view = *engines_.at(round.ids[i]).view;
+    needs.push_back({SlabId{view.slabs}, round.targets[i] - claim.held});
+    if (!view.group) continue;
+    const SlabManager::Holding held = slabs_.HeldBy(round.ids[i]);
+    needs.back().wished = WishesOf(round.ids[i], wished);
+    needs.back().open = held.in_view - held.returning;
   }
   if (round.reserved > slabs_.free_count()) {
     needs.push_back(
         {SlabId{slabs_.slab_count()}, round.reserved - slabs_.free_count()});
   }
+  return needs;
+}
+
+// Asks back what the views below their targets need, and what is missing from
+// the free slabs that are set aside.
+void PoolState::AskBack(const Round& round, uint64_t now_ns,
+                        const UsedBlocks& used, const Wished& wished) {
+  std::vector<Need> needs = Needs(round, wished);
   if (needs.empty()) return;
+  std::map<uint32_t, size_t> claim_of;
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    claim_of[Number(round.ids[i])] = i;
+  }
   std::vector<SlabId> coming;
   std::vector<Candidate> candidates;
   // By claim: slabs that were asked back, and those of them not yet late.
@@ -285,8 +332,13 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
     }
   }
   const std::vector<uint32_t> spare = Spare(round, now_ns, returning, expected);
+  std::vector<Giver> givers;
+  for (size_t i = 0; i < round.ids.size(); ++i) {
+    const Claim& claim = round.claims[i];
+    givers.push_back({spare[i], claim.held - returning[i], claim.floor});
+  }
   for (SlabId slab : ChooseAskBacks(std::move(needs), std::move(coming),
-                                    std::move(candidates), spare)) {
+                                    std::move(candidates), givers)) {
     Touch(EngineId{slabs_.word(slab).engine});
     slabs_.AskBack(slab);
     moved_ns_[Number(slab)] = now_ns;

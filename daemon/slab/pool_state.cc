@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/transport.h"
+#include "daemon/abi/view_messages.h"
 
 namespace fineserve::slab {
 
@@ -83,6 +84,9 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
     // No process can return the view's slabs any more. They stay the engine's,
     // whose other members may map them, until its last member has exited.
     if (HasView(id, pid)) engine.view.reset();
+    if (HasView(id) && engine.view->runs_pool == pid) {
+      engine.view->runs_pool = 0;
+    }
     effects_.records.insert(id);
     Note(id, absl::StrCat("pid ", pid, " exited"));
     if (engine.members.empty()) Bury(id, now_ns);
@@ -192,7 +196,9 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
                  view.wanted,
                  held.in_view,
                  held.returning,
-                 0};
+                 view.offer,
+                 static_cast<uint32_t>(view.runs_pool),
+                 view.group ? abi::kViewOfGroup : 0};
   return record;
 }
 

@@ -42,6 +42,13 @@ namespace fineserve::slab {
 // for what it uses, so that its slabs without a used block go to those who
 // wait. It counts fully again when it asks again or uses more.
 //
+// Engines that span GPUs. Such an engine has a view in each GPU's pool, and can
+// use a slab only where all its pools have leased it that slab: the block ids
+// are the same on all GPUs. So it says which slabs it wishes for, gets no
+// others, and is offered (abi::ViewRecord) what its fair target would be if it
+// wanted its cap; it wants no more than the least of its pools offers. Slabs
+// are asked back for it as for others, among those it wishes for.
+//
 // Two properties (tests/protocol): no slab is in two hands or leased unzeroed;
 // and from every state, with no new wish, grants and ask-backs end.
 class PoolState {
@@ -49,6 +56,8 @@ class PoolState {
   using Grant = SlabManager::Grant;
   // Blocks in use of a slab in an engine's view, as the engine says.
   using UsedBlocks = std::function<uint32_t(EngineId, SlabId)>;
+  // Whether an engine that spans GPUs wishes for a slab.
+  using Wished = std::function<bool(EngineId, SlabId)>;
 
   // Between two questions to the driver while slabs are quarantined: one takes
   // about 1 ms.
@@ -107,9 +116,13 @@ class PoolState {
   // `slabs` is less than its floor.
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted, uint64_t now_ns);
+  // `pid`, another member, runs the block pool of an active view that was
+  // registered so (ViewSpec::group): Want and ReturnSlab are its calls.
+  // FailedPrecondition if there is no such view, or another process does.
+  absl::Status RunPool(EngineId engine, pid_t pid);
   // The engine could use `wanted` slabs now. It says so again, even if that has
   // not changed, while it finds no free block. False, and ignored, unless `pid`
-  // has an active view.
+  // runs the block pool of an active view.
   bool Want(EngineId engine, pid_t pid, uint32_t wanted, uint64_t now_ns);
   // NotFound if the view does not hold `slab` by this lease.
   absl::Status ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
@@ -133,7 +146,8 @@ class PoolState {
   absl::Status Resize(uint32_t slabs);
 
   // Shares the pool. To be called after events, and regularly while restless().
-  void Settle(uint64_t now_ns, const UsedBlocks& used);
+  void Settle(uint64_t now_ns, const UsedBlocks& used,
+              const Wished& wished = nullptr);
 
   Effects TakeEffects();
 
@@ -202,7 +216,10 @@ class PoolState {
     uint32_t slabs;
     uint32_t floor;
     uint32_t cap;
+    bool group;
     abi::ViewState state = abi::ViewState::kRegistered;
+    pid_t runs_pool = 0;  // of a group; 0: no process
+    uint32_t offer = 0;   // of a group
     uint32_t wanted = 0;
     uint32_t target = 0;
     // What it counts for at most, because it lets slabs lie unused while others
@@ -238,6 +255,8 @@ class PoolState {
                                       uint64_t now_ns);
   View* FindView(EngineId engine, pid_t pid);
   const View* FindView(EngineId engine, pid_t pid) const;
+  // The active view whose blocks `pid` hands out.
+  View* FindPool(EngineId engine, pid_t pid);
   bool MayMap(const View& view, EngineId engine, SlabId slab) const;
   void Bury(EngineId id, uint64_t now_ns);
   void Remove(EngineId id);
@@ -259,8 +278,13 @@ class PoolState {
   Usage UsageOf(EngineId engine, uint64_t now_ns, const UsedBlocks& used) const;
   void LimitToUse(Round* round, uint64_t now_ns, const UsedBlocks& used);
   void SetTargets(uint32_t shared, uint32_t late, Round* round);
-  void Share(Round* round, uint64_t now_ns);
-  void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used);
+  void SetOffers(uint32_t shared, const Round& round);
+  absl::optional<SlabId> LeaseTo(EngineId id, const Wished& wished);
+  void Share(Round* round, uint64_t now_ns, const Wished& wished);
+  void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used,
+               const Wished& wished);
+  std::vector<Need> Needs(const Round& round, const Wished& wished) const;
+  std::vector<bool> WishesOf(EngineId engine, const Wished& wished) const;
   std::vector<uint32_t> Spare(const Round& round, uint64_t now_ns,
                               const std::vector<uint32_t>& returning,
                               const std::vector<uint32_t>& expected) const;

@@ -37,6 +37,13 @@ PoolState::View* PoolState::FindView(EngineId engine, pid_t pid) {
   return const_cast<View*>(std::as_const(*this).FindView(engine, pid));
 }
 
+PoolState::View* PoolState::FindPool(EngineId engine, pid_t pid) {
+  if (!HasView(engine)) return nullptr;
+  View& view = *engines_.at(engine).view;
+  const pid_t runs = view.group ? view.runs_pool : view.pid;
+  return view.state == ViewState::kActive && runs == pid ? &view : nullptr;
+}
+
 absl::Status PoolState::CheckFloor(const View& view,
                                    uint64_t floor_blocks) const {
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
@@ -78,7 +85,8 @@ absl::StatusOr<PoolState::View> PoolState::MakeView(
               *layout,
               slabs_.slab_count(),
               static_cast<uint32_t>(std::min<uint64_t>(floor, UINT32_MAX)),
-              static_cast<uint32_t>(std::max(cap, floor))};
+              static_cast<uint32_t>(std::max(cap, floor)),
+              spec.group};
 }
 
 absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
@@ -128,10 +136,31 @@ absl::Status PoolState::ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
   return absl::OkStatus();
 }
 
+absl::Status PoolState::RunPool(EngineId engine, pid_t pid) {
+  if (!HasView(engine)) {
+    return absl::FailedPreconditionError("its engine has no view here");
+  }
+  View& view = *engines_[engine].view;
+  if (!view.group || view.state != ViewState::kActive) {
+    return absl::FailedPreconditionError(
+        view.group ? "its engine's view is not active"
+                   : "its engine's view was not registered for several GPUs");
+  }
+  if (view.runs_pool != 0 && view.runs_pool != pid) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "pid ", view.runs_pool, " runs the block pool of engine ",
+        Number(engine), "; give this process another engine name "
+        "($FINESERVE_ENGINE, fsctl run --name)"));
+  }
+  view.runs_pool = pid;
+  effects_.records.insert(engine);
+  return absl::OkStatus();
+}
+
 bool PoolState::Want(EngineId engine, pid_t pid, uint32_t wanted,
                      uint64_t now_ns) {
-  View* view = FindView(engine, pid);
-  if (view == nullptr || view->state != ViewState::kActive) return false;
+  View* view = FindPool(engine, pid);
+  if (view == nullptr) return false;
   view->wanted = wanted;
   view->most = UINT32_MAX;
   view->asked_ns = now_ns;
@@ -141,8 +170,7 @@ bool PoolState::Want(EngineId engine, pid_t pid, uint32_t wanted,
 
 absl::Status PoolState::ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
                                    LeaseId lease) {
-  const View* view = FindView(engine, pid);
-  if (view == nullptr || view->state != ViewState::kActive) {
+  if (FindPool(engine, pid) == nullptr) {
     return absl::NotFoundError("this process has no active view");
   }
   absl::Status s = slabs_.ReturnSlab(engine, slab, lease);

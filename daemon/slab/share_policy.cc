@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace fineserve::slab {
 namespace {
+
+constexpr SlabId kTaken{UINT32_MAX};
 
 // Max-min fair parts of `total`: fills all demands up to the same level, at
 // which `total` is used up.
@@ -36,6 +39,12 @@ std::vector<uint32_t> Fill(uint32_t total,
     if (odd > 0) --odd;
   }
   return parts;
+}
+
+bool Gives(const Giver& giver, const Need& need) {
+  return giver.spare > 0 ||
+         (!need.wished.empty() && giver.open > giver.floor &&
+          giver.open >= need.open + 2);
 }
 
 }  // namespace
@@ -74,31 +83,36 @@ size_t NextToGrant(const std::vector<Claim>& claims,
 std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,
-                                   std::vector<uint32_t> spare) {
+                                   std::vector<Giver> givers) {
   // The need that the fewest slabs can meet is served first.
-  std::sort(needs.begin(), needs.end(),
-            [](const Need& a, const Need& b) { return a.below < b.below; });
+  std::sort(needs.begin(), needs.end(), [](const Need& a, const Need& b) {
+    return std::tuple(a.wished.empty(), a.below) <
+           std::tuple(b.wished.empty(), b.below);
+  });
   std::sort(coming.begin(), coming.end());
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) {
               return std::pair(a.used_blocks, a.slab) <
                      std::pair(b.used_blocks, b.slab);
             });
-  size_t next_coming = 0;
   std::vector<SlabId> chosen;
   for (Need& need : needs) {
-    for (; need.count > 0 && next_coming < coming.size() &&
-           coming[next_coming] < need.below;
-         ++next_coming) {
+    for (SlabId& slab : coming) {
+      if (need.count == 0) break;
+      if (!need.Takes(slab)) continue;
       --need.count;
+      slab = kTaken;
     }
     for (Candidate& c : candidates) {
       if (need.count == 0) break;
-      if (c.slab >= need.below || spare[c.claim] == 0) continue;
+      if (!need.Takes(c.slab) || !Gives(givers[c.claim], need)) continue;
       chosen.push_back(c.slab);
-      --spare[c.claim];
+      Giver& giver = givers[c.claim];
+      giver.spare -= std::min(giver.spare, 1u);
+      giver.open -= std::min(giver.open, 1u);
+      ++need.open;
       --need.count;
-      c.slab = SlabId{UINT32_MAX};  // taken
+      c.slab = kTaken;
     }
   }
   return chosen;

@@ -35,10 +35,17 @@ size_t NextToGrant(const std::vector<Claim>& claims,
                    const std::vector<uint32_t>& targets,
                    const std::vector<bool>& blocked);
 
-// `count` slabs are missing; any slabs below `below` will do.
+// `count` slabs are missing; any slabs below `below` will do. An engine that
+// spans GPUs takes only those that it wishes for (by slab; empty for others).
 struct Need {
   SlabId below;
   uint32_t count;
+  std::vector<bool> wished = {};
+  uint32_t open = 0;  // that such an engine has
+
+  bool Takes(SlabId slab) const {
+    return slab < below && (wished.empty() || wished[Number(slab)]);
+  }
 };
 
 // A slab that could be asked back of a claim.
@@ -48,14 +55,23 @@ struct Candidate {
   size_t claim;
 };
 
+// What a claim can give.
+struct Giver {
+  uint32_t spare;  // beyond what it should have
+  uint32_t open = 0;   // that it holds and was not asked for
+  uint32_t floor = 0;
+};
+
 // Which slabs to ask back, for needs that `coming` slabs (being zeroed or
-// returned) do not cover: at most spare[i] of claim i, the ones with the fewest
+// returned) do not cover: at most givers[i].spare of claim i, the ones with the fewest
 // blocks in use first, because they drain soonest and their engine loses the
-// least cached data.
+// least cached data. For an engine that spans GPUs also slabs of a claim that
+// can spare none, but has two more than that engine, and more than its floor:
+// no other slab may be free on all its GPUs.
 std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,
-                                   std::vector<uint32_t> spare);
+                                   std::vector<Giver> givers);
 
 }  // namespace fineserve::slab
 

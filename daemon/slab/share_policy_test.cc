@@ -84,35 +84,55 @@ std::vector<Candidate> CandidatesOf(const Counts& used) {
 
 TEST(ChooseAskBacksTest, CheapestFirst) {
   EXPECT_EQ(
-      ChooseAskBacks({{SlabId{5}, 2}}, {}, CandidatesOf({9, 1, 9, 0, 9}), {5}),
+      ChooseAskBacks({{SlabId{5}, 2}}, {}, CandidatesOf({9, 1, 9, 0, 9}), {{5}}),
       (Slabs{SlabId{3}, SlabId{1}}));
 }
 
 TEST(ChooseAskBacksTest, OnlyForWhatIsNotComing) {
   EXPECT_EQ(ChooseAskBacks({{SlabId{9}, 3}}, {SlabId{7}, SlabId{8}},
-                           CandidatesOf({0, 0, 0, 0, 0}), {5})
+                           CandidatesOf({0, 0, 0, 0, 0}), {{5}})
                 .size(),
             1u);
 }
 
 TEST(ChooseAskBacksTest, NoMoreThanAClaimCanSpare) {
   EXPECT_EQ(
-      ChooseAskBacks({{SlabId{5}, 4}}, {}, CandidatesOf({0, 0, 0, 0, 0}), {2})
+      ChooseAskBacks({{SlabId{5}, 4}}, {}, CandidatesOf({0, 0, 0, 0, 0}), {{2}})
           .size(),
       2u);
 }
 
 TEST(ChooseAskBacksTest, SlabsThatTheNeedyCannotUseAreLeftAlone) {
   EXPECT_EQ(ChooseAskBacks({{SlabId{2}, 1}}, {SlabId{4}},
-                           CandidatesOf({9, 8, 0, 0}), {5}),
+                           CandidatesOf({9, 8, 0, 0}), {{5}}),
             (Slabs{SlabId{1}}));
 }
 
 TEST(ChooseAskBacksTest, WhoCanUseFewestChoosesFirst) {
   // Slab 0 is cheapest for both, but the second need can have no other.
   EXPECT_EQ(ChooseAskBacks({{SlabId{3}, 1}, {SlabId{1}, 1}}, {},
-                           CandidatesOf({0, 5, 7}), {5}),
+                           CandidatesOf({0, 5, 7}), {{5}}),
             (Slabs{SlabId{0}, SlabId{1}}));
+}
+
+TEST(ChooseAskBacksTest, AnEngineOnSeveralGpusTakesOnlyWhatItWishesFor) {
+  const Need need = {SlabId{4}, 2, {false, true, false, true}};
+  EXPECT_EQ(ChooseAskBacks({need}, {SlabId{0}, SlabId{1}},
+                           CandidatesOf({0, 9, 0, 5}), {{5}}),
+            (Slabs{SlabId{3}}));
+}
+
+TEST(ChooseAskBacksTest, ItTakesFromOneThatHasTwoMoreAndMoreThanItsFloor) {
+  Need need = {SlabId{4}, 1, {true, true, true, true}, /*open=*/2};
+  const auto taken = [&](const Giver& giver) {
+    return ChooseAskBacks({need}, {}, CandidatesOf({0, 0, 0, 0}), {giver})
+        .size();
+  };
+  EXPECT_EQ(taken({0, /*open=*/4, /*floor=*/1}), 1u);
+  EXPECT_EQ(taken({0, /*open=*/3, /*floor=*/1}), 0u);
+  EXPECT_EQ(taken({0, /*open=*/4, /*floor=*/4}), 0u);
+  need.wished.clear();  // an engine on one GPU can use what is free
+  EXPECT_EQ(taken({0, /*open=*/4, /*floor=*/1}), 0u);
 }
 
 // Random claims: every target keeps within its own bounds and the pool's, and

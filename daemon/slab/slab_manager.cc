@@ -133,6 +133,12 @@ absl::optional<SlabId> SlabManager::LeaseForView(EngineId engine,
   return slab;
 }
 
+bool SlabManager::LeaseSlabForView(EngineId engine, SlabId slab) {
+  if (!waiting_.empty() || free_.count(slab) == 0) return false;
+  Set(slab, {SlabState::kPartial, Number(engine), ++last_lease_});
+  return true;
+}
+
 bool SlabManager::AskBack(SlabId slab) {
   SlabWord word = slabs_[Number(slab)];
   if (word.state != SlabState::kPartial) return false;

@@ -108,6 +108,9 @@ class SlabManager {
   // a request waits.
   absl::optional<SlabId> LeaseForView(EngineId engine, SlabId below);
 
+  // Leases that slab to a view. False unless it is FREE and no request waits.
+  bool LeaseSlabForView(EngineId engine, SlabId slab);
+
   // Asks a view to return `slab`. False unless it is PARTIAL.
   bool AskBack(SlabId slab);
 

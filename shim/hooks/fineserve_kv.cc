@@ -32,6 +32,16 @@ int WithView(Ask ask) {
   return Enter([&](Redirector& ours) { return ask(ours.view()); });
 }
 
+// The same with what runs this process's block pool: its view, or the ranks
+// that it has joined.
+template <typename AskGroup, typename AskView>
+int WithPool(AskGroup ask_group, AskView ask_view) {
+  return Enter([&](Redirector& ours) {
+    return ours.group().in_use() ? ask_group(ours.group())
+                                 : ask_view(ours.view());
+  });
+}
+
 int NullArgument(const char* name) {
   return KvError(FS_INVALID, "%s is null", name);
 }
@@ -117,36 +127,69 @@ FINESERVE_EXPORT int fs_kv_close(void) {
 FINESERVE_EXPORT int fs_kv_slab_blocks(uint32_t view_index, uint64_t* first,
                                        uint64_t* end) {
   if (first == nullptr || end == nullptr) return NullArgument("first or end");
-  return WithView([&](EngineView& view) {
-    return view.SlabBlocks(view_index, first, end);
+  const auto ask = [&](auto& pool) {
+    return pool.SlabBlocks(view_index, first, end);
+  };
+  return WithPool(ask, ask);
+}
+
+FINESERVE_EXPORT int fs_kv_read_rank(fs_kv_rank* rank) {
+  if (const int bad = CheckBytes("rank", rank)) return bad;
+  return WithView([&](EngineView& view) { return view.ReadRank(rank); });
+}
+
+FINESERVE_EXPORT int fs_kv_join_ranks(const fs_kv_rank* ranks, uint32_t count,
+                                      fs_kv_geometry* geometry) {
+  if (const int bad = CheckBytes("geometry", geometry)) return bad;
+  for (uint32_t r = 0; r < count; ++r) {
+    if (const int bad = CheckBytes("ranks", ranks == nullptr ? ranks : ranks + r))
+      return bad;
+  }
+  return Enter([&](Redirector& ours) {
+    if (Disabled()) return KvError(FS_STATE, "FINESERVE_DISABLE is set");
+    if (ours.view().in_use()) {
+      return KvError(FS_STATE, "this process has a view of its own");
+    }
+    return ours.group().Join(ranks, count, geometry);
   });
 }
 
 FINESERVE_EXPORT int fs_kv_poll(fs_kv_change* changes, uint32_t capacity) {
   if (changes == nullptr && capacity > 0) return -NullArgument("changes");
-  return -WithDriver([&](EngineView& view, const Driver& real) {
-    return -view.Poll(real, changes, capacity);
-  });
+  return -WithPool(
+      [&](GroupView& group) { return -group.Poll(changes, capacity); },
+      [&](EngineView&) {
+        return WithDriver([&](EngineView& view, const Driver& real) {
+          return -view.Poll(real, changes, capacity);
+        });
+      });
 }
 
 FINESERVE_EXPORT int fs_kv_want(uint32_t slabs) {
-  return WithView([&](EngineView& view) { return view.Want(slabs); });
+  const auto ask = [&](auto& pool) { return pool.Want(slabs); };
+  return WithPool(ask, ask);
 }
 
 FINESERVE_EXPORT int fs_kv_return_slab(uint32_t view_index) {
-  return WithView(
-      [&](EngineView& view) { return view.ReturnSlab(view_index); });
+  const auto ask = [&](auto& pool) { return pool.ReturnSlab(view_index); };
+  return WithPool(ask, ask);
 }
 
 FINESERVE_EXPORT int fs_kv_publish(uint32_t view_index, uint32_t used_blocks) {
-  return WithView(
-      [&](EngineView& view) { return view.Publish(view_index, used_blocks); });
+  const auto ask = [&](auto& pool) {
+    return pool.Publish(view_index, used_blocks);
+  };
+  return WithPool(ask, ask);
 }
 
 FINESERVE_EXPORT int fs_kv_wait(int timeout_ms) {
-  return -WithDriver([&](EngineView& view, const Driver& real) {
-    return -view.Wait(real, timeout_ms);
-  });
+  return -WithPool(
+      [&](GroupView& group) { return -group.Wait(timeout_ms); },
+      [&](EngineView&) {
+        return WithDriver([&](EngineView& view, const Driver& real) {
+          return -view.Wait(real, timeout_ms);
+        });
+      });
 }
 
 FINESERVE_EXPORT uint64_t fs_kv_step_begin(void) {
@@ -178,7 +221,8 @@ FINESERVE_EXPORT int fs_kv_set_watermark(uint64_t blocks) {
 
 FINESERVE_EXPORT int fs_kv_read_stats(fs_kv_stats* stats) {
   if (const int bad = CheckBytes("stats", stats)) return bad;
-  return WithView([&](EngineView& view) { return view.ReadStats(stats); });
+  const auto ask = [&](auto& pool) { return pool.ReadStats(stats); };
+  return WithPool(ask, ask);
 }
 
 }  // namespace fineserve::shim

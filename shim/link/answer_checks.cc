@@ -21,4 +21,12 @@ bool IsUsable(const abi::ViewAnswer& a, const abi::ViewRequest& request,
          a.floor_slabs <= a.slab_count && a.cap_slabs <= a.slab_count;
 }
 
+bool IsUsable(const abi::RunPoolAnswer& a) {
+  uint64_t end;
+  return a.page_bytes > 0 && a.plane_bytes >= a.page_bytes && a.slabs > 0 &&
+         a.slabs <= a.slab_count && a.floor_slabs <= a.slabs &&
+         a.cap_slabs <= a.slabs &&
+         !__builtin_mul_overflow(a.plane_bytes, uint64_t{a.slabs} + 1, &end);
+}
+
 }  // namespace fineserve::shim

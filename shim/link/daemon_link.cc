@@ -343,6 +343,35 @@ Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
   return outcome;
 }
 
+Exchange DaemonLink::RunPool(PoolRun* out, Why& why) {
+  const Turn turn(this);
+  abi::CopyText(why, "there is no daemon");
+  Received received;
+  Exchange outcome =
+      AskFor(welcome_.epoch, abi::MakeMessage<abi::RunPoolRequest>(0),
+             &out->answer, &received);
+  if (outcome == Exchange::kOk &&
+      (!IsUsable(out->answer) || received.descriptor_count() != 1 ||
+       table_.base() == nullptr || !table_.IsSealed())) {
+    outcome = Lose("it granted an unusable view");
+  }
+  if (reason_[0] != '\0') abi::CopyText(why, reason_);
+  if (outcome != Exchange::kOk) return outcome;
+  out->epoch = welcome_.epoch;
+  out->engine_id = welcome_.engine_id;
+  out->table = table_.base();
+  out->table_bytes = table_.bytes();
+  out->scoreboard = received.TakeDescriptor(0);
+  return outcome;
+}
+
+void DaemonLink::CopyIdentity(uint8_t (&gpu_uuid)[16],
+                              char (&name)[abi::kNameBytes]) {
+  const Turn turn(this);
+  memcpy(gpu_uuid, gpu_uuid_, sizeof(gpu_uuid));
+  abi::CopyText(name, name_);
+}
+
 void DaemonLink::CopyReason(Why& why) {
   const Turn turn(this);
   abi::CopyText(why, reason_);

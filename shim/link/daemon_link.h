@@ -42,6 +42,17 @@ struct ViewGrant {
   int scoreboard = -1;  // the view scoreboard's descriptor; the caller owns it
 };
 
+// What a process needs that runs the block pool of a view which another
+// process has registered.
+struct PoolRun {
+  uint64_t epoch = 0;
+  uint32_t engine_id = 0;
+  abi::RunPoolAnswer answer = {};
+  const void* table = nullptr;  // as in ViewGrant
+  size_t table_bytes = 0;
+  int scoreboard = -1;  // as in ViewGrant
+};
+
 // Sizes of the daemon's pool; zeros before the daemon has been met.
 struct SlabGeometry {
   uint64_t granule_bytes = 0;
@@ -93,6 +104,13 @@ class DaemonLink {
                        RuleMatcher* rules)
       : scoreboard_(scoreboard), declared_(declared), rules_(rules) {}
 
+  // The name of the engine that this process belongs to, in place of its own.
+  void set_engine_name(const char (&name)[abi::kNameBytes]) {
+    const Turn turn(this);
+    abi::CopyText(name_, name);
+  }
+  // The GPU of the daemon that was joined, and the engine's name there.
+  void CopyIdentity(uint8_t (&gpu_uuid)[16], char (&name)[abi::kNameBytes]);
   void set_timeouts(const Timeouts& t) { timeouts_ = t; }
   // If true, the sizes that the daemon declares are ignored.
   void set_keep_declared(bool keep) { keep_declared_ = keep; }
@@ -152,6 +170,9 @@ class DaemonLink {
 
   Exchange ActivateView(uint64_t epoch, uint32_t slabs, uint32_t wanted,
                         Why& why);
+  // Makes this process the one that runs the block pool of its engine's view,
+  // which another member has registered. `out` owns nothing unless kOk.
+  Exchange RunPool(PoolRun* out, Why& why);
   // Ends all leases of the view, as Return does.
   void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
 

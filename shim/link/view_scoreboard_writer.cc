@@ -73,6 +73,13 @@ void ViewScoreboardWriter::ShowUsed(uint32_t view_index, uint32_t blocks) {
   p->used[view_index].store(blocks, std::memory_order_relaxed);
 }
 
+void ViewScoreboardWriter::ShowWished(uint32_t view_index, bool wished) {
+  Scoreboard* p = scoreboard();
+  const uint32_t count = slab_count_.load(std::memory_order_relaxed);
+  if (p == nullptr || view_index > count) return;
+  Wished(p, count)[view_index].store(wished, std::memory_order_relaxed);
+}
+
 uint64_t ViewScoreboardWriter::SumUsed() const {
   const Scoreboard* p = scoreboard();
   if (p == nullptr) return 0;

@@ -48,6 +48,9 @@ class ViewScoreboardWriter {
   // Shows the blocks in use of one slab. Ignores an index out of range.
   void ShowUsed(uint32_t view_index, uint32_t blocks);
   uint64_t SumUsed() const;
+  // Shows whether the engine, which spans GPUs, would take the slab. Ignores an
+  // index out of range.
+  void ShowWished(uint32_t view_index, bool wished);
 
   void Close() { descriptor_.Close(); }
 
@@ -63,6 +66,11 @@ class ViewScoreboardWriter {
   }
 
   std::atomic<Scoreboard*> scoreboard_{nullptr};
+  // The words after those of `used`.
+  static std::atomic<uint32_t>* Wished(Scoreboard* p, uint32_t slab_count) {
+    return p->used + slab_count + 1;
+  }
+
   std::atomic<uint32_t> slab_count_{0};
   CheckedDescriptor descriptor_;
 };

@@ -357,9 +357,10 @@ CUresult Redirector::RefuseSharing(Hook hook, uint64_t address, uint64_t bytes,
 
 void Redirector::AfterForkInChild() {
   scoreboard_.AbandonInChild();
-  if (!link_.engaged()) return;
+  if (!link_.engaged() && !group_.engaged()) return;
   forked_.store(true, std::memory_order_relaxed);
   link_.AbandonInChild();
+  group_.AbandonInChild();
 }
 
 }  // namespace fineserve::shim

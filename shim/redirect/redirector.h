@@ -6,6 +6,7 @@
 
 #include "daemon/abi/engine_scoreboard.h"
 #include "shim/classify/classify.h"
+#include "shim/group/group_view.h"
 #include "shim/host/original.h"
 #include "shim/host/real_driver.h"
 #include "shim/link/daemon_link.h"
@@ -102,6 +103,7 @@ class Redirector {
 
   ScoreboardWriter& scoreboard() { return scoreboard_; }
   constexpr EngineView& view() { return view_; }
+  GroupView& group() { return group_; }
   DaemonLink& link() { return link_; }
   DeclaredSizes& declared() { return declared_; }
 
@@ -134,6 +136,7 @@ class Redirector {
   PointerQueries queries_;
   VirtualMemory virtual_memory_;
   EngineView view_{&link_, &scoreboard_};
+  GroupView group_;
   std::atomic<bool> forked_{false};
   Releaser releaser_{ranges_, &link_, &view_, &scoreboard_};
   std::atomic<bool> view_required_{false};

@@ -69,6 +69,7 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
   geometry->plane_bytes = shape.plane_bytes;
   geometry->floor_slabs = floor_slabs_;
   geometry->cap_slabs = std::min(grant.answer.cap_slabs, shape.slabs);
+  is_rank_.store(format.flags == FS_KV_RANK, std::memory_order_relaxed);
   SetStage(Stage::kRegistered);
   return FS_OK;
 }
@@ -292,6 +293,15 @@ int EngineView::SlabBlocks(uint32_t view_index, uint64_t* first,
       BlocksOfView(view_index, shape.plane_bytes, shape.page_bytes);
   *first = range.first;
   *end = range.end;
+  return FS_OK;
+}
+
+int EngineView::ReadRank(fs_kv_rank* rank) {
+  if (stage() == Stage::kNone) {
+    return KvError(FS_STATE, "no view is registered");
+  }
+  rank->pid = static_cast<uint32_t>(getpid());
+  link_->CopyIdentity(rank->gpu_uuid, rank->engine_name);
   return FS_OK;
 }
 

@@ -40,6 +40,8 @@ namespace fineserve::shim {
 // and wants lies under another lock, for microseconds at most, so Allocate,
 // Free, Want and ReturnSlab wait for nothing. What they leave to be sent is
 // sent at once, or by the thread that works.
+// In a rank of an engine that spans GPUs (FS_KV_RANK), another process runs the
+// block pool: this object maps the view, and sends nothing about its slabs.
 // Functions that return int return FS_OK or an FS_… error with its text set.
 // Constant-initialised, trivially destroyed.
 class EngineView {
@@ -63,6 +65,7 @@ class EngineView {
   int Activate(const Driver& real);
   int Close(const Driver& real);
   int SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end);
+  int ReadRank(fs_kv_rank* rank);
 
   // For an engine with its own block pool.
   int Poll(const Driver& real, fs_kv_change* changes, uint32_t capacity);
@@ -113,6 +116,10 @@ class EngineView {
   Stage stage() const { return stage_.load(std::memory_order_acquire); }
   void SetStage(Stage stage) { stage_.store(stage, std::memory_order_release); }
   bool IsActive() const { return stage() == Stage::kActive; }
+  // Whether this process runs the block pool of an active view.
+  bool RunsPool() const {
+    return IsActive() && !is_rank_.load(std::memory_order_relaxed);
+  }
 
   // engine_view.cc
   int Join(const Driver& real) FINESERVE_REQUIRES(work_);
@@ -158,6 +165,7 @@ class EngineView {
   DaemonLink* const link_;
   const ScoreboardWriter* const scoreboard_;
   std::atomic<Stage> stage_{Stage::kNone};
+  std::atomic<bool> is_rank_{false};  // set at registration
   ViewScoreboardWriter view_scoreboard_;
   Mutex work_;  // before mutex_
   BriefMutex

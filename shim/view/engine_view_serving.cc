@@ -9,7 +9,10 @@ namespace {
 
 using Hold = ViewLeases::Hold;
 
-int NotActive() { return KvError(FS_STATE, "there is no active view"); }
+int NotActive() {
+  return KvError(FS_STATE,
+                 "this process has no active view whose block pool it runs");
+}
 
 }  // namespace
 
@@ -23,7 +26,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
   uint64_t epoch = 0;
   {
     const Work work(this);
-    if (!IsActive()) return -NotActive();
+    if (!RunsPool()) return -NotActive();
     epoch = mapping_.shape().epoch;
     if (HasSteps()) {
       // The thread that begins the steps maps slabs and refreshes the
@@ -63,7 +66,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
 int EngineView::Poll(const Driver& real, fs_kv_change* changes,
                      uint32_t capacity) {
   const Work work(this);
-  if (!IsActive()) return -NotActive();
+  if (!RunsPool()) return -NotActive();
   Look();
   const uint64_t now_ms = NowMs();
   Settle(real, now_ms, /*patient=*/false);
@@ -92,7 +95,7 @@ int EngineView::Poll(const Driver& real, fs_kv_change* changes,
 int EngineView::Want(uint32_t slabs) {
   {
     const MutexLock lock(&mutex_);
-    if (!IsActive()) return NotActive();
+    if (!RunsPool()) return NotActive();
     state_.Want(slabs, NowMs());
   }
   Notify();
@@ -101,7 +104,7 @@ int EngineView::Want(uint32_t slabs) {
 
 int EngineView::ReturnSlab(uint32_t view_index) {
   const MutexLock lock(&mutex_);
-  if (!IsActive()) return NotActive();
+  if (!RunsPool()) return NotActive();
   if (state_.leases().ReturnSlab(view_index)) return FS_OK;
   return KvError(FS_INVALID,
                  "the slab at view index %u is not leased to this engine",
@@ -109,7 +112,7 @@ int EngineView::ReturnSlab(uint32_t view_index) {
 }
 
 int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
-  if (!IsActive()) return NotActive();
+  if (!RunsPool()) return NotActive();
   view_scoreboard_.ShowUsed(view_index, used_blocks);
   return FS_OK;
 }
@@ -118,7 +121,7 @@ int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
 
 uint64_t EngineView::BeginStep(const Driver& real) {
   const Work work(this);
-  if (!IsActive()) {
+  if (!RunsPool()) {
     NotActive();
     return 0;
   }
@@ -140,7 +143,7 @@ uint64_t EngineView::BeginStep(const Driver& real) {
 int EngineView::EndStep(uint64_t step) {
   {
     const MutexLock lock(&mutex_);
-    if (!IsActive()) return NotActive();
+    if (!RunsPool()) return NotActive();
     if (!state_.EndStep(step, NowMs())) {
       return KvError(FS_INVALID, "step %lu is not in flight", step);
     }
@@ -152,7 +155,7 @@ int EngineView::EndStep(uint64_t step) {
 int EngineView::Allocate(uint32_t count, uint32_t* ids) {
   {
     const MutexLock lock(&mutex_);
-    if (!IsActive()) return NotActive();
+    if (!RunsPool()) return NotActive();
     if (state_.Allocate(count, ids)) return FS_OK;
   }
   return Starve(count);
@@ -176,7 +179,7 @@ int EngineView::Free(uint32_t count, const uint32_t* ids) {
   bool less;
   {
     const MutexLock lock(&mutex_);
-    if (!IsActive()) return NotActive();
+    if (!RunsPool()) return NotActive();
     freed = state_.Free(count, ids);
     less = state_.HasLess();
   }

@@ -202,6 +202,7 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
 
 // What cannot be sent now is kept for the next call.
 void EngineView::SendNotices() {
+  if (!RunsPool()) return;
   if (link_->IsJoinedTo(mapping_.shape().epoch) &&
       connection_ != link_->connections()) {
     // What was sent on the connection before may never have been read.
@@ -256,6 +257,7 @@ bool EngineView::SendReturns() {
 
 // What an engine did last before it became idle is shown at once.
 void EngineView::ShowScoreboard(uint64_t now_ms) {
+  if (!RunsPool()) return;
   const MutexLock lock(&mutex_);
   if (state_.in_flight() && now_ms - scoreboard_shown_ms_ < kScoreboardMs) {
     return;
@@ -297,7 +299,7 @@ EngineView::Pause EngineView::Keep(const Driver& real) {
   if (!IsActive()) return {};
   const uint64_t now_ms = NowMs();
   Look();
-  if (HasSteps()) {
+  if (HasSteps() || !RunsPool()) {
     Settle(real, now_ms, /*patient=*/true);
     ShowScoreboard(now_ms);
   } else {

@@ -88,6 +88,8 @@ class ViewLeases {
   // the table does not show yet.
   void SendAgain();
 
+  // The slab's word in the table, whoever holds it.
+  abi::SlabWord word(uint32_t v) const { return Word(v); }
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.
   uint64_t Memory(uint32_t v) const;

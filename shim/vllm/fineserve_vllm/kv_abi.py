@@ -37,6 +37,8 @@ class Mode(enum.IntEnum):
     STRICT = 3
 
 
+RANK = 1  # flag of a format
+
 LEASED = 1
 ASKED_BACK = 2
 
@@ -67,7 +69,7 @@ class Format(_Struct):
         ("page_bytes", ctypes.c_uint64),
         ("blocks", ctypes.c_uint64),
         ("block_tokens", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
         ("floor_blocks", ctypes.c_uint64),
         ("cap_blocks", ctypes.c_uint64),
     )
@@ -109,6 +111,15 @@ class Stats(_Struct):
     )
 
 
+class Rank(_Struct):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("pid", ctypes.c_uint32),
+        ("gpu_uuid", ctypes.c_uint8 * 16),
+        ("engine_name", ctypes.c_char * 64),
+    )
+
+
 class Change(ctypes.Structure):
     _fields_ = (
         ("view_index", ctypes.c_uint32),
@@ -128,6 +139,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_activate": (_int, ()),
     "fs_kv_close": (_int, ()),
     "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
+    "fs_kv_read_rank": (_int, (_P(Rank),)),
+    "fs_kv_join_ranks": (_int, (_P(Rank), _u32, _P(Geometry))),
     "fs_kv_wait": (_int, (_int,)),
     "fs_kv_read_stats": (_int, (_P(Stats),)),
 }
@@ -200,6 +213,21 @@ class Shim:
 
     def activate(self) -> None:
         self._call("fs_kv_activate")
+
+    def rank(self) -> bytes:
+        """What another process joins this one by."""
+        rank = Rank()
+        self._call("fs_kv_read_rank", rank)
+        return bytes(rank)
+
+    def join_ranks(self, ranks: Sequence[bytes]) -> Geometry:
+        """Takes over the blocks of these ranks, as they have told (rank())."""
+        geometry = Geometry()
+        found = (Rank * len(ranks))(
+            *(Rank.from_buffer_copy(rank) for rank in ranks)
+        )
+        self._call("fs_kv_join_ranks", found, len(ranks), geometry)
+        return geometry
 
     def slab_blocks(self, view_index: int) -> range:
         first, end = _u64(), _u64()

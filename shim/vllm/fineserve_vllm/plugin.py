@@ -21,7 +21,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_abi, kv_groups, kv_scope, support, view, wake
+from fineserve_vllm import (
+    kv_abi,
+    kv_groups,
+    kv_scope,
+    ranks,
+    support,
+    view,
+    wake,
+)
 from fineserve_vllm.demand import Demand
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases
 from fineserve_vllm.fence import StepFence
@@ -64,8 +72,15 @@ def register() -> None:
 def _use_view(shim: kv_abi.Shim) -> None:
     shim.progress(kv_abi.Stage.PLUGIN_LOADED)
     its_view = view.View(shim, wake_all)
-    install(its_view.grants_for, constructed=its_view.constructed)
+    install(
+        its_view.grants_for,
+        constructed=its_view.constructed,
+        finish_ranks=its_view.ranks.finish,
+    )
     try:
+        core = sys.modules.get("vllm.v1.engine.core")
+        if core is not None:  # not in a worker
+            _undo.append(its_view.ranks.install(core))
         _undo.append(its_view.start.install())
         kv_scope.install(shim, its_view.register)
     except RuntimeError:
@@ -79,12 +94,14 @@ def install(
     *,
     ask_back: AskBackOptions = AskBackOptions(),
     constructed: Callable[[], None] | None = None,
+    finish_ranks: Callable[[], None] | None = None,
     refuse_unsupported: bool = True,
 ) -> None:
     """Makes every scheduler built from now on live on leases.
 
     `constructed` is called when a scheduler has its leased pool; its exceptions
-    leave the scheduler's constructor. Calling install() again replaces the
+    leave the scheduler's constructor. `finish_ranks` waits for the devices of
+    all workers, where these are other processes. Calling install() again replaces the
     arguments. refuse_unsupported=False is for tests of the pool where leases
     are not supported yet.
 
@@ -100,7 +117,11 @@ def install(
         scheduler = importlib.import_module("vllm.v1.core.sched.scheduler")
         _set(coordinator, "BlockPool", LeasedBlockPool)
         _wrap_scheduler(
-            scheduler.Scheduler, ask_back, constructed, refuse_unsupported
+            scheduler.Scheduler,
+            ask_back,
+            constructed,
+            finish_ranks,
+            refuse_unsupported,
         )
     except (AttributeError, ImportError) as error:
         uninstall()
@@ -130,6 +151,18 @@ def wake_all() -> None:
         engines = list(_engines)
     for engine in engines:
         engine.wake()
+
+
+def _fence_for(
+    vllm_config: Any, finish_ranks: Callable[[], None] | None
+) -> StepFence:
+    """A step is processed when the tokens of one worker are there: what other
+    workers and a drafter write then is over one step later."""
+    if finish_ranks is not None and ranks.has_ranks(vllm_config):
+        return StepFence(finish=finish_ranks)
+    if support.drafter_writes_kv(vllm_config):
+        return StepFence(finish=_finish_device)
+    return StepFence()
 
 
 def _finish_device() -> None:
@@ -163,6 +196,7 @@ def _wrap_scheduler(
     cls: type,
     ask_back: AskBackOptions,
     constructed: Callable[[], None] | None,
+    finish_ranks: Callable[[], None] | None,
     refuse_unsupported: bool,
 ) -> None:
     def construct(
@@ -179,8 +213,7 @@ def _wrap_scheduler(
                 f"FineServe: this vLLM version is not supported: its scheduler "
                 f"built a {type(pool).__name__} instead of the leased pool"
             )
-        if support.drafter_writes_kv(given.arguments["vllm_config"]):
-            pool.fence = StepFence(finish=_finish_device)
+        pool.fence = _fence_for(given.arguments["vllm_config"], finish_ranks)
         sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
         demand = Demand(self, sizes)
         engine = EngineLeases(self, pool, demand.blocks, ask_back)

@@ -10,17 +10,22 @@ from fineserve_vllm.grants import Changes, Slab
 
 
 class ShimGrants:
-    """Implements grants.Grants on a registered view (kv_abi.Shim.register).
+    """Implements grants.Grants on a registered view (kv_abi.Shim.register), or
+    on the active ones of an engine that spans GPUs (kv_abi.Shim.join_ranks).
 
     Confined to the thread that holds the pool's lock, except
     wait_for_change().
     """
 
     def __init__(
-        self, shim: kv_abi.Shim, geometry: kv_abi.Geometry, num_blocks: int
+        self,
+        shim: kv_abi.Shim,
+        geometry: kv_abi.Geometry,
+        num_blocks: int,
+        active: bool = False,
     ) -> None:
         self._shim = shim
-        self._active = False
+        self._active = active
         # Set by poll(), cleared by the thread that waits for changes.
         self._polled = threading.Event()
         self._slabs = [
@@ -30,7 +35,8 @@ class ShimGrants:
 
     def activate(self) -> None:
         """Puts the pool in place of the memory that the engine started on."""
-        self._shim.activate()
+        if not self._active:
+            self._shim.activate()
         self._active = True
 
     def slabs(self) -> Sequence[Slab]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fineserve_vllm import ranks
+
 # Methods of speculative decoding that look at tokens only: they have no model
 # and no KV.
 _DRAFT_FROM_TOKENS = ("ngram", "ngram_gpu", "suffix")
@@ -22,15 +24,17 @@ def refuse(vllm_config: Any) -> None:
     """Raises RuntimeError, naming the flag to set, for a configuration that
     would corrupt or strand leased memory. Takes vLLM's VllmConfig."""
     parallel = vllm_config.parallel_config
-    for flag, value in (
-        ("--tensor-parallel-size", parallel.tensor_parallel_size),
-        ("--pipeline-parallel-size", parallel.pipeline_parallel_size),
-    ):
-        if value > 1:
-            raise RuntimeError(
-                f"FineServe: KV cache in several processes is not supported "
-                f"yet: set {flag} 1 (it is {value})"
-            )
+    backend = parallel.distributed_executor_backend
+    if parallel.world_size > 1 and not ranks.has_ranks(vllm_config):
+        raise RuntimeError(
+            f"FineServe: workers of the executor {backend} are not supported "
+            f"yet: set --distributed-executor-backend mp"
+        )
+    if parallel.nnodes > 1:
+        raise RuntimeError(
+            f"FineServe: an engine on several machines is not supported yet: "
+            f"set --nnodes 1 (it is {parallel.nnodes})"
+        )
     if vllm_config.kv_transfer_config is not None:
         raise RuntimeError(
             "FineServe: KV connectors are not supported yet, because they read "

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_abi, support
+from fineserve_vllm import kv_abi, ranks, support
 from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import ShimGrants
 from fineserve_vllm.start import Start
@@ -34,7 +34,8 @@ class View:
     The worker calls register() before it allocates the KV cache; grants_for()
     is called while the scheduler is built, and constructed() after that, all in
     the scheduler's process. If an earlier call is missing, the next one raises
-    RuntimeError, so that the engine does not start.
+    RuntimeError, so that the engine does not start. Workers that are processes
+    of their own (ranks.py) register there; then grants_for() activates them.
 
     Args:
         wake: makes the engine poll its grants; called from another thread.
@@ -42,6 +43,7 @@ class View:
 
     def __init__(self, shim: kv_abi.Shim, wake: Callable[[], None]) -> None:
         self.start = Start(shim)
+        self.ranks = ranks.Ranks()
         self._shim = shim
         self._wake = wake
         self._num_blocks = 0
@@ -53,6 +55,7 @@ class View:
         support.refuse_allocator(vllm_config)
         found = view_format(kv_cache_config, vllm_config)
         cap = self.start.cap(vllm_config.cache_config, found)
+        is_rank = ranks.has_ranks(vllm_config)
         geometry = self._shim.register(
             kv_abi.Format(
                 mode=kv_abi.Mode.VIEW,
@@ -61,13 +64,15 @@ class View:
                 page_bytes=found.page_bytes,
                 blocks=found.blocks,
                 block_tokens=found.block_tokens,
+                flags=kv_abi.RANK if is_rank else 0,
                 floor_blocks=found.floor_blocks,
                 cap_blocks=0 if cap is None else cap.blocks,
             )
         )
-        self._num_blocks = found.blocks
         self._taken = False
-        self._grants = ShimGrants(self._shim, geometry, found.blocks)
+        if not is_rank:
+            self._num_blocks = found.blocks
+            self._grants = ShimGrants(self._shim, geometry, found.blocks)
         _log.info(
             "FineServe: the KV cache is a view of %d slabs of the shared pool: "
             "%d blocks of %d tokens, %d bytes in each of %d planes (layout %s); "
@@ -86,6 +91,20 @@ class View:
 
     def grants_for(self, num_blocks: int) -> ShimGrants:
         """The grants of the one block pool of this process."""
+        if self._grants is None and self.ranks.found:
+            self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
+            geometry = self.ranks.join(self._shim)
+            self._num_blocks = num_blocks
+            self._grants = ShimGrants(
+                self._shim, geometry, num_blocks, active=True
+            )
+            _log.info(
+                "FineServe: the block pool spans the GPUs of all workers: %d "
+                "slabs, of which %d are always leased and at most %d at a time",
+                geometry.slab_count,
+                geometry.floor_slabs,
+                geometry.cap_slabs,
+            )
         if self._grants is None:
             raise RuntimeError(
                 "FineServe: this engine's KV cache was not allocated in the "

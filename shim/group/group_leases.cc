@@ -1,0 +1,252 @@
+#include "shim/group/group_leases.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fineserve::shim {
+namespace {
+
+using abi::SlabState;
+using On = ViewLeases::Hold;
+
+// What it takes to get a slab on one rank; the least sum is chosen.
+constexpr uint8_t kFree = 0;
+constexpr uint8_t kOnItsWay = 1;
+constexpr uint8_t kOfAnother = 4;
+static_assert(kOfAnother * GroupLeases::kMaxRanks < 255);
+
+// Whether a rank holds a lease that it has not begun to return.
+bool Holds(On hold) {
+  return hold == On::kArrived || hold == On::kHeld || hold == On::kAsked ||
+         hold == On::kLeaving;
+}
+
+// The memory that the pool had when its daemon started: the ranks have mapped
+// it. What a pool grew by later is not used.
+constexpr uint64_t kFirstMemory = 1;
+
+}  // namespace
+
+bool GroupLeases::Open(const Place* places, uint32_t count, uint32_t views,
+                       uint32_t cap, uint32_t seed) {
+  if (count == 0 || count > kMaxRanks || views == 0 || slabs_ != nullptr) {
+    return false;
+  }
+  void* memory =
+      mmap(nullptr, (size_t{views} + 1) * sizeof(Slab), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  slabs_ = static_cast<Slab*>(memory);
+  std::copy(places, places + count, places_);
+  place_count_ = count;
+  views_ = views;
+  cap_ = std::min(cap, views);
+  random_ = seed | 1;
+  begin_ = want_ = take_ = 0;
+  std::fill(counts_, counts_ + kHoldCount, 0);
+  counts_[static_cast<int>(Hold::kNone)] = views;
+  return true;
+}
+
+void GroupLeases::Close() {
+  if (slabs_ != nullptr) munmap(slabs_, (size_t{views_} + 1) * sizeof(Slab));
+  slabs_ = nullptr;
+  views_ = 0;
+}
+
+void GroupLeases::Move(uint32_t v, Hold to) {
+  const Hold from = slabs_[v].hold;
+  wishes_changed_ = wishes_changed_ || from == Hold::kWished ||
+                    to == Hold::kWished;
+  --counts_[static_cast<int>(from)];
+  ++counts_[static_cast<int>(to)];
+  slabs_[v].hold = to;
+}
+
+bool GroupLeases::TakeWishesChanged() {
+  return std::exchange(wishes_changed_, false);
+}
+
+uint32_t GroupLeases::Next(Hold hold, uint32_t v) const {
+  if (count(hold) == 0) return 0;
+  while (++v <= views_) {
+    if (slabs_[v].hold == hold) return v;
+  }
+  return 0;
+}
+
+void GroupLeases::Look() {
+  for (uint32_t v = 1; v <= views_; ++v) LookAt(v);
+}
+
+void GroupLeases::LookAt(uint32_t v) {
+  uint32_t holding = 0;
+  bool asked = false;
+  bool any = false;
+  bool strange = false;
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    const On on = places_[r].leases->hold(v);
+    any = any || on != On::kNone;
+    holding += Holds(on);
+    // A lease that was asked back before it was reported is already kDone.
+    asked = asked || (on != On::kNone && on != On::kArrived && on != On::kHeld);
+    strange = strange || (Holds(on) &&
+                          places_[r].leases->Memory(v) != kFirstMemory);
+  }
+  switch (slabs_[v].hold) {
+    case Hold::kNone:
+      if (any) GiveBack(v);  // granted after the wish was dropped
+      break;
+    case Hold::kWished:
+      if (asked || strange) {
+        GiveBack(v);
+      } else if (holding == place_count_) {
+        for (uint32_t r = 0; r < place_count_; ++r) places_[r].leases->Report(v);
+        Move(v, Hold::kReady);
+      }
+      break;
+    case Hold::kReady:
+      if (asked) GiveBack(v);
+      break;
+    case Hold::kHeld:
+      if (asked) Move(v, Hold::kAsked);
+      break;
+    case Hold::kGiven:
+      if (any) {
+        GiveBack(v);
+      } else {
+        Move(v, Hold::kNone);
+      }
+      break;
+    case Hold::kAsked:
+    case Hold::kLeaving:
+      break;
+  }
+}
+
+// Returns what any rank holds of it.
+void GroupLeases::GiveBack(uint32_t v) {
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    ViewLeases& leases = *places_[r].leases;
+    if (leases.hold(v) == On::kArrived) leases.Report(v);
+    leases.ReturnSlab(v);
+  }
+  if (slabs_[v].hold != Hold::kGiven) Move(v, Hold::kGiven);
+}
+
+void GroupLeases::Report(uint32_t v) {
+  Move(v, slabs_[v].hold == Hold::kReady ? Hold::kHeld : Hold::kLeaving);
+}
+
+bool GroupLeases::Return(uint32_t v) {
+  if (v == 0 || v > views_) return false;
+  const Hold hold = slabs_[v].hold;
+  if (hold != Hold::kHeld && hold != Hold::kAsked && hold != Hold::kLeaving) {
+    return false;
+  }
+  GiveBack(v);
+  return true;
+}
+
+void GroupLeases::Plan(uint64_t now_ms) {
+  take_ = std::min(want_, cap_);
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    take_ = std::min(take_, places_[r].sight->OfferOf(places_[r].slot));
+  }
+  DropLate(now_ms);
+  const uint32_t settled = Having();
+  const uint32_t wished = count(Hold::kWished);
+  const uint32_t missing = take_ - std::min(take_, settled);
+  if (wished > missing) {
+    DropSome(wished - missing);
+  } else if (wished < missing) {
+    AddWishes(missing - wished, now_ms);
+  }
+}
+
+// What some ranks hold of it is returned.
+void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
+  slabs_[v].since_ms = again_ms;
+  GiveBack(v);
+}
+
+// Looks elsewhere next, and not for as long again for what it did not get.
+void GroupLeases::DropLate(uint64_t now_ms) {
+  for (uint32_t v = 0; (v = Next(Hold::kWished, v)) != 0;) {
+    const uint64_t patience = IsComing(v) ? kDrainMs : kPatienceMs;
+    if (now_ms - slabs_[v].since_ms < patience) continue;
+    // xorshift32
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 17;
+    random_ ^= random_ << 5;
+    begin_ = random_ % views_;
+    DropWish(v, now_ms + kPatienceMs + random_ % kPatienceMs);
+  }
+}
+
+void GroupLeases::DropSome(uint32_t surplus) {
+  for (uint32_t v = 0; surplus > 0 && (v = Next(Hold::kWished, v)) != 0;
+       --surplus) {
+    DropWish(v, /*again_ms=*/0);
+  }
+}
+
+void GroupLeases::AddWishes(uint32_t missing, uint64_t now_ms) {
+  uint8_t dearest = 0;
+  for (uint32_t v = 1; v <= views_; ++v) {
+    Slab& slab = slabs_[v];
+    const bool open = slab.hold == Hold::kNone && slab.since_ms <= now_ms;
+    slab.cost = open ? CostOf(v) : kNever;
+    if (slab.cost != kNever) dearest = std::max(dearest, slab.cost);
+  }
+  for (uint32_t cost = 0; missing > 0 && cost <= dearest; ++cost) {
+    for (uint32_t i = 0; missing > 0 && i < views_; ++i) {
+      const uint32_t v = 1 + (begin_ + i) % views_;
+      if (slabs_[v].cost != cost || slabs_[v].hold != Hold::kNone) continue;
+      slabs_[v].since_ms = now_ms;
+      Move(v, Hold::kWished);
+      --missing;
+    }
+  }
+}
+
+// Whether no rank lacks it but for a time.
+bool GroupLeases::IsComing(uint32_t v) const {
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    const uint8_t cost = CostAt(places_[r], v);
+    if (cost != kFree && cost != kOnItsWay) return false;
+  }
+  return true;
+}
+
+uint8_t GroupLeases::CostOf(uint32_t v) const {
+  uint32_t sum = 0;
+  for (uint32_t r = 0; r < place_count_; ++r) {
+    const uint8_t cost = CostAt(places_[r], v);
+    if (cost == kNever) return kNever;
+    sum += cost;
+  }
+  return static_cast<uint8_t>(sum);
+}
+
+uint8_t GroupLeases::CostAt(const Place& place, uint32_t v) const {
+  if (place.leases->Memory(v) != kFirstMemory) return kNever;
+  const abi::SlabWord word = place.leases->word(v);
+  switch (word.state) {
+    case SlabState::kFree:
+      return kFree;
+    case SlabState::kZeroing:
+    case SlabState::kReturning:
+      return kOnItsWay;
+    case SlabState::kPartial:
+      if (word.engine == place.engine) return kFree;
+      return place.sight->CanSpare(word.engine, place.slot) ? kOfAnother
+                                                            : kNever;
+    default:
+      return kNever;
+  }
+}
+
+}  // namespace fineserve::shim

@@ -1,0 +1,130 @@
+#ifndef SHIM_GROUP_GROUP_LEASES_H_
+#define SHIM_GROUP_GROUP_LEASES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/group/pool_sight.h"
+#include "shim/view/view_leases.h"
+
+namespace fineserve::shim {
+
+// The leases of an engine that spans GPUs. Its block ids are the same on all of
+// them, so it can use a slab only where every pool has leased it that slab; a
+// lease on some of them only is given back. A pure machine: what the slab
+// tables say goes in by Look, what the engine says by Want and Return; which
+// slabs to wish for, and which to return, comes out.
+//
+//   kNone ─(it is chosen)─► kWished ─(all ranks lease it)─► kReady ─Report─► kHeld
+//     ▲                        │            (a rank asks it back) │              │
+//     │                        ▼                                  ▼              ▼
+//     └─(no rank has it)─── kGiven ◄──────────Return───────── kLeaving ◄─Report─ kAsked
+//
+// No deadlock: a slab that is held on some ranks only and is not on its way on
+// the others is waited for no longer than kPatienceMs, and an engine that gives
+// up looks elsewhere in the pool next, so that two engines which want the same
+// slabs part. It wishes only for slabs that on every rank are free, on their
+// way, or such as the daemon asks back for it (PoolSight).
+//
+// Confined to one thread at a time. Constant-initialised, trivially destroyed:
+// Close frees the memory.
+class GroupLeases {
+ public:
+  static constexpr uint32_t kMaxRanks = 16;
+  // Heuristic: how long a slab that is wished for may take; and if it is on its
+  // way, since another engine has to drain it first.
+  static constexpr uint64_t kPatienceMs = 500;
+  static constexpr uint64_t kDrainMs = 10'000;
+
+  enum class Hold : uint8_t {
+    kNone,
+    kWished,   // some ranks may hold it
+    kReady,    // leased by all, not reported yet
+    kHeld,     // leased by all and reported
+    kAsked,    // a rank asks it back; not reported yet
+    kLeaving,  // that was reported
+    kGiven,    // being returned on all ranks
+  };
+  static constexpr int kHoldCount = 7;
+
+  constexpr GroupLeases() = default;
+
+  // One GPU's leases and pool. Both outlive this object.
+  struct Place {
+    ViewLeases* leases = nullptr;
+    const PoolSight* sight = nullptr;
+    uint32_t engine = 0;  // its id there
+    uint32_t slot = 0;    // its entry in that table
+  };
+  // Follows view indices 1 … views of all places, and holds `cap` slabs at
+  // most. `seed` tells engines apart. False if memory is short.
+  bool Open(const Place* places, uint32_t count, uint32_t views, uint32_t cap,
+            uint32_t seed);
+  void Close();
+
+  // Brings every hold up to date. The places have been looked at.
+  void Look();
+  // Chooses what to wish for, for an engine that could use `want` slabs.
+  void Plan(uint64_t now_ms);
+  void Want(uint32_t slabs) { want_ = slabs; }
+
+  // What every rank is to be told that the engine wants: no more than the least
+  // of its pools offers.
+  uint32_t take() const { return take_; }
+  // Whether the engine lacks slabs that it is offered.
+  bool lacks() const { return Having() < take_; }
+  // Whether it could use more than it is offered or has.
+  bool wants_more() const { return Having() < want_; }
+  bool wished(uint32_t v) const { return hold(v) == Hold::kWished; }
+  // True once after what is wished for has changed.
+  bool TakeWishesChanged();
+
+  uint32_t views() const { return views_; }
+  uint32_t count(Hold hold) const { return counts_[static_cast<int>(hold)]; }
+  Hold hold(uint32_t v) const { return slabs_[v].hold; }
+  // The first view index after `v` in this state; 0 if there is none.
+  uint32_t Next(Hold hold, uint32_t v) const;
+  // kReady becomes kHeld, kAsked kLeaving.
+  void Report(uint32_t v);
+  // The engine is done with the slab. False if it does not have it.
+  bool Return(uint32_t v);
+
+ private:
+  struct Slab {
+    uint64_t since_ms;  // wished for since then, or not again before then
+    Hold hold;
+    uint8_t cost;  // of the last plan
+  };
+  static constexpr uint8_t kNever = 255;
+
+  uint32_t Having() const {
+    return count(Hold::kReady) + count(Hold::kHeld) + count(Hold::kAsked) +
+           count(Hold::kLeaving);
+  }
+  void Move(uint32_t v, Hold to);
+  void LookAt(uint32_t v);
+  void GiveBack(uint32_t v);
+  void DropWish(uint32_t v, uint64_t again_ms);
+  void DropLate(uint64_t now_ms);
+  void DropSome(uint32_t surplus);
+  void AddWishes(uint32_t missing, uint64_t now_ms);
+  bool IsComing(uint32_t v) const;
+  uint8_t CostOf(uint32_t v) const;
+  uint8_t CostAt(const Place& place, uint32_t v) const;
+
+  Place places_[kMaxRanks];
+  uint32_t place_count_ = 0;
+  Slab* slabs_ = nullptr;  // by view index
+  uint32_t views_ = 0;
+  uint32_t cap_ = 0;
+  uint32_t want_ = 0;
+  uint32_t take_ = 0;
+  uint32_t random_ = 1;  // never 0
+  uint32_t begin_ = 0;   // the search for slabs begins after this index
+  bool wishes_changed_ = false;
+  uint32_t counts_[kHoldCount] = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_GROUP_GROUP_LEASES_H_

@@ -1,0 +1,71 @@
+#ifndef SHIM_GROUP_GROUP_VIEW_H_
+#define SHIM_GROUP_GROUP_VIEW_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/fineserve_kv.h"
+#include "shim/group/group_leases.h"
+#include "shim/group/rank.h"
+#include "shim/host/plain_mutex.h"
+
+namespace fineserve::shim {
+
+// The block pool of an engine that spans GPUs, in the process that runs it:
+// other processes, the ranks, have registered, mapped and activated a view each
+// (EngineView). Offers what EngineView offers to an engine with its own pool.
+//
+// Who dies: a rank's slabs are quarantined by its daemon once all members of
+// the engine on that GPU have exited, this process among them, so nothing is
+// taken from ranks that still compute. A daemon that dies leaves its leases as
+// they are; nothing more is leased then, on any rank.
+//
+// Thread-safe; only Join and Wait wait for a daemon or sleep. Functions that
+// return int return FS_OK or an FS_… error with its text set.
+class GroupView {
+ public:
+  constexpr GroupView() = default;
+
+  bool in_use() const {
+    // Acquire: pairs with the release at the end of Join.
+    return in_use_.load(std::memory_order_acquire);
+  }
+
+  // True once ranks were joined, whether or not that succeeded.
+  bool engaged() const { return engaged_.load(std::memory_order_relaxed); }
+
+  int Join(const fs_kv_rank* ranks, uint32_t count, fs_kv_geometry* geometry);
+  int SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end);
+  int Poll(fs_kv_change* changes, uint32_t capacity);
+  int Want(uint32_t slabs);
+  int ReturnSlab(uint32_t view_index);
+  int Publish(uint32_t view_index, uint32_t used_blocks);
+  int Wait(int timeout_ms);
+  int ReadStats(fs_kv_stats* stats);
+
+  // For a forked child: closes all descriptors and takes no lock.
+  void AbandonInChild();
+
+ private:
+  int CheckAlike();
+  int Open(uint32_t count, fs_kv_geometry* geometry)
+      FINESERVE_REQUIRES(mutex_);
+  void Work(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+  void Tell(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+  bool Untold() const FINESERVE_REQUIRES(mutex_);
+  bool AllJoined() const;
+  void SleepFor(uint64_t ms, const uint32_t* seen);
+
+  std::atomic<bool> engaged_{false};
+  std::atomic<bool> in_use_{false};
+  Mutex mutex_;
+  uint32_t count_ = 0;  // constant once in use
+  Rank ranks_[GroupLeases::kMaxRanks];
+  GroupLeases leases_ FINESERVE_GUARDED_BY(mutex_);
+  bool want_changed_ FINESERVE_GUARDED_BY(mutex_) = false;
+  uint64_t asked_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_GROUP_GROUP_VIEW_H_

@@ -1,0 +1,99 @@
+"""An engine that spans GPUs: its workers are processes of their own, each with
+a view of its GPU's pool, and one scheduler hands out block ids that are the same
+on all of them (shim/fineserve_kv.h, fs_kv_join_ranks).
+
+The functions at the end run in the workers, called through vLLM's executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fineserve_vllm import kv_abi
+
+# vLLM's name of the executor that makes one process per worker.
+_PROCESSES = "mp"
+
+
+def has_ranks(vllm_config: Any) -> bool:
+    """Whether the workers are other processes than the scheduler's."""
+    backend = vllm_config.parallel_config.distributed_executor_backend
+    return bool(backend == _PROCESSES)
+
+
+class Ranks:
+    """The workers of one engine, in its scheduler's process."""
+
+    def __init__(self) -> None:
+        self._executor: Any = None
+
+    def install(self, core: Any) -> Callable[[], None]:
+        """Finds the workers of every engine built from now on; `core` is the
+        module vllm.v1.engine.core. The result undoes it.
+
+        Raises:
+            RuntimeError: this vLLM lacks a name that this relies on.
+        """
+        original = vars(core.EngineCore).get("_initialize_kv_caches")
+        if original is None:
+            raise RuntimeError(
+                "FineServe: this vLLM version is not supported: EngineCore "
+                "defines no _initialize_kv_caches"
+            )
+
+        @functools.wraps(original)
+        def initialize(engine: Any, vllm_config: Any) -> Any:
+            if not has_ranks(vllm_config):
+                return original(engine, vllm_config)
+            self._executor = engine.model_executor
+            with _blocks_not_overridden(vllm_config.cache_config):
+                return original(engine, vllm_config)
+
+        core.EngineCore._initialize_kv_caches = initialize
+        return lambda: setattr(
+            core.EngineCore, "_initialize_kv_caches", original
+        )
+
+    @property
+    def found(self) -> bool:
+        return self._executor is not None
+
+    def join(self, shim: kv_abi.Shim) -> kv_abi.Geometry:
+        """Activates the views of all workers and takes over their blocks. The
+        scheduler's pool uses leased blocks only."""
+        ranks: list[bytes] = self._executor.collective_rpc(activate)
+        return shim.join_ranks(ranks)
+
+    def finish(self) -> None:
+        """Waits until all devices have done what they were given."""
+        self._executor.collective_rpc(synchronize)
+
+
+@contextlib.contextmanager
+def _blocks_not_overridden(cache_config: Any) -> Iterator[None]:
+    """vLLM applies --num-gpu-blocks-override here; with a view it is a cap,
+    which each worker has told its daemon (start.py)."""
+    asked = cache_config.num_gpu_blocks_override
+    cache_config.num_gpu_blocks_override = None
+    try:
+        yield
+    finally:
+        cache_config.num_gpu_blocks_override = asked
+
+
+def activate(worker: Any) -> bytes:
+    """Puts the pool in place of the memory that this worker started on, and
+    returns what identifies the worker."""
+    shim = kv_abi.Shim()
+    shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
+    shim.activate()
+    return shim.rank()
+
+
+def synchronize(worker: Any) -> None:
+    import torch
+
+    torch.cuda.synchronize()

@@ -1,0 +1,101 @@
+// Engines that span GPUs trade slabs with others on some of those GPUs while
+// steps are in flight and processes die: random orders of events, by which no
+// slab may be written that is another's, and after which all must come to rest.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <random>
+
+#include "tests/protocol/group_world.h"
+
+namespace fineserve::protocol {
+namespace {
+
+#if defined(FINESERVE_SANITIZED)
+constexpr uint32_t kWalks = 20;
+#else
+const uint32_t kWalks = getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 400
+                                                                  : 40'000;
+#endif
+constexpr uint32_t kSabotageWalks = 4'000;  // until the fault is found
+constexpr uint32_t kEvents = 600;
+
+// What the first of some walks found wrong, or "".
+std::string Walk(const GroupOptions& options, uint32_t walks, uint64_t* used,
+                 uint64_t* returned) {
+  const uint32_t seed = std::random_device{}();
+  for (uint32_t i = 0; i < walks; ++i) {
+    std::mt19937 random(seed + i);
+    GroupWorld world(options);
+    for (uint32_t n = 0; n < kEvents && world.violation().empty(); ++n) {
+      world.Happen(static_cast<uint32_t>(random()));
+    }
+    const std::string wrong =
+        world.violation().empty() ? world.Settle() : world.violation();
+    *used += world.slabs_used();
+    *returned += world.slabs_returned();
+    if (!wrong.empty()) return "seed " + std::to_string(seed + i) + ": " + wrong;
+  }
+  return "";
+}
+
+void ExpectSound(const GroupOptions& options) {
+  uint64_t used = 0;
+  uint64_t returned = 0;
+  EXPECT_EQ(Walk(options, kWalks, &used, &returned), "");
+  EXPECT_GT(used, kWalks);
+  EXPECT_GT(returned, kWalks / 20);
+  printf("%llu slabs used in steps, %llu returned\n",
+         static_cast<unsigned long long>(used),
+         static_cast<unsigned long long>(returned));
+}
+
+std::string FirstFault(const GroupOptions& options) {
+  uint64_t used = 0;
+  uint64_t returned = 0;
+  return Walk(options, kSabotageWalks, &used, &returned);
+}
+
+TEST(GroupProtocolTest, TwoGpusAndAnEngineOnEach) {
+  ExpectSound({{6, 4}, {{0, 1}, {0}, {1}}});
+}
+
+TEST(GroupProtocolTest, GroupsThatOverlapInARing) {
+  ExpectSound({{5, 5, 5}, {{0, 1}, {1, 2}, {2, 0}}});
+}
+
+TEST(GroupProtocolTest, TwoGroupsOnTheSameFourGpus) {
+  ExpectSound({{4, 5, 6, 7}, {{0, 1, 2, 3}, {3, 2, 1, 0}, {2}}});
+}
+
+TEST(GroupProtocolTest, ProcessesDieAtAnyInstant) {
+  ExpectSound({{6, 4}, {{0, 1}, {1, 0}, {1}}, /*deaths=*/3});
+}
+
+#if !defined(FINESERVE_SANITIZED)
+
+TEST(GroupProtocolTest, AFenceOfOneRankOnlyIsFound) {
+  GroupOptions options = {{6, 4}, {{0, 1}, {0}, {1}}};
+  options.fence_of_rank_0 = true;
+  EXPECT_NE(FirstFault(options).find("wrote slab"), std::string::npos);
+}
+
+TEST(GroupProtocolTest, ALeaseOfOneRankOnlyIsFound) {
+  GroupOptions options = {{6, 4}, {{0, 1}, {0}, {1}}};
+  options.lease_of_rank_0 = true;
+  EXPECT_NE(FirstFault(options).find("has not leased to it"),
+            std::string::npos);
+}
+
+// Engines would hold parts of each other's slabs for ever.
+TEST(GroupProtocolTest, WaitingWithoutEndIsFound) {
+  GroupOptions options = {{4, 5, 6, 7}, {{0, 1, 2, 3}, {3, 2, 1, 0}, {2}}};
+  options.no_patience = true;
+  EXPECT_NE(FirstFault(options), "");
+}
+
+#endif
+
+}  // namespace
+}  // namespace fineserve::protocol

@@ -1,0 +1,482 @@
+#include "tests/protocol/group_world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::protocol {
+namespace {
+
+using shim::GroupLeases;
+using shim::ViewLeases;
+using slab::Number;
+using slab::SlabId;
+
+constexpr uint64_t kSlabBytes = 4096;  // one block
+constexpr pid_t kDaemon = 1;
+
+void Require(bool holds) {
+  if (!holds) abort();
+}
+
+}  // namespace
+
+GroupWorld::Pool::Pool(uint32_t slabs)
+    : state({kSlabBytes, 1, slabs}, slabs),
+      table(abi::TableBytes(slabs) / sizeof(uint64_t)),
+      dirty(slabs, true) {
+  auto* header = reinterpret_cast<abi::TableHeader*>(table.data());
+  memcpy(header->magic, abi::kTableMagic, sizeof(header->magic));
+  header->abi_version = abi::kAbiVersion;
+  header->slab_count = slabs;
+  header->engines_offset = sizeof(abi::TableHeader);
+  header->slabs_offset =
+      header->engines_offset + abi::kEngineCapacity * sizeof(abi::EngineEntry);
+  char* base = reinterpret_cast<char*>(table.data());
+  entries = reinterpret_cast<abi::EngineEntry*>(base + header->engines_offset);
+  words = reinterpret_cast<abi::SlabEntry*>(base + header->slabs_offset);
+}
+
+GroupWorld::GroupWorld(const GroupOptions& options) : options_(options) {
+  for (uint32_t slabs : options.pools) pools_.emplace_back(slabs);
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    Carry(&pools_[p]);
+    Fill(nullptr, p);
+  }
+  for (size_t i = 0; i < options.engines.size(); ++i) {
+    engines_.emplace_back();
+    Start(&engines_.back(), i, options.engines[i]);
+  }
+}
+
+GroupWorld::~GroupWorld() {
+  for (Engine& e : engines_) {
+    for (Rank& rank : e.ranks) rank.leases.Close();
+    e.leases.Close();
+  }
+}
+
+void GroupWorld::Start(Engine* e, size_t index,
+                       const std::vector<size_t>& pools) {
+  e->core = static_cast<pid_t>(100 * (index + 1));
+  GroupLeases::Place places[GroupLeases::kMaxRanks];
+  uint32_t views = UINT32_MAX;
+  for (size_t p : pools) {
+    views = std::min(views, pools_[p].state.slabs().slab_count());
+  }
+  for (size_t p : pools) {
+    slab::PoolState& state = pools_[p].state;
+    Rank& rank = e->ranks.emplace_back();
+    rank.pool = p;
+    rank.pid = e->core + static_cast<pid_t>(e->ranks.size());
+    const std::string name = absl::StrCat("engine-", index);
+    rank.id = *state.Join(name, 0, rank.pid, now_ns_);
+    slab::ViewSpec spec = {abi::ViewMode::kView, {1, kSlabBytes, 16}, 1, 0};
+    spec.group = true;
+    Require(state.RegisterView(rank.id, rank.pid, spec, {}).ok());
+    Require(state.ActivateView(rank.id, rank.pid, views, 1, now_ns_).ok());
+    Require(*state.Join(name, 0, e->core, now_ns_) == rank.id);
+    Require(state.RunPool(rank.id, e->core).ok());
+    Carry(&pools_[p]);
+    const uint32_t slot = state.SlotOf(rank.id);
+    Require(rank.leases.Open(pools_[p].table.data(),
+                             pools_[p].table.size() * sizeof(uint64_t), slot,
+                             Number(rank.id), views));
+    rank.wished.resize(state.slabs().slab_count());
+    places[e->ranks.size() - 1] = {&rank.leases, &rank.sight,
+                                    Number(rank.id), slot};
+  }
+  Require(e->leases.Open(places, static_cast<uint32_t>(pools.size()), views,
+                         views, static_cast<uint32_t>(e->core)));
+  e->leases.Want(e->wanted);
+}
+
+// Carries out what a pool's machine decides, as PoolService does.
+void GroupWorld::Carry(Pool* pool) {
+  for (slab::Effects effects = pool->state.TakeEffects(); !effects.empty();
+       effects = pool->state.TakeEffects()) {
+    for (const slab::SlabChange& change : effects.changes) {
+      pool->words[Number(change.slab)].word.store(
+          abi::SlabWord::Pack(change.word));
+    }
+    Publish(pool);
+    for (slab::EngineId id : effects.views) {
+      pool->entries[pool->state.SlotOf(id)].changes.fetch_add(1);
+    }
+    pool->filling.insert(pool->filling.end(), effects.fill.begin(),
+                         effects.fill.end());
+    if (!effects.list_processes) continue;
+    std::vector<pid_t> pids = {kDaemon};
+    for (const Engine& e : engines_) {
+      for (size_t r = 0; r < e.ranks.size(); ++r) {
+        if (&pools_[e.ranks[r].pool] == pool && IsListed(e.ranks[r], e, r)) {
+          pids.push_back(e.ranks[r].pid);
+        }
+      }
+    }
+    Require(pool->state.Listed(pids, kDaemon));
+  }
+}
+
+void GroupWorld::Publish(Pool* pool) {
+  for (const Engine& e : engines_) {
+    for (const Rank& rank : e.ranks) {
+      if (&pools_[rank.pool] != pool || pool->state.NameOf(rank.id).empty()) {
+        continue;
+      }
+      const abi::EngineRecord record = pool->state.Record(rank.id);
+      abi::EngineEntry& entry = pool->entries[pool->state.SlotOf(rank.id)];
+      uint64_t words[sizeof(record) / 8];
+      memcpy(words, &record, sizeof(record));
+      for (size_t w = 0; w < std::size(words); ++w) entry.record[w] = words[w];
+    }
+  }
+}
+
+bool GroupWorld::Dead(const Engine& e) const {
+  return !e.core_alive ||
+         std::any_of(e.ranks.begin(), e.ranks.end(),
+                     [](const Rank& rank) { return !rank.alive; });
+}
+
+void GroupWorld::Happen(uint32_t random) {
+  struct Event {
+    Choice what;
+    Engine* engine;
+    size_t index;
+  };
+  std::vector<Event> events;
+  // Seldom, or little else would happen.
+  const bool may_die = deaths_ < options_.deaths && (random >> 16) % 32 == 0;
+  for (Engine& e : engines_) {
+    if (e.core_alive) {
+      events.push_back({&GroupWorld::Look, &e, 0});
+      events.push_back({&GroupWorld::WantOther, &e, 0});
+      if (!Dead(e)) events.push_back({&GroupWorld::Begin, &e, 0});
+      if (!e.used.empty()) events.push_back({&GroupWorld::Free, &e, 0});
+      if (!e.steps.empty()) events.push_back({&GroupWorld::End, &e, 0});
+      if (may_die) {
+        events.push_back({&GroupWorld::DieCore, &e, 0});
+      }
+    }
+    for (size_t r = 0; r < e.ranks.size(); ++r) {
+      const Rank& rank = e.ranks[r];
+      if (CanExecute(e, r)) events.push_back({&GroupWorld::Execute, &e, r});
+      if (!rank.outbox.empty() && !rank.core_buried) {
+        events.push_back({&GroupWorld::Deliver, &e, r});
+      }
+      if (rank.alive && may_die) {
+        events.push_back({&GroupWorld::DieRank, &e, r});
+      }
+      if (!rank.alive && !rank.rank_buried) {
+        events.push_back({&GroupWorld::BuryRank, &e, r});
+      }
+      if (!e.core_alive && !rank.core_buried) {
+        events.push_back({&GroupWorld::BuryCore, &e, r});
+      }
+    }
+  }
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    events.push_back({&GroupWorld::Poll, nullptr, p});
+    if (!pools_[p].filling.empty()) {
+      events.push_back({&GroupWorld::Fill, nullptr, p});
+    }
+  }
+  events.push_back({&GroupWorld::Wait, nullptr, 0});
+  const Event& chosen = events[random % events.size()];
+  (this->*chosen.what)(chosen.engine, chosen.index);
+}
+
+// As GroupView::Work does, and then the engine's pool at its schedule entry.
+void GroupWorld::Look(Engine* e, size_t) {
+  for (Rank& rank : e->ranks) {
+    rank.leases.Look();
+    rank.sight.Look(pools_[rank.pool].table.data());
+  }
+  e->leases.Look();
+  e->leases.Plan(options_.no_patience ? 1 : now_ns_ / 1'000'000);
+  Report(e);
+  ReturnDrained(e);
+  Send(e);
+}
+
+void GroupWorld::Report(Engine* e) {
+  using Hold = GroupLeases::Hold;
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kAsked, v)) != 0;) {
+    e->leases.Report(v);
+    e->held.erase(v);
+    e->leaving[v] = e->steps_begun;
+  }
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kReady, v)) != 0;) {
+    e->leases.Report(v);
+    e->held.insert(v);
+  }
+  if (!options_.lease_of_rank_0) return;
+  for (uint32_t v = 1; v <= e->leases.views(); ++v) {
+    const abi::SlabWord word = e->ranks[0].leases.word(v);
+    if (word.engine == Number(e->ranks[0].id) && e->leaving.count(v) == 0) {
+      e->held.insert(v);
+    }
+  }
+}
+
+void GroupWorld::ReturnDrained(Engine* e) {
+  for (auto it = e->leaving.begin(); it != e->leaving.end();) {
+    const auto [v, barrier] = *it;
+    ++it;
+    if (e->used.count(v) != 0 || !Ended(*e, barrier)) continue;
+    e->leaving.erase(v);
+    e->leases.Return(v);
+    ++slabs_returned_;
+  }
+}
+
+bool GroupWorld::Ended(const Engine& e, uint64_t step) const {
+  return std::all_of(e.steps.begin(), e.steps.end(), [&](const Step& s) {
+    return s.number > step || (options_.fence_of_rank_0 && s.executed[0]);
+  });
+}
+
+void GroupWorld::Send(Engine* e) {
+  for (Rank& rank : e->ranks) {
+    for (uint32_t v = 1; v <= e->leases.views(); ++v) {
+      rank.wished[v - 1] = e->leases.wished(v);
+    }
+    using On = ViewLeases::Hold;
+    for (uint32_t v = 0; (v = rank.leases.Next(On::kDone, v)) != 0;) {
+      rank.outbox.push_back({false, v - 1, rank.leases.lease(v)});
+      rank.leases.MarkSent(v);
+    }
+    if (e->leases.TakeWishesChanged() || e->leases.wants_more() ||
+        e->leases.take() < e->wanted) {
+      rank.outbox.push_back({true, e->leases.take(), 0});
+    }
+  }
+  for (Rank& rank : e->ranks) {
+    rank.outbox.push_back({true, e->leases.take(), 0});
+  }
+}
+
+void GroupWorld::Begin(Engine* e, size_t) {
+  if (e->steps.size() >= 3) return;
+  e->used.insert(e->held.begin(), e->held.end());
+  for (uint32_t v : e->used) {
+    for (const Rank& rank : e->ranks) {
+      const Pool& pool = pools_[rank.pool];
+      const abi::SlabWord word = pool.state.slabs().word(SlabId{v - 1});
+      if (word.engine != Number(rank.id)) {
+        Fail(absl::StrCat("engine ", e->core, " uses slab ", v - 1,
+                          ", which pool ", rank.pool, " has not leased to it"));
+      }
+    }
+  }
+  slabs_used_ += e->used.size();
+  e->steps.push_back({++e->steps_begun,
+                      std::vector<bool>(e->ranks.size(), false), e->used});
+}
+
+void GroupWorld::Free(Engine* e, size_t) {
+  const uint32_t v = *e->used.begin();
+  e->used.erase(v);
+  const auto leaving = e->leaving.find(v);
+  if (leaving != e->leaving.end()) leaving->second = e->steps_begun;
+}
+
+bool GroupWorld::CanExecute(const Engine& e, size_t rank) const {
+  return std::any_of(e.steps.begin(), e.steps.end(),
+                     [&](const Step& s) { return !s.executed[rank]; });
+}
+
+void GroupWorld::Execute(Engine* e, size_t r) {
+  const auto step =
+      std::find_if(e->steps.begin(), e->steps.end(),
+                   [&](const Step& s) { return !s.executed[r]; });
+  step->executed[r] = true;
+  const Rank& rank = e->ranks[r];
+  Pool& pool = pools_[rank.pool];
+  for (uint32_t v : step->used) {
+    const abi::SlabWord word = pool.state.slabs().word(SlabId{v - 1});
+    if (word.engine != Number(rank.id)) {
+      Fail(absl::StrCat("rank ", r, " of engine ", e->core, " wrote slab ",
+                        v - 1, ", which is engine ", word.engine, "'s"));
+    }
+    pool.dirty[v - 1] = true;
+  }
+}
+
+void GroupWorld::End(Engine* e, size_t) {
+  const Step& first = e->steps.front();
+  if (std::count(first.executed.begin(), first.executed.end(), false) == 0) {
+    e->steps.pop_front();
+  }
+}
+
+void GroupWorld::WantOther(Engine* e, size_t) {
+  e->wanted = e->wanted == 1 ? e->leases.views() : 1;
+  e->leases.Want(e->wanted);
+}
+
+void GroupWorld::Deliver(Engine* e, size_t r) {
+  Rank& rank = e->ranks[r];
+  slab::PoolState& state = pools_[rank.pool].state;
+  const Message message = rank.outbox.front();
+  rank.outbox.pop_front();
+  if (message.want) {
+    state.Want(rank.id, e->core, message.value, now_ns_);
+  } else if (rank.alive) {
+    const absl::Status s =
+        state.ReturnSlab(rank.id, e->core, SlabId{message.value},
+                         slab::LeaseId{message.lease});
+    if (!s.ok() && !rank.rank_buried) Fail(std::string(s.message()));
+  }
+  Carry(&pools_[rank.pool]);
+}
+
+void GroupWorld::Poll(Engine*, size_t p) {
+  const auto rank_of = [&](slab::EngineId id) -> std::pair<Engine*, Rank*> {
+    for (Engine& e : engines_) {
+      for (Rank& rank : e.ranks) {
+        if (rank.pool == p && rank.id == id) return {&e, &rank};
+      }
+    }
+    abort();
+  };
+  pools_[p].state.Settle(
+      now_ns_,
+      [&](slab::EngineId id, SlabId slab) -> uint32_t {
+        return rank_of(id).first->used.count(Number(slab) + 1) != 0;
+      },
+      [&](slab::EngineId id, SlabId slab) -> bool {
+        return rank_of(id).second->wished[Number(slab)];
+      });
+  Carry(&pools_[p]);
+}
+
+void GroupWorld::Fill(Engine*, size_t p) {
+  for (SlabId slab : std::exchange(pools_[p].filling, {})) {
+    pools_[p].dirty[Number(slab)] = false;
+    pools_[p].state.Zeroed(slab);
+  }
+  Carry(&pools_[p]);
+}
+
+void GroupWorld::Wait(Engine*, size_t) {
+  now_ns_ += slab::PoolState::kPatienceNs;
+}
+
+void GroupWorld::DieRank(Engine* e, size_t rank) {
+  e->ranks[rank].alive = false;
+  ++deaths_;
+}
+
+void GroupWorld::DieCore(Engine* e, size_t) {
+  e->core_alive = false;
+  ++deaths_;
+}
+
+void GroupWorld::BuryRank(Engine* e, size_t r) {
+  Rank& rank = e->ranks[r];
+  rank.rank_buried = true;
+  pools_[rank.pool].state.Exited(rank.pid, now_ns_);
+  Carry(&pools_[rank.pool]);
+}
+
+void GroupWorld::BuryCore(Engine* e, size_t r) {
+  Rank& rank = e->ranks[r];
+  rank.core_buried = true;
+  pools_[rank.pool].state.Exited(e->core, now_ns_);
+  Carry(&pools_[rank.pool]);
+}
+
+// The driver lists a process as long as it lives or has work on the GPU.
+bool GroupWorld::IsListed(const Rank& rank, const Engine& e, size_t r) const {
+  return rank.alive || CanExecute(e, r);
+}
+
+// An engine of which a process has died ends as a whole.
+void GroupWorld::Finish(Engine* e) {
+  for (size_t r = 0; r < e->ranks.size(); ++r) {
+    while (CanExecute(*e, r)) Execute(e, r);
+  }
+  if (Dead(*e)) {
+    e->core_alive = false;
+    for (Rank& rank : e->ranks) rank.alive = false;
+    e->used.clear();
+    e->held.clear();
+  }
+  e->steps.clear();
+  while (!e->used.empty()) Free(e, 0);
+  if (e->core_alive) Look(e, 0);
+  for (size_t r = 0; r < e->ranks.size(); ++r) {
+    Rank& rank = e->ranks[r];
+    while (!rank.outbox.empty() && !rank.core_buried) Deliver(e, r);
+    if (!rank.alive && !rank.rank_buried) BuryRank(e, r);
+    if (!e->core_alive && !rank.core_buried) BuryCore(e, r);
+  }
+}
+
+void GroupWorld::Round() {
+  for (Engine& e : engines_) Finish(&e);
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    Poll(nullptr, p);
+    Fill(nullptr, p);
+  }
+  Wait(nullptr, 0);
+}
+
+uint64_t GroupWorld::Moves() const {
+  uint64_t moves = 0;
+  for (const Pool& pool : pools_) {
+    moves += pool.state.counters().leases_granted +
+             pool.state.counters().slabs_asked_back;
+  }
+  return moves;
+}
+
+std::string GroupWorld::Settle() {
+  for (int round = 0; round < 60; ++round) Round();
+  const uint64_t moves = Moves();
+  for (int round = 0; round < 20; ++round) Round();
+  if (Moves() != moves) Fail("slabs still move though nothing new is wanted");
+  CheckNothingLost();
+  return violation_;
+}
+
+void GroupWorld::CheckNothingLost() {
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    const slab::SlabManager& slabs = pools_[p].state.slabs();
+    slabs.CheckInvariants();
+    for (uint32_t s = 0; s < slabs.slab_count(); ++s) {
+      const abi::SlabWord word = slabs.word(SlabId{s});
+      if (word.state == abi::SlabState::kFree) continue;
+      const bool held =
+          std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+            return e.core_alive && e.held.count(s + 1) != 0 &&
+                   std::any_of(e.ranks.begin(), e.ranks.end(),
+                               [&](const Rank& rank) {
+                                 return rank.pool == p &&
+                                        Number(rank.id) == word.engine;
+                               });
+          });
+      if (held) continue;
+      Fail(absl::StrCat("slab ", s, " of pool ", p, " is lost: in state ",
+                        static_cast<int>(word.state), ", engine ",
+                        word.engine));
+    }
+  }
+  for (const Engine& e : engines_) {
+    if (e.core_alive && e.held.empty()) {
+      Fail(absl::StrCat("engine ", e.core, " has not even its floor"));
+    }
+  }
+}
+
+void GroupWorld::Fail(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+}
+
+}  // namespace fineserve::protocol

@@ -1,0 +1,148 @@
+#ifndef TESTS_PROTOCOL_GROUP_WORLD_H_
+#define TESTS_PROTOCOL_GROUP_WORLD_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/slab/pool_state.h"
+#include "shim/group/group_leases.h"
+
+namespace fineserve::protocol {
+
+// How a world of engines on several GPUs begins, and what is broken in it on
+// purpose.
+struct GroupOptions {
+  std::vector<uint32_t> pools;              // slabs of each GPU's pool
+  std::vector<std::vector<size_t>> engines;  // the GPUs of each engine
+  uint32_t deaths = 0;                      // of processes, in all
+  // A slab is returned when rank 0 has executed its steps.
+  bool fence_of_rank_0 = false;
+  // A slab counts as leased as soon as rank 0's daemon has leased it.
+  bool lease_of_rank_0 = false;
+  // What some ranks hold and others do not is waited for without end.
+  bool no_patience = false;
+};
+
+// A small FineServe on several GPUs, without sockets, processes or memory: a
+// machine of the pool (slab::PoolState) for each GPU, engines that span some of
+// them made of the shim's own bookkeeping (GroupLeases, ViewLeases), and GPUs
+// that execute steps on request, each at its own pace. An engine is a process
+// per GPU, its ranks, and one that runs its blocks; a slab is one block.
+//
+// What must hold at every write of a GPU: the slab is its engine's there. What
+// must hold when an engine begins to use a slab: all its pools have leased it
+// that slab, zeroed.
+class GroupWorld {
+ public:
+  explicit GroupWorld(const GroupOptions& options);
+  ~GroupWorld();
+  GroupWorld(const GroupWorld&) = delete;
+  GroupWorld& operator=(const GroupWorld&) = delete;
+
+  // Lets one thing happen that may, chosen by a number.
+  void Happen(uint32_t random);
+  // "" or what went wrong.
+  const std::string& violation() const { return violation_; }
+  // Lets everything that is under way finish and nothing new begin. Then every
+  // slab must be free, or held by a living engine on all its GPUs, and none
+  // may move any more, whatever engines still want. Returns what is wrong.
+  std::string Settle();
+  uint64_t slabs_used() const { return slabs_used_; }
+  uint64_t slabs_returned() const { return slabs_returned_; }
+
+ private:
+  struct Pool {
+    explicit Pool(uint32_t slabs);
+    slab::PoolState state;
+    std::vector<uint64_t> table;  // in plain memory
+    abi::SlabEntry* words;
+    abi::EngineEntry* entries;
+    std::vector<slab::SlabId> filling;
+    std::vector<bool> dirty;  // by slab: it is not all zero
+  };
+  struct Step {
+    uint64_t number;
+    std::vector<bool> executed;  // by rank
+    std::set<uint32_t> used;     // view indices
+  };
+  struct Message {
+    bool want;
+    uint32_t value;  // wanted slabs, or slab
+    uint32_t lease;
+  };
+  struct Rank {
+    size_t pool;
+    slab::EngineId id;
+    pid_t pid;
+    bool alive = true;
+    bool rank_buried = false;
+    bool core_buried = false;
+    shim::ViewLeases leases;
+    shim::PoolSight sight;
+    std::deque<Message> outbox;
+    std::vector<bool> wished;  // by slab
+  };
+  struct Engine {
+    pid_t core;
+    bool core_alive = true;
+    std::deque<Rank> ranks;
+    shim::GroupLeases leases;
+    uint32_t wanted = 1;
+    std::set<uint32_t> held;  // view indices whose block may be handed out
+    std::set<uint32_t> used;
+    std::map<uint32_t, uint64_t> leaving;  // view index: step to wait for
+    std::deque<Step> steps;
+    uint64_t steps_begun = 0;
+  };
+  using Choice = void (GroupWorld::*)(Engine*, size_t);
+
+  void Start(Engine* e, size_t index, const std::vector<size_t>& pools);
+  bool Dead(const Engine& e) const;
+  void Carry(Pool* pool);
+  void Publish(Pool* pool);
+  // What may happen; the second argument is a rank or pool.
+  void Look(Engine* e, size_t);
+  void Begin(Engine* e, size_t);
+  void Free(Engine* e, size_t);
+  void Execute(Engine* e, size_t rank);
+  void End(Engine* e, size_t);
+  void WantOther(Engine* e, size_t);
+  void Deliver(Engine* e, size_t rank);
+  void Poll(Engine*, size_t pool);
+  void Fill(Engine*, size_t pool);
+  void Wait(Engine*, size_t);
+  void DieRank(Engine* e, size_t rank);
+  void DieCore(Engine* e, size_t);
+  void BuryRank(Engine* e, size_t rank);
+  void BuryCore(Engine* e, size_t rank);
+
+  void Report(Engine* e);
+  void ReturnDrained(Engine* e);
+  void Send(Engine* e);
+  bool Ended(const Engine& e, uint64_t step) const;
+  bool IsListed(const Rank& rank, const Engine& e, size_t r) const;
+  bool CanExecute(const Engine& e, size_t rank) const;
+  void Finish(Engine* e);
+  void Round();
+  uint64_t Moves() const;
+  void CheckNothingLost();
+  void Fail(const std::string& what);
+
+  const GroupOptions options_;
+  uint64_t now_ns_ = 1'000'000'000;
+  std::deque<Pool> pools_;
+  std::deque<Engine> engines_;
+  uint32_t deaths_ = 0;
+  uint64_t slabs_used_ = 0;
+  uint64_t slabs_returned_ = 0;
+  std::string violation_;
+};
+
+}  // namespace fineserve::protocol
+
+#endif  // TESTS_PROTOCOL_GROUP_WORLD_H_
