@@ -509,6 +509,40 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
 }
 
+TEST_F(SocketServerTest, AnEngineOnSeveralGpusIsLeasedWhatItWishesFor) {
+  const driver::Descriptor rank = Member("a");
+  abi::ViewRequest view = ViewOf(4);
+  view.flags = abi::kViewOfGroup;
+  Ask<abi::ViewAnswer>(rank, view);
+  const driver::Descriptor runs = Member("a");
+  const auto run = MakeMessage<abi::RunPoolRequest>(7);
+  EXPECT_THAT(Ask<abi::Refused>(runs, run).text, HasSubstr("is not active"));
+  auto activate = MakeMessage<abi::ActivateRequest>(5);
+  activate.slabs = 200;
+  activate.wanted = 2;
+  Ask<abi::ActivateDone>(rank, activate);
+  Settle();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u)
+      << "it has wished for nothing";
+  const auto answer = Ask<abi::RunPoolAnswer>(runs, run);
+  EXPECT_EQ(answer.slabs, 200u);
+  EXPECT_EQ(answer.slab_count, 300u);
+  ASSERT_EQ(received_.descriptor_count(), 1u);
+  const driver::Descriptor scoreboard(received_.TakeDescriptor(0));
+  const auto wish = [&](uint32_t v) {
+    const uint32_t yes = 1;
+    pwrite(scoreboard.get(), &yes, sizeof(yes),
+           static_cast<off_t>(sizeof(abi::ViewScoreboardHeader) +
+                              (301 + v) * sizeof(yes)));
+  };
+  wish(18);
+  wish(250);  // beyond its tensors
+  Settle();
+  EXPECT_EQ(pool_->slabs().word(slab::SlabId{17}).engine, 1u);
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 1u);
+  EXPECT_EQ(pool_->state().Record(slab::EngineId{1}).view.offer, 200u);
+}
+
 TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
   const driver::Descriptor view = Member("view");
   Ask<abi::ViewAnswer>(view, ViewOf(4));

@@ -49,10 +49,13 @@ class PoolStateTest : public ::testing::Test {
   // One round; returns how many slabs were leased or asked back in it.
   uint64_t Settle() {
     const uint64_t before = Moves();
-    pool_.Settle(now_ns_, [this](EngineId, SlabId slab) {
-      const auto it = used_.find(slab);
-      return it == used_.end() ? 0 : it->second;
-    });
+    pool_.Settle(
+        now_ns_,
+        [this](EngineId, SlabId slab) {
+          const auto it = used_.find(slab);
+          return it == used_.end() ? 0 : it->second;
+        },
+        [this](EngineId, SlabId slab) { return wished_.count(slab) != 0; });
     Execute();
     return Moves() - before;
   }
@@ -142,6 +145,7 @@ class PoolStateTest : public ::testing::Test {
   PoolState pool_{{4096, 4, kSlabs}, kSlabs};
   std::map<EngineId, pid_t> pid_of_;
   std::map<SlabId, uint32_t> used_;
+  std::set<SlabId> wished_;  // by engines on several GPUs
   std::vector<SlabManager::Grant> grants_;
   std::vector<Refusal> refusals_;
   bool fills_work_ = true;
@@ -153,6 +157,49 @@ class PoolStateTest : public ::testing::Test {
 // for longer than anybody waits. Once one of its slabs drains, it is the second
 // engine's, although the first now has fewer slabs that it was not asked for
 // than it should have.
+// An engine that spans GPUs: rank `pid`, and `pid` + 1000 runs its blocks.
+TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
+  const EngineId id = JoinOnly(7);
+  ViewSpec spec = Spec(1);
+  spec.group = true;
+  ASSERT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
+  EXPECT_FALSE(pool_.RunPool(id, 1007).ok()) << "it is not active";
+  ASSERT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
+  EXPECT_FALSE(pool_.Want(id, 7, 5, now_ns_)) << "a rank wants nothing";
+  ASSERT_TRUE(pool_.Join("e7", 0, 1007, now_ns_).ok());
+  EXPECT_TRUE(pool_.RunPool(id, 1007).ok());
+  EXPECT_TRUE(pool_.RunPool(id, 1007).ok()) << "after another connection";
+  EXPECT_THAT(std::string(pool_.RunPool(id, 1008).message()),
+              HasSubstr("pid 1007 runs the block pool"));
+  EXPECT_TRUE(pool_.Want(id, 1007, 5, now_ns_));
+  pool_.Exited(1007, now_ns_);
+  EXPECT_FALSE(pool_.Want(id, 1007, 5, now_ns_));
+  EXPECT_TRUE(pool_.RunPool(id, 1008).ok());
+  const EngineId other = Serve(20, 1);
+  EXPECT_THAT(std::string(pool_.RunPool(other, 20).message()),
+              HasSubstr("several GPUs"));
+}
+
+TEST_F(PoolStateTest, AnEngineOnSeveralGpusGetsWhatItWishesForAndIsOfferedMore) {
+  const EngineId whole = Serve(20, kSlabs);
+  const EngineId id = JoinOnly(7);
+  ViewSpec spec = Spec(1);
+  spec.group = true;
+  ASSERT_TRUE(pool_.RegisterView(id, 7, spec, {}).ok());
+  ASSERT_TRUE(pool_.ActivateView(id, 7, kSlabs, 1, now_ns_).ok());
+  ASSERT_TRUE(pool_.Join("e7", 0, 1007, now_ns_).ok());
+  ASSERT_TRUE(pool_.RunPool(id, 1007).ok());
+  Settle();
+  EXPECT_EQ(pool_.Record(id).view.offer, kSlabs / 2);
+  EXPECT_EQ(pool_.slabs().HeldBy(whole).returning, 0u) << "it wishes for none";
+  wished_ = {SlabId{3}, SlabId{5}};
+  pool_.Want(id, 1007, 2, now_ns_);
+  Settle();
+  EXPECT_EQ(pool_.slabs().word(SlabId{3}).state, SlabState::kReturning);
+  EXPECT_EQ(pool_.slabs().word(SlabId{5}).state, SlabState::kReturning);
+  EXPECT_EQ(pool_.slabs().HeldBy(whole).returning, 2u);
+}
+
 TEST_F(PoolStateTest, ReturnedSlabGoesToTheEngineThatWaits) {
   const EngineId a = Serve(10, kSlabs);
   Use(a, 1);

@@ -23,6 +23,8 @@ constexpr uint64_t kAskAgainMs = 50;
 // Heuristic: how often an engine that waits for slabs looks at tables of other
 // engines' slabs, which wake it for its own only.
 constexpr uint64_t kLookMs = 5;
+// How old the figures on the view scoreboards may be.
+constexpr uint64_t kShowMs = 5;
 
 int NoGroup() {
   return KvError(FS_STATE, "this process has not joined an engine's ranks");
@@ -135,6 +137,22 @@ void GroupView::Work(uint64_t now_ms) {
     want_changed_ = false;
   }
   Tell(now_ms);
+  Show(now_ms);
+}
+
+// On the view scoreboard of each GPU, for its daemon and fsctl.
+void GroupView::Show(uint64_t now_ms) {
+  if (now_ms - shown_ms_ < kShowMs) return;
+  shown_ms_ = now_ms;
+  for (uint32_t r = 0; r < count_; ++r) {
+    ViewGauges gauges;
+    gauges.used_blocks = ranks_[r].SumUsed();
+    gauges.linked_slabs = leases_.count(Hold::kHeld);
+    gauges.leaving_slabs =
+        leases_.count(Hold::kAsked) + leases_.count(Hold::kLeaving);
+    gauges.returned_slabs = ranks_[r].returned_slabs();
+    ranks_[r].Show(gauges);
+  }
 }
 
 void GroupView::Tell(uint64_t now_ms) {

@@ -52,6 +52,7 @@ class GroupView {
       FINESERVE_REQUIRES(mutex_);
   void Work(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Tell(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
+  void Show(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   bool Untold() const FINESERVE_REQUIRES(mutex_);
   bool AllJoined() const;
   void SleepFor(uint64_t ms, const uint32_t* seen);
@@ -64,6 +65,7 @@ class GroupView {
   GroupLeases leases_ FINESERVE_GUARDED_BY(mutex_);
   bool want_changed_ FINESERVE_GUARDED_BY(mutex_) = false;
   uint64_t asked_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t shown_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fineserve::shim

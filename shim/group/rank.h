@@ -44,7 +44,8 @@ class Rank {
 
   void ShowUsed(uint32_t v, uint32_t blocks) { shown_.ShowUsed(v, blocks); }
   void ShowWished(uint32_t v, bool wished) { shown_.ShowWished(v, wished); }
-  void ShowGauges(const ViewGauges& gauges) { shown_.Show(gauges); }
+  uint64_t SumUsed() const { return shown_.SumUsed(); }
+  void Show(const ViewGauges& gauges) { shown_.Show(gauges); }
 
   // Sends the returns that are due. What cannot be sent now is kept for the
   // next call.

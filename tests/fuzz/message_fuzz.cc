@@ -180,16 +180,20 @@ std::vector<std::vector<uint8_t>> Seeds() {
   pool_granules.max_count = 20;
   auto activate = abi::MakeMessage<abi::ActivateRequest>(8);
   activate.slabs = 8;
+  auto rank = view;
+  rank.flags = abi::kViewOfGroup;
   auto want = abi::MakeMessage<abi::WantNotice>(9);
   want.wanted = 5;
   auto return_slab = abi::MakeMessage<abi::ReturnNotice>(10);
   return_slab.count = 1;
   return_slab.entries[0] = {0, 1};
   const auto close = abi::MakeMessage<abi::CloseViewRequest>(11);
+  const auto run = abi::MakeMessage<abi::RunPoolRequest>(12);
   return {Bytes(lease),         Bytes(granules), Bytes(back),
           Bytes(rule),          Bytes(hello),    Bytes(view),
-          Bytes(pool_granules), Bytes(activate), Bytes(want),
-          Bytes(return_slab),   Bytes(close)};
+          Bytes(rank),          Bytes(run),      Bytes(pool_granules),
+          Bytes(activate),      Bytes(want),     Bytes(return_slab),
+          Bytes(close)};
 }
 
 }  // namespace fineserve::fuzz

@@ -160,6 +160,11 @@ class SlabTable:
         self._count = self._word(self._SLAB_COUNT)
         self._engine = self._own_id()
 
+    @property
+    def count(self) -> int:
+        """The pool's slabs at its largest."""
+        return self._count
+
     def _word(self, offset: int) -> int:
         (value,) = struct.unpack_from("<I", self._memory, offset)
         return value

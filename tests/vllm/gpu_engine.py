@@ -78,9 +78,18 @@ class Engine:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Of EngineCore's process, which is the worker's too."""
-        (stats,) = self._llm.collective_rpc(worker_stats)
-        return stats
+        """Of EngineCore's process, which is the worker's too; of an engine
+        whose workers are other processes, the sums over these."""
+        stats = self._llm.collective_rpc(worker_stats)
+        if len(stats) == 1:
+            return stats[0]
+        return {"pids": [one["pid"] for one in stats]} | {
+            name: sum(one[name] for one in stats)
+            for name in ("stray_writes", "dirty_parts", "skipped_kernels")
+            + ("driver_calls_serving", "enqueued")
+            if name in stats[0]
+        } | {"waited": {str(i): sum(one.get("waited", {}).values())
+                        for i, one in enumerate(stats)}}
 
     def call(self, module: str, function: str) -> Any:
         """What a module's function returns in EngineCore's process."""
@@ -105,8 +114,8 @@ def worker_stats(worker: Any) -> dict[str, Any]:
     if view.is_wanted():
         stats = kv_abi.Shim().stats()
         found |= {name: getattr(stats, name) for name, _ in stats._fields_}
-        (engine,) = plugin._engines
-        found["slabs_returned"] = engine.counters.returned
+        for engine in plugin._engines:  # none in a worker alone
+            found["slabs_returned"] = engine.counters.returned
     if "HOST_DEVICE_LIBRARY" in os.environ:
         found |= observed_on_the_host()
     return found

@@ -16,9 +16,14 @@ ViewScoreboard ReadHeld(const abi::Holder& held) {
   return abi::ReadViewScoreboard(fd->get());
 }
 
+// The process that writes it: the one that hands out the blocks.
+uint32_t WriterOf(const abi::EngineSnapshot& engine) {
+  return engine.view.runs_pool != 0 ? engine.view.runs_pool : engine.view.pid;
+}
+
 bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
                     const abi::EngineSnapshot& engine, uint64_t epoch) {
-  return scoreboard.pid == engine.view.pid &&
+  return scoreboard.pid == WriterOf(engine) &&
          scoreboard.engine_id == engine.id && scoreboard.epoch == epoch;
 }
 
@@ -27,7 +32,7 @@ bool IsScoreboardOf(const abi::ViewScoreboardSnapshot& scoreboard,
 ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
                          uint64_t epoch) {
   absl::Status trouble = absl::NotFoundError(
-      absl::StrCat("pid ", engine.view.pid, " holds no view scoreboard"));
+      absl::StrCat("pid ", WriterOf(engine), " holds no view scoreboard"));
   for (const abi::Holder& held : abi::FindHolders(holder)) {
     if (held.kind != abi::Holder::Kind::kViewScoreboard) continue;
     ViewScoreboard scoreboard = ReadHeld(held);
@@ -44,7 +49,7 @@ ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
 
 ViewScoreboard FindViewScoreboard(const abi::EngineSnapshot& engine,
                                   uint64_t epoch, uint32_t daemon_pid) {
-  const auto pid = static_cast<pid_t>(engine.view.pid);
+  const auto pid = static_cast<pid_t>(WriterOf(engine));
   const absl::Status process = CheckProcess(pid);
   if (absl::IsNotFound(process)) {
     return absl::NotFoundError(absl::StrCat("pid ", pid, " is gone"));

@@ -65,6 +65,14 @@ TEST(ViewScoreboardTest, IsReadThroughItsProcessAmongTheOthersItHolds) {
   EXPECT_EQ(found->used.size(), kSlabs + 1);
 }
 
+TEST(ViewScoreboardTest, OfAnEngineOnSeveralGpusIsWrittenByAnotherProcess) {
+  const driver::Descriptor scoreboard = MakeScoreboard(3, getpid());
+  abi::EngineSnapshot engine = EngineOf(getppid());
+  EXPECT_FALSE(FindViewScoreboard(engine, kEpoch, 1).ok());
+  engine.view.runs_pool = static_cast<uint32_t>(getpid());
+  EXPECT_TRUE(FindViewScoreboard(engine, kEpoch, 1).ok());
+}
+
 TEST(ViewScoreboardTest, OfAnotherEpochIsNotIt) {
   const driver::Descriptor scoreboard = MakeScoreboard(3);
   EXPECT_EQ(FindViewScoreboard(EngineOf(getpid()), kEpoch + 1, 1).status(),

@@ -20,6 +20,7 @@ stray_writes = 0
 dirty_parts = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
+_rank_is_active = False
 
 
 def install() -> None:
@@ -36,6 +37,7 @@ def install() -> None:
         return answer
 
     StepFence.passed = passed
+    _watch_activation()
     _watch_leases()
     _watch_writes()
 
@@ -123,7 +125,39 @@ def _slab_of_block() -> list[int]:
 
     for engine in plugin._engines:
         return _slabs_of(engine.pool)
-    return []
+    return _slabs_of_rank() if _rank_is_active else []
+
+
+def _watch_activation() -> None:
+    """In a worker of an engine whose scheduler is another process."""
+    from fineserve_vllm import ranks
+
+    original = ranks.activate
+
+    def activate(worker: Any) -> bytes:
+        global _rank_is_active
+        rank = original(worker)
+        _rank_is_active = True
+        return rank
+
+    ranks.activate = activate
+
+
+@functools.cache
+def _slabs_of_rank() -> list[int]:
+    from fineserve_vllm import kv_abi
+
+    shim = kv_abi.Shim()
+    slabs: list[int] = []
+    for index in range(1, _table().count + 1):
+        try:
+            ids = shim.slab_blocks(index)
+        except kv_abi.KvError:  # its tensors are shorter than the pool
+            break
+        slabs += [0] * (ids.stop - len(slabs))
+        for block in ids:
+            slabs[block] = index
+    return slabs
 
 
 @functools.cache
