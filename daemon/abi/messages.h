@@ -32,7 +32,7 @@
 //                                ←    ActivateDone             | Refused
 //   WantNotice, ReturnNotice     →    the slab table says who holds what
 //   ...
-//   CloseViewRequest             →
+//   CloseViewRequest             →    (of a suspended view: ViewRequest again)
 //                                ←    CloseViewDone            | Refused
 //
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED).

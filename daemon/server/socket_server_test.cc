@@ -509,6 +509,28 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
 }
 
+TEST_F(SocketServerTest, SuspendedViewIsRegisteredAgainAndHasTheSameSlot) {
+  const driver::Descriptor engine = Member("view");
+  const auto answer = Ask<abi::ViewAnswer>(engine, ViewOf(4));
+  auto activate = MakeMessage<abi::ActivateRequest>(5);
+  activate.slabs = 300;
+  activate.wanted = 7;
+  Ask<abi::ActivateDone>(engine, activate);
+  Settle();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+  auto suspend = MakeMessage<abi::CloseViewRequest>(6);
+  suspend.suspended = 1;
+  Ask<abi::CloseViewDone>(engine, suspend);
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
+  EXPECT_TRUE(pool_->state().HasView(slab::EngineId{1}));
+  const auto again = Ask<abi::ViewAnswer>(engine, ViewOf(4));
+  EXPECT_EQ(again.engine_slot, answer.engine_slot);
+  activate.header.sequence = 8;
+  Ask<abi::ActivateDone>(engine, activate);
+  Settle();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+}
+
 TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {
   const driver::Descriptor view = Member("view");
   Ask<abi::ViewAnswer>(view, ViewOf(4));
