@@ -127,6 +127,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_register": (_int, (_P(Format), _P(Geometry))),
     "fs_kv_activate": (_int, ()),
     "fs_kv_close": (_int, ()),
+    "fs_kv_suspend": (_int, ()),
+    "fs_kv_resume": (_int, ()),
     "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
     "fs_kv_wait": (_int, (_int,)),
     "fs_kv_read_stats": (_int, (_P(Stats),)),
@@ -200,6 +202,12 @@ class Shim:
 
     def activate(self) -> None:
         self._call("fs_kv_activate")
+
+    def suspend(self) -> None:
+        self._call("fs_kv_suspend")
+
+    def resume(self) -> None:
+        self._call("fs_kv_resume")
 
     def slab_blocks(self, view_index: int) -> range:
         first, end = _u64(), _u64()

@@ -20,7 +20,8 @@ class ShimGrants:
         self, shim: kv_abi.Shim, geometry: kv_abi.Geometry, num_blocks: int
     ) -> None:
         self._shim = shim
-        self._active = False
+        # Set while the view is active.
+        self._active = threading.Event()
         # Set by poll(), cleared by the thread that waits for changes.
         self._polled = threading.Event()
         self._slabs = [
@@ -31,13 +32,25 @@ class ShimGrants:
     def activate(self) -> None:
         """Puts the pool in place of the memory that the engine started on."""
         self._shim.activate()
-        self._active = True
+        self._active.set()
+
+    def suspend(self) -> None:
+        self._shim.suspend()
+        self._active.clear()
+
+    def resume(self) -> None:
+        self._shim.resume()
+        self._active.set()
+
+    @property
+    def active(self) -> bool:
+        return self._active.is_set()
 
     def slabs(self) -> Sequence[Slab]:
         return self._slabs
 
     def poll(self) -> Changes:
-        if not self._active:  # the pool is built before activation
+        if not self.active:  # the pool is built before activation
             return Changes()
         if not self._polled.is_set():
             self._polled.set()
@@ -50,18 +63,22 @@ class ShimGrants:
         )
 
     def want(self, slab_count: int) -> None:
-        self._shim.want(slab_count)
+        if self.active:
+            self._shim.want(slab_count)
 
     def return_slab(self, index: int) -> None:
         self._shim.return_slab(index)
 
     def publish(self, index: int, used_blocks: int) -> None:
-        self._shim.publish(index, used_blocks)
+        if self.active:
+            self._shim.publish(index, used_blocks)
 
     # For the thread that wakes the engine.
 
     def wait_for_change(self, timeout_ms: int) -> bool:
         """Sleeps until there may be something to poll, or until the timeout."""
+        if not self._active.wait(timeout_ms / 1000):
+            return False
         self._polled.clear()
         return self._shim.wait(timeout_ms)
 
