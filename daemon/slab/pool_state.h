@@ -168,6 +168,10 @@ class PoolState {
     return FindView(engine, pid) != nullptr;
   }
   bool HasView(EngineId engine) const;
+  bool IsSuspended(EngineId engine) const {
+    return HasView(engine) &&
+           engines_.at(engine).view->state == abi::ViewState::kSuspended;
+  }
   // The pool's granules that make up granules [first, first + count) of a lease
   // of whole slabs, in mapping order; fewer at its end. NotFound if the engine
   // has none of them.
