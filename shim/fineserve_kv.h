@@ -174,6 +174,26 @@ int fs_kv_register(const struct fs_kv_format* format,
  * its neighbours. Any thread. Takes seconds for a large pool. */
 int fs_kv_activate(void);
 
+/* Lets an engine sleep: waits for the context's work, unmaps the KV tensors (a
+ * kernel that touches one then faults), returns all leases and gives up the
+ * floor. The tensors keep their addresses. No block may be in use or cached,
+ * and no step in flight. FS_STATE without an active view, or if blocks of
+ * FineServe's allocator are in use; then nothing has changed. FS_DRIVER if the
+ * wait failed, or an unmapping did: the view is then closed, and its leases are
+ * kept. Until fs_kv_resume, functions that need an active view fail with
+ * FS_STATE. Any thread. */
+int fs_kv_suspend(void);
+
+/* Takes a suspended view up again: maps the pool at the same addresses, and
+ * claims the floor. No slab is leased yet, as after fs_kv_activate; what the
+ * tensors held is lost, and scratch is zero. The daemon may be another one with
+ * a pool of the same size. Fails with FS_STATE (no view is suspended),
+ * FS_NO_DAEMON, FS_REFUSED (others have been promised what the floor needs: try
+ * again later), FS_NO_MEMORY or FS_DRIVER; the view is then still suspended,
+ * unless an unmapping failed too. Any thread. Waits for each of the daemon's
+ * answers, at most 10 s, and takes as long as fs_kv_activate. */
+int fs_kv_resume(void);
+
 /* Ends the view: waits for the context's work, unmaps the KV tensors (a kernel
  * that touches one then faults) and returns all leases. Freeing a KV tensor of
  * an active view does the same. FS_DRIVER if the wait or an unmapping failed;
@@ -288,8 +308,8 @@ int fs_kv_free(uint32_t count, const uint32_t* ids);
  * is 0 at first. */
 int fs_kv_set_watermark(uint64_t blocks);
 
-/* The state of the view, and counts since fs_kv_register. The caller sets
- * struct_bytes. */
+/* The state of the view, and counts since fs_kv_register or, of failed
+ * allocations, since fs_kv_resume. The caller sets struct_bytes. */
 struct fs_kv_stats {
   uint32_t struct_bytes;  /* sizeof(struct fs_kv_stats) */
   uint32_t leased_slabs;  /* including those that are being returned */

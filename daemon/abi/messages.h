@@ -42,7 +42,7 @@
 //   WantNotice, ReturnNotice     →    from now on from this process
 //   ...
 //
-//   CloseViewRequest             →
+//   CloseViewRequest             →    (of a suspended view: ViewRequest again)
 //                                ←    CloseViewDone            | Refused
 //
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED).

@@ -111,6 +111,7 @@ enum class ViewState : uint32_t {
   kNone = 0,
   kRegistered = 1,  // its format is accepted; no lease yet
   kActive = 2,      // slabs are leased to it
+  kSuspended = 3,   // its engine sleeps: no lease, and no claim to its floor
 };
 
 // An engine's view of the pool: slabs cut into blocks of one format. Slab s
@@ -125,7 +126,7 @@ struct ViewRecord {
   uint32_t block_tokens;
   uint32_t granules_per_plane;
   uint32_t slabs;   // view indices 1 … slabs exist in the engine's tensors
-  uint32_t floor;   // leased at all times once active
+  uint32_t floor;   // leased at all times while active
   uint32_t cap;     // never more
   uint32_t target;  // what the policy grants now
   uint32_t wanted;  // as the engine says

@@ -146,7 +146,7 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
   if (!IsTerminated(r.name)) {
     return Bad("engine slot ", slot, ": name is not terminated");
   }
-  if (r.view.mode > ViewMode::kStrict || r.view.state > ViewState::kActive) {
+  if (r.view.mode > ViewMode::kStrict || r.view.state > ViewState::kSuspended) {
     return Bad("engine slot ", slot, ": view of mode ",
                static_cast<uint32_t>(r.view.mode), " in state ",
                static_cast<uint32_t>(r.view.state));

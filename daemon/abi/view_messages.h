@@ -16,7 +16,8 @@ namespace fineserve::abi {
 inline constexpr uint32_t kViewOfGroup = 1;
 
 // Asks for a view of the pool. An engine has one; the asking process is the
-// one that hands out blocks, unless kViewOfGroup is set.
+// one that hands out blocks, unless kViewOfGroup is set. The process that has
+// suspended its view asks for it again in this way.
 struct ViewRequest {
   static constexpr MessageType kType = MessageType::kViewRequest;
   MessageHeader header;
@@ -126,13 +127,17 @@ struct ReturnNotice {
 };
 static_assert(sizeof(ReturnNotice) == 536);
 
-// Ends the view and all its leases. The client has unmapped the pool in a
+// Ends all leases of the view, and the view, or, if `suspended` is 1, what the
+// view may claim: it stays in the slab table until it is registered again, so
+// that others see that its engine sleeps. The client has unmapped the pool in a
 // synchronised context.
 struct CloseViewRequest {
   static constexpr MessageType kType = MessageType::kCloseViewRequest;
   MessageHeader header;
+  uint32_t suspended;  // 0 or 1
+  uint32_t reserved;
 };
-static_assert(sizeof(CloseViewRequest) == 16);
+static_assert(sizeof(CloseViewRequest) == 24);
 
 struct CloseViewDone {
   static constexpr MessageType kType = MessageType::kCloseViewDone;

@@ -152,6 +152,23 @@ TEST_F(PoolKvTest, ViewWithACapIsToldNoMore) {
   EXPECT_EQ(Ask("a").view->most_tokens, kSlabTokens);
 }
 
+TEST_F(PoolKvTest, SleeperHasARoomOfNothing) {
+  Serve("a", 10, 4);
+  Serve("b", 11, 0);
+  const slab::EngineId a = *pool_.state().Find("a", geteuid());
+  ASSERT_TRUE(pool_.SuspendView(a, 10).ok());
+  EXPECT_TRUE(pool_.Poll().ok());
+  ASSERT_TRUE(Ask("a").view.has_value());
+  EXPECT_EQ(Ask("a").view->tokens, 0u);
+  EXPECT_EQ(Ask("a").view->most_tokens, kSlabTokens);
+  EXPECT_EQ(Ask("b").view->tokens, kSlabs * kSlabTokens);
+  AdmissionOfTwo admission(&pool_, &clock_);
+  admission.Submit("a", 16);
+  admission.Submit("b", 16);
+  admission.Settle();
+  EXPECT_EQ(admission.admitted(), 1u) << "b's";
+}
+
 TEST_F(PoolKvTest, WhatOneEngineWasPromisedIsNotSureForAnother) {
   Serve("a", 10, 0);
   Serve("b", 11, 0);

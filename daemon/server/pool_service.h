@@ -77,6 +77,9 @@ class PoolService {
   absl::Status CloseView(slab::EngineId engine, pid_t pid) {
     return Executed(state_.CloseView(engine, pid));
   }
+  absl::Status SuspendView(slab::EngineId engine, pid_t pid) {
+    return Executed(state_.SuspendView(engine, pid));
+  }
   absl::Status Resize(uint32_t slabs) { return state_.Resize(slabs); }
 
   // Asks for descriptors of these granules, which are among the answers later.

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "daemon/abi/engine_scoreboard.h"
+#include "daemon/abi/view_scoreboard.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/endpoint.h"
 
@@ -541,6 +542,28 @@ TEST_F(SocketServerTest, AnEngineOnSeveralGpusIsLeasedWhatItWishesFor) {
   EXPECT_EQ(pool_->slabs().word(slab::SlabId{17}).engine, 1u);
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 1u);
   EXPECT_EQ(pool_->state().Record(slab::EngineId{1}).view.offer, 200u);
+}
+
+TEST_F(SocketServerTest, SuspendedViewIsRegisteredAgainAndHasTheSameSlot) {
+  const driver::Descriptor engine = Member("view");
+  const auto answer = Ask<abi::ViewAnswer>(engine, ViewOf(4));
+  auto activate = MakeMessage<abi::ActivateRequest>(5);
+  activate.slabs = 300;
+  activate.wanted = 7;
+  Ask<abi::ActivateDone>(engine, activate);
+  Settle();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
+  auto suspend = MakeMessage<abi::CloseViewRequest>(6);
+  suspend.suspended = 1;
+  Ask<abi::CloseViewDone>(engine, suspend);
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
+  EXPECT_TRUE(pool_->state().HasView(slab::EngineId{1}));
+  const auto again = Ask<abi::ViewAnswer>(engine, ViewOf(4));
+  EXPECT_EQ(again.engine_slot, answer.engine_slot);
+  activate.header.sequence = 8;
+  Ask<abi::ActivateDone>(engine, activate);
+  Settle();
+  EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 7u);
 }
 
 TEST_F(SocketServerTest, WholeRequestIsServedFromWhatAViewGivesBackOrRefused) {

@@ -107,8 +107,13 @@ bool SocketServer::HandleRunPool(PeerConnection* c,
 
 bool SocketServer::HandleCloseView(PeerConnection* c,
                                    const abi::CloseViewRequest& r) {
-  const absl::Status s = pool_->CloseView(c->engine, c->peer.pid);
+  if (r.suspended > 1) return Dropped();
+  const bool suspended = r.suspended == 1;
+  const absl::Status s = suspended ? pool_->SuspendView(c->engine, c->peer.pid)
+                                   : pool_->CloseView(c->engine, c->peer.pid);
   if (!s.ok()) return RefuseView(c, r.header.sequence, s);
+  log::Info("engine {}: view {}", slab::Number(c->engine),
+            suspended ? "suspended" : "closed");
   const auto done = abi::MakeMessage<abi::CloseViewDone>(r.header.sequence);
   return abi::Send(c->socket.get(), done) == 0;
 }

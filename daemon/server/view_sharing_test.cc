@@ -323,6 +323,70 @@ TEST_F(ViewSharingTest, ClosedViewGivesEverythingBackAndMayBeRegisteredAgain) {
   EXPECT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
 }
 
+TEST_F(ViewSharingTest, SuspendedViewClaimsNothingAndItsFloorGoesToOthers) {
+  const EngineId a = Serve("a", 10, 5, Spec(4 * 6));  // a floor of 6 slabs
+  EXPECT_FALSE(pool_->SuspendView(a, 99).ok());
+  const EngineId b = Join("b", 20);
+  EXPECT_FALSE(pool_->RegisterView(b, 20, Spec(4 * 6), {}).ok());
+  ASSERT_TRUE(pool_->SuspendView(a, 10).ok());
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_EQ(pool_->slabs().free_count(), kSlabs);
+  EXPECT_EQ(Serve("b", 20, kSlabs, Spec(4 * 6)), b);
+  EXPECT_EQ(Leased(b), kSlabs);
+  EXPECT_EQ(Leased(a), 0u);
+  EXPECT_EQ(pool_->state().Record(a).view.state, abi::ViewState::kSuspended);
+  EXPECT_EQ(pool_->state().Record(a).view.target, 0u);
+  EXPECT_FALSE(pool_->Want(a, 10, 3));
+  EXPECT_FALSE(pool_->ActivateView(a, 10, kSlabs, 1).ok());
+  EXPECT_FALSE(pool_->state().ViewGranules(a, 10, 0, 1).ok());
+  EXPECT_TRUE(pool_->state().Prospects({}).count(a) == 0);
+}
+
+TEST_F(ViewSharingTest, SuspendedViewIsTakenUpAgainIfItsFloorIsThere) {
+  const EngineId a = Serve("a", 10, 5, Spec(4 * 6));
+  ASSERT_TRUE(pool_->SuspendView(a, 10).ok());
+  const EngineId b = Serve("b", 20, kSlabs, Spec(4 * 3));
+  const absl::Status refused = pool_->RegisterView(a, 10, Spec(4 * 6), {});
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("floor of 6 slabs (24 blocks) does not fit"));
+  EXPECT_EQ(pool_->state().Record(a).view.state, abi::ViewState::kSuspended);
+  ASSERT_TRUE(pool_->CloseView(b, 20).ok());
+  EXPECT_EQ(Serve("b", 20, kSlabs, Spec(4 * 2)), b);
+  EXPECT_EQ(Leased(b), kSlabs);
+  EXPECT_EQ(Serve("a", 10, 5, Spec(4 * 6)), a);
+  EXPECT_EQ(Leased(a), 0u) << "the pool is full";
+  ReturnAsked(b, 20);
+  EXPECT_EQ(Leased(a), 6u);
+}
+
+TEST_F(ViewSharingTest, SlabsAskedBackComeWithASuspension) {
+  const EngineId a = Serve("a", 10, kSlabs);
+  const EngineId b = Serve("b", 20, kSlabs);
+  EXPECT_EQ(pool_->slabs().HeldBy(a).returning, kSlabs / 2);
+  ASSERT_TRUE(pool_->SuspendView(a, 10).ok());
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_EQ(Leased(b), kSlabs);
+}
+
+TEST_F(ViewSharingTest, EngineThatDiesInItsSleepLeavesNothing) {
+  const EngineId a = Serve("a", 10, 5);
+  ASSERT_TRUE(pool_->SuspendView(a, 10).ok());
+  EXPECT_TRUE(pool_->Poll().ok());
+  pool_->Exited(10);
+  EXPECT_TRUE(pool_->Poll().ok());
+  EXPECT_EQ(pool_->slabs().free_count(), kSlabs);
+  EXPECT_EQ(pool_->state().NameOf(a), "");
+}
+
+TEST_F(ViewSharingTest, AnotherMemberCannotTakeASuspendedViewUp) {
+  const EngineId a = Serve("a", 10, 5);
+  ASSERT_TRUE(pool_->SuspendView(a, 10).ok());
+  Join("a", 11);
+  EXPECT_FALSE(pool_->RegisterView(a, 11, Spec(), {}).ok());
+  EXPECT_TRUE(pool_->RegisterView(a, 10, Spec(), {}).ok());
+  EXPECT_FALSE(pool_->RegisterView(a, 10, Spec(), {}).ok()) << "not suspended";
+}
+
 TEST_F(ViewSharingTest, RequestForWholeSlabsIsNotOvertakenByViews) {
   backing_.set_zeroing_completes(false);
   const EngineId a = Serve("a", 10, 4);

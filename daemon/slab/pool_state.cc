@@ -219,7 +219,9 @@ uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
     } else {
       taken += held.slabs - (serves ? held.in_view : 0);
     }
-    if (serves) taken += engine.view->floor;
+    if (serves && engine.view->state != abi::ViewState::kSuspended) {
+      taken += engine.view->floor;
+    }
   }
   if (quarantined != nullptr) {
     *quarantined = dead;

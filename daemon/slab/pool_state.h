@@ -104,9 +104,10 @@ class PoolState {
 
   // --- Views; `pid` is the member that asks ---
 
-  // Registers a view, without leasing anything to it. InvalidArgument, with a
-  // slab size that fits, if the slabs cannot hold blocks of the format;
-  // FailedPrecondition if the engine has a view; ResourceExhausted if its floor
+  // Registers a view, without leasing anything to it; one that `pid` has
+  // suspended is replaced. InvalidArgument, with a slab size that fits, if the
+  // slabs cannot hold blocks of the format; FailedPrecondition if the engine
+  // has another view; ResourceExhausted if its floor
   // cannot be kept beside the others' and what is leased whole; Unavailable if
   // it could be kept but for quarantined slabs.
   absl::Status RegisterView(EngineId engine, pid_t pid, const ViewSpec& spec,
@@ -129,6 +130,9 @@ class PoolState {
                           LeaseId lease);
   // Ends the view and all its leases. NotFound if `pid` has none.
   absl::Status CloseView(EngineId engine, pid_t pid);
+  // Ends all leases of the view, which then claims nothing, not even its floor,
+  // until `pid` registers it again. NotFound if `pid` has none.
+  absl::Status SuspendView(EngineId engine, pid_t pid);
 
   // --- Memory ---
 
@@ -173,11 +177,15 @@ class PoolState {
   // "engine 1 (vllm-a) 40 slabs, engine 2 (vllm-b, dead) 22 slabs".
   std::string DescribeHolders() const;
 
-  // Whether `pid` has the engine's view, active or not.
+  // Whether `pid` has the engine's view, in any state.
   bool HasView(EngineId engine, pid_t pid) const {
     return FindView(engine, pid) != nullptr;
   }
   bool HasView(EngineId engine) const;
+  bool IsSuspended(EngineId engine) const {
+    return HasView(engine) &&
+           engines_.at(engine).view->state == abi::ViewState::kSuspended;
+  }
   // The pool's granules that make up granules [first, first + count) of a lease
   // of whole slabs, in mapping order; fewer at its end. NotFound if the engine
   // has none of them.
@@ -258,6 +266,7 @@ class PoolState {
   // The active view whose blocks `pid` hands out.
   View* FindPool(EngineId engine, pid_t pid);
   bool MayMap(const View& view, EngineId engine, SlabId slab) const;
+  void EndLeases(EngineId engine);
   void Bury(EngineId id, uint64_t now_ns);
   void Remove(EngineId id);
   void Note(EngineId id, const std::string& text);

@@ -42,8 +42,24 @@ class PoolStateTest : public ::testing::Test {
   EngineId JoinOnly(pid_t pid) {
     return *pool_.Join(absl::StrCat("e", pid), 0, pid, now_ns_);
   }
+  bool IsSuspended(EngineId id) const {
+    return pool_.Record(id).view.state == abi::ViewState::kSuspended;
+  }
+  void Suspend(EngineId id) {
+    Use(id, 0);
+    EXPECT_TRUE(pool_.SuspendView(id, pid_of_[id]).ok());
+    Settle();
+  }
+  // False if its floor cannot be promised.
+  bool Resume(EngineId id, uint32_t wanted, uint64_t floor_slabs) {
+    const pid_t pid = pid_of_[id];
+    if (!pool_.RegisterView(id, pid, Spec(floor_slabs), {}).ok()) return false;
+    EXPECT_TRUE(pool_.ActivateView(id, pid, kSlabs, wanted, now_ns_).ok());
+    Settle();
+    return true;
+  }
   void Want(EngineId id, uint32_t wanted) {
-    EXPECT_TRUE(pool_.Want(id, pid_of_[id], wanted, now_ns_));
+    EXPECT_EQ(pool_.Want(id, pid_of_[id], wanted, now_ns_), !IsSuspended(id));
     Settle();
   }
   // One round; returns how many slabs were leased or asked back in it.
@@ -106,8 +122,9 @@ class PoolStateTest : public ::testing::Test {
       const bool stays = pool_.slabs().word(slab).state == SlabState::kPartial;
       used_[slab] = stays ? 4 : 0;
     }
-    EXPECT_TRUE(
-        pool_.Want(id, pid_of_[id], pool_.Record(id).view.wanted, now_ns_));
+    EXPECT_EQ(
+        pool_.Want(id, pid_of_[id], pool_.Record(id).view.wanted, now_ns_),
+        !IsSuspended(id));
   }
   // Rounds of time and returns until nothing moves any more; `starving` engines
   // use what they get.
@@ -429,8 +446,9 @@ TEST_F(PoolStateTest, RequestOfADeadEngineIsForgottenNotRefused) {
 }
 
 // Whatever the state: with no new wish, grants and ask-backs end; a floor is
-// unmet only while slabs that were asked back are in use; and nobody waits for
-// a block while another holds an unused slab beyond its floor.
+// unmet only while slabs that were asked back are in use; nobody waits for a
+// block while another holds an unused slab beyond its floor; and an engine that
+// sleeps holds nothing, and wakes up because all floors fit.
 TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -444,13 +462,21 @@ TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {
     for (int step = 0; step < 20; ++step) {
       const EngineId id = any();
       Wait(random() % (2 * PoolState::kPatienceNs));
-      switch (random() % 3) {
+      switch (random() % 5) {
         case 0:
           Want(id, random() % (kSlabs + 1));
           break;
         case 1:
           for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
             if (random() % 2 == 0) used_[slab] = random() % 5;
+          }
+          break;
+        case 2:
+          if (!IsSuspended(id)) {
+            if (random() % 2 == 0) Suspend(id);
+          } else {
+            EXPECT_TRUE(
+                Resume(id, random() % (kSlabs + 1), 1 + pid_of_[id] % 3));
           }
           break;
         default:
@@ -467,7 +493,11 @@ TEST_F(PoolStateTest, RandomHistoriesComeToRestAndLeaveNothingUnused) {
     for (EngineId id : engines) returning += Returning(id);
     for (EngineId id : engines) {
       const abi::ViewRecord view = pool_.Record(id).view;
-      EXPECT_GE(view.leased + returning, view.floor);
+      if (IsSuspended(id)) {
+        EXPECT_EQ(view.leased + view.target + view.wanted, 0u);
+      } else {
+        EXPECT_GE(view.leased + returning, view.floor);
+      }
       for (const auto& [slab, lease] : pool_.slabs().InView(id)) {
         EXPECT_FALSE(waits && used_[slab] == 0 &&
                      view.leased - view.returning > view.floor)

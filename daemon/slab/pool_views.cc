@@ -92,7 +92,11 @@ absl::StatusOr<PoolState::View> PoolState::MakeView(
 absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
                                      const ViewSpec& spec,
                                      const ShareLimits& limits) {
-  if (HasView(engine)) {
+  const View* suspended = FindView(engine, pid);
+  if (suspended != nullptr && suspended->state != ViewState::kSuspended) {
+    suspended = nullptr;
+  }
+  if (HasView(engine) && suspended == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("pid ", engines_.at(engine).view->pid,
                      " already has the view of engine ", Number(engine),
@@ -119,8 +123,9 @@ absl::Status PoolState::ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
   View* view = FindView(engine, pid);
   if (view == nullptr || view->state != ViewState::kRegistered) {
     return absl::FailedPreconditionError(
-        view == nullptr ? "this process has not registered a view"
-                        : "the view is already active");
+        view == nullptr || view->state == ViewState::kSuspended
+            ? "this process has not registered a view"
+            : "the view is already active");
   }
   if (slabs < view->floor) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -181,22 +186,38 @@ absl::Status PoolState::ReturnSlab(EngineId engine, pid_t pid, SlabId slab,
   return s;
 }
 
-absl::Status PoolState::CloseView(EngineId engine, pid_t pid) {
-  if (!HasView(engine, pid)) {
-    return absl::NotFoundError("this process has no view");
-  }
+void PoolState::EndLeases(EngineId engine) {
   std::vector<SlabId> freed;
   for (const auto& [slab, lease] : slabs_.InView(engine)) {
     if (slabs_.ReturnSlab(engine, slab, lease).ok()) freed.push_back(slab);
   }
-  engines_[engine].view.reset();
   Fill(freed);
   effects_.records.insert(engine);
+}
+
+absl::Status PoolState::CloseView(EngineId engine, pid_t pid) {
+  if (!HasView(engine, pid)) {
+    return absl::NotFoundError("this process has no view");
+  }
+  EndLeases(engine);
+  engines_[engine].view.reset();
+  return absl::OkStatus();
+}
+
+absl::Status PoolState::SuspendView(EngineId engine, pid_t pid) {
+  View* view = FindView(engine, pid);
+  if (view == nullptr) {
+    return absl::NotFoundError("this process has no view");
+  }
+  EndLeases(engine);
+  view->state = ViewState::kSuspended;
+  view->wanted = view->target = 0;
   return absl::OkStatus();
 }
 
 bool PoolState::MayMap(const View& view, EngineId engine, SlabId slab) const {
   if (Number(slab) >= slabs_.slab_count()) return false;
+  if (view.state == ViewState::kSuspended) return false;
   const abi::SlabWord word = slabs_.word(slab);
   if (word.state == SlabState::kAbsent) return false;
   return view.mode == abi::ViewMode::kView || word.engine == Number(engine);

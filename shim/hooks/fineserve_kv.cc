@@ -119,6 +119,19 @@ FINESERVE_EXPORT int fs_kv_activate(void) {
   });
 }
 
+FINESERVE_EXPORT int fs_kv_suspend(void) {
+  return WithDriver(
+      [](EngineView& view, const Driver& real) { return view.Suspend(real); });
+}
+
+FINESERVE_EXPORT int fs_kv_resume(void) {
+  return WithDriver([](EngineView& view, const Driver& real) {
+    const int result = view.Resume(real);
+    if (result == FS_OK) KeepView(real);
+    return result;
+  });
+}
+
 FINESERVE_EXPORT int fs_kv_close(void) {
   return WithDriver(
       [](EngineView& view, const Driver& real) { return view.Close(real); });

@@ -175,6 +175,10 @@ class DaemonLink {
   Exchange RunPool(PoolRun* out, Why& why);
   // Ends all leases of the view, as Return does.
   void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
+  // The same; RegisterView takes the view up again.
+  void SuspendView(uint64_t epoch) {
+    Return(UnconfirmedEnds::kViewsLeases, epoch);
+  }
 
   // Whether something that has ended waits to be told; TellEnds tells it,
   // without waiting, as far as that is possible.

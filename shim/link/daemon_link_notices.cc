@@ -56,10 +56,10 @@ bool DaemonLink::SendEnds() {
   while (state() == LinkState::kConnected && ends_.Next(&lease)) {
     auto back = abi::MakeMessage<abi::ReturnRequest>(0);
     back.lease = lease;
-    const int error =
-        lease == UnconfirmedEnds::kView
-            ? SendNumbered(abi::MakeMessage<abi::CloseViewRequest>(0))
-            : SendNumbered(back);
+    auto close = abi::MakeMessage<abi::CloseViewRequest>(0);
+    close.suspended = lease == UnconfirmedEnds::kViewsLeases ? 1 : 0;
+    const bool whole = lease == UnconfirmedEnds::kView || close.suspended == 1;
+    const int error = whole ? SendNumbered(close) : SendNumbered(back);
     if (error != 0) break;
     ends_.Told(sequence_);
     any = true;

@@ -77,27 +77,15 @@ MapResult ViewMapping::AddTensor(const EntryPoints& entry, uint64_t bytes,
   CUresult result = Reserve(entry, bytes, &tensor);
   if (result != CUDA_SUCCESS) return DriverError(result);
   *slot = tensor;
-  CUdeviceptr mapped_end = tensor.base;
-  const auto first =
-      static_cast<uint32_t>(slot - tensors_) * shape_.planes_per_allocation;
-  for (uint32_t p = first; p < first + shape_.planes_per_allocation; ++p) {
-    result = BackPlane(entry, p, &mapped_end);
-    if (result != CUDA_SUCCESS) break;
-  }
-  if (result == CUDA_SUCCESS) {
-    result = Permit(entry, tensor.base, tensor.reserved_bytes);
-  }
+  result = BackTensor(entry, slot);
   if (result != CUDA_SUCCESS) {
-    const uint64_t mapped = mapped_end - tensor.base;
-    slot->base = 0;
-    if (mapped == 0 ||
-        Call(entry.cuMemUnmap, tensor.base, mapped) == CUDA_SUCCESS) {
+    if (!slot->mapped) {
       Call(entry.cuMemAddressFree, tensor.base, tensor.reserved_bytes);
     }
+    *slot = {};
     if (tensor_count_ == 0) scratch_.Release(entry, &calls_);
     return DriverError(result);
   }
-  slot->mapped = true;
   ++tensor_count_;
   out->base = tensor.base;
   out->reserved_bytes = tensor.reserved_bytes;
@@ -106,6 +94,55 @@ MapResult ViewMapping::AddTensor(const EntryPoints& entry, uint64_t bytes,
   out->context = context_;
   out->is_view = true;
   return {MapOutcome::kMapped};
+}
+
+// Maps scratch in all planes of a tensor. After an error the tensor is `mapped`
+// only if what was mapped could not be unmapped.
+CUresult ViewMapping::BackTensor(const EntryPoints& entry, Tensor* tensor) {
+  CUdeviceptr mapped_end = tensor->base;
+  CUresult result = CUDA_SUCCESS;
+  const auto first =
+      static_cast<uint32_t>(tensor - tensors_) * shape_.planes_per_allocation;
+  for (uint32_t p = first; p < first + shape_.planes_per_allocation; ++p) {
+    result = BackPlane(entry, p, &mapped_end);
+    if (result != CUDA_SUCCESS) break;
+  }
+  if (result == CUDA_SUCCESS) {
+    result = Permit(entry, tensor->base, tensor->reserved_bytes);
+  }
+  const uint64_t mapped = mapped_end - tensor->base;
+  tensor->mapped = result == CUDA_SUCCESS ||
+                   (mapped > 0 && Call(entry.cuMemUnmap, tensor->base,
+                                       mapped) != CUDA_SUCCESS);
+  return result;
+}
+
+void ViewMapping::OpenScratch(const EntryPoints& entry) {
+  scratch_.Release(entry, &calls_);
+  scratch_.Open(entry, shape_.plane_bytes, shape_.granularity,
+                shape_.mode == abi::ViewMode::kView, device_, &calls_);
+}
+
+CUresult ViewMapping::MapAgain(const EntryPoints& entry, uint64_t epoch) {
+  shape_.epoch = epoch;
+  cleared_planes_ = being_mapped_ = granules_mapped_ = 0;
+  const size_t indices = size_t{shape_.slabs} + 1;
+  std::fill_n(backing_, indices, Backing::kScratch);
+  std::fill_n(memory_, indices, 0);
+  OpenScratch(entry);
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < shape_.tensors() && result == CUDA_SUCCESS; ++i) {
+    result = BackTensor(entry, &tensors_[i]);
+  }
+  if (result == CUDA_SUCCESS) return result;
+  UnmapAll(entry);
+  scratch_.Release(entry, &calls_);
+  return result;
+}
+
+bool ViewMapping::has_broken() const {
+  Backing* const end = backing_ + shape_.slabs + 1;
+  return std::find(backing_, end, Backing::kBroken) != end;
 }
 
 CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
@@ -119,9 +156,7 @@ CUresult ViewMapping::Reserve(const EntryPoints& entry, uint64_t bytes,
   if (tensor_count_ == 0) {
     context_ = context;
     device_ = device;
-    scratch_.Release(entry, &calls_);
-    scratch_.Open(entry, shape_.plane_bytes, shape_.granularity,
-                  shape_.mode == abi::ViewMode::kView, device, &calls_);
+    OpenScratch(entry);
   } else if (context != context_) {
     return driver::CUDA_ERROR_INVALID_CONTEXT;
   }

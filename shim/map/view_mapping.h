@@ -111,6 +111,17 @@ class ViewMapping {
   // for the context. After an error something may still be mapped, so the
   // leases must be kept.
   driver::CUresult UnmapAll(const driver::EntryPoints& entry);
+  // Releases the scratch of a view of which nothing is mapped: it holds no
+  // device memory then.
+  void ReleaseScratch(const driver::EntryPoints& entry) {
+    scratch_.Release(entry, &calls_);
+  }
+  // Puts all tensors on new scratch, at the same addresses, after UnmapAll, as
+  // AddTensor did; the pool's epoch is now `epoch`. The view's context is
+  // current. After an error nothing is mapped.
+  driver::CUresult MapAgain(const driver::EntryPoints& entry, uint64_t epoch);
+  // Whether some slab is neither mapped nor unmapped.
+  bool has_broken() const;
 
   // How many driver calls have been made so far.
   uint64_t calls() const { return calls_; }
@@ -141,6 +152,8 @@ class ViewMapping {
   }
   driver::CUresult Reserve(const driver::EntryPoints& entry, uint64_t bytes,
                            Tensor* out);
+  void OpenScratch(const driver::EntryPoints& entry);
+  driver::CUresult BackTensor(const driver::EntryPoints& entry, Tensor* tensor);
   driver::CUresult BackPlane(const driver::EntryPoints& entry, uint32_t p,
                              driver::CUdeviceptr* end);
   driver::CUresult Permit(const driver::EntryPoints& entry,

@@ -41,6 +41,7 @@ int FakeDaemon::Memfd(const char* name, size_t bytes) {
 FakeDaemon::FakeDaemon(const std::string& folder, const uint8_t (&gpu_uuid)[16],
                        const Options& options)
     : options_(options),
+      fault_(options.fault),
       granule_(Memfd("granule", 4096)),
       free_slabs_(options.slab_count) {
   char path[abi::kPathBytes];
@@ -162,7 +163,7 @@ bool FakeDaemon::Refuse(int socket, uint32_t sequence, abi::RefusalCode code,
   auto refused = abi::MakeMessage<abi::Refused>(sequence);
   refused.code = code;
   refused.daemon_abi_version = abi::kAbiVersion;
-  if (options_.fault == Fault::kOtherVersion) {
+  if (fault_ == Fault::kOtherVersion) {
     refused.daemon_abi_version = abi::kAbiVersion + 1;
     refused.header.abi_version = abi::kAbiVersion + 1;
   }
@@ -176,11 +177,11 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
     hello_ = hello;
   }
   const uint32_t sequence = hello.header.sequence;
-  if (options_.fault == Fault::kSilentAtHello) return true;
-  if (options_.fault == Fault::kOtherVersion) {
+  if (fault_ == Fault::kSilentAtHello) return true;
+  if (fault_ == Fault::kOtherVersion) {
     return Refuse(socket, sequence, abi::RefusalCode::kVersion, "version 7");
   }
-  if (options_.fault == Fault::kRefuseMember) {
+  if (fault_ == Fault::kRefuseMember) {
     return Refuse(socket, sequence, abi::RefusalCode::kCapacity,
                   "64 engines are joined already");
   }
@@ -205,7 +206,7 @@ bool FakeDaemon::AnswerHello(int socket, const abi::Hello& hello) {
 }
 
 bool FakeDaemon::AnswerRule(int socket, const abi::RuleRequest& request) {
-  if (options_.fault == Fault::kCloseAtRule) return false;
+  if (fault_ == Fault::kCloseAtRule) return false;
   auto answer = abi::MakeMessage<abi::RuleAnswer>(request.header.sequence);
   answer.index = request.index;
   answer.rule = options_.rules.at(request.index);
@@ -214,14 +215,14 @@ bool FakeDaemon::AnswerRule(int socket, const abi::RuleRequest& request) {
 
 bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {
   ++leases_asked_;
-  if (options_.fault == Fault::kCloseAtLease) return false;
-  if (options_.fault == Fault::kSilentAtLease) return true;
+  if (fault_ == Fault::kCloseAtLease) return false;
+  if (fault_ == Fault::kSilentAtLease) return true;
   std::lock_guard<std::mutex> lock(mutex_);
   uint32_t sequence = request.header.sequence;
   if (request.slab_count > free_slabs_) {
     return Refuse(socket, sequence, abi::RefusalCode::kPoolExhausted, "empty");
   }
-  if (options_.fault == Fault::kWrongSequenceAtLease) ++sequence;
+  if (fault_ == Fault::kWrongSequenceAtLease) ++sequence;
   free_slabs_ -= request.slab_count;
   lease_slabs_.push_back(request.slab_count);
   auto grant = abi::MakeMessage<abi::LeaseGrant>(sequence);
@@ -232,14 +233,14 @@ bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {
 
 bool FakeDaemon::AnswerGranules(int socket,
                                 const abi::GranuleRequest& request) {
-  if (options_.fault == Fault::kCloseAtGranules) return false;
+  if (fault_ == Fault::kCloseAtGranules) return false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     batch_sizes_.push_back(request.max_count);
   }
   auto batch = abi::MakeMessage<abi::GranuleBatch>(request.header.sequence);
   batch.lease = request.lease;
-  if (options_.fault == Fault::kWrongGranules) ++batch.lease;
+  if (fault_ == Fault::kWrongGranules) ++batch.lease;
   batch.first = request.first;
   batch.count = request.max_count;
   const std::vector<int> fds(batch.count, granule_);
@@ -250,7 +251,7 @@ bool FakeDaemon::AnswerReturn(int socket, const abi::ReturnRequest& request) {
   std::lock_guard<std::mutex> lock(mutex_);
   returned_.push_back(request.lease);
   free_slabs_ += lease_slabs_.at(request.lease - 1);
-  if (options_.fault == Fault::kSilentAtReturn) return true;
+  if (fault_ == Fault::kSilentAtReturn) return true;
   auto done = abi::MakeMessage<abi::ReturnDone>(request.header.sequence);
   done.lease = request.lease;
   return abi::Send(socket, done) == 0;

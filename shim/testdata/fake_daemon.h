@@ -76,6 +76,8 @@ class FakeDaemon {
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
+  // How it misbehaves from now on.
+  void set_fault(Fault fault) { fault_ = fault; }
   // Closes the connection and goes on listening.
   void Disconnect();
   // The scoreboard of the last member.
@@ -91,6 +93,7 @@ class FakeDaemon {
     std::vector<uint32_t> wanted;
     std::vector<std::pair<uint32_t, uint32_t>> returned;  // slab, lease
     int closed = 0;
+    int suspended = 0;
   };
   ViewLog views() const;
   // Waits until `done(views())`, for at most kPatienceMs: a notice is not
@@ -121,6 +124,7 @@ class FakeDaemon {
   void Lease(uint32_t slab, uint32_t lease) {
     SetSlab(slab, {abi::SlabState::kPartial, kEngine, lease});
   }
+  void Free(uint32_t slab) { SetSlab(slab, {}); }
   void AskBack(uint32_t slab, uint32_t lease) {
     SetSlab(slab, {abi::SlabState::kReturning, kEngine, lease});
   }
@@ -148,6 +152,7 @@ class FakeDaemon {
               const char* text);
 
   const Options options_;
+  std::atomic<Fault> fault_;
   std::string path_;
   int listener_;
   int stop_[2];

@@ -36,7 +36,7 @@ int FakeDaemon::MakeTable() {
   table->granules_per_slab = options_.granules_per_slab;
   table->slab_count = options_.slab_count;
   table_ = table;
-  if (options_.fault != Fault::kShrinkable) {
+  if (fault_ != Fault::kShrinkable) {
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   }
   table_descriptor_ = fd;
@@ -79,7 +79,7 @@ FakeDaemon::ViewLog FakeDaemon::views() const {
 }
 
 bool FakeDaemon::AnswerView(int socket, const abi::ViewRequest& request) {
-  if (options_.fault == Fault::kRefuseView) {
+  if (fault_ == Fault::kRefuseView) {
     return Refuse(socket, request.header.sequence, abi::RefusalCode::kFormat,
                   "slabs of 4 MiB hold no such block");
   }
@@ -90,7 +90,7 @@ bool FakeDaemon::AnswerView(int socket, const abi::ViewRequest& request) {
   auto answer = abi::MakeMessage<abi::ViewAnswer>(request.header.sequence);
   answer.granules_per_plane = options_.granules_per_slab / request.planes;
   answer.plane_bytes = answer.granules_per_plane * options_.granule_bytes;
-  if (options_.fault == Fault::kWrongView) answer.plane_bytes += 4096;
+  if (fault_ == Fault::kWrongView) answer.plane_bytes += 4096;
   answer.slab_count = options_.slab_count;
   answer.engine_slot = kSlot;
   answer.floor_slabs = options_.floor_slabs;
@@ -111,12 +111,12 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
     batch_sizes_.push_back(request.max_count);
     ++pool_batches_;
   }
-  if (options_.fault == Fault::kSilentAtPoolGranules) return true;
-  if (options_.fault == Fault::kRefusePoolGranules) {
+  if (fault_ == Fault::kSilentAtPoolGranules) return true;
+  if (fault_ == Fault::kRefusePoolGranules) {
     return Refuse(socket, request.header.sequence,
                   abi::RefusalCode::kUnknownLease, "not yours");
   }
-  if (options_.fault == Fault::kCloseAtPoolGranules && pool_batches_ == 2) {
+  if (fault_ == Fault::kCloseAtPoolGranules && pool_batches_ == 2) {
     return false;
   }
   auto batch = abi::MakeMessage<abi::GranuleBatch>(request.header.sequence);
@@ -136,8 +136,8 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
 
 bool FakeDaemon::AnswerActivate(int socket,
                                 const abi::ActivateRequest& request) {
-  if (options_.fault == Fault::kCloseAtActivate) return false;
-  if (options_.fault == Fault::kRefuseActivate) {
+  if (fault_ == Fault::kCloseAtActivate) return false;
+  if (fault_ == Fault::kRefuseActivate) {
     return Refuse(socket, request.header.sequence, abi::RefusalCode::kView,
                   "too few slabs");
   }
@@ -165,7 +165,7 @@ bool FakeDaemon::Note(const abi::Received& received, int socket) {
     return true;
   }
   if (!received.As(&closing)) return false;
-  ++views_.closed;
+  ++(closing.suspended == 1 ? views_.suspended : views_.closed);
   const auto done =
       abi::MakeMessage<abi::CloseViewDone>(closing.header.sequence);
   return abi::Send(socket, done) == 0;

@@ -24,6 +24,13 @@ int DriverFailed(const char* what, CUresult result) {
                  static_cast<int>(result));
 }
 
+int TooLarge(const ViewShape& shape) {
+  return KvError(
+      FS_NO_MEMORY,
+      "there is too little host memory for the %lu blocks of the view",
+      shape.blocks);
+}
+
 int NotGranted(Exchange outcome, const char* what, const Why& why) {
   const bool lost = outcome == Exchange::kLost;
   return KvError(lost ? FS_NO_DAEMON : FS_REFUSED, "%s %s: %s", what,
@@ -64,6 +71,8 @@ int EngineView::Register(const Driver& real, const fs_kv_format& format,
     link_->CloseView(grant.epoch);
     return failed;
   }
+  format_ = format;
+  format_.blocks = shape.blocks;
   geometry->slab_count = shape.slabs;
   geometry->blocks = shape.blocks;
   geometry->plane_bytes = shape.plane_bytes;
@@ -114,19 +123,21 @@ int EngineView::Begin(const Driver& real, const fs_kv_format& format,
       grant.scoreboard, grant.epoch, grant.engine_id, grant.answer.slab_count);
   if (const int bad = Shape(real, format, grant, shape)) return bad;
   const MutexLock lock(&mutex_);
-  if (!adopted || !state_.OpenLeases(grant, *shape)) {
+  if (!mapping_.Open(*shape)) return TooLarge(*shape);
+  returned_slabs_ = calls_to_activate_ = calls_serving_ = 0;
+  return OpenState(grant, *shape, adopted);
+}
+
+// What the view holds, wants and does next, as it is before activation.
+int EngineView::OpenState(const ViewGrant& grant, const ViewShape& shape,
+                          bool adopted) {
+  if (!adopted || !state_.OpenLeases(grant, shape)) {
     return KvError(FS_REFUSED, "the daemon's slab table is not usable");
   }
-  if (!mapping_.Open(*shape) || !state_.OpenBlocks(grant, *shape)) {
-    return KvError(FS_NO_MEMORY,
-                   "there is too little host memory for the "
-                   "%lu blocks of the view",
-                   shape->blocks);
-  }
+  if (!state_.OpenBlocks(grant, shape)) return TooLarge(shape);
   floor_slabs_ = grant.answer.floor_slabs;
   has_stale_ = swap_failed_ = false;
   done_since_ms_ = retry_swap_ms_ = scoreboard_shown_ms_ = 0;
-  returned_slabs_ = calls_to_activate_ = calls_serving_ = 0;
   return FS_OK;
 }
 
@@ -151,7 +162,7 @@ CUresult EngineView::FreeTensor(const Driver& real, const Redirection& tensor) {
   CUresult result = CUDA_SUCCESS;
   if (stage() == Stage::kRegistered) {
     result = Synchronize(real.entry, tensor.context);
-  } else if (stage() == Stage::kActive) {
+  } else if (stage() == Stage::kActive || stage() == Stage::kSuspended) {
     result = End(real);
   }
   if (result == CUDA_SUCCESS) {
@@ -167,6 +178,8 @@ int EngineView::CheckReady() {
   if (stage() != Stage::kRegistered) {
     return KvError(FS_STATE, stage() == Stage::kActive
                                  ? "the view is already active"
+                             : stage() == Stage::kSuspended
+                                 ? "the view is suspended: call fs_kv_resume()"
                                  : "no view is registered");
   }
   if (scoreboard_->plugin_stage() < FS_KV_POOL_CONSTRUCTED) {
@@ -203,12 +216,17 @@ int EngineView::Activate(const Driver& real) {
     SetStage(Stage::kClosed);
     return failed;
   }
+  Serve();
+  return FS_OK;
+}
+
+// From now on slabs are leased to the view.
+void EngineView::Serve() {
   calls_to_activate_ = mapping_.calls();
   connection_ = link_->connections();
   want_sent_ = floor_slabs_;
   SetStage(Stage::kActive);
   ShowScoreboard(/*now_ms=*/0);
-  return FS_OK;
 }
 
 int EngineView::NotMapped(const Driver& real, CUresult result) {
@@ -252,7 +270,7 @@ int EngineView::PutInPlace(const Driver& real) {
 
 int EngineView::Close(const Driver& real) {
   const Work work(this);
-  if (stage() != Stage::kRegistered && stage() != Stage::kActive) {
+  if (stage() == Stage::kNone || stage() == Stage::kClosed) {
     return KvError(FS_STATE, "there is no view to close");
   }
   const CUresult result = End(real);
@@ -311,7 +329,12 @@ int EngineView::ReadStats(fs_kv_stats* stats) {
     return KvError(FS_STATE, "no view is registered");
   }
   const MutexLock lock(&mutex_);
-  state_.Show(stats);
+  if (stage() == Stage::kSuspended) {
+    *stats = {};
+    stats->struct_bytes = sizeof(*stats);
+  } else {
+    state_.Show(stats);
+  }
   if (!state_.has_steps()) stats->used_blocks = view_scoreboard_.SumUsed();
   stats->returned_slabs = returned_slabs_;
   stats->driver_calls_to_activate = calls_to_activate_;

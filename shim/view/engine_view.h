@@ -22,9 +22,14 @@ namespace fineserve::shim {
 // The view of this process (fineserve_kv.h; design note 0000, Memory): its
 // mapping, its leases, its scoreboard and the allocator of its blocks.
 //
-//   kNone ─Register─► kRegistered ─Activate─► kActive
-//     ▲                    │ └──(it failed)──► kClosed ◄─Close─┘
+//   kNone ─Register─► kRegistered ─Activate─► kActive ─Suspend─► kSuspended
+//     ▲                    │ └──(it failed)──► kClosed ◄─Close─┴◄─┘    │
+//     │                    │                      │       └◄──Resume───┘
 //     └─(tensors freed)────┴──────────────────────┘
+//
+// A suspended view has no lease, and nothing is mapped at its addresses: its
+// process holds none of the pool's memory, whoever the daemon is by then, and
+// a kernel that touches a KV tensor faults instead of writing what others use.
 //
 // Failures: if the daemon dies before ActivateDone, activation fails; if it
 // dies later, the leases stay as the table last had them. The engine waits for
@@ -63,6 +68,8 @@ class EngineView {
   // context's work. After an error the tensor stays.
   driver::CUresult FreeTensor(const Driver& real, const Redirection& tensor);
   int Activate(const Driver& real);
+  int Suspend(const Driver& real);
+  int Resume(const Driver& real);
   int Close(const Driver& real);
   int SlabBlocks(uint32_t view_index, uint64_t* first, uint64_t* end);
   int ReadRank(fs_kv_rank* rank);
@@ -97,7 +104,13 @@ class EngineView {
   int ReadStats(fs_kv_stats* stats);
 
  private:
-  enum class Stage : uint32_t { kNone, kRegistered, kActive, kClosed };
+  enum class Stage : uint32_t {
+    kNone,
+    kRegistered,
+    kActive,
+    kSuspended,
+    kClosed
+  };
 
   // Holds work_. What was left to be sent meanwhile is sent at the end.
   class FINESERVE_ANNOTATE(scoped_lockable) Work {
@@ -127,11 +140,20 @@ class EngineView {
             const ViewGrant& grant, ViewShape* out) FINESERVE_REQUIRES(work_);
   int Begin(const Driver& real, const fs_kv_format& format,
             const ViewGrant& grant, ViewShape* shape) FINESERVE_REQUIRES(work_);
+  int OpenState(const ViewGrant& grant, const ViewShape& shape, bool adopted)
+      FINESERVE_REQUIRES(work_, mutex_);
   int CheckReady() FINESERVE_REQUIRES(work_);
+  void Serve() FINESERVE_REQUIRES(work_);
   int PutInPlace(const Driver& real) FINESERVE_REQUIRES(work_);
   int NotMapped(const Driver& real, driver::CUresult result);
   driver::CUresult End(const Driver& real) FINESERVE_REQUIRES(work_);
   void Forget() FINESERVE_REQUIRES(work_);
+
+  // engine_view_suspend.cc
+  int StopServing() FINESERVE_REQUIRES(work_);
+  int Rebuild(const Driver& real, const ViewGrant& grant)
+      FINESERVE_REQUIRES(work_);
+  void TakeDown(const Driver& real) FINESERVE_REQUIRES(work_);
 
   // engine_view_serving.cc
   int Starve(uint32_t count);
@@ -174,6 +196,7 @@ class EngineView {
   std::atomic<bool> unsent_{false};  // something was left to be sent
 
   ViewMapping mapping_ FINESERVE_GUARDED_BY(work_);
+  fs_kv_format format_ FINESERVE_GUARDED_BY(work_) = {};
   uint32_t floor_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
   bool has_stale_ FINESERVE_GUARDED_BY(work_) = false;
   bool swap_failed_ FINESERVE_GUARDED_BY(work_) = false;

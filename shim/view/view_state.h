@@ -47,6 +47,8 @@ class ViewState {
     active_ms_ = now_ms;
   }
   bool in_flight() const { return steps_begun_ != steps_ended_; }
+  // Of our allocator.
+  uint64_t used_blocks() const { return used_blocks_; }
 
   // Brings the leases up to date with the slab table. If our allocator is used,
   // slabs that were asked back hand out no more blocks, and those that have

@@ -45,6 +45,14 @@ TEST_F(ProtocolTest, EveryOrderOfStepsThatOverlapIsSound) {
   ExpectSound(options);
 }
 
+// Each engine may sleep once and wake up.
+TEST_F(ProtocolTest, EveryOrderOfAStepAndASleepEachIsSound) {
+  Options options;
+  options.suspensions = 1;
+  options.changes = 0;
+  ExpectSound(options);
+}
+
 // About a million states: when the protocol has changed, not every day.
 TEST_F(ProtocolTest, EveryOrderOfALongerStoryIsSound) {
   if (getenv("FINESERVE_PROTOCOL_LONG") == nullptr) {
@@ -64,6 +72,7 @@ TEST_F(ProtocolTest, RandomOrdersOfALargerInstanceAreSound) {
   options.changes = 20;
   options.deaths = 2;
   options.waits = 20;
+  options.suspensions = 5;
   for (uint32_t i = 0; i < kWalks; ++i) {
     const Exploration found = Walk(options, seed + i, 400);
     ASSERT_EQ(found.violation, "")
@@ -88,6 +97,16 @@ TEST_F(ProtocolTest, WithoutQuarantineADeadEnginesWriteIsFound) {
   options.no_quarantine = true;
   const Exploration found = Explore(options, kMostStates);
   EXPECT_NE(found.violation.find("(dead) wrote slab"), std::string::npos)
+      << found.violation;
+}
+
+TEST_F(ProtocolTest, EngineThatSleepsWithAStepInFlightIsFoundWriting) {
+  Options options;
+  options.suspensions = 1;
+  options.no_synchronize = true;
+  options.deaths = 0;
+  const Exploration found = Explore(options, kMostStates);
+  EXPECT_NE(found.violation.find("(alive) wrote slab"), std::string::npos)
       << found.violation;
 }
 

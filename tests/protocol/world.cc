@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 
@@ -45,8 +46,9 @@ class Hash {
 
 const char* NameOf(Act act) {
   constexpr const char* kNames[] = {
-      "look",    "begin", "free", "execute", "end", "want more", "want less",
-      "deliver", "fill",  "poll", "wait",    "die", "bury"};
+      "look",      "begin",     "free",    "execute", "end",
+      "want more", "want less", "suspend", "resume",  "deliver",
+      "fill",      "poll",      "wait",    "die",     "bury"};
   return kNames[static_cast<int>(act)];
 }
 
@@ -90,15 +92,44 @@ void World::Start(Engine* e, int index) {
   e->pid = 100 + index;
   e->steps_left = options_.steps[index];
   e->id = *pool_.Join(absl::StrCat("engine-", index), 0, e->pid, now_ns_);
+  Require(Serve(e));
+}
+
+// False if the daemon cannot promise its floor.
+bool World::Serve(Engine* e) {
   const slab::ViewSpec spec = {
       abi::ViewMode::kView, {1, kPageBytes, 16}, /*floor_blocks=*/1, 0};
-  Require(pool_.RegisterView(e->id, e->pid, spec, {}).ok());
+  if (!pool_.RegisterView(e->id, e->pid, spec, {}).ok()) return false;
   Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted, now_ns_)
               .ok());
   Execute();
   Require(e->leases.Open(table_.data(), abi::TableBytes(options_.slabs),
                          pool_.SlotOf(e->id), Number(e->id), options_.slabs));
   Require(e->blocks.Create(options_.slabs, kSlabBytes, kPageBytes));
+  return true;
+}
+
+// As EngineView does: it has waited for the device, and unmapped everything.
+bool World::MaySuspend(const Engine& e) const {
+  return !e.suspended && e.suspensions < options_.suspensions &&
+         e.used.empty() && (e.steps.empty() || options_.no_synchronize);
+}
+
+void World::Suspend(Engine* e) {
+  ++e->suspensions;
+  e->suspended = true;
+  e->outbox.push_back({Message::kSuspend, 0, 0});
+}
+
+// What it has sent before is read before its request is.
+void World::Resume(Engine* e) {
+  e->leases.Close();
+  std::destroy_at(&e->blocks);
+  std::construct_at(&e->blocks);
+  e->leases = {};
+  e->suspended = false;
+  Require(Serve(e));
+  touched_ = true;
 }
 
 // Carries out what the pool's machine decides, as PoolService does.
@@ -167,6 +198,12 @@ std::vector<Event> World::Enabled() const {
       if (!e.buried) add(Act::kBury);
       continue;
     }
+    if (deaths_ < options_.deaths) add(Act::kDie);
+    if (e.suspended) {
+      if (e.outbox.empty() && e.steps.empty()) add(Act::kResume);
+      continue;
+    }
+    if (MaySuspend(e)) add(Act::kSuspend);
     if (HasToLook(e)) add(Act::kLook);
     if (e.steps_left > 0) add(Act::kBegin);
     if (!e.used.empty()) add(Act::kFree);
@@ -174,7 +211,6 @@ std::vector<Event> World::Enabled() const {
     if (e.changed < options_.changes) {
       add(e.wanted == 1 ? Act::kWantMore : Act::kWantLess);
     }
-    if (deaths_ < options_.deaths) add(Act::kDie);
   }
   if (!filling_.empty()) events.push_back({Act::kFill, 0});
   if (touched_) events.push_back({Act::kPoll, 0});
@@ -205,6 +241,10 @@ void World::Apply(Event event) {
       return Want(&e, options_.slabs);
     case Act::kWantLess:
       return Want(&e, 1);
+    case Act::kSuspend:
+      return Suspend(&e);
+    case Act::kResume:
+      return Resume(&e);
     case Act::kDeliver:
       return Deliver(&e);
     case Act::kFill:
@@ -258,14 +298,15 @@ void World::Look(Engine* e) {
 }
 
 void World::ReturnSlab(Engine* e, uint32_t view_index) {
-  e->outbox.push_back({false, view_index - 1, e->leases.lease(view_index)});
+  e->outbox.push_back(
+      {Message::kReturn, view_index - 1, e->leases.lease(view_index)});
   e->leases.MarkSent(view_index);
 }
 
 void World::Want(Engine* e, uint32_t slabs) {
   ++e->changed;
   e->wanted = slabs;
-  e->outbox.push_back({true, slabs, 0});
+  e->outbox.push_back({Message::kWant, slabs, 0});
 }
 
 void World::Begin(Engine* e) {
@@ -298,8 +339,10 @@ void World::Deliver(Engine* e) {
   const Message message = e->outbox.front();
   e->outbox.pop_front();
   touched_ = true;
-  if (message.want) {
+  if (message.kind == Message::kWant) {
     pool_.Want(e->id, e->pid, message.value, now_ns_);
+  } else if (message.kind == Message::kSuspend) {
+    Require(pool_.SuspendView(e->id, e->pid).ok());
   } else {
     const absl::Status s = pool_.ReturnSlab(
         e->id, e->pid, SlabId{message.value}, LeaseId{message.lease});
@@ -335,7 +378,7 @@ void World::Round() {
   for (uint8_t i = 0; i < kEngines; ++i) {
     Engine& e = engines_[i];
     FinishSteps(&e);
-    if (e.alive) Look(&e);
+    if (e.alive && !e.suspended) Look(&e);
     while (!e.outbox.empty() && !e.buried) Deliver(&e);
     if (!e.alive && !e.buried) Apply({Act::kBury, i});
   }
@@ -357,7 +400,7 @@ std::string World::Settle() {
     if (word.state == SlabState::kFree) continue;
     const bool held =
         std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
-          return e.alive && Number(e.id) == word.engine &&
+          return e.alive && !e.suspended && Number(e.id) == word.engine &&
                  word.state == SlabState::kPartial &&
                  e.leases.hold(s + 1) == ViewLeases::Hold::kHeld;
         });
@@ -385,7 +428,8 @@ uint64_t World::Digest() const {
   for (const Engine& e : engines_) {
     hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
              uint64_t{e.wanted} << 8 | uint64_t{e.steps_left} << 16 |
-             uint64_t{e.changed} << 24 |
+             uint64_t{e.changed} << 24 | uint64_t{e.suspended} << 2 |
+             uint64_t{e.suspensions} << 48 |
              uint64_t{pool_.Record(e.id).view.wanted} << 32 |
              uint64_t{pool_.Record(e.id).view.target} << 40);
     for (uint32_t block : e.used) hash.Add(block);
@@ -394,9 +438,9 @@ uint64_t World::Digest() const {
       for (uint32_t block : s.blocks) hash.Add(block);
     }
     for (const Message& m : e.outbox) {
-      const bool current =
-          !m.want && pool_.slabs().word(SlabId{m.value}).lease == m.lease;
-      hash.Add(2'000'000 + m.value * 4 + m.want * 2 + current);
+      const bool current = m.kind == Message::kReturn &&
+                           pool_.slabs().word(SlabId{m.value}).lease == m.lease;
+      hash.Add(2'000'000 + m.value * 8 + m.kind * 2 + current);
     }
   }
   hash.Add(deaths_ | uint64_t{touched_} << 8 | uint64_t{waits_} << 48 |

@@ -24,6 +24,8 @@ enum class Act : uint8_t {
   kEnd,       // the engine learns of that
   kWantMore,  // its load grows
   kWantLess,
+  kSuspend,  // it goes to sleep: nothing is in use, no step in flight
+  kResume,   // it wakes up, or is refused
   kDeliver,  // the daemon reads its next message
   kFill,     // the zero fills under way complete
   kPoll,     // the daemon's loop runs once
@@ -43,15 +45,18 @@ std::string Text(const std::vector<Event>& events);
 struct Options {
   uint32_t slabs = 3;  // the first engine wants two of them at first
   std::array<uint32_t, 2> steps = {1, 1};  // that each engine begins
-  uint32_t changes = 1;  // of what an engine wants, per engine
-  uint32_t deaths = 1;   // in all
-  uint32_t waits = 1;    // in which slabs become late, in all
+  uint32_t changes = 1;      // of what an engine wants, per engine
+  uint32_t deaths = 1;       // in all
+  uint32_t waits = 1;        // in which slabs become late, in all
+  uint32_t suspensions = 0;  // per engine
   // An engine returns a slab as soon as its last block is free.
   bool no_fence = false;
   // The driver forgets a process at once, though its steps run on.
   bool no_quarantine = false;
   // A fill completes without writing.
   bool no_zero = false;
+  // An engine goes to sleep while steps of its own are in flight.
+  bool no_synchronize = false;
 };
 
 // A small FineServe without sockets, processes or memory: the pool's own
@@ -94,7 +99,7 @@ class World {
     std::vector<uint32_t> blocks;
   };
   struct Message {
-    bool want;       // else: give back
+    enum Kind : uint8_t { kReturn, kWant, kSuspend } kind;
     uint32_t value;  // wanted slabs, or slab
     uint32_t lease;
   };
@@ -104,6 +109,8 @@ class World {
     uint32_t steps_left = 0;
     bool alive = true;
     bool buried = false;
+    bool suspended = false;
+    uint32_t suspensions = 0;
     shim::ViewLeases leases;
     shim::BlockAllocator blocks;
     std::deque<uint32_t> used;  // oldest first
@@ -114,6 +121,10 @@ class World {
   };
 
   void Start(Engine* e, int index);
+  bool Serve(Engine* e);
+  void Suspend(Engine* e);
+  void Resume(Engine* e);
+  bool MaySuspend(const Engine& e) const;
   void Look(Engine* e);
   void Begin(Engine* e);
   void Execute(Engine* e);

@@ -46,6 +46,8 @@ _MODULES = (
     "test_gpu_formats",
     "test_gpu_hybrid",
     "test_gpu_drafts",
+    "test_sleep",
+    "test_gpu_sleep",
     "test_gpu_start",
     "test_gpu_serving",
 )
@@ -244,7 +246,7 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
     ),
     (
         "– chunked prefill, preemption, prefix cache, async scheduling, seeds; "
-        "sleep refused; zeroing left out is noticed",
+        "zeroing left out is noticed",
         _module("test_gpu_features"),
     ),
     (
@@ -260,6 +262,11 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "– speculative decoding by a draft model and by EAGLE; a drafter that "
         "nobody waits for is noticed",
         _module("test_gpu_drafts"),
+    ),
+    (
+        "– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it "
+        "wakes up at the same addresses, or is refused while its floor is taken",
+        _module("test_sleep", "test_gpu_sleep"),
     ),
     (
         "– a start beside a busy engine, without memory, under a cap",

@@ -69,6 +69,25 @@ class Engine:
             "ended": time.monotonic(),
         }
 
+    def sleep(self, level: int) -> list[str]:
+        self._llm.sleep(level)
+        return self._sleeping_tags()
+
+    def wake_up(self, tags: list[str] | None = None) -> list[str]:
+        """The tags that are still asleep; an error's text if it is refused."""
+        try:
+            self._llm.wake_up(tags)
+        except Exception as error:
+            return [str(error)]
+        return self._sleeping_tags()
+
+    def _sleeping_tags(self) -> list[str]:
+        return ["asleep"] if self._llm.llm_engine.is_sleeping() else []
+
+    def reload_weights(self) -> None:
+        """After level 2, which has dropped them."""
+        self._llm.collective_rpc("reload_weights")
+
     def metrics(self) -> dict[str, int]:
         """vLLM's counters since its start; needs disable_log_stats False."""
         return {

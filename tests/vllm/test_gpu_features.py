@@ -8,7 +8,7 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from gpu_machine import EngineEnded, VllmEngine, random_prompts
+from gpu_machine import VllmEngine, random_prompts
 from test_gpu_worker import LARGE, SMALL, Trade
 
 
@@ -83,18 +83,6 @@ class SmallPool(Trade):
             self.assertEqual(report["async_scheduling"], ahead)
             self.assertGreater(metrics["num_preemptions"], 0)
             self.assertGreater(metrics["prefix_cache_hits"], 0)
-
-
-class Refusals(Trade):
-    def test_sleep_mode_is_refused_in_one_line(self) -> None:
-        self.start_daemon()
-        engine = self.start_vllm(LARGE, view=True, enable_sleep_mode=True)
-        with self.assertRaisesRegex(
-            EngineEnded,
-            r"RuntimeError: FineServe: sleep mode is not supported yet, .*: "
-            r"remove --enable-sleep-mode\n",
-        ):
-            engine.answer()
 
 
 class WithoutZeroing(Trade):

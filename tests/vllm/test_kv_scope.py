@@ -51,7 +51,9 @@ class WorkerTest(unittest.TestCase):
         kv_scope.install(self.shim)
         self.addCleanup(kv_scope.uninstall)
         gpu = types.SimpleNamespace(
-            is_cuda_alike=lambda: True, is_xpu=lambda: False
+            is_cuda_alike=lambda: True,
+            is_xpu=lambda: False,
+            is_cpu=lambda: False,
         )
         for name, value in (
             ("ensure_kv_transfer_initialized", lambda *args: None),
@@ -196,6 +198,31 @@ class WorkerTest(unittest.TestCase):
         self.start(lambda config, context: None)
         with self.worker._maybe_get_memory_pool_context("weights"):
             self.assertEqual(self.shim.depth, 0)
+
+    def test_a_view_is_not_allocated_by_vllms_cumem_allocator(self) -> None:
+        kv_scope.uninstall()
+        kv_scope.install(self.shim, lambda *found: None)
+        self.worker.vllm_config.model_config.enable_cumem_allocator = True
+        tags: list[str] = []
+        allocator = types.SimpleNamespace(
+            use_memory_pool=lambda tag: tags.append(tag)
+            or contextlib.nullcontext(),
+            get_current_usage=lambda: 0,
+        )
+
+        def allocate(config: Any, context: Any) -> None:
+            with context:
+                self.assertEqual(self.shim.depth, 1)
+
+        from vllm.v1.worker import gpu_worker
+
+        with mock.patch.object(
+            gpu_worker, "get_mem_allocator_instance", lambda: allocator
+        ):
+            self.start(allocate)
+            self.worker._maybe_get_memory_pool_context("weights")
+        self.assertEqual(self.shim.scopes, 1)
+        self.assertEqual(tags, ["runtime", "weights"])
 
     def test_what_is_to_come_before_sees_the_workers_configuration(
         self,

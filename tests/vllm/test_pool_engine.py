@@ -39,6 +39,7 @@ class EngineTest(unittest.TestCase):
     def setUp(self) -> None:
         self.grants = InMemoryGrants.uniform(SLABS, PER_SLAB, leased=[1, 2])
         self.addCleanup(plugin.uninstall)
+        plugin._engines.clear()  # of other tests
 
     def install(self, **arguments: Any) -> None:
         plugin.install(lambda num_blocks: self.grants, **arguments)
@@ -123,14 +124,26 @@ class RefusalTest(EngineTest):
                 "vllm_config__kv_transfer_config",
                 types.SimpleNamespace(),
             ),
-            (
-                "--enable-sleep-mode",
-                "vllm_config__model_config__enable_sleep_mode",
-                True,
-            ),
         ):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
                 self.scheduler(**{path: value})
+
+    def test_a_sleep_mode_that_frees_the_kv_cache_itself_is_refused(
+        self,
+    ) -> None:
+        model = types.SimpleNamespace(
+            enable_sleep_mode=True, sleep_mode_backend="criu"
+        )
+        parallel = types.SimpleNamespace(
+            tensor_parallel_size=1, pipeline_parallel_size=1
+        )
+        config = types.SimpleNamespace(
+            model_config=model, parallel_config=parallel, kv_transfer_config=None
+        )
+        with self.assertRaisesRegex(RuntimeError, "backend criu"):
+            support.refuse(config)
+        model.sleep_mode_backend = "cumem"
+        support.refuse(config)
 
     def test_only_drafts_from_tokens_write_no_kv_behind_their_step(
         self,
@@ -231,6 +244,73 @@ class WantTest(EngineTest):
         self.assertEqual(
             self.grants.wanted, 1 + pool.slabs_for(len(staying) + room)
         )
+
+
+class SleepTest(EngineTest):
+    def test_a_sleeping_engine_holds_and_wants_nothing(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        build.add_request(scheduler, "a", 40)
+        build.step(scheduler)
+        self.assertGreater(self.grants.wanted, 0)
+        build.finish_request(scheduler, "a")
+        self.grants.ask_back(2)
+        build.step(scheduler)
+        plugin.suspend_all()
+        self.assertTrue(self.grants.suspended)
+        self.assertEqual(self.grants.held, frozenset())
+        self.assertEqual(pool.linked | pool.leaving, frozenset())
+        self.assertEqual(pool.get_num_free_blocks(), 0)
+        self.assertEqual(pool.num_gpu_blocks, 1)
+        self.assertEqual(len(pool.cached_block_hash_to_block), 0)
+        self.assertEqual(plugin.leases_of(scheduler).counters.returned, 2)
+        build.step(scheduler)
+        plugin.wake_all()
+        plugin.leases_of(scheduler).attach(lambda: None)
+        plugin.wake_all()
+        self.assertFalse(scheduler.has_requests(), "a step would touch weights")
+
+        plugin.resume_all()
+        self.assertFalse(self.grants.suspended)
+        self.grants.lease(2)
+        build.step(scheduler)
+        build.add_request(scheduler, "b", 40)
+        build.step(scheduler)
+        self.assertEqual(pool.linked, {2})
+        used = held_blocks(scheduler)
+        self.assertEqual({block // PER_SLAB for block in used}, {2})
+        self.assertGreater(self.grants.wanted, 0)
+
+    def test_blocks_in_use_keep_an_engine_awake(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        build.add_request(scheduler, "a", 40)
+        build.step(scheduler)
+        with self.assertRaisesRegex(RuntimeError, "in use"):
+            plugin.suspend_all()
+        self.assertFalse(self.grants.suspended)
+        self.assertEqual(self.grants.held, {1, 2})
+
+    def test_a_grants_refusal_changes_nothing(self) -> None:
+        self.install()
+        scheduler = self.scheduler()
+        pool = scheduler.kv_cache_manager.block_pool
+        with (
+            mock.patch.object(
+                self.grants, "suspend", side_effect=RuntimeError
+            ),
+            self.assertRaises(RuntimeError),
+        ):
+            plugin.suspend_all()
+        self.assertEqual(pool.linked, {1, 2})
+        plugin.suspend_all()
+        with (
+            mock.patch.object(self.grants, "resume", side_effect=RuntimeError),
+            self.assertRaises(RuntimeError),
+        ):
+            plugin.resume_all()
+        self.assertEqual(pool.linked, frozenset())
 
 
 class AskBackTest(EngineTest):

@@ -22,7 +22,7 @@ from unittest import mock
 import doubles
 from doubles import build
 from doubles.fake_shim import GRANULE, FakeShim
-from fineserve_vllm import kv_abi, kv_scope, plugin, support
+from fineserve_vllm import kv_abi, kv_scope, plugin, sleep, support
 from fineserve_vllm.grants import InMemoryGrants
 from fineserve_vllm.pool import LeasedBlockPool
 from fineserve_vllm.shim_grants import ShimGrants
@@ -34,6 +34,7 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheTensor
 from vllm.v1.worker import worker_base
 
+NO_SLEEP = sleep.Kv(lambda: None, lambda: None)
 HEADER = doubles.PLUGIN.parent / "fineserve_kv.h"
 
 
@@ -498,6 +499,9 @@ class StartTest(unittest.TestCase):
             mock.patch.object(kv_abi, "preloaded", lambda: True),
             mock.patch.object(kv_abi, "Shim", lambda: self.shim),
             mock.patch.dict(os.environ, {"FINESERVE_VIEW": "1"}),
+            mock.patch.object(  # needs PyTorch
+                kv_scope, "_fresh_segments", lambda inner: inner
+            ),
         ):
             patch.start()
             self.addCleanup(patch.stop)
@@ -506,6 +510,7 @@ class StartTest(unittest.TestCase):
         plugin.uninstall()
         kv_scope.uninstall()
         plugin._registered = False
+        plugin._engines.clear()  # of other tests
 
     def allocate(self) -> None:
         """What the executor has the worker do."""
@@ -581,6 +586,50 @@ class StartTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: self.shim.returned == [3]))
         self.assertFalse(scheduler.has_requests())
 
+    def test_an_engine_that_slept_is_woken_when_leases_change(self) -> None:
+        plugin.register()
+        self.allocate()
+        scheduler = build.scheduler(NUM_BLOCKS)
+        pool = scheduler.kv_cache_manager.block_pool
+        self.shim.lease(3)
+        self.assertTrue(eventually(lambda: pool.linked == {3}))
+        plugin.suspend_all()
+        self.assertEqual(self.shim.calls[-1], "suspend")
+        self.assertEqual(pool.linked, frozenset())
+        self.assertEqual(self.shim.returned, [], "the shim returns all")
+        self.shim.lease(2)
+        plugin.wake_all()
+        self.assertEqual(pool.linked, frozenset())
+        plugin.resume_all()
+        self.assertEqual(pool.linked, {2})
+        self.shim.lease(1)
+        self.assertTrue(eventually(lambda: pool.linked == {1, 2}))
+
+    def test_the_workers_own_sleep_takes_the_kv_cache_along(self) -> None:
+        plugin.register()
+        worker = mock.Mock()
+        self.init_device(worker)
+        self.allocate()
+        build.scheduler(NUM_BLOCKS)
+        worker.sleep(2)
+        self.assertEqual(self.shim.calls[-1], "suspend")
+        worker.wake_up()
+        self.assertEqual(self.shim.calls[-1], "resume")
+
+    def init_device(self, worker: Any) -> None:
+        wrapper = object.__new__(worker_base.WorkerWrapperBase)
+        wrapper.worker = worker
+        wrapper.vllm_config = types.SimpleNamespace(
+            cache_config=types.SimpleNamespace(gpu_memory_utilization=0.9)
+        )
+        with mock.patch.object(
+            worker_base,
+            "set_current_vllm_config",
+            lambda config: mock.MagicMock(),
+            create=True,
+        ):
+            wrapper.init_device()
+
     def test_a_daemon_that_was_lost_for_a_while_is_heard_again(self) -> None:
         plugin.register()
         self.allocate()
@@ -636,7 +685,7 @@ class StartTest(unittest.TestCase):
             build.scheduler(NUM_BLOCKS - 1)
 
     def test_constructed_without_a_pool_is_refused(self) -> None:
-        view = View(self.shim, lambda: None)
+        view = View(self.shim, lambda: None, NO_SLEEP)
         with self.assertRaisesRegex(RuntimeError, "no leases"):
             view.constructed()
 
@@ -674,8 +723,7 @@ class StartTest(unittest.TestCase):
             plugin.register()
 
     def test_allocators_that_map_by_themselves_are_refused(self) -> None:
-        vllm_config, _ = build.configs(NUM_BLOCKS, False)
-        support.refuse_allocator(vllm_config)
+        support.refuse_allocator()
         with (
             mock.patch.dict(
                 os.environ,
@@ -683,10 +731,7 @@ class StartTest(unittest.TestCase):
             ),
             self.assertRaisesRegex(RuntimeError, "PYTORCH_CUDA_ALLOC_CONF"),
         ):
-            support.refuse_allocator(vllm_config)
-        vllm_config.model_config.enable_cumem_allocator = True
-        with self.assertRaisesRegex(RuntimeError, "--enable-cumem-allocator"):
-            support.refuse_allocator(vllm_config)
+            support.refuse_allocator()
 
 
 class Worker:

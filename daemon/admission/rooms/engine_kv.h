@@ -26,7 +26,7 @@ struct EngineKv {
     uint64_t most_tokens = 0;  // that it can ever have
     uint64_t used_tokens = 0;  // as its engine says
   };
-  absl::optional<View> view;  // only of an active one
+  absl::optional<View> view;  // of one that is active or suspended
   uint64_t leased_bytes = 0;  // in whole slabs
 };
 

@@ -87,6 +87,12 @@ Left LeftBeside(const slab::SlabManager& slabs, const Stakes& stakes) {
   return left;
 }
 
+uint64_t MostTokens(const PoolState& pool, EngineId engine) {
+  const slab::SlabLayout& layout = pool.Layout(engine);
+  return pool.Record(engine).view.cap * layout.LeastBlocks() *
+         layout.format().block_tokens;
+}
+
 }  // namespace
 
 std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
@@ -116,7 +122,11 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
     kv.leased_bytes =
         pool.slabs().HeldBy(*id).slabs * pool.geometry().slab_bytes();
     const auto found = stakes.find(*id);
-    if (found == stakes.end()) continue;
+    if (found == stakes.end()) {
+      // A sleeper can be sure of nothing until it wakes up.
+      if (pool.IsSuspended(*id)) kv.view = {0, MostTokens(pool, *id), 0};
+      continue;
+    }
     const Stake& stake = found->second;
     const bool idle = promised[*id] == 0;
     const PoolState::Prospect& p = (idle ? first_shares : shares).at(*id);

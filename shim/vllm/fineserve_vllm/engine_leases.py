@@ -81,6 +81,7 @@ class EngineLeases:
         self._stuck: set[int] = set()
         # Set by any thread, cleared by the scheduler's: one word, no lock.
         self._wake_pending = False
+        self._suspended = False
         self._post_wakeup: Callable[[], None] | None = None
 
     # Called from the wrapped Scheduler.
@@ -111,6 +112,8 @@ class EngineLeases:
         has_requests() is true; the step has no tokens, and its end returns
         slabs that were asked back. It asks before it sleeps, and requests may
         have been aborted since its last step."""
+        if self._suspended:
+            return False
         with self.pool.lock:
             self._want()
             self._usage.step_ended()
@@ -138,6 +141,29 @@ class EngineLeases:
         with self.pool.lock:
             self._look()
             self._return_drained()
+            self._want()
+
+    # Sleep.
+
+    def suspend(self) -> None:
+        """Returns all slabs, and wants none until resume(); see pool.suspend().
+        Called by the worker, in the scheduler's thread."""
+        with self.pool.lock:
+            held = len(self.pool.linked) + len(self.pool.leaving)
+            self.pool.suspend()
+            self.counters.returned += held
+            self._asked_at.clear()
+            self._stuck.clear()
+            self._usage.forget()
+            self._suspended = True
+
+    def resume(self) -> None:
+        """The pool grows as slabs are leased to it."""
+        with self.pool.lock:
+            self.pool.grants.resume()
+            self._suspended = False
+            self._wanted = -1
+            self._look()
             self._want()
 
     # Inside.

@@ -57,6 +57,14 @@ class Grants(Protocol):
         """Publishes how many blocks of a slab are used by requests. It decides
         which slabs are asked back first."""
 
+    def suspend(self) -> None:
+        """Ends all leases at once, and the claim to more, until resume(). The
+        caller vouches as for return_slab. An exception has changed nothing."""
+
+    def resume(self) -> None:
+        """Takes part again; what is leased comes by poll(). An exception has
+        changed nothing."""
+
 
 class InMemoryGrants:
     """Leases that the owner of this object decides. Not thread-safe."""
@@ -67,6 +75,7 @@ class InMemoryGrants:
         self._newly_leased: list[int] = []
         self._asked_back: list[int] = []
         self.wanted = 0
+        self.suspended = False
         self.used: dict[int, int] = {}  # by view index, as published
         self.returned: list[int] = []  # in order, for tests
         for index in leased:
@@ -106,6 +115,14 @@ class InMemoryGrants:
 
     def publish(self, index: int, used_blocks: int) -> None:
         self.used[index] = used_blocks
+
+    def suspend(self) -> None:
+        self._held.clear()
+        self._newly_leased, self._asked_back = [], []
+        self.suspended = True
+
+    def resume(self) -> None:
+        self.suspended = False
 
     # The lessor's side.
 

@@ -138,6 +138,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fs_kv_register": (_int, (_P(Format), _P(Geometry))),
     "fs_kv_activate": (_int, ()),
     "fs_kv_close": (_int, ()),
+    "fs_kv_suspend": (_int, ()),
+    "fs_kv_resume": (_int, ()),
     "fs_kv_slab_blocks": (_int, (_u32, _P(_u64), _P(_u64))),
     "fs_kv_read_rank": (_int, (_P(Rank),)),
     "fs_kv_join_ranks": (_int, (_P(Rank), _u32, _P(Geometry))),
@@ -213,6 +215,12 @@ class Shim:
 
     def activate(self) -> None:
         self._call("fs_kv_activate")
+
+    def suspend(self) -> None:
+        self._call("fs_kv_suspend")
+
+    def resume(self) -> None:
+        self._call("fs_kv_resume")
 
     def rank(self) -> bytes:
         """What another process joins this one by."""

@@ -37,8 +37,8 @@ _undo: Callable[[], None] | None = None
 
 
 def install(shim: Scope, before: BeforeAllocation | None = None) -> None:
-    """Puts the KV allocation of every worker into a scope of the shim, and
-    calls `before` ahead of each. A second call changes nothing.
+    """Puts the KV allocation of every worker into a scope of the shim. With a
+    view, `before` is called ahead of each. A second call changes nothing.
 
     Raises:
         RuntimeError: this vLLM lacks a name that the scope relies on.
@@ -60,7 +60,7 @@ def install(shim: Scope, before: BeforeAllocation | None = None) -> None:
     def initialize(self: Any, kv_cache_configs: Any) -> Any:
         if before is not None:
             before(self.vllm_config, kv_cache_configs[self.global_rank])
-        _mark(self.worker, shim)
+        _mark(self.worker, shim, ours=before is not None)
         return original(self, kv_cache_configs)
 
     setattr(wrapper, _INITIALIZE, initialize)
@@ -75,16 +75,19 @@ def uninstall() -> None:
         _undo = None
 
 
-def _mark(worker: Any, shim: Scope) -> None:
+def _mark(worker: Any, shim: Scope, ours: bool) -> None:
     """Puts the KV allocation of one worker into a scope. Workers that have no
-    such context (the CPU's) are left alone."""
+    such context (the CPU's) are left alone. `ours`: the KV cache is a view,
+    which vLLM's cumem allocator must not map."""
     original: Callable[..., Any] | None = getattr(worker, _CONTEXT, None)
     if original is None:
         return
 
     def context(tag: str) -> Any:
-        inner = original(tag)
-        return _scope(inner, shim) if tag == _TAG else inner
+        if tag != _TAG:
+            return original(tag)
+        inner = contextlib.nullcontext() if ours else original(tag)
+        return _scope(inner, shim)
 
     setattr(worker, _CONTEXT, context)
 

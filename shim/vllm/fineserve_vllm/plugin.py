@@ -26,6 +26,7 @@ from fineserve_vllm import (
     kv_groups,
     kv_scope,
     ranks,
+    sleep,
     support,
     view,
     wake,
@@ -71,7 +72,7 @@ def register() -> None:
 
 def _use_view(shim: kv_abi.Shim) -> None:
     shim.progress(kv_abi.Stage.PLUGIN_LOADED)
-    its_view = view.View(shim, wake_all)
+    its_view = view.View(shim, wake_all, sleep.Kv(suspend_all, resume_all))
     install(
         its_view.grants_for,
         constructed=its_view.constructed,
@@ -145,11 +146,15 @@ def leases_of(scheduler: Any) -> EngineLeases | None:
     return getattr(scheduler, _LEASES, None)
 
 
+def _all_engines() -> list[EngineLeases]:
+    """Those of this process: with a view there is one."""
+    with _engines_lock:
+        return list(_engines)
+
+
 def wake_all() -> None:
     """Makes every engine of this process poll its grants. Any thread."""
-    with _engines_lock:
-        engines = list(_engines)
-    for engine in engines:
+    for engine in _all_engines():
         engine.wake()
 
 
@@ -163,6 +168,18 @@ def _fence_for(
     if support.drafter_writes_kv(vllm_config):
         return StepFence(finish=_finish_device)
     return StepFence()
+
+
+def suspend_all() -> None:
+    """Takes the KV cache of this process down; see EngineLeases.suspend()."""
+    for engine in _all_engines():
+        engine.suspend()
+
+
+def resume_all() -> None:
+    """Builds the KV cache up again; see EngineLeases.resume()."""
+    for engine in _all_engines():
+        engine.resume()
 
 
 def _finish_device() -> None:

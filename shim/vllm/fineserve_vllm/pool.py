@@ -212,6 +212,23 @@ class LeasedBlockPool(BlockPool):
             self.grants.return_slab(index)
         return ready
 
+    def suspend(self) -> None:
+        """Gives all slabs back at once, until grants.resume(). No block is in
+        use, and the device has nothing left to do.
+
+        Raises:
+            RuntimeError: a block is in use; nothing has changed.
+        """
+        if self.used_blocks or self._leaving_slab_of:
+            raise RuntimeError(
+                f"FineServe: {self.used_blocks} blocks of the KV cache are in "
+                f"use: it cannot be suspended"
+            )
+        self.grants.suspend()
+        for index in sorted(self._linked):
+            self._start_leaving(index)
+        self._leaving.clear()
+
     def _start_leaving(self, index: int) -> None:
         self._linked.remove(index)
         free = self.free_block_queue.unlink(index)

@@ -25,7 +25,10 @@ class ShimGrants:
         active: bool = False,
     ) -> None:
         self._shim = shim
-        self._active = active
+        # Set while the view is active.
+        self._active = threading.Event()
+        if active:
+            self._active.set()
         # Set by poll(), cleared by the thread that waits for changes.
         self._polled = threading.Event()
         self._slabs = [
@@ -35,15 +38,27 @@ class ShimGrants:
 
     def activate(self) -> None:
         """Puts the pool in place of the memory that the engine started on."""
-        if not self._active:
+        if not self._active.is_set():
             self._shim.activate()
-        self._active = True
+        self._active.set()
+
+    def suspend(self) -> None:
+        self._shim.suspend()
+        self._active.clear()
+
+    def resume(self) -> None:
+        self._shim.resume()
+        self._active.set()
+
+    @property
+    def active(self) -> bool:
+        return self._active.is_set()
 
     def slabs(self) -> Sequence[Slab]:
         return self._slabs
 
     def poll(self) -> Changes:
-        if not self._active:  # the pool is built before activation
+        if not self.active:  # the pool is built before activation
             return Changes()
         if not self._polled.is_set():
             self._polled.set()
@@ -56,18 +71,22 @@ class ShimGrants:
         )
 
     def want(self, slab_count: int) -> None:
-        self._shim.want(slab_count)
+        if self.active:
+            self._shim.want(slab_count)
 
     def return_slab(self, index: int) -> None:
         self._shim.return_slab(index)
 
     def publish(self, index: int, used_blocks: int) -> None:
-        self._shim.publish(index, used_blocks)
+        if self.active:
+            self._shim.publish(index, used_blocks)
 
     # For the thread that wakes the engine.
 
     def wait_for_change(self, timeout_ms: int) -> bool:
         """Sleeps until there may be something to poll, or until the timeout."""
+        if not self._active.wait(timeout_ms / 1000):
+            return False
         self._polled.clear()
         return self._shim.wait(timeout_ms)
 

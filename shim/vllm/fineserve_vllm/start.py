@@ -61,13 +61,21 @@ class Cap:
 
 
 class Start:
-    """The start of one worker."""
+    """The start of one worker.
+
+    Args:
+        prepared: called with the worker once it has its device.
+    """
 
     def __init__(
-        self, shim: PoolReader, memory: Memory = device_memory
+        self,
+        shim: PoolReader,
+        memory: Memory = device_memory,
+        prepared: Callable[[Any], None] = lambda worker: None,
     ) -> None:
         self._shim = shim
         self._memory = memory
+        self._prepared = prepared
         self._asked: Size | None = None  # None before a worker starts
 
     def install(self) -> Callable[[], None]:
@@ -91,6 +99,7 @@ class Start:
             with _memory_check_off(wrapped.vllm_config.cache_config):
                 original(wrapped)
             self.prepare(wrapped.worker, wrapped.vllm_config)
+            self._prepared(wrapped.worker)
 
         wrapper.init_device = init_device
         return lambda: setattr(wrapper, "init_device", original)

@@ -41,21 +41,23 @@ def refuse(vllm_config: Any) -> None:
             "and write blocks without the scheduler's knowledge: remove "
             "--kv-transfer-config and --kv-offloading-size"
         )
-    if vllm_config.model_config.enable_sleep_mode:
+    model = vllm_config.model_config
+    if model.enable_sleep_mode and ranks.has_ranks(vllm_config):
         raise RuntimeError(
-            "FineServe: sleep mode is not supported yet, because it would free "
-            "the KV cache itself: remove --enable-sleep-mode"
+            "FineServe: sleep mode of workers that are processes of their own "
+            "is not supported yet: remove --enable-sleep-mode"
+        )
+    if model.enable_sleep_mode and model.sleep_mode_backend != "cumem":
+        raise RuntimeError(
+            f"FineServe: the sleep-mode backend {model.sleep_mode_backend} is "
+            f"not supported, because it would free the KV cache itself: use "
+            f"vLLM's own, cumem"
         )
 
 
-def refuse_allocator(vllm_config: Any) -> None:
-    """Raises RuntimeError for a configuration that would not allocate the KV
+def refuse_allocator() -> None:
+    """Raises RuntimeError for an environment that would not allocate the KV
     cache by cuMemAlloc in one piece."""
-    if vllm_config.model_config.enable_cumem_allocator:
-        raise RuntimeError(
-            "FineServe: vLLM's cumem allocator would map the KV cache itself: "
-            "remove --enable-cumem-allocator"
-        )
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         if "expandable_segments:True" in os.environ.get(name, ""):
             raise RuntimeError(

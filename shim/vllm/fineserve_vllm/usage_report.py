@@ -45,6 +45,10 @@ class UsageReport:
     def returned(self, index: int) -> None:
         self._publish(index, 0)
 
+    def forget(self) -> None:
+        """Nothing is published any more."""
+        self._published.clear()
+
     def _count(self) -> None:
         pool, blocks = self._pool, self._pool.blocks
         budget = _BLOCKS_PER_PERIOD

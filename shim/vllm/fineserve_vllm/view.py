@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_abi, ranks, support
+from fineserve_vllm import kv_abi, ranks, sleep, support
 from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import ShimGrants
 from fineserve_vllm.start import Start
@@ -39,10 +39,15 @@ class View:
 
     Args:
         wake: makes the engine poll its grants; called from another thread.
+        kv: what its sleep mode does with the KV cache.
     """
 
-    def __init__(self, shim: kv_abi.Shim, wake: Callable[[], None]) -> None:
-        self.start = Start(shim)
+    def __init__(
+        self, shim: kv_abi.Shim, wake: Callable[[], None], kv: sleep.Kv
+    ) -> None:
+        self.start = Start(
+            shim, prepared=lambda worker: sleep.wrap(worker, kv)
+        )
         self.ranks = ranks.Ranks()
         self._shim = shim
         self._wake = wake
@@ -52,7 +57,7 @@ class View:
 
     def register(self, vllm_config: Any, kv_cache_config: Any) -> None:
         support.refuse(vllm_config)
-        support.refuse_allocator(vllm_config)
+        support.refuse_allocator()
         found = view_format(kv_cache_config, vllm_config)
         cap = self.start.cap(vllm_config.cache_config, found)
         is_rank = ranks.has_ranks(vllm_config)
@@ -145,6 +150,8 @@ class View:
                 changed = grants.wait_for_change(_WAIT_MS)
                 lost = False
             except kv_abi.KvError as error:
+                if error.code == kv_abi.Error.STATE and not grants.active:
+                    continue  # it was suspended just now
                 if error.code != kv_abi.Error.NO_DAEMON:
                     if error.code != kv_abi.Error.STATE:  # it was closed
                         _log.warning(

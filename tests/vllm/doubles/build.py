@@ -70,6 +70,7 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
             ),
             model_config=types.SimpleNamespace(
                 enable_sleep_mode=False,
+                sleep_mode_backend="cumem",
                 enable_cumem_allocator=False,
                 max_model_len=2048,
             ),

@@ -31,6 +31,7 @@ class FakeShim:
         self.used: dict[int, int] = {}
         self.returned: list[int] = []
         self.changed = threading.Event()
+        self.suspended = False
         self.closed = False
         self.daemon_lost = False
         self.losses = 0
@@ -71,6 +72,15 @@ class FakeShim:
     def activate(self) -> None:
         self._enter("activate")
 
+    def suspend(self) -> None:
+        self._enter("suspend")
+        self.suspended = True
+        self.changed.set()
+
+    def resume(self) -> None:
+        self._enter("resume")
+        self.suspended = False
+
     def slab_blocks(self, view_index: int) -> range:
         assert self.format is not None
         page = self.format.page_bytes
@@ -95,8 +105,8 @@ class FakeShim:
 
     def wait(self, timeout_ms: int) -> bool:
         changed = self.changed.wait(timeout_ms / 1000)
-        if self.closed:
-            raise kv_abi.KvError("wait", kv_abi.Error.STATE, "closed")
+        if self.closed or self.suspended:
+            raise kv_abi.KvError("wait", kv_abi.Error.STATE, "not active")
         if self.daemon_lost:
             self.losses += 1
             self.changed.clear()

@@ -15,14 +15,17 @@ std::string Counted(uint64_t n, const char* what) {
   return absl::StrCat(n, " ", what, n == 1 ? "" : "s");
 }
 
+const char* Standing(abi::ViewState state) {
+  if (state == abi::ViewState::kSuspended) return ", suspended";
+  return state == abi::ViewState::kActive ? "" : ", not active yet";
+}
+
 std::string TitleLine(const abi::EngineSnapshot& engine,
                       const ViewFigures& figures) {
   const abi::ViewRecord& view = figures.view;
-  const bool active = view.state == abi::ViewState::kActive;
   return absl::StrCat("view      ", engine.id, " ", engine.name, ", pid ",
                       view.pid, ": ", FormatName(view), ", mode ",
-                      ModeName(view.mode), active ? "" : ", not active yet",
-                      "\n");
+                      ModeName(view.mode), Standing(view.state), "\n");
 }
 
 std::string ShareLine(const abi::ViewRecord& view) {
@@ -98,6 +101,7 @@ Json ViewJson(const ViewFigures& figures) {
   const abi::ViewRecord& view = figures.view;
   Json json = {{"mode", ModeName(view.mode)},
                {"active", view.state == abi::ViewState::kActive},
+               {"suspended", view.state == abi::ViewState::kSuspended},
                {"pid", view.pid},
                {"format",
                 {{"name", FormatName(view)},

@@ -8,6 +8,7 @@ build.py made.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from host_device_vllm import (
     breakage,
@@ -36,6 +37,7 @@ def register() -> None:
         "host_device_vllm.attention.HostAttentionBackend",
     )
     _replace_top_k_top_p()
+    _find_the_runtime_in_use()
     convolution.install()
     breakage.install()
     observation.install()
@@ -48,3 +50,32 @@ def _replace_top_k_top_p() -> None:
     from vllm.v1.sample.ops import topk_topp_sampler as sampler
 
     sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
+
+
+def _find_the_runtime_in_use() -> None:
+    """Two CUDA runtimes of one name are in the process: the emulated device's,
+    which is preloaded and answers all calls, and the one that PyTorch's wheel
+    loads by its path and nothing calls. vLLM takes the one at the lower address
+    (ctypes calls of its sleep mode)."""
+    import ctypes
+
+    from vllm.distributed.device_communicators import cuda_wrapper
+
+    def runtime_in_use(name: str) -> str | None:
+        return _path_of(ctypes.CDLL(None).cudaMemcpy)
+
+    cuda_wrapper.find_loaded_library = runtime_in_use
+
+
+def _path_of(function: Any) -> str | None:
+    """The library that a function lies in."""
+    import ctypes
+
+    at = ctypes.cast(function, ctypes.c_void_p).value or 0
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            fields = line.split(maxsplit=5)
+            first, end = (int(number, 16) for number in fields[0].split("-"))
+            if first <= at < end and len(fields) == 6:
+                return fields[5].strip()
+    return None

@@ -9,3 +9,12 @@ class Worker(WorkerBase):
 
     def determine_available_memory(self):
         raise NotImplementedError
+
+    def sleep(self, level=1):
+        raise NotImplementedError
+
+    def wake_up(self, tags=None):
+        raise NotImplementedError
+
+    def discard(self, tags):
+        raise NotImplementedError

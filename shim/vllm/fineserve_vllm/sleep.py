@@ -1,0 +1,83 @@
+"""vLLM's sleep mode on a view: the KV cache is ours, the rest is vLLM's.
+
+A worker falls asleep, wakes up and discards what it holds by tag: "weights",
+"kv_cache" and others. vLLM's own allocator keeps all but the KV cache, which is
+a view of the pool: falling asleep returns its slabs and unmaps it, waking up
+maps it at the same addresses. Before vLLM calls a worker it has aborted,
+preempted or finished all requests and emptied the prefix cache, so that no
+block is in use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fineserve_vllm.log import logger
+
+_log = logger(__name__)
+
+_TAG = "kv_cache"
+
+# The last words of a worker that is asleep.
+_OTHERS_TOOK = "Memory usage increased after sleeping."
+
+
+@dataclasses.dataclass(frozen=True)
+class Kv:
+    """What happens to the KV cache of this process's engine. Both raise without
+    having changed anything."""
+
+    suspend: Callable[[], None]
+    resume: Callable[[], None]
+
+
+def wrap(worker: Any, kv: Kv) -> None:
+    """Makes one worker take its KV cache along. A worker that cannot sleep (the
+    CPU's) is left alone."""
+    for name, wrapper in (
+        ("sleep", _sleep),
+        ("wake_up", _wake_up),
+        ("discard", _discard),
+    ):
+        original = getattr(worker, name, None)
+        if original is not None:
+            setattr(worker, name, functools.partial(wrapper, kv, original))
+
+
+def _sleep(kv: Kv, original: Callable[[int], None], level: int = 1) -> None:
+    kv.suspend()
+    try:
+        original(level)
+    except AssertionError as error:
+        if str(error) != _OTHERS_TOOK:
+            raise
+        # vLLM compares what is free on the device, where it is not alone.
+        _log.info("FineServe: asleep; others took more than this engine freed")
+
+
+def _wake_up(
+    kv: Kv,
+    original: Callable[[list[str] | None], None],
+    tags: list[str] | None = None,
+) -> None:
+    """First the KV cache: if it is refused, all stays asleep."""
+    takes_kv = tags is None or _TAG in tags
+    if takes_kv:
+        kv.resume()
+    try:
+        original(tags)
+    except BaseException:
+        if takes_kv:  # others may use the slabs meanwhile
+            kv.suspend()
+        raise
+
+
+def _discard(
+    kv: Kv, original: Callable[[tuple[str, ...]], None], tags: tuple[str, ...]
+) -> None:
+    if _TAG in tags:
+        kv.suspend()
+    original(tags)

@@ -1,0 +1,148 @@
+"""Stock vLLM's sleep mode on a view: its slabs serve others meanwhile.
+
+As test_gpu_worker.py, on vLLM itself (label vllm).
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+from gpu_machine import random_prompts
+from test_gpu_worker import Trade
+
+
+class Sleep(Trade):
+    """The first engine sleeps; the second one uses its slabs."""
+
+    def start_sleepers(self, *own: dict[str, Any]) -> None:
+        # Both could sleep, though the second never does.
+        self.start_all({}, [{"enable_sleep_mode": True} | its for its in own])
+        self.pids = [engine.run("stats")["pid"] for engine in self.engines]
+
+    def engine_of(self, i: int) -> dict[str, Any]:
+        """What fsctl says: they start together, so either may be the first."""
+        (found,) = [
+            engine
+            for engine in self.fsctl("engines")["engines"]
+            if engine["view"] and engine["view"]["pid"] == self.pids[i]
+        ]
+        return found
+
+    def view_of(self, i: int) -> dict[str, Any]:
+        return self.engine_of(i)["view"]
+
+    def all_serve(self, requests: int = 32) -> None:
+        prompts = [self.ask(i, requests) for i in range(2)]
+        for i in range(2):
+            self.finish(i, prompts[i])
+
+    def fall_asleep(self, level: int) -> None:
+        self.assertEqual(self.engines[0].run("sleep", level=level), ["asleep"])
+        self.assertEqual(self.held(0), 0)
+        view = self.view_of(0)
+        self.assertTrue(view["suspended"])
+        self.assertEqual((view["wanted"], view["target"]), (0, 0))
+
+    def held(self, i: int) -> int:
+        return self.slabs_held().get(self.engine_of(i)["id"], 0)
+
+    def serve_beside_the_sleeper(self) -> None:
+        """With all slabs, those of the other's floor too."""
+        self.finish(1, self.ask(1, 48))
+        self.assertEqual(self.held(1), self.pool_slabs)
+
+    def wake(self, level: int) -> None:
+        first = self.engines[0]
+        if level == 1:
+            self.assertEqual(first.run("wake_up"), [])
+            return
+        # The weights first: there is room for both at the end only.
+        self.assertEqual(first.run("wake_up", tags=["weights"]), ["asleep"])
+        self.assertEqual(self.held(0), 0)
+        first.run("reload_weights")
+        self.assertEqual(first.run("wake_up", tags=["kv_cache"]), [])
+
+
+class TwoLevels(Sleep):
+    def test_slabs_of_a_sleeper_serve_another_and_its_tokens_are_right(
+        self,
+    ) -> None:
+        self.start_sleepers({}, {})
+        for level in 1, 2, 1:
+            with self.subTest(level=level):
+                self.all_serve()
+                self.assertGreater(self.held(0), 0)
+                self.fall_asleep(level)
+                # Asleep already: vLLM says so and does nothing.
+                self.engines[0].run("sleep", level=level)
+                self.serve_beside_the_sleeper()
+                self.wake(level)
+                self.assertEqual(self.engines[0].run("wake_up"), [])
+                self.assertFalse(self.view_of(0)["suspended"])
+        self.all_serve()
+        for report in self.reports():
+            self.check(report)
+
+    def test_sleep_with_the_prefix_cache_full_forgets_it(self) -> None:
+        self.start_sleepers({"disable_log_stats": False}, {})
+        prompts = random_prompts(1, 8, (100, 200), shared=64)
+        hits = []
+        for _ in range(3):
+            answer = self.engines[0].run(
+                "generate", prompts=prompts, max_tokens=[16] * 8
+            )
+            wrong = self.reference(self.MODELS[0]).wrong(
+                prompts, answer["tokens"]
+            )
+            self.assertEqual(wrong, 0)
+            hits.append(self.engines[0].run("metrics")["prefix_cache_hits"])
+            if len(hits) == 2:
+                self.fall_asleep(1)
+                self.serve_beside_the_sleeper()
+                self.wake(1)
+        print("prefix cache hits", hits)
+        # All prompts hit the second time; after the sleep what they share does.
+        self.assertGreater(hits[1] - hits[0], 8 * 96)
+        self.assertLess(hits[2] - hits[1], 8 * 96)
+
+
+class FullPool(Sleep):
+    """Waking up needs the floor, which others may have been promised: each
+    engine's is 2 slabs."""
+
+    pool_slabs = 5
+
+    def test_waking_up_is_refused_in_one_line_until_the_floor_is_free(
+        self,
+    ) -> None:
+        self.start_sleepers({}, {})
+        self.all_serve(8)
+        self.fall_asleep(1)
+        third = self.start_vllm(
+            self.MODELS[1],
+            view=True,
+            runner=1,
+            environment={"FINESERVE_ENGINE": "third"},
+        )
+        third.answer()
+        self.finish(1, self.ask(1, 8))
+        (error,) = self.engines[0].run("wake_up")
+        print(error)
+        self.assertRegex(
+            error,
+            r"FineServe: the view cannot be taken up again: its floor of 2 "
+            r"slabs \(32 blocks\) does not fit: .* \(fs_kv_resume\)",
+        )
+        self.assertTrue(self.view_of(0)["suspended"])
+        third.kill()
+        self.assertTrue(
+            self.eventually(lambda: self.engines[0].run("wake_up") == [])
+        )
+        self.all_serve(8)
+        for report in self.reports():
+            self.check(report)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,129 @@
+"""A worker's sleep on a view: what happens in which order, and after failures.
+
+Runs on vLLM where it is installed, else on the doubles.
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import doubles
+
+REAL = doubles.prepare()
+
+from fineserve_vllm import sleep  # noqa: E402
+
+
+class Refused(Exception):
+    pass
+
+
+class SleepTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.calls: list[Any] = []
+        self.failing: dict[str, BaseException] = {}
+        self.worker = Worker(self)
+        sleep.wrap(
+            self.worker,
+            sleep.Kv(
+                lambda: self.happens("suspend"), lambda: self.happens("resume")
+            ),
+        )
+
+    def happens(self, name: str, *arguments: Any) -> None:
+        if name in self.failing:
+            raise self.failing[name]
+        self.calls.append((name, *arguments) if arguments else name)
+
+    def test_the_kv_cache_goes_first_and_comes_back_first(self) -> None:
+        self.worker.sleep(level=2)
+        self.worker.wake_up(tags=["weights"])
+        self.worker.wake_up(["kv_cache"])
+        self.assertEqual(
+            self.calls,
+            [
+                "suspend",
+                ("sleep", 2),
+                ("wake_up", ["weights"]),
+                "resume",
+                ("wake_up", ["kv_cache"]),
+            ],
+        )
+
+    def test_without_tags_all_wakes_up(self) -> None:
+        self.worker.sleep()
+        self.worker.wake_up()
+        self.assertEqual(
+            self.calls, ["suspend", ("sleep", 1), "resume", ("wake_up", None)]
+        )
+
+    def test_only_the_kv_cache_is_discarded_by_us(self) -> None:
+        self.worker.discard(("kv_cache",))
+        self.worker.discard(("weights",))
+        self.assertEqual(
+            self.calls,
+            ["suspend", ("discard", ("kv_cache",)), ("discard", ("weights",))],
+        )
+
+    def test_a_kv_cache_that_cannot_sleep_keeps_the_worker_awake(self) -> None:
+        self.failing["suspend"] = Refused()
+        with self.assertRaises(Refused):
+            self.worker.sleep()
+        self.assertEqual(self.calls, [])
+
+    def test_a_refused_wake_up_leaves_all_asleep(self) -> None:
+        self.failing["resume"] = Refused()
+        with self.assertRaises(Refused):
+            self.worker.wake_up()
+        self.assertEqual(self.calls, [])
+
+    def test_weights_for_which_there_is_no_memory_send_the_kv_cache_back(
+        self,
+    ) -> None:
+        self.failing["wake_up"] = MemoryError()
+        with self.assertRaises(MemoryError):
+            self.worker.wake_up()
+        self.assertEqual(self.calls, ["resume", "suspend"])
+
+    def test_memory_that_others_took_meanwhile_is_no_failure(self) -> None:
+        self.failing["sleep"] = AssertionError(
+            "Memory usage increased after sleeping."
+        )
+        self.worker.sleep()
+        self.failing["sleep"] = AssertionError("something else")
+        with self.assertRaisesRegex(AssertionError, "something else"):
+            self.worker.sleep()
+
+    @unittest.skipUnless(REAL, "needs vLLM")
+    def test_the_assertion_is_the_workers(self) -> None:
+        import inspect
+
+        from vllm.v1.worker.gpu_worker import Worker as GpuWorker
+
+        self.assertIn(
+            f'"{sleep._OTHERS_TOOK}"', inspect.getsource(GpuWorker.sleep)
+        )
+
+    def test_a_worker_that_cannot_sleep_is_left_alone(self) -> None:
+        worker = object()
+        sleep.wrap(worker, sleep.Kv(lambda: None, lambda: None))
+        self.assertFalse(hasattr(worker, "sleep"))
+
+
+class Worker:
+    def __init__(self, test: SleepTest) -> None:
+        self._happens = test.happens
+
+    def sleep(self, level: int = 1) -> None:
+        self._happens("sleep", level)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        self._happens("wake_up", tags)
+
+    def discard(self, tags: tuple[str, ...]) -> None:
+        self._happens("discard", tags)
+
+
+if __name__ == "__main__":
+    unittest.main()
