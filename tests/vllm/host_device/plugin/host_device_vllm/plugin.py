@@ -12,6 +12,7 @@ import os
 from host_device_vllm import (
     breakage,
     convolution,
+    latent_attention,
     observation,
     triton_in_place,
 )
@@ -24,6 +25,10 @@ def register() -> None:
     if _registered:
         return
     import torch
+    from vllm.v1.attention.backends.mla.prefill.registry import (
+        MLAPrefillBackendEnum,
+        register_mla_prefill_backend,
+    )
     from vllm.v1.attention.backends.registry import (
         AttentionBackendEnum,
         register_backend,
@@ -35,6 +40,14 @@ def register() -> None:
         AttentionBackendEnum.CUSTOM,
         "host_device_vllm.attention.HostAttentionBackend",
     )
+    latent = "host_device_vllm.latent_attention"
+    register_backend(
+        AttentionBackendEnum.TRITON_MLA, f"{latent}.HostLatentBackend"
+    )
+    register_mla_prefill_backend(
+        MLAPrefillBackendEnum.CUSTOM, f"{latent}.HostPrefill"
+    )
+    latent_attention.install()
     _replace_top_k_top_p()
     convolution.install()
     breakage.install()
