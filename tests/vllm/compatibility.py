@@ -261,8 +261,9 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         _module("test_gpu_formats"),
     ),
     (
-        "– hybrid models: attention within a window (Gemma 3), states beside "
-        "attention (LFM 2), trading with a dense model",
+        "– hybrid models: attention within a window (Gemma 3; Gemma 4, with "
+        "pages of two sizes), states beside attention (LFM 2), trading with a "
+        "dense model; the usable share of the pool",
         _module("test_gpu_hybrid"),
     ),
     (
