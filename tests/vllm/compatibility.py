@@ -40,11 +40,13 @@ _MODULES = (
     "test_kv_scope",
     "test_start",
     "test_view",
+    "test_formats",
     "test_gpu_worker",
     "test_gpu_trade",
     "test_gpu_features",
     "test_gpu_formats",
     "test_gpu_hybrid",
+    "test_gpu_latent",
     "test_gpu_drafts",
     "test_sleep",
     "test_gpu_sleep",
@@ -229,6 +231,12 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "and refuses",
         _module("test_view", "test_start"),
     ),
+    (
+        "– of every type of KV that it has (FP8, INT8 and INT4 per token and "
+        "head, NVFP4, TurboQuant, latents and fp8_ds_mla), in each layout, "
+        "byte by byte; blocks of 1, 16, 64 and 128 tokens",
+        _module("test_formats"),
+    ),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),
     ("Two EngineCores on one daemon's pool, emulated device", _shared_pool),
@@ -250,13 +258,20 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         _module("test_gpu_features"),
     ),
     (
-        "– FP8 KV beside FP16, LoRA, vLLM's own Triton attention",
+        "– FP8 KV beside FP16, blocks of 64 beside 128 tokens (of 1: refused "
+        "by vLLM's backends), LoRA, vLLM's own Triton attention",
         _module("test_gpu_formats"),
     ),
     (
-        "– hybrid models: attention within a window (Gemma 3), states beside "
-        "attention (LFM 2), trading with a dense model",
+        "– hybrid models: attention within a window (Gemma 3; Gemma 4, with "
+        "pages of two sizes), states beside attention (LFM 2), trading with a "
+        "dense model; the usable share of the pool",
         _module("test_gpu_hybrid"),
+    ),
+    (
+        "– latent attention (DeepSeek V3 without experts), trading with a "
+        "dense model; a stale block is noticed",
+        _module("test_gpu_latent"),
     ),
     (
         "– speculative decoding by a draft model and by EAGLE; a drafter that "

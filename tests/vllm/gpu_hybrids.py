@@ -51,3 +51,30 @@ class ShortConvolutionModel(Model):
             block_auto_adjust_ff_dim=False,
             layer_types=["conv", "full_attention"] * (self.layers // 2),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoPagesModel(Model):
+    """Gemma 4: as Gemma 3, but where layers attend to everything heads are twice
+    as large, and so is a page: 40 and 80 KiB. A block takes the larger pages of
+    a quarter of the layers; the others are in groups that leave a part of it
+    empty."""
+
+    @property
+    def block_bytes(self) -> int:
+        return self.layers // 4 * 80 << 10
+
+    def configuration(self) -> Any:
+        from transformers import Gemma4TextConfig
+
+        return Gemma4TextConfig(
+            **self.sizes(),
+            head_dim=80,
+            global_head_dim=160,
+            hidden_size_per_layer_input=0,
+            sliding_window=WINDOW,
+            layer_types=(
+                ["sliding_attention"] * 3 + ["full_attention"]
+            )
+            * (self.layers // 4),
+        )

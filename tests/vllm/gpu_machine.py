@@ -80,6 +80,10 @@ class Model:
 
         return LlamaConfig(**self.sizes(), head_dim=64)
 
+    def engine_arguments(self) -> dict[str, Any]:
+        """vLLM's, which it needs besides those of the device."""
+        return {}
+
     def sizes(self) -> dict[str, Any]:
         """What all architectures have."""
         return {
@@ -319,6 +323,7 @@ class VllmMachine(machine.Machine):
                 "disable_log_stats": True,
             }
             | engine_arguments()
+            | model.engine_arguments()
             | ({} if view else size)  # a view needs no flag
             | arguments,
             engine_environment(self.environment, view, runner)

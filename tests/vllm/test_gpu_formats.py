@@ -1,4 +1,4 @@
-"""FP8 KV, half precision and LoRA adapters on a view of the pool.
+"""FP8 KV, half precision, LoRA adapters and large blocks on a view of the pool.
 
 As test_gpu_worker.py, on vLLM itself (label vllm).
 """
@@ -8,7 +8,13 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from gpu_machine import Model, Reference, VllmEngine, random_prompts
+from gpu_machine import (
+    EngineEnded,
+    Model,
+    Reference,
+    VllmEngine,
+    random_prompts,
+)
 from gpu_variants import (
     ADAPTER_RANK,
     FP8_CHECKPOINT,
@@ -19,7 +25,7 @@ from gpu_variants import (
     write_tuning,
 )
 from test_gpu_trade import CALM, Trades
-from test_gpu_worker import LARGE
+from test_gpu_worker import LARGE, SMALL
 
 FP8 = Fp8Model(layers=4, seed=4)  # 32 KiB a block: 64 in a slab
 FP8_ARGUMENTS = {"kv_cache_dtype": "fp8", "hf_overrides": FP8_CHECKPOINT}
@@ -109,6 +115,34 @@ class Adapters(Formats):
         self.assertEqual(adapted.wrong(prompts[1::2], tokens[1::2]), 0)
         # The adapter matters.
         self.assertGreater(plain.wrong(prompts[1::2], tokens[1::2]), 6)
+
+
+class BlockSizes(Trades):
+    """Blocks of 64 tokens, five in a slab, and of 128, two in a slab."""
+
+    MODELS = [SMALL, LARGE]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({}, [{"block_size": 64}, {"block_size": 128}])
+        tokens = {
+            engine["view"]["format"]["block_tokens"]
+            for engine in self.fsctl("engines")["engines"]
+        }
+        self.assertEqual(tokens, {64, 128})
+        self.in_turns_then_together(48)
+        self.check_trade()
+
+    def test_vllm_refuses_blocks_of_one_token(self) -> None:
+        """Its backends for this device take multiples of 16."""
+        self.start_daemon()
+        for backend in "CUSTOM", "TRITON_ATTN", "FLASH_ATTN":
+            engine = self.start_vllm(
+                SMALL, view=True, block_size=1, attention_backend=backend
+            )
+            with self.assertRaisesRegex(
+                EngineEnded, "block_size not supported"
+            ):
+                engine.answer()
 
 
 class OwnAttention(Trades):

@@ -1,27 +1,32 @@
 """Models with several groups of KV blocks on a view of the pool: attention
-within a window, states beside attention.
+within a window, with pages of another size or not, and states beside attention.
 
 As test_gpu_worker.py, on vLLM itself (label vllm).
 """
 
 from __future__ import annotations
 
+import statistics
+import threading
 import unittest
 from typing import Any
 
-from gpu_hybrids import ShortConvolutionModel, SlidingModel
-from gpu_machine import Model, VllmEngine
+from gpu_hybrids import ShortConvolutionModel, SlidingModel, TwoPagesModel
+from gpu_machine import MIB, Model, VllmEngine
 from test_gpu_trade import Trades
 from test_gpu_worker import SMALL, GpuWorkerTest
 
 SLIDING = SlidingModel(layers=8, seed=11)  # 64 KiB a block: 32 in a slab
 CONVOLUTION = ShortConvolutionModel(layers=4, seed=12)  # 64 KiB, too
+TWO_PAGES = TwoPagesModel(layers=8, seed=13)  # 160 KiB
 
 
 def observed(report: dict[str, Any], model: Model) -> dict[str, Any]:
     """Without what is wrongly observed: states, whose writes are not looked at,
-    lie over attention's parts of a slab, which then is not zero for long."""
-    return report | ({"dirty_parts": 0} if model is CONVOLUTION else {})
+    and pages of another size lie over a layer's parts of a slab, which then is
+    not zero for long."""
+    overlaid = model in (CONVOLUTION, TWO_PAGES)
+    return report | ({"dirty_parts": 0} if overlaid else {})
 
 
 class Alone(GpuWorkerTest):
@@ -38,24 +43,77 @@ class Alone(GpuWorkerTest):
                 self.serve_alone(model, view=True, runner=2)
 
 
-class WithADenseOne(Trades):
-    """One whose requests give blocks back while they run, one with states, and
-    one with a single group."""
-
-    MODELS = [SLIDING, CONVOLUTION, SMALL]
+class Hybrids(Trades):
     RUNNERS = [2, 2, 2]
     DELAY_US = ["300", "100", "0"]
 
     def reports(self) -> list[dict[str, Any]]:
         return list(map(observed, super().reports(), self.MODELS))
 
-    def test_slabs_move_and_every_token_is_right(self) -> None:
-        self.start_all({})
+    def trade(self) -> None:
         for _ in range(5):  # as Trade.together_until
             self.in_turns_then_together(32)
             if min(r["slabs_returned"] for r in self.reports()) > 0:
                 break
         self.check_trade()
+
+
+class WithADenseOne(Hybrids):
+    """One whose requests give blocks back while they run, one with states, and
+    one with a single group."""
+
+    MODELS = [SLIDING, CONVOLUTION, SMALL]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.trade()
+
+
+class UsableShare(Hybrids):
+    """Of the pool, while two hybrids, one with pages of two sizes and one with
+    states, trade with a dense model: the bytes of their slabs' whole blocks.
+    Ideal are as many blocks as the slabs have bytes for."""
+
+    slab_bytes = 4 * MIB
+    pool_slabs = 12
+    MODELS = [TWO_PAGES, CONVOLUTION, SMALL]
+
+    def test_it_is_near_the_ideal_all_the_time(self) -> None:
+        self.start_all({})
+        shares: list[tuple[float, float]] = []
+        over = threading.Event()
+        sampler = threading.Thread(target=self.sample, args=(over, shares))
+        sampler.start()
+        try:
+            self.trade()
+        finally:
+            over.set()
+            sampler.join()
+        usable, used = zip(*shares)
+        print(
+            f"{len(shares)} samples: usable at least {min(usable):.3f}, in the "
+            f"mean {statistics.mean(usable):.3f}; of the pool in use at most "
+            f"{max(used):.3f}"
+        )
+        self.assertGreaterEqual(min(usable), 0.95)
+        # There was something to share.
+        self.assertGreater(max(used), 0.5)
+
+    def sample(
+        self, over: threading.Event, shares: list[tuple[float, float]]
+    ) -> None:
+        """The usable share of leased slabs, and what of the pool is in use."""
+        while not over.wait(1):
+            leased = usable = used = 0
+            for engine in self.fsctl("engines")["engines"]:
+                view = engine["view"]
+                block = view["format"]["planes"] * view["format"]["page_bytes"]
+                leased += view["leased"] * self.slab_bytes
+                usable += view["blocks"]["usable_blocks"] * block
+                used += view["blocks"]["used_blocks"] * block
+            shares.append(
+                (usable / leased, used / (self.pool_slabs * self.slab_bytes))
+            )
 
 
 if __name__ == "__main__":

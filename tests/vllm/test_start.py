@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import unittest
 from typing import Any
@@ -9,12 +10,13 @@ from unittest import mock
 
 import doubles
 
-doubles.prepare()
+REAL = doubles.prepare()
 
 from doubles.fake_shim import GRANULE, FakeShim  # noqa: E402
-from fineserve_vllm import start  # noqa: E402
+from fineserve_vllm import kv_groups, start  # noqa: E402
 from fineserve_vllm.start import Cap, Start, in_our_order  # noqa: E402
-from fineserve_vllm.view_format import ViewFormat  # noqa: E402
+from fineserve_vllm.view_format import ViewFormat, view_format  # noqa: E402
+from vllm.v1.core import kv_cache_utils  # noqa: E402
 from vllm.v1.worker import worker_base  # noqa: E402
 
 MIB = 1 << 20
@@ -24,11 +26,41 @@ LONGEST = 16  # blocks of a request
 LAYOUTS = ["LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"]
 
 
+@dataclasses.dataclass(frozen=True)
+class LayerSpec:
+    """As vLLM's, of a layer that keeps all tokens or those of a window."""
+
+    page_size_bytes: int
+    window: int | None
+    block_size: int = 16
+
+    def max_memory_usage_bytes(self, vllm_config: Any) -> int:
+        tokens = self.window or vllm_config.model_config.max_model_len
+        return -(-tokens // self.block_size) * self.page_size_bytes
+
+
+def layer_spec(page: int, window: int | None = None) -> Any:
+    if not REAL:
+        return LayerSpec(page, window)
+    import torch
+    from vllm.v1 import kv_cache_interface as kv
+
+    size: dict[str, Any] = {
+        "block_size": 16,
+        "num_kv_heads": 1,
+        "head_size": page // 32,
+        "dtype": torch.int8,
+    }
+    if window is None:
+        return kv.FullAttentionSpec(**size)
+    return kv.SlidingWindowSpec(**size, sliding_window=window)
+
+
 class Worker:
     """What vLLM asks a worker, and what it answers by itself."""
 
-    def __init__(self, layers: int, page: int) -> None:
-        self.layers, self.page = layers, page
+    def __init__(self, layers: int, windows: int, page: int) -> None:
+        self.layers, self.windows, self.page = layers, windows, page
         self.profiled_with: Any = None
         self.cache_config: Any = None
 
@@ -39,11 +71,14 @@ class Worker:
         return LAYOUTS
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
-        spec = types.SimpleNamespace(
-            page_size_bytes=self.page,
-            max_memory_usage_bytes=lambda config: LONGEST * self.page,
-        )
-        return {str(layer): spec for layer in range(self.layers)}
+        return {
+            f"{kind}.{layer}": layer_spec(self.page, window)
+            for kind, count, window in (
+                ("all", self.layers, None),
+                ("window", self.windows, 40),
+            )
+            for layer in range(count)
+        }
 
     def determine_available_memory(self) -> int:
         self.profiled_with = self.cache_config.kv_cache_memory_bytes
@@ -56,6 +91,7 @@ class StartTest(unittest.TestCase):
         slabs: int = 16,
         slab_bytes: int = GRANULE,
         layers: int = 4,
+        windows: int = 0,
         page: int = 32 << 10,
         asked_length: int = 256,
         **user: Any,
@@ -70,17 +106,28 @@ class StartTest(unittest.TestCase):
             kv_cache_memory_bytes=None,
             num_gpu_blocks_override=None,
             kv_cache_layout=None,
+            get_resolved_kv_cache_layout=self.resolved_layout,
+            prefix_cache_retention_interval=None,
         )
         layout = user.pop("layout", None)
         vars(self.cache).update(user)
-        self.worker = Worker(layers, page)
+        self.worker = Worker(layers, windows, page)
         self.worker.cache_config = self.cache
         wrapper = object.__new__(worker_base.WorkerWrapperBase)
-        wrapper.vllm_config = types.SimpleNamespace(
+        self.vllm_config = wrapper.vllm_config = types.SimpleNamespace(
             cache_config=self.cache,
             model_config=types.SimpleNamespace(
                 max_model_len=256, original_max_model_len=asked_length
             ),
+            scheduler_config=types.SimpleNamespace(
+                disable_hybrid_kv_cache_manager=False
+            ),
+            parallel_config=types.SimpleNamespace(
+                decode_context_parallel_size=1
+            ),
+            attention_config=types.SimpleNamespace(hisparse_config=None),
+            speculative_config=None,
+            max_in_flight_tokens=64,
         )
         wrapper.worker = self.worker
         with mock.patch.object(
@@ -93,6 +140,11 @@ class StartTest(unittest.TestCase):
         layouts = self.worker.get_supported_kv_cache_layouts()
         self.cache.kv_cache_layout = layout or layouts[0]
         return self.worker.determine_available_memory()
+
+    def resolved_layout(self) -> Any:
+        from vllm.v1.kv_cache_layout import KVCacheLayout
+
+        return KVCacheLayout[self.cache.kv_cache_layout]
 
     def cap(self, blocks: int, floor: int = 1, planes: int = 1) -> Any:
         """The cap of a view of blocks of 128 KiB."""
@@ -132,6 +184,48 @@ class StartTest(unittest.TestCase):
             slabs=3, slab_bytes=5 * GRANULE, layers=2, layout="LBNHC"
         )
         self.assertEqual(size, 2 * 4 * 2 * GRANULE)  # a granule is lost
+
+    def test_groups_of_layers_share_their_planes(self) -> None:
+        """Two layers of eight keep all tokens: vLLM makes groups of two."""
+        size = self.start(
+            slabs=3, slab_bytes=5 * GRANULE, layers=2, windows=6,
+            layout="LBNHC",
+        )
+        self.assertEqual(size, 2 * 4 * 2 * GRANULE)
+        if REAL:
+            self.check_what_vllm_allocates(size)
+
+    def check_what_vllm_allocates(self, size: int) -> None:
+        planned = kv_cache_utils.get_kv_cache_config_from_groups(
+            self.vllm_config,
+            kv_groups.planned(
+                self.vllm_config, self.worker.get_kv_cache_spec()
+            ),
+            size,
+        )
+        found = view_format(planned, self.vllm_config)
+        self.assertEqual((found.planes, found.allocation_bytes), (2, size))
+
+    def test_a_request_takes_blocks_of_each_group(self) -> None:
+        """16 blocks of two layers' pages for the layers that keep all, and for
+        each of three groups those that 40 tokens take: by vLLM's own count, with
+        what steps in flight have not freed, 8."""
+        needed = (16 + 3 * (8 if REAL else 3)) * 2 * (64 << 10)
+        slabs = -(-needed // GRANULE)
+        self.start(slabs=slabs, layers=2, windows=6, page=64 << 10)
+        with self.assertRaisesRegex(
+            RuntimeError, f"takes {-(-needed // MIB)} MiB"
+        ):
+            self.start(slabs=slabs - 1, layers=2, windows=6, page=64 << 10)
+
+    def test_a_vllm_that_groups_otherwise_is_refused(self) -> None:
+        original = kv_cache_utils.get_kv_cache_groups
+        del kv_cache_utils.get_kv_cache_groups
+        self.addCleanup(
+            setattr, kv_cache_utils, "get_kv_cache_groups", original
+        )
+        with self.assertRaisesRegex(RuntimeError, "no get_kv_cache_groups"):
+            Start(FakeShim()).install()
 
     def test_planes_of_odd_pages_end_on_a_granule(self) -> None:
         page = 33_792  # 2 MiB = 62.06 pages

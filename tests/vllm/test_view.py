@@ -512,11 +512,11 @@ class StartTest(unittest.TestCase):
         plugin._registered = False
         plugin._engines.clear()  # of other tests
 
-    def allocate(self) -> None:
+    def allocate(self, page: int = PAGE) -> None:
         """What the executor has the worker do."""
-        size = NUM_BLOCKS * PAGE
+        size = NUM_BLOCKS * page
         vllm_config, kv_cache_config = build.configs(NUM_BLOCKS, False)
-        (tensor,) = tensors((1, size, PAGE, 0), size=size)
+        (tensor,) = tensors((1, size, page, 0), size=size)
         tensor.layers = kv_cache_config.kv_cache_groups[0].layer_names
         kv_cache_config.kv_cache_tensors = [tensor]
         if build.REAL:
@@ -557,6 +557,17 @@ class StartTest(unittest.TestCase):
         self.assertEqual(pool.linked, {2})
         (block,) = pool.get_new_blocks(1)
         self.assertIn(block.block_id, self.shim.slab_blocks(2))
+
+    def test_the_start_line_says_how_much_no_block_uses(self) -> None:
+        plugin.register()
+        for page, lost in (
+            (PAGE, "0.00"),
+            # Of 3.6 blocks a slab has 3, 2, 3 and 2 whole ones.
+            (9 * PAGE, "29.69"),
+        ):
+            with self.assertLogs("vllm.fineserve_vllm.view", "INFO") as logs:
+                self.allocate(page)
+            self.assertIn(f"and {lost} % of the slabs", logs.output[0])
 
     def test_an_idle_engine_is_woken_when_leases_change(self) -> None:
         plugin.register()

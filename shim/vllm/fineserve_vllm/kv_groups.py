@@ -9,13 +9,54 @@ back while its request runs, a state takes a block or two for ever.
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from typing import Any
 
+_PLANNER = "get_kv_cache_groups"
 
-def longest_request_blocks(kv_cache_config: Any, vllm_config: Any) -> int:
+
+def planner() -> Any:
+    """vLLM's function that makes groups of layers.
+
+    Raises:
+        RuntimeError: this vLLM has none.
+    """
+    module = importlib.import_module("vllm.v1.core.kv_cache_utils")
+    found = getattr(module, _PLANNER, None)
+    if found is None:
+        raise RuntimeError(
+            f"FineServe: this vLLM version is not supported: "
+            f"{module.__name__} defines no {_PLANNER}"
+        )
+    return found
+
+
+def planned(vllm_config: Any, specs: dict[str, Any]) -> Sequence[Any]:
+    """The groups that vLLM makes of the layers with these specs."""
+    groups: Sequence[Any] = planner()(vllm_config, dict(specs))
+    return groups
+
+
+def pages(group: Any) -> list[int]:
+    """The bytes that each layer of a group has in a block."""
+    spec = group.kv_cache_spec
+    # A group of layers that differ in size has a spec for each.
+    of_layer = getattr(spec, "kv_cache_specs", {})
+    return [
+        of_layer.get(name, spec).page_size_bytes for name in group.layer_names
+    ]
+
+
+def block_bytes(groups: Sequence[Any]) -> int:
+    """Groups overlay each other: a block is as large as the widest needs."""
+    return max(sum(pages(group)) for group in groups)
+
+
+def longest_request_blocks(groups: Sequence[Any], vllm_config: Any) -> int:
     """The blocks of a request of --max-model-len tokens, over all groups, by
     what vLLM itself requires of a KV cache."""
-    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    specs = [group.kv_cache_spec for group in groups]
     return sum(
         -(-spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes)
         for spec in specs

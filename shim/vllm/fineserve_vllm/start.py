@@ -15,10 +15,10 @@ import dataclasses
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fineserve_vllm import kv_abi
+from fineserve_vllm import kv_abi, kv_groups
 from fineserve_vllm.view_format import GRANULARITY, ViewFormat
 
 # Of the device: vLLM's check of the free memory passes.
@@ -93,6 +93,7 @@ class Start:
                 f"FineServe: this vLLM version is not supported: "
                 f"{wrapper.__name__} defines no init_device"
             )
+        kv_groups.planner()
 
         @functools.wraps(original)
         def init_device(wrapped: Any) -> None:
@@ -128,12 +129,12 @@ class Start:
         )
         cache_config.num_gpu_blocks_override = None
         pool = self._shim.pool()
-        specs = worker.get_kv_cache_spec()
-        _require_room(pool, specs, vllm_config)
+        groups = kv_groups.planned(vllm_config, worker.get_kv_cache_spec())
+        _require_room(pool, groups, vllm_config)
         if cache_config.kv_cache_layout.startswith(_BLOCKS_OUTERMOST):
             size = (pool.slab_count + 1) * pool.slab_bytes
         else:
-            size = _bytes_by_layer(pool, specs)
+            size = _bytes_by_layer(pool, groups)
         # vLLM then does not measure what is free.
         cache_config.kv_cache_memory_bytes = size
         return size
@@ -156,7 +157,7 @@ class Start:
         return cap if cap.blocks < found.blocks else None
 
     def _cap(self, asked: Size, cache_config: Any, found: ViewFormat) -> Cap:
-        block_bytes = found.planes * found.page_bytes
+        block_bytes = found.block_bytes
         if asked.blocks is not None:
             return Cap(
                 asked.blocks, f"--num-gpu-blocks-override {asked.blocks}"
@@ -197,16 +198,17 @@ def _memory_check_off(cache_config: Any) -> Iterator[None]:
 
 
 def _require_room(
-    pool: kv_abi.Pool, specs: dict[str, Any], vllm_config: Any
+    pool: kv_abi.Pool, groups: Sequence[Any], vllm_config: Any
 ) -> None:
     """Raises RuntimeError if the pool cannot hold the longest request. vLLM
     would advise to raise --gpu-memory-utilization."""
     model = vllm_config.model_config
-    if model.original_max_model_len == -1:  # vLLM shortens it to what fits
+    # None: view_format says so. -1: vLLM shortens it to what fits.
+    if not groups or model.original_max_model_len == -1:
         return
     most = pool.slab_count * pool.slab_bytes
-    needed = sum(
-        spec.max_memory_usage_bytes(vllm_config) for spec in specs.values()
+    needed = kv_groups.block_bytes(groups) * kv_groups.longest_request_blocks(
+        groups, vllm_config
     )
     if needed > most:
         raise RuntimeError(
@@ -217,14 +219,15 @@ def _require_room(
         )
 
 
-def _bytes_by_layer(pool: kv_abi.Pool, specs: dict[str, Any]) -> int:
-    """With a plane per layer. Each plane begins on a granule, so it may be a
-    little longer than the pool's share of it."""
-    pages = {spec.page_size_bytes for spec in specs.values()}
-    if len(pages) != 1:  # support.refuse says which, later
+def _bytes_by_layer(pool: kv_abi.Pool, groups: Sequence[Any]) -> int:
+    """With a plane per layer; the planes of groups are the same ones. Each
+    begins on a granule, so it may be a little longer than the pool's share of
+    it."""
+    pages = {page for group in groups for page in kv_groups.pages(group)}
+    if len(pages) != 1:  # view_format says what is wrong, later
         return (pool.slab_count + 1) * pool.slab_bytes
     (page,) = pages
-    planes = len(specs)
+    planes = max(len(group.layer_names) for group in groups)
     granules = pool.slab_bytes // pool.granule_bytes // planes
     if granules == 0:
         least = planes * GRANULARITY

@@ -16,7 +16,7 @@ from fineserve_vllm import kv_abi, ranks, sleep, support
 from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import ShimGrants
 from fineserve_vllm.start import Start
-from fineserve_vllm.view_format import view_format
+from fineserve_vllm.view_format import ViewFormat, view_format
 
 _log = logger(__name__)
 
@@ -80,7 +80,8 @@ class View:
             self._grants = ShimGrants(self._shim, geometry, found.blocks)
         _log.info(
             "FineServe: the KV cache is a view of %d slabs of the shared pool: "
-            "%d blocks of %d tokens, %d bytes in each of %d planes (layout %s); "
+            "%d blocks of %d tokens, %d bytes in each of %d planes (layout %s), "
+            "and %.2f %% of the slabs hold no whole block; "
             "%d slabs are always leased (--max-model-len), at most %d at a "
             "time (%s)",
             geometry.slab_count,
@@ -89,10 +90,18 @@ class View:
             found.page_bytes,
             found.planes,
             vllm_config.cache_config.kv_cache_layout,
+            100 * self._lost(found, self._grants),
             geometry.floor_slabs,
             geometry.cap_slabs,
             "the whole pool" if cap is None else cap.flag,
         )
+
+    def _lost(self, found: ViewFormat, grants: ShimGrants) -> float:
+        """The share of the slabs' bytes that no block lies in: what several
+        planes leave over, and blocks that straddle two slabs."""
+        slabs = grants.slabs()
+        usable = sum(len(slab.ids) for slab in slabs) * found.block_bytes
+        return 1 - usable / (len(slabs) * self._shim.pool().slab_bytes)
 
     def grants_for(self, num_blocks: int) -> ShimGrants:
         """The grants of the one block pool of this process."""

@@ -35,8 +35,12 @@ class ViewFormat:
     floor_blocks: int
 
     @property
+    def block_bytes(self) -> int:
+        return self.planes * self.page_bytes
+
+    @property
     def allocation_bytes(self) -> int:
-        return self.planes * self.page_bytes * self.blocks
+        return self.block_bytes * self.blocks
 
 
 def view_format(kv_cache_config: Any, vllm_config: Any) -> ViewFormat:
@@ -69,7 +73,7 @@ def view_format(kv_cache_config: Any, vllm_config: Any) -> ViewFormat:
     if planes > 1:
         _check_alignment(page_bytes, blocks)
     longest_request = kv_groups.longest_request_blocks(
-        kv_cache_config, vllm_config
+        kv_cache_config.kv_cache_groups, vllm_config
     )
     block_tokens = kv_groups.tokens_per_block(
         kv_cache_config, vllm_config.model_config.max_model_len, longest_request

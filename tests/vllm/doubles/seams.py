@@ -139,6 +139,7 @@ ATTRIBUTES = {
 
 NAMES = {
     "vllm.v1.core.kv_cache_coordinator": ["BlockPool"],
+    "vllm.v1.core.kv_cache_utils": ["get_kv_cache_groups"],
     "vllm.v1.engine": ["EngineCoreRequestType"],
 }
 

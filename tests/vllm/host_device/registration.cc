@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tests/vllm/host_device/host_kernel.h"
+#include "tests/vllm/host_device/latent_attention.h"
 #include "tests/vllm/host_device/paged_attention.h"
 
 namespace fineserve::host_device {
@@ -119,6 +120,20 @@ TORCH_LIBRARY(host_device, library) {
       "paged_attention(Tensor query, Tensor kv_cache, Tensor block_table, "
       "Tensor seq_lens, Tensor query_start, Tensor k_scale, Tensor v_scale, "
       "float scale, int window, Tensor(a!) out) -> ()");
+  library.def(
+      "store_latent(Tensor latent, Tensor key, Tensor(a!) kv_cache, "
+      "Tensor slot_mapping, Tensor scale) -> ()");
+  library.def(
+      "gather_latent(Tensor kv_cache, Tensor block_table, Tensor rows, "
+      "Tensor starts, Tensor scale, Tensor(a!) out) -> ()");
+  library.def(
+      "latent_attention(Tensor query, Tensor kv_cache, Tensor block_table, "
+      "Tensor seq_lens, Tensor scale, float softmax_scale, Tensor(a!) out) "
+      "-> ()");
+  library.def(
+      "ragged_attention(Tensor query, Tensor keys, Tensor values, "
+      "Tensor query_rows, Tensor key_rows, float softmax_scale, bool causal, "
+      "Tensor(a!) out, Tensor(b!) log_sums) -> ()");
   library.def("enqueued() -> int", &Enqueued);
   library.def("waited() -> Dict(str, int)", &Waited);
 }
@@ -126,10 +141,16 @@ TORCH_LIBRARY(host_device, library) {
 TORCH_LIBRARY_IMPL(host_device, CPU, library) {
   library.impl("store_kv", &StoreKv);
   library.impl("paged_attention", &PagedAttention);
+  library.impl("store_latent", &StoreLatent);
+  library.impl("gather_latent", &GatherLatent);
+  library.impl("latent_attention", &LatentAttention);
+  library.impl("ragged_attention", &RaggedAttention);
 }
 
 TORCH_LIBRARY_IMPL(host_device, CUDA, library) {
-  for (const char* const name : {"store_kv", "paged_attention"}) {
+  for (const char* const name :
+       {"store_kv", "paged_attention", "store_latent", "gather_latent",
+        "latent_attention", "ragged_attention"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunctor(
                            std::make_unique<HostKernel>()));
   }

@@ -86,6 +86,8 @@ inline void FabricateView(uint32_t engine,
                    5,
                    static_cast<uint32_t>(used.size()),
                    0,
+                   0,
+                   0,
                    0};
   }
   seen->view_scoreboards.insert_or_assign(engine, scoreboard);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 
@@ -20,30 +22,30 @@ def install() -> None:
 def _read_a_stale_block() -> None:
     """The first request's first block is taken to be the last one's."""
     from host_device_vllm.attention import HostAttentionImpl
+    from host_device_vllm.latent_attention import HostLatentImpl
 
-    original = HostAttentionImpl.forward
+    _read_a_stale_block_in(HostAttentionImpl, "forward", lambda given: given)
+    _read_a_stale_block_in(
+        HostLatentImpl, "forward_mqa", lambda given: given.decode
+    )
 
-    def forward(
-        self: Any,
-        layer: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        kv_cache: Any,
-        attn_metadata: Any,
-        *rest: Any,
-        **named: Any,
-    ) -> Any:
-        if attn_metadata is not None:
-            table = attn_metadata.block_table.clone()
+
+def _read_a_stale_block_in(
+    implementation: Any, name: str, with_table: Callable[[Any], Any]
+) -> None:
+    """with_table: finds in the metadata what has the block table."""
+    original = getattr(implementation, name)
+    place = list(inspect.signature(original).parameters).index("attn_metadata")
+
+    def forward(*arguments: Any, **named: Any) -> Any:
+        if arguments[place] is not None:
+            metadata = with_table(arguments[place])
+            table = metadata.block_table.clone()
             table[0, 0] = table[-1, 0]
-            attn_metadata.block_table = table
-        return original(
-            self, layer, query, key, value, kv_cache, attn_metadata, *rest,
-            **named,
-        )
+            metadata.block_table = table
+        return original(*arguments, **named)
 
-    HostAttentionImpl.forward = forward
+    setattr(implementation, name, forward)
 
 
 def _leave_out_the_fence() -> None:

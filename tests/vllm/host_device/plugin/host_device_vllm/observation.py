@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 from host_device_vllm import host_function
@@ -57,12 +58,23 @@ def _watch_leases() -> None:
 
 def _watch_writes() -> None:
     from host_device_vllm.attention import HostAttentionImpl
+    from host_device_vllm.latent_attention import HostLatentImpl
 
-    original = HostAttentionImpl.do_kv_cache_update
+    # Behind (layer, key, value) and behind (latents, keys).
+    _watch(HostAttentionImpl, 3, lambda kv_cache: kv_cache)
+    _watch(HostLatentImpl, 2, lambda kv_cache: kv_cache.unsqueeze(1))
 
-    def do_kv_cache_update(
-        self: Any, layer: Any, key: Any, value: Any, kv_cache: Any, slots: Any
-    ) -> None:
+
+def _watch(
+    implementation: Any, place: int, with_heads: Callable[[Any], Any]
+) -> None:
+    """`place`: of the KV cache and the slots among the arguments; with_heads
+    makes the KV cache [blocks, heads, tokens, content]."""
+    original = implementation.do_kv_cache_update
+
+    def do_kv_cache_update(self: Any, *arguments: Any) -> None:
+        kv_cache = with_heads(arguments[place])
+        slots = arguments[place + 1]
         layer_at = kv_cache.data_ptr()
         # A copy: leases are looked at by another thread too.
         written = list(_written.values()) if _slab_of_block() else []
@@ -70,13 +82,13 @@ def _watch_writes() -> None:
             host_function.enqueue(
                 functools.partial(_check_zero, slots, kv_cache)
             )
-        original(self, layer, key, value, kv_cache, slots)
+        original(self, *arguments)
         if _slab_of_block():
             host_function.enqueue(
                 functools.partial(_check_leased, slots, kv_cache.shape[2])
             )
 
-    HostAttentionImpl.do_kv_cache_update = do_kv_cache_update
+    implementation.do_kv_cache_update = do_kv_cache_update
 
 
 def _slabs_of_slots(slots: Any, block_tokens: int) -> set[int]:

@@ -13,6 +13,7 @@ from typing import Any
 from host_device_vllm import (
     breakage,
     convolution,
+    latent_attention,
     observation,
     triton_in_place,
 )
@@ -25,6 +26,10 @@ def register() -> None:
     if _registered:
         return
     import torch
+    from vllm.v1.attention.backends.mla.prefill.registry import (
+        MLAPrefillBackendEnum,
+        register_mla_prefill_backend,
+    )
     from vllm.v1.attention.backends.registry import (
         AttentionBackendEnum,
         register_backend,
@@ -36,6 +41,14 @@ def register() -> None:
         AttentionBackendEnum.CUSTOM,
         "host_device_vllm.attention.HostAttentionBackend",
     )
+    latent = "host_device_vllm.latent_attention"
+    register_backend(
+        AttentionBackendEnum.TRITON_MLA, f"{latent}.HostLatentBackend"
+    )
+    register_mla_prefill_backend(
+        MLAPrefillBackendEnum.CUSTOM, f"{latent}.HostPrefill"
+    )
+    latent_attention.install()
     _replace_top_k_top_p()
     _find_the_runtime_in_use()
     convolution.install()

@@ -1,0 +1,64 @@
+"""Latent attention (MLA) on a view of the pool: a block whose bytes are no power
+of two.
+
+As test_gpu_worker.py, on vLLM itself (label vllm).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unittest
+
+from gpu_latent import LatentModel
+from test_gpu_trade import Trades
+from test_gpu_worker import SMALL, GpuWorkerTest, broken
+
+LATENT = LatentModel(layers=4, seed=21)  # 144 KiB a block: 13 or 14 in a slab
+
+
+class Alone(GpuWorkerTest):
+    def test_tokens_are_those_of_transformers(self) -> None:
+        self.start_daemon()
+        self.serve_alone(LATENT, view=False, runner=2)
+        for runner in 1, 2:
+            with self.subTest(runner=runner):
+                self.serve_alone(LATENT, view=True, runner=runner)
+
+    def test_a_stale_block_id_is_noticed(self) -> None:
+        engine = self.start_vllm(
+            LATENT, view=False, environment=broken("stale block")
+        )
+        engine.answer()
+        self.assertGreater(self.serve(engine, LATENT, seed=1)["wrong"], 0)
+
+
+class WithADenseOne(Trades):
+    MODELS = [LATENT, SMALL]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.check_that_its_loss_is_told()
+        self.in_turns_then_together(48)
+        self.check_trade()
+
+    def check_that_its_loss_is_told(self) -> None:
+        """In the engine's own line and by fsctl."""
+        (view,) = [
+            engine["view"]
+            for engine in self.fsctl("engines")["engines"]
+            if engine["view"]["format"]["page_bytes"] == LATENT.block_bytes
+        ]
+        said = re.search(r"([\d.]+) % of the slabs", self.engines[0].stderr())
+        assert said is not None
+        print("lost", said[1], "% and, by fsctl,", view["straddle_waste"])
+        # A slab of S bytes holds (S - P + gcd(S, P)) / P blocks of P in the mean.
+        page, slab = LATENT.block_bytes, self.slab_bytes
+        lost = (page - math.gcd(page, slab)) / slab
+        self.assertAlmostEqual(view["straddle_waste"], lost)
+        # Sixteen slabs may have a block or two less than the mean.
+        self.assertAlmostEqual(float(said[1]) / 100, lost, delta=0.01)
+
+
+if __name__ == "__main__":
+    unittest.main()
