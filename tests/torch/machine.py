@@ -42,13 +42,13 @@ class EngineError(Exception):
 def preload(shim: bool) -> dict[str, str]:
     """The environment in which stock PyTorch runs on the test's device.
 
-    The emulated device's runtime is preloaded because PyTorch's libraries carry
-    an RPATH to their wheel's own runtime, which has the same soname.
+    The emulated device's runtime and NCCL are preloaded because PyTorch's
+    libraries carry an RPATH to their wheels' own, which have the same sonames.
     """
     libraries = [SHIM] if shim else []
     if REAL_GPU is not None:
         return {"LD_PRELOAD": ":".join(map(str, libraries))}
-    libraries.append(EMUCUDA / "libcudart.so.13")
+    libraries += [EMUCUDA / "libcudart.so.13", EMUCUDA / "libnccl.so.2"]
     return {
         "LD_PRELOAD": ":".join(map(str, libraries)),
         "LD_LIBRARY_PATH": str(EMUCUDA),

@@ -20,6 +20,8 @@ std::string FormatUuid(const Uuid& uuid);
 //   gpuN.memory    device memory, a sparse file; OFD read locks on it are the
 //                  references of all processes (physical_memory.h)
 //   gpuN.control   header, client slots, granule directory (control_file.h)
+// and, until all its ranks have joined, nccl-ID for a communicator
+// (nccl/shared_region.h).
 class StateFolder {
  public:
   // Creates `path` (0700) if it does not exist. Refuses a folder that other
@@ -31,6 +33,8 @@ class StateFolder {
   // Opens gpu<device>.<suffix> as a new file description; creates the file
   // (0600) if it does not exist.
   Descriptor OpenFile(int device, const char* suffix) const;
+
+  const std::string& path() const { return path_; }
 
   Uuid DeviceUuid(int device) const;
 
