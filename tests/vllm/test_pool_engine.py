@@ -110,13 +110,13 @@ class RefusalTest(EngineTest):
         self.install()
         for flag, path, value in (
             (
-                "--tensor-parallel-size 1",
-                "vllm_config__parallel_config__tensor_parallel_size",
+                "--distributed-executor-backend mp",
+                "vllm_config__parallel_config__world_size",
                 2,
             ),
             (
-                "--pipeline-parallel-size 1",
-                "vllm_config__parallel_config__pipeline_parallel_size",
+                "--nnodes 1",
+                "vllm_config__parallel_config__nnodes",
                 2,
             ),
             (
@@ -135,7 +135,7 @@ class RefusalTest(EngineTest):
             enable_sleep_mode=True, sleep_mode_backend="criu"
         )
         parallel = types.SimpleNamespace(
-            tensor_parallel_size=1, pipeline_parallel_size=1
+            world_size=1, nnodes=1, distributed_executor_backend="uni"
         )
         config = types.SimpleNamespace(
             model_config=model, parallel_config=parallel, kv_transfer_config=None
@@ -144,6 +144,9 @@ class RefusalTest(EngineTest):
             support.refuse(config)
         model.sleep_mode_backend = "cumem"
         support.refuse(config)
+        parallel.distributed_executor_backend = "mp"
+        with self.assertRaisesRegex(RuntimeError, "--enable-sleep-mode"):
+            support.refuse(config)
 
     def test_only_drafts_from_tokens_write_no_kv_behind_their_step(
         self,
@@ -176,7 +179,7 @@ class RefusalTest(EngineTest):
             support.refuse_scheduler_class(Bypassing, Scheduler)
 
     def test_without_leases_nothing_is_refused(self) -> None:
-        self.scheduler(vllm_config__parallel_config__tensor_parallel_size=2)
+        self.scheduler(vllm_config__parallel_config__nnodes=2)
 
 
 def held_blocks(scheduler: Any) -> set[int]:

@@ -512,10 +512,11 @@ class StartTest(unittest.TestCase):
         plugin._registered = False
         plugin._engines.clear()  # of other tests
 
-    def allocate(self, page: int = PAGE) -> None:
+    def allocate(self, page: int = PAGE, backend: str = "uni") -> None:
         """What the executor has the worker do."""
         size = NUM_BLOCKS * page
         vllm_config, kv_cache_config = build.configs(NUM_BLOCKS, False)
+        vllm_config.parallel_config.distributed_executor_backend = backend
         (tensor,) = tensors((1, size, page, 0), size=size)
         tensor.layers = kv_cache_config.kv_cache_groups[0].layer_names
         kv_cache_config.kv_cache_tensors = [tensor]
@@ -557,6 +558,44 @@ class StartTest(unittest.TestCase):
         self.assertEqual(pool.linked, {2})
         (block,) = pool.get_new_blocks(1)
         self.assertIn(block.block_id, self.shim.slab_blocks(2))
+
+    @unittest.skipIf(build.REAL, "vLLM's own needs an executor")
+    def test_an_engine_on_several_gpus_joins_its_workers(self) -> None:
+        from vllm.v1.engine import core
+
+        plugin.register()
+        config, _ = build.configs(NUM_BLOCKS, False)
+        config.parallel_config.distributed_executor_backend = "mp"
+        config.cache_config.num_gpu_blocks_override = 7
+        executor = mock.Mock()
+        executor.collective_rpc = lambda call: [call(None), call(None)]
+        self.shim.format = kv_abi.Format(page_bytes=PAGE)
+        engine = core.EngineCore(config, executor)
+        self.assertIsNone(engine.blocks_overridden, "it is a cap")
+        self.assertEqual(config.cache_config.num_gpu_blocks_override, 7)
+        self.shim.lease(2)
+        scheduler = build.scheduler(
+            NUM_BLOCKS,
+            vllm_config__parallel_config__distributed_executor_backend="mp",
+        )
+        activation = [("progress", "POOL_CONSTRUCTED"), "activate"]
+        self.assertEqual(
+            self.shim.calls[2:],
+            [activation[0]]  # in the scheduler's process, then in the workers
+            + 2 * activation
+            + [("join_ranks", b"rank", b"rank"), activation[0]],
+        )
+        pool = scheduler.kv_cache_manager.block_pool
+        self.assertEqual(pool.linked, {2})
+        self.assertIn("finish", str(pool.fence._finish))
+
+    def test_a_worker_alone_registers_a_rank(self) -> None:
+        plugin.register()
+        self.allocate(backend="mp")
+        assert self.shim.format is not None
+        self.assertEqual(self.shim.format.flags, kv_abi.RANK)
+        with self.assertRaisesRegex(RuntimeError, "not allocated in the"):
+            build.scheduler(NUM_BLOCKS)
 
     def test_the_start_line_says_how_much_no_block_uses(self) -> None:
         plugin.register()

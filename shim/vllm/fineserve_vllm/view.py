@@ -75,9 +75,10 @@ class View:
             )
         )
         self._taken = False
-        if not is_rank:
+        grants = ShimGrants(self._shim, geometry, found.blocks)
+        if not is_rank:  # else the scheduler's process has them
             self._num_blocks = found.blocks
-            self._grants = ShimGrants(self._shim, geometry, found.blocks)
+            self._grants = grants
         _log.info(
             "FineServe: the KV cache is a view of %d slabs of the shared pool: "
             "%d blocks of %d tokens, %d bytes in each of %d planes (layout %s), "
@@ -90,7 +91,7 @@ class View:
             found.page_bytes,
             found.planes,
             vllm_config.cache_config.kv_cache_layout,
-            100 * self._lost(found, self._grants),
+            100 * self._lost(found, grants),
             geometry.floor_slabs,
             geometry.cap_slabs,
             "the whole pool" if cap is None else cap.flag,

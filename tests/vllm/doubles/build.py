@@ -32,7 +32,7 @@ def scheduler(
     num_blocks: int, async_scheduling: bool = False, **changed: Any
 ) -> Any:
     """A new scheduler; `changed` goes into the configuration by path, as in
-    parallel_config__tensor_parallel_size=2."""
+    parallel_config__nnodes=2."""
     vllm_config, kv_cache_config = configs(num_blocks, async_scheduling)
     for path, value in changed.items():
         owner: Any = types.SimpleNamespace(
@@ -66,7 +66,7 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
         )
         return types.SimpleNamespace(
             parallel_config=types.SimpleNamespace(
-                tensor_parallel_size=1, pipeline_parallel_size=1
+                world_size=1, nnodes=1, distributed_executor_backend="uni"
             ),
             model_config=types.SimpleNamespace(
                 enable_sleep_mode=False,

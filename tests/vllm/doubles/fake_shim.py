@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from fineserve_vllm import kv_abi
@@ -71,6 +72,15 @@ class FakeShim:
 
     def activate(self) -> None:
         self._enter("activate")
+
+    def rank(self) -> bytes:
+        return b"rank"
+
+    def join_ranks(self, ranks: Sequence[bytes]) -> kv_abi.Geometry:
+        self._enter("join_ranks", *ranks)
+        return kv_abi.Geometry(
+            slab_count=self.slab_count, floor_slabs=1, cap_slabs=self.slab_count
+        )
 
     def suspend(self) -> None:
         self._enter("suspend")

@@ -54,6 +54,7 @@ METHODS = {
         "has_unfinished_requests",
         "_preempt_request",
     ],
+    ("vllm.v1.engine.core", "EngineCore"): ["_initialize_kv_caches"],
     ("vllm.v1.engine.core", "EngineCoreProc"): [
         "_process_input_queue",
         "has_work",
@@ -110,6 +111,7 @@ ATTRIBUTES = {
         "num_computed_tokens",
         "num_tokens",
     ],
+    ("vllm.v1.engine.core", "EngineCore"): ["model_executor"],
     ("vllm.v1.engine.core", "EngineCoreProc"): ["input_queue"],
     ("vllm.v1.worker.worker_base", "WorkerWrapperBase"): [
         "worker",

@@ -1,9 +1,21 @@
-"""Double of EngineCoreProc: the loop that waits for work."""
+"""Double of EngineCore's start and of EngineCoreProc's loop that waits for
+work."""
 
 import queue
 
 
-class EngineCoreProc:
+class EngineCore:
+    def __init__(self, vllm_config, executor):
+        self.model_executor = executor
+        self._initialize_kv_caches(vllm_config)
+
+    def _initialize_kv_caches(self, vllm_config):
+        self.blocks_overridden = (
+            vllm_config.cache_config.num_gpu_blocks_override
+        )
+
+
+class EngineCoreProc(EngineCore):
     def __init__(self, scheduler):
         self.scheduler = scheduler
         self.input_queue = queue.Queue()
