@@ -1,1 +1,208 @@
+#include "shim/group/group_leases.h"
+
 #include <gtest/gtest.h>
+#include <string.h>
+
+#include <memory>
+#include <vector>
+
+namespace fineserve::shim {
+namespace {
+
+using abi::SlabState;
+using abi::SlabWord;
+using Hold = GroupLeases::Hold;
+
+constexpr uint32_t kSlabs = 8;
+constexpr uint32_t kSlot = 5;
+constexpr uint32_t kEngine = 7;
+constexpr uint32_t kNeighbour = 9;  // in slot 6
+
+// A slab table in memory of our own, and what the engine sees of it.
+struct Gpu {
+  Gpu() {
+    memcpy(header->magic, abi::kTableMagic, sizeof(header->magic));
+    header->abi_version = abi::kAbiVersion;
+    header->engines_offset = sizeof(abi::TableHeader);
+    header->slabs_offset = sizeof(abi::TableHeader) +
+                           abi::kEngineCapacity * sizeof(abi::EngineEntry);
+    header->slab_count = kSlabs;
+    Record(kSlot, kEngine, {.target = 8, .offer = 8});
+    EXPECT_TRUE(leases.Open(header, abi::TableBytes(kSlabs), kSlot, kEngine,
+                            kSlabs));
+  }
+  ~Gpu() { leases.Close(); }
+
+  struct Share {
+    uint32_t leased = 0;
+    uint32_t target = 0;
+    uint32_t offer = 0;
+    uint32_t floor = 0;
+  };
+  void Record(uint32_t slot, uint32_t engine, const Share& share) {
+    abi::EngineRecord record = {};
+    record.id = engine;
+    record.state = abi::EngineState::kAlive;
+    record.view.state = abi::ViewState::kActive;
+    record.view.leased = share.leased;
+    record.view.target = share.target;
+    record.view.offer = share.offer;
+    record.view.floor = share.floor;
+    uint64_t words[sizeof(record) / 8];
+    memcpy(words, &record, sizeof(record));
+    auto* entries = reinterpret_cast<abi::EngineEntry*>(
+        reinterpret_cast<char*>(memory.data()) + header->engines_offset);
+    for (size_t w = 0; w < std::size(words); ++w) {
+      entries[slot].record[w] = words[w];
+    }
+    sight.Look(header);
+  }
+  void Set(uint32_t v, SlabState state, uint32_t engine, uint32_t lease) {
+    Entry(v).word = SlabWord::Pack({state, engine, lease});
+    leases.Look();
+  }
+  void Lease(uint32_t v) { Set(v, SlabState::kPartial, kEngine, 100 + v); }
+  void AskBack(uint32_t v) { Set(v, SlabState::kReturning, kEngine, 100 + v); }
+  abi::SlabEntry& Entry(uint32_t v) {
+    return reinterpret_cast<abi::SlabEntry*>(
+        reinterpret_cast<char*>(memory.data()) + header->slabs_offset)[v - 1];
+  }
+
+  std::vector<uint64_t> memory =
+      std::vector<uint64_t>(abi::TableBytes(kSlabs) / 8);
+  abi::TableHeader* header = reinterpret_cast<abi::TableHeader*>(memory.data());
+  ViewLeases leases;
+  PoolSight sight;
+};
+
+// An engine on two GPUs.
+class GroupLeasesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const GroupLeases::Place places[] = {Place(&gpus_[0]), Place(&gpus_[1])};
+    ASSERT_TRUE(leases_.Open(places, 2, kSlabs, kSlabs, /*seed=*/1));
+  }
+  void TearDown() override { leases_.Close(); }
+  static GroupLeases::Place Place(Gpu* gpu) {
+    return {&gpu->leases, &gpu->sight, kEngine, kSlot};
+  }
+  void Want(uint32_t slabs, uint64_t now_ms = 1) {
+    leases_.Want(slabs);
+    leases_.Plan(now_ms);
+  }
+  void LeaseOnBoth(uint32_t v) {
+    gpus_[0].Lease(v);
+    gpus_[1].Lease(v);
+    leases_.Look();
+  }
+  ViewLeases::Hold On(int gpu, uint32_t v) { return gpus_[gpu].leases.hold(v); }
+  std::vector<uint32_t> Wished() {
+    std::vector<uint32_t> wished;
+    for (uint32_t v = 0; (v = leases_.Next(Hold::kWished, v)) != 0;) {
+      wished.push_back(v);
+    }
+    return wished;
+  }
+
+  Gpu gpus_[2];
+  GroupLeases leases_;
+};
+
+TEST_F(GroupLeasesTest, ASlabIsReadyWhenAllGpusHaveLeasedIt) {
+  Want(2);
+  EXPECT_EQ(Wished(), (std::vector<uint32_t>{1, 2}));
+  gpus_[0].Lease(1);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(1), Hold::kWished);
+  gpus_[1].Lease(1);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(1), Hold::kReady);
+  leases_.Report(1);
+  EXPECT_EQ(leases_.hold(1), Hold::kHeld);
+}
+
+TEST_F(GroupLeasesTest, WhatOneGpuAsksBackLeavesAll) {
+  Want(1);
+  LeaseOnBoth(1);
+  leases_.Report(1);
+  gpus_[1].AskBack(1);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(1), Hold::kAsked);
+  leases_.Report(1);
+  EXPECT_EQ(On(0, 1), ViewLeases::Hold::kHeld) << "it is still in use";
+  EXPECT_TRUE(leases_.Return(1));
+  EXPECT_EQ(On(0, 1), ViewLeases::Hold::kDone);
+  EXPECT_EQ(On(1, 1), ViewLeases::Hold::kDone);
+  EXPECT_FALSE(leases_.Return(1));
+}
+
+TEST_F(GroupLeasesTest, ItWantsNoMoreThanTheLeastOffer) {
+  gpus_[1].Record(kSlot, kEngine, {.offer = 3});
+  Want(8);
+  EXPECT_EQ(leases_.take(), 3u);
+  EXPECT_EQ(Wished().size(), 3u);
+  EXPECT_TRUE(leases_.wants_more());
+}
+
+TEST_F(GroupLeasesTest, ItWishesForWhatIsFreeOnAllGpusFirst) {
+  gpus_[0].Set(1, SlabState::kPartial, kNeighbour, 1);
+  gpus_[0].Record(6, kNeighbour, {.leased = 2, .target = 1});
+  gpus_[1].Set(2, SlabState::kQuarantined, kNeighbour, 2);
+  gpus_[1].Set(3, SlabState::kZeroing, 0, 0);
+  Want(1);
+  EXPECT_EQ(Wished(), std::vector<uint32_t>{4});
+  Want(6);
+  EXPECT_EQ(Wished(), (std::vector<uint32_t>{3, 4, 5, 6, 7, 8}));
+  Want(8);
+  EXPECT_EQ(Wished().front(), 1u) << "the neighbour can spare it";
+  EXPECT_EQ(Wished().size(), 7u) << "but no quarantined one";
+}
+
+TEST_F(GroupLeasesTest, WhatComesOnOneGpuOnlyIsGivenBackAfterAWhile) {
+  Want(1);
+  gpus_[0].Lease(1);
+  gpus_[1].Set(1, SlabState::kPartial, kNeighbour, 1);
+  leases_.Look();
+  leases_.Plan(GroupLeases::kPatienceMs);
+  EXPECT_EQ(leases_.hold(1), Hold::kWished);
+  leases_.Plan(1 + GroupLeases::kPatienceMs);
+  EXPECT_EQ(leases_.hold(1), Hold::kGiven);
+  EXPECT_EQ(On(0, 1), ViewLeases::Hold::kDone);
+  EXPECT_EQ(Wished().size(), 1u) << "another one";
+}
+
+TEST_F(GroupLeasesTest, WhatIsOnItsWayIsWaitedForLonger) {
+  Want(1);
+  gpus_[0].Lease(1);
+  gpus_[1].Set(1, SlabState::kReturning, kNeighbour, 1);
+  leases_.Look();
+  leases_.Plan(1 + GroupLeases::kPatienceMs);
+  EXPECT_EQ(leases_.hold(1), Hold::kWished);
+  leases_.Plan(1 + GroupLeases::kDrainMs);
+  EXPECT_EQ(leases_.hold(1), Hold::kGiven);
+}
+
+TEST_F(GroupLeasesTest, AGrantThatComesAfterTheWishIsGivenBack) {
+  Want(1);
+  Want(0);
+  EXPECT_EQ(Wished().size(), 0u);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(1), Hold::kNone);
+  gpus_[0].Lease(1);
+  leases_.Look();
+  EXPECT_EQ(leases_.hold(1), Hold::kGiven);
+  EXPECT_EQ(On(0, 1), ViewLeases::Hold::kDone);
+}
+
+// A rank maps what the pool had when it was activated.
+TEST_F(GroupLeasesTest, MemoryByWhichAPoolGrewIsNotUsed) {
+  gpus_[1].Entry(1).memory = 1;
+  Want(1);
+  EXPECT_EQ(Wished(), std::vector<uint32_t>{2});
+  gpus_[1].Entry(2).memory = 1;
+  LeaseOnBoth(2);
+  EXPECT_EQ(leases_.hold(2), Hold::kGiven);
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -64,12 +64,14 @@ class EngineLeases:
         room: Callable[[], int],
         options: AskBackOptions,
         clock: Clock = time.monotonic,
+        answers_between_steps: bool = True,
     ) -> None:
         self.pool = pool
         self.counters = Counters()
         self._scheduler = scheduler
         self._room = room
         self._options = options
+        self._answers_between_steps = answers_between_steps
         self._clock = clock
         # vLLM's --watermark, as a fraction of the pool; vLLM computed its
         # blocks from the view.
@@ -133,10 +135,13 @@ class EngineLeases:
     def wake(self) -> None:
         """Makes the engine poll its grants soon, even if idle. Any thread. For
         an engine that sleeps nowhere, because its caller steps it (an
-        in-process LLM), this thread does it between two steps."""
+        in-process LLM), this thread does it between two steps, unless its
+        workers are other processes: only one thread may talk to them."""
         if self._post_wakeup is not None:
             self._wake_pending = True
             self._post_wakeup()
+            return
+        if not self._answers_between_steps:
             return
         with self.pool.lock:
             self._look()

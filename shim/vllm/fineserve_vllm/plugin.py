@@ -233,7 +233,15 @@ def _wrap_scheduler(
         pool.fence = _fence_for(given.arguments["vllm_config"], finish_ranks)
         sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
         demand = Demand(self, sizes)
-        engine = EngineLeases(self, pool, demand.blocks, ask_back)
+        engine = EngineLeases(
+            self,
+            pool,
+            demand.blocks,
+            ask_back,
+            answers_between_steps=not ranks.has_ranks(
+                given.arguments["vllm_config"]
+            ),
+        )
         setattr(self, _LEASES, engine)
         with _engines_lock:
             _engines.add(engine)

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/view_messages.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -35,6 +36,22 @@ std::string ShareLine(const abi::ViewRecord& view) {
                           : absl::StrCat(" (", view.returning, " asked back)"),
                       ", floor ", view.floor, ", target ", view.target,
                       ", wanted ", view.wanted, ", cap ", view.cap, "\n");
+}
+
+// Of an engine that spans GPUs.
+std::string SpanLine(const abi::ViewRecord& view) {
+  if ((view.flags & abi::kViewOfGroup) == 0) return "";
+  return absl::StrCat("  spans   several GPUs: ", view.offer,
+                      " slabs offered here, the least of all counts; ",
+                      view.runs_pool == 0
+                          ? "no process runs its blocks\n"
+                          : absl::StrCat("pid ", view.runs_pool,
+                                         " runs its blocks\n"));
+}
+
+Json SpanJson(const abi::ViewRecord& view) {
+  if ((view.flags & abi::kViewOfGroup) == 0) return nullptr;
+  return {{"offer", view.offer}, {"pid", view.runs_pool}};
 }
 
 std::string BlocksLine(const ViewFigures& f) {
@@ -85,7 +102,8 @@ Json ScoreboardJson(const ViewFigures& f) {
 std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color) {
   const std::string share =
-      absl::StrCat(TitleLine(engine, figures), ShareLine(figures.view));
+      absl::StrCat(TitleLine(engine, figures), ShareLine(figures.view),
+                   SpanLine(figures.view));
   if (!figures.known.ok()) {
     return absl::StrCat(
         share,
@@ -114,6 +132,7 @@ Json ViewJson(const ViewFigures& figures) {
                {"target", view.target},
                {"wanted", view.wanted},
                {"cap", view.cap},
+               {"spans_gpus", SpanJson(view)},
                {"tail_waste", figures.tail_waste},
                {"straddle_waste", figures.straddle_waste},
                {"blocks", nullptr},
