@@ -147,16 +147,19 @@ class Machine(unittest.TestCase):
         self.addCleanup(shutil.rmtree, path, ignore_errors=True)
         return path
 
-    def start_daemon(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts fineserved with a pool of the test's slabs; waits until it
-        serves."""
+    def start_daemon(
+        self, *arguments: str, device: int = 0, slabs: int | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts fineserved for a device with a pool of `slabs`, or of the
+        test's; waits until it serves."""
         # A file: nobody reads it later, and a full pipe would hold up the
         # daemon.
         log = pathlib.Path(self._folder(None)) / "log"
         with log.open("w") as stderr:
             daemon = subprocess.Popen(
-                [BUILD / "bin/fineserved", "--gpu", REAL_GPU or "emulated"]
-                + ["--pool", f"{self.pool_slabs * self.slab_bytes}"]
+                [BUILD / "bin/fineserved"]
+                + ["--gpu", REAL_GPU or f"emulated:{device}"]
+                + ["--pool", f"{(slabs or self.pool_slabs) * self.slab_bytes}"]
                 + ["--slab", f"{self.slab_bytes}"]
                 + list(arguments),
                 env=os.environ | self.environment,

@@ -48,6 +48,7 @@ _MODULES = (
     "test_gpu_hybrid",
     "test_gpu_latent",
     "test_gpu_drafts",
+    "test_gpu_ranks",
     "test_sleep",
     "test_gpu_sleep",
     "test_gpu_start",
@@ -277,6 +278,12 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "– speculative decoding by a draft model and by EAGLE; a drafter that "
         "nobody waits for is noticed",
         _module("test_gpu_drafts"),
+    ),
+    (
+        "– engines on two GPUs, tensor and pipeline parallel, with pools of "
+        "different sizes, trading with one on one GPU and with each other; a "
+        "worker killed",
+        _module("test_gpu_ranks"),
     ),
     (
         "– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it "

@@ -1,43 +1,140 @@
-"""Engines whose workers are processes of their own, one per GPU, on views: their
-block ids are the same on all GPUs.
+"""Engines on several GPUs, on views: each worker has a view of its own GPU's pool
+and the block ids are the same on all of them (design note 0028).
 
 As test_gpu_trade.py, on vLLM itself (label vllm).
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import unittest
 from typing import Any
 
+from gpu_machine import REAL_GPU, Model
 from test_gpu_trade import Trades
 from test_gpu_worker import LARGE, SMALL
 
+# Four heads: two ranks have two each, so that a block takes half on each GPU.
+WIDE = Model(layers=4, seed=11)
 
-class AWorkerOfItsOwn(Trades):
-    """One GPU each: the block pool runs in another process than the worker."""
 
-    MODELS = [LARGE, SMALL]
+class Ranks(Trades):
+    """`SLABS`: of the pool of each GPU. `ON`: the GPUs of each engine."""
 
-    def test_slabs_move_and_every_token_is_right(self) -> None:
-        self.start_all({}, [{"distributed_executor_backend": "mp"}] * 2)
-        for _ in range(5):
-            self.in_turns_then_together(48, most=8)
-            if self._has_traded():
+    SLABS = [16, 12]
+    ON: list[list[int]] = []
+    PARALLEL: list[dict[str, Any]] = []
+    device_memory = 512 << 20
+
+    def start_daemon(self, *arguments: str, **more: Any) -> Any:
+        self.environment["EMUCUDA_DEVICES"] = str(len(self.SLABS))
+        self.daemons = [
+            super(Ranks, self).start_daemon(
+                *arguments, device=device, slabs=slabs
+            )
+            for device, slabs in enumerate(self.SLABS)
+        ]
+        sockets = sorted(os.listdir(self.environment["FINESERVE_RUNTIME_DIR"]))
+        self.gpus = [s[:-5] for s in sockets if s.endswith(".sock")]
+        return self.daemons[0]
+
+    def start_vllm(self, model: Model, **arguments: Any) -> Any:
+        i = self.MODELS.index(model)
+        environment = arguments.pop("environment", None) or {}
+        visible = ",".join(map(str, self.ON[i]))
+        return super().start_vllm(
+            model,
+            environment=environment | {"CUDA_VISIBLE_DEVICES": visible},
+            **(arguments | self.PARALLEL[i]),
+        )
+
+    def of_gpu(self, gpu: str, *arguments: str) -> Any:
+        return self.fsctl("--gpu", gpu, *arguments)
+
+    def returned(self) -> list[int]:
+        """Slabs that came back, of each GPU."""
+        return [
+            self.of_gpu(gpu, "slabs")["counters"]["slabs_returned"]
+            for gpu in self.gpus
+        ]
+
+    def slabs_held(self) -> dict[int, int]:
+        held: dict[int, int] = {}
+        for gpu in self.gpus:
+            for engine in self.of_gpu(gpu, "engines")["engines"]:
+                print(gpu[-4:], engine["name"], engine["view"]["leased"],
+                      engine["view"]["spans_gpus"], flush=True)
+                held[len(held) + 1] = engine["view"]["leased"]
+        return held
+
+    def reports(self) -> list[dict[str, Any]]:
+        """One of each worker."""
+        found = [
+            {"wrong": self.wrong[i], "count": self.counts[i]} | rank
+            for i, engine in enumerate(self.engines)
+            for rank in engine.run("stats_of_all")
+        ]
+        print(*found, sep="\n")
+        return found
+
+    def trade_until(self, returned: int) -> None:
+        """Until so many slabs have come back on each GPU."""
+        for _ in range(6):
+            self.in_turns_then_together(32)
+            print("returned", self.returned(), flush=True)
+            if min(self.returned()) > returned:
                 break
-        self.assertTrue(self._has_traded())
+        self.assertGreater(min(self.returned()), returned)
         for report in self.reports():
             self.check(report)
 
-    def _has_traded(self) -> bool:
-        """Twice as many slabs as there are."""
-        views = self.fsctl("engines")["engines"]
-        print(*views, sep="\n")
-        return self.returned() > 2 * self.pool_slabs
 
-    def returned(self) -> int:
-        counters = self.fsctl("slabs")["counters"]
-        print(counters)
-        return counters["slabs_returned"]
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class TensorParallelBesideOne(Ranks):
+    """An engine on two GPUs with pools of different sizes, and one on the
+    second of them."""
+
+    MODELS = [WIDE, SMALL]
+    ON = [[0, 1], [1]]
+    PARALLEL = [{"tensor_parallel_size": 2}, {}]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.trade_until(returned=12)
+        self._kill_a_worker()
+
+    def _kill_a_worker(self) -> None:
+        """The engine ends, and what it held on both GPUs goes back; the other
+        notices nothing else."""
+        pids = [rank["pid"] for rank in self.engines[0].run("stats_of_all")]
+        prompts = self.ask(1, 32)
+        os.kill(pids[1], signal.SIGKILL)
+        self.finish(1, prompts)
+        self.assertEqual(self.wrong[1], 0)
+        self.assertTrue(
+            self.eventually(
+                lambda: not self.of_gpu(self.gpus[0], "engines")["engines"]
+                and len(self.of_gpu(self.gpus[1], "engines")["engines"]) == 1
+            )
+        )
+        self.assertEqual(
+            self.of_gpu(self.gpus[0], "slabs")["states"]["free"]["slabs"],
+            self.SLABS[0],
+        )
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class TwoOnTheSameGpus(Ranks):
+    """In pipelines and in tensor parallel, in opposite orders of the GPUs."""
+
+    MODELS = [WIDE, LARGE]
+    ON = [[0, 1], [1, 0]]
+    PARALLEL = [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.trade_until(returned=12)
 
 
 if __name__ == "__main__":

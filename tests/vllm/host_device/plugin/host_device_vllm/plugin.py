@@ -50,6 +50,7 @@ def register() -> None:
     )
     latent_attention.install()
     _replace_top_k_top_p()
+    _embed_by_pytorch()
     _find_the_runtime_in_use()
     convolution.install()
     breakage.install()
@@ -63,6 +64,18 @@ def _replace_top_k_top_p() -> None:
     from vllm.v1.sample.ops import topk_topp_sampler as sampler
 
     sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
+
+
+def _embed_by_pytorch() -> None:
+    """With several ranks vLLM has a kernel of its own, and the same in
+    PyTorch."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import (
+        VocabParallelEmbedding,
+    )
+
+    VocabParallelEmbedding.use_fused_embedding = property(
+        lambda self: False, lambda self, value: None
+    )
 
 
 def _find_the_runtime_in_use() -> None:
