@@ -82,6 +82,10 @@ class Engine:
         (stats,) = self._llm.collective_rpc(worker_stats)
         return stats
 
+    def stats_of_all(self) -> list[dict[str, Any]]:
+        """Of all workers, in the order of their ranks."""
+        return self._llm.collective_rpc(worker_stats)
+
     def call(self, module: str, function: str) -> Any:
         """What a module's function returns in EngineCore's process."""
 
@@ -100,6 +104,7 @@ def worker_stats(worker: Any) -> dict[str, Any]:
     scheduler = worker.vllm_config.scheduler_config
     found = {
         "pid": os.getpid(),
+        "device": worker.device.index,
         "async_scheduling": scheduler.async_scheduling,
     }
     if view.is_wanted():

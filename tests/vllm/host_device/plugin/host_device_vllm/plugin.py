@@ -36,6 +36,7 @@ def register() -> None:
         "host_device_vllm.attention.HostAttentionBackend",
     )
     _replace_top_k_top_p()
+    _replace_split_embedding()
     convolution.install()
     breakage.install()
     observation.install()
@@ -48,3 +49,13 @@ def _replace_top_k_top_p() -> None:
     from vllm.v1.sample.ops import topk_topp_sampler as sampler
 
     sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
+
+
+def _replace_split_embedding() -> None:
+    """The embedding of a vocabulary that is split over ranks is a kernel of
+    vLLM's; for a quantised one it has the same in PyTorch."""
+    from vllm.model_executor.layers import vocab_parallel_embedding as layer
+
+    layer.VocabParallelEmbedding.use_fused_embedding = property(
+        lambda _: False, lambda *_: None
+    )
