@@ -110,6 +110,10 @@ class Engine:
         } | {"waited": {str(i): sum(one.get("waited", {}).values())
                         for i, one in enumerate(stats)}}
 
+    def stats_of_all(self) -> list[dict[str, Any]]:
+        """Of all workers, in the order of their ranks."""
+        return self._llm.collective_rpc(worker_stats)
+
     def call(self, module: str, function: str) -> Any:
         """What a module's function returns in EngineCore's process."""
 
@@ -128,6 +132,7 @@ def worker_stats(worker: Any) -> dict[str, Any]:
     scheduler = worker.vllm_config.scheduler_config
     found = {
         "pid": os.getpid(),
+        "device": worker.device.index,
         "async_scheduling": scheduler.async_scheduling,
     }
     if view.is_wanted():

@@ -33,6 +33,8 @@ ON_THE_HOST = {
     # A kernel that nothing runs must not go unnoticed.
     "EMUCUDA_UNKNOWN_KERNELS": "refuse",
     "TRITON_INTERPRET": "1",
+    # An embedding that is split over GPUs is compiled even if eager.
+    "TORCH_COMPILE_DISABLE": "1",
 }
 
 SLAB = 2 * MIB
@@ -219,6 +221,8 @@ def engine_arguments() -> dict[str, Any]:
             "attention_backend": "CUSTOM",
             "enforce_eager": True,
             "compilation_config": {"custom_ops": ["none"]},
+            # Kernels of vLLM's own; it would choose them for two GPUs.
+            "disable_custom_all_reduce": True,
         }
     # Without vLLM's compiled part: PyTorch's operators, Triton's attention, and
     # steps of decoding as CUDA graphs.

@@ -3,7 +3,7 @@
 
 // emucuda: an emulated CUDA driver. Programs that use the driver API run on its
 // libcuda.so.1 without a GPU, and several processes really share device memory.
-// A small libnvidia-ml.so.1 and a libcudart.so.13 belong to it.
+// A small libnvidia-ml.so.1, a libcudart.so.13 and a libnccl.so.2 belong to it.
 //
 // Environment variables, read at a process's first driver call. A malformed
 // value is reported in one line on stderr, and cuInit then returns

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -80,6 +81,8 @@ CUresult Submit(Context& context, std::shared_ptr<Kernel> kernel,
   }
   if (kernel->host() == nullptr) {
     if (emucuda::DriverSettings().refuse_unknown_kernels) {
+      fprintf(stderr, "emucuda: refused the unknown kernel %s\n",
+              kernel->name().c_str());
       return CUDA_ERROR_NOT_SUPPORTED;
     }
     skipped_launches.fetch_add(1, std::memory_order_relaxed);

@@ -16,6 +16,7 @@ def install() -> None:
             "fence": _leave_out_the_fence,
             "drafter": _forget_the_drafter,
             "undrained": _return_undrained_slabs,
+            "all-reduce": _leave_out_sums,
         }[what]()
 
 
@@ -86,3 +87,12 @@ def _return_undrained_slabs() -> None:
         return returned
 
     LeasedBlockPool.return_drained = return_drained
+
+
+def _leave_out_sums() -> None:
+    """A rank goes on with its own part of a sum over ranks."""
+    from vllm.distributed.device_communicators.cuda_communicator import (
+        CudaCommunicator,
+    )
+
+    CudaCommunicator.all_reduce = lambda self, input_: input_.clone()

@@ -50,7 +50,7 @@ def register() -> None:
     )
     latent_attention.install()
     _replace_top_k_top_p()
-    _embed_by_pytorch()
+    _replace_split_embedding()
     _find_the_runtime_in_use()
     convolution.install()
     breakage.install()
@@ -66,15 +66,13 @@ def _replace_top_k_top_p() -> None:
     sampler.apply_top_k_top_p_triton = sampler.apply_top_k_top_p_pytorch
 
 
-def _embed_by_pytorch() -> None:
-    """With several ranks vLLM has a kernel of its own, and the same in
-    PyTorch."""
-    from vllm.model_executor.layers.vocab_parallel_embedding import (
-        VocabParallelEmbedding,
-    )
+def _replace_split_embedding() -> None:
+    """The embedding of a vocabulary that is split over ranks is a kernel of
+    vLLM's; for a quantised one it has the same in PyTorch."""
+    from vllm.model_executor.layers import vocab_parallel_embedding as layer
 
-    VocabParallelEmbedding.use_fused_embedding = property(
-        lambda self: False, lambda self, value: None
+    layer.VocabParallelEmbedding.use_fused_embedding = property(
+        lambda _: False, lambda *_: None
     )
 
 
