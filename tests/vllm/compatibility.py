@@ -260,7 +260,8 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
     ),
     (
         "– FP8 KV beside FP16, blocks of 64 beside 128 tokens (of 1: refused "
-        "by vLLM's backends), LoRA, vLLM's own Triton attention",
+        "by vLLM's backends), LoRA, vLLM's own Triton attention, with INT8 KV "
+        "too",
         _module("test_gpu_formats"),
     ),
     (
@@ -270,8 +271,8 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         _module("test_gpu_hybrid"),
     ),
     (
-        "– latent attention (DeepSeek V3 without experts), trading with a "
-        "dense model; a stale block is noticed",
+        "– latent attention (DeepSeek V3 without experts), with FP8 KV too, "
+        "trading with a dense model; a stale block is noticed",
         _module("test_gpu_latent"),
     ),
     (

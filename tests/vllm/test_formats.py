@@ -170,7 +170,7 @@ class FormatsTest(unittest.TestCase):
             planes = PLANES[layout]
             if layout == "LHBNC" and spec.num_heads == 1:
                 planes = LAYERS  # then heads outermost are layers outermost
-            blocks = number_of_blocks(spec.page_size_bytes, planes)
+            blocks = number_of_blocks(spec.page_size_bytes, planes or LAYERS)
             planned = plan(layout, layers(spec), blocks)
             if planes == 0:
                 with self.assertRaisesRegex(

@@ -162,6 +162,33 @@ class OwnAttention(Trades):
         )
         self.check(report | {"wrong": wrong})
 
+    def test_int8_with_a_scale_for_each_token_and_head(self) -> None:
+        """As vLLM alone has it. INT4 does not run here: vLLM rotates its keys by
+        a compiled kernel."""
+        self.start_daemon()
+        prompts = random_prompts(9, 2, (20, 40))
+        engines = [
+            self.start_vllm(
+                LARGE,
+                view=view,
+                attention_backend="TRITON_ATTN",
+                kv_cache_dtype="int8_per_token_head",
+            )
+            for view in (False, True)
+        ]
+        found = []
+        for engine in engines:
+            print("start", engine.answer()["seconds"])
+            answer = engine.run("generate", prompts=prompts, max_tokens=[4] * 2)
+            found.append(answer["tokens"])
+        self.assertEqual(found[0], found[1])
+        (engine,) = self.fsctl("engines")["engines"]
+        self.assertEqual(
+            engine["view"]["format"]["page_bytes"],
+            LARGE.layers * 16 * 2 * 4 * (64 + 4),  # heads of 64 bytes
+        )
+        self.check(engines[1].run("stats") | {"wrong": 0})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -11,6 +11,7 @@ import re
 import unittest
 
 from gpu_latent import LatentModel
+from gpu_machine import random_prompts
 from test_gpu_trade import Trades
 from test_gpu_worker import SMALL, GpuWorkerTest, broken
 
@@ -24,6 +25,33 @@ class Alone(GpuWorkerTest):
         for runner in 1, 2:
             with self.subTest(runner=runner):
                 self.serve_alone(LATENT, view=True, runner=runner)
+
+    def test_fp8_latents_are_those_of_vllm_alone(self) -> None:
+        """576 bytes a token and layer."""
+        self.environment["EMUCUDA_COMPUTE_CAPABILITY"] = "89"  # has FP8
+        self.start_daemon()
+        engines = [
+            self.start_vllm(LATENT, view=view, kv_cache_dtype="fp8")
+            for view in (False, True)
+        ]
+        prompts = random_prompts(22, 8, (20, 100))
+        found = []
+        for engine in engines:
+            print("start", engine.answer()["seconds"])
+            answer = engine.run(
+                "generate", prompts=prompts, max_tokens=[24] * 8
+            )
+            found.append(answer["tokens"])
+        self.assertEqual(found[0], found[1])
+        (engine,) = self.fsctl("engines")["engines"]
+        self.assertEqual(
+            engine["view"]["format"]["page_bytes"], LATENT.layers * 16 * 576
+        )
+        self.check(engines[1].run("stats") | {"wrong": 0})
+        # The rounding matters: the cache has it.
+        wrong = self.reference(LATENT).wrong(prompts, found[0])
+        print(f"{wrong} of {8 * 24} tokens differ from unrounded KV's")
+        self.assertGreater(wrong, 0)
 
     def test_a_stale_block_id_is_noticed(self) -> None:
         engine = self.start_vllm(

@@ -102,7 +102,8 @@ class View:
         planes leave over, and blocks that straddle two slabs."""
         slabs = grants.slabs()
         usable = sum(len(slab.ids) for slab in slabs) * found.block_bytes
-        return 1 - usable / (len(slabs) * self._shim.pool().slab_bytes)
+        whole = len(slabs) * self._shim.pool().slab_bytes
+        return 1 - usable / whole if whole else 0
 
     def grants_for(self, num_blocks: int) -> ShimGrants:
         """The grants of the one block pool of this process."""
