@@ -120,9 +120,9 @@ class RefusalTest(EngineTest):
                 2,
             ),
             (
-                "--kv-transfer-config",
+                "connector NixlConnector .* remove --kv-transfer-config",
                 "vllm_config__kv_transfer_config",
-                types.SimpleNamespace(),
+                types.SimpleNamespace(kv_connector="NixlConnector"),
             ),
         ):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
@@ -143,6 +143,13 @@ class RefusalTest(EngineTest):
         with self.assertRaisesRegex(RuntimeError, "backend criu"):
             support.refuse(config)
         model.sleep_mode_backend = "cumem"
+        support.refuse(config)
+        config.kv_transfer_config = types.SimpleNamespace(
+            kv_connector="OffloadingConnector"
+        )
+        with self.assertRaisesRegex(RuntimeError, "--enable-sleep-mode"):
+            support.refuse(config)
+        model.enable_sleep_mode = False
         support.refuse(config)
 
     def test_only_drafts_from_tokens_write_no_kv_behind_their_step(

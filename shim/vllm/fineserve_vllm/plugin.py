@@ -27,6 +27,7 @@ from fineserve_vllm import (
     kv_scope,
     sleep,
     support,
+    transfers,
     view,
     wake,
 )
@@ -205,6 +206,7 @@ def _wrap_scheduler(
             )
         if support.drafter_writes_kv(given.arguments["vllm_config"]):
             pool.fence = StepFence(finish=_finish_device)
+        pool.held_by_connector = transfers.held_blocks(self)
         sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
         demand = Demand(self, sizes)
         engine = EngineLeases(self, pool, demand.blocks, ask_back)
