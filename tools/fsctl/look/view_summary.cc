@@ -86,6 +86,7 @@ std::string ViewText(const abi::EngineSnapshot& engine,
                      const ViewFigures& figures, bool color) {
   const std::string share =
       absl::StrCat(TitleLine(engine, figures), ShareLine(figures.view));
+  if (figures.view.state == abi::ViewState::kSuspended) return share;
   if (!figures.known.ok()) {
     return absl::StrCat(
         share,
