@@ -34,6 +34,8 @@
  *   step = fs_kv_step_begin();  fs_kv_allocate / fs_kv_free
  *   fs_kv_step_end(step);       when the device has executed the step
  *
+ * and, while no block is in use, it may sleep: fs_kv_suspend, fs_kv_resume.
+ *
  * A process has at most one view. Unless its comment says otherwise, a function
  * that returns int returns FS_OK or an FS_… error, and fs_kv_error() explains
  * it. Every function can fail with FS_INVALID for a null pointer, with FS_STATE

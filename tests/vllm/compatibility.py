@@ -51,6 +51,8 @@ _MODULES = (
     "test_gpu_ranks",
     "test_sleep",
     "test_gpu_sleep",
+    "test_transfers",
+    "test_gpu_offloading",
     "test_gpu_start",
     "test_gpu_serving",
 )
@@ -290,6 +292,12 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it "
         "wakes up at the same addresses, or is refused while its floor is taken",
         _module("test_sleep", "test_gpu_sleep"),
+    ),
+    (
+        "– KV offloading to the host (OffloadingConnector): blocks come back "
+        "right while slabs trade; a slab that goes while it is copied is "
+        "noticed; other connectors refused",
+        _module("test_transfers", "test_gpu_offloading"),
     ),
     (
         "– a start beside a busy engine, without memory, under a cap",

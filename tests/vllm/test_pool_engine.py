@@ -120,9 +120,9 @@ class RefusalTest(EngineTest):
                 2,
             ),
             (
-                "--kv-transfer-config",
+                "connector NixlConnector .* remove --kv-transfer-config",
                 "vllm_config__kv_transfer_config",
-                types.SimpleNamespace(),
+                types.SimpleNamespace(kv_connector="NixlConnector"),
             ),
         ):
             with self.subTest(flag), self.assertRaisesRegex(RuntimeError, flag):
@@ -144,7 +144,18 @@ class RefusalTest(EngineTest):
             support.refuse(config)
         model.sleep_mode_backend = "cumem"
         support.refuse(config)
+        config.kv_transfer_config = types.SimpleNamespace(
+            kv_connector="OffloadingConnector"
+        )
+        with self.assertRaisesRegex(RuntimeError, "--enable-sleep-mode"):
+            support.refuse(config)
+        model.enable_sleep_mode = False
+        support.refuse(config)
         parallel.distributed_executor_backend = "mp"
+        with self.assertRaisesRegex(RuntimeError, "--kv-offloading-size"):
+            support.refuse(config)
+        config.kv_transfer_config = None
+        model.enable_sleep_mode = True
         with self.assertRaisesRegex(RuntimeError, "--enable-sleep-mode"):
             support.refuse(config)
 

@@ -116,6 +116,7 @@ class StartTest(unittest.TestCase):
         wrapper = object.__new__(worker_base.WorkerWrapperBase)
         self.vllm_config = wrapper.vllm_config = types.SimpleNamespace(
             cache_config=self.cache,
+            kv_transfer_config=None,
             model_config=types.SimpleNamespace(
                 max_model_len=256, original_max_model_len=asked_length
             ),
@@ -317,6 +318,19 @@ class LayoutTest(unittest.TestCase):
     def test_nothing_is_added_or_lost(self) -> None:
         self.assertEqual(sorted(in_our_order(LAYOUTS)), sorted(LAYOUTS))
         self.assertEqual(start.in_our_order(["BHLNC"]), ["BHLNC"])
+
+    def test_a_connector_is_offered_blocks_in_one_piece_alone(self) -> None:
+        self.assertEqual(
+            start.offered(LAYOUTS, connector=True), ["BLNHC", "BLHNC"]
+        )
+        self.assertEqual(
+            sorted(start.offered(LAYOUTS, connector=False)), sorted(LAYOUTS)
+        )
+        self.assertEqual(start.offered(["LBNHC"], connector=True), ["LBNHC"])
+        with mock.patch.dict("os.environ", {"VLLM_KV_CACHE_LAYOUT": "LBNHC"}):
+            self.assertEqual(
+                start.offered(LAYOUTS, connector=True), in_our_order(LAYOUTS)
+            )
 
 
 if __name__ == "__main__":

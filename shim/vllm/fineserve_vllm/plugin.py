@@ -28,6 +28,7 @@ from fineserve_vllm import (
     ranks,
     sleep,
     support,
+    transfers,
     view,
     wake,
 )
@@ -231,6 +232,7 @@ def _wrap_scheduler(
                 f"built a {type(pool).__name__} instead of the leased pool"
             )
         pool.fence = _fence_for(given.arguments["vllm_config"], finish_ranks)
+        pool.held_by_connector = transfers.held_blocks(self)
         sizes = kv_groups.block_sizes(given.arguments["kv_cache_config"])
         demand = Demand(self, sizes)
         engine = EngineLeases(

@@ -69,8 +69,9 @@ class LeasedBlockPool(BlockPool):
     vLLM's calls, from `grants_factory`.
 
     Invariants: a block is handed out only while its slab is linked; a slab is
-    returned only when none of its blocks is used or cached and the fence has
-    passed the step at which the last one was freed. The null block is id 0,
+    returned only when none of its blocks is used or cached, the fence has
+    passed the step at which the last one was freed, and no KV connector may
+    read it (transfers.py). The null block is id 0,
     which lies in no slab.
     """
 
@@ -93,6 +94,8 @@ class LeasedBlockPool(BlockPool):
         self.lock = threading.RLock()
         self.held_by_scheduler = HeldByScheduler(self.lock)
         self.fence = StepFence()
+        # The blocks that a KV connector may still read, besides those in use.
+        self.held_by_connector: Callable[[], set[int]] | None = None
         slabs = grants.slabs()
         self._slabs = {slab.index: slab for slab in slabs}
         self._check(slabs)
@@ -199,7 +202,8 @@ class LeasedBlockPool(BlockPool):
         self.free_block_queue.settle()
 
     def return_drained(self) -> list[int]:
-        """Returns the drained slabs that the fence has passed."""
+        """Returns the drained slabs that the fence has passed and that no
+        connector reads."""
         if not self._leaving:
             return []
         ready = [
@@ -207,6 +211,9 @@ class LeasedBlockPool(BlockPool):
             for index, leaving in self._leaving.items()
             if not leaving.used and self.fence.passed(leaving.barrier)
         ]
+        if ready and self.held_by_connector is not None:
+            held = self.held_by_connector()
+            ready = [i for i in ready if held.isdisjoint(self._slabs[i].ids)]
         for index in ready:
             del self._leaving[index]
             self.grants.return_slab(index)

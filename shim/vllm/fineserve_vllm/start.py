@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -116,7 +117,9 @@ class Start:
             profile()  # warms up, too
             return size
 
-        worker.get_supported_kv_cache_layouts = lambda: in_our_order(layouts())
+        worker.get_supported_kv_cache_layouts = lambda: offered(
+            layouts(), vllm_config.kv_transfer_config is not None
+        )
         worker.determine_available_memory = determine_available_memory
 
     def view_bytes(self, worker: Any, vllm_config: Any) -> int:
@@ -171,6 +174,17 @@ class Start:
         total, others = self._memory()
         room = max(0, math.ceil(share * total) - others)
         return Cap(room // block_bytes, f"--gpu-memory-utilization {share}")
+
+
+def offered(layouts: list[str], connector: bool) -> list[str]:
+    """What a worker answers when vLLM asks for its layouts. A connector prefers
+    a plane per layer, for which a slab needs a granule each; it is content with
+    a block in one piece if nothing else is on offer."""
+    ours = in_our_order(layouts)
+    if not connector or "VLLM_KV_CACHE_LAYOUT" in os.environ:
+        return ours
+    in_one_piece = [n for n in ours if n.startswith(_BLOCKS_OUTERMOST)]
+    return in_one_piece or ours
 
 
 def in_our_order(layouts: list[str]) -> list[str]:

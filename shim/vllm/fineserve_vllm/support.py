@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fineserve_vllm import ranks
+from fineserve_vllm import ranks, transfers
 
 # Methods of speculative decoding that look at tokens only: they have no model
 # and no KV.
@@ -35,12 +35,15 @@ def refuse(vllm_config: Any) -> None:
             f"FineServe: an engine on several machines is not supported yet: "
             f"set --nnodes 1 (it is {parallel.nnodes})"
         )
-    if vllm_config.kv_transfer_config is not None:
+    transfer = vllm_config.kv_transfer_config
+    if transfer is not None and ranks.has_ranks(vllm_config):
         raise RuntimeError(
-            "FineServe: KV connectors are not supported yet, because they read "
-            "and write blocks without the scheduler's knowledge: remove "
-            "--kv-transfer-config and --kv-offloading-size"
+            "FineServe: KV connectors of workers that are processes of their "
+            "own are not supported yet: remove --kv-transfer-config and "
+            "--kv-offloading-size"
         )
+    if transfer is not None:
+        _refuse_connector(vllm_config, transfer.kv_connector)
     model = vllm_config.model_config
     if model.enable_sleep_mode and ranks.has_ranks(vllm_config):
         raise RuntimeError(
@@ -52,6 +55,21 @@ def refuse(vllm_config: Any) -> None:
             f"FineServe: the sleep-mode backend {model.sleep_mode_backend} is "
             f"not supported, because it would free the KV cache itself: use "
             f"vLLM's own, cumem"
+        )
+
+
+def _refuse_connector(vllm_config: Any, connector: str) -> None:
+    if connector != transfers.SUPPORTED:
+        raise RuntimeError(
+            f"FineServe: the KV connector {connector} is not supported, because "
+            f"it may read and write blocks that are not the engine's any more: "
+            f"set --kv-offloading-size without VLLM_USE_SIMPLE_KV_OFFLOAD, or "
+            f"remove --kv-transfer-config"
+        )
+    if vllm_config.model_config.enable_sleep_mode:
+        raise RuntimeError(
+            "FineServe: sleep mode and KV offloading are not supported "
+            "together yet: remove --enable-sleep-mode or --kv-offloading-size"
         )
 
 

@@ -17,6 +17,9 @@ from typing import Any
 
 SIGNATURES = pathlib.Path(__file__).parent / "signatures"
 
+_CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
+_OFFLOADING = f"{_CONNECTORS}.offloading.scheduler"
+
 METHODS = {
     ("vllm.v1.core.block_pool", "BlockPool"): [
         "__init__",
@@ -62,6 +65,9 @@ METHODS = {
     ("vllm.v1.worker.gpu_worker", "Worker"): [
         "_maybe_get_memory_pool_context",
         "determine_available_memory",
+        "sleep",
+        "wake_up",
+        "discard",
     ],
     ("vllm.v1.worker.worker_base", "WorkerBase"): [
         "get_kv_cache_spec",
@@ -105,8 +111,28 @@ ATTRIBUTES = {
         "max_num_scheduled_tokens",
         "max_num_running_reqs",
         "block_size",
+        "connector",
     ],
+    (f"{_CONNECTORS}.offloading_connector", "OffloadingConnector"): [
+        "connector_scheduler",
+    ],
+    (_OFFLOADING, "OffloadingConnectorScheduler"): [
+        "_jobs",
+        "_req_status",
+    ],
+    (_OFFLOADING, "TransferJobStatus"): [
+        "is_store",
+        "deferred_fence_block_ids",
+        "fenced_block_ids",
+    ],
+    (_OFFLOADING, "RequestOffloadState"): [
+        "req",
+        "group_states",
+        "finished_signaled",
+    ],
+    (_OFFLOADING, "RequestGroupState"): ["block_ids"],
     ("vllm.v1.request", "Request"): [
+        "status",
         "is_prefill_chunk",
         "num_computed_tokens",
         "num_tokens",
@@ -117,6 +143,10 @@ ATTRIBUTES = {
         "worker",
         "vllm_config",
         "global_rank",
+    ],
+    ("vllm.config.model", "ModelConfig"): [
+        "enable_sleep_mode",
+        "sleep_mode_backend",
     ],
     ("vllm.config.cache", "CacheConfig"): [
         "gpu_memory_utilization",

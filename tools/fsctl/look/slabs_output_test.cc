@@ -107,6 +107,21 @@ SLABS  STATE        ENGINE       FORMAT          LEASE     SIZE          USED   
 )");
 }
 
+TEST(SlabsOutputTest, SleepersViewIsShownAsSuspended) {
+  Observation seen = FabricateObservation();
+  FabricateView(1, {}, &seen);
+  for (abi::EngineSnapshot& engine : seen.pool.table.engines) {
+    if (engine.id == 1) engine.view.state = abi::ViewState::kSuspended;
+  }
+  seen.view_scoreboards.at(1) = absl::NotFoundError("it sleeps");
+  const std::string text = SlabsText(seen, {}, false);
+  EXPECT_THAT(text, HasSubstr("mode view, suspended\n  slabs   0 leased"));
+  EXPECT_THAT(text, Not(HasSubstr("unknown:")));
+  const auto json = nlohmann::json::parse(SlabsJson(seen, {}));
+  EXPECT_TRUE(json["views"][0]["suspended"]);
+  EXPECT_FALSE(json["views"][0]["active"]);
+}
+
 TEST(SlabsOutputTest, BlocksOfAProcessThatIsGoneAreUnknownNotGuessed) {
   Observation seen = FabricateObservation();
   seen.view_scoreboards.at(1) = absl::NotFoundError("pid 4712 is gone");

@@ -104,6 +104,7 @@ std::string ViewText(const abi::EngineSnapshot& engine,
   const std::string share =
       absl::StrCat(TitleLine(engine, figures), ShareLine(figures.view),
                    SpanLine(figures.view));
+  if (figures.view.state == abi::ViewState::kSuspended) return share;
   if (!figures.known.ok()) {
     return absl::StrCat(
         share,

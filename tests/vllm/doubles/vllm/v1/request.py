@@ -4,6 +4,7 @@
 class Request:
     def __init__(self, request_id, num_tokens):
         self.request_id = request_id
+        self.status = None
         self.num_computed_tokens = num_tokens
         self.is_prefill_chunk = False
         self._num_tokens = num_tokens

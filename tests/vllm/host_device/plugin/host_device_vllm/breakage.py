@@ -14,6 +14,7 @@ def install() -> None:
         {
             "stale block": _read_a_stale_block,
             "fence": _leave_out_the_fence,
+            "connector": _forget_the_connector,
             "drafter": _forget_the_drafter,
             "undrained": _return_undrained_slabs,
             "all-reduce": _leave_out_sums,
@@ -61,6 +62,13 @@ def _leave_out_the_fence() -> None:
         return original(self)
 
     LeasedBlockPool.return_drained = return_drained
+
+
+def _forget_the_connector() -> None:
+    """A slab goes though the connector still copies blocks of it."""
+    from fineserve_vllm import transfers
+
+    transfers.held_blocks = lambda scheduler: None
 
 
 def _forget_the_drafter() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,11 @@ stray_writes = 0
 # How many parts of a slab (one layer's) were not all zero when this engine
 # first wrote to them after it had leased the slab.
 dirty_parts = 0
+# How many copies to or from the host (one of a connector's jobs each) read or
+# wrote a slab that was no longer this engine's when they ran, or read a block
+# that is all zero: its slab has been returned, and leased again.
+stray_copies = 0
+copies = 0
 # By leased slab: the layers whose part of it has been written to.
 _written: dict[int, set[int]] = {}
 _rank_is_active = False
@@ -41,6 +47,7 @@ def install() -> None:
     _watch_activation()
     _watch_leases()
     _watch_writes()
+    _watch_copies()
 
 
 def _watch_leases() -> None:
@@ -89,6 +96,61 @@ def _watch(
             )
 
     implementation.do_kv_cache_update = do_kv_cache_update
+
+
+def _watch_copies() -> None:
+    from vllm.v1.kv_offload.base import GPULoadStoreSpec
+    from vllm.v1.kv_offload.cpu import gpu_worker
+
+    # As if the host were far away.
+    delay_s = int(os.environ.get("HOST_DEVICE_STORE_MS", "0")) / 1000
+    handler = gpu_worker.SingleDirectionOffloadingHandler
+    original = handler.transfer_async
+
+    def transfer_async(self: Any, job: int, source: Any, target: Any) -> bool:
+        writes = isinstance(target, GPULoadStoreSpec)
+        its = target if writes else source
+        blocks = [int(block) for block in its.block_ids]
+        pages = [
+            tensor.data_ptr() + block * tensor.stride(0)
+            for tensor in ([] if writes else self.src_tensors)
+            for block in blocks
+        ]
+        swap = self._swap_blocks_batch
+
+        def observed(*arguments: Any, **named: Any) -> None:
+            # In the copy's stream, ahead of it and behind it.
+            check = functools.partial(_check_copy, blocks, writes, pages)
+            host_function.enqueue(check)
+            if not writes and delay_s:
+                host_function.enqueue(functools.partial(time.sleep, delay_s))
+            swap(*arguments, **named)
+            host_function.enqueue(check)
+
+        self._swap_blocks_batch = observed
+        try:
+            return original(self, job, source, target)
+        finally:
+            self._swap_blocks_batch = swap
+
+    handler.transfer_async = transfer_async
+
+
+def _check_copy(blocks: list[int], writes: bool, pages: list[int]) -> None:
+    global copies, stray_copies
+    copies += 1
+    slabs = {_slab_of_block()[block] for block in blocks}
+    for slab in slabs if writes else ():
+        _written.pop(slab, None)  # the layers are not the first to write it
+    try:
+        _table().require_leased(slabs)
+        # No layer's keys are zero.
+        assert all(ctypes.string_at(page, 4096).strip(b"\0") for page in pages), (
+            "a block that is copied to the host is zero"
+        )
+    except AssertionError as error:
+        print(f"a stray copy: {error}", flush=True)
+        stray_copies += 1
 
 
 def _slabs_of_slots(slots: Any, block_tokens: int) -> set[int]:

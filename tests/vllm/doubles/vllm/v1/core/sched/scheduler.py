@@ -17,6 +17,7 @@ class Scheduler:
         include_finished_set=False,
         log_stats=False,
     ):
+        self.connector = None
         self.kv_cache_manager = KVCacheManager(kv_cache_config, block_size)
         self.block_size = block_size
         self.max_num_scheduled_tokens = 64

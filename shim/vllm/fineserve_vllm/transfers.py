@@ -1,0 +1,51 @@
+"""Blocks that a KV connector still reads although no request uses them.
+
+vLLM's OffloadingConnector copies the blocks of a request to host memory. It
+does not hold them meanwhile: a request that ends frees them, the copies of its
+last blocks are planned in the step after that, begin in the one after, and end
+later. vLLM relies on a free block keeping its content until it is handed out
+again, and then waits for the copy. A slab that goes back to the pool is zeroed
+without asking, so it must wait for these copies by itself. What a connector
+copies into the KV cache goes to blocks of a request that waits for it; those
+are in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# Of vLLM's connectors those whose transfers are known here.
+SUPPORTED = "OffloadingConnector"
+
+_PREEMPTED = "PREEMPTED"  # of vLLM's RequestStatus
+
+
+def held_blocks(scheduler: Any) -> Callable[[], set[int]] | None:
+    """Looks up the blocks that the connector of a scheduler may still read;
+    None if it has no such connector. What is found holds used blocks, too."""
+    if type(scheduler.connector).__name__ != SUPPORTED:
+        return None
+    books = scheduler.connector.connector_scheduler
+    return lambda: set(_jobs_blocks(books)).union(_requests_blocks(books))
+
+
+# Copies of the dicts: an engine that its caller steps looks in another thread.
+
+
+def _jobs_blocks(books: Any) -> Iterator[int]:
+    """Of copies to the host that are planned or under way."""
+    for job in list(books._jobs.values()):
+        if job.is_store:
+            yield from job.deferred_fence_block_ids or ()
+            yield from job.fenced_block_ids or ()
+
+
+def _requests_blocks(books: Any) -> Iterator[int]:
+    """Of requests whose last copies are not planned yet. One that has been
+    preempted begins anew: what it had is not copied any more."""
+    for state in list(books._req_status.values()):
+        if state.finished_signaled or state.req.status.name == _PREEMPTED:
+            continue
+        for group in state.group_states:
+            yield from group.block_ids

@@ -1,0 +1,99 @@
+"""Stock vLLM's offloading of KV blocks to the host, on a view: blocks come back
+right while slabs trade, and no slab goes while a copy reads it.
+
+As test_gpu_worker.py, on vLLM itself (label vllm).
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+from gpu_machine import EngineEnded, random_prompts
+from test_gpu_worker import LARGE, Trade, broken
+
+OFFLOADING = {"kv_offloading_size": 0.125, "disable_log_stats": False}  # GiB
+# Of the prompts' tokens each engine must find on the host in the second round.
+LEAST_HITS = 1000
+
+
+class Offloading(Trade):
+    """Two engines whose prompts come again after other engines had the slabs in
+    which their blocks lay."""
+
+    pool_slabs = 8
+    # Copies to the host take longer than steps.
+    SLOW = {"HOST_DEVICE_STORE_MS": "300"}
+
+    def ask_again(self, i: int, seed: int) -> list[list[int]]:
+        """Half of the requests end with the step that has read the prompt:
+        their blocks are free before their copies are planned."""
+        prompts = random_prompts(seed, 24, (150, 300), shared=64)
+        self.engines[i].ask(
+            "generate", prompts=prompts, max_tokens=[1, 24] * 12
+        )
+        return prompts
+
+    def rounds(self, seed: int = 100) -> None:
+        """The same prompts in each; together, so that slabs trade."""
+        for _ in range(3):
+            asked = [self.ask_again(i, seed + i) for i in range(2)]
+            for i in range(2):
+                self.finish(i, asked[i])
+
+
+class TwoEngines(Offloading):
+    def test_blocks_come_back_right_while_slabs_trade(self) -> None:
+        self.start_all(self.SLOW, [OFFLOADING] * 2)
+        self.rounds()
+        for engine, report in zip(self.engines, self.reports()):
+            self.check(report)
+            self.assertGreater(report["slabs_returned"], 0)
+            self.assertGreater(report["copies"], 0)
+            self.assertEqual(report["stray_copies"], 0)
+            metrics = engine.run("metrics")
+            hits = metrics["external_prefix_cache_hits"]
+            print(f"{hits} tokens came back from the host")
+            self.assertGreater(hits, LEAST_HITS)
+
+
+class WithoutTheHold(Offloading):
+    def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
+        self.start_all(broken("connector") | self.SLOW, [OFFLOADING] * 2)
+        stray = 0
+        for attempt in range(4):  # which slabs move when differs
+            self.rounds(seed=200 + 10 * attempt)
+            stray = sum(report["stray_copies"] for report in self.reports())
+            if stray:
+                break
+        print(f"stray copies: {stray}, wrong tokens: {self.wrong}")
+        self.assertGreater(stray, 0)
+
+
+class Refusals(Trade):
+    def refused(self, reason: str, **arguments: Any) -> None:
+        engine = self.start_vllm(LARGE, view=True, **arguments)
+        with self.assertRaisesRegex(EngineEnded, reason):
+            engine.answer()
+
+    def test_what_cannot_hold_is_refused_in_one_line(self) -> None:
+        self.start_daemon()
+        self.refused(
+            r"RuntimeError: FineServe: sleep mode and KV offloading are not "
+            r"supported together yet: remove .*\n",
+            enable_sleep_mode=True,
+            **OFFLOADING,
+        )
+        self.refused(
+            r"RuntimeError: FineServe: the KV connector ExampleConnector is "
+            r"not supported, .*\n",
+            kv_transfer_config={
+                "kv_connector": "ExampleConnector",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": {"shared_storage_path": "/tmp/x"},
+            },
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
