@@ -197,7 +197,8 @@ TEST_F(PoolStateTest, OneProcessRunsTheBlocksOfAnEngineOnSeveralGpus) {
               HasSubstr("several GPUs"));
 }
 
-TEST_F(PoolStateTest, AnEngineOnSeveralGpusGetsWhatItWishesForAndIsOfferedMore) {
+TEST_F(PoolStateTest,
+       AnEngineOnSeveralGpusGetsWhatItWishesForAndIsOfferedMore) {
   const EngineId whole = Serve(20, kSlabs);
   const EngineId id = JoinOnly(7);
   ViewSpec spec = Spec(1);

@@ -152,10 +152,11 @@ absl::Status PoolState::RunPool(EngineId engine, pid_t pid) {
                    : "its engine's view was not registered for several GPUs");
   }
   if (view.runs_pool != 0 && view.runs_pool != pid) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "pid ", view.runs_pool, " runs the block pool of engine ",
-        Number(engine), "; give this process another engine name "
-        "($FINESERVE_ENGINE, fsctl run --name)"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("pid ", view.runs_pool, " runs the block pool of engine ",
+                     Number(engine),
+                     "; give this process another engine name "
+                     "($FINESERVE_ENGINE, fsctl run --name)"));
   }
   view.runs_pool = pid;
   effects_.records.insert(engine);

@@ -42,9 +42,8 @@ std::vector<uint32_t> Fill(uint32_t total,
 }
 
 bool Gives(const Giver& giver, const Need& need) {
-  return giver.spare > 0 ||
-         (!need.wished.empty() && giver.open > giver.floor &&
-          giver.open >= need.open + 2);
+  return giver.spare > 0 || (!need.wished.empty() && giver.open > giver.floor &&
+                             giver.open >= need.open + 2);
 }
 
 }  // namespace

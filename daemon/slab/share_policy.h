@@ -57,17 +57,17 @@ struct Candidate {
 
 // What a claim can give.
 struct Giver {
-  uint32_t spare;  // beyond what it should have
-  uint32_t open = 0;   // that it holds and was not asked for
+  uint32_t spare;     // beyond what it should have
+  uint32_t open = 0;  // that it holds and was not asked for
   uint32_t floor = 0;
 };
 
 // Which slabs to ask back, for needs that `coming` slabs (being zeroed or
-// returned) do not cover: at most givers[i].spare of claim i, the ones with the fewest
-// blocks in use first, because they drain soonest and their engine loses the
-// least cached data. For an engine that spans GPUs also slabs of a claim that
-// can spare none, but has two more than that engine, and more than its floor:
-// no other slab may be free on all its GPUs.
+// returned) do not cover: at most givers[i].spare of claim i, the ones with the
+// fewest blocks in use first, because they drain soonest and their engine loses
+// the least cached data. For an engine that spans GPUs also slabs of a claim
+// that can spare none, but has two more than that engine, and more than its
+// floor: no other slab may be free on all its GPUs.
 std::vector<SlabId> ChooseAskBacks(std::vector<Need> needs,
                                    std::vector<SlabId> coming,
                                    std::vector<Candidate> candidates,

@@ -83,9 +83,9 @@ std::vector<Candidate> CandidatesOf(const Counts& used) {
 }
 
 TEST(ChooseAskBacksTest, CheapestFirst) {
-  EXPECT_EQ(
-      ChooseAskBacks({{SlabId{5}, 2}}, {}, CandidatesOf({9, 1, 9, 0, 9}), {{5}}),
-      (Slabs{SlabId{3}, SlabId{1}}));
+  EXPECT_EQ(ChooseAskBacks({{SlabId{5}, 2}}, {}, CandidatesOf({9, 1, 9, 0, 9}),
+                           {{5}}),
+            (Slabs{SlabId{3}, SlabId{1}}));
 }
 
 TEST(ChooseAskBacksTest, OnlyForWhatIsNotComing) {

@@ -58,8 +58,8 @@ void GroupLeases::Close() {
 
 void GroupLeases::Move(uint32_t v, Hold to) {
   const Hold from = slabs_[v].hold;
-  wishes_changed_ = wishes_changed_ || from == Hold::kWished ||
-                    to == Hold::kWished;
+  wishes_changed_ =
+      wishes_changed_ || from == Hold::kWished || to == Hold::kWished;
   --counts_[static_cast<int>(from)];
   ++counts_[static_cast<int>(to)];
   slabs_[v].hold = to;
@@ -92,8 +92,8 @@ void GroupLeases::LookAt(uint32_t v) {
     holding += Holds(on);
     // A lease that was asked back before it was reported is already kDone.
     asked = asked || (on != On::kNone && on != On::kArrived && on != On::kHeld);
-    strange = strange || (Holds(on) &&
-                          places_[r].leases->Memory(v) != kFirstMemory);
+    strange =
+        strange || (Holds(on) && places_[r].leases->Memory(v) != kFirstMemory);
   }
   switch (slabs_[v].hold) {
     case Hold::kNone:
@@ -103,7 +103,8 @@ void GroupLeases::LookAt(uint32_t v) {
       if (asked || strange) {
         GiveBack(v);
       } else if (holding == place_count_) {
-        for (uint32_t r = 0; r < place_count_; ++r) places_[r].leases->Report(v);
+        for (uint32_t r = 0; r < place_count_; ++r)
+          places_[r].leases->Report(v);
         Move(v, Hold::kReady);
       }
       break;

@@ -15,10 +15,11 @@ namespace fineserve::shim {
 // tables say goes in by Look, what the engine says by Want and Return; which
 // slabs to wish for, and which to return, comes out.
 //
-//   kNone ─(it is chosen)─► kWished ─(all ranks lease it)─► kReady ─Report─► kHeld
-//     ▲                        │            (a rank asks it back) │              │
-//     │                        ▼                                  ▼              ▼
-//     └─(no rank has it)─── kGiven ◄──────────Return───────── kLeaving ◄─Report─ kAsked
+//   kNone ─(it is chosen)─► kWished ─(all ranks lease it)─► kReady ─Report─►
+//   kHeld
+//     ▲                        │            (a rank asks it back) │ │ │ ▼ ▼ ▼
+//     └─(no rank has it)─── kGiven ◄──────────Return───────── kLeaving
+//     ◄─Report─ kAsked
 //
 // No deadlock: a slab that is held on some ranks only and is not on its way on
 // the others is waited for no longer than kPatienceMs, and an engine that gives

@@ -28,8 +28,8 @@ struct Gpu {
                            abi::kEngineCapacity * sizeof(abi::EngineEntry);
     header->slab_count = kSlabs;
     Record(kSlot, kEngine, {.target = 8, .offer = 8});
-    EXPECT_TRUE(leases.Open(header, abi::TableBytes(kSlabs), kSlot, kEngine,
-                            kSlabs));
+    EXPECT_TRUE(
+        leases.Open(header, abi::TableBytes(kSlabs), kSlot, kEngine, kSlabs));
   }
   ~Gpu() { leases.Close(); }
 

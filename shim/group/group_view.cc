@@ -63,10 +63,11 @@ int GroupView::CheckAlike() {
       const auto a = abi::BlocksOfView(v, first.plane_bytes, first.page_bytes);
       const auto b = abi::BlocksOfView(v, other.plane_bytes, other.page_bytes);
       if (a.first == b.first && a.end == b.end) continue;
-      return KvError(FS_REFUSED,
-                     "slabs of rank 0 and rank %u hold different blocks (%lu "
-                     "and %lu): give the fineserved of all GPUs the same --slab",
-                     r, a.size(), b.size());
+      return KvError(
+          FS_REFUSED,
+          "slabs of rank 0 and rank %u hold different blocks (%lu "
+          "and %lu): give the fineserved of all GPUs the same --slab",
+          r, a.size(), b.size());
     }
   }
   return FS_OK;
@@ -180,8 +181,7 @@ int GroupView::Poll(fs_kv_change* changes, uint32_t capacity) {
   if (!in_use()) return -NoGroup();
   Work(NowMs());
   uint32_t count = 0;
-  const auto report = [&](Hold hold, uint32_t kind)
-                          FINESERVE_REQUIRES(mutex_) {
+  const auto report = [&](Hold hold, uint32_t kind) FINESERVE_REQUIRES(mutex_) {
     for (uint32_t v = 0;
          count < capacity && (v = leases_.Next(hold, v)) != 0;) {
       changes[count++] = {v, kind};
@@ -275,8 +275,8 @@ void GroupView::SleepFor(uint64_t ms, const uint32_t* seen) {
       errno != ENOSYS) {
     return;
   }
-  const timespec limit = {
-      0, static_cast<long>(std::min(ms, kLookMs)) * 1'000'000};
+  const timespec limit = {0,
+                          static_cast<long>(std::min(ms, kLookMs)) * 1'000'000};
   syscall(SYS_futex, ranks_[0].leases().futex(), FUTEX_WAIT, seen[0], &limit,
           nullptr, 0);
 }
@@ -287,8 +287,8 @@ int GroupView::ReadStats(fs_kv_stats* stats) {
   const uint32_t bytes = stats->struct_bytes;
   *stats = {};
   stats->struct_bytes = bytes;
-  stats->leaving_slabs = leases_.count(Hold::kAsked) +
-                         leases_.count(Hold::kLeaving);
+  stats->leaving_slabs =
+      leases_.count(Hold::kAsked) + leases_.count(Hold::kLeaving);
   stats->leased_slabs = leases_.count(Hold::kReady) +
                         leases_.count(Hold::kHeld) + stats->leaving_slabs;
   stats->wanted_slabs = leases_.take();

@@ -48,8 +48,7 @@ class GroupView {
 
  private:
   int CheckAlike();
-  int Open(uint32_t count, fs_kv_geometry* geometry)
-      FINESERVE_REQUIRES(mutex_);
+  int Open(uint32_t count, fs_kv_geometry* geometry) FINESERVE_REQUIRES(mutex_);
   void Work(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Tell(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);
   void Show(uint64_t now_ms) FINESERVE_REQUIRES(mutex_);

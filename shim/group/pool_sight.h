@@ -8,8 +8,9 @@
 namespace fineserve::shim {
 
 // What a slab table says about a pool's engines, as far as another engine needs
-// it to choose slabs: what each is offered, holds and should hold. The table is the daemon's memory and may change at any instruction:
-// records are copied, and one that is torn counts for nothing.
+// it to choose slabs: what each is offered, holds and should hold. The table is
+// the daemon's memory and may change at any instruction: records are copied,
+// and one that is torn counts for nothing.
 //
 // Trivially destroyed. Confined to one thread at a time.
 class PoolSight {

@@ -155,7 +155,8 @@ FINESERVE_EXPORT int fs_kv_join_ranks(const fs_kv_rank* ranks, uint32_t count,
                                       fs_kv_geometry* geometry) {
   if (const int bad = CheckBytes("geometry", geometry)) return bad;
   for (uint32_t r = 0; r < count; ++r) {
-    if (const int bad = CheckBytes("ranks", ranks == nullptr ? ranks : ranks + r))
+    if (const int bad =
+            CheckBytes("ranks", ranks == nullptr ? ranks : ranks + r))
       return bad;
   }
   return Enter([&](Redirector& ours) {

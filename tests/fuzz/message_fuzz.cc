@@ -189,10 +189,10 @@ std::vector<std::vector<uint8_t>> Seeds() {
   return_slab.entries[0] = {0, 1};
   const auto close = abi::MakeMessage<abi::CloseViewRequest>(11);
   const auto run = abi::MakeMessage<abi::RunPoolRequest>(12);
-  return {Bytes(lease),         Bytes(granules), Bytes(back),
-          Bytes(rule),          Bytes(hello),    Bytes(view),
-          Bytes(rank),          Bytes(run),      Bytes(pool_granules),
-          Bytes(activate),      Bytes(want),     Bytes(return_slab),
+  return {Bytes(lease),    Bytes(granules), Bytes(back),
+          Bytes(rule),     Bytes(hello),    Bytes(view),
+          Bytes(rank),     Bytes(run),      Bytes(pool_granules),
+          Bytes(activate), Bytes(want),     Bytes(return_slab),
           Bytes(close)};
 }
 

@@ -15,8 +15,8 @@ namespace {
 #if defined(FINESERVE_SANITIZED)
 constexpr uint32_t kWalks = 20;
 #else
-const uint32_t kWalks = getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 400
-                                                                  : 40'000;
+const uint32_t kWalks =
+    getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 400 : 40'000;
 #endif
 constexpr uint32_t kSabotageWalks = 4'000;  // until the fault is found
 constexpr uint32_t kEvents = 600;
@@ -35,7 +35,8 @@ std::string Walk(const GroupOptions& options, uint32_t walks, uint64_t* used,
         world.violation().empty() ? world.Settle() : world.violation();
     *used += world.slabs_used();
     *returned += world.slabs_returned();
-    if (!wrong.empty()) return "seed " + std::to_string(seed + i) + ": " + wrong;
+    if (!wrong.empty())
+      return "seed " + std::to_string(seed + i) + ": " + wrong;
   }
   return "";
 }

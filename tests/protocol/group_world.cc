@@ -87,8 +87,8 @@ void GroupWorld::Start(Engine* e, size_t index,
                              pools_[p].table.size() * sizeof(uint64_t), slot,
                              Number(rank.id), views));
     rank.wished.resize(state.slabs().slab_count());
-    places[e->ranks.size() - 1] = {&rank.leases, &rank.sight,
-                                    Number(rank.id), slot};
+    places[e->ranks.size() - 1] = {&rank.leases, &rank.sight, Number(rank.id),
+                                   slot};
   }
   Require(e->leases.Open(places, static_cast<uint32_t>(pools.size()), views,
                          views, static_cast<uint32_t>(e->core)));
@@ -275,8 +275,8 @@ void GroupWorld::Begin(Engine* e, size_t) {
     }
   }
   slabs_used_ += e->used.size();
-  e->steps.push_back({++e->steps_begun,
-                      std::vector<bool>(e->ranks.size(), false), e->used});
+  e->steps.push_back(
+      {++e->steps_begun, std::vector<bool>(e->ranks.size(), false), e->used});
 }
 
 void GroupWorld::Free(Engine* e, size_t) {
@@ -292,9 +292,8 @@ bool GroupWorld::CanExecute(const Engine& e, size_t rank) const {
 }
 
 void GroupWorld::Execute(Engine* e, size_t r) {
-  const auto step =
-      std::find_if(e->steps.begin(), e->steps.end(),
-                   [&](const Step& s) { return !s.executed[r]; });
+  const auto step = std::find_if(e->steps.begin(), e->steps.end(),
+                                 [&](const Step& s) { return !s.executed[r]; });
   step->executed[r] = true;
   const Rank& rank = e->ranks[r];
   Pool& pool = pools_[rank.pool];
@@ -328,9 +327,8 @@ void GroupWorld::Deliver(Engine* e, size_t r) {
   if (message.want) {
     state.Want(rank.id, e->core, message.value, now_ns_);
   } else if (rank.alive) {
-    const absl::Status s =
-        state.ReturnSlab(rank.id, e->core, SlabId{message.value},
-                         slab::LeaseId{message.lease});
+    const absl::Status s = state.ReturnSlab(
+        rank.id, e->core, SlabId{message.value}, slab::LeaseId{message.lease});
     if (!s.ok() && !rank.rank_buried) Fail(std::string(s.message()));
   }
   Carry(&pools_[rank.pool]);

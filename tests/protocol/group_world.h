@@ -17,9 +17,9 @@ namespace fineserve::protocol {
 // How a world of engines on several GPUs begins, and what is broken in it on
 // purpose.
 struct GroupOptions {
-  std::vector<uint32_t> pools;              // slabs of each GPU's pool
+  std::vector<uint32_t> pools;               // slabs of each GPU's pool
   std::vector<std::vector<size_t>> engines;  // the GPUs of each engine
-  uint32_t deaths = 0;                      // of processes, in all
+  uint32_t deaths = 0;                       // of processes, in all
   // A slab is returned when rank 0 has executed its steps.
   bool fence_of_rank_0 = false;
   // A slab counts as leased as soon as rank 0's daemon has leased it.

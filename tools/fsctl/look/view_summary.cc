@@ -43,10 +43,9 @@ std::string SpanLine(const abi::ViewRecord& view) {
   if ((view.flags & abi::kViewOfGroup) == 0) return "";
   return absl::StrCat("  spans   several GPUs: ", view.offer,
                       " slabs offered here, the least of all counts; ",
-                      view.runs_pool == 0
-                          ? "no process runs its blocks\n"
-                          : absl::StrCat("pid ", view.runs_pool,
-                                         " runs its blocks\n"));
+                      view.runs_pool == 0 ? "no process runs its blocks\n"
+                                          : absl::StrCat("pid ", view.runs_pool,
+                                                         " runs its blocks\n"));
 }
 
 Json SpanJson(const abi::ViewRecord& view) {
