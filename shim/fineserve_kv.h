@@ -179,8 +179,9 @@ int fs_kv_activate(void);
 /* Lets an engine sleep: waits for the context's work, unmaps the KV tensors (a
  * kernel that touches one then faults), returns all leases and gives up the
  * floor. The tensors keep their addresses. No block may be in use or cached,
- * and no step in flight. FS_STATE without an active view, or if blocks of
- * FineServe's allocator are in use; then nothing has changed. FS_DRIVER if the
+ * and no step in flight. FS_STATE without an active view, in a rank
+ * (fs_kv_join_ranks), or if blocks of FineServe's allocator are in use; then
+ * nothing has changed. FS_DRIVER if the
  * wait failed, or an unmapping did: the view is then closed, and its leases are
  * kept. Until fs_kv_resume, functions that need an active view fail with
  * FS_STATE. Any thread. */
