@@ -285,7 +285,10 @@ class SleepTest(EngineTest):
         plugin.wake_all()
         self.assertFalse(scheduler.has_requests(), "a step would touch weights")
 
-        plugin.resume_all()
+        plugin.suspend_all()  # again: nothing happens
+        self.assertEqual(plugin.leases_of(scheduler).counters.returned, 2)
+        self.assertTrue(plugin.resume_all())
+        self.assertFalse(plugin.resume_all())
         self.assertFalse(self.grants.suspended)
         self.grants.lease(2)
         build.step(scheduler)

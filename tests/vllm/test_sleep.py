@@ -23,13 +23,18 @@ class SleepTest(unittest.TestCase):
     def setUp(self) -> None:
         self.calls: list[Any] = []
         self.failing: dict[str, BaseException] = {}
+        self.suspended = True
         self.worker = Worker(self)
         sleep.wrap(
             self.worker,
             sleep.Kv(
-                lambda: self.happens("suspend"), lambda: self.happens("resume")
+                lambda: self.happens("suspend"), lambda: self.resume()
             ),
         )
+
+    def resume(self) -> bool:
+        self.happens("resume")
+        return self.suspended
 
     def happens(self, name: str, *arguments: Any) -> None:
         if name in self.failing:
@@ -86,6 +91,15 @@ class SleepTest(unittest.TestCase):
             self.worker.wake_up()
         self.assertEqual(self.calls, ["resume", "suspend"])
 
+    def test_a_kv_cache_that_was_awake_stays_awake_without_the_weights(
+        self,
+    ) -> None:
+        self.suspended = False
+        self.failing["wake_up"] = MemoryError()
+        with self.assertRaises(MemoryError):
+            self.worker.wake_up()
+        self.assertEqual(self.calls, ["resume"])
+
     def test_memory_that_others_took_meanwhile_is_no_failure(self) -> None:
         self.failing["sleep"] = AssertionError(
             "Memory usage increased after sleeping."
@@ -107,7 +121,7 @@ class SleepTest(unittest.TestCase):
 
     def test_a_worker_that_cannot_sleep_is_left_alone(self) -> None:
         worker = object()
-        sleep.wrap(worker, sleep.Kv(lambda: None, lambda: None))
+        sleep.wrap(worker, sleep.Kv(lambda: None, lambda: False))
         self.assertFalse(hasattr(worker, "sleep"))
 
 

@@ -34,7 +34,7 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheTensor
 from vllm.v1.worker import worker_base
 
-NO_SLEEP = sleep.Kv(lambda: None, lambda: None)
+NO_SLEEP = sleep.Kv(lambda: None, lambda: False)
 HEADER = doubles.PLUGIN.parent / "fineserve_kv.h"
 
 

@@ -152,7 +152,10 @@ class EngineLeases:
 
     def suspend(self) -> None:
         """Returns all slabs, and wants none until resume(); see pool.suspend().
-        Called by the worker, in the scheduler's thread."""
+        Called by the worker, in the scheduler's thread. Does nothing if it is
+        suspended."""
+        if self._suspended:
+            return
         with self.pool.lock:
             held = len(self.pool.linked) + len(self.pool.leaving)
             self.pool.suspend()
@@ -162,14 +165,18 @@ class EngineLeases:
             self._usage.forget()
             self._suspended = True
 
-    def resume(self) -> None:
-        """The pool grows as slabs are leased to it."""
+    def resume(self) -> bool:
+        """The pool grows as slabs are leased to it. False if it was not
+        suspended."""
+        if not self._suspended:
+            return False
         with self.pool.lock:
             self.pool.grants.resume()
             self._suspended = False
             self._wanted = -1
             self._look()
             self._want()
+        return True
 
     # Inside.
 

@@ -177,10 +177,9 @@ def suspend_all() -> None:
         engine.suspend()
 
 
-def resume_all() -> None:
+def resume_all() -> bool:
     """Builds the KV cache up again; see EngineLeases.resume()."""
-    for engine in _all_engines():
-        engine.resume()
+    return any([engine.resume() for engine in _all_engines()])
 
 
 def _finish_device() -> None:

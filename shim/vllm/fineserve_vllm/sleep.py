@@ -28,10 +28,11 @@ _OTHERS_TOOK = "Memory usage increased after sleeping."
 @dataclasses.dataclass(frozen=True)
 class Kv:
     """What happens to the KV cache of this process's engine. Both raise without
-    having changed anything."""
+    having changed anything, and do nothing where nothing is to be done; resume
+    then returns False."""
 
     suspend: Callable[[], None]
-    resume: Callable[[], None]
+    resume: Callable[[], bool]
 
 
 def wrap(worker: Any, kv: Kv) -> None:
@@ -64,13 +65,11 @@ def _wake_up(
     tags: list[str] | None = None,
 ) -> None:
     """First the KV cache: if it is refused, all stays asleep."""
-    takes_kv = tags is None or _TAG in tags
-    if takes_kv:
-        kv.resume()
+    resumed = (tags is None or _TAG in tags) and kv.resume()
     try:
         original(tags)
     except BaseException:
-        if takes_kv:  # others may use the slabs meanwhile
+        if resumed:  # others may use the slabs meanwhile
             kv.suspend()
         raise
 
