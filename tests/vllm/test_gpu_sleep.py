@@ -9,7 +9,7 @@ import unittest
 from typing import Any
 
 from gpu_machine import random_prompts
-from test_gpu_worker import Trade
+from test_gpu_worker import LARGE, Trade
 
 
 class Sleep(Trade):
@@ -142,6 +142,39 @@ class FullPool(Sleep):
         self.all_serve(8)
         for report in self.reports():
             self.check(report)
+
+
+class NextDaemon(Sleep):
+    """The daemon dies while an engine sleeps, which wakes up under the next."""
+
+    pool_slabs = 5
+    MODELS = [LARGE]
+    RUNNERS = [2]
+    DELAY_US = ["0"]
+
+    def test_a_sleeper_wakes_up_under_the_next_daemon(self) -> None:
+        self.start_sleepers({})
+        self.finish(0, self.ask(0, 8))
+        self.fall_asleep(2)
+        self.daemon.kill()
+        self.daemon.wait()
+        (error,) = self.engines[0].run("wake_up", tags=["kv_cache"])
+        print(error)
+        self.assertRegex(error, "FineServe: no daemon serves this GPU: .*")
+        self.start_daemon()
+        self.assertTrue(
+            self.eventually(
+                lambda: self.engines[0].run("wake_up", tags=["kv_cache"])
+                == ["asleep"]
+            )
+        )
+        self.assertEqual(self.engines[0].run("wake_up"), [])
+        self.engines[0].run("reload_weights")
+        before = self.counts[0]
+        self.finish(0, self.ask(0, 8))
+        self.assertGreater(self.counts[0], before)
+        self.assertEqual(self.wrong, [0])
+        self.assertGreaterEqual(self.held(0), 2)
 
 
 if __name__ == "__main__":
