@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -108,9 +109,8 @@ def _fresh_segments(inner: Any) -> Any:
     its cumem allocator) already has one."""
     if type(inner) is not contextlib.nullcontext:
         return contextlib.nullcontext()
-    import torch
-
-    if not torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
         return contextlib.nullcontext()
     _pools.append(torch.cuda.MemPool())
     return torch.cuda.use_mem_pool(_pools[-1])
