@@ -89,6 +89,7 @@ void GroupPool::Use() {
     ranks_->Fill(v, slabs_[v].word);
     Require(fs_kv_publish(v, kBlocksPerSlab), "fs_kv_publish");
   }
+  if (OneIn(20)) ranks_->Sync();  // it notices a dead rank without slabs, too
   ranks_->Finish();
 }
 

@@ -1,5 +1,6 @@
 #include "tests/engines/group/rank_memory.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -72,7 +73,7 @@ void RankMemory::Sync() { STOCK_ENGINE_CALL(cuStreamSynchronize, stream_); }
 
 int RunRank(const GroupOptions& options) {
   // Error lines must not get among the answers.
-  const int answers = dup(STDOUT_FILENO);
+  const int answers = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   const auto rank = static_cast<size_t>(options.rank);
   RankMemory memory(options.gpus[rank], options.floor_blocks, FS_KV_RANK);
