@@ -73,16 +73,17 @@ uint32_t GroupPool::CountOpen() const {
 }
 
 // What is new must be zero, and is written; some of the rest must hold what was
-// written, and is written again. A slab that leaves is still written to while
-// requests run in it.
+// written, and is written again. A slab that leaves is written to until the
+// step after which it is returned.
 void GroupPool::Use() {
   std::vector<uint32_t> writes;
   for (uint32_t v = 1; v <= slabs_count_; ++v) {
     const Slab& slab = slabs_[v];
-    if (!slab.held || (slab.word != 0 && !OneIn(5))) continue;
+    if (!slab.held) continue;
+    if (slab.word != 0 && !OneIn(slab.leaving ? 2 : 5)) continue;
     ranks_->Check(v, slab.word);
     ++checks_;
-    if (!slab.leaving || slab.drains > 0) writes.push_back(v);
+    writes.push_back(v);
   }
   for (const uint32_t v : writes) {
     slabs_[v].word = next_word_++;

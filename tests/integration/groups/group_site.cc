@@ -94,7 +94,7 @@ Process::Environment GroupSite::RandomEngine(const std::string& name) {
   Process::Environment environment = EngineEnvironment();
   environment["FINESERVE_ENGINE"] = name;
   if (random_() % 2 == 0) {
-    environment["EMUCUDA_STREAM_DELAY_US"] = std::to_string(random_() % 500);
+    environment["EMUCUDA_STREAM_DELAY_US"] = std::to_string(random_() % 1000);
     environment["EMUCUDA_LINGER_MS"] = std::to_string(random_() % 100);
   }
   return environment;
