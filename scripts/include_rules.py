@@ -354,6 +354,7 @@ ALLOWED = {
     # Engines know only FineServe's public C header; the driver's prototypes
     # replace cuda.h for them.
     "tests/engines": {"kernels/driver"},
+    "tests/engines/group": {"kernels/driver", "tests/engines"},
     "tests/engines/tinyserve": {
         "kernels/driver",
         "tests/engines",

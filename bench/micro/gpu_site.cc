@@ -16,19 +16,16 @@ using process::ProgramFolder;
 
 namespace {
 
-bool ServesAllZeroed(const std::string& runtime_folder) {
-  for (const std::string& socket : abi::ListSockets(runtime_folder)) {
-    const auto link = abi::ConnectObserver(socket);
-    if (!link.ok()) continue;
-    const auto reader = abi::TableReader::Map(link->table.get());
-    if (!reader.ok()) continue;
-    const auto table = reader->Read();
-    if (!table.ok()) continue;
-    return std::all_of(table->slabs.begin(), table->slabs.end(), [](auto& s) {
-      return s.word.state == abi::SlabState::kFree;
-    });
-  }
-  return false;
+bool ServesAllZeroed(const std::string& socket) {
+  const auto link = abi::ConnectObserver(socket);
+  if (!link.ok()) return false;
+  const auto reader = abi::TableReader::Map(link->table.get());
+  if (!reader.ok()) return false;
+  const auto table = reader->Read();
+  return table.ok() &&
+         std::all_of(table->slabs.begin(), table->slabs.end(), [](auto& s) {
+           return s.word.state == abi::SlabState::kFree;
+         });
 }
 
 }  // namespace
@@ -39,15 +36,31 @@ GpuSite::GpuSite() {
   setenv("FINESERVE_RUNTIME_DIR", runtime_folder_.path().c_str(), 1);
 }
 
-void GpuSite::StartDaemon(const std::vector<std::string>& flags) {
+process::Command GpuSite::Fineserved(
+    const std::vector<std::string>& flags) const {
   std::vector<std::string> words = {ProgramFolder() + "/fineserved", "--gpu",
                                     "emulated", "--log-level", "error"};
   words.insert(words.end(), flags.begin(), flags.end());
-  daemon_.emplace(process::Command{.words = words, .end_signal = SIGTERM});
-  if (!process::Eventually(
-          [&] { return ServesAllZeroed(runtime_folder_.path()); })) {
-    Die("fineserved did not start in time");
-  }
+  return {.words = words, .end_signal = SIGTERM};
+}
+
+void GpuSite::StartDaemon(const std::vector<std::string>& flags) {
+  daemon_.emplace(Fineserved(flags));
+  AwaitDaemons(1);
+}
+
+void GpuSite::AddDaemon(const std::vector<std::string>& flags) {
+  more_.emplace_back(Fineserved(flags));
+  AwaitDaemons(1 + more_.size());
+}
+
+void GpuSite::AwaitDaemons(size_t count) const {
+  const bool serve = process::Eventually([&] {
+    const auto sockets = abi::ListSockets(runtime_folder_.path());
+    return static_cast<size_t>(std::count_if(sockets.begin(), sockets.end(),
+                                             ServesAllZeroed)) >= count;
+  });
+  if (!serve) Die("fineserved did not start in time");
 }
 
 process::Environment GpuSite::UnderPreload(const std::string& name) const {

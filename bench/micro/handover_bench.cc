@@ -1,7 +1,5 @@
 // How long a slab takes from one engine to another: see kQuestion.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -11,6 +9,7 @@
 #include "bench/micro/arguments.h"
 #include "bench/micro/handover_watch.h"
 #include "bench/micro/report.h"
+#include "bench/micro/run_first.h"
 #include "bench/micro/view_site.h"
 
 namespace fineserve::bench {
@@ -36,12 +35,6 @@ About TheBench() {
   return {"handover",
           kQuestion,
           {{"--seconds", "N", "20", "for each kind of holder"}}};
-}
-
-// With the programs that it starts.
-bool RunFirst() {
-  const sched_param priority = {.sched_priority = 1};
-  return sched_setscheduler(0, SCHED_FIFO, &priority) == 0;
 }
 
 double At(const std::vector<double>& sorted, double percent) {

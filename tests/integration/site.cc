@@ -145,9 +145,9 @@ driver::Descriptor Site::Connect() {
   return fd;
 }
 
-abi::TableSnapshot Site::Table() {
+abi::TableSnapshot Site::TableAt(const std::string& socket) {
   const auto link =
-      abi::ConnectObserver(SocketPath(), absl::FromChrono(process::kPatience));
+      abi::ConnectObserver(socket, absl::FromChrono(process::kPatience));
   if (!link.ok()) {
     ADD_FAILURE() << link.status();
     return {};

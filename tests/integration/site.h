@@ -44,7 +44,8 @@ class Site : public ::testing::Test {
   Finished Fsctl(const std::vector<std::string>& arguments);
 
   // The living daemon's table.
-  abi::TableSnapshot Table();
+  abi::TableSnapshot Table() { return TableAt(SocketPath()); }
+  static abi::TableSnapshot TableAt(const std::string& socket);
   uint32_t SlabsIn(abi::SlabState state);
   uint32_t SlabsOf(pid_t member);
   bool EventuallyFree(uint32_t slabs);

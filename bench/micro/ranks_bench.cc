@@ -1,0 +1,167 @@
+// What a lease over several GPUs costs: see kQuestion.
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
+#include "bench/micro/gpu_site.h"
+#include "bench/micro/report.h"
+#include "bench/micro/run_first.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr char kQuestion[] =
+    R"(What does a lease cost an engine that spans GPUs, beside one on a single GPU?
+
+Four emulated GPUs, each with a fineserved and a pool of its own, and an engine
+on one GPU without ranks ("no ranks"), one with a single rank, one on two GPUs
+and one on four. In turn each wants one slab more than it has while slabs are
+free on all GPUs, waits as an idle engine does, and gives it back. The time from
+fs_kv_want to FS_KV_LEASED counts, which is over when every GPU has leased the
+slab. The ratios are to the engine with a single rank.
+
+All of this runs before other processes (SCHED_FIFO) where that is permitted.)";
+
+constexpr int kGpus = 4;
+constexpr uint64_t kLeasesInTurn = 50;
+
+About TheBench() {
+  return {"ranks", kQuestion, {{"--leases", "N", "1000", "for each engine"}}};
+}
+
+// A group_engine that obeys lines.
+class Engine {
+ public:
+  Engine(const GpuSite& site, std::string what,
+         const std::vector<std::string>& flags)
+      : Engine(site, std::move(what), flags, process::MakePipe(),
+               process::MakePipe()) {}
+
+  const std::string& what() const { return what_; }
+  const std::vector<double>& sorted_us() {
+    std::sort(us_.begin(), us_.end());
+    return us_;
+  }
+
+  void Lease(uint64_t count) {
+    const std::string line = absl::StrCat("lease ", count, "\n");
+    if (fputs(line.c_str(), orders_.get()) < 0 || fflush(orders_.get()) != 0) {
+      Die(absl::StrCat(what_, ": the engine has ended"));
+    }
+    std::istringstream words(ReadLine("ok "));
+    for (double us; words >> us;) us_.push_back(us);
+  }
+
+ private:
+  using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+  Engine(const GpuSite& site, std::string what,
+         const std::vector<std::string>& flags, process::Pipe in,
+         process::Pipe out)
+      : what_(std::move(what)),
+        orders_(fdopen(in.write_end.Release(), "w"), fclose),
+        lines_(fdopen(out.read_end.Release(), "r"), fclose),
+        child_({.words = Words(flags),
+                .environment = site.UnderPreload(what_),
+                .in = in.read_end.get(),
+                .out = out.write_end.get()}) {
+    out.write_end.Reset();  // so that its death ends our reading
+    ReadLine("ready");
+  }
+
+  static std::vector<std::string> Words(const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {process::ProgramFolder() +
+                                      "/group_engine"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return words;
+  }
+
+  // The rest of the next line that begins so.
+  std::string ReadLine(const std::string& prefix) {
+    char* line = nullptr;
+    size_t room = 0;
+    std::string found;
+    while (found.empty() && getline(&line, &room, lines_.get()) > 0) {
+      const std::string text = line;
+      if (text.rfind("error", 0) == 0) Die(absl::StrCat(what_, ": ", text));
+      if (text.rfind(prefix, 0) == 0) found = text.substr(prefix.size());
+    }
+    free(line);
+    if (found.empty()) Die(absl::StrCat(what_, ": the engine has ended"));
+    return found;
+  }
+
+  const std::string what_;
+  std::vector<double> us_;
+  File orders_;
+  File lines_;
+  process::ChildProcess child_;
+};
+
+double At(const std::vector<double>& sorted, double percent) {
+  return sorted[static_cast<size_t>(percent / 100 *
+                                    static_cast<double>(sorted.size() - 1))];
+}
+
+std::vector<std::unique_ptr<Engine>> StartEngines(const GpuSite& site) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> kinds = {
+      {"no ranks", {"--alone"}},
+      {"1 GPU", {"--gpus", "0"}},
+      {"2 GPUs", {"--gpus", "0,1"}},
+      {"4 GPUs", {"--gpus", "0,1,2,3"}}};
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (const auto& [what, flags] : kinds) {
+    engines.push_back(std::make_unique<Engine>(site, what, flags));
+  }
+  return engines;
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  const uint64_t leases = arguments.Count("--leases");
+  Report report("ranks");
+  report.Figure("runs before all others (1: yes)", RunFirst() ? 1 : 0);
+  setenv("EMUCUDA_DEVICES", std::to_string(kGpus).c_str(), 1);
+  GpuSite site;
+  const std::vector<std::string> pool = {"--pool", "32MiB", "--slab", "2MiB"};
+  site.StartDaemon(pool);
+  for (int gpu = 1; gpu < kGpus; ++gpu) {
+    std::vector<std::string> flags = pool;
+    flags.insert(flags.end(), {"--gpu", absl::StrCat("emulated:", gpu)});
+    site.AddDaemon(flags);
+  }
+  const auto engines = StartEngines(site);
+  for (uint64_t done = 0; done < leases; done += kLeasesInTurn) {
+    for (const auto& engine : engines) {
+      engine->Lease(std::min(kLeasesInTurn, leases - done));
+    }
+  }
+  for (const double percent : {50.0, 99.0}) {
+    const double one = At(engines[1]->sorted_us(), percent);
+    for (const auto& engine : engines) {
+      const double us = At(engine->sorted_us(), percent);
+      const std::string name = absl::StrCat(engine->what(), ", P", percent);
+      report.Figure(absl::StrCat(name, " (us)"), us);
+      report.Figure(absl::StrCat(name, ", to 1 GPU's (ratio)"), us / one);
+    }
+  }
+  report.Claim(
+      "P99 over 4 GPUs, to one GPU's",
+      At(engines[3]->sorted_us(), 99) / At(engines[1]->sorted_us(), 99), 2,
+      Compare::kAtMost);
+  return Finish(report, arguments);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }

@@ -1,0 +1,155 @@
+#include "tests/engines/group/group_pool.h"
+
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "tests/engines/group/failures.h"
+
+namespace stock_engine {
+namespace {
+
+constexpr uint32_t kBlocksPerSlab = 32;  // what it says that it uses
+constexpr useconds_t kStepUs = 1000;
+
+}  // namespace
+
+GroupPool::GroupPool(Ranks* ranks, const fs_kv_geometry& geometry,
+                     uint32_t seed)
+    : ranks_(ranks),
+      slabs_count_(geometry.slab_count),
+      cap_(geometry.cap_slabs),
+      random_(seed),
+      slabs_(geometry.slab_count + 1),
+      next_word_(seed << 20 | 1) {}
+
+void GroupPool::Step() {
+  ++steps_;
+  if (Clock::now() >= next_want_) ChooseWant();
+  Poll();
+  Use();
+  ReturnDrained();
+  GiveSome();
+  if (OneIn(300)) {
+    BeIdle();
+  } else {
+    usleep(kStepUs);
+  }
+}
+
+void GroupPool::ChooseWant() {
+  want_ = random_() % (cap_ + 1);
+  next_want_ = Clock::now() + std::chrono::milliseconds(20 + random_() % 200);
+  Require(fs_kv_want(want_), "fs_kv_want");
+}
+
+void GroupPool::Poll() {
+  fs_kv_change changes[64];
+  const int count = fs_kv_poll(changes, 64);
+  if (count < 0) Require(-count, "fs_kv_poll");
+  for (int i = 0; i < count; ++i) {
+    const uint32_t v = changes[i].view_index;
+    if (changes[i].kind == FS_KV_ASKED_BACK) {
+      ++asked_;
+      if (!slabs_[v].leaving) Leave(v, random_() % 6);
+      continue;
+    }
+    slabs_[v] = {};
+    slabs_[v].held = true;
+    ++gained_;
+  }
+}
+
+void GroupPool::Leave(uint32_t v, uint32_t drains) {
+  slabs_[v].leaving = true;
+  slabs_[v].drains = drains;
+}
+
+uint32_t GroupPool::CountOpen() const {
+  uint32_t open = 0;
+  for (const Slab& slab : slabs_) open += slab.held && !slab.leaving;
+  return open;
+}
+
+// What is new must be zero, and is written; some of the rest must hold what was
+// written, and is written again. A slab that leaves is written to until the
+// step after which it is returned.
+void GroupPool::Use() {
+  std::vector<uint32_t> writes;
+  for (uint32_t v = 1; v <= slabs_count_; ++v) {
+    const Slab& slab = slabs_[v];
+    if (!slab.held) continue;
+    if (slab.word != 0 && !OneIn(slab.leaving ? 2 : 5)) continue;
+    ranks_->Check(v, slab.word);
+    ++checks_;
+    writes.push_back(v);
+  }
+  for (const uint32_t v : writes) {
+    slabs_[v].word = next_word_++;
+    ranks_->Fill(v, slabs_[v].word);
+    Require(fs_kv_publish(v, kBlocksPerSlab), "fs_kv_publish");
+  }
+  if (OneIn(20)) ranks_->Sync();  // it notices a dead rank without slabs, too
+  ranks_->Finish();
+}
+
+// When every rank's device has done what was queued.
+void GroupPool::ReturnDrained() {
+  std::vector<uint32_t> drained;
+  for (uint32_t v = 1; v <= slabs_count_; ++v) {
+    if (!slabs_[v].leaving) continue;
+    if (slabs_[v].drains > 0) {
+      --slabs_[v].drains;
+    } else {
+      drained.push_back(v);
+    }
+  }
+  if (drained.empty()) return;
+  ranks_->Sync();
+  ranks_->Finish();
+  for (const uint32_t v : drained) {
+    slabs_[v] = {};
+    Require(fs_kv_publish(v, 0), "fs_kv_publish");
+    Require(fs_kv_return_slab(v), "fs_kv_return_slab");
+    ++returned_;
+  }
+}
+
+// Returns what it does not want any more, a few slabs at a time.
+void GroupPool::GiveSome() {
+  uint32_t open = CountOpen();
+  for (uint32_t v = 1; v <= slabs_count_ && open > want_; ++v) {
+    if (!slabs_[v].held || slabs_[v].leaving || !OneIn(20)) continue;
+    Leave(v, 0);
+    --open;
+  }
+}
+
+// Makes no step for a while, but returns what is asked back.
+void GroupPool::BeIdle() {
+  const auto end =
+      Clock::now() + std::chrono::milliseconds(20 + random_() % 100);
+  while (Clock::now() < end) {
+    if (const int woken = fs_kv_wait(20); woken < 0) {
+      if (woken != -FS_NO_DAEMON) Require(-woken, "fs_kv_wait");
+      return;
+    }
+    Poll();
+    for (Slab& slab : slabs_) slab.drains = 0;
+    ReturnDrained();
+  }
+}
+
+std::string GroupPool::Stats() const {
+  uint32_t held = 0;
+  for (const Slab& slab : slabs_) held += slab.held;
+  char text[200];
+  snprintf(text, sizeof(text),
+           "steps=%" PRIu64 " checks=%" PRIu64 " gained=%" PRIu64
+           " asked=%" PRIu64 " returned=%" PRIu64 " held=%u want=%u",
+           steps_, checks_, gained_, asked_, returned_, held, want_);
+  return text;
+}
+
+}  // namespace stock_engine

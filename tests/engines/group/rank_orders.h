@@ -1,0 +1,46 @@
+#ifndef TESTS_ENGINES_GROUP_RANK_ORDERS_H_
+#define TESTS_ENGINES_GROUP_RANK_ORDERS_H_
+
+// What the parent of a group engine and its ranks say to each other, as bytes
+// through pipes. A rank says RankHello first, and obeys orders until the end of
+// its input.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/fineserve_kv.h"
+
+namespace stock_engine {
+
+struct RankHello {
+  fs_kv_rank rank;
+  fs_kv_geometry geometry;
+};
+
+enum class Ask : uint32_t {
+  kFill = 1,  // queue a fill of the slab with `word`; has no answer
+  kCheck,     // after all before it: does the slab hold `word` everywhere?
+  kSync       // answer when the device has done all before it
+};
+
+struct Order {
+  Ask ask;
+  uint32_t slab;  // view index
+  uint32_t word;
+};
+
+struct Answer {
+  uint32_t slab;
+  uint32_t wrong;  // 1: another word was found
+  uint32_t at;     // its place, in words
+  uint32_t wanted;
+  uint32_t got;
+};
+
+// Reads or writes all of it. False at the end of the pipe.
+bool ReadAll(int fd, void* to, size_t bytes);
+bool WriteAll(int fd, const void* from, size_t bytes);
+
+}  // namespace stock_engine
+
+#endif  // TESTS_ENGINES_GROUP_RANK_ORDERS_H_

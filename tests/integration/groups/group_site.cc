@@ -1,0 +1,163 @@
+#include "tests/integration/groups/group_site.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/process/random_seed.h"
+
+namespace fineserve::integration {
+namespace {
+
+// Ended, and no zombie's child either.
+bool HasEnded(const driver::Descriptor& process) {
+  pollfd ended = {process.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) > 0;
+}
+
+}  // namespace
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* value = getenv(name);
+  return value == nullptr ? otherwise : atoi(value);
+}
+
+bool GroupEngine::FindRanks() {
+  std::istringstream words(parent_->ReadLineWith("ranks"));
+  std::string word;
+  words >> word;
+  ranks_.clear();
+  for (pid_t pid; words >> pid;) {
+    ranks_.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  }
+  return !ranks_.empty();
+}
+
+bool GroupEngine::AwaitReady() {
+  return FindRanks() && !parent_->ReadLineWith("ready").empty();
+}
+
+void GroupEngine::SignalRank(size_t rank, int signal) {
+  syscall(SYS_pidfd_send_signal, ranks_[rank].get(), signal, nullptr, 0);
+}
+
+bool GroupEngine::EventuallyEnds() {
+  return Eventually([&] {
+    return !parent_->alive() &&
+           std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+             return rank.get() < 0 || HasEnded(rank);
+           });
+  });
+}
+
+int64_t GroupEngine::Stat(const std::string& figure) {
+  const std::string answer = absl::StrCat(parent_->Ask("stats"), " ");
+  const std::string key = absl::StrCat(" ", figure, "=");
+  const size_t at = answer.find(key);
+  if (answer.rfind("ok ", 0) == 0 && at != std::string::npos) {
+    return atoll(answer.c_str() + at + key.size());
+  }
+  ADD_FAILURE() << name_ << ": " << answer << parent_->Stderr();
+  return -1;
+}
+
+void GroupSite::SetUp() {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
+  seed_ = static_cast<unsigned>(FromEnvironment(
+      "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
+  printf("FINESERVE_SEED=%u\n", seed_);
+  random_.seed(seed_);
+  Set("EMUCUDA_DEVICES", std::to_string(kGpus));
+  for (int gpu = 0; gpu < kGpus; ++gpu) StartPool(gpu);
+}
+
+void GroupSite::StartPool(int gpu) {
+  daemons_[gpu] =
+      StartDaemon({"--gpu", absl::StrCat("emulated:", gpu), "--pool",
+                   absl::StrCat(2 * kPoolSlabs[gpu], "MiB"), "--slab", "2MiB"});
+  // Of "serving … on …/GPU-….sock".
+  const std::string log = daemons_[gpu]->Stderr();
+  const size_t begin = log.rfind("/GPU-");
+  const size_t end = log.find(".sock", begin);
+  ASSERT_NE(end, std::string::npos) << log;
+  sockets_[gpu] = folder() + "/run" + log.substr(begin, end + 5 - begin);
+}
+
+// Some of an engine's writes come late, and some after its death.
+Process::Environment GroupSite::RandomEngine(const std::string& name) {
+  Process::Environment environment = EngineEnvironment();
+  environment["FINESERVE_ENGINE"] = name;
+  if (random_() % 2 == 0) {
+    environment["EMUCUDA_STREAM_DELAY_US"] = std::to_string(random_() % 1000);
+    environment["EMUCUDA_LINGER_MS"] = std::to_string(random_() % 100);
+  }
+  return environment;
+}
+
+std::unique_ptr<GroupEngine> GroupSite::LaunchGroup(const std::string& gpus) {
+  const std::string seed = std::to_string(++started_);
+  const std::string name = "group-" + seed;
+  return std::make_unique<GroupEngine>(
+      name, std::make_unique<Process>(
+                std::vector<std::string>{Program("group_engine"), "--gpus",
+                                         gpus, "--random", "--seed", seed},
+                RandomEngine(name)));
+}
+
+std::unique_ptr<GroupEngine> GroupSite::StartGroup(const std::string& gpus) {
+  auto engine = LaunchGroup(gpus);
+  EXPECT_TRUE(engine->AwaitReady()) << engine->parent().Stderr();
+  return engine;
+}
+
+void GroupSite::StartPlain() {
+  const std::string seed = std::to_string(++started_);
+  plain_name_ = "plain-" + seed;
+  plain_ = std::make_unique<Process>(
+      std::vector<std::string>{Program("view_engine"), "--page", "65536",
+                               "--random", "3600", "--seed", seed,
+                               "--watermark", "64"},
+      RandomEngine(plain_name_));
+  EXPECT_NE(plain_->ReadLineWith("ready"), "") << plain_->Stderr();
+}
+
+uint64_t GroupSite::SlabsHeld(int gpu, const std::string& name) {
+  uint64_t held = 0;
+  for (const abi::EngineSnapshot& engine : TableOf(gpu).engines) {
+    if (engine.name == name) held += engine.slabs_held;
+  }
+  return held;
+}
+
+bool GroupSite::EventuallyHoldsNothing(const std::string& name) {
+  return Eventually(
+      [&] { return SlabsHeld(0, name) == 0 && SlabsHeld(1, name) == 0; });
+}
+
+bool GroupSite::EventuallyAllFree() {
+  return Eventually([&] {
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      for (const abi::SlabSnapshot& slab : TableOf(gpu).slabs) {
+        if (slab.word.state != abi::SlabState::kFree) return false;
+      }
+    }
+    return true;
+  });
+}
+
+bool GroupSite::Moves(GroupEngine* engine) {
+  const int64_t gained = engine->Stat("gained");
+  const int64_t steps = engine->Stat("steps");
+  return gained >= 0 && Eventually([&] {
+           const int64_t now = engine->Stat("gained");
+           return now < 0 || (now > gained && engine->Stat("steps") > steps);
+         });
+}
+
+}  // namespace fineserve::integration

@@ -1,0 +1,81 @@
+#ifndef TESTS_INTEGRATION_GROUPS_GROUP_SITE_H_
+#define TESTS_INTEGRATION_GROUPS_GROUP_SITE_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/driver/descriptor.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+
+// An engine that spans GPUs: the process that runs its block pool, and a rank
+// on each. All serve at random and check every byte.
+class GroupEngine {
+ public:
+  GroupEngine(std::string name, std::unique_ptr<Process> parent)
+      : name_(std::move(name)), parent_(std::move(parent)) {}
+
+  const std::string& name() const { return name_; }
+  Process& parent() { return *parent_; }
+  // Opens its ranks, which its first line names. False if it has ended.
+  bool FindRanks();
+  // Waits until it serves.
+  bool AwaitReady();
+  // To one rank, once they were found.
+  void SignalRank(size_t rank, int signal);
+  size_t ranks() const { return ranks_.size(); }
+  // Waits for the end of all of them, killed or not.
+  bool EventuallyEnds();
+  // A figure of its answer to "stats"; -1, and a failure, if it has none.
+  int64_t Stat(const std::string& figure);
+
+ private:
+  std::string name_;
+  std::unique_ptr<Process> parent_;
+  std::vector<driver::Descriptor> ranks_;  // pidfds
+};
+
+// Two emulated GPUs with pools of different sizes, two engines on both of them
+// in opposite order, and a plain one on the first GPU.
+class GroupSite : public Site {
+ protected:
+  static constexpr int kGpus = 2;
+  static constexpr uint32_t kPoolSlabs[kGpus] = {18, 24};
+
+  void SetUp() override;
+  void StartPool(int gpu);
+  std::unique_ptr<GroupEngine> LaunchGroup(const std::string& gpus);
+  std::unique_ptr<GroupEngine> StartGroup(const std::string& gpus);
+  void StartPlain();
+
+  abi::TableSnapshot TableOf(int gpu) { return TableAt(sockets_[gpu]); }
+  // What the engine of this name holds there, dead or alive.
+  uint64_t SlabsHeld(int gpu, const std::string& name);
+  bool EventuallyHoldsNothing(const std::string& name);
+  bool EventuallyAllFree();
+  // Whether it gets new slabs, and steps, from now on.
+  static bool Moves(GroupEngine* engine);
+
+  unsigned seed_ = 0;
+  std::mt19937 random_;
+  int started_ = 0;
+  std::string sockets_[kGpus];
+  std::unique_ptr<Process> daemons_[kGpus];
+  std::unique_ptr<Process> plain_;
+  std::string plain_name_;
+
+ private:
+  Process::Environment RandomEngine(const std::string& name);
+};
+
+// A number from the environment.
+int FromEnvironment(const char* name, int otherwise);
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_GROUPS_GROUP_SITE_H_

@@ -1,0 +1,93 @@
+// Engines that span two GPUs while a rank of one stands still, or a daemon of
+// one GPU is dead.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "tests/integration/groups/group_site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using std::chrono::milliseconds;
+
+class GroupStallTest : public GroupSite {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(GroupSite::SetUp());
+    if (IsSkipped()) return;
+    first_ = StartGroup("0,1");
+    second_ = StartGroup("1,0");
+    StartPlain();
+    ASSERT_TRUE(Moves(first_.get()));
+    ASSERT_TRUE(Moves(second_.get()));
+  }
+
+  static void ExpectEnd(GroupEngine* group) {
+    EXPECT_EQ(group->parent().Ask("exit"), "ok exit");
+    EXPECT_EQ(group->parent().Wait(), 0) << group->parent().Stderr();
+  }
+
+  std::unique_ptr<GroupEngine> first_, second_;
+};
+
+// What it holds stays its own; others go on without.
+TEST_F(GroupStallTest, RankThatStandsStillKeepsItsSlabsAndStopsNoOther) {
+  first_->SignalRank(1, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(100));  // in the middle of a step
+  uint64_t before[kGpus];
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    before[gpu] = SlabsHeld(gpu, first_->name());
+  }
+  const int64_t steps = second_->Stat("steps");
+  std::this_thread::sleep_for(milliseconds(3000));
+  EXPECT_GT(second_->Stat("steps"), steps + 20);
+  EXPECT_TRUE(Moves(second_.get()));
+  EXPECT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
+  // Slabs that it is asked for count as held until it returns them.
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    EXPECT_GE(SlabsHeld(gpu, first_->name()), before[gpu] > 0 ? 1u : 0u);
+  }
+  first_->SignalRank(1, SIGCONT);
+  EXPECT_TRUE(Moves(first_.get()));
+  ExpectEnd(first_.get());
+  ExpectEnd(second_.get());
+}
+
+// They serve on what they hold and get nothing new; the GPU whose daemon lives
+// goes on for others.
+TEST_F(GroupStallTest, DeadDaemonLeavesLeasesAndGivesNothingNew) {
+  daemons_[1]->Signal(SIGKILL);
+  daemons_[1]->Wait();
+  std::this_thread::sleep_for(milliseconds(500));
+  GroupEngine* const groups[] = {first_.get(), second_.get()};
+  int64_t gained[2], steps[2];
+  for (int i = 0; i < 2; ++i) {
+    gained[i] = groups[i]->Stat("gained");
+    steps[i] = groups[i]->Stat("steps");
+  }
+  std::this_thread::sleep_for(milliseconds(2000));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(groups[i]->Stat("gained"), gained[i]);
+    EXPECT_GT(groups[i]->Stat("steps"), steps[i]);
+  }
+  EXPECT_TRUE(plain_->alive()) << plain_->ReadAll() << plain_->Stderr();
+  const uint64_t returned = TableOf(0).counters.slabs_returned;
+  EXPECT_TRUE(Eventually([&] {
+    return TableOf(0).counters.slabs_returned > returned;
+  })) << "the plain engine's slabs move";
+  // Engines that start now have the GPU that is served, and the new daemon's.
+  ExpectEnd(first_.get());
+  ExpectEnd(second_.get());
+  ASSERT_NO_FATAL_FAILURE(StartPool(1));
+  const auto third = StartGroup("0,1");
+  EXPECT_TRUE(Moves(third.get()));
+  ExpectEnd(third.get());
+}
+
+}  // namespace
+}  // namespace fineserve::integration
