@@ -18,7 +18,6 @@ constexpr uint32_t kWalks = 20;
 const uint32_t kWalks =
     getenv("FINESERVE_PROTOCOL_LONG") == nullptr ? 400 : 40'000;
 #endif
-constexpr uint32_t kSabotageWalks = 4'000;  // until the fault is found
 constexpr uint32_t kEvents = 600;
 
 // What the first of some walks found wrong, or "".
@@ -52,12 +51,6 @@ void ExpectSound(const GroupOptions& options) {
          static_cast<unsigned long long>(returned));
 }
 
-std::string FirstFault(const GroupOptions& options) {
-  uint64_t used = 0;
-  uint64_t returned = 0;
-  return Walk(options, kSabotageWalks, &used, &returned);
-}
-
 TEST(GroupProtocolTest, TwoGpusAndAnEngineOnEach) {
   ExpectSound({{6, 4}, {{0, 1}, {0}, {1}}});
 }
@@ -75,6 +68,14 @@ TEST(GroupProtocolTest, ProcessesDieAtAnyInstant) {
 }
 
 #if !defined(FINESERVE_SANITIZED)
+
+constexpr uint32_t kSabotageWalks = 4'000;  // until the fault is found
+
+std::string FirstFault(const GroupOptions& options) {
+  uint64_t used = 0;
+  uint64_t returned = 0;
+  return Walk(options, kSabotageWalks, &used, &returned);
+}
 
 TEST(GroupProtocolTest, AFenceOfOneRankOnlyIsFound) {
   GroupOptions options = {{6, 4}, {{0, 1}, {0}, {1}}};
