@@ -45,7 +45,9 @@ void ExpectSound(const GroupOptions& options) {
   uint64_t returned = 0;
   EXPECT_EQ(Walk(options, kWalks, &used, &returned), "");
   EXPECT_GT(used, kWalks);
-  EXPECT_GT(returned, kWalks / 20);
+  if (options.deaths == 0) {
+    EXPECT_GT(returned, kWalks / 20);
+  }
   printf("%llu slabs used in steps, %llu returned\n",
          static_cast<unsigned long long>(used),
          static_cast<unsigned long long>(returned));
@@ -69,7 +71,7 @@ TEST(GroupProtocolTest, ProcessesDieAtAnyInstant) {
 
 #if !defined(FINESERVE_SANITIZED)
 
-constexpr uint32_t kSabotageWalks = 4'000;  // until the fault is found
+constexpr uint32_t kSabotageWalks = 20'000;  // until the fault is found
 
 std::string FirstFault(const GroupOptions& options) {
   uint64_t used = 0;
