@@ -167,6 +167,11 @@ void GroupLeases::Plan(uint64_t now_ms) {
   }
 }
 
+void GroupLeases::Rest() {
+  DropSome(UINT32_MAX);
+  take_ = std::min(want_, Having());
+}
+
 // What some ranks hold of it is returned.
 void GroupLeases::DropWish(uint32_t v, uint64_t again_ms) {
   slabs_[v].since_ms = again_ms;

@@ -67,6 +67,9 @@ class GroupLeases {
   void Look();
   // Chooses what to wish for, for an engine that could use `want` slabs.
   void Plan(uint64_t now_ms);
+  // Instead of Plan, while a daemon is lost: wishes for nothing, and gives back
+  // what only some ranks hold.
+  void Rest();
   void Want(uint32_t slabs) { want_ = slabs; }
 
   // What every rank is to be told that the engine wants: no more than the least

@@ -194,6 +194,18 @@ TEST_F(GroupLeasesTest, AGrantThatComesAfterTheWishIsGivenBack) {
   EXPECT_EQ(On(0, 1), ViewLeases::Hold::kDone);
 }
 
+TEST_F(GroupLeasesTest, WithoutADaemonItGivesBackWhatOnlySomeGpusHold) {
+  Want(3);
+  LeaseOnBoth(1);
+  gpus_[0].Lease(2);
+  leases_.Look();
+  leases_.Rest();
+  EXPECT_EQ(leases_.hold(1), Hold::kReady);
+  EXPECT_EQ(On(0, 2), ViewLeases::Hold::kDone);
+  EXPECT_EQ(Wished().size(), 0u);
+  EXPECT_EQ(leases_.take(), 1u);
+}
+
 // A rank maps what the pool had when it was activated.
 TEST_F(GroupLeasesTest, MemoryByWhichAPoolGrewIsNotUsed) {
   gpus_[1].Entry(1).memory = 1;

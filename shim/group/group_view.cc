@@ -134,7 +134,11 @@ void GroupView::Work(uint64_t now_ms) {
   }
   if (changed || leases_.wants_more() || want_changed_) {
     for (uint32_t r = 0; r < count_; ++r) ranks_[r].LookAtPool();
-    if (AllJoined()) leases_.Plan(now_ms);
+    if (AllJoined()) {
+      leases_.Plan(now_ms);
+    } else {
+      leases_.Rest();
+    }
     want_changed_ = false;
   }
   Tell(now_ms);
