@@ -75,8 +75,6 @@ class GroupLeases {
   // What every rank is to be told that the engine wants: no more than the least
   // of its pools offers.
   uint32_t take() const { return take_; }
-  // Whether the engine lacks slabs that it is offered.
-  bool lacks() const { return Having() < take_; }
   // Whether it could use more than it is offered or has.
   bool wants_more() const { return Having() < want_; }
   bool wished(uint32_t v) const { return hold(v) == Hold::kWished; }

@@ -62,12 +62,10 @@ void Rank::SendReturns() {
   }
 }
 
-bool Rank::SendWant(uint32_t slabs, bool again) {
-  if (connection_.load() != link_.connections()) return false;
-  if (slabs == want_sent_ && !again) return true;
-  if (link_.TellWant(run_.epoch, slabs) != Notice::kSent) return false;
-  want_sent_ = slabs;
-  return true;
+void Rank::SendWant(uint32_t slabs, bool again) {
+  if (connection_.load() != link_.connections()) return;
+  if (slabs == want_sent_ && !again) return;
+  if (link_.TellWant(run_.epoch, slabs) == Notice::kSent) want_sent_ = slabs;
 }
 
 // Another connection of the same daemon: it has forgotten neither the view nor

@@ -51,8 +51,7 @@ class Rank {
   // next call.
   void SendReturns();
   // Tells how many slabs are wanted, if that has changed or `again` is true.
-  // False if it could not be sent now.
-  bool SendWant(uint32_t slabs, bool again);
+  void SendWant(uint32_t slabs, bool again);
   uint64_t returned_slabs() const { return returned_slabs_; }
 
   // Looks for a daemon that was lost; may wait for it.

@@ -28,8 +28,8 @@ namespace fineserve::shim {
 //     └─(tensors freed)────┴──────────────────────┘
 //
 // A suspended view has no lease, and nothing is mapped at its addresses: its
-// process holds none of the pool's memory, whoever the daemon is by then, and
-// a kernel that touches a KV tensor faults instead of writing what others use.
+// process holds none of the pool's memory, also under another daemon, and a
+// kernel that touches a KV tensor faults instead of writing what others use.
 //
 // Failures: if the daemon dies before ActivateDone, activation fails; if it
 // dies later, the leases stay as the table last had them. The engine waits for

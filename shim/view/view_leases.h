@@ -88,7 +88,7 @@ class ViewLeases {
   // the table does not show yet.
   void SendAgain();
 
-  // The slab's word in the table, whoever holds it.
+  // The slab's word in the table, whichever engine holds it.
   abi::SlabWord word(uint32_t v) const { return Word(v); }
   // The number of the slab's memory in the table; 0 if it has none. A different
   // number means different granules.

@@ -43,7 +43,7 @@ def _jobs_blocks(books: Any) -> Iterator[int]:
 
 def _requests_blocks(books: Any) -> Iterator[int]:
     """Of requests whose last copies are not planned yet. One that has been
-    preempted begins anew: what it had is not copied any more."""
+    preempted starts again, and its former blocks are no longer copied."""
     for state in list(books._req_status.values()):
         if state.finished_signaled or state.req.status.name == _PREEMPTED:
             continue

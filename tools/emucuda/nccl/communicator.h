@@ -53,7 +53,7 @@ class Communicator {
   // only.
   Waited Await(const std::function<bool(int rank)>& ready) const;
   // Waits until `progress()` returns true. It is called again after each change
-  // of shared memory, and may ask Gone what it waits for in vain.
+  // of shared memory, and may call Gone to learn that a rank will not come.
   Waited AwaitProgress(const std::function<bool()>& progress) const;
   // Whether a rank's process has ended, or has left the communicator.
   bool Gone(int rank) const;
