@@ -1,7 +1,10 @@
 #include "daemon/abi/sealed_memfd.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -22,6 +25,32 @@ SealedMemfd SealedMemfd::Create(const char* name, size_t bytes) {
   made.base_ = base;
   made.bytes_ = bytes;
   return made;
+}
+
+SealedMemfd SealedMemfd::Adopt(driver::Descriptor fd) {
+  SealedMemfd adopted;
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  struct stat st;
+  if (seals < 0 || fstat(fd.get(), &st) != 0) return adopted;
+  constexpr int kFixed = F_SEAL_SHRINK | F_SEAL_GROW;
+  if ((seals & kFixed) != kFixed || st.st_size == 0) {
+    errno = EINVAL;
+    return adopted;
+  }
+  const auto bytes = static_cast<size_t>(st.st_size);
+  void* base =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED) return adopted;
+  adopted.descriptor_ = std::move(fd);
+  adopted.base_ = base;
+  adopted.bytes_ = bytes;
+  return adopted;
+}
+
+driver::Descriptor SealedMemfd::ReadOnly() const {
+  char path[32];
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor());
+  return driver::Descriptor(open(path, O_RDONLY | O_CLOEXEC));
 }
 
 SealedMemfd::SealedMemfd(SealedMemfd&& other) noexcept

@@ -16,6 +16,9 @@ class SealedMemfd {
   // `bytes` zeros. Not valid, with errno set, if the kernel refuses; the name
   // is for people (/proc/PID/maps) and for FindHolders.
   static SealedMemfd Create(const char* name, size_t bytes);
+  // Maps what another process has made, all of it. Not valid, with errno set,
+  // if it is no memfd that is sealed against resizing, or not open for writing.
+  static SealedMemfd Adopt(driver::Descriptor made);
 
   SealedMemfd() = default;
   SealedMemfd(SealedMemfd&& other) noexcept;
@@ -26,6 +29,10 @@ class SealedMemfd {
   int descriptor() const { return descriptor_.get(); }
   void* base() const { return base_; }
   size_t bytes() const { return bytes_; }
+
+  // A new descriptor through which nothing can be written. Not valid, with
+  // errno set, if the kernel refuses.
+  driver::Descriptor ReadOnly() const;
 
   // From now on no process can map it writable, not even through /proc;
   // mappings that exist stay writable. No seal can be added after this. False,

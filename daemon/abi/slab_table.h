@@ -2,23 +2,27 @@
 #define DAEMON_ABI_SLAB_TABLE_H_
 
 // The slab table: who holds which slab of one GPU's pool. One memfd named
-// "fineserve-table", sealed against resizing and against new writable
-// mappings. The daemon alone writes; shims and fsctl map it read-only. It
-// outlives the daemon in every engine that mapped it, so that a new daemon and
-// fsctl can still name who holds the old pool.
+// "fineserve-table", sealed against resizing. The daemon alone writes; everyone
+// else gets a read-only descriptor. It outlives the daemon in every engine that
+// mapped it, and where somebody keeps the daemon's descriptors (design note
+// 0029), the next daemon goes on with this very table: what is written here is
+// all that it needs to know of its predecessor's decisions.
 //
 // Bytes:
 //   0                   TableHeader                       4,096 bytes
-//   engines_offset      EngineEntry[engine_capacity]        512 bytes each
+//   engines_offset      EngineEntry[engine_capacity]      1,024 bytes each
 //   slabs_offset        SlabEntry[slab_count]                32 bytes each
 //
 // Reading. The daemon may change or die at any instruction, so a reader copies,
 // then checks the copy (table_reader.h). Three rules make copies consistent:
-//   * TableHeader's constants are written before the memfd is shared.
+//   * TableHeader's constants are written before the memfd is shared;
+//     daemon_pid and started_ns change when another daemon takes over.
 //   * A SlabEntry's state is its single 64-bit word. `since_ns` beside it is
 //     for display only and may be one change ahead.
-//   * An EngineEntry is guarded by its sequence: odd while being written.
-//     A reader retries a bounded number of times, then reports it as torn.
+//   * An EngineEntry has two copies of its record, and its sequence says which
+//     one counts; the next one is written into the other. So a record is whole
+//     even if its writer dies in the middle. A reader retries a bounded number
+//     of times while it changes, then reports it as torn.
 //
 // Waiting. After it changes slabs of an engine with a view, the daemon
 // increments the `changes` word of that engine's entry and wakes its futex
@@ -150,19 +154,26 @@ struct EngineRecord {
   uint64_t slabs_held;
   uint64_t since_ns;  // CLOCK_MONOTONIC of the last change of state
   uint32_t member_pids[kMemberCapacity];
+  // When each of them started (ProcessStart): another process may get its pid.
+  uint64_t member_starts[kMemberCapacity];
+  // Members that have exited and whose work the driver may still run. More than
+  // kMemberCapacity: not all of them are listed here.
+  uint32_t exited_count;
+  uint32_t exited_pids[kMemberCapacity];
+  uint32_t reserved;
   char name[kNameBytes];  // NUL-terminated
   ViewRecord view;
 };
-static_assert(sizeof(EngineRecord) == 232);
 static_assert(sizeof(EngineRecord) % 8 == 0);
 
 struct EngineEntry {
-  std::atomic<uint32_t> sequence;  // odd: being written
+  std::atomic<uint32_t> sequence;  // of the record that counts
   std::atomic<uint32_t> changes;   // see "Waiting" above
-  std::atomic<uint64_t> record[sizeof(EngineRecord) / 8];
-  uint64_t reserved[34];
+  // The record of sequence n is number n % 2.
+  std::atomic<uint64_t> records[2][sizeof(EngineRecord) / 8];
+  uint64_t reserved[127 - 2 * sizeof(EngineRecord) / 8];
 };
-static_assert(sizeof(EngineEntry) == 512);
+static_assert(sizeof(EngineEntry) == 1024);
 
 // What the daemon has counted since it started. Relaxed counters: each is
 // exact, but they are not a consistent snapshot.
@@ -197,7 +208,7 @@ struct TableHeader {
   uint32_t abi_version;
   uint32_t flags;
   uint64_t table_bytes;
-  uint64_t epoch;       // random, new for each daemon start; never 0
+  uint64_t epoch;       // random, new for each pool; never 0
   uint32_t daemon_pid;  // in the pid namespace that daemon and engines share
   uint32_t engine_capacity;
   uint32_t engines_offset;  // bytes from the table's start
@@ -208,7 +219,13 @@ struct TableHeader {
   uint64_t started_ns;  // CLOCK_REALTIME
   uint8_t gpu_uuid[16];
   char gpu_name[kNameBytes];
-  uint8_t reserved[3432];
+  // For the next daemon: the last engine and lease that were given a number,
+  // written before that number is; and the slabs that the pool should have.
+  std::atomic<uint32_t> last_engine;
+  std::atomic<uint32_t> last_lease;
+  std::atomic<uint32_t> wanted_slabs;
+  std::atomic<uint32_t> daemons;  // that have served this pool
+  uint8_t reserved[3416];
   TableCounters counters;
 };
 static_assert(sizeof(TableHeader) == 4096);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -129,10 +130,16 @@ void CopyConstants(const TableHeader& h, TableSnapshot* to) {
   to->granule_bytes = h.granule_bytes;
   to->granules_per_slab = h.granules_per_slab;
   to->started_ns = h.started_ns;
+  to->last_engine = h.last_engine;
+  to->last_lease = h.last_lease;
+  to->wanted_slabs = h.wanted_slabs;
+  to->daemons = h.daemons;
   memcpy(to->gpu_uuid, h.gpu_uuid, sizeof(to->gpu_uuid));
   to->gpu_name = Printable(h.gpu_name);
   to->counters = CopyCounters(h.counters);
 }
+
+bool IsPid(uint32_t pid) { return pid != 0 && pid <= INT32_MAX; }
 
 absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
                                            uint32_t slot) {
@@ -151,14 +158,32 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
                static_cast<uint32_t>(r.view.mode), " in state ",
                static_cast<uint32_t>(r.view.state));
   }
-  EngineSnapshot engine{r.id,       r.state, r.uid, r.slabs_held,
-                        r.since_ns, {},      {},    r.view};
+  EngineSnapshot engine;
+  engine.slot = slot;
+  engine.id = r.id;
+  engine.state = r.state;
+  engine.uid = r.uid;
+  engine.slabs_held = r.slabs_held;
+  engine.since_ns = r.since_ns;
+  engine.view = r.view;
+  engine.exited_count = r.exited_count;
   for (uint32_t i = 0; i < r.member_count; ++i) {
-    if (r.member_pids[i] == 0 || r.member_pids[i] > INT32_MAX) {
+    if (!IsPid(r.member_pids[i])) {
       return Bad("engine slot ", slot, ": member pid is ", r.member_pids[i]);
     }
     engine.member_pids.push_back(r.member_pids[i]);
+    engine.member_starts.push_back(r.member_starts[i]);
   }
+  for (uint32_t i = 0; i < std::min(r.exited_count, kMemberCapacity); ++i) {
+    if (!IsPid(r.exited_pids[i])) {
+      return Bad("engine slot ", slot, ": exited pid is ", r.exited_pids[i]);
+    }
+    engine.exited_pids.push_back(r.exited_pids[i]);
+  }
+  if (r.state == EngineState::kQuarantined) {
+    engine.member_pids = engine.exited_pids;
+  }
+  engine.raw_name = r.name;
   engine.name = Printable(r.name);
   return engine;
 }

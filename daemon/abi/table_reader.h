@@ -32,13 +32,19 @@ struct CounterSnapshot {
 };
 
 struct EngineSnapshot {
+  uint32_t slot = 0;
   uint32_t id = 0;
   EngineState state = EngineState::kUnused;
   uint32_t uid = 0;
   uint64_t slabs_held = 0;
   uint64_t since_ns = 0;  // CLOCK_MONOTONIC
+  // Of a quarantined engine those that its quarantine waits for.
   std::vector<uint32_t> member_pids;
-  std::string name;  // printable
+  std::vector<uint64_t> member_starts;  // ProcessStart of living members
+  std::vector<uint32_t> exited_pids;
+  uint32_t exited_count = 0;  // more than are listed: the others are not known
+  std::string name;           // printable
+  std::string raw_name;       // as its members say it
   ViewRecord view = {};
 };
 
@@ -54,6 +60,10 @@ struct TableSnapshot {
   uint64_t granule_bytes = 0;
   uint32_t granules_per_slab = 0;
   uint64_t started_ns = 0;  // CLOCK_REALTIME
+  uint32_t last_engine = 0;
+  uint32_t last_lease = 0;
+  uint32_t wanted_slabs = 0;
+  uint32_t daemons = 0;  // that have served the pool
   uint8_t gpu_uuid[16] = {};
   std::string gpu_name;  // printable
   CounterSnapshot counters;

@@ -128,6 +128,8 @@ void PoolService::Execute() {
 
 // Words first: an engine that is woken, or reads a record, finds them in place.
 void PoolService::Publish(const slab::Effects& effects) {
+  table_->SetMarks(state_.last_engine(), slabs().last_lease(),
+                   state_.wanted_slabs());
   for (const slab::SlabChange& change : effects.changes) {
     table_->SetSlab(change.slab, change.word);
   }

@@ -1,3 +1,4 @@
+#include "daemon/abi/engine_entry.h"
 #include "daemon/server/pool_service.h"
 
 #include <gmock/gmock.h>
@@ -40,9 +41,7 @@ class PoolServiceTest : public ::testing::Test {
     abi::EngineRecord record;
     const auto& entry = reinterpret_cast<const abi::EngineEntry*>(
         static_cast<char*>(base_) + sizeof(abi::TableHeader))[slot];
-    uint64_t words[sizeof(record) / 8];
-    for (size_t i = 0; i < sizeof(record) / 8; ++i) words[i] = entry.record[i];
-    memcpy(&record, words, sizeof(record));
+    EXPECT_TRUE(abi::CopyRecord(entry, &record));
     return record;
   }
 

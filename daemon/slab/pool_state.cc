@@ -12,14 +12,19 @@ namespace fineserve::slab {
 
 using abi::EngineState;
 
-PoolState::PoolState(const PoolGeometry& geometry, uint32_t present)
+PoolState::PoolState(const PoolGeometry& geometry, SlabManager slabs,
+                     uint32_t wanted_slabs)
     : geometry_(geometry),
-      slabs_(geometry.slab_count, present),
-      wanted_slabs_(present),
+      slabs_(std::move(slabs)),
+      wanted_slabs_(wanted_slabs),
       moved_ns_(geometry.slab_count, 0) {
   for (uint32_t slot = 0; slot < abi::kEngineCapacity; ++slot) {
     free_slots_.insert(slot);
   }
+}
+
+PoolState::PoolState(const PoolGeometry& geometry, uint32_t present)
+    : PoolState(geometry, SlabManager(geometry.slab_count, present), present) {
   for (uint32_t i = 0; i < present; ++i) effects_.fill.push_back(SlabId{i});
 }
 
@@ -52,13 +57,18 @@ absl::StatusOr<EngineId> PoolState::FindOrMake(const std::string& name,
   const uint32_t slot = *free_slots_.begin();
   free_slots_.erase(free_slots_.begin());
   const EngineId id{++last_engine_};
-  engines_[id] = {slot,   name,         uid, {}, {}, EngineState::kAlive,
-                  now_ns, absl::nullopt};
+  Engine& engine = engines_[id];
+  engine.slot = slot;
+  engine.name = name;
+  engine.uid = uid;
+  engine.state = EngineState::kAlive;
+  engine.since_ns = now_ns;
   return id;
 }
 
 absl::StatusOr<EngineId> PoolState::Join(const std::string& name, uid_t uid,
-                                         pid_t pid, uint64_t now_ns) {
+                                         pid_t pid, uint64_t now_ns,
+                                         uint64_t start) {
   absl::StatusOr<EngineId> id = FindOrMake(name, uid, now_ns);
   if (!id.ok()) return id;
   Engine& engine = engines_[*id];
@@ -68,13 +78,14 @@ absl::StatusOr<EngineId> PoolState::Join(const std::string& name, uid_t uid,
         absl::StrCat("engine ", Number(*id), " (", name, ") already has ",
                      abi::kMemberCapacity, " members, the maximum"));
   }
-  engine.members.insert(pid);
+  engine.members[pid] = start;
   effects_.records.insert(*id);
   Note(*id, absl::StrCat("pid ", pid, " joined"));
   return id;
 }
 
 void PoolState::Exited(pid_t pid, uint64_t now_ns) {
+  list_is_old_ = listing_;
   for (auto it = engines_.begin(); it != engines_.end();) {
     const EngineId id = it->first;
     Engine& engine = it->second;
@@ -128,13 +139,18 @@ bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
   listing_ = false;
   const std::set<pid_t> listed(pids.begin(), pids.end());
   if (listed.count(self) == 0) return false;
+  // Who has exited meanwhile may have begun its work after it was made.
+  if (std::exchange(list_is_old_, false)) return true;
+  for (auto& [id, engine] : engines_) {
+    const size_t gone = std::erase_if(
+        engine.exited, [&](pid_t pid) { return listed.count(pid) == 0; });
+    if (gone > 0) effects_.records.insert(id);
+  }
   for (auto it = engines_.begin(); it != engines_.end();) {
     const EngineId id = it->first;
     const Engine& engine = it->second;
     ++it;
-    const bool lingers =
-        std::any_of(engine.exited.begin(), engine.exited.end(),
-                    [&](pid_t pid) { return listed.count(pid) != 0; });
+    const bool lingers = !engine.exited.empty() || engine.has_unknown;
     if (engine.state != EngineState::kQuarantined || lingers) continue;
     const std::vector<SlabId> released = slabs_.Release(id);
     Note(id, absl::StrCat(released.size(), " slabs leave quarantine"));
@@ -172,11 +188,16 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
   record.uid = engine.uid;
   record.slabs_held = held.slabs;
   record.since_ns = engine.since_ns;
-  // Of a quarantined engine, the pids that its quarantine waits for.
-  for (pid_t pid : engine.state == EngineState::kQuarantined ? engine.exited
-                                                             : engine.members) {
-    if (record.member_count == abi::kMemberCapacity) break;
-    record.member_pids[record.member_count++] = static_cast<uint32_t>(pid);
+  for (const auto& [pid, start] : engine.members) {
+    record.member_pids[record.member_count] = static_cast<uint32_t>(pid);
+    record.member_starts[record.member_count++] = start;
+  }
+  for (pid_t pid : engine.exited) {
+    if (record.exited_count == abi::kMemberCapacity) break;
+    record.exited_pids[record.exited_count++] = static_cast<uint32_t>(pid);
+  }
+  if (engine.exited.size() > abi::kMemberCapacity || engine.has_unknown) {
+    record.exited_count = abi::kMemberCapacity + 1;
   }
   abi::CopyText(record.name, engine.name.c_str());
   if (!engine.view) return record;

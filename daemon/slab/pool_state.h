@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/slab_table.h"
+#include "daemon/abi/table_reader.h"
 #include "daemon/slab/pool_effects.h"
 #include "daemon/slab/share_policy.h"
 #include "daemon/slab/slab_layout.h"
@@ -75,14 +76,30 @@ class PoolState {
   // The first `present` slabs have memory; their first fill is among the first
   // effects.
   PoolState(const PoolGeometry& geometry, uint32_t present);
+  // Goes on with the pool of a daemon that has ended, as its slab table has it
+  // (design note 0029). Nothing that an engine holds changes. What that daemon
+  // was zeroing it may zero still, long after its death; such slabs are
+  // quarantined until the driver lists it no more (HoldBackFills). DataLoss if
+  // the table contradicts itself: then the pool's memory must be left alone.
+  static absl::StatusOr<PoolState> Adopt(const abi::TableSnapshot& kept,
+                                         uint64_t now_ns);
+  // To be called once the effects of Adopt are published: a daemon that ends
+  // before that must leave behind who it waited for.
+  void HoldBackFills();
+  // Who Exited is to be called for unless somebody knows them to be alive.
+  struct Member {
+    pid_t pid;
+    uint64_t start;  // ProcessStart
+  };
+  std::vector<Member> Members() const;
 
   // --- Engines ---
 
   // Makes `pid` a member of the engine of this name and user; the first member
-  // creates the engine. ResourceExhausted if a table is full; the message says
-  // which.
+  // creates the engine. `start` is the process's (ProcessStart), for the next
+  // daemon. ResourceExhausted if a table is full; the message says which.
   absl::StatusOr<EngineId> Join(const std::string& name, uid_t uid, pid_t pid,
-                                uint64_t now_ns);
+                                uint64_t now_ns, uint64_t start = 0);
   // The living engine of this name and user.
   absl::optional<EngineId> Find(const std::string& name, uid_t uid) const;
   // `pid` has exited. Does nothing if it is not a member.
@@ -159,6 +176,7 @@ class PoolState {
 
   const SlabManager& slabs() const { return slabs_; }
   const PoolCounters& counters() const { return counters_; }
+  uint32_t last_engine() const { return last_engine_; }
   const PoolGeometry& geometry() const { return geometry_; }
   uint32_t present_slabs() const {
     return slabs_.slab_count() - slabs_.absent_count();
@@ -245,11 +263,14 @@ class PoolState {
     uint32_t slot;  // in the table
     std::string name;
     uid_t uid;
-    std::set<pid_t> members;
-    std::set<pid_t> exited;  // which the driver may still list
+    std::map<pid_t, uint64_t> members;  // with their start
+    std::set<pid_t> exited;             // which the driver may still list
     abi::EngineState state;
     uint64_t since_ns;
     absl::optional<View> view;
+    // So many members have exited that an earlier daemon could not list them
+    // all: nothing can say that their work is over.
+    bool has_unknown = false;
   };
   // The active views and what they claim, in one round of sharing.
   struct Round {
@@ -258,6 +279,14 @@ class PoolState {
     std::vector<uint32_t> targets;
     uint32_t reserved;  // free slabs that are set aside for other uses
   };
+
+  PoolState(const PoolGeometry& geometry, SlabManager slabs,
+            uint32_t wanted_slabs);
+  // pool_adoption.cc
+  absl::Status Take(const abi::EngineSnapshot& kept, uint64_t now_ns);
+  absl::StatusOr<View> TakeView(const abi::ViewRecord& kept,
+                                uint64_t now_ns) const;
+  absl::Status AwaitFormerDaemon(pid_t daemon, uint64_t now_ns);
 
   absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,
                                       uint64_t now_ns);
@@ -310,8 +339,10 @@ class PoolState {
   std::vector<uint64_t> moved_ns_;  // a view's slab: leased or asked back then
   uint64_t next_list_ns_ = 0;
   bool listing_ = false;
+  bool list_is_old_ = false;  // a member has exited since it was asked for
   bool contended_ = false;  // views want more than there is or comes in time
   bool expecting_ = false;  // slabs were asked back
+  EngineId former_daemon_ = kNoEngine;  // whose fills may still write
   PoolCounters counters_;
   Effects effects_;
 };

@@ -93,7 +93,7 @@ absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
                                      const ViewSpec& spec,
                                      const ShareLimits& limits) {
   const View* suspended = FindView(engine, pid);
-  if (suspended != nullptr && suspended->state != ViewState::kSuspended) {
+  if (suspended != nullptr && suspended->state == ViewState::kActive) {
     suspended = nullptr;
   }
   if (HasView(engine) && suspended == nullptr) {

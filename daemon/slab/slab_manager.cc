@@ -25,6 +25,14 @@ SlabManager::SlabManager(uint32_t slab_count, uint32_t present)
   }
 }
 
+SlabManager::SlabManager(const std::vector<SlabWord>& words,
+                         uint32_t last_lease)
+    : slabs_(words.size()), last_lease_(last_lease) {
+  counts_[static_cast<size_t>(SlabState::kFree)] = slab_count();
+  for (uint32_t i = 0; i < slab_count(); ++i) Set(SlabId{i}, words[i]);
+  changes_.clear();
+}
+
 void SlabManager::CountHolding(SlabWord word, int by) {
   counts_[static_cast<size_t>(word.state)] += by;
   if (word.engine == 0) return;
@@ -187,6 +195,13 @@ uint32_t SlabManager::Quarantine(EngineId engine) {
     Set(SlabId{i}, {SlabState::kQuarantined, Number(engine), slabs_[i].lease});
   }
   return held;
+}
+
+void SlabManager::QuarantineZeroing(EngineId engine) {
+  for (uint32_t i = 0; i < slabs_.size(); ++i) {
+    if (slabs_[i].state != SlabState::kZeroing) continue;
+    Set(SlabId{i}, {SlabState::kQuarantined, Number(engine), ++last_lease_});
+  }
 }
 
 std::vector<SlabId> SlabManager::Release(EngineId engine) {

@@ -80,6 +80,11 @@ class SlabManager {
   // first fill; the others are ABSENT.
   SlabManager(uint32_t slab_count, uint32_t present);
 
+  // Goes on with the slabs of a manager that has ended, as their words were
+  // published (TakeChanges); leases are numbered from `last_lease` on. A slab
+  // that was in ZEROING still is, and the caller must zero it again.
+  SlabManager(const std::vector<abi::SlabWord>& words, uint32_t last_lease);
+
   // Every change of a slab's word since the last call, in order.
   std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
 
@@ -131,6 +136,10 @@ class SlabManager {
   // QUARANTINED but stay its own. Returns their number.
   uint32_t Quarantine(EngineId engine);
 
+  // Makes all slabs in ZEROING a dead engine's: whoever was to zero them may
+  // still write them.
+  void QuarantineZeroing(EngineId engine);
+
   // Nothing of a dead engine runs any more. Returns its slabs, which are in
   // ZEROING now: the caller must zero them.
   std::vector<SlabId> Release(EngineId engine);
@@ -141,6 +150,7 @@ class SlabManager {
   uint32_t free_count() const { return count(abi::SlabState::kFree); }
   uint32_t zeroing_count() const { return count(abi::SlabState::kZeroing); }
   uint32_t absent_count() const { return count(abi::SlabState::kAbsent); }
+  uint32_t last_lease() const { return last_lease_; }
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   // The sum of what waiting requests ask for.
   uint32_t promised_count() const;

@@ -12,9 +12,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/engine_entry.h"
 #include "daemon/abi/transport.h"
 
 namespace fineserve::slab {
+
+using abi::TableHeader;
+
 namespace {
 
 uint64_t WallClockNs() {
@@ -30,26 +34,45 @@ absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Create(
     const TableIdentity& identity, const Clock* clock) {
   abi::SealedMemfd memfd = abi::SealedMemfd::Create(
       abi::kTableMemfdName, abi::TableBytes(identity.geometry.slab_count));
-  if (!memfd.valid() || !memfd.SealAgainstWriters()) {
-    return absl::InternalError(
-        absl::StrCat("cannot make the slab table: ", strerror(errno)));
-  }
-  std::unique_ptr<TableWriter> writer(new TableWriter(std::move(memfd), clock));
-  writer->FillHeader(identity);
+  if (memfd.valid() && memfd.SealForGood()) new (memfd.base()) TableHeader{};
+  absl::StatusOr<std::unique_ptr<TableWriter>> writer =
+      Make(std::move(memfd), clock);
+  if (!writer.ok()) return writer;
+  (*writer)->FillHeader(identity);
+  (*writer)->Serve();
   return writer;
+}
+
+absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Adopt(
+    driver::Descriptor kept, const Clock* clock) {
+  absl::StatusOr<std::unique_ptr<TableWriter>> writer =
+      Make(abi::SealedMemfd::Adopt(std::move(kept)), clock);
+  if (writer.ok()) (*writer)->Serve();
+  return writer;
+}
+
+absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Make(
+    abi::SealedMemfd memfd, const Clock* clock) {
+  if (memfd.valid()) {
+    std::unique_ptr<TableWriter> writer(
+        new TableWriter(std::move(memfd), clock));
+    if (writer->read_only_.valid()) return writer;
+  }
+  return absl::InternalError(
+      absl::StrCat("cannot map the slab table: ", strerror(errno)));
 }
 
 TableWriter::TableWriter(abi::SealedMemfd memfd, const Clock* clock)
     : memfd_(std::move(memfd)),
+      read_only_(memfd_.ReadOnly()),
       clock_(clock),
-      header_(new (memfd_.base()) abi::TableHeader{}) {}
+      header_(static_cast<TableHeader*>(memfd_.base())) {}
 
 void TableWriter::FillHeader(const TableIdentity& identity) {
   header_->abi_version = abi::kAbiVersion;
   header_->flags = identity.flags;
   header_->table_bytes = memfd_.bytes();
   header_->epoch = identity.epoch;
-  header_->daemon_pid = static_cast<uint32_t>(getpid());
   header_->engine_capacity = abi::kEngineCapacity;
   header_->engines_offset = sizeof(abi::TableHeader);
   header_->slabs_offset = sizeof(abi::TableHeader) +
@@ -57,14 +80,30 @@ void TableWriter::FillHeader(const TableIdentity& identity) {
   header_->granule_bytes = identity.geometry.granule_bytes;
   header_->granules_per_slab = identity.geometry.granules_per_slab;
   header_->slab_count = identity.geometry.slab_count;
-  header_->started_ns = WallClockNs();
   memcpy(header_->gpu_uuid, identity.gpu_uuid, sizeof(header_->gpu_uuid));
   abi::CopyText(header_->gpu_name, identity.gpu_name.c_str());
   memcpy(header_->magic, abi::kTableMagic, sizeof(abi::kTableMagic));
+}
+
+// Says that this process serves the pool.
+void TableWriter::Serve() {
+  __atomic_store_n(&header_->daemon_pid, static_cast<uint32_t>(getpid()),
+                   __ATOMIC_RELAXED);
+  __atomic_store_n(&header_->started_ns, WallClockNs(), __ATOMIC_RELAXED);
+  header_->daemons.fetch_add(1, std::memory_order_relaxed);
   char* base = static_cast<char*>(memfd_.base());
   engines_ =
       reinterpret_cast<abi::EngineEntry*>(base + header_->engines_offset);
   slabs_ = reinterpret_cast<abi::SlabEntry*>(base + header_->slabs_offset);
+}
+
+void TableWriter::SetMarks(uint32_t last_engine, uint32_t last_lease,
+                           uint32_t wanted_slabs) {
+  // Relaxed: the release of the words and records that follow keeps it before
+  // them, and nobody reads it while this process lives.
+  header_->last_engine.store(last_engine, std::memory_order_relaxed);
+  header_->last_lease.store(last_lease, std::memory_order_relaxed);
+  header_->wanted_slabs.store(wanted_slabs, std::memory_order_relaxed);
 }
 
 void TableWriter::SetSlab(SlabId slab, abi::SlabWord word) {
@@ -82,18 +121,7 @@ void TableWriter::SetSlab(SlabId slab, abi::SlabWord word) {
 }
 
 void TableWriter::SetEngine(uint32_t slot, const abi::EngineRecord& record) {
-  abi::EngineEntry& entry = engines_[slot];
-  uint64_t words[sizeof(record) / 8];
-  memcpy(words, &record, sizeof(record));
-  const uint32_t sequence = entry.sequence.load(std::memory_order_relaxed);
-  // Odd: being written. The release stores below keep this store before the
-  // words; they pair with the acquire loads of the words in TableReader.
-  entry.sequence.store(sequence + 1, std::memory_order_relaxed);
-  for (size_t i = 0; i < sizeof(record) / 8; ++i) {
-    entry.record[i].store(words[i], std::memory_order_release);
-  }
-  // Even again. Pairs with TableReader's first acquire of the sequence.
-  entry.sequence.store(sequence + 2, std::memory_order_release);
+  abi::StoreRecord(record, &engines_[slot]);
 }
 
 void TableWriter::Announce(uint32_t slot) {

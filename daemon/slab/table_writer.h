@@ -11,6 +11,7 @@
 #include "daemon/clock/clock.h"
 #include "daemon/slab/pool_geometry.h"
 #include "daemon/slab/slab_ids.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::slab {
 
@@ -27,10 +28,13 @@ struct TableIdentity {
 // Confined to the daemon's thread; other processes may read at any time.
 class TableWriter {
  public:
-  // The memfd is sealed against resizing and, once this writer has mapped it,
-  // against new writable mappings (F_SEAL_FUTURE_WRITE).
+  // The memfd is sealed against resizing.
   static absl::StatusOr<std::unique_ptr<TableWriter>> Create(
       const TableIdentity& identity, const Clock* clock);
+  // Goes on with the table of a daemon that has ended: `kept` is its
+  // kept_descriptor(), whose content KeptTable::Read has found sound.
+  static absl::StatusOr<std::unique_ptr<TableWriter>> Adopt(
+      driver::Descriptor kept, const Clock* clock);
 
   // Publishes a slab's word.
   void SetSlab(SlabId slab, abi::SlabWord word);
@@ -39,6 +43,11 @@ class TableWriter {
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);
   void ClearEngine(uint32_t slot) { SetEngine(slot, {}); }
 
+  // Publishes what the next daemon has to know (TableHeader): before SetSlab
+  // and SetEngine use those numbers.
+  void SetMarks(uint32_t last_engine, uint32_t last_lease,
+                uint32_t wanted_slabs);
+
   // Notifies the engine in `slot` that slabs of its view have changed, and
   // wakes its threads that wait for this (slab_table.h, "Waiting").
   void Announce(uint32_t slot);
@@ -46,13 +55,19 @@ class TableWriter {
   uint64_t epoch() const { return header_->epoch; }
   abi::TableCounters& counters() { return header_->counters; }
   // To be sent to peers, who can only read through it.
-  int descriptor() const { return memfd_.descriptor(); }
+  int descriptor() const { return read_only_.get(); }
+  // For the next daemon, which goes on writing.
+  int kept_descriptor() const { return memfd_.descriptor(); }
 
  private:
   TableWriter(abi::SealedMemfd memfd, const Clock* clock);
+  static absl::StatusOr<std::unique_ptr<TableWriter>> Make(
+      abi::SealedMemfd memfd, const Clock* clock);
   void FillHeader(const TableIdentity& identity);
+  void Serve();
 
   const abi::SealedMemfd memfd_;
+  const driver::Descriptor read_only_;
   const Clock* const clock_;
   abi::TableHeader* const header_;
   abi::EngineEntry* engines_ = nullptr;

@@ -1,3 +1,4 @@
+#include "daemon/abi/engine_entry.h"
 #include "shim/group/group_leases.h"
 
 #include <gtest/gtest.h>
@@ -48,13 +49,9 @@ struct Gpu {
     record.view.target = share.target;
     record.view.offer = share.offer;
     record.view.floor = share.floor;
-    uint64_t words[sizeof(record) / 8];
-    memcpy(words, &record, sizeof(record));
     auto* entries = reinterpret_cast<abi::EngineEntry*>(
         reinterpret_cast<char*>(memory.data()) + header->engines_offset);
-    for (size_t w = 0; w < std::size(words); ++w) {
-      entries[slot].record[w] = words[w];
-    }
+    abi::StoreRecord(record, &entries[slot]);
     sight.Look(header);
   }
   void Set(uint32_t v, SlabState state, uint32_t engine, uint32_t lease) {

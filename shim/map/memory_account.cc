@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/engine_entry.h"
 #include "daemon/abi/slab_table.h"
 
 namespace fineserve::shim {
@@ -16,7 +17,6 @@ using abi::SlabEntry;
 using abi::TableHeader;
 
 // A writer needs well under a microsecond; if it died, the sequence stays odd.
-constexpr int kEngineTries = 1000;
 // What follows the list of engines.
 constexpr size_t kTailBytes = 192;
 
@@ -80,24 +80,11 @@ bool Open(const void* table, size_t bytes, Table* out) {
   return true;
 }
 
-// Copies an entry's record between two equal, even sequences. False if it kept
-// changing, or if there is no such engine.
+// False if the record kept changing, or if there is no such engine.
 bool Copy(const EngineEntry& entry, EngineRecord* out) {
-  for (int i = 0; i < kEngineTries; ++i) {
-    // Acquire: pairs with the writer's release of the even sequence.
-    const uint32_t before = entry.sequence.load(std::memory_order_acquire);
-    if (before % 2 != 0) continue;
-    uint64_t words[sizeof(EngineRecord) / 8];
-    for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); ++w) {
-      // Acquire: a word of a later write brings its odd sequence along.
-      words[w] = entry.record[w].load(std::memory_order_acquire);
-    }
-    if (entry.sequence.load(std::memory_order_relaxed) != before) continue;
-    memcpy(out, words, sizeof(*out));
-    out->name[sizeof(out->name) - 1] = '\0';
-    return out->state != abi::EngineState::kUnused;
-  }
-  return false;
+  if (!abi::CopyRecord(entry, out)) return false;
+  out->name[sizeof(out->name) - 1] = '\0';
+  return out->state != abi::EngineState::kUnused;
 }
 
 uint64_t PoolBytes(const Table& table) {

@@ -1,3 +1,4 @@
+#include "daemon/abi/engine_entry.h"
 #include "shim/map/memory_account.h"
 
 #include <gmock/gmock.h>
@@ -36,11 +37,7 @@ class MemoryAccountTest : public ViewFixture {
     auto* base = reinterpret_cast<char*>(daemon_->table());
     auto* entries = reinterpret_cast<abi::EngineEntry*>(
         base + daemon_->table()->engines_offset);
-    uint64_t words[sizeof(record) / 8];
-    memcpy(words, &record, sizeof(record));
-    for (size_t w = 0; w < sizeof(words) / 8; ++w) {
-      entries[slot].record[w].store(words[w]);
-    }
+    abi::StoreRecord(record, &entries[slot]);
   }
   std::string Account(size_t room = 800) {
     std::string text(room, '\0');

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/engine_entry.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -128,11 +129,8 @@ void GroupWorld::Publish(Pool* pool) {
       if (&pools_[rank.pool] != pool || pool->state.NameOf(rank.id).empty()) {
         continue;
       }
-      const abi::EngineRecord record = pool->state.Record(rank.id);
-      abi::EngineEntry& entry = pool->entries[pool->state.SlotOf(rank.id)];
-      uint64_t words[sizeof(record) / 8];
-      memcpy(words, &record, sizeof(record));
-      for (size_t w = 0; w < std::size(words); ++w) entry.record[w] = words[w];
+      abi::StoreRecord(pool->state.Record(rank.id),
+                       &pool->entries[pool->state.SlotOf(rank.id)]);
     }
   }
 }

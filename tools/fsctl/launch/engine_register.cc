@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/config/fleet_path.h"
 #include "tools/fsctl/process/read_file.h"
 
@@ -52,23 +53,6 @@ uint64_t Hash(absl::string_view text) {
   return hash;
 }
 
-// 0 if there is no such process.
-uint64_t StartTimeOf(pid_t pid) {
-  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
-  // Field 2, the program's name in parentheses, may contain anything.
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  const std::vector<std::string> from_field_3 = absl::StrSplit(
-      stat.substr(name_end + 1), absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  constexpr size_t kStart = 22 - 3;
-  uint64_t ticks = 0;
-  if (from_field_3.size() <= kStart ||
-      !absl::SimpleAtoi(from_field_3[kStart], &ticks)) {
-    return 0;
-  }
-  return ticks;
-}
-
 struct Registered {
   pid_t pid = 0;
   uint64_t start = 0;
@@ -85,13 +69,9 @@ Registered Read(const std::string& path) {
   return r;
 }
 
-// Not valid if the process is gone. Whoever has the pid while the descriptor is
-// open is whom it stands for, so the start time is asked after opening it.
+// Not valid if the process is gone.
 driver::Descriptor OpenPidfd(const Registered& r) {
-  if (r.pid == 0) return {};
-  driver::Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, r.pid, 0)));
-  if (pidfd.valid() && StartTimeOf(r.pid) != r.start) pidfd.Reset();
-  return pidfd;
+  return r.pid == 0 ? driver::Descriptor() : abi::OpenPidfd(r.pid, r.start);
 }
 
 std::vector<std::string> RegisteredNames(const std::string& folder) {
@@ -184,7 +164,7 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
       continue;
     }
     // Nobody else gets this pid as long as a process group has its number.
-    const bool is_free = pidfd.valid() || StartTimeOf(r.pid) == 0;
+    const bool is_free = pidfd.valid() || abi::ProcessStart(r.pid) == 0;
     if (r.pid != 0 && is_free) kill(-r.pid, SIGKILL);
     Remove(name);
   }
@@ -193,7 +173,7 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
 
 absl::Status EngineRegister::Enter(const std::string& engine) {
   const absl::Status s = WriteWhole(
-      PathOf(engine), absl::StrCat(getpid(), " ", StartTimeOf(getpid()), "\n"));
+      PathOf(engine), absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
   if (s.ok()) LetGo();
   return s;
 }

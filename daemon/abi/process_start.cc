@@ -1,0 +1,42 @@
+#include "daemon/abi/process_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace fineserve::abi {
+
+uint64_t ProcessStart(pid_t pid) {
+  char path[40];
+  snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+  const driver::Descriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  char stat[1024];
+  const ssize_t bytes =
+      file.valid() ? read(file.get(), stat, sizeof(stat) - 1) : -1;
+  if (bytes <= 0) return 0;
+  stat[bytes] = '\0';
+  // Field 2, the program's name in parentheses, may contain anything.
+  const char* at = strrchr(stat, ')');
+  for (int field = 2; at != nullptr && field < 22; ++field) {
+    at = strchr(at + 1, ' ');
+  }
+  return at == nullptr ? 0 : strtoull(at, nullptr, 10);
+}
+
+// Whoever has the pid while the descriptor is open is whom it stands for, so
+// the start is asked after opening it.
+driver::Descriptor OpenPidfd(pid_t pid, uint64_t start) {
+  // glibc has this wrapper only since 2.36.
+  driver::Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (pidfd.valid() && ProcessStart(pid) != start) {
+    pidfd.Reset();
+    errno = ESRCH;
+  }
+  return pidfd;
+}
+
+}  // namespace fineserve::abi

@@ -1,0 +1,23 @@
+#ifndef DAEMON_ABI_PROCESS_START_H_
+#define DAEMON_ABI_PROCESS_START_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::abi {
+
+// When the process started, in clock ticks after the machine did (field 22 of
+// /proc/PID/stat): a later process with the same pid has another start. 0 if
+// there is no such process.
+uint64_t ProcessStart(pid_t pid);
+
+// A pidfd of the process with this pid that started then; not valid, with
+// errno set, if it has gone (ESRCH) or cannot be watched.
+driver::Descriptor OpenPidfd(pid_t pid, uint64_t start);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_PROCESS_START_H_

@@ -1,0 +1,51 @@
+#include "daemon/abi/process_start.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace fineserve::abi {
+namespace {
+
+TEST(ProcessStartTest, EveryProcessHasItsOwnWhateverItsName) {
+  ASSERT_EQ(prctl(PR_SET_NAME, "a) 7 (b"), 0);
+  const uint64_t own = ProcessStart(getpid());
+  EXPECT_GT(own, ProcessStart(1));
+  EXPECT_EQ(own, ProcessStart(getpid()));
+}
+
+TEST(ProcessStartTest, ProcessThatHasGoneHasNone) {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(ProcessStart(child), 0u);
+  EXPECT_FALSE(OpenPidfd(child, 1).valid());
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST(ProcessStartTest, AnotherProcessWithThePidIsNotTheOneThatIsMeant) {
+  const uint64_t own = ProcessStart(getpid());
+  EXPECT_TRUE(OpenPidfd(getpid(), own).valid());
+  EXPECT_FALSE(OpenPidfd(getpid(), own + 1).valid());
+  EXPECT_EQ(errno, ESRCH);
+}
+
+// Its parent has not asked for its exit status yet: it is dead all the same.
+TEST(ProcessStartTest, ZombieIsReportedAsExited) {
+  const pid_t child = fork();
+  if (child == 0) pause();
+  const driver::Descriptor pidfd = OpenPidfd(child, ProcessStart(child));
+  ASSERT_TRUE(pidfd.valid());
+  kill(child, SIGKILL);
+  pollfd exited = {pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&exited, 1, 10'000), 1);
+  EXPECT_TRUE(OpenPidfd(child, ProcessStart(child)).valid());
+  waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace fineserve::abi

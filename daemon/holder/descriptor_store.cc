@@ -1,0 +1,65 @@
+#include "daemon/holder/descriptor_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::holder {
+namespace {
+
+// Heuristic: a busy service manager takes some ms for a message.
+constexpr uint64_t kFlushUs = 10'000'000;
+
+struct FreeNames {
+  void operator()(char** names) const {
+    for (char** name = names; *name != nullptr; ++name) free(*name);
+    free(names);
+  }
+};
+
+}  // namespace
+
+bool DescriptorStore::Exists() { return getenv("NOTIFY_SOCKET") != nullptr; }
+
+DescriptorStore::Named DescriptorStore::TakeAll() {
+  Named taken;
+  char** raw = nullptr;
+  const int count = sd_listen_fds_with_names(/*unset_environment=*/1, &raw);
+  const std::unique_ptr<char*, FreeNames> names(raw);
+  for (int i = 0; i < count; ++i) {
+    // A second one of the same name is closed.
+    taken.try_emplace(names.get()[i],
+                      driver::Descriptor(SD_LISTEN_FDS_START + i));
+  }
+  return taken;
+}
+
+absl::Status DescriptorStore::Store(const std::string& name, int descriptor) {
+  // FDPOLL=0: a descriptor is kept even if its peer has hung up.
+  const std::string message =
+      absl::StrCat("FDSTORE=1\nFDPOLL=0\nFDNAME=", name);
+  const int sent = sd_pid_notify_with_fds(
+      0, /*unset_environment=*/0, message.c_str(), &descriptor, 1);
+  if (sent > 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot store the descriptor ", name, ": ",
+                   sent == 0 ? "nobody keeps descriptors" : strerror(-sent)));
+}
+
+void DescriptorStore::Remove(const std::string& name) {
+  sd_notify(0, absl::StrCat("FDSTOREREMOVE=1\nFDNAME=", name).c_str());
+}
+
+absl::Status DescriptorStore::Flush() {
+  const int done = sd_notify_barrier(/*unset_environment=*/0, kFlushUs);
+  if (done > 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("whoever keeps our descriptors does not answer: ",
+                   done == 0 ? "nobody is there" : strerror(-done)));
+}
+
+}  // namespace fineserve::holder

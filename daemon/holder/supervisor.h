@@ -1,0 +1,25 @@
+#ifndef DAEMON_HOLDER_SUPERVISOR_H_
+#define DAEMON_HOLDER_SUPERVISOR_H_
+
+#include <string>
+#include <vector>
+
+namespace fineserve::holder {
+
+// Runs `program` with these arguments (without its name) as a child, keeps what
+// it stores (DescriptorStore), and starts it again whenever it ends: at once,
+// then with pauses that double up to 5 s while it keeps failing. What is
+// started again is what lies under that path then, which may be another
+// version. Does nothing else: it makes no CUDA call, so nothing of the driver
+// can take it down.
+//
+// SIGTERM, SIGINT: stops the child, then returns; what was kept is closed.
+// SIGHUP goes to the child. SIGUSR2 stops the child, which is started again.
+// Returns the exit status for this process: the child's, if it failed before it
+// had ever been ready. To be called while this process has one thread.
+int Supervise(const std::string& program,
+              const std::vector<std::string>& arguments);
+
+}  // namespace fineserve::holder
+
+#endif  // DAEMON_HOLDER_SUPERVISOR_H_
