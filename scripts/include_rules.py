@@ -96,6 +96,7 @@ ALLOWED = {
         "daemon/proxy/request",
         "kernels/driver",
     },
+    "daemon/holder": {"daemon/log", "kernels/driver"},
     "daemon/server": {
         "daemon/abi",
         "daemon/admission",
@@ -103,6 +104,7 @@ ALLOWED = {
         "daemon/backing",
         "daemon/clock",
         "daemon/config",
+        "daemon/holder",
         "daemon/lead",
         "daemon/log",
         "daemon/slab",

@@ -104,7 +104,8 @@ Result Measure(ViewSite* site, uint64_t pool_bytes, uint32_t planes) {
   Result r = {};
   const uint64_t start_ns = clock.NowNs();
   const auto pool = OrDie(backing::CudaBacking::Create(
-      driver, device, g, g.slab_count, absl::UnavailableError("not needed")));
+      driver, device, g, slab::FirstSlabs(g.slab_count),
+      absl::UnavailableError("not needed")));
   r.build_ms = Milliseconds(clock.NowNs() - start_ns);
   const uint64_t view_ns = clock.NowNs();
   const double creates = static_cast<double>(calls.Of("cuMemCreate"));

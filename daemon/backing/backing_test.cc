@@ -53,7 +53,8 @@ class BackingTest : public ::testing::TestWithParam<const char*> {
     const DeviceChoice choice = {"emulated", FINESERVE_EMULATED_FOLDER};
     const auto driver = *driver::Driver::Load(choice.DriverLibrary());
     const Device device = *FindDevice(driver, choice);
-    return *CudaBacking::Create(driver, device, kGeometry, kPresent,
+    return *CudaBacking::Create(driver, device, kGeometry,
+                                slab::FirstSlabs(kPresent),
                                 Nvml::Load(choice.NvmlLibrary(), device.uuid));
   }
 
@@ -113,7 +114,8 @@ TEST(CudaBackingTest, FillZeroesItsSlabAndNoOther) {
   const auto driver = *driver::Driver::Load(choice.DriverLibrary());
   const Device device = *FindDevice(driver, choice);
   const auto backing =
-      *CudaBacking::Create(driver, device, kGeometry, kPresent,
+      *CudaBacking::Create(driver, device, kGeometry,
+                           slab::FirstSlabs(kPresent),
                            absl::UnavailableError("not needed"));
   // An engine's view of granules 1 (slab 0) and 2 (slab 1).
   const auto range =

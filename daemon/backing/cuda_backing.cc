@@ -1,5 +1,9 @@
 #include "daemon/backing/cuda_backing.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,35 +15,53 @@ using driver::ToStatus;
 
 absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
     const driver::Driver& driver, const Device& device,
-    const slab::PoolGeometry& geometry, uint32_t present,
-    absl::StatusOr<Nvml> nvml, Progress progress) {
+    const slab::PoolGeometry& geometry,
+    const std::vector<slab::SlabId>& present, absl::StatusOr<Nvml> nvml,
+    Granules kept, absl::optional<Keeper> keeper, Progress progress) {
   absl::StatusOr<driver::Context> context =
       driver::Context::Retain(driver, device.ordinal);
   if (!context.ok()) return context.status();
   absl::StatusOr<driver::Reservation> range =
       driver::Reservation::Create(driver, geometry.pool_bytes());
   if (!range.ok()) return range.status();
-  std::unique_ptr<CudaBacking> backing(
-      new CudaBacking(driver, device.ordinal, geometry, *std::move(context),
-                      *std::move(range), std::move(nvml)));
-  for (uint32_t i = 0; i < present; ++i) {
-    absl::Status s = backing->CreateSlab(slab::SlabId{i});
-    if (!s.ok()) return s;
-    if (progress != nullptr) progress(i + 1, present);
-  }
-  absl::Status s = backing->CreateStream();
+  std::unique_ptr<CudaBacking> backing(new CudaBacking(
+      driver, device.ordinal, geometry, *std::move(context), *std::move(range),
+      std::move(nvml), std::move(keeper)));
+  absl::Status s = backing->TakeKept(present, &kept, progress);
+  if (!s.ok()) return s;
+  s = backing->CreateStream();
   if (!s.ok()) return s;
   return backing;
+}
+
+absl::Status CudaBacking::TakeKept(const std::vector<slab::SlabId>& present,
+                                   Granules* kept, Progress progress) {
+  const bool adopts = !kept->empty();
+  uint32_t done = 0;
+  for (slab::SlabId slab : present) {
+    absl::Status s = adopts ? Import(slab, kept) : CreateSlab(slab);
+    if (!s.ok()) return s;
+    if (progress != nullptr) {
+      progress(++done, static_cast<uint32_t>(present.size()));
+    }
+  }
+  // Slabs that were about to join the pool, or had just left it.
+  for (const auto& [granule, descriptor] : *kept) {
+    if (keeper_) keeper_->forget(granule);
+  }
+  return absl::OkStatus();
 }
 
 CudaBacking::CudaBacking(const driver::Driver& driver, driver::CUdevice device,
                          const slab::PoolGeometry& geometry,
                          driver::Context context, driver::Reservation range,
-                         absl::StatusOr<Nvml> nvml)
+                         absl::StatusOr<Nvml> nvml,
+                         absl::optional<Keeper> keeper)
     : driver_(driver),
       device_(device),
       geometry_(geometry),
       nvml_(std::move(nvml)),
+      keeper_(std::move(keeper)),
       context_(std::move(context)),
       range_(std::move(range)),
       slabs_(geometry.slab_count) {}
@@ -59,6 +81,24 @@ driver::CUdeviceptr CudaBacking::AddressOf(slab::SlabId slab) const {
   return range_.address() + slab::Number(slab) * geometry_.slab_bytes();
 }
 
+// Maps the next granule of the slab.
+absl::Status CudaBacking::Add(SlabMemory* memory, slab::SlabId slab,
+                              driver::Granule granule) const {
+  absl::StatusOr<driver::Mapping> mapping = driver::Mapping::Create(
+      driver_,
+      AddressOf(slab) + memory->granules.size() * geometry_.granule_bytes,
+      granule);
+  if (!mapping.ok()) return mapping.status();
+  memory->granules.push_back(std::move(granule));
+  memory->mappings.push_back(*std::move(mapping));
+  return absl::OkStatus();
+}
+
+absl::Status CudaBacking::AllowAccess(slab::SlabId slab) const {
+  return driver::AllowReadWrite(driver_, device_, AddressOf(slab),
+                                geometry_.slab_bytes());
+}
+
 absl::StatusOr<CudaBacking::SlabMemory> CudaBacking::MakeMemory(
     slab::SlabId slab) const {
   SlabMemory memory;
@@ -66,29 +106,65 @@ absl::StatusOr<CudaBacking::SlabMemory> CudaBacking::MakeMemory(
     absl::StatusOr<driver::Granule> granule =
         driver::Granule::Create(driver_, device_, geometry_.granule_bytes);
     if (!granule.ok()) return granule.status();
-    absl::StatusOr<driver::Mapping> mapping = driver::Mapping::Create(
-        driver_, AddressOf(slab) + i * geometry_.granule_bytes, *granule);
-    if (!mapping.ok()) return mapping.status();
-    memory.granules.push_back(*std::move(granule));
-    memory.mappings.push_back(*std::move(mapping));
+    if (keeper_) {
+      absl::StatusOr<driver::Descriptor> descriptor = granule->Export();
+      if (!descriptor.ok()) return descriptor.status();
+      absl::Status s = keeper_->keep(FirstOf(slab) + i, descriptor->get());
+      if (!s.ok()) return s;
+      memory.descriptors.push_back(*std::move(descriptor));
+    }
+    absl::Status s = Add(&memory, slab, *std::move(granule));
+    if (!s.ok()) return s;
   }
-  absl::Status s = driver::AllowReadWrite(driver_, device_, AddressOf(slab),
-                                          geometry_.slab_bytes());
+  absl::Status s = AllowAccess(slab);
   if (!s.ok()) return s;
   return memory;
 }
 
+absl::Status CudaBacking::Import(slab::SlabId slab, Granules* kept) {
+  SlabMemory memory;
+  for (uint32_t i = 0; i < geometry_.granules_per_slab; ++i) {
+    const auto found = kept->find(FirstOf(slab) + i);
+    if (found == kept->end()) {
+      return absl::DataLossError(absl::StrCat(
+          "granule ", FirstOf(slab) + i, " of the pool was not kept"));
+    }
+    absl::StatusOr<driver::Granule> granule = driver::Granule::Import(
+        driver_, found->second.get(), geometry_.granule_bytes);
+    if (!granule.ok()) return granule.status();
+    memory.descriptors.push_back(std::move(found->second));
+    kept->erase(found);
+    absl::Status s = Add(&memory, slab, *std::move(granule));
+    if (!s.ok()) return s;
+  }
+  absl::Status s = AllowAccess(slab);
+  if (s.ok()) slabs_[slab::Number(slab)] = std::move(memory);
+  return s;
+}
+
+void CudaBacking::Forget(slab::SlabId slab) const {
+  if (!keeper_) return;
+  for (uint32_t i = 0; i < geometry_.granules_per_slab; ++i) {
+    keeper_->forget(FirstOf(slab) + i);
+  }
+}
+
 absl::Status CudaBacking::CreateSlab(slab::SlabId slab) {
   absl::StatusOr<SlabMemory> memory = MakeMemory(slab);
-  if (!memory.ok()) return memory.status();
+  if (!memory.ok()) {
+    Forget(slab);
+    return memory.status();
+  }
   slabs_[slab::Number(slab)] = *std::move(memory);
   return absl::OkStatus();
 }
 
 void CudaBacking::DestroySlab(slab::SlabId slab) {
+  Forget(slab);
   SlabMemory& memory = slabs_[slab::Number(slab)];
   memory.mappings.clear();
   memory.granules.clear();
+  memory.descriptors.clear();
 }
 
 absl::Status CudaBacking::CreateStream() {
@@ -100,7 +176,16 @@ absl::Status CudaBacking::CreateStream() {
 
 absl::StatusOr<driver::Descriptor> CudaBacking::Export(uint32_t index) {
   const uint32_t per_slab = geometry_.granules_per_slab;
-  return slabs_[index / per_slab].granules[index % per_slab].Export();
+  const SlabMemory& memory = slabs_[index / per_slab];
+  if (memory.descriptors.empty()) {
+    return memory.granules[index % per_slab].Export();
+  }
+  // An imported granule need not be exportable.
+  driver::Descriptor copy(
+      fcntl(memory.descriptors[index % per_slab].get(), F_DUPFD_CLOEXEC, 0));
+  if (copy.valid()) return copy;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot copy a descriptor: ", strerror(errno)));
 }
 
 absl::StatusOr<driver::CUevent> CudaBacking::RecordEvent() {

@@ -2,6 +2,8 @@
 #define DAEMON_BACKING_CUDA_BACKING_H_
 
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -22,13 +24,26 @@ class CudaBacking final : public Backing {
   // make.
   using Progress = void (*)(uint32_t done, uint32_t of);
 
-  // Creates the first `present` slabs. ResourceExhausted if the GPU has too
-  // little free. Without `nvml` DevicePids fails, and quarantined slabs stay
-  // quarantined; the caller logs why.
+  // Granules of a pool by their number in it.
+  using Granules = std::map<uint32_t, driver::Descriptor>;
+  // Whoever keeps the granules' descriptors, so that the pool outlives this
+  // process. `keep` has it when it returns; `forget` undoes that.
+  struct Keeper {
+    std::function<absl::Status(uint32_t granule, int descriptor)> keep;
+    std::function<void(uint32_t granule)> forget;
+  };
+
+  // Makes the slabs in `present`: of granules that were `kept`, which must be
+  // all or none of them, or of new ones. Kept granules of other slabs are
+  // released. ResourceExhausted if the GPU has too little free; DataLoss if
+  // only some were kept. Without `nvml` DevicePids fails, and quarantined slabs
+  // stay quarantined; the caller logs why.
   static absl::StatusOr<std::unique_ptr<CudaBacking>> Create(
       const driver::Driver& driver, const Device& device,
-      const slab::PoolGeometry& geometry, uint32_t present,
-      absl::StatusOr<Nvml> nvml, Progress progress = nullptr);
+      const slab::PoolGeometry& geometry,
+      const std::vector<slab::SlabId>& present, absl::StatusOr<Nvml> nvml,
+      Granules kept = {}, absl::optional<Keeper> keeper = absl::nullopt,
+      Progress progress = nullptr);
   ~CudaBacking() override;
 
   void EnterThread() override;
@@ -47,17 +62,30 @@ class CudaBacking final : public Backing {
     driver::CUevent event;
   };
 
-  // A slab's granules, each mapped; mappings die first.
+  // A slab's granules, each mapped; mappings die first. With a keeper, the
+  // descriptors that it has a copy of.
   struct SlabMemory {
+    std::vector<driver::Descriptor> descriptors;
     std::vector<driver::Granule> granules;
     std::vector<driver::Mapping> mappings;
   };
 
   CudaBacking(const driver::Driver& driver, driver::CUdevice device,
               const slab::PoolGeometry& geometry, driver::Context context,
-              driver::Reservation range, absl::StatusOr<Nvml> nvml);
+              driver::Reservation range, absl::StatusOr<Nvml> nvml,
+              absl::optional<Keeper> keeper);
   driver::CUdeviceptr AddressOf(slab::SlabId slab) const;
+  uint32_t FirstOf(slab::SlabId slab) const {
+    return slab::Number(slab) * geometry_.granules_per_slab;
+  }
+  absl::Status TakeKept(const std::vector<slab::SlabId>& present,
+                        Granules* kept, Progress progress);
+  absl::Status Add(SlabMemory* memory, slab::SlabId slab,
+                   driver::Granule granule) const;
+  absl::Status Import(slab::SlabId slab, Granules* kept);
   absl::StatusOr<SlabMemory> MakeMemory(slab::SlabId slab) const;
+  absl::Status AllowAccess(slab::SlabId slab) const;
+  void Forget(slab::SlabId slab) const;
   absl::Status CreateStream();
   absl::StatusOr<driver::CUevent> RecordEvent();
   absl::Status Failed(const absl::Status& s);
@@ -66,6 +94,7 @@ class CudaBacking final : public Backing {
   const driver::CUdevice device_;
   const slab::PoolGeometry geometry_;
   const absl::StatusOr<Nvml> nvml_;
+  const absl::optional<Keeper> keeper_;
   // Destroyed from the last to the first.
   driver::Context context_;
   driver::Reservation range_;

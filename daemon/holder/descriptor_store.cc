@@ -39,15 +39,15 @@ DescriptorStore::Named DescriptorStore::TakeAll() {
 }
 
 absl::Status DescriptorStore::Store(const std::string& name, int descriptor) {
+  if (!Exists()) return absl::OkStatus();
   // FDPOLL=0: a descriptor is kept even if its peer has hung up.
   const std::string message =
       absl::StrCat("FDSTORE=1\nFDPOLL=0\nFDNAME=", name);
   const int sent = sd_pid_notify_with_fds(
       0, /*unset_environment=*/0, message.c_str(), &descriptor, 1);
   if (sent > 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot store the descriptor ", name, ": ",
-                   sent == 0 ? "nobody keeps descriptors" : strerror(-sent)));
+  return absl::UnavailableError(absl::StrCat(
+      "cannot store the descriptor ", name, ": ", strerror(-sent)));
 }
 
 void DescriptorStore::Remove(const std::string& name) {
@@ -55,11 +55,11 @@ void DescriptorStore::Remove(const std::string& name) {
 }
 
 absl::Status DescriptorStore::Flush() {
+  if (!Exists()) return absl::OkStatus();
   const int done = sd_notify_barrier(/*unset_environment=*/0, kFlushUs);
   if (done > 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("whoever keeps our descriptors does not answer: ",
-                   done == 0 ? "nobody is there" : strerror(-done)));
+  return absl::UnavailableError(absl::StrCat(
+      "the parent that keeps descriptors does not answer: ", strerror(-done)));
 }
 
 }  // namespace fineserve::holder

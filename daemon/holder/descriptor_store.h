@@ -24,9 +24,9 @@ class DescriptorStore {
   // before any other thread is there: it takes it out of the environment.
   static Named TakeAll();
 
-  // Stores a copy of `descriptor`; what has that name already, stays there too.
-  // Names have up to 200 letters, digits, dots and hyphens. Error: the parent
-  // could not be told.
+  // Stores a copy of `descriptor`. Names have up to 200 letters, digits, dots
+  // and hyphens; who uses one again, removes it first. Without such a parent
+  // this does nothing. Error: the parent could not be told.
   static absl::Status Store(const std::string& name, int descriptor);
   static void Remove(const std::string& name);
   // Waits until the parent has everything that was stored so far.

@@ -21,10 +21,11 @@
 namespace fineserve::holder {
 namespace {
 
-constexpr uint64_t kFirstPauseMs = 100;
+constexpr uint64_t kFirstPauseMs = 10;
 constexpr uint64_t kLongestPauseMs = 5'000;
-// Heuristic: who has served so long does not fail because of how it starts.
-constexpr uint64_t kStableMs = 10'000;
+// Heuristic: who has lived so long is started again at once. A start takes some
+// 10 ms, so that a daemon that always fails then takes a tenth of a core.
+constexpr uint64_t kStableMs = 200;
 // How long a child that was asked to stop may take.
 constexpr uint64_t kStopMs = 10'000;
 

@@ -18,6 +18,7 @@
 #include "daemon/backing/device_thread.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet_path.h"
+#include "daemon/holder/descriptor_store.h"
 #include "daemon/log/log.h"
 #include "daemon/server/admission_server.h"
 #include "daemon/server/endpoint.h"
@@ -37,7 +38,7 @@ const RealClock kClock;
 // While engines wait for each other's slabs. A round takes some µs.
 constexpr uint64_t kRestlessPollUs = 10'000;
 
-slab::TableIdentity IdentityOf(const StartPlan& plan) {
+slab::TableIdentity NewIdentity(const StartPlan& plan) {
   slab::TableIdentity identity;
   identity.epoch = RandomEpoch();
   identity.flags = plan.device.emulated ? abi::kTableEmulatedDevice : 0;
@@ -65,14 +66,70 @@ absl::Status ExplainFailure(const absl::Status& s, const StartPlan& plan) {
       ")"));
 }
 
+// A pool that a daemon begins to serve.
+struct Pool {
+  std::unique_ptr<backing::Backing> backing;
+  std::unique_ptr<slab::TableWriter> table;
+  slab::PoolState state;
+  PoolService::Scoreboards scoreboards;
+};
+
+absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
+  using holder::DescriptorStore;
+  if (!DescriptorStore::Exists()) return absl::nullopt;
+  return backing::CudaBacking::Keeper{
+      [](uint32_t granule, int descriptor) {
+        return DescriptorStore::Store(GranuleName(granule), descriptor);
+      },
+      [](uint32_t granule) {
+        DescriptorStore::Remove(GranuleName(granule));
+      }};
+}
+
+absl::StatusOr<Pool> MakePool(const StartPlan& plan,
+                              const backing::DeviceChoice& choice,
+                              const slab::TableIdentity& identity) {
+  const std::string old_pool = DescribeOldPool(plan.device.uuid);
+  if (!old_pool.empty()) log::Warning("{}", old_pool);
+  auto backing = backing::CudaBacking::Create(
+      plan.driver, plan.device, plan.geometry, slab::FirstSlabs(plan.slabs),
+      backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid), {},
+      GranuleKeeper(), ShowProgress);
+  if (!backing.ok()) return ExplainFailure(backing.status(), plan);
+  auto table = slab::TableWriter::Create(identity, &kClock);
+  if (!table.ok()) return table.status();
+  return Pool{*std::move(backing), *std::move(table),
+              slab::PoolState(plan.geometry, plan.slabs), {}};
+}
+
+absl::StatusOr<Pool> TakeOver(const StartPlan& plan,
+                              const backing::DeviceChoice& choice,
+                              KeptPool kept) {
+  absl::StatusOr<slab::PoolState> state =
+      slab::PoolState::Adopt(kept.state, kClock.NowNs());
+  if (!state.ok()) return state.status();
+  auto backing = backing::CudaBacking::Create(
+      plan.driver, plan.device, plan.geometry, state->PresentSlabs(),
+      backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid),
+      std::move(kept.granules), GranuleKeeper(), ShowProgress);
+  if (!backing.ok()) return backing.status();
+  auto table = slab::TableWriter::Adopt(std::move(kept.table), &kClock);
+  if (!table.ok()) return table.status();
+  log::Info("taking over the pool of pid {}: {}", kept.state.daemon_pid,
+            state->DescribeHolders());
+  return Pool{*std::move(backing), *std::move(table), *std::move(state),
+              std::move(kept.scoreboards)};
+}
+
 // One running fineserved: owns everything below it and drives it from one
 // thread.
 class Daemon {
  public:
-  // Claims the GPU, creates the pool and starts to zero it.
+  // Claims the GPU, and creates the pool and starts to zero it, or takes over
+  // the one that was kept.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(
       const StartPlan& plan, const backing::DeviceChoice& choice,
-      config::Config config, Reload reload);
+      config::Config config, Reload reload, absl::optional<KeptPool> kept);
 
   // Serves until SIGTERM or SIGINT. An error says that the device is lost,
   // which only a new process may be able to use again.
@@ -80,9 +137,10 @@ class Daemon {
 
  private:
   Daemon(config::Config config, Reload reload, Endpoint endpoint,
-         std::unique_ptr<backing::Backing> backing, uint32_t slabs,
-         std::unique_ptr<slab::TableWriter> table,
-         const slab::TableIdentity& identity);
+         Pool pool, const slab::TableIdentity& identity);
+  absl::Status Listen(driver::Descriptor kept_listener);
+  // Stores what the next daemon needs beside the granules.
+  absl::Status StoreTable();
   // Begins to admit requests for the configuration's fleet, if it names one.
   absl::Status SetFleet();
   // Begins to lead, or to wait for the lead, if the fleet has a [planner].
@@ -113,48 +171,47 @@ class Daemon {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
     const StartPlan& plan, const backing::DeviceChoice& choice,
-    config::Config config, Reload reload) {
+    config::Config config, Reload reload, absl::optional<KeptPool> kept) {
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
-  const std::string old_pool = DescribeOldPool(plan.device.uuid);
-  if (!old_pool.empty()) log::Warning("{}", old_pool);
-  absl::StatusOr<backing::Nvml> nvml =
-      backing::Nvml::Load(choice.NvmlLibrary(), plan.device.uuid);
-  absl::StatusOr<std::unique_ptr<backing::CudaBacking>> backing =
-      backing::CudaBacking::Create(plan.driver, plan.device, plan.geometry,
-                                   plan.slabs, std::move(nvml), ShowProgress);
-  if (!backing.ok()) return ExplainFailure(backing.status(), plan);
-  const slab::TableIdentity identity = IdentityOf(plan);
-  absl::StatusOr<std::unique_ptr<slab::TableWriter>> table =
-      slab::TableWriter::Create(identity, &kClock);
-  if (!table.ok()) return table.status();
-  std::unique_ptr<Daemon> daemon(
-      new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
-                 *std::move(backing), plan.slabs, *std::move(table), identity));
-  absl::StatusOr<driver::Descriptor> listener = daemon->endpoint_.Listen();
-  if (!listener.ok()) return listener.status();
-  daemon->sockets_.Listen(*std::move(listener));
+  const slab::TableIdentity identity =
+      kept ? IdentityOf(kept->state) : NewIdentity(plan);
+  driver::Descriptor listener;
+  if (kept) listener = std::move(kept->listener);
+  const bool is_new = !kept;
+  absl::StatusOr<Pool> pool =
+      kept ? TakeOver(plan, choice, *std::move(kept))
+           : MakePool(plan, choice, identity);
+  if (!pool.ok()) return pool.status();
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config),
+                                            std::move(reload),
+                                            *std::move(endpoint),
+                                            *std::move(pool), identity));
+  absl::Status s = daemon->Listen(std::move(listener));
+  if (s.ok() && is_new) s = daemon->StoreTable();
+  if (!s.ok()) return s;
   char gpu[41];
   abi::FormatGpuUuid(plan.device.uuid, gpu);
   daemon->gpu_ = {gpu, plan.device.total_bytes};
   daemon->size_choice_ = plan.choice;
   const absl::Status fleet_set = daemon->SetFleet();
   if (!fleet_set.ok()) return fleet_set;
+  // A pool that was kept has the size that it had.
+  if (!daemon->config_.pool.is_auto) daemon->Resize(daemon->config_.pool.bytes);
   return daemon;
 }
 
 Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
-               std::unique_ptr<backing::Backing> backing, uint32_t slabs,
-               std::unique_ptr<slab::TableWriter> table,
-               const slab::TableIdentity& identity)
+               Pool pool, const slab::TableIdentity& identity)
     : config_(std::move(config)),
       reload_(std::move(reload)),
       endpoint_(std::move(endpoint)),
-      backing_(std::move(backing)),
+      backing_(std::move(pool.backing)),
       device_thread_(backing_.get()),
-      table_(std::move(table)),
-      pool_(&device_thread_, identity.geometry, slabs, table_.get(), &kClock),
+      table_(std::move(pool.table)),
+      pool_(&device_thread_, std::move(pool.state), table_.get(), &kClock,
+            std::move(pool.scoreboards)),
       device_done_(loop_.OnReadable(device_thread_.descriptor(), [] {})),
       sockets_(&loop_, &pool_, table_.get(), identity, &kClock,
                [this](const std::string& engine_name) {
@@ -165,6 +222,31 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
                      {rule.floor_bytes, rule.cap_bytes}};
                }),
       poll_alarm_(loop_.OnAlarm([] {})) {}
+
+absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
+  using holder::DescriptorStore;
+  if (DescriptorStore::Exists()) endpoint_.Keep();
+  const int kept = kept_listener.get();
+  absl::StatusOr<driver::Descriptor> listener =
+      endpoint_.Listen(std::move(kept_listener));
+  if (!listener.ok()) return listener.status();
+  if (listener->get() != kept) {
+    DescriptorStore::Remove(kListenerName);
+    absl::Status s = DescriptorStore::Store(kListenerName, listener->get());
+    if (!s.ok()) return s;
+  }
+  sockets_.WatchMembers();
+  sockets_.Listen(*std::move(listener));
+  return absl::OkStatus();
+}
+
+// When all else has arrived: from then on a pool is taken over that is whole.
+absl::Status Daemon::StoreTable() {
+  using holder::DescriptorStore;
+  absl::Status s = DescriptorStore::Flush();
+  if (!s.ok()) return s;
+  return DescriptorStore::Store(kTableName, table_->kept_descriptor());
+}
 
 absl::Status Daemon::Serve() {
   const auto stop = [this] { loop_.Stop(); };
@@ -282,9 +364,10 @@ void Daemon::ReadConfigAgain() {
 
 absl::Status RunDaemon(const StartPlan& plan,
                        const backing::DeviceChoice& choice,
-                       config::Config config, Reload reload) {
-  const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
-      Daemon::Start(plan, choice, std::move(config), std::move(reload));
+                       config::Config config, Reload reload,
+                       absl::optional<KeptPool> kept) {
+  const absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(
+      plan, choice, std::move(config), std::move(reload), std::move(kept));
   if (!daemon.ok()) return daemon.status();
   return (*daemon)->Serve();
 }

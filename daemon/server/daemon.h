@@ -5,7 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/config/config.h"
+#include "daemon/server/kept_pool.h"
 #include "daemon/server/start_plan.h"
 
 namespace fineserve::server {
@@ -13,12 +15,13 @@ namespace fineserve::server {
 // Reads the configuration again, on SIGHUP.
 using Reload = std::function<absl::StatusOr<config::Config>()>;
 
-// Claims the GPU, creates the pool and serves until SIGTERM or SIGINT, all in
-// the calling thread. If `reload` fails the configuration stays as it was. An
-// error if the pool cannot be served.
+// Claims the GPU, creates the pool, or takes over the one that was kept, and
+// serves until SIGTERM or SIGINT, all in the calling thread. If `reload` fails
+// the configuration stays as it was. An error if the pool cannot be served.
 absl::Status RunDaemon(const StartPlan& plan,
                        const backing::DeviceChoice& choice,
-                       config::Config config, Reload reload);
+                       config::Config config, Reload reload,
+                       absl::optional<KeptPool> kept);
 
 }  // namespace fineserve::server
 

@@ -18,6 +18,8 @@
 namespace fineserve::server {
 namespace {
 
+constexpr int kBacklog = 128;
+
 absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::InternalError(
       absl::StrCat(what, " ", path, ": ", strerror(errno)));
@@ -58,6 +60,24 @@ absl::StatusOr<driver::Descriptor> TakeLock(const std::string& path) {
   return lock;
 }
 
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+// Whether somebody listens there. While we hold the lock that is nobody but us.
+bool IsListenedTo(const std::string& path) {
+  const driver::Descriptor probe(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sockaddr_un address = AddressOf(path);
+  return probe.valid() &&
+         (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+                  sizeof(address)) == 0 ||
+          errno == EAGAIN);
+}
+
 }  // namespace
 
 absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
@@ -83,10 +103,15 @@ absl::StatusOr<Endpoint> Endpoint::Claim(std::string folder,
 }
 
 Endpoint::~Endpoint() {
-  if (lock_.valid()) unlink(socket_path_.c_str());
+  if (lock_.valid() && !is_kept_) unlink(socket_path_.c_str());
 }
 
-absl::StatusOr<driver::Descriptor> Endpoint::Listen() const {
+absl::StatusOr<driver::Descriptor> Endpoint::Listen(driver::Descriptor kept) {
+  // Says also that this process listens now (SO_PEERCRED).
+  if (kept.valid() && IsListenedTo(socket_path_) &&
+      listen(kept.get(), kBacklog) == 0) {
+    return kept;
+  }
   driver::Descriptor listener(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Errno("socket for", socket_path_);
@@ -95,16 +120,14 @@ absl::StatusOr<driver::Descriptor> Endpoint::Listen() const {
       0) {
     return Errno("SO_PASSCRED on", socket_path_);
   }
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, socket_path_.c_str(), socket_path_.size() + 1);
+  const sockaddr_un address = AddressOf(socket_path_);
   unlink(socket_path_.c_str());
   const mode_t old_mask = umask(0177);
-  const int bound = bind(listener.get(), reinterpret_cast<sockaddr*>(&address),
+  const int bound = bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
                          sizeof(address));
   umask(old_mask);
   if (bound != 0) return Errno("cannot bind", socket_path_);
-  if (listen(listener.get(), 128) != 0) {
+  if (listen(listener.get(), kBacklog) != 0) {
     return Errno("cannot listen on", socket_path_);
   }
   return listener;

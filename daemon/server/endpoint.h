@@ -22,11 +22,16 @@ class Endpoint {
                                         const uint8_t (&gpu_uuid)[16]);
   Endpoint(Endpoint&&) = default;
   Endpoint& operator=(Endpoint&&) = delete;
-  ~Endpoint();  // removes the socket
+  ~Endpoint();  // removes the socket, unless it is kept for the next daemon
 
   // Binds and listens, replacing a stale socket. Peers' credentials come with
-  // every message (SO_PASSCRED is inherited by accepted sockets).
-  absl::StatusOr<driver::Descriptor> Listen() const;
+  // every message (SO_PASSCRED is inherited by accepted sockets). Who connects
+  // to `kept`, which a former daemon has made so, waits there already; it is
+  // used if the path still leads to it.
+  absl::StatusOr<driver::Descriptor> Listen(driver::Descriptor kept = {});
+
+  // The socket outlives this object.
+  void Keep() { is_kept_ = true; }
 
   const std::string& socket_path() const { return socket_path_; }
   // The runtime folder.
@@ -44,6 +49,7 @@ class Endpoint {
   driver::Descriptor folder_;  // kept from being cleaned up
   driver::Descriptor lock_;
   std::string socket_path_;
+  bool is_kept_ = false;
 };
 
 }  // namespace fineserve::server

@@ -84,10 +84,10 @@ bool SocketServer::Join(PeerConnection* c, const abi::Hello& hello) {
                        std::string(s.message()));
   };
   // Watch first: a process whose exit we cannot learn of must not join.
-  const absl::Status watched = Watch(c->peer.pid);
-  if (!watched.ok()) return refuse(watched);
+  const absl::StatusOr<uint64_t> start = Watch(c->peer.pid);
+  if (!start.ok()) return refuse(start.status());
   const absl::StatusOr<EngineId> engine =
-      pool_->Join(hello.engine_name, c->peer.uid, c->peer.pid);
+      pool_->Join(hello.engine_name, c->peer.uid, c->peer.pid, *start);
   if (!engine.ok()) return refuse(engine.status());
   return SendWelcome(c, hello, *engine);
 }

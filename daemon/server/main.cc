@@ -5,23 +5,39 @@
 
 #include <climits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "daemon/abi/byte_size.h"
+#include "daemon/holder/descriptor_store.h"
+#include "daemon/holder/supervisor.h"
 #include "daemon/log/log.h"
 #include "daemon/server/daemon.h"
+#include "daemon/server/kept_pool.h"
 #include "daemon/server/options.h"
 #include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::server {
 namespace {
 
-// The folder of the emulated driver that was installed with this program.
-std::string EmulatedFolder() {
+std::string Program() {
   char path[PATH_MAX] = {};
   const ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  const std::string program(path, n > 0 ? static_cast<size_t>(n) : 0);
-  const std::string folder = program.substr(0, program.rfind('/'));
-  return folder + "/../lib/emucuda";
+  return std::string(path, n > 0 ? static_cast<size_t>(n) : 0);
+}
+
+// The folder of the emulated driver that was installed with this program.
+std::string EmulatedFolder() {
+  const std::string program = Program();
+  return program.substr(0, program.rfind('/')) + "/../lib/emucuda";
+}
+
+std::vector<std::string> ArgumentsOfChild(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::erase_if(arguments, [](const std::string& argument) {
+    return argument.rfind("--supervise", 0) == 0;
+  });
+  return arguments;
 }
 
 void Print(const StartPlan& plan) {
@@ -45,8 +61,18 @@ int Run(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
   const auto& options = absl::get<Options>(parsed);
+  if (options.supervise && !options.dry_run) {
+    log::Begin("fineserved", options.config.log_level);
+    driver::RaiseDescriptorLimit();
+    return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
+  }
+  absl::StatusOr<absl::optional<KeptPool>> kept =
+      FindKeptPool(holder::DescriptorStore::TakeAll());
+  if (!kept.ok()) return ExitCode(kept.status());
   const backing::DeviceChoice choice = {options.config.gpu, EmulatedFolder()};
-  const absl::StatusOr<StartPlan> plan = MakeStartPlan(options.config, choice);
+  const absl::StatusOr<StartPlan> plan =
+      kept->has_value() ? MakeStartPlan(choice, (*kept)->state)
+                        : MakeStartPlan(options.config, choice);
   if (!plan.ok()) return ExitCode(plan.status());
   if (options.dry_run) {
     Print(*plan);
@@ -54,8 +80,8 @@ int Run(int argc, char** argv) {
   }
   log::Begin("fineserved", options.config.log_level);
   driver::RaiseDescriptorLimit();
-  const absl::Status served =
-      RunDaemon(*plan, choice, options.config, options.read_again);
+  const absl::Status served = RunDaemon(*plan, choice, options.config,
+                                        options.read_again, *std::move(kept));
   return served.ok() ? 0 : ExitCode(served);
 }
 

@@ -35,6 +35,7 @@ struct Flags {
   std::string fleet;
   uint32_t planes = 0;
   bool dry_run = false;
+  bool supervise = false;
 };
 
 void Declare(CLI::App* app, Flags* f) {
@@ -68,6 +69,10 @@ void Declare(CLI::App* app, Flags* f) {
       ->check(CLI::IsMember(config::LogLevels()));
   app->add_flag("--dry-run", f->dry_run,
                 "Check everything, print the plan, allocate nothing");
+  app->add_flag("--supervise", f->supervise,
+                "Run the daemon as a child, keep its pool, and start it again "
+                "when it ends: engines go on meanwhile (not needed as a unit "
+                "of systemd)");
   app->set_version_flag(
       "--version",
       absl::StrCat("fineserved " FINESERVE_VERSION ", ABI ", abi::kAbiVersion));
@@ -162,7 +167,7 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   absl::StatusOr<config::Config> config = Merge(flags);
   if (!config.ok()) return Fail(config.status().message());
   return Options{*std::move(config), [flags] { return Merge(flags); },
-                 flags.dry_run};
+                 flags.dry_run, flags.supervise};
 }
 
 }  // namespace fineserve::server

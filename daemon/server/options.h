@@ -14,6 +14,9 @@ struct Options {
   config::Config config;  // file and flags merged
   std::function<absl::StatusOr<config::Config>()> read_again;
   bool dry_run = false;
+  // Not to serve, but to run a fineserved that does, and keep its pool for the
+  // next one (holder::Supervise).
+  bool supervise = false;
 };
 
 // Parses the command line and the file it names; flags override the file. If

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/holder/descriptor_store.h"
 #include "daemon/log/log.h"
+#include "daemon/server/kept_pool.h"
 
 namespace fineserve::server {
 
@@ -14,13 +16,35 @@ using slab::EngineId;
 using slab::Number;
 using slab::SlabId;
 
-PoolService::PoolService(backing::DeviceQueue* device,
-                         const slab::PoolGeometry& geometry, uint32_t present,
-                         slab::TableWriter* table, const Clock* clock)
-    : device_(device), table_(table), clock_(clock), state_(geometry, present) {
+PoolService::PoolService(backing::DeviceQueue* device, slab::PoolState state,
+                         slab::TableWriter* table, const Clock* clock,
+                         Scoreboards scoreboards)
+    : device_(device), table_(table), clock_(clock), state_(std::move(state)) {
+  TakeScoreboards(std::move(scoreboards));
+  Execute();
+  state_.HoldBackFills();
   Execute();
   // To say early whether quarantines will ever end.
   device_->ListProcesses();
+}
+
+// A view without one was never answered for, or its figures are lost: they are
+// hints, so that what it holds is safe without.
+void PoolService::TakeScoreboards(Scoreboards kept) {
+  const uint32_t slabs = state_.slabs().slab_count();
+  for (EngineId engine : state_.Views()) {
+    absl::StatusOr<ViewScoreboardMemfd> scoreboard =
+        ViewScoreboardMemfd::Adopt(std::move(kept[engine]), engine, slabs);
+    if (!scoreboard.ok()) {
+      log::Warning("engine {}: its view's scoreboard is lost: {}",
+                   Number(engine), std::string(scoreboard.status().message()));
+      scoreboard = ViewScoreboardMemfd::Create(
+          table_->epoch(), engine, /*pid=*/0, slabs);
+    }
+    if (scoreboard.ok()) {
+      scoreboards_.insert_or_assign(engine, *std::move(scoreboard));
+    }
+  }
 }
 
 absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
@@ -31,6 +55,12 @@ absl::Status PoolService::RegisterView(EngineId engine, pid_t pid,
   absl::StatusOr<ViewScoreboardMemfd> scoreboard = ViewScoreboardMemfd::Create(
       table_->epoch(), engine, pid, state_.slabs().slab_count());
   s = scoreboard.status();
+  // Before the view is published: the next daemon looks for it.
+  holder::DescriptorStore::Remove(ScoreboardName(engine));
+  if (s.ok()) {
+    s = holder::DescriptorStore::Store(ScoreboardName(engine),
+                                       scoreboard->descriptor());
+  }
   if (s.ok()) {
     scoreboards_.insert_or_assign(engine, *std::move(scoreboard));
   } else {
@@ -141,7 +171,12 @@ void PoolService::Publish(const slab::Effects& effects) {
     table_->Announce(state_.SlotOf(engine));
   }
   for (auto it = scoreboards_.begin(); it != scoreboards_.end();) {
-    it = state_.HasView(it->first) ? std::next(it) : scoreboards_.erase(it);
+    if (state_.HasView(it->first)) {
+      ++it;
+      continue;
+    }
+    holder::DescriptorStore::Remove(ScoreboardName(it->first));
+    it = scoreboards_.erase(it);
   }
   PublishCounters();
 }

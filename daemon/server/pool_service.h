@@ -35,14 +35,22 @@ class PoolService {
     std::vector<backing::Exported> exports;
   };
 
+  using Scoreboards = std::map<slab::EngineId, driver::Descriptor>;
+
   // All must outlive this object. The first `present` slabs have memory.
   PoolService(backing::DeviceQueue* device, const slab::PoolGeometry& geometry,
-              uint32_t present, slab::TableWriter* table, const Clock* clock);
+              uint32_t present, slab::TableWriter* table, const Clock* clock)
+      : PoolService(device, slab::PoolState(geometry, present), table, clock,
+                    {}) {}
+  // Carries on with `state`, whose views have these scoreboards.
+  PoolService(backing::DeviceQueue* device, slab::PoolState state,
+              slab::TableWriter* table, const Clock* clock,
+              Scoreboards scoreboards);
 
   // Events and their errors: see slab::PoolState.
   absl::StatusOr<slab::EngineId> Join(const std::string& name, uid_t uid,
-                                      pid_t pid) {
-    return Executed(state_.Join(name, uid, pid, clock_->NowNs()));
+                                      pid_t pid, uint64_t start = 0) {
+    return Executed(state_.Join(name, uid, pid, clock_->NowNs(), start));
   }
   void Exited(pid_t pid) {
     state_.Exited(pid, clock_->NowNs());
@@ -108,6 +116,7 @@ class PoolService {
   }
 
  private:
+  void TakeScoreboards(Scoreboards kept);
   // Does what the machine asks for, until it asks for nothing.
   void Execute();
   template <typename Result>

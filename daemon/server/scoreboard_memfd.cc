@@ -57,6 +57,22 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Create(
   return ViewScoreboardMemfd(std::move(memfd), slab_count);
 }
 
+absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Adopt(
+    driver::Descriptor made, slab::EngineId engine, uint32_t slab_count) {
+  abi::SealedMemfd memfd = abi::SealedMemfd::Adopt(std::move(made));
+  if (!memfd.valid()) return Errno(abi::kViewScoreboardMemfdName);
+  abi::ViewScoreboardHeader header;
+  if (memfd.bytes() == abi::ViewScoreboardBytes(slab_count)) {
+    memcpy(static_cast<void*>(&header), memfd.base(), sizeof(header));
+    if (memcmp(header.magic, abi::kViewScoreboardMagic,
+               sizeof(header.magic)) == 0 &&
+        header.engine_id == slab::Number(engine)) {
+      return ViewScoreboardMemfd(std::move(memfd), slab_count);
+    }
+  }
+  return absl::InvalidArgumentError("it is another memory");
+}
+
 uint32_t ViewScoreboardMemfd::UsedBlocks(slab::SlabId slab) const {
   return Word(size_t{slab::Number(slab)} + 1);
 }

@@ -28,6 +28,12 @@ class ViewScoreboardMemfd {
                                                     pid_t pid,
                                                     uint32_t slab_count);
 
+  // Goes on with one that a former daemon has made. InvalidArgument if it is
+  // none of this engine's in a pool of so many slabs.
+  static absl::StatusOr<ViewScoreboardMemfd> Adopt(driver::Descriptor made,
+                                                   slab::EngineId engine,
+                                                   uint32_t slab_count);
+
   // Blocks in use of a slab, as the engine says.
   uint32_t UsedBlocks(slab::SlabId slab) const;
 

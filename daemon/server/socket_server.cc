@@ -3,13 +3,12 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/process_start.h"
 #include "daemon/log/log.h"
 #include "daemon/server/peer_connection.h"
 
@@ -27,11 +26,6 @@ namespace {
 
 // Datagrams handled per wake-up, so that one peer cannot occupy the loop.
 constexpr int kDatagramsPerWake = 64;
-
-// glibc has this wrapper only since 2.36.
-int OpenPidfd(pid_t pid) {
-  return static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-}
 
 }  // namespace
 
@@ -151,20 +145,40 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
 // A pid can be reused between Hello and pidfd_open only if the sender has died.
 // In that case no later message is accepted, because each must carry that pid
 // on this very socket. So no slab is ever leased under a wrong pidfd.
-absl::Status SocketServer::Watch(pid_t pid) {
-  if (members_.count(pid) != 0) return absl::OkStatus();
-  driver::Descriptor pidfd(OpenPidfd(pid));
+absl::StatusOr<uint64_t> SocketServer::Watch(pid_t pid) {
+  const uint64_t start = abi::ProcessStart(pid);
+  if (members_.count(pid) != 0) return start;
+  driver::Descriptor pidfd = abi::OpenPidfd(pid, start);
   if (!pidfd.valid()) {
     return absl::UnavailableError(
         absl::StrCat("cannot watch pid ", pid, ": ", strerror(errno)));
   }
+  OnExit(pid, std::move(pidfd));
+  return start;
+}
+
+void SocketServer::OnExit(pid_t pid, driver::Descriptor pidfd) {
   Member& member = members_[pid];
   member.source = loop_->OnReadable(pidfd.get(), [this, pid] {
     members_.erase(pid);
     pool_->Exited(pid);
   });
   member.pidfd = std::move(pidfd);
-  return absl::OkStatus();
+}
+
+// Who cannot be watched for another reason than its end counts as living: what
+// it holds is kept.
+void SocketServer::WatchMembers() {
+  for (const slab::PoolState::Member& member : pool_->state().Members()) {
+    driver::Descriptor pidfd = abi::OpenPidfd(member.pid, member.start);
+    if (pidfd.valid()) {
+      OnExit(member.pid, std::move(pidfd));
+    } else if (errno == ESRCH) {
+      pool_->Exited(member.pid);
+    } else {
+      log::Error("cannot watch pid {}: {}", member.pid, strerror(errno));
+    }
+  }
 }
 
 }  // namespace fineserve::server

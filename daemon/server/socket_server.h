@@ -48,6 +48,10 @@ class SocketServer {
                KvRulesOf rules_of);
   ~SocketServer();
 
+  // Watches the members of a pool that a former daemon has left. Those that
+  // have ended meanwhile are reported as such.
+  void WatchMembers();
+
   // Takes over a listening SOCK_SEQPACKET socket.
   void Listen(driver::Descriptor listener);
 
@@ -99,7 +103,10 @@ class SocketServer {
   uint64_t Await(PeerConnection* c, uint32_t sequence);
   void Answer();
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
-  absl::Status Watch(pid_t pid);
+  // Watches the process for its end. Its start (ProcessStart), or an error if
+  // it cannot be watched.
+  absl::StatusOr<uint64_t> Watch(pid_t pid);
+  void OnExit(pid_t pid, driver::Descriptor pidfd);
   void Close(PeerConnection* c);
 
   EventLoop* const loop_;

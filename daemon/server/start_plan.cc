@@ -1,9 +1,14 @@
 #include "daemon/server/start_plan.h"
 
+#include <string.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/socket_path.h"
+#include "daemon/server/kept_pool.h"
 #include "kernels/driver/driver_handles.h"
 #include "kernels/driver/status.h"
 
@@ -45,10 +50,7 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   return config.max_pool_bytes;
 }
 
-}  // namespace
-
-absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
-                                        const backing::DeviceChoice& choice) {
+absl::StatusOr<StartPlan> PlanWithoutPool(const backing::DeviceChoice& choice) {
   absl::StatusOr<driver::Driver> driver =
       driver::Driver::Load(choice.DriverLibrary());
   if (!driver.ok()) return driver.status();
@@ -56,14 +58,41 @@ absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
   if (!device.ok()) return device.status();
   absl::StatusOr<uint64_t> free_bytes = FreeBytes(*driver, device->ordinal);
   if (!free_bytes.ok()) return free_bytes.status();
-  StartPlan plan{*driver, *device, {}, 0, *free_bytes, ""};
+  return StartPlan{*driver, *device, {}, 0, *free_bytes, ""};
+}
+
+}  // namespace
+
+absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
+                                        const abi::TableSnapshot& kept) {
+  absl::StatusOr<StartPlan> plan = PlanWithoutPool(choice);
+  if (!plan.ok()) return plan;
+  if (memcmp(plan->device.uuid, kept.gpu_uuid, sizeof(kept.gpu_uuid)) != 0) {
+    char gpu[41];
+    abi::FormatGpuUuid(kept.gpu_uuid, gpu);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pool that the former fineserved has left lies on ", gpu,
+        ", not on the GPU that --gpu names; start it with --gpu ", gpu));
+  }
+  plan->geometry = IdentityOf(kept).geometry;
+  for (const abi::SlabSnapshot& slab : kept.slabs) {
+    plan->slabs += slab.word.state != abi::SlabState::kAbsent;
+  }
+  return plan;
+}
+
+absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
+                                        const backing::DeviceChoice& choice) {
+  absl::StatusOr<StartPlan> found = PlanWithoutPool(choice);
+  if (!found.ok()) return found;
+  StartPlan plan = *std::move(found);
   absl::StatusOr<uint64_t> pool_bytes = config.pool.bytes;
   if (config.pool.is_auto)
-    pool_bytes = AutoPoolBytes(config, *free_bytes, &plan);
+    pool_bytes = AutoPoolBytes(config, plan.free_bytes, &plan);
   if (!pool_bytes.ok()) return pool_bytes.status();
   absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
       {std::max(*pool_bytes, config.max_pool_bytes), config.planes,
-       config.slab_bytes, device->granularity, slab::kMaxHandles});
+       config.slab_bytes, plan.device.granularity, slab::kMaxHandles});
   if (!geometry.ok()) return geometry.status();
   const uint64_t slabs = *pool_bytes / geometry->slab_bytes();
   if (slabs == 0) {

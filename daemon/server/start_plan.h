@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/abi/table_reader.h"
 #include "daemon/backing/find_device.h"
 #include "daemon/config/config.h"
 #include "daemon/slab/pool_geometry.h"
@@ -22,6 +23,11 @@ struct StartPlan {
   // Of a pool of size "auto", why it has its size; otherwise empty.
   std::string choice;
 };
+
+// What a start with the pool of a former daemon would do. InvalidArgument if
+// that pool lies on another GPU than the configuration names.
+absl::StatusOr<StartPlan> MakeStartPlan(const backing::DeviceChoice& choice,
+                                        const abi::TableSnapshot& kept);
 
 // Loads the driver, finds the GPU and cuts the pool. InvalidArgument if the
 // configuration asks for something that this machine does not have;

@@ -186,4 +186,20 @@ std::vector<PoolState::Member> PoolState::Members() const {
   return members;
 }
 
+std::vector<SlabId> PoolState::PresentSlabs() const {
+  std::vector<SlabId> present;
+  for (SlabId slab : FirstSlabs(slabs_.slab_count())) {
+    if (slabs_.word(slab).state != SlabState::kAbsent) present.push_back(slab);
+  }
+  return present;
+}
+
+std::vector<EngineId> PoolState::Views() const {
+  std::vector<EngineId> views;
+  for (const auto& [id, engine] : engines_) {
+    if (engine.view) views.push_back(id);
+  }
+  return views;
+}
+
 }  // namespace fineserve::slab

@@ -92,6 +92,8 @@ class PoolState {
     uint64_t start;  // ProcessStart
   };
   std::vector<Member> Members() const;
+  // Engines that have a view, in any state.
+  std::vector<EngineId> Views() const;
 
   // --- Engines ---
 
@@ -121,16 +123,17 @@ class PoolState {
 
   // --- Views; `pid` is the member that asks ---
 
-  // Registers a view, without leasing anything to it; one that `pid` has
-  // suspended is replaced. InvalidArgument, with a slab size that fits, if the
+  // Registers a view, without leasing anything to it; one of `pid` that is not
+  // active is replaced. InvalidArgument, with a slab size that fits, if the
   // slabs cannot hold blocks of the format; FailedPrecondition if the engine
   // has another view; ResourceExhausted if its floor
   // cannot be kept beside the others' and what is leased whole; Unavailable if
   // it could be kept but for quarantined slabs.
   absl::Status RegisterView(EngineId engine, pid_t pid, const ViewSpec& spec,
                             const ShareLimits& limits);
-  // From now on slabs below `slabs` may be leased to it. FailedPrecondition
-  // unless `pid` has registered it and it is not active; InvalidArgument if
+  // From now on slabs below `slabs` may be leased to it, as they may already if
+  // it is active with as many. FailedPrecondition unless `pid` has registered
+  // it and it is not active otherwise; InvalidArgument if
   // `slabs` is less than its floor.
   absl::Status ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                             uint32_t wanted, uint64_t now_ns);
@@ -181,6 +184,8 @@ class PoolState {
   uint32_t present_slabs() const {
     return slabs_.slab_count() - slabs_.absent_count();
   }
+  // Those with memory.
+  std::vector<SlabId> PresentSlabs() const;
   // The size of the pool once it is no longer resizing.
   uint32_t wanted_slabs() const { return wanted_slabs_; }
   bool resizing() const { return wanted_slabs_ != present_slabs(); }

@@ -121,6 +121,10 @@ absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
 absl::Status PoolState::ActivateView(EngineId engine, pid_t pid, uint32_t slabs,
                                      uint32_t wanted, uint64_t now_ns) {
   View* view = FindView(engine, pid);
+  if (view != nullptr && view->state == ViewState::kActive &&
+      view->slabs == std::min(slabs, slabs_.slab_count())) {
+    return absl::OkStatus();  // the answer was lost
+  }
   if (view == nullptr || view->state != ViewState::kRegistered) {
     return absl::FailedPreconditionError(
         view == nullptr || view->state == ViewState::kSuspended

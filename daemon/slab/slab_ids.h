@@ -2,6 +2,7 @@
 #define DAEMON_SLAB_SLAB_IDS_H_
 
 #include <cstdint>
+#include <vector>
 
 namespace fineserve::slab {
 
@@ -15,6 +16,13 @@ inline constexpr EngineId kNoEngine{0};
 template <typename Id>
 constexpr uint32_t Number(Id id) {
   return static_cast<uint32_t>(id);
+}
+
+// Slabs 0 … count - 1.
+inline std::vector<SlabId> FirstSlabs(uint32_t count) {
+  std::vector<SlabId> slabs;
+  for (uint32_t i = 0; i < count; ++i) slabs.push_back(SlabId{i});
+  return slabs;
 }
 
 }  // namespace fineserve::slab

@@ -47,14 +47,22 @@ LinkState DaemonLink::Join(const uint8_t (&gpu_uuid)[16], bool reconnect) {
   const bool again =
       before == LinkState::kLost && reconnect && NowMs() >= retry_at_ms_;
   if (!first && !again) return before;
+  const uint64_t began_ms = NowMs();
   if (Meet()) return state();
   socket_.Close();
   if (first) {
     PassThrough();
   } else {
-    retry_at_ms_ = NowMs() + timeouts_.reconnect_pause_ms;
+    Pause(NowMs() - began_ms);
   }
   return state();
+}
+
+// Before the next try; the last one took `tried_ms` and found none.
+void DaemonLink::Pause(uint64_t tried_ms) {
+  const auto most = static_cast<uint64_t>(timeouts_.reconnect_pause_ms);
+  pause_ms_ = std::min(std::max({2 * pause_ms_, most / 100, tried_ms}), most);
+  retry_at_ms_ = NowMs() + pause_ms_;
 }
 
 void DaemonLink::Rejoin() {
@@ -120,6 +128,7 @@ bool DaemonLink::Accept(const abi::Welcome& welcome, Received* received) {
   welcome_ = welcome;
   epoch_.store(welcome.epoch, std::memory_order_relaxed);
   connections_.fetch_add(1, std::memory_order_relaxed);
+  pause_ms_ = 0;
   if (!keep_declared_) {
     declared_->Set(welcome.declared_sizes, welcome.declared_size_count);
   }
@@ -157,6 +166,13 @@ void DaemonLink::PassThrough() {
   Warn("%s; this process runs without FineServe%s", reason_, hint);
 }
 
+void DaemonLink::WarnOfLoss() {
+  Warn(
+      "%s; leased memory stays mapped, and new KV allocations use the driver's "
+      "memory",
+      reason_);
+}
+
 Exchange DaemonLink::Lose(const char* why) {
   snprintf(reason_, sizeof(reason_), "lost the daemon at %s (%s)", path_, why);
   socket_.Close();
@@ -164,10 +180,7 @@ Exchange DaemonLink::Lose(const char* why) {
   if (state() != LinkState::kConnected) return Exchange::kLost;
   scoreboard_->SetLink(LinkState::kLost, reason_);
   SetState(LinkState::kLost);
-  Warn(
-      "%s; leased memory stays mapped, and new KV allocations use the driver's "
-      "memory",
-      reason_);
+  if (!is_quiet_) WarnOfLoss();
   return Exchange::kLost;
 }
 
@@ -192,7 +205,8 @@ Exchange DaemonLink::Ask(Request request, Answer* answer, Received* received,
     if (error == 0) error = received->ReceiveFrom(fd);
   } while (error == 0 && received->header() != nullptr &&
            ends_.Confirm(received->header()->sequence));
-  if (error == EPIPE || error == ECONNRESET) return Lose("it disconnected");
+  has_ended_ = error == EPIPE || error == ECONNRESET;
+  if (has_ended_) return Lose("it disconnected");
   if (error != 0) return Lose(strerrordesc_np(error));
   const Exchange outcome = Interpret(*received, sequence_);
   if (outcome != Exchange::kOk) return outcome;
@@ -243,7 +257,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   abi::LeaseGrant grant;
   Received received;
   const Exchange outcome =
-      Ask(request, &grant, &received, timeouts_.request_ms);
+      AskAgain(request, &grant, &received, timeouts_.request_ms);
   if (outcome != Exchange::kOk) return outcome;
   if (grant.lease == 0 || grant.slab_count != slabs) {
     return Lose("it granted a lease that was not requested");
@@ -285,7 +299,22 @@ Exchange DaemonLink::AskFor(uint64_t epoch, const Request& request,
   if (state() != LinkState::kConnected || epoch != welcome_.epoch) {
     return Exchange::kLost;
   }
-  return Ask(request, answer, received, timeouts_.request_ms);
+  return AskAgain(request, answer, received, timeouts_.request_ms);
+}
+
+template <typename Request, typename Answer>
+Exchange DaemonLink::AskAgain(const Request& request, Answer* answer,
+                              Received* received, int timeout_ms) {
+  const uint64_t epoch = welcome_.epoch;
+  is_quiet_ = true;
+  const Exchange outcome = Ask(request, answer, received, timeout_ms);
+  is_quiet_ = false;
+  if (outcome != Exchange::kLost) return outcome;
+  if (has_ended_ && Meet() && welcome_.epoch == epoch) {
+    return Ask(request, answer, received, timeout_ms);
+  }
+  if (state() == LinkState::kLost) WarnOfLoss();
+  return outcome;
 }
 
 Exchange DaemonLink::RegisterView(const abi::ViewRequest& request,

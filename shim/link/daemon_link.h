@@ -96,7 +96,9 @@ class DaemonLink {
   struct Timeouts {
     int join_ms = 2'000;      // to connect, and from Hello to Welcome
     int request_ms = 10'000;  // a lease waits for the zero fill of its slabs
-    int reconnect_pause_ms = 5'000;  // heuristic: between tries after a loss
+    // Heuristic: between tries after a loss, at most. The first pause is a
+    // hundredth, and each is twice the one before, or what the try has taken.
+    int reconnect_pause_ms = 5'000;
   };
 
   // All of these must outlive the link.
@@ -235,6 +237,12 @@ class DaemonLink {
   template <typename Request, typename Answer>
   Exchange Ask(Request request, Answer* answer, abi::Received* received,
                int timeout_ms) FINESERVE_REQUIRES(mutex_);
+  // The same, and once more if the daemon has ended and another one goes on
+  // with its pool. The first one may have done what it was asked.
+  template <typename Request, typename Answer>
+  Exchange AskAgain(const Request& request, Answer* answer,
+                    abi::Received* received, int timeout_ms)
+      FINESERVE_REQUIRES(mutex_);
   // Asks the daemon of `epoch`; kLost if that one is not connected.
   template <typename Request, typename Answer>
   Exchange AskFor(uint64_t epoch, const Request& request, Answer* answer,
@@ -250,12 +258,14 @@ class DaemonLink {
   Exchange Interpret(const abi::Received& received, uint32_t sequence)
       FINESERVE_REQUIRES(mutex_);
   bool Meet() FINESERVE_REQUIRES(mutex_);
+  void Pause(uint64_t tried_ms) FINESERVE_REQUIRES(mutex_);
   bool SayHello() FINESERVE_REQUIRES(mutex_);
   bool Accept(const abi::Welcome& welcome, abi::Received* received)
       FINESERVE_REQUIRES(mutex_);
   bool FetchRules(uint32_t count) FINESERVE_REQUIRES(mutex_);
   void PassThrough() FINESERVE_REQUIRES(mutex_);
   Exchange Lose(const char* why) FINESERVE_REQUIRES(mutex_);
+  void WarnOfLoss() FINESERVE_REQUIRES(mutex_);
   void SetState(abi::LinkState state);
 
   ScoreboardWriter* const scoreboard_;
@@ -274,6 +284,7 @@ class DaemonLink {
   KeptTable table_;
   uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint64_t pause_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};
   uint8_t gpu_uuid_[16] FINESERVE_GUARDED_BY(mutex_) = {};
   // As it was when this process first joined: a program may rename itself.
@@ -281,6 +292,9 @@ class DaemonLink {
   // A member, since a program's thread may have a small stack.
   abi::Rule fetched_[abi::kRuleCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
   bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
+  // The last request found that the daemon has ended or closed the connection.
+  bool has_ended_ FINESERVE_GUARDED_BY(mutex_) = false;
+  bool is_quiet_ FINESERVE_GUARDED_BY(mutex_) = false;  // a loss is not warned of
   // Why the last attempt failed, in one line for the user.
   char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};
   char path_[128] FINESERVE_GUARDED_BY(mutex_) = {};

@@ -42,7 +42,7 @@ class FakeDaemon {
     kShrinkable,  // its table is not sealed
     kRefuseActivate,
     kCloseAtActivate,
-    kCloseAtPoolGranules,  // at the second batch
+    kCloseAtPoolGranules,  // from the second batch on
     kRefusePoolGranules,
     kSilentAtPoolGranules,
     kSilentAtReturn,

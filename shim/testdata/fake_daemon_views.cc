@@ -116,7 +116,7 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
     return Refuse(socket, request.header.sequence,
                   abi::RefusalCode::kUnknownLease, "not yours");
   }
-  if (fault_ == Fault::kCloseAtPoolGranules && pool_batches_ == 2) {
+  if (fault_ == Fault::kCloseAtPoolGranules && pool_batches_ >= 2) {
     return false;
   }
   auto batch = abi::MakeMessage<abi::GranuleBatch>(request.header.sequence);

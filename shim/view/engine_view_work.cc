@@ -294,6 +294,7 @@ void EngineView::Refresh() {
 }
 
 EngineView::Pause EngineView::Keep(const Driver& real) {
+  link_->Look();
   link_->Rejoin();
   const Work work(this);
   if (!IsActive()) return {};

@@ -1,0 +1,88 @@
+#include "daemon/server/kept_pool.h"
+
+#include <string.h>
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace fineserve::server {
+namespace {
+
+constexpr char kGranule[] = "granule.";
+constexpr char kScoreboard[] = "view.";
+
+// The number after the prefix; false if that is not what the name is.
+bool Parse(absl::string_view name, absl::string_view prefix, uint32_t* number) {
+  return absl::ConsumePrefix(&name, prefix) && absl::SimpleAtoi(name, number);
+}
+
+void Sort(holder::DescriptorStore::Named named, KeptPool* pool) {
+  for (auto& [name, descriptor] : named) {
+    uint32_t number = 0;
+    if (Parse(name, kGranule, &number)) {
+      pool->granules.emplace(number, std::move(descriptor));
+    } else if (Parse(name, kScoreboard, &number)) {
+      pool->scoreboards.emplace(slab::EngineId{number}, std::move(descriptor));
+    } else if (name == kTableName) {
+      pool->table = std::move(descriptor);
+    } else if (name == kListenerName) {
+      pool->listener = std::move(descriptor);
+    }
+  }
+}
+
+absl::StatusOr<abi::TableSnapshot> ReadTable(int descriptor) {
+  const absl::StatusOr<abi::TableReader> reader =
+      abi::TableReader::Map(descriptor);
+  if (!reader.ok()) return reader.status();
+  return reader->Read();
+}
+
+}  // namespace
+
+std::string GranuleName(uint32_t granule) {
+  return absl::StrCat(kGranule, granule);
+}
+
+std::string ScoreboardName(slab::EngineId engine) {
+  return absl::StrCat(kScoreboard, slab::Number(engine));
+}
+
+absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
+    holder::DescriptorStore::Named named) {
+  if (named.count(kTableName) == 0) {
+    for (const auto& [name, descriptor] : named) {
+      holder::DescriptorStore::Remove(name);
+    }
+    return absl::optional<KeptPool>();
+  }
+  KeptPool pool;
+  Sort(std::move(named), &pool);
+  absl::StatusOr<abi::TableSnapshot> state = ReadTable(pool.table.get());
+  if (!state.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot go on with the pool that the former fineserved has left (",
+        std::string(state.status().message()),
+        "); install that version again, or stop the engines and then the unit "
+        "or fineserved --supervise, to begin with a new pool"));
+  }
+  pool.state = *std::move(state);
+  return absl::optional<KeptPool>(std::move(pool));
+}
+
+slab::TableIdentity IdentityOf(const abi::TableSnapshot& state) {
+  slab::TableIdentity identity;
+  identity.epoch = state.epoch;
+  identity.flags = state.flags;
+  memcpy(identity.gpu_uuid, state.gpu_uuid, sizeof(identity.gpu_uuid));
+  identity.gpu_name = state.gpu_name;
+  identity.geometry = {state.granule_bytes, state.granules_per_slab,
+                       static_cast<uint32_t>(state.slabs.size())};
+  return identity;
+}
+
+}  // namespace fineserve::server

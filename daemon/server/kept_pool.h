@@ -1,0 +1,45 @@
+#ifndef DAEMON_SERVER_KEPT_POOL_H_
+#define DAEMON_SERVER_KEPT_POOL_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/abi/table_reader.h"
+#include "daemon/backing/cuda_backing.h"
+#include "daemon/holder/descriptor_store.h"
+#include "daemon/slab/slab_ids.h"
+#include "daemon/slab/table_writer.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::server {
+
+// The pool of a daemon that has ended, out of what that daemon has stored
+// (design note 0029).
+struct KeptPool {
+  driver::Descriptor table;  // to be written
+  abi::TableSnapshot state;  // what the table says
+  backing::CudaBacking::Granules granules;
+  std::map<slab::EngineId, driver::Descriptor> scoreboards;  // of views
+  driver::Descriptor listener;  // where engines wait for the next daemon
+};
+
+// Under which names a daemon stores its pool. The table comes last: without it
+// the pool was never served, and what else there is is forgotten.
+inline constexpr char kTableName[] = "table";
+inline constexpr char kListenerName[] = "listener";
+std::string GranuleName(uint32_t granule);
+std::string ScoreboardName(slab::EngineId engine);
+
+// None if no daemon has served a pool before. An error, which says what to do,
+// if one has and this program cannot go on with it: its memory stays as it is.
+absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
+    holder::DescriptorStore::Named named);
+
+slab::TableIdentity IdentityOf(const abi::TableSnapshot& state);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_KEPT_POOL_H_

@@ -1,0 +1,167 @@
+// kill -9 of the daemon again and again, at any moment, while engines serve and
+// its parent keeps the pool: no engine ends, none sees another's bytes, slabs
+// go on moving between them, and none is lost. A few kills in each run of the
+// tests; FINESERVE_DAEMON_KILLS sets another number.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "daemon/abi/observer_link.h"
+#include "tests/integration/site.h"
+#include "tests/process/eventually.h"
+#include "tests/process/random_seed.h"
+
+namespace fineserve::integration {
+namespace {
+
+using process::Eventually;
+
+class DaemonRestartTest : public Site {
+ protected:
+  static constexpr uint32_t kPoolSlabs = 24;
+
+  DaemonRestartTest() {
+    Set("EMUCUDA_MEMORY", "4GiB");
+    supervisor_ = StartDaemon({"--supervise", "--pool", "96MiB", "--slab",
+                               "4MiB", "--planes", "2"});
+  }
+
+  std::unique_ptr<Process> StartView(const std::string& name,
+                                     const std::vector<std::string>& format) {
+    std::vector<std::string> command = {
+        Program("view_engine"), "--random", "3600",   "--seed",
+        std::to_string(seed_),  "--most",   "700",    "--watermark",
+        "100"};
+    command.insert(command.end(), format.begin(), format.end());
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    auto engine = std::make_unique<Process>(command, environment);
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+    return engine;
+  }
+
+  // Nothing while no daemon answers.
+  absl::optional<abi::TableSnapshot> Read() {
+    const auto link =
+        abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
+    if (!link.ok()) return absl::nullopt;
+    const auto reader = abi::TableReader::Map(link->table.get());
+    if (!reader.ok()) return absl::nullopt;
+    auto table = reader->Read();
+    if (!table.ok()) return absl::nullopt;
+    return *std::move(table);
+  }
+
+  // Kills the daemon, and waits until another has taken the pool over.
+  void Kill() {
+    const abi::TableSnapshot before = Table();
+    const absl::Time at = absl::Now();
+    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(Eventually([&] {
+      const auto now = Read();
+      return now && now->daemon_pid != before.daemon_pid &&
+             now->daemons > before.daemons;
+    })) << supervisor_->Stderr();
+    back_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
+    EXPECT_EQ(Table().epoch, before.epoch);
+    const uint64_t moved = Table().counters.slabs_returned;
+    ASSERT_TRUE(Eventually(
+        [&] { return Table().counters.slabs_returned > moved + 1; }))
+        << "slabs move no more: " << supervisor_->Stderr();
+    moves_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
+  }
+
+  static double Quantile(std::vector<double> values, double q) {
+    std::sort(values.begin(), values.end());
+    return values[static_cast<size_t>(q * (values.size() - 1))];
+  }
+  static int FromEnvironment(const char* name, int otherwise) {
+    const char* value = getenv(name);
+    return value == nullptr ? otherwise : atoi(value);
+  }
+
+  const unsigned seed_ = static_cast<unsigned>(FromEnvironment(
+      "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
+  std::mt19937 random_{seed_};
+  std::unique_ptr<Process> supervisor_;
+  std::vector<double> back_ms_;
+  std::vector<double> moves_ms_;
+};
+
+TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
+  SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
+  const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 10);
+  std::vector<std::unique_ptr<Process>> engines;
+  engines.push_back(StartView("a", {"--page", "33792"}));
+  engines.push_back(StartView("b", {"--page", "65536", "--planes", "2"}));
+  engines.push_back(StartView(
+      "c", {"--page", "18432", "--planes", "2", "--mode", "guarded"}));
+  engines.push_back(StartEngine("4MiB"));
+  const uint32_t whole = SlabsOf(engines.back()->pid());
+  EXPECT_EQ(whole, 2u);
+  for (int i = 0; i < kills; ++i) {
+    // Else its parent would pause before the next start.
+    usleep(200'000 + random_() % 30'000);
+    ASSERT_NO_FATAL_FAILURE(Kill()) << "kill " << i;
+    for (const auto& engine : engines) {
+      ASSERT_TRUE(engine->alive())
+          << "ended at kill " << i << ": " << engine->ReadAll()
+          << engine->Stderr();
+    }
+    ASSERT_EQ(SlabsOf(engines.back()->pid()), whole);
+  }
+  printf("%d kills: the next daemon answered after %.1f ms (p99 %.1f), slabs "
+         "had moved again after %.1f ms (p99 %.1f)\n",
+         kills, Quantile(back_ms_, .5), Quantile(back_ms_, .99),
+         Quantile(moves_ms_, .5), Quantile(moves_ms_, .99));
+  for (const auto& engine : engines) engine->Signal(SIGTERM);
+  for (const auto& engine : engines) engine->Wait();
+  EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+}
+
+// What an engine's death leaves is found by a daemon that was not there.
+TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
+  auto view = StartView("a", {"--page", "33792"});
+  auto whole = StartEngine("4MiB");
+  const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  // It cannot notice before it is killed.
+  ASSERT_EQ(kill(daemon, SIGSTOP), 0);
+  for (auto* engine : {view.get(), whole.get()}) {
+    engine->Signal(SIGKILL);
+    engine->Wait();
+  }
+  ASSERT_EQ(kill(daemon, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
+  EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+}
+
+// Engines come and go under every daemon.
+TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
+  auto first = StartView("a", {"--page", "33792"});
+  ASSERT_NO_FATAL_FAILURE({
+    const abi::TableSnapshot before = Table();
+    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
+  });
+  auto second = StartView("b", {"--page", "65536", "--planes", "2"});
+  ASSERT_NO_FATAL_FAILURE(Kill());
+  EXPECT_TRUE(first->alive()) << first->Stderr();
+  EXPECT_TRUE(second->alive()) << second->Stderr();
+  const abi::TableSnapshot table = Table();
+  ASSERT_EQ(table.engines.size(), 2u);
+  EXPECT_NE(table.engines[0].id, table.engines[1].id);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
