@@ -110,14 +110,14 @@ void World::Suspend(Engine* e) {
   e->outbox.push_back({Message::kSuspend, 0, 0});
 }
 
-// What it has sent before is read before its request is.
+// What it has sent before is read before its request is. It sleeps on while a
+// dead engine's quarantine keeps what its floor needs.
 void World::Resume(Engine* e) {
   e->leases.Close();
   std::destroy_at(&e->blocks);
   std::construct_at(&e->blocks);
   e->leases = {};
-  e->suspended = false;
-  Require(Serve(e));
+  e->suspended = !Serve(e);
   touched_ = true;
 }
 
