@@ -30,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/abi/kv_shape.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::abi {
@@ -137,8 +138,9 @@ struct ViewRecord {
   uint32_t offer;
   uint32_t runs_pool;  // the member that runs the block pool; 0: none yet
   uint32_t flags;      // ViewRequest::flags
+  KvShape shape;
 };
-static_assert(sizeof(ViewRecord) == 72);
+static_assert(sizeof(ViewRecord) == 136);
 
 // The payload of an EngineEntry: what a reader copies between two reads of
 // `sequence`. It consists of words, so that atomic loads can copy it.
@@ -153,14 +155,14 @@ struct EngineRecord {
   char name[kNameBytes];  // NUL-terminated
   ViewRecord view;
 };
-static_assert(sizeof(EngineRecord) == 232);
+static_assert(sizeof(EngineRecord) == 296);
 static_assert(sizeof(EngineRecord) % 8 == 0);
 
 struct EngineEntry {
   std::atomic<uint32_t> sequence;  // odd: being written
   std::atomic<uint32_t> changes;   // see "Waiting" above
   std::atomic<uint64_t> record[sizeof(EngineRecord) / 8];
-  uint64_t reserved[34];
+  uint64_t reserved[26];
 };
 static_assert(sizeof(EngineEntry) == 512);
 

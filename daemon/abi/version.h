@@ -8,7 +8,7 @@ namespace fineserve::abi {
 // Version of everything that two FineServe binaries share: messages, slab
 // table, engine scoreboard, view scoreboard. Any change of a layout or of a
 // meaning raises it; two versions never talk.
-inline constexpr uint32_t kAbiVersion = 9;
+inline constexpr uint32_t kAbiVersion = 10;
 
 }  // namespace fineserve::abi
 
