@@ -19,7 +19,12 @@ ALLOWED = {
     "daemon/config": {"daemon/abi", "daemon/plan/model"},
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
-    "daemon/sched": {"daemon/sched/policy", "daemon/sched/predict"},
+    "daemon/sched": {
+        "daemon/abi",
+        "daemon/sched/policy",
+        "daemon/sched/predict",
+        "kernels/driver",
+    },
     "daemon/plan/model": {"daemon/sched/predict"},
     "daemon/plan/score": {"daemon/plan/model"},
     "daemon/plan/policy": {"daemon/plan/model", "daemon/plan/score"},
@@ -34,6 +39,7 @@ ALLOWED = {
     "daemon/wire": {"daemon/abi", "kernels/driver"},
     # What the scheduler may count on; pure, so the simulator runs it as well.
     "daemon/admission/rooms": {
+        "daemon/abi",
         "daemon/sched",
         "daemon/sched/policy",
         "daemon/sched/predict",

@@ -129,6 +129,15 @@ enum {
  * (fs_kv_join_ranks). FS_KV_VIEW only. */
 enum { FS_KV_RANK = 1 };
 
+/* Groups of layers that keep KV alike. A request takes blocks of its own in
+ * each of them. */
+struct fs_kv_groups {
+  uint32_t count;
+  uint32_t block_tokens;
+  uint32_t
+      window_tokens; /* a token attends to so many, with itself; 0: to all */
+};
+
 /* The layout of the KV tensors. A plane is one contiguous range of addresses;
  * block b is the bytes [b × page_bytes, (b + 1) × page_bytes) of every plane.
  */
@@ -147,6 +156,15 @@ struct fs_kv_format {
   uint32_t flags;        /* 0 or FS_KV_RANK */
   uint64_t floor_blocks; /* of the longest request; leased at all times */
   uint64_t cap_blocks;   /* the most that may be leased; 0: no limit */
+  /* By which the daemon counts the blocks of a request before it admits it. All
+   * zero: one block for each block_tokens of its tokens. */
+  struct fs_kv_groups groups[4];
+  uint32_t states; /* blocks of a request that hold no tokens */
+  /* Tokens of a request in flight at most, which keep what they attend to:
+   * while its prompt is filled, and after that. */
+  uint32_t filling_tokens;
+  uint32_t answering_tokens;
+  uint32_t reserved; /* 0 */
 };
 
 /* The view that a format gets. The caller sets struct_bytes. */

@@ -34,6 +34,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "daemon/abi/kv_shape.h"
 #include "daemon/abi/version.h"
 
 namespace fineserve::abi {
@@ -141,8 +142,9 @@ struct ViewRecord {
   uint32_t offer;
   uint32_t runs_pool;  // the member that runs the block pool; 0: none yet
   uint32_t flags;      // ViewRequest::flags
+  KvShape shape;
 };
-static_assert(sizeof(ViewRecord) == 72);
+static_assert(sizeof(ViewRecord) == 136);
 
 // The payload of an EngineEntry: what a reader copies between two reads of
 // `sequence`. It consists of words, so that atomic loads can copy it.

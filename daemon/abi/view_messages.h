@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "daemon/abi/kv_shape.h"
 #include "daemon/abi/message_header.h"
 #include "daemon/abi/slab_table.h"
 
@@ -30,8 +31,9 @@ struct ViewRequest {
   // floor is at least so many (0: one block).
   uint64_t floor_blocks;
   uint64_t cap_blocks;  // the engine will never use more; 0: no limit
+  KvShape shape;
 };
-static_assert(sizeof(ViewRequest) == 56);
+static_assert(sizeof(ViewRequest) == 120);
 
 // Descriptor: the view scoreboard (view_scoreboard.h).
 struct ViewAnswer {

@@ -61,7 +61,8 @@ Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
 bool EngineLoad::Takes(const ModelSpec& model, const Demand& demand,
                        Micros now) const {
   if (running() >= MostSequences(model, demand.slo_tpot)) return false;
-  const KvClaim claim = ClaimOf(demand, 0, demand.growth_tokens);
+  const KvClaim claim = ClaimOf(room_, demand.prompt_tokens,
+                                demand.growth_tokens, Phase::kFilling);
   if (booking_.TokensWith(claim) > room_.tokens) return false;
   const uint64_t backlog = Predict(model, now).backlog_tokens;
   return backlog == 0 ||
@@ -72,32 +73,41 @@ void EngineLoad::Start(RequestId id, const ModelSpec& model,
                        const Demand& demand, Micros now) {
   Predictor predictor = Uncorrected(model);
   predictor.backlog_tokens = Predict(model, now).backlog_tokens;
-  Running& r = Enter(id, demand);
+  Running& r = Enter(id, demand, /*seen=*/false);
   r.started = now;
   r.predicted = predictor(demand.prompt_tokens);
   r.guessed = model.profile.guessed;
   backlog_.Add(id, demand.prompt_tokens, now, Predict(model, now));
 }
 
-EngineLoad::Running& EngineLoad::Enter(RequestId id, const Demand& demand) {
+EngineLoad::Running& EngineLoad::Enter(RequestId id, const Demand& demand,
+                                       bool seen) {
   Running& r = running_[id];
   r.demand = demand;
-  r.claim = ClaimOf(demand, 0, demand.growth_tokens);
-  booking_.Add(r.claim);
+  r.seen = seen;
+  Book(&r, demand.growth_tokens);
   if (demand.slo_tpot != 0) tpots_.insert(demand.slo_tpot);
   return r;
 }
 
+void EngineLoad::Book(Running* r, uint32_t growth) {
+  r->claim = ClaimOf(room_, uint64_t{r->demand.prompt_tokens} + r->generated,
+                     growth, r->seen ? Phase::kAnswering : Phase::kFilling);
+  booking_.Add(r->claim);
+}
+
 void EngineLoad::Adopt(RequestId id, const Demand& demand) {
-  Enter(id, demand).seen = true;
+  Enter(id, demand, /*seen=*/true);
 }
 
 bool EngineLoad::FirstToken(RequestId id, Micros now) {
   const auto found = running_.find(id);
   if (found == running_.end() || found->second.seen) return false;
-  found->second.seen = true;
-  correction_.Observe(now - found->second.started, found->second.predicted,
-                      found->second.guessed);
+  Running& r = found->second;
+  r.seen = true;
+  booking_.Remove(r.claim);
+  Book(&r, r.claim.growth);
+  correction_.Observe(now - r.started, r.predicted, r.guessed);
   backlog_.FirstToken(id, now);
   return true;
 }
@@ -107,8 +117,8 @@ void EngineLoad::Progress(RequestId id, uint32_t generated, uint32_t growth) {
   if (found == running_.end()) return;
   Running& r = found->second;
   booking_.Remove(r.claim);
-  r.claim = ClaimOf(r.demand, generated, growth);
-  booking_.Add(r.claim);
+  r.generated = generated;
+  Book(&r, growth);
 }
 
 void EngineLoad::Finish(RequestId id) {

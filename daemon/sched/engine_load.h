@@ -8,6 +8,7 @@
 
 #include "daemon/sched/backlog.h"
 #include "daemon/sched/kv_booking.h"
+#include "daemon/sched/kv_room.h"
 #include "daemon/sched/policy/adaptive_batch.h"
 #include "daemon/sched/predict/ids.h"
 #include "daemon/sched/predict/predictor.h"
@@ -22,14 +23,6 @@ struct ModelSpec {
   uint32_t chunk_tokens = 0;  // an engine's tokens a step
   uint32_t max_batch = 0;     // sequences an engine runs together
   Profile profile;
-};
-
-// The KV that an engine has, in tokens of its own format.
-struct KvRoom {
-  uint64_t tokens = 0;  // that can be filled now: its leases and certain grants
-  uint64_t most_tokens = 0;  // that it can ever have
-  // Kept free for each sequence, whose last block is partly used.
-  uint64_t tail_tokens = 0;
 };
 
 // What a request takes from an engine.
@@ -84,19 +77,16 @@ class EngineLoad {
   struct Running {
     Demand demand;
     KvClaim claim;
+    uint32_t generated = 0;  // tokens
     Micros started = 0;
     Micros predicted = 0;  // TTFT with κ = 1
     bool guessed = false;  // by a profile that is
     bool seen = false;     // its first token
   };
-  // What the request claims once it has `generated` tokens.
-  KvClaim ClaimOf(const Demand& demand, uint32_t generated,
-                  uint32_t growth) const {
-    return {uint64_t{demand.prompt_tokens} + generated + room_.tail_tokens,
-            growth};
-  }
   // Books what the request takes.
-  Running& Enter(RequestId id, const Demand& demand);
+  Running& Enter(RequestId id, const Demand& demand, bool seen);
+  // Books what it takes from now on, once what it took is no longer booked.
+  void Book(Running* r, uint32_t growth);
   Predictor Uncorrected(const ModelSpec& model) const;
   // How many sequences may run together if `slo_tpot` is the strictest SLO of
   // them; 0: none of them has one.

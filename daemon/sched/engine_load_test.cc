@@ -30,6 +30,42 @@ TEST(EngineLoadTest, PromptGrowthAndTailMustFitBesideThoseThatRun) {
   EXPECT_FALSE(load.Takes(kModel, {600, 101, 0}, 0));
 }
 
+// Gemma 3 27B in vLLM: 10 layers attend to everything, 52 to 1,024 tokens.
+constexpr abi::KvShape kGemma = {{{1, 16, 0}, {6, 16, 1024}}, 0, 2048, 1, 0};
+constexpr uint32_t kGemmaBlock = 14;  // tokens, on average
+
+EngineLoad GemmaWith(uint64_t blocks) {
+  EngineLoad load;
+  const uint64_t tokens = blocks * kGemmaBlock;
+  load.SetKv({tokens, tokens, 0, kGemma, kGemmaBlock});
+  return load;
+}
+
+TEST(EngineLoadTest, ARequestIsTakenWhenTheBlocksOfAllItsGroupsFit) {
+  EXPECT_TRUE(GemmaWith(7 * 63).Takes(kModel, {1000, 0, 0}, 0));
+  EXPECT_FALSE(GemmaWith(7 * 63 - 1).Takes(kModel, {1000, 0, 0}, 0));
+  // 100 tokens more.
+  EXPECT_TRUE(GemmaWith(7 * 69).Takes(kModel, {1000, 100, 0}, 0));
+  EXPECT_FALSE(GemmaWith(7 * 69 - 1).Takes(kModel, {1000, 100, 0}, 0));
+  // Beside another.
+  EngineLoad load = GemmaWith(2 * 441);
+  load.Start(RequestId{1}, kModel, {1000, 0, 0}, 0);
+  EXPECT_TRUE(load.Takes(kModel, {1000, 0, 0}, 0));
+  EXPECT_FALSE(load.Takes(kModel, {1009, 0, 0}, 0));
+}
+
+TEST(EngineLoadTest, AWindowsBlocksComeBackWhenThePromptIsFilled) {
+  EngineLoad load = GemmaWith(10'000);
+  load.Start(RequestId{1}, kModel, {100'000, 0, 0}, 0);
+  EXPECT_EQ(load.held_tokens(), (6250u + 6 * 193) * kGemmaBlock);
+  load.FirstToken(RequestId{1}, 10'000);
+  EXPECT_EQ(load.held_tokens(), (6250u + 6 * 65) * kGemmaBlock);
+  load.Progress(RequestId{1}, 16, 16);
+  EXPECT_EQ(load.held_tokens(), (6252u + 6 * 65) * kGemmaBlock);
+  load.Finish(RequestId{1});
+  EXPECT_EQ(load.held_tokens(), 0u);
+}
+
 TEST(EngineLoadTest, KvIsHeldUntilTheEnd) {
   EngineLoad load = WithKv(1000);
   load.Start(RequestId{1}, kModel, {500, 100, 0}, 0);

@@ -25,6 +25,9 @@ std::map<ReplicaId, EngineFigures> LocalScheduler::Engines(Micros now) const {
     f.caps = engine.load.LiveCaps(spec, now);
     f.held_tokens = engine.load.held_tokens();
     f.free_tokens = engine.load.free_tokens();
+    const ModelFigures& model = ModelOf(engine.model).figures;
+    f.queue_tokens =
+        RoomForPrompts(engine.load.kv(), model.queued, model.queued_tokens);
     f.backlog_tokens = engine.load.Predict(spec, now).backlog_tokens;
   }
   return all;

@@ -6,11 +6,9 @@
 namespace fineserve::sched {
 namespace {
 
-uint64_t EndOf(const KvClaim& claim) { return claim.present + claim.growth; }
-
 // So that the squares of 2¹⁶ sequences have room in 64 bits.
 uint64_t SquareOf(const KvClaim& claim) {
-  const uint64_t end = std::min(EndOf(claim), (uint64_t{1} << 24) - 1);
+  const uint64_t end = std::min(claim.end(), (uint64_t{1} << 24) - 1);
   return end * end;
 }
 
@@ -24,25 +22,26 @@ KvBooking::Cohort& KvBooking::CohortOf(const KvClaim& claim) {
 void KvBooking::Add(const KvClaim& claim) {
   Cohort& cohort = CohortOf(claim);
   cohort.present += claim.present;
-  ++cohort.sequences;
-  ends_ += EndOf(claim);
+  cohort.slopes += claim.slope;
+  ends_ += claim.end();
   squares_ += SquareOf(claim);
 }
 
 void KvBooking::Remove(const KvClaim& claim) {
   Cohort& cohort = CohortOf(claim);
   cohort.present -= claim.present;
-  --cohort.sequences;
-  ends_ -= EndOf(claim);
+  cohort.slopes -= claim.slope;
+  ends_ -= claim.end();
   squares_ -= SquareOf(claim);
 }
 
 uint64_t KvBooking::Peak() const {
-  uint64_t peak = 0, present = 0, sequences = 0;
+  uint64_t peak = 0, present = 0, slopes = 0;
   for (size_t step = kSteps; step-- > 0;) {  // those that end last first
     present += cohorts_[step].present;
-    sequences += cohorts_[step].sequences;
-    peak = std::max(peak, present + sequences * step * kStepTokens);
+    slopes += cohorts_[step].slopes;
+    peak = std::max(
+        peak, present + DivideUp(slopes * step * kStepTokens, kHorizonTokens));
   }
   return peak;
 }

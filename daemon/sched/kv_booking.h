@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/driver/rounding.h"
+
 namespace fineserve::sched {
 
 // Growth is not looked at further ahead: some seconds of decoding, within which
@@ -14,17 +16,22 @@ inline constexpr uint32_t kHorizonTokens = 512;
 // A sequence of an engine, in tokens of KV.
 struct KvClaim {
   uint64_t present = 0;  // that it takes now
-  uint32_t growth = 0;   // that it is expected to add; ≤ kHorizonTokens
+  uint32_t growth = 0;  // steps for which it is expected to grow; ≤ the horizon
+  uint64_t slope = kHorizonTokens;  // that a horizon of steps adds
+
+  uint64_t Added() const { return DivideUp(growth * slope, kHorizonTokens); }
+  uint64_t end() const { return present + Added(); }
 };
 
 // How much KV an engine's sequences need at most at any one time. They grow
-// side by side, a token a step each, and give everything back at their end. So
-// what those need that are still there after t steps is
+// side by side, a token a step each or, where not every token takes room, by
+// their slope, and give everything back at their end. So what those need that
+// are still there after t steps is
 //
-//   use(t) = Σ present_i + t   over i with growth_i ≥ t
+//   use(t) = Σ present_i + t · slope_i   over i with growth_i ≥ t
 //
-// and its peak over t is less than Σ (present_i + growth_i) as soon as they do
-// not all end together. When they end is an expectation. If each of them is as
+// and its peak over t is less than Σ end_i as soon as they do not all end
+// together. When they end is an expectation. If each of them is as
 // likely still there as gone, the sum's standard deviation is ½ √Σ end_i², and
 // so much is kept free beside the peak, but never more than the ends together.
 // Confined to one thread.
@@ -47,7 +54,7 @@ class KvBooking {
   // Those that end after the same number of steps.
   struct Cohort {
     uint64_t present = 0;
-    uint64_t sequences = 0;
+    uint64_t slopes = 0;
   };
   Cohort& CohortOf(const KvClaim& claim);
   uint64_t Peak() const;

@@ -20,9 +20,12 @@ KvBooking Of(const std::vector<KvClaim>& claims) {
 uint64_t PeakOf(const std::vector<KvClaim>& claims) {
   uint64_t peak = 0;
   for (uint32_t t = 0; t <= kHorizonTokens; ++t) {
-    uint64_t use = 0;
-    for (const KvClaim& c : claims) use += c.growth >= t ? c.present + t : 0;
-    peak = std::max(peak, use);
+    double use = 0;
+    for (const KvClaim& c : claims) {
+      if (c.growth < t) continue;
+      use += c.present + 1.0 * t * c.slope / kHorizonTokens;
+    }
+    peak = std::max(peak, static_cast<uint64_t>(use));
   }
   return peak;
 }
@@ -45,6 +48,12 @@ TEST(KvBookingTest, ThoseThatEndSoonMakeRoomForThoseThatGrow) {
   EXPECT_EQ(Of(claims).Tokens(), 54'800 + static_cast<uint64_t>(spread));
 }
 
+TEST(KvBookingTest, SequencesGrowBySlopesOfTheirOwn) {
+  // 256 and 64 in a horizon of 512 steps.
+  EXPECT_EQ(Of({{100, 512, 256}, {10, 512, 64}}).Tokens(), 356u + 74);
+  EXPECT_EQ(Of({{100, 3, 256}}).Tokens(), 102u) << "rounded up";
+}
+
 TEST(KvBookingTest, FewSequencesHaveNearlyAllOfTheirEndsBooked) {
   EXPECT_EQ(Of({{500, 16}, {16, 496}}).Tokens(), 548u + 363);
 }
@@ -56,8 +65,9 @@ TEST(KvBookingTest, IsNeverBelowThePeakNorAboveTheEnds) {
     uint64_t ends = 0;
     for (uint32_t i = 0, n = random() % 40; i < n; ++i) {
       const auto growth = static_cast<uint32_t>(random());
-      claims.push_back({random() % 4000, growth % (kHorizonTokens + 1)});
-      ends += claims.back().present + claims.back().growth;
+      claims.push_back({random() % 4000, growth % (kHorizonTokens + 1),
+                        random() % 2 == 0 ? kHorizonTokens : random() % 900});
+      ends += claims.back().end();
     }
     const uint64_t booked = Of(claims).Tokens();
     EXPECT_GE(booked, PeakOf(claims)) << round;

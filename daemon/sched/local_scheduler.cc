@@ -74,7 +74,8 @@ absl::optional<Reason> LocalScheduler::Refusal(
       model.engines.begin(), model.engines.end(), [&](ReplicaId id) {
         const KvRoom& kv = engines_.at(id).load.kv();
         // At least one token is generated.
-        return submission.prompt_tokens + 1 + kv.tail_tokens <= kv.most_tokens;
+        return RoomFor(kv, uint64_t{submission.prompt_tokens} + 1,
+                       Phase::kFilling) <= kv.most_tokens;
       });
   if (!fits) return Reason::kTooLong;
   return absl::nullopt;
@@ -215,13 +216,10 @@ Demand LocalScheduler::DemandOf(const Request& request,
 uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,
                                   uint32_t generated) const {
   const auto expected = static_cast<uint32_t>(ModelOf(s.model).expected_output);
-  const uint64_t most = engine.kv().most_tokens;
-  const uint64_t taken =
-      engine.kv().tail_tokens + s.prompt_tokens + uint64_t{generated};
   // KV that the engine can never have need not be kept free.
-  return static_cast<uint32_t>(
-      std::min<uint64_t>(most > taken ? most - taken : 0,
-                         GrowthTokens(expected, generated, s.max_tokens)));
+  return GrowthThatFits(engine.kv(), uint64_t{s.prompt_tokens} + generated,
+                        GrowthTokens(expected, generated, s.max_tokens),
+                        generated == 0 ? Phase::kFilling : Phase::kAnswering);
 }
 
 bool LocalScheduler::Takes(ReplicaId engine, const Queued& request,

@@ -68,6 +68,7 @@ struct EngineFigures {
   double kappa = 1;
   Caps caps;
   uint64_t held_tokens = 0, free_tokens = 0, backlog_tokens = 0;
+  uint64_t queue_tokens = 0;  // room that its model's queue takes here
 };
 
 struct RequestView {

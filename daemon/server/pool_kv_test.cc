@@ -113,13 +113,15 @@ class PoolKvTest : public ::testing::Test {
     return identity;
   }
   // An active view of at most `cap_blocks` (0: any number) that wants a slab.
-  void Serve(const std::string& engine, pid_t pid, uint64_t cap_blocks) {
+  void Serve(const std::string& engine, pid_t pid, uint64_t cap_blocks,
+             const abi::KvShape& shape = {}) {
     const slab::EngineId id = *pool_.Join(engine, geteuid(), pid);
-    ASSERT_TRUE(
-        pool_
-            .RegisterView(id, pid,
-                          {abi::ViewMode::kView, kFormat, 1, cap_blocks}, {})
-            .ok());
+    ASSERT_TRUE(pool_
+                    .RegisterView(id, pid,
+                                  {abi::ViewMode::kView, kFormat, 1, cap_blocks,
+                                   false, shape},
+                                  {})
+                    .ok());
     ASSERT_TRUE(pool_.ActivateView(id, pid, kSlabs, 1).ok());
     EXPECT_TRUE(pool_.Poll().ok());
   }
@@ -214,6 +216,30 @@ TEST_F(PoolKvTest, NoMoreIsBookedThanThePoolHas) {
     ASSERT_LE(admission.BookedSlabs(), kSlabs) << "round " << round;
   }
   EXPECT_GT(admission.admitted(), 1000u);
+}
+
+// A group that keeps everything, and three that keep 64 tokens.
+TEST_F(PoolKvTest, ARequestIsAdmittedWhenTheBlocksOfAllItsGroupsFit) {
+  constexpr abi::KvShape kShape = {{{1, 16, 0}, {3, 16, 64}}, 0, 64, 1, 0};
+  Serve("a", 10, 0, kShape);  // the whole pool: 32 blocks
+  AdmissionOfTwo admission(&pool_, &clock_);
+  const auto admitted = [&](uint32_t prompt, int requests) {
+    const uint64_t before = admission.admitted();
+    while (requests-- > 0) admission.Submit("a", prompt);
+    admission.Settle();
+    return admission.admitted() - before;
+  };
+  EXPECT_EQ(admitted(128, 1), 0u) << "and a token: 4 groups of 9 blocks";
+  EXPECT_EQ(admitted(127, 1), 1u) << "4 groups of 8 blocks";
+  EXPECT_EQ(admitted(1, 1), 0u) << "no block is left";
+  admission.FinishFirst();
+  admission.Settle();
+  EXPECT_EQ(admission.admitted(), 2u) << "the one that waited";
+  admission.FinishFirst();
+  EXPECT_EQ(admitted(20, 6), 4u) << "of 4 groups of 2 blocks each";
+  admission.FinishFirst();
+  admission.Settle();
+  EXPECT_EQ(admission.admitted(), 7u);
 }
 
 TEST_F(PoolKvTest, WholeSlabsAreToldInBytes) {

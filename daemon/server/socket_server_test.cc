@@ -510,6 +510,25 @@ TEST_F(SocketServerTest, ViewIsRegisteredMappedActivatedAndServed) {
   EXPECT_EQ(pool_->slabs().HeldBy(slab::EngineId{1}).in_view, 0u);
 }
 
+TEST_F(SocketServerTest, AViewIsRecordedWithTheShapeOfItsRequests) {
+  const driver::Descriptor engine = Member("view");
+  abi::ViewRequest view = ViewOf(4);
+  view.shape = {{{1, 16, 0}, {6, 16, 1024}}, 3, 2048, 2, 0};
+  Ask<abi::ViewAnswer>(engine, view);
+  const auto told = pool_->state().Record(slab::EngineId{1}).view.shape;
+  EXPECT_EQ(memcmp(&told, &view.shape, sizeof(told)), 0);
+}
+
+TEST_F(SocketServerTest, AViewWhoseBlocksHoldNoTokensIsDropped) {
+  const driver::Descriptor engine = Member("view");
+  abi::ViewRequest view = ViewOf(4);
+  view.shape.groups[0].count = 1;
+  EXPECT_EQ(abi::Send(engine.get(), view), 0);
+  Turn();
+  EXPECT_EQ(dropped(), 1u);
+  EXPECT_FALSE(pool_->state().HasView(slab::EngineId{1}));
+}
+
 TEST_F(SocketServerTest, AnEngineOnSeveralGpusIsLeasedWhatItWishesFor) {
   const driver::Descriptor rank = Member("a");
   abi::ViewRequest view = ViewOf(4);

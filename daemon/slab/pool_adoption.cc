@@ -137,7 +137,8 @@ absl::StatusOr<PoolState::View> PoolState::TakeView(const abi::ViewRecord& kept,
             kept.slabs,
             kept.floor,
             kept.cap,
-            (kept.flags & abi::kViewOfGroup) != 0};
+            (kept.flags & abi::kViewOfGroup) != 0,
+            kept.shape};
   view.state = kept.state;
   view.runs_pool = static_cast<pid_t>(kept.runs_pool);
   view.offer = kept.offer;

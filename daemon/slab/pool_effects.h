@@ -21,6 +21,7 @@ struct ViewSpec {
   uint64_t floor_blocks = 0;
   uint64_t cap_blocks = 0;  // 0: no limit
   bool group = false;       // the engine spans GPUs (abi::kViewOfGroup)
+  abi::KvShape shape = {};
 };
 
 // An engine's share of the pool as the operator limits it, in bytes.

@@ -219,7 +219,8 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
                  held.returning,
                  view.offer,
                  static_cast<uint32_t>(view.runs_pool),
-                 view.group ? abi::kViewOfGroup : 0};
+                 view.group ? abi::kViewOfGroup : 0,
+                 view.shape};
   return record;
 }
 

@@ -225,6 +225,9 @@ class PoolState {
   const SlabLayout& Layout(EngineId engine) const {
     return engines_.at(engine).view->layout;
   }
+  const abi::KvShape& Shape(EngineId engine) const {
+    return engines_.at(engine).view->shape;
+  }
 
   // What one active view can be sure of, in slabs of its own format.
   struct Prospect {
@@ -248,6 +251,7 @@ class PoolState {
     uint32_t floor;
     uint32_t cap;
     bool group;
+    abi::KvShape shape;
     abi::ViewState state = abi::ViewState::kRegistered;
     pid_t runs_pool = 0;  // of a group; 0: no process
     uint32_t offer = 0;   // of a group

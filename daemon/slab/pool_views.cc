@@ -86,7 +86,8 @@ absl::StatusOr<PoolState::View> PoolState::MakeView(
               slabs_.slab_count(),
               static_cast<uint32_t>(std::min<uint64_t>(floor, UINT32_MAX)),
               static_cast<uint32_t>(std::max(cap, floor)),
-              spec.group};
+              spec.group,
+              spec.shape};
 }
 
 absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,

@@ -2,10 +2,11 @@
 #include "shim/group/group_leases.h"
 
 #include <gtest/gtest.h>
-#include <string.h>
 
 #include <memory>
 #include <vector>
+
+#include "shim/testdata/plain_slab_table.h"
 
 namespace fineserve::shim {
 namespace {
@@ -19,18 +20,12 @@ constexpr uint32_t kSlot = 5;
 constexpr uint32_t kEngine = 7;
 constexpr uint32_t kNeighbour = 9;  // in slot 6
 
-// A slab table in memory of our own, and what the engine sees of it.
+// A slab table, and what the engine sees of it.
 struct Gpu {
   Gpu() {
-    memcpy(header->magic, abi::kTableMagic, sizeof(header->magic));
-    header->abi_version = abi::kAbiVersion;
-    header->engines_offset = sizeof(abi::TableHeader);
-    header->slabs_offset = sizeof(abi::TableHeader) +
-                           abi::kEngineCapacity * sizeof(abi::EngineEntry);
-    header->slab_count = kSlabs;
     Record(kSlot, kEngine, {.target = 8, .offer = 8});
     EXPECT_TRUE(
-        leases.Open(header, abi::TableBytes(kSlabs), kSlot, kEngine, kSlabs));
+        leases.Open(table.header(), table.bytes(), kSlot, kEngine, kSlabs));
   }
   ~Gpu() { leases.Close(); }
 
@@ -49,10 +44,8 @@ struct Gpu {
     record.view.target = share.target;
     record.view.offer = share.offer;
     record.view.floor = share.floor;
-    auto* entries = reinterpret_cast<abi::EngineEntry*>(
-        reinterpret_cast<char*>(memory.data()) + header->engines_offset);
-    abi::StoreRecord(record, &entries[slot]);
-    sight.Look(header);
+    table.Write(slot, record);
+    sight.Look(table.header());
   }
   void Set(uint32_t v, SlabState state, uint32_t engine, uint32_t lease) {
     Entry(v).word = SlabWord::Pack({state, engine, lease});
@@ -60,14 +53,9 @@ struct Gpu {
   }
   void Lease(uint32_t v) { Set(v, SlabState::kPartial, kEngine, 100 + v); }
   void AskBack(uint32_t v) { Set(v, SlabState::kReturning, kEngine, 100 + v); }
-  abi::SlabEntry& Entry(uint32_t v) {
-    return reinterpret_cast<abi::SlabEntry*>(
-        reinterpret_cast<char*>(memory.data()) + header->slabs_offset)[v - 1];
-  }
+  abi::SlabEntry& Entry(uint32_t v) { return table.slabs()[v - 1]; }
 
-  std::vector<uint64_t> memory =
-      std::vector<uint64_t>(abi::TableBytes(kSlabs) / 8);
-  abi::TableHeader* header = reinterpret_cast<abi::TableHeader*>(memory.data());
+  PlainSlabTable table{kSlabs};
   ViewLeases leases;
   PoolSight sight;
 };

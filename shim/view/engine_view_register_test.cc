@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -21,6 +22,10 @@ TEST_F(EngineViewTest, RegistrationTellsWhatTheViewWillBe) {
   fs_kv_format format = Format(FS_KV_GUARDED);
   format.floor_blocks = 40;
   format.cap_blocks = 100;
+  format.groups[1] = {6, 16, 1024};
+  format.states = 3;
+  format.filling_tokens = 2048;
+  format.answering_tokens = 2;
   ASSERT_EQ(Register(format), FS_OK) << KvErrorText();
   EXPECT_EQ(geometry_.slab_count, kSlabs);
   EXPECT_EQ(geometry_.blocks, (kSlabs + 1) * kSlabBlocks);
@@ -33,6 +38,8 @@ TEST_F(EngineViewTest, RegistrationTellsWhatTheViewWillBe) {
   EXPECT_EQ(asked.page_bytes, kPage);
   EXPECT_EQ(asked.floor_blocks, 40u);
   EXPECT_EQ(asked.cap_blocks, 100u);
+  const abi::KvShape shape = {{{}, {6, 16, 1024}}, 3, 2048, 2, 0};
+  EXPECT_EQ(memcmp(&asked.shape, &shape, sizeof(shape)), 0);
   uint64_t first = 0, end = 0;
   EXPECT_EQ(view_.SlabBlocks(2, &first, &end), FS_OK);
   EXPECT_EQ(first, 2 * kSlabBlocks);
@@ -106,6 +113,12 @@ INSTANTIATE_TEST_SUITE_P(
                   [](fs_kv_format* f) { f->page_bytes = 0; }},
         BadFormat{"TooManyBlocks", "too many",
                   [](fs_kv_format* f) { f->blocks = uint64_t{1} << 60; }},
+        BadFormat{"GroupOfNoTokens", "block_tokens",
+                  [](fs_kv_format* f) { f->groups[2].count = 1; }},
+        BadFormat{"States", "states",
+                  [](fs_kv_format* f) { f->states = 1 << 20; }},
+        BadFormat{"Reserved", "reserved",
+                  [](fs_kv_format* f) { f->reserved = 1; }},
         BadFormat{"BelowItsFloor", "the floor of 2 slabs takes 96",
                   [](fs_kv_format* f) { f->blocks = 80; }},
         BadFormat{"PlanesThatDoNotAbut", "multiple of 32",

@@ -13,12 +13,25 @@ using abi::BlocksOfView;
 
 static_assert(FS_KV_VIEW == static_cast<int>(abi::ViewMode::kView));
 static_assert(FS_KV_GUARDED == static_cast<int>(abi::ViewMode::kGuarded));
+static_assert(std::size(fs_kv_format{}.groups) == abi::kKvGroupKinds);
 static_assert(FS_KV_STRICT == static_cast<int>(abi::ViewMode::kStrict));
 
 // Far more than any model has, and no more than the range table holds.
 constexpr uint32_t kMostPlanes = 4096;
 // This bound on a plane's size bounds every product below.
 constexpr uint64_t kMostPlaneBytes = uint64_t{1} << 48;
+
+abi::KvShape ShapeOf(const fs_kv_format& f) {
+  abi::KvShape shape = {};
+  for (int i = 0; i < abi::kKvGroupKinds; ++i) {
+    const fs_kv_groups& g = f.groups[i];
+    shape.groups[i] = {g.count, g.block_tokens, g.window_tokens};
+  }
+  shape.states = f.states;
+  shape.filling_tokens = f.filling_tokens;
+  shape.answering_tokens = f.answering_tokens;
+  return shape;
+}
 
 // How many slabs fit in a plane of `s.blocks` blocks after index 0.
 uint64_t SlabsThatFit(const ViewShape& s, uint64_t slab_count) {
@@ -66,6 +79,12 @@ int CheckFormat(const fs_kv_format& f) {
     return KvError(FS_INVALID, "%lu blocks of %lu bytes are too many", f.blocks,
                    f.page_bytes);
   }
+  if (f.reserved != 0 || !abi::IsValid(ShapeOf(f))) {
+    return KvError(FS_INVALID,
+                   "format.groups, format.states: no group's block_tokens may "
+                   "be 0, nor a count above %u; format.reserved must be 0",
+                   abi::kMostKvGroups);
+  }
   return FS_OK;
 }
 
@@ -78,6 +97,7 @@ abi::ViewRequest RequestFor(const fs_kv_format& f) {
   request.floor_blocks = f.floor_blocks;
   request.cap_blocks = f.cap_blocks;
   request.flags = f.flags == FS_KV_RANK ? abi::kViewOfGroup : 0;
+  request.shape = ShapeOf(f);
   return request;
 }
 

@@ -2,10 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <string.h>
 
 #include <random>
 #include <vector>
+
+#include "shim/testdata/plain_slab_table.h"
 
 namespace fineserve::shim {
 namespace {
@@ -18,30 +19,17 @@ constexpr uint32_t kSlabs = 8;
 constexpr uint32_t kSlot = 5;
 constexpr uint32_t kEngine = 7;
 
-// A slab table in memory of our own.
 class ViewLeasesTest : public testing::Test {
  protected:
-  void SetUp() override {
-    memcpy(header_->magic, abi::kTableMagic, sizeof(header_->magic));
-    header_->abi_version = abi::kAbiVersion;
-    header_->engines_offset = sizeof(abi::TableHeader);
-    header_->slabs_offset = sizeof(abi::TableHeader) +
-                            abi::kEngineCapacity * sizeof(abi::EngineEntry);
-    header_->slab_count = kSlabs;
-    slabs_ = reinterpret_cast<abi::SlabEntry*>(bytes() + header_->slabs_offset);
-    changes_ = &reinterpret_cast<abi::EngineEntry*>(
-                    bytes() + header_->engines_offset)[kSlot]
-                    .changes;
-  }
   void TearDown() override { leases_.Close(); }
 
-  bool Open(uint32_t views = kSlabs) {
-    return leases_.Open(header_, abi::TableBytes(kSlabs), kSlot, kEngine,
-                        views);
+  bool Open(uint32_t views = kSlabs) { return Open(&table_, views); }
+  bool Open(PlainSlabTable* table, uint32_t views) {
+    return leases_.Open(table->header(), table->bytes(), kSlot, kEngine, views);
   }
   void Set(uint32_t v, SlabState state, uint32_t engine, uint32_t lease) {
-    slabs_[v - 1].word = SlabWord::Pack({state, engine, lease});
-    ++*changes_;
+    table_.slabs()[v - 1].word = SlabWord::Pack({state, engine, lease});
+    ++table_.engines()[kSlot].changes;
   }
   void Lease(uint32_t v, uint32_t lease) {
     Set(v, SlabState::kPartial, kEngine, lease);
@@ -54,14 +42,8 @@ class ViewLeasesTest : public testing::Test {
     leases_.Look();
     leases_.Report(v);
   }
-  char* bytes() { return reinterpret_cast<char*>(memory_.data()); }
 
-  std::vector<uint64_t> memory_ =
-      std::vector<uint64_t>(abi::TableBytes(kSlabs) / 8);
-  abi::TableHeader* header_ =
-      reinterpret_cast<abi::TableHeader*>(memory_.data());
-  abi::SlabEntry* slabs_ = nullptr;
-  std::atomic<uint32_t>* changes_ = nullptr;
+  PlainSlabTable table_{kSlabs};
   ViewLeases leases_;
 };
 
@@ -155,7 +137,7 @@ TEST_F(ViewLeasesTest, SlabsOfOthersAndWholeLeasesAreNotOurs) {
   Set(2, SlabState::kFull, kEngine, 4);  // whole slabs, of another member
   Set(3, SlabState::kQuarantined, kEngine, 5);
   Set(4, SlabState::kPartial, kEngine, 0);  // no such lease
-  slabs_[4].word = 0xffff'ffff'ffff'ffff;
+  table_.slabs()[4].word = 0xffff'ffff'ffff'ffff;
   leases_.Look();
   EXPECT_EQ(leases_.count(Hold::kNone), kSlabs);
 }
@@ -182,13 +164,12 @@ TEST_F(ViewLeasesTest, TableThatContradictsItselfIsRefused) {
       {"too few slabs", [](abi::TableHeader* h) { h->slab_count = 2; }},
   };
   for (const Case& c : cases) {
-    const std::vector<uint64_t> before = memory_;
-    c.spoil(header_);
-    EXPECT_FALSE(Open()) << c.name;
-    std::copy(before.begin(), before.end(), memory_.begin());
+    PlainSlabTable table(kSlabs);
+    c.spoil(table.header());
+    EXPECT_FALSE(Open(&table, kSlabs)) << c.name;
   }
-  EXPECT_FALSE(leases_.Open(header_, 4096, kSlot, kEngine, kSlabs));
-  EXPECT_FALSE(leases_.Open(header_, abi::TableBytes(kSlabs),
+  EXPECT_FALSE(leases_.Open(table_.header(), 4096, kSlot, kEngine, kSlabs));
+  EXPECT_FALSE(leases_.Open(table_.header(), table_.bytes(),
                             abi::kEngineCapacity, kEngine, kSlabs));
   EXPECT_TRUE(Open());
 }
@@ -204,7 +185,7 @@ TEST_F(ViewLeasesTest, RandomTablesNeverLeaseTwice) {
   uint32_t next_lease = 1;
   for (int i = 0; i < 20'000; ++i) {
     const uint32_t v = 1 + random() % kSlabs;
-    const auto word = SlabWord::Unpack(slabs_[v - 1].word);
+    const auto word = SlabWord::Unpack(table_.slabs()[v - 1].word);
     switch (random() % 5) {
       case 0:  // a daemon leases what is free
         if (word.state == SlabState::kFree) Lease(v, next_lease++);

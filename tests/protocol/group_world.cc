@@ -1,7 +1,6 @@
 #include "tests/protocol/group_world.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 #include <utility>
@@ -27,20 +26,7 @@ void Require(bool holds) {
 }  // namespace
 
 GroupWorld::Pool::Pool(uint32_t slabs)
-    : state({kSlabBytes, 1, slabs}, slabs),
-      table(abi::TableBytes(slabs) / sizeof(uint64_t)),
-      dirty(slabs, true) {
-  auto* header = reinterpret_cast<abi::TableHeader*>(table.data());
-  memcpy(header->magic, abi::kTableMagic, sizeof(header->magic));
-  header->abi_version = abi::kAbiVersion;
-  header->slab_count = slabs;
-  header->engines_offset = sizeof(abi::TableHeader);
-  header->slabs_offset =
-      header->engines_offset + abi::kEngineCapacity * sizeof(abi::EngineEntry);
-  char* base = reinterpret_cast<char*>(table.data());
-  entries = reinterpret_cast<abi::EngineEntry*>(base + header->engines_offset);
-  words = reinterpret_cast<abi::SlabEntry*>(base + header->slabs_offset);
-}
+    : state({kSlabBytes, 1, slabs}, slabs), table(slabs), dirty(slabs, true) {}
 
 GroupWorld::GroupWorld(const GroupOptions& options) : options_(options) {
   for (uint32_t slabs : options.pools) pools_.emplace_back(slabs);
@@ -84,9 +70,8 @@ void GroupWorld::Start(Engine* e, size_t index,
     Require(state.RunPool(rank.id, e->core).ok());
     Carry(&pools_[p]);
     const uint32_t slot = state.SlotOf(rank.id);
-    Require(rank.leases.Open(pools_[p].table.data(),
-                             pools_[p].table.size() * sizeof(uint64_t), slot,
-                             Number(rank.id), views));
+    Require(rank.leases.Open(pools_[p].table.header(), pools_[p].table.bytes(),
+                             slot, Number(rank.id), views));
     rank.wished.resize(state.slabs().slab_count());
     places[e->ranks.size() - 1] = {&rank.leases, &rank.sight, Number(rank.id),
                                    slot};
@@ -101,12 +86,12 @@ void GroupWorld::Carry(Pool* pool) {
   for (slab::Effects effects = pool->state.TakeEffects(); !effects.empty();
        effects = pool->state.TakeEffects()) {
     for (const slab::SlabChange& change : effects.changes) {
-      pool->words[Number(change.slab)].word.store(
+      pool->table.slabs()[Number(change.slab)].word.store(
           abi::SlabWord::Pack(change.word));
     }
     Publish(pool);
     for (slab::EngineId id : effects.views) {
-      pool->entries[pool->state.SlotOf(id)].changes.fetch_add(1);
+      pool->table.engines()[pool->state.SlotOf(id)].changes.fetch_add(1);
     }
     pool->filling.insert(pool->filling.end(), effects.fill.begin(),
                          effects.fill.end());
@@ -129,8 +114,8 @@ void GroupWorld::Publish(Pool* pool) {
       if (&pools_[rank.pool] != pool || pool->state.NameOf(rank.id).empty()) {
         continue;
       }
-      abi::StoreRecord(pool->state.Record(rank.id),
-                       &pool->entries[pool->state.SlotOf(rank.id)]);
+      pool->table.Write(pool->state.SlotOf(rank.id),
+                        pool->state.Record(rank.id));
     }
   }
 }
@@ -193,7 +178,7 @@ void GroupWorld::Happen(uint32_t random) {
 void GroupWorld::Look(Engine* e, size_t) {
   for (Rank& rank : e->ranks) {
     rank.leases.Look();
-    rank.sight.Look(pools_[rank.pool].table.data());
+    rank.sight.Look(pools_[rank.pool].table.header());
   }
   e->leases.Look();
   e->leases.Plan(options_.no_patience ? 1 : now_ns_ / 1'000'000);

@@ -11,6 +11,8 @@
 
 #include "daemon/slab/pool_state.h"
 #include "shim/group/group_leases.h"
+#include "shim/group/pool_sight.h"
+#include "shim/testdata/plain_slab_table.h"
 
 namespace fineserve::protocol {
 
@@ -59,9 +61,7 @@ class GroupWorld {
   struct Pool {
     explicit Pool(uint32_t slabs);
     slab::PoolState state;
-    std::vector<uint64_t> table;  // in plain memory
-    abi::SlabEntry* words;
-    abi::EngineEntry* entries;
+    shim::PlainSlabTable table;
     std::vector<slab::SlabId> filling;
     std::vector<bool> dirty;  // by slab: it is not all zero
   };

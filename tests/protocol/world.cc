@@ -1,7 +1,6 @@
 #include "tests/protocol/world.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 #include <memory>
@@ -64,19 +63,9 @@ std::string Text(const std::vector<Event>& events) {
 World::World(const Options& options)
     : options_(options),
       pool_({kSlabBytes, 1, options.slabs}, options.slabs),
-      table_(abi::TableBytes(options.slabs) / sizeof(uint64_t)),
+      table_(options.slabs),
       dirty_(options.slabs, true),
       fresh_(options.slabs, true) {
-  auto* header = reinterpret_cast<abi::TableHeader*>(table_.data());
-  memcpy(header->magic, abi::kTableMagic, sizeof(header->magic));
-  header->abi_version = abi::kAbiVersion;
-  header->slab_count = options.slabs;
-  header->engines_offset = sizeof(abi::TableHeader);
-  header->slabs_offset =
-      header->engines_offset + abi::kEngineCapacity * sizeof(abi::EngineEntry);
-  char* base = reinterpret_cast<char*>(table_.data());
-  entries_ = reinterpret_cast<abi::EngineEntry*>(base + header->engines_offset);
-  words_ = reinterpret_cast<abi::SlabEntry*>(base + header->slabs_offset);
   Execute();
   CompleteFills(/*write=*/true);
   engines_[0].wanted = 2;
@@ -103,8 +92,8 @@ bool World::Serve(Engine* e) {
   Require(pool_.ActivateView(e->id, e->pid, options_.slabs, e->wanted, now_ns_)
               .ok());
   Execute();
-  Require(e->leases.Open(table_.data(), abi::TableBytes(options_.slabs),
-                         pool_.SlotOf(e->id), Number(e->id), options_.slabs));
+  Require(e->leases.Open(table_.header(), table_.bytes(), pool_.SlotOf(e->id),
+                         Number(e->id), options_.slabs));
   Require(e->blocks.Create(options_.slabs, kSlabBytes, kPageBytes));
   return true;
 }
@@ -121,14 +110,14 @@ void World::Suspend(Engine* e) {
   e->outbox.push_back({Message::kSuspend, 0, 0});
 }
 
-// What it has sent before is read before its request is.
+// What it has sent before is read before its request is. It sleeps on while a
+// dead engine's quarantine keeps what its floor needs.
 void World::Resume(Engine* e) {
   e->leases.Close();
   std::destroy_at(&e->blocks);
   std::construct_at(&e->blocks);
   e->leases = {};
-  e->suspended = false;
-  Require(Serve(e));
+  e->suspended = !Serve(e);
   touched_ = true;
 }
 
@@ -137,11 +126,12 @@ void World::Execute() {
   for (slab::Effects effects = pool_.TakeEffects(); !effects.empty();
        effects = pool_.TakeEffects()) {
     for (const slab::SlabChange& change : effects.changes) {
-      words_[Number(change.slab)].word.store(abi::SlabWord::Pack(change.word));
+      table_.slabs()[Number(change.slab)].word.store(
+          abi::SlabWord::Pack(change.word));
       fresh_[Number(change.slab)] = true;
     }
     for (slab::EngineId id : effects.views) {
-      entries_[pool_.SlotOf(id)].changes.fetch_add(1);
+      table_.engines()[pool_.SlotOf(id)].changes.fetch_add(1);
     }
     filling_.insert(filling_.end(), effects.fill.begin(), effects.fill.end());
     if (!effects.list_processes) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/slab/pool_state.h"
+#include "shim/testdata/plain_slab_table.h"
 #include "shim/view/block_allocator.h"
 #include "shim/view/view_leases.h"
 
@@ -145,10 +146,7 @@ class World {
   const Options options_;
   uint64_t now_ns_ = 1;
   slab::PoolState pool_;
-  // The slab table in plain memory.
-  std::vector<uint64_t> table_;
-  abi::SlabEntry* words_ = nullptr;
-  abi::EngineEntry* entries_ = nullptr;
+  shim::PlainSlabTable table_;
   std::vector<bool> dirty_;  // by slab: it is not all zero
   std::vector<bool> fresh_;  // by slab: it changed since the last poll
   std::vector<slab::SlabId> filling_;

@@ -43,6 +43,7 @@ class BindingTest(unittest.TestCase):
 
     STRUCTS = {
         "fs_kv_format": kv_abi.Format,
+        "fs_kv_groups": kv_abi.Groups,
         "fs_kv_geometry": kv_abi.Geometry,
         "fs_kv_stats": kv_abi.Stats,
         "fs_kv_change": kv_abi.Change,
@@ -554,6 +555,16 @@ class StartTest(unittest.TestCase):
         )
         assert self.shim.format is not None
         self.assertEqual(self.shim.format.floor_blocks, 128)  # 2048 tokens
+        groups = [
+            (g.count, g.block_tokens, g.window_tokens)
+            for g in self.shim.format.groups
+        ]
+        self.assertEqual(groups, [(1, 16, 0)] + 3 * [(0, 0, 0)])
+        self.assertEqual(self.shim.format.filling_tokens % 512, 0)
+        self.assertEqual(
+            self.shim.format.answering_tokens,
+            self.shim.format.filling_tokens // 512,
+        )
         pool = scheduler.kv_cache_manager.block_pool
         self.assertEqual(pool.linked, {2})
         (block,) = pool.get_new_blocks(1)

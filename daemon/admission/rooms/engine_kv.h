@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "daemon/abi/kv_shape.h"
 
 namespace fineserve::admission {
 
@@ -25,6 +26,9 @@ struct EngineKv {
     uint64_t tokens = 0;       // that it can be sure of
     uint64_t most_tokens = 0;  // that it can ever have
     uint64_t used_tokens = 0;  // as its engine says
+    // By which its requests take blocks, each of so many of these tokens.
+    abi::KvShape shape = {};
+    uint32_t block_tokens = 0;
   };
   absl::optional<View> view;  // of one that is active or suspended
   uint64_t leased_bytes = 0;  // in whole slabs

@@ -87,10 +87,13 @@ Left LeftBeside(const slab::SlabManager& slabs, const Stakes& stakes) {
   return left;
 }
 
-uint64_t MostTokens(const PoolState& pool, EngineId engine) {
+// A sleeper can be sure of nothing until it wakes up.
+EngineKv::View Sleeper(const PoolState& pool, EngineId engine) {
   const slab::SlabLayout& layout = pool.Layout(engine);
-  return pool.Record(engine).view.cap * layout.LeastBlocks() *
-         layout.format().block_tokens;
+  const uint32_t block_tokens = layout.format().block_tokens;
+  const abi::ViewRecord view = pool.Record(engine).view;
+  return {0, view.cap * layout.LeastBlocks() * block_tokens, 0, view.shape,
+          block_tokens};
 }
 
 }  // namespace
@@ -123,8 +126,7 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
         pool.slabs().HeldBy(*id).slabs * pool.geometry().slab_bytes();
     const auto found = stakes.find(*id);
     if (found == stakes.end()) {
-      // A sleeper can be sure of nothing until it wakes up.
-      if (pool.IsSuspended(*id)) kv.view = {0, MostTokens(pool, *id), 0};
+      if (pool.IsSuspended(*id)) kv.view = Sleeper(pool, *id);
       continue;
     }
     const Stake& stake = found->second;
@@ -133,7 +135,8 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
     const uint64_t reach = idle ? left.unpromised : left.free + stake.slabs();
     const uint64_t sure = std::min<uint64_t>(p.slabs, reach);
     kv.view = {stake.TokensOf(sure), p.cap * p.slab_tokens,
-               stake.used_blocks * stake.block_tokens};
+               stake.used_blocks * stake.block_tokens, pool.Shape(*id),
+               stake.block_tokens};
   }
   return all;
 }

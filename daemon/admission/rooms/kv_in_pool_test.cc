@@ -1,6 +1,7 @@
 #include "daemon/admission/rooms/kv_in_pool.h"
 
 #include <gtest/gtest.h>
+#include <string.h>
 
 #include <map>
 #include <string>
@@ -73,6 +74,24 @@ TEST_F(KvInPoolTest, EngineThatRunsNothingMayCountOnThem) {
   const uint64_t promised = 3 * kSlabTokens;
   const auto kv = Ask({{"a", promised, promised}, {"b", 0, 999}});
   EXPECT_EQ(kv[1].view->tokens, kSlabs / 2 * kSlabTokens);
+}
+
+TEST_F(KvInPoolTest, AViewIsToldWithTheShapeOfItsRequests) {
+  constexpr abi::KvShape kShape = {{{1, 16, 0}, {6, 16, 1024}}, 2, 64, 1, 0};
+  const EngineId id = *pool_.Join("a", kUser, 10, now_ns_);
+  const slab::ViewSpec spec = {
+      abi::ViewMode::kView, {4, 1024, kBlockTokens}, 1, 0, false, kShape};
+  ASSERT_TRUE(pool_.RegisterView(id, 10, spec, {}).ok());
+  ASSERT_TRUE(pool_.ActivateView(id, 10, kSlabs, 1, now_ns_).ok());
+  const auto expect_shape = [&] {
+    const EngineKv kv = Ask({{"a", 0, 0}})[0];
+    ASSERT_TRUE(kv.view.has_value());
+    EXPECT_EQ(memcmp(&kv.view->shape, &kShape, sizeof(kShape)), 0);
+    EXPECT_EQ(kv.view->block_tokens, kBlockTokens);
+  };
+  expect_shape();
+  ASSERT_TRUE(pool_.SuspendView(id, 10).ok());
+  expect_shape();
 }
 
 TEST_F(KvInPoolTest, UsedBlocksAreToldInTokens) {

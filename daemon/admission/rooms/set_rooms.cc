@@ -20,12 +20,12 @@ sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
                             std::min(kv.view->used_tokens, figures.held_tokens);
     const uint64_t tokens = kv.view->tokens;
     return {tokens - std::min(tokens, beyond), kv.view->most_tokens,
-            engine.block_tokens};
+            engine.block_tokens, kv.view->shape, kv.view->block_tokens};
   }
   const bool known = kv.leased_bytes != 0 && engine.kv_token_bytes != 0;
   const uint64_t tokens =
       known ? kv.leased_bytes / engine.kv_token_bytes : kUnknownTokens;
-  return {tokens, tokens, engine.block_tokens};
+  return {tokens, tokens, engine.block_tokens, {}, 0};
 }
 
 }  // namespace
@@ -36,15 +36,17 @@ std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
   const auto figures = scheduler->Engines(now);
   const auto figures_of = [&](size_t i) {
     const auto known = figures.find(ReplicaId{static_cast<uint32_t>(i)});
-    return known == figures.end() ? sched::EngineFigures() : known->second;
+    if (known != figures.end()) return known->second;
+    sched::EngineFigures unknown;
+    unknown.queue_tokens = scheduler->Figures(engines[i].model).queued_tokens;
+    return unknown;
   };
   std::vector<EngineNeed> needs;
   for (size_t i = 0; i < engines.size(); ++i) {
     const uint64_t held = figures_of(i).held_tokens;
     const bool starts =
         engines[i].takes && figures_of(i).running < engines[i].max_batch;
-    const uint64_t waiting =
-        starts ? scheduler->Figures(engines[i].model).queued_tokens : 0;
+    const uint64_t waiting = starts ? figures_of(i).queue_tokens : 0;
     needs.push_back({engines[i].name, held, held + waiting});
   }
   std::vector<EngineKv> kv = ask(needs);

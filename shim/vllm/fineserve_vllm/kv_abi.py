@@ -56,8 +56,16 @@ class KvError(RuntimeError):
 class _Struct(ctypes.Structure):
     """Stores its size in its first member, as the interface requires."""
 
-    def __init__(self, **members: int) -> None:
+    def __init__(self, **members: Any) -> None:
         super().__init__(struct_bytes=ctypes.sizeof(self), **members)
+
+
+class Groups(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_uint32),
+        ("block_tokens", ctypes.c_uint32),
+        ("window_tokens", ctypes.c_uint32),
+    )
 
 
 class Format(_Struct):
@@ -72,6 +80,11 @@ class Format(_Struct):
         ("flags", ctypes.c_uint32),
         ("floor_blocks", ctypes.c_uint64),
         ("cap_blocks", ctypes.c_uint64),
+        ("groups", Groups * 4),
+        ("states", ctypes.c_uint32),
+        ("filling_tokens", ctypes.c_uint32),
+        ("answering_tokens", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     )
 
 

@@ -9,6 +9,8 @@ back while its request runs, a state takes a block or two for ever.
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -74,6 +76,81 @@ def tokens_per_block(
         block_tokens: int = groups[0].kv_cache_spec.block_size
         return block_tokens
     return max(1, max_model_len // longest_request)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Kind:
+    """How groups keep KV: a token attends to `window` tokens, with itself, or,
+    if that is 0, to all."""
+
+    block_tokens: int
+    window: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """How many blocks a request takes (fs_kv_format).
+
+    groups: how many there are of a kind.
+    states: blocks that hold no tokens.
+    filling, answering: tokens of one request in flight at most, while its
+    prompt is filled and after that.
+    """
+
+    groups: tuple[tuple[Kind, int], ...] = ()
+    states: int = 0
+    filling: int = 0
+    answering: int = 0
+
+
+_KINDS = 4  # that fs_kv_format has room for
+
+
+def shape(groups: Sequence[Any], vllm_config: Any) -> Shape:
+    """By the rules of vLLM's block managers (SingleTypeKVCacheManager)."""
+    counts: collections.Counter[Kind] = collections.Counter()
+    states = 0
+    for group in groups:
+        kind, of_group = _kind(group.kv_cache_spec, vllm_config)
+        states += of_group
+        if kind is not None:
+            counts[kind] += 1
+    while len(counts) > _KINDS:  # no fewer blocks than they take
+        (one, n), (other, m) = counts.popitem(), counts.popitem()
+        block = min(one.block_tokens, other.block_tokens)
+        windows = (one.window, other.window)
+        window = max(windows) if all(windows) else 0
+        counts[Kind(block, window)] += n + m
+    filling: int = vllm_config.max_in_flight_tokens
+    steps = filling // vllm_config.scheduler_config.max_num_batched_tokens
+    drafts = vllm_config.speculative_config
+    drafted = 0 if drafts is None else drafts.num_speculative_tokens or 0
+    return Shape(
+        tuple(sorted(counts.items())), states, filling, steps * (1 + drafted)
+    )
+
+
+def _kind(spec: Any, vllm_config: Any) -> tuple[Kind | None, int]:
+    """How a group keeps tokens, and its blocks that hold none."""
+    # All layers of a group that differ in size keep the same tokens.
+    spec = next(iter(getattr(spec, "kv_cache_specs", {}).values()), spec)
+    block: int = spec.block_size
+    types = {cls.__name__ for cls in type(spec).__mro__}
+    if "SlidingWindowSpec" in types:
+        kept = getattr(spec, "extra_retained_tokens", 0)
+        return Kind(block, spec.sliding_window + kept), 0
+    if "ChunkedLocalAttentionSpec" in types:
+        # A chunk begins with a block.
+        return Kind(block, max(1, spec.attention_chunk_size - block + 1)), 0
+    if "MambaSpec" in types and spec.mamba_cache_mode != "align":
+        # A state behind each block, of which the last is kept.
+        return Kind(block, 1), spec.num_speculative_blocks
+    if "FullAttentionSpec" in types:
+        return Kind(block, 0), 0
+    # A number that depends on no length: states, an encoder's tokens, rings.
+    return None, -(
+        -spec.max_memory_usage_bytes(vllm_config) // spec.page_size_bytes
+    )
 
 
 def block_sizes(kv_cache_config: Any) -> list[int]:

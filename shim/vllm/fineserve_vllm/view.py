@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_abi, ranks, sleep, support
+from fineserve_vllm import kv_abi, kv_groups, ranks, sleep, support
 from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import ShimGrants
 from fineserve_vllm.start import Start
@@ -62,16 +62,11 @@ class View:
         cap = self.start.cap(vllm_config.cache_config, found)
         is_rank = ranks.has_ranks(vllm_config)
         geometry = self._shim.register(
-            kv_abi.Format(
-                mode=kv_abi.Mode.VIEW,
-                planes=found.planes,
-                planes_per_allocation=found.planes,
-                page_bytes=found.page_bytes,
-                blocks=found.blocks,
-                block_tokens=found.block_tokens,
-                flags=kv_abi.RANK if is_rank else 0,
-                floor_blocks=found.floor_blocks,
-                cap_blocks=0 if cap is None else cap.blocks,
+            _format(
+                found,
+                kv_groups.shape(kv_cache_config.kv_cache_groups, vllm_config),
+                is_rank,
+                0 if cap is None else cap.blocks,
             )
         )
         self._taken = False
@@ -175,3 +170,26 @@ class View:
             if changed:
                 self._wake()
                 grants.wait_for_poll(_POLL_TIMEOUT_S)
+
+
+def _format(
+    found: ViewFormat, shape: kv_groups.Shape, is_rank: bool, cap_blocks: int
+) -> kv_abi.Format:
+    groups = kv_abi.Format().groups
+    for i, (kind, count) in enumerate(shape.groups):
+        groups[i] = kv_abi.Groups(count, kind.block_tokens, kind.window)
+    return kv_abi.Format(
+        mode=kv_abi.Mode.VIEW,
+        planes=found.planes,
+        planes_per_allocation=found.planes,
+        page_bytes=found.page_bytes,
+        blocks=found.blocks,
+        block_tokens=found.block_tokens,
+        flags=kv_abi.RANK if is_rank else 0,
+        floor_blocks=found.floor_blocks,
+        cap_blocks=cap_blocks,
+        groups=groups,
+        states=shape.states,
+        filling_tokens=shape.filling,
+        answering_tokens=shape.answering,
+    )

@@ -57,13 +57,9 @@ def scheduler(
 
 def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
     if not REAL:
-        spec = types.SimpleNamespace(
-            page_size_bytes=1,
-            block_size=BLOCK_TOKENS,
-            max_memory_usage_bytes=lambda vllm_config: -(
-                -vllm_config.model_config.max_model_len // BLOCK_TOKENS
-            ),
-        )
+        from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+        spec = FullAttentionSpec(BLOCK_TOKENS, page_size_bytes=1)
         return types.SimpleNamespace(
             parallel_config=types.SimpleNamespace(
                 world_size=1, nnodes=1, distributed_executor_backend="uni"
@@ -75,6 +71,8 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
                 max_model_len=2048,
             ),
             cache_config=types.SimpleNamespace(kv_cache_layout=None),
+            scheduler_config=types.SimpleNamespace(max_num_batched_tokens=512),
+            max_in_flight_tokens=1024,
             kv_transfer_config=None,
             speculative_config=None,
         ), types.SimpleNamespace(

@@ -175,6 +175,10 @@ TEST(SlabsOutputTest, JsonHasViewsBlocksAndGroups) {
   const auto& view = json["views"][0];
   EXPECT_EQ(view["engine_name"], "vllm-a");
   EXPECT_EQ(view["format"]["planes"], 8);
+  const auto& request = view["format"]["request"];
+  EXPECT_EQ(request["states"], 3);
+  ASSERT_EQ(request["groups"].size(), 2u);
+  EXPECT_EQ(request["groups"][1]["window_tokens"], 1024);
   EXPECT_EQ(view["floor"], 2);
   EXPECT_EQ(view["blocks"]["stranded_blocks"], 45);
   EXPECT_EQ(view["blocks"]["stranded_bytes"], 45 * 8 * (96 << 10));

@@ -48,6 +48,19 @@ std::string SpanLine(const abi::ViewRecord& view) {
                                                          " runs its blocks\n"));
 }
 
+// How many blocks a request takes; null: one for each block_tokens.
+Json RequestJson(const abi::KvShape& shape) {
+  if (!abi::IsKnown(shape)) return nullptr;
+  Json groups = Json::array();
+  for (const abi::KvGroups& g : shape.groups) {
+    if (g.count == 0) continue;
+    groups.push_back({{"count", g.count},
+                      {"block_tokens", g.block_tokens},
+                      {"window_tokens", g.window_tokens}});
+  }
+  return {{"groups", std::move(groups)}, {"states", shape.states}};
+}
+
 Json SpanJson(const abi::ViewRecord& view) {
   if ((view.flags & abi::kViewOfGroup) == 0) return nullptr;
   return {{"offer", view.offer}, {"pid", view.runs_pool}};
@@ -125,7 +138,8 @@ Json ViewJson(const ViewFigures& figures) {
                 {{"name", FormatName(view)},
                  {"planes", view.planes},
                  {"page_bytes", view.page_bytes},
-                 {"block_tokens", view.block_tokens}}},
+                 {"block_tokens", view.block_tokens},
+                 {"request", RequestJson(view.shape)}}},
                {"leased", view.leased},
                {"returning", view.returning},
                {"floor", view.floor},

@@ -88,7 +88,8 @@ inline void FabricateView(uint32_t engine,
                    0,
                    0,
                    0,
-                   0};
+                   0,
+                   {{{1, 16, 0}, {6, 16, 1024}}, 3, 2048, 1, 0}};
   }
   seen->view_scoreboards.insert_or_assign(engine, scoreboard);
 }
