@@ -27,6 +27,16 @@ TEST_F(LifeTest, ModelsOfTheFleetAreListed) {
   }
 }
 
+TEST_F(LifeTest, ThatNobodySchedulesIsSaid) {
+  Start();
+  EXPECT_EQ(Get("/ready").body,
+            "{\"ready\":true,\"scheduled\":false,"
+            "\"gpus_without_daemon\":[\"any\"]}");
+  EXPECT_EQ(Metric("fineserve_daemon_decides{gpu=\"\"}"), 0);
+  Stream stream = Begin();
+  EXPECT_EQ(Metric("fineserve_unscheduled_total{model=\"chat\"}"), 1);
+}
+
 TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNobodyNew) {
   Start();
   Stream stream = Begin();

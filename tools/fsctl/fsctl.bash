@@ -10,7 +10,7 @@ _fsctl_words() {
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
     up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
-    drain) echo "--undo" ;;
+    drain) echo "--all --undo" ;;
     run) echo "--name --kv-size --no-daemon --view --view=1 --no-view --" ;;
   esac
 }

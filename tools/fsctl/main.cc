@@ -408,10 +408,11 @@ void AddDrain(CLI::App& app, Commands& c) {
       app, c, "drain", "Stop sending new requests to an engine",
       "  fsctl drain llama-a             before you stop the engine\n"
       "  fsctl drain llama-a --undo\n"
-      "  fsctl drain                     drain all engines\n",
+      "  fsctl drain --all               every engine of this GPU\n",
       [&c] { return RunDrain(c.globals, c.drain); });
   command->add_option("ENGINE", c.drain.engine,
-                      "Engine name in the fleet file (default: all engines)");
+                      "Engine name in the fleet file");
+  command->add_flag("--all", c.drain.all, "Drain every engine");
   command->add_flag("--undo", c.drain.undo, "Send requests again");
 }
 

@@ -87,6 +87,11 @@ Left LeftBeside(const slab::SlabManager& slabs, const Stakes& stakes) {
   return left;
 }
 
+uint64_t TokenBytes(const PoolState& pool, EngineId engine) {
+  const slab::Format& format = pool.Layout(engine).format();
+  return format.block_bytes() / std::max(format.block_tokens, 1u);
+}
+
 uint64_t MostTokens(const PoolState& pool, EngineId engine) {
   const slab::SlabLayout& layout = pool.Layout(engine);
   return pool.Record(engine).view.cap * layout.LeastBlocks() *
@@ -133,7 +138,7 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
     const uint64_t reach = idle ? left.unpromised : left.free + stake.slabs();
     const uint64_t sure = std::min<uint64_t>(p.slabs, reach);
     kv.view = {stake.TokensOf(sure), p.cap * p.slab_tokens,
-               stake.used_blocks * stake.block_tokens};
+               stake.used_blocks * stake.block_tokens, TokenBytes(pool, *id)};
   }
   return all;
 }

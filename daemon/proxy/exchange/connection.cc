@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -23,6 +24,19 @@ ApiError TooManyConnections() {
 ApiError Unauthorized() {
   return ClientError(401, "invalid_api_key",
                      "no valid key; send Authorization: Bearer KEY");
+}
+
+// Ready though no daemon decides means that requests are not scheduled, so the
+// GPUs of which that is true are named.
+std::string ReadyBody(bool ready, const std::map<std::string, bool>& daemons) {
+  std::vector<std::string> away;
+  for (const auto& [gpu, decides] : daemons) {
+    if (!decides) away.push_back(JsonQuote(gpu.empty() ? "any" : gpu));
+  }
+  return absl::StrCat("{\"ready\":", ready ? "true" : "false",
+                      ",\"scheduled\":", away.empty() ? "true" : "false",
+                      ",\"gpus_without_daemon\":[", absl::StrJoin(away, ","),
+                      "]}");
 }
 
 // Either field will do: some clients of Anthropic's API send a token of another
@@ -162,11 +176,12 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kReady) {
     const bool ready = !service_->draining && service_->admission->Ready();
     answer.status = ready ? 200 : 503;
-    answer.body = ready ? "{\"ready\":true}" : "{\"ready\":false}";
+    answer.body = ReadyBody(ready, service_->admission->Daemons());
   } else if (route == Route::kVersion) {
     answer.body = "{\"version\":\"" FINESERVE_VERSION "\"}";
   } else if (route == Route::kMetrics) {
     answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    service_->metrics.SetDaemons(service_->admission->Daemons());
     answer.body = service_->metrics.Render();
   } else if (route == Route::kModels) {
     answer = service_->routes->Models(request->target());
