@@ -23,6 +23,7 @@
 #include "daemon/server/endpoint.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/event_loop.h"
+#include "daemon/server/gpu_claim.h"
 #include "daemon/server/leader_server.h"
 #include "daemon/server/old_pool.h"
 #include "daemon/server/pool_service.h"
@@ -94,6 +95,7 @@ class Daemon {
   config::Config config_;
   const Reload reload_;
   Endpoint endpoint_;
+  driver::Descriptor gpu_claim_;  // released after the pool
   std::unique_ptr<backing::Backing> backing_;
   backing::DeviceThread device_thread_;
   std::unique_ptr<slab::TableWriter> table_;
@@ -117,6 +119,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
+  absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
+  if (!claim.ok()) return claim.status();
   const std::string old_pool = DescribeOldPool(plan.device.uuid);
   if (!old_pool.empty()) log::Warning("{}", old_pool);
   absl::StatusOr<backing::Nvml> nvml =
@@ -132,6 +136,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
                  *std::move(backing), plan.slabs, *std::move(table), identity));
+  daemon->gpu_claim_ = *std::move(claim);
   absl::StatusOr<driver::Descriptor> listener = daemon->endpoint_.Listen();
   if (!listener.ok()) return listener.status();
   daemon->sockets_.Listen(*std::move(listener));
