@@ -26,6 +26,7 @@
 #include "tools/fsctl/profile/profile_command.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/suggestion.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {
@@ -445,12 +446,43 @@ std::string CommandLineOf(const CLI::App& app) {
                         : absl::StrCat("fsctl ", chosen[0]->get_name());
 }
 
+std::vector<std::string> CommandsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> FlagsOf(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+// Of the first flag that no command here has; empty if there is none.
+std::string SuggestFlag(const CLI::App& app) {
+  std::vector<std::string> known = FlagsOf(app);
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (std::string& flag : FlagsOf(*command)) known.push_back(flag);
+  }
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word.rfind("--", 0) != 0) continue;
+    return DidYouMean(word.substr(0, word.find('=')), known);
+  }
+  return "";
+}
+
 // CLI11's message on one line, with where to find help.
 int UsageError(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
-  return Fail(kExitUsage,
-              absl::StrCat(what, "; see ", CommandLineOf(app), " --help"));
+  return Fail(kExitUsage, absl::StrCat(what, SuggestFlag(app), "; see ",
+                                       CommandLineOf(app), " --help"));
 }
 
 // CLI11 would only say that a subcommand is required.
@@ -484,8 +516,9 @@ int Main(int argc, char** argv) {
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);
   if (IsUnknownCommand(app, own, argv)) {
-    return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1],
-                                         "'; see fsctl --help"));
+    return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1], "'",
+                                         DidYouMean(argv[1], CommandsOf(app)),
+                                         "; see fsctl --help"));
   }
   try {
     app.parse(own, argv);
@@ -504,4 +537,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace fineserve::fsctl
 
-int main(int argc, char** argv) { return fineserve::fsctl::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return fineserve::fsctl::FlushOutput(fineserve::fsctl::Main(argc, argv));
+}
