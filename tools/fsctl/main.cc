@@ -24,6 +24,7 @@
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
+#include "tools/fsctl/support/support.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/suggestion.h"
@@ -46,6 +47,7 @@ struct Commands {
   RequestsOptions requests;
   DrainOptions drain;
   UpOptions up;
+  SupportOptions support;
   pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
@@ -417,6 +419,29 @@ void AddDrain(CLI::App& app, Commands& c) {
   command->add_flag("--undo", c.drain.undo, "Send requests again");
 }
 
+void AddSupport(CLI::App& app, Commands& c) {
+  SupportOptions& o = c.support;
+  CLI::App* command = AddCommand(
+      app, c, "support", "Write an archive of what a bug report needs",
+      "  fsctl support\n"
+      "  fsctl support --fleet fleet.toml --logs /var/log/fineserve\n"
+      "  fsctl support --output report.tar.gz\n"
+      "It holds versions, the configuration, doctor's report, the slab "
+      "tables,\n"
+      "what shims decided, and the ends of logs; no keys and no prompts.\n",
+      [&c] { return RunSupport(c.globals, c.support); });
+  command->add_option("--fleet", o.fleet_path,
+                      "Fleet file (default: those of fsctl up)");
+  command->add_option("--config", o.config_path,
+                      "fineserved's file (default: "
+                      "/etc/fineserve/fineserve.toml)");
+  command->add_option("--logs", o.log_folder,
+                      "Folder of the engines' output, if fsctl up was given "
+                      "one");
+  command->add_option("--output", o.output,
+                      "File to write (default: fineserve-support-TIME.tar.gz)");
+}
+
 void AddGlobals(CLI::App& app, Commands& c) {
   app.require_subcommand(1);
   app.fallthrough();
@@ -509,9 +534,9 @@ int Main(int argc, char** argv) {
   CLI::App app("fsctl: look at FineServe and run engines under it", "fsctl");
   Commands commands;
   AddGlobals(app, commands);
-  for (const auto add :
-       {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
-        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
+  for (const auto add : {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor,
+                         AddGeometry, AddPlan, AddProfile, AddRun, AddUp,
+                         AddModels, AddRequests, AddDrain, AddSupport}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);
