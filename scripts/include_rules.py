@@ -218,6 +218,7 @@ ALLOWED = {
         "tools/fsctl/look",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
+        "tools/fsctl/support",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/terminal": {"daemon/abi"},
@@ -251,6 +252,13 @@ ALLOWED = {
     "tools/fsctl/doctor": {
         "daemon/abi",
         "kernels/driver",
+        "tools/fsctl/pool",
+        "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/support": {
+        "daemon/abi",
+        "daemon/config",
         "tools/fsctl/pool",
         "tools/fsctl/process",
         "tools/fsctl/terminal",

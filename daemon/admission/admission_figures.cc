@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/admission/admission_service.h"
 #include "daemon/wire/message.h"
 
@@ -54,12 +56,32 @@ void Convert(const sched::EngineFigures& from, wire::EngineFiguresT* to) {
 
 }  // namespace
 
+std::vector<std::string> AdmissionService::TroublesOf(
+    const Engine& engine) const {
+  std::set<std::string> troubles;
+  for (const auto& [peer, known] : peers_) {
+    const auto told = known.troubles.find(engine.name);
+    if (told != known.troubles.end()) troubles.insert(told->second);
+  }
+  const auto view = view_token_bytes_.find(engine.name);
+  if (view != view_token_bytes_.end() && engine.kv_token_bytes != 0 &&
+      view->second != engine.kv_token_bytes) {
+    troubles.insert(absl::StrCat(
+        "its view has ", view->second, " bytes of KV a token, and ",
+        engine.kv_token_bytes,
+        " is its model's kv_token_bytes: correct or "
+        "remove that (an engine on several GPUs has a part of it on each)"));
+  }
+  return {troubles.begin(), troubles.end()};
+}
+
 std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
     const Engine& engine, const sched::EngineFigures* figures) const {
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
   told->serves = Serves(engine.name);
   told->drains = daemon_.drained->Has(engine.name);
+  told->troubles = TroublesOf(engine);
   if (figures != nullptr) Convert(*figures, told.get());
   return told;
 }
@@ -83,6 +105,9 @@ wire::WelcomeT AdmissionService::Welcome() const {
 wire::ModelsT AdmissionService::Models() const {
   wire::ModelsT models;
   models.policy = policy_;
+  for (const auto& [peer, known] : peers_) {
+    models.unscheduled += known.unscheduled;
+  }
   const auto figures = scheduler_.Engines(Now());
   for (uint32_t m = 0; m < scheduler_.models(); ++m) {
     const ModelId id{m};
@@ -95,6 +120,15 @@ wire::ModelsT AdmissionService::Models() const {
         engines_[i], known == figures.end() ? nullptr : &known->second));
   }
   return models;
+}
+
+void AdmissionService::CountOnFrom(const AdmissionService& before) {
+  for (const auto& [name, model] : models_) {
+    const auto its = before.models_.find(name);
+    if (its == before.models_.end()) continue;
+    scheduler_.CountOnFrom(model, before.scheduler_.Figures(its->second));
+  }
+  demand_.CountOnFrom(before.demand_);
 }
 
 wire::RequestsT AdmissionService::Requests(uint32_t most) const {

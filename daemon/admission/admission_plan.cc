@@ -77,9 +77,11 @@ wire::PlanStateT AdmissionService::PlanState() const {
 }
 
 void AdmissionService::SendAway() {
-  if (daemon_.plans->plan() == nullptr) return;
+  const auto takes_none = [this](const std::string& engine) {
+    return daemon_.drained->Has(engine) || daemon_.plans->newest().Ends(engine);
+  };
   for (const sched::RequestId id :
-       WaitingInVain(engines_, daemon_.plans->newest(), scheduler_)) {
+       WaitingInVain(engines_, takes_none, scheduler_)) {
     scheduler_.Cancel(id);
     sched::Decision refusal;
     refusal.id = id;

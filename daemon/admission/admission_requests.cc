@@ -113,6 +113,9 @@ void AdmissionService::Finish(Peer* from, uint64_t id,
   if (known == from->requests.end()) return;
   // An answer that broke off does not show how long answers are.
   const bool whole = finished.outcome == wire::Outcome::kDone;
+  if (whole && finished.output_tokens != 0) {
+    scheduler_.CameWhole(known->second, finished.output_tokens, Now());
+  }
   scheduler_.Finished(known->second, whole ? finished.output_tokens : 0);
   // It may still wait: the proxy asked again while the verdict was on its way.
   scheduler_.Cancel(known->second);

@@ -208,9 +208,13 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   Peer& from = place->second;
   from.heard_ns = daemon_.clock->NowNs();
   from.serves.clear();
+  from.troubles.clear();
   for (const auto& engine : hello.engines) {
     from.serves[engine->name] = engine->serves;
+    if (engine->trouble.empty()) continue;
+    from.troubles[engine->name] = engine->trouble;
   }
+  from.unscheduled = hello.unscheduled;
   demand_.Told(peer, hello);
   UpdateEngines();
   if (hello.reset) ForgetRequests(&from);
@@ -267,6 +271,10 @@ void AdmissionService::UpdateEngines() {
   }
   const std::vector<EngineKv> kv =
       SetRooms(engines_, daemon_.ask_pool, Now(), &scheduler_);
+  for (size_t i = 0; i < kv.size(); ++i) {
+    const uint64_t bytes = kv[i].view ? kv[i].view->token_bytes : 0;
+    if (bytes != 0) view_token_bytes_[engines_[i].name] = bytes;
+  }
   for (const size_t i : began) {
     log::Info("admission: engine {}: KV per token {}; step times {}",
               engines_[i].name,
@@ -336,6 +344,10 @@ void AdmissionService::Tell(const sched::Decision& told) {
   }
   Answer(origin->second.peer, origin->second.request, std::move(verdict));
   if (!decision.engine) Forget(decision.id);
+}
+
+void AdmissionService::SayGoodbye() {
+  for (const auto& [peer, known] : peers_) Answer(peer, 0, wire::GoodbyeT());
 }
 
 uint64_t AdmissionService::NextWakeNs() const {

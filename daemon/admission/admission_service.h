@@ -60,12 +60,18 @@ class AdmissionService {
       const config::Fleet& fleet, const std::string& gpu, uint64_t epoch,
       Daemon daemon, Send send);
 
+  // Goes on with the counts of the service that this one replaces.
+  void CountOnFrom(const AdmissionService& before);
+
   // Handles one message from a peer. A bad message is answered with Refused.
   void Handle(const std::string& peer, absl::string_view bytes);
 
   // Decides, and forgets peers that are silent. Call after messages, after
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
+
+  // Tells all proxies that this service ends, so that none waits for it.
+  void SayGoodbye();
 
   // When Settle may have something to do even if nothing happens
   // (CLOCK_MONOTONIC); UINT64_MAX if never.
@@ -78,10 +84,14 @@ class AdmissionService {
   struct Sources {
     std::string kv, step;
   };
+  // Every trouble of the engine, as its proxies and its view show them.
+  std::vector<std::string> TroublesOf(const Engine& engine) const;
   struct Peer {
     uint64_t heard_ns = 0;
-    bool lost = false;                   // a message did not reach it
-    std::map<std::string, bool> serves;  // by engine
+    bool lost = false;                            // a message did not reach it
+    std::map<std::string, bool> serves;           // by engine
+    std::map<std::string, std::string> troubles;  // by engine, if it has one
+    uint64_t unscheduled = 0;                     // requests, by its own word
     std::unordered_map<uint64_t, sched::RequestId> requests;  // by its own id
   };
   struct Origin {
@@ -148,8 +158,8 @@ class AdmissionService {
     return !daemon_.drained->Has(engine.name) &&
            daemon_.plans->LetsIn(engine.name) && Serves(engine.name);
   }
-  // Refuses what waits for a model of which the plan ends every engine here: it
-  // has one elsewhere, and its time runs.
+  // Refuses what waits for a model of which every engine here is drained or
+  // ended by the plan: it may have one elsewhere, and its time runs.
   void SendAway();
   bool AnyServes(sched::ModelId model) const;
   void Tell(const sched::Decision& decision);
@@ -169,8 +179,9 @@ class AdmissionService {
   const Daemon daemon_;
   const uint64_t began_ns_;
   const Send send_;
-  std::vector<Engine> engines_;   // by ReplicaId
-  std::vector<Sources> sources_;  // by engine
+  std::vector<Engine> engines_;                       // by ReplicaId
+  std::vector<Sources> sources_;                      // by engine
+  std::map<std::string, uint64_t> view_token_bytes_;  // by engine with a view
   std::map<std::string, sched::ModelId> models_;
   sched::LocalScheduler scheduler_;
   Peers peers_;

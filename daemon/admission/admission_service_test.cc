@@ -158,14 +158,104 @@ TEST_F(AdmissionServiceTest, DrainedEngineFinishesWhatItHasAndGetsNoMore) {
   Send(5, std::move(drain), 0, "fsctl");
   EXPECT_NE(Next().body.AsDone(), nullptr);
   Send(2, Ask("small", 100));
-  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine) << "at once";
   EXPECT_EQ(Models().models[0]->engines[0]->running, 1u);
   EXPECT_TRUE(Models().models[0]->engines[0]->drains);
   drain = {};
   drain.engine = "small-a";
   Send(6, std::move(drain), 0, "fsctl");
   EXPECT_NE(Next().body.AsDone(), nullptr);
-  EXPECT_TRUE(Verdict(2).admitted);
+  Send(3, Ask("small", 100));
+  EXPECT_TRUE(Verdict(3).admitted);
+}
+
+TEST_F(AdmissionServiceTest, WhatWaitsForAnEngineIsRefusedOnceThatIsDrained) {
+  ServeFromThePool(200);
+  Hello();
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  Send(2, Ask("small", 100));
+  EXPECT_THAT(sent_, IsEmpty()) << "its KV is taken";
+  wire::DrainT drain;
+  drain.on = true;
+  Send(5, std::move(drain), 0, "fsctl");
+  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_EQ(Verdict(2).refusal, wire::Refusal::kNoEngine);
+}
+
+TEST_F(AdmissionServiceTest, GoodbyeIsSaidToEveryProxy) {
+  Hello();
+  Hello(true, "another");
+  service_->SayGoodbye();
+  ASSERT_EQ(sent_.size(), 2u);
+  for (const char* peer : {"another", kProxy}) {
+    EXPECT_EQ(sent_.front().first, peer);
+    EXPECT_NE(Next().body.AsGoodbye(), nullptr);
+  }
+}
+
+TEST_F(AdmissionServiceTest, TroublesOfAnEngineAreShown) {
+  ServeFromThePool();
+  view_of_small_a_->token_bytes = 256;
+  Hello();
+  EXPECT_THAT(Models().models[0]->engines[0]->troubles, IsEmpty());
+  view_of_small_a_->token_bytes = 512;
+  wire::HelloT hello = Greeting({"small-a"});
+  hello.engines[0]->trouble = "it serves another model";
+  Send(0, std::move(hello), 0);
+  Next();
+  const auto troubles = Models().models[0]->engines[0]->troubles;
+  ASSERT_EQ(troubles.size(), 2u);
+  EXPECT_EQ(troubles[0], "it serves another model");
+  EXPECT_THAT(troubles[1],
+              HasSubstr("512 bytes of KV a token, and 256 is its model's"));
+}
+
+TEST_F(AdmissionServiceTest, RequestsThatNobodyScheduledAreSummedOverProxies) {
+  for (const char* peer : {kProxy, "another"}) {
+    wire::HelloT hello = Greeting({"small-a"});
+    hello.unscheduled = 3;
+    Send(0, std::move(hello), 0, peer);
+    Next();
+  }
+  EXPECT_EQ(Models().unscheduled, 6u);
+}
+
+TEST_F(AdmissionServiceTest, AnswerThatShowsNoFirstTokenCountsByItsProfile) {
+  Hello();
+  for (const auto& [id, ms] : {std::pair{1u, 10}, {2u, 20'000}}) {
+    Send(id, Ask("small", 100));
+    EXPECT_TRUE(Verdict(id).admitted);
+    clock_.AdvanceNs(ms * 1'000'000ull);
+    Hello();
+    wire::FinishedT finished;
+    finished.output_tokens = 10;
+    Send(id, std::move(finished));
+  }
+  EXPECT_EQ(Models().models[0]->on_time, 1u);
+  EXPECT_EQ(Models().models[0]->late, 1u);
+}
+
+TEST_F(AdmissionServiceTest, CountsGoOnInTheServiceOfAnotherFleet) {
+  Hello();
+  Send(1, Ask("small", 100));
+  Verdict(1);
+  Send(1, wire::FirstTokenT());
+  config::Fleet other = TwoModels();
+  other.policy = "fcfs";
+  auto next = *AdmissionService::Create(
+      other, "GPU-1234", kEpoch + 1,
+      {[this](const std::vector<EngineNeed>& needs) { return AskPool(needs); },
+       [] { return GpuFacts(); }, &clock_, &drained_, &plans_},
+      [this](const std::string& peer, absl::string_view bytes) {
+        sent_.emplace_back(peer, std::string(bytes));
+        return true;
+      });
+  next->CountOnFrom(*service_);
+  service_ = std::move(next);
+  EXPECT_EQ(Models().models[0]->admitted, 1u);
+  EXPECT_EQ(Models().models[0]->on_time, 1u);
+  EXPECT_EQ(Models().models[0]->queued, 0u);
 }
 
 TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {

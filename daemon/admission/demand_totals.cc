@@ -25,6 +25,13 @@ void DemandTotals::Told(const std::string& peer, const wire::HelloT& hello) {
   }
 }
 
+void DemandTotals::CountOnFrom(const DemandTotals& before) {
+  for (const auto& [model, counts] : before.totals_) {
+    const auto total = totals_.find(model);
+    if (total != totals_.end()) total->second += counts;
+  }
+}
+
 void DemandTotals::Tell(wire::ReportT* report) const {
   for (const auto& [model, counts] : totals_) {
     if (counts == wire::DemandCounts()) continue;

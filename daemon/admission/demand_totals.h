@@ -26,6 +26,9 @@ class DemandTotals {
   // The peer's next greeting is its first one.
   void Forget(const std::string& peer) { told_.erase(peer); }
 
+  // Adds what `before` has counted of the models that count here.
+  void CountOnFrom(const DemandTotals& before);
+
   // Adds each model of which anything is known. No count ever falls.
   void Tell(wire::ReportT* report) const;
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <utility>
@@ -38,7 +39,10 @@ absl::Status DrainedEngines::Keep(const std::set<std::string>& names) const {
   std::ofstream file(next, std::ios::trunc);
   for (const std::string& name : names) file << name << "\n";
   file.close();
-  if (file && rename(next.c_str(), path_.c_str()) == 0) return absl::OkStatus();
+  if (file && chmod(next.c_str(), 0600) == 0 &&
+      rename(next.c_str(), path_.c_str()) == 0) {
+    return absl::OkStatus();
+  }
   return absl::UnavailableError(
       absl::StrCat("cannot write ", path_, ": ", strerror(errno)));
 }

@@ -24,6 +24,13 @@ class DrainedEnginesTest : public ::testing::Test {
   std::string folder_, path_;
 };
 
+TEST_F(DrainedEnginesTest, FileIsItsUsersOnly) {
+  ASSERT_TRUE(DrainedEngines(path_).Set({"a"}, true).ok());
+  EXPECT_EQ(
+      std::filesystem::status(path_).permissions(),
+      std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
 TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
   DrainedEngines first(path_);
   EXPECT_FALSE(first.Has("a"));

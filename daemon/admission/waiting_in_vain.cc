@@ -7,14 +7,16 @@ namespace {
 
 using sched::ModelId;
 
-// Whether the model has an engine here, and the plan ends all that it has.
-bool Ends(ModelId model, const std::vector<ServingEngine>& engines,
-          const wire::NewestPlan& plan) {
+using TakesNone = absl::FunctionRef<bool(const std::string& engine)>;
+
+// Whether the model has an engine here, and all that it has take no request.
+bool IsClosed(ModelId model, const std::vector<ServingEngine>& engines,
+              TakesNone takes_none) {
   bool any = false;
   for (const ServingEngine& engine : engines) {
     if (engine.model != model) continue;
     any = true;
-    if (!plan.Ends(engine.name)) return false;
+    if (!takes_none(engine.name)) return false;
   }
   return any;
 }
@@ -22,13 +24,13 @@ bool Ends(ModelId model, const std::vector<ServingEngine>& engines,
 }  // namespace
 
 std::set<sched::RequestId> WaitingInVain(
-    const std::vector<ServingEngine>& engines, const wire::NewestPlan& plan,
+    const std::vector<ServingEngine>& engines, TakesNone takes_none,
     const sched::LocalScheduler& scheduler) {
   std::set<ModelId> leave;
   for (uint32_t m = 0; m < scheduler.models(); ++m) {
     const ModelId model{m};
     const bool waits = scheduler.Figures(model).queued > 0;
-    if (waits && Ends(model, engines, plan)) leave.insert(model);
+    if (waits && IsClosed(model, engines, takes_none)) leave.insert(model);
   }
   std::set<sched::RequestId> waiting;
   if (leave.empty()) return waiting;

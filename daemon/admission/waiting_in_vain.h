@@ -2,19 +2,22 @@
 #define DAEMON_ADMISSION_WAITING_IN_VAIN_H_
 
 #include <set>
+#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/sched/local_scheduler.h"
-#include "daemon/wire/newest_plan.h"
 
 namespace fineserve::admission {
 
-// The requests that wait for a model of which the plan ends every engine here,
-// in the order in which they came: they have an engine elsewhere, and their
-// time runs. Pure.
+// The requests that wait for a model that has engines here, of which none will
+// take one, in the order in which they came: they may have an engine elsewhere,
+// and their time runs. `takes_none` says whether an engine is ended by the plan
+// or drained, rather than away for a while. Pure.
 std::set<sched::RequestId> WaitingInVain(
-    const std::vector<ServingEngine>& engines, const wire::NewestPlan& plan,
+    const std::vector<ServingEngine>& engines,
+    absl::FunctionRef<bool(const std::string& engine)> takes_none,
     const sched::LocalScheduler& scheduler);
 
 }  // namespace fineserve::admission

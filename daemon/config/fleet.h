@@ -61,6 +61,13 @@ struct FleetEngine {
   std::string CudaGpu() const;
 };
 
+// Paths of clients that the proxy does not know and passes to an engine.
+struct OtherPaths {
+  bool all = false;                 // but those by which engines are operated
+  std::vector<std::string> listed;  // "/v1/tools/*": all behind /v1/tools
+  bool operator==(const OtherPaths&) const = default;
+};
+
 // Where fineserve-proxy listens, and how.
 struct ProxySettings {
   std::string listen_host = "127.0.0.1";
@@ -71,10 +78,10 @@ struct ProxySettings {
   // How to choose between GPUs whose engines have no target rates: by the least
   // outstanding tokens instead of the least predicted TTFT.
   bool least_load = false;
-  // What clients ask for at a path that the proxy does not know: it goes to an
-  // engine without asking admission, or it is refused.
-  bool forwards_others = false;
+  // They go to an engine without asking admission; all others are refused.
+  OtherPaths other_paths;
   std::string keys_path;  // of a file with one API key per line; empty: none
+  bool open = false;      // a reload may take the keys away
   uint32_t drain_s = 30;  // how long running requests may take after SIGTERM
   bool operator==(const ProxySettings&) const = default;
 };
@@ -101,8 +108,9 @@ struct PlannerSettings {
 //   admin = "127.0.0.1:8001"
 //   without_daemon = "fail_open"     # or "fail_closed"
 //   replicas = "predicted_ttft"      # or "least_load"
-//   other_paths = "refuse"           # or "forward"
+//   other_paths = "refuse"           # or "forward", or ["/v1/tools/*"]
 //   keys = "/etc/fineserve/keys"
+//   open = false                     # true: no keys, and that is meant
 //   drain = 30                       # seconds
 //
 //   [scheduler]

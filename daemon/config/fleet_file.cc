@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/address.h"
@@ -51,6 +52,22 @@ Setter EitherOf(bool* is_first, const char* first, const char* second) {
   };
 }
 
+// "refuse", "forward", or a list of paths.
+Setter Others(OtherPaths* others) {
+  return [=](const toml::node& node) {
+    if (!node.is_array()) {
+      return EitherOf(&others->all, "forward", "refuse")(node);
+    }
+    if (absl::Status s = Texts(&others->listed)(node); !s.ok()) return s;
+    for (const std::string& path : others->listed) {
+      if (absl::StartsWith(path, "/")) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", path, "\" is no path; write it like \"/v1/tools\""));
+    }
+    return absl::OkStatus();
+  };
+}
+
 Setter Proxy(const std::string& path, ProxySettings* p) {
   return Section(
       path,
@@ -58,8 +75,9 @@ Setter Proxy(const std::string& path, ProxySettings* p) {
        {"admin", Address(&p->admin_host, &p->admin_port)},
        {"without_daemon", EitherOf(&p->fail_open, "fail_open", "fail_closed")},
        {"replicas", EitherOf(&p->least_load, "least_load", "predicted_ttft")},
-       {"other_paths", EitherOf(&p->forwards_others, "forward", "refuse")},
+       {"other_paths", Others(&p->other_paths)},
        {"keys", Text(&p->keys_path)},
+       {"open", Flag(&p->open)},
        {"drain", Count(&p->drain_s, 0, 3600)}});
 }
 
@@ -253,6 +271,10 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
     if (served) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": model \"", model.name, "\": no [[engine]] serves it"));
+  }
+  if (fleet.proxy.open && !fleet.proxy.keys_path.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": [proxy] open = true contradicts keys; remove one of them"));
   }
   if (fleet.models.empty()) {
     return absl::InvalidArgumentError(

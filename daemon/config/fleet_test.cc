@@ -120,7 +120,7 @@ TEST_F(FleetTest, EveryKeyIsRead) {
   EXPECT_EQ(fleet->proxy.admin_port, 81);
   EXPECT_FALSE(fleet->proxy.fail_open);
   EXPECT_TRUE(fleet->proxy.least_load);
-  EXPECT_TRUE(fleet->proxy.forwards_others);
+  EXPECT_TRUE(fleet->proxy.other_paths.all);
   EXPECT_EQ(fleet->proxy.keys_path, "/etc/keys");
   EXPECT_EQ(fleet->proxy.drain_s, 5u);
   EXPECT_EQ(fleet->policy, "fcfs");
@@ -140,7 +140,7 @@ TEST_F(FleetTest, ProxyListensLocallyAndFailsOpenUnlessToldOtherwise) {
   EXPECT_EQ(fleet->proxy.listen_host, "127.0.0.1");
   EXPECT_TRUE(fleet->proxy.fail_open);
   EXPECT_FALSE(fleet->proxy.least_load);
-  EXPECT_FALSE(fleet->proxy.forwards_others);
+  EXPECT_EQ(fleet->proxy.other_paths, OtherPaths());
   EXPECT_EQ(fleet->policy, "fineserve");
 }
 
@@ -169,6 +169,16 @@ TEST_F(FleetTest, MigInstanceHasOneNameForFineservedAndAnotherForCuda) {
   EXPECT_EQ(fleet->engines[0].gpu, "GPU-1a2b");
   EXPECT_EQ(fleet->engines[0].CudaGpu(), "MIG-1a2b");
   EXPECT_FALSE(fleet->engines[0].gpu_by_index);
+}
+
+TEST_F(FleetTest, OtherPathsMayBeListed) {
+  const auto fleet =
+      Read("[proxy]\nother_paths = [\"/v1/own\", \"/v1/tools/*\"]\n" +
+           std::string(kModel) + kEngine);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  EXPECT_FALSE(fleet->proxy.other_paths.all);
+  EXPECT_THAT(fleet->proxy.other_paths.listed,
+              ::testing::ElementsAre("/v1/own", "/v1/tools/*"));
 }
 
 TEST_F(FleetTest, Ipv6AddressStandsInBrackets) {
@@ -211,6 +221,11 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"not https", "[[engine]]\nurl = \"https://a:1\"\n",
        ":2: url: must be a URL with its port"},
       {"no port", "[[engine]]\nurl = \"http://a\"\n", "must be a URL"},
+      {"no path", "[proxy]\nother_paths = [\"own\"]\n",
+       ":2: other_paths: \"own\" is no path"},
+      {"open with keys",
+       "[proxy]\nopen = true\nkeys = \"k\"\n" + model + engine,
+       "open = true contradicts keys"},
       {"no url", "[[engine]]\nname = \"a\"\n", "needs name and url"},
       {"model twice", model + model, ":6: a second model \"small\""},
       {"cap below floor",

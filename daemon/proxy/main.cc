@@ -36,7 +36,10 @@ int Run(int argc, char** argv) {
   const auto& options = absl::get<Options>(parsed);
   const absl::StatusOr<Setup> setup = ReadSetup(options);
   if (!setup.ok()) return Fail(setup.status(), 2);
-  if (options.check_only) return 0;
+  if (options.check_only) {
+    if (setup->warning.empty()) return 0;
+    return Fail(absl::UnknownError("warning: " + setup->warning), 0);
+  }
   log::Begin("fineserve-proxy", options.log_level);
   driver::RaiseDescriptorLimit();
   const RealClock clock;

@@ -104,6 +104,7 @@ absl::StatusOr<Setup> ReadSetup(const Options& options) {
     absl::StatusOr<KeySet> keys = ReadKeys(at.keys_path);
     if (!keys.ok()) return keys.status();
     setup.keys = *std::move(keys);
+    setup.warning = WarnOfReaders(at.keys_path);
   }
   setup.fleet = std::make_shared<const config::Fleet>(*std::move(fleet));
   return setup;

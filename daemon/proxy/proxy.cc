@@ -169,13 +169,28 @@ class AsioProxy final : public Proxy {
                  std::string(setup.status().message()));
       return;
     }
+    if (LosesKeys(*setup)) {
+      log::Error(
+          "keeping the present fleet: it has keys and the new one names none, "
+          "so that every client would be served; write open = true into its "
+          "[proxy] if that is meant");
+      return;
+    }
     Adopt(*setup);
     service_.admission->SetFleet(setup->fleet);
     log::Info("reloaded the fleet: {} models, {} engines",
               fleet().models.size(), fleet().engines.size());
   }
 
+  // Whether clients need a key now and would not any more, though the new fleet
+  // does not say that it means it.
+  bool LosesKeys(const Setup& setup) const {
+    return !service_.routes->keys().is_open() && setup.keys.is_open() &&
+           !setup.fleet->proxy.open;
+  }
+
   void Adopt(const Setup& setup) {
+    if (!setup.warning.empty()) log::Warning("{}", setup.warning);
     service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
   }
 

@@ -23,6 +23,7 @@ namespace fineserve::proxy {
 struct Setup {
   std::shared_ptr<const config::Fleet> fleet;
   KeySet keys;
+  std::string warning = {};  // of what can be served but should not; or empty
 };
 
 // Listens on both ports and serves until a signal ends it. The caller's thread

@@ -112,6 +112,23 @@ bool EngineLoad::FirstToken(RequestId id, Micros now) {
   return true;
 }
 
+absl::optional<Micros> EngineLoad::LikelyFirstToken(RequestId id,
+                                                    const ModelSpec& model,
+                                                    uint32_t output_tokens,
+                                                    Micros now) const {
+  const auto found = running_.find(id);
+  if (found == running_.end() || found->second.seen) return absl::nullopt;
+  const Running& r = found->second;
+  const double decode_step =
+      model.profile.base_us + model.profile.per_sequence_us * running();
+  const double until_first = static_cast<double>(r.predicted);
+  const double after = decode_step * (std::max(output_tokens, 1u) - 1);
+  if (until_first + after <= 0) return now;
+  const double part = until_first / (until_first + after);
+  return r.started +
+         static_cast<Micros>(static_cast<double>(now - r.started) * part);
+}
+
 void EngineLoad::Progress(RequestId id, uint32_t generated, uint32_t growth) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "absl/types/optional.h"
 #include "daemon/sched/backlog.h"
 #include "daemon/sched/kv_booking.h"
 #include "daemon/sched/kv_room.h"
@@ -63,6 +64,12 @@ class EngineLoad {
   void Adopt(RequestId id, const Demand& demand);
   // False if it was seen before.
   bool FirstToken(RequestId id, Micros now);
+  // When the first token of a request came, if it was not seen and all of its
+  // answer is there `now`: steps that take longer than predicted take longer in
+  // proportion. nullopt if it was seen.
+  absl::optional<Micros> LikelyFirstToken(RequestId id, const ModelSpec& model,
+                                          uint32_t output_tokens,
+                                          Micros now) const;
   // The request has `generated` tokens, and `growth` more are kept free for it.
   void Progress(RequestId id, uint32_t generated, uint32_t growth);
   void Finish(RequestId id);

@@ -169,9 +169,36 @@ void LocalScheduler::FirstToken(RequestId id, Micros now) {
   if (place == requests_.end() || !place->second.engine) return;
   const Request& r = place->second;
   if (!engines_.at(*r.engine).load.FirstToken(id, now)) return;
+  CountFirstToken(r, now);
+}
+
+void LocalScheduler::CountFirstToken(const Request& r, Micros came) {
   ModelFigures& figures = ModelOf(r.submission.model).figures;
-  const bool on_time = !r.degraded && now <= r.queued.waiting.deadline;
+  const bool on_time = !r.degraded && came <= r.queued.waiting.deadline;
   ++(on_time ? figures.on_time : figures.late);
+}
+
+void LocalScheduler::CameWhole(RequestId id, uint32_t output_tokens,
+                               Micros now) {
+  const auto place = requests_.find(id);
+  if (place == requests_.end() || !place->second.engine) return;
+  const Request& r = place->second;
+  const absl::optional<Micros> came =
+      engines_.at(*r.engine).load.LikelyFirstToken(
+          id, ModelOf(r.submission.model).spec, output_tokens, now);
+  if (came) CountFirstToken(r, *came);
+}
+
+void LocalScheduler::CountOnFrom(ModelId model, const ModelFigures& before) {
+  Model& m = ModelOf(model);
+  m.figures.admitted += before.admitted;
+  m.figures.admitted_degraded += before.admitted_degraded;
+  m.figures.cancelled += before.cancelled;
+  m.figures.on_time += before.on_time;
+  m.figures.late += before.late;
+  for (size_t i = 0; i < kReasons; ++i) {
+    m.figures.rejected[i] += before.rejected[i];
+  }
 }
 
 void LocalScheduler::Progress(RequestId id, uint32_t generated_tokens) {

@@ -134,6 +134,11 @@ class LocalScheduler final : private Host {
   // The request has generated so many tokens by now (at most as many as it
   // may). Their KV is booked, and room for those still expected.
   void Progress(RequestId id, uint32_t generated_tokens);
+  // The answer came whole, with so many tokens, so that its first token may not
+  // have been seen. Then it counts by when that came most likely: of the time
+  // that the engine took, the profile says which part the prompt takes. Call it
+  // before Finished.
+  void CameWhole(RequestId id, uint32_t output_tokens, Micros now);
   // `output_tokens` is what the engine reported; 0: unknown.
   void Finished(RequestId id, uint32_t output_tokens);
 
@@ -145,6 +150,10 @@ class LocalScheduler final : private Host {
   // or an engine has filled what it was sent. kNever if only an event can bring
   // news. May be in the past.
   Micros NextWake(Micros now) const;
+
+  // Goes on counting where an earlier scheduler stopped; what waited there does
+  // not wait here.
+  void CountOnFrom(ModelId model, const ModelFigures& before);
 
   size_t models() const { return models_.size(); }
   const ModelSpec& model(ModelId id) const;
@@ -176,6 +185,7 @@ class LocalScheduler final : private Host {
     bool degraded = false;
   };
 
+  void CountFirstToken(const Request& request, Micros came);
   std::vector<ReplicaId> EnginesOf(ModelId model) const override;
   Predictor Predict(ReplicaId engine, Micros now) const override;
   bool Takes(ReplicaId engine, const Queued& request, Micros now) override;

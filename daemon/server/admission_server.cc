@@ -33,6 +33,10 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
       alarm_(loop->OnAlarm([] {})),
       readable_(loop->OnReadable(socket_.descriptor(), [] {})) {}
 
+AdmissionServer::~AdmissionServer() {
+  if (service_ != nullptr) service_->SayGoodbye();
+}
+
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
   plans_.SetPlanned(fleet.planner.on);
@@ -46,6 +50,7 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
         return socket_.Send(peer, bytes);
       });
   if (!service.ok()) return service.status();
+  if (service_ != nullptr) (*service)->CountOnFrom(*service_);
   service_ = *std::move(service);
   fleet_ = fleet;
   return absl::OkStatus();

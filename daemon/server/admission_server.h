@@ -35,9 +35,13 @@ class AdmissionServer {
       const config::Fleet& fleet, const GpuOfDaemon& gpu,
       const std::string& path, const PoolService* pool, const Clock* clock,
       EventLoop* loop);
+  // Says goodbye to the proxies, so that they do not wait for a daemon that
+  // ends.
+  ~AdmissionServer();
 
   // With another fleet a new service begins, under another epoch: proxies greet
-  // again and say what runs and what waits. The same fleet changes nothing.
+  // again and say what runs and what waits; counts go on. The same fleet
+  // changes nothing.
   absl::Status SetFleet(const config::Fleet& fleet);
 
   // To be called after each round of the loop.

@@ -24,6 +24,7 @@
 #include "daemon/server/endpoint.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/event_loop.h"
+#include "daemon/server/gpu_claim.h"
 #include "daemon/server/leader_server.h"
 #include "daemon/server/old_pool.h"
 #include "daemon/server/pool_service.h"
@@ -152,6 +153,7 @@ class Daemon {
   config::Config config_;
   const Reload reload_;
   Endpoint endpoint_;
+  driver::Descriptor gpu_claim_;  // released after the pool
   std::unique_ptr<backing::Backing> backing_;
   backing::DeviceThread device_thread_;
   std::unique_ptr<slab::TableWriter> table_;
@@ -175,6 +177,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   absl::StatusOr<Endpoint> endpoint =
       Endpoint::Claim(config.runtime_dir, plan.device.uuid);
   if (!endpoint.ok()) return endpoint.status();
+  absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
+  if (!claim.ok()) return claim.status();
   const slab::TableIdentity identity =
       kept ? IdentityOf(kept->state) : NewIdentity(plan);
   driver::Descriptor listener;
@@ -188,6 +192,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
                                             std::move(reload),
                                             *std::move(endpoint),
                                             *std::move(pool), identity));
+  daemon->gpu_claim_ = *std::move(claim);
   absl::Status s = daemon->Listen(std::move(listener));
   if (s.ok() && is_new) s = daemon->StoreTable();
   if (!s.ok()) return s;

@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/holder/supervisor.h"
 #include "daemon/log/log.h"
 #include "daemon/server/daemon.h"
+#include "daemon/server/gpu_claim.h"
 #include "daemon/server/kept_pool.h"
 #include "daemon/server/options.h"
 #include "kernels/driver/descriptor_limit.h"
@@ -46,9 +48,17 @@ void Print(const StartPlan& plan) {
          abi::SizeText(plan.free_bytes).c_str());
   printf("pool      %s\n", slab::Describe(plan.geometry).c_str());
   if (!plan.choice.empty()) printf("chosen    %s\n", plan.choice.c_str());
-  if (plan.geometry.pool_bytes() > plan.free_bytes) {
-    printf("warning   the pool needs more memory than is free now\n");
-  }
+}
+
+// Why a daemon could not start by this plan now.
+absl::Status CheckPlan(const StartPlan& plan) {
+  const absl::StatusOr<driver::Descriptor> claim = ClaimGpu(plan.device);
+  if (!claim.ok()) return claim.status();
+  const uint64_t pool_bytes = plan.slabs * plan.geometry.slab_bytes();
+  if (pool_bytes <= plan.free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a pool of ", abi::SizeText(pool_bytes), " does not fit: the GPU has ",
+      abi::SizeText(plan.free_bytes), " free; give a smaller --pool"));
 }
 
 // A configuration that cannot work here is a usage error, and only that is.
@@ -76,7 +86,8 @@ int Run(int argc, char** argv) {
   if (!plan.ok()) return ExitCode(plan.status());
   if (options.dry_run) {
     Print(*plan);
-    return 0;
+    const absl::Status s = CheckPlan(*plan);
+    return s.ok() ? 0 : ExitCode(s);
   }
   log::Begin("fineserved", options.config.log_level);
   driver::RaiseDescriptorLimit();

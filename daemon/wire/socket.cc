@@ -1,6 +1,9 @@
 #include "daemon/wire/socket.h"
 
+#include <errno.h>
 #include <glob.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -128,9 +131,16 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
   absl::StatusOr<SocketHandle> handle = Open(ZMQ_ROUTER, path);
   if (!handle.ok()) return handle.status();
   Set(handle->socket, ZMQ_ROUTER_MANDATORY, 1);  // a lost peer is an error
+  // In ms: what was sent last reaches those that read.
+  Set(handle->socket, ZMQ_LINGER, 100);
   unlink(path.c_str());
   if (zmq_bind(handle->socket, Address(path).c_str()) != 0) {
     return ZmqError("bind", path);
+  }
+  // ZeroMQ leaves it to the umask; the folder is private before that.
+  if (chmod(path.c_str(), 0600) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": chmod 600: ", strerror(errno)));
   }
   return ServerSocket(*std::move(handle));
 }

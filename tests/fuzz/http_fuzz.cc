@@ -114,7 +114,7 @@ void FuzzAnswer(absl::string_view bytes, size_t piece) {
   if (!good) return;
   Expect(body == cut_body, "a cut changes the answer's body");
   RequestParser asked(kHeaderBytes, kBodyBytes);
-  asked.Feed("GET / HTTP/1.1\r\n\r\n");
+  asked.Feed("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   const Framing framing = FramingFor(asked, whole);
   if (framing == Framing::kChunks) return;  // its body is framed elsewhere
   const std::string sent =

@@ -73,10 +73,10 @@ void ScriptedAdmission::Release() {
   waiting_.clear();
 }
 
-AdmissionSite::AdmissionSite(bool counts_prompts)
+AdmissionSite::AdmissionSite(bool counts_prompts, const proxy::Limits& limits)
     : counts_prompts_(counts_prompts) {
-  auto start = proxy::Proxy::Start(ProxySetup(), proxy::Limits(), &admission_,
-                                   &clock_, [this] { return ProxySetup(); });
+  auto start = proxy::Proxy::Start(ProxySetup(), limits, &admission_, &clock_,
+                                   [this] { return ProxySetup(); });
   EXPECT_TRUE(start.ok()) << start.status();
   proxy_ = *std::move(start);
   port_ = PortOf(proxy_->listen_address());
@@ -116,7 +116,7 @@ Peer AdmissionSite::Ask(const std::string& tenant, const std::string& fields) {
 
 double AdmissionSite::Metric(const std::string& line) {
   Peer admin = Peer::To(PortOf(proxy_->admin_address()));
-  admin.Send("GET /metrics HTTP/1.1\r\n\r\n");
+  admin.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
   return MetricOf(admin.ReceiveMessage().body, line);
 }
 

@@ -89,7 +89,7 @@ class ScriptedAdmission final : public proxy::Admission {
 class AdmissionSite : public ::testing::Test {
  protected:
   // `counts_prompts`: whether the model's engines count prompts.
-  explicit AdmissionSite(bool counts_prompts);
+  explicit AdmissionSite(bool counts_prompts, const proxy::Limits& limits = {});
   ~AdmissionSite() override;
 
   proxy::Setup ProxySetup() const;

@@ -183,9 +183,34 @@ TEST_F(AdmissionTest, ClientThatLeavesAnAnswerIsTold) {
               ElementsAre("submit 1", "first 1", "client gone 1: 0+2"));
 }
 
+class SlowBodyTest : public AdmissionSite {
+ protected:
+  static proxy::Limits OneSecond() {
+    proxy::Limits limits;
+    limits.body_s = 1;
+    return limits;
+  }
+  SlowBodyTest() : AdmissionSite(/*counts_prompts=*/false, OneSecond()) {}
+};
+
+TEST_F(SlowBodyTest, BodyThatComesByteByByteEndsWithItsTime) {
+  Peer client = Peer::To(port_);
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+      "\r\n");
+  // 20 s of bytes, well within the deadline of each piece.
+  int sent = 0;
+  while (sent < 200 && client.SendNow("x") == 1) {
+    ++sent;
+    usleep(100'000);
+  }
+  EXPECT_LT(sent, 100);
+  EXPECT_THAT(journal_.events(), ElementsAre());
+}
+
 TEST_F(AdmissionTest, DecidesWhetherTheProxyIsReady) {
   Peer client = Peer::To(port_);
-  client.Send("GET /ready HTTP/1.1\r\n\r\n");
+  client.Send("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.ReceiveMessage().status(), 503);
 }
 

@@ -47,7 +47,7 @@ TEST_F(FaultTest, StreamOfADeadEngineEndsWithAnErrorEvent) {
               StartsWith("data: {\"error\":{\"message\":"));
   EXPECT_EQ(stream.client.Receive(5), kLastChunk);
   // The connection stays usable, and so do others.
-  stream.client.Send("GET /health HTTP/1.1\r\n\r\n");
+  stream.client.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(stream.client.ReceiveMessage().status(), 200);
   other.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
   EXPECT_EQ(other.client.ReceiveChunk(), "data: 2\n\n");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <string>
 
@@ -27,11 +28,21 @@ TEST_F(LifeTest, ModelsOfTheFleetAreListed) {
   }
 }
 
+TEST_F(LifeTest, ThatNobodySchedulesIsSaid) {
+  Start();
+  EXPECT_EQ(Get("/ready").body,
+            "{\"ready\":true,\"scheduled\":false,"
+            "\"gpus_without_daemon\":[\"any\"]}");
+  EXPECT_EQ(Metric("fineserve_daemon_decides{gpu=\"\"}"), 0);
+  Stream stream = Begin();
+  EXPECT_EQ(Metric("fineserve_unscheduled_total{model=\"chat\"}"), 1);
+}
+
 TEST_F(LifeTest, DrainLetsStreamsEndAndTakesNobodyNew) {
   Start();
   Stream stream = Begin();
   Peer idle = Client();
-  idle.Send("GET /health HTTP/1.1\r\n\r\n");
+  idle.Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   idle.ReceiveMessage();
   proxy_->Signal(SIGTERM);
   EXPECT_TRUE(idle.IsClosed());
@@ -76,12 +87,41 @@ TEST_F(LifeTest, FleetAndKeysAreReadAgain) {
   EXPECT_TRUE(Eventually([this] { return Get("/v1/models").status() == 401; }));
   Peer client = Client();
   client.Send(
-      "GET /v1/models/new HTTP/1.1\r\nAuthorization: Bearer sk-1\r\n"
+      "GET /v1/models/new HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-1\r\n"
       "\r\n");
   EXPECT_EQ(client.ReceiveMessage().status(), 200);
   // Running requests go on.
   stream.engine.Send(Chunk("data: 2\n\n") + kLastChunk);
   EXPECT_EQ(stream.client.ReceiveChunk(), "data: 2\n\n");
+}
+
+TEST_F(LifeTest, KeysThatOthersMayReadDrawAWarning) {
+  const std::string keys = folder_ + "/keys";
+  WriteFile(keys, "sk-1\n");
+  ASSERT_EQ(chmod(keys.c_str(), 0644), 0);
+  Start("keys = \"" + keys + "\"\n");
+  EXPECT_THAT(proxy_->Stderr(),
+              HasSubstr("other users may read the keys in " + keys +
+                        " (mode 0644): chmod 600 " + keys));
+  ASSERT_EQ(chmod(keys.c_str(), 0600), 0);
+  proxy_.reset();
+  Start("keys = \"" + keys + "\"\n");
+  EXPECT_EQ(proxy_->Stderr().find("other users"), std::string::npos);
+}
+
+TEST_F(LifeTest, KeysAreNotGivenUpUnlessTheFleetSaysSo) {
+  WriteFile(folder_ + "/keys", "sk-1\n");
+  Start("keys = \"" + folder_ + "/keys\"\n");
+  WriteFleet("drain = 1\n");
+  proxy_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([this] {
+    return proxy_->Stderr().find("every client would be served") !=
+           std::string::npos;
+  }));
+  EXPECT_EQ(Get("/v1/models").status(), 401);
+  WriteFleet("open = true\n");
+  proxy_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([this] { return Get("/v1/models").status() == 200; }));
 }
 
 TEST_F(LifeTest, FleetWithAMistakeChangesNothing) {

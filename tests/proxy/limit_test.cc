@@ -39,13 +39,20 @@ TEST_F(LimitTest, MistakesAreToldInOpenAisShape) {
       {Post("/v1/completions", R"({"model":"gpt-5"})"), 404, "model_not_found"},
       {Post("/v1/completions", R"({"model":"code"})", "x-slo-ttft-ms: -1\r\n"),
        400, "bad_header"},
-      {"GET /v1/completions HTTP/1.1\r\n\r\n", 405, "method_not_allowed"},
-      {"GET /metrics HTTP/1.1\r\n\r\n", 404, "not_found"},
+      {"GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405,
+       "method_not_allowed"},
+      {"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 404, "not_found"},
       {Post("/v1/load_lora_adapter", "{}"), 404, "not_found"},
-      {"GET /v1/models/no HTTP/1.1\r\n\r\n", 404, "model_not_found"},
-      {"GET /health HTTP/1.1\r\nExpect: wonders\r\n\r\n", 417,
+      {"GET /v1/models/no HTTP/1.1\r\nHost: x\r\n\r\n", 404, "model_not_found"},
+      {"GET /health HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\n\r\n", 417,
        "bad_expectation"},
       {"HELLO\r\n\r\n", 400, "bad_http"},
+      {"GET /health HTTP/1.1\r\n\r\n", 400, "bad_host"},
+      {"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+       "Transfer-Encoding: xchunked\r\n\r\n",
+       501, "unsupported_encoding"},
+      {"GET /v1/responses/../load_lora_adapter HTTP/1.1\r\nHost: x\r\n\r\n",
+       400, "bad_path"},
   };
   for (const Case& c : cases) {
     const Peer::Message answer = Ask(c.request);
@@ -64,7 +71,7 @@ TEST_F(LimitTest, AConnectionOutlivesItsMistakes) {
   EXPECT_EQ(client.ReceiveMessage().status(), 400);
   client.Send(Post("/v1/embeddings", R"({"model":"gpt-5"})"));
   EXPECT_EQ(client.ReceiveMessage().status(), 404);
-  client.Send("GET /version HTTP/1.1\r\n\r\n");
+  client.Send("GET /version HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.ReceiveMessage().body, StartsWith("{\"version\":\""));
 }
 
@@ -130,8 +137,9 @@ TEST_F(LimitTest, WithoutKeysBothFieldsAreTheEngines) {
 TEST_F(LimitTest, HeaderBombsAreCut) {
   Start();
   const std::string bombs[] = {
-      "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\n\r\n",
-      "GET / HTTP/1.1\r\nX: " + std::string(1 << 20, 'a') + "\r\n\r\n"};
+      "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\nHost: x\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(1 << 20, 'a') +
+          "\r\n\r\n"};
   for (const std::string& bomb : bombs) {
     Peer client = Client();
     client.SendNow(bomb);
@@ -146,7 +154,8 @@ TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {
   Start();
   Peer client = Client();
   client.Send(
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 104857600\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+      "104857600\r\n"
       "\r\n");
   const std::string block(1 << 20, 'x');
   for (int i = 0; i < 100; ++i) client.Send(block);
@@ -157,7 +166,7 @@ TEST_F(LimitTest, ChunkedBodyIsCutAtTheLimit) {
   Start("", {"--max-body", "1MiB"});
   Peer client = Client();
   client.Send(
-      "POST /v1/completions HTTP/1.1\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
       "Transfer-Encoding: chunked\r\n\r\n");
   const std::string block = Chunk(std::string(1 << 18, 'x'));
   for (int i = 0; i < 5; ++i) client.Send(block);
@@ -178,7 +187,7 @@ TEST_F(LimitTest, OneConnectionTooManyIsTold) {
   Start("", {"--max-connections", "2"});
   Peer first = Client(), second = Client();
   for (Peer* peer : {&first, &second}) {
-    peer->Send("GET /health HTTP/1.1\r\n\r\n");
+    peer->Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(peer->ReceiveMessage().status(), 200);
   }
   Peer third = Client();
@@ -211,7 +220,7 @@ TEST_F(LimitTest, TenThousandIdleConnectionsAreHeld) {
   EXPECT_TRUE(integration::Eventually(
       [this] { return Metric("fineserve_connections") > kConnections; }));
   for (size_t i : {size_t{0}, kConnections / 2, kConnections - 1}) {
-    idle[i].Send("GET /health HTTP/1.1\r\n\r\n");
+    idle[i].Send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(idle[i].ReceiveMessage().status(), 200);
   }
 }

@@ -152,7 +152,7 @@ TEST_F(RelayTest, PipelinedRequestsAreAnsweredInOrder) {
   Peer client = Client();
   client.Send(Post("/v1/completions", R"({"model":"code","i":1})") +
               Post("/v1/completions", R"({"model":"code","i":2})") +
-              "GET /health HTTP/1.1\r\n\r\n");
+              "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   Peer engine = c_.Accept();
   for (const char* i : {"1", "2"}) {
     EXPECT_THAT(engine.ReceiveMessage().body, HasSubstr(i));
@@ -166,7 +166,7 @@ TEST_F(RelayTest, ChunkedRequestIsForwardedWhole) {
   Start();
   Peer client = Client();
   client.Send(
-      "POST /v1/completions HTTP/1.1\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
       "Transfer-Encoding: chunked\r\n\r\n" +
       Chunk(R"({"model")"));
   client.Send(Chunk(R"(:"code"})") + kLastChunk);
@@ -179,7 +179,7 @@ TEST_F(RelayTest, ExpectedContinueComesBeforeTheBody) {
   Peer client = Client();
   const std::string body = R"({"model":"code"})";
   client.Send(
-      "POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
       "Content-Length: " +
       std::to_string(body.size()) + "\r\n\r\n");
   EXPECT_EQ(client.ReceiveUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -193,14 +193,14 @@ TEST_F(RelayTest, ExpectedContinueComesBeforeTheBody) {
 TEST_F(RelayTest, HeadAndOptions) {
   Start();
   Peer client = Client();
-  client.Send("HEAD /v1/models HTTP/1.1\r\n\r\n");
+  client.Send("HEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.ReceiveUntil("\r\n\r\n"), HasSubstr("content-length: "));
-  client.Send("OPTIONS /v1/chat/completions HTTP/1.1\r\n\r\n");
+  client.Send("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\n\r\n");
   const std::string options = client.ReceiveUntil("\r\n\r\n");
   EXPECT_THAT(options, StartsWith("HTTP/1.1 204 "));
   EXPECT_THAT(options, HasSubstr("allow: POST, OPTIONS\r\n"));
   const std::string body = R"({"model":"code"})";
-  client.Send("HEAD /v1/embeddings HTTP/1.1\r\nContent-Length: " +
+  client.Send("HEAD /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   Peer engine = c_.Accept();
   engine.ReceiveMessage();

@@ -15,7 +15,8 @@ using ::testing::StartsWith;
 
 constexpr char kNotFound[] =
     "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n{\"a\"}";
-constexpr char kGet[] = "GET /v1/responses/resp_1?x=y HTTP/1.1\r\n\r\n";
+constexpr char kGet[] =
+    "GET /v1/responses/resp_1?x=y HTTP/1.1\r\nHost: x\r\n\r\n";
 
 // Engines are asked in the fleet's order: a and b of "chat", c of "code".
 class ResponseTest : public ProxyTest {

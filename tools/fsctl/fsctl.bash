@@ -10,7 +10,8 @@ _fsctl_words() {
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
     up) echo "--logs --mps" ;;
     requests) echo "--most" ;;
-    drain) echo "--undo" ;;
+    support) echo "--fleet --config --logs --output" ;;
+    drain) echo "--all --undo" ;;
     run) echo "--name --kv-size --no-daemon --view --view=1 --no-view --" ;;
   esac
 }
@@ -32,7 +33,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry plan profile run up models requests drain"
+  local commands="slabs top engines explain doctor geometry plan profile run up models requests drain support"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -46,7 +47,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | drain)
+      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | drain | support)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -60,7 +61,7 @@ _fsctl() {
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
     --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
-    --output | --api-key-file)
+    --output | --api-key-file | --fleet | --config)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
       ;;

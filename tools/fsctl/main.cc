@@ -24,8 +24,10 @@
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
+#include "tools/fsctl/support/support.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
+#include "tools/fsctl/terminal/suggestion.h"
 #include "tools/fsctl/terminal/text_table.h"
 
 namespace fineserve::fsctl {
@@ -45,6 +47,7 @@ struct Commands {
   RequestsOptions requests;
   DrainOptions drain;
   UpOptions up;
+  SupportOptions support;
   pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
@@ -408,11 +411,35 @@ void AddDrain(CLI::App& app, Commands& c) {
       app, c, "drain", "Stop sending new requests to an engine",
       "  fsctl drain llama-a             before you stop the engine\n"
       "  fsctl drain llama-a --undo\n"
-      "  fsctl drain                     drain all engines\n",
+      "  fsctl drain --all               every engine of this GPU\n",
       [&c] { return RunDrain(c.globals, c.drain); });
   command->add_option("ENGINE", c.drain.engine,
-                      "Engine name in the fleet file (default: all engines)");
+                      "Engine name in the fleet file");
+  command->add_flag("--all", c.drain.all, "Drain every engine");
   command->add_flag("--undo", c.drain.undo, "Send requests again");
+}
+
+void AddSupport(CLI::App& app, Commands& c) {
+  SupportOptions& o = c.support;
+  CLI::App* command = AddCommand(
+      app, c, "support", "Write an archive of what a bug report needs",
+      "  fsctl support\n"
+      "  fsctl support --fleet fleet.toml --logs /var/log/fineserve\n"
+      "  fsctl support --output report.tar.gz\n"
+      "It holds versions, the configuration, doctor's report, the slab "
+      "tables,\n"
+      "what shims decided, and the ends of logs; no keys and no prompts.\n",
+      [&c] { return RunSupport(c.globals, c.support); });
+  command->add_option("--fleet", o.fleet_path,
+                      "Fleet file (default: those of fsctl up)");
+  command->add_option("--config", o.config_path,
+                      "fineserved's file (default: "
+                      "/etc/fineserve/fineserve.toml)");
+  command->add_option("--logs", o.log_folder,
+                      "Folder of the engines' output, if fsctl up was given "
+                      "one");
+  command->add_option("--output", o.output,
+                      "File to write (default: fineserve-support-TIME.tar.gz)");
 }
 
 void AddGlobals(CLI::App& app, Commands& c) {
@@ -444,12 +471,43 @@ std::string CommandLineOf(const CLI::App& app) {
                         : absl::StrCat("fsctl ", chosen[0]->get_name());
 }
 
+std::vector<std::string> CommandsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> FlagsOf(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+// Of the first flag that no command here has; empty if there is none.
+std::string SuggestFlag(const CLI::App& app) {
+  std::vector<std::string> known = FlagsOf(app);
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (std::string& flag : FlagsOf(*command)) known.push_back(flag);
+  }
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word.rfind("--", 0) != 0) continue;
+    return DidYouMean(word.substr(0, word.find('=')), known);
+  }
+  return "";
+}
+
 // CLI11's message on one line, with where to find help.
 int UsageError(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
-  return Fail(kExitUsage,
-              absl::StrCat(what, "; see ", CommandLineOf(app), " --help"));
+  return Fail(kExitUsage, absl::StrCat(what, SuggestFlag(app), "; see ",
+                                       CommandLineOf(app), " --help"));
 }
 
 // CLI11 would only say that a subcommand is required.
@@ -476,15 +534,16 @@ int Main(int argc, char** argv) {
   CLI::App app("fsctl: look at FineServe and run engines under it", "fsctl");
   Commands commands;
   AddGlobals(app, commands);
-  for (const auto add :
-       {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
-        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain}) {
+  for (const auto add : {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor,
+                         AddGeometry, AddPlan, AddProfile, AddRun, AddUp,
+                         AddModels, AddRequests, AddDrain, AddSupport}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);
   if (IsUnknownCommand(app, own, argv)) {
-    return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1],
-                                         "'; see fsctl --help"));
+    return Fail(kExitUsage, absl::StrCat("unknown command '", argv[1], "'",
+                                         DidYouMean(argv[1], CommandsOf(app)),
+                                         "; see fsctl --help"));
   }
   try {
     app.parse(own, argv);
@@ -503,4 +562,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace fineserve::fsctl
 
-int main(int argc, char** argv) { return fineserve::fsctl::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return fineserve::fsctl::FlushOutput(fineserve::fsctl::Main(argc, argv));
+}

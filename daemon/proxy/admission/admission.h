@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -37,7 +38,8 @@ enum class Refusal {
 
 struct Verdict {
   bool admitted = false;
-  std::string engine;  // by name: an index would not survive a reload
+  std::string engine;        // by name: an index would not survive a reload
+  bool unscheduled = false;  // admitted because no daemon decides (fail_open)
   Refusal refusal = Refusal::kNone;
   std::string why;                 // one line for the client, if refused
   uint32_t retry_after_ms = 0;     // 0: unknown
@@ -80,6 +82,9 @@ class Admission {
   virtual bool LetsIn(const std::string& engine) const = 0;
   // Whether requests can be decided now (readiness).
   virtual bool Ready() const = 0;
+  // By GPU of the fleet (as it names them; "" is any): whether its daemon
+  // decides. Where none does, requests are admitted unscheduled or refused.
+  virtual std::map<std::string, bool> Daemons() const { return {}; }
 };
 
 }  // namespace fineserve::proxy

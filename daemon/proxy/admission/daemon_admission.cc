@@ -77,8 +77,11 @@ void DaemonAdmission::Hello(bool reset) {
     auto health = std::make_unique<wire::EngineHealthT>();
     health->name = engine.name;
     health->serves = Serves(engine.name);
+    const auto trouble = troubles_.find(engine.name);
+    if (trouble != troubles_.end()) health->trouble = trouble->second;
     hello.engines.push_back(std::move(health));
   }
+  hello.unscheduled = unscheduled_;
   if (demand_ != nullptr) demand_->Tell(&hello);
   for (auto& [id, running] : running_) {
     if (!reset) break;
@@ -99,7 +102,8 @@ void DaemonAdmission::Hello(bool reset) {
 void DaemonAdmission::Tick() {
   const uint64_t now = clock_->NowNs();
   if (now - heard_ns_ >= kPatienceNs) GoOn();
-  if (now - greeted_ns_ >= kHelloNs) Hello(/*reset=*/false);
+  // A daemon that has just come back is greeted with the first tick.
+  if (away_ || now - greeted_ns_ >= kHelloNs) Hello(/*reset=*/false);
   if (epoch_ != 0) TellProgress();
 }
 
@@ -142,6 +146,8 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
     Decided(message->request, *verdict);
   } else if (const wire::RefusedT* refused = message->body.AsRefused()) {
     Refused(message->request, *refused);
+  } else if (message->body.AsGoodbye() != nullptr) {
+    GoOn();
   }
 }
 
@@ -237,6 +243,8 @@ void DaemonAdmission::DecideAlone(const Waiting& waiting) {
   }
   Verdict verdict = alone_.Choose(waiting.request);
   if (verdict.admitted) {
+    verdict.unscheduled = true;
+    ++unscheduled_;
     alone_.Enter(waiting.request, verdict.engine);
     running_[waiting.request.id] = {waiting.request, verdict.engine};
   }
@@ -251,7 +259,7 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
     alone_.Enter(waiting.request, verdict.engine);
     running_[id] = {waiting.request, verdict.engine};
   }
-  waiting.on_verdict({verdict.admitted, verdict.engine,
+  waiting.on_verdict({verdict.admitted, verdict.engine, /*unscheduled=*/false,
                       Meaning(verdict.refusal), verdict.why,
                       verdict.retry_after_ms, verdict.predicted_ttft_ms});
 }
@@ -314,6 +322,14 @@ void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
   const auto [known, added] = serves_.try_emplace(engine, serves);
   const bool changed = std::exchange(known->second, serves) != serves;
   if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*reset=*/false);
+}
+
+void DaemonAdmission::SetTrouble(const std::string& engine,
+                                 const std::string& trouble) {
+  std::string& known = troubles_[engine];
+  if (known == trouble) return;
+  known = trouble;
+  if (!trouble.empty()) log::Warning("engine {}: {}", engine, trouble);
 }
 
 void DaemonAdmission::SetFleet(std::shared_ptr<const config::Fleet> fleet) {

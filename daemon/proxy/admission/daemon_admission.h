@@ -24,12 +24,13 @@ namespace fineserve::proxy {
 // nothing of sockets or timers: AdmissionChannel brings messages and calls
 // Tick.
 //
-// Who may die where. A daemon that has sent nothing for kPatienceNs counts as
-// gone: requests that wait, and new ones, are decided by OpenAdmission
-// (fail_open) or refused (fail_closed). Those that the daemon admitted go on
-// without it. A daemon that is new, as its epoch shows, that has forgotten this
-// proxy, or that a message did not reach, is sent the requests that run and is
-// asked again about those that wait, with the time that each has waited.
+// Who may die where. A daemon that has said Goodbye, or has sent nothing for
+// kPatienceNs, counts as gone: requests that wait, and new ones, are decided by
+// OpenAdmission (fail_open) or refused (fail_closed). Those that the daemon
+// admitted go on without it. A daemon that is new, as its epoch shows, that has
+// forgotten this proxy, or that a message did not reach, is sent the requests
+// that run and is asked again about those that wait, with the time that each
+// has waited.
 class DaemonAdmission final : public Admission {
  public:
   static constexpr uint64_t kHelloNs = 1'000'000'000;
@@ -67,6 +68,9 @@ class DaemonAdmission final : public Admission {
   void GoOn();
   // What the engine's /health said last.
   void SetHealth(const std::string& engine, bool serves);
+  // What is wrong with an engine that serves, in one line; empty: nothing. It
+  // is logged, and told to the daemon for fsctl.
+  void SetTrouble(const std::string& engine, const std::string& trouble);
 
   void Submit(const AdmissionRequest& request,
               std::function<void(Verdict)> on_verdict) override;
@@ -134,12 +138,14 @@ class DaemonAdmission final : public Admission {
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;
   std::map<std::string, bool> serves_;
-  std::map<std::string, PredictedWait> waits_;  // by model
+  std::map<std::string, std::string> troubles_;  // by engine
+  std::map<std::string, PredictedWait> waits_;   // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;
-  uint64_t epoch_ = 0;  // of the daemon; 0: away
-  bool away_ = false;   // absent, or silent for too long
+  uint64_t unscheduled_ = 0;  // requests admitted without a daemon
+  uint64_t epoch_ = 0;        // of the daemon; 0: away
+  bool away_ = false;         // absent, or silent for too long
   uint64_t heard_ns_;
   uint64_t greeted_ns_ = 0;
 };

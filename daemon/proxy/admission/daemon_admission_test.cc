@@ -111,6 +111,26 @@ TEST_F(DaemonAdmissionTest, VerdictOfTheDaemonIsPassedOn) {
   EXPECT_EQ(verdict.predicted_ttft_ms, 900u);
 }
 
+TEST_F(DaemonAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
+  Welcome();
+  Submit(3);
+  EXPECT_THAT(verdicts_, IsEmpty());
+  Receive(0, wire::GoodbyeT());
+  ASSERT_EQ(verdicts_.size(), 1u);
+  EXPECT_TRUE(verdicts_[0].second.admitted);
+  EXPECT_TRUE(verdicts_[0].second.unscheduled);
+  EXPECT_FALSE(admission_->HasDaemon());
+  Submit(4);
+  EXPECT_TRUE(verdicts_.at(1).second.unscheduled);
+  Told();
+  admission_->Tick();
+  EXPECT_THAT(Told(), ElementsAre("Hello 0")) << "with every tick";
+  Welcome(kEpoch + 1);
+  EXPECT_EQ(told_.at(0).body.AsHello()->unscheduled, 2u);
+  Submit(5);
+  EXPECT_EQ(verdicts_.size(), 2u) << "the daemon decides again";
+}
+
 TEST_F(DaemonAdmissionTest, LifeOfAnAdmittedRequestIsTold) {
   Welcome();
   Submit(3);
@@ -257,7 +277,7 @@ TEST_F(DaemonAdmissionTest, GrowthWithoutADaemonIsToldTheNext) {
   Told();
   admission_->Progress(1, 40);
   admission_->Tick();
-  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_THAT(Told(), ElementsAre("Hello 0"));
   Welcome(kEpoch + 1);
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_EQ(told_[0].body.AsHello()->running[0]->output_tokens, 40u);

@@ -1,6 +1,11 @@
 #ifndef DAEMON_PROXY_ADMISSION_ENGINE_HEALTH_H_
 #define DAEMON_PROXY_ADMISSION_ENGINE_HEALTH_H_
 
+#include <set>
+#include <string>
+
+#include "daemon/config/fleet.h"
+
 namespace boost::asio {
 class io_context;
 }
@@ -10,8 +15,9 @@ namespace fineserve::proxy {
 class DaemonAdmission;
 
 // Asks each engine of one GPU for its /health every second and tells
-// DaemonAdmission whether it serves. Confined to the proxy's thread; must
-// outlive the io_context's run.
+// DaemonAdmission whether it serves; once it does, asks for its /v1/models, to
+// see whether it serves what the fleet says. Confined to the proxy's thread;
+// must outlive the io_context's run.
 class EngineHealth {
  public:
   // Both outlive this object.
@@ -25,9 +31,11 @@ class EngineHealth {
 
  private:
   void AskAll();
+  void Answered(const config::FleetEngine& engine, bool serves);
 
   boost::asio::io_context* const io_;
   DaemonAdmission* const admission_;
+  std::set<std::string> serving_;  // engines, when they were last asked
 };
 
 }  // namespace fineserve::proxy

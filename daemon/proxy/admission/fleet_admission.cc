@@ -176,4 +176,13 @@ bool FleetAdmission::Ready() const {
   });
 }
 
+std::map<std::string, bool> FleetAdmission::Daemons() const {
+  std::map<std::string, bool> daemons;
+  for (const auto& [gpu, part] : parts_) {
+    if (part.admission->engines().empty()) continue;
+    daemons[gpu] = part.admission->HasDaemon();
+  }
+  return daemons;
+}
+
 }  // namespace fineserve::proxy

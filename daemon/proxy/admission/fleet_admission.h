@@ -62,6 +62,7 @@ class FleetAdmission final : public Admission {
     return plan_.LetsIn(engine);
   }
   bool Ready() const override;
+  std::map<std::string, bool> Daemons() const override;
 
  private:
   struct Part {

@@ -1,9 +1,11 @@
 #include "daemon/proxy/exchange/connection.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -23,6 +25,19 @@ ApiError TooManyConnections() {
 ApiError Unauthorized() {
   return ClientError(401, "invalid_api_key",
                      "no valid key; send Authorization: Bearer KEY");
+}
+
+// Ready though no daemon decides means that requests are not scheduled, so the
+// GPUs of which that is true are named.
+std::string ReadyBody(bool ready, const std::map<std::string, bool>& daemons) {
+  std::vector<std::string> away;
+  for (const auto& [gpu, decides] : daemons) {
+    if (!decides) away.push_back(JsonQuote(gpu.empty() ? "any" : gpu));
+  }
+  return absl::StrCat("{\"ready\":", ready ? "true" : "false",
+                      ",\"scheduled\":", away.empty() ? "true" : "false",
+                      ",\"gpus_without_daemon\":[", absl::StrJoin(away, ","),
+                      "]}");
 }
 
 // Either field will do: some clients of Anthropic's API send a token of another
@@ -68,6 +83,8 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
     return whole ? request->done() : request->header_done();
   };
   idle_ = received_.empty() && !request->header_done();
+  const uint64_t body_ends_ns =
+      service_->clock->NowNs() + service_->limits.body_s * 1'000'000'000ull;
   Guard(idle_ ? service_->limits.idle_s : service_->limits.receive_s);
   for (;;) {
     received_.Consume(request->Feed(received_.bytes()));
@@ -78,8 +95,10 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
     if (there()) break;
     const size_t most = whole ? kBodyReadBytes : kReadBytes;
     if (co_await ReadSome(&socket_, &received_, most)) co_return false;
-    // A header has one deadline as a whole; each piece of a body has its own.
+    // A header has one deadline as a whole; each piece of a body has its own,
+    // within that of the body.
     if (idle_ || whole) Guard(service_->limits.receive_s);
+    if (whole) deadline_ns_ = std::min(deadline_ns_, body_ends_ns);
     idle_ = false;
   }
   Unguard();
@@ -98,7 +117,7 @@ asio::awaitable<bool> Connection::ReceiveBody(RequestParser* request) {
 
 Route Connection::RouteOf(const RequestParser& request) const {
   return proxy::RouteOf(port_, request.target(),
-                        service_->routes->fleet()->proxy.forwards_others);
+                        service_->routes->fleet()->proxy.other_paths);
 }
 
 absl::optional<ApiError> Connection::RefusalOf(const RequestParser& request,
@@ -122,7 +141,9 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
                                                 const ApiError& error,
                                                 const std::string& request_id) {
   service_->metrics.CountRequest("", error.status);
-  const bool stays = request.done() && Stays(request);
+  // After bytes that are no request, nobody knows where the next one begins.
+  const bool is_whole = request.done() && !request.error();
+  const bool stays = is_whole && Stays(request);
   const bool to_head = request.header_done() && request.method() == "HEAD";
   const std::string id =
       request_id.empty() ? service_->request_ids.For("") : request_id;
@@ -134,7 +155,7 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
   const std::string text = LocalAnswerText(answer, to_head, id, stays);
   Buffers buffers = {asio::buffer(text)};
   const bool sent = co_await Write(&buffers);
-  if (sent && !request.done()) co_await Linger();
+  if (sent && !is_whole) co_await Linger();
 }
 
 asio::awaitable<void> Connection::Linger() {
@@ -162,11 +183,12 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kReady) {
     const bool ready = !service_->draining && service_->admission->Ready();
     answer.status = ready ? 200 : 503;
-    answer.body = ready ? "{\"ready\":true}" : "{\"ready\":false}";
+    answer.body = ReadyBody(ready, service_->admission->Daemons());
   } else if (route == Route::kVersion) {
     answer.body = "{\"version\":\"" FINESERVE_VERSION "\"}";
   } else if (route == Route::kMetrics) {
     answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    service_->metrics.SetDaemons(service_->admission->Daemons());
     answer.body = service_->metrics.Render();
   } else if (route == Route::kModels) {
     answer = service_->routes->Models(request->target());

@@ -123,6 +123,7 @@ asio::awaitable<bool> Exchange::Choose() {
   engine_name_ = verdict.engine;
   if (client_gone_) co_return admitted_;
   service_->metrics.QueueTime(model_, SecondsSince(started_ns_));
+  if (verdict.unscheduled) service_->metrics.CountUnscheduled(model_);
   if (!verdict.admitted) {
     co_await Fail(RefusalError(verdict));
     co_return false;

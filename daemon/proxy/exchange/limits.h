@@ -13,9 +13,11 @@ struct Limits {
   size_t connections = 20'000;
   uint32_t idle_s = 75;     // between two requests
   uint32_t receive_s = 30;  // for a header, and for each piece of a body
-  uint32_t stall_s = 60;    // while a client takes nothing of its answer
-  uint32_t linger_s = 10;   // for what it still sends after a refusal
-  uint32_t connect_s = 5;   // for an engine to accept
+  // For a body as a whole: the largest one comes in time at 1 Mbit/s.
+  uint32_t body_s = 300;
+  uint32_t stall_s = 60;   // while a client takes nothing of its answer
+  uint32_t linger_s = 10;  // for what it still sends after a refusal
+  uint32_t connect_s = 5;  // for an engine to accept
   // For an engine to count a prompt's tokens. An engine that needs longer than
   // SLOs are would not meet them either.
   uint32_t count_s = 1;

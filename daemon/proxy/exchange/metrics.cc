@@ -39,7 +39,8 @@ struct Metrics::Families {
   // Families find a metric by hashing all its labels: once per model, not
   // once per request.
   struct OfModel {
-    Counter *retries, *forwarded, *prompt_tokens, *output_tokens;
+    Counter *retries, *forwarded, *unscheduled;
+    Counter *prompt_tokens, *output_tokens;
     Counter *ttft_violations, *tpot_violations;
     Counter *exact, *estimate, *fallback;
     Histogram *queue_time, *ttft, *tpot;
@@ -56,6 +57,13 @@ struct Metrics::Families {
   prometheus::Family<Counter>& forwarded = Register(
       prometheus::BuildCounter(), "fineserve_forwarded_total",
       "Requests sent to an engine without asking admission", &registry);
+  prometheus::Family<Counter>& unscheduled = Register(
+      prometheus::BuildCounter(), "fineserve_unscheduled_total",
+      "Requests admitted by the proxy itself because no fineserved answered",
+      &registry);
+  prometheus::Family<Gauge>& daemons = Register(
+      prometheus::BuildGauge(), "fineserve_daemon_decides",
+      "Whether the GPU's fineserved decides (1), or is away (0)", &registry);
   prometheus::Family<Counter>& prompt_tokens =
       Register(prometheus::BuildCounter(), "fineserve_prompt_tokens_total",
                "Prompt tokens, as engines counted them", &registry);
@@ -96,6 +104,7 @@ struct Metrics::Families {
           .Add({});
 
   absl::flat_hash_map<std::string, OfModel> models;
+  std::map<std::string, Gauge*> daemons_by_gpu;
   absl::flat_hash_map<std::pair<std::string, unsigned>, Counter*> statuses;
 
   OfModel& Of(const std::string& model) {
@@ -113,6 +122,7 @@ struct Metrics::Families {
     };
     const OfModel made = {&retries.Add(labels),
                           &forwarded.Add(labels),
+                          &unscheduled.Add(labels),
                           &prompt_tokens.Add(labels),
                           &output_tokens.Add(labels),
                           slo("ttft"),
@@ -147,6 +157,22 @@ void Metrics::CountRetry(const std::string& model) {
 
 void Metrics::CountForwarded(const std::string& model) {
   families_->Of(model).forwarded->Increment();
+}
+
+void Metrics::CountUnscheduled(const std::string& model) {
+  families_->Of(model).unscheduled->Increment();
+}
+
+void Metrics::SetDaemons(const std::map<std::string, bool>& daemons) {
+  for (const auto& [gpu, gauge] : families_->daemons_by_gpu) {
+    if (daemons.count(gpu) == 0) families_->daemons.Remove(gauge);
+  }
+  std::map<std::string, Gauge*> shown;
+  for (const auto& [gpu, decides] : daemons) {
+    shown[gpu] = &families_->daemons.Add({{"gpu", gpu}});
+    shown[gpu]->Set(decides);
+  }
+  families_->daemons_by_gpu = std::move(shown);
 }
 
 void Metrics::CountTokens(const std::string& model, uint32_t prompt,

@@ -2,6 +2,7 @@
 #define DAEMON_PROXY_EXCHANGE_METRICS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ class Metrics {
   void CountRetry(const std::string& model);
   // An engine is sent a request without asking admission.
   void CountForwarded(const std::string& model);
+  // One is sent to an engine although no daemon decides.
+  void CountUnscheduled(const std::string& model);
   void CountTokens(const std::string& model, uint32_t prompt, uint32_t output);
   // Admission's answer came `seconds` after the request.
   void QueueTime(const std::string& model, double seconds);
@@ -35,6 +38,9 @@ class Metrics {
   void CountPrompt(const std::string& model, Counted how);
   void SetBytesPerToken(const std::string& model, double ratio);
 
+  // Whether the daemon of each GPU decides; GPUs that are left out are not
+  // shown any more.
+  void SetDaemons(const std::map<std::string, bool>& daemons);
   void SetConnections(size_t n);
   void CountConnectionRefused();
   // Requests between admission's verdict and their end.

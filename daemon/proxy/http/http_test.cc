@@ -104,6 +104,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"NegativeLength",
                    "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400},
         BadRequest{"BlankBeforeColon", "GET / HTTP/1.1\r\nA : b\r\n\r\n", 400},
+        BadRequest{"NoHost", "GET / HTTP/1.1\r\nA: b\r\n\r\n", 400},
+        BadRequest{"TwoHosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+                   400},
+        BadRequest{"UnknownCoding",
+                   "POST / HTTP/1.1\r\nHost: x\r\n"
+                   "Transfer-Encoding: xchunked\r\n\r\n",
+                   501},
+        BadRequest{"CodingBeforeChunks",
+                   "POST / HTTP/1.1\r\nHost: x\r\n"
+                   "Transfer-Encoding: gzip, chunked\r\n\r\n",
+                   501},
+        BadRequest{"TwoCodings",
+                   "POST / HTTP/1.1\r\nHost: x\r\n"
+                   "Transfer-Encoding: chunked\r\n"
+                   "Transfer-Encoding: xchunked\r\n\r\n",
+                   400},
         BadRequest{"BadChunk",
                    "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz"
                    "\r\n",
@@ -215,7 +231,7 @@ TEST_F(HeadTest, ChunkedRequestGoesOnWithALength) {
 }
 
 TEST_F(HeadTest, AnswerOfUnknownLengthGoesOnInChunks) {
-  Ask("GET / HTTP/1.1\r\n\r\n");
+  Ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   Answer(kChunkedAnswer);
   ASSERT_EQ(FramingFor(request_, answer_), Framing::kChunks);
   EXPECT_EQ(AnswerHead(answer_, Framing::kChunks, "mine", true),
@@ -231,7 +247,7 @@ TEST_F(HeadTest, Http10ClientGetsNoChunks) {
 }
 
 TEST_F(HeadTest, LengthStays) {
-  Ask("GET / HTTP/1.1\r\n\r\n");
+  Ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   Answer("HTTP/1.1 404 Gone Fishing\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(FramingFor(request_, answer_), Framing::kLength);
   EXPECT_EQ(AnswerHead(answer_, Framing::kLength, "i", false),

@@ -4,7 +4,9 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::proxy {
@@ -26,6 +28,7 @@ struct RequestParser::Beast {
   http::request_parser<http::string_body> parser;
   size_t header_bytes;
   uint64_t body_bytes;
+  bool checked = false;  // HeaderError was asked
 
   ApiError ErrorOf(boost::system::error_code e) const {
     if (e == http::error::header_limit || e == http::error::buffer_overflow) {
@@ -61,8 +64,32 @@ size_t RequestParser::Feed(absl::string_view bytes) {
     taken += beast_->parser.put(
         boost::asio::const_buffer(rest.data(), rest.size()), e);
   }
-  if (e && e != http::error::need_more) error_ = beast_->ErrorOf(e);
+  if (e && e != http::error::need_more) {
+    error_ = beast_->ErrorOf(e);
+  } else if (header_done() && !std::exchange(beast_->checked, true)) {
+    error_ = HeaderError();
+  }
   return taken;
+}
+
+// What Beast lets pass: a host that nobody or two name (RFC 9112, 3.2), and a
+// transfer coding that is not chunked (6.1), behind which no reader would know
+// where the body ends.
+absl::optional<ApiError> RequestParser::HeaderError() const {
+  const auto& fields = beast_->parser.get();
+  const size_t hosts = fields.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && http_1_1())) {
+    return ClientError(400, "bad_host",
+                       "an HTTP/1.1 request needs one Host field");
+  }
+  const size_t codings = fields.count(http::field::transfer_encoding);
+  const absl::string_view coding = Field("transfer-encoding");
+  if (codings == 0 ||
+      (codings == 1 && absl::EqualsIgnoreCase(coding, "chunked"))) {
+    return absl::nullopt;
+  }
+  return ServerError(501, "unsupported_encoding",
+                     "the only supported Transfer-Encoding is chunked");
 }
 
 bool RequestParser::header_done() const {

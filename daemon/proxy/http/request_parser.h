@@ -46,6 +46,8 @@ class RequestParser {
   std::string* body();
 
  private:
+  absl::optional<ApiError> HeaderError() const;
+
   struct Beast;
   std::unique_ptr<Beast> beast_;
   absl::optional<ApiError> error_;

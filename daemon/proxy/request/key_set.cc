@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -55,6 +57,14 @@ absl::StatusOr<KeySet> ReadKeys(const std::string& path) {
         " holds no key; write one per line, or remove keys from [proxy]"));
   }
   return KeySet(std::move(keys));
+}
+
+std::string WarnOfReaders(const std::string& path) {
+  struct stat st;
+  if (stat(path.c_str(), &st) != 0 || (st.st_mode & 0077) == 0) return "";
+  return absl::StrFormat(
+      "other users may read the keys in %s (mode %04o): chmod 600 %s", path,
+      st.st_mode & 07777u, path);
 }
 
 }  // namespace fineserve::proxy

@@ -31,6 +31,10 @@ class KeySet {
 // empty file must not admit every client.
 absl::StatusOr<KeySet> ReadKeys(const std::string& path);
 
+// One line if users other than the file's own can read it, with the fix; else
+// empty.
+std::string WarnOfReaders(const std::string& path);
+
 }  // namespace fineserve::proxy
 
 #endif  // DAEMON_PROXY_REQUEST_KEY_SET_H_

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <climits>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "daemon/proxy/request/engine_paths.h"
+#include "daemon/proxy/request/percent.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -77,23 +78,6 @@ std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 200));
 }
 
-// Decodes "%2F" and the like; a percent sign without two hexadecimal digits
-// stays.
-std::string PercentDecoded(absl::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() &&
-        absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) &&
-        absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]))) {
-      absl::StrAppend(&out, absl::HexStringToBytes(text.substr(i + 1, 2)));
-      i += 2;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
-}
-
 std::string ModelObject(const config::FleetModel& model) {
   return absl::StrCat("{\"id\":", JsonQuote(model.name),
                       ",\"object\":\"model\",\"created\":0,"
@@ -108,7 +92,8 @@ ApiError NoSuchModel(absl::string_view name) {
 
 }  // namespace
 
-Route RouteOf(Port port, absl::string_view target, bool forwards_others) {
+Route RouteOf(Port port, absl::string_view target,
+              const config::OtherPaths& others) {
   const absl::string_view path = PathOf(target);
   for (const Path& known : kPaths) {
     if (path != known.path) continue;
@@ -121,8 +106,8 @@ Route RouteOf(Port port, absl::string_view target, bool forwards_others) {
   }
   if (absl::StartsWith(path, "/v1/models/")) return Route::kModels;
   if (!ResponseIdOf(target).empty()) return Route::kResponse;
-  const bool forwards =
-      forwards_others && absl::StartsWith(path, "/") && path != kMetricsPath;
+  const bool forwards = absl::StartsWith(path, "/") && path != kMetricsPath &&
+                        IsPassedOn(path, others);
   return forwards ? Route::kForwarded : Route::kUnknown;
 }
 
@@ -164,6 +149,12 @@ absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
   if (route == Route::kUnknown) {
     return ClientError(404, "not_found",
                        absl::StrCat("no such path: ", Shown(PathOf(target))));
+  }
+  if (GoesToEngine(route) && !IsPlainPath(PathOf(target))) {
+    return ClientError(
+        400, "bad_path",
+        absl::StrCat("empty or dot segments, or an encoded slash, in the path ",
+                     Shown(PathOf(target))));
   }
   const absl::string_view methods = MethodsOf(route);
   for (const absl::string_view allowed : absl::StrSplit(methods, ", ")) {

@@ -31,10 +31,10 @@ enum class Route {
   kUnknown,
 };
 
-// `target` is as in the start line; its query is ignored. `forwards_others`:
-// paths of clients that are not known here go to an engine.
+// `target` is as in the start line; its query is ignored. `others`: paths that
+// are not known here and go to an engine.
 Route RouteOf(Port port, absl::string_view target,
-              bool forwards_others = false);
+              const config::OtherPaths& others = {});
 
 // Whether an engine answers it.
 inline bool GoesToEngine(Route route) {
@@ -55,7 +55,8 @@ bool IsAnthropic(absl::string_view target);
 // The methods that a route takes, as the Allow field lists them; empty: any.
 absl::string_view MethodsOf(Route route);
 
-// Why a request is refused by its header alone: wrong method or wrong path.
+// Why a request is refused by its header alone: wrong method or wrong path, or
+// one for an engine that may not be what it looks like (IsPlainPath).
 absl::optional<ApiError> RefuseByHead(Route route, absl::string_view method,
                                       absl::string_view target);
 

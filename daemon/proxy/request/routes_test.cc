@@ -161,13 +161,27 @@ TEST(RoutesTest, WhatVllmGeneratesIsAdmittedAndWhatItOnlyReadsIsForwarded) {
 }
 
 TEST(RoutesTest, PathsThatAreNotKnownAreForwardedIfTheFleetSaysSo) {
-  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/load_lora_adapter", true),
-            Route::kForwarded);
-  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/completions", true), Route::kAdmitted);
-  EXPECT_EQ(RouteOf(Port::kPublic, "/metrics", true), Route::kUnknown)
+  const config::OtherPaths all = {true, {}};
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/custom?x", all), Route::kForwarded);
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/custom"), Route::kUnknown);
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/load_lora_adapter", all),
+            Route::kUnknown);
+  EXPECT_EQ(RouteOf(Port::kPublic, "/v1/completions", all), Route::kAdmitted);
+  EXPECT_EQ(RouteOf(Port::kPublic, "/metrics", all), Route::kUnknown)
       << "the proxy's own";
-  EXPECT_EQ(RouteOf(Port::kAdmin, "/sleep", true), Route::kUnknown);
-  EXPECT_EQ(RouteOf(Port::kPublic, "*", true), Route::kUnknown);
+  EXPECT_EQ(RouteOf(Port::kAdmin, "/sleep", {true, {"/sleep"}}),
+            Route::kUnknown);
+  EXPECT_EQ(RouteOf(Port::kPublic, "*", all), Route::kUnknown);
+}
+
+TEST(RoutesTest, PathThatAnEngineMightResolveIsRefused) {
+  for (const char* target :
+       {"/v1/responses/../load_lora_adapter", "/v1/responses/%2e%2e/sleep?a"}) {
+    const Route route = RouteOf(Port::kPublic, target);
+    const auto refusal = RefuseByHead(route, "GET", target);
+    ASSERT_TRUE(refusal.has_value()) << target;
+    EXPECT_EQ(refusal->code, "bad_path") << target;
+  }
 }
 
 TEST(RoutesTest, EnginesCountThePromptsOfCompletionsOnly) {
@@ -178,11 +192,11 @@ TEST(RoutesTest, EnginesCountThePromptsOfCompletionsOnly) {
 }
 
 TEST(RoutesTest, WrongMethodIsRefusedByTheHead) {
-  EXPECT_EQ(RefuseByHead(Route::kAdmitted, "GET", "/")->status, 405u);
+  EXPECT_EQ(RefuseByHead(Route::kAdmitted, "GET", "/a")->status, 405u);
   EXPECT_EQ(RefuseByHead(Route::kModels, "POST", "/")->status, 405u);
   EXPECT_EQ(RefuseByHead(Route::kUnknown, "GET", "/")->status, 404u);
-  EXPECT_FALSE(RefuseByHead(Route::kAdmitted, "POST", "/").has_value());
-  EXPECT_FALSE(RefuseByHead(Route::kForwarded, "DELETE", "/").has_value());
+  EXPECT_FALSE(RefuseByHead(Route::kAdmitted, "POST", "/a").has_value());
+  EXPECT_FALSE(RefuseByHead(Route::kForwarded, "DELETE", "/a").has_value());
 }
 
 TEST(RoutesTest, ModelsAreListedAndFoundByEncodedNames) {

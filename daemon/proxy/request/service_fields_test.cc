@@ -10,7 +10,7 @@ namespace {
 
 absl::StatusOr<AdmissionRequest> ReadFields(absl::string_view fields) {
   RequestParser request(4096, 10);
-  request.Feed(absl::StrCat("GET / HTTP/1.1\r\n", fields, "\r\n"));
+  request.Feed(absl::StrCat("GET / HTTP/1.1\r\nHost: x\r\n", fields, "\r\n"));
   AdmissionRequest asked;
   const absl::Status s = ReadServiceFields(request, &asked);
   if (!s.ok()) return s;

@@ -297,7 +297,7 @@ TEST_F(ServingTest, NobodyWaitsForEverAfterTheDaemonStoodStill) {
   EXPECT_TRUE(Eventually([&] { return RequestsInBooks() == 0; }));
 }
 
-TEST_F(ServingTest, ReloadStartsOverOnlyWithAnotherFleet) {
+TEST_F(ServingTest, ReloadTakesAnotherFleetAndGoesOnCounting) {
   StartAll();
   const auto admitted = [&] {
     const Finished models = Fsctl({"models", "--json"});
@@ -318,7 +318,8 @@ TEST_F(ServingTest, ReloadStartsOverOnlyWithAnotherFleet) {
   std::ofstream(fleet_path(), std::ios::app)
       << "[scheduler]\npolicy = \"fcfs\"\n";
   reload();
-  EXPECT_EQ(admitted(), 0);
+  EXPECT_EQ(JsonText(Fsctl({"models", "--json"}).out, "/policy"), "fcfs");
+  EXPECT_EQ(admitted(), 1) << "counts go on";
   EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
   // A mistake in the fleet leaves everything as it was.
   std::ofstream(fleet_path()) << "[scheduler]\npolicy = \"best\"\n";
@@ -327,7 +328,55 @@ TEST_F(ServingTest, ReloadStartsOverOnlyWithAnotherFleet) {
     return CountOf("one of fineserve, moore-hodgson, fcfs",
                    daemon_->Stderr()) == 1;
   }));
-  EXPECT_EQ(admitted(), 1);
+  EXPECT_EQ(admitted(), 2);
+}
+
+TEST_F(ServingTest, AnswersThatAreNotStreamedAreOnTimeOrLate) {
+  StartAll();
+  EXPECT_EQ(Ask(*wide_, "hello", 5, "").status, 200);
+  EXPECT_TRUE(Eventually([&] {
+    return JsonInt(Fsctl({"models", "--json"}).out, "/models/0/on_time") == 1;
+  }));
+}
+
+// A clean end is told to the proxy, which otherwise waits 2.5 s for an answer.
+TEST_F(ServingTest, EndOfTheDaemonHoldsNoRequestUp) {
+  using Clock = std::chrono::steady_clock;
+  StartAll("fail_open");
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+  daemon_->Signal(SIGTERM);
+  daemon_->Wait();
+  const auto before = Clock::now();
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+  EXPECT_LT(Clock::now() - before, std::chrono::milliseconds(1500));
+  EXPECT_EQ(HttpClient(port()).Ask("GET", "/ready").body,
+            "{\"ready\":true,\"scheduled\":false,"
+            "\"gpus_without_daemon\":[\"any\"]}");
+  StartDaemonOfFleet();
+  EXPECT_TRUE(Eventually([&] {
+    return HttpClient(port()).Ask("GET", "/ready").body ==
+           "{\"ready\":true,\"scheduled\":true,\"gpus_without_daemon\":[]}";
+  }));
+  const Finished models = Fsctl({"models"});
+  EXPECT_THAT(models.out, HasSubstr("1 requests were admitted unscheduled"));
+}
+
+TEST_F(ServingTest, DrainedModelIsRefusedAtOnce) {
+  using Clock = std::chrono::steady_clock;
+  StartAll();
+  EXPECT_EQ(Fsctl({"drain"}).code, 2) << "of what?";
+  EXPECT_EQ(Fsctl({"drain", "wide", "--all"}).code, 2);
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
+  EXPECT_EQ(Fsctl({"drain", "--all"}).code, 0);
+  for (const TinyEngine* engine : {wide_.get(), deep_.get()}) {
+    const auto before = Clock::now();
+    HttpResponse refused = Ask(*engine, "hello", 5);
+    EXPECT_EQ(refused.status, 503) << refused.body;
+    EXPECT_EQ(refused.headers["x-fineserve-reason"], "no_engine");
+    EXPECT_LT(Clock::now() - before, std::chrono::seconds(2));
+  }
+  EXPECT_EQ(Fsctl({"drain", "--all", "--undo"}).code, 0);
+  EXPECT_EQ(Ask(*wide_, "hello", 5).status, 200);
 }
 
 TEST_F(ServingTest, DrainLastsThroughAnotherFleetAndAnotherDaemonUntilUndone) {

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -104,6 +106,61 @@ TEST_F(UpTest, EngineThatCannotStartIsNamedWithItsLog) {
   EXPECT_EQ(LineOf(line.substr(from, line.find(';') - from)), "no weights");
   up->Signal(SIGTERM);
   EXPECT_EQ(up->Wait(), 0);
+}
+
+TEST_F(UpTest, CommandThatIsNotThereIsSaidAtOnce) {
+  WriteFleet("\"no-such-engine\", \"serve\"");
+  const auto daemon = StartDaemon();
+  const Finished up = Fsctl({"up", path_});
+  EXPECT_EQ(up.code, 2);
+  EXPECT_THAT(up.err, HasSubstr("tiny-a: no-such-engine: command not found"));
+}
+
+TEST_F(UpTest, CommandThatTurnsOutNotToBeThereIsGivenUp) {
+  WriteFleet("\"/bin/sh\", \"-c\", \"exec no-such-engine\"");
+  const auto daemon = StartDaemon();
+  const auto up = Up();
+  up->ReadLine();
+  const std::string line = up->ReadLine();
+  EXPECT_THAT(line, HasSubstr("ended with code 127"));
+  EXPECT_THAT(line, HasSubstr("it is not started again"));
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0);
+}
+
+TEST_F(UpTest, MissingFolderOfLogsIsMade) {
+  WriteFleet(Tinyserve());
+  const auto daemon = StartDaemon();
+  const std::string logs = folder() + "/var/log";
+  Process up({Program("fsctl"), "up", path_, "--logs", logs}, environment());
+  EXPECT_THAT(up.ReadLine(), HasSubstr("log " + logs + "/tiny-a.log"));
+  EXPECT_THAT(up.ReadLine(), HasSubstr("serving after"));
+  EXPECT_EQ(access((logs + "/tiny-a.log").c_str(), F_OK), 0);
+  up.Signal(SIGTERM);
+  EXPECT_EQ(up.Wait(), 0);
+  const Finished no =
+      Fsctl({"up", path_, "--logs", logs + "/tiny-a.log/deeper"});
+  EXPECT_EQ(no.code, 2);
+  EXPECT_THAT(no.err, HasSubstr("--logs " + logs));
+}
+
+TEST_F(UpTest, EngineWhoseAddressIsTakenIsNotStarted) {
+  WriteFleet(Tinyserve());
+  const auto daemon = StartDaemon();
+  const auto first = Up();
+  first->ReadLine();
+  EXPECT_THAT(first->ReadLine(), HasSubstr("serving after"));
+  const std::string copy = folder() + "/copy.toml";
+  std::filesystem::copy_file(path_, copy);
+  const Finished second = Fsctl({"up", copy});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_EQ(second.out, "");
+  EXPECT_THAT(second.err,
+              HasSubstr(absl::StrCat(
+                  "engine tiny-a: another program listens at http://127.0.0.1:",
+                  port_)));
+  first->Signal(SIGTERM);
+  EXPECT_EQ(first->Wait(), 0);
 }
 
 // NVIDIA's program does not run without a GPU; the stand-in logs its input and

@@ -47,6 +47,40 @@ TEST_F(DaemonLifeTest, SecondDaemonOnOneGpuIsRefusedNamingTheFirst) {
                                     " serves this GPU already"));
 }
 
+// Two pools on one GPU would starve each other, wherever their sockets lie.
+TEST_F(DaemonLifeTest, SecondDaemonIsRefusedInAnotherRuntimeFolderToo) {
+  const auto daemon = StartDaemon();
+  const std::string serves =
+      "pid " + std::to_string(daemon->pid()) + " of user ";
+  const std::vector<std::string> elsewhere = {Program("fineserved"),
+                                              "--gpu",
+                                              "emulated",
+                                              "--pool",
+                                              "64MiB",
+                                              "--runtime-dir",
+                                              folder() + "/another"};
+  const Finished second = RunToEnd(elsewhere, environment());
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, HasSubstr(serves));
+  std::vector<std::string> dry = elsewhere;
+  dry.push_back("--dry-run");
+  const Finished planned = RunToEnd(dry, environment());
+  EXPECT_EQ(planned.code, 1);
+  EXPECT_THAT(planned.err, HasSubstr(serves));
+}
+
+TEST_F(DaemonLifeTest, DryRunSaysThatAPoolDoesNotFit) {
+  const auto run = [&](const char* pool) {
+    return RunToEnd({Program("fineserved"), "--gpu", "emulated", "--pool", pool,
+                     "--dry-run"},
+                    environment());
+  };
+  EXPECT_EQ(run("512MiB").code, 0);
+  const Finished large = run("1TiB");
+  EXPECT_EQ(large.code, 1);
+  EXPECT_THAT(large.err, HasSubstr("a pool of 1 TiB does not fit"));
+}
+
 TEST_F(DaemonLifeTest, TellsSystemdWhenItIsReady) {
   const std::string path = folder() + "/notify";
   const driver::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -51,5 +51,22 @@ TEST_F(NoDaemonTest, FsctlSaysHowToStartOneAndExits3) {
   EXPECT_THAT(slabs.err, HasSubstr("fineserved --gpu"));
 }
 
+TEST_F(NoDaemonTest, SlipsOfTheHandAreCorrected) {
+  const Finished command = Fsctl({"slbas"});
+  EXPECT_EQ(command.code, 2);
+  EXPECT_THAT(command.err, HasSubstr("'slbas'; did you mean slabs?; see"));
+  const Finished flag = Fsctl({"top", "--onec"});
+  EXPECT_EQ(flag.code, 2);
+  EXPECT_THAT(flag.err, HasSubstr("did you mean --once?"));
+}
+
+TEST_F(NoDaemonTest, OutputThatCannotBeWrittenIsAnError) {
+  const Finished help = RunToEnd(
+      {"/bin/sh", "-c", Program("fsctl") + " slabs --help > /dev/full"},
+      environment());
+  EXPECT_EQ(help.code, 1);
+  EXPECT_THAT(help.err, HasSubstr("cannot write the output: No space left"));
+}
+
 }  // namespace
 }  // namespace fineserve::integration

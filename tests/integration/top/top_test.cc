@@ -141,7 +141,7 @@ TEST_F(TopScreenTest, ItFollowsThePoolTheTerminalsSizeAndKeysAndLeavesNoTrace) {
   EXPECT_TRUE(top->Shows("stock_engine-"));
   top->Type("s");
   EXPECT_TRUE(top->Shows("density)"));
-  top->Resize(3, 20);
+  top->Resize(2, 20);
   EXPECT_TRUE(top->Shows("more"));
   for (const auto& [rows, columns] : {std::pair{1, 1}, {2, 3}, {1, 300}}) {
     top->Resize(rows, columns);

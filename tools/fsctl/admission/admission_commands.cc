@@ -105,6 +105,11 @@ int RunRequests(const Globals& globals, const RequestsOptions& options) {
 }
 
 int RunDrain(const Globals& globals, const DrainOptions& options) {
+  if (options.all == !options.engine.empty()) {
+    return Fail(kExitUsage,
+                "give drain one ENGINE, or --all for every engine; see fsctl "
+                "models for their names");
+  }
   wire::DrainT drain;
   drain.engine = options.engine;
   drain.on = !options.undo;

@@ -19,8 +19,9 @@ struct RequestsOptions {
 int RunRequests(const Globals& globals, const RequestsOptions& options);
 
 struct DrainOptions {
-  std::string engine;  // empty: all
-  bool undo = false;   // let it accept requests again
+  std::string engine;
+  bool all = false;   // every engine, instead of one
+  bool undo = false;  // let it accept requests again
 };
 // `fsctl drain`: stops an engine from getting new requests.
 int RunDrain(const Globals& globals, const DrainOptions& options);

@@ -40,6 +40,25 @@ std::string KvCell(const wire::EngineFiguresT& e) {
   return absl::StrCat(e.held_tokens, " of ", e.kv_tokens);
 }
 
+// What an operator should look into, a line each; empty if there is nothing.
+std::string Warnings(const wire::ModelsT& models) {
+  std::string lines;
+  if (models.unscheduled != 0) {
+    absl::StrAppend(&lines, "warning: ", models.unscheduled,
+                    " requests were admitted unscheduled, while no fineserved "
+                    "answered the proxy\n");
+  }
+  for (const auto& m : models.models) {
+    for (const auto& e : m->engines) {
+      for (const std::string& trouble : e->troubles) {
+        absl::StrAppend(&lines, "warning: engine ", e->name, ": ", trouble,
+                        "\n");
+      }
+    }
+  }
+  return lines.empty() ? lines : "\n" + lines;
+}
+
 Json EngineJson(const wire::EngineFiguresT& e) {
   return {{"name", e.name},
           {"serves", e.serves},
@@ -50,7 +69,8 @@ Json EngineJson(const wire::EngineFiguresT& e) {
           {"kappa", e.kappa},
           {"kv_tokens", e.kv_tokens},
           {"held_tokens", e.held_tokens},
-          {"backlog_tokens", e.backlog_tokens}};
+          {"backlog_tokens", e.backlog_tokens},
+          {"troubles", e.troubles}};
 }
 
 Json ModelJson(const wire::ModelFiguresT& m) {
@@ -95,11 +115,13 @@ std::string ModelsText(const wire::ModelsT& models, bool color) {
     }
   }
   return absl::StrCat("policy  ", models.policy, "\n\n", by_model.Render(color),
-                      "\n", by_engine.Render(color));
+                      "\n", by_engine.Render(color), Warnings(models));
 }
 
 std::string ModelsJson(const wire::ModelsT& models) {
-  Json json = {{"policy", models.policy}, {"models", Json::array()}};
+  Json json = {{"policy", models.policy},
+               {"unscheduled", models.unscheduled},
+               {"models", Json::array()}};
   for (const auto& m : models.models) json["models"].push_back(ModelJson(*m));
   return JsonText(json);
 }

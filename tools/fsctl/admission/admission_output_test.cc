@@ -57,6 +57,21 @@ TEST(AdmissionOutputTest, EngineShowsItsStateAndWhatItHolds) {
   EXPECT_THAT(ModelsText(models, false), HasSubstr("1000 of any"));
 }
 
+TEST(AdmissionOutputTest, WhatAnOperatorShouldLookIntoIsSaidBelow) {
+  wire::ModelsT models = OneModel();
+  EXPECT_THAT(ModelsText(models, false), Not(HasSubstr("warning")));
+  models.unscheduled = 7;
+  models.models[0]->engines[0]->troubles = {"it serves another model"};
+  const std::string text = ModelsText(models, false);
+  EXPECT_THAT(text, HasSubstr("warning: 7 requests were admitted unscheduled"));
+  EXPECT_THAT(text,
+              HasSubstr("warning: engine llama-a: it serves another model"));
+  const auto json = nlohmann::json::parse(ModelsJson(models));
+  EXPECT_EQ(json["unscheduled"], 7);
+  EXPECT_EQ(json["models"][0]["engines"][0]["troubles"][0],
+            "it serves another model");
+}
+
 TEST(AdmissionOutputTest, BeforeTheFirstAnswerThereIsNoAttainment) {
   wire::ModelsT models = OneModel();
   *models.models[0] = wire::ModelFiguresT();

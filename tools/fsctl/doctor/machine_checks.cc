@@ -98,6 +98,12 @@ Check CheckRuntimeFolder(const std::string& folder) {
             "remove it, or set FINESERVE_RUNTIME_DIR to another folder: it "
             "belongs to another user"};
   }
+  if (st.st_uid != geteuid() && euidaccess(folder.c_str(), R_OK | X_OK) != 0) {
+    return {Result::kFail, "runtime folder",
+            found + ", and this user may not enter it",
+            "run fsctl and engines as that user, or set FINESERVE_RUNTIME_DIR "
+            "to a folder of a daemon of your own on another GPU"};
+  }
   if (mode != 0700) {
     return {Result::kFail, "runtime folder", found, "chmod 700 " + folder};
   }

@@ -36,6 +36,15 @@ TEST_F(FolderTest, FolderOpenToOthersFailsWithTheCommandThatRepairsIt) {
   EXPECT_EQ(check.fix, "chmod 700 " + folder_);
 }
 
+TEST_F(FolderTest, FolderThatOnlyRootMayEnterFails) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  ASSERT_EQ(seteuid(65534), 0);
+  const Check check = CheckRuntimeFolder(folder_);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(check.result, Result::kFail);
+  EXPECT_THAT(check.found, HasSubstr("this user may not enter it"));
+}
+
 TEST_F(FolderTest, LinkToAFolderIsNotTheFolder) {
   const std::string link = folder_ + "-link";
   ASSERT_EQ(symlink(folder_.c_str(), link.c_str()), 0);

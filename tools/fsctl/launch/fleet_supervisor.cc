@@ -39,6 +39,12 @@ std::string Ending(int status) {
                       strsignal(WTERMSIG(status)), ")");
 }
 
+// Whether fsctl run, or a shell, did not find the command.
+bool CannotRun(int status) {
+  return WIFEXITED(status) && (WEXITSTATUS(status) == kExitNotFound ||
+                               WEXITSTATUS(status) == kExitNotExecutable);
+}
+
 std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet) {
   std::vector<std::string> gpus;
   for (const config::FleetEngine& engine : fleet.engines) {
@@ -151,6 +157,20 @@ void FleetSupervisor::Steer(Engine* engine) {
   }
 }
 
+absl::Status FleetSupervisor::CheckAddresses() const {
+  for (const Engine& engine : engines_) {
+    const config::FleetEngine& spec = engine.spec;
+    if (engine.life.runs() || !IsTaken(spec.host, spec.port, kHealthMs)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "engine ", spec.name, ": another program listens at http://", spec.host,
+        ":", spec.port,
+        ", maybe another fsctl up; stop it, or give the engine another url"));
+  }
+  return absl::OkStatus();
+}
+
 void FleetSupervisor::Start(Engine* engine) {
   const pid_t pid = fork();
   if (pid == 0) Become(engine->spec);
@@ -228,7 +248,9 @@ void FleetSupervisor::Reap() {
   pid_t pid;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
     for (Engine& engine : engines_) {
-      if (engine.life.pid() == pid) Ended(&engine, " with " + Ending(status));
+      if (engine.life.pid() != pid) continue;
+      if (CannotRun(status)) engine.life.GiveUpUnlessItServed();
+      Ended(&engine, " with " + Ending(status));
     }
   }
   for (Engine& engine : engines_) {
@@ -255,7 +277,11 @@ void FleetSupervisor::Ended(Engine* engine, const std::string& how) const {
   engine->pidfd.Reset();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
   std::string event = absl::StrCat("ended", how, ", log ", LogOf(engine->spec));
-  if (!stopping_ && engine->wish == Wish::kRun) {
+  if (engine->life.state() == State::kGivenUp) {
+    absl::StrAppend(&event,
+                    "; its command cannot be run, so it is not started "
+                    "again");
+  } else if (!stopping_ && engine->wish == Wish::kRun) {
     absl::StrAppend(&event, "; restarting in ", pause_ns / 1'000'000'000,
                     " s (", ServingCount(), ")");
   } else if (!stopping_ && engine->wish == Wish::kUnknown) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "daemon/config/fleet.h"
 #include "kernels/driver/descriptor.h"
@@ -41,6 +42,12 @@ class FleetSupervisor {
   // Takes over the engines that a former fsctl has left running. Those that the
   // fleet does not start any more are stopped. To be called once, before Turn.
   void Adopt(EngineRegister engines);
+
+  // Whether an engine that does not run could listen at its address.
+  // FailedPrecondition, naming one, if another program does: an engine that is
+  // started beside it would end, and that program's answers would be taken for
+  // its own.
+  absl::Status CheckAddresses() const;
 
   // To be called often: notices ended engines, follows the plan, starts engines
   // that are due and checks the health of the others.

@@ -35,6 +35,11 @@ driver::Descriptor Connect(const addrinfo& to, int timeout_ms) {
 
 }  // namespace
 
+bool IsTaken(const std::string& host, uint16_t port, int timeout_ms) {
+  const Addresses addresses = Resolve(host, port);
+  return addresses != nullptr && Connect(*addresses, timeout_ms).valid();
+}
+
 bool IsHealthy(const std::string& host, uint16_t port, int timeout_ms) {
   const Addresses addresses = Resolve(host, port);
   if (addresses == nullptr) return false;

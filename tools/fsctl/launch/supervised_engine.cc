@@ -39,7 +39,7 @@ uint64_t SupervisedEngine::Ended(uint64_t now_ns) {
   const uint64_t pause = was_asked ? 0 : pause_ns_;
   pause_ns_ =
       was_asked ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
-  state_ = State::kDown;
+  state_ = gives_up_ ? State::kGivenUp : State::kDown;
   pid_ = 0;
   due_ns_ = now_ns + pause;
   return pause;

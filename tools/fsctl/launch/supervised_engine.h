@@ -15,9 +15,12 @@ namespace fineserve::fsctl {
 //   down --(is due)--> starting --(serves)--> serving
 //     ^----(ended)--------/---------------------+/
 //     ^----(ended)-- stopping <--(asked to end)-/
+//
+// One whose command cannot be run is given up when it ends; it is never due
+// again.
 class SupervisedEngine {
  public:
-  enum class State { kDown, kStarting, kServing, kStopping };
+  enum class State { kDown, kStarting, kServing, kStopping, kGivenUp };
 
   // An engine that ends is restarted after a pause. The pause doubles up to the
   // longest, so that an engine that cannot start does not keep the machine
@@ -41,6 +44,8 @@ class SupervisedEngine {
   // Whether it was asked to end so long ago that it is to be killed; says so
   // once.
   bool PatienceEnds(uint64_t now_ns);
+  // It is about to end because its command cannot be run.
+  void GiveUpUnlessItServed() { gives_up_ = state_ == State::kStarting; }
   // Records that it ended. Returns the pause until it is to be restarted, ns;
   // none if it was asked to end.
   uint64_t Ended(uint64_t now_ns);
@@ -57,7 +62,8 @@ class SupervisedEngine {
   uint64_t pause_ns_ = kFirstPauseNs;
   uint64_t started_ns_ = 0;
   uint64_t serving_ns_ = 0;  // since then
-  uint64_t kill_ns_ = 0;     // while it is stopping; UINT64_MAX: it was killed
+  bool gives_up_ = false;
+  uint64_t kill_ns_ = 0;  // while it is stopping; UINT64_MAX: it was killed
 };
 
 }  // namespace fineserve::fsctl

@@ -47,6 +47,21 @@ TEST(SupervisedEngineTest, OneThatServedForAWhileComesBackSoon) {
   EXPECT_EQ(engine.Ended(100 * kSecond + SupervisedEngine::kStableNs), kSecond);
 }
 
+TEST(SupervisedEngineTest, OneWhoseCommandCannotBeRunIsNeverDueAgain) {
+  SupervisedEngine engine;
+  engine.Started(1, 0);
+  engine.GiveUpUnlessItServed();
+  engine.Ended(0);
+  EXPECT_EQ(engine.state(), State::kGivenUp);
+  EXPECT_FALSE(engine.IsDue(1000 * kSecond));
+  SupervisedEngine served;
+  served.Started(1, 0);
+  served.Checked(true, 0);
+  served.GiveUpUnlessItServed();
+  served.Ended(0);
+  EXPECT_TRUE(served.IsDue(1000 * kSecond));
+}
+
 TEST(SupervisedEngineTest, NothingIsCheckedWhileItIsDown) {
   SupervisedEngine engine;
   EXPECT_FALSE(engine.Checked(true, 1)) << "another program answers there";

@@ -1,7 +1,12 @@
 // `fsctl up`: supervises the engines of a fleet until a signal arrives.
 
+#include <errno.h>
+#include <unistd.h>
+
+#include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,7 +19,9 @@
 #include "tools/fsctl/launch/fleet_supervisor.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/mps.h"
+#include "tools/fsctl/launch/supervised_engine.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -84,15 +91,57 @@ int FindDaemons(const Globals& globals, config::Fleet* fleet) {
   return any_answers ? kExitOk : FailWithoutPool(missing);
 }
 
+// Whether the program of each engine is there: one that is not would be started
+// in vain again and again.
+absl::Status CheckCommands(const config::Fleet& fleet) {
+  for (const config::FleetEngine& engine : fleet.engines) {
+    if (engine.command.empty() || IsProgram(engine.command[0])) continue;
+    return absl::NotFoundError(
+        absl::StrCat("engine ", engine.name, ": ", engine.command[0],
+                     ": command not found; install it, or correct the "
+                     "engine's command"));
+  }
+  return absl::OkStatus();
+}
+
+// The folder of the engines' output, which is made if --logs names one that is
+// missing.
+absl::StatusOr<std::string> LogFolder(const UpOptions& options) {
+  if (options.log_folder.empty()) return SocketFolder();
+  std::error_code error;
+  std::filesystem::create_directories(options.log_folder, error);
+  if (!error && access(options.log_folder.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return options.log_folder;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--logs ", options.log_folder, ": ", error.message()));
+}
+
+// Engines of an `up` that was killed a moment ago may still be ending.
+absl::Status AwaitAddresses(const FleetSupervisor& engines,
+                            SignalWatch* signals) {
+  const uint64_t start_ns = Now().monotonic_ns;
+  for (;;) {
+    absl::Status s = engines.CheckAddresses();
+    const bool late =
+        Now().monotonic_ns - start_ns > SupervisedEngine::kPatienceNs;
+    if (s.ok() || late || signals->ending() != 0) return s;
+    signals->WaitFor(-1, kTurnNs);
+  }
+}
+
 }  // namespace
 
 int RunUp(const Globals& globals, const UpOptions& options) {
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
   if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
+  const absl::Status commands = CheckCommands(*fleet);
+  if (!commands.ok()) return Fail(kExitUsage, commands);
+  const absl::StatusOr<std::string> logs = LogFolder(options);
+  if (!logs.ok()) return Fail(kExitUsage, logs.status());
   if (const int code = FindDaemons(globals, &*fleet)) return code;
-  FleetSupervisor engines(
-      globals, *std::move(fleet),
-      options.log_folder.empty() ? SocketFolder() : options.log_folder);
+  FleetSupervisor engines(globals, *std::move(fleet), *logs);
   if (engines.size() == 0) {
     return Fail(kExitUsage,
                 absl::StrCat(options.fleet_path,
@@ -111,6 +160,8 @@ int RunUp(const Globals& globals, const UpOptions& options) {
   }
   SignalWatch signals;
   engines.Adopt(*std::move(running));
+  const absl::Status free = AwaitAddresses(engines, &signals);
+  if (!free.ok()) return Fail(kExitBadAnswer, free);
   while (signals.ending() == 0) {
     engines.Turn();
     signals.WaitFor(-1, kTurnNs);

@@ -26,6 +26,8 @@ namespace {
 
 constexpr double kLeastInterval = 0.1;
 constexpr double kMostInterval = 3600;
+// On a lower terminal each line counts.
+constexpr size_t kLeastRowsWithBlank = 16;
 
 uint64_t Nanoseconds(double seconds) {
   return static_cast<uint64_t>(seconds * 1e9);
@@ -65,9 +67,13 @@ class Watched {
     now_ = *std::move(seen);
   }
 
-  std::vector<Line> Frame(TopOrder order, double interval_s) const {
-    std::vector<Line> lines = TopFrame(now_, churn_, order, trouble_);
-    lines.push_back({});
+  std::vector<Line> Frame(TopOrder order, double interval_s,
+                          ScreenSize size) const {
+    // Below the engines.
+    const size_t own = size.rows < kLeastRowsWithBlank ? 1 : 2;
+    size.rows -= std::min(size.rows, own);
+    std::vector<Line> lines = TopFrame(now_, churn_, order, trouble_, size);
+    if (own == 2) lines.push_back({});
     lines.push_back({{absl::StrCat("q quit   s sort (",
                                    kTopOrders[static_cast<size_t>(order)],
                                    ")   every ", interval_s, " s"),
@@ -89,7 +95,7 @@ int Watch(Watched* pool, TerminalScreen* screen, SignalWatch* signals,
   uint64_t due_ns = Now().monotonic_ns + interval_ns;
   TopOrder order = TopOrder::kSlabs;
   for (;;) {
-    screen->Paint(pool->Frame(order, interval_s));
+    screen->Paint(pool->Frame(order, interval_s, screen->size()));
     const uint64_t now_ns = Now().monotonic_ns;
     const auto input =
         signals->WaitFor(STDIN_FILENO, due_ns - std::min(due_ns, now_ns));

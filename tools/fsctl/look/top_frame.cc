@@ -187,7 +187,9 @@ std::vector<Span> MovedCells(const Row& row, bool per_second) {
   return cells;
 }
 
-std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second) {
+// On a narrow terminal what an engine has and what it lacks stays longest.
+std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second,
+                              size_t width) {
   const std::string per = per_second ? "/S" : "";
   TextTable table({"ENGINE", "PIDS", ">SLABS", "FORMAT", ">WANTED", ">FLOOR",
                    ">CAP", ">BLOCKS", ">DENSITY", ">LOST",
@@ -206,7 +208,36 @@ std::vector<Line> EngineLines(const std::vector<Row>& rows, bool per_second) {
     }
     table.Add(std::move(cells));
   }
-  return table.Lines();
+  return table.LinesWithin(
+      width, {"PIDS", "FLOOR", "WANTED", "CAP", "FORMAT", "LOST", "ALLOC" + per,
+              "RETURNED" + per, "LEASED" + per, "FAILED", "DENSITY", "BLOCKS",
+              "MISSED", "SLABS"});
+}
+
+// The lines above the engines. Of more than `most` those go that can best be
+// done without.
+std::vector<Line> HeadLines(const Observation& now, const Churn& churn,
+                            const std::string& trouble, size_t most) {
+  const bool daemon_is_well = trouble.empty() && now.pool.daemon_answers();
+  struct Ranked {
+    int rank;  // the highest goes first
+    Line line;
+  };
+  std::vector<Ranked> head = {
+      {1, TitleLine(now)},
+      {daemon_is_well ? 3 : 0, DaemonLine(now, trouble)},
+      {2, CountLine(now.pool.table)},
+      {4, ChurnLine(churn)},
+      {6, BracketedStateBar(now.pool.table)},
+      {5, {}}};
+  while (head.size() > most) {
+    head.erase(std::max_element(
+        head.begin(), head.end(),
+        [](const Ranked& a, const Ranked& b) { return a.rank < b.rank; }));
+  }
+  std::vector<Line> lines;
+  for (Ranked& ranked : head) lines.push_back(std::move(ranked.line));
+  return lines;
 }
 
 struct Quarantine {
@@ -315,16 +346,17 @@ TopOrder Next(TopOrder order) {
 }
 
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
-                           TopOrder order, const std::string& trouble) {
-  const abi::TableSnapshot& table = now.pool.table;
+                           TopOrder order, const std::string& trouble,
+                           ScreenSize size) {
   const FiguresByEngine figures = Figures(now);
   const std::vector<Row> rows = Rows(now, figures, churn, order);
-  std::vector<Line> lines = {TitleLine(now), DaemonLine(now, trouble)};
-  Append({CountLine(table), ChurnLine(churn), BracketedStateBar(table), {}},
-         &lines);
-  Append(EngineLines(rows, churn.per_second), &lines);
+  std::vector<Line> engines = EngineLines(rows, churn.per_second, size.columns);
   std::vector<Line> notes = QuarantineLines(now);
   Append(UnknownLines(rows), &notes);
+  const size_t below = engines.size() + (notes.empty() ? 0 : notes.size() + 1);
+  std::vector<Line> lines =
+      HeadLines(now, churn, trouble, size.rows - std::min(size.rows, below));
+  Append(std::move(engines), &lines);
   if (notes.empty()) return lines;
   lines.push_back({});
   Append(std::move(notes), &lines);

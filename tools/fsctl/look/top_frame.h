@@ -16,10 +16,12 @@ inline constexpr const char* kTopOrders[] = {"slabs", "density", "churn",
                                              "missed", "name"};
 TopOrder Next(TopOrder order);
 
-// A frame of `fsctl top`, not yet cut to the terminal (see Fit). `trouble` says
-// why `now` is out of date; empty if it is not. Pure.
+// A frame of `fsctl top`. On a small terminal it leaves out what matters least;
+// what is too large even so must still be cut (see Fit). `trouble` says why
+// `now` is out of date; empty if it is not. Pure.
 std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
-                           TopOrder order, const std::string& trouble);
+                           TopOrder order, const std::string& trouble,
+                           ScreenSize size = {});
 
 std::string TopJson(const Observation& now, const Churn& churn, TopOrder order);
 

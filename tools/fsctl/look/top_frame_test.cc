@@ -141,6 +141,35 @@ TEST(TopFrameTest, TinyTerminalShowsWhatFits) {
   EXPECT_TRUE(Fit(lines, 0, 12).empty());
 }
 
+// A frame as a terminal of this size shows it.
+std::string FrameOn(ScreenSize size) {
+  const auto lines = TopFrame(Present(), ChurnBetween(Earlier(), Present()),
+                              TopOrder::kSlabs, "", size);
+  return Render(Fit(lines, size.rows, size.columns), false);
+}
+
+TEST(TopFrameTest, NarrowTerminalKeepsWhatIsMissed) {
+  const std::string wide = FrameOn({40, 120});
+  EXPECT_THAT(wide, HasSubstr("FAILED  MISSED\n"));
+  EXPECT_THAT(wide, HasSubstr("RETURNED/S"));
+  EXPECT_THAT(wide, Not(HasSubstr("PIDS")));
+  const std::string narrow = FrameOn({40, 70});
+  EXPECT_THAT(narrow, HasSubstr("MISSED\n"));
+  EXPECT_THAT(narrow, HasSubstr("BLOCKS  DENSITY"));
+}
+
+TEST(TopFrameTest, LowTerminalKeepsTheEngines) {
+  const std::string low = FrameOn({8, 70});
+  EXPECT_THAT(low, HasSubstr("1 vllm-a "));
+  EXPECT_THAT(low, HasSubstr("2 vllm-b "));
+  EXPECT_THAT(low, HasSubstr("quarantined 1 slab"));
+  EXPECT_THAT(low, HasSubstr("pool    512 MiB"));
+  EXPECT_THAT(low, Not(HasSubstr("more")));
+  const auto lost = TopFrame(Present(), TotalChurn(Present()), TopOrder::kSlabs,
+                             "out of date", {6, 70});
+  EXPECT_THAT(Render(lost, false), HasSubstr("daemon  out of date"));
+}
+
 TEST(TopFrameTest, JsonAgreesWithTheText) {
   const auto json = nlohmann::json::parse(
       TopJson(Present(), ChurnBetween(Earlier(), Present()), TopOrder::kSlabs));

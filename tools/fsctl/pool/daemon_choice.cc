@@ -92,6 +92,14 @@ absl::Status NoDaemon(const std::string& place,
       return trouble;
     }
   }
+  // Behind a closed door there may be a daemon.
+  if (euidaccess(place.c_str(), F_OK) == 0 &&
+      euidaccess(place.c_str(), R_OK) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        place,
+        " belongs to another user, whose daemon may serve there; run "
+        "this as that user, or set FINESERVE_RUNTIME_DIR"));
+  }
   return absl::NotFoundError(
       absl::StrCat("no fineserved is running (looked in ", place,
                    "); start one: fineserved --gpu 0 --pool 16GiB"));

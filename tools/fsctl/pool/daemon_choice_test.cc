@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "tools/fsctl/pool/fabricated_pool.h"
 #include "tools/fsctl/terminal/exit_code.h"
@@ -62,6 +63,23 @@ TEST_F(PickTest, NoneAtAllSaysWhereItLookedAndHowToStartOne) {
   const absl::Status status = ChoosePool("GPU-nobody-has-this").status();
   unsetenv("FINESERVE_RUNTIME_DIR");
   EXPECT_EQ(ExitCodeOf(status), kExitNoDaemon);
+}
+
+TEST_F(PickTest, FolderOfAnotherUserIsNoReasonToStartASecondDaemon) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  char folder[] = "/tmp/daemon-choice-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  setenv("FINESERVE_RUNTIME_DIR", folder, 1);
+  ASSERT_EQ(seteuid(65534), 0);
+  const absl::Status status = ChoosePool("GPU-nobody-has-this").status();
+  ASSERT_EQ(seteuid(0), 0);
+  unsetenv("FINESERVE_RUNTIME_DIR");
+  rmdir(folder);
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_EQ(ExitCodeOf(status), kExitNoDaemon);
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("belongs to another user"));
+  EXPECT_EQ(message.find("start one"), std::string::npos);
 }
 
 TEST_F(PickTest, SocketWithoutDaemonSaysHowToStartOne) {

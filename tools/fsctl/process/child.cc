@@ -5,11 +5,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "kernels/driver/descriptor.h"
 
@@ -89,6 +92,23 @@ int Exec(const std::vector<std::string>& command) {
   argv.push_back(nullptr);
   execvp(argv[0], argv.data());
   return errno == ENOENT ? kExitNotFound : kExitNotExecutable;
+}
+
+bool IsProgram(const std::string& name) {
+  const auto is_one = [](const std::string& path) {
+    struct stat st;
+    return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) &&
+           access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) return is_one(name);
+  const char* const folders = getenv("PATH");
+  for (const absl::string_view folder :
+       absl::StrSplit(folders != nullptr ? folders : "/bin:/usr/bin", ':')) {
+    if (is_one(absl::StrCat(folder.empty() ? "." : folder, "/", name))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 ChildResult RunChild(const std::function<int(int output)>& body,

@@ -26,6 +26,9 @@ void RedirectOutput(int fd);
 // if that fails: kExitNotFound or kExitNotExecutable, with errno set.
 int Exec(const std::vector<std::string>& command);
 
+// Whether Exec finds a program of this name that it may execute.
+bool IsProgram(const std::string& name);
+
 struct ChildResult {
   std::string output;  // at most 64 KiB
   int exit_code = 0;

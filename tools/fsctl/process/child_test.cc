@@ -20,6 +20,15 @@ TEST(ChildTest, OutputAndExitCodeComeBack) {
   EXPECT_FALSE(r.timed_out);
 }
 
+TEST(ChildTest, ProgramIsWhatExecFinds) {
+  EXPECT_TRUE(IsProgram("sh"));
+  EXPECT_TRUE(IsProgram("/bin/sh"));
+  EXPECT_FALSE(IsProgram("fineserve-no-such-program"));
+  EXPECT_FALSE(IsProgram("/bin"));
+  EXPECT_FALSE(IsProgram("/etc/passwd"));
+  EXPECT_FALSE(IsProgram(""));
+}
+
 TEST(ChildTest, KilledChildIsReportedBySignal) {
   const ChildResult r = RunChild([](int) { return raise(SIGKILL); }, kPatience);
   EXPECT_EQ(r.signal, SIGKILL);

@@ -1,7 +1,10 @@
 #ifndef TOOLS_FSCTL_TERMINAL_EXIT_CODE_H_
 #define TOOLS_FSCTL_TERMINAL_EXIT_CODE_H_
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,6 +25,16 @@ inline int Fail(int code, const std::string& message) {
 
 inline int Fail(int code, const absl::Status& status) {
   return Fail(code, std::string(status.message()));
+}
+
+// Writes out what was printed, and returns `code`; of a success that could not
+// be written (a full disk, a closed pipe), an error.
+inline int FlushOutput(int code) {
+  std::cout.flush();
+  const bool written = fflush(stdout) == 0 && ferror(stdout) == 0 && std::cout;
+  if (written || code != kExitOk) return code;
+  return Fail(kExitBadAnswer,
+              std::string("cannot write the output: ") + strerror(errno));
 }
 
 inline int Print(const std::string& text) {

@@ -100,13 +100,16 @@ absl::StatusOr<TerminalScreen> TerminalScreen::Open(bool color) {
   return screen;
 }
 
+ScreenSize TerminalScreen::size() const {
+  return {static_cast<size_t>(getmaxy(stdscr)),
+          static_cast<size_t>(getmaxx(stdscr))};
+}
+
 void TerminalScreen::Paint(const std::vector<Line>& lines) {
   werase(stdscr);
-  const int rows = getmaxy(stdscr);
-  const int columns = getmaxx(stdscr);
+  const ScreenSize fits = size();
   int row = 0;
-  for (const Line& line :
-       Fit(lines, static_cast<size_t>(rows), static_cast<size_t>(columns))) {
+  for (const Line& line : Fit(lines, fits.rows, fits.columns)) {
     PaintLine(row++, line, screen_->color);
   }
   wrefresh(stdscr);

@@ -18,6 +18,8 @@ class TerminalScreen {
   // one of a kind that this machine does not know.
   static absl::StatusOr<TerminalScreen> Open(bool color);
 
+  ScreenSize size() const;
+
   // Shows as much of the lines as fits.
   void Paint(const std::vector<Line>& lines);
 

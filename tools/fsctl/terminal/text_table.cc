@@ -14,6 +14,9 @@ namespace {
 constexpr const char* kEscapes[] = {"",         "\x1b[1m",  "\x1b[2m",
                                     "\x1b[32m", "\x1b[33m", "\x1b[31m"};
 
+// Blanks between columns.
+constexpr size_t kGap = 2;
+
 // False for a continuation byte of UTF-8.
 bool BeginsCharacter(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
@@ -100,16 +103,45 @@ std::vector<size_t> TextTable::Widths() const {
 }
 
 std::vector<Line> TextTable::Lines() const {
+  return LinesOf(Shown(right_.size(), true));
+}
+
+size_t TextTable::WidthOf(const Shown& shown) const {
   const std::vector<size_t> widths = Widths();
+  size_t width = 0;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (shown[i]) width += (width == 0 ? 0 : kGap) + widths[i];
+  }
+  return width;
+}
+
+std::vector<Line> TextTable::LinesWithin(
+    size_t width, const std::vector<std::string>& expendable) const {
+  Shown shown(right_.size(), true);
+  for (const std::string& name : expendable) {
+    if (WidthOf(shown) <= width) break;
+    for (size_t i = 0; i < shown.size(); ++i) {
+      if (rows_[0][i].text == name) shown[i] = false;
+    }
+  }
+  return LinesOf(shown);
+}
+
+std::vector<Line> TextTable::LinesOf(const Shown& shown) const {
+  const std::vector<size_t> widths = Widths();
+  const size_t last = static_cast<size_t>(
+      shown.rend() - std::find(shown.rbegin(), shown.rend(), true));
   std::vector<Line> lines;
   for (const auto& row : rows_) {
     Line line;
     for (size_t i = 0; i < row.size(); ++i) {
+      if (!shown[i]) continue;
       const std::string pad(widths[i] - Width(row[i].text), ' ');
-      line.push_back(absl::StrCat(i == 0 ? "" : "  ", right_[i] ? pad : ""));
+      line.push_back(absl::StrCat(line.empty() ? "" : std::string(kGap, ' '),
+                                  right_[i] ? pad : ""));
       line.push_back(row[i]);
       // No trailing blanks: they would wrap on narrow terminals.
-      if (!right_[i] && i + 1 < row.size()) line.push_back(pad);
+      if (!right_[i] && i + 1 < std::min(row.size(), last)) line.push_back(pad);
     }
     lines.push_back(std::move(line));
   }

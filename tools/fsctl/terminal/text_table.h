@@ -2,6 +2,7 @@
 #define TOOLS_FSCTL_TERMINAL_TEXT_TABLE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,12 @@ using Line = std::vector<Span>;
 // Lines as text, each with a newline.
 std::string Render(const std::vector<Line>& lines, bool color);
 
+// Of a terminal; usually there is no limit.
+struct ScreenSize {
+  size_t rows = SIZE_MAX;
+  size_t columns = SIZE_MAX;
+};
+
 // Cuts lines to the size of a terminal. If not all fit, the last row says how
 // many are missing.
 std::vector<Line> Fit(const std::vector<Line>& lines, size_t rows,
@@ -51,10 +58,19 @@ class TextTable {
   explicit TextTable(const std::vector<std::string>& columns);
   void Add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   std::vector<Line> Lines() const;
+  // The same without those columns that must go for the rest to fit into
+  // `width`: of `expendable`, by name (without '>'), as many from the front as
+  // it takes.
+  std::vector<Line> LinesWithin(
+      size_t width, const std::vector<std::string>& expendable) const;
   std::string Render(bool color) const;
 
  private:
+  using Shown = std::vector<bool>;  // by column
+
   std::vector<size_t> Widths() const;
+  size_t WidthOf(const Shown& shown) const;
+  std::vector<Line> LinesOf(const Shown& shown) const;
 
   std::vector<bool> right_;
   std::vector<std::vector<Cell>> rows_;  // the heading comes first

@@ -63,5 +63,17 @@ TEST(TextTableTest, FitCutsAtCharactersAndSaysHowManyLinesAreMissing) {
   EXPECT_TRUE(Fit(lines, 0, 0).empty());
 }
 
+TEST(TextTableTest, ColumnsGoUntilTheRestFits) {
+  TextTable table({"NAME", ">AGE", "NOTE"});
+  table.Add({"a", "100", "long note"});
+  const auto within = [&](size_t width) {
+    return Render(table.LinesWithin(width, {"AGE", "NOTE"}), false);
+  };
+  EXPECT_EQ(within(20), "NAME  AGE  NOTE\na     100  long note\n");
+  EXPECT_EQ(within(19), "NAME  NOTE\na     long note\n");
+  EXPECT_EQ(within(14), "NAME\na\n");
+  EXPECT_EQ(within(1), "NAME\na\n") << "it is not expendable";
+}
+
 }  // namespace
 }  // namespace fineserve::fsctl

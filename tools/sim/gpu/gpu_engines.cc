@@ -110,8 +110,11 @@ void Gpu::FollowPlan(const wire::NewestPlan* plan, Micros now) {
 
 void Gpu::SendAway() {
   if (plan_ == nullptr || plan_->plan() == nullptr) return;
+  const auto takes_none = [this](const std::string& engine) {
+    return plan_->Ends(engine);
+  };
   for (const RequestId id :
-       admission::WaitingInVain(serving_, *plan_, scheduler_)) {
+       admission::WaitingInVain(serving_, takes_none, scheduler_)) {
     scheduler_.Cancel(id);
     waiting_.erase(Number(id));
     news_.push_back({id, News::Kind::kRefused, now_});

@@ -1,0 +1,140 @@
+// fsctl support on a running service: what a bug report needs is in it, and
+// what must not leave the machine is not.
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/integration/serving/http_client.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Stands in every secret.
+constexpr char kPlanted[] = "planted";
+
+class SupportTest : public ServingSite {
+ protected:
+  // A fleet with a key file, and with a key in its engine's command. The engine
+  // logs what it is asked, as some do.
+  void StartAll() {
+    const std::string keys = folder() + "/keys";
+    std::ofstream(keys) << "planted-key-1\n";
+    chmod(keys.c_str(), 0600);
+    const uint16_t port = process::FreePort();
+    const std::string engine = folder() + "/engine";
+    std::ofstream(engine) << "echo INFO got planted-prompt\n"
+                          << "echo WARNING slow disk\nexec "
+                          << Program("tinyserve")
+                          << " --model wide --view --page 64KiB --port " << port
+                          << "\n";
+    std::ofstream(fleet_path())
+        << "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n"
+        << "keys = \"" << keys << "\"\n[[model]]\nname = \"wide\"\n"
+        << "slo_ttft_ms = 60000\n[[engine]]\nname = \"wide\"\n"
+        << "model = \"wide\"\nurl = \"http://127.0.0.1:" << port << "\"\n"
+        << "command = [\"/bin/sh\", \"" << engine
+        << "\", \"--api-key\", \"planted-flag\"]\n";
+    StartDaemonOfFleet();
+    up_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", fleet_path()},
+        environment());
+    up_->ReadLine();
+    EXPECT_THAT(up_->ReadLine(), HasSubstr("serving after"));
+    StartProxy();
+  }
+  // By path in the archive.
+  std::map<std::string, std::string> Unpack(const std::string& archive) {
+    const std::string to = folder() + "/unpacked";
+    std::filesystem::create_directory(to);
+    EXPECT_EQ(
+        RunToEnd({"/bin/tar", "-xzf", archive, "-C", to}, environment()).code,
+        0);
+    std::map<std::string, std::string> files;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(to)) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream file(entry.path());
+      files[entry.path().lexically_relative(to)] = {
+          std::istreambuf_iterator<char>(file), {}};
+    }
+    return files;
+  }
+
+  std::unique_ptr<Process> up_;
+};
+
+// Of the only file whose path ends so.
+std::string TextOf(const std::map<std::string, std::string>& files,
+                   const std::string& end) {
+  for (const auto& [path, text] : files) {
+    if (absl::EndsWith(path, end)) return text;
+  }
+  ADD_FAILURE() << "no file " << end;
+  return "";
+}
+
+TEST_F(SupportTest, ArchiveHoldsWhatAReportNeedsAndNoKeyAndNoPrompt) {
+  StartAll();
+  EXPECT_EQ(HttpClient(port())
+                .Ask("POST", "/v1/completions",
+                     R"({"model":"wide","prompt":"planted-prompt","user":)"
+                     R"("planted-user","max_tokens":5})",
+                     "Authorization: Bearer planted-key-1\r\n")
+                .status,
+            200);
+  Set("HF_TOKEN", "planted-variable");
+  Set("VLLM_API_KEY", "planted-variable");
+  const std::string archive = folder() + "/report.tar.gz";
+  const Finished support = Fsctl({"support", "--output", archive});
+  ASSERT_EQ(support.code, 0) << support.err;
+  EXPECT_THAT(support.out, HasSubstr("wrote " + archive));
+  struct stat st;
+  ASSERT_EQ(stat(archive.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0600u);
+  const auto files = Unpack(archive);
+  for (const auto& [path, text] : files) {
+    EXPECT_THAT(text, Not(HasSubstr(kPlanted))) << path;
+    EXPECT_THAT(path, Not(HasSubstr(kPlanted)));
+  }
+  EXPECT_THAT(TextOf(files, "/versions.txt"), HasSubstr("fineserved "));
+  EXPECT_THAT(TextOf(files, "/doctor.txt"), HasSubstr("runtime folder"));
+  EXPECT_THAT(TextOf(files, "/fleet-fleet.toml"),
+              HasSubstr("slo_ttft_ms = 60000"));
+  EXPECT_THAT(TextOf(files, "/slabs.json"), HasSubstr("\"slab_bytes\""));
+  EXPECT_THAT(TextOf(files, "/models.json"), HasSubstr("\"admitted\": 1"));
+  EXPECT_THAT(TextOf(files, "/logs/wide.log"), HasSubstr("WARNING slow disk"));
+  const bool explains =
+      std::any_of(files.begin(), files.end(), [](const auto& file) {
+        return absl::StrContains(file.first, "/explain-");
+      });
+  EXPECT_TRUE(explains);
+  const Finished again = Fsctl({"support", "--output", archive});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("exists already"));
+}
+
+TEST_F(SupportTest, WithoutADaemonTheMachineIsDescribed) {
+  const std::string archive = folder() + "/report.tar.gz";
+  const Finished support = Fsctl({"support", "--output", archive});
+  ASSERT_EQ(support.code, 0) << support.err;
+  const auto files = Unpack(archive);
+  EXPECT_THAT(TextOf(files, "/doctor.txt"), HasSubstr("none is running"));
+  TextOf(files, "/versions.txt");
+}
+
+}  // namespace
+}  // namespace fineserve::integration

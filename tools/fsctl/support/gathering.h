@@ -1,0 +1,25 @@
+#ifndef TOOLS_FSCTL_SUPPORT_GATHERING_H_
+#define TOOLS_FSCTL_SUPPORT_GATHERING_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/fsctl/support/support_options.h"
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+// What the archive will hold, not redacted yet.
+struct Gathered {
+  std::map<std::string, std::string> files;  // by path in the archive
+  std::vector<std::string> secrets;          // that must not be in them
+};
+
+// Asks the daemons, this machine and its files. `scratch` is a private folder.
+Gathered Gather(const Globals& globals, const SupportOptions& options,
+                const std::string& scratch);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_SUPPORT_GATHERING_H_

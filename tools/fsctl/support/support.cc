@@ -1,0 +1,125 @@
+#include "tools/fsctl/support/support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tools/fsctl/process/child.h"
+#include "tools/fsctl/support/gathering.h"
+#include "tools/fsctl/support/redactor.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/json_text.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// A private folder that goes with this object.
+class Scratch {
+ public:
+  Scratch() {
+    const char* const chosen = getenv("TMPDIR");
+    std::string path = absl::StrCat(chosen != nullptr ? chosen : "/tmp",
+                                    "/fineserve-support-XXXXXX");
+    if (mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+
+  const std::string& path() const { return path_; }  // empty: there is none
+
+ private:
+  std::string path_;
+};
+
+bool WriteRedacted(const Gathered& gathered, const std::string& folder) {
+  const Redactor redactor(gathered.secrets);
+  for (const auto& [name, text] : gathered.files) {
+    const std::filesystem::path path = folder + "/" + name;
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    std::ofstream file(path);
+    file << redactor.Redacted(text);
+    if (!file.flush()) return false;
+  }
+  return true;
+}
+
+absl::Status Pack(const std::string& scratch, const std::string& name,
+                  const std::string& output) {
+  const ChildResult tar = RunProgram({{"tar", "--create", "--gzip", "--file",
+                                       output, "--directory", scratch, name},
+                                      {},
+                                      "",
+                                      ""},
+                                     absl::Minutes(1));
+  if (tar.succeeded()) return absl::OkStatus();
+  unlink(output.c_str());
+  return absl::UnavailableError(
+      tar.exit_code == kExitNotFound
+          ? "tar is not installed"
+          : absl::StrCat("tar cannot write ", output, ": ", tar.output));
+}
+
+int Tell(const Globals& globals, const Gathered& gathered,
+         const std::string& output) {
+  if (globals.json) {
+    nlohmann::ordered_json json = {{"file", output},
+                                   {"holds", nlohmann::json::array()}};
+    for (const auto& [name, text] : gathered.files) {
+      json["holds"].push_back(name);
+    }
+    return Print(JsonText(json));
+  }
+  std::string text = absl::StrCat("wrote ", output, ", which holds\n");
+  for (const auto& file : gathered.files) {
+    absl::StrAppend(&text, "  ", file.first, "\n");
+  }
+  absl::StrAppend(&text,
+                  "What looks like a key was taken out, and of logs what could "
+                  "be a client's text. Look through it before you send it.\n");
+  return Print(text);
+}
+
+}  // namespace
+
+int RunSupport(const Globals& globals, const SupportOptions& options) {
+  const std::string name = absl::FormatTime("fineserve-support-%Y%m%d-%H%M%S",
+                                            absl::Now(), absl::UTCTimeZone());
+  const std::string output =
+      options.output.empty() ? name + ".tar.gz" : options.output;
+  if (access(output.c_str(), F_OK) == 0) {
+    return Fail(kExitUsage, output + " exists already; give another --output");
+  }
+  umask(0077);
+  const Scratch scratch;
+  if (scratch.path().empty()) {
+    return Fail(
+        kExitBadAnswer,
+        absl::StrCat("cannot make a folder in $TMPDIR: ", strerror(errno)));
+  }
+  const Gathered gathered = Gather(globals, options, scratch.path());
+  if (!WriteRedacted(gathered, scratch.path() + "/" + name)) {
+    return Fail(kExitBadAnswer, absl::StrCat("cannot write to ", scratch.path(),
+                                             ": ", strerror(errno)));
+  }
+  const absl::Status packed = Pack(scratch.path(), name, output);
+  if (!packed.ok()) return Fail(kExitBadAnswer, packed);
+  return Tell(globals, gathered, output);
+}
+
+}  // namespace fineserve::fsctl
