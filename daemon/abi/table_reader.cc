@@ -263,17 +263,18 @@ TableReader::~TableReader() {
   if (base_ != nullptr) munmap(const_cast<void*>(base_), bytes_);
 }
 
-absl::StatusOr<TableSnapshot> TableReader::Read() const {
+absl::StatusOr<TableSnapshot> TableReader::Read(const void* base,
+                                                size_t bytes) {
   HeaderCopy header;
-  CopyWords(base_, sizeof(TableHeader), header.bytes);
-  if (absl::Status s = CheckIdentity(*header, bytes_); !s.ok()) return s;
-  if (absl::Status s = CheckLayout(*header, bytes_); !s.ok()) return s;
+  CopyWords(base, sizeof(TableHeader), header.bytes);
+  if (absl::Status s = CheckIdentity(*header, bytes); !s.ok()) return s;
+  if (absl::Status s = CheckLayout(*header, bytes); !s.ok()) return s;
   TableSnapshot snapshot;
   CopyConstants(*header, &snapshot);
-  if (absl::Status s = ReadEngines(base_, *header, &snapshot); !s.ok()) {
+  if (absl::Status s = ReadEngines(base, *header, &snapshot); !s.ok()) {
     return s;
   }
-  if (absl::Status s = ReadSlabs(base_, *header, &snapshot); !s.ok()) return s;
+  if (absl::Status s = ReadSlabs(base, *header, &snapshot); !s.ok()) return s;
   return snapshot;
 }
 

@@ -97,7 +97,9 @@ class TableReader {
   // both), DataLoss if anything in it contradicts slab_table.h (the message
   // names field and value). Each slab is exact, but together they are not a
   // consistent snapshot.
-  absl::StatusOr<TableSnapshot> Read() const;
+  absl::StatusOr<TableSnapshot> Read() const { return Read(base_, bytes_); }
+  // The same of a table that lies in memory.
+  static absl::StatusOr<TableSnapshot> Read(const void* base, size_t bytes);
 
  private:
   TableReader(const void* base, size_t bytes) : base_(base), bytes_(bytes) {}

@@ -21,7 +21,7 @@ class Explorer {
   Exploration Run() {
     pending_.push_back({});
     {
-      const World start(options_);
+      World start(options_);
       known_.insert(start.Digest());
     }
     while (!pending_.empty() && found_.violation.empty() &&
@@ -60,7 +60,7 @@ class Explorer {
   }
 
   // True if the state is a new one and nothing is wrong.
-  bool Arrive(const World& world, const std::vector<Event>& path) {
+  bool Arrive(World& world, const std::vector<Event>& path) {
     ++found_.transitions;
     if (!world.violation().empty()) {
       found_.violation = world.violation();

@@ -53,6 +53,22 @@ TEST_F(ProtocolTest, EveryOrderOfAStepAndASleepEachIsSound) {
   ExpectSound(options);
 }
 
+// The daemon may die once, after anything that it does; another takes over.
+TEST_F(ProtocolTest, EveryOrderOfAStepEachAndOneDeathOfTheDaemonIsSound) {
+  Options options;
+  options.deaths = 0;
+  options.crashes = 1;
+  ExpectSound(options);
+}
+
+TEST_F(ProtocolTest, EveryOrderOfDeathsOfAnEngineAndTheDaemonIsSound) {
+  Options options;
+  options.crashes = 1;
+  options.changes = 0;
+  options.waits = 0;
+  ExpectSound(options);
+}
+
 // About a million states: when the protocol has changed, not every day.
 TEST_F(ProtocolTest, EveryOrderOfALongerStoryIsSound) {
   if (getenv("FINESERVE_PROTOCOL_LONG") == nullptr) {
@@ -73,6 +89,7 @@ TEST_F(ProtocolTest, RandomOrdersOfALargerInstanceAreSound) {
   options.deaths = 2;
   options.waits = 20;
   options.suspensions = 5;
+  options.crashes = 6;
   for (uint32_t i = 0; i < kWalks; ++i) {
     const Exploration found = Walk(options, seed + i, 400);
     ASSERT_EQ(found.violation, "")
@@ -116,6 +133,42 @@ TEST_F(ProtocolTest, WithoutZeroingBytesOfTheFormerTenantAreFound) {
   const Exploration found = Explore(options, kMostStates);
   EXPECT_NE(found.violation.find("another's bytes"), std::string::npos)
       << found.violation;
+}
+
+// The daemons' own faults.
+void ExpectFound(const Options& options, const std::string& what) {
+  const Exploration found = Explore(options, kMostStates);
+  EXPECT_NE(found.violation.find(what), std::string::npos) << found.violation;
+}
+
+Options OneCrash() {
+  Options options;
+  options.crashes = 1;
+  return options;
+}
+
+TEST_F(ProtocolTest, FillOfAFormerDaemonIsFoundWhereItIsNotWaitedFor) {
+  Options options = OneCrash();
+  options.no_former_daemon = true;
+  ExpectFound(options, "a daemon that has ended zeroed slab");
+}
+
+TEST_F(ProtocolTest, WithoutMeetingTheMembersALostSlabIsFound) {
+  Options options = OneCrash();
+  options.no_meeting = true;
+  ExpectFound(options, "is lost");
+}
+
+TEST_F(ProtocolTest, ZeroingWhatIsOnlyAskedBackIsFound) {
+  Options options = OneCrash();
+  options.takes_asked_back = true;
+  ExpectFound(options, "wrote slab");
+}
+
+TEST_F(ProtocolTest, ReturnThatIsNotRepeatedIsFound) {
+  Options options = OneCrash();
+  options.no_repeating = true;
+  ExpectFound(options, "is lost");
 }
 
 #endif

@@ -21,8 +21,6 @@ constexpr uint64_t kSlabBytes = 4096;
 constexpr uint64_t kPageBytes = 2048;
 constexpr uint32_t kBlocksPerSlab = kSlabBytes / kPageBytes;
 
-constexpr pid_t kDaemon = 1;
-
 void Require(bool holds) {
   if (!holds) abort();
 }
@@ -47,7 +45,8 @@ const char* NameOf(Act act) {
   constexpr const char* kNames[] = {
       "look",      "begin",     "free",    "execute", "end",
       "want more", "want less", "suspend", "resume",  "deliver",
-      "fill",      "poll",      "wait",    "die",     "bury"};
+      "fill",      "poll",      "wait",    "die",     "bury",
+      "restart",   "join",      "late fill"};
   return kNames[static_cast<int>(act)];
 }
 
@@ -56,6 +55,9 @@ std::string Text(const std::vector<Event>& events) {
   for (const Event& e : events) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", e.engine == 0 ? "A" : "B",
                     " ", NameOf(e.act));
+    if (e.dies_after != Event::kLives) {
+      absl::StrAppend(&text, " (the daemon dies after ", e.dies_after, ")");
+    }
   }
   return text;
 }
@@ -66,6 +68,13 @@ World::World(const Options& options)
       table_(options.slabs),
       dirty_(options.slabs, true),
       fresh_(options.slabs, true) {
+  abi::TableHeader* header = table_.header();
+  header->table_bytes = table_.bytes();
+  header->epoch = 1;
+  header->engine_capacity = abi::kEngineCapacity;
+  header->granule_bytes = kSlabBytes;
+  header->granules_per_slab = 1;
+  header->daemon_pid = static_cast<uint32_t>(daemon_);
   Execute();
   CompleteFills(/*write=*/true);
   engines_[0].wanted = 2;
@@ -107,7 +116,7 @@ bool World::MaySuspend(const Engine& e) const {
 void World::Suspend(Engine* e) {
   ++e->suspensions;
   e->suspended = true;
-  e->outbox.push_back({Message::kSuspend, 0, 0});
+  if (e->joined) e->outbox.push_back({Message::kSuspend, 0, 0});
 }
 
 // What it has sent before is read before its request is. It sleeps on while a
@@ -125,21 +134,43 @@ void World::Resume(Engine* e) {
 void World::Execute() {
   for (slab::Effects effects = pool_.TakeEffects(); !effects.empty();
        effects = pool_.TakeEffects()) {
-    for (const slab::SlabChange& change : effects.changes) {
-      table_.slabs()[Number(change.slab)].word.store(
-          abi::SlabWord::Pack(change.word));
-      fresh_[Number(change.slab)] = true;
+    Publish(effects);
+    for (SlabId slab : effects.fill) {
+      if (Lives()) filling_.push_back(slab);
     }
-    for (slab::EngineId id : effects.views) {
-      table_.engines()[pool_.SlotOf(id)].changes.fetch_add(1);
-    }
-    filling_.insert(filling_.end(), effects.fill.begin(), effects.fill.end());
     if (!effects.list_processes) continue;
-    std::vector<pid_t> pids = {kDaemon};
+    std::vector<pid_t> pids = {daemon_};
     for (const Engine& e : engines_) {
       if (IsListed(e)) pids.push_back(e.pid);
     }
-    Require(pool_.Listed(pids, kDaemon));
+    for (const auto& [slab, daemon] : late_fills_) {
+      if (!options_.no_former_daemon) pids.push_back(daemon);
+    }
+    Require(pool_.Listed(pids, daemon_));
+  }
+}
+
+void World::Publish(const slab::Effects& effects) {
+  abi::TableHeader* header = table_.header();
+  if (Lives()) {
+    header->last_engine = pool_.last_engine();
+    header->last_lease = pool_.slabs().last_lease();
+    header->wanted_slabs = pool_.wanted_slabs();
+  }
+  for (const slab::SlabChange& change : effects.changes) {
+    if (!Lives()) return;
+    table_.slabs()[Number(change.slab)].word.store(
+        abi::SlabWord::Pack(change.word));
+    fresh_[Number(change.slab)] = true;
+  }
+  for (uint32_t slot : effects.vacant) {
+    if (Lives()) table_.Write(slot, {});
+  }
+  for (slab::EngineId id : effects.records) {
+    if (Lives()) table_.Write(pool_.SlotOf(id), pool_.Record(id));
+  }
+  for (slab::EngineId id : effects.views) {
+    if (Lives()) table_.engines()[pool_.SlotOf(id)].changes.fetch_add(1);
   }
 }
 
@@ -183,14 +214,15 @@ std::vector<Event> World::Enabled() const {
         std::any_of(e.steps.begin(), e.steps.end(),
                     [](const Step& s) { return !s.executed; });
     if (executes) add(Act::kExecute);
-    if (!e.outbox.empty() && !e.buried) add(Act::kDeliver);
+    if (!e.outbox.empty() && !e.buried && serves_) add(Act::kDeliver);
     if (!e.alive) {
-      if (!e.buried) add(Act::kBury);
+      if (!e.buried && serves_) add(Act::kBury);
       continue;
     }
     if (deaths_ < options_.deaths) add(Act::kDie);
+    if (!e.joined && serves_) add(Act::kJoin);
     if (e.suspended) {
-      if (e.outbox.empty() && e.steps.empty()) add(Act::kResume);
+      if (e.outbox.empty() && e.steps.empty() && e.joined) add(Act::kResume);
       continue;
     }
     if (MaySuspend(e)) add(Act::kSuspend);
@@ -202,12 +234,17 @@ std::vector<Event> World::Enabled() const {
       add(e.wanted == 1 ? Act::kWantMore : Act::kWantLess);
     }
   }
+  if (!late_fills_.empty()) events.push_back({Act::kLateFill, 0});
+  if (!serves_) {
+    events.push_back({Act::kRestart, 0});
+    return events;
+  }
   if (!filling_.empty()) events.push_back({Act::kFill, 0});
   if (touched_) events.push_back({Act::kPoll, 0});
   if (pool_.restless() && waits_ < options_.waits) {
     events.push_back({Act::kWait, 0});
   }
-  return events;
+  return WithCrashes(std::move(events));
 }
 
 void World::Apply(Event event) {
@@ -235,29 +272,52 @@ void World::Apply(Event event) {
       return Suspend(&e);
     case Act::kResume:
       return Resume(&e);
-    case Act::kDeliver:
-      return Deliver(&e);
-    case Act::kFill:
-      CompleteFills(!options_.no_zero);
-      touched_ = true;
-      return;
-    case Act::kPoll:
-      return Poll();
-    case Act::kWait:
-      ++waits_;
-      now_ns_ += slab::PoolState::kPatienceNs;
-      fresh_.assign(fresh_.size(), false);
-      return Poll();
     case Act::kDie:
       e.alive = false;
       ++deaths_;
       return;
+    case Act::kJoin:
+      return Join(&e);
+    case Act::kLateFill:
+      return LateFill();
+    default:
+      return ApplyToDaemon(event);
+  }
+}
+
+void World::ApplyToDaemon(Event event) {
+  Engine& e = engines_[event.engine];
+  if (event.dies_after != Event::kLives) deeds_left_ = event.dies_after;
+  switch (event.act) {
+    case Act::kDeliver:
+      Deliver(&e);
+      break;
+    case Act::kFill:
+      CompleteFills(!options_.no_zero);
+      touched_ = true;
+      break;
+    case Act::kPoll:
+      Poll();
+      break;
+    case Act::kWait:
+      ++waits_;
+      now_ns_ += slab::PoolState::kPatienceNs;
+      fresh_.assign(fresh_.size(), false);
+      Poll();
+      break;
     case Act::kBury:
       e.buried = true;
       touched_ = true;
       pool_.Exited(e.pid, now_ns_);
-      return Execute();
+      Execute();
+      break;
+    case Act::kRestart:
+      Restart();
+      break;
+    default:
+      abort();
   }
+  if (event.dies_after != Event::kLives) Crash();
 }
 
 // As EngineView does when a step begins: slabs that were asked back hand out no
@@ -274,6 +334,7 @@ void World::Look(Engine* e) {
   if (options_.no_fence) e->blocks.EndStep(UINT64_MAX);
   const uint32_t count = e->blocks.TakeDrained(8, drained);
   for (uint32_t i = 0; i < count; ++i) e->leases.ReturnSlab(drained[i]);
+  if (!e->joined) KeepLeases(e);
   for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {
     ReturnSlab(e, v);
   }
@@ -296,7 +357,7 @@ void World::ReturnSlab(Engine* e, uint32_t view_index) {
 void World::Want(Engine* e, uint32_t slabs) {
   ++e->changed;
   e->wanted = slabs;
-  e->outbox.push_back({Message::kWant, slabs, 0});
+  if (e->joined) e->outbox.push_back({Message::kWant, slabs, 0});
 }
 
 void World::Begin(Engine* e) {
@@ -313,7 +374,7 @@ void World::Execute(Engine* e) {
   step->executed = true;
   for (uint32_t block : step->blocks) {
     const uint32_t slab = SlabOf(block);
-    const abi::SlabWord word = pool_.slabs().word(SlabId{slab});
+    const abi::SlabWord word = WordOf(slab);
     if (word.engine != Number(e->id)) {
       Fail(absl::StrCat("engine ", e->pid, " (", e->alive ? "alive" : "dead",
                         ") wrote slab ", slab, ", which is ",
@@ -332,6 +393,7 @@ void World::Deliver(Engine* e) {
   if (message.kind == Message::kWant) {
     pool_.Want(e->id, e->pid, message.value, now_ns_);
   } else if (message.kind == Message::kSuspend) {
+    // It may have been told before, by a message that the former daemon read.
     Require(pool_.SuspendView(e->id, e->pid).ok());
   } else {
     const absl::Status s = pool_.ReturnSlab(
@@ -365,9 +427,12 @@ void World::FinishSteps(Engine* e) {
 }
 
 void World::Round() {
+  if (!serves_) Apply({Act::kRestart, 0});
+  while (!late_fills_.empty()) LateFill();
   for (uint8_t i = 0; i < kEngines; ++i) {
     Engine& e = engines_[i];
     FinishSteps(&e);
+    if (e.alive && !e.joined) Join(&e);
     if (e.alive && !e.suspended) Look(&e);
     while (!e.outbox.empty() && !e.buried) Deliver(&e);
     if (!e.alive && !e.buried) Apply({Act::kBury, i});
@@ -380,13 +445,16 @@ void World::Round() {
 std::string World::Settle() {
   // An ask-back takes one round from the daemon to the engine and back, its
   // fill and what follows from it another; claims that shrink take two more.
-  for (int round = 0; round < 6; ++round) Round();
+  for (int round = 0; round < 8; ++round) Round();
   const uint64_t moves = Moves();
   for (int round = 0; round < 4; ++round) Round();
   if (Moves() != moves) Fail("slabs still move though nobody wants anything");
   pool_.slabs().CheckInvariants();
   for (uint32_t s = 0; s < options_.slabs && violation_.empty(); ++s) {
     const abi::SlabWord word = pool_.slabs().word(SlabId{s});
+    if (abi::SlabWord::Pack(word) != abi::SlabWord::Pack(WordOf(s))) {
+      Fail(absl::StrCat("the table is wrong about slab ", s));
+    }
     if (word.state == SlabState::kFree) continue;
     const bool held =
         std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
@@ -403,7 +471,7 @@ std::string World::Settle() {
   return violation_;
 }
 
-uint64_t World::Digest() const {
+uint64_t World::Digest() {
   Hash hash;
   for (uint32_t s = 0; s < options_.slabs; ++s) {
     const abi::SlabWord word = pool_.slabs().word(SlabId{s});
@@ -417,6 +485,7 @@ uint64_t World::Digest() const {
   }
   for (const Engine& e : engines_) {
     hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
+             uint64_t{e.joined} << 3 |
              uint64_t{e.wanted} << 8 | uint64_t{e.steps_left} << 16 |
              uint64_t{e.changed} << 24 | uint64_t{e.suspended} << 2 |
              uint64_t{e.suspensions} << 48 |
@@ -434,7 +503,16 @@ uint64_t World::Digest() const {
     }
   }
   hash.Add(deaths_ | uint64_t{touched_} << 8 | uint64_t{waits_} << 48 |
-           uint64_t{filling_.size()} << 16);
+           uint64_t{filling_.size()} << 16 | uint64_t{serves_} << 60);
+  hash.Add(crashes_);
+  for (const auto& [slab, daemon] : late_fills_) {
+    hash.Add(3'000'000 + uint64_t{Number(slab)} * 8 + daemon);
+  }
+  // What the next daemon would find.
+  for (uint32_t s = 0; s < options_.slabs; ++s) {
+    hash.Add(static_cast<uint64_t>(WordOf(s).state) |
+             uint64_t{WordOf(s).engine} << 8);
+  }
   return hash.value();
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/slab/pool_state.h"
@@ -33,12 +34,20 @@ enum class Act : uint8_t {
   kWait,     // so it does after a while in which nothing else happens
   kDie,      // kill -9; its steps stay on the GPU
   kBury,     // the daemon learns of that
+  kRestart,  // another daemon takes the pool over
+  kJoin,     // the engine finds that daemon, and tells what may be lost
+  kLateFill  // the GPU executes a fill of a daemon that has ended
 };
 const char* NameOf(Act act);
 
 struct Event {
+  static constexpr uint8_t kLives = 255;
+
   Act act;
   uint8_t engine;  // 0 where it does not matter
+  // kill -9 of the daemon after so many of the things that it does to the
+  // table and to the device because of this.
+  uint8_t dies_after = kLives;
 };
 std::string Text(const std::vector<Event>& events);
 
@@ -50,6 +59,7 @@ struct Options {
   uint32_t deaths = 1;       // in all
   uint32_t waits = 1;        // in which slabs become late, in all
   uint32_t suspensions = 0;  // per engine
+  uint32_t crashes = 0;      // of daemons, in all
   // An engine returns a slab as soon as its last block is free.
   bool no_fence = false;
   // The driver forgets a process at once, though its steps run on.
@@ -58,6 +68,14 @@ struct Options {
   bool no_zero = false;
   // An engine goes to sleep while steps of its own are in flight.
   bool no_synchronize = false;
+  // The driver forgets a daemon at once, though its fills are under way.
+  bool no_former_daemon = false;
+  // The next daemon does not ask which members have died meanwhile.
+  bool no_meeting = false;
+  // It takes what is asked back for returned, and zeroes it.
+  bool takes_asked_back = false;
+  // An engine does not repeat what the former daemon may not have read.
+  bool no_repeating = false;
 };
 
 // A small FineServe without sockets, processes or memory: the pool's own
@@ -89,7 +107,7 @@ class World {
 
   // Two worlds with equal digests have the same future, but for how far a claim
   // is limited to what its engine uses (PoolState).
-  uint64_t Digest() const;
+  uint64_t Digest();
 
  private:
   static constexpr int kEngines = 2;
@@ -117,6 +135,7 @@ class World {
     std::deque<uint32_t> used;  // oldest first
     std::deque<Step> steps;     // in flight, oldest first
     std::deque<Message> outbox;
+    bool joined = true;  // to the daemon that serves
     uint32_t wanted = 1;
     uint32_t changed = 0;
   };
@@ -134,7 +153,19 @@ class World {
   void ReturnSlab(Engine* e, uint32_t view_index);
   void FinishSteps(Engine* e);
   void Execute();
+  void Publish(const slab::Effects& effects);
   void Poll();
+  void ApplyToDaemon(Event event);
+
+  // world_crash.cc
+  std::vector<Event> WithCrashes(std::vector<Event> events) const;
+  bool Lives();
+  void Crash();
+  void Restart();
+  void Join(Engine* e);
+  void LateFill();
+  void KeepLeases(Engine* e);
+  abi::SlabWord WordOf(uint32_t slab);
   bool IsListed(const Engine& e) const;
   uint64_t Moves() const;
   void CompleteFills(bool write);
@@ -150,6 +181,12 @@ class World {
   std::vector<bool> dirty_;  // by slab: it is not all zero
   std::vector<bool> fresh_;  // by slab: it changed since the last poll
   std::vector<slab::SlabId> filling_;
+  // Of daemons that have ended, with their pid.
+  std::vector<std::pair<slab::SlabId, pid_t>> late_fills_;
+  pid_t daemon_ = 1;
+  bool serves_ = true;  // a daemon lives
+  uint32_t deeds_left_ = UINT32_MAX;
+  uint32_t crashes_ = 0;
   std::array<Engine, kEngines> engines_;
   uint32_t deaths_ = 0;
   uint32_t waits_ = 0;

@@ -1,0 +1,154 @@
+// The part of World in which daemons end and others take the pool over.
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/table_reader.h"
+#include "tests/protocol/world.h"
+
+namespace fineserve::protocol {
+namespace {
+
+using abi::SlabState;
+using shim::ViewLeases;
+using slab::Number;
+using slab::SlabId;
+
+// No event makes a daemon do more.
+constexpr uint8_t kMostDeeds = 8;
+
+bool IsTheDaemons(Act act) {
+  switch (act) {
+    case Act::kDeliver:
+    case Act::kFill:
+    case Act::kPoll:
+    case Act::kWait:
+    case Act::kBury:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Require(bool holds) {
+  if (!holds) abort();
+}
+
+}  // namespace
+
+// Each event that a daemon handles, and that event with its death after each
+// thing that it does.
+std::vector<Event> World::WithCrashes(std::vector<Event> events) const {
+  if (crashes_ >= options_.crashes) return events;
+  for (size_t i = 0, all = events.size(); i < all; ++i) {
+    if (!IsTheDaemons(events[i].act)) continue;
+    for (uint8_t deeds = 0; deeds <= kMostDeeds; ++deeds) {
+      events.push_back({events[i].act, events[i].engine, deeds});
+    }
+  }
+  return events;
+}
+
+// Whether the daemon does one more thing before it dies.
+bool World::Lives() {
+  if (deeds_left_ == UINT32_MAX) return true;
+  if (deeds_left_ == 0) return false;
+  --deeds_left_;
+  return true;
+}
+
+abi::SlabWord World::WordOf(uint32_t slab) {
+  return abi::SlabWord::Unpack(table_.slabs()[slab].word.load());
+}
+
+// Messages on their way are lost; fills that the device has go on.
+void World::Crash() {
+  ++crashes_;
+  serves_ = false;
+  pool_ = slab::PoolState(pool_.geometry(), options_.slabs);  // forgotten
+  deeds_left_ = UINT32_MAX;
+  for (SlabId slab : std::exchange(filling_, {})) {
+    late_fills_.emplace_back(slab, daemon_);
+  }
+  for (Engine& e : engines_) {
+    e.joined = false;
+    e.outbox.clear();
+  }
+}
+
+// As fineserved does when its parent has kept a pool.
+void World::Restart() {
+  auto kept = abi::TableReader::Read(table_.header(), table_.bytes());
+  if (!kept.ok()) return Fail(std::string(kept.status().message()));
+  if (options_.takes_asked_back) {
+    for (abi::SlabSnapshot& slab : kept->slabs) {
+      if (slab.word.state == SlabState::kReturning) {
+        slab.word = {SlabState::kZeroing, 0, 0};
+      }
+    }
+  }
+  absl::StatusOr<slab::PoolState> adopted =
+      slab::PoolState::Adopt(*kept, now_ns_);
+  if (!adopted.ok()) return Fail(std::string(adopted.status().message()));
+  pool_ = *std::move(adopted);
+  serves_ = true;
+  table_.header()->daemon_pid = static_cast<uint32_t>(++daemon_);
+  Execute();
+  pool_.HoldBackFills();
+  Execute();
+  for (const slab::PoolState::Member& member : pool_.Members()) {
+    for (Engine& e : engines_) {
+      if (e.alive || e.pid != member.pid) continue;
+      e.buried = true;
+      if (!options_.no_meeting) pool_.Exited(e.pid, now_ns_);
+    }
+  }
+  Execute();
+  touched_ = true;
+}
+
+// As EngineView and DaemonLink do on another connection.
+void World::Join(Engine* e) {
+  using Hold = ViewLeases::Hold;
+  e->joined = true;
+  if (options_.no_repeating) return;
+  if (e->suspended) {
+    e->outbox.push_back({Message::kSuspend, 0, 0});
+    return;
+  }
+  e->leases.SendAgain();
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {
+    ReturnSlab(e, v);
+  }
+  e->outbox.push_back({Message::kWant, e->wanted, 0});
+}
+
+// What could not be returned is still the engine's.
+void World::KeepLeases(Engine* e) {
+  using Hold = ViewLeases::Hold;
+  for (uint32_t v = 0; (v = e->leases.Next(Hold::kDone, v)) != 0;) {
+    e->leases.Relink(v);
+    Require(e->blocks.Link(v));
+    e->leases.Report(v);
+  }
+}
+
+void World::LateFill() {
+  const auto [slab, daemon] = late_fills_.front();
+  late_fills_.erase(late_fills_.begin());
+  const abi::SlabWord word = WordOf(Number(slab));
+  const bool used =
+      std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+        return Number(e.id) == word.engine;
+      });
+  if (used) {
+    Fail(absl::StrCat("a daemon that has ended zeroed slab ", Number(slab),
+                      ", which is engine ", word.engine, "'s"));
+  }
+  dirty_[Number(slab)] = false;
+}
+
+}  // namespace fineserve::protocol
