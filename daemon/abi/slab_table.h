@@ -204,6 +204,8 @@ static_assert(sizeof(TableCounters) == 512);
 
 // Bits of TableHeader::flags.
 inline constexpr uint32_t kTableEmulatedDevice = 1;
+// The pool is kept for the next daemon (design note 0029).
+inline constexpr uint32_t kTableIsKept = 2;
 
 struct TableHeader {
   char magic[8];

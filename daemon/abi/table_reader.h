@@ -32,7 +32,6 @@ struct CounterSnapshot {
 };
 
 struct EngineSnapshot {
-  uint32_t slot = 0;
   uint32_t id = 0;
   EngineState state = EngineState::kUnused;
   uint32_t uid = 0;
@@ -40,12 +39,14 @@ struct EngineSnapshot {
   uint64_t since_ns = 0;  // CLOCK_MONOTONIC
   // Of a quarantined engine those that its quarantine waits for.
   std::vector<uint32_t> member_pids;
+  std::string name;  // printable
+  ViewRecord view = {};
+  // For the next daemon.
+  uint32_t slot = 0;                    // in the table
+  std::string raw_name;                 // as its members say it
   std::vector<uint64_t> member_starts;  // ProcessStart of living members
   std::vector<uint32_t> exited_pids;
   uint32_t exited_count = 0;  // more than are listed: the others are not known
-  std::string name;           // printable
-  std::string raw_name;       // as its members say it
-  ViewRecord view = {};
 };
 
 struct SlabSnapshot {

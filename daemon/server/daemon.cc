@@ -43,6 +43,7 @@ slab::TableIdentity NewIdentity(const StartPlan& plan) {
   slab::TableIdentity identity;
   identity.epoch = RandomEpoch();
   identity.flags = plan.device.emulated ? abi::kTableEmulatedDevice : 0;
+  if (holder::DescriptorStore::Exists()) identity.flags |= abi::kTableIsKept;
   memcpy(identity.gpu_uuid, plan.device.uuid, sizeof(identity.gpu_uuid));
   identity.gpu_name = plan.device.name;
   identity.geometry = plan.geometry;

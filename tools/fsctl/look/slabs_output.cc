@@ -20,13 +20,25 @@ namespace {
 using abi::SlabState;
 using Json = nlohmann::ordered_json;
 
+// Which daemon of its pool it is, and whether there will be another.
+std::string Succession(const abi::TableSnapshot& table) {
+  return absl::StrCat(
+      table.daemons > 1
+          ? absl::StrCat(", number ", table.daemons, " of this pool")
+          : "",
+      (table.flags & abi::kTableIsKept) != 0
+          ? "; the pool is kept for the next daemon"
+          : "");
+}
+
 std::string Title(const Observation& seen) {
   const abi::TableSnapshot& t = seen.pool.table;
   return absl::StrCat(
       "pool      ", PoolSize(t), " on ", t.gpu_name, " (", GpuName(t.gpu_uuid),
       ")", (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "", "\n",
       "daemon    pid ", t.daemon_pid, ", started ",
-      Age(seen.at.realtime_ns, t.started_ns), " ago\n", "slabs     ",
+      Age(seen.at.realtime_ns, t.started_ns), " ago", Succession(t),
+      "\nslabs     ",
       t.slabs.size(), " of ", Size(t.slab_bytes()), ", each ",
       t.granules_per_slab,
       t.granules_per_slab == 1 ? " granule of " : " granules of ",
@@ -217,6 +229,8 @@ std::string SlabsJson(const Observation& seen, const SlabsOptions& options) {
         {"answers", seen.pool.daemon_answers()},
         {"read_through_pid", seen.pool.holder_pid},
         {"epoch", Hex(t.epoch)},
+        {"number", t.daemons},
+        {"pool_is_kept", (t.flags & abi::kTableIsKept) != 0},
         {"age_seconds", AgeSeconds(seen.at.realtime_ns, t.started_ns)}}},
       {"pool_bytes", PresentBytes(t)},
       {"most_pool_bytes", t.pool_bytes()},

@@ -54,7 +54,7 @@ TEST(SlabsOutputTest, DeadDaemonIsNamedWithTheProcessReadThrough) {
   pool.socket.clear();
   pool.holder_pid = 4712;
   EXPECT_THAT(SlabsText(Observed(pool), {}, false),
-              HasSubstr("daemon 4711 is dead; read through engine pid 4712"));
+              HasSubstr("daemon 4711 is dead; read through pid 4712"));
   pool.daemon_exists = true;
   EXPECT_THAT(DaemonTrouble(pool), HasSubstr("4711 does not answer"));
 }

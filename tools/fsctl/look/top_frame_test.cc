@@ -76,7 +76,7 @@ TEST(TopFrameTest, DeadDaemonIsShownAndThatItsQuarantineDoesNotEnd) {
   const std::string frame = Frame(now, TotalChurn(now));
   EXPECT_THAT(
       frame,
-      HasSubstr("daemon  daemon 4711 is dead; read through engine pid 4712\n"));
+      HasSubstr("daemon  daemon 4711 is dead; read through pid 4712\n"));
   EXPECT_THAT(frame, HasSubstr("waiting for a daemon to end it"));
 }
 

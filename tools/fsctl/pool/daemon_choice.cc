@@ -114,7 +114,7 @@ std::string DaemonTrouble(const Pool& pool) {
   return absl::StrCat("daemon ", daemon,
                       pool.daemon_exists ? " does not answer; read through "
                                          : " is dead; read through ",
-                      itself ? "its own " : "engine ", "pid ", pool.holder_pid);
+                      itself ? "its own " : "", "pid ", pool.holder_pid);
 }
 
 std::string SocketFolder() {

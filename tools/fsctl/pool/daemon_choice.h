@@ -22,7 +22,7 @@ struct Pool {
   bool daemon_answers() const { return !socket.empty(); }
 };
 
-// "daemon 4711 is dead; read through engine pid 4712"; empty if it answers.
+// "daemon 4711 is dead; read through pid 4712"; empty if it answers.
 std::string DaemonTrouble(const Pool& pool);
 
 // The runtime folder in which fsctl looks for daemons.
