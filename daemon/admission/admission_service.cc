@@ -346,8 +346,19 @@ void AdmissionService::Tell(const sched::Decision& told) {
   if (!decision.engine) Forget(decision.id);
 }
 
-void AdmissionService::SayGoodbye() {
-  for (const auto& [peer, known] : peers_) Answer(peer, 0, wire::GoodbyeT());
+std::set<std::string> AdmissionService::SayGoodbye() {
+  std::set<std::string> told;
+  for (const auto& [peer, known] : peers_) {
+    Answer(peer, 0, wire::GoodbyeT());
+    if (!known.lost) told.insert(peer);
+  }
+  return told;
+}
+
+bool AdmissionService::KnowsOfGoodbye(absl::string_view bytes) {
+  const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
+  return message.ok() && message->epoch == 0 &&
+         message->body.AsHello() != nullptr;
 }
 
 uint64_t AdmissionService::NextWakeNs() const {

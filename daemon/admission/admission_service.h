@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -70,8 +71,11 @@ class AdmissionService {
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
 
-  // Tells all proxies that this service ends, so that none waits for it.
-  void SayGoodbye();
+  // Tells all proxies that this service ends, so that none waits for it, and
+  // returns them.
+  std::set<std::string> SayGoodbye();
+  // Whether a message shows that its sender knows of the goodbye.
+  static bool KnowsOfGoodbye(absl::string_view bytes);
 
   // When Settle may have something to do even if nothing happens
   // (CLOCK_MONOTONIC); UINT64_MAX if never.

@@ -186,7 +186,8 @@ TEST_F(AdmissionServiceTest, WhatWaitsForAnEngineIsRefusedOnceThatIsDrained) {
 TEST_F(AdmissionServiceTest, GoodbyeIsSaidToEveryProxy) {
   Hello();
   Hello(true, "another");
-  service_->SayGoodbye();
+  EXPECT_THAT(service_->SayGoodbye(),
+              ::testing::UnorderedElementsAre(kProxy, "another"));
   ASSERT_EQ(sent_.size(), 2u);
   for (const char* peer : {"another", kProxy}) {
     EXPECT_EQ(sent_.front().first, peer);
@@ -209,6 +210,17 @@ TEST_F(AdmissionServiceTest, TroublesOfAnEngineAreShown) {
   EXPECT_EQ(troubles[0], "it serves another model");
   EXPECT_THAT(troubles[1],
               HasSubstr("512 bytes of KV a token, and 256 is its model's"));
+}
+
+TEST_F(AdmissionServiceTest, OnlyAGreetingOfNobodyShowsThatGoodbyeIsKnown) {
+  const auto knows = [](uint64_t epoch, auto body) {
+    return AdmissionService::KnowsOfGoodbye(
+        wire::Encode(epoch, 0, std::move(body)));
+  };
+  EXPECT_TRUE(knows(0, wire::HelloT()));
+  EXPECT_FALSE(knows(kEpoch, wire::HelloT())) << "sent before";
+  EXPECT_FALSE(knows(0, wire::ModelsQueryT()));
+  EXPECT_FALSE(AdmissionService::KnowsOfGoodbye("garbage"));
 }
 
 TEST_F(AdmissionServiceTest, RequestsThatNobodyScheduledAreSummedOverProxies) {

@@ -1,11 +1,22 @@
 #include "daemon/server/admission_server.h"
 
+#include <poll.h>
+
+#include <set>
+#include <string>
 #include <utility>
 
 #include "daemon/server/epoch.h"
 #include "daemon/server/pool_kv.h"
 
 namespace fineserve::server {
+namespace {
+
+// Heuristic: a proxy that takes longer to read a message has other troubles.
+constexpr uint64_t kGoodbyeNs = 500'000'000;
+constexpr int kGoodbyePollMs = 10;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<AdmissionServer>> AdmissionServer::Create(
     const config::Fleet& fleet, const GpuOfDaemon& gpu, const std::string& path,
@@ -34,7 +45,19 @@ AdmissionServer::AdmissionServer(const GpuOfDaemon& gpu,
       readable_(loop->OnReadable(socket_.descriptor(), [] {})) {}
 
 AdmissionServer::~AdmissionServer() {
-  if (service_ != nullptr) service_->SayGoodbye();
+  if (service_ == nullptr) return;
+  // A proxy that has not read the goodbye when the socket closes never will.
+  std::set<std::string> unaware = service_->SayGoodbye();
+  const uint64_t end_ns = clock_->NowNs() + kGoodbyeNs;
+  while (!unaware.empty() && clock_->NowNs() < end_ns) {
+    pollfd readable = {socket_.descriptor(), POLLIN, 0};
+    poll(&readable, 1, kGoodbyePollMs);
+    while (const auto incoming = socket_.Receive()) {
+      if (admission::AdmissionService::KnowsOfGoodbye(incoming->bytes)) {
+        unaware.erase(incoming->peer);
+      }
+    }
+  }
 }
 
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {

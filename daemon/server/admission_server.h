@@ -36,7 +36,7 @@ class AdmissionServer {
       const std::string& path, const PoolService* pool, const Clock* clock,
       EventLoop* loop);
   // Says goodbye to the proxies, so that they do not wait for a daemon that
-  // ends.
+  // ends, and waits until they know it, for half a second at most.
   ~AdmissionServer();
 
   // With another fleet a new service begins, under another epoch: proxies greet

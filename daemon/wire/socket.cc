@@ -131,8 +131,6 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
   absl::StatusOr<SocketHandle> handle = Open(ZMQ_ROUTER, path);
   if (!handle.ok()) return handle.status();
   Set(handle->socket, ZMQ_ROUTER_MANDATORY, 1);  // a lost peer is an error
-  // In ms: what was sent last reaches those that read.
-  Set(handle->socket, ZMQ_LINGER, 100);
   unlink(path.c_str());
   if (zmq_bind(handle->socket, Address(path).c_str()) != 0) {
     return ZmqError("bind", path);

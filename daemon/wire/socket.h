@@ -34,8 +34,8 @@ struct SocketHandle {
 };
 
 // The daemon's end: many peers, each with a routing id that ZeroMQ assigns.
-// Confined to one thread. No call blocks, but for the destructor: it waits up
-// to 0.1 s until what was sent is on its way.
+// Confined to one thread. No call blocks. What a peer has not read when this
+// end closes is lost, even if it was received there.
 //
 // descriptor() becomes readable when something may have happened; ZeroMQ
 // signals edges, so after each signal, and after every Send, call Receive until

@@ -70,19 +70,6 @@ TEST_F(SocketTest, SocketIsItsUsersOnly) {
   EXPECT_EQ(st.st_mode & 07777, 0600u);
 }
 
-TEST_F(SocketTest, LastWordsOfAServerArrive) {
-  for (int round = 0; round < 20; ++round) {
-    absl::optional<ServerSocket> server = *ServerSocket::Bind(path());
-    auto client = *ClientSocket::Connect(path());
-    ASSERT_TRUE(SendSoon(&client, "hello"));
-    const auto hello = Next(&*server);
-    ASSERT_TRUE(hello.has_value());
-    EXPECT_TRUE(server->Send(hello->peer, "goodbye"));
-    server.reset();
-    ASSERT_EQ(Next(&client), absl::optional<std::string>("goodbye"));
-  }
-}
-
 TEST_F(SocketTest, AnswerReachesThePeerThatAsked) {
   auto server = *ServerSocket::Bind(path());
   auto one = *ClientSocket::Connect(path());

@@ -148,6 +148,7 @@ void DaemonAdmission::Receive(absl::string_view bytes) {
     Refused(message->request, *refused);
   } else if (message->body.AsGoodbye() != nullptr) {
     GoOn();
+    Hello(/*reset=*/false);
   }
 }
 

@@ -115,7 +115,11 @@ TEST_F(DaemonAdmissionTest, DaemonThatSaysGoodbyeIsAwayUntilItGreetsAgain) {
   Welcome();
   Submit(3);
   EXPECT_THAT(verdicts_, IsEmpty());
+  Told();
   Receive(0, wire::GoodbyeT());
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_TRUE(told_[0].body.AsHello() != nullptr && told_[0].epoch == 0)
+      << "which shows that it knows";
   ASSERT_EQ(verdicts_.size(), 1u);
   EXPECT_TRUE(verdicts_[0].second.admitted);
   EXPECT_TRUE(verdicts_[0].second.unscheduled);
