@@ -1,10 +1,10 @@
 #ifndef SHIM_HOOKS_PYTHON_PATH_H_
 #define SHIM_HOOKS_PYTHON_PATH_H_
 
-// How a Python engine finds its plugin: before main, the folder "vllm" beside
-// the preload library is put in front of $PYTHONPATH, so that LD_PRELOAD alone
-// suffices. Children inherit it, which is harmless: the plugin does nothing in
-// a process without the shim.
+// How a Python engine finds its plugin: before main, the folders "vllm" and
+// "sglang" beside the preload library are put in front of $PYTHONPATH, so that
+// LD_PRELOAD alone suffices. Children inherit it, which is harmless: a plugin
+// does nothing in a process without the shim.
 
 namespace fineserve::shim {
 

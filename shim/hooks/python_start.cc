@@ -1,4 +1,4 @@
-// Puts the plugin into $PYTHONPATH before main if the host is a Python
+// Puts the plugins into $PYTHONPATH before main if the host is a Python
 // interpreter (python_path.h).
 
 #include <limits.h>
@@ -14,8 +14,13 @@
 namespace fineserve::shim {
 namespace {
 
-constexpr char kFolder[] = "/vllm";
-constexpr char kPlugin[] = "/fineserve_vllm/plugin.py";
+struct Plugin {
+  const char* folder;  // beside this library
+  const char* module;  // in the folder
+};
+// SGLang's uses modules of vLLM's. The last one comes first in the path.
+constexpr Plugin kPlugins[] = {{"/sglang", "/fineserve_sglang/plugin.py"},
+                               {"/vllm", "/fineserve_vllm/plugin.py"}};
 
 bool InPython() {
   char program[PATH_MAX] = "";
@@ -23,8 +28,8 @@ bool InPython() {
          IsPython(program);
 }
 
-// Finds the plugin's folder, which lies beside this library.
-bool FindPlugin(char (&folder)[PATH_MAX]) {
+// Finds a plugin's folder, which lies beside this library.
+bool FindPlugin(const Plugin& plugin, char (&folder)[PATH_MAX]) {
   Module own;
   char library[PATH_MAX];
   if (!FindModuleByAddress(reinterpret_cast<const void*>(&InPython), &own) ||
@@ -32,29 +37,37 @@ bool FindPlugin(char (&folder)[PATH_MAX]) {
     return false;
   }
   *strrchr(library, '/') = '\0';
-  char plugin[PATH_MAX];
-  const size_t length = strlen(library) + strlen(kFolder);
-  if (length + strlen(kPlugin) >= PATH_MAX) return false;
-  strcpy(stpcpy(folder, library), kFolder);
-  strcpy(stpcpy(plugin, folder), kPlugin);
-  return access(plugin, R_OK) == 0;
+  char module[PATH_MAX];
+  const size_t length = strlen(library) + strlen(plugin.folder);
+  if (length + strlen(plugin.module) >= PATH_MAX) return false;
+  strcpy(stpcpy(folder, library), plugin.folder);
+  strcpy(stpcpy(module, folder), plugin.module);
+  return access(module, R_OK) == 0;
 }
 
-// glibc passes main's arguments to constructors.
-__attribute__((constructor)) void ShowPlugin(int, char** argv, char**) {
-  char folder[PATH_MAX];
-  if (!InPython() || Disabled() || !FindPlugin(folder)) return;
-  if (IgnoresPythonPath(argv)) {
-    if (getenv("FINESERVE_VIEW") != nullptr) {
-      Warn(
-          "this Python ignores PYTHONPATH (-E or -I) and will not load the "
-          "vLLM plugin: start it without these options, or its KV has no view");
-    }
-    return;
-  }
+void Prepend(const char* folder) {
   char path[8 * PATH_MAX];
   if (PrependToPath(folder, getenv("PYTHONPATH"), path, sizeof(path))) {
     setenv("PYTHONPATH", path, 1);
+  }
+}
+
+// glibc passes main's arguments to constructors.
+__attribute__((constructor)) void ShowPlugins(int, char** argv, char**) {
+  if (!InPython() || Disabled()) return;
+  const bool ignored = IgnoresPythonPath(argv);
+  bool found = false;
+  for (const Plugin& plugin : kPlugins) {
+    char folder[PATH_MAX];
+    if (!FindPlugin(plugin, folder)) continue;
+    found = true;
+    if (!ignored) Prepend(folder);
+  }
+  if (found && ignored && getenv("FINESERVE_VIEW") != nullptr) {
+    Warn(
+        "this Python ignores PYTHONPATH (-E or -I) and will not load the "
+        "engine's plugin: start it without these options, or its KV has no "
+        "view");
   }
 }
 

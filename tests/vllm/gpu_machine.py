@@ -3,14 +3,11 @@ and the tokens that they must give."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.metadata
 import json
 import os
 import pathlib
-import random
-import select
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,7 +18,16 @@ sys.path += [str(HERE.parent / "torch"), str(HERE / "host_device")]
 
 import build as host_device_build  # noqa: E402
 import machine  # noqa: E402
+from engine_process import EngineEnded, EngineProcess  # noqa: E402, F401
 from machine import BUILD, MIB, REAL_GPU  # noqa: E402
+from tiny_models import (  # noqa: E402, F401
+    MAX_TOKENS,
+    TOLERANCE,
+    VOCABULARY,
+    Model,
+    Reference,
+    random_prompts,
+)
 
 VERSION = importlib.metadata.version("vllm")
 LIBRARY = BUILD / f"lib/host_device/{VERSION}/libhost_device.so"
@@ -39,138 +45,6 @@ ON_THE_HOST = {
 
 SLAB = 2 * MIB
 POOL_SLABS = 16
-VOCABULARY = 512
-MAX_TOKENS = 512  # of a request
-# Sums in another order: what the logits of one token may differ by.
-TOLERANCE = 1e-3
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """A tiny model of random weights. A block of 16 tokens takes `layers` times
-    32 KiB: the models' KV differs in format.
-
-    deviation: of the weights. With the usual 0.02 the next token hardly depends
-    on context; with 0.2 it depends on each earlier token, and on rounding to
-    half precision too; with 0.08 texts begin to repeat themselves.
-    """
-
-    layers: int
-    seed: int
-    deviation: float = 0.2
-
-    @property
-    def block_bytes(self) -> int:
-        return self.layers * 32 << 10
-
-    def make(self, folder: pathlib.Path) -> str:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        kind = type(self).__name__
-        path = folder / f"{kind}-{self.layers}-{self.seed}-{self.deviation}"
-        if not path.exists():
-            torch.manual_seed(self.seed)
-            model = AutoModelForCausalLM.from_config(self.configuration())
-            model.to(torch.float32).save_pretrained(path)
-            _save_tokenizer(path)
-        return str(path)
-
-    def configuration(self) -> Any:
-        """Its architecture, as transformers describes it."""
-        from transformers import LlamaConfig
-
-        return LlamaConfig(**self.sizes(), head_dim=64)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """vLLM's, which it needs besides those of the device."""
-        return {}
-
-    def sizes(self) -> dict[str, Any]:
-        """What all architectures have."""
-        return {
-            "vocab_size": VOCABULARY,
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 4,
-            "max_position_embeddings": MAX_TOKENS,
-            "initializer_range": self.deviation,
-        }
-
-
-def _save_tokenizer(path: pathlib.Path) -> None:
-    """A word per token: "w7", or what loadgen writes, such as "bato", of which
-    the first syllable counts."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
-    words = syllables + [f"w{i}" for i in range(len(syllables), VOCABULARY)]
-    tokenizer = Tokenizer(
-        models.WordLevel(
-            {word: token for token, word in enumerate(words)},
-            unk_token=words[0],
-        )
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(
-        Regex(r"\s+|(?<=[a-z]{2})[a-z]{2}\b"), behavior="removed"
-    )
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
-
-
-class Reference:
-    """The same model in transformers, on the CPU."""
-
-    def __init__(self, path: str) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        self._torch = torch
-        self._model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32
-        )
-
-    tolerance = TOLERANCE
-
-    def wrong(
-        self, prompts: Sequence[list[int]], outputs: Sequence[list[int]]
-    ) -> int:
-        """How many tokens are not the most likely one after all before them.
-        Each is judged after the engine's own tokens, so one wrong token does
-        not make the rest wrong."""
-        return sum(
-            int((short > self.tolerance).sum())
-            for short in map(self.shortfalls, prompts, outputs)
-        )
-
-    def shortfalls(self, prompt: list[int], output: list[int]) -> Any:
-        """By how much the logit of each token is below the greatest."""
-        torch = self._torch
-        with torch.no_grad():
-            logits = self._logits(torch.tensor([prompt + output]))[0]
-        logits = logits[len(prompt) - 1 : -1]
-        given = logits.gather(1, torch.tensor(output)[:, None])[:, 0]
-        return logits.max(-1).values - given
-
-    def _logits(self, tokens: Any) -> Any:
-        return self._model(tokens).logits
-
-
-def random_prompts(
-    seed: int, count: int, lengths: tuple[int, int], shared: int = 0
-) -> list[list[int]]:
-    """`count` prompts; half of them begin with the same `shared` tokens."""
-    rng = random.Random(seed)
-    prefix = [rng.randrange(VOCABULARY) for _ in range(shared)]
-    return [
-        prefix * (i % 2)
-        + [rng.randrange(VOCABULARY) for _ in range(rng.randint(*lengths))]
-        for i in range(count)
-    ]
-
-
 def engine_environment(
     device: dict[str, str], shim: bool, runner: int
 ) -> dict[str, str]:
@@ -236,49 +110,16 @@ def engine_arguments() -> dict[str, Any]:
     }
 
 
-class EngineEnded(AssertionError):
-    """An engine ended instead of answering; the message holds its log's end."""
-
-
-class VllmEngine(machine.LineProcess):
+class VllmEngine(EngineProcess):
     """A running gpu_engine.py. It is killed at the end of the test."""
 
     def __init__(
         self, arguments: dict[str, Any], environment: dict[str, str]
     ) -> None:
         super().__init__(
-            [sys.executable, str(HERE / "gpu_engine.py")]
-            + [json.dumps(arguments)],
+            [sys.executable, str(HERE / "gpu_engine.py"), json.dumps(arguments)],
             environment,
-            own_session=True,
         )
-
-    def answer(self) -> Any:
-        line = self.receive()
-        if not line:
-            code = self._process.wait()
-            raise EngineEnded(
-                f"the engine ended with {code}\n{self.stderr()[-9000:]}"
-            )
-        return json.loads(line)
-
-    def has_answered(self) -> bool:
-        return bool(select.select([self._process.stdout], [], [], 0.1)[0])
-
-    def ask(self, do: str, **arguments: Any) -> None:
-        """Sends a request; answer() waits for its answer."""
-        self.send(json.dumps({"do": do, **arguments}))
-
-    def run(self, do: str, **arguments: Any) -> Any:
-        self.ask(do, **arguments)
-        return self.answer()
-
-    def _end(self) -> None:
-        """Kills all its processes, EngineCore among them."""
-        try:
-            os.killpg(self._process.pid, 9)
-        except ProcessLookupError:
-            pass
 
 
 class VllmMachine(machine.Machine):

@@ -1,4 +1,4 @@
-"""LD_PRELOAD alone suffices: the shim shows Python the plugin beside it."""
+"""LD_PRELOAD alone suffices: the shim shows Python the plugins beside it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ import unittest
 SHIM = pathlib.Path(
     os.environ["FINESERVE_BUILD_DIR"], "lib/libfineserve_shim.so"
 ).resolve()
-PLUGIN = SHIM.parent / "vllm"
-# What importlib.metadata finds, as vLLM's loader does, and $PYTHONPATH.
+PLUGINS = f"{SHIM.parent / 'vllm'}:{SHIM.parent / 'sglang'}"
+# What importlib.metadata finds, as the engines' loaders do, and $PYTHONPATH.
 LOOK = (
     "import os; from importlib.metadata import entry_points; "
-    "print([e.value for e in entry_points(group='vllm.general_plugins') "
+    "print([e.value for group in ('vllm.general_plugins', "
+    "'sglang.srt.plugins') for e in entry_points(group=group) "
     "if e.name == 'fineserve'], os.environ.get('PYTHONPATH'))"
 )
-FOUND = ["fineserve_vllm.plugin:register"]
+FOUND = [
+    "fineserve_vllm.plugin:register",
+    "fineserve_sglang.plugin:register",
+]
 
 
 class PythonPathTest(unittest.TestCase):
@@ -42,13 +46,13 @@ class PythonPathTest(unittest.TestCase):
         self.errors = done.stderr
         return done.stdout.strip()
 
-    def test_the_plugins_entry_point_is_found(self) -> None:
-        self.assertEqual(self.look(), f"{FOUND} {PLUGIN}")
+    def test_the_plugins_entry_points_are_found(self) -> None:
+        self.assertEqual(self.look(), f"{FOUND} {PLUGINS}")
         self.assertEqual(self.errors, "")
 
     def test_the_users_path_stays_behind(self) -> None:
         self.assertEqual(
-            self.look(PYTHONPATH="/a:/b"), f"{FOUND} {PLUGIN}:/a:/b"
+            self.look(PYTHONPATH="/a:/b"), f"{FOUND} {PLUGINS}:/a:/b"
         )
 
     def test_children_get_the_folder_once(self) -> None:
@@ -58,7 +62,7 @@ class PythonPathTest(unittest.TestCase):
         )
         self.assertEqual(
             self.look(program=program, PYTHONPATH="/a"),
-            f"{FOUND} {PLUGIN}:/a",
+            f"{FOUND} {PLUGINS}:/a",
         )
 
     def test_a_library_without_a_plugin_beside_it_changes_nothing(self) -> None:
@@ -70,7 +74,7 @@ class PythonPathTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             link = pathlib.Path(folder, SHIM.name)
             link.symlink_to(SHIM)
-            self.assertEqual(self.look(shim=link), f"{FOUND} {PLUGIN}")
+            self.assertEqual(self.look(shim=link), f"{FOUND} {PLUGINS}")
 
     def test_switched_off_the_shim_changes_nothing(self) -> None:
         self.assertEqual(self.look(FINESERVE_DISABLE="1"), "[] None")

@@ -298,3 +298,8 @@ def preloaded() -> bool:
     if os.environ.get("FINESERVE_DISABLE", "") not in ("", "0"):
         return False
     return hasattr(ctypes.CDLL(None), "fs_kv_begin")
+
+
+def view_is_wanted() -> bool:
+    """Whether this process was started for a view of the pool."""
+    return os.environ.get("FINESERVE_VIEW", "") not in ("", "0")

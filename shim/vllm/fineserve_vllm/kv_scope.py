@@ -88,13 +88,14 @@ def _mark(worker: Any, shim: Scope, ours: bool) -> None:
         if tag != _TAG:
             return original(tag)
         inner = contextlib.nullcontext() if ours else original(tag)
-        return _scope(inner, shim)
+        return scope(inner, shim)
 
     setattr(worker, _CONTEXT, context)
 
 
 @contextlib.contextmanager
-def _scope(inner: Any, shim: Scope) -> Iterator[None]:
+def scope(inner: Any, shim: Scope) -> Iterator[None]:
+    """What PyTorch allocates within `inner` is KV, in segments of its own."""
     shim.begin()
     try:
         with inner, _fresh_segments(inner):

@@ -7,12 +7,18 @@ pool has been replaced, see fs_kv_progress).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from fineserve_vllm import kv_abi, kv_groups, ranks, sleep, support
+from fineserve_vllm import (
+    kv_abi,
+    kv_groups,
+    lease_watch,
+    ranks,
+    sleep,
+    support,
+)
 from fineserve_vllm.log import logger
 from fineserve_vllm.shim_grants import ShimGrants
 from fineserve_vllm.start import Start
@@ -20,12 +26,9 @@ from fineserve_vllm.view_format import ViewFormat, view_format
 
 _log = logger(__name__)
 
-_WAIT_MS = 1000  # bounds the time until a lost daemon is noticed
-_POLL_TIMEOUT_S = 1.0  # a step may take longer
-
 
 def is_wanted() -> bool:
-    return os.environ.get("FINESERVE_VIEW", "") not in ("", "0")
+    return kv_abi.view_is_wanted()
 
 
 class View:
@@ -141,35 +144,11 @@ class View:
         self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
         grants.activate()
         threading.Thread(
-            target=self._watch,
-            args=(grants,),
+            target=lease_watch.watch,
+            args=(grants, self._wake),
             name="fineserve-leases",
             daemon=True,
         ).start()
-
-    def _watch(self, grants: ShimGrants) -> None:
-        """Wakes the engine when leases may have changed; it may be idle. A
-        daemon that was lost may be found again."""
-        lost = False
-        while True:
-            try:
-                changed = grants.wait_for_change(_WAIT_MS)
-                lost = False
-            except kv_abi.KvError as error:
-                if error.code == kv_abi.Error.STATE and not grants.active:
-                    continue  # it was suspended just now
-                if error.code != kv_abi.Error.NO_DAEMON:
-                    if error.code != kv_abi.Error.STATE:  # it was closed
-                        _log.warning(
-                            "%s: leases will not change any more", error
-                        )
-                    return
-                if not lost:
-                    _log.warning("%s: leases do not change meanwhile", error)
-                lost, changed = True, False
-            if changed:
-                self._wake()
-                grants.wait_for_poll(_POLL_TIMEOUT_S)
 
 
 def _format(

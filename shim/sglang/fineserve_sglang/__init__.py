@@ -1,0 +1,1 @@
+"""SGLang on slabs leased from FineServe's pool; see plugin.py."""

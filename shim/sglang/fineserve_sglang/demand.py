@@ -1,0 +1,60 @@
+"""How many pages an engine's requests can take before it may get more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.managers.schedule_policy import CLIP_MAX_NEW_TOKENS
+
+# Steps until a want is answered. Heuristic, until the daemon measures it.
+_STEPS_PER_ROUND_TRIP = 4
+
+
+class Demand:
+    """Of one scheduler, within a round trip to the daemon. Confined to the
+    scheduler's thread.
+
+    SGLang lets a request in if there is room for what it and all running ones
+    may still generate (PrefillAdder). While requests wait, the engine must
+    therefore want that much; otherwise what the next steps compute.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._page = scheduler.page_size
+        step = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
+        # More than these no steps can read of prompts.
+        self._most_tokens = _STEPS_PER_ROUND_TRIP * step
+
+    def pages(self) -> int:
+        """At most; 0 for an engine without requests."""
+        scheduler = self._scheduler
+        running = scheduler.running_batch.reqs
+        waiting = list(scheduler.waiting_queue)
+        if scheduler.chunked_req is not None:
+            waiting.insert(0, scheduler.chunked_req)
+        if not waiting:
+            return sum(
+                self._pages(min(_STEPS_PER_ROUND_TRIP, _left(request)))
+                for request in running
+            )
+        pages = sum(self._pages(_left(request)) for request in running)
+        prompts = 0
+        room = scheduler.max_running_requests - len(running)
+        for request in waiting[: max(0, room)]:
+            tokens = len(request.origin_input_ids) + len(request.output_ids)
+            pages += self._pages(tokens + _left(request))
+            prompts += tokens
+            if prompts >= self._most_tokens:
+                break
+        return pages
+
+    def _pages(self, tokens: int) -> int:
+        """With one that is partly filled."""
+        return -(-tokens // self._page) + 1
+
+
+def _left(request: Any) -> int:
+    """What it may still generate, as far as SGLang looks ahead."""
+    most: int = request.sampling_params.max_new_tokens
+    return max(0, min(most - len(request.output_ids), CLIP_MAX_NEW_TOKENS))

@@ -1,0 +1,180 @@
+"""Puts the leased allocators into SGLang.
+
+register() is the entry point (group sglang.srt.plugins), which SGLang calls in
+each of its processes. Under the preloaded shim, in an engine that was started
+for a view of the shared pool, it registers hooks by SGLang's own registry. All
+that SGLang could change to break this is named here, in allocators.py,
+radix_cache.py and view.py.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fineserve_vllm import kv_abi
+
+_SCHEDULER = "sglang.srt.managers.scheduler"
+_MEMORY = "sglang.srt.mem_cache"
+
+_LEASES = "_fineserve_leases"  # attribute of Scheduler instances
+
+
+def register() -> None:
+    """SGLang's plugin hook. Without the preload, without a view and in a
+    process that has no scheduler nothing happens.
+
+    Raises:
+        RuntimeError: a view is wanted and this SGLang lacks a name that the
+            plugin relies on. SGLang only logs it, and the shim then refuses
+            device memory.
+    """
+    if not kv_abi.preloaded() or not kv_abi.view_is_wanted():
+        return
+    if _SCHEDULER not in sys.modules:
+        return
+    shim = kv_abi.Shim()
+    shim.progress(kv_abi.Stage.PLUGIN_LOADED)
+    hooks = _hooks(shim)
+    for target, _ in hooks:
+        try:
+            pkgutil.resolve_name(target)
+        except (AttributeError, ImportError) as error:
+            raise RuntimeError(
+                f"FineServe: this SGLang version is not supported: {error}"
+            ) from error
+    _register(hooks)
+    shim.progress(kv_abi.Stage.POOL_REPLACED)
+
+
+def _register(hooks: list[tuple[str, Any]]) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    for target, hook in hooks:
+        replaces = isinstance(hook, type)
+        HookRegistry.register(
+            target, hook, HookType.REPLACE if replaces else HookType.AROUND
+        )
+
+
+def leases_of(scheduler: Any) -> Any:
+    """The SchedulerLeases of a Scheduler; None while it is being built."""
+    return getattr(scheduler, _LEASES, None)
+
+
+def _hooks(shim: kv_abi.Shim) -> list[tuple[str, Any]]:
+    """What is replaced (classes) and wrapped (functions)."""
+    from fineserve_sglang import allocators, view
+
+    its_view = view.View(shim)
+    for allocator in (
+        allocators.LeasedTokenAllocator,
+        allocators.LeasedPagedAllocator,
+    ):
+        allocator.grants_factory = staticmethod(its_view.grants_for)
+    hooks = [
+        (
+            f"{_MEMORY}.allocator.token.TokenToKVPoolAllocator",
+            allocators.LeasedTokenAllocator,
+        ),
+        (
+            f"{_MEMORY}.allocator.paged.PagedTokenToKVPoolAllocator",
+            allocators.LeasedPagedAllocator,
+        ),
+        (f"{_MEMORY}.registry.default_radix_cache_factory", _radix_cache),
+        *_allocation(its_view),
+        *_event_loop(its_view),
+    ]
+    its_view.needs([target for target, _ in hooks])
+    return hooks
+
+
+def _radix_cache(original: Callable[..., Any], context: Any) -> Any:
+    from sglang.srt.mem_cache.registry import create_unified_radix_cache
+
+    from fineserve_sglang.radix_cache import LeasedRadixCache
+
+    return create_unified_radix_cache(context, cache_class=LeasedRadixCache)
+
+
+def _allocation(its_view: Any) -> list[tuple[str, Any]]:
+    configurator = f"{_MEMORY}.kv_cache_configurator.KVCacheConfigurator"
+
+    def configure(
+        original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        its_view.configure(self)
+        return original(self, *args, **kwargs)
+
+    def profile(original: Callable[..., int], *args: Any) -> int:
+        # SGLang does not measure what is free; it takes the next answer.
+        return 2 * its_view.bytes
+
+    def constrain(original: Callable[..., int], self: Any, tokens: int) -> int:
+        return its_view.tokens
+
+    def create_buffers(original: Callable[..., None], self: Any) -> None:
+        with its_view.allocation(self):
+            original(self)
+
+    def sized_after_capture(original: Callable[..., bool], **kwargs: Any) -> bool:
+        return False
+
+    return [
+        (f"{configurator}.configure", configure),
+        (f"{configurator}._profile_available_bytes", profile),
+        (f"{configurator}._apply_token_constraints", constrain),
+        (
+            f"{_MEMORY}.memory_pool.MHATokenToKVPool._create_buffers_normal",
+            create_buffers,
+        ),
+        (
+            "sglang.srt.model_executor.model_runner_components.kv_pool_runtime."
+            "is_post_capture_kv_active",
+            sized_after_capture,
+        ),
+    ]
+
+
+def _event_loop(its_view: Any) -> list[tuple[str, Any]]:
+    scheduler = f"{_SCHEDULER}.Scheduler"
+
+    def construct(
+        original: Callable[..., None], self: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        from fineserve_sglang.scheduler_leases import SchedulerLeases
+
+        original(self, *args, **kwargs)
+        its_view.constructed()
+        setattr(self, _LEASES, SchedulerLeases(self))
+
+    def ingest_requests(
+        original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        received = original(self, *args, **kwargs)
+        leases_of(self).step_begins()
+        return received
+
+    def run_batch(
+        original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        leases_of(self).launching()
+        result = original(self, *args, **kwargs)
+        leases_of(self).launched(result)
+        return result
+
+    def process_batch_result(
+        original: Callable[..., Any], self: Any, batch: Any, result: Any
+    ) -> Any:
+        answer = original(self, batch, result)
+        leases_of(self).processed(result)
+        return answer
+
+    return [
+        (f"{scheduler}.__init__", construct),
+        (f"{scheduler}.ingest_requests", ingest_requests),
+        (f"{scheduler}.run_batch", run_batch),
+        (f"{scheduler}.process_batch_result", process_batch_result),
+    ]

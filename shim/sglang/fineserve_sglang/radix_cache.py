@@ -1,0 +1,86 @@
+"""SGLang's radix cache, which gives up what it keeps in slabs that leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.base_prefix_cache import (
+    DecLockRefResult,
+    InsertResult,
+)
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+
+from fineserve_sglang.leased_pages import LeasedPages
+
+
+class LeasedRadixCache(UnifiedRadixCache):
+    """Runs on SGLang's tree in Python: the one in Rust does not tell which
+    nodes keep a page.
+
+    An entry that a request uses stays until the request ends; requests may join
+    it meanwhile.
+    """
+
+    def __init__(self, params: Any) -> None:
+        params.tree_core_backend = "python"
+        # Whether an entry may have become evictable since the last eviction.
+        self._changed = True
+        super().__init__(params)
+
+    def insert(self, params: Any) -> InsertResult:
+        self._changed = True
+        return super().insert(params)
+
+    def dec_lock_ref(self, *args: Any, **kwargs: Any) -> DecLockRefResult:
+        self._changed = True
+        return super().dec_lock_ref(*args, **kwargs)
+
+    def evict_leaving(self, leased: LeasedPages, asked_back: bool) -> None:
+        """Evicts the entries that no request uses and that keep a page of a
+        slab that is leaving, and what hangs on them. Afterwards none such is
+        evictable, so that evictable_size() counts only what can be allocated
+        again."""
+        if self.disable or not (asked_back or self._changed):
+            return
+        self._changed = False
+        nodes = [n for n in self._nodes() if not _locked(n)]
+        if not nodes:
+            return
+        values = [_value(node) for node in nodes]
+        pages = torch.cat(values) // self.page_size
+        hit = leased.is_leaving[leased.slab_of_page[pages]].cpu()
+        parts = hit.split([len(value) for value in values])
+        for node, part in zip(nodes, parts):
+            if part.any():
+                self._evict_below(node)
+
+    def _nodes(self) -> list[Any]:
+        """Those with pages on the device."""
+        return [
+            node
+            for node in self.tree_core._collect_all_nodes()
+            if _value(node) is not None
+        ]
+
+    def _evict_below(self, node: Any) -> None:
+        """Evicts a node, behind all that hang on it."""
+        below = [node]
+        for one in below:
+            below.extend(one.children.values())
+        tracker = {component: 0 for component in self.tree_components}
+        for one in reversed(below):
+            # Another of the evicted nodes may have taken it along.
+            if one.id in self.tree_core._node_arena:
+                self._evict_device_leaf(one.id, tracker)
+
+
+def _value(node: Any) -> torch.Tensor | None:
+    value: torch.Tensor | None = node.component_data[ComponentType.FULL].value
+    return value
+
+
+def _locked(node: Any) -> bool:
+    """Then its ancestors are, too."""
+    return any(data.lock_ref > 0 for data in node.component_data)

@@ -1,0 +1,79 @@
+"""Refuses what leases do not support yet, before the KV cache is allocated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# What keeps KV, or numbers of its pages, in books of its own, or splits it over
+# several pools or processes; and the flag that turns it on.
+_REFUSED = {
+    "enable_hierarchical_cache": "--enable-hierarchical-cache",
+    "enable_hisparse": "--enable-hisparse",
+    "enable_lmcache": "--enable-lmcache",
+    "enable_flexkv": "--enable-flexkv",
+    "enable_unified_cache_external_linker": (
+        "--enable-unified-cache-external-linker"
+    ),
+    "enable_unified_memory": "--enable-unified-memory",
+    "enable_session_radix_cache": "--enable-session-radix-cache",
+    "enable_streaming_session": "--enable-streaming-session",
+    "radix_cache_backend": "--radix-cache-backend",
+    "enable_kv_cache_sharding": "--enable-kv-cache-sharding",
+    "enable_memory_saver": "--enable-memory-saver",
+    "enable_pdmux": "--enable-pdmux",
+    "prefill_only_disable_kv_cache": "--prefill-only-disable-kv-cache",
+    "speculative_algorithm": "--speculative-algorithm",
+    "dllm_algorithm": "--dllm-algorithm",
+    "is_embedding": "--is-embedding",
+}
+# Processes and GPUs of one engine.
+_SIZES = {
+    "tp_size": "--tensor-parallel-size",
+    "pp_size": "--pipeline-parallel-size",
+    "dp_size": "--data-parallel-size",
+    "nnodes": "--nnodes",
+}
+
+
+def refuse(server_args: Any) -> None:
+    """Raises RuntimeError, naming the flag, for a configuration that would
+    corrupt or strand leased memory. Takes SGLang's ServerArgs."""
+    for name, flag in _REFUSED.items():
+        value = getattr(server_args, name)
+        if value:
+            raise RuntimeError(
+                f"FineServe: {flag} is not supported on a view yet: remove it, "
+                f"or unset FINESERVE_VIEW"
+            )
+    for name, flag in _SIZES.items():
+        value = getattr(server_args, name)
+        if value != 1:
+            raise RuntimeError(
+                f"FineServe: an SGLang on several GPUs is not supported yet: "
+                f"set {flag} 1 (it is {value})"
+            )
+    if server_args.disaggregation_mode != "null":
+        raise RuntimeError(
+            "FineServe: prefill and decode on different engines are not "
+            "supported yet: set --disaggregation-mode null"
+        )
+
+
+def refuse_model(configurator: Any) -> None:
+    """Raises RuntimeError for a model whose KV cache is not a pair of planes a
+    layer. Takes SGLang's KVCacheConfigurator."""
+    for found, what in (
+        (configurator.use_mla_backend, "latent attention (MLA)"),
+        (configurator.is_hybrid_swa, "sliding windows beside full attention"),
+        (configurator.mambaish_config is not None, "state-space layers"),
+        (
+            configurator.model_config.head_dim
+            != configurator.model_config.v_head_dim,
+            "values that are not as wide as keys",
+        ),
+    ):
+        if found:
+            raise RuntimeError(
+                f"FineServe: an SGLang model with {what} is not supported yet: "
+                f"unset FINESERVE_VIEW"
+            )

@@ -1,0 +1,239 @@
+"""This process's view of the shared pool, from SGLang's sizing of its KV cache
+to activation.
+
+SGLang makes one tensor a layer, keys and values behind one another: two planes
+each. By itself it sizes them by the memory that is free while it starts. A view
+covers the whole pool, whatever is free now; what the user has set about the
+size limits what may be leased instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import threading
+from typing import Any
+
+from fineserve_vllm import kv_abi, kv_scope, lease_watch
+from fineserve_vllm.shim_grants import ShimGrants
+from fineserve_vllm.support import refuse_allocator
+
+from fineserve_sglang import support
+
+_log = logging.getLogger(__name__)
+
+# Of cuMemMap on every GPU we know; the shim checks it against the driver's.
+GRANULARITY = 2 << 20  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A page in each of `layers` × 2 planes.
+
+    longest: tokens of the longest request.
+    """
+
+    layers: int
+    token_bytes: int  # in one plane
+    page: int  # tokens
+    longest: int
+
+    @property
+    def planes(self) -> int:
+        return 2 * self.layers
+
+    @property
+    def page_bytes(self) -> int:
+        return self.page * self.token_bytes
+
+    @property
+    def floor_pages(self) -> int:
+        """For the longest request. SGLang keeps a page free beside it."""
+        return -(-self.longest // self.page) + 2
+
+    def pages(self, pool: kv_abi.Pool) -> int:
+        """For the whole pool and a slab of scratch. A little longer if a plane
+        would not end on a granule.
+
+        Raises:
+            RuntimeError: the pool's slabs are too small for so many planes.
+        """
+        granules = pool.slab_bytes // pool.granule_bytes // self.planes
+        if granules == 0:
+            least = self.planes * GRANULARITY
+            raise RuntimeError(
+                f"FineServe: an SGLang model of {self.layers} layers needs "
+                f"slabs of {self.planes} granules and the pool's have "
+                f"{pool.slab_bytes // pool.granule_bytes}: start fineserved "
+                f"with --slab {least >> 20}MiB --planes {self.planes}"
+            )
+        share = (pool.slab_count + 1) * granules * pool.granule_bytes
+        step = GRANULARITY // math.gcd(GRANULARITY, self.page_bytes)
+        return -(-share // (self.page_bytes * step)) * step
+
+
+def _format(configurator: Any) -> Format:
+    from sglang.srt.runtime_context import get_parallel
+
+    model = configurator.model_config
+    parallel = get_parallel()
+    heads = model.get_num_kv_heads(
+        parallel.attn_tp_size, parallel.attn_dcp_size
+    )
+    return Format(
+        layers=configurator.layer_info.num_effective_layers,
+        token_bytes=heads * model.head_dim * configurator.kv_cache_dtype.itemsize,
+        page=configurator.page_size,
+        longest=model.context_len,
+    )
+
+
+class View:
+    """The view of one scheduler: SGLang calls, in this order, configure(),
+    tokens(), allocation(), grants_for() and constructed(). If an earlier call
+    is missing, a later one raises RuntimeError, so that the engine does not
+    start."""
+
+    def __init__(self, shim: kv_abi.Shim) -> None:
+        self._shim = shim
+        self._format: Format | None = None
+        self._pages = 0
+        self._cap_pages: int | None = None  # None: no limit
+        self._grants: ShimGrants | None = None
+        self._taken = False
+        self._hooks: list[str] = []
+
+    def needs(self, hooks: list[str]) -> None:
+        """Names of SGLang that must be hooked before memory is allocated:
+        SGLang's registry logs and ignores that it could not."""
+        self._hooks = hooks
+
+    def configure(self, configurator: Any) -> None:
+        """Chooses the format before SGLang sizes its pools."""
+        self._require_hooks()
+        support.refuse(configurator.server_args)
+        support.refuse_model(configurator)
+        refuse_allocator()
+        found = _format(configurator)
+        pool = self._shim.pool()
+        self._format, self._pages = found, found.pages(pool)
+        needed = found.floor_pages * found.page_bytes * found.planes
+        most = pool.slab_count * pool.slab_bytes
+        if needed > most:
+            raise RuntimeError(
+                f"FineServe: the longest request (--context-length "
+                f"{found.longest}) takes {-(-needed >> 20)} MiB of KV cache, "
+                f"and the pool has {most >> 20} MiB: lower --context-length, "
+                f"or start fineserved with a larger --pool"
+            )
+        self._cap_pages = self._cap(found)
+
+    def _require_hooks(self) -> None:
+        from sglang.srt.plugins.hook_registry import HookRegistry
+
+        missing = set(self._hooks) - HookRegistry._patched
+        if missing:
+            raise RuntimeError(
+                f"FineServe: this SGLang version is not supported: "
+                f"{min(missing)} could not be hooked"
+            )
+
+    def _cap(self, found: Format) -> int | None:
+        """What the user has set about the size."""
+        import torch
+        from sglang.srt.runtime_context import get_schedule
+
+        schedule = get_schedule()
+        if schedule.max_total_tokens is not None:
+            flag = f"--max-total-tokens {schedule.max_total_tokens}"
+            pages = schedule.max_total_tokens // found.page
+        else:
+            share = schedule.mem_fraction_static
+            flag = f"--mem-fraction-static {share}"
+            _, total = torch.cuda.mem_get_info()
+            room = total * share - torch.cuda.max_memory_reserved()
+            pages = max(0, int(room)) // (found.page_bytes * found.planes)
+        if pages < found.floor_pages:
+            raise RuntimeError(
+                f"FineServe: {flag} leaves room for {pages * found.page} tokens "
+                f"of KV cache, and the longest request takes "
+                f"{found.floor_pages * found.page}: raise it or lower "
+                f"--context-length"
+            )
+        return pages if pages < self._pages else None
+
+    @property
+    def tokens(self) -> int:
+        """What SGLang must allocate, beside its padding page."""
+        assert self._format is not None
+        return (self._pages - 1) * self._format.page
+
+    @property
+    def bytes(self) -> int:
+        """At least what that takes."""
+        assert self._format is not None
+        found = self._format
+        return self._pages * found.page_bytes * found.planes
+
+    def allocation(self, pool: Any) -> contextlib.AbstractContextManager[None]:
+        """Registers the view; the tensors of SGLang's MHATokenToKVPool must be
+        made in this context."""
+        found = self._format
+        if found is None or pool.size != self.tokens or pool.page_size != found.page:
+            raise RuntimeError(
+                f"FineServe: this SGLang version is not supported: its KV "
+                f"cache has {pool.size} tokens and not those of the view"
+            )
+        geometry = self._shim.register(
+            kv_abi.Format(
+                mode=kv_abi.Mode.VIEW,
+                planes=found.planes,
+                planes_per_allocation=2,
+                page_bytes=found.page_bytes,
+                blocks=self._pages,
+                block_tokens=found.page,
+                floor_blocks=found.floor_pages,
+                cap_blocks=self._cap_pages or 0,
+            )
+        )
+        self._grants = ShimGrants(self._shim, geometry, self._pages)
+        _log.info(
+            "FineServe: the KV cache is a view of %d slabs of the shared pool: "
+            "%d pages of %d tokens, %d bytes in each of %d planes; %d slabs "
+            "are always leased (--context-length), at most %d at a time",
+            geometry.slab_count,
+            self._pages,
+            found.page,
+            found.page_bytes,
+            found.planes,
+            geometry.floor_slabs,
+            geometry.cap_slabs,
+        )
+        return kv_scope.scope(contextlib.nullcontext(), self._shim)
+
+    def grants_for(self, pages: int) -> ShimGrants:
+        """The grants of the one allocator of this process."""
+        if self._grants is None or self._taken or pages != self._pages:
+            raise RuntimeError(
+                "FineServe: an SGLang with such a KV cache is not supported "
+                "yet: unset FINESERVE_VIEW"
+            )
+        self._taken = True
+        return self._grants
+
+    def constructed(self) -> None:
+        """Activates the view: the engine is warm and its allocator is leased."""
+        if self._grants is None or not self._taken:
+            raise RuntimeError("FineServe: SGLang's allocator has no leases")
+        self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)
+        self._grants.activate()
+        # The scheduler looks by itself; the thread finds a daemon again that
+        # was lost.
+        threading.Thread(
+            target=lease_watch.watch,
+            args=(self._grants, lambda: None),
+            name="fineserve-leases",
+            daemon=True,
+        ).start()

@@ -1,0 +1,39 @@
+"""The thread that waits for leases to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fineserve_vllm import kv_abi
+from fineserve_vllm.log import logger
+from fineserve_vllm.shim_grants import ShimGrants
+
+_log = logger(__name__)
+
+_WAIT_MS = 1000  # bounds the time until a lost daemon is noticed
+_POLL_TIMEOUT_S = 1.0  # a step may take longer
+
+
+def watch(grants: ShimGrants, wake: Callable[[], None]) -> None:
+    """Wakes the engine when leases may have changed; it may be idle. A daemon
+    that was lost may be found again. Returns when the view has been closed."""
+    lost = False
+    while True:
+        try:
+            changed = grants.wait_for_change(_WAIT_MS)
+            lost = False
+        except kv_abi.KvError as error:
+            if error.code == kv_abi.Error.STATE and not grants.active:
+                continue  # it was suspended just now
+            if error.code != kv_abi.Error.NO_DAEMON:
+                if error.code != kv_abi.Error.STATE:  # it was closed
+                    _log.warning(
+                        "%s: leases will not change any more", error
+                    )
+                return
+            if not lost:
+                _log.warning("%s: leases do not change meanwhile", error)
+            lost, changed = True, False
+        if changed:
+            wake()
+            grants.wait_for_poll(_POLL_TIMEOUT_S)

@@ -1,0 +1,175 @@
+"""What the tests want to know of a scheduler."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import pathlib
+from typing import Any
+
+from host_device_vllm import host_function
+
+# How often a drained slab had to wait for a step in flight.
+fence_waits = 0
+# How many of its layers' steps wrote KV into a slab that was no longer this
+# engine's, or not yet. It is looked up in the daemon's table when the write
+# happens, on the stream.
+stray_writes = 0
+# How many writes were looked at.
+writes = 0
+# How many parts of a slab (one layer's keys) were not all zero when this engine
+# first wrote to them after it had leased the slab.
+dirty_parts = 0
+# By leased slab: the layers whose part of it has been written to.
+_written: dict[int, set[int]] = {}
+# The scheduler's LeasedPages, once the view is active.
+_leased: Any = None
+
+
+def install() -> None:
+    from sglang.srt.managers.scheduler import Scheduler
+
+    Scheduler.write_stats = _write_stats
+    if os.environ.get("FINESERVE_VIEW"):
+        _watch_fence()
+        _watch_leases()
+        _watch_writes()
+
+
+def _watch_fence() -> None:
+    from fineserve_vllm.fence import StepFence
+
+    original = StepFence.passed
+
+    def passed(self: Any, barrier: int) -> bool:
+        global fence_waits
+        answer = original(self, barrier)
+        fence_waits += not answer
+        return answer
+
+    StepFence.passed = passed
+
+
+def _watch_leases() -> None:
+    from fineserve_sglang.leased_pages import LeasedPages
+
+    original = LeasedPages.apply
+
+    def apply(self: Any, changes: Any) -> Any:
+        global _leased
+        _leased = self
+        # Ahead: pages of these slabs are handed out afterwards.
+        _written.update((slab, set()) for slab in changes.leased)
+        return original(self, changes)
+
+    LeasedPages.apply = apply
+
+
+def _watch_writes() -> None:
+    from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+
+    original = MHATokenToKVPool._store_kv_layer
+
+    def store(self: Any, layer: int, slots: Any, k: Any, v: Any) -> None:
+        written = list(_written.values())
+        if any(layer not in layers for layers in written):
+            keys = self.k_buffer[layer]
+            host_function.enqueue(
+                functools.partial(_check_zero, layer, slots, keys, self.page_size)
+            )
+        original(self, layer, slots, k, v)
+        if _leased is not None:
+            host_function.enqueue(
+                functools.partial(_check_leased, slots, self.page_size)
+            )
+
+    MHATokenToKVPool._store_kv_layer = store
+
+
+def _slabs_of(slots: Any, page: int) -> set[int]:
+    content = (ctypes.c_int64 * slots.shape[0]).from_address(slots.data_ptr())
+    return {_slab_of_page()[slot // page] for slot in content if slot >= page}
+
+
+def _check_zero(layer: int, slots: Any, keys: Any, page: int) -> None:
+    """Looks at the slabs that are about to be written to."""
+    global dirty_parts
+    for slab in _slabs_of(slots, page):
+        layers = _written.get(slab)
+        if layers is None or layer in layers:
+            continue
+        layers.add(layer)
+        ids = _leased.slabs[slab].ids
+        token = keys[0].numel() * keys.element_size()
+        at = keys.data_ptr() + ids.start * page * token
+        content = ctypes.string_at(at, len(ids) * page * token)
+        dirty_parts += bool(content.strip(b"\0"))
+
+
+def _check_leased(slots: Any, page: int) -> None:
+    global stray_writes, writes
+    writes += 1
+    try:
+        _table().require_leased(_slabs_of(slots, page))
+    except AssertionError as error:
+        print(f"a stray write: {error}", flush=True)
+        stray_writes += 1
+
+
+@functools.cache
+def _slab_of_page() -> list[int]:
+    """By page; 0, which no engine leases, for what lies in no slab."""
+    slabs = [0] * (1 + max(s.ids.stop for s in _leased.slabs.values()))
+    for slab in _leased.slabs.values():
+        for page in slab.ids:
+            slabs[page] = slab.index
+    return slabs
+
+
+@functools.cache
+def _table() -> Any:
+    from device_kv import SlabTable
+
+    return SlabTable()
+
+
+def _write_stats(scheduler: Any, path: str) -> None:
+    """Called by Engine.collective_rpc, which returns nothing."""
+    pathlib.Path(path).write_text(json.dumps(_stats(scheduler)))
+
+
+def _stats(scheduler: Any) -> dict[str, Any]:
+    import torch
+
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.emucuda_skipped_launches.restype = ctypes.c_uint64
+    host_device = torch.ops.host_device
+    found = {
+        "pid": os.getpid(),
+        "overlap": scheduler.enable_overlap,
+        "allocator": type(scheduler.token_to_kv_pool_allocator).__name__,
+        "skipped_kernels": driver.emucuda_skipped_launches(),
+        "enqueued": host_device.enqueued(),
+        "waited": dict(host_device.waited()),
+        "fence_waits": fence_waits,
+        "writes": writes,
+        "stray_writes": stray_writes,
+        "dirty_parts": dirty_parts,
+    }
+    if os.environ.get("FINESERVE_VIEW"):
+        found |= _lease_stats(scheduler)
+    return found
+
+
+def _lease_stats(scheduler: Any) -> dict[str, Any]:
+    from fineserve_sglang import plugin
+    from fineserve_vllm import kv_abi
+
+    stats = kv_abi.Shim().stats()
+    counters = plugin.leases_of(scheduler).counters
+    return {name: getattr(stats, name) for name, _ in stats._fields_} | {
+        "slabs_asked_back": counters.asked_back,
+        "slabs_returned": counters.returned,
+    }

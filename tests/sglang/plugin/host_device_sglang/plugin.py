@@ -1,0 +1,39 @@
+"""Makes SGLang compute on the host while its memory and streams stay CUDA's.
+
+register() is the entry point (group sglang.srt.plugins), which SGLang calls in
+each of its processes. $HOST_DEVICE_LIBRARY is the library that
+tests/vllm/host_device/build.py made.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+NAME = "host"  # for --attention-backend
+
+
+def register() -> None:
+    import torch
+    from host_device_sglang import observation
+    from host_device_vllm import triton_in_place
+    from sglang.srt.layers.attention.attention_registry import (
+        register_attention_backend,
+    )
+    from sglang.srt.mem_cache import memory_pool
+    from sglang.srt.server_args import add_attention_backend_choices
+
+    torch.ops.load_library(os.environ["HOST_DEVICE_LIBRARY"])
+    triton_in_place.install()
+    add_attention_backend_choices([NAME])
+    register_attention_backend(NAME)(_attention_backend)
+    # A kernel that is compiled at run time; without it PyTorch's operators
+    # store keys and values.
+    memory_pool.can_use_store_cache = lambda *_: False
+    observation.install()
+
+
+def _attention_backend(runner: Any) -> Any:
+    from host_device_sglang.attention import HostAttnBackend
+
+    return HostAttnBackend(runner)

@@ -1,0 +1,82 @@
+"""A stock SGLang engine that a test controls: one line of JSON in, one out.
+
+    sglang_engine.py '{"model_path": DIR, ...}'    (SGLang's engine arguments)
+
+The first answer says that it serves and how long its start took; each request
+is a dict whose "do" names a function below, with its arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import time
+from typing import Any
+
+
+class Engine:
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        import sglang
+
+        self._engine = sglang.Engine(**arguments)
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        **sampling: Any,
+    ) -> dict[str, Any]:
+        """The tokens that follow each prompt: exactly as many as asked for,
+        unless `stop_token_ids` end them."""
+        began = time.monotonic()
+        outputs = self._engine.generate(
+            input_ids=prompts,
+            sampling_params=[
+                {
+                    "temperature": 0,
+                    "max_new_tokens": count,
+                    "ignore_eos": "stop_token_ids" not in sampling,
+                }
+                | sampling
+                for count in max_tokens
+            ],
+        )
+        return {
+            "tokens": [output["output_ids"] for output in outputs],
+            "cached": sum(o["meta_info"]["cached_tokens"] for o in outputs),
+            "retracted": sum(
+                o["meta_info"]["num_retractions"] for o in outputs
+            ),
+            "seconds": time.monotonic() - began,
+        }
+
+    def stats(self) -> dict[str, Any]:
+        """Of the scheduler's process (host_device_sglang/observation.py)."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "stats"
+            self._engine.collective_rpc("write_stats", path=str(path))
+            return json.loads(path.read_text())
+
+    def flush(self) -> bool:
+        return self._engine.flush_cache().success
+
+
+def main() -> None:
+    # Of this process's stdout only answers may be seen; SGLang prints too.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    began = time.monotonic()
+    engine = Engine(json.loads(sys.argv[1]))
+    ready = {"serving": True, "seconds": time.monotonic() - began}
+    print(json.dumps(ready), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = getattr(engine, request.pop("do"))(**request)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":  # SGLang's processes import this file again
+    main()

@@ -1,0 +1,133 @@
+"""Stock SGLang on the emulated device: its engines and their models."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+VLLM_TESTS = HERE.parent / "vllm"
+HOST_DEVICE = VLLM_TESTS / "host_device"
+sys.path += [str(HERE.parent / "torch"), str(VLLM_TESTS)]
+
+import machine  # noqa: E402
+from engine_process import EngineProcess  # noqa: E402
+from machine import BUILD, MIB  # noqa: E402
+from tiny_models import MAX_TOKENS, Model, Reference  # noqa: E402
+
+# Of an environment with SGLang; the test itself may run in another.
+PYTHON = os.environ.get("FINESERVE_SGLANG_PYTHON", sys.executable)
+
+# Each layer has a plane for keys and one for values, and a slab has a granule
+# of 2 MiB in each.
+LAYERS = 2
+PLANES = 2 * LAYERS
+SLAB = PLANES * 2 * MIB
+POOL_SLABS = 14
+
+
+@dataclasses.dataclass(frozen=True)
+class WideModel(Model):
+    """A token's keys take heads × 256 bytes in a layer, and so do its values."""
+
+    layers: int = LAYERS
+    seed: int = 1
+    heads: int = 16
+
+    def sizes(self) -> dict[str, Any]:
+        return super().sizes() | {
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads,
+        }
+
+
+def library() -> pathlib.Path:
+    """tests/vllm/host_device for the PyTorch of SGLang's environment."""
+    environment = pathlib.Path(PYTHON).parents[1].name
+    path = BUILD / f"lib/host_device/{environment}/libhost_device.so"
+    subprocess.run([PYTHON, HOST_DEVICE / "build.py", path], check=True)
+    return path
+
+
+def engine_environment(device: dict[str, str], shim: bool) -> dict[str, str]:
+    """In which SGLang runs on the machine that `device` describes."""
+    plugins = [HERE / "plugin", HOST_DEVICE / "plugin", VLLM_TESTS]
+    return (
+        device
+        | machine.preload(shim)
+        | {
+            "HOST_DEVICE_LIBRARY": str(library()),
+            "EMUCUDA_HOST_ACCESS": "allow",
+            # A kernel that nothing runs must not go unnoticed.
+            "EMUCUDA_UNKNOWN_KERNELS": "refuse",
+            "TRITON_INTERPRET": "1",
+            "TORCH_COMPILE_DISABLE": "1",
+            # Not the compiled kernels of its norms, activations and rotations.
+            "SGLANG_FORCE_FUSED_OP_BACKEND": "torch",
+            "PYTHONPATH": ":".join(map(str, plugins)),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        | ({"FINESERVE_VIEW": "required"} if shim else {})
+    )
+
+
+class SglangMachine(machine.Machine):
+    """Base of the tests: models, engines and a pool of 14 slabs of 8 MiB."""
+
+    slab_bytes = SLAB
+    pool_slabs = POOL_SLABS
+    device_memory = 1 << 30
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls._models = pathlib.Path(folder.name)
+
+    @classmethod
+    @functools.cache
+    def reference(cls, model: Model) -> Reference:
+        return Reference(model.make(cls._models))
+
+    def start_sglang(
+        self,
+        model: Model,
+        *,
+        view: bool,
+        environment: dict[str, str] | None = None,
+        **arguments: Any,
+    ) -> EngineProcess:
+        """Starts an engine; its first answer says that it serves."""
+        its_arguments = {
+            "model_path": model.make(self._models),
+            "skip_tokenizer_init": True,
+            "dtype": "float32",
+            "context_length": MAX_TOKENS,
+            "chunked_prefill_size": 256,
+            "max_running_requests": 32,
+            "attention_backend": "host",
+            "sampling_backend": "pytorch",
+            "disable_cuda_graph": True,
+            # By itself it leaves gigabytes for activations: more than the
+            # device has.
+            "mem_fraction_static": 0.9,
+            "log_level": "info",
+        }
+        if not view:  # a view needs no flag
+            its_arguments["max_total_tokens"] = 16384
+        engine = EngineProcess(
+            [PYTHON, str(HERE / "sglang_engine.py")]
+            + [json.dumps(its_arguments | arguments)],
+            engine_environment(self.environment, view) | (environment or {}),
+        )
+        self.addCleanup(engine.kill)
+        return engine

@@ -1,0 +1,51 @@
+"""Stock SGLang on a view of the pool gives the tokens that transformers gives
+on the CPU: with pages of one token and of 16 (label sglang)."""
+
+from __future__ import annotations
+
+import unittest
+
+from sglang_machine import SglangMachine, WideModel
+from tiny_models import random_prompts
+
+MODEL = WideModel()
+
+
+class OnAView(SglangMachine):
+    def serve(self, **arguments: object) -> dict[str, object]:
+        engine = self.start_sglang(MODEL, view=True, **arguments)
+        print("start", engine.answer()["seconds"])
+        prompts = random_prompts(1, 16, (5, 100), shared=48)
+        for _ in range(2):  # the second time from the radix cache
+            answer = engine.run(
+                "generate", prompts=prompts, max_tokens=[32] * 16
+            )
+            tokens = answer["tokens"]
+            self.assertEqual(sum(map(len, tokens)), 512)
+            self.assertEqual(self.reference(MODEL).wrong(prompts, tokens), 0)
+        self.assertGreater(answer["cached"], 400)
+        stats = engine.run("stats")
+        print(f"{512 / answer['seconds']:.0f} tokens/s", stats)
+        self.assertTrue(stats["overlap"])
+        self.assertEqual(stats["skipped_kernels"], 0)
+        self.assertGreater(stats["writes"], 0)
+        self.assertEqual(stats["stray_writes"], 0)
+        self.assertEqual(stats["dirty_parts"], 0)
+        self.assertEqual(stats["driver_calls_serving"], 0)
+        self.assertGreater(stats["leased_slabs"], 0)
+        self.assertTrue(engine.run("flush"))
+        engine.kill()
+        return stats
+
+    def test_tokens_are_those_of_transformers(self) -> None:
+        self.start_daemon("--planes", "4")
+        for page, allocator in (1, "Token"), (16, "Paged"):
+            with self.subTest(page_size=page):
+                stats = self.serve(page_size=page)
+                self.assertEqual(
+                    stats["allocator"], f"Leased{allocator}Allocator"
+                )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,140 @@
+"""Tiny models of random weights, and the tokens that they must give."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+VOCABULARY = 512
+MAX_TOKENS = 512  # of a request
+# Sums in another order: what the logits of one token may differ by.
+TOLERANCE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A tiny model of random weights. A block of 16 tokens takes `layers` times
+    32 KiB: the models' KV differs in format.
+
+    deviation: of the weights. With the usual 0.02 the next token hardly depends
+    on context; with 0.2 it depends on each earlier token, and on rounding to
+    half precision too; with 0.08 texts begin to repeat themselves.
+    """
+
+    layers: int
+    seed: int
+    deviation: float = 0.2
+
+    @property
+    def block_bytes(self) -> int:
+        return self.layers * 32 << 10
+
+    def make(self, folder: pathlib.Path) -> str:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        kind = type(self).__name__
+        path = folder / f"{kind}-{self.layers}-{self.seed}-{self.deviation}"
+        if not path.exists():
+            torch.manual_seed(self.seed)
+            model = AutoModelForCausalLM.from_config(self.configuration())
+            model.to(torch.float32).save_pretrained(path)
+            _save_tokenizer(path)
+        return str(path)
+
+    def configuration(self) -> Any:
+        """Its architecture, as transformers describes it."""
+        from transformers import LlamaConfig
+
+        return LlamaConfig(**self.sizes(), head_dim=64)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """The engine's, which it needs besides those of the device."""
+        return {}
+
+    def sizes(self) -> dict[str, Any]:
+        """What all architectures have."""
+        return {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 128,
+            "intermediate_size": 256,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": MAX_TOKENS,
+            "initializer_range": self.deviation,
+        }
+
+
+def _save_tokenizer(path: pathlib.Path) -> None:
+    """A word per token: "w7", or what loadgen writes, such as "bato", of which
+    the first syllable counts."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
+    words = syllables + [f"w{i}" for i in range(len(syllables), VOCABULARY)]
+    tokenizer = Tokenizer(
+        models.WordLevel(
+            {word: token for token, word in enumerate(words)},
+            unk_token=words[0],
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(r"\s+|(?<=[a-z]{2})[a-z]{2}\b"), behavior="removed"
+    )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(path)
+
+
+class Reference:
+    """The same model in transformers, on the CPU."""
+
+    def __init__(self, path: str) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self._torch = torch
+        self._model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32
+        )
+
+    tolerance = TOLERANCE
+
+    def wrong(
+        self, prompts: Sequence[list[int]], outputs: Sequence[list[int]]
+    ) -> int:
+        """How many tokens are not the most likely one after all before them.
+        Each is judged after the engine's own tokens, so one wrong token does
+        not make the rest wrong."""
+        return sum(
+            int((short > self.tolerance).sum())
+            for short in map(self.shortfalls, prompts, outputs)
+        )
+
+    def shortfalls(self, prompt: list[int], output: list[int]) -> Any:
+        """By how much the logit of each token is below the greatest."""
+        torch = self._torch
+        with torch.no_grad():
+            logits = self._logits(torch.tensor([prompt + output]))[0]
+        logits = logits[len(prompt) - 1 : -1]
+        given = logits.gather(1, torch.tensor(output)[:, None])[:, 0]
+        return logits.max(-1).values - given
+
+    def _logits(self, tokens: Any) -> Any:
+        return self._model(tokens).logits
+
+
+def random_prompts(
+    seed: int, count: int, lengths: tuple[int, int], shared: int = 0
+) -> list[list[int]]:
+    """`count` prompts; half of them begin with the same `shared` tokens."""
+    rng = random.Random(seed)
+    prefix = [rng.randrange(VOCABULARY) for _ in range(shared)]
+    return [
+        prefix * (i % 2)
+        + [rng.randrange(VOCABULARY) for _ in range(rng.randint(*lengths))]
+        for i in range(count)
+    ]
