@@ -147,6 +147,8 @@ std::vector<Check> Checks(const Plan& plan) {
                "Export.*"),
       GoogleTest(plan, "conformance", "the driver behaves as FineServe needs",
                  "driver_conformance_test", "*"),
+      unproven("keep", "memory of a dead process, kept by a descriptor",
+               "Keep.*"),
       unproven("handles-8k", "cost of 8,192 handles", "Handles.Eight*"),
       unproven("handles-32k", "cost of 32,768 handles", "Handles.ThirtyTwo*"),
       unproven("mps", "import under MPS", "Mps.*"),
