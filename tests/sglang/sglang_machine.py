@@ -18,7 +18,7 @@ HOST_DEVICE = VLLM_TESTS / "host_device"
 sys.path += [str(HERE.parent / "torch"), str(VLLM_TESTS)]
 
 import machine  # noqa: E402
-from engine_process import EngineProcess  # noqa: E402
+from engine_process import EngineEnded, EngineProcess  # noqa: E402, F401
 from machine import BUILD, MIB  # noqa: E402
 from tiny_models import MAX_TOKENS, Model, Reference  # noqa: E402
 
@@ -43,6 +43,7 @@ class WideModel(Model):
 
     def sizes(self) -> dict[str, Any]:
         return super().sizes() | {
+            "hidden_size": 12 * self.heads,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.heads,
         }

@@ -198,6 +198,14 @@ class Machine(unittest.TestCase):
     def free_slabs(self) -> int:
         return self.fsctl("slabs")["states"]["free"]["slabs"]
 
+    def slabs_held(self) -> dict[int, int]:
+        """By engine, from 1 in the order of registration; 0: nobody's."""
+        held: dict[int, int] = {}
+        for run in self.fsctl("slabs")["slabs"]:
+            engine = run["engine"] or 0
+            held[engine] = held.get(engine, 0) + run["last"] - run["first"] + 1
+        return held
+
     def eventually(self, condition: Any) -> bool:
         end = time.monotonic() + DEADLINE_S
         while not condition():

@@ -176,11 +176,3 @@ class VllmMachine(machine.Machine):
         )
         self.addCleanup(engine.kill)
         return engine
-
-    def slabs_held(self) -> dict[int, int]:
-        """By engine, from 1 in the order of registration; 0: nobody's."""
-        held: dict[int, int] = {}
-        for run in self.fsctl("slabs")["slabs"]:
-            engine = run["engine"] or 0
-            held[engine] = held.get(engine, 0) + run["last"] - run["first"] + 1
-        return held

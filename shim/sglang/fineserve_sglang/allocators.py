@@ -14,8 +14,26 @@ from fineserve_vllm.grants import Changes
 from sglang.srt.mem_cache.allocator.base import BaseTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.prefill_budget import PrefillBudget
 
 from fineserve_sglang.leased_pages import GrantsFactory, LeasedPages
+
+
+class _Budget(PrefillBudget):
+    """What SGLang may let in. By itself it relies on room that was free when a
+    request came in; here that may have gone since."""
+
+    allocator: _Leased
+
+    def _available_and_evictable(self) -> int:
+        withheld = self.allocator.leased.withheld * self.page_size
+        return int(super()._available_and_evictable()) - withheld
+
+    def fit_chunk(self, *, chunk_limit: int, **request: Any) -> int | None:
+        """Of a request that has begun; None if it must wait."""
+        room = int(super()._available_and_evictable()) - self.page_size
+        room = room // self.page_size * self.page_size
+        return min(chunk_limit, room) if room > 0 else None
 
 
 class _Leased(BaseTokenToKVPoolAllocator):
@@ -39,11 +57,30 @@ class _Leased(BaseTokenToKVPoolAllocator):
         self.leased = LeasedPages(
             type(self).grants_factory(pages), pages, kwargs["device"]
         )
+        # Whether pages were freed since the free list was last looked at, which
+        # waits for the device.
+        self._freed = True
         super().__init__(size, *args, **kwargs)
 
     def clear(self) -> None:
+        self._freed = True
         super().clear()
         self.free_pages = self.leased.all_pages()
+
+    def free(self, free_index: torch.Tensor) -> None:
+        self._freed = True
+        super().free(free_index)
+
+    def free_page_ids(self, page_ids: torch.Tensor) -> None:
+        self._freed = True
+        super().free_page_ids(page_ids)
+
+    def create_prefill_budget(
+        self, tree_cache: Any, *, num_mixed_decode_tokens: int = 0
+    ) -> PrefillBudget:
+        return _Budget(
+            self, tree_cache, num_mixed_decode_tokens=num_mixed_decode_tokens
+        )
 
     @property
     def capacity(self) -> int:
@@ -53,13 +90,19 @@ class _Leased(BaseTokenToKVPoolAllocator):
     def apply(self, changes: Changes) -> None:
         """Grows by what was leased. What was asked back goes by give_back()."""
         new = self.leased.apply(changes)
+        self._freed = True
         if new:
             self.free_pages = torch.cat([self.free_pages, *new])
 
-    def give_back(self) -> list[int]:
-        """Takes the free pages of slabs that are leaving out of the free list,
-        and returns the slabs that have drained."""
-        self.free_pages = self.leased.keep(self.free_pages)
+    def give_back(self, at_least: int) -> list[int]:
+        """Takes the free pages of slabs that are leaving out of the free list
+        unless fewer than `at_least` tokens would be free, and returns the slabs
+        that have drained."""
+        if self._freed or self.leased.withheld:
+            self._freed = False
+            self.free_pages = self.leased.keep(
+                self.free_pages, -(-at_least // self.page_size)
+            )
         return self.leased.return_drained()
 
     def fill_densest_first(self) -> None:

@@ -49,6 +49,25 @@ class Demand:
                 break
         return pages
 
+    def tokens_begun(self) -> int:
+        """What the request whose prompt is being read and one running request
+        can take until they end. As long as so much is free when slabs leave,
+        one of them can always go on: the others can be retracted."""
+        running = [
+            _left(request) for request in self._scheduler.running_batch.reqs
+        ]
+        tokens = max(running) + 2 * self._page if running else 0
+        chunked = self._scheduler.chunked_req
+        if chunked is not None:
+            tokens += (
+                len(chunked.origin_input_ids)
+                + len(chunked.output_ids)
+                - chunked.kv.kv_allocated_len
+                + _left(chunked)
+                + 2 * self._page
+            )
+        return tokens
+
     def _pages(self, tokens: int) -> int:
         """With one that is partly filled."""
         return -(-tokens // self._page) + 1

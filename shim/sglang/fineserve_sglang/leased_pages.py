@@ -46,6 +46,8 @@ class LeasedPages:
         )
         self.linked: set[int] = set()
         self._leaving: dict[int, _Leaving] = {}
+        # Free pages of slabs that are leaving: no new request may take them.
+        self.withheld = 0
         self._device = device
         # By page: its slab's view index; 0 for what lies in no slab.
         by_page = torch.zeros(pages, dtype=torch.int64)
@@ -95,22 +97,26 @@ class LeasedPages:
         none = torch.empty(0, dtype=torch.int64, device=self._device)
         return torch.cat([none, *map(self._pages_of, held)])
 
-    def keep(self, free_pages: torch.Tensor) -> torch.Tensor:
+    def keep(self, free_pages: torch.Tensor, at_least: int) -> torch.Tensor:
         """The free pages without those of slabs that are leaving, which have
-        thereby left. Waits for the device if a slab is leaving."""
+        thereby left. If fewer than `at_least` pages would remain, all stay, and
+        `withheld` says how many of them should have gone. Waits for the device
+        if a slab is leaving."""
+        self.withheld = 0
         if not self.pages_leaving:
             return free_pages
         slabs = self.slab_of_page[free_pages]
         gone = self.is_leaving[slabs]
         taken = torch.bincount(slabs[gone].cpu(), minlength=self.count)
-        if not taken.any():
+        count = int(taken.sum())
+        if len(free_pages) - count < at_least:
+            self.withheld = count
             return free_pages
         for index, its in self._leaving.items():
-            count = int(taken[index])
-            if count:
-                its.pages -= count
+            if taken[index]:
+                its.pages -= int(taken[index])
                 its.barrier = self.fence.barrier()
-        return free_pages[~gone]
+        return free_pages[~gone] if count else free_pages
 
     def return_drained(self) -> list[int]:
         """Returns the slabs that have drained and that the fence has passed."""

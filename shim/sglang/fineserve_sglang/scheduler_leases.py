@@ -44,7 +44,9 @@ class SchedulerLeases:
             self._scheduler.tree_cache.evict_leaving(
                 self._leased, bool(changes.asked_back)
             )
-            for index in self._allocator.give_back():
+            cached = self._scheduler.tree_cache.evictable_size()
+            needed = self._demand.tokens_begun() - cached
+            for index in self._allocator.give_back(needed):
                 self.counters.returned += 1
                 self._usage.returned(index)
         self._usage.step_begins()

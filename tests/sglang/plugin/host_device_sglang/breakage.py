@@ -1,0 +1,42 @@
+"""What a test breaks to see that it would notice: $HOST_DEVICE_BREAK."""
+
+from __future__ import annotations
+
+import os
+
+
+def install() -> None:
+    what = os.environ.get("HOST_DEVICE_BREAK")
+    if what:
+        {
+            "fence": _leave_out_the_fence,
+            "undrained": _return_undrained_slabs,
+        }[what]()
+
+
+def _leave_out_the_fence() -> None:
+    """A slab goes when its last page is free."""
+    from fineserve_sglang.leased_pages import LeasedPages
+
+    original = LeasedPages.return_drained
+
+    def return_drained(self: LeasedPages) -> list[int]:
+        for leaving in self._leaving.values():
+            leaving.barrier = 0
+        return original(self)
+
+    LeasedPages.return_drained = return_drained
+
+
+def _return_undrained_slabs() -> None:
+    """Slabs go when they are asked back, with pages that requests use."""
+    from fineserve_sglang.leased_pages import LeasedPages
+
+    original = LeasedPages.return_drained
+
+    def return_drained(self: LeasedPages) -> list[int]:
+        for leaving in self._leaving.values():
+            leaving.pages = leaving.barrier = 0
+        return original(self)
+
+    LeasedPages.return_drained = return_drained

@@ -1,0 +1,100 @@
+"""What a view cannot hold is refused before it is allocated, in one line (label
+sglang)."""
+
+from __future__ import annotations
+
+import types
+import unittest
+from typing import Any
+
+from fineserve_sglang import support
+from fineserve_sglang.view import Format
+from fineserve_vllm import kv_abi
+from sglang.srt.server_args import ServerArgs
+from sglang_machine import EngineEnded, SglangMachine, WideModel
+
+
+def arguments(**changed: Any) -> Any:
+    """SGLang's own, with their defaults."""
+    fields = ServerArgs.__struct_fields__
+    defaults = ServerArgs(model_path="none")
+    return types.SimpleNamespace(
+        **{name: getattr(defaults, name) for name in fields} | changed
+    )
+
+
+class Refusals(unittest.TestCase):
+    def test_what_is_usual_is_not_refused(self) -> None:
+        support.refuse(arguments())
+
+    def test_each_names_its_flag(self) -> None:
+        for name, flag in support._REFUSED.items():
+            with self.subTest(flag):
+                with self.assertRaisesRegex(RuntimeError, f"{flag} is not"):
+                    support.refuse(arguments(**{name: True}))
+        for name, flag in support._SIZES.items():
+            with self.subTest(flag):
+                with self.assertRaisesRegex(RuntimeError, f"set {flag} 1 "):
+                    support.refuse(arguments(**{name: 2}))
+        with self.assertRaisesRegex(RuntimeError, "--disaggregation-mode null"):
+            support.refuse(arguments(disaggregation_mode="decode"))
+
+    def test_flags_are_sglangs(self) -> None:
+        for flag in [*support._REFUSED.values(), *support._SIZES.values()]:
+            name = flag.removeprefix("--").replace("-", "_")
+            self.assertIn(
+                {
+                    "tensor_parallel_size": "tp_size",
+                    "pipeline_parallel_size": "pp_size",
+                    "data_parallel_size": "dp_size",
+                }.get(name, name),
+                ServerArgs.__struct_fields__,
+            )
+
+
+class Sizes(unittest.TestCase):
+    POOL = kv_abi.Pool(
+        slab_count=14, slab_bytes=8 << 20, granule_bytes=2 << 20
+    )
+
+    def test_a_plane_ends_on_a_granule(self) -> None:
+        for layers, token_bytes, page in (
+            (2, 4096, 1),
+            (2, 3072, 16),
+            (1, 4608, 8),
+        ):
+            found = Format(layers, token_bytes, page, 512)
+            with self.subTest(found):
+                size = found.pages(self.POOL) * found.page_bytes
+                granules = 4 // found.planes
+                self.assertEqual(size % (2 << 20), 0)
+                self.assertGreaterEqual(size, 15 * granules * (2 << 20))
+
+    def test_too_many_layers_for_a_slab_name_the_slab_that_fits(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "--slab 16MiB --planes 8"):
+            Format(4, 4096, 1, 512).pages(self.POOL)
+
+
+class Start(SglangMachine):
+    def refused(self, **arguments: Any) -> str:
+        engine = self.start_sglang(WideModel(), view=True, **arguments)
+        with self.assertRaises(EngineEnded) as ended:
+            engine.answer()
+        (line, *_) = [
+            line
+            for line in str(ended.exception).splitlines()
+            if "RuntimeError: FineServe: " in line
+        ]
+        return line
+
+    def test_an_engine_that_cannot_have_a_view_ends(self) -> None:
+        self.start_daemon("--planes", "4")
+        line = self.refused(enable_hierarchical_cache=True, page_size=16)
+        self.assertIn("--enable-hierarchical-cache is not supported", line)
+        line = self.refused(max_total_tokens=256)
+        self.assertIn("--max-total-tokens 256 leaves room for 256 tokens", line)
+        self.assertEqual(self.free_slabs(), self.pool_slabs)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,185 @@
+"""SGLang's own allocators on slabs whose leases the test decides, without a
+device (label sglang)."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import torch
+from fineserve_sglang.allocators import (
+    LeasedPagedAllocator,
+    LeasedTokenAllocator,
+)
+from fineserve_vllm.grants import InMemoryGrants
+
+SLABS = 4
+PAGES = 8  # of a slab
+
+
+class _NoCache:
+    """A radix cache that keeps nothing."""
+
+    def evictable_size(self) -> int:
+        return 0
+
+    def supports_mamba(self) -> bool:
+        return False
+
+
+class Allocator(unittest.TestCase):
+    """With pages of one token and of four."""
+
+    def setUp(self) -> None:
+        self.each = [self.token(), self.paged()]
+
+    def grants(self, pages: int) -> InMemoryGrants:
+        self.assertEqual(pages, (SLABS + 1) * PAGES)
+        return InMemoryGrants.uniform(SLABS, PAGES)
+
+    def token(self) -> Any:
+        LeasedTokenAllocator.grants_factory = staticmethod(self.grants)
+        return LeasedTokenAllocator(
+            (SLABS + 1) * PAGES - 1,
+            dtype=torch.float32,
+            device="cpu",
+            kvcache=None,
+            need_sort=False,
+        )
+
+    def paged(self) -> Any:
+        LeasedPagedAllocator.grants_factory = staticmethod(self.grants)
+        return LeasedPagedAllocator(
+            ((SLABS + 1) * PAGES - 1) * 4,
+            page_size=4,
+            dtype=torch.float32,
+            device="cpu",
+            kvcache=None,
+            need_sort=False,
+        )
+
+    def lease(self, allocator: Any, *slabs: int) -> None:
+        for slab in slabs:
+            allocator.leased.grants.lease(slab)
+        allocator.apply(allocator.leased.grants.poll())
+
+    def ask_back(self, allocator: Any, slab: int, at_least: int = 0) -> None:
+        allocator.leased.grants.ask_back(slab)
+        allocator.apply(allocator.leased.grants.poll())
+        allocator.give_back(at_least)
+
+    def pages(self, allocator: Any, slots: torch.Tensor) -> set[int]:
+        return set((slots // allocator.page_size).tolist())
+
+    def test_nothing_is_free_before_a_lease(self) -> None:
+        for allocator in self.each:
+            self.assertEqual(allocator.available_size(), 0)
+            self.assertIsNone(allocator.alloc(allocator.page_size))
+
+    def test_only_pages_of_leased_slabs_are_handed_out(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 3, 1)
+            size = 2 * PAGES * allocator.page_size
+            self.assertEqual(allocator.available_size(), size)
+            self.assertEqual(allocator.capacity, size)
+            slots = allocator.alloc(size)
+            self.assertEqual(
+                self.pages(allocator, slots), {*range(8, 16), *range(24, 32)}
+            )
+            self.assertIsNone(allocator.alloc(allocator.page_size))
+
+    def test_a_slab_goes_when_its_last_page_is_free(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 1, 2)
+            allocator.fill_densest_first()
+            slots = allocator.alloc(3 * allocator.page_size)
+            (slab,) = set(allocator.leased.slab_of_page[
+                slots // allocator.page_size
+            ].tolist())
+            grants = allocator.leased.grants
+            self.ask_back(allocator, slab)
+            self.assertEqual(grants.returned, [])
+            # Three pages are still used; the other slab's are free.
+            self.assertEqual(
+                allocator.capacity, (3 + PAGES) * allocator.page_size
+            )
+            self.assertEqual(
+                allocator.available_size(), PAGES * allocator.page_size
+            )
+            allocator.free(slots[: 2 * allocator.page_size])
+            self.assertEqual(allocator.give_back(0), [])
+            allocator.free(slots[2 * allocator.page_size :])
+            self.assertEqual(allocator.give_back(0), [slab])
+            self.assertEqual(grants.returned, [slab])
+            self.assertEqual(allocator.capacity, PAGES * allocator.page_size)
+
+    def test_a_slab_waits_for_the_steps_in_flight(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 1)
+            slots = allocator.alloc(allocator.page_size)
+            fence = allocator.leased.fence
+            first, second = object(), object()
+            for step in first, second:
+                fence.schedule_begins()
+                fence.schedule_ends(step)
+            fence.step_processed(first)
+            allocator.free(slots)
+            self.ask_back(allocator, 1)
+            self.assertEqual(allocator.leased.grants.returned, [])
+            self.assertEqual(allocator.available_size(), 0)
+            fence.step_processed(second)
+            self.assertEqual(allocator.give_back(0), [1])
+
+    def test_what_a_request_was_let_in_for_stays_free(self) -> None:
+        for allocator in self.each:
+            page = allocator.page_size
+            self.lease(allocator, 1, 2)
+            self.ask_back(allocator, 1, at_least=(PAGES + 1) * page)
+            # It may still be taken, but by no new request.
+            self.assertEqual(allocator.available_size(), 2 * PAGES * page)
+            budget = allocator.create_prefill_budget(_NoCache())
+            self.assertEqual(budget.remaining_total, PAGES * page)
+            self.assertEqual(allocator.give_back(PAGES * page), [1])
+            self.assertEqual(allocator.available_size(), PAGES * page)
+            self.assertEqual(budget.remaining_total, PAGES * page)
+
+    def test_a_chunk_takes_no_more_than_there_is(self) -> None:
+        for allocator in self.each:
+            page = allocator.page_size
+            self.lease(allocator, 1)
+            budget = allocator.create_prefill_budget(_NoCache())
+            chunk = {"extend_input_len": 1000, "max_new_tokens": 1}
+            self.assertEqual(
+                budget.fit_chunk(chunk_limit=1000, **chunk), (PAGES - 1) * page
+            )
+            self.assertEqual(budget.fit_chunk(chunk_limit=page, **chunk), page)
+            allocator.alloc((PAGES - 1) * page)
+            self.assertIsNone(budget.fit_chunk(chunk_limit=page, **chunk))
+
+    def test_the_densest_slab_is_filled_first(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 1, 2, 3)
+            slots = allocator.alloc(allocator.available_size())
+            pages = slots // allocator.page_size
+            # Slab 2 keeps most.
+            kept = {8, 16, 17, 18, 24}
+            allocator.free(slots[~torch.isin(pages, torch.tensor([*kept]))])
+            allocator.fill_densest_first()
+            taken = allocator.alloc(5 * allocator.page_size)
+            self.assertEqual(self.pages(allocator, taken), set(range(19, 24)))
+
+    def test_flushing_frees_what_is_held(self) -> None:
+        for allocator in self.each:
+            self.lease(allocator, 1, 2)
+            allocator.alloc(3 * allocator.page_size)
+            allocator.leased.grants.ask_back(1)
+            allocator.apply(allocator.leased.grants.poll())
+            allocator.clear()
+            self.assertEqual(allocator.give_back(0), [1])
+            self.assertEqual(
+                allocator.available_size(), PAGES * allocator.page_size
+            )
+
+
+if __name__ == "__main__":
+    unittest.main()
