@@ -42,8 +42,8 @@ struct EngineSnapshot {
   std::string name;  // printable
   ViewRecord view = {};
   // For the next daemon.
-  uint32_t slot = 0;         // in the table
-  std::string raw_name = {};  // as its members say it
+  uint32_t slot = 0;                         // in the table
+  std::string raw_name = {};                 // as its members say it
   std::vector<uint64_t> member_starts = {};  // ProcessStart of living members
   std::vector<uint32_t> exited_pids = {};
   uint32_t exited_count = 0;  // more than are listed: the others are not known

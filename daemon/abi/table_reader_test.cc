@@ -1,4 +1,3 @@
-#include "daemon/abi/engine_entry.h"
 #include "daemon/abi/table_reader.h"
 
 #include <fcntl.h>
@@ -14,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "daemon/abi/engine_entry.h"
 #include "daemon/abi/transport.h"
 
 namespace fineserve::abi {

@@ -113,10 +113,9 @@ TEST(CudaBackingTest, FillZeroesItsSlabAndNoOther) {
   const DeviceChoice choice = {"emulated", FINESERVE_EMULATED_FOLDER};
   const auto driver = *driver::Driver::Load(choice.DriverLibrary());
   const Device device = *FindDevice(driver, choice);
-  const auto backing =
-      *CudaBacking::Create(driver, device, kGeometry,
-                           slab::FirstSlabs(kPresent),
-                           absl::UnavailableError("not needed"));
+  const auto backing = *CudaBacking::Create(
+      driver, device, kGeometry, slab::FirstSlabs(kPresent),
+      absl::UnavailableError("not needed"));
   // An engine's view of granules 1 (slab 0) and 2 (slab 1).
   const auto range =
       *driver::Reservation::Create(driver, 2 * kGeometry.granule_bytes);

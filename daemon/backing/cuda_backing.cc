@@ -24,9 +24,9 @@ absl::StatusOr<std::unique_ptr<CudaBacking>> CudaBacking::Create(
   absl::StatusOr<driver::Reservation> range =
       driver::Reservation::Create(driver, geometry.pool_bytes());
   if (!range.ok()) return range.status();
-  std::unique_ptr<CudaBacking> backing(new CudaBacking(
-      driver, device.ordinal, geometry, *std::move(context), *std::move(range),
-      std::move(nvml), std::move(keeper)));
+  std::unique_ptr<CudaBacking> backing(
+      new CudaBacking(driver, device.ordinal, geometry, *std::move(context),
+                      *std::move(range), std::move(nvml), std::move(keeper)));
   absl::Status s = backing->TakeKept(present, &kept, progress);
   if (!s.ok()) return s;
   s = backing->CreateStream();
@@ -126,8 +126,8 @@ absl::Status CudaBacking::Import(slab::SlabId slab, Granules* kept) {
   for (uint32_t i = 0; i < geometry_.granules_per_slab; ++i) {
     const auto found = kept->find(FirstOf(slab) + i);
     if (found == kept->end()) {
-      return absl::DataLossError(absl::StrCat(
-          "granule ", FirstOf(slab) + i, " of the pool was not kept"));
+      return absl::DataLossError(absl::StrCat("granule ", FirstOf(slab) + i,
+                                              " of the pool was not kept"));
     }
     absl::StatusOr<driver::Granule> granule = driver::Granule::Import(
         driver_, found->second.get(), geometry_.granule_bytes);

@@ -43,11 +43,11 @@ absl::Status DescriptorStore::Store(const std::string& name, int descriptor) {
   // FDPOLL=0: a descriptor is kept even if its peer has hung up.
   const std::string message =
       absl::StrCat("FDSTORE=1\nFDPOLL=0\nFDNAME=", name);
-  const int sent = sd_pid_notify_with_fds(
-      0, /*unset_environment=*/0, message.c_str(), &descriptor, 1);
+  const int sent = sd_pid_notify_with_fds(0, /*unset_environment=*/0,
+                                          message.c_str(), &descriptor, 1);
   if (sent > 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "cannot store the descriptor ", name, ": ", strerror(-sent)));
+  return absl::UnavailableError(absl::StrCat("cannot store the descriptor ",
+                                             name, ": ", strerror(-sent)));
 }
 
 void DescriptorStore::Remove(const std::string& name) {

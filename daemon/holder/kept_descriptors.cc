@@ -47,9 +47,9 @@ void TakeControl(const cmsghdr* control, Notification* n) {
 
 bool ReceiveOne(int socket, Notification* n) {
   char bytes[kMessageBytes];
-  alignas(cmsghdr) char controls[CMSG_SPACE(sizeof(ucred)) +
-                                 CMSG_SPACE(kDescriptorsPerMessage *
-                                            sizeof(int))];
+  alignas(
+      cmsghdr) char controls[CMSG_SPACE(sizeof(ucred)) +
+                             CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))];
   iovec part = {bytes, sizeof(bytes)};
   msghdr message = {};
   message.msg_iov = &part;

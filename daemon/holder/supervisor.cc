@@ -77,14 +77,14 @@ class Supervisor {
   KeptDescriptors kept_;
   sigset_t former_mask_ = {};
   driver::Descriptor signals_;
-  pid_t child_ = 0;             // 0: none
-  bool was_ready_ = false;      // any child
-  bool stopping_ = false;       // for good
-  int exit_status_ = -1;        // ≥ 0: done
-  uint64_t started_ms_ = 0;     // the child
-  uint64_t pause_ms_ = 0;       // before the next start
-  uint64_t start_at_ms_ = 0;    // while there is no child
-  uint64_t kill_at_ms_ = 0;     // 0: the child was not asked to stop
+  pid_t child_ = 0;           // 0: none
+  bool was_ready_ = false;    // any child
+  bool stopping_ = false;     // for good
+  int exit_status_ = -1;      // ≥ 0: done
+  uint64_t started_ms_ = 0;   // the child
+  uint64_t pause_ms_ = 0;     // before the next start
+  uint64_t start_at_ms_ = 0;  // while there is no child
+  uint64_t kill_at_ms_ = 0;   // 0: the child was not asked to stop
 };
 
 int Supervisor::Run() {
@@ -171,11 +171,12 @@ void Supervisor::OnExit(int status) {
   const bool asked = kill_at_ms_ != 0;
   if (asked || now_ms - started_ms_ >= kStableMs) pause_ms_ = 0;
   start_at_ms_ = now_ms + pause_ms_;
-  log::Warning("fineserved {}; it is started again {}, and gets {} descriptors "
-               "that were kept",
-               Describe(status),
-               pause_ms_ == 0 ? "at once" : fmt::format("in {} ms", pause_ms_),
-               kept_.count());
+  log::Warning(
+      "fineserved {}; it is started again {}, and gets {} descriptors "
+      "that were kept",
+      Describe(status),
+      pause_ms_ == 0 ? "at once" : fmt::format("in {} ms", pause_ms_),
+      kept_.count());
   pause_ms_ = std::clamp(2 * pause_ms_, kFirstPauseMs, kLongestPauseMs);
 }
 

@@ -83,9 +83,7 @@ absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
       [](uint32_t granule, int descriptor) {
         return DescriptorStore::Store(GranuleName(granule), descriptor);
       },
-      [](uint32_t granule) {
-        DescriptorStore::Remove(GranuleName(granule));
-      }};
+      [](uint32_t granule) { DescriptorStore::Remove(GranuleName(granule)); }};
 }
 
 absl::StatusOr<Pool> MakePool(const StartPlan& plan,
@@ -100,8 +98,10 @@ absl::StatusOr<Pool> MakePool(const StartPlan& plan,
   if (!backing.ok()) return ExplainFailure(backing.status(), plan);
   auto table = slab::TableWriter::Create(identity, &kClock);
   if (!table.ok()) return table.status();
-  return Pool{*std::move(backing), *std::move(table),
-              slab::PoolState(plan.geometry, plan.slabs), {}};
+  return Pool{*std::move(backing),
+              *std::move(table),
+              slab::PoolState(plan.geometry, plan.slabs),
+              {}};
 }
 
 absl::StatusOr<Pool> TakeOver(const StartPlan& plan,
@@ -138,8 +138,8 @@ class Daemon {
   absl::Status Serve();
 
  private:
-  Daemon(config::Config config, Reload reload, Endpoint endpoint,
-         Pool pool, const slab::TableIdentity& identity);
+  Daemon(config::Config config, Reload reload, Endpoint endpoint, Pool pool,
+         const slab::TableIdentity& identity);
   absl::Status Listen(driver::Descriptor kept_listener);
   // Stores what the next daemon needs beside the granules.
   absl::Status StoreTable();
@@ -185,14 +185,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   driver::Descriptor listener;
   if (kept) listener = std::move(kept->listener);
   const bool is_new = !kept;
-  absl::StatusOr<Pool> pool =
-      kept ? TakeOver(plan, choice, *std::move(kept))
-           : MakePool(plan, choice, identity);
+  absl::StatusOr<Pool> pool = kept ? TakeOver(plan, choice, *std::move(kept))
+                                   : MakePool(plan, choice, identity);
   if (!pool.ok()) return pool.status();
-  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config),
-                                            std::move(reload),
-                                            *std::move(endpoint),
-                                            *std::move(pool), identity));
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::move(config), std::move(reload), *std::move(endpoint),
+                 *std::move(pool), identity));
   daemon->gpu_claim_ = *std::move(claim);
   absl::Status s = daemon->Listen(std::move(listener));
   if (s.ok() && is_new) s = daemon->StoreTable();

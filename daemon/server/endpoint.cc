@@ -123,8 +123,9 @@ absl::StatusOr<driver::Descriptor> Endpoint::Listen(driver::Descriptor kept) {
   const sockaddr_un address = AddressOf(socket_path_);
   unlink(socket_path_.c_str());
   const mode_t old_mask = umask(0177);
-  const int bound = bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
-                         sizeof(address));
+  const int bound =
+      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
+           sizeof(address));
   umask(old_mask);
   if (bound != 0) return Errno("cannot bind", socket_path_);
   if (listen(listener.get(), kBacklog) != 0) {

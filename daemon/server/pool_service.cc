@@ -38,8 +38,8 @@ void PoolService::TakeScoreboards(Scoreboards kept) {
     if (!scoreboard.ok()) {
       log::Warning("engine {}: its view's scoreboard is lost: {}",
                    Number(engine), std::string(scoreboard.status().message()));
-      scoreboard = ViewScoreboardMemfd::Create(
-          table_->epoch(), engine, /*pid=*/0, slabs);
+      scoreboard = ViewScoreboardMemfd::Create(table_->epoch(), engine,
+                                               /*pid=*/0, slabs);
     }
     if (scoreboard.ok()) {
       scoreboards_.insert_or_assign(engine, *std::move(scoreboard));

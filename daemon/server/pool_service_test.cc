@@ -1,4 +1,3 @@
-#include "daemon/abi/engine_entry.h"
 #include "daemon/server/pool_service.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/abi/engine_entry.h"
 #include "daemon/backing/sim_backing.h"
 
 namespace fineserve::server {

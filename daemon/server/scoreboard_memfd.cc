@@ -64,8 +64,8 @@ absl::StatusOr<ViewScoreboardMemfd> ViewScoreboardMemfd::Adopt(
   abi::ViewScoreboardHeader header;
   if (memfd.bytes() == abi::ViewScoreboardBytes(slab_count)) {
     memcpy(static_cast<void*>(&header), memfd.base(), sizeof(header));
-    if (memcmp(header.magic, abi::kViewScoreboardMagic,
-               sizeof(header.magic)) == 0 &&
+    if (memcmp(header.magic, abi::kViewScoreboardMagic, sizeof(header.magic)) ==
+            0 &&
         header.engine_id == slab::Number(engine)) {
       return ViewScoreboardMemfd(std::move(memfd), slab_count);
     }

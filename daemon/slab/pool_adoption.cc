@@ -65,9 +65,9 @@ absl::Status Check(const abi::TableSnapshot& kept) {
 }
 
 PoolCounters CountersOf(const abi::CounterSnapshot& kept) {
-  return {kept.leases_granted,    kept.leases_denied,    kept.slabs_zeroed,
-          kept.slabs_quarantined, kept.engines_died,     kept.slabs_asked_back,
-          kept.slabs_returned,    kept.slabs_added,      kept.slabs_withdrawn};
+  return {kept.leases_granted,    kept.leases_denied, kept.slabs_zeroed,
+          kept.slabs_quarantined, kept.engines_died,  kept.slabs_asked_back,
+          kept.slabs_returned,    kept.slabs_added,   kept.slabs_withdrawn};
 }
 
 }  // namespace

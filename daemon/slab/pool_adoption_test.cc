@@ -77,10 +77,10 @@ class PoolAdoptionTest : public ::testing::Test {
     absl::StatusOr<PoolState> next = PoolState::Adopt(Kept(), clock_.NowNs());
     ASSERT_TRUE(next.ok()) << next.status();
     pool_ = *std::move(next);
-    table_ = *TableWriter::Adopt(
-        driver::Descriptor(
-            fcntl(table_->kept_descriptor(), F_DUPFD_CLOEXEC, 0)),
-        &clock_);
+    table_ =
+        *TableWriter::Adopt(driver::Descriptor(fcntl(table_->kept_descriptor(),
+                                                     F_DUPFD_CLOEXEC, 0)),
+                            &clock_);
     filling_.clear();
     Execute();
   }

@@ -349,8 +349,8 @@ class PoolState {
   uint64_t next_list_ns_ = 0;
   bool listing_ = false;
   bool list_is_old_ = false;  // a member has exited since it was asked for
-  bool contended_ = false;  // views want more than there is or comes in time
-  bool expecting_ = false;  // slabs were asked back
+  bool contended_ = false;    // views want more than there is or comes in time
+  bool expecting_ = false;    // slabs were asked back
   EngineId former_daemon_ = kNoEngine;  // whose fills may still write
   PoolCounters counters_;
   Effects effects_;

@@ -1,4 +1,3 @@
-#include "daemon/abi/engine_entry.h"
 #include "daemon/slab/table_writer.h"
 
 #include <errno.h>
@@ -11,6 +10,8 @@
 #include <atomic>
 #include <string>
 #include <thread>
+
+#include "daemon/abi/engine_entry.h"
 
 namespace fineserve::slab {
 namespace {

@@ -1,4 +1,3 @@
-#include "daemon/abi/engine_entry.h"
 #include "shim/group/group_leases.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/abi/engine_entry.h"
 #include "shim/testdata/plain_slab_table.h"
 
 namespace fineserve::shim {

@@ -294,7 +294,8 @@ class DaemonLink {
   bool refused_ FINESERVE_GUARDED_BY(mutex_) = false;
   // The last request found that the daemon has ended or closed the connection.
   bool has_ended_ FINESERVE_GUARDED_BY(mutex_) = false;
-  bool is_quiet_ FINESERVE_GUARDED_BY(mutex_) = false;  // a loss is not warned of
+  bool is_quiet_ FINESERVE_GUARDED_BY(mutex_) =
+      false;  // a loss is not warned of
   // Why the last attempt failed, in one line for the user.
   char reason_[512] FINESERVE_GUARDED_BY(mutex_) = {};
   char path_[128] FINESERVE_GUARDED_BY(mutex_) = {};

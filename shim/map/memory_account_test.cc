@@ -1,4 +1,3 @@
-#include "daemon/abi/engine_entry.h"
 #include "shim/map/memory_account.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +7,7 @@
 #include <string>
 
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/engine_entry.h"
 #include "shim/testdata/view_fixture.h"
 
 namespace fineserve::shim {

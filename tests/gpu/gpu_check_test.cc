@@ -152,11 +152,10 @@ TEST_F(GpuCheckTest, ExportComesFirstAndUnprovenFactsInTheirOrder) {
   }
   ASSERT_GE(names.size(), 14u);
   names.resize(14);
-  EXPECT_THAT(names,
-              ElementsAre("export", "conformance", "keep", "handles-8k",
-                          "handles-32k", "mps", "graph-swap", "teardown",
-                          "bandwidth", "virtual-machine", "end-to-end",
-                          "under-the-shim", "channels", "kernels"));
+  EXPECT_THAT(names, ElementsAre("export", "conformance", "keep", "handles-8k",
+                                 "handles-32k", "mps", "graph-swap", "teardown",
+                                 "bandwidth", "virtual-machine", "end-to-end",
+                                 "under-the-shim", "channels", "kernels"));
 }
 
 TEST_F(GpuCheckTest, RealDeviceIsFoundAsAnyProgramFindsIt) {

@@ -43,10 +43,9 @@ class Hash {
 
 const char* NameOf(Act act) {
   constexpr const char* kNames[] = {
-      "look",      "begin",     "free",    "execute", "end",
-      "want more", "want less", "suspend", "resume",  "deliver",
-      "fill",      "poll",      "wait",    "die",     "bury",
-      "restart",   "join",      "late fill"};
+      "look",      "begin",   "free",   "execute", "end",  "want more",
+      "want less", "suspend", "resume", "deliver", "fill", "poll",
+      "wait",      "die",     "bury",   "restart", "join", "late fill"};
   return kNames[static_cast<int>(act)];
 }
 
@@ -485,10 +484,9 @@ uint64_t World::Digest() {
   }
   for (const Engine& e : engines_) {
     hash.Add(uint64_t{e.alive} | uint64_t{e.buried} << 1 |
-             uint64_t{e.joined} << 3 |
-             uint64_t{e.wanted} << 8 | uint64_t{e.steps_left} << 16 |
-             uint64_t{e.changed} << 24 | uint64_t{e.suspended} << 2 |
-             uint64_t{e.suspensions} << 48 |
+             uint64_t{e.joined} << 3 | uint64_t{e.wanted} << 8 |
+             uint64_t{e.steps_left} << 16 | uint64_t{e.changed} << 24 |
+             uint64_t{e.suspended} << 2 | uint64_t{e.suspensions} << 48 |
              uint64_t{pool_.Record(e.id).view.wanted} << 32 |
              uint64_t{pool_.Record(e.id).view.target} << 40);
     for (uint32_t block : e.used) hash.Add(block);
@@ -510,8 +508,8 @@ uint64_t World::Digest() {
   }
   // What the next daemon would find.
   for (uint32_t s = 0; s < options_.slabs; ++s) {
-    hash.Add(static_cast<uint64_t>(WordOf(s).state) |
-             uint64_t{WordOf(s).engine} << 8);
+    hash.Add(static_cast<uint64_t>(WordOf(s).state) | uint64_t{WordOf(s).engine}
+                                                          << 8);
   }
   return hash.value();
 }

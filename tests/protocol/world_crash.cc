@@ -141,9 +141,8 @@ void World::LateFill() {
   late_fills_.erase(late_fills_.begin());
   const abi::SlabWord word = WordOf(Number(slab));
   const bool used =
-      std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
-        return Number(e.id) == word.engine;
-      });
+      std::any_of(engines_.begin(), engines_.end(),
+                  [&](const Engine& e) { return Number(e.id) == word.engine; });
   if (used) {
     Fail(absl::StrCat("a daemon that has ended zeroed slab ", Number(slab),
                       ", which is engine ", word.engine, "'s"));

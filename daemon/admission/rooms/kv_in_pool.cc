@@ -97,8 +97,9 @@ EngineKv::View Sleeper(const PoolState& pool, EngineId engine) {
   const slab::SlabLayout& layout = pool.Layout(engine);
   const uint32_t block_tokens = layout.format().block_tokens;
   const abi::ViewRecord view = pool.Record(engine).view;
-  return {0, view.cap * layout.LeastBlocks() * block_tokens, 0,
-          TokenBytes(pool, engine), view.shape, block_tokens};
+  return {0,          view.cap * layout.LeastBlocks() * block_tokens,
+          0,          TokenBytes(pool, engine),
+          view.shape, block_tokens};
 }
 
 }  // namespace
@@ -139,9 +140,12 @@ std::vector<EngineKv> KvInPool(const PoolState& pool, uid_t uid,
     const PoolState::Prospect& p = (idle ? first_shares : shares).at(*id);
     const uint64_t reach = idle ? left.unpromised : left.free + stake.slabs();
     const uint64_t sure = std::min<uint64_t>(p.slabs, reach);
-    kv.view = {stake.TokensOf(sure), p.cap * p.slab_tokens,
-               stake.used_blocks * stake.block_tokens, TokenBytes(pool, *id),
-               pool.Shape(*id), stake.block_tokens};
+    kv.view = {stake.TokensOf(sure),
+               p.cap * p.slab_tokens,
+               stake.used_blocks * stake.block_tokens,
+               TokenBytes(pool, *id),
+               pool.Shape(*id),
+               stake.block_tokens};
   }
   return all;
 }

@@ -33,16 +33,21 @@ class DaemonRestartTest : public Site {
 
   DaemonRestartTest() {
     Set("EMUCUDA_MEMORY", "4GiB");
-    supervisor_ = StartDaemon({"--supervise", "--pool", "96MiB", "--slab",
-                               "4MiB", "--planes", "2"});
+    supervisor_ = StartDaemon(
+        {"--supervise", "--pool", "96MiB", "--slab", "4MiB", "--planes", "2"});
   }
 
   std::unique_ptr<Process> StartView(const std::string& name,
                                      const std::vector<std::string>& format) {
-    std::vector<std::string> command = {
-        Program("view_engine"), "--random", "3600",   "--seed",
-        std::to_string(seed_),  "--most",   "700",    "--watermark",
-        "100"};
+    std::vector<std::string> command = {Program("view_engine"),
+                                        "--random",
+                                        "3600",
+                                        "--seed",
+                                        std::to_string(seed_),
+                                        "--most",
+                                        "700",
+                                        "--watermark",
+                                        "100"};
     command.insert(command.end(), format.begin(), format.end());
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
@@ -76,9 +81,10 @@ class DaemonRestartTest : public Site {
     back_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
     EXPECT_EQ(Table().epoch, before.epoch);
     const uint64_t moved = Table().counters.slabs_returned;
-    ASSERT_TRUE(Eventually(
-        [&] { return Table().counters.slabs_returned > moved + 1; }))
-        << "slabs move no more: " << supervisor_->Stderr();
+    ASSERT_TRUE(Eventually([&] {
+      return Table().counters.slabs_returned > moved + 1;
+    })) << "slabs move no more: "
+        << supervisor_->Stderr();
     moves_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
   }
 
@@ -115,16 +121,16 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
     usleep(200'000 + random_() % 30'000);
     ASSERT_NO_FATAL_FAILURE(Kill()) << "kill " << i;
     for (const auto& engine : engines) {
-      ASSERT_TRUE(engine->alive())
-          << "ended at kill " << i << ": " << engine->ReadAll()
-          << engine->Stderr();
+      ASSERT_TRUE(engine->alive()) << "ended at kill " << i << ": "
+                                   << engine->ReadAll() << engine->Stderr();
     }
     ASSERT_EQ(SlabsOf(engines.back()->pid()), whole);
   }
-  printf("%d kills: the next daemon answered after %.1f ms (p99 %.1f), slabs "
-         "had moved again after %.1f ms (p99 %.1f)\n",
-         kills, Quantile(back_ms_, .5), Quantile(back_ms_, .99),
-         Quantile(moves_ms_, .5), Quantile(moves_ms_, .99));
+  printf(
+      "%d kills: the next daemon answered after %.1f ms (p99 %.1f), slabs "
+      "had moved again after %.1f ms (p99 %.1f)\n",
+      kills, Quantile(back_ms_, .5), Quantile(back_ms_, .99),
+      Quantile(moves_ms_, .5), Quantile(moves_ms_, .99));
   for (const auto& engine : engines) engine->Signal(SIGTERM);
   for (const auto& engine : engines) engine->Wait();
   EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;

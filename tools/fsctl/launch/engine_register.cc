@@ -173,7 +173,8 @@ std::vector<RegisteredEngine> EngineRegister::Running() const {
 
 absl::Status EngineRegister::Enter(const std::string& engine) {
   const absl::Status s = WriteWhole(
-      PathOf(engine), absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
+      PathOf(engine),
+      absl::StrCat(getpid(), " ", abi::ProcessStart(getpid()), "\n"));
   if (s.ok()) LetGo();
   return s;
 }

@@ -38,8 +38,7 @@ std::string Title(const Observation& seen) {
       ")", (t.flags & abi::kTableEmulatedDevice) != 0 ? ", emulated" : "", "\n",
       "daemon    pid ", t.daemon_pid, ", started ",
       Age(seen.at.realtime_ns, t.started_ns), " ago", Succession(t),
-      "\nslabs     ",
-      t.slabs.size(), " of ", Size(t.slab_bytes()), ", each ",
+      "\nslabs     ", t.slabs.size(), " of ", Size(t.slab_bytes()), ", each ",
       t.granules_per_slab,
       t.granules_per_slab == 1 ? " granule of " : " granules of ",
       Size(t.granule_bytes), "\n");

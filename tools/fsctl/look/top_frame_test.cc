@@ -75,8 +75,7 @@ TEST(TopFrameTest, DeadDaemonIsShownAndThatItsQuarantineDoesNotEnd) {
   now.pool.holder_pid = 4712;
   const std::string frame = Frame(now, TotalChurn(now));
   EXPECT_THAT(
-      frame,
-      HasSubstr("daemon  daemon 4711 is dead; read through pid 4712\n"));
+      frame, HasSubstr("daemon  daemon 4711 is dead; read through pid 4712\n"));
   EXPECT_THAT(frame, HasSubstr("waiting for a daemon to end it"));
 }
 
