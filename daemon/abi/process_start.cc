@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +33,14 @@ uint64_t ProcessStart(pid_t pid) {
 driver::Descriptor OpenPidfd(pid_t pid, uint64_t start) {
   // glibc has this wrapper only since 2.36.
   driver::Descriptor pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (pidfd.valid() && ProcessStart(pid) != start) {
-    pidfd.Reset();
-    errno = ESRCH;
-  }
+  if (!pidfd.valid() || start == 0) return pidfd;
+  const uint64_t found = ProcessStart(pid);
+  if (found == start) return pidfd;
+  // One that lives and cannot be looked at may be the one that is meant.
+  pollfd exited = {pidfd.get(), POLLIN, 0};
+  const bool unknown = found == 0 && poll(&exited, 1, 0) == 0;
+  pidfd.Reset();
+  errno = unknown ? EAGAIN : ESRCH;
   return pidfd;
 }
 

@@ -14,8 +14,8 @@ namespace fineserve::abi {
 // there is no such process.
 uint64_t ProcessStart(pid_t pid);
 
-// A pidfd of the process with this pid that started then; not valid, with
-// errno set, if it has gone (ESRCH) or cannot be watched.
+// A pidfd of the process with this pid that started then, or of any if `start`
+// is 0; not valid, with errno set, if it has gone (ESRCH) or cannot be watched.
 driver::Descriptor OpenPidfd(pid_t pid, uint64_t start);
 
 }  // namespace fineserve::abi

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,24 @@ TEST(ProcessStartTest, AnotherProcessWithThePidIsNotTheOneThatIsMeant) {
   EXPECT_TRUE(OpenPidfd(getpid(), own).valid());
   EXPECT_FALSE(OpenPidfd(getpid(), own + 1).valid());
   EXPECT_EQ(errno, ESRCH);
+  EXPECT_TRUE(OpenPidfd(getpid(), 0).valid());
+}
+
+// This process has no descriptor left to read its start with.
+TEST(ProcessStartTest, ProcessThatCannotBeLookedAtIsNotTakenForDead) {
+  const uint64_t own = ProcessStart(getpid());
+  const pid_t child = fork();
+  if (child == 0) {
+    const driver::Descriptor last(dup(STDERR_FILENO));
+    const rlimit few = {static_cast<rlim_t>(last.get() + 2),
+                        static_cast<rlim_t>(last.get() + 2)};
+    setrlimit(RLIMIT_NOFILE, &few);  // enough for a pidfd
+    const bool valid = OpenPidfd(getppid(), own).valid();
+    _exit(valid ? 1 : errno == EAGAIN ? 0 : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // Its parent has not asked for its exit status yet: it is dead all the same.

@@ -1,12 +1,15 @@
 #include "daemon/holder/descriptor_store.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
+#include <atomic>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/log/log.h"
 
 namespace fineserve::holder {
 namespace {
@@ -20,6 +23,18 @@ struct FreeNames {
     free(names);
   }
 };
+
+// Whether this error says that nobody listens there any more.
+bool HasGone(int error) {
+  static std::atomic<bool> warned{false};
+  if (error != ECONNREFUSED && error != ENOENT) return false;
+  if (!warned.exchange(true)) {
+    log::Warning(
+        "whoever kept this pool for the next daemon has gone: it ends with the "
+        "engines that map it");
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -45,7 +60,7 @@ absl::Status DescriptorStore::Store(const std::string& name, int descriptor) {
       absl::StrCat("FDSTORE=1\nFDPOLL=0\nFDNAME=", name);
   const int sent = sd_pid_notify_with_fds(0, /*unset_environment=*/0,
                                           message.c_str(), &descriptor, 1);
-  if (sent > 0) return absl::OkStatus();
+  if (sent > 0 || HasGone(-sent)) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot store the descriptor ",
                                              name, ": ", strerror(-sent)));
 }
@@ -57,7 +72,7 @@ void DescriptorStore::Remove(const std::string& name) {
 absl::Status DescriptorStore::Flush() {
   if (!Exists()) return absl::OkStatus();
   const int done = sd_notify_barrier(/*unset_environment=*/0, kFlushUs);
-  if (done > 0) return absl::OkStatus();
+  if (done > 0 || HasGone(-done)) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "the parent that keeps descriptors does not answer: ", strerror(-done)));
 }

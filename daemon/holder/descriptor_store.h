@@ -13,7 +13,7 @@ namespace fineserve::holder {
 // Descriptors that outlive this process: its parent keeps them and hands them
 // to the process that it starts next. The parent is systemd
 // (FileDescriptorStoreMax=) or Supervisor; both speak sd_pid_notify_with_fds(3)
-// and sd_listen_fds_with_names(3). Confined to one thread.
+// and sd_listen_fds_with_names(3). Any thread, but for TakeAll.
 class DescriptorStore {
  public:
   using Named = std::map<std::string, driver::Descriptor>;
@@ -25,8 +25,8 @@ class DescriptorStore {
   static Named TakeAll();
 
   // Stores a copy of `descriptor`. Names have up to 200 letters, digits, dots
-  // and hyphens; who uses one again, removes it first. Without such a parent
-  // this does nothing. Error: the parent could not be told.
+  // and hyphens; who uses one again, removes it first. Without such a parent,
+  // or once it has gone, this does nothing. Error: it could not be told.
   static absl::Status Store(const std::string& name, int descriptor);
   static void Remove(const std::string& name);
   // Waits until the parent has everything that was stored so far.

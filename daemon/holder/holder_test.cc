@@ -112,6 +112,22 @@ TEST_F(KeptDescriptorsTest, WhatAnotherProcessSendsIsIgnored) {
   EXPECT_EQ(kept_.count(), 0u);
 }
 
+// The daemon serves on without it.
+TEST_F(KeptDescriptorsTest, ParentThatHasGoneIsNoError) {
+  const std::string address = kept_.address();
+  kept_ = KeptDescriptors();
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("NOTIFY_SOCKET", address.c_str(), 1);
+    const bool fine = DescriptorStore::Store("a", a_.get()).ok() &&
+                      DescriptorStore::Flush().ok();
+    _exit(fine ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST_F(KeptDescriptorsTest, OtherMessagesAreHandedOn) {
   InChild([&] { return sd_notify(0, "READY=1\nSTATUS=serving") > 0 ? 0 : 1; });
   EXPECT_EQ(text_, "READY=1\nSTATUS=serving\n");

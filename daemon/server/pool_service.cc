@@ -22,6 +22,7 @@ PoolService::PoolService(backing::DeviceQueue* device, slab::PoolState state,
     : device_(device), table_(table), clock_(clock), state_(std::move(state)) {
   TakeScoreboards(std::move(scoreboards));
   Execute();
+  table_->Serve();
   state_.HoldBackFills();
   Execute();
   // To say early whether quarantines will ever end.

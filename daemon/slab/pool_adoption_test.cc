@@ -83,6 +83,7 @@ class PoolAdoptionTest : public ::testing::Test {
                             &clock_);
     filling_.clear();
     Execute();
+    table_->Serve();
   }
 
   EngineId Join(const std::string& name, pid_t pid) {

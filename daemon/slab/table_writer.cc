@@ -21,6 +21,10 @@ using abi::TableHeader;
 
 namespace {
 
+constexpr uint32_t kEnginesOffset = sizeof(TableHeader);
+constexpr uint32_t kSlabsOffset =
+    kEnginesOffset + abi::kEngineCapacity * sizeof(abi::EngineEntry);
+
 uint64_t WallClockNs() {
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
@@ -45,10 +49,7 @@ absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Create(
 
 absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Adopt(
     driver::Descriptor kept, const Clock* clock) {
-  absl::StatusOr<std::unique_ptr<TableWriter>> writer =
-      Make(abi::SealedMemfd::Adopt(std::move(kept)), clock);
-  if (writer.ok()) (*writer)->Serve();
-  return writer;
+  return Make(abi::SealedMemfd::Adopt(std::move(kept)), clock);
 }
 
 absl::StatusOr<std::unique_ptr<TableWriter>> TableWriter::Make(
@@ -66,7 +67,11 @@ TableWriter::TableWriter(abi::SealedMemfd memfd, const Clock* clock)
     : memfd_(std::move(memfd)),
       read_only_(memfd_.ReadOnly()),
       clock_(clock),
-      header_(static_cast<TableHeader*>(memfd_.base())) {}
+      header_(static_cast<TableHeader*>(memfd_.base())),
+      engines_(reinterpret_cast<abi::EngineEntry*>(
+          static_cast<char*>(memfd_.base()) + kEnginesOffset)),
+      slabs_(reinterpret_cast<abi::SlabEntry*>(
+          static_cast<char*>(memfd_.base()) + kSlabsOffset)) {}
 
 void TableWriter::FillHeader(const TableIdentity& identity) {
   header_->abi_version = abi::kAbiVersion;
@@ -74,9 +79,8 @@ void TableWriter::FillHeader(const TableIdentity& identity) {
   header_->table_bytes = memfd_.bytes();
   header_->epoch = identity.epoch;
   header_->engine_capacity = abi::kEngineCapacity;
-  header_->engines_offset = sizeof(abi::TableHeader);
-  header_->slabs_offset = sizeof(abi::TableHeader) +
-                          abi::kEngineCapacity * sizeof(abi::EngineEntry);
+  header_->engines_offset = kEnginesOffset;
+  header_->slabs_offset = kSlabsOffset;
   header_->granule_bytes = identity.geometry.granule_bytes;
   header_->granules_per_slab = identity.geometry.granules_per_slab;
   header_->slab_count = identity.geometry.slab_count;
@@ -85,16 +89,12 @@ void TableWriter::FillHeader(const TableIdentity& identity) {
   memcpy(header_->magic, abi::kTableMagic, sizeof(abi::kTableMagic));
 }
 
-// Says that this process serves the pool.
 void TableWriter::Serve() {
+  if (std::exchange(serves_, true)) return;
   __atomic_store_n(&header_->daemon_pid, static_cast<uint32_t>(getpid()),
                    __ATOMIC_RELAXED);
   __atomic_store_n(&header_->started_ns, WallClockNs(), __ATOMIC_RELAXED);
   header_->daemons.fetch_add(1, std::memory_order_relaxed);
-  char* base = static_cast<char*>(memfd_.base());
-  engines_ =
-      reinterpret_cast<abi::EngineEntry*>(base + header_->engines_offset);
-  slabs_ = reinterpret_cast<abi::SlabEntry*>(base + header_->slabs_offset);
 }
 
 void TableWriter::SetMarks(uint32_t last_engine, uint32_t last_lease,

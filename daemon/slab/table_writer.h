@@ -32,9 +32,13 @@ class TableWriter {
   static absl::StatusOr<std::unique_ptr<TableWriter>> Create(
       const TableIdentity& identity, const Clock* clock);
   // Goes on with the table of a daemon that has ended: `kept` is its
-  // kept_descriptor(), whose content KeptTable::Read has found sound.
+  // kept_descriptor(), whose content TableReader has found sound.
   static absl::StatusOr<std::unique_ptr<TableWriter>> Adopt(
       driver::Descriptor kept, const Clock* clock);
+  // Says that this process serves the pool, as Create does. After Adopt only
+  // once the table says who its predecessors were, as far as somebody still
+  // waits for their end (PoolState::HoldBackFills).
+  void Serve();
 
   // Publishes a slab's word.
   void SetSlab(SlabId slab, abi::SlabWord word);
@@ -64,14 +68,14 @@ class TableWriter {
   static absl::StatusOr<std::unique_ptr<TableWriter>> Make(
       abi::SealedMemfd memfd, const Clock* clock);
   void FillHeader(const TableIdentity& identity);
-  void Serve();
 
   const abi::SealedMemfd memfd_;
   const driver::Descriptor read_only_;
   const Clock* const clock_;
+  bool serves_ = false;
   abi::TableHeader* const header_;
-  abi::EngineEntry* engines_ = nullptr;
-  abi::SlabEntry* slabs_ = nullptr;
+  abi::EngineEntry* const engines_;
+  abi::SlabEntry* const slabs_;
 };
 
 // Adds to a counter of the table. Relaxed: a statistic that publishes nothing

@@ -68,6 +68,14 @@ TEST_F(ProtocolTest, EveryOrderOfAStepAndOneDeathOfTheDaemonIsSound) {
   ExpectSound(OneCrash());
 }
 
+// The second one dies while it takes over.
+TEST_F(ProtocolTest, EveryOrderOfTwoDeathsOfDaemonsIsSound) {
+  Options options = OneCrash();
+  options.crashes = 2;
+  options.changes = 0;
+  ExpectSound(options);
+}
+
 TEST_F(ProtocolTest, EveryOrderOfDeathsOfAnEngineAndTheDaemonIsSound) {
   Options options;
   options.crashes = 1;

@@ -236,7 +236,7 @@ std::vector<Event> World::Enabled() const {
   if (!late_fills_.empty()) events.push_back({Act::kLateFill, 0});
   if (!serves_) {
     events.push_back({Act::kRestart, 0});
-    return events;
+    return WithCrashes(std::move(events));
   }
   if (!filling_.empty()) events.push_back({Act::kFill, 0});
   if (touched_) events.push_back({Act::kPoll, 0});

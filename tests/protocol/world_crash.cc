@@ -27,6 +27,7 @@ bool IsTheDaemons(Act act) {
     case Act::kPoll:
     case Act::kWait:
     case Act::kBury:
+    case Act::kRestart:
       return true;
     default:
       return false;
@@ -95,8 +96,9 @@ void World::Restart() {
   if (!adopted.ok()) return Fail(std::string(adopted.status().message()));
   pool_ = *std::move(adopted);
   serves_ = true;
-  table_.header()->daemon_pid = static_cast<uint32_t>(++daemon_);
+  ++daemon_;
   Execute();
+  if (Lives()) table_.header()->daemon_pid = static_cast<uint32_t>(daemon_);
   pool_.HoldBackFills();
   Execute();
   for (const slab::PoolState::Member& member : pool_.Members()) {

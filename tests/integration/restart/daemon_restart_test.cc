@@ -152,6 +152,24 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
 }
 
+// Who keeps the pool dies: the daemon serves on, and says so when it would
+// store something.
+TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
+  auto first = StartView("a", {"--page", "33792"});
+  const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  supervisor_->Signal(SIGKILL);
+  supervisor_->Wait();
+  auto second = StartView("b", {"--page", "65536", "--planes", "2"});
+  const uint64_t moved = Table().counters.slabs_returned;
+  EXPECT_TRUE(
+      Eventually([&] { return Table().counters.slabs_returned > moved; }));
+  EXPECT_EQ(static_cast<pid_t>(Table().daemon_pid), daemon);
+  EXPECT_TRUE(first->alive() && second->alive());
+  for (auto* engine : {first.get(), second.get()}) engine->Signal(SIGKILL);
+  EXPECT_TRUE(EventuallyFree(kPoolSlabs));
+  kill(daemon, SIGKILL);
+}
+
 // Engines come and go under every daemon.
 TEST_F(DaemonRestartTest, NextDaemonServesNewEnginesBesideTheOldOnes) {
   auto first = StartView("a", {"--page", "33792"});
