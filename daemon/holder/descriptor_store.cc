@@ -38,7 +38,12 @@ bool HasGone(int error) {
 
 }  // namespace
 
-bool DescriptorStore::Exists() { return getenv("NOTIFY_SOCKET") != nullptr; }
+// A parent that only wants to be notified might never read what is stored.
+bool DescriptorStore::Exists() {
+  const char* most = getenv("FDSTORE");
+  return most != nullptr && atoi(most) > 0 &&
+         getenv("NOTIFY_SOCKET") != nullptr;
+}
 
 DescriptorStore::Named DescriptorStore::TakeAll() {
   Named taken;

@@ -18,7 +18,8 @@ class DescriptorStore {
  public:
   using Named = std::map<std::string, driver::Descriptor>;
 
-  // Whether this process has a parent that keeps descriptors.
+  // Whether this process has a parent that keeps descriptors: $NOTIFY_SOCKET,
+  // and $FDSTORE, how many it keeps (systemd sets it from version 254 on).
   static bool Exists();
   // What the process before this one has stored, by name. To be called once,
   // before any other thread is there: it takes it out of the environment.

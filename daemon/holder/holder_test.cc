@@ -41,6 +41,7 @@ class KeptDescriptorsTest : public ::testing::Test {
     const pid_t child = fork();
     if (child == 0) {
       setenv("NOTIFY_SOCKET", kept_.address().c_str(), 1);
+      setenv("FDSTORE", "10", 1);
       _exit(body());
     }
     int status;
@@ -103,6 +104,7 @@ TEST_F(KeptDescriptorsTest, WhatAnotherProcessSendsIsIgnored) {
   const pid_t stranger = fork();
   if (stranger == 0) {
     setenv("NOTIFY_SOCKET", kept_.address().c_str(), 1);
+    setenv("FDSTORE", "10", 1);
     DescriptorStore::Store("a", a_.get()).IgnoreError();
     _exit(0);
   }
@@ -119,6 +121,7 @@ TEST_F(KeptDescriptorsTest, ParentThatHasGoneIsNoError) {
   const pid_t child = fork();
   if (child == 0) {
     setenv("NOTIFY_SOCKET", address.c_str(), 1);
+    setenv("FDSTORE", "10", 1);
     const bool fine = DescriptorStore::Store("a", a_.get()).ok() &&
                       DescriptorStore::Flush().ok();
     _exit(fine ? 0 : 1);
@@ -134,8 +137,18 @@ TEST_F(KeptDescriptorsTest, OtherMessagesAreHandedOn) {
   EXPECT_EQ(kept_.count(), 0u);
 }
 
+// Nor with one that wants to be notified, but keeps nothing.
 TEST_F(KeptDescriptorsTest, WithoutAParentThereIsNoStore) {
   ASSERT_EQ(getenv("NOTIFY_SOCKET"), nullptr);
+  EXPECT_EQ(InChild([&] {
+              DescriptorStore::Store("a", a_.get()).IgnoreError();
+              return unsetenv("FDSTORE") == 0 &&
+                             DescriptorStore::Store("b", b_.get()).ok()
+                         ? 0
+                         : 1;
+            }),
+            0);
+  EXPECT_EQ(kept_.count(), 1u);
   EXPECT_FALSE(DescriptorStore::Exists());
   EXPECT_TRUE(DescriptorStore::Store("a", a_.get()).ok());
   EXPECT_TRUE(DescriptorStore::Flush().ok());

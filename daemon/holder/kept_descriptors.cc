@@ -8,6 +8,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include <climits>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,7 @@ bool KeptDescriptors::GiveToChild() const {
   setenv("LISTEN_FDS", absl::StrCat(count()).c_str(), 1);
   setenv("LISTEN_FDNAMES", names.c_str(), 1);
   setenv("NOTIFY_SOCKET", address_.c_str(), 1);
+  setenv("FDSTORE", absl::StrCat(INT_MAX).c_str(), 1);
   return true;
 }
 

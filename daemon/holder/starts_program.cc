@@ -1,8 +1,8 @@
 // A program for tests of the supervisor: counts its starts in memory that its
-// parent keeps, writes each to standard output as "START n pid", says that it
-// is ready, and then does what its arguments say for that start: "wait" (until
-// SIGTERM), "kill" (itself), or an exit status. The last one holds for all
-// later starts. "unready" as the first one: it says nothing.
+// parent keeps, says that it is ready, writes each start to standard output as
+// "START n pid", and then does what its arguments say for that start: "wait"
+// (until SIGTERM), "kill" (itself), or an exit status. The last one holds for
+// all later starts. "unready" as the first one: it says nothing.
 
 #include <signal.h>
 #include <stdio.h>
@@ -51,9 +51,9 @@ int main(int argc, char** argv) {
   const bool ready = acts.front() != "unready";
   if (!ready) acts.erase(acts.begin());
   const int start = ++*Starts();
+  if (ready) sd_notify(0, "READY=1");
   printf("START %d %d\n", start, getpid());
   fflush(stdout);
-  if (ready) sd_notify(0, "READY=1");
   const std::string& act =
       acts[std::min(acts.size(), static_cast<size_t>(start)) - 1];
   if (act == "wait") {

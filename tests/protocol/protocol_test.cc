@@ -19,7 +19,7 @@ constexpr uint64_t kMostStates = 1'000;
 constexpr uint32_t kWalks = 30;
 #else
 constexpr uint64_t kMostStates = 5'000'000;
-constexpr uint32_t kWalks = 300;
+constexpr uint32_t kWalks = 3'000;
 #endif
 
 using ProtocolTest = ::testing::Test;
@@ -72,7 +72,6 @@ TEST_F(ProtocolTest, EveryOrderOfAStepAndOneDeathOfTheDaemonIsSound) {
 TEST_F(ProtocolTest, EveryOrderOfTwoDeathsOfDaemonsIsSound) {
   Options options = OneCrash();
   options.crashes = 2;
-  options.changes = 0;
   ExpectSound(options);
 }
 
@@ -105,15 +104,19 @@ TEST_F(ProtocolTest, RandomOrdersOfALargerInstanceAreSound) {
   options.slabs = 5;
   options.steps = {40, 40};
   options.changes = 20;
-  options.deaths = 2;
   options.waits = 20;
   options.suspensions = 5;
   options.crashes = 6;
+  uint64_t events = 0;
   for (uint32_t i = 0; i < kWalks; ++i) {
+    options.deaths = i % 3;
     const Exploration found = Walk(options, seed + i, 400);
     ASSERT_EQ(found.violation, "")
         << "walk " << seed + i << ": " << Text(found.path);
+    events += found.transitions;
   }
+  printf("%u walks, %llu events\n", kWalks,
+         static_cast<unsigned long long>(events));
 }
 
 // A checker that finds nothing must be able to find something, in time.
@@ -163,6 +166,13 @@ void ExpectFound(const Options& options, const std::string& what) {
 TEST_F(ProtocolTest, FillOfAFormerDaemonIsFoundWhereItIsNotWaitedFor) {
   Options options = OneCrash();
   options.no_former_daemon = true;
+  ExpectFound(options, "a daemon that has ended zeroed slab");
+}
+
+TEST_F(ProtocolTest, DaemonThatForgetsItsPredecessorsPredecessorIsFound) {
+  Options options = OneCrash();
+  options.crashes = 2;
+  options.named_first = true;
   ExpectFound(options, "a daemon that has ended zeroed slab");
 }
 

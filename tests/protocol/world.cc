@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/engine_entry.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -508,8 +509,19 @@ uint64_t World::Digest() {
   }
   // What the next daemon would find.
   for (uint32_t s = 0; s < options_.slabs; ++s) {
-    hash.Add(static_cast<uint64_t>(WordOf(s).state) | uint64_t{WordOf(s).engine}
-                                                          << 8);
+    const abi::SlabWord word = WordOf(s);
+    hash.Add(static_cast<uint64_t>(word.state) | uint64_t{word.engine} << 8);
+  }
+  hash.Add(table_.header()->daemon_pid | static_cast<uint64_t>(daemon_) << 32);
+  for (uint32_t slot = 0; slot < kEngines + options_.crashes; ++slot) {
+    abi::EngineRecord record;
+    Require(abi::CopyRecord(table_.engines()[slot], &record));
+    hash.Add(static_cast<uint64_t>(record.state) |
+             uint64_t{record.member_count} << 8 |
+             uint64_t{record.view.wanted} << 16 | uint64_t{record.id} << 32);
+    for (uint32_t i = 0; i < record.exited_count; ++i) {
+      hash.Add(record.exited_pids[i]);
+    }
   }
   return hash.value();
 }

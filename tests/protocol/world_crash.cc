@@ -97,6 +97,8 @@ void World::Restart() {
   pool_ = *std::move(adopted);
   serves_ = true;
   ++daemon_;
+  if (options_.named_first)
+    table_.header()->daemon_pid = static_cast<uint32_t>(daemon_);
   Execute();
   if (Lives()) table_.header()->daemon_pid = static_cast<uint32_t>(daemon_);
   pool_.HoldBackFills();

@@ -99,7 +99,7 @@ TEST_F(TopTest, OnceReadsThroughAnEngineWhenTheDaemonIsDead) {
   daemon->Wait();
   const Finished top = Fsctl({"top", "--once", "--interval", "0.1"});
   EXPECT_EQ(top.code, 0) << top.err;
-  EXPECT_THAT(top.out, HasSubstr("is dead; read through engine pid " +
+  EXPECT_THAT(top.out, HasSubstr("is dead; read through pid " +
                                  std::to_string(engine->pid())));
   EXPECT_THAT(top.out, HasSubstr("# full 4"));
 }
