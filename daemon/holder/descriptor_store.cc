@@ -71,6 +71,7 @@ absl::Status DescriptorStore::Store(const std::string& name, int descriptor) {
 }
 
 void DescriptorStore::Remove(const std::string& name) {
+  if (!Exists()) return;
   sd_notify(0, absl::StrCat("FDSTOREREMOVE=1\nFDNAME=", name).c_str());
 }
 
