@@ -41,6 +41,7 @@ _MODULES = (
     "test_start",
     "test_view",
     "test_formats",
+    "test_kv_groups",
     "test_gpu_worker",
     "test_gpu_trade",
     "test_gpu_features",
@@ -239,6 +240,11 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "head, NVFP4, TurboQuant, latents and fp8_ds_mla), in each layout, "
         "byte by byte; blocks of 1, 16, 64 and 128 tokens",
         _module("test_formats"),
+    ),
+    (
+        "– the blocks that a request of a hybrid takes, as admission counts "
+        "them, against what vLLM's managers hand out",
+        _module("test_kv_groups"),
     ),
     ("EngineCore loop, synchronous", _loop(False)),
     ("EngineCore loop, async scheduling", _loop(True)),

@@ -15,7 +15,8 @@ from gpu_machine import REAL_GPU, Model
 from test_gpu_trade import Trades
 from test_gpu_worker import LARGE, SMALL
 
-# Four heads: two ranks have two each, so that a block takes half on each GPU.
+# Four heads: of two ranks each has two, so that a block takes half on each GPU,
+# and of four each has one.
 WIDE = Model(layers=4, seed=11)
 
 
@@ -135,6 +136,25 @@ class TwoOnTheSameGpus(Ranks):
     def test_slabs_move_and_every_token_is_right(self) -> None:
         self.start_all({})
         self.trade_until(returned=12)
+
+
+@unittest.skipIf(REAL_GPU is not None, "needs several GPUs")
+class FourGpus(Ranks):
+    """An engine on four GPUs with pools of four sizes, and one on the third of
+    them: it may have no more than the smallest pool offers."""
+
+    SLABS = [16, 12, 14, 10]
+    MODELS = [WIDE, SMALL]
+    ON = [[0, 1, 2, 3], [2]]
+    PARALLEL = [{"tensor_parallel_size": 4}, {}]
+
+    def test_slabs_move_and_every_token_is_right(self) -> None:
+        self.start_all({})
+        self.trade_until(returned=3)
+        for gpu in self.gpus:
+            for engine in self.of_gpu(gpu, "engines")["engines"]:
+                if engine["view"]["spans_gpus"]:
+                    self.assertLessEqual(engine["view"]["leased"], 10)
 
 
 if __name__ == "__main__":
