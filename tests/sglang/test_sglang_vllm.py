@@ -1,5 +1,7 @@
-"""A stock SGLang and a stock vLLM trade slabs of one pool (label sglang). Run by
-the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON."""
+"""A stock SGLang and a stock vLLM trade slabs of one pool (label sglang).
+
+Run by the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import signal
 import unittest
 from typing import Any
 
-from sglang_machine import EngineProcess, WideModel
+from sglang_machine import EngineProcess, WideModel  # sets the path, too
 from gpu_machine import VllmMachine
 from tiny_models import Model
 from trading import Trade
