@@ -17,7 +17,8 @@ from trading import Trade
 
 
 class BesideVllm(Trade, VllmMachine):
-    MODELS = [WideModel(), Model(layers=4, seed=2)]
+    # As many tokens in a slab.
+    MODELS = [WideModel(), Model(layers=8, seed=2)]
 
     def start_one(
         self, i: int, environment: dict[str, str], **arguments: Any
