@@ -35,7 +35,7 @@ POOL_SLABS = 14
 
 @dataclasses.dataclass(frozen=True)
 class WideModel(Model):
-    """A token's keys take heads × 256 bytes in a layer, and so do its values."""
+    """A token's keys take heads × 256 bytes in a layer, its values too."""
 
     layers: int = LAYERS
     seed: int = 1

@@ -4,6 +4,7 @@ device (label sglang)."""
 from __future__ import annotations
 
 import unittest
+from array import array
 from typing import Any
 
 import torch
@@ -11,7 +12,15 @@ from fineserve_sglang.allocators import (
     LeasedPagedAllocator,
     LeasedTokenAllocator,
 )
+from fineserve_sglang.radix_cache import LeasedRadixCache
 from fineserve_vllm.grants import InMemoryGrants
+from sglang.srt.mem_cache.base_prefix_cache import (
+    InsertParams,
+    MatchPrefixParams,
+)
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 SLABS = 4
 PAGES = 8  # of a slab
@@ -27,7 +36,7 @@ class _NoCache:
         return False
 
 
-class Allocator(unittest.TestCase):
+class _Allocators(unittest.TestCase):
     """With pages of one token and of four."""
 
     def setUp(self) -> None:
@@ -71,6 +80,8 @@ class Allocator(unittest.TestCase):
     def pages(self, allocator: Any, slots: torch.Tensor) -> set[int]:
         return set((slots // allocator.page_size).tolist())
 
+
+class Allocator(_Allocators):
     def test_nothing_is_free_before_a_lease(self) -> None:
         for allocator in self.each:
             self.assertEqual(allocator.available_size(), 0)
@@ -179,6 +190,95 @@ class Allocator(unittest.TestCase):
             self.assertEqual(
                 allocator.available_size(), PAGES * allocator.page_size
             )
+
+
+class RadixCache(_Allocators):
+    """Two texts begin alike; the common part lies in slab 1, the ends in 2 and
+    3."""
+
+    def cache(self, allocator: Any) -> LeasedRadixCache:
+        cache = LeasedRadixCache(
+            CacheInitParams(
+                disable=False,
+                req_to_token_pool=None,
+                token_to_kv_pool_allocator=allocator,
+                page_size=allocator.page_size,
+                tree_components=(ComponentType.FULL,),
+            )
+        )
+        self.lease(allocator, 1, 2, 3)
+        slab = PAGES * allocator.page_size
+        allocator.alloc(allocator.available_size())
+        slots = torch.arange(4 * slab)
+        for text, its in ((0, 2), (1, 3)):
+            cache.insert(
+                InsertParams(
+                    key=self.text(allocator, text),
+                    # The second one was matched that far.
+                    prev_prefix_len=text * slab,
+                    value=torch.cat(
+                        [
+                            slots[slab : 2 * slab],
+                            slots[its * slab : (its + 1) * slab],
+                        ]
+                    ),
+                )
+            )
+        self.assertEqual(self.known(cache, 0), 2 * slab)
+        self.assertEqual(self.known(cache, 1), 2 * slab)
+        return cache
+
+    def text(self, allocator: Any, end: int) -> RadixKey:
+        slab = PAGES * allocator.page_size
+        return RadixKey(array("q", [7] * slab + [end] * slab))
+
+    def known(self, cache: LeasedRadixCache, end: int) -> int:
+        """How much of a text it has."""
+        return self.match(cache, end).device_prefix_len
+
+    def match(self, cache: LeasedRadixCache, end: int) -> Any:
+        key = self.text(cache.token_to_kv_pool_allocator, end)
+        return cache.match_prefix(MatchPrefixParams(key=key))
+
+    def leave(self, cache: LeasedRadixCache, slab: int) -> list[int]:
+        allocator = cache.token_to_kv_pool_allocator
+        allocator.leased.grants.ask_back(slab)
+        allocator.apply(allocator.leased.grants.poll())
+        cache.evict_leaving(allocator.leased, True)
+        return allocator.give_back(0)
+
+    def test_entries_of_a_slab_that_leaves_are_evicted(self) -> None:
+        for allocator in self.each:
+            cache = self.cache(allocator)
+            self.assertEqual(self.leave(cache, 3), [3])
+            slab = PAGES * allocator.page_size
+            self.assertEqual(self.known(cache, 0), 2 * slab)
+            self.assertEqual(self.known(cache, 1), slab)
+            # Nothing was evicted that had not to be.
+            self.assertEqual(cache.evictable_size(), 2 * slab)
+            self.assertEqual(allocator.available_size(), 0)
+
+    def test_what_hangs_on_them_goes_along(self) -> None:
+        for allocator in self.each:
+            cache = self.cache(allocator)
+            self.assertEqual(self.leave(cache, 1), [1])
+            self.assertEqual(cache.evictable_size(), 0)
+            self.assertEqual(
+                allocator.available_size(), 2 * PAGES * allocator.page_size
+            )
+
+    def test_an_entry_in_use_stays_until_its_request_ends(self) -> None:
+        for allocator in self.each:
+            cache = self.cache(allocator)
+            lock = cache.lock(self.match(cache, 0).last_device_node)
+            self.assertEqual(self.leave(cache, 1), [])
+            self.assertEqual(self.leave(cache, 2), [])
+            slab = PAGES * allocator.page_size
+            self.assertEqual(self.known(cache, 0), 2 * slab)
+            cache.unlock(lock)
+            cache.evict_leaving(allocator.leased, False)
+            self.assertEqual(sorted(allocator.give_back(0)), [1, 2])
+            self.assertEqual(self.known(cache, 0), 0)
 
 
 if __name__ == "__main__":

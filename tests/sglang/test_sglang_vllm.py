@@ -1,5 +1,7 @@
-"""A stock SGLang and a stock vLLM trade slabs of one pool (label sglang). Run by
-the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON."""
+"""A stock SGLang and a stock vLLM trade slabs of one pool (label sglang).
+
+Run by the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,15 @@ import signal
 import unittest
 from typing import Any
 
-from sglang_machine import EngineProcess, WideModel
+from sglang_machine import EngineProcess, WideModel  # sets the path, too
 from gpu_machine import VllmMachine
 from tiny_models import Model
 from trading import Trade
 
 
 class BesideVllm(Trade, VllmMachine):
-    MODELS = [WideModel(), Model(layers=4, seed=2)]
+    # As many tokens in a slab.
+    MODELS = [WideModel(), Model(layers=8, seed=2)]
 
     def start_one(
         self, i: int, environment: dict[str, str], **arguments: Any

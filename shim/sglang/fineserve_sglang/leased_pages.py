@@ -133,8 +133,8 @@ class LeasedPages:
         return ready
 
     def wanted_slabs(self, used: int, room: int) -> int:
-        """For this many pages in use and `room` more. The slabs that are leaving
-        count besides, because their pages cannot be handed out again."""
+        """For this many pages in use and `room` more. The slabs that are
+        leaving count besides: their pages cannot be handed out again."""
         staying = max(0, used - self.pages_leaving) + room
         wanted = len(self._leaving) + -(-staying // self.smallest_slab)
         return min(wanted, len(self.slabs))

@@ -119,7 +119,9 @@ def _allocation(its_view: Any) -> list[tuple[str, Any]]:
         with its_view.allocation(self):
             original(self)
 
-    def sized_after_capture(original: Callable[..., bool], **kwargs: Any) -> bool:
+    def sized_after_capture(
+        original: Callable[..., bool], **kwargs: Any
+    ) -> bool:
         return False
 
     return [

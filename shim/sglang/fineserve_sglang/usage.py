@@ -63,7 +63,8 @@ class Usage:
         ]
 
     def _count(self, requests: list[Any]) -> None:
-        pool, page = self._scheduler.req_to_token_pool, self._allocator.page_size
+        page = self._allocator.page_size
+        pool = self._scheduler.req_to_token_pool
         lengths = [request.kv.kv_allocated_len for request in requests]
         device = self._allocator.device
         rows, ends = (

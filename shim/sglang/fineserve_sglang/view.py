@@ -79,12 +79,13 @@ def _format(configurator: Any) -> Format:
 
     model = configurator.model_config
     parallel = get_parallel()
+    item = configurator.kv_cache_dtype.itemsize
     heads = model.get_num_kv_heads(
         parallel.attn_tp_size, parallel.attn_dcp_size
     )
     return Format(
         layers=configurator.layer_info.num_effective_layers,
-        token_bytes=heads * model.head_dim * configurator.kv_cache_dtype.itemsize,
+        token_bytes=heads * model.head_dim * item,
         page=configurator.page_size,
         longest=model.context_len,
     )
@@ -157,8 +158,8 @@ class View:
             pages = max(0, int(room)) // (found.page_bytes * found.planes)
         if pages < found.floor_pages:
             raise RuntimeError(
-                f"FineServe: {flag} leaves room for {pages * found.page} tokens "
-                f"of KV cache, and the longest request takes "
+                f"FineServe: {flag} leaves room for {pages * found.page} "
+                f"tokens of KV cache, and the longest request takes "
                 f"{found.floor_pages * found.page}: raise it or lower "
                 f"--context-length"
             )
@@ -181,7 +182,10 @@ class View:
         """Registers the view; the tensors of SGLang's MHATokenToKVPool must be
         made in this context."""
         found = self._format
-        if found is None or pool.size != self.tokens or pool.page_size != found.page:
+        if found is None or (pool.size, pool.page_size) != (
+            self.tokens,
+            found.page,
+        ):
             raise RuntimeError(
                 f"FineServe: this SGLang version is not supported: its KV "
                 f"cache has {pool.size} tokens and not those of the view"
@@ -224,7 +228,7 @@ class View:
         return self._grants
 
     def constructed(self) -> None:
-        """Activates the view: the engine is warm and its allocator is leased."""
+        """Activates the view: the engine is warm, its allocator leased."""
         if self._grants is None or not self._taken:
             raise RuntimeError("FineServe: SGLang's allocator has no leases")
         self._shim.progress(kv_abi.Stage.POOL_CONSTRUCTED)

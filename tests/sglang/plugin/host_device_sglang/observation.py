@@ -75,9 +75,9 @@ def _watch_writes() -> None:
     def store(self: Any, layer: int, slots: Any, k: Any, v: Any) -> None:
         written = list(_written.values())
         if any(layer not in layers for layers in written):
-            keys = self.k_buffer[layer]
+            keys, page = self.k_buffer[layer], self.page_size
             host_function.enqueue(
-                functools.partial(_check_zero, layer, slots, keys, self.page_size)
+                functools.partial(_check_zero, layer, slots, keys, page)
             )
         original(self, layer, slots, k, v)
         if _leased is not None:
