@@ -27,12 +27,12 @@ class Killer(threading.Thread):
     def __init__(self, machine: Any) -> None:
         super().__init__(daemon=True)
         self._machine = machine
-        self._stop = threading.Event()
+        self._end = threading.Event()
         self._random = random.Random(7)
         self.killed: list[int] = []
 
     def run(self) -> None:
-        while not self._stop.wait(self._random.uniform(0.3, 1.5)):
+        while not self._end.wait(self._random.uniform(0.3, 1.5)):
             pid = self._machine.daemon_pid()
             if pid is None or pid in self.killed:
                 continue
@@ -40,7 +40,7 @@ class Killer(threading.Thread):
             self.killed.append(pid)
 
     def stop(self) -> None:
-        self._stop.set()
+        self._end.set()
         self.join()
 
 

@@ -33,6 +33,10 @@ class DaemonRestartTest : public Site {
 
   DaemonRestartTest() {
     Set("EMUCUDA_MEMORY", "4GiB");
+    StartPool();
+  }
+
+  void StartPool() {
     supervisor_ = StartDaemon(
         {"--supervise", "--pool", "96MiB", "--slab", "4MiB", "--planes", "2"});
   }
@@ -168,6 +172,36 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   for (auto* engine : {first.get(), second.get()}) engine->Signal(SIGKILL);
   EXPECT_TRUE(EventuallyFree(kPoolSlabs));
   kill(daemon, SIGKILL);
+}
+
+// The GPU executes what the former daemon has asked for long after its death.
+class LateFillTest : public DaemonRestartTest {
+ protected:
+  LateFillTest() {
+    supervisor_->Signal(SIGTERM);
+    supervisor_->Wait();
+    Set("EMUCUDA_LINGER_MS", kUntilEndLingering);
+    Set("EMUCUDA_STREAM_DELAY_US", "100000");  // for each fill
+    StartPool();
+  }
+};
+
+TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "holds up the emulated device";
+  const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  ASSERT_EQ(kill(daemon, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
+  ASSERT_NE(static_cast<pid_t>(Table().daemon_pid), daemon);
+  const uint32_t late = SlabsIn(abi::SlabState::kQuarantined);
+  EXPECT_GT(late, kPoolSlabs / 2);
+  ASSERT_EQ(Table().engines.size(), 1u);
+  EXPECT_EQ(Table().engines[0].name, "fineserved (former)");
+  EXPECT_EQ(Table().engines[0].member_pids.at(0),
+            static_cast<uint32_t>(daemon));
+  usleep(500'000);
+  EXPECT_EQ(SlabsIn(abi::SlabState::kQuarantined), late);
+  EndLingering();
+  EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
 }
 
 // Engines come and go under every daemon.
