@@ -71,7 +71,7 @@ class Parallel(VllmMachine):
                     ranks,
                 )
 
-    # With model runner 1 most tokens are wrong: note 0026, Limits.
+    # Not with model runner 1, which overwrites its inputs: note 0026, Limits.
     def test_pipeline_parallel(self) -> None:
         self.check(self.start(2, runner=2, pipeline_parallel_size=2), 2)
 
