@@ -71,7 +71,7 @@ class Restarts(Trades):
         killer = Killer(self)
         killer.start()
         returned = []
-        while len(killer.killed) < KILLS:
+        while len(killer.killed) < KILLS or len(returned) < 3:
             self.in_turns_then_together(32)
             returned.append(sum(r["slabs_returned"] for r in self.reports()))
             self.assertIsNone(self.daemon.poll())

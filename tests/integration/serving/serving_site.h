@@ -30,7 +30,7 @@ class ServingSite : public Site {
   void WriteFleet(const std::vector<Served>& fleet,
                   const std::string& without_daemon);
   // A pool of 8 slabs of 8 MiB.
-  void StartDaemonOfFleet();
+  void StartDaemonOfFleet(const std::vector<std::string>& more = {});
   // Waits until the daemon decides for it.
   void StartProxy();
 
