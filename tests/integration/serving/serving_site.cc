@@ -41,8 +41,9 @@ void ServingSite::WriteFleet(const std::vector<Served>& fleet,
 }
 
 void ServingSite::StartDaemonOfFleet(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {"--pool",   "64MiB", "--slab",  "8MiB",
-                                        "--planes", "4",     "--fleet", fleet_path_};
+  std::vector<std::string> arguments = {"--pool",  "64MiB",    "--slab",
+                                        "8MiB",    "--planes", "4",
+                                        "--fleet", fleet_path_};
   arguments.insert(arguments.end(), more.begin(), more.end());
   daemon_ = StartDaemon(arguments);
 }

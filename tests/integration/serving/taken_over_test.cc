@@ -91,11 +91,12 @@ TEST_F(TakenOverTest, EveryRequestIsAnsweredRight) {
     EXPECT_EQ(load->lost(), 0);
     EXPECT_EQ(load->refused(), 0);
   }
-  printf("%d kills: %d + %d answers right; a short one took %.0f ms (p99 %.0f) "
-         "without kills, %.0f (p99 %.0f, most %.0f) with\n",
-         kills, wide.right(), deep.right(), Quantile(calm, .5),
-         Quantile(calm, .99), Quantile(killed, .5), Quantile(killed, .99),
-         Quantile(killed, 1));
+  printf(
+      "%d kills: %d + %d answers right; a short one took %.0f ms (p99 %.0f) "
+      "without kills, %.0f (p99 %.0f, most %.0f) with\n",
+      kills, wide.right(), deep.right(), Quantile(calm, .5),
+      Quantile(calm, .99), Quantile(killed, .5), Quantile(killed, .99),
+      Quantile(killed, 1));
   EXPECT_TRUE(wide_->process().alive());
   EXPECT_TRUE(deep_->process().alive());
 }
