@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -104,6 +107,94 @@ TEST_P(BackingTest, SlabComesAndGoesWithItsGranules) {
 
 TEST_P(BackingTest, ListOfDeviceProcessesIsThere) {
   EXPECT_TRUE(backing_->DevicePids().ok()) << backing_->DevicePids().status();
+}
+
+// A pool whose descriptors somebody keeps, as fineserved's parent does.
+class KeptPoolTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<CudaBacking> Make(std::vector<SlabId> present,
+                                    CudaBacking::Granules kept = {}) {
+    auto made = TryMake(std::move(present), std::move(kept));
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+  absl::StatusOr<std::unique_ptr<CudaBacking>> TryMake(
+      std::vector<SlabId> present, CudaBacking::Granules kept) {
+    const DeviceChoice choice = {"emulated", FINESERVE_EMULATED_FOLDER};
+    const auto driver = *driver::Driver::Load(choice.DriverLibrary());
+    const Device device = *FindDevice(driver, choice);
+    return CudaBacking::Create(
+        driver, device, kGeometry, present,
+        Nvml::Load(choice.NvmlLibrary(), device.uuid), std::move(kept),
+        CudaBacking::Keeper{[this](uint32_t granule, int descriptor) {
+                              kept_[granule] = Copy(descriptor);
+                              return absl::OkStatus();
+                            },
+                            [this](uint32_t granule) { kept_.erase(granule); }});
+  }
+  static driver::Descriptor Copy(int descriptor) {
+    return driver::Descriptor(dup(descriptor));
+  }
+  // What the next daemon is given.
+  CudaBacking::Granules Given() const {
+    CudaBacking::Granules given;
+    for (const auto& [granule, descriptor] : kept_) {
+      given.emplace(granule, Copy(descriptor.get()));
+    }
+    return given;
+  }
+  static void FillAndWait(CudaBacking* backing, SlabId slab) {
+    ASSERT_TRUE(backing->StartZero(slab).ok());
+    const absl::Time deadline = absl::Now() + absl::Minutes(1);
+    size_t done = 0;
+    while (done == 0 && absl::Now() < deadline) {
+      done = backing->TakeZeroed()->size();
+    }
+    ASSERT_EQ(done, 1u);
+  }
+  // The first word of a granule, through memory of this process's own.
+  static uint32_t* Map(const driver::Descriptor& granule) {
+    void* at = mmap(nullptr, kGeometry.granule_bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED, granule.get(), lseek(granule.get(), 0, SEEK_CUR));
+    EXPECT_NE(at, MAP_FAILED);
+    return static_cast<uint32_t*>(at);
+  }
+
+  std::map<uint32_t, driver::Descriptor> kept_;
+};
+
+TEST_F(KeptPoolTest, MemoryOutlivesItsMakerAndTheNextOneFillsAndExportsIt) {
+  auto first = Make({SlabId{0}, SlabId{2}});
+  EXPECT_EQ(kept_.size(), 4u);  // granules 0, 1, 4 and 5
+  uint32_t* word = Map(kept_[4]);
+  *word = 11;
+  first.reset();
+  auto next = Make({SlabId{0}, SlabId{2}}, Given());
+  const auto exported = next->Export(4);
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(*Map(*exported), 11u) << "nothing was zeroed";
+  FillAndWait(next.get(), SlabId{2});
+  EXPECT_EQ(*word, 0u);
+  FillAndWait(next.get(), SlabId{2});
+  munmap(word, kGeometry.granule_bytes);
+}
+
+TEST_F(KeptPoolTest, SlabThatHasLeftThePoolIsForgottenAndOneThatJoinsIsKept) {
+  Make({SlabId{0}, SlabId{2}}).reset();
+  auto next = Make({SlabId{0}}, Given());
+  EXPECT_EQ(kept_.size(), 2u);
+  ASSERT_TRUE(next->CreateSlab(SlabId{3}).ok());
+  EXPECT_EQ(kept_.count(6) + kept_.count(7), 2u);
+  next->DestroySlab(SlabId{0});
+  EXPECT_EQ(kept_.size(), 2u);
+}
+
+TEST_F(KeptPoolTest, PoolOfWhichAGranuleIsMissingIsNotTakenOver) {
+  Make({SlabId{0}, SlabId{2}}).reset();
+  kept_.erase(5);
+  const auto next = TryMake({SlabId{0}, SlabId{2}}, Given());
+  EXPECT_TRUE(absl::IsDataLoss(next.status())) << next.status();
+  EXPECT_EQ(kept_.size(), 3u) << "its memory stays as it is";
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, BackingTest, ::testing::Values("Sim", "Cuda"),

@@ -39,7 +39,7 @@ absl::Status CudaBacking::TakeKept(const std::vector<slab::SlabId>& present,
   const bool adopts = !kept->empty();
   uint32_t done = 0;
   for (slab::SlabId slab : present) {
-    absl::Status s = adopts ? Import(slab, kept) : CreateSlab(slab);
+    absl::Status s = adopts ? Take(slab, kept) : CreateSlab(slab);
     if (!s.ok()) return s;
     if (progress != nullptr) {
       progress(++done, static_cast<uint32_t>(present.size()));
@@ -121,25 +121,37 @@ absl::StatusOr<CudaBacking::SlabMemory> CudaBacking::MakeMemory(
   return memory;
 }
 
-absl::Status CudaBacking::Import(slab::SlabId slab, Granules* kept) {
+absl::Status CudaBacking::Take(slab::SlabId slab, Granules* kept) {
   SlabMemory memory;
   for (uint32_t i = 0; i < geometry_.granules_per_slab; ++i) {
     const auto found = kept->find(FirstOf(slab) + i);
     if (found == kept->end()) {
-      return absl::DataLossError(absl::StrCat("granule ", FirstOf(slab) + i,
-                                              " of the pool was not kept"));
+      return absl::DataLossError(absl::StrCat(
+          "granule ", FirstOf(slab) + i, " of the pool was not kept"));
     }
-    absl::StatusOr<driver::Granule> granule = driver::Granule::Import(
-        driver_, found->second.get(), geometry_.granule_bytes);
-    if (!granule.ok()) return granule.status();
     memory.descriptors.push_back(std::move(found->second));
     kept->erase(found);
+  }
+  slabs_[slab::Number(slab)] = std::move(memory);
+  return absl::OkStatus();
+}
+
+absl::Status CudaBacking::MapKept(slab::SlabId slab) {
+  const SlabMemory& kept = slabs_[slab::Number(slab)];
+  if (!kept.mappings.empty()) return absl::OkStatus();
+  SlabMemory memory;
+  for (const driver::Descriptor& descriptor : kept.descriptors) {
+    absl::StatusOr<driver::Granule> granule = driver::Granule::Import(
+        driver_, descriptor.get(), geometry_.granule_bytes);
+    if (!granule.ok()) return granule.status();
     absl::Status s = Add(&memory, slab, *std::move(granule));
     if (!s.ok()) return s;
   }
   absl::Status s = AllowAccess(slab);
-  if (s.ok()) slabs_[slab::Number(slab)] = std::move(memory);
-  return s;
+  if (!s.ok()) return s;
+  memory.descriptors = std::move(slabs_[slab::Number(slab)].descriptors);
+  slabs_[slab::Number(slab)] = std::move(memory);
+  return absl::OkStatus();
 }
 
 void CudaBacking::Forget(slab::SlabId slab) const {
@@ -203,9 +215,10 @@ absl::StatusOr<driver::CUevent> CudaBacking::RecordEvent() {
 
 absl::Status CudaBacking::StartZero(slab::SlabId slab) {
   const driver::EntryPoints& call = driver_.call();
+  absl::Status s = MapKept(slab);
+  if (!s.ok()) return Failed(s);
   // Slabs are multiples of 2 MiB, so 32-bit words cover them.
-  absl::Status s =
-      ToStatus(call,
+  s = ToStatus(call,
                call.cuMemsetD32Async(AddressOf(slab), 0,
                                      geometry_.slab_bytes() / 4, stream_),
                absl::StrCat("cuMemsetD32Async(slab ", slab::Number(slab), ")"));

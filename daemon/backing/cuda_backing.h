@@ -15,7 +15,7 @@
 
 namespace fineserve::backing {
 
-// A pool on a CUDA driver. The daemon maps all granules side by side, to zero
+// A pool on a CUDA driver. The daemon maps granules side by side, to zero
 // them, and exports them on request. Confined to the thread that created it,
 // in which its context is current.
 class CudaBacking final : public Backing {
@@ -63,7 +63,9 @@ class CudaBacking final : public Backing {
   };
 
   // A slab's granules, each mapped; mappings die first. With a keeper, the
-  // descriptors that it has a copy of.
+  // descriptors that it has a copy of. A slab that was kept has descriptors
+  // only, until it is to be filled: thousands of imports would hold up a daemon
+  // that takes over, and most slabs are an engine's.
   struct SlabMemory {
     std::vector<driver::Descriptor> descriptors;
     std::vector<driver::Granule> granules;
@@ -82,7 +84,9 @@ class CudaBacking final : public Backing {
                         Granules* kept, Progress progress);
   absl::Status Add(SlabMemory* memory, slab::SlabId slab,
                    driver::Granule granule) const;
-  absl::Status Import(slab::SlabId slab, Granules* kept);
+  absl::Status Take(slab::SlabId slab, Granules* kept);
+  // Maps the slab, if it was kept and is not mapped yet.
+  absl::Status MapKept(slab::SlabId slab);
   absl::StatusOr<SlabMemory> MakeMemory(slab::SlabId slab) const;
   absl::Status AllowAccess(slab::SlabId slab) const;
   void Forget(slab::SlabId slab) const;
