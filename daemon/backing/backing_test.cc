@@ -126,11 +126,12 @@ class KeptPoolTest : public ::testing::Test {
     return CudaBacking::Create(
         driver, device, kGeometry, present,
         Nvml::Load(choice.NvmlLibrary(), device.uuid), std::move(kept),
-        CudaBacking::Keeper{[this](uint32_t granule, int descriptor) {
-                              kept_[granule] = Copy(descriptor);
-                              return absl::OkStatus();
-                            },
-                            [this](uint32_t granule) { kept_.erase(granule); }});
+        CudaBacking::Keeper{
+            [this](uint32_t granule, int descriptor) {
+              kept_[granule] = Copy(descriptor);
+              return absl::OkStatus();
+            },
+            [this](uint32_t granule) { kept_.erase(granule); }});
   }
   static driver::Descriptor Copy(int descriptor) {
     return driver::Descriptor(dup(descriptor));
@@ -154,8 +155,9 @@ class KeptPoolTest : public ::testing::Test {
   }
   // The first word of a granule, through memory of this process's own.
   static uint32_t* Map(const driver::Descriptor& granule) {
-    void* at = mmap(nullptr, kGeometry.granule_bytes, PROT_READ | PROT_WRITE,
-                    MAP_SHARED, granule.get(), lseek(granule.get(), 0, SEEK_CUR));
+    void* at =
+        mmap(nullptr, kGeometry.granule_bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED, granule.get(), lseek(granule.get(), 0, SEEK_CUR));
     EXPECT_NE(at, MAP_FAILED);
     return static_cast<uint32_t*>(at);
   }

@@ -126,8 +126,8 @@ absl::Status CudaBacking::Take(slab::SlabId slab, Granules* kept) {
   for (uint32_t i = 0; i < geometry_.granules_per_slab; ++i) {
     const auto found = kept->find(FirstOf(slab) + i);
     if (found == kept->end()) {
-      return absl::DataLossError(absl::StrCat(
-          "granule ", FirstOf(slab) + i, " of the pool was not kept"));
+      return absl::DataLossError(absl::StrCat("granule ", FirstOf(slab) + i,
+                                              " of the pool was not kept"));
     }
     memory.descriptors.push_back(std::move(found->second));
     kept->erase(found);
