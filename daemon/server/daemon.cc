@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/abi/old_pool.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/backing/cuda_backing.h"
 #include "daemon/backing/device_thread.h"
@@ -26,7 +27,6 @@
 #include "daemon/server/event_loop.h"
 #include "daemon/server/gpu_claim.h"
 #include "daemon/server/leader_server.h"
-#include "daemon/server/old_pool.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/server/socket_server.h"
 #include "daemon/slab/table_writer.h"
@@ -60,7 +60,7 @@ void ShowProgress(uint32_t done, uint32_t of) {
 
 absl::Status ExplainFailure(const absl::Status& s, const StartPlan& plan) {
   if (!absl::IsResourceExhausted(s)) return s;
-  const std::string old_pool = DescribeOldPool(plan.device.uuid);
+  const std::string old_pool = abi::DescribeOldPool(plan.device.uuid);
   return absl::ResourceExhaustedError(absl::StrCat(
       "a pool of ", abi::SizeText(plan.geometry.pool_bytes()),
       " does not fit: the GPU had ", abi::SizeText(plan.free_bytes), " free; ",
@@ -89,7 +89,7 @@ absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
 absl::StatusOr<Pool> MakePool(const StartPlan& plan,
                               const backing::DeviceChoice& choice,
                               const slab::TableIdentity& identity) {
-  const std::string old_pool = DescribeOldPool(plan.device.uuid);
+  const std::string old_pool = abi::DescribeOldPool(plan.device.uuid);
   if (!old_pool.empty()) log::Warning("{}", old_pool);
   auto backing = backing::CudaBacking::Create(
       plan.driver, plan.device, plan.geometry, slab::FirstSlabs(plan.slabs),

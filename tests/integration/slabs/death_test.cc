@@ -137,6 +137,10 @@ TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
   EXPECT_THAT(next->Stderr(),
               HasSubstr("pid " + std::to_string(engine->pid())));
   EXPECT_THAT(next->Stderr(), HasSubstr("4 slabs, 16 MiB"));
+  const Finished doctor = Fsctl({"doctor"});
+  EXPECT_NE(doctor.code, 0);
+  EXPECT_THAT(doctor.out, HasSubstr("former pools"));
+  EXPECT_THAT(doctor.out, HasSubstr("restart these engines"));
   // The old pool's bytes are the engine's own still: the new pool has others.
   const auto other = StartEngine("32MiB", {"--seed", "8"});
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));

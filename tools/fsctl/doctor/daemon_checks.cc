@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/old_pool.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -62,6 +63,16 @@ Check CheckQuarantine(const abi::TableSnapshot& table) {
           "slabs of dead engines stay quarantined",
           "share the host's pid namespace (docker run --pid=host) and install "
           "NVML (libnvidia-ml.so.1)"};
+}
+
+Check CheckFormerPools(const abi::TableSnapshot& table) {
+  const std::string held = abi::DescribeOldPool(table.gpu_uuid, table.epoch);
+  if (held.empty()) {
+    return {Result::kOk, "former pools", "none is held", ""};
+  }
+  return {Result::kFail, "former pools", held,
+          "restart these engines; a daemon that is a unit of systemd or runs "
+          "under fineserved --supervise hands its pool to the next one"};
 }
 
 }  // namespace fineserve::fsctl

@@ -20,6 +20,10 @@ Check CheckPidNamespace(const abi::ObserverLink& link);
 // least once: when it started.
 Check CheckQuarantine(const abi::TableSnapshot& table);
 
+// No engine still serves on a pool that a former daemon of its GPU has left:
+// the daemon neither sees it nor can use that memory.
+Check CheckFormerPools(const abi::TableSnapshot& table);
+
 }  // namespace fineserve::fsctl
 
 #endif  // TOOLS_FSCTL_DOCTOR_DAEMON_CHECKS_H_

@@ -52,6 +52,7 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
        ""});
   daemons->checks.push_back(CheckPidNamespace(*link));
   daemons->checks.push_back(CheckQuarantine(*table));
+  daemons->checks.push_back(CheckFormerPools(*table));
 }
 
 Daemons AskDaemons(const std::string& folder, const std::string& gpu) {

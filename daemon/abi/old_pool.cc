@@ -1,4 +1,4 @@
-#include "daemon/server/old_pool.h"
+#include "daemon/abi/old_pool.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -17,43 +17,43 @@
 #include "daemon/abi/table_reader.h"
 #include "kernels/driver/descriptor.h"
 
-namespace fineserve::server {
+namespace fineserve::abi {
 namespace {
 
-absl::optional<abi::TableSnapshot> ReadTable(const std::string& path) {
+absl::optional<TableSnapshot> ReadTable(const std::string& path) {
   const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return absl::nullopt;
-  const absl::StatusOr<abi::TableReader> reader =
-      abi::TableReader::Map(fd.get());
+  const absl::StatusOr<TableReader> reader = TableReader::Map(fd.get());
   if (!reader.ok()) return absl::nullopt;
-  absl::StatusOr<abi::TableSnapshot> table = reader->Read();
+  absl::StatusOr<TableSnapshot> table = reader->Read();
   if (!table.ok()) return absl::nullopt;
   return *std::move(table);
 }
 
-std::string DescribeEngine(const abi::TableSnapshot& table, pid_t pid) {
-  for (const abi::EngineSnapshot& engine : table.engines) {
+std::string DescribeEngine(const TableSnapshot& table, pid_t pid) {
+  for (const EngineSnapshot& engine : table.engines) {
     if (std::find(engine.member_pids.begin(), engine.member_pids.end(),
                   static_cast<uint32_t>(pid)) == engine.member_pids.end()) {
       continue;
     }
     return absl::StrCat(" (engine ", engine.name, "): ", engine.slabs_held,
                         " slabs, ",
-                        abi::SizeText(engine.slabs_held * table.slab_bytes()));
+                        SizeText(engine.slabs_held * table.slab_bytes()));
   }
   return " (not a member: it inherited the descriptors)";
 }
 
 }  // namespace
 
-std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16]) {
+std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
   std::map<uint32_t, std::vector<std::string>> by_daemon;
-  for (const abi::Holder& holder : abi::FindHolders()) {
-    if (holder.kind != abi::Holder::Kind::kTable || holder.pid == getpid()) {
+  for (const Holder& holder : FindHolders()) {
+    if (holder.kind != Holder::Kind::kTable || holder.pid == getpid()) {
       continue;
     }
-    const absl::optional<abi::TableSnapshot> table = ReadTable(holder.path);
-    if (!table.has_value() || memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
+    const absl::optional<TableSnapshot> table = ReadTable(holder.path);
+    if (!table.has_value() || table->epoch == epoch ||
+        memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
       continue;
     }
     by_daemon[table->daemon_pid].push_back(
@@ -68,4 +68,4 @@ std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16]) {
   return absl::StrJoin(pools, "; ");
 }
 
-}  // namespace fineserve::server
+}  // namespace fineserve::abi
