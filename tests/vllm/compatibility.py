@@ -50,6 +50,7 @@ _MODULES = (
     "test_gpu_latent",
     "test_gpu_drafts",
     "test_gpu_ranks",
+    "test_gpu_restart",
     "test_sleep",
     "test_gpu_sleep",
     "test_transfers",
@@ -293,6 +294,11 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
         "different sizes, trading with one on one GPU and with each other; a "
         "worker killed",
         _module("test_gpu_ranks"),
+    ),
+    (
+        "– daemons killed again and again, each one's pool taken over by the "
+        "next, while two engines trade",
+        _module("test_gpu_restart"),
     ),
     (
         "– sleep mode, levels 1 and 2: a sleeper's slabs serve another, and it "
