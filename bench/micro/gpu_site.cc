@@ -19,9 +19,7 @@ namespace {
 bool ServesAllZeroed(const std::string& socket) {
   const auto link = abi::ConnectObserver(socket);
   if (!link.ok()) return false;
-  const auto reader = abi::TableReader::Map(link->table.get());
-  if (!reader.ok()) return false;
-  const auto table = reader->Read();
+  const auto table = abi::ReadTable(link->table.get());
   return table.ok() &&
          std::all_of(table->slabs.begin(), table->slabs.end(), [](auto& s) {
            return s.word.state == abi::SlabState::kFree;

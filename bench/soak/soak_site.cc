@@ -124,9 +124,7 @@ absl::optional<abi::TableSnapshot> SoakSite::Table() const {
   const auto link =
       abi::ConnectObserver(SocketPath(), absl::FromChrono(process::kPatience));
   if (!link.ok()) return absl::nullopt;
-  const auto reader = abi::TableReader::Map(link->table.get());
-  if (!reader.ok()) return absl::nullopt;
-  auto table = reader->Read();
+  auto table = abi::ReadTable(link->table.get());
   if (!table.ok()) return absl::nullopt;
   return *std::move(table);
 }

@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/types/optional.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/table_reader.h"
@@ -19,16 +17,6 @@
 
 namespace fineserve::abi {
 namespace {
-
-absl::optional<TableSnapshot> ReadTable(const std::string& path) {
-  const driver::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return absl::nullopt;
-  const absl::StatusOr<TableReader> reader = TableReader::Map(fd.get());
-  if (!reader.ok()) return absl::nullopt;
-  absl::StatusOr<TableSnapshot> table = reader->Read();
-  if (!table.ok()) return absl::nullopt;
-  return *std::move(table);
-}
 
 std::string DescribeEngine(const TableSnapshot& table, pid_t pid) {
   for (const EngineSnapshot& engine : table.engines) {
@@ -51,8 +39,10 @@ std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
     if (holder.kind != Holder::Kind::kTable || holder.pid == getpid()) {
       continue;
     }
-    const absl::optional<TableSnapshot> table = ReadTable(holder.path);
-    if (!table.has_value() || table->epoch == epoch ||
+    const driver::Descriptor fd(
+        open(holder.path.c_str(), O_RDONLY | O_CLOEXEC));
+    const absl::StatusOr<TableSnapshot> table = ReadTable(fd.get());
+    if (!table.ok() || table->epoch == epoch ||
         memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
       continue;
     }

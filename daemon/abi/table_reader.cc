@@ -278,4 +278,10 @@ absl::StatusOr<TableSnapshot> TableReader::Read(const void* base,
   return snapshot;
 }
 
+absl::StatusOr<TableSnapshot> ReadTable(int fd) {
+  const absl::StatusOr<TableReader> reader = TableReader::Map(fd);
+  if (!reader.ok()) return reader.status();
+  return reader->Read();
+}
+
 }  // namespace fineserve::abi

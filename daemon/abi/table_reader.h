@@ -109,6 +109,9 @@ class TableReader {
   size_t bytes_;
 };
 
+// Maps a table and reads it once.
+absl::StatusOr<TableSnapshot> ReadTable(int fd);
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_TABLE_READER_H_

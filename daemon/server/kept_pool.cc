@@ -35,13 +35,6 @@ void Sort(holder::DescriptorStore::Named named, KeptPool* pool) {
   }
 }
 
-absl::StatusOr<abi::TableSnapshot> ReadTable(int descriptor) {
-  const absl::StatusOr<abi::TableReader> reader =
-      abi::TableReader::Map(descriptor);
-  if (!reader.ok()) return reader.status();
-  return reader->Read();
-}
-
 }  // namespace
 
 std::string GranuleName(uint32_t granule) {
@@ -62,7 +55,7 @@ absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
   }
   KeptPool pool;
   Sort(std::move(named), &pool);
-  absl::StatusOr<abi::TableSnapshot> state = ReadTable(pool.table.get());
+  absl::StatusOr<abi::TableSnapshot> state = abi::ReadTable(pool.table.get());
   if (!state.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot go on with the pool that the former fineserved has left (",

@@ -64,9 +64,7 @@ class PoolAdoptionTest : public ::testing::Test {
     pool_.Settle(clock_.NowNs(), [](EngineId, SlabId) { return 0; });
     Execute();
   }
-  abi::TableSnapshot Kept() {
-    return *abi::TableReader::Map(table_->descriptor())->Read();
-  }
+  abi::TableSnapshot Kept() { return *abi::ReadTable(table_->descriptor()); }
   // The daemon dies, with its fills under way, and another takes over.
   void TakeOver() {
     Adopt();

@@ -152,12 +152,7 @@ abi::TableSnapshot Site::TableAt(const std::string& socket) {
     ADD_FAILURE() << link.status();
     return {};
   }
-  const auto reader = abi::TableReader::Map(link->table.get());
-  if (!reader.ok()) {
-    ADD_FAILURE() << reader.status();
-    return {};
-  }
-  const auto table = reader->Read();
+  const auto table = abi::ReadTable(link->table.get());
   if (!table.ok()) {
     ADD_FAILURE() << table.status();
     return {};

@@ -65,9 +65,7 @@ class DaemonRestartTest : public Site {
     const auto link =
         abi::ConnectObserver(SocketPath(), absl::Milliseconds(200));
     if (!link.ok()) return absl::nullopt;
-    const auto reader = abi::TableReader::Map(link->table.get());
-    if (!reader.ok()) return absl::nullopt;
-    auto table = reader->Read();
+    auto table = abi::ReadTable(link->table.get());
     if (!table.ok()) return absl::nullopt;
     return *std::move(table);
   }

@@ -37,7 +37,8 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
     daemons->checks.push_back(CheckDaemonTrouble(link.status()));
     return;
   }
-  const absl::StatusOr<abi::TableSnapshot> table = ReadTable(link->table.get());
+  const absl::StatusOr<abi::TableSnapshot> table =
+      abi::ReadTable(link->table.get());
   if (!table.ok()) {
     daemons->checks.push_back(CheckDaemonTrouble(table.status()));
     return;

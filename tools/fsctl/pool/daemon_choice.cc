@@ -22,7 +22,7 @@ namespace {
 absl::StatusOr<Pool> ReadThroughDaemon(const std::string& socket) {
   absl::StatusOr<abi::ObserverLink> link = abi::ConnectObserver(socket);
   if (!link.ok()) return link.status();
-  absl::StatusOr<abi::TableSnapshot> table = ReadTable(link->table.get());
+  absl::StatusOr<abi::TableSnapshot> table = abi::ReadTable(link->table.get());
   if (!table.ok()) return table.status();
   return Pool{*std::move(table), socket};
 }
@@ -35,7 +35,7 @@ bool IsDaemon(uint32_t pid) {
 absl::StatusOr<Pool> ReadThroughHolder(const abi::Holder& holder) {
   const absl::StatusOr<driver::Descriptor> fd = OpenHeld(holder);
   if (!fd.ok()) return fd.status();
-  absl::StatusOr<abi::TableSnapshot> table = ReadTable(fd->get());
+  absl::StatusOr<abi::TableSnapshot> table = abi::ReadTable(fd->get());
   if (!table.ok()) return table.status();
   Pool pool{*std::move(table), "", holder.pid};
   pool.daemon_exists = IsDaemon(pool.table.daemon_pid);
@@ -124,12 +124,6 @@ std::string SocketFolder() {
 
 bool IsSocketPath(const std::string& gpu) {
   return absl::StrContains(gpu, '/');
-}
-
-absl::StatusOr<abi::TableSnapshot> ReadTable(int fd) {
-  absl::StatusOr<abi::TableReader> reader = abi::TableReader::Map(fd);
-  if (!reader.ok()) return reader.status();
-  return reader->Read();
 }
 
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,

@@ -31,9 +31,6 @@ std::string SocketFolder();
 // Whether --gpu names a daemon by its socket instead of its GPU.
 bool IsSocketPath(const std::string& gpu);
 
-// Reads a slab table from its memfd.
-absl::StatusOr<abi::TableSnapshot> ReadTable(int fd);
-
 // The pools of all daemons that answer; the errors of the others go to
 // `troubles`.
 std::vector<Pool> LivePools(const std::vector<std::string>& sockets,
