@@ -22,7 +22,6 @@ static_assert(NCCL_MAJOR == 2 && NCCL_VERSION_CODE >= 22800);
 static_assert(kUniqueIdBytes == NCCL_UNIQUE_ID_BYTES);
 static_assert(kUndefinedInt == NCCL_CONFIG_UNDEF_INT);
 static_assert(kNoColor == NCCL_SPLIT_NOCOLOR);
-static_assert(kConfigMagic == NCCL_API_MAGIC);
 static_assert(sizeof(ncclUniqueId) == sizeof(::ncclUniqueId));
 EMUCUDA_SAME_OFFSET(magic);
 EMUCUDA_SAME_OFFSET(version);
@@ -30,6 +29,7 @@ EMUCUDA_SAME_OFFSET(blocking);
 EMUCUDA_SAME_OFFSET(netName);
 EMUCUDA_SAME_OFFSET(commName);
 #if NCCL_VERSION_CODE >= 22900
+static_assert(kConfigMagic == NCCL_API_MAGIC);
 EMUCUDA_SAME_OFFSET(numRmaCtx);
 static_assert(sizeof(ncclConfig_t) <= sizeof(::ncclConfig_t));
 #endif
