@@ -68,6 +68,10 @@ ALLOWED = {
         "daemon/wire",
         "kernels/driver",
     },
+    # etcd v3 over its JSON gateway.
+    "daemon/node/etcd": set(),
+    # A machine of a fleet of several.
+    "daemon/node": {"daemon/clock", "daemon/log", "daemon/node/etcd"},
     "daemon/proxy/http": set(),
     "daemon/proxy/choice": set(),
     "daemon/proxy/admission": {

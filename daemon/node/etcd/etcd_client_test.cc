@@ -1,0 +1,191 @@
+// The client against Debian's etcd.
+
+#include "daemon/node/etcd/etcd_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <optional>
+
+#include "tests/process/child_process.h"
+#include "tests/process/etcd_member.h"
+#include "tests/process/eventually.h"
+#include "tests/process/free_port.h"
+#include "tests/process/temporary_folder.h"
+
+namespace fineserve::etcd {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+// A cluster of `count` members on loopback.
+class Cluster {
+ public:
+  explicit Cluster(size_t count) : folder_("/dev/shm") {
+    for (size_t i = 0; i < count; ++i) {
+      members_.push_back(
+          {"127.0.0.1", process::FreePort(), process::FreePort()});
+    }
+    for (size_t i = 0; i < count; ++i) {
+      processes_.emplace_back(
+          process::Command{process::EtcdCommand(members_, i, folder_.path())});
+    }
+  }
+
+  ClientSettings Settings() const {
+    ClientSettings settings;
+    for (const auto& m : members_) {
+      settings.endpoints.push_back({m.host, m.client_port});
+    }
+    return settings;
+  }
+  void Signal(size_t i, int signal) { processes_[i].Signal(signal); }
+
+ private:
+  const process::TemporaryFolder folder_;
+  std::vector<process::EtcdAddress> members_;
+  std::vector<process::ChildProcess> processes_;
+};
+
+class EtcdClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!process::HasEtcd()) GTEST_SKIP() << process::kNoEtcd;
+  }
+
+  // Runs one call to its end.
+  template <typename T>
+  T Run(asio::awaitable<T> call) {
+    std::optional<T> result;
+    asio::co_spawn(
+        io_,
+        [&]() -> asio::awaitable<void> {
+          result.emplace(co_await std::move(call));
+        },
+        asio::detached);
+    io_.restart();
+    io_.run();
+    return *std::move(result);
+  }
+  void AwaitQuorum(EtcdClient* client) {
+    ASSERT_TRUE(
+        process::Eventually([&] { return Run(client->Range("x")).ok(); }));
+  }
+
+  asio::io_context io_;
+};
+
+TEST_F(EtcdClientTest, TheFirstOfTwoMakesTheKeyAndItsRevisionIsTheFence) {
+  Cluster cluster(1);
+  EtcdClient client(&io_, cluster.Settings());
+  AwaitQuorum(&client);
+  ASSERT_TRUE(Run(client.Grant(11, 5)).ok());
+  Txn stand;
+  stand.when = {{"election", 0}};
+  stand.puts = {{"election", "a", 11}};
+  EXPECT_TRUE(Run(client.Commit(stand))->succeeded);
+  EXPECT_FALSE(Run(client.Commit(stand))->succeeded);
+  const auto seen = Run(client.Range("election"));
+  ASSERT_EQ(seen->entries.size(), 1u);
+  EXPECT_EQ(seen->entries[0].lease, 11);
+  const int64_t term = seen->entries[0].create_revision;
+
+  Txn write;
+  write.when = {{"election", term}};
+  write.puts = {{"plan", "one"}};
+  EXPECT_TRUE(Run(client.Commit(write))->succeeded);
+  // The lease's end ends the term: the same write is refused from then on.
+  EXPECT_TRUE(Run(client.Revoke(11)).ok());
+  write.puts = {{"plan", "two"}};
+  EXPECT_FALSE(Run(client.Commit(write))->succeeded);
+  EXPECT_EQ(Run(client.Range("plan"))->entries[0].value, "one");
+  EXPECT_TRUE(absl::IsNotFound(Run(client.KeepAlive(11)).status()));
+}
+
+TEST_F(EtcdClientTest, ALeaseIsKeptAliveAndGrantedTwiceWithoutHarm) {
+  Cluster cluster(1);
+  EtcdClient client(&io_, cluster.Settings());
+  AwaitQuorum(&client);
+  EXPECT_EQ(Run(client.Grant(12, 7)).value(), 7);
+  EXPECT_EQ(Run(client.Grant(12, 7)).value(), 7);
+  EXPECT_EQ(Run(client.KeepAlive(12)).value(), 7);
+}
+
+TEST_F(EtcdClientTest, OneOfThreeMembersMayGoTwoMayNot) {
+  Cluster cluster(3);
+  EtcdClient client(&io_, cluster.Settings());
+  AwaitQuorum(&client);
+  Txn write;
+  write.puts = {{"k", std::string("\0\xff binary", 9)}};
+  ASSERT_TRUE(Run(client.Commit(write))->succeeded);
+  cluster.Signal(0, SIGKILL);
+  ASSERT_TRUE(
+      process::Eventually([&] { return Run(client.Commit(write)).ok(); }));
+  EXPECT_EQ(Run(client.Range("k"))->entries[0].value, write.puts[0].value);
+  cluster.Signal(1, SIGSTOP);
+  // What was under way before may still be done.
+  absl::Status refused;
+  ASSERT_TRUE(process::Eventually([&] {
+    refused = Run(client.Commit(write)).status();
+    return !refused.ok();
+  }));
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  cluster.Signal(1, SIGCONT);
+  EXPECT_TRUE(
+      process::Eventually([&] { return Run(client.Commit(write)).ok(); }));
+}
+
+TEST_F(EtcdClientTest, AnotherClustersAnswersAreRefusedAndCounted) {
+  Cluster ours(1);
+  Cluster theirs(1);
+  EtcdClient stranger(&io_, theirs.Settings());
+  AwaitQuorum(&stranger);
+  EtcdClient client(&io_, ours.Settings());
+  AwaitQuorum(&client);
+  stranger.SetCluster(client.cluster());
+  const absl::Status s = Run(stranger.Range("x")).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
+  EXPECT_EQ(stranger.strangers(), 1u);
+}
+
+TEST_F(EtcdClientTest, AWatchTellsOfChangesAndEnds) {
+  Cluster cluster(1);
+  EtcdClient client(&io_, cluster.Settings());
+  AwaitQuorum(&client);
+  int told = 0;
+  bool written = false;
+  Txn write;
+  write.puts = {{"w/k", "v"}};
+  const absl::Status ended = Run([&]() -> asio::awaitable<absl::Status> {
+    // The first word is that the watch exists; the second one is the change.
+    co_return co_await client.Watch(
+        "w/",
+        [&] {
+          ++told;
+          if (std::exchange(written, true)) return;
+          asio::co_spawn(
+              io_,
+              [&]() -> asio::awaitable<void> { co_await client.Commit(write); },
+              asio::detached);
+        },
+        milliseconds(2000));
+  }());
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;  // at its limit
+  EXPECT_GE(told, 2);
+}
+
+TEST_F(EtcdClientTest, NobodyAnswers) {
+  ClientSettings settings;
+  settings.endpoints = {{"127.0.0.1", process::FreePort()}};
+  EtcdClient client(&io_, settings);
+  EXPECT_TRUE(absl::IsUnavailable(Run(client.Range("x")).status()));
+}
+
+}  // namespace
+}  // namespace fineserve::etcd

@@ -1,0 +1,94 @@
+#ifndef DAEMON_NODE_MEMBERSHIP_H_
+#define DAEMON_NODE_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/optional.h"
+#include "daemon/clock/clock.h"
+
+namespace fineserve::node {
+
+// The key of the election as etcd has it.
+struct Election {
+  std::string leader;  // a machine's name
+  int64_t lease = 0;   // the leader's
+  uint64_t term = 0;   // the key's create_revision: grows with every election
+};
+
+// One machine's lease in etcd and its part in the election (design note 0031).
+// Pure: Node asks etcd and tells this class what it answered.
+//
+// The election is one key, which exists as long as the lease of the machine
+// that made it. Its create_revision is the term. This class may lead while
+//
+//   - it has seen the key with its own lease, and
+//   - a request that renewed the lease was *sent* less than TTL − margin ago,
+//     by this machine's own clock.
+//
+// etcd counts the TTL from a later moment, when the request arrived, so the key
+// cannot have gone, and nobody else can lead, before this machine has stepped
+// down, if clocks run equally fast up to the margin. Clocks are not compared.
+// A machine that stood still in between is fenced: every write has the term as
+// its condition. Not thread-safe.
+class Membership {
+ public:
+  struct Settings {
+    std::string machine;
+    uint64_t ttl_ns = 5'000'000'000;
+    uint64_t margin_ns = 1'000'000'000;
+  };
+
+  // `clock` outlives it.
+  Membership(Settings settings, const Clock* clock)
+      : settings_(std::move(settings)), clock_(clock) {}
+
+  // The lease. `asked_ns`: when the request was sent that etcd answered.
+  void Granted(int64_t lease, uint64_t ttl_ns, uint64_t asked_ns);
+  void KeptAlive(int64_t lease, uint64_t ttl_ns, uint64_t asked_ns);
+  void Lapsed(int64_t lease);               // etcd knows it no more
+  int64_t lease() const { return lease_; }  // 0: none
+  // Whether a lease is to be asked for, or to be renewed, now.
+  bool WantsLease() const { return lease_ == 0; }
+  bool WantsToRenew() const;
+  void AskedToRenew() { asked_ns_ = clock_->NowNs(); }
+
+  // The election, in the order in which etcd was asked; nullopt: nobody leads.
+  void Saw(const absl::optional<Election>& election);
+  // Whether to create the election's key now: nobody leads, this machine may,
+  // and its lease lives long enough to be worth it.
+  bool WantsToStand() const;
+  // Whether to delete the key that this machine has.
+  bool WantsToResign() const { return !willing_ && own_term_ != 0; }
+  // A machine whose daemons do not answer had better not lead.
+  void SetWilling(bool willing) { willing_ = willing; }
+
+  // The term in which this machine may lead now; 0: it may not.
+  uint64_t Term() const;
+  // Until when, unless the lease is renewed.
+  uint64_t LeadsUntilNs() const { return Term() == 0 ? 0 : valid_until_ns_; }
+  const absl::optional<Election>& election() const { return election_; }
+
+  // Whether a majority of etcd's members answered within the last TTL.
+  bool HasQuorum() const;
+
+ private:
+  void Answered() { answered_ns_ = clock_->NowNs(); }
+  void Renew(uint64_t ttl_ns, uint64_t asked_ns);
+  bool IsLeaseSure() const { return clock_->NowNs() < valid_until_ns_; }
+
+  const Settings settings_;
+  const Clock* const clock_;
+  int64_t lease_ = 0;
+  uint64_t valid_until_ns_ = 0;  // by what was confirmed, less the margin
+  uint64_t asked_ns_ = 0;        // the last time that a renewal was sent
+  absl::optional<uint64_t> answered_ns_;
+  absl::optional<Election> election_;
+  bool has_seen_ = false;  // the election, since the lease was granted
+  uint64_t own_term_ = 0;  // of the key with the own lease; 0: it has none
+  bool willing_ = true;
+};
+
+}  // namespace fineserve::node
+
+#endif  // DAEMON_NODE_MEMBERSHIP_H_
