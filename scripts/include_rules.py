@@ -403,7 +403,7 @@ ABI_MAY_USE = {"kernels/driver/descriptor.h", "kernels/driver/rounding.h"}
 # What programs in tests/ may include, because it is installed for programs.
 PUBLIC = {"shim/fineserve_kv.h"}
 # What *_test.cc and *_fixture.h may use besides their folder's row.
-FIXTURES = {"daemon/plan/testdata", "shim/testdata"}
+FIXTURES = {"daemon/plan/testdata", "shim/testdata", "tests/process"}
 # Generated headers. Each belongs to the folder in its path.
 GENERATED = {"daemon/wire/admission_generated.h"}
 # Folders whose files may include anything: they test and measure the rest.
