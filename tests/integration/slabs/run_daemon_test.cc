@@ -125,18 +125,22 @@ TEST_F(RunDaemonTest, DaemonThatCannotServeIsOneLineAndTheEngineStillRuns) {
   EXPECT_FALSE(Serves());
 }
 
-TEST_F(RunDaemonTest, VllmHasAViewUntilWholeSlabsAreAskedFor) {
+TEST_F(RunDaemonTest, EngineWithAPluginHasAViewUntilWholeSlabsAreAskedFor) {
   const std::string vllm = folder() + "/vllm";
   std::ofstream(vllm) << "#!/bin/sh\necho \"view: $FINESERVE_VIEW\"\n";
   ASSERT_EQ(chmod(vllm.c_str(), 0700), 0);
   const Finished alone = Fsctl({"run", "--no-daemon", "--", vllm});
   EXPECT_EQ(alone.code, 3) << alone.out;
-  EXPECT_THAT(alone.err, HasSubstr("with --no-view vLLM runs without a pool"));
+  EXPECT_THAT(alone.err,
+              HasSubstr("with --no-view the engine runs without a pool"));
   EXPECT_EQ(Fsctl({"run", "--no-daemon", "--no-view", "--", vllm}).out,
             "view: 0\n");
   EXPECT_EQ(Fsctl({"run", "--", vllm}).out, "view: required\n");
   EXPECT_EQ(Fsctl({"run", "--view=1", "--", vllm}).out, "view: 1\n");
   EXPECT_EQ(Fsctl({"run", "--kv-size", "8MiB", "--", vllm}).out, "view: \n");
+  const std::string sglang = folder() + "/sglang";
+  ASSERT_EQ(symlink(vllm.c_str(), sglang.c_str()), 0);
+  EXPECT_EQ(Fsctl({"run", "--", sglang, "serve"}).out, "view: required\n");
   const std::string other = folder() + "/engine";
   ASSERT_EQ(rename(vllm.c_str(), other.c_str()), 0);
   EXPECT_EQ(Fsctl({"run", "--", other}).out, "view: \n");

@@ -123,11 +123,12 @@ int RunRun(const Globals& globals, const RunOptions& options) {
   if (absl::IsFailedPrecondition(daemon)) return Fail(kExitNoDaemon, daemon);
   if (absl::IsInvalidArgument(daemon)) return Fail(kExitUsage, daemon);
   if (!daemon.ok() && plan->view == "required") {
-    return Fail(kExitNoDaemon,
-                absl::StrCat(daemon.message(),
-                             options.view.empty()
-                                 ? "; with --no-view vLLM runs without a pool"
-                                 : ""));
+    return Fail(
+        kExitNoDaemon,
+        absl::StrCat(daemon.message(),
+                     options.view.empty()
+                         ? "; with --no-view the engine runs without a pool"
+                         : ""));
   }
   if (!daemon.ok()) {
     Fail(0, absl::StrCat("warning: ", daemon.message(),

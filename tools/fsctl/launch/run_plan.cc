@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -30,24 +31,39 @@ std::string FileName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-bool IsVllmModule(absl::string_view name) {
-  return name == "vllm" || absl::StartsWith(name, "vllm.");
+// Engines whose plugins lie beside the shim: the name of their program, which
+// is that of their Python package, too.
+constexpr absl::string_view kWithPlugin[] = {"vllm", "sglang"};
+
+bool PackageHasPlugin(absl::string_view package) {
+  return std::find(std::begin(kWithPlugin), std::end(kWithPlugin), package) !=
+         std::end(kWithPlugin);
+}
+
+bool ProgramHasPlugin(const std::string& path) {
+  return PackageHasPlugin(FileName(path));
+}
+
+bool ModuleHasPlugin(absl::string_view module) {
+  return PackageHasPlugin(module.substr(0, module.find('.')));
 }
 
 // What a Python interpreter with these arguments runs. Of its short options
 // only -c, -m, -W and -X take a value, in the same word or the next.
-bool PythonRunsVllm(const std::vector<std::string>& command) {
+bool PythonRunsPlugin(const std::vector<std::string>& command) {
   for (size_t i = 1; i < command.size(); ++i) {
     const std::string& word = command[i];
-    if (word[0] != '-' || word == "-") return FileName(word) == "vllm";
+    if (word[0] != '-' || word == "-") return ProgramHasPlugin(word);
     if (absl::StartsWith(word, "--")) continue;
     const size_t at = word.find_first_of("cmWX");
     if (at == std::string::npos) continue;
     const bool in_next = at + 1 == word.size();
     if (word[at] == 'c') return false;
-    if (word[at] == 'm' && !in_next) return IsVllmModule(word.substr(at + 1));
+    if (word[at] == 'm' && !in_next) {
+      return ModuleHasPlugin(word.substr(at + 1));
+    }
     if (word[at] == 'm') {
-      return i + 1 < command.size() && IsVllmModule(command[i + 1]);
+      return i + 1 < command.size() && ModuleHasPlugin(command[i + 1]);
     }
     if (in_next) ++i;
   }
@@ -56,11 +72,11 @@ bool PythonRunsVllm(const std::vector<std::string>& command) {
 
 }  // namespace
 
-bool IsVllm(const std::vector<std::string>& command) {
+bool HasPlugin(const std::vector<std::string>& command) {
   if (command.empty()) return false;
-  const std::string program = FileName(command[0]);
-  if (program == "vllm") return true;
-  return absl::StartsWith(program, "python") && PythonRunsVllm(command);
+  if (ProgramHasPlugin(command[0])) return true;
+  return absl::StartsWith(FileName(command[0]), "python") &&
+         PythonRunsPlugin(command);
 }
 
 std::string ChooseView(const std::vector<std::string>& command,
@@ -69,7 +85,7 @@ std::string ChooseView(const std::vector<std::string>& command,
        {"FINESERVE_VIEW", "FINESERVE_DISABLE", "FINESERVE_KV_SIZES"}) {
     if (IsSet(variable)) return "";
   }
-  return kv_sizes.empty() && IsVllm(command) ? "required" : "";
+  return kv_sizes.empty() && HasPlugin(command) ? "required" : "";
 }
 
 absl::StatusOr<std::vector<uint64_t>> ParseKvSizes(

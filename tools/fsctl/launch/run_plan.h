@@ -24,12 +24,13 @@ struct RunPlan {
 // after ours.
 Environment PlanEnvironment(const RunPlan& plan);
 
-// Whether the command starts vLLM: its file name is "vllm", or it is a Python
-// interpreter that runs that file or vLLM's module (-m).
-bool IsVllm(const std::vector<std::string>& command);
+// Whether the command starts an engine whose plugin comes with the shim, vLLM
+// or SGLang: its file name is "vllm" or "sglang", or it is a Python interpreter
+// that runs that file or a module of that package (-m).
+bool HasPlugin(const std::vector<std::string>& command);
 
 // $FINESERVE_VIEW for a command that the user said nothing about, empty:
-// unchanged. vLLM gets a view, because its plugin comes with the shim; not if
+// unchanged. An engine whose plugin comes with the shim gets a view; not if
 // `kv_sizes` say which of its allocations are KV, nor if the environment
 // says either, or switches the shim off.
 std::string ChooseView(const std::vector<std::string>& command,

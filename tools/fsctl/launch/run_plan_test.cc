@@ -24,20 +24,27 @@ class RunPlanTest : public ::testing::Test {
   }
 };
 
-struct VllmCase {
+struct PluginCase {
   std::vector<std::string> command;
-  bool is_vllm;
+  bool has_plugin;
 };
 
-TEST_F(RunPlanTest, VllmIsKnownByItsFileNameOrItsModule) {
-  for (const VllmCase& c :
-       {VllmCase{{"vllm", "serve", "m"}, true},
+TEST_F(RunPlanTest, EngineWithAPluginIsKnownByItsFileNameOrItsModule) {
+  for (const PluginCase& c :
+       {PluginCase{{"vllm", "serve", "m"}, true},
         {{"/opt/venv/bin/vllm", "serve", "m"}, true},
         {{"python", "-m", "vllm.entrypoints.openai.api_server"}, true},
         {{"/usr/bin/python3.11", "-u", "-m", "vllm", "serve"}, true},
         {{"python3", "-X", "dev", "-W", "error", "-mvllm"}, true},
         {{"python3", "-um", "vllm.entrypoints.cli.main"}, true},
         {{"python3", "-I", "/opt/venv/bin/vllm", "serve"}, true},
+        {{"sglang", "serve", "--model-path", "m"}, true},
+        {{"python3", "-m", "sglang.launch_server", "--model-path", "m"}, true},
+        {{"/usr/bin/python3.11", "-msglang.launch_server"}, true},
+        {{"python3", "/opt/venv/bin/sglang", "serve"}, true},
+        {{"sglang-router"}, false},
+        {{"python3", "-m", "sglang_router.launch_router"}, false},
+        {{"python3", "launch_server.py", "sglang"}, false},
         {{"my-vllm", "serve"}, false},
         {{"vllm/engine"}, false},
         {{"echo", "vllm"}, false},
@@ -50,14 +57,16 @@ TEST_F(RunPlanTest, VllmIsKnownByItsFileNameOrItsModule) {
         {{"python3", "-c", "pass", "-m", "vllm"}, false},
         {{"python3", "-W", "vllm"}, false},
         {{}, false}}) {
-    EXPECT_EQ(IsVllm(c.command), c.is_vllm)
+    EXPECT_EQ(HasPlugin(c.command), c.has_plugin)
         << ::testing::PrintToString(c.command);
   }
 }
 
-TEST_F(RunPlanTest, VllmGetsAViewUnlessTheUserSaidOtherwise) {
+TEST_F(RunPlanTest, EngineWithAPluginGetsAViewUnlessTheUserSaidOtherwise) {
   const std::vector<std::string> vllm = {"vllm", "serve", "m"};
   EXPECT_EQ(ChooseView(vllm, {}), "required");
+  EXPECT_EQ(ChooseView({"python3", "-m", "sglang.launch_server"}, {}),
+            "required");
   EXPECT_EQ(ChooseView({"./engine"}, {}), "");
   EXPECT_EQ(ChooseView(vllm, {64 << 20}), "") << "whole allocations";
   for (const char* variable : kSaysView) {
