@@ -135,7 +135,10 @@ class RefusalTest(EngineTest):
             enable_sleep_mode=True, sleep_mode_backend="criu"
         )
         parallel = types.SimpleNamespace(
-            world_size=1, nnodes=1, distributed_executor_backend="uni"
+            world_size=1,
+            nnodes=1,
+            data_parallel_size=1,
+            distributed_executor_backend="uni",
         )
         config = types.SimpleNamespace(
             model_config=model, parallel_config=parallel, kv_transfer_config=None
@@ -158,6 +161,30 @@ class RefusalTest(EngineTest):
         model.enable_sleep_mode = True
         with self.assertRaisesRegex(RuntimeError, "--enable-sleep-mode"):
             support.refuse(config)
+
+    def test_data_parallel_ranks_of_a_model_with_experts_are_refused(
+        self,
+    ) -> None:
+        parallel = types.SimpleNamespace(
+            world_size=1,
+            nnodes=1,
+            data_parallel_size=2,
+            distributed_executor_backend="uni",
+        )
+        model = types.SimpleNamespace(is_moe=True, enable_sleep_mode=False)
+        config = types.SimpleNamespace(
+            model_config=model, parallel_config=parallel, kv_transfer_config=None
+        )
+        with self.assertRaisesRegex(
+            RuntimeError,
+            r"set --data-parallel-size 1 \(it is 2\) and .*"
+            r"--tensor-parallel-size",
+        ):
+            support.refuse(config)
+        model.is_moe = False  # each rank is an engine of its own
+        support.refuse(config)
+        model.is_moe, parallel.data_parallel_size = True, 1
+        support.refuse(config)
 
     def test_only_drafts_from_tokens_write_no_kv_behind_their_step(
         self,

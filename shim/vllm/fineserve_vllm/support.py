@@ -35,6 +35,15 @@ def refuse(vllm_config: Any) -> None:
             f"FineServe: an engine on several machines is not supported yet: "
             f"set --nnodes 1 (it is {parallel.nnodes})"
         )
+    # Ranks without experts do not know of each other: vLLM sets their size to 1.
+    if parallel.data_parallel_size > 1 and vllm_config.model_config.is_moe:
+        raise RuntimeError(
+            f"FineServe: data-parallel ranks of a model with experts (MoE) are "
+            f"not supported yet, because an idle rank runs batches that its "
+            f"scheduler has not built: set --data-parallel-size 1 (it is "
+            f"{parallel.data_parallel_size}) and split the model with "
+            f"--tensor-parallel-size instead"
+        )
     transfer = vllm_config.kv_transfer_config
     if transfer is not None and ranks.has_ranks(vllm_config):
         raise RuntimeError(

@@ -62,13 +62,17 @@ def configs(num_blocks: int, async_scheduling: bool) -> tuple[Any, Any]:
         spec = FullAttentionSpec(BLOCK_TOKENS, page_size_bytes=1)
         return types.SimpleNamespace(
             parallel_config=types.SimpleNamespace(
-                world_size=1, nnodes=1, distributed_executor_backend="uni"
+                world_size=1,
+                nnodes=1,
+                data_parallel_size=1,
+                distributed_executor_backend="uni",
             ),
             model_config=types.SimpleNamespace(
                 enable_sleep_mode=False,
                 sleep_mode_backend="cumem",
                 enable_cumem_allocator=False,
                 max_model_len=2048,
+                is_moe=False,
             ),
             cache_config=types.SimpleNamespace(kv_cache_layout=None),
             scheduler_config=types.SimpleNamespace(max_num_batched_tokens=512),

@@ -7,3 +7,7 @@ import dataclasses
 class ModelConfig:
     enable_sleep_mode: bool = False
     sleep_mode_backend: str = "cumem"
+
+    @property
+    def is_moe(self) -> bool:
+        return False
