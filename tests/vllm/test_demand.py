@@ -32,10 +32,12 @@ def blocks(
     waiting: list[Any] | None = None,
     drafted: int = 0,
     block_sizes: Sequence[int] = (BLOCK_TOKENS,),
+    loaded: list[Any] | None = None,
 ) -> int:
     scheduler = types.SimpleNamespace(
         running=running,
         waiting=waiting or [],
+        kv_holding_waiting=loaded or [],
         max_num_scheduled_tokens=MOST_TOKENS,
         max_num_running_reqs=MOST_REQUESTS,
         num_spec_tokens=drafted,
@@ -69,6 +71,16 @@ class DemandTest(unittest.TestCase):
         self.assertEqual(
             blocks([request(20, 19)], [request(320)]),
             -(-(5 + 324) // BLOCK_TOKENS) + 2,
+        )
+
+    def test_a_request_loaded_from_the_host_needs_the_rest_of_its_blocks(
+        self,
+    ) -> None:
+        loaded = [request(160, 80)]
+        self.assertEqual(blocks([], loaded=loaded), 6 + 1)
+        self.assertEqual(
+            blocks([], [request(160)], loaded=loaded),
+            -(-(84 + 164) // BLOCK_TOKENS) + 2,
         )
 
     def test_output_that_is_not_known_yet_takes_nothing_away(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,12 @@ class Demand:
         tokens = requests * (self._generated + 1)
         for request in [r for r in running if r.is_prefill_chunk]:
             tokens += self._missing(request)
-        for request in self._scheduler.waiting:
+        waiting = itertools.chain(
+            # Loaded from the host, with blocks for what was loaded.
+            self._scheduler.kv_holding_waiting,
+            self._scheduler.waiting,
+        )
+        for request in waiting:
             if tokens >= self._most_tokens or requests >= self._most_requests:
                 break
             tokens += self._generated + self._missing(request)

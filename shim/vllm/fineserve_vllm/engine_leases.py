@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fineserve_vllm.loaded_requests import LoadedRequests
 from fineserve_vllm.log import logger
 from fineserve_vllm.pool import LeasedBlockPool
 from fineserve_vllm.usage_report import UsageReport
@@ -36,12 +37,14 @@ class AskBackOptions:
 
 @dataclasses.dataclass
 class Counters:
-    """Totals since the engine started, in slabs (preempted: in requests)."""
+    """Totals since the engine started, in slabs (preempted, and let_go by
+    loaded_requests.py: in requests)."""
 
     asked_back: int = 0
     returned: int = 0
     stuck: int = 0
     preempted: int = 0
+    let_go: int = 0
 
 
 class EngineLeases:
@@ -55,6 +58,7 @@ class EngineLeases:
         scheduler: vLLM's Scheduler; used for preemption and --watermark.
         room: the blocks that its requests may take before a want is answered
             (demand.py); a want covers the used blocks and these.
+        loaded: None if no connector loads requests from the host.
     """
 
     def __init__(
@@ -65,11 +69,13 @@ class EngineLeases:
         options: AskBackOptions,
         clock: Clock = time.monotonic,
         answers_between_steps: bool = True,
+        loaded: LoadedRequests | None = None,
     ) -> None:
         self.pool = pool
         self.counters = Counters()
         self._scheduler = scheduler
         self._room = room
+        self._loaded = loaded
         self._options = options
         self._answers_between_steps = answers_between_steps
         self._clock = clock
@@ -98,6 +104,8 @@ class EngineLeases:
 
     def schedule_ends(self, output: object) -> None:
         self.pool.fence.schedule_ends(output)
+        if self._loaded is not None:
+            self.counters.let_go += self._loaded.step_built(output)
 
     def step_processed(self, output: object) -> None:
         self.pool.fence.step_processed(output)

@@ -25,6 +25,7 @@ from fineserve_vllm import (
     kv_abi,
     kv_groups,
     kv_scope,
+    loaded_requests,
     ranks,
     sleep,
     support,
@@ -242,6 +243,7 @@ def _wrap_scheduler(
             answers_between_steps=not ranks.has_ranks(
                 given.arguments["vllm_config"]
             ),
+            loaded=loaded_requests.watch(self, pool),
         )
         setattr(self, _LEASES, engine)
         with _engines_lock:

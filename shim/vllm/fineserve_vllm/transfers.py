@@ -21,10 +21,15 @@ SUPPORTED = "OffloadingConnector"
 _PREEMPTED = "PREEMPTED"  # of vLLM's RequestStatus
 
 
+def loads_requests(scheduler: Any) -> bool:
+    """Whether a scheduler's requests may get their KV from such a connector."""
+    return type(scheduler.connector).__name__ == SUPPORTED
+
+
 def held_blocks(scheduler: Any) -> Callable[[], set[int]] | None:
     """Looks up the blocks that the connector of a scheduler may still read;
     None if it has no such connector. What is found holds used blocks, too."""
-    if type(scheduler.connector).__name__ != SUPPORTED:
+    if not loads_requests(scheduler):
         return None
     books = scheduler.connector.connector_scheduler
     return lambda: set(_jobs_blocks(books)).union(_requests_blocks(books))

@@ -56,6 +56,12 @@ METHODS = {
         "has_requests",
         "has_unfinished_requests",
         "_preempt_request",
+        "_handle_blocked_waiting_request",
+        "_free_request_blocks",
+    ],
+    ("vllm.v1.core.sched.request_queue", "FCFSRequestQueue"): [
+        "prepend_request",
+        "remove_request",
     ],
     ("vllm.v1.engine.core", "EngineCore"): ["_initialize_kv_caches"],
     ("vllm.v1.engine.core", "EngineCoreProc"): [
@@ -112,6 +118,9 @@ ATTRIBUTES = {
         "max_num_running_reqs",
         "block_size",
         "connector",
+        "kv_holding_waiting",
+        "finished_recving_kv_req_ids",
+        "_inflight_prefills",
     ],
     (f"{_CONNECTORS}.offloading_connector", "OffloadingConnector"): [
         "connector_scheduler",
@@ -147,7 +156,9 @@ ATTRIBUTES = {
     ("vllm.config.model", "ModelConfig"): [
         "enable_sleep_mode",
         "sleep_mode_backend",
+        "is_moe",
     ],
+    ("vllm.config.parallel", "ParallelConfig"): ["data_parallel_size"],
     ("vllm.config.cache", "CacheConfig"): [
         "gpu_memory_utilization",
         "kv_cache_memory_bytes",

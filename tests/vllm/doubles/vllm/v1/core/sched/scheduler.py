@@ -3,6 +3,7 @@
 import types
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 
 
 class Scheduler:
@@ -24,7 +25,10 @@ class Scheduler:
         self.max_num_running_reqs = 4
         self.num_spec_tokens = 0
         self.running = []
-        self.waiting = []
+        self.waiting = FCFSRequestQueue()
+        self.kv_holding_waiting = FCFSRequestQueue()
+        self.finished_recving_kv_req_ids = set()
+        self._inflight_prefills = set()
         self.prev_step_scheduled_req_ids = set()
 
     def schedule(self, throttle_prefills=False):
@@ -35,11 +39,17 @@ class Scheduler:
         return {}
 
     def has_unfinished_requests(self):
-        return bool(self.running or self.waiting)
+        return bool(self.running or self.waiting or self.kv_holding_waiting)
 
     def has_requests(self):
         return self.has_unfinished_requests()
 
     def _preempt_request(self, request, timestamp, drop_stale_output=False):
+        self._free_request_blocks(request)
+        self.waiting.prepend_request(request)
+
+    def _free_request_blocks(self, request):
         self.kv_cache_manager.free(request)
-        self.waiting.insert(0, request)
+
+    def _handle_blocked_waiting_request(self, request):
+        return True
