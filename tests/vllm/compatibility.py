@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Writes the compatibility table from the results of the vLLM tests.
+"""Writes the compatibility page from the results of the vLLM and SGLang tests.
 
     compatibility.py RESULT.json... --output TABLE.md
 
 Results come from upstream.py --json and engine_loop.py --json, and from
 compatibility.py --run VERSION --json FILE, which runs the plugin's tests in
 that version's environment, those on vLLM's GPU worker too (half an hour; they
-need $FINESERVE_BUILD_DIR). What the plugin refuses is read from its source. Results of one version from several files are
-joined. What they do not have is taken from the table that was there, of an
-earlier run; what has not been exercised shows as a dash.
+need $FINESERVE_BUILD_DIR). With --engine sglang it does so for SGLang. What the
+plugins refuse is read from their sources. Results of one version from several
+files are joined. What they do not have is taken from the tables that were
+there, of earlier runs; what has not been exercised shows as a dash.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ from typing import Any
 from refusals import refusals
 
 _HERE = pathlib.Path(__file__).resolve().parent
-_SHIM = _HERE.parent.parent / "shim" / "vllm"
+_SHIM = _HERE.parent.parent / "shim"
 _DASH = "–"
 
 Results = dict[str, Any]  # of one version
 
-_MODULES = (
+# By engine: its name in titles, the folder of its tests, and their modules.
+_TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
+_TESTS = {"vllm": _HERE, "sglang": _HERE.parent / "sglang"}
+
+_VLLM_MODULES = (
     "test_demand",
+    "test_loaded_requests",
     "test_pool_properties",
     "test_pool_engine",
     "test_pool_units",
@@ -58,22 +64,40 @@ _MODULES = (
     "test_gpu_start",
     "test_gpu_serving",
 )
+_SGLANG_MODULES = (
+    "test_sglang_units",
+    "test_sglang_plain",
+    "test_sglang_start",
+    "test_sglang_view",
+    "test_sglang_trade",
+    "test_sglang_vllm",
+)
+# Of these those that a Python with vLLM runs, which starts the other engine.
+_BESIDE_VLLM = ("test_sglang_vllm", "test_sglang_serving")
+_MODULES = {"vllm": _VLLM_MODULES, "sglang": _SGLANG_MODULES}
 
 
 def run_unittests(
-    version: str, folder: pathlib.Path, modules: Sequence[str]
+    engine: str,
+    version: str,
+    folder: pathlib.Path,
+    modules: Sequence[str],
 ) -> Results:
-    """Runs the plugin's tests on the real vLLM, module by module."""
-    python = folder / f"vllm-{version}" / "bin" / "python"
+    """Runs the plugin's tests on the real engine, module by module."""
+    tests = _TESTS[engine]
+    own = folder / f"{engine}-{version}" / "bin/python"
+    beside = max(folder.glob("vllm-*/bin/python"), default=own)
     environment = os.environ | {
-        "PYTHONPATH": f"{_SHIM}:{_HERE}",
+        "PYTHONPATH": f"{tests}:{_SHIM / 'vllm'}:{_SHIM / 'sglang'}",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "FINESERVE_SGLANG_PYTHON": str(own),
     }
-    results: Results = {"version": version, "modules": {}}
+    results: Results = {"engine": engine, "version": version, "modules": {}}
     for module in modules:
+        python = beside if module in _BESIDE_VLLM else own
         finished = subprocess.run(
             [python, "-m", "unittest", "-v", module],
-            cwd=_HERE,
+            cwd=tests,
             env=environment,
             capture_output=True,
             text=True,
@@ -97,11 +121,17 @@ def run_unittests(
     return results
 
 
-def join(paths: list[pathlib.Path]) -> list[Results]:
-    """One entry per version, newest first."""
-    joined: dict[str, Results] = {}
-    for path in paths:
-        result = json.loads(path.read_text())
+def join(
+    engine: str, results: list[Results], versions: set[str]
+) -> list[Results]:
+    """One entry per version of an engine, newest first, of `versions` too."""
+    joined: dict[str, Results] = {
+        version: {"version": version, "loop": [], "modules": {}}
+        for version in versions
+    }
+    for result in results:
+        if result.get("engine", "vllm") != engine:
+            continue
         entry = joined.setdefault(
             result["version"], {"loop": [], "modules": {}}
         )
@@ -191,7 +221,9 @@ def _tokens(entry: Results) -> str:
     )
 
 
-_ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
+_Row = tuple[str, Callable[[Results], str]]
+
+_VLLM_ROWS: tuple[_Row, ...] = (
     (
         "vLLM's own tests/v1/core: passed with its pool and with ours",
         _upstream(lambda u: u["passed_both"]),
@@ -323,29 +355,63 @@ _ROWS: tuple[tuple[str, Callable[[Results], str]], ...] = (
 )
 
 
-def earlier_cells(text: str) -> dict[tuple[str, str], str]:
-    """The cells of a table by (row, version)."""
-    rows = [
-        [cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in text.splitlines()
-        if line.startswith("| ")
-    ]
-    versions = [title.removeprefix("vLLM ") for title in rows[0][1:]]
-    return {
-        (row[0], version): cell
-        for row in rows[1:]
-        for version, cell in zip(versions, row[1:])
-    }
+_SGLANG_ROWS: tuple[_Row, ...] = (
+    (
+        "Its allocators and radix cache: the fence, the room of what was let "
+        "in, the order of pages, what is evicted",
+        _module("test_sglang_units"),
+    ),
+    (
+        "Its engine, scheduler and model runner, overlapped, against "
+        "transformers, without FineServe",
+        _module("test_sglang_plain"),
+    ),
+    (
+        "– on a view, with pages of 1 and of 16 tokens",
+        _module("test_sglang_view"),
+    ),
+    (
+        "– two engines trading slabs, a scheduler killed; undrained slabs are "
+        "noticed",
+        _module("test_sglang_trade"),
+    ),
+    ("– beside a vLLM in one pool, killed", _module("test_sglang_vllm")),
+    (
+        "– SGLang and vLLM behind one fineserve-proxy, requests of a real trace",
+        _module("test_sglang_serving"),
+    ),
+    ("What a start sets and refuses", _module("test_sglang_start")),
+)
+_ROWS = {"vllm": _VLLM_ROWS, "sglang": _SGLANG_ROWS}
+
+
+def earlier_cells(text: str, engine: str) -> dict[tuple[str, str], str]:
+    """The cells of the table of an engine by (row, version)."""
+    title = f"{_TITLES[engine]} "
+    cells: dict[tuple[str, str], str] = {}
+    versions: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            versions = []
+            continue
+        name, *row = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if row and all(cell.startswith(title) for cell in row):
+            versions = [cell.removeprefix(title) for cell in row]
+        else:
+            cells |= {(name, v): cell for v, cell in zip(versions, row)}
+    return cells
 
 
 def table(
-    entries: list[Results], earlier: dict[tuple[str, str], str]
+    engine: str,
+    entries: list[Results],
+    earlier: dict[tuple[str, str], str],
 ) -> str:
     head = "| what was exercised | " + " | ".join(
-        f"vLLM {entry['version']}" for entry in entries
+        f"{_TITLES[engine]} {entry['version']}" for entry in entries
     )
     lines = [head + " |", "|---" * (len(entries) + 1) + "|"]
-    for title, cell in _ROWS:
+    for title, cell in _ROWS[engine]:
         new = [(entry["version"], cell(entry)) for entry in entries]
         cells = " | ".join(
             earlier.get((title, version), _DASH) if found == _DASH else found
@@ -356,7 +422,7 @@ def table(
 
 
 _PREAMBLE = """\
-# vLLM versions: what was exercised
+# vLLM and SGLang: what was exercised
 
 Generated by tests/vllm/compatibility.py from test results; do not edit.
 A dash: not exercised. Cells of runs that were not repeated are those of an
@@ -365,11 +431,27 @@ earlier table. No GPU was used.
 """
 
 _REFUSALS = """
-## What is refused
+## What the {engine} plugin refuses
 
 An engine that was started for a view ends with one line, "FineServe: " and:
 
 """
+
+
+def page(results: list[Results], earlier: str) -> str:
+    """Both engines, one behind the other. `earlier`: the page so far."""
+    sections = []
+    for engine, title in _TITLES.items():
+        cells = earlier_cells(earlier, engine)
+        versions = {version for _, version in cells}
+        sections.append(
+            f"## {title}\n\n"
+            + table(engine, join(engine, results, versions), cells)
+            + "\n"
+            + _REFUSALS.format(engine=title)
+            + "".join(f"- {line}\n" for line in refusals(_SHIM / engine))
+        )
+    return _PREAMBLE + "\n".join(sections)
 
 
 def main() -> int:
@@ -377,7 +459,8 @@ def main() -> int:
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--run", metavar="VERSION")
-    parser.add_argument("--modules", nargs="+", default=_MODULES)
+    parser.add_argument("--engine", choices=_TITLES, default="vllm")
+    parser.add_argument("--modules", nargs="+")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument(
         "--dir",
@@ -389,7 +472,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.run:
         results = run_unittests(
-            options.run, pathlib.Path(options.dir), options.modules
+            options.engine,
+            options.run,
+            pathlib.Path(options.dir),
+            options.modules or _MODULES[options.engine],
         )
         text = json.dumps(results, indent=1)
         if options.json:
@@ -399,11 +485,11 @@ def main() -> int:
         return 0 if all(m["ok"] for m in results["modules"].values()) else 1
     if not options.results:
         parser.error("no results given")
-    earlier = {}
+    earlier = ""
     if options.output and options.output.exists():
-        earlier = earlier_cells(options.output.read_text())
-    text = _PREAMBLE + table(join(options.results), earlier) + "\n"
-    text += _REFUSALS + "".join(f"- {line}\n" for line in refusals())
+        earlier = options.output.read_text()
+    results = [json.loads(path.read_text()) for path in options.results]
+    text = page(results, earlier)
     if options.output:
         options.output.write_text(text)
     else:

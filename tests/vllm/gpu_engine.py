@@ -140,6 +140,7 @@ def worker_stats(worker: Any) -> dict[str, Any]:
         found |= {name: getattr(stats, name) for name, _ in stats._fields_}
         for engine in plugin._engines:  # none in a worker alone
             found["slabs_returned"] = engine.counters.returned
+            found["let_go"] = engine.counters.let_go
     if "HOST_DEVICE_LIBRARY" in os.environ:
         found |= observed_on_the_host()
     return found

@@ -1,4 +1,4 @@
-"""What the plugin refuses: each line that a start can end with, read from its
+"""What a plugin refuses: each line that a start can end with, read from its
 source."""
 
 from __future__ import annotations
@@ -7,17 +7,15 @@ import ast
 import pathlib
 from collections.abc import Iterator
 
-_PLUGIN = (
-    pathlib.Path(__file__).resolve().parents[2] / "shim/vllm/fineserve_vllm"
-)
 _BEGINNING = "FineServe: "
 
 
-def refusals() -> list[str]:
-    """By the alphabet; "…" for what depends on the engine."""
+def refusals(plugin: pathlib.Path) -> list[str]:
+    """By the alphabet; "…" for what depends on the engine. `plugin`: a folder,
+    shim/vllm or shim/sglang."""
     return sorted({
         line
-        for source in _PLUGIN.glob("*.py")
+        for source in plugin.glob("*/*.py")
         for line in _raised(ast.parse(source.read_text()))
     })
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import doubles
 
-doubles.prepare()
+REAL = doubles.prepare()
 
+from doubles import build  # noqa: E402
+from fineserve_vllm import plugin  # noqa: E402
 from fineserve_vllm.demand import Demand  # noqa: E402
 from fineserve_vllm.engine_leases import AskBackOptions, EngineLeases  # noqa: E402
 from fineserve_vllm.grants import InMemoryGrants  # noqa: E402
@@ -77,12 +79,14 @@ class Engine:
         self.crowded_from = self.rng.randrange(40)
         for i in range(16):
             tokens = self.rng.randrange(100, 400)
-            on_host = tokens - self.rng.randrange(1, 100)
+            loaded = (tokens - self.rng.randrange(1, 100)) // BLOCK_TOKENS
             if self.rng.random() < 0.2:
-                on_host = 0
+                loaded = 0
             generated = self.rng.randrange(1, MOST_TOKENS - tokens)
             self.scheduler.add(
-                Request(f"r{i}", tokens, on_host // BLOCK_TOKENS * BLOCK_TOKENS, min(generated, 60))
+                Request(
+                    f"r{i}", tokens, loaded * BLOCK_TOKENS, min(generated, 60)
+                )
             )
 
     def is_stuck(self) -> bool:
@@ -254,6 +258,71 @@ class LoadedRequestsTest(unittest.TestCase):
         self.assertEqual(room(), 0)
         self.hold("first", 24)  # 4 tokens more, and a block that is not full
         self.assertEqual(room(), 6 + 1 + 1)
+
+
+class OffloadingConnector:
+    """Finds all but the last 40 tokens of each request on the host."""
+
+    def __getattr__(self, name: str) -> Any:
+        """What else it is asked or told."""
+        answers = {
+            "get_loaded_kv_cache_group_ids": (),
+            "request_finished": (False, None),
+            "take_events": (),
+        }
+        return lambda *_arguments: answers.get(name)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, computed: int
+    ) -> tuple[int, bool]:
+        found = (request.num_tokens - 40) // BLOCK_TOKENS * BLOCK_TOKENS
+        return max(0, found - computed), found > computed
+
+
+@unittest.skipUnless(REAL, "the doubles load no requests")
+class InVllmTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.grants = InMemoryGrants.uniform(SLABS, PER_SLAB, leased=[1, 2, 3])
+        self.addCleanup(plugin.uninstall)
+        plugin.install(lambda num_blocks: self.grants)
+        self.scheduler = build.scheduler((SLABS + 1) * PER_SLAB)
+        self.scheduler.connector = OffloadingConnector()
+        self.leases = plugin.leases_of(self.scheduler)
+        self.leases._loaded = LoadedRequests(
+            self.scheduler, self.leases.pool, Clock(), patience_s=0
+        )
+
+    def finish_loads(self) -> None:
+        for request in self.scheduler.kv_holding_waiting:
+            if request.status.name == "WAITING_FOR_REMOTE_KVS":
+                self.scheduler.finished_recving_kv_req_ids.add(
+                    request.request_id
+                )
+
+    def test_a_request_that_let_its_blocks_go_is_loaded_again_and_runs(
+        self,
+    ) -> None:
+        # Each takes 20 blocks of the host's, and needs 3 more.
+        for name in "a", "b":
+            build.add_request(self.scheduler, name, 23 * BLOCK_TOKENS - 8)
+        build.step(self.scheduler)
+        self.assertEqual(self.leases.pool.used_blocks, 40)
+        self.finish_loads()
+        self.grants.ask_back(3)  # with the only free blocks
+        build.step(self.scheduler)
+        self.assertEqual(self.leases.counters.let_go, 1)
+        output = self.scheduler.schedule()
+        self.assertEqual(list(output.num_scheduled_tokens), ["a"])
+        build.process(self.scheduler, output)
+        self.assertEqual(self.grants.returned, [3])
+        self.grants.lease(4)
+        build.step(self.scheduler)
+        self.finish_loads()
+        output = self.scheduler.schedule()
+        self.assertEqual(set(output.num_scheduled_tokens), {"a", "b"})
+        (new,) = output.scheduled_new_reqs
+        self.assertEqual((new.req_id, new.num_computed_tokens), ("b", 320))
+        build.process(self.scheduler, output)
 
 
 if __name__ == "__main__":
