@@ -99,6 +99,7 @@ ALLOWED = {
         "daemon/abi",
         "daemon/clock",
         "daemon/config",
+        "daemon/holder",
         "daemon/log",
         "daemon/proxy/admission",
         "daemon/proxy/exchange",

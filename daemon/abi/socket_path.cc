@@ -25,12 +25,55 @@ const char* NonEmptyEnv(const char* name) {
 
 bool IsTrusted(uid_t uid) { return uid == geteuid() || uid == 0; }
 
+// Whether only root can have put this folder where it is: every folder above
+// it is root's, and nobody else may write there.
+bool OnlyRootPlaced(const char* folder) {
+  constexpr int kMostLevels = 32;
+  char above[kPathBytes];
+  if (!Fits(snprintf(above, sizeof(above), "%s", folder), sizeof(above))) {
+    return false;
+  }
+  struct stat below;
+  if (lstat(folder, &below) != 0) return false;
+  for (int level = 0; level < kMostLevels; ++level) {
+    const size_t length = strlen(above);
+    struct stat st;
+    if (!Fits(snprintf(above + length, sizeof(above) - length, "/.."),
+              sizeof(above) - length) ||
+        stat(above, &st) != 0 || st.st_uid != 0 || (st.st_mode & 0022) != 0) {
+      return false;
+    }
+    if (st.st_dev == below.st_dev && st.st_ino == below.st_ino) return true;
+    below = st;
+  }
+  return false;
+}
+
 bool IsTrustedOwner(const char* path, const struct stat& st, char* why,
                     size_t why_bytes) {
   if (IsTrusted(st.st_uid)) return true;
   snprintf(why, why_bytes, "%s belongs to uid %u, not to this user or root",
            path, st.st_uid);
   return false;
+}
+
+// As IsTrustedOwner, of something that lies in `folder`.
+bool IsTrustedOwnerIn(const char* folder, const char* path,
+                      const struct stat& st, char* why, size_t why_bytes) {
+  if (IsServiceUser(folder, st.st_uid)) return true;
+  return IsTrustedOwner(path, st, why, why_bytes);
+}
+
+// Writes the folder of `path`. False if it does not fit.
+bool FolderOf(const char* path, char (&out)[kPathBytes]) {
+  const char* slash = strrchr(path, '/');
+  const size_t length = slash == nullptr ? 0 : slash - path;
+  if (length >= sizeof(out)) return false;
+  memcpy(out, path, length);
+  out[length] = '\0';
+  // Of a name alone and of "/name".
+  if (length == 0) strcpy(out, slash == nullptr ? "." : "/");
+  return true;
 }
 
 bool IsTrustedFolder(const char* folder, char* why, size_t why_bytes) {
@@ -44,7 +87,7 @@ bool IsTrustedFolder(const char* folder, char* why, size_t why_bytes) {
     snprintf(why, why_bytes, "%s is not a folder; remove it", folder);
     return false;
   }
-  if (!IsTrustedOwner(folder, st, why, why_bytes)) return false;
+  if (!IsTrustedOwnerIn(folder, folder, st, why, why_bytes)) return false;
   if ((st.st_mode & 0077) == 0) return true;
   snprintf(why, why_bytes,
            "other users may enter %s (mode %04o); make its mode 0700", folder,
@@ -86,18 +129,18 @@ void FormatGpuUuid(const uint8_t (&u)[16], char (&out)[41]) {
            u[11], u[12], u[13], u[14], u[15]);
 }
 
+bool IsServiceUser(const char* folder, unsigned uid) {
+  struct stat st;
+  return geteuid() == 0 && lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) &&
+         st.st_uid == uid && OnlyRootPlaced(folder);
+}
+
 bool IsTrustedPath(const char* path, char* why, size_t why_bytes) {
   char folder[kPathBytes];
-  const char* slash = strrchr(path, '/');
-  const size_t length = slash == nullptr ? 0 : slash - path;
-  if (length >= sizeof(folder)) {
+  if (!FolderOf(path, folder)) {
     snprintf(why, why_bytes, "the socket path is too long: %s", path);
     return false;
   }
-  memcpy(folder, path, length);
-  folder[length] = '\0';
-  // Of a name alone and of "/name".
-  if (length == 0) strcpy(folder, slash == nullptr ? "." : "/");
   if (!IsTrustedFolder(folder, why, why_bytes)) return false;
   struct stat st;
   if (lstat(path, &st) != 0) return true;  // connecting will fail
@@ -105,14 +148,16 @@ bool IsTrustedPath(const char* path, char* why, size_t why_bytes) {
     snprintf(why, why_bytes, "%s is not a socket; remove it", path);
     return false;
   }
-  return IsTrustedOwner(path, st, why, why_bytes);
+  return IsTrustedOwnerIn(folder, path, st, why, why_bytes);
 }
 
 bool IsTrustedPeer(int fd, const char* path, char* why, size_t why_bytes) {
   ucred peer = {};
   socklen_t bytes = sizeof(peer);
+  char folder[kPathBytes];
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
-      IsTrusted(peer.uid)) {
+      (IsTrusted(peer.uid) ||
+       (FolderOf(path, folder) && IsServiceUser(folder, peer.uid)))) {
     return true;
   }
   snprintf(why, why_bytes,

@@ -40,14 +40,22 @@ bool SocketPath(const char* folder, const uint8_t (&gpu_uuid)[16],
 // Writes "GPU-8-4-4-4-12", NVIDIA's spelling. `out` holds 41 bytes.
 void FormatGpuUuid(const uint8_t (&gpu_uuid)[16], char (&out)[41]);
 
+// Whether this process is root's and `uid` is the user that a service's folder
+// belongs to: a folder that only root can have put there, because everything
+// above it is root's alone, like /run/fineserve. Root trusts that user in that
+// folder, since root chose it.
+bool IsServiceUser(const char* folder, unsigned uid);
+
 // Whether only this user and root can have put a socket at `path`: its folder
 // is one of theirs that nobody else may enter (mode 0700), and what lies at
 // `path`, if anything does, is a socket of theirs. Neither may be a symbolic
-// link. If not, `why` says so in one line.
+// link. For root the folder's service user (IsServiceUser) is one of them. If
+// not, `why` says so in one line.
 bool IsTrustedPath(const char* path, char* why, size_t why_bytes);
 
 // Whether the process at the other end of the connected socket `fd` runs as
-// this user or root. If not, `why` says so in one line, with `path`.
+// this user or root, or for root as the service user of the path's folder. If
+// not, `why` says so in one line, with `path`.
 bool IsTrustedPeer(int fd, const char* path, char* why, size_t why_bytes);
 
 }  // namespace fineserve::abi

@@ -92,5 +92,29 @@ TEST_F(TrustedSocketTest, WhatBelongsToAStrangerIsNotTrusted) {
   EXPECT_THAT(Trouble(path_), HasSubstr("belongs to uid 12345"));
 }
 
+// Root chose the user whose folder lies where only root can put one.
+TEST_F(TrustedSocketTest, RootTrustsTheUserOfAServicesFolder) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  char service[] = "/run/fineserve-trust-XXXXXX";
+  ASSERT_NE(mkdtemp(service), nullptr);
+  const std::string folder = service;
+  const std::string path = folder + "/GPU-1.sock";
+  std::filesystem::rename(path_, path);
+  ASSERT_EQ(chown(service, kStranger, kStranger), 0);
+  ASSERT_EQ(chown(path.c_str(), kStranger, kStranger), 0);
+  EXPECT_EQ(Trouble(path), "");
+  EXPECT_TRUE(IsServiceUser(service, kStranger));
+  EXPECT_FALSE(IsServiceUser(service, kStranger + 1)) << "another one's socket";
+  ASSERT_EQ(chown(path.c_str(), kStranger + 1, kStranger), 0);
+  EXPECT_THAT(Trouble(path), HasSubstr("belongs to uid 12346"));
+
+  const std::string below = folder + "/below";
+  mkdir(below.c_str(), 0700);
+  ASSERT_EQ(chown(below.c_str(), kStranger, kStranger), 0);
+  EXPECT_THAT(Trouble(below + "/GPU-1.sock"), HasSubstr("belongs to uid 12345"))
+      << "that user put it there";
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace fineserve::abi

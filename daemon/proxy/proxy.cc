@@ -17,6 +17,7 @@
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"
+#include "daemon/proxy/listener.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -26,27 +27,8 @@ constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kSweep(500);
 // How long to wait when no descriptor is left for a new connection.
 constexpr std::chrono::milliseconds kAcceptRest(100);
-constexpr int kBacklog = 4096;
 // Longer than anything takes.
 constexpr std::chrono::seconds kEndBound(5);
-
-absl::Status Listen(const std::string& host, uint16_t port,
-                    tcp::acceptor* acceptor) {
-  error_code e;
-  tcp::resolver resolver(acceptor->get_executor());
-  const auto found =
-      resolver.resolve(host, absl::StrCat(port), tcp::resolver::passive, e);
-  if (!e) {
-    const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor->open(endpoint.protocol(), e);
-    if (!e) acceptor->set_option(tcp::acceptor::reuse_address(true), e);
-    if (!e) acceptor->bind(endpoint, e);
-    if (!e) acceptor->listen(kBacklog, e);
-  }
-  if (!e) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", host, ":", port, ": ", e.message()));
-}
 
 std::string AddressOf(const tcp::acceptor& acceptor) {
   error_code ignored;
@@ -73,7 +55,8 @@ class AsioProxy final : public Proxy {
 
   absl::Status Bind() {
     const config::ProxySettings& at = fleet().proxy;
-    absl::Status s = Listen(at.listen_host, at.listen_port, &public_);
+    absl::Status s =
+        ListenAcrossRestarts(at.listen_host, at.listen_port, &public_);
     s.Update(Listen(at.admin_host, at.admin_port, &admin_));
     return s;
   }

@@ -18,6 +18,7 @@
 #include "daemon/server/kept_pool.h"
 #include "daemon/server/options.h"
 #include "kernels/driver/descriptor_limit.h"
+#include "kernels/driver/emulated_folder.h"
 
 namespace fineserve::server {
 namespace {
@@ -26,12 +27,6 @@ std::string Program() {
   char path[PATH_MAX] = {};
   const ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
   return std::string(path, n > 0 ? static_cast<size_t>(n) : 0);
-}
-
-// The folder of the emulated driver that was installed with this program.
-std::string EmulatedFolder() {
-  const std::string program = Program();
-  return program.substr(0, program.rfind('/')) + "/../lib/emucuda";
 }
 
 std::vector<std::string> ArgumentsOfChild(int argc, char** argv) {
@@ -79,7 +74,8 @@ int Run(int argc, char** argv) {
   absl::StatusOr<absl::optional<KeptPool>> kept =
       FindKeptPool(holder::DescriptorStore::TakeAll());
   if (!kept.ok()) return ExitCode(kept.status());
-  const backing::DeviceChoice choice = {options.config.gpu, EmulatedFolder()};
+  const backing::DeviceChoice choice = {options.config.gpu,
+                                        driver::EmulatedFolder()};
   const absl::StatusOr<StartPlan> plan =
       kept->has_value() ? MakeStartPlan(choice, (*kept)->state)
                         : MakeStartPlan(options.config, choice);

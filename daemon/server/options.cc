@@ -13,6 +13,7 @@ namespace fineserve::server {
 namespace {
 
 constexpr char kDefaultConfig[] = "/etc/fineserve/fineserve.toml";
+constexpr char kDefaultFleet[] = "/etc/fineserve/fleet.toml";
 
 constexpr char kFooter[] = R"(
 Examples:
@@ -62,7 +63,10 @@ void Declare(CLI::App* app, Flags* f) {
       "--config", f->config_path,
       absl::StrCat("TOML file (default: ", kDefaultConfig, " if it exists)"));
   app->add_option("--fleet", f->fleet,
-                  "TOML file of models and engines whose requests to admit");
+                  absl::StrCat("TOML file of models and engines whose requests "
+                               "to admit (default, if ",
+                               kDefaultConfig, " is read and names none: ",
+                               kDefaultFleet, " if it exists)"));
   app->add_option("--runtime-dir", f->runtime_dir,
                   "Folder of the daemon's socket");
   app->add_option("--log-level", f->log_level, "trace debug info warn error")
@@ -132,6 +136,10 @@ absl::StatusOr<config::Config> Merge(const Flags& f) {
   if (!f.gpu.empty()) c.gpu = f.gpu;
   if (!f.runtime_dir.empty()) c.runtime_dir = f.runtime_dir;
   if (!f.fleet.empty()) c.fleet_path = f.fleet;
+  const bool is_service = f.config_path.empty() && !path.empty();
+  if (c.fleet_path.empty() && is_service && access(kDefaultFleet, F_OK) == 0) {
+    c.fleet_path = kDefaultFleet;
+  }
   if (!f.log_level.empty()) c.log_level = f.log_level;
   if (f.planes != 0) c.planes = f.planes;
   if (absl::Status s = MergeSizes(f, &c); !s.ok()) return s;

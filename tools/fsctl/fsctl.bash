@@ -12,7 +12,7 @@ _fsctl_words() {
     requests) echo "--most" ;;
     support) echo "--fleet --config --logs --output" ;;
     drain) echo "--all --undo" ;;
-    run) echo "--name --kv-size --no-daemon --view --view=1 --no-view --" ;;
+    run) echo "--name --kv-size --no-daemon --view --view=required --view=1 --no-view --" ;;
   esac
 }
 
@@ -69,8 +69,7 @@ _fsctl() {
       mapfile -t COMPREPLY < <(compgen -d -- "$current")
       return
       ;;
-    explain) words=$(ps -e -o pid=) ;;
-    doctor) words="$(ps -e -o pid=) $flags" ;;
+    explain | doctor) words="$(ps -e -o pid=) $flags $(_fsctl_words "$previous")" ;;
     *)
       words="$flags $(_fsctl_words "$command")"
       [[ -n "$command" ]] || words="$commands $flags --version"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
+#include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/daemon_checks.h"
 #include "tools/fsctl/doctor/machine_checks.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -91,7 +92,8 @@ std::vector<Check> Diagnose(const Globals& globals) {
   Daemons daemons = AskDaemons(folder, globals.gpu);
   append(std::move(daemons.checks));
   append({CheckShim()});
-  const std::string libraries = daemons.emulated ? EmucudaFolder() + "/" : "";
+  const std::string libraries =
+      daemons.emulated ? driver::EmulatedFolder() + "/" : "";
   const std::string library = libraries + "libcuda.so.1";
   append(CheckDriver(library, ProbeDriver(library, kDriverTimeout)));
   append({CheckMig(MigModes(libraries + "libnvidia-ml.so.1", kDriverTimeout)),

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/printable.h"
+#include "daemon/abi/socket_path.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/install_paths.h"
@@ -93,7 +94,8 @@ Check CheckRuntimeFolder(const std::string& folder) {
     return {Result::kFail, "runtime folder", folder + " is not a folder",
             "remove it and start fineserved"};
   }
-  if (st.st_uid != geteuid() && st.st_uid != 0) {
+  if (st.st_uid != geteuid() && st.st_uid != 0 &&
+      !abi::IsServiceUser(folder.c_str(), st.st_uid)) {
     return {Result::kFail, "runtime folder", found,
             "remove it, or set FINESERVE_RUNTIME_DIR to another folder: it "
             "belongs to another user"};

@@ -22,6 +22,7 @@
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/observer_link.h"
 #include "kernels/driver/descriptor.h"
+#include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/install_paths.h"
@@ -164,7 +165,7 @@ absl::Status StartDaemon(const std::string& gpu) {
   const std::vector<std::string> command = {
       FindDaemonProgram(),
       "--gpu",
-      GpuToServe(gpu, getenv("LD_LIBRARY_PATH"), EmucudaFolder()),
+      GpuToServe(gpu, getenv("LD_LIBRARY_PATH"), driver::EmulatedFolder()),
       "--pool",
       "auto",
       "--runtime-dir",

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/launch/daemon_start.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/run_plan.h"
@@ -46,7 +47,7 @@ absl::Status FillFromDaemon(const std::string& gpu, RunPlan* plan) {
   if (!pool.ok() && !any_of_several) return pool.status();
   if (any_of_several) return absl::OkStatus();
   if ((pool->table.flags & abi::kTableEmulatedDevice) != 0) {
-    plan->library_folder = EmucudaFolder();
+    plan->library_folder = driver::EmulatedFolder();
   }
   if (IsSocketPath(gpu)) {
     plan->runtime_folder = gpu.substr(0, gpu.rfind('/'));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace fineserve::fsctl {
@@ -25,9 +26,12 @@ std::vector<std::string> ShimPlaces() {
   if (chosen != nullptr && chosen[0] != '\0') return {chosen};
   std::vector<std::string> places;
   for (const char* folder :
-       {"lib", "lib/fineserve", FINESERVE_LIBDIR "/fineserve"}) {
+       {"lib", "lib/fineserve", FINESERVE_LIBDIR "/fineserve",
+        FINESERVE_PRIVATE_LIBDIR}) {
     const std::string place = Prefix() / folder / kShimName;
-    if (place != (places.empty() ? "" : places.back())) places.push_back(place);
+    if (std::find(places.begin(), places.end(), place) == places.end()) {
+      places.push_back(place);
+    }
   }
   return places;
 }
@@ -43,7 +47,5 @@ std::string FindDaemonProgram() {
   const std::string beside = Here() / "fineserved";
   return access(beside.c_str(), X_OK) == 0 ? beside : "fineserved";
 }
-
-std::string EmucudaFolder() { return Prefix() / "lib" / "emucuda"; }
 
 }  // namespace fineserve::fsctl

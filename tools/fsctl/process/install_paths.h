@@ -9,8 +9,8 @@ namespace fineserve::fsctl {
 inline constexpr char kShimName[] = "libfineserve_shim.so";
 
 // Where the shim may be, in order: $FINESERVE_SHIM alone if it is set; else
-// ../lib (build tree), ../lib/fineserve and ../<libdir>/fineserve (installed),
-// relative to the folder of this executable.
+// ../lib (build tree), ../lib/fineserve, ../<libdir>/fineserve (installed) and
+// ../<private libdir> (packages), relative to the folder of this executable.
 std::vector<std::string> ShimPlaces();
 
 // The first of ShimPlaces that exists; empty if none does.
@@ -19,9 +19,6 @@ std::string FindShim();
 // fineserved beside this executable; "fineserved", to be looked up in $PATH, if
 // there is none.
 std::string FindDaemonProgram();
-
-// ../lib/emucuda relative to this executable, whether it exists or not.
-std::string EmucudaFolder();
 
 }  // namespace fineserve::fsctl
 

@@ -1,0 +1,234 @@
+"""Compares what programs say of their options with manual pages and completion.
+
+Every option that `PROGRAM --help` or `fsctl VERB --help` shows must be in the
+program's manual page and be completed by bash, and neither may name an option
+that is not there. Prints one line for each mistake, with the file to mend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+# program -> (its manual page, its completion), from the source folder.
+PROGRAMS = {
+    "fineserved": (
+        "daemon/server/fineserved.8.scd",
+        "daemon/server/fineserved.bash",
+    ),
+    "fineserve-proxy": (
+        "daemon/proxy/fineserve-proxy.8.scd",
+        "daemon/proxy/fineserve-proxy.bash",
+    ),
+    "fineserve-sim": (
+        "tools/sim/fineserve-sim.1.scd",
+        "tools/sim/fineserve-sim.bash",
+    ),
+    "fsctl": ("tools/fsctl/fsctl.1.scd", "tools/fsctl/fsctl.bash"),
+}
+# Every program has these; manual pages need not say so.
+UNIVERSAL = {"--help", "--version"}
+FLAG = re.compile(r"--[a-z][a-z0-9-]*")
+HELP_LINE = re.compile(r"^ {2,4}(?:-\w,)?(--[a-z][a-z0-9-]*)(.*)")
+CHOICES = re.compile(r":\{([^}]*)\}")
+
+
+def help_of(words: list[str]) -> str:
+    run = subprocess.run(
+        [*words, "--help"], capture_output=True, text=True, timeout=60
+    )
+    if run.returncode != 0:
+        sys.exit(f"{' '.join(words)} --help exits with {run.returncode}")
+    # What follows are examples.
+    return run.stdout.split("\nExamples:\n")[0]
+
+
+def options_of(text: str) -> dict[str, list[str]]:
+    """The options that a help text lists, each with the values it may have,
+    where the help names them."""
+    options: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if match := HELP_LINE.match(line):
+            values = CHOICES.search(match[2].split("  ")[0])
+            options[match[1]] = values[1].split(",") if values else []
+    return options
+
+
+def verbs_of(text: str) -> list[str]:
+    """The subcommands that a help text lists."""
+    _, found, listed = text.partition("\nSubcommands:\n")
+    lines = listed.splitlines() if found else []
+    return [m[1] for line in lines if (m := re.match(r"^  ([a-z]+)\b", line))]
+
+
+class Page:
+    """A manual page in scdoc's language."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.name = path.name
+        self._sections: dict[str, list[str]] = {}
+        lines: list[str] = []
+        for line in path.read_text().splitlines():
+            if line.startswith("# "):
+                lines = self._sections.setdefault(line[2:], [])
+            else:
+                lines.append(line)
+
+    def options(self) -> set[str]:
+        """Those that OPTIONS has an entry for."""
+        entries = [
+            line
+            for line in self._sections.get("OPTIONS", [])
+            if line.startswith("*--")
+        ]
+        return set(FLAG.findall("\n".join(entries)))
+
+    def verbs(self) -> dict[str, tuple[str, str]]:
+        """For each entry of COMMANDS: its heading, and all of it."""
+        found: dict[str, tuple[str, str]] = {}
+        verb = ""
+        in_heading = False
+        for line in self._sections.get("COMMANDS", []):
+            if match := re.match(r"^\*([a-z]+)\*", line):
+                verb, in_heading = match[1], True
+            elif not line.startswith("\t\\["):
+                in_heading = False
+            heading, whole = found.get(verb, ("", ""))
+            found[verb] = (
+                heading + line + "\n" if in_heading else heading,
+                whole + line + "\n",
+            )
+        found.pop("", None)
+        return found
+
+
+def complete(program: str, path: pathlib.Path, words: list[str]) -> set[str]:
+    """What bash offers for the last of `words`."""
+    script = (
+        'source "$1"; shift; program=$1; COMP_WORDS=("$@"); '
+        "COMP_CWORD=$(($# - 1)); COMPREPLY=(); "
+        'function=$(complete -p "$program" | sed "s/.*-F \\([^ ]*\\).*/\\1/"); '
+        '"$function" >/dev/null; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    run = subprocess.run(
+        ["bash", "-c", script, "bash", str(path), program, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if run.returncode != 0 or run.stderr:
+        sys.exit(f"{path}: {run.stderr or run.returncode}")
+    return set(run.stdout.split())
+
+
+class Check:
+    """Collects what one program's documents lack."""
+
+    def __init__(self, bin_: pathlib.Path, source: pathlib.Path, program: str):
+        page, completion = PROGRAMS[program]
+        self._program = program
+        self._path = str(bin_ / program)
+        self._page_path, self._completion_path = page, completion
+        self._page = Page(source / page)
+        self._completion = source / completion
+        self.mistakes: list[str] = []
+
+    def _complete(self, *words: str) -> set[str]:
+        return complete(self._program, self._completion, list(words))
+
+    def _fail(self, text: str) -> None:
+        self.mistakes.append(text)
+
+    def _compare(self, what: str, help_: set[str], other: set[str], where: str):
+        for flag in sorted(help_ - other):
+            self._fail(f"{what} --help shows {flag}, which is missing in {where}")
+        for flag in sorted(other - help_):
+            self._fail(f"{where} names {flag}, which {what} --help does not show")
+
+    def _compare_completion(
+        self, words: list[str], options: dict[str, list[str]], more: set[str]
+    ) -> None:
+        what = " ".join([self._program, *words])
+        where = f"{self._completion_path} (completion of `{what} --`)"
+        offered = {
+            word.split("=")[0]
+            for word in self._complete(*words, "--")
+            if word != "--"
+        }
+        self._compare(what, set(options), offered - (more - set(options)), where)
+        for flag, values in options.items():
+            lacking = set(values) - self._complete(*words, flag, "")
+            # A flag whose value is joined to it is completed with it.
+            joined = {f"{flag}={value}" for value in lacking}
+            if joined - self._complete(*words, "--") and lacking:
+                self._fail(
+                    f"{what} {flag} takes {', '.join(sorted(lacking))}, which "
+                    f"{self._completion_path} does not offer after {flag}"
+                )
+
+    def run(self) -> None:
+        text = help_of([self._path])
+        own = options_of(text)
+        where = f"{self._page_path} (OPTIONS)"
+        self._compare(
+            self._program, set(own) - UNIVERSAL, self._page.options(), where
+        )
+        self._compare_completion([], own, set())
+        verbs = verbs_of(text)
+        described = self._page.verbs()
+        for verb in sorted(set(described) - set(verbs)):
+            self._fail(f"{self._page_path} describes {verb}, which is no command")
+        offered = {w for w in self._complete("") if not w.startswith("-")}
+        for verb in sorted(offered - set(verbs)) if verbs else []:
+            self._fail(f"{self._completion_path} offers {verb}, no command")
+        for verb in verbs:
+            if verb not in offered:
+                self._fail(
+                    f"{self._program} --help lists {verb}, which "
+                    f"{self._completion_path} does not offer"
+                )
+            self._run_verb(verb, set(own), described.get(verb))
+
+    def _run_verb(
+        self, verb: str, own: set[str], entry: tuple[str, str] | None
+    ) -> None:
+        options = options_of(help_of([self._path, verb]))
+        if entry is None:
+            self._fail(
+                f"{self._program} --help lists {verb}, which has no entry "
+                f"*{verb}* in {self._page_path} (COMMANDS)"
+            )
+        else:
+            heading, whole = entry
+            flags = set(options) - UNIVERSAL
+            where = f"{self._page_path} (*{verb}*)"
+            what = f"{self._program} {verb}"
+            # A heading names only the verb's own; text may name others'.
+            named = set(FLAG.findall(whole)) & flags | set(FLAG.findall(heading))
+            self._compare(what, flags, named - own, where)
+        self._compare_completion([verb], options, own)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    mistakes: list[str] = []
+    compared = 0
+    for program in PROGRAMS:
+        check = Check(arguments.bin, arguments.source, program)
+        check.run()
+        mistakes += check.mistakes
+        compared += 1
+    for mistake in mistakes:
+        print(mistake)
+    print(f"{compared} programs compared, {len(mistakes)} mistakes")
+    return 1 if mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
