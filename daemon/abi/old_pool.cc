@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/byte_size.h"
@@ -31,10 +33,9 @@ std::string DescribeEngine(const TableSnapshot& table, pid_t pid) {
   return " (not a member: it inherited the descriptors)";
 }
 
-}  // namespace
-
-std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
-  std::map<uint32_t, std::vector<std::string>> by_daemon;
+// Calls `found` with each old pool that a process holds, and that process.
+void ForEachHolder(const uint8_t (&gpu_uuid)[16], uint64_t epoch,
+                   absl::FunctionRef<void(const TableSnapshot&, pid_t)> found) {
   for (const Holder& holder : FindHolders()) {
     if (holder.kind != Holder::Kind::kTable || holder.pid == getpid()) {
       continue;
@@ -46,9 +47,18 @@ std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
         memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
       continue;
     }
-    by_daemon[table->daemon_pid].push_back(
-        absl::StrCat("pid ", holder.pid, DescribeEngine(*table, holder.pid)));
+    found(*table, holder.pid);
   }
+}
+
+}  // namespace
+
+std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
+  std::map<uint32_t, std::vector<std::string>> by_daemon;
+  ForEachHolder(gpu_uuid, epoch, [&](const TableSnapshot& table, pid_t pid) {
+    by_daemon[table.daemon_pid].push_back(
+        absl::StrCat("pid ", pid, DescribeEngine(table, pid)));
+  });
   std::vector<std::string> pools;
   for (const auto& [daemon, holders] : by_daemon) {
     pools.push_back(absl::StrCat("the pool of a former daemon (pid ", daemon,
@@ -56,6 +66,14 @@ std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
                                  absl::StrJoin(holders, ", ")));
   }
   return absl::StrJoin(pools, "; ");
+}
+
+uint32_t CountOldPoolHolders(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
+  std::set<pid_t> holders;
+  ForEachHolder(gpu_uuid, epoch, [&](const TableSnapshot& table, pid_t pid) {
+    holders.insert(pid);
+  });
+  return static_cast<uint32_t>(holders.size());
 }
 
 }  // namespace fineserve::abi

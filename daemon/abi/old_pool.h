@@ -12,6 +12,9 @@ namespace fineserve::abi {
 // holds an old pool of this GPU: one of another epoch than `epoch`.
 std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch = 0);
 
+// How many processes but this one hold such a pool.
+uint32_t CountOldPoolHolders(const uint8_t (&gpu_uuid)[16], uint64_t epoch);
+
 }  // namespace fineserve::abi
 
 #endif  // DAEMON_ABI_OLD_POOL_H_

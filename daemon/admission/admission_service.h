@@ -21,6 +21,7 @@
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
+#include "daemon/metrics/snapshot.h"
 #include "daemon/sched/local_scheduler.h"
 #include "daemon/wire/message_types.h"
 
@@ -70,6 +71,9 @@ class AdmissionService {
   // Decides, and forgets peers that are silent. Call after messages, after
   // changes of the pool, and at the time that NextWakeNs gives.
   void Settle();
+
+  // Its figures for a scrape.
+  metrics::AdmissionFigures Measure() const;
 
   // Tells all proxies that this service ends, so that none waits for it, and
   // returns them.

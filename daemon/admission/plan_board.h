@@ -1,6 +1,7 @@
 #ifndef DAEMON_ADMISSION_PLAN_BOARD_H_
 #define DAEMON_ADMISSION_PLAN_BOARD_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -42,6 +43,10 @@ class PlanBoard {
   void SetLeader(LeaderSeat* leader) { leader_ = leader; }
   LeaderSeat* leader() const { return leader_; }
 
+  // Moves that leaders in this process began.
+  void CountMoves(uint64_t more) { moves_ += more; }
+  uint64_t moves() const { return moves_; }
+
   // Why nobody plans for this daemon, in one line with the fix; empty: somebody
   // does, or will soon. Says it in the log.
   void SetTrouble(const std::string& trouble);
@@ -51,6 +56,7 @@ class PlanBoard {
   bool planned_ = true;
   wire::NewestPlan newest_;
   LeaderSeat* leader_ = nullptr;
+  uint64_t moves_ = 0;
   std::string trouble_;
 };
 

@@ -25,4 +25,20 @@ absl::Status SplitAddress(absl::string_view text, std::string* host,
   return absl::OkStatus();
 }
 
+absl::Status SetListenAddress(const std::string& text, ListenAddress* out) {
+  *out = {};
+  if (text == "off") return absl::OkStatus();
+  const size_t colon = text.rfind(':');
+  const bool is_port = colon == std::string::npos || colon == 0;
+  const absl::Status s = SplitAddress(
+      is_port ? absl::StrCat("127.0.0.1:", text.substr(colon + 1)) : text,
+      &out->host, &out->port);
+  if (!s.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "bad address \"", text, "\"; write it like 127.0.0.1:9470"));
+  }
+  out->on = true;
+  return absl::OkStatus();
+}
+
 }  // namespace fineserve::config

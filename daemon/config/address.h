@@ -15,6 +15,19 @@ namespace fineserve::config {
 absl::Status SplitAddress(absl::string_view text, std::string* host,
                           uint16_t* port);
 
+// Where a server is to listen; off without a port.
+struct ListenAddress {
+  std::string host;
+  uint16_t port = 0;
+  bool on = false;
+
+  bool operator==(const ListenAddress&) const = default;
+};
+
+// As SplitAddress; a port alone ("9470" or ":9470") means this machine only, so
+// that nobody opens a port to others without writing so. "off": none.
+absl::Status SetListenAddress(const std::string& text, ListenAddress* out);
+
 }  // namespace fineserve::config
 
 #endif  // DAEMON_CONFIG_ADDRESS_H_

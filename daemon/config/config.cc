@@ -13,12 +13,11 @@ namespace {
 
 // A text that `parse` understands.
 template <typename T>
-Setter Parsed(absl::Status (*parse)(const std::string&, T*), T* out) {
-  return [parse, out](const toml::node& node) {
+Setter Parsed(absl::Status (*parse)(const std::string&, T*), T* out,
+              const char* what = "a size in quotes, like \"16GiB\"") {
+  return [parse, out, what](const toml::node& node) {
     const auto value = node.value<std::string>();
-    if (!node.is_string() || !value.has_value()) {
-      return WrongType("a size in quotes, like \"16GiB\"");
-    }
+    if (!node.is_string() || !value.has_value()) return WrongType(what);
     return parse(*value, out);
   };
 }
@@ -118,6 +117,8 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
       {{"gpu", Text(&c.gpu)},
        {"runtime_dir", Text(&c.runtime_dir)},
        {"log_level", OneOf(&c.log_level, LogLevels())},
+       {"metrics", Parsed(SetListenAddress, &c.metrics,
+                          "an address in quotes, like \"127.0.0.1:9470\"")},
        {"fleet", Text(&c.fleet_path)},
        {"pool", Section(path, {{"size", Parsed(SetPoolSize, &c.pool)},
                                {"reserve", Parsed(SetReserve, &c.reserve)},

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/rule.h"
+#include "daemon/config/address.h"
 #include "daemon/config/fleet.h"
 #include "daemon/config/frame_rules.h"
 #include "daemon/config/pool_size.h"
@@ -31,6 +32,7 @@ struct EngineRule {
 //   gpu = "GPU-8f0c3f1e"        # ordinal, UUID or its prefix, "emulated"
 //   runtime_dir = "/run/fineserve"
 //   log_level = "info"          # trace debug info warn error
+//   metrics = "127.0.0.1:9470"  # Prometheus's; a port alone: this machine only
 //   fleet = "/etc/fineserve/fleet.toml"   # fleet.h; absent: no admission
 //
 //   [pool]
@@ -60,6 +62,7 @@ struct Config {
   std::string gpu = "0";
   std::string runtime_dir;  // empty: the default of abi::RuntimeFolder
   std::string log_level = "info";
+  ListenAddress metrics;        // off unless given
   std::string fleet_path;       // empty: requests are not admitted here
   absl::optional<Fleet> fleet;  // its contents (server/options.h reads it)
   PoolSize pool;                // required, by file or flag

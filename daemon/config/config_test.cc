@@ -41,6 +41,7 @@ TEST_F(ConfigTest, EveryKeyIsRead) {
 gpu = "emulated"
 runtime_dir = "/run/x"
 log_level = "debug"
+metrics = "0.0.0.0:9470"
 [pool]
 size = "16GiB"
 reserve = "40%"
@@ -57,6 +58,7 @@ cap = "4GiB"
   EXPECT_EQ(c->gpu, "emulated");
   EXPECT_EQ(c->runtime_dir, "/run/x");
   EXPECT_EQ(c->log_level, "debug");
+  EXPECT_EQ(c->metrics, (ListenAddress{"0.0.0.0", 9470, true}));
   EXPECT_EQ(c->pool.bytes, 16ull << 30);
   EXPECT_FALSE(c->pool.is_auto);
   EXPECT_EQ(c->reserve.percent, 40u);
@@ -68,6 +70,20 @@ cap = "4GiB"
   EXPECT_EQ(RuleOf(*c, "vllm-llama").floor_bytes, 2ull << 30);
   EXPECT_EQ(RuleOf(*c, "vllm-llama").cap_bytes, 4ull << 30);
   EXPECT_THAT(RuleOf(*c, "other").kv_sizes, ElementsAre());
+}
+
+TEST_F(ConfigTest, MetricsAreOffOrOnThisMachineUnlessSaidOtherwise) {
+  EXPECT_FALSE(Read("")->metrics.on);
+  const ListenAddress here = {"127.0.0.1", 9470, true};
+  EXPECT_EQ(Read("metrics = \"9470\"")->metrics, here);
+  EXPECT_EQ(Read("metrics = \":9470\"")->metrics, here);
+  EXPECT_EQ(Read("metrics = \"[::]:9470\"")->metrics,
+            (ListenAddress{"::", 9470, true}));
+  EXPECT_FALSE(Read("metrics = \"off\"")->metrics.on);
+  EXPECT_THAT(ErrorOf("metrics = \"here\""),
+              HasSubstr(":1: metrics: bad address \"here\"; write it like "
+                        "127.0.0.1:9470"));
+  EXPECT_THAT(ErrorOf("metrics = 9470"), HasSubstr("an address in quotes"));
 }
 
 TEST_F(ConfigTest, CapBelowFloorIsAnErrorThatNamesBoth) {

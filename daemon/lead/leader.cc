@@ -326,7 +326,9 @@ void Leader::Carry(const Decision& decision) {
     } else {
       next.Find(move.to)->state = PlaceState::kStart;
     }
-    return Publish(std::move(next), lead::Describe(move));
+    Publish(std::move(next), lead::Describe(move));
+    new_moves_ += plan_.move.has_value();  // unless it could not be written
+    return;
   }
   if (plan_.applies && !plan_.move) {
     next.applies = false;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,6 +58,12 @@ class Leader final : public admission::LeaderSeat {
   // What every daemon is to be told; null while nothing is planned.
   std::unique_ptr<wire::PlanT> Told() const;
   const StandingPlan& plan() const { return plan_; }
+  // Moves that it began since the last call.
+  uint64_t TakeNewMoves() { return std::exchange(new_moves_, 0); }
+  // What keeps it from planning.
+  size_t trouble_count() const {
+    return silent_.size() + troubles_.size() + !cannot_write_.empty();
+  }
 
   void Describe(wire::PlanStateT* state) const override;
   absl::Status Steer(const wire::SteerT& steer) override;
@@ -122,6 +129,7 @@ class Leader final : public admission::LeaderSeat {
   uint64_t step_ns_;   // when the plan's last step was taken
   uint64_t moved_ns_;  // when the last move ended, or this leader began
   uint64_t planned_ns_ = 0;
+  uint64_t new_moves_ = 0;                         // see TakeNewMoves
   std::map<std::string, Failure> failures_;        // by engine
   std::map<std::string, uint64_t> down_since_ns_;  // by engine
   uint64_t answered_ns_ = 0;  // when all daemons first did, without a plan file

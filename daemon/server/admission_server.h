@@ -47,6 +47,9 @@ class AdmissionServer {
   // To be called after each round of the loop.
   void Settle();
 
+  // For a scrape.
+  metrics::AdmissionFigures Measure() const { return service_->Measure(); }
+
   // Where this process's leader takes its seat. Outlives every fleet.
   admission::PlanBoard* plans() { return &plans_; }
 

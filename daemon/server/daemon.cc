@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "daemon/abi/socket_path.h"
 #include "daemon/backing/cuda_backing.h"
 #include "daemon/backing/device_thread.h"
+#include "daemon/backing/measured_backing.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet_path.h"
 #include "daemon/holder/descriptor_store.h"
@@ -27,6 +29,8 @@
 #include "daemon/server/event_loop.h"
 #include "daemon/server/gpu_claim.h"
 #include "daemon/server/leader_server.h"
+#include "daemon/server/measured_pool.h"
+#include "daemon/server/metrics_server.h"
 #include "daemon/server/pool_service.h"
 #include "daemon/server/socket_server.h"
 #include "daemon/slab/table_writer.h"
@@ -123,6 +127,16 @@ absl::StatusOr<Pool> TakeOver(const StartPlan& plan,
               std::move(kept.scoreboards)};
 }
 
+std::shared_ptr<const metrics::Identity> IdentityForMetrics(
+    const slab::TableIdentity& pool) {
+  char gpu[41];
+  abi::FormatGpuUuid(pool.gpu_uuid, gpu);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::make_shared<const metrics::Identity>(metrics::Identity{
+      FINESERVE_VERSION, abi::kAbiVersion, gpu, pool.gpu_name, pool.epoch,
+      std::chrono::duration<double>(now).count()});
+}
+
 // One running fineserved: owns everything below it and drives it from one
 // thread.
 class Daemon {
@@ -145,6 +159,9 @@ class Daemon {
   absl::Status StoreTable();
   // Begins to admit requests for the configuration's fleet, if it names one.
   absl::Status SetFleet();
+  // Serves metrics where the configuration wants them, if anywhere.
+  absl::Status SetMetrics();
+  metrics::Snapshot Measure() const;
   // Begins to lead, or to wait for the lead, if the fleet has a [planner].
   void SetPlanner();
   void Settle();
@@ -155,7 +172,7 @@ class Daemon {
   const Reload reload_;
   Endpoint endpoint_;
   driver::Descriptor gpu_claim_;  // released after the pool
-  std::unique_ptr<backing::Backing> backing_;
+  backing::MeasuredBacking backing_;
   backing::DeviceThread device_thread_;
   std::unique_ptr<slab::TableWriter> table_;
   PoolService pool_;
@@ -167,6 +184,9 @@ class Daemon {
   std::string size_choice_;                     // StartPlan::choice
   std::unique_ptr<AdmissionServer> admission_;  // null without a fleet
   std::unique_ptr<LeaderServer> leader_;        // null without a [planner]
+  const slab::TableIdentity pool_identity_;
+  const std::shared_ptr<const metrics::Identity> identity_;
+  std::unique_ptr<MetricsServer> metrics_;  // null unless wanted
   // Set while something is under way that makes no descriptor readable.
   std::unique_ptr<EventAlarm> poll_alarm_;
   absl::Status device_;
@@ -201,6 +221,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   daemon->size_choice_ = plan.choice;
   const absl::Status fleet_set = daemon->SetFleet();
   if (!fleet_set.ok()) return fleet_set;
+  s = daemon->SetMetrics();
+  if (!s.ok() && is_new) return s;
+  if (!s.ok()) log::Error("{}", std::string(s.message()));
   // A pool that was kept has the size that it had.
   if (!daemon->config_.pool.is_auto) daemon->Resize(daemon->config_.pool.bytes);
   return daemon;
@@ -212,7 +235,7 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
       reload_(std::move(reload)),
       endpoint_(std::move(endpoint)),
       backing_(std::move(pool.backing)),
-      device_thread_(backing_.get()),
+      device_thread_(&backing_),
       table_(std::move(pool.table)),
       pool_(&device_thread_, std::move(pool.state), table_.get(), &kClock,
             std::move(pool.scoreboards)),
@@ -225,6 +248,8 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
                      config::RulesFor(config_, engine_name),
                      {rule.floor_bytes, rule.cap_bytes}};
                }),
+      pool_identity_(identity),
+      identity_(IdentityForMetrics(identity)),
       poll_alarm_(loop_.OnAlarm([] {})) {}
 
 absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
@@ -259,7 +284,7 @@ absl::Status Daemon::Serve() {
   const auto on_hup = loop_.OnSignal(SIGHUP, [this] { ReadConfigAgain(); });
   const auto after_each = loop_.AfterEach([this] { Settle(); });
   Settle();
-  log::Info("serving {} on {}{}", slab::Describe(backing_->geometry()),
+  log::Info("serving {} on {}{}", slab::Describe(backing_.geometry()),
             endpoint_.socket_path(),
             size_choice_.empty() ? "" : " (" + size_choice_ + ")");
   sd_notify(0, "READY=1");
@@ -289,6 +314,36 @@ absl::Status Daemon::SetFleet() {
   }
   SetPlanner();
   return absl::OkStatus();
+}
+
+absl::Status Daemon::SetMetrics() {
+  if (!config_.metrics.on) {
+    metrics_.reset();
+    return absl::OkStatus();
+  }
+  if (metrics_ != nullptr && metrics_->asked() == config_.metrics) {
+    return absl::OkStatus();
+  }
+  auto metrics = MetricsServer::Create(
+      config_.metrics, [this] { return Measure(); },
+      [pool = pool_identity_] {
+        return abi::CountOldPoolHolders(pool.gpu_uuid, pool.epoch);
+      },
+      &kClock, &loop_);
+  if (!metrics.ok()) return metrics.status();
+  metrics_ = *std::move(metrics);
+  return absl::OkStatus();
+}
+
+metrics::Snapshot Daemon::Measure() const {
+  metrics::Snapshot snapshot;
+  snapshot.identity = identity_;
+  snapshot.pool = MeasurePool(pool_, kClock.NowNs());
+  snapshot.table = MeasureTable(*table_);
+  snapshot.driver = backing_.Figures();
+  if (admission_ != nullptr) snapshot.admission = admission_->Measure();
+  if (leader_ != nullptr) snapshot.plan = leader_->Measure();
+  return snapshot;
 }
 
 void Daemon::SetPlanner() {
@@ -321,7 +376,7 @@ void Daemon::Settle() {
 
 void Daemon::Resize(uint64_t pool_bytes) {
   const auto slabs = static_cast<uint32_t>(std::min<uint64_t>(
-      pool_bytes / backing_->geometry().slab_bytes(), UINT32_MAX));
+      pool_bytes / backing_.geometry().slab_bytes(), UINT32_MAX));
   const slab::PoolState& pool = pool_.state();
   if (slabs == pool.wanted_slabs()) return;
   const absl::Status s = pool_.Resize(slabs);
@@ -355,6 +410,11 @@ void Daemon::ReadConfigAgain() {
     const absl::Status fleet_set = SetFleet();
     if (!fleet_set.ok()) {
       log::Error("keeping the old fleet: {}", std::string(fleet_set.message()));
+    }
+    const absl::Status metrics_set = SetMetrics();
+    if (!metrics_set.ok()) {
+      log::Error("metrics stay as they were: {}",
+                 std::string(metrics_set.message()));
     }
     log::SetLevel(config_.log_level);
     log::Info("configuration read again: {} engine rules, {} frame rules",

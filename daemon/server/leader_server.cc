@@ -49,6 +49,19 @@ void LeaderServer::SetFleet(const config::Fleet& fleet) {
   if (leader_ != nullptr) leader_->SetFleet(fleet);
 }
 
+metrics::PlanFigures LeaderServer::Measure() const {
+  metrics::PlanFigures figures;
+  figures.number = board_->newest().number();
+  figures.moves = board_->moves();
+  figures.troubles = !board_->trouble().empty();
+  figures.leads = leader_ != nullptr;
+  if (leader_ == nullptr) return figures;
+  figures.frozen = leader_->plan().frozen;
+  figures.moving = leader_->plan().move.has_value();
+  figures.troubles += static_cast<uint32_t>(leader_->trouble_count());
+  return figures;
+}
+
 void LeaderServer::Beat() {
   beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
   HoldTheLead();
@@ -56,6 +69,7 @@ void LeaderServer::Beat() {
   if (leader_ == nullptr) return;
   ReceiveAll();
   leader_->Tick();
+  board_->CountMoves(leader_->TakeNewMoves());
   Connect();
   Tell();
 }

@@ -11,6 +11,7 @@
 #include "daemon/config/fleet.h"
 #include "daemon/lead/lead_contest.h"
 #include "daemon/lead/leader.h"
+#include "daemon/metrics/snapshot.h"
 #include "daemon/server/event_loop.h"
 #include "daemon/wire/socket.h"
 
@@ -33,6 +34,8 @@ class LeaderServer {
   // The same fleet as its file says now.
   void SetFleet(const config::Fleet& fleet);
   const std::string& fleet_path() const { return who_.fleet; }
+  // For a scrape.
+  metrics::PlanFigures Measure() const;
 
  private:
   struct Link {

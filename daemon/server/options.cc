@@ -21,6 +21,7 @@ Examples:
   fineserved --gpu 0 --pool auto --reserve 40%
   fineserved --gpu emulated --pool 1GiB --slab 16MiB
   fineserved --gpu 0 --pool 16GiB --fleet /etc/fineserve/fleet.toml
+  fineserved --gpu 0 --pool 16GiB --metrics 127.0.0.1:9470
   fineserved --config /etc/fineserve/fineserve.toml --dry-run
 
 Signals: SIGHUP reads the configuration again (engine rules, log level, fleet,
@@ -33,7 +34,7 @@ configuration.)";
 struct Flags {
   std::string gpu, pool, reserve, max_pool, slab, config_path, runtime_dir,
       log_level;
-  std::string fleet;
+  std::string fleet, metrics;
   uint32_t planes = 0;
   bool dry_run = false;
   bool supervise = false;
@@ -67,6 +68,9 @@ void Declare(CLI::App* app, Flags* f) {
                                "to admit (default, if ",
                                kDefaultConfig, " is read and names none: ",
                                kDefaultFleet, " if it exists)"));
+  app->add_option("--metrics", f->metrics,
+                  "HOST:PORT of Prometheus's page of metrics, or the port "
+                  "alone for this machine only (default: off)");
   app->add_option("--runtime-dir", f->runtime_dir,
                   "Folder of the daemon's socket");
   app->add_option("--log-level", f->log_level, "trace debug info warn error")
@@ -142,6 +146,11 @@ absl::StatusOr<config::Config> Merge(const Flags& f) {
   }
   if (!f.log_level.empty()) c.log_level = f.log_level;
   if (f.planes != 0) c.planes = f.planes;
+  if (absl::Status s =
+          Parse("--metrics", f.metrics, config::SetListenAddress, &c.metrics);
+      !s.ok()) {
+    return s;
+  }
   if (absl::Status s = MergeSizes(f, &c); !s.ok()) return s;
   if (absl::Status s = CheckPool(f, c); !s.ok()) return s;
   if (c.fleet_path.empty()) return c;

@@ -19,7 +19,11 @@ using slab::SlabId;
 PoolService::PoolService(backing::DeviceQueue* device, slab::PoolState state,
                          slab::TableWriter* table, const Clock* clock,
                          Scoreboards scoreboards)
-    : device_(device), table_(table), clock_(clock), state_(std::move(state)) {
+    : device_(device),
+      table_(table),
+      clock_(clock),
+      state_(std::move(state)),
+      meter_(state_, clock->NowNs()) {
   TakeScoreboards(std::move(scoreboards));
   Execute();
   table_->Serve();
@@ -161,9 +165,12 @@ void PoolService::Execute() {
 void PoolService::Publish(const slab::Effects& effects) {
   table_->SetMarks(state_.last_engine(), slabs().last_lease(),
                    state_.wanted_slabs());
+  const uint64_t now_ns = clock_->NowNs();
   for (const slab::SlabChange& change : effects.changes) {
     table_->SetSlab(change.slab, change.word);
+    meter_.Saw(change, now_ns);
   }
+  meter_.SawEngines(effects.records, state_);
   for (uint32_t slot : effects.vacant) table_->ClearEngine(slot);
   for (EngineId engine : effects.records) {
     table_->SetEngine(state_.SlotOf(engine), state_.Record(engine));

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/backing/device_queue.h"
 #include "daemon/clock/clock.h"
+#include "daemon/server/pool_meter.h"
 #include "daemon/server/scoreboard_memfd.h"
 #include "daemon/slab/pool_state.h"
 #include "daemon/slab/table_writer.h"
@@ -110,6 +111,7 @@ class PoolService {
   int ScoreboardDescriptor(slab::EngineId engine) const {
     return scoreboards_.at(engine).descriptor();
   }
+  const PoolMeter& meter() const { return meter_; }
   // Blocks of a slab that are in use, as an engine with a view says.
   uint32_t UsedBlocks(slab::EngineId engine, slab::SlabId slab) const {
     return scoreboards_.at(engine).UsedBlocks(slab);
@@ -136,6 +138,7 @@ class PoolService {
   slab::TableWriter* const table_;
   const Clock* const clock_;
   slab::PoolState state_;
+  PoolMeter meter_;
   Answers answers_;
   std::map<slab::EngineId, ViewScoreboardMemfd> scoreboards_;
   bool cannot_list_logged_ = false;

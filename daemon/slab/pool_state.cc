@@ -160,6 +160,12 @@ bool PoolState::Listed(const std::vector<pid_t>& pids, pid_t self) {
   return true;
 }
 
+std::vector<EngineId> PoolState::Engines() const {
+  std::vector<EngineId> all;
+  for (const auto& [id, engine] : engines_) all.push_back(id);
+  return all;
+}
+
 std::string PoolState::NameOf(EngineId engine) const {
   const auto it = engines_.find(engine);
   return it == engines_.end() ? "" : it->second.name;

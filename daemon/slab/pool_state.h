@@ -92,6 +92,8 @@ class PoolState {
     uint64_t start;  // ProcessStart
   };
   std::vector<Member> Members() const;
+  // All of them, dead ones with slabs in quarantine too.
+  std::vector<EngineId> Engines() const;
   // Engines that have a view, in any state.
   std::vector<EngineId> Views() const;
 

@@ -58,6 +58,11 @@ class TableWriter {
 
   uint64_t epoch() const { return header_->epoch; }
   abi::TableCounters& counters() { return header_->counters; }
+  const abi::TableCounters& counters() const { return header_->counters; }
+  // That have served this pool; relaxed: a statistic.
+  uint32_t daemons() const {
+    return header_->daemons.load(std::memory_order_relaxed);
+  }
   // To be sent to peers, who can only read through it.
   int descriptor() const { return read_only_.get(); }
   // For the next daemon, which goes on writing.

@@ -33,7 +33,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry plan profile run up models requests drain support"
+  local commands="slabs top engines explain doctor geometry plan profile run up models requests drain support metrics"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -47,7 +47,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | drain | support)
+      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | drain | support | metrics)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac

@@ -22,6 +22,7 @@
 #include "tools/fsctl/geometry/geometry.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/look/look_commands.h"
+#include "tools/fsctl/metrics/metrics_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
 #include "tools/fsctl/support/support.h"
@@ -48,6 +49,7 @@ struct Commands {
   DrainOptions drain;
   UpOptions up;
   SupportOptions support;
+  MetricsOptions metrics;
   pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
@@ -443,6 +445,17 @@ void AddSupport(CLI::App& app, Commands& c) {
                       "File to write (default: fineserve-support-TIME.tar.gz)");
 }
 
+void AddMetrics(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "metrics", "List the metrics that Prometheus can read",
+      "  fsctl metrics\n"
+      "  fsctl metrics quarantine        whose name or meaning says so\n"
+      "  fsctl metrics --json | jq -r '.metrics[].name'\n",
+      [&c] { return RunMetrics(c.globals, c.metrics); });
+  command->add_option("PART", c.metrics.part,
+                      "List those alone whose name or meaning has this part");
+}
+
 void AddGlobals(CLI::App& app, Commands& c) {
   app.require_subcommand(1);
   app.fallthrough();
@@ -535,9 +548,10 @@ int Main(int argc, char** argv) {
   CLI::App app("fsctl: look at FineServe and run engines under it", "fsctl");
   Commands commands;
   AddGlobals(app, commands);
-  for (const auto add : {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor,
-                         AddGeometry, AddPlan, AddProfile, AddRun, AddUp,
-                         AddModels, AddRequests, AddDrain, AddSupport}) {
+  for (const auto add :
+       {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
+        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain,
+        AddSupport, AddMetrics}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -11,10 +11,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/metrics/metric_list.h"
 
 namespace fineserve::proxy {
 namespace {
 
+using metrics::MetricId;
 using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
@@ -28,9 +30,9 @@ const Histogram::BucketBoundaries kTpotBuckets = {
     0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
 
 template <typename Builder>
-auto& Register(Builder builder, const char* name, const char* help,
-               prometheus::Registry* registry) {
-  return builder.Name(name).Help(help).Register(*registry);
+auto& Register(Builder builder, MetricId id, prometheus::Registry* registry) {
+  const metrics::Metric& metric = metrics::Describe(id);
+  return builder.Name(metric.name).Help(metric.meaning).Register(*registry);
 }
 
 }  // namespace
@@ -48,59 +50,40 @@ struct Metrics::Families {
   };
 
   prometheus::Registry registry;
-  prometheus::Family<Counter>& requests = Register(
-      prometheus::BuildCounter(), "fineserve_requests_total",
-      "Requests answered, by status; 499: the client went away", &registry);
+  prometheus::Family<Counter>& requests =
+      Register(prometheus::BuildCounter(), MetricId::kRequests, &registry);
   prometheus::Family<Counter>& retries =
-      Register(prometheus::BuildCounter(), "fineserve_retries_total",
-               "Requests tried again after an engine failed them", &registry);
-  prometheus::Family<Counter>& forwarded = Register(
-      prometheus::BuildCounter(), "fineserve_forwarded_total",
-      "Requests sent to an engine without asking admission", &registry);
-  prometheus::Family<Counter>& unscheduled = Register(
-      prometheus::BuildCounter(), "fineserve_unscheduled_total",
-      "Requests admitted by the proxy itself because no fineserved answered",
-      &registry);
-  prometheus::Family<Gauge>& daemons = Register(
-      prometheus::BuildGauge(), "fineserve_daemon_decides",
-      "Whether the GPU's fineserved decides (1), or is away (0)", &registry);
+      Register(prometheus::BuildCounter(), MetricId::kRetries, &registry);
+  prometheus::Family<Counter>& forwarded =
+      Register(prometheus::BuildCounter(), MetricId::kForwarded, &registry);
+  prometheus::Family<Counter>& unscheduled =
+      Register(prometheus::BuildCounter(), MetricId::kUnscheduled, &registry);
+  prometheus::Family<Gauge>& daemons =
+      Register(prometheus::BuildGauge(), MetricId::kDaemonDecides, &registry);
   prometheus::Family<Counter>& prompt_tokens =
-      Register(prometheus::BuildCounter(), "fineserve_prompt_tokens_total",
-               "Prompt tokens, as engines counted them", &registry);
+      Register(prometheus::BuildCounter(), MetricId::kPromptTokens, &registry);
   prometheus::Family<Counter>& output_tokens = Register(
-      prometheus::BuildCounter(), "fineserve_generation_tokens_total",
-      "Output tokens, as engines counted them, else events", &registry);
+      prometheus::BuildCounter(), MetricId::kGenerationTokens, &registry);
   prometheus::Family<Counter>& violations =
-      Register(prometheus::BuildCounter(), "fineserve_slo_violation_total",
-               "Requests that missed their SLO", &registry);
-  prometheus::Family<Counter>& prompts = Register(
-      prometheus::BuildCounter(), "fineserve_prompts_total",
-      "Prompts by how their tokens were known: exact, by estimate, or by "
-      "estimate because no engine counted them (fallback)",
-      &registry);
+      Register(prometheus::BuildCounter(), MetricId::kSloViolations, &registry);
+  prometheus::Family<Counter>& prompts =
+      Register(prometheus::BuildCounter(), MetricId::kPrompts, &registry);
   prometheus::Family<Histogram>& queue_time =
-      Register(prometheus::BuildHistogram(), "fineserve_queue_time_seconds",
-               "Time from a request to admission's answer", &registry);
+      Register(prometheus::BuildHistogram(), MetricId::kQueueTime, &registry);
   prometheus::Family<Histogram>& ttft = Register(
-      prometheus::BuildHistogram(), "fineserve_time_to_first_token_seconds",
-      "Time from a request to the first byte of its answer", &registry);
+      prometheus::BuildHistogram(), MetricId::kTimeToFirstToken, &registry);
   prometheus::Family<Histogram>& tpot = Register(
-      prometheus::BuildHistogram(), "fineserve_time_per_output_token_seconds",
-      "Mean time between the tokens of a stream", &registry);
+      prometheus::BuildHistogram(), MetricId::kTimePerOutputToken, &registry);
   prometheus::Family<Gauge>& bytes_per_token =
-      Register(prometheus::BuildGauge(), "fineserve_bytes_per_token",
-               "Bytes per token by which prompts are estimated", &registry);
+      Register(prometheus::BuildGauge(), MetricId::kBytesPerToken, &registry);
   Gauge& connections =
-      Register(prometheus::BuildGauge(), "fineserve_connections",
-               "Open connections of clients", &registry)
+      Register(prometheus::BuildGauge(), MetricId::kConnections, &registry)
           .Add({});
   Counter& refused = Register(prometheus::BuildCounter(),
-                              "fineserve_connections_refused_total",
-                              "Connections beyond the limit", &registry)
+                              MetricId::kConnectionsRefused, &registry)
                          .Add({});
   Gauge& running =
-      Register(prometheus::BuildGauge(), "fineserve_requests_running",
-               "Requests that engines are working on", &registry)
+      Register(prometheus::BuildGauge(), MetricId::kRequestsRunning, &registry)
           .Add({});
 
   absl::flat_hash_map<std::string, OfModel> models;

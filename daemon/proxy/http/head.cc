@@ -170,7 +170,7 @@ std::string LocalAnswerText(const LocalAnswer& answer, bool to_head,
     absl::StrAppend(&text, "content-length: ", answer.body.size(), "\r\n");
   }
   absl::StrAppend(&text, answer.fields);
-  AppendField(&text, kRequestId, request_id);
+  if (!request_id.empty()) AppendField(&text, kRequestId, request_id);
   AppendConnection(&text, keep_alive);
   absl::StrAppend(&text, "\r\n");
   if (!to_head && !HasNoBody(answer.status))

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/slab_states.h"
 
@@ -81,7 +82,7 @@ void Sort(std::vector<SlabRun>* runs, SlabOrder order) {
 
 std::string GroupName(const abi::TableSnapshot& table, const SlabRun& run,
                       SlabOrder order) {
-  if (order == SlabOrder::kState) return StateName(run.word.state);
+  if (order == SlabOrder::kState) return abi::SlabStateName(run.word.state);
   if (order == SlabOrder::kFormat) return run.format;
   return EngineCell(table, run.word.engine);
 }

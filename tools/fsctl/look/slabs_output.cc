@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/slab_states.h"
@@ -106,7 +107,7 @@ std::string SlabTable(const Observation& seen, const std::vector<SlabRun>& runs,
                                   ? absl::StrCat(run.first)
                                   : absl::StrCat(run.first, "-", run.last);
     out.Add({range,
-             {StateName(run.word.state), StateColor(run.word.state)},
+             {abi::SlabStateName(run.word.state), StateColor(run.word.state)},
              EngineCell(table, run.word.engine),
              run.format,
              LeaseCell(run),
@@ -156,7 +157,7 @@ Json RunsJson(const Observation& seen, const std::vector<SlabRun>& runs) {
     Json json = {
         {"first", run.first},
         {"last", run.last},
-        {"state", StateName(run.word.state)},
+        {"state", abi::SlabStateName(run.word.state)},
         {"engine", run.word.engine},
         {"engine_name", EngineName(seen.pool.table, run.word.engine)},
         {"format", run.format},

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/engine_names.h"
 #include "tools/fsctl/pool/slab_states.h"
@@ -116,7 +117,8 @@ Line CountLine(const abi::TableSnapshot& table) {
     line.push_back(line.empty() ? "slabs   " : "  ");
     line.back().color = line.size() == 1 ? Color::kBold : Color::kNone;
     line.push_back({StateMark(state), StateColor(state)});
-    line.push_back(absl::StrCat(" ", StateName(state), " ", counts.of(state)));
+    line.push_back(
+        absl::StrCat(" ", abi::SlabStateName(state), " ", counts.of(state)));
   }
   return line;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/abi/slab_state_name.h"
 #include "kernels/driver/rounding.h"
 #include "tools/fsctl/terminal/quantities.h"
 
@@ -13,16 +14,14 @@ namespace {
 using abi::SlabState;
 
 struct StateLook {
-  const char* name;
   char mark;
   Color color;
 };
 // In the order of SlabState.
 constexpr StateLook kLooks[abi::kSlabStateCount] = {
-    {"free", '.', Color::kGreen},       {"partial", '-', Color::kNone},
-    {"full", '#', Color::kNone},        {"zeroing", '0', Color::kYellow},
-    {"returning", '<', Color::kYellow}, {"quarantined", '!', Color::kRed},
-    {"absent", '_', Color::kDim},
+    {'.', Color::kGreen},  {'-', Color::kNone},   {'#', Color::kNone},
+    {'0', Color::kYellow}, {'<', Color::kYellow}, {'!', Color::kRed},
+    {'_', Color::kDim},
 };
 
 const StateLook& Look(SlabState state) {
@@ -50,8 +49,6 @@ void Append(const StateLook& look, Line* bar) {
 
 }  // namespace
 
-const char* StateName(SlabState state) { return Look(state).name; }
-
 Color StateColor(SlabState state) { return Look(state).color; }
 
 std::string StateMark(SlabState state) {
@@ -71,7 +68,7 @@ nlohmann::ordered_json StatesJson(const abi::TableSnapshot& table) {
   nlohmann::ordered_json states;
   for (int i = 0; i < abi::kSlabStateCount; ++i) {
     const auto state = static_cast<SlabState>(i);
-    states[StateName(state)] = {
+    states[abi::SlabStateName(state)] = {
         {"slabs", counts.of(state)},
         {"bytes", counts.of(state) * table.slab_bytes()}};
   }
@@ -111,11 +108,12 @@ Line BracketedStateBar(const abi::TableSnapshot& table) {
 Line StateLegend(const abi::TableSnapshot& table) {
   const StateCounts counts = CountStates(table);
   Line legend;
-  for (const StateLook& look : kLooks) {
-    if (counts.slabs[static_cast<size_t>(&look - kLooks)] == 0) continue;
+  for (int i = 0; i < abi::kSlabStateCount; ++i) {
+    const auto state = static_cast<SlabState>(i);
+    if (counts.of(state) == 0) continue;
     legend.push_back(legend.empty() ? "" : "  ");
-    legend.push_back({std::string(1, look.mark), look.color});
-    legend.push_back(absl::StrCat(" ", look.name));
+    legend.push_back({StateMark(state), StateColor(state)});
+    legend.push_back(absl::StrCat(" ", abi::SlabStateName(state)));
   }
   return legend;
 }

@@ -12,7 +12,6 @@
 
 namespace fineserve::fsctl {
 
-const char* StateName(abi::SlabState state);
 Color StateColor(abi::SlabState state);
 // The character of the state in StateBar.
 std::string StateMark(abi::SlabState state);

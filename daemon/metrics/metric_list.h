@@ -1,0 +1,127 @@
+#ifndef DAEMON_METRICS_METRIC_LIST_H_
+#define DAEMON_METRICS_METRIC_LIST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace fineserve::metrics {
+
+// Every metric that our programs export has a name here and a row in
+// metric_list.cc, from which they take its name, help and labels and `fsctl
+// metrics` prints it. So none is exported that is not listed.
+enum class MetricId : uint8_t {
+  // fineserved: the process.
+  kBuildInfo,
+  kStartTime,
+  kTakeovers,
+  kLongestTurn,
+  kScrapes,
+  kScrapeTime,
+  kMessagesDropped,
+  kPeersRefused,
+  // The pool.
+  kPoolSlabs,
+  kPoolBytes,
+  kSlabBytes,
+  kPoolWantedBytes,
+  kLeasesGranted,
+  kLeasesDenied,
+  kHandOvers,
+  kSlabsAskedBack,
+  kSlabsReturned,
+  kSlabsZeroed,
+  kZeroedBytes,
+  kSlabsAdded,
+  kSlabsWithdrawn,
+  kAskBackTime,
+  kZeroingTime,
+  kSlabsQuarantined,
+  kQuarantineAge,
+  kProcessListsUseless,
+  kFormerPoolProcesses,
+  // Engines in the pool.
+  kEngines,
+  kEngineSlabs,
+  kEngineBytes,
+  kEngineWantedBytes,
+  kEngineTargetBytes,
+  kEngineFloorBytes,
+  kEngineFloorUnmetBytes,
+  kFloorsUnmet,
+  kEngineStarts,
+  kEnginesDied,
+  // The driver.
+  kDriverCallTime,
+  kDriverCallErrors,
+  // Admission.
+  kProxies,
+  kQueuedRequests,
+  kQueuedTokens,
+  kDecisions,
+  kRejections,
+  kFirstTokens,
+  kTtftSlo,
+  kEngineServes,
+  kEngineDrains,
+  kEngineTroubles,
+  kEngineRequests,
+  kEngineMostRequests,
+  kEngineKvTokens,
+  kEngineHeldTokens,
+  kEngineBacklogTokens,
+  kEngineKappa,
+  // The plan.
+  kPlanNumber,
+  kPlanLeads,
+  kPlanFrozen,
+  kPlanMoving,
+  kPlanMoves,
+  kPlanTroubles,
+  // fineserve-proxy.
+  kRequests,
+  kRetries,
+  kForwarded,
+  kUnscheduled,
+  kDaemonDecides,
+  kPromptTokens,
+  kGenerationTokens,
+  kSloViolations,
+  kPrompts,
+  kQueueTime,
+  kTimeToFirstToken,
+  kTimePerOutputToken,
+  kBytesPerToken,
+  kConnections,
+  kConnectionsRefused,
+  kRequestsRunning,
+};
+inline constexpr size_t kMetrics =
+    static_cast<size_t>(MetricId::kRequestsRunning) + 1;
+
+enum class Program : uint8_t { kDaemon, kProxy };
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
+
+struct Metric {
+  MetricId id;
+  Program program;
+  MetricType type;
+  const char* name;
+  const char* unit;
+  const char* labels;  // separated by commas, in the order of their values
+  const char* meaning;
+};
+
+const Metric& Describe(MetricId id);
+// All of them, in the order of MetricId.
+const std::vector<Metric>& AllMetrics();
+
+const char* Name(Program program);
+const char* Name(MetricType type);
+std::vector<absl::string_view> LabelNames(const Metric& metric);
+
+}  // namespace fineserve::metrics
+
+#endif  // DAEMON_METRICS_METRIC_LIST_H_

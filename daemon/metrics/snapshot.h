@@ -1,0 +1,152 @@
+#ifndef DAEMON_METRICS_SNAPSHOT_H_
+#define DAEMON_METRICS_SNAPSHOT_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/abi/slab_table.h"
+#include "daemon/metrics/durations.h"
+
+namespace fineserve::metrics {
+
+// What fineserved knows of itself at one time, as its main thread copies it for
+// a scrape: figures and names as they are. What becomes a label, and how many,
+// is decided where the text is made (daemon/exporter), on another thread.
+
+// What does not change in the life of a daemon.
+struct Identity {
+  std::string version;
+  uint32_t abi = 0;
+  std::string gpu;     // UUID
+  std::string device;  // its name
+  uint64_t epoch = 0;
+  double started_s = 0;  // since 1970
+};
+
+using SlabsByState = std::array<uint32_t, abi::kSlabStateCount>;
+
+// An engine in the pool; in slabs.
+struct PoolEngine {
+  std::string name;
+  bool alive = true;
+  SlabsByState slabs = {};
+  uint32_t wanted = 0;
+  uint32_t target = 0;
+  uint32_t floor = 0;
+  uint32_t floor_unmet = 0;  // of an active view
+};
+
+struct PoolFigures {
+  uint64_t slab_bytes = 0;
+  SlabsByState slabs = {};
+  uint32_t wanted_slabs = 0;
+  std::vector<PoolEngine> engines;
+  uint64_t leases_granted = 0;
+  uint64_t leases_denied = 0;
+  uint64_t hand_overs = 0;
+  uint64_t slabs_asked_back = 0;
+  uint64_t slabs_returned = 0;
+  uint64_t slabs_zeroed = 0;
+  uint64_t slabs_added = 0;
+  uint64_t slabs_withdrawn = 0;
+  uint64_t slabs_quarantined = 0;
+  uint64_t engines_died = 0;
+  double quarantine_age_s = 0;
+  DurationCounts ask_back;
+  DurationCounts zeroing;
+  std::vector<std::pair<std::string, uint64_t>> engine_starts;
+};
+
+// Counts of TableCounters that no part of the pool keeps.
+struct TableFigures {
+  uint64_t messages_dropped = 0;
+  uint64_t connections_refused = 0;
+  uint64_t process_lists_useless = 0;
+  uint64_t loop_longest_turn_us = 0;
+  uint32_t daemons = 1;  // that have served this pool
+};
+
+// Calls of the pool's backing (daemon/backing/backing.h).
+enum class DriverCall : uint8_t {
+  kCreate,
+  kDestroy,
+  kExport,
+  kZero,
+  kPoll,
+  kList,
+};
+inline constexpr const char* kDriverCalls[] = {"create", "destroy", "export",
+                                               "zero",   "poll",    "list"};
+inline constexpr size_t kDriverCallCount = std::size(kDriverCalls);
+
+struct DriverCallFigures {
+  DurationCounts times;
+  uint64_t errors = 0;
+};
+using DriverFigures = std::array<DriverCallFigures, kDriverCallCount>;
+
+// The reasons of sched::Reason, in its order.
+inline constexpr const char* kRejectionReasons[] = {"deadline", "too_long",
+                                                    "no_engine", "queue_full"};
+
+struct ModelFigures {
+  std::string name;
+  double slo_ttft_s = 0;
+  uint32_t queued = 0;    // degraded ones too
+  uint32_t degraded = 0;  // of these
+  uint64_t queued_tokens = 0;
+  uint64_t admitted = 0;
+  uint64_t admitted_degraded = 0;
+  uint64_t cancelled = 0;
+  std::array<uint64_t, std::size(kRejectionReasons)> rejected = {};
+  uint64_t on_time = 0;
+  uint64_t late = 0;
+};
+
+// An engine of the fleet.
+struct FleetEngine {
+  std::string name;
+  std::string model;
+  bool serves = false;
+  bool drains = false;
+  uint32_t troubles = 0;
+  uint32_t running = 0;
+  uint32_t most_running = 0;
+  uint64_t kv_tokens = 0;
+  uint64_t held_tokens = 0;
+  uint64_t backlog_tokens = 0;
+  double kappa = 1;
+};
+
+struct AdmissionFigures {
+  uint32_t proxies = 0;
+  std::vector<ModelFigures> models;
+  std::vector<FleetEngine> engines;
+};
+
+struct PlanFigures {
+  uint64_t number = 0;
+  bool leads = false;
+  bool frozen = false;
+  bool moving = false;
+  uint64_t moves = 0;
+  uint32_t troubles = 0;
+};
+
+struct Snapshot {
+  std::shared_ptr<const Identity> identity;
+  PoolFigures pool;
+  TableFigures table;
+  DriverFigures driver;
+  absl::optional<AdmissionFigures> admission;  // with a fleet
+  absl::optional<PlanFigures> plan;            // with a planner
+};
+
+}  // namespace fineserve::metrics
+
+#endif  // DAEMON_METRICS_SNAPSHOT_H_

@@ -1,0 +1,21 @@
+#ifndef DAEMON_SERVER_MEASURED_POOL_H_
+#define DAEMON_SERVER_MEASURED_POOL_H_
+
+#include <cstdint>
+
+#include "daemon/metrics/snapshot.h"
+#include "daemon/slab/table_writer.h"
+
+namespace fineserve::server {
+
+class PoolService;
+
+// A pool's figures for a scrape. Takes no look at single slabs: its cost grows
+// with engines alone.
+metrics::PoolFigures MeasurePool(const PoolService& pool, uint64_t now_ns);
+
+metrics::TableFigures MeasureTable(const slab::TableWriter& table);
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_MEASURED_POOL_H_

@@ -1,0 +1,198 @@
+// fineserved's metrics as Prometheus meets them, while engines serve, one dies,
+// and a daemon takes over from another.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/metrics/metric_list.h"
+#include "tests/integration/metrics/scrape.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::set<std::string> Listed(metrics::Program program) {
+  std::set<std::string> names;
+  for (const metrics::Metric& metric : metrics::AllMetrics()) {
+    // There is no planner here.
+    if (metric.program == program &&
+        std::string(metric.name).find("_plan_") == std::string::npos) {
+      names.insert(metric.name);
+    }
+  }
+  return names;
+}
+
+class MetricsTest : public ServingSite {
+ protected:
+  void StartAll() {
+    const uint16_t wide_port = process::FreePort();
+    const uint16_t deep_port = process::FreePort();
+    WriteFleet({{"wide", 4096, wide_port}, {"deep", 8192, deep_port}},
+               "fail_open");
+    StartDaemonOfFleet({"--supervise", "--metrics", At(metrics_port_)});
+    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port);
+    deep_ =
+        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port);
+    StartProxy();
+  }
+  std::unique_ptr<TinyEngine> StartEngine(const std::string& name,
+                                          std::vector<std::string> more,
+                                          uint16_t port) {
+    more.insert(more.end(), {"--view", "--speed", "200", "--max-model-len",
+                             "1024", "--port", std::to_string(port)});
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
+                                        environment);
+  }
+  static std::string At(uint16_t port) {
+    return "127.0.0.1:" + std::to_string(port);
+  }
+  // Scrapes; compares with the scrape before.
+  Scrape Next() {
+    Scrape scrape = ScrapeAt(metrics_port_);
+    if (!scrape.text.empty() &&
+        scrape.Of("fineserve_daemon_start_time_seconds") == started_) {
+      ExpectNothingWentBackwards(last_, scrape);
+    }
+    last_ = scrape;
+    if (!scrape.text.empty()) {
+      started_ = scrape.Of("fineserve_daemon_start_time_seconds");
+    }
+    return scrape;
+  }
+  void Ask(const TinyEngine& engine, int times) {
+    for (int i = 0; i < times; ++i) {
+      const HttpResponse answer = HttpClient(port()).Ask(
+          "POST", "/v1/completions", engine.Body(Prompt(i, 100), 5));
+      ASSERT_EQ(answer.status, 200) << answer.body;
+    }
+  }
+
+  const uint16_t metrics_port_ = process::FreePort();
+  std::unique_ptr<TinyEngine> wide_, deep_;
+  Scrape last_;
+  double started_ = 0;
+};
+
+TEST_F(MetricsTest, SaysWhatHappensWhileAnEngineAndADaemonDie) {
+  StartAll();
+  Ask(*wide_, 5);
+  Ask(*deep_, 3);
+  const Scrape serving = Next();
+  EXPECT_EQ(serving.Families(), Listed(metrics::Program::kDaemon));
+  EXPECT_EQ(serving.Of("fineserve_decisions_total{model=\"wide\","
+                       "decision=\"admitted\"}"),
+            5);
+  EXPECT_EQ(serving.Sum("fineserve_pool_slabs{"), 8);
+  EXPECT_EQ(serving.Sum("fineserve_pool_bytes{"), 64 << 20);
+  EXPECT_GT(serving.Of("fineserve_engine_slabs{engine=\"deep\","
+                       "model=\"deep\",state=\"partial\"}"),
+            0);
+  EXPECT_EQ(serving.Of("fineserve_engine_serves{engine=\"wide\","
+                       "model=\"wide\"}"),
+            1);
+  EXPECT_EQ(serving.Of("fineserve_proxies"), 1);
+  EXPECT_GT(serving.Of("fineserve_driver_call_seconds_count{call=\"zero\"}"),
+            0);
+  EXPECT_GT(serving.Of("fineserve_zeroing_seconds_count"), 0);
+
+  wide_->process().Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] {
+    const Scrape now = Next();
+    return now.Of("fineserve_engines_died_total") == 1 &&
+           now.Of("fineserve_engines{state=\"quarantined\"}") == 0;
+  }));
+  EXPECT_EQ(last_.Of("fineserve_engine_starts_total{engine=\"wide\"}"), 1);
+  EXPECT_EQ(last_.Sum("fineserve_engine_slabs{engine=\"wide\""), 0);
+
+  const Scrape before = Next();
+  ASSERT_EQ(kill(static_cast<pid_t>(Table().daemon_pid), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] {
+    const Scrape now = Next();
+    return !now.text.empty() && now.Of("fineserve_takeovers_total") == 1;
+  }));
+  EXPECT_GE(last_.Of("fineserve_leases_granted_total"),
+            before.Of("fineserve_leases_granted_total"));
+  EXPECT_EQ(last_.Of("fineserve_engines_died_total"), 1);
+  EXPECT_EQ(last_.Sum("fineserve_engine_starts_total"), 0);
+  ASSERT_TRUE(Eventually([&] { return Next().Of("fineserve_proxies") == 1; }));
+  Ask(*deep_, 2);
+  EXPECT_GE(Next().Of("fineserve_decisions_total{model=\"deep\","
+                      "decision=\"admitted\"}"),
+            2);
+}
+
+TEST_F(MetricsTest, IsOffUnlessWantedAndMovesWithTheConfiguration) {
+  const std::string config = folder() + "/fineserved.toml";
+  const uint16_t other_port = process::FreePort();
+  std::ofstream(config) << "log_level = \"info\"\n";
+  const auto daemon = StartDaemon({"--config", config});
+  EXPECT_THAT(daemon->Stderr(), Not(HasSubstr("metrics are at")));
+  const auto set = [&](const std::string& line) {
+    std::ofstream(config) << line << "\n";
+    daemon->Signal(SIGHUP);
+  };
+  set("metrics = \"" + std::to_string(metrics_port_) + "\"");
+  EXPECT_TRUE(
+      Eventually([&] { return !ScrapeAt(metrics_port_).text.empty(); }));
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("metrics are at http://" +
+                                          At(metrics_port_) + "/metrics"));
+  set("metrics = \"" + At(other_port) + "\"");
+  EXPECT_TRUE(Eventually([&] { return !ScrapeAt(other_port).text.empty(); }));
+  EXPECT_TRUE(ScrapeAt(metrics_port_).text.empty());
+  set("metrics = \"off\"");
+  EXPECT_TRUE(Eventually([&] { return ScrapeAt(other_port).text.empty(); }));
+}
+
+TEST_F(MetricsTest, APortThatIsTakenIsSaidBeforeThePoolIsServed) {
+  Set("EMUCUDA_DEVICES", "2");
+  const auto daemon = StartDaemon({"--metrics", At(metrics_port_)});
+  const Finished second =
+      RunToEnd({Program("fineserved"), "--gpu", "emulated:1", "--pool", "16MiB",
+                "--slab", "4MiB", "--metrics", At(metrics_port_)},
+               environment());
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, HasSubstr("cannot listen on " + At(metrics_port_)));
+}
+
+TEST_F(MetricsTest, AnAddressThatIsNoneIsAMistakeOfUsage) {
+  for (const char* address : {"localhost", "1.2.3.4:x", "70000"}) {
+    const Finished bad = RunToEnd({Program("fineserved"), "--gpu", "emulated",
+                                   "--pool", "16MiB", "--metrics", address},
+                                  environment());
+    EXPECT_EQ(bad.code, 2) << address;
+    EXPECT_THAT(bad.err, HasSubstr("write it like 127.0.0.1:9470"));
+  }
+}
+
+// As scripts that set Prometheus up have it.
+TEST_F(MetricsTest, PromtoolFindsNothingWrongWithThePage) {
+  if (system("command -v promtool >/dev/null") != 0) {
+    GTEST_SKIP() << "no promtool: scripts/setup installs Debian's prometheus";
+  }
+  StartAll();
+  Ask(*wide_, 1);
+  const std::string page = folder() + "/page";
+  std::ofstream(page) << Next().text;
+  const Finished checked =
+      RunToEnd({"sh", "-c", "promtool check metrics < " + page}, environment());
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
+  EXPECT_EQ(checked.err, "");
+}
+
+}  // namespace
+}  // namespace fineserve::integration
