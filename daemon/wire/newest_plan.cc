@@ -14,6 +14,20 @@ constexpr uint64_t kNoNumber = uint64_t{1} << 63;
 
 }  // namespace
 
+const char* PlaceStateName(PlaceState state) {
+  switch (state) {
+    case PlaceState::kOff:
+      return "off";
+    case PlaceState::kStart:
+      return "start";
+    case PlaceState::kServe:
+      return "serve";
+    case PlaceState::kRetire:
+      return "retire";
+  }
+  return "unknown";
+}
+
 NewestPlan::NewestPlan() = default;
 NewestPlan::~NewestPlan() = default;
 
@@ -28,6 +42,7 @@ absl::Status NewestPlan::Take(const PlanT& plan) {
   }
   if (plan.number == number()) return absl::OkStatus();
   auto next = std::make_unique<PlanT>(plan);
+  NoteChanges(*next);
   places_.clear();
   for (const auto& place : next->places) {
     const double rate = place->target_rate;
@@ -38,7 +53,18 @@ absl::Status NewestPlan::Take(const PlanT& plan) {
   return absl::OkStatus();
 }
 
+void NewestPlan::NoteChanges(const PlanT& next) {
+  for (const auto& place : next.places) {
+    const PlannedPlaceT* before = Place(place->engine);
+    if (before == nullptr || before->state == place->state) continue;
+    changes_.push_back(
+        {next.number, place->engine, before->state, place->state});
+    if (changes_.size() > kMostChanges) changes_.pop_front();
+  }
+}
+
 void NewestPlan::Forget() {
+  changes_.clear();
   places_.clear();
   plan_.reset();
 }

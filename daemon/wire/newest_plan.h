@@ -1,7 +1,9 @@
 #ifndef DAEMON_WIRE_NEWEST_PLAN_H_
 #define DAEMON_WIRE_NEWEST_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +12,20 @@
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::wire {
+
+enum class PlaceState : uint8_t;
+
+// "off", "start", "serve" or "retire"; "unknown" for what is none of these: the
+// verifier of messages lets any number through.
+const char* PlaceStateName(PlaceState state);
+
+// A plan changed what it wants of an engine.
+struct PlaceChange {
+  uint64_t number = 0;  // of the plan that did
+  std::string engine;
+  PlaceState from{};
+  PlaceState to{};
+};
 
 // The plan with the highest number of all that were told here. It holds, from
 // any sender and in any order. Confined to a thread.
@@ -30,6 +46,11 @@ class NewestPlan {
   const PlanT* plan() const { return plan_.get(); }
   uint64_t number() const;  // 0: there is none yet
 
+  // The last changes from one plan that was told here to the next, oldest
+  // first. Several at once are one step of a move.
+  static constexpr size_t kMostChanges = 32;
+  const std::deque<PlaceChange>& changes() const { return changes_; }
+
   // What the plan wants of the engine of this name; null if it does not name
   // it, or there is none. Valid until the next Take.
   const PlannedPlaceT* Place(const std::string& engine) const;
@@ -44,8 +65,11 @@ class NewestPlan {
   bool Ends(const std::string& engine) const;
 
  private:
+  void NoteChanges(const PlanT& next);
+
   std::unique_ptr<const PlanT> plan_;
   std::map<std::string, const PlannedPlaceT*> places_;  // by engine, of plan_
+  std::deque<PlaceChange> changes_;
 };
 
 }  // namespace fineserve::wire

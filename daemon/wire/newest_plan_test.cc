@@ -96,6 +96,28 @@ TEST(NewestPlanTest, OnlyWhatServesOrIsNotNamedIsLetIn) {
   }
 }
 
+TEST(NewestPlanTest, ChangesOfPlacesAreRemembered) {
+  NewestPlan newest;
+  ASSERT_TRUE(newest.Take(PlanOf(3, "a", PlaceState::kOff)).ok());
+  EXPECT_TRUE(newest.changes().empty()) << "nothing was known before";
+  ASSERT_TRUE(newest.Take(PlanOf(4, "a", PlaceState::kStart)).ok());
+  ASSERT_TRUE(newest.Take(PlanOf(5, "a", PlaceState::kStart)).ok());
+  ASSERT_EQ(newest.changes().size(), 1u);
+  const PlaceChange& change = newest.changes()[0];
+  EXPECT_EQ(change.number, 4u);
+  EXPECT_EQ(change.engine, "a");
+  EXPECT_EQ(change.from, PlaceState::kOff);
+  EXPECT_EQ(change.to, PlaceState::kStart);
+  for (uint64_t n = 6; n < 100; ++n) {
+    const auto to = n % 2 == 0 ? PlaceState::kServe : PlaceState::kRetire;
+    ASSERT_TRUE(newest.Take(PlanOf(n, "a", to)).ok());
+  }
+  EXPECT_EQ(newest.changes().size(), NewestPlan::kMostChanges);
+  EXPECT_EQ(newest.changes().back().number, 99u);
+  newest.Forget();
+  EXPECT_TRUE(newest.changes().empty());
+}
+
 TEST(NewestPlanTest, PlanWithoutANumberIsRefused) {
   NewestPlan newest;
   EXPECT_TRUE(

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/printable.h"
+#include "daemon/wire/newest_plan.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -18,20 +19,6 @@ using Json = nlohmann::ordered_json;
 
 std::string Clean(const std::string& text) {
   return abi::Printable(text.data(), text.size());
-}
-
-const char* StateName(wire::PlaceState state) {
-  switch (state) {
-    case wire::PlaceState::kOff:
-      return "off";
-    case wire::PlaceState::kStart:
-      return "start";
-    case wire::PlaceState::kServe:
-      return "serve";
-    case wire::PlaceState::kRetire:
-      return "retire";
-  }
-  return "unknown";  // the verifier lets any number through
 }
 
 Color StateColor(wire::PlaceState state) {
@@ -52,11 +39,11 @@ std::string Number(double value) {
 std::string PlaceTable(const wire::PlanT& plan, bool color) {
   TextTable table({"ENGINE", "STATE", ">REQUESTS/S"});
   for (const auto& place : plan.places) {
-    table.Add({Clean(place->engine),
-               Span(StateName(place->state), StateColor(place->state)),
-               place->state == wire::PlaceState::kServe
-                   ? Number(place->target_rate)
-                   : "-"});
+    table.Add(
+        {Clean(place->engine),
+         Span(wire::PlaceStateName(place->state), StateColor(place->state)),
+         place->state == wire::PlaceState::kServe ? Number(place->target_rate)
+                                                  : "-"});
   }
   return table.Render(color);
 }
@@ -148,7 +135,7 @@ Json PlacesJson(const DaemonPlan& newest) {
   if (!newest.state.plan) return places;
   for (const auto& place : newest.state.plan->places) {
     places.push_back({{"engine", Clean(place->engine)},
-                      {"state", StateName(place->state)},
+                      {"state", wire::PlaceStateName(place->state)},
                       {"target_rate", place->target_rate}});
   }
   return places;
