@@ -104,6 +104,15 @@ ALLOWED = {
         "daemon/proxy/admission",
         "daemon/proxy/http",
     },
+    # What is seen on the admin port's page: slab tables, and what passes.
+    "daemon/proxy/page": {
+        "daemon/abi",
+        "daemon/clock",
+        "daemon/config",
+        "daemon/proxy/admission",
+        "daemon/proxy/http",
+        "daemon/wire",
+    },
     "daemon/proxy/exchange": {
         "daemon/clock",
         "daemon/config",
@@ -111,6 +120,7 @@ ALLOWED = {
         "daemon/metrics",
         "daemon/proxy/admission",
         "daemon/proxy/http",
+        "daemon/proxy/page",
         "daemon/proxy/request",
     },
     "daemon/proxy": {
@@ -122,6 +132,7 @@ ALLOWED = {
         "daemon/proxy/admission",
         "daemon/proxy/exchange",
         "daemon/proxy/http",
+        "daemon/proxy/page",
         "daemon/proxy/request",
         "kernels/driver",
     },
@@ -428,7 +439,10 @@ PUBLIC = {"shim/fineserve_kv.h"}
 # What *_test.cc and *_fixture.h may use besides their folder's row.
 FIXTURES = {"daemon/plan/testdata", "shim/testdata", "tests/process"}
 # Generated headers. Each belongs to the folder in its path.
-GENERATED = {"daemon/wire/admission_generated.h"}
+GENERATED = {
+    "daemon/proxy/page/embedded_page.h",
+    "daemon/wire/admission_generated.h",
+}
 # Folders whose files may include anything: they test and measure the rest.
 FREE = ("tests/", "bench/", "scripts/precompiled.h")
 

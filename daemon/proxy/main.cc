@@ -44,8 +44,9 @@ int Run(int argc, char** argv) {
   driver::RaiseDescriptorLimit();
   const RealClock clock;
   FleetAdmission admission(setup->fleet, &clock);
-  const auto proxy = Proxy::Start(*setup, options.limits, &admission, &clock,
-                                  [&options] { return ReadSetup(options); });
+  const auto proxy =
+      Proxy::Start(*setup, options.limits, RuntimeFolder(options), &admission,
+                   &clock, [&options] { return ReadSetup(options); });
   if (!proxy.ok()) return Fail(proxy.status(), 1);
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());

@@ -14,10 +14,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"
 #include "daemon/proxy/listener.h"
+#include "daemon/proxy/page/frame.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -40,18 +43,26 @@ std::string AddressOf(const tcp::acceptor& acceptor) {
 
 class AsioProxy final : public Proxy {
  public:
-  AsioProxy(const Setup& setup, const Limits& limits, Admission* admission,
+  AsioProxy(const Setup& setup, const Limits& limits,
+            const std::string& runtime_folder, Admission* admission,
             const Clock* clock,
             std::function<absl::StatusOr<Setup>()> read_again)
       : read_again_(std::move(read_again)) {
     service_.clock = clock;
     service_.limits = limits;
     service_.admission = admission;
+    clock_zero_ms_ = absl::ToUnixMillis(absl::Now()) -
+                     static_cast<int64_t>(clock->NowNs() / 1'000'000);
+    service_.feed = std::make_unique<Feed>(&io_, runtime_folder, clock,
+                                           [this] { return Sight(); });
     Adopt(setup);
   }
 
   // Sockets end before the context that they belong to.
-  ~AsioProxy() override { service_.engines.CloseAll(); }
+  ~AsioProxy() override {
+    service_.feed->Stop();
+    service_.engines.CloseAll();
+  }
 
   absl::Status Bind() {
     const config::ProxySettings& at = fleet().proxy;
@@ -81,6 +92,13 @@ class AsioProxy final : public Proxy {
 
   void Spawn(asio::awaitable<void> work) {
     asio::co_spawn(io_, std::move(work), asio::detached);
+  }
+
+  // What the page shows of this proxy.
+  std::string Sight() const {
+    return ProxyPart({&fleet(), service_.admission, &service_.traffic,
+                      service_.draining, service_.clock->NowNs(),
+                      clock_zero_ms_});
   }
 
   asio::awaitable<void> Accept(tcp::acceptor* acceptor, Port port) {
@@ -222,6 +240,7 @@ class AsioProxy final : public Proxy {
   std::function<absl::StatusOr<Setup>()> read_again_;
   Service service_ = {};
   uint64_t drained_by_ns_ = 0;
+  int64_t clock_zero_ms_ = 0;  // of service_.clock, as UNIX time
   asio::io_context io_{1};
   tcp::acceptor public_{io_};
   tcp::acceptor admin_{io_};
@@ -231,10 +250,11 @@ class AsioProxy final : public Proxy {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Proxy>> Proxy::Start(
-    const Setup& setup, const Limits& limits, Admission* admission,
-    const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again) {
-  auto proxy = std::make_unique<AsioProxy>(setup, limits, admission, clock,
-                                           std::move(read_again));
+    const Setup& setup, const Limits& limits, const std::string& runtime_folder,
+    Admission* admission, const Clock* clock,
+    std::function<absl::StatusOr<Setup>()> read_again) {
+  auto proxy = std::make_unique<AsioProxy>(
+      setup, limits, runtime_folder, admission, clock, std::move(read_again));
   const absl::Status s = proxy->Bind();
   if (!s.ok()) return s;
   return proxy;

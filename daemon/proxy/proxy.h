@@ -32,9 +32,11 @@ struct Setup {
 class Proxy {
  public:
   // Binds the ports, so that an address in use is an error here. The pointers
-  // outlive the proxy. SIGHUP calls `read_again`.
+  // outlive the proxy. `runtime_folder` has fineserved's sockets, for the page.
+  // SIGHUP calls `read_again`.
   static absl::StatusOr<std::unique_ptr<Proxy>> Start(
-      const Setup& setup, const Limits& limits, Admission* admission,
+      const Setup& setup, const Limits& limits,
+      const std::string& runtime_folder, Admission* admission,
       const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again);
   virtual ~Proxy() = default;
 

@@ -13,6 +13,7 @@
 
 #include "daemon/proxy/proxy.h"
 #include "tests/integration/process.h"
+#include "tests/process/temporary_folder.h"
 #include "tests/proxy/peer.h"
 
 namespace fineserve::proxy_tests {
@@ -99,6 +100,7 @@ class AdmissionSite : public ::testing::Test {
   double Metric(const std::string& line);
 
   Listener a_, b_;
+  const process::TemporaryFolder folder_;  // of fineserved's sockets
   RealClock clock_;
   Journal journal_;
   ScriptedAdmission admission_{&journal_};

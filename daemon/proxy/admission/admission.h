@@ -9,6 +9,10 @@
 
 #include "daemon/config/fleet.h"
 
+namespace fineserve::wire {
+class NewestPlan;
+}
+
 namespace fineserve::proxy {
 
 // What a decision on a request depends on. Sizes are in tokens, times in
@@ -85,6 +89,8 @@ class Admission {
   // By GPU of the fleet (as it names them; "" is any): whether its daemon
   // decides. Where none does, requests are admitted unscheduled or refused.
   virtual std::map<std::string, bool> Daemons() const { return {}; }
+  // The plan that it goes by; null: it knows of no planner.
+  virtual const wire::NewestPlan* Plan() const { return nullptr; }
 };
 
 }  // namespace fineserve::proxy

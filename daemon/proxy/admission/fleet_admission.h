@@ -63,6 +63,7 @@ class FleetAdmission final : public Admission {
   }
   bool Ready() const override;
   std::map<std::string, bool> Daemons() const override;
+  const wire::NewestPlan* Plan() const override { return &plan_; }
 
  private:
   struct Part {

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/proxy/page/page.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -190,6 +191,10 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
     answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
     service_->metrics.SetDaemons(service_->admission->Daemons());
     answer.body = service_->metrics.Render();
+  } else if (route == Route::kPage) {
+    answer = PageAnswer();
+  } else if (route == Route::kFrames) {
+    answer.content_type = kFramesType;
   } else if (route == Route::kModels) {
     answer = service_->routes->Models(request->target());
   }

@@ -69,6 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> Receive(RequestParser* request, bool whole);
   asio::awaitable<bool> AnswerLocally(RequestParser* request, Route route,
                                       const std::string& request_id);
+  asio::awaitable<void> ServeFrames(const std::string& request_id);
   asio::awaitable<bool> ReceiveBody(RequestParser* request);
   asio::awaitable<void> RefuseRequest(const RequestParser& request,
                                       const ApiError& error,

@@ -31,7 +31,8 @@ Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
       request_(request),
       route_(route),
       request_id_(std::move(request_id)),
-      started_ns_(service->clock->NowNs()) {}
+      started_ns_(service->clock->NowNs()),
+      journey_(&service->traffic, service->clock, request_id_) {}
 
 Exchange::~Exchange() {
   client_->Unwatch();
@@ -82,6 +83,7 @@ absl::optional<ApiError> Exchange::ReadRequest() {
                                          : found.slo_ttft_ms * int64_t{1000};
   slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
                                          : found.slo_tpot_ms * int64_t{1000};
+  journey_.IsFor(model_, facts_.stream, slo_ttft_us_);
   asked_.model = model_;
   asked_.max_tokens = facts_.max_tokens;
   asked_.prompt_tokens = service_->estimator.Estimate(facts_);
@@ -145,12 +147,14 @@ asio::awaitable<Verdict> Exchange::Decide() {
   asked_.id = ++service_->last_request;
   verdict_.reset();
   waiting_ = true;
+  journey_.Asks();
   service_->admission->Submit(asked_, [this](Verdict verdict) {
     waiting_ = false;
     verdict_ = std::move(verdict);
     decided_.Set();
   });
   co_await decided_.Wait();
+  if (verdict_) journey_.IsDecided(verdict_->admitted, verdict_->unscheduled);
   co_return verdict_.value_or(Verdict());
 }
 
@@ -167,11 +171,13 @@ void Exchange::ClientGone() {
 }
 
 void Exchange::CountClientGone() {
+  journey_.Ends(kClientClosed);
   service_->metrics.CountRequest(model_, kClientClosed);
 }
 
 void Exchange::BeginAttempt() {
   ++attempts_;
+  journey_.IsSentTo(engine_name_);
   service_->metrics.AddRunning(1);
 }
 
@@ -189,6 +195,7 @@ void Exchange::EndAttempt(Outcome outcome) {
 // another one is to follow.
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);
+  journey_.LeavesEngine();
   EndAttempt(ended == Ended::kWhole        ? Outcome::kDone
              : ended == Ended::kClientGone ? Outcome::kClientGone
                                            : Outcome::kEngineGone);
@@ -203,6 +210,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
     case Ended::kBroken:
       log::Warning("engine {} broke off its answer to request {}", engine_name_,
                    request_id_);
+      journey_.Ends(502);
       service_->metrics.CountRequest(model_, 502);
       co_await EndBrokenStream();
       break;
@@ -220,6 +228,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 
 // Sends the client an error instead of an answer.
 asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
+  journey_.Ends(error.status);
   service_->metrics.CountRequest(model_, error.status);
   framing_ = Framing::kLength;
   const bool stays =
@@ -234,6 +243,7 @@ double Exchange::SecondsSince(uint64_t ns) const {
 
 void Exchange::CountAnswer() {
   Metrics& metrics = service_->metrics;
+  journey_.Ends(answer_->status());
   metrics.CountRequest(model_, answer_->status());
   if (route_ != Route::kAdmitted || answer_->status() != 200) return;
   const absl::optional<Usage> usage = meter_.usage();

@@ -13,6 +13,7 @@
 #include "daemon/proxy/http/request_parser.h"
 #include "daemon/proxy/http/response_parser.h"
 #include "daemon/proxy/http/socket_io.h"
+#include "daemon/proxy/page/traffic.h"
 #include "daemon/proxy/request/request_facts.h"
 
 namespace fineserve::proxy {
@@ -105,6 +106,7 @@ class Exchange {
   const std::string request_id_;
 
   const uint64_t started_ns_;
+  Journey journey_;
   RequestFacts facts_;
   bool counts_prompt_ = false;  // an engine is asked to count the prompt
   bool counted_ = false;        // and has counted it

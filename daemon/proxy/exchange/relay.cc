@@ -200,7 +200,11 @@ void Exchange::Observe() {
   // alive.
   if (facts_.stream && events == 0) return;
   const bool first = first_ns_ == 0;
-  if (first) first_ns_ = last_ns_;
+  if (first) {
+    first_ns_ = last_ns_;
+    journey_.BeginsAnswer(admitted_ && facts_.stream &&
+                          answer_->status() == 200);
+  }
   // An answer that comes whole does not show when its first token came.
   if (!admitted_ || !facts_.stream || answer_->status() != 200) return;
   if (first) {

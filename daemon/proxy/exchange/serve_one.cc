@@ -19,6 +19,10 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_return request.done() && Stays(request);
   }
   if (!co_await ReceiveBody(&request)) co_return false;
+  if (route == Route::kFrames && request.method() == "GET") {
+    co_await ServeFrames(id);
+    co_return false;
+  }
   if (!GoesToEngine(route) || request.method() == "OPTIONS") {
     co_return co_await AnswerLocally(&request, route, id);
   }

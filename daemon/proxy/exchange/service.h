@@ -12,6 +12,8 @@
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/exchange/metrics.h"
 #include "daemon/proxy/exchange/response_homes.h"
+#include "daemon/proxy/page/feed.h"
+#include "daemon/proxy/page/traffic.h"
 #include "daemon/proxy/request/request_id.h"
 #include "daemon/proxy/request/routes.h"
 #include "daemon/proxy/request/token_estimator.h"
@@ -32,6 +34,8 @@ struct Service {
   RequestIds request_ids;
   EnginePool engines;
   ResponseHomes homes;
+  Traffic traffic;
+  std::unique_ptr<Feed> feed;  // of the page
   bool draining = false;
   uint64_t last_request = 0;  // the newest one's id for admission
   uint64_t turn = 0;          // of requests forwarded without admission

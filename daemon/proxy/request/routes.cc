@@ -102,7 +102,9 @@ Route RouteOf(Port port, absl::string_view target,
     return everywhere ? known.route : Route::kUnknown;
   }
   if (port == Port::kAdmin) {
-    return path == kMetricsPath ? Route::kMetrics : Route::kUnknown;
+    if (path == kMetricsPath) return Route::kMetrics;
+    if (path == "/") return Route::kPage;
+    return path == "/frames" ? Route::kFrames : Route::kUnknown;
   }
   if (absl::StartsWith(path, "/v1/models/")) return Route::kModels;
   if (!ResponseIdOf(target).empty()) return Route::kResponse;

@@ -23,7 +23,9 @@ enum class Route {
   kHealth,  // the proxy lives
   kReady,   // the proxy takes requests
   kVersion,
-  kMetrics,    // admin port only
+  kMetrics,    // admin port only, as the next two
+  kPage,       // what happens, to look at
+  kFrames,     // the page's events
   kModels,     // the fleet's models, or one of them
   kAdmitted,   // engines generate: admission decides
   kForwarded,  // engines only read, or what the fleet does not refuse

@@ -57,6 +57,7 @@ void ServingSite::StartProxy() {
   const size_t colon = line.find(':');
   ASSERT_NE(colon, std::string::npos) << line << proxy_->Stderr();
   port_ = static_cast<uint16_t>(atoi(line.c_str() + colon + 1));
+  admin_port_ = static_cast<uint16_t>(atoi(line.c_str() + line.rfind(':') + 1));
   ASSERT_TRUE(Eventually([&] {
     return HttpClient(port_).Ask("GET", "/ready").status == 200;
   })) << proxy_->Stderr();

@@ -36,12 +36,14 @@ class ServingSite : public Site {
 
   const std::string& fleet_path() const { return fleet_path_; }
   uint16_t port() const { return port_; }  // of the proxy
+  uint16_t admin_port() const { return admin_port_; }
 
   std::unique_ptr<Process> daemon_, proxy_;
 
  private:
   const std::string fleet_path_ = folder() + "/fleet.toml";
   uint16_t port_ = 0;
+  uint16_t admin_port_ = 0;
 };
 
 }  // namespace fineserve::integration

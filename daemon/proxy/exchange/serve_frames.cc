@@ -1,0 +1,63 @@
+// The part of Connection that shows a viewer what happens.
+
+#include "absl/strings/str_cat.h"
+#include "daemon/proxy/exchange/connection.h"
+#include "daemon/proxy/page/page.h"
+
+namespace fineserve::proxy {
+namespace {
+
+constexpr int kHeldBytes = 32 << 10;
+
+// The end of the stream is that of the connection. `retry`: after how many ms a
+// browser asks again.
+std::string FramesHead(const std::string& request_id) {
+  return absl::StrCat(
+      "HTTP/1.1 200 OK\r\ncontent-type: ", kFramesType,
+      "\r\ncache-control: no-store\r\nx-request-id: ", request_id,
+      "\r\nconnection: close\r\n\r\n", "retry: 1000\n\n");
+}
+
+ApiError TooManyViewers() {
+  ApiError error = ServerError(
+      503, "too_many_viewers",
+      absl::StrCat("as many as may look at this proxy at a time (",
+                   Feed::kMostViewers, ") do; close one of the others"));
+  error.retry_after_ms = 5000;
+  return error;
+}
+
+}  // namespace
+
+// Until either side closes. A viewer that takes nothing for a while is dropped.
+asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
+  const std::unique_ptr<Feed::Seat> seat = service_->feed->TakeSeat();
+  if (seat == nullptr) {
+    const std::string text = LocalAnswerText(ErrorAnswer(TooManyViewers()),
+                                             false, request_id, false);
+    Buffers buffers = {asio::buffer(text)};
+    co_await Write(&buffers);
+    co_return;
+  }
+  // What the system holds for a viewer is old when it is read.
+  error_code ignored;
+  socket_.set_option(asio::socket_base::send_buffer_size(kHeldBytes), ignored);
+  Watch([&seat] { seat->Leave(); });
+  const uint32_t seconds = service_->limits.viewer_stall_s;
+  auto event = std::make_shared<const std::string>(FramesHead(request_id));
+  while (event != nullptr) {
+    Buffers buffers = {asio::buffer(*event)};
+    error_code e = WriteNow(&socket_, &buffers);
+    if (!e && !buffers.empty()) {
+      Guard(seconds);
+      e = co_await WriteRest(&socket_, &buffers,
+                             [this, seconds] { Guard(seconds); });
+      Unguard();
+    }
+    if (e) break;
+    event = co_await seat->Next();
+  }
+  Unwatch();
+}
+
+}  // namespace fineserve::proxy

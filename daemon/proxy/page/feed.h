@@ -1,0 +1,97 @@
+#ifndef DAEMON_PROXY_PAGE_FEED_H_
+#define DAEMON_PROXY_PAGE_FEED_H_
+
+#include <boost/asio/awaitable.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "daemon/clock/clock.h"
+#include "daemon/proxy/http/socket_io.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace fineserve::proxy {
+
+// What all viewers of the page are sent: server-sent events, of which each is
+// made once. Nobody looks, nothing is done. While somebody does, a thread of
+// its own reads the slab tables every kPeriod, so that a daemon that stands
+// still holds up no request, and the proxy's thread adds what it knows. A frame
+// that says the same as the one before is not sent; a beat goes out if nothing
+// else did, so that both ends notice when the other has gone.
+//
+// A viewer that is slow gets the newest frame when it can take one, and misses
+// those between. Confined to the proxy's thread, but for the sampler within.
+class Feed {
+ public:
+  static constexpr std::chrono::milliseconds kPeriod{250};
+  static constexpr int kPeriodsToBeat = 20;
+  static constexpr size_t kMostViewers = 16;
+
+  using Event = std::shared_ptr<const std::string>;
+
+  // `folder` is the one of fineserved's sockets. `proxy_part` is called on the
+  // proxy's thread; it and the pointers outlive Stop.
+  Feed(boost::asio::io_context* io, std::string folder, const Clock* clock,
+       std::function<std::string()> proxy_part);
+  ~Feed();
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+
+  // One viewer's place. Feed outlives it.
+  class Seat {
+   public:
+    ~Seat();
+    Seat(const Seat&) = delete;
+    Seat& operator=(const Seat&) = delete;
+
+    // The newest event, once there is one that this viewer has not had. Null
+    // after Leave.
+    boost::asio::awaitable<Event> Next();
+    // Ends the present Next and all that follow.
+    void Leave();
+
+   private:
+    friend class Feed;
+    explicit Seat(Feed* feed);
+
+    Feed* const feed_;
+    uint64_t seen_ = 0;
+    bool left_ = false;
+    Wakeup news_;
+  };
+
+  // Null if all seats are taken.
+  std::unique_ptr<Seat> TakeSeat();
+  size_t viewers() const { return seats_.size(); }
+
+  // Ends the sampler; call it before the io_context goes.
+  void Stop();
+
+ private:
+  class Sampler;
+
+  void Took(const std::string& gpu_part);
+  Event Unseen(uint64_t seen) const;
+
+  const std::function<std::string()> proxy_part_;
+  std::unordered_set<Seat*> seats_;
+  std::string last_frame_;
+  Event frame_event_;  // of last_frame_
+  Event beat_event_;
+  uint64_t frame_number_ = 0;  // when each was sent: events are numbered
+  uint64_t beat_number_ = 0;
+  uint64_t last_number_ = 0;
+  int quiet_periods_ = 0;
+  std::unique_ptr<Sampler> sampler_;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_PAGE_FEED_H_

@@ -1,0 +1,235 @@
+#include "daemon/proxy/page/frame.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/abi/slab_state_name.h"
+#include "daemon/proxy/http/api_error.h"
+#include "daemon/wire/message.h"
+#include "daemon/wire/newest_plan.h"
+
+namespace fineserve::proxy {
+namespace {
+
+using abi::SlabState;
+
+const char* Bool(bool value) { return value ? "true" : "false"; }
+
+// "[a,b]" of what `text` makes of each item.
+template <typename Items, typename Text>
+std::string Array(const Items& items, Text text) {
+  std::string out = "[";
+  for (const auto& item : items) {
+    if (out.size() > 1) out += ',';
+    absl::StrAppend(&out, text(item));
+  }
+  return out + "]";
+}
+
+bool SameRun(abi::SlabWord a, abi::SlabWord b) {
+  return a.state == b.state && a.engine == b.engine;
+}
+
+std::string Runs(const std::vector<abi::SlabSnapshot>& slabs) {
+  std::string out = "[";
+  for (size_t first = 0; first < slabs.size();) {
+    const abi::SlabWord word = slabs[first].word;
+    size_t end = first + 1;
+    while (end < slabs.size() && SameRun(slabs[end].word, word)) ++end;
+    absl::StrAppend(&out, first == 0 ? "" : ",", static_cast<int>(word.state),
+                    ",", word.engine, ",", end - first);
+    first = end;
+  }
+  return out + "]";
+}
+
+// What the share policy goes by, in bytes. An engine without a view has none of
+// it: its slabs are its own until it frees them.
+std::string ViewText(const abi::ViewRecord& view, uint64_t slab_bytes) {
+  if (view.mode == abi::ViewMode::kNone) return "null";
+  return absl::StrCat(
+      "{\"active\":", Bool(view.state == abi::ViewState::kActive),
+      ",\"suspended\":", Bool(view.state == abi::ViewState::kSuspended),
+      ",\"floor\":", view.floor * slab_bytes,
+      ",\"cap\":", view.cap * slab_bytes,
+      ",\"target\":", view.target * slab_bytes,
+      ",\"wanted\":", view.wanted * slab_bytes,
+      ",\"returning\":", view.returning * slab_bytes, "}");
+}
+
+std::string EngineText(const abi::EngineSnapshot& engine, uint64_t slab_bytes) {
+  return absl::StrCat(
+      "{\"id\":", engine.id, ",\"name\":", JsonQuote(engine.name),
+      ",\"quarantined\":", Bool(engine.state == abi::EngineState::kQuarantined),
+      ",\"held\":", engine.slabs_held * slab_bytes,
+      ",\"view\":", ViewText(engine.view, slab_bytes), "}");
+}
+
+// Bytes that are promised to one engine each, and those that engines contest:
+// floors of sleepers promise nothing, and slabs that are leased whole are no
+// longer contested.
+struct Shares {
+  uint64_t present = 0;
+  uint64_t whole = 0;
+  uint64_t floors = 0;
+
+  uint64_t contested() const {
+    return present - std::min(present, whole + floors);
+  }
+};
+
+Shares SharesOf(const abi::TableSnapshot& table) {
+  Shares shares;
+  const uint64_t slab_bytes = table.slab_bytes();
+  for (const abi::SlabSnapshot& slab : table.slabs) {
+    if (slab.word.state != SlabState::kAbsent) shares.present += slab_bytes;
+    if (slab.word.state == SlabState::kFull) shares.whole += slab_bytes;
+  }
+  for (const abi::EngineSnapshot& engine : table.engines) {
+    if (engine.view.state != abi::ViewState::kActive) continue;
+    shares.floors += engine.view.floor * slab_bytes;
+  }
+  return shares;
+}
+
+std::string TableText(const abi::TableSnapshot& table) {
+  const uint64_t slab_bytes = table.slab_bytes();
+  const Shares shares = SharesOf(table);
+  const abi::CounterSnapshot& c = table.counters;
+  return absl::StrCat(
+      "{\"device\":", JsonQuote(table.gpu_name),
+      ",\"emulated\":", Bool((table.flags & abi::kTableEmulatedDevice) != 0),
+      ",\"kept\":", Bool((table.flags & abi::kTableIsKept) != 0),
+      ",\"pid\":", table.daemon_pid, ",\"number\":", table.daemons,
+      ",\"slab_bytes\":", slab_bytes, ",\"slabs\":", table.slabs.size(),
+      ",\"present\":", shares.present, ",\"whole\":", shares.whole,
+      ",\"floors\":", shares.floors, ",\"contested\":", shares.contested(),
+      ",\"asked_back\":", c.slabs_asked_back,
+      ",\"returned\":", c.slabs_returned, ",\"leases\":", c.leases_granted,
+      ",\"denied\":", c.leases_denied, ",\"engines\":",
+      Array(table.engines,
+            [=](const auto& engine) { return EngineText(engine, slab_bytes); }),
+      ",\"runs\":", Runs(table.slabs), "}");
+}
+
+std::string GpuText(const GpuSight& sight) {
+  return absl::StrCat(
+      "{\"name\":", JsonQuote(sight.name), ",\"answers\":", Bool(sight.answers),
+      ",\"why\":", JsonQuote(sight.why), ",\"since\":", sight.since_ms,
+      ",\"pool\":", sight.table ? TableText(*sight.table) : "null", "}");
+}
+
+std::string FleetEngineText(const config::FleetEngine& engine,
+                            const ProxySight& sight) {
+  return absl::StrCat(
+      "{\"name\":", JsonQuote(engine.name), ",\"gpu\":", JsonQuote(engine.gpu),
+      ",\"serves\":", Bool(sight.admission->Serves(engine.name)),
+      ",\"let_in\":", Bool(sight.admission->LetsIn(engine.name)), "}");
+}
+
+std::string ModelText(const config::FleetModel& model,
+                      const ProxySight& sight) {
+  const Traffic::Figures f = sight.traffic->Of(model.name, sight.now_ns);
+  std::vector<std::string> engines;
+  for (const config::FleetEngine& engine : sight.fleet->engines) {
+    if (engine.model != model.name) continue;
+    engines.push_back(FleetEngineText(engine, sight));
+  }
+  return absl::StrCat("{\"name\":", JsonQuote(model.name),
+                      ",\"slo_ttft_ms\":", model.slo_ttft_ms,
+                      ",\"waiting\":", f.waiting, ",\"running\":", f.running,
+                      ",\"first_tokens\":", f.first_tokens,
+                      ",\"ttft_p50_us\":", f.ttft_p50_ns / 1000,
+                      ",\"ttft_p99_us\":", f.ttft_p99_ns / 1000,
+                      ",\"on_time\":", f.on_time, ",\"late\":", f.late,
+                      ",\"engines\":[", absl::StrJoin(engines, ","), "]}");
+}
+
+std::string PlaceText(const wire::PlannedPlaceT& place) {
+  return absl::StrCat("{\"engine\":", JsonQuote(place.engine), ",\"state\":\"",
+                      wire::PlaceStateName(place.state),
+                      "\",\"rate\":", place.target_rate, "}");
+}
+
+std::string ChangeText(const wire::PlaceChange& change) {
+  return absl::StrCat("{\"number\":", change.number,
+                      ",\"engine\":", JsonQuote(change.engine), ",\"from\":\"",
+                      wire::PlaceStateName(change.from), "\",\"to\":\"",
+                      wire::PlaceStateName(change.to), "\"}");
+}
+
+std::string PlanText(const wire::NewestPlan* newest) {
+  if (newest == nullptr || newest->plan() == nullptr) return "null";
+  const wire::PlanT& plan = *newest->plan();
+  return absl::StrCat(
+      "{\"number\":", plan.number, ",\"leader\":", JsonQuote(plan.leader),
+      ",\"places\":",
+      Array(plan.places, [](const auto& place) { return PlaceText(*place); }),
+      ",\"changes\":", Array(newest->changes(), ChangeText), "}");
+}
+
+// How long each part of its way took, in µs. What it never came to takes none:
+// the part before lasted until the end.
+std::string RequestText(const PastRequest& past, const ProxySight& sight) {
+  const uint64_t asked = past.asked_ns != 0 ? past.asked_ns : past.arrived_ns;
+  const uint64_t decided = past.decided_ns != 0 ? past.decided_ns
+                           : past.asked_ns != 0 ? past.ended_ns
+                                                : asked;
+  const uint64_t first = past.first_ns != 0  ? past.first_ns
+                         : past.attempts > 0 ? past.ended_ns
+                                             : decided;
+  return absl::StrCat(
+      "{\"id\":", JsonQuote(past.id), ",\"model\":", JsonQuote(past.model),
+      ",\"engine\":", JsonQuote(past.engine), ",\"status\":", past.status,
+      ",\"attempts\":", past.attempts, ",\"stream\":", Bool(past.stream),
+      ",\"counting_us\":", (asked - past.arrived_ns) / 1000,
+      ",\"waiting_us\":", (decided - asked) / 1000,
+      ",\"engine_us\":", (first - decided) / 1000,
+      ",\"relaying_us\":", (past.ended_ns - first) / 1000, ",\"ended\":",
+      sight.zero_ms + static_cast<int64_t>(past.ended_ns / 1'000'000), "}");
+}
+
+std::vector<std::string> DaemonsAway(const Admission& admission) {
+  std::vector<std::string> away;
+  for (const auto& [gpu, decides] : admission.Daemons()) {
+    if (!decides) away.push_back(gpu);
+  }
+  return away;
+}
+
+}  // namespace
+
+std::string GpuPart(const std::vector<GpuSight>& sights) {
+  std::string out =
+      absl::StrCat("\"gpus\":", Array(sights, GpuText), ",\"states\":[");
+  for (int i = 0; i < abi::kSlabStateCount; ++i) {
+    absl::StrAppend(&out, i == 0 ? "\"" : ",\"",
+                    abi::SlabStateName(static_cast<SlabState>(i)), "\"");
+  }
+  return out + "]";
+}
+
+std::string ProxyPart(const ProxySight& sight) {
+  const std::deque<PastRequest>& past = sight.traffic->past();
+  const std::vector<PastRequest> newest_first(past.rbegin(), past.rend());
+  return absl::StrCat(
+      "\"models\":",
+      Array(sight.fleet->models,
+            [&](const auto& model) { return ModelText(model, sight); }),
+      ",\"plan\":", PlanText(sight.admission->Plan()), ",\"requests\":",
+      Array(newest_first,
+            [&](const auto& request) { return RequestText(request, sight); }),
+      ",\"away\":", Array(DaemonsAway(*sight.admission), JsonQuote),
+      ",\"unscheduled\":", sight.traffic->unscheduled(),
+      ",\"draining\":", Bool(sight.draining),
+      ",\"version\":\"" FINESERVE_VERSION "\"");
+}
+
+std::string Frame(const std::string& gpu_part, const std::string& proxy_part) {
+  return absl::StrCat("{", gpu_part, ",", proxy_part, "}");
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,49 @@
+#ifndef DAEMON_PROXY_PAGE_FRAME_H_
+#define DAEMON_PROXY_PAGE_FRAME_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/config/fleet.h"
+#include "daemon/proxy/admission/admission.h"
+#include "daemon/proxy/page/gpu_watch.h"
+#include "daemon/proxy/page/traffic.h"
+
+namespace fineserve::proxy {
+
+// A frame is one JSON object on one line: all that the page shows at a moment.
+//
+//   {"gpus":[GPU…],"states":["free",…],
+//    "models":[MODEL…],"plan":PLAN or null,"requests":[REQUEST…],
+//    "away":["GPU-…",…],"unscheduled":0,"draining":false,"version":"0.1.0"}
+//
+// The first line of it is GpuPart's, the rest ProxyPart's: they are made by two
+// threads. Nothing in a frame says how old it is, so that two moments between
+// which nothing has happened have the same frame.
+
+// `"gpus":[…],"states":[…]`. A GPU's slabs are runs of equal state and engine:
+// three numbers each, state, engine and how many slabs. Bytes and counts are
+// numbers; times are UNIX milliseconds.
+std::string GpuPart(const std::vector<GpuSight>& sights);
+
+// What the proxy itself knows. The pointers are for the call.
+struct ProxySight {
+  const config::Fleet* fleet = nullptr;
+  const Admission* admission = nullptr;
+  const Traffic* traffic = nullptr;
+  bool draining = false;
+  uint64_t now_ns = 0;  // of the clock that Traffic has its times from
+  int64_t zero_ms = 0;  // of that clock, as UNIX time
+};
+
+// The other fields. Requests come newest first.
+std::string ProxyPart(const ProxySight& sight);
+
+// The whole of it.
+std::string Frame(const std::string& gpu_part, const std::string& proxy_part);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_PAGE_FRAME_H_

@@ -1,0 +1,95 @@
+#include "daemon/proxy/page/gpu_watch.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+
+namespace fineserve::proxy {
+namespace {
+
+// "GPU-…" of ".../GPU-….sock".
+std::string NameOf(absl::string_view socket) {
+  absl::ConsumeSuffix(&socket, ".sock");
+  return std::string(socket.substr(socket.rfind('/') + 1));
+}
+
+// A daemon has nothing to say to an observer: what can be read is its end.
+bool HasEnded(int socket) {
+  char byte;
+  const ssize_t n = recv(socket, &byte, sizeof(byte), MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+void SetAnswers(bool answers, GpuSight* sight) {
+  if (sight->since_ms != 0 && sight->answers == answers) return;
+  sight->answers = answers;
+  sight->since_ms = absl::ToUnixMillis(absl::Now());
+}
+
+}  // namespace
+
+std::vector<GpuSight> GpuWatch::Look() {
+  const uint64_t now_ns = clock_->NowNs();
+  const bool relook = now_ns >= relook_ns_;
+  if (relook) {
+    relook_ns_ = now_ns + kRelookNs;
+    FindMore();
+  }
+  std::vector<GpuSight> sights;
+  for (auto& [name, gpu] : gpus_) {
+    if (gpu.link && HasEnded(gpu.link->socket.get())) {
+      gpu.link.reset();
+      gpu.sight.why = "the daemon has ended";
+    }
+    if (!gpu.link && relook) Connect(&gpu);
+    SetAnswers(gpu.link.has_value(), &gpu.sight);
+    Read(&gpu);
+    sights.push_back(gpu.sight);
+  }
+  return sights;
+}
+
+void GpuWatch::FindMore() {
+  for (const std::string& socket : abi::ListSockets(folder_)) {
+    const std::string name = NameOf(socket);
+    if (gpus_.size() >= kMostGpus || gpus_.count(name) != 0) continue;
+    Watched gpu;
+    gpu.socket = socket;
+    gpu.sight.name = name;
+    gpus_.emplace(name, std::move(gpu));
+  }
+}
+
+void GpuWatch::Connect(Watched* gpu) {
+  absl::StatusOr<abi::ObserverLink> link =
+      abi::ConnectObserver(gpu->socket, kPatience);
+  absl::Status s = link.status();
+  if (s.ok()) {
+    absl::StatusOr<abi::TableReader> reader =
+        abi::TableReader::Map(link->table.get());
+    s = reader.status();
+    if (s.ok()) gpu->reader.emplace(*std::move(reader));
+  }
+  if (s.ok()) {
+    gpu->sight.why.clear();
+    gpu->link.emplace(*std::move(link));
+  } else {
+    gpu->sight.why = std::string(s.message());
+  }
+}
+
+void GpuWatch::Read(Watched* gpu) {
+  if (!gpu->reader) return;
+  absl::StatusOr<abi::TableSnapshot> table = gpu->reader->Read();
+  if (table.ok()) {
+    gpu->sight.table = *std::move(table);
+  } else {
+    gpu->sight.why = std::string(table.status().message());
+  }
+}
+
+}  // namespace fineserve::proxy

@@ -1,0 +1,21 @@
+#ifndef DAEMON_PROXY_PAGE_PAGE_H_
+#define DAEMON_PROXY_PAGE_PAGE_H_
+
+#include "absl/strings/string_view.h"
+#include "daemon/proxy/http/head.h"
+
+namespace fineserve::proxy {
+
+inline constexpr char kFramesType[] = "text/event-stream; charset=utf-8";
+
+// The page, which came into this program when it was built: page.html with
+// page.css and the scripts in it.
+absl::string_view PageText();
+
+// PageText with fields that forbid it everything but its own style and scripts
+// (by their hashes) and a connection back to this proxy.
+LocalAnswer PageAnswer();
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_PAGE_PAGE_H_

@@ -1,0 +1,42 @@
+#ifndef TESTS_INTEGRATION_PAGE_BROWSER_H_
+#define TESTS_INTEGRATION_PAGE_BROWSER_H_
+
+#include <string>
+
+#include "tests/integration/process.h"
+
+namespace fineserve::integration {
+
+// A headless Chromium with one page, by browser.py. What the page or the
+// browser cannot do fails the test.
+class Browser {
+ public:
+  Browser();
+
+  void Open(const std::string& url) { Command("open " + url); }
+  // The value of an expression on the page, as JSON.
+  std::string Eval(const std::string& expression) {
+    return Command("eval " + expression);
+  }
+  // Whether the expression becomes true.
+  bool Becomes(const std::string& expression);
+  // "ArrowRight", "Tab", …
+  void Press(const std::string& key) { Command("key " + key); }
+  // In CSS pixels.
+  void Resize(int width, int height);
+  // "prefers-color-scheme=dark"
+  void Prefer(const std::string& feature) { Command("media " + feature); }
+  void Screenshot(const std::string& path) { Command("shot " + path); }
+  // What the console complained of, and what was asked for, as JSON.
+  std::string Errors() { return Command("errors"); }
+  std::string Fetched() { return Command("fetched"); }
+
+ private:
+  std::string Command(const std::string& line);
+
+  Process process_;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_PAGE_BROWSER_H_

@@ -1,0 +1,185 @@
+// The proxy's page in a real browser, over real daemons and engines: what
+// happens is seen, and nothing else is needed to see it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+
+#include "tests/integration/page/browser.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PageTest : public ServingSite {
+ protected:
+  void SetUp() override {
+    const uint16_t port = process::FreePort();
+    WriteFleet({{"wide", 4096, port}}, "fail_open");
+    StartDaemonOfFleet();
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = "wide";
+    wide_ = std::make_unique<TinyEngine>(
+        Program("tinyserve"), "wide",
+        std::vector<std::string>{"--view", "--page", "64KiB", "--speed", "20",
+                                 "--max-model-len", "4096", "--port",
+                                 std::to_string(port)},
+        environment);
+    StartProxy();
+    browser_ = std::make_unique<Browser>();
+    browser_->Resize(1280, 900);
+    browser_->Open(Address());
+    ASSERT_TRUE(browser_->Becomes(kLive)) << Text("#link");
+    ASSERT_TRUE(browser_->Becomes("document.querySelector('canvas.map')"));
+  }
+
+  void TearDown() override {
+    if (browser_ == nullptr) return;
+    Keep("end");
+    EXPECT_EQ(browser_->Errors(), "[]");
+    EXPECT_EQ(browser_->Fetched(),
+              "[\"" + Address() + "\", \"" + Address() + "frames\"]");
+  }
+
+  std::string Address() const {
+    return "http://127.0.0.1:" + std::to_string(admin_port()) + "/";
+  }
+  // What stands there, as JSON.
+  std::string Text(const std::string& selector) {
+    return browser_->Eval("document.querySelector('" + selector +
+                          "').innerText");
+  }
+  // For people to look at, if FINESERVE_PAGE_PICTURES names a folder.
+  void Keep(const std::string& name) {
+    const char* folder = getenv("FINESERVE_PAGE_PICTURES");
+    if (folder == nullptr) return;
+    const std::string test =
+        ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    browser_->Screenshot(std::string(folder) + "/" + test + "-" + name +
+                         ".png");
+  }
+  // An engine that holds two slabs whole.
+  std::unique_ptr<Process> StartOther() {
+    return StartEngine("8MiB", {}, {{"FINESERVE_ENGINE", "other"}});
+  }
+
+  static constexpr char kLive[] =
+      "document.querySelector('#link').innerText === 'live'";
+  std::unique_ptr<TinyEngine> wide_;
+  std::unique_ptr<Browser> browser_;
+};
+
+// Which slabs are painted in the colour that the table of engines has beside
+// "other".
+constexpr char kPaintedSlabs[] =
+    "(() => {"
+    " const row = [...document.querySelectorAll('article tbody th')]"
+    "   .find((th) => th.innerText.includes('other'));"
+    " if (!row) return 0;"
+    " const wanted = getComputedStyle(row.querySelector('.swatch'))"
+    "   .backgroundColor.match(/[0-9]+/g).slice(0, 3).join();"
+    " const map = [...cards.values()][0].map;"
+    " const g = map.canvas.getContext('2d');"
+    " return map.states.filter((_, i) => {"
+    "   const [x, y] = map.place(i);"
+    "   return [...g.getImageData(x + 2, y + 2, 1, 1).data].slice(0, 3).join()"
+    "     === wanted;"
+    " }).length;"
+    "})()";
+
+TEST_F(PageTest, ASlabThatMovesIsSeenToMove) {
+  EXPECT_EQ(browser_->Eval(kPaintedSlabs), "0");
+  auto other = StartOther();
+  ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 2"));
+  EXPECT_THAT(Text("#gpus"), HasSubstr("full 2"));
+  EXPECT_THAT(Text("#gpus"), HasSubstr("16 MiB leased whole"));
+  Keep("held");
+  other->Signal(SIGKILL);
+  other->Wait();
+  ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 0"));
+}
+
+TEST_F(PageTest, RequestsAndTheirWayAreSeen) {
+  HttpClient client(port());
+  client.Send("POST", "/v1/completions",
+              wide_->Body(Prompt(1, 100), 8, ", \"stream\": true"));
+  ASSERT_EQ(client.ReadHead().status, 200);
+  client.ReadBody();
+  EXPECT_EQ(HttpClient(port()).Ask("POST", "/v1/completions", "{").status, 400);
+  ASSERT_TRUE(browser_->Becomes(
+      "document.querySelectorAll('#requests li').length === 1"));
+  EXPECT_THAT(Text("#requests"), HasSubstr("wide → wide"));
+  EXPECT_THAT(Text("#requests"), HasSubstr("200"));
+  EXPECT_THAT(Text("#models"), HasSubstr("100.0 % of 1"));
+  EXPECT_EQ(browser_->Eval("document.querySelectorAll('#requests .bar "
+                           "span').length > 1"),
+            "true");
+}
+
+TEST_F(PageTest, ADaemonsRestartIsSurvived) {
+  browser_->Eval("window.mark = 'same page'");
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  ASSERT_TRUE(
+      browser_->Becomes("document.querySelector('.away-note:not([hidden])')"));
+  EXPECT_THAT(Text(".away-note"), HasSubstr("daemon away since"));
+  EXPECT_EQ(browser_->Eval("document.title"), "\"⚠ FineServe\"");
+  ASSERT_TRUE(browser_->Becomes(
+      "document.querySelector('#alarms').innerText.includes('No daemon')"));
+  Keep("away");
+  StartDaemonOfFleet();
+  ASSERT_TRUE(browser_->Becomes(
+      "document.querySelector('.away-note').hidden && document.querySelector("
+      "'#gpus').innerText.includes('daemon " +
+      std::to_string(daemon_->pid()) + "')"));
+  EXPECT_EQ(browser_->Eval("window.mark"), "\"same page\"");
+  EXPECT_EQ(browser_->Eval(kLive), "true");
+}
+
+TEST_F(PageTest, KeysWalkOverTheSlabsAndSayWhatTheyAre) {
+  const auto other = StartOther();
+  ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 2"));
+  browser_->Press("Tab");
+  EXPECT_EQ(browser_->Eval("document.activeElement.className"), "\"map\"");
+  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 0 of 8: "));
+  browser_->Press("ArrowRight");
+  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 1 of 8: "));
+  browser_->Press("End");
+  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 7 of 8: "));
+  browser_->Press("ArrowRight");
+  EXPECT_THAT(Text(".slab"), HasSubstr("Slab 7 of 8: ")) << "the last one";
+  browser_->Press("Home");
+  const std::string first =
+      browser_->Eval("[...cards.values()][0].map.owners.indexOf('other')");
+  for (int n = atoi(first.c_str()); n > 0; --n) browser_->Press("ArrowRight");
+  EXPECT_THAT(Text(".slab"),
+              HasSubstr("Slab " + first + " of 8: full, of other ("));
+  EXPECT_NE(browser_->Eval("document.activeElement.ariaLabel"), "null");
+}
+
+TEST_F(PageTest, ItFitsNarrowAndWideScreensInLightAndDark) {
+  const auto other = StartOther();
+  ASSERT_TRUE(browser_->Becomes(std::string(kPaintedSlabs) + " === 2"));
+  const std::string back = "getComputedStyle(document.body).backgroundColor";
+  const std::string light = browser_->Eval(back);
+  for (const int width : {400, 1280}) {
+    browser_->Resize(width, 900);
+    EXPECT_TRUE(browser_->Becomes("innerWidth === " + std::to_string(width)));
+    EXPECT_EQ(browser_->Eval("document.documentElement.scrollWidth"),
+              std::to_string(width));
+    Keep(std::to_string(width));
+  }
+  browser_->Prefer("prefers-color-scheme=dark");
+  EXPECT_TRUE(browser_->Becomes(back + " !== " + light));
+}
+
+}  // namespace
+}  // namespace fineserve::integration
