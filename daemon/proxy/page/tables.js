@@ -111,15 +111,21 @@ class GpuCard {
     const floorUsed = sum(views, (e) => Math.min(e.held, e.view.floor));
     const above = sum(views, (e) => Math.max(0, e.held - e.view.floor));
     const lacking = sum(views, (e) => Math.max(0, e.view.wanted - e.held));
-    const text = `${pool.whole ? `${bytes(pool.whole)} leased whole, ` : ''}` +
-      `${bytes(pool.floors)} of floors (${bytes(floorUsed)} in use), ` +
-      `${bytes(pool.contested)} contested (${bytes(above)} in use` +
-      `${lacking ? `; engines want ${bytes(lacking)} more` : ''})`;
-    const of = (n) => part(n, pool.present);
+    const contested = Math.min(above, pool.contested);
+    const shares = [
+      ['whole', pool.whole, 'leased whole'],
+      ['floor', floorUsed, 'of floors in use'],
+      ['spare', pool.floors - floorUsed, 'of floors not in use'],
+      ['contested', contested, 'contested, in use'],
+      ['open', pool.contested - contested, 'contested, free'],
+    ].filter(([, n]) => n > 0);
+    const told = shares.map(([kind, n, what]) =>
+      el('span', {}, el('span', {class: `part ${kind}`}), `${bytes(n)} ${what}`));
+    if (lacking > 0) told.push(el('span', {}, `engines want ${bytes(lacking)} more than they hold`));
     return [
-      bar(text, [['whole', of(pool.whole)], ['floor', of(floorUsed)], ['spare', of(pool.floors - floorUsed)],
-                 ['contested', of(Math.min(above, pool.contested))]]),
-      el('p', {}, text),
+      bar(shares.map(([, n, what]) => `${bytes(n)} ${what}`).join(', '),
+        shares.map(([kind, n]) => [kind, part(n, pool.present)])),
+      el('p', {class: 'key'}, ...told),
     ];
   }
 
