@@ -82,13 +82,15 @@ Subject Subject::Nginx(uint16_t engine_port) {
   return {std::move(folder), {"nginx", "-e", log, "-c", file}, port};
 }
 
-Subject Subject::Alone(uint16_t engine_port) {
+Subject Subject::Alone(uint16_t engine_port,
+                       const std::vector<std::string>& flags) {
   TemporaryFolder folder;
   const uint16_t port = FreePort();
   std::vector<std::string> words = ProxyWords(
       WriteFile(folder, "fleet.toml", FleetText(engine_port, "fail_open")),
       port);
   words.insert(words.end(), {"--runtime-dir", folder.path()});
+  words.insert(words.end(), flags.begin(), flags.end());
   return {std::move(folder), words, port};
 }
 

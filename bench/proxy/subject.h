@@ -18,8 +18,10 @@ class Subject {
   // Stock nginx, configured for streams: answers are not buffered, and
   // connections to the engine are kept.
   static Subject Nginx(uint16_t engine_port);
-  // A fineserve-proxy that finds no fineserved and decides by itself.
-  static Subject Alone(uint16_t engine_port);
+  // A fineserve-proxy that finds no fineserved and decides by itself. `flags`:
+  // of its command line.
+  static Subject Alone(uint16_t engine_port,
+                       const std::vector<std::string>& flags = {});
   // A fineserve-proxy that asks a fineserved, which this starts on `gpu`, about
   // each request. Its limits let every request start at once.
   static Subject Scheduled(uint16_t engine_port, GpuSite* gpu);

@@ -55,7 +55,7 @@ absl::optional<RequestId> AdmissionService::Enter(const std::string& peer,
   const RequestId id{last_request_ + 1};
   if (!from->requests.try_emplace(request, id).second) return absl::nullopt;
   ++last_request_;
-  origins_[id] = {peer, request, model};
+  origins_[id] = {peer, request, model, Now()};
   return id;
 }
 

@@ -59,6 +59,23 @@ TEST_F(AdmissionServiceTest, KvLimitsWhatRunsTogether) {
   EXPECT_TRUE(Verdict(2).admitted);
 }
 
+TEST_F(AdmissionServiceTest, VerdictSaysWhatTheRequestWaitedForAndHowLong) {
+  ServeFromThePool();
+  Hello();
+  Send(1, Ask("small", 300));
+  wire::VerdictT verdict = Verdict(1);
+  EXPECT_EQ(verdict.waited_for, wire::WaitedFor::kNothing);
+  EXPECT_EQ(verdict.waited_us, 0u);
+  Send(2, Ask("small", 300));
+  EXPECT_THAT(sent_, IsEmpty()) << "it waits";
+  clock_.AdvanceNs(20'000'000);
+  Send(1, wire::FinishedT());
+  verdict = Verdict(2);
+  EXPECT_TRUE(verdict.admitted);
+  EXPECT_EQ(verdict.waited_for, wire::WaitedFor::kKv);
+  EXPECT_EQ(verdict.waited_us, 20'000u);
+}
+
 TEST_F(AdmissionServiceTest, WhatNoEngineCanEverHoldIsRejectedAtOnce) {
   ServeFromThePool(kSlabTokens);  // one slab
   Hello();

@@ -71,6 +71,24 @@ wire::Refusal Code(sched::Reason reason) {
   return wire::Refusal::kNone;
 }
 
+wire::WaitedFor Code(sched::WaitedFor lacked) {
+  switch (lacked) {
+    case sched::WaitedFor::kNothing:
+      return wire::WaitedFor::kNothing;
+    case sched::WaitedFor::kTurn:
+      return wire::WaitedFor::kTurn;
+    case sched::WaitedFor::kBatch:
+      return wire::WaitedFor::kBatch;
+    case sched::WaitedFor::kKv:
+      return wire::WaitedFor::kKv;
+    case sched::WaitedFor::kPrefill:
+      return wire::WaitedFor::kPrefill;
+    case sched::WaitedFor::kEngine:
+      return wire::WaitedFor::kEngine;
+  }
+  return wire::WaitedFor::kNothing;
+}
+
 uint32_t Milliseconds(Micros us) {
   return static_cast<uint32_t>(
       std::clamp<Micros>(us / 1000, 0, Micros{UINT32_MAX}));
@@ -328,13 +346,17 @@ void AdmissionService::Tell(const sched::Decision& told) {
   if (origin == origins_.end()) return;
   sched::Decision decision = told;
   // The request waited for an engine to come back; the load is not to blame.
+  const Micros waited = Now() - origin->second.since;
   if (!AnyServes(origin->second.model)) {
     decision.reason = sched::Reason::kNoEngine;
+    if (waited > 0) decision.waited_for = sched::WaitedFor::kEngine;
   }
   wire::VerdictT verdict;
   verdict.admitted = decision.engine.has_value();
   verdict.degraded = decision.degraded;
   verdict.predicted_ttft_ms = Milliseconds(decision.predicted_ttft);
+  verdict.waited_for = Code(decision.waited_for);
+  verdict.waited_us = static_cast<uint64_t>(std::max<Micros>(waited, 0));
   if (decision.engine) {
     verdict.engine = engines_[Number(*decision.engine)].name;
   } else {

@@ -106,6 +106,7 @@ class AdmissionService {
     std::string peer;
     uint64_t request;
     sched::ModelId model;
+    sched::Micros since = 0;
   };
   using Peers = std::map<std::string, Peer>;
 

@@ -208,6 +208,19 @@ constexpr Metric kRows[] = {
      "Connections beyond the limit"},
     {Id::kRequestsRunning, kProxy, kGauge, "fineserve_requests_running",
      "requests", "", "Requests that engines are working on"},
+    {Id::kAccessLogLines, kProxy, kCounter, "fineserve_access_log_lines_total",
+     "lines", "outcome",
+     "Lines of the access log: written; dropped because its queue was full; "
+     "failed because its file took no more"},
+    {Id::kSpans, kProxy, kCounter, "fineserve_spans_total", "spans", "outcome",
+     "Spans that the collector took (sent), or that were given up after all "
+     "tries (failed)"},
+    {Id::kTracesDropped, kProxy, kCounter, "fineserve_traces_dropped_total",
+     "requests", "",
+     "Requests whose spans were dropped because their queue was full"},
+    {Id::kSpanPostsFailed, kProxy, kCounter,
+     "fineserve_span_posts_failed_total", "posts", "",
+     "Batches of spans that the collector did not take, each try"},
 };
 
 constexpr bool IsInOrder() {

@@ -97,9 +97,13 @@ enum class MetricId : uint8_t {
   kConnections,
   kConnectionsRefused,
   kRequestsRunning,
+  kAccessLogLines,
+  kSpans,
+  kTracesDropped,
+  kSpanPostsFailed,
 };
 inline constexpr size_t kMetrics =
-    static_cast<size_t>(MetricId::kRequestsRunning) + 1;
+    static_cast<size_t>(MetricId::kSpanPostsFailed) + 1;
 
 enum class Program : uint8_t { kDaemon, kProxy };
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };

@@ -5,7 +5,7 @@ _fineserve_proxy() {
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
   local words
   case "$previous" in
-    --fleet)
+    --fleet | --access-log)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
       ;;
@@ -14,8 +14,8 @@ _fineserve_proxy() {
       return
       ;;
     --log-level) words="trace debug info warn error" ;;
-    --listen | --admin | --max-body | --max-connections) return ;;
-    *) words="--fleet --listen --admin --runtime-dir --max-body --max-connections --log-level --check --help --version" ;;
+    --listen | --admin | --max-body | --max-connections | --recent-requests | --otlp-endpoint | --trace-sample) return ;;
+    *) words="--fleet --listen --admin --runtime-dir --max-body --max-connections --log-level --access-log --recent-requests --otlp-endpoint --trace-sample --check --help --version" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
 #include "daemon/log/log.h"
@@ -14,6 +15,8 @@
 #include "daemon/proxy/admission/fleet_admission.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
+#include "daemon/proxy/record/access_log.h"
+#include "daemon/proxy/trace/otlp_exporter.h"
 #include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::proxy {
@@ -30,6 +33,35 @@ int Fail(const absl::Status& s, int code) {
   return code;
 }
 
+// Those who hear of requests.
+struct Listeners {
+  std::unique_ptr<AccessLog> access_log;
+  std::unique_ptr<OtlpExporter> exporter;
+
+  Hearers AsHearers(const FollowOptions& options) const {
+    return {options.recent_requests, access_log.get(), exporter.get(),
+            options.trace_sample};
+  }
+};
+
+absl::StatusOr<Listeners> OpenListeners(const FollowOptions& options) {
+  Listeners listeners;
+  if (!options.access_log.empty()) {
+    auto log = AccessLog::Open(options.access_log);
+    if (!log.ok()) return log.status();
+    listeners.access_log = *std::move(log);
+  }
+  if (!options.otlp_endpoint.empty()) {
+    const auto to = ParseOtlpEndpoint(options.otlp_endpoint);
+    if (!to.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--otlp-endpoint: ", to.status().message()));
+    }
+    listeners.exporter = std::make_unique<OtlpExporter>(*to);
+  }
+  return listeners;
+}
+
 int Run(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
@@ -44,9 +76,12 @@ int Run(int argc, char** argv) {
   driver::RaiseDescriptorLimit();
   const RealClock clock;
   FleetAdmission admission(setup->fleet, &clock);
-  const auto proxy =
-      Proxy::Start(*setup, options.limits, RuntimeFolder(options), &admission,
-                   &clock, [&options] { return ReadSetup(options); });
+  const absl::StatusOr<Listeners> listeners = OpenListeners(options.follow);
+  if (!listeners.ok()) return Fail(listeners.status(), 2);
+  const auto proxy = Proxy::Start(
+      *setup, options.limits, RuntimeFolder(options), &admission, &clock,
+      [&options] { return ReadSetup(options); },
+      listeners->AsHearers(options.follow));
   if (!proxy.ok()) return Fail(proxy.status(), 1);
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());

@@ -19,8 +19,11 @@ Examples:
   fineserve-proxy --fleet fleet.toml --listen 0.0.0.0:8000
   fineserve-proxy --fleet fleet.toml --listen 127.0.0.1:0    # any port, printed
   fineserve-proxy --fleet fleet.toml --check
+  fineserve-proxy --fleet fleet.toml --access-log /var/log/fineserve/access.log
+  fineserve-proxy --fleet fleet.toml --otlp-endpoint http://127.0.0.1:4318
 
-Signals: SIGHUP reloads the fleet and the keys. SIGTERM and SIGINT let running
+Signals: SIGHUP reloads the fleet and the keys. SIGUSR1 opens the access log
+again. SIGTERM and SIGINT let running
 requests finish, within the fleet's drain; a second one ends the proxy at once.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
 
@@ -51,6 +54,28 @@ void Declare(CLI::App* app, Options* o, std::string* max_body) {
   app->footer(kFooter);
 }
 
+void DeclareFollow(CLI::App* app, FollowOptions* o) {
+  const char* kGroup = "Following requests";
+  app->add_option("--access-log", o->access_log,
+                  "File for a line of JSON about each request; - is standard "
+                  "output; SIGUSR1 opens the file again")
+      ->group(kGroup);
+  app->add_option("--recent-requests", o->recent_requests,
+                  "Requests that ended, to keep for fsctl requests --follow "
+                  "and fsctl trace; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000))
+      ->group(kGroup);
+  app->add_option("--otlp-endpoint", o->otlp_endpoint,
+                  "Collector of traces, as http://HOST[:4318][/v1/traces]")
+      ->group(kGroup);
+  app->add_option("--trace-sample", o->trace_sample,
+                  "Part of the traces that begin here to send, from 0 to 1")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(kGroup);
+}
+
 int Fail(absl::string_view message) {
   fprintf(stderr, "fineserve-proxy: %s\n", std::string(message).c_str());
   return 2;
@@ -75,6 +100,7 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
       "fleet, asks admission, and relays the engines' answers as they come.",
       "fineserve-proxy");
   Declare(&app, &options, &max_body);
+  DeclareFollow(&app, &options.follow);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

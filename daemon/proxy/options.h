@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_OPTIONS_H_
 #define DAEMON_PROXY_OPTIONS_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -8,6 +9,14 @@
 #include "daemon/proxy/proxy.h"
 
 namespace fineserve::proxy {
+
+// How requests can be followed.
+struct FollowOptions {
+  size_t recent_requests = 1000;
+  std::string access_log;     // a file or "-"; empty: none
+  std::string otlp_endpoint;  // URL; empty: requests are not traced
+  double trace_sample = 1;
+};
 
 // What fineserve-proxy was started with.
 struct Options {
@@ -17,6 +26,7 @@ struct Options {
   std::string runtime_dir;  // fineserved's; empty: the usual one
   std::string log_level = "info";
   Limits limits;
+  FollowOptions follow;
   bool check_only = false;
 };
 

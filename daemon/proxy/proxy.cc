@@ -46,7 +46,8 @@ class AsioProxy final : public Proxy {
   AsioProxy(const Setup& setup, const Limits& limits,
             const std::string& runtime_folder, Admission* admission,
             const Clock* clock,
-            std::function<absl::StatusOr<Setup>()> read_again)
+            std::function<absl::StatusOr<Setup>()> read_again,
+            const Hearers& hearers)
       : read_again_(std::move(read_again)) {
     service_.clock = clock;
     service_.limits = limits;
@@ -56,6 +57,9 @@ class AsioProxy final : public Proxy {
     service_.feed = std::make_unique<Feed>(&io_, runtime_folder, clock,
                                            [this] { return Sight(); });
     Adopt(setup);
+    SetHearers(hearers);
+    // Even without an access log, or the signal would end the proxy.
+    signals_.add(SIGUSR1);
   }
 
   // Sockets end before the context that they belong to.
@@ -89,6 +93,17 @@ class AsioProxy final : public Proxy {
 
  private:
   const config::Fleet& fleet() const { return *service_.routes->fleet(); }
+
+  void SetHearers(const Hearers& hearers) {
+    service_.recorder.Keep(hearers.recent_requests);
+    service_.recorder.SetLog(hearers.access_log);
+    service_.exporter = hearers.exporter;
+    if (hearers.exporter == nullptr) return;
+    service_.tracer.TurnOn(hearers.trace_sample);
+    service_.recorder.SetOnEnd([to = hearers.exporter](const auto& life) {
+      if (life->sampled) to->Send(life);
+    });
+  }
 
   void Spawn(asio::awaitable<void> work) {
     asio::co_spawn(io_, std::move(work), asio::detached);
@@ -155,6 +170,8 @@ class AsioProxy final : public Proxy {
       if (e) co_return;
       if (signal == SIGHUP) {
         Reload();
+      } else if (signal == SIGUSR1) {
+        if (AccessLog* log = service_.recorder.log()) log->Reopen();
       } else if (service_.draining) {
         io_.stop();
       } else {
@@ -252,9 +269,10 @@ class AsioProxy final : public Proxy {
 absl::StatusOr<std::unique_ptr<Proxy>> Proxy::Start(
     const Setup& setup, const Limits& limits, const std::string& runtime_folder,
     Admission* admission, const Clock* clock,
-    std::function<absl::StatusOr<Setup>()> read_again) {
-  auto proxy = std::make_unique<AsioProxy>(
-      setup, limits, runtime_folder, admission, clock, std::move(read_again));
+    std::function<absl::StatusOr<Setup>()> read_again, const Hearers& hearers) {
+  auto proxy =
+      std::make_unique<AsioProxy>(setup, limits, runtime_folder, admission,
+                                  clock, std::move(read_again), hearers);
   const absl::Status s = proxy->Bind();
   if (!s.ok()) return s;
   return proxy;

@@ -26,6 +26,17 @@ struct Setup {
   std::string warning = {};  // of what can be served but should not; or empty
 };
 
+class AccessLog;
+class OtlpExporter;
+
+// Who hears of each request's life. What is pointed to outlives the proxy.
+struct Hearers {
+  size_t recent_requests = 0;  // to keep for the admin port
+  AccessLog* access_log = nullptr;
+  OtlpExporter* exporter = nullptr;
+  double trace_sample = 1;  // of traces that begin here
+};
+
 // Listens on both ports and serves until a signal ends it. The caller's thread
 // does all the work: an exchange costs tens of microseconds, an engine's step
 // tens of milliseconds.
@@ -33,11 +44,12 @@ class Proxy {
  public:
   // Binds the ports, so that an address in use is an error here. The pointers
   // outlive the proxy. `runtime_folder` has fineserved's sockets, for the page.
-  // SIGHUP calls `read_again`.
+  // SIGHUP calls `read_again`; SIGUSR1 reopens the access log.
   static absl::StatusOr<std::unique_ptr<Proxy>> Start(
       const Setup& setup, const Limits& limits,
       const std::string& runtime_folder, Admission* admission,
-      const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again);
+      const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again,
+      const Hearers& hearers = {});
   virtual ~Proxy() = default;
 
   // "127.0.0.1:8000", with the port that the system chose for 0.

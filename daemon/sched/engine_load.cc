@@ -58,15 +58,19 @@ Caps EngineLoad::LiveCaps(const ModelSpec& model, Micros now) const {
       std::min(two_steps > backlog ? two_steps - backlog : 0, free_tokens())};
 }
 
-bool EngineLoad::Takes(const ModelSpec& model, const Demand& demand,
-                       Micros now) const {
-  if (running() >= MostSequences(model, demand.slo_tpot)) return false;
+WaitedFor EngineLoad::Lacks(const ModelSpec& model, const Demand& demand,
+                            Micros now) const {
+  if (room_.closed) return WaitedFor::kEngine;
+  if (running() >= MostSequences(model, demand.slo_tpot)) {
+    return WaitedFor::kBatch;
+  }
   const KvClaim claim = ClaimOf(room_, demand.prompt_tokens,
                                 demand.growth_tokens, Phase::kFilling);
-  if (booking_.TokensWith(claim) > room_.tokens) return false;
+  if (booking_.TokensWith(claim) > room_.tokens) return WaitedFor::kKv;
   const uint64_t backlog = Predict(model, now).backlog_tokens;
-  return backlog == 0 ||
-         backlog + demand.prompt_tokens <= 2 * uint64_t{model.chunk_tokens};
+  const bool fills = backlog != 0 && backlog + demand.prompt_tokens >
+                                         2 * uint64_t{model.chunk_tokens};
+  return fills ? WaitedFor::kPrefill : WaitedFor::kNothing;
 }
 
 void EngineLoad::Start(RequestId id, const ModelSpec& model,

@@ -33,6 +33,16 @@ struct Demand {
   Micros slo_tpot = 0;         // 0: none
 };
 
+// What a request lacks, or lacked when it was last considered.
+enum class WaitedFor : uint8_t {
+  kNothing,
+  kTurn,     // others go first
+  kBatch,    // a place among the sequences that run together
+  kKv,       // free KV
+  kPrefill,  // its engine fills prompts that it was sent before
+  kEngine,   // an engine that takes requests
+};
+
 // Tokens to keep free for what a request will still generate: as many as its
 // model's requests generate on average, no more than it may, and no further
 // ahead than a horizon within which others end. `max_tokens` 0: no limit.
@@ -52,9 +62,14 @@ class EngineLoad {
   // N_max − running and T_max − backlog, from compute and memory.
   Caps LiveCaps(const ModelSpec& model, Micros now) const;
 
-  // Whether a request can start at once: it is within the caps (a prompt longer
-  // than T_max only on an engine that fills nothing else), and its KV is free.
-  bool Takes(const ModelSpec& model, const Demand& demand, Micros now) const;
+  // What keeps a request from starting at once; kNothing if it can: it is
+  // within the caps (a prompt longer than T_max only on an engine that fills
+  // nothing else), and its KV is free.
+  WaitedFor Lacks(const ModelSpec& model, const Demand& demand,
+                  Micros now) const;
+  bool Takes(const ModelSpec& model, const Demand& demand, Micros now) const {
+    return Lacks(model, demand, now) == WaitedFor::kNothing;
+  }
 
   Predictor Predict(const ModelSpec& model, Micros now) const;
 

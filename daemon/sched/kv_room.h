@@ -18,6 +18,8 @@ struct KvRoom {
   // counts as `block_tokens`, and there is no tail.
   abi::KvShape shape = {};
   uint32_t block_tokens = 0;
+  // The engine gets no new requests, whatever KV it has; `tokens` is 0.
+  bool closed = false;
 };
 
 // Whether a sequence's prompt is still to be filled. More of its tokens may be

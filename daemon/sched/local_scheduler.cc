@@ -121,6 +121,7 @@ absl::Status LocalScheduler::Submit(const Submission& s) {
   const absl::StatusOr<Request*> entered = Enter(s);
   if (!entered.ok()) return entered.status();
   Request& r = **entered;
+  r.round = round_;
   Model& model = ModelOf(s.model);
   const Micros slo = s.slo_ttft != 0 ? s.slo_ttft : model.spec.slo_ttft;
   r.queued = {{s.prompt_tokens, s.id, Deadline(s.arrival, slo)},
@@ -256,8 +257,16 @@ bool LocalScheduler::Takes(ReplicaId engine, const Queued& request,
     update_rooms_();
   }
   const EngineLoad& load = engines_.at(engine).load;
-  return load.Takes(ModelOf(request.model).spec,
-                    DemandOf(requests_.at(request.waiting.id), load), now);
+  Request& r = requests_.at(request.waiting.id);
+  const WaitedFor lacks =
+      load.Lacks(ModelOf(request.model).spec, DemandOf(r, load), now);
+  if (lacks == WaitedFor::kNothing) return true;
+  r.lacks = lacks;
+  return false;
+}
+
+WaitedFor LocalScheduler::WhyItWaited(const Request& request) const {
+  return request.round == round_ ? WaitedFor::kNothing : request.lacks;
 }
 
 void LocalScheduler::Start(const Queued& request, ReplicaId engine,
@@ -270,6 +279,7 @@ void LocalScheduler::Start(const Queued& request, ReplicaId engine,
   decision.predicted_ttft =
       now - request.arrival +
       load.Predict(model.spec, now)(request.waiting.tokens);
+  decision.waited_for = WhyItWaited(r);
   Unqueue(r);
   ++(r.degraded ? model.figures.admitted_degraded : model.figures.admitted);
   load.Start(id, model.spec, DemandOf(r, load), now);
@@ -308,6 +318,7 @@ void LocalScheduler::Reject(const Request& request, Reason reason, Micros now) {
   decision.retry_after = Drain(s.model, now);
   decision.predicted_ttft =
       now - s.arrival + (best.ttft == kNever ? 0 : best.ttft);
+  decision.waited_for = WhyItWaited(request);
   decisions_.push_back(decision);
   requests_.erase(id);
 }
@@ -341,6 +352,7 @@ std::vector<Decision> LocalScheduler::Decide(Micros now) {
   for (size_t m = 0; m < models_.size(); ++m) {
     StartDegraded(ModelId{static_cast<uint32_t>(m)}, now);
   }
+  ++round_;
   return std::move(decisions_);
 }
 

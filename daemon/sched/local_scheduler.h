@@ -50,6 +50,8 @@ struct Decision {
   Reason reason = Reason::kDeadline;  // of a rejection
   Micros retry_after = 0;  // of a rejection: until its model's queue is empty
   Micros predicted_ttft = 0;  // from its arrival
+  // What kept it from being decided by the first Decide after its Submit.
+  WaitedFor waited_for = WaitedFor::kNothing;
 };
 
 struct ModelFigures {
@@ -183,8 +185,11 @@ class LocalScheduler final : private Host {
     absl::optional<ReplicaId> engine;
     absl::optional<Reason> refusal;  // by Submit; for Decide to return
     bool degraded = false;
+    uint64_t round = 0;  // of Decide, when it was submitted
+    WaitedFor lacks = WaitedFor::kTurn;
   };
 
+  WaitedFor WhyItWaited(const Request& request) const;
   void CountFirstToken(const Request& request, Micros came);
   std::vector<ReplicaId> EnginesOf(ModelId model) const override;
   Predictor Predict(ReplicaId engine, Micros now) const override;
@@ -216,6 +221,7 @@ class LocalScheduler final : private Host {
   std::vector<RequestId> refused_;   // by Submit, for Decide to return
   std::vector<Decision> decisions_;  // of this Decide
   size_t queued_ = 0;
+  uint64_t round_ = 0;  // of Decide; the next one's while none runs
   std::function<void()> update_rooms_ = [] {};
   absl::optional<ReplicaId> started_on_;  // since rooms were updated
 };

@@ -99,6 +99,61 @@ TEST_F(LocalSchedulerTest, NobodyStartsWithoutKvAndAllOnceItIsThere) {
   EXPECT_EQ(Only(10).engine, kEngine);
 }
 
+TEST_F(LocalSchedulerTest, WhatIsDecidedAtOnceWaitedForNothing) {
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
+  Submission late = Ask(2, 500);
+  late.slo_ttft = 1;
+  Submit(late);
+  EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
+}
+
+TEST_F(LocalSchedulerTest, WhatWaitedForKvOrAnEngineSaysSo) {
+  for (const bool closed : {false, true}) {
+    KvRoom room = {0, 100'000, 0};
+    room.closed = closed;
+    ASSERT_TRUE(sched_.SetEngine(kEngine, kModel, room).ok());
+    Submit(Ask(1, 500));
+    EXPECT_TRUE(sched_.Decide(0).empty());
+    Kv(100'000);
+    EXPECT_EQ(Only(10).waited_for,
+              closed ? WaitedFor::kEngine : WaitedFor::kKv);
+    sched_.Finished(RequestId{1}, 1);
+  }
+}
+
+TEST_F(LocalSchedulerTest, WhatWaitedForAPlaceOrForPromptsSaysSo) {
+  Submit(Ask(1, 1900));
+  EXPECT_EQ(Only(0).waited_for, WaitedFor::kNothing);
+  Submit(Ask(2, 500));
+  EXPECT_TRUE(sched_.Decide(0).empty()) << "two steps are full";
+  sched_.FirstToken(RequestId{1}, 20'000);
+  EXPECT_EQ(Only(20'000).waited_for, WaitedFor::kPrefill);
+  for (uint64_t id = 3; id <= 8; ++id) {
+    Submit(Ask(id, 1));
+    EXPECT_TRUE(Only(20'000).engine) << id;
+  }
+  Submit(Ask(9, 1));
+  EXPECT_TRUE(sched_.Decide(20'000).empty()) << "eight run";
+  sched_.Finished(RequestId{8}, 1);
+  EXPECT_EQ(Only(20'001).waited_for, WaitedFor::kBatch);
+}
+
+TEST_F(LocalSchedulerTest, WhoWasNeverConsideredWaitedForHisTurn) {
+  Kv(600);
+  Submit(Ask(1, 500));
+  EXPECT_EQ(Only(0).id, RequestId{1});
+  Submit(Ask(2, 100, 1));
+  Submit(Ask(3, 100, 2));
+  EXPECT_TRUE(sched_.Decide(10).empty());
+  sched_.Finished(RequestId{1}, 10);
+  const auto decisions = sched_.Decide(20);
+  ASSERT_EQ(decisions.size(), 2u);
+  EXPECT_EQ(decisions[0].id, RequestId{2});
+  EXPECT_EQ(decisions[0].waited_for, WaitedFor::kKv);
+  EXPECT_EQ(decisions[1].waited_for, WaitedFor::kTurn);
+}
+
 TEST_F(LocalSchedulerTest, KvOfTheFinishedServesTheNext) {
   Kv(600);
   Submit(Ask(1, 500));

@@ -9,7 +9,8 @@ _fsctl_words() {
     plan) echo "--policy --footprint --kvpr --explain --what-if --svg --history --freeze --thaw --apply --pin --unpin" ;;
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
     up) echo "--logs --mps" ;;
-    requests) echo "--most" ;;
+    requests) echo "--most --follow --model --admin" ;;
+    trace) echo "--admin" ;;
     support) echo "--fleet --config --logs --output" ;;
     drain) echo "--all --undo" ;;
     run) echo "--name --kv-size --no-daemon --view --view=required --view=1 --no-view --" ;;
@@ -33,7 +34,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry plan profile run up models requests drain support metrics"
+  local commands="slabs top engines explain doctor geometry plan profile run up models requests trace drain support metrics"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -47,7 +48,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | drain | support | metrics)
+      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | trace | drain | support | metrics)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -60,7 +61,7 @@ _fsctl() {
     --kvpr) words="v1 v3" ;;
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --name | --kv-size | --last | --most | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
+    --interval | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
     --output | --api-key-file | --fleet | --config)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return

@@ -19,6 +19,7 @@
 #include "tools/fsctl/admission/admission_commands.h"
 #include "tools/fsctl/doctor/doctor.h"
 #include "tools/fsctl/explain/explain.h"
+#include "tools/fsctl/follow/follow_commands.h"
 #include "tools/fsctl/geometry/geometry.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/look/look_commands.h"
@@ -46,6 +47,8 @@ struct Commands {
   ProfileOptions profile;
   RunOptions run;
   RequestsOptions requests;
+  FollowOptions follow;
+  TraceOptions trace;
   DrainOptions drain;
   UpOptions up;
   SupportOptions support;
@@ -397,16 +400,47 @@ void AddModels(CLI::App& app, Commands& c) {
              [&c] { return RunModels(c.globals); });
 }
 
+CLI::Option* AddAdmin(CLI::App* command, std::string* address) {
+  return command->add_option(
+      "--admin", *address,
+      absl::StrCat(
+          "Admin address of the fineserve-proxy (default: ", kProxyAdmin, ")"));
+}
+
 void AddRequests(CLI::App& app, Commands& c) {
   CLI::App* command =
-      AddCommand(app, c, "requests", "List requests that wait or run",
-                 "  fsctl requests\n"
-                 "  fsctl requests --most 1000 --json\n",
-                 [&c] { return RunRequests(c.globals, c.requests); });
+      AddCommand(app, c, "requests", "List or follow requests",
+                 "  fsctl requests                  that wait or run now\n"
+                 "  fsctl requests --most 1000 --json\n"
+                 "  fsctl requests --follow         each as it ends\n"
+                 "  fsctl requests --follow --model chat --json\n",
+                 [&c] {
+                   return c.follow.follow ? RunFollow(c.globals, c.follow)
+                                          : RunRequests(c.globals, c.requests);
+                 });
   command
       ->add_option("--most", c.requests.most,
                    "Maximum number of requests to list (default: 50)")
       ->check(CLI::Range(1, 10'000));
+  CLI::Option* follow = command->add_flag(
+      "--follow", c.follow.follow,
+      "Print each request as it ends, as a fineserve-proxy sees it");
+  command->add_option("--model", c.follow.model, "Only this model's")
+      ->needs(follow);
+  AddAdmin(command, &c.follow.admin)->needs(follow);
+}
+
+void AddTrace(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "trace", "Show the life of one request",
+      "  fsctl trace 5f2c0e8d9a7b4c3f8e1d2a6b9c0f7e5d\n"
+      "  fsctl trace my-id --json | jq .waited_for\n"
+      "The id is that of its x-request-id, which each answer carries. A\n"
+      "fineserve-proxy knows what is under way and what ended lately.\n",
+      [&c] { return RunTrace(c.globals, c.trace); });
+  command->add_option("ID", c.trace.id, "The request's x-request-id")
+      ->required();
+  AddAdmin(command, &c.trace.admin);
 }
 
 void AddDrain(CLI::App& app, Commands& c) {
@@ -550,8 +584,8 @@ int Main(int argc, char** argv) {
   AddGlobals(app, commands);
   for (const auto add :
        {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
-        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddDrain,
-        AddSupport, AddMetrics}) {
+        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddTrace,
+        AddDrain, AddSupport, AddMetrics}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -19,13 +19,17 @@ sched::KvRoom RoomOf(const EngineKv& kv, const ServingEngine& engine,
     const uint64_t beyond = kv.view->used_tokens -
                             std::min(kv.view->used_tokens, figures.held_tokens);
     const uint64_t tokens = kv.view->tokens;
-    return {tokens - std::min(tokens, beyond), kv.view->most_tokens,
-            engine.block_tokens, kv.view->shape, kv.view->block_tokens};
+    return {tokens - std::min(tokens, beyond),
+            kv.view->most_tokens,
+            engine.block_tokens,
+            kv.view->shape,
+            kv.view->block_tokens,
+            /*closed=*/false};
   }
   const bool known = kv.leased_bytes != 0 && engine.kv_token_bytes != 0;
   const uint64_t tokens =
       known ? kv.leased_bytes / engine.kv_token_bytes : kUnknownTokens;
-  return {tokens, tokens, engine.block_tokens, {}, 0};
+  return {tokens, tokens, engine.block_tokens, {}, 0, /*closed=*/false};
 }
 
 }  // namespace
@@ -53,7 +57,10 @@ std::vector<EngineKv> SetRooms(const std::vector<ServingEngine>& engines,
   for (size_t i = 0; i < engines.size(); ++i) {
     if (!engines[i].known) continue;
     sched::KvRoom room = RoomOf(kv[i], engines[i], figures_of(i));
-    if (!engines[i].takes) room.tokens = 0;
+    if (!engines[i].takes) {
+      room.tokens = 0;
+      room.closed = true;
+    }
     // Cannot fail: the engine's model is known and never changes.
     scheduler
         ->SetEngine(ReplicaId{static_cast<uint32_t>(i)}, engines[i].model, room)

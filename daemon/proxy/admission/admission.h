@@ -40,6 +40,19 @@ enum class Refusal {
   kDaemonAway,  // no daemon decides, and the policy is fail_closed
 };
 
+// What a request lacked when it was last considered before its verdict.
+enum class WaitedFor : uint8_t {
+  kNothing,
+  kTurn,     // others were to go first, by deadline, priority or arrival
+  kBatch,    // a place among the sequences that its engine runs together
+  kKv,       // free KV
+  kPrefill,  // the engine still filled prompts sent before
+  kEngine,   // an engine that takes requests
+  kDaemon,   // the daemon's word: it was away
+};
+
+enum class DecidedBy : uint8_t { kNobody, kDaemon, kProxy };
+
 struct Verdict {
   bool admitted = false;
   std::string engine;        // by name: an index would not survive a reload
@@ -48,6 +61,9 @@ struct Verdict {
   std::string why;                 // one line for the client, if refused
   uint32_t retry_after_ms = 0;     // 0: unknown
   uint32_t predicted_ttft_ms = 0;  // 0: unknown
+  WaitedFor waited_for = WaitedFor::kNothing;
+  uint64_t waited_us = 0;  // in the queue of the daemon that decided
+  DecidedBy decided_by = DecidedBy::kProxy;
 };
 
 // How a request that had been admitted ended.

@@ -27,6 +27,24 @@ Refusal Meaning(wire::Refusal refusal) {
   return Refusal::kNoEngine;
 }
 
+WaitedFor Meaning(wire::WaitedFor lacked) {
+  switch (lacked) {
+    case wire::WaitedFor::kNothing:
+      return WaitedFor::kNothing;
+    case wire::WaitedFor::kTurn:
+      return WaitedFor::kTurn;
+    case wire::WaitedFor::kBatch:
+      return WaitedFor::kBatch;
+    case wire::WaitedFor::kKv:
+      return WaitedFor::kKv;
+    case wire::WaitedFor::kPrefill:
+      return WaitedFor::kPrefill;
+    case wire::WaitedFor::kEngine:
+      return WaitedFor::kEngine;
+  }
+  return WaitedFor::kTurn;  // of a newer daemon
+}
+
 wire::Outcome Told(Outcome outcome) {
   switch (outcome) {
     case Outcome::kDone:
@@ -127,7 +145,9 @@ void DaemonAdmission::GoOn() {
   log::Warning(
       "no fineserved answers for {}: requests are {}", Names(),
       fleet_->proxy.fail_open ? "admitted unscheduled" : "refused with 503");
-  while (!waiting_.empty()) DecideAlone(Take(waiting_.begin()->first));
+  while (!waiting_.empty()) {
+    DecideAlone(Take(waiting_.begin()->first), WaitedFor::kDaemon);
+  }
 }
 
 void DaemonAdmission::Receive(absl::string_view bytes) {
@@ -222,7 +242,7 @@ void DaemonAdmission::Submit(const AdmissionRequest& request,
                              std::function<void(Verdict)> on_verdict) {
   Waiting waiting = {request, std::move(on_verdict)};
   if (away_) {
-    DecideAlone(waiting);
+    DecideAlone(waiting, WaitedFor::kNothing);
     return;
   }
   const auto place = waiting_.emplace(request.id, std::move(waiting)).first;
@@ -233,16 +253,19 @@ DaemonAdmission::Waiting DaemonAdmission::Take(uint64_t id) {
   return std::move(waiting_.extract(id).mapped());
 }
 
-void DaemonAdmission::DecideAlone(const Waiting& waiting) {
+void DaemonAdmission::DecideAlone(const Waiting& waiting,
+                                  WaitedFor waited_for) {
   if (!fleet_->proxy.fail_open) {
     Verdict verdict;
     verdict.refusal = Refusal::kDaemonAway;
     verdict.why = "the scheduler does not answer";
     verdict.retry_after_ms = kRetryAfterMs;
+    verdict.waited_for = waited_for;
     waiting.on_verdict(std::move(verdict));
     return;
   }
   Verdict verdict = alone_.Choose(waiting.request);
+  verdict.waited_for = waited_for;
   if (verdict.admitted) {
     verdict.unscheduled = true;
     ++unscheduled_;
@@ -262,7 +285,9 @@ void DaemonAdmission::Decided(uint64_t id, const wire::VerdictT& verdict) {
   }
   waiting.on_verdict({verdict.admitted, verdict.engine, /*unscheduled=*/false,
                       Meaning(verdict.refusal), verdict.why,
-                      verdict.retry_after_ms, verdict.predicted_ttft_ms});
+                      verdict.retry_after_ms, verdict.predicted_ttft_ms,
+                      Meaning(verdict.waited_for), verdict.waited_us,
+                      DecidedBy::kDaemon});
 }
 
 void DaemonAdmission::Refused(uint64_t id, const wire::RefusedT& refused) {

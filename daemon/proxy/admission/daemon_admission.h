@@ -125,7 +125,8 @@ class DaemonAdmission final : public Admission {
   std::string Names() const;
   void Decided(uint64_t id, const wire::VerdictT& verdict);
   void Refused(uint64_t id, const wire::RefusedT& refused);
-  void DecideAlone(const Waiting& waiting);
+  // `waited_for`: what it has waited for until now.
+  void DecideAlone(const Waiting& waiting, WaitedFor waited_for);
   // Takes the request out before its callback runs, which may submit another.
   Waiting Take(uint64_t id);
 

@@ -186,6 +186,26 @@ TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {
   EXPECT_THAT(Told(), ElementsAre("Hello 0"));
 }
 
+TEST_F(DaemonAdmissionTest, VerdictSaysWhoDecidedAndWhatWasWaitedFor) {
+  Welcome();
+  Submit(3);
+  wire::VerdictT verdict;
+  verdict.admitted = true;
+  verdict.engine = "a";
+  verdict.waited_for = wire::WaitedFor::kKv;
+  verdict.waited_us = 1234;
+  Receive(3, std::move(verdict));
+  EXPECT_EQ(verdicts_[0].second.waited_for, WaitedFor::kKv);
+  EXPECT_EQ(verdicts_[0].second.waited_us, 1234u);
+  EXPECT_EQ(verdicts_[0].second.decided_by, DecidedBy::kDaemon);
+  Submit(4);
+  admission_->GoOn();  // the daemon never answers
+  EXPECT_EQ(verdicts_[1].second.waited_for, WaitedFor::kDaemon);
+  EXPECT_EQ(verdicts_[1].second.decided_by, DecidedBy::kProxy);
+  Submit(5);
+  EXPECT_EQ(verdicts_[2].second.waited_for, WaitedFor::kNothing);
+}
+
 TEST_F(DaemonAdmissionTest, CancelledRequestGetsNoVerdict) {
   Welcome();
   Submit(3);

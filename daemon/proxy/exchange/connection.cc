@@ -6,7 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/page/page.h"
+#include "daemon/proxy/record/recent_page.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -148,6 +150,8 @@ asio::awaitable<void> Connection::RefuseRequest(const RequestParser& request,
   const bool to_head = request.header_done() && request.method() == "HEAD";
   const std::string id =
       request_id.empty() ? service_->request_ids.For("") : request_id;
+  if (!recording_->begun() && port_ == Port::kPublic) BeginRecord(nullptr, id);
+  NoteRefusal(error, recording_->life());
   LocalAnswer answer = ErrorAnswer(error);
   if (error.status == 405) {
     absl::StrAppend(&answer.fields, "allow: ", MethodsOf(RouteOf(request)),
@@ -190,6 +194,11 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
   } else if (route == Route::kMetrics) {
     answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
     service_->metrics.SetDaemons(service_->admission->Daemons());
+    const AccessLog* log = service_->recorder.log();
+    const OtlpExporter* spans = service_->exporter;
+    service_->metrics.SetFollowed(
+        log != nullptr ? log->counts() : AccessLog::Counts(),
+        spans != nullptr ? spans->counts() : OtlpExporter::Counts());
     answer.body = service_->metrics.Render();
   } else if (route == Route::kPage) {
     answer = PageAnswer();
@@ -197,7 +206,14 @@ asio::awaitable<bool> Connection::AnswerLocally(RequestParser* request,
     answer.content_type = kFramesType;
   } else if (route == Route::kModels) {
     answer = service_->routes->Models(request->target());
+  } else if (route == Route::kRequests) {
+    answer = RequestsPage(service_->recorder, request->target(),
+                          service_->clock->NowNs());
   }
+  Life* const life = recording_->life();
+  life->status = answer.status;
+  life->ending = Ending::kAnswered;
+  life->bytes_out = answer.body.size();
   co_return co_await Answer(*request, answer, request_id);
 }
 

@@ -78,6 +78,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   absl::optional<ApiError> RefusalOf(const RequestParser& request,
                                      Route route) const;
   asio::awaitable<void> Linger();
+  // Whether requests of this route, or those that have none, are recorded.
+  bool Records(Route route) const;
+  void BeginRecord(const RequestParser* request, const std::string& request_id);
+  asio::awaitable<bool> FollowRequests(const RequestParser& request,
+                                       const std::string& request_id);
   void ArmWatch();
   void OnReadable();
 
@@ -86,6 +91,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Service* const service_;
   ByteBuffer received_;
   bool idle_ = false;
+  // Of the request under way; before its header has come, of nobody.
+  Recording* recording_ = nullptr;
+  std::string address_;  // of the client, if anybody wants to know
 
   tcp::socket* guarded_ = nullptr;
   uint64_t deadline_ns_ = 0;

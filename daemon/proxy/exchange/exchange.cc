@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/refusal_error.h"
+#include "daemon/proxy/exchange/note.h"
 #include "daemon/proxy/request/form_facts.h"
 #include "daemon/proxy/request/service_fields.h"
 
@@ -25,14 +26,18 @@ ApiError NoEngine(const std::string& model) {
 }  // namespace
 
 Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
-                   Route route, std::string request_id)
+                   Route route, std::string request_id, Life* life)
     : client_(client),
       service_(service),
       request_(request),
       route_(route),
       request_id_(std::move(request_id)),
+      life_(life),
       started_ns_(service->clock->NowNs()),
-      journey_(&service->traffic, service->clock, request_id_) {}
+      journey_(&service->traffic, service->clock, request_id_) {
+  life_->read_ns = started_ns_;
+  life_->bytes_in = request_->body()->size();
+}
 
 Exchange::~Exchange() {
   client_->Unwatch();
@@ -77,6 +82,8 @@ absl::optional<ApiError> Exchange::ReadRequest() {
   const config::FleetModel& found =
       *absl::get<const config::FleetModel*>(model);
   model_ = facts_.model = found.name;
+  life_->model = model_;
+  life_->stream = facts_.stream;
   const absl::Status s = ReadServiceFields(*request_, &asked_);
   if (!s.ok()) return ClientError(400, "bad_header", s.message());
   slo_ttft_us_ = asked_.slo_ttft_us != 0 ? asked_.slo_ttft_us
@@ -98,6 +105,7 @@ asio::awaitable<bool> Exchange::Attempt() {
   if (!co_await Choose()) co_return false;
   const std::shared_ptr<const Routes> routes = service_->routes;
   const config::FleetEngine* engine = routes->Engine(engine_name_);
+  if (engine != nullptr) NoteEngine(*engine);
   BeginAttempt();
   Ended ended = Ended::kNotAnswered;
   if (engine != nullptr && !client_gone_) ended = co_await Forward(*engine);
@@ -108,6 +116,7 @@ asio::awaitable<bool> Exchange::Attempt() {
 // Chooses the engine. False if there is none; the client then has its error or
 // is gone.
 asio::awaitable<bool> Exchange::Choose() {
+  NoteAttempt();
   if (route_ == Route::kForwarded) {
     const config::FleetEngine* engine = EngineInTurn();
     if (engine == nullptr) {
@@ -119,6 +128,7 @@ asio::awaitable<bool> Exchange::Choose() {
     co_return true;
   }
   const Verdict verdict = co_await Decide();
+  NoteVerdict(verdict);
   // Even if the client has just gone away, its request was admitted, and
   // admission must learn of its end.
   admitted_ = verdict.admitted;
@@ -145,6 +155,7 @@ const config::FleetEngine* Exchange::EngineInTurn() {
 
 asio::awaitable<Verdict> Exchange::Decide() {
   asked_.id = ++service_->last_request;
+  life_->attempt().asked_ns = service_->clock->NowNs();
   verdict_.reset();
   waiting_ = true;
   journey_.Asks();
@@ -172,6 +183,8 @@ void Exchange::ClientGone() {
 
 void Exchange::CountClientGone() {
   journey_.Ends(kClientClosed);
+  life_->ending = Ending::kClientLeft;
+  life_->status = kClientClosed;
   service_->metrics.CountRequest(model_, kClientClosed);
 }
 
@@ -196,6 +209,7 @@ void Exchange::EndAttempt(Outcome outcome) {
 asio::awaitable<bool> Exchange::Conclude(Ended ended) {
   service_->metrics.AddRunning(-1);
   journey_.LeavesEngine();
+  NoteEnd(ended);
   EndAttempt(ended == Ended::kWhole        ? Outcome::kDone
              : ended == Ended::kClientGone ? Outcome::kClientGone
                                            : Outcome::kEngineGone);
@@ -213,6 +227,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
       journey_.Ends(502);
       service_->metrics.CountRequest(model_, 502);
       co_await EndBrokenStream();
+      life_->ending = Ending::kEngineDied;
       break;
     case Ended::kNotAnswered:
       log::Warning("engine {} did not answer request {}, attempt {}",
@@ -222,6 +237,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
         co_return true;
       }
       co_await Fail(NoEngine(model_));
+      life_->ending = Ending::kEngineDied;
   }
   co_return false;
 }
@@ -230,6 +246,7 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
   journey_.Ends(error.status);
   service_->metrics.CountRequest(model_, error.status);
+  NoteRefusal(error, life_);
   framing_ = Framing::kLength;
   const bool stays =
       co_await client_->Answer(*request_, ErrorAnswer(error), request_id_);

@@ -32,7 +32,7 @@ class Exchange {
  public:
   // The pointers outlive this object; `request` has been read whole.
   Exchange(Connection* client, Service* service, RequestParser* request,
-           Route route, std::string request_id);
+           Route route, std::string request_id, Life* life);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -95,6 +95,11 @@ class Exchange {
   void Observe();
 
   void BeginAttempt();
+  // Begins an attempt in the record, too.
+  LifeAttempt& NoteAttempt();
+  void NoteVerdict(const Verdict& verdict);
+  void NoteEngine(const config::FleetEngine& engine);
+  void NoteEnd(Ended ended);
   void EndAttempt(Outcome outcome);
   void CountAnswer();
   double SecondsSince(uint64_t ns) const;
@@ -104,6 +109,7 @@ class Exchange {
   RequestParser* const request_;
   const Route route_;
   const std::string request_id_;
+  Life* const life_;
 
   const uint64_t started_ns_;
   Journey journey_;

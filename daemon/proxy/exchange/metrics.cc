@@ -86,6 +86,22 @@ struct Metrics::Families {
       Register(prometheus::BuildGauge(), MetricId::kRequestsRunning, &registry)
           .Add({});
 
+  prometheus::Family<Counter>& log_lines = Register(
+      prometheus::BuildCounter(), MetricId::kAccessLogLines, &registry);
+  Counter& log_written = log_lines.Add({{"outcome", "written"}});
+  Counter& log_dropped = log_lines.Add({{"outcome", "dropped"}});
+  Counter& log_failed = log_lines.Add({{"outcome", "failed"}});
+  prometheus::Family<Counter>& spans =
+      Register(prometheus::BuildCounter(), MetricId::kSpans, &registry);
+  Counter& spans_sent = spans.Add({{"outcome", "sent"}});
+  Counter& spans_failed = spans.Add({{"outcome", "failed"}});
+  Counter& traces_dropped =
+      Register(prometheus::BuildCounter(), MetricId::kTracesDropped, &registry)
+          .Add({});
+  Counter& posts_failed = Register(prometheus::BuildCounter(),
+                                   MetricId::kSpanPostsFailed, &registry)
+                              .Add({});
+
   absl::flat_hash_map<std::string, OfModel> models;
   std::map<std::string, Gauge*> daemons_by_gpu;
   absl::flat_hash_map<std::pair<std::string, unsigned>, Counter*> statuses;
@@ -199,6 +215,20 @@ void Metrics::SetConnections(size_t n) {
 void Metrics::CountConnectionRefused() { families_->refused.Increment(); }
 
 void Metrics::AddRunning(int change) { families_->running.Increment(change); }
+
+void Metrics::SetFollowed(const AccessLog::Counts& log,
+                          const OtlpExporter::Counts& spans) {
+  const auto set = [](Counter* counter, uint64_t count) {
+    counter->Increment(static_cast<double>(count) - counter->Value());
+  };
+  set(&families_->log_written, log.written);
+  set(&families_->log_dropped, log.dropped);
+  set(&families_->log_failed, log.failed);
+  set(&families_->spans_sent, spans.spans);
+  set(&families_->spans_failed, spans.spans_given_up);
+  set(&families_->traces_dropped, spans.requests_dropped);
+  set(&families_->posts_failed, spans.failures);
+}
 
 std::string Metrics::Render() const {
   return prometheus::TextSerializer().Serialize(families_->registry.Collect());

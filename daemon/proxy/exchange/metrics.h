@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "daemon/proxy/record/access_log.h"
+#include "daemon/proxy/trace/otlp_exporter.h"
 
 namespace fineserve::proxy {
 
@@ -45,6 +47,11 @@ class Metrics {
   void CountConnectionRefused();
   // Requests between admission's verdict and their end.
   void AddRunning(int change);
+
+  // What became of lines of the access log and of spans, counted since the
+  // start.
+  void SetFollowed(const AccessLog::Counts& log,
+                   const OtlpExporter::Counts& spans);
 
   std::string Render() const;
 

@@ -24,6 +24,7 @@ asio::awaitable<void> Exchange::CountPrompt() {
   if (counts_prompt_) {
     const absl::optional<uint32_t> count = co_await AskForCount();
     if (client_gone_) co_return;
+    life_->counted_ns = service_->clock->NowNs();
     counted_ = count.has_value();
     how = counted_ ? Counted::kExact : Counted::kFallback;
     if (counted_) {

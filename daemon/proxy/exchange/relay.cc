@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/proxy/exchange/exchange.h"
+#include "daemon/proxy/exchange/note.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -35,6 +36,7 @@ asio::awaitable<Exchange::Ended> Exchange::Forward(
   const Patience patience = {service_->limits.connect_s, 0};
   Ended ended = co_await Converse(engine, request_->target(), patience);
   if (ended != Ended::kWhole) co_return ended;
+  life_->attempt().head_ns = service_->clock->NowNs();
   std::string().swap(*request_->body());  // it will not be sent again
   ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine(engine);
@@ -51,9 +53,11 @@ asio::awaitable<Exchange::Ended> Exchange::Converse(
     const config::FleetEngine& engine, absl::string_view target,
     Patience patience) {
   const std::string authority = AuthorityOf(engine);
-  const std::string head =
-      RequestHead(*request_, {authority, request_id_, request_->body()->size(),
-                              !service_->routes->keys().is_open(), target});
+  const std::string traceparent = ParentForEngine(*life_);
+  const std::string head = RequestHead(
+      *request_, {authority, request_id_, request_->body()->size(),
+                  !service_->routes->keys().is_open(), target, traceparent,
+                  !traceparent.empty() && life_->parent_span_id.empty()});
   engine_ = service_->engines.Take(authority);
   bool reused = engine_.has_value();
   for (;;) {
@@ -156,6 +160,7 @@ asio::awaitable<Exchange::Ended> Exchange::Relay() {
       client_->Stays(*request_) && framing_ != Framing::kEndOfConnection;
   const std::string head = AnswerHead(*answer_, framing_, request_id_, stays);
   Buffers buffers = {asio::buffer(head)};
+  life_->status = answer_->status();
   for (;;) {
     Observe();
     AppendBody(&buffers);
@@ -192,16 +197,19 @@ void Exchange::AppendBody(Buffers* buffers) {
 }
 
 void Exchange::Observe() {
-  for (const absl::string_view piece : pieces_) meter_.Feed(piece);
+  for (const absl::string_view piece : pieces_) {
+    meter_.Feed(piece);
+    life_->bytes_out += piece.size();
+  }
   if (pieces_.empty()) return;
-  last_ns_ = service_->clock->NowNs();
+  life_->last_ns = last_ns_ = service_->clock->NowNs();
   const uint32_t events = meter_.data_events();
   // Engines may send comments before the first event, to keep the connection
   // alive.
   if (facts_.stream && events == 0) return;
   const bool first = first_ns_ == 0;
   if (first) {
-    first_ns_ = last_ns_;
+    life_->first_ns = first_ns_ = last_ns_;
     journey_.BeginsAnswer(admitted_ && facts_.stream &&
                           answer_->status() == 200);
   }

@@ -89,6 +89,10 @@ asio::awaitable<void> Exchange::RelayResponse(
   engine_name_ = engine.name;
   model_ = engine.model;
   service_->metrics.CountForwarded(model_);
+  life_->model = model_;
+  NoteAttempt();
+  NoteEngine(engine);
+  life_->attempt().head_ns = service_->clock->NowNs();
   BeginAttempt();
   const Ended ended = co_await Relay();
   if (ended == Ended::kWhole) KeepEngine(engine);

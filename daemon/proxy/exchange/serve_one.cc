@@ -2,17 +2,21 @@
 
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/exchange.h"
+#include "daemon/proxy/record/recent_page.h"
 
 namespace fineserve::proxy {
 
 // False if the connection is to be closed.
 asio::awaitable<bool> Connection::ServeOne() {
+  Recording recording(&service_->recorder, service_->clock);
+  recording_ = &recording;
   RequestParser request(service_->limits.header_bytes,
                         service_->limits.body_bytes);
   if (!co_await Receive(&request, /*whole=*/false)) co_return false;
   const std::string id =
       service_->request_ids.For(request.Field("x-request-id"));
   const Route route = RouteOf(request);
+  if (Records(route)) BeginRecord(&request, id);
   const absl::optional<ApiError> refusal = RefusalOf(request, route);
   if (refusal) {
     co_await RefuseRequest(request, *refusal, id);
@@ -23,11 +27,15 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_await ServeFrames(id);
     co_return false;
   }
+  if (route == Route::kRequests && request.method() == "GET" &&
+      service_->recorder.keeps() && IsFollowed(request.target())) {
+    co_return co_await FollowRequests(request, id);
+  }
   if (!GoesToEngine(route) || request.method() == "OPTIONS") {
     co_return co_await AnswerLocally(&request, route, id);
   }
   received_.Release();  // while the engine works
-  Exchange exchange(this, service_, &request, route, id);
+  Exchange exchange(this, service_, &request, route, id, recording.life());
   if (route == Route::kResponse) co_return co_await exchange.RunLookup();
   co_return co_await exchange.Run();
 }

@@ -14,9 +14,12 @@
 #include "daemon/proxy/exchange/response_homes.h"
 #include "daemon/proxy/page/feed.h"
 #include "daemon/proxy/page/traffic.h"
+#include "daemon/proxy/record/recorder.h"
 #include "daemon/proxy/request/request_id.h"
 #include "daemon/proxy/request/routes.h"
 #include "daemon/proxy/request/token_estimator.h"
+#include "daemon/proxy/trace/otlp_exporter.h"
+#include "daemon/proxy/trace/tracer.h"
 
 namespace fineserve::proxy {
 
@@ -36,6 +39,9 @@ struct Service {
   ResponseHomes homes;
   Traffic traffic;
   std::unique_ptr<Feed> feed;  // of the page
+  Recorder recorder;
+  Tracer tracer;
+  const OtlpExporter* exporter = nullptr;  // for its counts
   bool draining = false;
   uint64_t last_request = 0;  // the newest one's id for admission
   uint64_t turn = 0;          // of requests forwarded without admission

@@ -63,4 +63,12 @@ std::string ErrorEvent(const ApiError& error, bool between_events) {
                       "\n\n");
 }
 
+std::string JsonQuotePrintable(absl::string_view text) {
+  std::string shown(text);
+  for (char& c : shown) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return JsonQuote(shown);
+}
+
 }  // namespace fineserve::proxy

@@ -38,6 +38,9 @@ std::string ErrorEvent(const ApiError& error, bool between_events);
 // `text` as a JSON string. Bytes that are not ASCII are copied; they must be
 // UTF-8.
 std::string JsonQuote(absl::string_view text);
+// The same for bytes of a client, which may be anything: a question mark stands
+// for each that is not printable ASCII.
+std::string JsonQuotePrintable(absl::string_view text);
 
 }  // namespace fineserve::proxy
 

@@ -11,6 +11,7 @@ namespace {
 using absl::EqualsIgnoreCase;
 
 constexpr absl::string_view kRequestId = "x-request-id";
+constexpr absl::string_view kTraceparent = "traceparent";
 
 absl::string_view ReasonOf(unsigned status) {
   switch (status) {
@@ -65,6 +66,8 @@ bool IsOurs(absl::string_view name, const Forwarding& how) {
   return EqualsIgnoreCase(name, "host") || EqualsIgnoreCase(name, kRequestId) ||
          EqualsIgnoreCase(name, "content-length") ||
          EqualsIgnoreCase(name, "expect") ||
+         (!how.traceparent.empty() && EqualsIgnoreCase(name, kTraceparent)) ||
+         (how.drop_tracestate && EqualsIgnoreCase(name, "tracestate")) ||
          (how.drop_keys && (EqualsIgnoreCase(name, "authorization") ||
                             EqualsIgnoreCase(name, "x-api-key")));
 }
@@ -112,6 +115,9 @@ std::string RequestHead(const RequestParser& request, const Forwarding& how) {
     AppendField(&head, name, value);
   });
   AppendField(&head, kRequestId, how.request_id);
+  if (!how.traceparent.empty()) {
+    AppendField(&head, kTraceparent, how.traceparent);
+  }
   if (MayHaveBody(request, how)) {
     absl::StrAppend(&head, "content-length: ", how.body_bytes, "\r\n");
   }

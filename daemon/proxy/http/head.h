@@ -33,6 +33,9 @@ struct Forwarding {
   size_t body_bytes = 0;
   bool drop_keys = false;         // the fields that carry clients' keys
   absl::string_view target = {};  // empty: the client's
+  // Empty: the client's, and its tracestate, go on as they are.
+  absl::string_view traceparent = {};
+  bool drop_tracestate = false;  // it belongs to no trace
 };
 
 // Start line and fields, ready to be sent, with the blank line behind them.

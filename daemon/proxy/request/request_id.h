@@ -1,11 +1,10 @@
 #ifndef DAEMON_PROXY_REQUEST_REQUEST_ID_H_
 #define DAEMON_PROXY_REQUEST_REQUEST_ID_H_
 
-#include <array>
-#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "daemon/proxy/http/random_hex.h"
 
 namespace fineserve::proxy {
 
@@ -17,13 +16,7 @@ class RequestIds {
   std::string For(absl::string_view given);
 
  private:
-  static constexpr size_t kBytes = 16;
-
-  std::string Make();
-
-  // The kernel's random bytes, fetched for 32 ids at a time.
-  std::array<unsigned char, 32 * kBytes> random_;
-  size_t used_ = random_.size();
+  RandomHex random_;
 };
 
 }  // namespace fineserve::proxy

@@ -21,6 +21,7 @@ constexpr absl::string_view kChatPath = "/v1/chat/completions";
 constexpr absl::string_view kMessagesPath = "/v1/messages";
 constexpr absl::string_view kResponsesPath = "/v1/responses";
 constexpr absl::string_view kMetricsPath = "/metrics";
+constexpr absl::string_view kRequestsPath = "/requests";
 
 struct Path {
   absl::string_view path;
@@ -103,6 +104,9 @@ Route RouteOf(Port port, absl::string_view target,
   }
   if (port == Port::kAdmin) {
     if (path == kMetricsPath) return Route::kMetrics;
+    if (path == kRequestsPath || absl::StartsWith(path, "/requests/")) {
+      return Route::kRequests;
+    }
     if (path == "/") return Route::kPage;
     return path == "/frames" ? Route::kFrames : Route::kUnknown;
   }

@@ -23,7 +23,8 @@ enum class Route {
   kHealth,  // the proxy lives
   kReady,   // the proxy takes requests
   kVersion,
-  kMetrics,    // admin port only, as the next two
+  kMetrics,    // admin port only, as the next three
+  kRequests,   // what is under way and what ended lately
   kPage,       // what happens, to look at
   kFrames,     // the page's events
   kModels,     // the fleet's models, or one of them

@@ -174,6 +174,15 @@ TEST(RoutesTest, PathsThatAreNotKnownAreForwardedIfTheFleetSaysSo) {
   EXPECT_EQ(RouteOf(Port::kPublic, "*", all), Route::kUnknown);
 }
 
+TEST(RoutesTest, RecentRequestsAreOnTheAdminPortOnly) {
+  for (const char* path : {"/requests", "/requests?most=1", "/requests/follow",
+                           "/requests/a%2F"}) {
+    EXPECT_EQ(RouteOf(Port::kAdmin, path), Route::kRequests) << path;
+    EXPECT_EQ(RouteOf(Port::kPublic, path), Route::kUnknown) << path;
+  }
+  EXPECT_EQ(RouteOf(Port::kAdmin, "/requestsx"), Route::kUnknown);
+}
+
 TEST(RoutesTest, PathThatAnEngineMightResolveIsRefused) {
   for (const char* target :
        {"/v1/responses/../load_lora_adapter", "/v1/responses/%2e%2e/sleep?a"}) {

@@ -44,6 +44,8 @@ constexpr char kUsage[] =
     "bit\n"
     "                              of KV) | hold TOKENS (stops when an answer\n"
     "                              has so many) | continue\n"
+    "  --log-requests              prints a line on stderr for each request:\n"
+    "                              request ID traceparent VALUE\n"
     "\n"
     "prints: ready port=8000 pid=4711 blocks=2048\n"
     "paths: /v1/completions /v1/chat/completions /v1/models /tokenize\n"
@@ -111,6 +113,9 @@ bool ApplyToServer(int option, const char* name, const char* value,
       return true;
     case 'L':
       to->lines = true;
+      return true;
+    case 'R':
+      to->logs_requests = true;
       return true;
     case 'h':
       fputs(kUsage, stdout);
@@ -201,6 +206,7 @@ constexpr option kOptions[] = {
     {"step-sequence-us", required_argument, nullptr, 'S'},
     {"speed", required_argument, nullptr, 'X'},
     {"lines", no_argument, nullptr, 'L'},
+    {"log-requests", no_argument, nullptr, 'R'},
     {"help", no_argument, nullptr, 'h'},
     {nullptr, 0, nullptr, 0}};
 

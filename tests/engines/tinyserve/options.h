@@ -23,6 +23,7 @@ struct Options {
   uint32_t blocks = 0;
   uint32_t floor_blocks = 0;  // 0: the longest request's
   bool lines = false;         // obeys lines from stdin
+  bool logs_requests = false;
 };
 
 // Parses the command line; on a mistake prints one line and exits with 2.

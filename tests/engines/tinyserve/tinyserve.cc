@@ -130,6 +130,7 @@ int Serve(const Options& options, const Device& device, BlockSource* blocks,
   if (options.lines) std::thread(ObeyLines, &engine).detach();
   Service service({options.engine.model, options.engine.limits.model_tokens},
                   &engine);
+  if (options.logs_requests) service.LogRequests();
   const auto stop = [&] {
     engine.Stop();
     loop.join();

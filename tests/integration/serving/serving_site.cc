@@ -48,11 +48,11 @@ void ServingSite::StartDaemonOfFleet(const std::vector<std::string>& more) {
   daemon_ = StartDaemon(arguments);
 }
 
-void ServingSite::StartProxy() {
-  proxy_ = std::make_unique<Process>(
-      std::vector<std::string>{Program("fineserve-proxy"), "--fleet",
-                               fleet_path_},
-      environment());
+void ServingSite::StartProxy(const std::vector<std::string>& flags) {
+  std::vector<std::string> command = {Program("fineserve-proxy"), "--fleet",
+                                      fleet_path_};
+  command.insert(command.end(), flags.begin(), flags.end());
+  proxy_ = std::make_unique<Process>(command, environment());
   const std::string line = proxy_->ReadLine();
   const size_t colon = line.find(':');
   ASSERT_NE(colon, std::string::npos) << line << proxy_->Stderr();

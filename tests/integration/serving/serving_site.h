@@ -31,8 +31,8 @@ class ServingSite : public Site {
                   const std::string& without_daemon);
   // A pool of 8 slabs of 8 MiB.
   void StartDaemonOfFleet(const std::vector<std::string>& more = {});
-  // Waits until the daemon decides for it.
-  void StartProxy();
+  // Waits until the daemon decides for it. `flags`: of its command line.
+  void StartProxy(const std::vector<std::string>& flags = {});
 
   const std::string& fleet_path() const { return fleet_path_; }
   uint16_t port() const { return port_; }  // of the proxy

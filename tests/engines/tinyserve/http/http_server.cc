@@ -96,6 +96,7 @@ net::awaitable<bool> Connection::ServeOne() {
   const std::string target = Copy(request_.target());
   request_id_ = Copy(request_["X-Request-Id"]);
   if (request_id_.empty()) request_id_ = service_->NewRequestId();
+  service_->Arrived(request_id_, Copy(request_["traceparent"]));
   const Question question = {Copy(request_.method_string()),
                              target.substr(0, target.find('?')),
                              Copy(request_[http::field::content_type])};

@@ -100,6 +100,13 @@ Reply Service::NewReply(Endpoint endpoint,
   return {endpoint, prefix + request_id, UnixSeconds(), model_.name};
 }
 
+void Service::Arrived(const std::string& request_id,
+                      const std::string& traceparent) {
+  if (!logs_) return;
+  fprintf(stderr, "request %s traceparent %s\n", request_id.c_str(),
+          traceparent.empty() ? "-" : traceparent.c_str());
+}
+
 std::string Service::NewRequestId() {
   const uint64_t high = Next(&next_random_);
   const uint64_t low = Next(&next_random_);

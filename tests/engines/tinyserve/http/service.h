@@ -46,6 +46,11 @@ class Service {
   Reply NewReply(Endpoint endpoint, const std::string& request_id) const;
   std::string NewRequestId();  // 32 hexadecimal digits
 
+  // Prints a line on stderr for each request from now on, with its id and its
+  // traceparent ("-": none).
+  void LogRequests() { logs_ = true; }
+  void Arrived(const std::string& request_id, const std::string& traceparent);
+
   const ModelCard& model() const { return model_; }
   Engine* engine() { return engine_; }
 
@@ -56,6 +61,7 @@ class Service {
   Engine* const engine_;
   const int64_t started_;  // seconds of Unix time
   uint64_t next_random_;
+  bool logs_ = false;
 };
 
 }  // namespace tinyserve

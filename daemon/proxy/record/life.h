@@ -1,0 +1,94 @@
+#ifndef DAEMON_PROXY_RECORD_LIFE_H_
+#define DAEMON_PROXY_RECORD_LIFE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "daemon/proxy/admission/admission.h"
+
+namespace fineserve::proxy {
+
+enum class Ending : uint8_t {
+  kNotYet,
+  kAnswered,    // by an engine or the proxy, whatever the status
+  kRefused,     // by the proxy, before an engine began to answer
+  kClientLeft,  // before its answer was whole
+  kEngineDied,  // and no other answered in its place, or none could any more
+};
+
+// One attempt at having a request answered. Times are of CLOCK_MONOTONIC; 0: it
+// did not come to that.
+struct LifeAttempt {
+  uint64_t asked_ns = 0;    // admission
+  uint64_t decided_ns = 0;  // by `decided_by`
+  uint64_t sent_ns = 0;     // to the engine
+  uint64_t head_ns = 0;     // of the engine's answer
+  uint64_t ended_ns = 0;
+  uint64_t waited_us = 0;  // in the daemon's queue
+  WaitedFor waited_for = WaitedFor::kNothing;
+  DecidedBy decided_by = DecidedBy::kNobody;
+  bool admitted = false;
+  bool failed = false;  // the engine went away
+  std::string engine;
+  std::string gpu;      // as the fleet names it
+  std::string span_id;  // that the engine was sent as its parent
+};
+
+// What is known of one request, from its header to the end of its answer: of
+// when and where, never of what was asked and answered.
+struct Life {
+  static constexpr size_t kMostAttempts = 2;
+
+  LifeAttempt& attempt() {
+    return attempts[attempt_count == 0 ? 0 : attempt_count - 1];
+  }
+  const LifeAttempt& last_attempt() const {
+    return attempts[attempt_count == 0 ? 0 : attempt_count - 1];
+  }
+  // Goes on with another attempt; at most kMostAttempts, the last one counts.
+  LifeAttempt& NextAttempt();
+
+  std::string id;      // x-request-id
+  std::string client;  // its address
+  std::string method;
+  std::string path;   // without the query, which may hold secrets
+  std::string model;  // of the fleet; empty: it never got that far
+  std::string error;  // why it was refused: one word
+  bool stream = false;
+  unsigned status = 0;  // 499: the client went away
+  Ending ending = Ending::kNotYet;
+
+  uint64_t arrived_unix_ns = 0;  // CLOCK_REALTIME
+  uint64_t arrived_ns = 0;       // its header
+  uint64_t read_ns = 0;          // all of it
+  uint64_t counted_ns = 0;       // an engine counted its prompt, or failed to
+  uint64_t first_ns = 0;         // byte of the answer's body, or event
+  uint64_t last_ns = 0;
+  uint64_t ended_ns = 0;
+  std::array<LifeAttempt, kMostAttempts> attempts;
+  size_t attempt_count = 0;
+
+  uint64_t bytes_in = 0;  // of bodies
+  uint64_t bytes_out = 0;
+  // As the engine counted them; 0: not known.
+  uint32_t tokens_in = 0;
+  uint32_t tokens_out = 0;
+
+  // Empty: it belongs to no trace.
+  std::string trace_id;
+  std::string parent_span_id;  // the client's; empty: the trace begins here
+  std::string span_id;
+  bool sampled = false;
+
+  size_t live_index = 0;  // for Recorder
+};
+
+absl::string_view Word(Ending ending);
+absl::string_view Word(WaitedFor waited_for);
+absl::string_view Word(DecidedBy decided_by);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_RECORD_LIFE_H_

@@ -1,0 +1,39 @@
+#ifndef DAEMON_PROXY_RECORD_RECENT_PAGE_H_
+#define DAEMON_PROXY_RECORD_RECENT_PAGE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "daemon/proxy/http/head.h"
+#include "daemon/proxy/record/recorder.h"
+
+namespace fineserve::proxy {
+
+// What the admin port answers under /requests; fineserve-proxy(8) has the
+// paths and the fields.
+
+// Whether it asks for a stream of what ends from now on, if requests are kept
+// at all.
+bool IsFollowed(absl::string_view target);
+
+// A query's ?model= and ?most=, decoded.
+struct RecentQuery {
+  std::string model;  // empty: any
+  size_t most = 0;
+  bool Takes(const Life& life) const {
+    return model.empty() || life.model == model;
+  }
+};
+// nullopt if it has other words or numbers.
+absl::optional<RecentQuery> ReadRecentQuery(absl::string_view target);
+
+// /requests: those under way, then the newest that ended. /requests/ID: one,
+// with its steps.
+LocalAnswer RequestsPage(const Recorder& recorder, absl::string_view target,
+                         uint64_t now_ns);
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_RECORD_RECENT_PAGE_H_

@@ -1,0 +1,87 @@
+#include "daemon/proxy/record/recorder.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fineserve::proxy {
+namespace {
+
+uint64_t UnixNs() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 +
+         static_cast<uint64_t>(t.tv_nsec);
+}
+
+}  // namespace
+
+void Recorder::Keep(size_t most_recent) {
+  slots_.assign(most_recent, nullptr);
+  ended_ = 0;
+}
+
+std::shared_ptr<Life> Recorder::Begin() {
+  if (!on()) return nullptr;
+  auto life = std::make_shared<Life>();
+  if (keeps()) {
+    life->live_index = live_.size();
+    live_.push_back(life);
+  }
+  return life;
+}
+
+void Recorder::End(std::shared_ptr<Life> life) {
+  if (keeps()) {
+    live_.back()->live_index = life->live_index;
+    std::swap(live_[life->live_index], live_.back());
+    live_.pop_back();
+  }
+  const std::shared_ptr<const Life> ended = std::move(life);
+  if (log_ != nullptr) log_->Write(ended);
+  if (on_end_) on_end_(ended);
+  if (!keeps()) return;
+  slots_[ended_++ % slots_.size()] = ended;
+  for (Follower* follower : followers_) (*follower)();
+}
+
+uint64_t Recorder::oldest() const {
+  return ended_ > slots_.size() ? ended_ - slots_.size() : 0;
+}
+
+std::shared_ptr<const Life> Recorder::Ended(uint64_t number) const {
+  if (number < oldest() || number >= ended_) return nullptr;
+  return slots_[number % slots_.size()];
+}
+
+std::shared_ptr<const Life> Recorder::Find(absl::string_view id) const {
+  std::shared_ptr<const Life> newest;
+  for (const auto& life : live_) {
+    if (life->id != id) continue;
+    if (newest == nullptr || life->arrived_ns > newest->arrived_ns) {
+      newest = life;
+    }
+  }
+  for (uint64_t n = ended_; newest == nullptr && n > oldest(); --n) {
+    std::shared_ptr<const Life> life = Ended(n - 1);
+    if (life->id == id) newest = std::move(life);
+  }
+  return newest;
+}
+
+Recording::~Recording() {
+  if (life_ == nullptr) return;
+  life_->ended_ns = clock_->NowNs();
+  if (life_->ending == Ending::kNotYet) life_->ending = Ending::kClientLeft;
+  recorder_->End(std::move(life_));
+}
+
+void Recording::Begin() {
+  life_ = recorder_->Begin();
+  if (life_ == nullptr) return;
+  life_->arrived_ns = clock_->NowNs();
+  life_->arrived_unix_ns = UnixNs();
+}
+
+}  // namespace fineserve::proxy

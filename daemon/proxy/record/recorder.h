@@ -1,0 +1,94 @@
+#ifndef DAEMON_PROXY_RECORD_RECORDER_H_
+#define DAEMON_PROXY_RECORD_RECORDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "daemon/clock/clock.h"
+#include "daemon/proxy/record/access_log.h"
+#include "daemon/proxy/record/life.h"
+
+namespace fineserve::proxy {
+
+// Keeps the lives of requests: those under way, and the most recent of those
+// that ended; passes each that ends to the access log and the tracer. Confined
+// to the proxy's thread, so it takes no lock; what it passes on does not change
+// any more.
+class Recorder {
+ public:
+  // Keeps `most_recent`; 0: nothing is kept, and what is under way is not known
+  // either. `log` may be null; it outlives this.
+  void Keep(size_t most_recent);
+  void SetLog(AccessLog* log) { log_ = log; }
+  using OnEnd = std::function<void(const std::shared_ptr<const Life>&)>;
+  void SetOnEnd(OnEnd on_end) { on_end_ = std::move(on_end); }
+
+  // Whether anybody wants to know.
+  bool on() const { return !slots_.empty() || log_ != nullptr || on_end_; }
+  bool keeps() const { return !slots_.empty(); }
+  size_t most_recent() const { return slots_.size(); }
+  AccessLog* log() const { return log_; }
+
+  // A life that begins; null if nobody wants to know. Then exactly one End.
+  std::shared_ptr<Life> Begin();
+  void End(std::shared_ptr<Life> life);
+  // To write to where there is no life.
+  Life* nobodys() { return &nobodys_; }
+
+  const std::vector<std::shared_ptr<Life>>& under_way() const { return live_; }
+  // Lives that ended have numbers from 0 on. Null: forgotten, or not yet there.
+  uint64_t ended() const { return ended_; }
+  uint64_t oldest() const;
+  std::shared_ptr<const Life> Ended(uint64_t number) const;
+
+  // The newest of this id, under way or ended; null if it is not known (any
+  // more).
+  std::shared_ptr<const Life> Find(absl::string_view id) const;
+
+  // Calls `on_ended` after each life that ends, until Unfollow.
+  using Follower = std::function<void()>;
+  void Follow(Follower* on_ended) { followers_.insert(on_ended); }
+  void Unfollow(Follower* on_ended) { followers_.erase(on_ended); }
+  size_t followers() const { return followers_.size(); }
+
+ private:
+  std::vector<std::shared_ptr<const Life>> slots_;  // a ring, by number
+  uint64_t ended_ = 0;
+  std::vector<std::shared_ptr<Life>> live_;  // if it keeps
+  AccessLog* log_ = nullptr;
+  OnEnd on_end_;
+  std::set<Follower*> followers_;
+  Life nobodys_;
+};
+
+// Begins a life and ends it with this object. Confined like its recorder.
+class Recording {
+ public:
+  // Both outlive it.
+  Recording(Recorder* recorder, const Clock* clock)
+      : recorder_(recorder), clock_(clock) {}
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  // To be written to until this ends; before Begin and after it nobody will
+  // read that.
+  Life* life() { return life_ != nullptr ? life_.get() : recorder_->nobodys(); }
+  void Begin();
+  bool begun() const { return life_ != nullptr; }
+
+ private:
+  Recorder* const recorder_;
+  const Clock* const clock_;
+  std::shared_ptr<Life> life_;  // null: none, or nobody wants to know
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_RECORD_RECORDER_H_

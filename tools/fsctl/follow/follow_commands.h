@@ -1,0 +1,32 @@
+#ifndef TOOLS_FSCTL_FOLLOW_FOLLOW_COMMANDS_H_
+#define TOOLS_FSCTL_FOLLOW_FOLLOW_COMMANDS_H_
+
+#include <string>
+
+#include "tools/fsctl/terminal/globals.h"
+
+namespace fineserve::fsctl {
+
+// The admin port of the fineserve-proxy that is asked, unless the fleet file
+// says another.
+inline constexpr char kProxyAdmin[] = "127.0.0.1:8001";
+
+struct FollowOptions {
+  bool follow = false;
+  std::string model;  // empty: all
+  std::string admin = kProxyAdmin;
+};
+// `fsctl requests --follow`: prints each request as it ends, until the proxy
+// does. Returns the exit code.
+int RunFollow(const Globals& globals, const FollowOptions& options);
+
+struct TraceOptions {
+  std::string id;
+  std::string admin = kProxyAdmin;
+};
+// `fsctl trace`: prints the life of one request.
+int RunTrace(const Globals& globals, const TraceOptions& options);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_FOLLOW_FOLLOW_COMMANDS_H_

@@ -1,0 +1,22 @@
+#ifndef TOOLS_FSCTL_FOLLOW_LIFE_OUTPUT_H_
+#define TOOLS_FSCTL_FOLLOW_LIFE_OUTPUT_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace fineserve::fsctl {
+
+// What `fsctl requests --follow` and `fsctl trace` print of a request as a
+// fineserve-proxy tells it (fineserve-proxy(8), "FOLLOWING REQUESTS"). What is
+// missing or of another type is shown as "-".
+
+// The line above all others, and one request's line.
+std::string FollowHeading(bool color);
+std::string FollowLine(const nlohmann::json& life, bool color);
+
+// A request's life on one screen.
+std::string TraceText(const nlohmann::json& life, bool color);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_FOLLOW_LIFE_OUTPUT_H_

@@ -1,0 +1,35 @@
+#ifndef TOOLS_FSCTL_FOLLOW_PROXY_STREAM_H_
+#define TOOLS_FSCTL_FOLLOW_PROXY_STREAM_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/openai/page.h"
+#include "tools/openai/target.h"
+
+namespace fineserve::fsctl {
+
+// The admin port of a fineserve-proxy, from "HOST:PORT". InvalidArgument.
+absl::StatusOr<openai::Target> ProxyAt(const std::string& address);
+
+// `text` as one segment of a path, or one value of a query.
+std::string PercentEncoded(const std::string& text);
+
+// GETs a path. Unavailable, with what to do, if no proxy answers there.
+absl::StatusOr<openai::Page> AskProxy(const openai::Target& proxy,
+                                      const std::string& path);
+
+// GETs a path whose answer goes on, and gives each line, without its end, as it
+// comes. `on_begin` is called once the answer has begun. Returns when the
+// answer ends: an error unless its status is 200. Lines longer than a megabyte
+// end it.
+using OnLine = std::function<void(const std::string& line)>;
+absl::Status FollowProxy(const openai::Target& proxy, const std::string& path,
+                         const std::function<void()>& on_begin,
+                         const OnLine& on_line);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_FOLLOW_PROXY_STREAM_H_
