@@ -49,6 +49,21 @@ class WideModel(Model):
         }
 
 
+# SGLang's, the same for all engines on this device.
+ARGUMENTS = {
+    "dtype": "float32",
+    "context_length": MAX_TOKENS,
+    "chunked_prefill_size": 256,
+    "max_running_requests": 32,
+    "attention_backend": "host",
+    "sampling_backend": "pytorch",
+    "disable_cuda_graph": True,
+    # By itself it leaves gigabytes for activations: more than the device has.
+    "mem_fraction_static": 0.9,
+    "log_level": "info",
+}
+
+
 def library() -> pathlib.Path:
     """tests/vllm/host_device for the PyTorch of SGLang's environment."""
     environment = pathlib.Path(PYTHON).parents[1].name
@@ -111,18 +126,7 @@ class SglangMachine(machine.Machine):
         its_arguments = {
             "model_path": model.make(self._models),
             "skip_tokenizer_init": True,
-            "dtype": "float32",
-            "context_length": MAX_TOKENS,
-            "chunked_prefill_size": 256,
-            "max_running_requests": 32,
-            "attention_backend": "host",
-            "sampling_backend": "pytorch",
-            "disable_cuda_graph": True,
-            # By itself it leaves gigabytes for activations: more than the
-            # device has.
-            "mem_fraction_static": 0.9,
-            "log_level": "info",
-        }
+        } | ARGUMENTS
         if not view:  # a view needs no flag
             its_arguments["max_total_tokens"] = 16384
         engine = EngineProcess(

@@ -71,6 +71,7 @@ _SGLANG_MODULES = (
     "test_sglang_view",
     "test_sglang_trade",
     "test_sglang_vllm",
+    "test_sglang_serving",
 )
 # Of these those that a Python with vLLM runs, which starts the other engine.
 _BESIDE_VLLM = ("test_sglang_vllm", "test_sglang_serving")
@@ -82,8 +83,10 @@ def run_unittests(
     version: str,
     folder: pathlib.Path,
     modules: Sequence[str],
+    logs: pathlib.Path | None,
 ) -> Results:
-    """Runs the plugin's tests on the real engine, module by module."""
+    """Runs the plugin's tests on the real engine, module by module. `logs`:
+    the folder for what each prints."""
     tests = _TESTS[engine]
     own = folder / f"{engine}-{version}" / "bin/python"
     beside = max(folder.glob("vllm-*/bin/python"), default=own)
@@ -103,6 +106,9 @@ def run_unittests(
             text=True,
             check=False,
         )
+        if logs:
+            log = logs / f"{module}.log"
+            log.write_text(finished.stdout + finished.stderr)
         ran = re.search(r"^Ran (\d+) tests?", finished.stderr, re.MULTILINE)
         last = finished.stderr.strip().splitlines()[-1:]
         skipped = re.search(r"skipped=(\d+)", last[0]) if last else None
@@ -340,8 +346,11 @@ _VLLM_ROWS: tuple[_Row, ...] = (
     (
         "– KV offloading to the host (OffloadingConnector): blocks come back "
         "right while slabs trade; a slab that goes while it is copied is "
-        "noticed; other connectors refused",
-        _module("test_transfers", "test_gpu_offloading"),
+        "noticed; requests that were loaded stop no engine; other connectors "
+        "refused",
+        _module(
+            "test_transfers", "test_loaded_requests", "test_gpu_offloading"
+        ),
     ),
     (
         "– a start beside a busy engine, without memory, under a cap",
@@ -462,6 +471,7 @@ def main() -> int:
     parser.add_argument("--engine", choices=_TITLES, default="vllm")
     parser.add_argument("--modules", nargs="+")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--logs", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument(
         "--dir",
         type=pathlib.Path,
@@ -476,6 +486,7 @@ def main() -> int:
             options.run,
             pathlib.Path(options.dir),
             options.modules or _MODULES[options.engine],
+            options.logs,
         )
         text = json.dumps(results, indent=1)
         if options.json:

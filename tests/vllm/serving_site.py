@@ -1,5 +1,5 @@
 """A whole product on an emulated GPU: fineserved, fineserve-proxy, and engines
-that `fsctl up` starts from a fleet file, each a stock `vllm serve`."""
+that `fsctl up` starts from a fleet file, such as a stock `vllm serve`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,14 @@ _HOST_DEVICE_FLAGS = [
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """One engine of the fleet, by the name that clients send."""
+    """One engine of the fleet, by the name that clients send.
+
+    command: its server, which takes --served-model-name and --port besides.
+    """
 
     name: str
     path: str  # of its model
-    flags: tuple[str, ...] = ()
+    command: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,15 +83,12 @@ class ServingSite:
             f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin = "127.0.0.1:{self._admin}"\n'
         ]
-        vllm = str(pathlib.Path(sys.executable).with_name("vllm"))
         for engine in self.engines:
             url = self.url_of[engine.name]
             command = [
-                *(vllm, "serve", engine.path),
+                *engine.command,
                 *("--served-model-name", engine.name),
                 *("--port", url.rpartition(":")[2]),
-                *_HOST_DEVICE_FLAGS,
-                *engine.flags,
             ]
             sections.append(
                 f'[[model]]\nname = "{engine.name}"\nslo_ttft_ms = 60000\n'
@@ -101,9 +101,12 @@ class ServingSite:
 
     # Processes.
 
-    def start(self, pool_slabs: int, slab_bytes: int) -> None:
-        """Starts everything at once; returns when all engines serve."""
-        self.start_daemon(pool_slabs, slab_bytes)
+    def start(
+        self, pool_slabs: int, slab_bytes: int, *arguments: str
+    ) -> None:
+        """Starts everything at once; returns when all engines serve.
+        `arguments`: fineserved's, besides."""
+        self.start_daemon(pool_slabs, slab_bytes, *arguments)
         self._start(
             "proxy", "fineserve-proxy", "--fleet", self.fleet, engine=False
         )
@@ -112,11 +115,14 @@ class ServingSite:
         )
         self.wait_until_all_serve()
 
-    def start_daemon(self, pool_slabs: int, slab_bytes: int) -> None:
+    def start_daemon(
+        self, pool_slabs: int, slab_bytes: int, *arguments: str
+    ) -> None:
         self._start(
             *("daemon", "fineserved", "--gpu", "emulated"),
             *("--pool", pool_slabs * slab_bytes, "--slab", slab_bytes),
             *("--fleet", self.fleet),
+            *arguments,
             engine=False,
         )
         if not eventually(self._daemon_serves, START_S):
@@ -268,24 +274,37 @@ def site_of(
     folder: pathlib.Path,
     device: dict[str, str],
 ) -> ServingSite:
-    """With an engine per model, on the emulated GPU that `device` describes."""
-    flags = (
-        *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
-        *("--max-num-batched-tokens", "256", "--max-num-seqs", "32"),
-    )
-    environment = engine_environment(device, shim=True, runner=2)
-    # fsctl up sets these.
-    del environment["FINESERVE_VIEW"]
-    environment["LD_PRELOAD"] = environment["LD_PRELOAD"].split(":")[1]
+    """With a vLLM per model, on the emulated GPU that `device` describes."""
     return ServingSite(
         folder,
         [
-            Served(name, model.make(models_folder), flags)
+            served_by_vllm(name, model.make(models_folder))
             for name, model in models.items()
         ],
         device,
-        environment,
+        before_fsctl_up(engine_environment(device, shim=True, runner=2)),
     )
+
+
+def served_by_vllm(name: str, path: str) -> Served:
+    vllm = str(pathlib.Path(sys.executable).with_name("vllm"))
+    return Served(
+        name,
+        path,
+        (
+            *(vllm, "serve", path),
+            *_HOST_DEVICE_FLAGS,
+            *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
+            *("--max-num-batched-tokens", "256", "--max-num-seqs", "32"),
+        ),
+    )
+
+
+def before_fsctl_up(environment: dict[str, str]) -> dict[str, str]:
+    """Without what fsctl up sets by itself."""
+    preloaded = environment["LD_PRELOAD"].split(":")
+    kept = {k: v for k, v in environment.items() if k != "FINESERVE_VIEW"}
+    return kept | {"LD_PRELOAD": preloaded[1]}
 
 
 def free_ports(count: int) -> list[int]:

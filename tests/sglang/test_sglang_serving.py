@@ -1,0 +1,149 @@
+"""A stock SGLang and a stock vLLM behind one fineserve-proxy, on one pool, while
+requests of a real trace come (label sglang).
+
+Run by the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import csv
+import dataclasses
+import pathlib
+import random
+import time
+import unittest
+
+import sglang_machine
+from sglang_machine import SLAB, WideModel  # sets the path, too
+from gpu_machine import VllmMachine, engine_environment
+from serving_site import Answer, Served, ServingSite, before_fsctl_up
+from serving_site import served_by_vllm
+from tiny_models import VOCABULARY, Model
+
+# As many tokens in a slab.
+MODELS = {"sglang": WideModel(), "vllm": Model(layers=8, seed=2)}
+# Of whom the requests of the trace are; model 10 takes over from model 0.
+ENGINE_OF = {"arena-2": "sglang", "arena-0": "vllm", "arena-10": "vllm"}
+TRACE = sglang_machine.HERE.parents[1] / "bench/workload/arena27_excerpt.csv"
+REQUESTS = 100
+SPEED = 8.0  # more at a time than the pool has room for
+# What the host can compute for two engines.
+MOST_INPUT, MOST_OUTPUT = 400, 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrival:
+    at_s: float
+    engine: str
+    prompt: list[int]
+    output_tokens: int
+
+
+def arrivals() -> list[Arrival]:
+    """The trace's own times and models, its lengths cut, and random tokens."""
+    rng = random.Random(1)
+    with TRACE.open() as file:
+        rows = list(csv.DictReader(file))[:REQUESTS]
+    return [
+        Arrival(
+            float(row["timestamp_s"]) / SPEED,
+            ENGINE_OF[row["model"]],
+            [
+                rng.randrange(VOCABULARY)
+                for _ in range(min(int(row["input_tokens"]), MOST_INPUT))
+            ],
+            min(int(row["output_tokens"]), MOST_OUTPUT),
+        )
+        for row in rows
+    ]
+
+
+def served_by_sglang(name: str, path: str) -> Served:
+    flags = [
+        part
+        for argument, value in sglang_machine.ARGUMENTS.items()
+        for part in [f"--{argument.replace('_', '-')}", value]
+        if part is not True
+    ]
+    return Served(
+        name,
+        path,
+        (
+            # For the PyTorch of its environment, not of vLLM's.
+            *("env", f"HOST_DEVICE_LIBRARY={sglang_machine.library()}"),
+            *(sglang_machine.PYTHON, "-m", "sglang.launch_server"),
+            *("--model-path", path, "--page-size", "16", *map(str, flags)),
+        ),
+    )
+
+
+class OneProxy(VllmMachine):
+    slab_bytes = SLAB
+    pool_slabs = 7
+
+    def setUp(self) -> None:
+        super().setUp()
+        vllms = engine_environment(self.environment, shim=True, runner=2)
+        sglangs = sglang_machine.engine_environment(self.environment, True)
+        paths = [e["PYTHONPATH"] for e in (vllms, sglangs)]
+        path_of = {
+            name: model.make(self._models) for name, model in MODELS.items()
+        }
+        self.site = ServingSite(
+            pathlib.Path(self.folder),
+            [
+                served_by_sglang("sglang", path_of["sglang"]),
+                served_by_vllm("vllm", path_of["vllm"]),
+            ],
+            self.environment,
+            before_fsctl_up(sglangs | vllms | {"PYTHONPATH": ":".join(paths)}),
+        )
+        self.addCleanup(self.site.close)
+        self.site.start(self.pool_slabs, self.slab_bytes, "--planes", "4")
+
+    def ask(self, arrival: Arrival, began: float) -> Answer:
+        time.sleep(max(0.0, began + arrival.at_s - time.monotonic()))
+        return self.site.complete(
+            arrival.engine, arrival.prompt, arrival.output_tokens
+        )
+
+    def serve(self, asked: list[Arrival]) -> list[Answer]:
+        """Returns the answers; each must be one, of the length asked for."""
+        began = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(len(asked)) as clients:
+            answers = list(
+                clients.map(lambda arrival: self.ask(arrival, began), asked)
+            )
+        for arrival, answer in zip(asked, answers):
+            self.assertEqual(answer.status, 200, answer.body)
+            self.assertEqual(len(answer.tokens), arrival.output_tokens)
+        return answers
+
+    def test_every_token_of_a_real_trace_is_right(self) -> None:
+        engines = self.site.fsctl("engines")["engines"]
+        self.assertEqual(
+            {engine["name"] for engine in engines if engine["view"]},
+            set(MODELS),
+        )
+        asked = arrivals()
+        answers = self.serve(asked)
+        for name, model in MODELS.items():
+            of_engine = [i for i, a in enumerate(asked) if a.engine == name]
+            tokens = [answers[i].tokens for i in of_engine]
+            wrong = self.reference(model).wrong(
+                [asked[i].prompt for i in of_engine], tokens
+            )
+            print(
+                f"{name}: {len(of_engine)} requests, "
+                f"{sum(map(len, tokens))} tokens, {wrong} wrong",
+                flush=True,
+            )
+            self.assertEqual(wrong, 0)
+        counters = self.site.fsctl("slabs")["counters"]
+        print(counters, self.site.slabs_of(), flush=True)
+        self.assertGreater(counters["slabs_returned"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
