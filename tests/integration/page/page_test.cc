@@ -44,6 +44,7 @@ class PageTest : public ServingSite {
   void TearDown() override {
     if (browser_ == nullptr) return;
     Keep("end");
+    if (loses_proxy_) return;  // which a browser counts as its own errors
     EXPECT_EQ(browser_->Errors(), "[]");
     EXPECT_EQ(browser_->Fetched(),
               "[\"" + Address() + "\", \"" + Address() + "frames\"]");
@@ -75,6 +76,7 @@ class PageTest : public ServingSite {
       "document.querySelector('#link').innerText === 'live'";
   std::unique_ptr<TinyEngine> wide_;
   std::unique_ptr<Browser> browser_;
+  bool loses_proxy_ = false;
 };
 
 // Which slabs are painted in the colour that the table of engines has beside
@@ -142,6 +144,23 @@ TEST_F(PageTest, ADaemonsRestartIsSurvived) {
       std::to_string(daemon_->pid()) + "')"));
   EXPECT_EQ(browser_->Eval("window.mark"), "\"same page\"");
   EXPECT_EQ(browser_->Eval(kLive), "true");
+}
+
+TEST_F(PageTest, TheProxysEndIsToldAndItsReturnSeen) {
+  const std::string admin = "127.0.0.1:" + std::to_string(admin_port());
+  proxy_->Signal(SIGKILL);
+  proxy_->Wait();
+  ASSERT_TRUE(browser_->Becomes(
+      "document.querySelector('#link.lost')?.innerText.startsWith("
+      "'no connection to the proxy since')"));
+  Keep("lost");
+  proxy_ = std::make_unique<Process>(
+      std::vector<std::string>{Program("fineserve-proxy"), "--fleet",
+                               fleet_path(), "--admin", admin},
+      environment());
+  ASSERT_TRUE(browser_->Becomes(kLive)) << proxy_->Stderr();
+  EXPECT_EQ(browser_->Eval("document.querySelector('#link.lost')"), "null");
+  loses_proxy_ = true;
 }
 
 TEST_F(PageTest, KeysWalkOverTheSlabsAndSayWhatTheyAre) {
