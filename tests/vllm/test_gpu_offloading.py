@@ -60,6 +60,16 @@ class TwoEngines(Offloading):
             self.assertGreater(hits, LEAST_HITS)
 
 
+class LetGo(Offloading):
+    def test_a_request_that_was_loaded_in_vain_is_right(self) -> None:
+        self.start_all(broken("loaded") | self.SLOW, [OFFLOADING] * 2)
+        self.rounds(seed=300)
+        for report in self.reports():
+            self.check(report)
+            self.assertEqual(report["stray_copies"], 0)
+            self.assertGreater(report["let_go"], 0)
+
+
 class WithoutTheHold(Offloading):
     def test_a_slab_that_goes_while_it_is_copied_is_noticed(self) -> None:
         self.start_all(broken("connector") | self.SLOW, [OFFLOADING] * 2)

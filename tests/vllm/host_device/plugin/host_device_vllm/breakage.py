@@ -18,7 +18,27 @@ def install() -> None:
             "drafter": _forget_the_drafter,
             "undrained": _return_undrained_slabs,
             "all-reduce": _leave_out_sums,
+            "loaded": _let_loaded_requests_go,
         }[what]()
+
+
+def _let_loaded_requests_go() -> None:
+    """Each request lets its blocks go when it has been loaded, once."""
+    from fineserve_vllm.engine_leases import EngineLeases
+
+    original = EngineLeases.schedule_begins
+    gone: set[str] = set()
+
+    def schedule_begins(self: EngineLeases) -> None:
+        original(self)
+        for request in list(self._scheduler.kv_holding_waiting):
+            name = request.request_id
+            if name not in gone and self._loaded._is_loaded(request):
+                gone.add(name)
+                self._loaded._let_go(request)
+                self.counters.let_go += 1
+
+    EngineLeases.schedule_begins = schedule_begins
 
 
 def _read_a_stale_block() -> None:
