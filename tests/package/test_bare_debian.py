@@ -1,7 +1,7 @@
 """Our packages on a bare Debian 12: what an operator does on the first day, an
 upgrade under load, and the end.
 
---build FOLDER is the build whose files are packaged.
+--preset says whose build is packaged.
 """
 
 from __future__ import annotations
@@ -58,10 +58,13 @@ class BareDebianTest(unittest.TestCase):
             sys.exit(77)
         with tempfile.TemporaryDirectory() as made:
             for revision in (1, 2):
-                make_packages(pathlib.Path(made) / str(revision), revision)
+                if arguments.packages is None:
+                    make_packages(pathlib.Path(made) / str(revision), revision)
             cls.machine = bare_debian.Machine()
             cls.addClassCleanup(cls.machine.close)
-            shutil.copytree(made, cls.machine.root / "debs")
+            shutil.copytree(
+                arguments.packages or made, cls.machine.root / "debs"
+            )
         cls.machine.fetch_dependencies(
             [
                 f"/debs/1/{deb.name}"
@@ -166,7 +169,9 @@ class BareDebianTest(unittest.TestCase):
             "engines went on",
         )
         self.assertEqual(
-            slabs["epoch"], self.json_of("fsctl slabs --json")["epoch"], "same pool"
+            slabs["daemon"]["epoch"],
+            self.json_of("fsctl slabs --json")["daemon"]["epoch"],
+            "same pool",
         )
         self.assertIn("# mine", self.machine.check("cat /etc/fineserve/fineserve.toml"))
         self.assertIn("-2", self.machine.check("dpkg-query -W -f '${Version}' fineserve"))
@@ -199,5 +204,9 @@ class BareDebianTest(unittest.TestCase):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="release")
+    parser.add_argument(
+        "--packages",
+        help="folder of 1/*.deb and 2/*.deb, to be taken instead",
+    )
     arguments, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

@@ -1,0 +1,184 @@
+"""A fleet file of tools/deploy/examples as real processes on the emulated GPU:
+fineserved for each of its GPUs, `fsctl up`, fineserve-proxy."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 120
+# Stands where the examples expect vLLM: takes the same command line.
+_VLLM = """#!/bin/sh
+[ "$1" = serve ] && [ "$3" = --served-model-name ] && [ "$5" = --port ] || exit 64
+exec {bin}/tinyserve --model "$4" --port "$6" --speed 20
+"""
+# Stands for the control program of NVIDIA's MPS, which only a driver brings.
+_MPS = """#!/bin/sh
+[ "$#" = 0 ] && cat
+echo "$CUDA_MPS_PIPE_DIRECTORY $*" >>{folder}/mps.calls
+"""
+
+
+class FleetSite:
+    """close() ends all processes."""
+
+    def __init__(self, bin_: pathlib.Path, gpus: int = 1) -> None:
+        self._bin = bin_
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fineserve-example-"))
+        self._device = pathlib.Path(
+            tempfile.mkdtemp(prefix="fineserve-example-", dir="/dev/shm")
+        )
+        self._running: list[subprocess.Popen[str]] = []
+        self._gpus = gpus
+        self.port = 0
+        self.environment = os.environ | {
+            "FINESERVE_RUNTIME_DIR": str(self.folder / "run"),
+            "EMUCUDA_DIR": str(self._device),
+            "EMUCUDA_MEMORY": "1GiB",
+            "EMUCUDA_DEVICES": str(gpus),
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+        }
+        self._write_program("vllm", _VLLM)
+        self._write_program("nvidia-cuda-mps-control", _MPS)
+
+    def _write_program(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(text.format(bin=self._bin, folder=self.folder))
+        path.chmod(0o755)
+
+    def adapt(self, example: pathlib.Path) -> pathlib.Path:
+        """A copy whose programs, ports and GPUs are those of this machine."""
+        text = example.read_text()
+        text = text.replace("/usr/libexec/fineserve/tinyserve", f"{self._bin}/tinyserve")
+        text = text.replace("/opt/vllm/bin/vllm", f"{self.folder}/vllm")
+        for port in sorted(set(re.findall(r"\b90\d\d\b", text))):
+            text = text.replace(port, str(_free_port()))
+        for uuid in sorted(set(re.findall(r'"(GPU-\d{8})"', text))):
+            number = int(uuid[4])
+            text = text.replace(uuid, self.uuids()[number])
+        fleet = self.folder / "fleet.toml"
+        fleet.write_text(text)
+        return fleet
+
+    def start_daemons(self, fleet: pathlib.Path | None = None) -> None:
+        more = ["--fleet", str(fleet)] if fleet else []
+        for number in range(self._gpus):
+            self._start(
+                *("fineserved", "--gpu", f"emulated:{number}"),
+                *("--pool", "64MiB", "--slab", "2MiB", *more),
+            )
+        self.wait_for("fineserved serves", lambda: len(self.uuids()) == self._gpus)
+
+    def uuids(self) -> list[str]:
+        """Of the GPUs whose daemon serves, in their order."""
+        return sorted(
+            socket_.stem for socket_ in (self.folder / "run").glob("GPU-*.sock")
+        )
+
+    def serve(self, fleet: pathlib.Path, *up_flags: str) -> None:
+        """Until every engine serves."""
+        self._start("fsctl", "up", str(fleet), *up_flags)
+        proxy = self._start(
+            *("fineserve-proxy", "--fleet", str(fleet)),
+            *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
+        )
+        self.port = int(re.search(r":(\d+), admin", proxy.stdout.readline())[1])
+        self.wait_for("all engines serve", self._all_serve)
+
+    def _all_serve(self) -> bool:
+        for uuid in self.uuids():
+            done = self.fsctl("--gpu", uuid, "models", "--json")
+            if done.returncode != 0:
+                return False
+            models = json.loads(done.stdout)["models"]
+            engines = [e for model in models for e in model["engines"]]
+            if not engines or not all(e["serves"] for e in engines):
+                return False
+        return True
+
+    def fsctl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self._bin / "fsctl", *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+    def ask(self, model: str) -> tuple[int, str]:
+        """A request's status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            body = {"model": model, "prompt": "four words of prompt", "max_tokens": 4}
+            connection.request(
+                "POST",
+                "/v1/completions",
+                json.dumps(body),
+                {"Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def _start(self, program: str, *words: str) -> subprocess.Popen[str]:
+        log = (self.folder / f"{program}-{len(self._running)}.log").open("w")
+        started = subprocess.Popen(
+            [self._bin / program, *words],
+            env=self.environment,
+            stdout=subprocess.PIPE if program == "fineserve-proxy" else log,
+            stderr=log,
+            text=True,
+        )
+        log.close()
+        self._running.append(started)
+        return started
+
+    def stop(self, program: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ends all processes of a program."""
+        for process in list(self._running):
+            if pathlib.Path(process.args[0]).name == program:
+                process.send_signal(how)
+                process.wait(PATIENCE_S)
+                self._running.remove(process)
+
+    def wait_for(self, what: str, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {PATIENCE_S} s{self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self) -> str:
+        return "".join(
+            f"\n== {path.name}\n{path.read_text()[-2000:]}"
+            for path in sorted(self.folder.glob("**/*.log"))
+        )
+
+    def close(self) -> None:
+        for process in reversed(self._running):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._device, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return held.getsockname()[1]

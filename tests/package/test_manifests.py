@@ -1,0 +1,181 @@
+"""The Kubernetes manifests agree with the programs, the packages and each other.
+
+Every program and file in them is in our packages, every flag in --help, every
+mount has its volume, daemon, proxy and engine share folder, user and namespaces,
+and the fleet is one that fineserve-proxy --check accepts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from typing import Any
+
+SOURCE = pathlib.Path(__file__).parent.parent.parent
+FOLDER = SOURCE / "tools/deploy/kubernetes"
+sys.path.insert(0, str(SOURCE / "tests/manual"))
+
+import manual_matches_help  # noqa: E402
+
+SHIM_FOLDER = "/usr/lib/x86_64-linux-gnu/fineserve"
+OF_DEBIAN = {"/usr/bin/install", "/bin/cp"}  # coreutils
+VERSION = re.search(
+    r"project\(FineServe VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()
+)[1]
+Object = dict[str, Any]
+
+
+def packaged_files(build: pathlib.Path) -> set[str]:
+    subprocess.run(
+        ["cmake", "--build", build, "--target", "package_files"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    with tempfile.TemporaryDirectory() as root:
+        for component in ("fineserve", "proxy", "vllm", "dev"):
+            subprocess.run(
+                ["cmake", "--install", build, "--component", component]
+                + ["--prefix", "/usr"],
+                env=os.environ | {"DESTDIR": root},
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        return {
+            "/" + str(path.relative_to(root))
+            for path in pathlib.Path(root).glob("**/*")
+        }
+
+
+class Check:
+    def __init__(self, bin_: pathlib.Path, files: set[str]) -> None:
+        self.bin = bin_
+        self.files = files
+        self.mistakes: list[str] = []
+
+    def that(self, holds: bool, mistake: str) -> None:
+        if not holds:
+            self.mistakes.append(mistake)
+
+    def command(self, where: str, words: list[str]) -> None:
+        """One of our programs with flags that it has."""
+        self.that(words[0] in self.files | OF_DEBIAN, f"{where}: no {words[0]}")
+        program = pathlib.Path(words[0]).name
+        if program not in manual_matches_help.PROGRAMS:
+            return
+        line = [str(self.bin / program)]
+        if program == "fsctl":
+            line.append(words[1])
+        known = manual_matches_help.options_of(manual_matches_help.help_of(line))
+        if program == "fsctl":
+            known |= manual_matches_help.options_of(
+                manual_matches_help.help_of(line[:1])
+            )
+        for word in words:
+            flag = word.split("=")[0]
+            if flag.startswith("--"):
+                self.that(flag in known, f"{where}: {program} has no {flag}")
+
+    def pod(self, name: str, spec: Object) -> None:
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        user = spec["securityContext"]["runAsUser"]
+        self.that(user == 10100, f"{name}: user {user}, not the others'")
+        self.that(spec.get("hostNetwork", False), f"{name}: needs hostNetwork")
+        for container in spec.get("initContainers", []) + spec["containers"]:
+            where = f"{name}/{container['name']}"
+            for mount in container.get("volumeMounts", []):
+                self.that(mount["name"] in volumes, f"{where}: {mount['name']}?")
+            if not container["image"].startswith("fineserve:"):
+                continue
+            self.that(
+                container["image"] == f"fineserve:{VERSION}",
+                f"{where}: {container['image']}, but this is {VERSION}",
+            )
+            self.command(where, container["command"] + container.get("args", []))
+            probe = container.get("readinessProbe", {}).get("exec")
+            if probe:
+                self.command(f"{where} probe", probe["command"])
+        self.runtime(name, spec, volumes)
+
+    def runtime(self, name: str, spec: Object, volumes: Object) -> None:
+        """The folder of the socket is the host's, at the path that is told."""
+        folder = volumes["runtime"]["hostPath"]["path"]
+        for container in spec["containers"]:
+            mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+            environment = {e["name"]: e["value"] for e in container.get("env", [])}
+            arguments = container.get("args", [])
+            told = environment.get("FINESERVE_RUNTIME_DIR")
+            if "--runtime-dir" in arguments:
+                told = arguments[arguments.index("--runtime-dir") + 1]
+            self.that(
+                folder == mounts["runtime"] == told == "/run/fineserve",
+                f"{name}: runtime folder {folder}, {mounts['runtime']}, {told}",
+            )
+
+    def fleet(self, text: str, engine: Object) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(text)
+            file.flush()
+            done = subprocess.run(
+                [self.bin / "fineserve-proxy", "--fleet", file.name, "--check"],
+                capture_output=True,
+                text=True,
+            )
+        self.that(done.returncode == 0, f"fleet: {done.stderr}")
+        served = tomllib.loads(text)["engine"][0]
+        container = engine["spec"]["containers"][0]
+        command = container["command"]
+        environment = {e["name"]: e["value"] for e in container["env"]}
+        port = command[command.index("--port") + 1]
+        self.that(served["url"].endswith(f":{port}"), f"fleet: not at port {port}")
+        name = command[command.index("--served-model-name") + 1]
+        self.that(name == served["model"], f"fleet: the engine serves {name}")
+        self.that(
+            environment["FINESERVE_ENGINE"] == served["name"], "fleet: engine's name"
+        )
+        shim = environment["LD_PRELOAD"].replace("/shim", SHIM_FOLDER)
+        self.that(shim in self.files, f"vllm: no {shim}")
+        told = (SOURCE / "README.md").read_text()
+        for variable in environment:
+            if variable.startswith("FINESERVE_"):
+                self.that(variable in told, f"vllm: README knows no {variable}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    try:
+        import yaml
+    except ImportError:
+        print("SKIP: no python3-yaml here: run scripts/setup --package")
+        return 77
+    objects: dict[str, Object] = {}
+    for path in sorted(FOLDER.glob("*.yaml")):
+        for found in yaml.safe_load_all(path.read_text()):
+            objects[f"{found['kind']}/{found['metadata']['name']}"] = found
+    check = Check(arguments.build / "bin", packaged_files(arguments.build))
+    daemon = objects["DaemonSet/fineserved"]["spec"]["template"]["spec"]
+    engine = objects["Pod/qwen3-8b"]
+    check.pod("fineserved", daemon)
+    check.pod(
+        "fineserve-proxy",
+        objects["Deployment/fineserve-proxy"]["spec"]["template"]["spec"],
+    )
+    check.pod("qwen3-8b", engine["spec"])
+    for name, spec in (("fineserved", daemon), ("qwen3-8b", engine["spec"])):
+        check.that(spec.get("hostPID", False), f"{name}: needs hostPID")
+    check.fleet(objects["ConfigMap/fleet"]["data"]["fleet.toml"], engine)
+    for mistake in check.mistakes:
+        print(mistake)
+    print(f"{len(objects)} objects, {len(check.mistakes)} mistakes")
+    return 1 if check.mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
