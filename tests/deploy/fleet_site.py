@@ -40,7 +40,7 @@ class FleetSite:
         )
         self._running: list[subprocess.Popen[str]] = []
         self._gpus = gpus
-        self.port = 0
+        self.port = self.admin_port = 0  # the proxy's
         self.environment = os.environ | {
             "FINESERVE_RUNTIME_DIR": str(self.folder / "run"),
             "EMUCUDA_DIR": str(self._device),
@@ -92,7 +92,8 @@ class FleetSite:
             *("fineserve-proxy", "--fleet", str(fleet)),
             *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
         )
-        self.port = int(re.search(r":(\d+), admin", proxy.stdout.readline())[1])
+        said = re.search(r":(\d+), admin .*:(\d+)$", proxy.stdout.readline())
+        self.port, self.admin_port = int(said[1]), int(said[2])
         self.wait_for("all engines serve", self._all_serve)
 
     def _all_serve(self) -> bool:
@@ -152,11 +153,13 @@ class FleetSite:
                 process.wait(PATIENCE_S)
                 self._running.remove(process)
 
-    def wait_for(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    def wait_for(
+        self, what: str, holds: Callable[[], bool], patience_s: float = PATIENCE_S
+    ) -> None:
+        deadline = time.monotonic() + patience_s
         while not holds():
             if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {PATIENCE_S} s{self.logs()}")
+                raise AssertionError(f"{what}: not within {patience_s} s{self.logs()}")
             time.sleep(0.1)
 
     def logs(self) -> str:

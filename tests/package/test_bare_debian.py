@@ -22,7 +22,7 @@ import bare_debian
 
 HERE = pathlib.Path(__file__).parent
 SOURCE = HERE.parent.parent
-EXAMPLE = "/usr/share/doc/fineserve/examples/tinyserve.toml"
+TUTORIAL = SOURCE / "scripts/docs/tutorial.md"
 UNITS = ("fineserved@emulated", "fineserve-engines", "fineserve-proxy")
 PATIENCE_S = 120
 # What apt and dpkg themselves leave behind, and what a running system writes.
@@ -32,6 +32,13 @@ _NOT_OURS = re.compile(
     r"|etc/ld.so.cache|debs)"
 )
 arguments: argparse.Namespace
+
+
+def tutorial(section: str) -> list[str]:
+    """The commands of a section of the tutorial."""
+    text = TUTORIAL.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```console\n(.*?)```", text, re.S)
+    return re.findall(r"^\$ (.*)$", "".join(blocks), re.M)
 
 
 def make_packages(folder: pathlib.Path, revision: int) -> None:
@@ -85,38 +92,33 @@ class BareDebianTest(unittest.TestCase):
     def json_of(self, command: str) -> Any:
         return json.loads(self.machine.check(command))
 
-    def ask(self, model: str) -> str:
-        body = json.dumps({"model": model, "prompt": "hello", "max_tokens": 4})
+    def curl(self, command: str) -> str:
+        """By this machine's curl, which the bare one does not have."""
         done = subprocess.run(
-            self.machine.in_its_network(
-                [
-                    *("curl", "-sS", "--max-time", "60", "-d", body),
-                    *("-H", "Content-Type: application/json"),
-                    "http://127.0.0.1:8000/v1/completions",
-                ]
-            ),
+            self.machine.in_its_network(["sh", "-c", command]),
             capture_output=True,
             text=True,
+            timeout=120,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)["choices"][0]["text"]
+        return done.stdout
 
     def test_1_three_commands_make_two_models(self) -> None:
-        commands = [
-            "apt-get install -qq /debs/1/*.deb",
-            f"cp {EXAMPLE} /etc/fineserve/fleet.toml",
-            f"systemctl enable --now {' '.join(UNITS)}",
-        ]
+        commands = tutorial("From nothing to two models")
+        self.assertLessEqual(len(commands), 5)
         type(self).before = self.machine.files()
         for command in commands:
-            self.machine.check(command)
+            self.machine.check(command.replace("./build/packages", "/debs/1"))
         self.wait_for(
             "two engines serve",
             "fsctl models --json | tr -d ' \\n' | "
             "grep -o '\"serves\":true' | wc -l | grep -qx 2",
         )
-        for model in ("chat", "code"):
-            self.assertTrue(self.ask(model))
+        models, answer = map(self.curl, tutorial("A request"))
+        self.assertEqual(
+            ["chat", "code"], sorted(m["id"] for m in json.loads(models)["data"])
+        )
+        self.assertTrue(json.loads(answer)["choices"][0]["text"])
         print(f"{len(commands)} commands from nothing to two models")
 
     def test_2_doctor_is_green(self) -> None:
@@ -125,6 +127,8 @@ class BareDebianTest(unittest.TestCase):
         self.assertEqual([], bad)
         for unit in UNITS:
             self.machine.check(f"systemctl is-active {unit}")
+        for command in tutorial("Look around"):
+            self.assertTrue(self.machine.check(command), command)
 
     def test_3_services_are_nobody_but_their_user(self) -> None:
         self.assertEqual(
@@ -176,7 +180,17 @@ class BareDebianTest(unittest.TestCase):
         self.assertIn("# mine", self.machine.check("cat /etc/fineserve/fineserve.toml"))
         self.assertIn("-2", self.machine.check("dpkg-query -W -f '${Version}' fineserve"))
 
-    def test_5_purge_leaves_nothing(self) -> None:
+    def test_5_daemon_that_is_killed_is_followed_by_another(self) -> None:
+        daemon = self.machine.check(f"systemctl show -P MainPID {UNITS[0]}")
+        kill, doctor = tutorial("Break something")
+        self.machine.check(kill)
+        self.wait_for(
+            "another daemon",
+            f"pid=$(systemctl show -P MainPID {UNITS[0]}); "
+            f'test "$pid" != 0 -a "$pid" != {daemon.strip()} && {doctor}',
+        )
+
+    def test_6_purge_leaves_nothing(self) -> None:
         self.machine.check("apt-get purge -qq 'fineserve*'")
         self.assertEqual([], self.running())
         self.assertEqual("", self.machine.run("getent passwd fineserve").stdout)

@@ -73,8 +73,7 @@ def main() -> int:
         assert "64 MiB in" in run_in(root, recipe, entry + plan)
         for program in ("fsctl", "fineserve-proxy"):
             run_in(root, recipe, [f"/usr/bin/{program}", "--version"])
-        left = [p for p in ("debs", "var/lib/apt/lists") if (root / p).exists()]
-        assert left == [], left
+        assert not (root / "debs").exists()
         shutil.rmtree(root)
     return 0
 

@@ -1,0 +1,149 @@
+"""Each symptom of scripts/docs/runbook.md is brought about, and the command there
+says what the runbook says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+from fleet_site import FleetSite
+
+SOURCE = pathlib.Path(__file__).parent.parent.parent
+RUNBOOK = SOURCE / "scripts/docs/runbook.md"
+EXAMPLE = SOURCE / "tools/deploy/examples/tinyserve.toml"
+FLEET = "/etc/fineserve/fleet.toml"
+ENTRY = re.compile(r"^## ([a-z-]+)\n\n```console\n\$ (.*)\n((?:.+\n)+?)```$", re.M)
+
+
+def entries() -> dict[str, tuple[str, list[str]]]:
+    """Of each symptom: the command, and the lines that it says."""
+    return {
+        name: (command, lines.splitlines())
+        for name, command, lines in ENTRY.findall(RUNBOOK.read_text())
+    }
+
+
+def pattern_of(line: str) -> re.Pattern[str]:
+    """Blanks match any blanks, … anything on the line."""
+    words = [re.escape(word) for word in line.split()]
+    return re.compile(r"[ \t]+".join(words).replace("…", r"[^\n]*?"))
+
+
+class Runbook:
+    def __init__(self, site: FleetSite, bin_: pathlib.Path) -> None:
+        self.site = site
+        self.entries = entries()
+        self.seen: set[str] = set()
+        self._environment = site.environment | {
+            "PATH": f"{bin_}:{site.environment['PATH']}"
+        }
+
+    def says(self, name: str, fleet: pathlib.Path | None = None, pid: int = 0) -> None:
+        """The entry's command, run now, says what the entry says."""
+        command, lines = self.entries[name]
+        for written, here in (
+            (FLEET, str(fleet)),
+            ("localhost:8000", f"127.0.0.1:{self.site.port}"),
+            ("localhost:8001", f"127.0.0.1:{self.site.admin_port}"),
+            ("/tmp/other", str(self.site.folder / "other")),
+            ("PID", str(pid)),
+        ):
+            command = command.replace(written, here)
+
+        def said() -> str:
+            done = subprocess.run(
+                ["sh", "-c", command],
+                env=self._environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            return done.stdout + done.stderr
+
+        def all_said() -> bool:
+            text = said()
+            return all(pattern_of(line).search(text) for line in lines)
+
+        try:
+            # What a process has just done may take a moment to show.
+            self.site.wait_for(name, all_said, 15)
+        except AssertionError:
+            raise AssertionError(
+                f"{name}: `{command}` should say {lines}, but says:\n{said()}"
+            ) from None
+        self.seen.add(name)
+
+
+def walk(runbook: Runbook) -> None:
+    """All symptoms but one, on one machine."""
+    site = runbook.site
+    fleet = site.adapt(EXAMPLE)
+    wrong = site.folder / "wrong.toml"
+    runbook.says("no-daemon")
+    runbook.says("pool-too-large")
+    wrong.write_text(fleet.read_text().replace("slo_ttft_ms", "slo_tft_ms"))
+    runbook.says("fleet-mistake", wrong)
+
+    site.start_daemons(fleet)
+    runbook.says("gpu-taken")
+    runbook.says("engines-down")
+    wrong.write_text(fleet.read_text().replace("/tinyserve", "/no-such-engine"))
+    runbook.says("command-missing", wrong)
+
+    site.serve(fleet)
+    runbook.says("port-taken", fleet)
+    runbook.says("unknown-model")
+    runbook.says("without-shim", pid=os.getpid())
+    runbook.says("too-late")
+    assert site.fsctl("drain", "chat").returncode == 0
+    runbook.says("drained")
+    assert site.fsctl("drain", "chat", "--undo").returncode == 0
+
+    site.stop("fineserved", signal.SIGKILL)
+    runbook.says("daemon-dead")
+    runbook.says("unscheduled")
+
+
+def quarantine(runbook: Runbook) -> None:
+    site = runbook.site
+    fleet = site.adapt(EXAMPLE)
+    site.start_daemons(fleet)
+    site.serve(fleet)
+    engines = json.loads(site.fsctl("engines", "--json").stdout)["engines"]
+    os.kill(engines[0]["pids"][0], signal.SIGKILL)
+    runbook.says("quarantine-stuck")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    seen: set[str] = set()
+    for scenario, more in (
+        (walk, {}),
+        (quarantine, {"EMUCUDA_NVML_PID_OFFSET": "1000"}),
+    ):
+        site = FleetSite(arguments.bin)
+        site.environment |= more
+        try:
+            runbook = Runbook(site, arguments.bin)
+            scenario(runbook)
+            seen |= runbook.seen
+        finally:
+            site.close()
+    headings = set(re.findall(r"^## (.*)$", RUNBOOK.read_text(), re.M))
+    if headings != seen:
+        print(f"not brought about: {', '.join(sorted(headings - seen))}")
+        return 1
+    print(f"{len(seen)} symptoms")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
