@@ -37,6 +37,13 @@ std::set<std::string> Listed(metrics::Program program) {
 
 class MetricsTest : public ServingSite {
  protected:
+  // A supervisor that is killed would leave its daemon behind.
+  void TearDown() override {
+    if (daemon_ == nullptr) return;
+    daemon_->Signal(SIGTERM);
+    EXPECT_EQ(daemon_->Wait(), 0);
+  }
+
   void StartAll() {
     const uint16_t wide_port = process::FreePort();
     const uint16_t deep_port = process::FreePort();
