@@ -279,6 +279,7 @@ ALLOWED = {
         "tools/fsctl/profile",
         "tools/fsctl/support",
         "tools/fsctl/terminal",
+        "tools/fsctl/upgrade",
     },
     "tools/fsctl/terminal": {"daemon/abi"},
     "tools/fsctl/process": {
@@ -300,6 +301,7 @@ ALLOWED = {
     },
     "tools/fsctl/metrics": {"daemon/metrics", "tools/fsctl/terminal"},
     "tools/fsctl/admission": {
+        "daemon/abi",
         "daemon/wire",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
@@ -345,6 +347,14 @@ ALLOWED = {
         "daemon/config",
         "daemon/wire",
         "kernels/driver",
+        "tools/fsctl/pool",
+        "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/upgrade": {
+        "daemon/abi",
+        "kernels/driver",
+        "tools/fsctl/doctor",
         "tools/fsctl/pool",
         "tools/fsctl/process",
         "tools/fsctl/terminal",

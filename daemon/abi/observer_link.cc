@@ -140,25 +140,19 @@ absl::Status Interpret(const Received& received, absl::string_view path,
   return absl::OkStatus();
 }
 
-Hello MakeHello() {
+Hello MakeHello(Role role, const std::string& engine_name) {
   auto hello = MakeMessage<Hello>(kHelloSequence);
-  hello.role = Role::kObserver;
+  hello.role = role;
+  CopyText(hello.engine_name, engine_name.c_str());
   hello.pid = static_cast<uint32_t>(getpid());
   return hello;
 }
 
-bool IsSocket(const std::string& path) {
-  struct stat st;
-  return stat(path.c_str(), &st) == 0 && S_ISSOCK(st.st_mode);
-}
-
-}  // namespace
-
-absl::StatusOr<ObserverLink> ConnectObserver(const std::string& path,
-                                             absl::Duration timeout) {
+absl::StatusOr<ObserverLink> Greet(const std::string& path, const Hello& hello,
+                                   absl::Duration timeout) {
   absl::StatusOr<driver::Descriptor> fd = Connect(path, timeout);
   if (!fd.ok()) return fd.status();
-  if (const int error = Send(fd->get(), MakeHello()); error != 0) {
+  if (const int error = Send(fd->get(), hello); error != 0) {
     return Errno(error, path, "Hello");
   }
   Received received;
@@ -172,6 +166,24 @@ absl::StatusOr<ObserverLink> ConnectObserver(const std::string& path,
   link.socket = *std::move(fd);
   link.table.Reset(received.TakeDescriptor(0));
   return link;
+}
+
+bool IsSocket(const std::string& path) {
+  struct stat st;
+  return stat(path.c_str(), &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
+}  // namespace
+
+absl::StatusOr<ObserverLink> ConnectObserver(const std::string& path,
+                                             absl::Duration timeout) {
+  return Greet(path, MakeHello(Role::kObserver, ""), timeout);
+}
+
+absl::StatusOr<ObserverLink> ConnectMember(const std::string& path,
+                                           const std::string& engine_name,
+                                           absl::Duration timeout) {
+  return Greet(path, MakeHello(Role::kMember, engine_name), timeout);
 }
 
 std::vector<std::string> ListSockets(const std::string& folder) {

@@ -32,6 +32,12 @@ struct ObserverLink {
 absl::StatusOr<ObserverLink> ConnectObserver(
     const std::string& path, absl::Duration timeout = absl::Seconds(2));
 
+// The same as a process of the engine with this name, as a shim connects: the
+// daemon takes it for one until it exits.
+absl::StatusOr<ObserverLink> ConnectMember(
+    const std::string& path, const std::string& engine_name,
+    absl::Duration timeout = absl::Seconds(2));
+
 // The paths of the sockets (*.sock) in a runtime folder, sorted; empty if
 // there is no such folder. A daemon that was killed leaves its socket behind,
 // so each may be stale.

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/byte_size.h"
@@ -20,22 +18,55 @@
 namespace fineserve::abi {
 namespace {
 
-std::string DescribeEngine(const TableSnapshot& table, pid_t pid) {
+const EngineSnapshot* EngineOf(const TableSnapshot& table, pid_t pid) {
   for (const EngineSnapshot& engine : table.engines) {
     if (std::find(engine.member_pids.begin(), engine.member_pids.end(),
-                  static_cast<uint32_t>(pid)) == engine.member_pids.end()) {
-      continue;
+                  static_cast<uint32_t>(pid)) != engine.member_pids.end()) {
+      return &engine;
     }
-    return absl::StrCat(" (engine ", engine.name, "): ", engine.slabs_held,
-                        " slabs, ",
-                        SizeText(engine.slabs_held * table.slab_bytes()));
   }
-  return " (not a member: it inherited the descriptors)";
+  return nullptr;
 }
 
-// Calls `found` with each old pool that a process holds, and that process.
-void ForEachHolder(const uint8_t (&gpu_uuid)[16], uint64_t epoch,
-                   absl::FunctionRef<void(const TableSnapshot&, pid_t)> found) {
+// A pool, and the engines that were counted.
+struct Counted {
+  OldPool pool;
+  std::set<uint32_t> engines;
+};
+
+void Add(const TableSnapshot& table, pid_t pid, Counted* counted) {
+  OldPool& pool = counted->pool;
+  pool.epoch = table.epoch;
+  pool.daemon_pid = table.daemon_pid;
+  pool.slab_bytes = table.slab_bytes();
+  OldPool::Process process;
+  process.pid = pid;
+  if (const EngineSnapshot* engine = EngineOf(table, pid)) {
+    process.is_member = true;
+    process.engine = engine->name;
+    process.slabs = engine->slabs_held;
+    if (counted->engines.insert(engine->id).second) {
+      pool.slabs += engine->slabs_held;
+    }
+  }
+  pool.processes.push_back(std::move(process));
+}
+
+std::string DescribeProcess(const OldPool& pool,
+                            const OldPool::Process& process) {
+  return process.is_member
+             ? absl::StrCat("pid ", process.pid, " (engine ", process.engine,
+                            "): ", process.slabs, " slabs, ",
+                            SizeText(process.slabs * pool.slab_bytes))
+             : absl::StrCat("pid ", process.pid,
+                            " (not a member: it inherited the descriptors)");
+}
+
+}  // namespace
+
+std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
+                                  uint64_t epoch) {
+  std::map<uint64_t, Counted> by_epoch;
   for (const Holder& holder : FindHolders()) {
     if (holder.kind != Holder::Kind::kTable || holder.pid == getpid()) {
       continue;
@@ -47,32 +78,34 @@ void ForEachHolder(const uint8_t (&gpu_uuid)[16], uint64_t epoch,
         memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
       continue;
     }
-    found(*table, holder.pid);
+    Add(*table, holder.pid, &by_epoch[table->epoch]);
   }
+  std::vector<OldPool> pools;
+  for (auto& [number, counted] : by_epoch) {
+    pools.push_back(std::move(counted.pool));
+  }
+  return pools;
 }
 
-}  // namespace
-
-std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
-  std::map<uint32_t, std::vector<std::string>> by_daemon;
-  ForEachHolder(gpu_uuid, epoch, [&](const TableSnapshot& table, pid_t pid) {
-    by_daemon[table.daemon_pid].push_back(
-        absl::StrCat("pid ", pid, DescribeEngine(table, pid)));
+std::string Describe(const std::vector<OldPool>& pools) {
+  return absl::StrJoin(pools, "; ", [](std::string* out, const OldPool& pool) {
+    absl::StrAppend(
+        out, "the pool of a former daemon (pid ", pool.daemon_pid,
+        ") is still held by ",
+        absl::StrJoin(pool.processes, ", ",
+                      [&](std::string* text, const auto& process) {
+                        text->append(DescribeProcess(pool, process));
+                      }));
   });
-  std::vector<std::string> pools;
-  for (const auto& [daemon, holders] : by_daemon) {
-    pools.push_back(absl::StrCat("the pool of a former daemon (pid ", daemon,
-                                 ") is still held by ",
-                                 absl::StrJoin(holders, ", ")));
-  }
-  return absl::StrJoin(pools, "; ");
 }
 
 uint32_t CountOldPoolHolders(const uint8_t (&gpu_uuid)[16], uint64_t epoch) {
   std::set<pid_t> holders;
-  ForEachHolder(gpu_uuid, epoch, [&](const TableSnapshot& table, pid_t pid) {
-    holders.insert(pid);
-  });
+  for (const OldPool& pool : FindOldPools(gpu_uuid, epoch)) {
+    for (const OldPool::Process& process : pool.processes) {
+      holders.insert(process.pid);
+    }
+  }
   return static_cast<uint32_t>(holders.size());
 }
 

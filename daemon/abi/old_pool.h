@@ -1,16 +1,41 @@
 #ifndef DAEMON_ABI_OLD_POOL_H_
 #define DAEMON_ABI_OLD_POOL_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fineserve::abi {
 
-// A daemon that dies leaves its pool to the engines that map it. Describes them
-// in one line: "the pool of a former daemon (pid 4711) is still held by pid
-// 4712 (engine vllm): 12 slabs, 384 MiB; …". Empty if no process but this one
-// holds an old pool of this GPU: one of another epoch than `epoch`.
-std::string DescribeOldPool(const uint8_t (&gpu_uuid)[16], uint64_t epoch = 0);
+// A pool that a daemon has left to the engines that map it: nobody manages it,
+// and its memory is theirs until they end.
+struct OldPool {
+  struct Process {
+    pid_t pid = 0;
+    bool is_member = false;  // else it inherited the descriptors
+    std::string engine;      // printable
+    uint64_t slabs = 0;      // of its engine
+  };
+
+  uint64_t epoch = 0;
+  uint32_t daemon_pid = 0;  // the former daemon's
+  uint64_t slab_bytes = 0;
+  uint64_t slabs = 0;  // that the engines below hold, each counted once
+  std::vector<Process> processes;
+
+  uint64_t bytes() const { return slabs * slab_bytes; }
+};
+
+// The old pools of this GPU that another process holds: those of another epoch
+// than `epoch`.
+std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
+                                  uint64_t epoch = 0);
+
+// In one line: "the pool of a former daemon (pid 4711) is still held by pid
+// 4712 (engine vllm): 12 slabs, 384 MiB; …". Empty if there is none.
+std::string Describe(const std::vector<OldPool>& pools);
 
 // How many processes but this one hold such a pool.
 uint32_t CountOldPoolHolders(const uint8_t (&gpu_uuid)[16], uint64_t epoch);

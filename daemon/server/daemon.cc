@@ -64,7 +64,8 @@ void ShowProgress(uint32_t done, uint32_t of) {
 
 absl::Status ExplainFailure(const absl::Status& s, const StartPlan& plan) {
   if (!absl::IsResourceExhausted(s)) return s;
-  const std::string old_pool = abi::DescribeOldPool(plan.device.uuid);
+  const std::string old_pool =
+      abi::Describe(abi::FindOldPools(plan.device.uuid));
   return absl::ResourceExhaustedError(absl::StrCat(
       "a pool of ", abi::SizeText(plan.geometry.pool_bytes()),
       " does not fit: the GPU had ", abi::SizeText(plan.free_bytes), " free; ",
@@ -93,7 +94,8 @@ absl::optional<backing::CudaBacking::Keeper> GranuleKeeper() {
 absl::StatusOr<Pool> MakePool(const StartPlan& plan,
                               const backing::DeviceChoice& choice,
                               const slab::TableIdentity& identity) {
-  const std::string old_pool = abi::DescribeOldPool(plan.device.uuid);
+  const std::string old_pool =
+      abi::Describe(abi::FindOldPools(plan.device.uuid));
   if (!old_pool.empty()) log::Warning("{}", old_pool);
   auto backing = backing::CudaBacking::Create(
       plan.driver, plan.device, plan.geometry, slab::FirstSlabs(plan.slabs),

@@ -8,12 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "daemon/slab/pool_state.h"
 
 namespace fineserve::server {
 namespace {
 
 constexpr char kGranule[] = "granule.";
 constexpr char kScoreboard[] = "view.";
+// A change is some microseconds of writes.
+constexpr int kChecks = 10;
+constexpr absl::Duration kBetweenChecks = absl::Milliseconds(20);
 
 // The number after the prefix; false if that is not what the name is.
 bool Parse(absl::string_view name, absl::string_view prefix, uint32_t* number) {
@@ -65,6 +71,19 @@ absl::StatusOr<absl::optional<KeptPool>> FindKeptPool(
   }
   pool.state = *std::move(state);
   return absl::optional<KeptPool>(std::move(pool));
+}
+
+absl::Status CheckTakeover(const KeptPool& kept) {
+  absl::Status last;
+  for (int i = 0; i < kChecks; ++i) {
+    if (i > 0) absl::SleepFor(kBetweenChecks);
+    const absl::StatusOr<abi::TableSnapshot> state =
+        abi::ReadTable(kept.table.get());
+    last = state.ok() ? slab::PoolState::Adopt(*state, /*now_ns=*/1).status()
+                      : state.status();
+    if (last.ok()) break;
+  }
+  return last;
 }
 
 slab::TableIdentity IdentityOf(const abi::TableSnapshot& state) {

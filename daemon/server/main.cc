@@ -62,11 +62,26 @@ int ExitCode(const absl::Status& s) {
   return absl::IsInvalidArgument(s) ? 2 : 1;
 }
 
+// Exit code 2 is kept for what a program that does not know the flag says.
+int AnswerCheck(const absl::optional<KeptPool>& kept, const StartPlan& plan) {
+  if (!kept) {
+    fprintf(stderr, "fineserved: no slab table was inherited\n");
+    return 1;
+  }
+  const absl::Status s = CheckTakeover(*kept);
+  if (!s.ok()) {
+    fprintf(stderr, "fineserved: %s\n", std::string(s.message()).c_str());
+    return 1;
+  }
+  Print(plan);
+  return 0;
+}
+
 int Run(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
   const auto& options = absl::get<Options>(parsed);
-  if (options.supervise && !options.dry_run) {
+  if (options.supervise && !options.dry_run && !options.check_takeover) {
     log::Begin("fineserved", options.config.log_level);
     driver::RaiseDescriptorLimit();
     return holder::Supervise(Program(), ArgumentsOfChild(argc, argv));
@@ -79,7 +94,11 @@ int Run(int argc, char** argv) {
   const absl::StatusOr<StartPlan> plan =
       kept->has_value() ? MakeStartPlan(choice, (*kept)->state)
                         : MakeStartPlan(options.config, choice);
-  if (!plan.ok()) return ExitCode(plan.status());
+  if (!plan.ok()) {
+    const int code = ExitCode(plan.status());
+    return options.check_takeover ? 1 : code;
+  }
+  if (options.check_takeover) return AnswerCheck(*kept, *plan);
   if (options.dry_run) {
     Print(*plan);
     const absl::Status s = CheckPlan(*plan);

@@ -38,6 +38,7 @@ struct Flags {
   uint32_t planes = 0;
   bool dry_run = false;
   bool supervise = false;
+  bool check_takeover = false;
 };
 
 void Declare(CLI::App* app, Flags* f) {
@@ -81,6 +82,9 @@ void Declare(CLI::App* app, Flags* f) {
                 "Run the daemon as a child, keep its pool, and start it again "
                 "when it ends: engines go on meanwhile (not needed as a unit "
                 "of systemd)");
+  app->add_flag("--check-takeover", f->check_takeover,
+                "Say whether this program can go on with the pool whose slab "
+                "table it inherits, and exit (fsctl upgrade asks this)");
   app->set_version_flag(
       "--version",
       absl::StrCat("fineserved " FINESERVE_VERSION ", ABI ", abi::kAbiVersion));
@@ -184,7 +188,7 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   absl::StatusOr<config::Config> config = Merge(flags);
   if (!config.ok()) return Fail(config.status().message());
   return Options{*std::move(config), [flags] { return Merge(flags); },
-                 flags.dry_run, flags.supervise};
+                 flags.dry_run, flags.supervise, flags.check_takeover};
 }
 
 }  // namespace fineserve::server

@@ -17,6 +17,9 @@ struct Options {
   // Not to serve, but to run a fineserved that does, and keep its pool for the
   // next one (holder::Supervise).
   bool supervise = false;
+  // Not to serve, but to say whether this program could go on with the pool
+  // that it was handed.
+  bool check_takeover = false;
 };
 
 // Parses the command line and the file it names; flags override the file. If

@@ -13,6 +13,7 @@ _fsctl_words() {
     trace) echo "--admin" ;;
     support) echo "--fleet --config --logs --output" ;;
     drain) echo "--all --undo" ;;
+    upgrade) echo "--check --binary --timeout" ;;
     run) echo "--name --kv-size --no-daemon --view --view=required --view=1 --no-view --" ;;
   esac
 }
@@ -34,7 +35,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry plan profile run up models requests trace drain support metrics"
+  local commands="slabs top engines explain doctor geometry plan profile run up models requests trace drain support metrics upgrade"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -48,7 +49,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | trace | drain | support | metrics)
+      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | trace | drain | support | metrics | upgrade)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -61,8 +62,8 @@ _fsctl() {
     --kvpr) words="v1 v3" ;;
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
-    --output | --api-key-file | --fleet | --config)
+    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
+    --output | --api-key-file | --fleet | --config | --binary)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
       ;;

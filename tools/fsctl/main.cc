@@ -31,6 +31,7 @@
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/suggestion.h"
 #include "tools/fsctl/terminal/text_table.h"
+#include "tools/fsctl/upgrade/upgrade.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -53,6 +54,7 @@ struct Commands {
   UpOptions up;
   SupportOptions support;
   MetricsOptions metrics;
+  UpgradeOptions upgrade;
   pid_t doctor_pid = 0;  // 0: the machine
   std::function<int()> chosen;
 };
@@ -490,6 +492,27 @@ void AddMetrics(CLI::App& app, Commands& c) {
                       "List those alone whose name or meaning has this part");
 }
 
+void AddUpgrade(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "upgrade", "Replace fineserved by another release meanwhile",
+      "  fsctl upgrade --check           would it work? Changes nothing\n"
+      "  fsctl upgrade                   starts what is installed now\n"
+      "  fsctl upgrade --binary ./fineserved\n"
+      "Engines serve on. The pool must be kept by systemd or by fineserved\n"
+      "--supervise. If the new release does not serve this pool as the former\n"
+      "one did, the former one is started again (exit code 4; 5 if neither\n"
+      "serves).\n",
+      [&c] { return RunUpgrade(c.globals, c.upgrade); });
+  command->add_flag("--check", c.upgrade.check,
+                    "Only say whether the upgrade can be made");
+  command->add_option("--binary", c.upgrade.binary,
+                      "fineserved to install in place of the one that serves "
+                      "(default: what lies in its place by now)");
+  command->add_option("--timeout", c.upgrade.timeout_s,
+                      "Seconds that the new daemon may take before the former "
+                      "one is started again (default: 30)");
+}
+
 void AddGlobals(CLI::App& app, Commands& c) {
   app.require_subcommand(1);
   app.fallthrough();
@@ -585,7 +608,7 @@ int Main(int argc, char** argv) {
   for (const auto add :
        {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
         AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddTrace,
-        AddDrain, AddSupport, AddMetrics}) {
+        AddDrain, AddSupport, AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

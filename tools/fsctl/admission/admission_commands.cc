@@ -83,13 +83,21 @@ int Ask(const Globals& globals, Question question,
   return show(*answer);
 }
 
+FormerPools FormerPoolsOf(const std::string& gpu) {
+  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
+  return pool.ok() ? abi::FindOldPools(pool->table.gpu_uuid, pool->table.epoch)
+                   : FormerPools{};
+}
+
 }  // namespace
 
 int RunModels(const Globals& globals) {
   return Ask(globals, wire::ModelsQueryT(), &wire::BodyUnion::AsModels,
              [&](const wire::ModelsT& models) {
-               return Print(globals.json ? ModelsJson(models)
-                                         : ModelsText(models, globals.color));
+               const FormerPools former = FormerPoolsOf(globals.gpu);
+               return Print(globals.json
+                                ? ModelsJson(models, former)
+                                : ModelsText(models, globals.color, former));
              });
 }
 

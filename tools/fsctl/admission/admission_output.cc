@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/fsctl/pool/former_pools.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
 #include "tools/fsctl/terminal/text_table.h"
@@ -95,7 +96,8 @@ Json ModelJson(const wire::ModelFiguresT& m) {
 
 }  // namespace
 
-std::string ModelsText(const wire::ModelsT& models, bool color) {
+std::string ModelsText(const wire::ModelsT& models, bool color,
+                       const FormerPools& former) {
   TextTable by_model({"MODEL", ">SLO ms", ">QUEUED", ">TOKENS", ">ADMITTED",
                       ">REJECTED", ">CANCELLED", ">ON TIME", ">LATE",
                       ">ATTAINED"});
@@ -114,15 +116,18 @@ std::string ModelsText(const wire::ModelsT& models, bool color) {
                      absl::StrCat(e->backlog_tokens)});
     }
   }
+  std::string orphans = FormerPoolsText(former);
+  if (!orphans.empty()) orphans = Paint(color, Color::kRed, orphans) + "\n";
   return absl::StrCat("policy  ", models.policy, "\n\n", by_model.Render(color),
-                      "\n", by_engine.Render(color), Warnings(models));
+                      "\n", by_engine.Render(color), Warnings(models), orphans);
 }
 
-std::string ModelsJson(const wire::ModelsT& models) {
+std::string ModelsJson(const wire::ModelsT& models, const FormerPools& former) {
   Json json = {{"policy", models.policy},
                {"unscheduled", models.unscheduled},
                {"models", Json::array()}};
   for (const auto& m : models.models) json["models"].push_back(ModelJson(*m));
+  json["former_pools"] = FormerPoolsJson(former);
   return JsonText(json);
 }
 

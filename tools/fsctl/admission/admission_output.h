@@ -2,14 +2,20 @@
 #define TOOLS_FSCTL_ADMISSION_ADMISSION_OUTPUT_H_
 
 #include <string>
+#include <vector>
 
+#include "daemon/abi/old_pool.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::fsctl {
 
 // What `fsctl models` and `fsctl requests` print.
-std::string ModelsText(const wire::ModelsT& models, bool color);
-std::string ModelsJson(const wire::ModelsT& models);
+// `former` are the orphans of the daemon's GPU.
+using FormerPools = std::vector<abi::OldPool>;
+std::string ModelsText(const wire::ModelsT& models, bool color,
+                       const FormerPools& former = {});
+std::string ModelsJson(const wire::ModelsT& models,
+                       const FormerPools& former = {});
 std::string RequestsText(const wire::RequestsT& requests, bool color);
 std::string RequestsJson(const wire::RequestsT& requests);
 

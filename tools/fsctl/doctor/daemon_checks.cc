@@ -66,7 +66,8 @@ Check CheckQuarantine(const abi::TableSnapshot& table) {
 }
 
 Check CheckFormerPools(const abi::TableSnapshot& table) {
-  const std::string held = abi::DescribeOldPool(table.gpu_uuid, table.epoch);
+  const std::string held =
+      abi::Describe(abi::FindOldPools(table.gpu_uuid, table.epoch));
   if (held.empty()) {
     return {Result::kOk, "former pools", "none is held", ""};
   }

@@ -47,17 +47,21 @@ bool AnyFailed(const std::vector<Check>& checks) {
   });
 }
 
-std::string DoctorText(const std::vector<Check>& checks, bool color) {
+std::string ChecksText(const std::vector<Check>& checks, bool color) {
   TextTable table({"CHECK", "RESULT", "FOUND"});
   for (const Check& check : checks) {
     const Look look = LookOf(check.result);
     table.Add({check.name, {look.word, look.color}, check.found});
     if (!check.fix.empty()) table.Add({"", "", "fix: " + check.fix});
   }
-  return absl::StrCat(table.Render(color), "\n", Verdict(checks));
+  return table.Render(color);
 }
 
-std::string DoctorJson(const std::vector<Check>& checks) {
+std::string DoctorText(const std::vector<Check>& checks, bool color) {
+  return absl::StrCat(ChecksText(checks, color), "\n", Verdict(checks));
+}
+
+Json ChecksJson(const std::vector<Check>& checks) {
   Json list = Json::array();
   for (const Check& check : checks) {
     list.push_back({{"name", check.name},
@@ -65,7 +69,11 @@ std::string DoctorJson(const std::vector<Check>& checks) {
                     {"found", check.found},
                     {"fix", check.fix}});
   }
-  const Json out = {{"ok", !AnyFailed(checks)}, {"checks", list}};
+  return list;
+}
+
+std::string DoctorJson(const std::vector<Check>& checks) {
+  const Json out = {{"ok", !AnyFailed(checks)}, {"checks", ChecksJson(checks)}};
   return JsonText(out);
 }
 

@@ -1,6 +1,7 @@
 #ifndef TOOLS_FSCTL_DOCTOR_DOCTOR_REPORT_H_
 #define TOOLS_FSCTL_DOCTOR_DOCTOR_REPORT_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct Check {
   std::string found;  // what was checked and observed
   std::string fix;    // empty if ok
 };
+
+// The checks alone: a table, a list.
+std::string ChecksText(const std::vector<Check>& checks, bool color);
+nlohmann::ordered_json ChecksJson(const std::vector<Check>& checks);
 
 // What `fsctl doctor` prints.
 std::string DoctorText(const std::vector<Check>& checks, bool color);

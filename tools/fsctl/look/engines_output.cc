@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/engine_names.h"
+#include "tools/fsctl/pool/former_pools.h"
 #include "tools/fsctl/pool/view_figures.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -83,6 +84,10 @@ std::string EnginesText(const Observation& seen, bool color) {
   if (!trouble.empty()) {
     absl::StrAppend(&out, Paint(color, Color::kRed, trouble), "\n");
   }
+  const std::string orphans = FormerPoolsText(seen.former_pools);
+  if (!orphans.empty()) {
+    absl::StrAppend(&out, Paint(color, Color::kRed, orphans), "\n");
+  }
   return out;
 }
 
@@ -96,7 +101,8 @@ std::string EnginesJson(const Observation& seen) {
   }
   const Json out = {{"daemon_answers", seen.pool.daemon_answers()},
                     {"torn_engines", table.torn_engines},
-                    {"engines", engines}};
+                    {"engines", engines},
+                    {"former_pools", FormerPoolsJson(seen.former_pools)}};
   return JsonText(out);
 }
 

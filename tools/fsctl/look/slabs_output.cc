@@ -9,6 +9,7 @@
 #include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/engine_names.h"
+#include "tools/fsctl/pool/former_pools.h"
 #include "tools/fsctl/pool/slab_states.h"
 #include "tools/fsctl/pool/view_figures.h"
 #include "tools/fsctl/terminal/json_text.h"
@@ -204,6 +205,10 @@ std::string SlabsText(const Observation& seen, const SlabsOptions& options,
   if (const std::string trouble = DaemonTrouble(seen.pool); !trouble.empty()) {
     absl::StrAppend(&out, Paint(color, Color::kRed, trouble), "\n");
   }
+  if (const std::string text = FormerPoolsText(seen.former_pools);
+      !text.empty()) {
+    absl::StrAppend(&out, Paint(color, Color::kRed, text), "\n");
+  }
   Line bar = BracketedStateBar(table);
   bar.push_back("  ");
   for (Span& span : StateLegend(table)) bar.push_back(std::move(span));
@@ -243,7 +248,8 @@ std::string SlabsJson(const Observation& seen, const SlabsOptions& options) {
       {"views", ViewsJson(t, figures)},
       {"order", kSlabOrders[static_cast<size_t>(options.order)]},
       {"groups", GroupsJson(SlabGroups(t, runs, options.order))},
-      {"slabs", RunsJson(seen, runs)}};
+      {"slabs", RunsJson(seen, runs)},
+      {"former_pools", FormerPoolsJson(seen.former_pools)}};
   return JsonText(out);
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/abi/slab_state_name.h"
 #include "tools/fsctl/look/view_summary.h"
 #include "tools/fsctl/pool/engine_names.h"
+#include "tools/fsctl/pool/former_pools.h"
 #include "tools/fsctl/pool/slab_states.h"
 #include "tools/fsctl/pool/view_figures.h"
 #include "tools/fsctl/terminal/json_text.h"
@@ -354,6 +355,9 @@ std::vector<Line> TopFrame(const Observation& now, const Churn& churn,
   const std::vector<Row> rows = Rows(now, figures, churn, order);
   std::vector<Line> engines = EngineLines(rows, churn.per_second, size.columns);
   std::vector<Line> notes = QuarantineLines(now);
+  if (!now.former_pools.empty()) {
+    notes.push_back({{FormerPoolsText(now.former_pools), Color::kRed}});
+  }
   Append(UnknownLines(rows), &notes);
   const size_t below = engines.size() + (notes.empty() ? 0 : notes.size() + 1);
   std::vector<Line> lines =
@@ -382,7 +386,8 @@ std::string TopJson(const Observation& now, const Churn& churn,
                     {"per_second", churn.per_second},
                     {"churn", PoolJson(churn)},
                     {"engines", engines},
-                    {"quarantined", QuarantinesJson(now)}};
+                    {"quarantined", QuarantinesJson(now)},
+                    {"former_pools", FormerPoolsJson(now.former_pools)}};
   return JsonText(out);
 }
 

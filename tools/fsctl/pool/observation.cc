@@ -73,6 +73,7 @@ absl::StatusOr<Observation> Observe(const std::string& gpu) {
     seen.view_scoreboards.emplace(
         engine.id, FindViewScoreboard(engine, table.epoch, table.daemon_pid));
   }
+  seen.former_pools = abi::FindOldPools(table.gpu_uuid, table.epoch);
   seen.at = Now();
   return seen;
 }

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/abi/old_pool.h"
 #include "daemon/abi/view_scoreboard_reader.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -19,6 +21,8 @@ struct Observation {
   // its blocks, or why that is not known.
   std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
       view_scoreboards;
+  // Of other epochs on the same GPU (former_pools.h).
+  std::vector<abi::OldPool> former_pools = {};
   Moment at;
 };
 

@@ -1,0 +1,267 @@
+// fsctl upgrade: another fineserved takes the pool over while engines serve, or
+// the former one comes back.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/json_value.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kWentBack = 4;
+
+class UpgradeTest : public Site {
+ protected:
+  static constexpr uint32_t kPoolSlabs = 24;
+
+  UpgradeTest() {
+    Set("EMUCUDA_MEMORY", "4GiB");
+    // An installation of its own, whose program can be replaced.
+    fs::create_directories(folder() + "/installed/bin");
+    fs::create_directory_symlink(
+        fs::path(Program("fineserved")).parent_path().parent_path() / "lib",
+        folder() + "/installed/lib");
+    fs::copy_file(Program("fineserved"), Installed());
+  }
+
+  std::string Installed() const {
+    return folder() + "/installed/bin/fineserved";
+  }
+  // The same release in another file.
+  std::string Another() const {
+    const std::string path = folder() + "/installed/bin/another";
+    fs::copy_file(Program("fineserved"), path,
+                  fs::copy_options::overwrite_existing);
+    return path;
+  }
+  // A release that answers questions as ours does and then does `otherwise`.
+  std::string Broken(const std::string& otherwise) const {
+    return Script("case \"$*\" in *--version*|*--check-takeover*) exec " +
+                  Program("fineserved") + " \"$@\";; esac\n" + otherwise);
+  }
+  std::string Script(const std::string& text) const {
+    const std::string path = folder() + "/installed/bin/script";
+    std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+    chmod(path.c_str(), 0755);
+    return path;
+  }
+
+  void StartPool(bool supervised = true) {
+    std::vector<std::string> command = {Installed(), "--gpu",    Gpu(),
+                                        "--pool",    "96MiB",    "--slab",
+                                        "4MiB",      "--planes", "2"};
+    if (supervised) command.push_back("--supervise");
+    parent_ = std::make_unique<Process>(command, environment());
+    ASSERT_TRUE(Eventually([&] {
+      return parent_->Stderr().find(" serving ") != std::string::npos;
+    })) << parent_->Stderr();
+  }
+  void StartEngines() {
+    engines_.push_back(StartView("a", {"--page", "33792"}));
+    engines_.push_back(StartView("b", {"--page", "65536", "--planes", "2"}));
+    engines_.push_back(StartView(
+        "c", {"--page", "18432", "--planes", "2", "--mode", "guarded"}));
+    engines_.push_back(StartEngine("4MiB"));
+    whole_ = SlabsOf(engines_.back()->pid());
+    EXPECT_EQ(whole_, 2u);
+  }
+  std::unique_ptr<Process> StartView(const std::string& name,
+                                     const std::vector<std::string>& format) {
+    std::vector<std::string> command = {Program("view_engine"),
+                                        "--random",
+                                        "3600",
+                                        "--seed",
+                                        "1",
+                                        "--most",
+                                        "700",
+                                        "--watermark",
+                                        "100"};
+    command.insert(command.end(), format.begin(), format.end());
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    auto engine = std::make_unique<Process>(command, environment);
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+    return engine;
+  }
+
+  // The command's exit code; what it says is in answer_.
+  int RunUpgrade(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"upgrade", "--json"});
+    const Finished done = Fsctl(arguments);
+    outcome_ = JsonText(done.out, "/outcome");
+    answer_ = done.out + done.err;
+    return done.code;
+  }
+  // Engines serve on, and slabs move between them.
+  void ExpectServing(const abi::TableSnapshot& before) {
+    const abi::TableSnapshot now = Table();
+    EXPECT_EQ(now.epoch, before.epoch);
+    for (const auto& engine : engines_) {
+      EXPECT_TRUE(engine->alive()) << engine->ReadAll() << engine->Stderr();
+    }
+    EXPECT_EQ(SlabsOf(engines_.back()->pid()), whole_);
+    EXPECT_TRUE(Eventually([&] {
+      return Table().counters.slabs_returned > now.counters.slabs_returned + 1;
+    })) << parent_->Stderr();
+  }
+  std::string ProgramOfDaemon() {
+    return fs::read_symlink("/proc/" + std::to_string(Table().daemon_pid) +
+                            "/exe");
+  }
+  void ExpectNothingLost() {
+    for (const auto& engine : engines_) engine->Signal(SIGTERM);
+    for (const auto& engine : engines_) engine->Wait();
+    EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+  }
+
+  std::unique_ptr<Process> parent_;
+  std::vector<std::unique_ptr<Process>> engines_;
+  uint32_t whole_ = 0;
+  std::string outcome_;
+  std::string answer_;
+};
+
+TEST_F(UpgradeTest, AnotherReleaseTakesThePoolOverWhileEnginesServe) {
+  StartPool();
+  StartEngines();
+  const abi::TableSnapshot before = Table();
+  EXPECT_EQ(RunUpgrade({"--check", "--binary", Another()}), 0) << answer_;
+  EXPECT_EQ(outcome_, "checked");
+  EXPECT_EQ(Table().daemon_pid, before.daemon_pid);
+  for (int i = 0; i < 3; ++i) {
+    const abi::TableSnapshot then = Table();
+    ASSERT_EQ(RunUpgrade({"--binary", Another()}), 0) << answer_;
+    EXPECT_EQ(outcome_, "upgraded") << answer_;
+    EXPECT_NE(Table().daemon_pid, then.daemon_pid);
+    EXPECT_EQ(Table().daemons, then.daemons + 1);
+    EXPECT_EQ(ProgramOfDaemon(), Installed());
+    ExpectServing(before);
+  }
+  EXPECT_TRUE(fs::exists(Installed() + ".former"));
+  // Nothing else has been installed since.
+  EXPECT_EQ(RunUpgrade({}), 0) << answer_;
+  EXPECT_EQ(outcome_, "current");
+  ExpectNothingLost();
+}
+
+// As a package manager does it.
+TEST_F(UpgradeTest, StartsWhatIsInstalledByThen) {
+  StartPool();
+  StartEngines();
+  const abi::TableSnapshot before = Table();
+  fs::rename(Another(), Installed());
+  ASSERT_EQ(RunUpgrade({}), 0) << answer_;
+  EXPECT_EQ(outcome_, "upgraded") << answer_;
+  EXPECT_EQ(ProgramOfDaemon(), Installed());
+  ExpectServing(before);
+}
+
+TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
+  StartPool();
+  StartEngines();
+  const abi::TableSnapshot before = Table();
+  for (const char* fault : {"exit 1", "kill -9 $$", "sleep 3600"}) {
+    ASSERT_EQ(RunUpgrade({"--timeout", "3", "--binary", Broken(fault)}),
+              kWentBack)
+        << fault << ": " << answer_;
+    EXPECT_EQ(outcome_, "went back") << answer_;
+    EXPECT_EQ(ProgramOfDaemon(), Installed());
+    EXPECT_TRUE(fs::exists(Installed() + ".failed"));
+    ExpectServing(before);
+  }
+  // What the parent starts from now on is the former one, too.
+  const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  kill(daemon, SIGKILL);
+  ASSERT_TRUE(Eventually(
+      [&] { return static_cast<pid_t>(Table().daemon_pid) != daemon; }));
+  ExpectServing(before);
+  ExpectNothingLost();
+}
+
+// The installed file is gone, and what ran is kept nevertheless.
+TEST_F(UpgradeTest, FormerReleaseComesBackThoughItsFileIsGone) {
+  StartPool();
+  StartEngines();
+  const abi::TableSnapshot before = Table();
+  fs::rename(Broken("exit 1"), Installed());
+  ASSERT_EQ(RunUpgrade({"--timeout", "10"}), kWentBack) << answer_;
+  ExpectServing(before);
+}
+
+TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {
+  StartPool();
+  const abi::TableSnapshot before = Table();
+  const auto expect_refused = [&](const std::string& binary,
+                                  const std::string& why) {
+    EXPECT_EQ(RunUpgrade({"--binary", binary}), 1) << binary;
+    EXPECT_EQ(outcome_, "refused");
+    EXPECT_NE(answer_.find(why), std::string::npos) << answer_;
+  };
+  expect_refused("/nonexistent", "No such file");
+  expect_refused(folder(), "is no file");
+  expect_refused("/bin/false", "does not run here");
+  expect_refused("/bin/echo", "is no fineserved");
+  expect_refused(Script("kill -9 $$"), "died of signal 9");
+  // One version older, one newer.
+  for (const char* version : {"9", "11"}) {
+    expect_refused(Script("echo fineserved 9.9, ABI " + std::string(version)),
+                   "speak ABI 10");
+  }
+  expect_refused(
+      Script("case \"$*\" in *--version) exec " + Program("fineserved") +
+             " --version;; esac\necho no pool for me; exit 1"),
+      "no pool for me");
+  EXPECT_EQ(Table().daemon_pid, before.daemon_pid);
+  // A release that does not know the question is of the right version.
+  const std::string silent = Script(
+      "case \"$*\" in *--version) exec " + Program("fineserved") +
+      " --version;; esac\necho 'no such flag: --check-takeover'; exit 2");
+  EXPECT_EQ(RunUpgrade({"--check", "--binary", silent}), 0) << answer_;
+}
+
+// What the daemon that is to come would read is asked for beforehand.
+TEST_F(UpgradeTest, ConfigurationThatTheNextOneRefusesIsFoundBefore) {
+  const std::string config = folder() + "/fineserve.toml";
+  std::ofstream(config) << "[pool]\nsize = \"96MiB\"\n";
+  parent_ = std::make_unique<Process>(
+      std::vector<std::string>{Installed(), "--gpu", Gpu(), "--slab", "4MiB",
+                               "--config", config, "--supervise"},
+      environment());
+  ASSERT_TRUE(Eventually([&] {
+    return parent_->Stderr().find(" serving ") != std::string::npos;
+  })) << parent_->Stderr();
+  std::ofstream(config) << "[pool]\nsice = \"96MiB\"\n";
+  EXPECT_EQ(RunUpgrade({"--check", "--binary", Another()}), 1);
+  EXPECT_NE(answer_.find("sice"), std::string::npos) << answer_;
+}
+
+TEST_F(UpgradeTest, PoolThatNobodyKeepsIsNotHandedOver) {
+  StartPool(/*supervised=*/false);
+  const abi::TableSnapshot before = Table();
+  EXPECT_EQ(RunUpgrade({"--binary", Another()}), 1);
+  EXPECT_NE(answer_.find("--supervise"), std::string::npos) << answer_;
+  EXPECT_EQ(Table().daemon_pid, before.daemon_pid);
+}
+
+TEST_F(UpgradeTest, WithoutADaemonItSaysSo) {
+  EXPECT_EQ(Fsctl({"upgrade"}).code, 3);
+  EXPECT_EQ(Fsctl({"upgrade", "--timeout", "0"}).code, 2);
+  EXPECT_EQ(Fsctl({"upgrade", "--nonsense"}).code, 2);
+}
+
+}  // namespace
+}  // namespace fineserve::integration

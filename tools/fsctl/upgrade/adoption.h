@@ -1,0 +1,32 @@
+#ifndef TOOLS_FSCTL_UPGRADE_ADOPTION_H_
+#define TOOLS_FSCTL_UPGRADE_ADOPTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/abi/table_reader.h"
+
+namespace fineserve::fsctl {
+
+// Whether a process that started then still lives.
+using Lives = std::function<bool(uint32_t pid, uint64_t start)>;
+
+// What became of the engines and leases that a daemon has left.
+struct Adoption {
+  uint32_t engines = 0;  // that still live
+  uint32_t slabs = 0;    // that these held
+  // What the next daemon got wrong, one line each.
+  std::vector<std::string> problems;
+};
+
+// Compares the table as a daemon left it with what the next one soon said. An
+// engine may have returned slabs in between, and others may have got them, by
+// leases of later numbers; nothing else may have happened to a lease. Pure.
+Adoption CompareTables(const abi::TableSnapshot& left,
+                       const abi::TableSnapshot& found, const Lives& lives);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_UPGRADE_ADOPTION_H_

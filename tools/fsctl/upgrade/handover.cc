@@ -1,0 +1,202 @@
+#include "tools/fsctl/upgrade/handover.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "daemon/abi/observer_link.h"
+#include "daemon/abi/process_start.h"
+#include "tools/fsctl/terminal/quantities.h"
+#include "tools/fsctl/upgrade/adoption.h"
+#include "tools/fsctl/upgrade/lease_probe.h"
+#include "tools/fsctl/upgrade/program_file.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Result = Check::Result;
+
+// Who connects meanwhile waits in the socket that is kept.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
+constexpr absl::Duration kPause = absl::Milliseconds(2);
+// Words are published before counters.
+constexpr absl::Duration kForCounters = absl::Milliseconds(20);
+// So many processes of the keeper that end without serving are no chance.
+constexpr size_t kMostFailures = 4;
+
+absl::StatusOr<abi::TableSnapshot> Read(const std::string& socket) {
+  const auto link = abi::ConnectObserver(socket, kAnswerTimeout);
+  if (!link.ok()) return link.status();
+  return abi::ReadTable(link->table.get());
+}
+
+bool RunsProgramOf(uint32_t pid, const ServingDaemon& daemon) {
+  const driver::Descriptor executable(
+      open(absl::StrCat("/proc/", pid, "/exe").c_str(), O_RDONLY | O_CLOEXEC));
+  return executable.valid() && IsSameFile(executable.get(), daemon.program);
+}
+
+bool ProcessLives(uint32_t pid, uint64_t start) {
+  const driver::Descriptor pidfd =
+      abi::OpenPidfd(static_cast<pid_t>(pid), start);
+  pollfd ended = {pidfd.get(), POLLIN, 0};
+  return pidfd.valid() && poll(&ended, 1, 0) == 0;
+}
+
+// Waits until another process than `former` serves, which runs what it should.
+absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
+                                             const std::string& socket,
+                                             uint32_t former,
+                                             absl::Time deadline) {
+  const bool counts = daemon.keeper == ServingDaemon::Keeper::kSupervisor;
+  std::set<pid_t> tried;
+  absl::Status last = absl::UnavailableError("no daemon answers");
+  while (absl::Now() < deadline) {
+    if (counts) tried.merge(ChildrenOf(daemon.keeper_pid));
+    tried.erase(static_cast<pid_t>(former));
+    if (tried.size() > kMostFailures) {
+      return absl::UnavailableError(absl::StrCat(
+          "it ended ", kMostFailures, " times without serving; see its log"));
+    }
+    absl::StatusOr<abi::TableSnapshot> table = Read(socket);
+    if (table.ok() && table->daemon_pid != former &&
+        RunsProgramOf(table->daemon_pid, daemon)) {
+      return table;
+    }
+    if (!table.ok()) last = table.status();
+    absl::SleepFor(kPause);
+  }
+  return absl::UnavailableError(
+      absl::StrCat("it did not serve in time: ", last.message()));
+}
+
+// The daemon that is to end, if it still lives, and its table.
+struct FormerDaemon {
+  driver::Descriptor pidfd;
+  driver::Descriptor table;
+};
+
+FormerDaemon OpenFormer(const ServedPool& pool) {
+  FormerDaemon former;
+  former.pidfd =
+      abi::OpenPidfd(static_cast<pid_t>(pool.table.daemon_pid), /*start=*/0);
+  if (!former.pidfd.valid()) return former;
+  auto link = abi::ConnectObserver(pool.socket, kAnswerTimeout);
+  if (link.ok()) former.table = std::move(link->table);
+  return former;
+}
+
+// Waits for its end, and returns what it left: what the table says until the
+// next one serves. What was known before if that was missed.
+abi::TableSnapshot AwaitEnd(const FormerDaemon& former, const ServedPool& pool,
+                            absl::Time deadline) {
+  pollfd ended = {former.pidfd.get(), POLLIN, 0};
+  if (former.pidfd.valid()) {
+    const auto ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    poll(&ended, 1, static_cast<int>(std::max<int64_t>(ms, 0)));
+  }
+  if (!former.table.valid()) return pool.table;
+  absl::StatusOr<abi::TableSnapshot> left = abi::ReadTable(former.table.get());
+  return left.ok() && left->daemon_pid == pool.table.daemon_pid
+             ? *std::move(left)
+             : pool.table;
+}
+
+Check CheckLeases(const abi::TableSnapshot& left,
+                  const abi::TableSnapshot& found) {
+  const Adoption adoption = CompareTables(left, found, ProcessLives);
+  if (adoption.problems.empty()) {
+    return {Result::kOk, "leases",
+            absl::StrCat(adoption.slabs, " slabs of ", adoption.engines,
+                         " engines were adopted"),
+            ""};
+  }
+  return {Result::kFail, "leases",
+          absl::StrCat(absl::StrJoin(adoption.problems.begin(),
+                                     adoption.problems.begin() +
+                                         std::min<std::ptrdiff_t>(
+                                             3, adoption.problems.size()),
+                                     "; "),
+                       adoption.problems.size() > 3 ? "; and more" : ""),
+          "report this with fsctl support"};
+}
+
+Check CheckEngines(const ServedPool& before, bool is_way_back,
+                   absl::Time deadline) {
+  Joining joining = JoinedSince(before.links, before.table);
+  while (!joining.missing.empty() && absl::Now() < deadline) {
+    absl::SleepFor(kForCounters);
+    joining = JoinedSince(before.links, before.table);
+  }
+  std::string found = absl::StrCat(joining.joined, " processes joined again");
+  if (joining.later > 0) {
+    absl::StrAppend(&found, ", ", joining.later,
+                    " will when they next ask for something");
+  }
+  if (joining.missing.empty()) return {Result::kOk, "engines", found, ""};
+  return {is_way_back ? Result::kWarn : Result::kFail, "engines",
+          absl::StrCat(found,
+                       "; not joined: ", absl::StrJoin(joining.missing, ", ")),
+          "see fsctl explain PID, and the engine's log"};
+}
+
+Check CheckLeasing(const std::string& socket, const abi::TableSnapshot& table) {
+  const bool any =
+      std::any_of(table.slabs.begin(), table.slabs.end(), [](const auto& slab) {
+        return slab.word.state == abi::SlabState::kFree;
+      });
+  const absl::StatusOr<std::string> probed = ProbeLease(socket, any);
+  if (probed.ok()) return {Result::kOk, "slabs", *probed, ""};
+  return {Result::kFail, "slabs", std::string(probed.status().message()),
+          "see the daemon's log"};
+}
+
+}  // namespace
+
+Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
+                  bool is_way_back, absl::Duration timeout) {
+  Handover result;
+  const absl::Time deadline = absl::Now() + timeout;
+  const auto fail = [&](const char* name, absl::string_view found) {
+    result.checks.push_back({Result::kFail, name, std::string(found), ""});
+    return result;
+  };
+  const FormerDaemon former = OpenFormer(pool);
+  const absl::Status told = StartNext(daemon);
+  if (!told.ok()) return fail("start", told.message());
+  const abi::TableSnapshot left = AwaitEnd(former, pool, deadline);
+  const absl::Time ended_at = absl::Now();
+  absl::StatusOr<abi::TableSnapshot> next =
+      AwaitNext(daemon, pool.socket, pool.table.daemon_pid, deadline);
+  if (!next.ok()) return fail("start", next.status().message());
+  result.daemon = static_cast<pid_t>(next->daemon_pid);
+  result.silent_ms = absl::ToDoubleMilliseconds(absl::Now() - ended_at);
+  result.same_pool = next->epoch == left.epoch;
+  absl::SleepFor(kForCounters);
+  const absl::StatusOr<abi::TableSnapshot> later = Read(pool.socket);
+  if (!later.ok()) return fail("start", later.status().message());
+  next->counters = later->counters;
+  result.checks.push_back({Result::kOk, "start",
+                           absl::StrCat("pid ", result.daemon, " serves since ",
+                                        static_cast<int>(result.silent_ms),
+                                        " ms after the former daemon ended"),
+                           ""});
+  result.checks.push_back(CheckLeases(left, *next));
+  if (!result.same_pool) return result;
+  result.checks.push_back(CheckEngines(pool, is_way_back, deadline));
+  result.checks.push_back(CheckLeasing(pool.socket, *later));
+  // It served all the while.
+  const absl::StatusOr<abi::TableSnapshot> last = Read(pool.socket);
+  if (!last.ok() || last->daemon_pid != next->daemon_pid) {
+    return fail("start", "it has ended again");
+  }
+  return result;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,41 @@
+#ifndef TOOLS_FSCTL_UPGRADE_HANDOVER_H_
+#define TOOLS_FSCTL_UPGRADE_HANDOVER_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "daemon/abi/table_reader.h"
+#include "tools/fsctl/doctor/doctor_report.h"
+#include "tools/fsctl/upgrade/engine_links.h"
+#include "tools/fsctl/upgrade/serving_daemon.h"
+
+namespace fineserve::fsctl {
+
+// A pool as one daemon serves it, and where the next one will.
+struct ServedPool {
+  std::string socket;
+  abi::TableSnapshot table;
+  Links links;
+};
+
+// What came of a change of daemons.
+struct Handover {
+  pid_t daemon = 0;      // that serves now; 0: none does
+  double silent_ms = 0;  // while nobody did
+  bool same_pool = true;
+  std::vector<Check> checks;
+};
+
+// Has the keeper of `daemon` start what lies at its program's path now, waits
+// until that serves, and looks whether it has adopted every lease, every engine
+// has joined it again and it leases slabs. Each takes at most `timeout`.
+// `is_way_back`: an engine that has not joined again is a warning only.
+Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
+                  bool is_way_back, absl::Duration timeout);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_UPGRADE_HANDOVER_H_

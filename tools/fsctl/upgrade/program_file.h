@@ -1,0 +1,21 @@
+#ifndef TOOLS_FSCTL_UPGRADE_PROGRAM_FILE_H_
+#define TOOLS_FSCTL_UPGRADE_PROGRAM_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace fineserve::fsctl {
+
+// Whether both are the same file.
+bool IsSameFile(int descriptor, const std::string& path);
+
+// Makes the program that `descriptor` is of the one at `path`, at once: whoever
+// starts it meanwhile starts the former one or this one, whole. The former one
+// is kept as `aside`, unless that is empty. Errors say what to do.
+absl::Status PutInPlace(int descriptor, const std::string& path,
+                        const std::string& aside);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_UPGRADE_PROGRAM_FILE_H_

@@ -1,0 +1,53 @@
+#ifndef TOOLS_FSCTL_UPGRADE_SERVING_DAEMON_H_
+#define TOOLS_FSCTL_UPGRADE_SERVING_DAEMON_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::fsctl {
+
+// The daemon that serves a pool, and who keeps that pool and starts the next
+// one.
+struct ServingDaemon {
+  enum class Keeper { kSupervisor, kSystemd };
+
+  pid_t pid = 0;
+  uint64_t start = 0;  // ProcessStart
+  // Absolute: what its keeper starts next is what lies there then.
+  std::string program;
+  std::vector<std::string> arguments;    // without the program
+  std::vector<std::string> environment;  // "NAME=value"
+  // What it runs, even if another file lies at `program` by now.
+  driver::Descriptor executable;
+  Keeper keeper = Keeper::kSupervisor;
+  pid_t keeper_pid = 0;
+  uint64_t keeper_start = 0;
+  std::string unit;              // of systemd
+  bool of_user_manager = false;  // systemctl --user
+};
+
+// FailedPrecondition, with what to do, if nobody keeps its pool.
+absl::StatusOr<ServingDaemon> FindServingDaemon(pid_t pid);
+
+// "fineserved --supervise (pid 4711)", "systemd (fineserved@0.service)".
+std::string KeeperName(const ServingDaemon& daemon);
+
+// Has the keeper stop its daemon and start what lies at `program` now. Does not
+// wait for that.
+absl::Status StartNext(const ServingDaemon& daemon);
+
+// The processes that a supervisor runs now: none or one. Empty also where the
+// kernel does not say.
+std::set<pid_t> ChildrenOf(pid_t pid);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_UPGRADE_SERVING_DAEMON_H_

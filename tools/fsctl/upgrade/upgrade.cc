@@ -1,0 +1,248 @@
+#include "tools/fsctl/upgrade/upgrade.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "daemon/abi/observer_link.h"
+#include "daemon/abi/version.h"
+#include "tools/fsctl/doctor/doctor_report.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/json_text.h"
+#include "tools/fsctl/upgrade/handover.h"
+#include "tools/fsctl/upgrade/program_file.h"
+#include "tools/fsctl/upgrade/release.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using Result = Check::Result;
+
+constexpr char kFailedSuffix[] = ".failed";
+constexpr char kFormerSuffix[] = ".former";
+
+// One run of the command. Each step reports what it found and returns whether
+// the next one may be taken.
+class Upgrade {
+ public:
+  Upgrade(const UpgradeOptions& options, ServingDaemon daemon, ServedPool pool)
+      : options_(options),
+        daemon_(std::move(daemon)),
+        pool_(std::move(pool)),
+        path_(options.binary.empty()
+                  ? daemon_.program
+                  : std::filesystem::absolute(options.binary).string()) {}
+
+  void Run();
+  int Report(const Globals& globals) const;
+
+ private:
+  bool CheckProgram(int table);
+  bool CheckTakeover(int table);
+  bool Install();
+  void Take(Handover handover);
+  void GoBack();
+  void Conclude(int code, const char* outcome, const std::string& words) {
+    code_ = code;
+    outcome_ = outcome;
+    words_ = words;
+  }
+  void Add(Result result, const char* name, absl::string_view found,
+           absl::string_view fix = "") {
+    checks_.push_back({result, name, std::string(found), std::string(fix)});
+  }
+  absl::Duration timeout() const { return absl::Seconds(options_.timeout_s); }
+
+  const UpgradeOptions& options_;
+  const ServingDaemon daemon_;
+  const ServedPool pool_;
+  const std::string path_;  // of the release to come
+  std::vector<Check> checks_;
+  Release from_, to_;
+  pid_t serving_ = 0;
+  double silent_ms_ = 0;
+  int code_ = kExitBadAnswer;
+  const char* outcome_ = "refused";
+  std::string words_;
+};
+
+bool Upgrade::CheckProgram(int table) {
+  const absl::StatusOr<Release> from = AskRelease(daemon_);
+  if (from.ok()) from_ = *from;
+  Add(Result::kOk, "daemon",
+      absl::StrCat("pid ", daemon_.pid, ", ", ReleaseName(from_),
+                   ", its pool is kept by ", KeeperName(daemon_)));
+  const absl::StatusOr<Release> to = AskRelease(path_);
+  if (!to.ok()) {
+    Add(Result::kFail, "program", to.status().message());
+    return false;
+  }
+  to_ = *to;
+  if (to_.abi != abi::kAbiVersion) {
+    Add(Result::kFail, "program",
+        absl::StrCat(path_, " is ", ReleaseName(to_),
+                     ", but the pool and its engines speak ABI ",
+                     abi::kAbiVersion),
+        "stop the engines, upgrade, and start them again: fsctl drain --all, "
+        "then restart the daemon and the engines");
+    return false;
+  }
+  Add(Result::kOk, "program", absl::StrCat(path_, ": ", ReleaseName(to_)));
+  return CheckTakeover(table);
+}
+
+bool Upgrade::CheckTakeover(int table) {
+  const absl::Status s = AskTakeover(path_, daemon_, table);
+  if (absl::IsUnimplemented(s)) {
+    Add(Result::kSkipped, "takeover", s.message());
+    return true;
+  }
+  if (!s.ok()) {
+    Add(Result::kFail, "takeover", s.message(),
+        "mend what it says; the daemon's flags, environment and configuration "
+        "are those of the one that serves");
+    return false;
+  }
+  Add(Result::kOk, "takeover",
+      "it can go on with this pool, on this GPU, with this configuration");
+  return true;
+}
+
+bool Upgrade::Install() {
+  if (path_ == daemon_.program) return true;
+  const driver::Descriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const absl::Status s =
+      PutInPlace(file.get(), daemon_.program, daemon_.program + kFormerSuffix);
+  if (!s.ok()) {
+    Add(Result::kFail, "install", s.message());
+    return false;
+  }
+  Add(Result::kOk, "install",
+      absl::StrCat(daemon_.program, "; the former one is ", daemon_.program,
+                   kFormerSuffix));
+  return true;
+}
+
+void Upgrade::Take(Handover handover) {
+  serving_ = handover.daemon;
+  silent_ms_ += handover.silent_ms;
+  std::move(handover.checks.begin(), handover.checks.end(),
+            std::back_inserter(checks_));
+}
+
+void Upgrade::Run() {
+  const auto link = abi::ConnectObserver(pool_.socket);
+  if (!link.ok()) {
+    Add(Result::kFail, "daemon", link.status().message());
+  } else if (IsSameFile(daemon_.executable.get(), path_)) {
+    from_ = to_ = AskRelease(daemon_).value_or(Release());
+    serving_ = daemon_.pid;
+    return Conclude(
+        kExitOk, "current",
+        absl::StrCat("pid ", daemon_.pid, " runs ", path_,
+                     " already; install another release there, or name one "
+                     "with --binary"));
+  } else if (CheckProgram(link->table.get())) {
+    serving_ = daemon_.pid;
+    if (options_.check) {
+      return Conclude(kExitOk, "checked",
+                      "the upgrade can be made; nothing was changed");
+    }
+    if (Install()) {
+      Handover handover = HandOver(daemon_, pool_, false, timeout());
+      const bool fine = !AnyFailed(handover.checks);
+      const bool same_pool = handover.same_pool;
+      Take(std::move(handover));
+      if (fine) {
+        return Conclude(kExitOk, "upgraded",
+                        absl::StrCat("upgraded from ", ReleaseName(from_),
+                                     " to ", ReleaseName(to_)));
+      }
+      if (same_pool) return GoBack();
+      return Conclude(kExitNoneServes, "lost",
+                      "the daemon began with a new pool; restart the engines "
+                      "(fsctl doctor names them)");
+    }
+  }
+  Conclude(kExitBadAnswer, "refused", "nothing was changed");
+}
+
+// A keeper starts what lies at the path, now and after the next crash, so that
+// is where the former program has to be.
+void Upgrade::GoBack() {
+  const absl::Status s = PutInPlace(daemon_.executable.get(), daemon_.program,
+                                    daemon_.program + kFailedSuffix);
+  if (!s.ok()) {
+    Add(Result::kFail, "go back", s.message());
+  } else {
+    Add(Result::kOk, "go back",
+        absl::StrCat(ReleaseName(from_), " is ", daemon_.program,
+                     " again; what failed is ", daemon_.program,
+                     kFailedSuffix));
+    ServedPool pool = pool_;
+    if (serving_ != 0) {
+      pool.table.daemon_pid = static_cast<uint32_t>(serving_);
+    }
+    Handover back = HandOver(daemon_, pool, /*is_way_back=*/true, timeout());
+    const bool fine = !AnyFailed(back.checks) && back.same_pool;
+    Take(std::move(back));
+    if (fine) {
+      return Conclude(kExitWentBack, "went back",
+                      absl::StrCat("went back to ", ReleaseName(from_),
+                                   "; its engines serve on"));
+    }
+  }
+  Conclude(kExitNoneServes, "failed",
+           absl::StrCat("neither release serves as it should; the engines go "
+                        "on with what they hold; see the log of ",
+                        KeeperName(daemon_)));
+}
+
+int Upgrade::Report(const Globals& globals) const {
+  if (!globals.json) {
+    Print(checks_.empty() ? "" : ChecksText(checks_, globals.color) + "\n");
+    Print(words_ + "\n");
+    return code_;
+  }
+  const nlohmann::ordered_json out = {{"ok", code_ == kExitOk},
+                                      {"outcome", outcome_},
+                                      {"from", ReleaseName(from_)},
+                                      {"to", ReleaseName(to_)},
+                                      {"daemon_pid", serving_},
+                                      {"silent_ms", silent_ms_},
+                                      {"words", words_},
+                                      {"checks", ChecksJson(checks_)}};
+  Print(JsonText(out));
+  return code_;
+}
+
+}  // namespace
+
+int RunUpgrade(const Globals& globals, const UpgradeOptions& options) {
+  if (options.timeout_s < 1 || options.timeout_s > 600) {
+    return Fail(kExitUsage,
+                "--timeout takes 1 to 600 seconds; see fsctl upgrade --help");
+  }
+  absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
+  if (!pool.ok()) return FailWithoutPool(pool.status());
+  if (!pool->daemon_answers()) {
+    return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+  }
+  absl::StatusOr<ServingDaemon> daemon =
+      FindServingDaemon(static_cast<pid_t>(pool->table.daemon_pid));
+  if (!daemon.ok()) return Fail(kExitBadAnswer, daemon.status());
+  ServedPool served{pool->socket, pool->table, LinksOf(pool->table)};
+  Upgrade upgrade(options, *std::move(daemon), std::move(served));
+  upgrade.Run();
+  return upgrade.Report(globals);
+}
+
+}  // namespace fineserve::fsctl
