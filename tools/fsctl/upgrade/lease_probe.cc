@@ -26,7 +26,7 @@ absl::Status Ask(int socket, const Request& request, Answer* answer) {
         absl::StrCat("a lease got no answer: ", strerror(error)));
   }
   if (received.As(answer)) return absl::OkStatus();
-  abi::Refused refused;
+  abi::Refused refused = {};
   if (!received.As(&refused)) {
     return absl::UnavailableError("a lease got an answer of the wrong kind");
   }
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ProbeLease(const std::string& socket,
   if (!link.ok()) return link.status();
   auto request = abi::MakeMessage<abi::LeaseRequest>(1);
   request.slab_count = 1;
-  abi::LeaseGrant grant;
+  abi::LeaseGrant grant = {};
   absl::Status s = Ask(link->socket.get(), request, &grant);
   if (absl::IsResourceExhausted(s)) {
     return absl::StrCat("not leased: ", s.message());
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ProbeLease(const std::string& socket,
   if (!s.ok()) return s;
   auto back = abi::MakeMessage<abi::ReturnRequest>(2);
   back.lease = grant.lease;
-  abi::ReturnDone done;
+  abi::ReturnDone done = {};
   s = Ask(link->socket.get(), back, &done);
   if (!s.ok()) return s;
   return std::string("one was leased and returned");
