@@ -10,13 +10,18 @@
 
 namespace fineserve::abi {
 
+// A process numbers its requests from 1 to this, and begins again.
+inline constexpr uint32_t kMostLeaseRequest = 1023;
+
 // Asks for whole slabs, zeroed. The answer waits until their zero fill has
-// completed, and for slabs that other engines were asked to return.
+// completed, and for slabs that other engines were asked to return. A process
+// that lost its connection before the answer came repeats the request with its
+// number, and is granted the lease that it was granted before, if it was.
 struct LeaseRequest {
   static constexpr MessageType kType = MessageType::kLeaseRequest;
   MessageHeader header;
   uint32_t slab_count;  // ≥ 1
-  uint32_t reserved;
+  uint32_t request;     // ≤ kMostLeaseRequest; 0: without a number
 };
 static_assert(sizeof(LeaseRequest) == 24);
 
@@ -54,12 +59,13 @@ struct GranuleBatch {
 static_assert(sizeof(GranuleBatch) == 32);
 
 // Returns a lease. The client has unmapped it in a synchronised context, so
-// none of its work can touch the slabs any more.
+// none of its work can touch the slabs any more. With lease 0: the one that was
+// granted for the request of this number, whose answer never came.
 struct ReturnRequest {
   static constexpr MessageType kType = MessageType::kReturnRequest;
   MessageHeader header;
   uint32_t lease;
-  uint32_t reserved;
+  uint32_t request;  // LeaseRequest::request if lease is 0
 };
 static_assert(sizeof(ReturnRequest) == 24);
 

@@ -86,6 +86,26 @@ struct SlabWord {
   }
 };
 
+// Who asked for a lease of whole slabs, and by which request: lease (32 bits) |
+// pid (22, as many as Linux has) | request (10). For the next daemon, which may
+// be asked again.
+struct LeaseAsker {
+  uint32_t lease = 0;
+  uint32_t pid = 0;
+  uint32_t request = 0;
+
+  static constexpr uint64_t Pack(LeaseAsker a) {
+    return static_cast<uint64_t>(a.lease) |
+           (static_cast<uint64_t>(a.pid & 0x3fffff) << 32) |
+           (static_cast<uint64_t>(a.request) << 54);
+  }
+  static constexpr LeaseAsker Unpack(uint64_t asker) {
+    return {static_cast<uint32_t>(asker),
+            static_cast<uint32_t>(asker >> 32) & 0x3fffff,
+            static_cast<uint32_t>(asker >> 54)};
+  }
+};
+
 // Whether a view holds the slab, by a lease of its own. kFull means that it
 // belongs to a lease of whole slabs.
 constexpr bool IsInView(SlabWord word) {
@@ -100,7 +120,10 @@ struct SlabEntry {
   // before its word says so. A process that maps the slab's former granules
   // must map the new ones before it uses a lease.
   std::atomic<uint64_t> memory;
-  uint64_t reserved;
+  // LeaseAsker, packed, of a lease of whole slabs none of whose granules have
+  // been asked for; written before the word. Counts only while it names the
+  // word's lease.
+  std::atomic<uint64_t> asker;
 };
 static_assert(sizeof(SlabEntry) == 32);
 

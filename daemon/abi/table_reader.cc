@@ -220,8 +220,11 @@ absl::Status ReadSlabs(const void* base, const TableHeader& h,
       return Bad("slab ", i, ": state is ", static_cast<int>(word.state));
     }
     to->slabs.push_back(
-        {word, LoadWord(base, offset + offsetof(SlabEntry, since_ns),
-                        __ATOMIC_RELAXED)});
+        {word,
+         LoadWord(base, offset + offsetof(SlabEntry, since_ns),
+                  __ATOMIC_RELAXED),
+         LeaseAsker::Unpack(LoadWord(base, offset + offsetof(SlabEntry, asker),
+                                     __ATOMIC_RELAXED))});
   }
   return absl::OkStatus();
 }

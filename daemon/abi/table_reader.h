@@ -52,6 +52,7 @@ struct EngineSnapshot {
 struct SlabSnapshot {
   SlabWord word;
   uint64_t since_ns = 0;  // CLOCK_MONOTONIC; may be one change behind
+  LeaseAsker asker = {};  // unchecked, for the next daemon
 };
 
 struct TableSnapshot {

@@ -20,8 +20,12 @@ using slab::EngineId;
 using slab::LeaseId;
 
 bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
-  if (r.slab_count == 0 || c->waiting_ticket != 0) return Dropped();
-  pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence));
+  if (r.slab_count == 0 || r.request > abi::kMostLeaseRequest ||
+      c->waiting_ticket != 0) {
+    return Dropped();
+  }
+  pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence),
+               {c->peer.pid, r.request});
   Answer();
   return true;
 }
@@ -65,6 +69,10 @@ void SocketServer::Answer() {
     auto answer = abi::MakeMessage<abi::LeaseGrant>(c->waiting_sequence);
     answer.lease = slab::Number(grant.lease);
     answer.slab_count = static_cast<uint32_t>(grant.slabs.size());
+    // Of a former connection of the same process, whose end is still to come.
+    for (PeerConnection& other : connections_) {
+      other.unfetched.erase(grant.lease);
+    }
     c->unfetched.insert(grant.lease);
     // If the peer has died, its pidfd reports that, and the lease ends then.
     abi::Send(c->socket.get(), answer);
@@ -86,7 +94,9 @@ void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
 bool SocketServer::HandleReturn(PeerConnection* c,
                                 const abi::ReturnRequest& r) {
   c->unfetched.erase(LeaseId{r.lease});
-  const absl::Status s = pool_->Return(c->engine, LeaseId{r.lease});
+  const absl::Status s =
+      r.lease != 0 ? pool_->Return(c->engine, LeaseId{r.lease})
+                   : pool_->GiveUp(c->engine, {c->peer.pid, r.request});
   if (!s.ok()) {
     return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
                   std::string(s.message()));
@@ -114,6 +124,8 @@ bool SocketServer::ExportGranules(PeerConnection* c, uint32_t sequence,
     return Refuse(c, sequence, RefusalCode::kUnknownLease,
                   std::string(granules.status().message()));
   }
+  // Before any other process could map it.
+  if (lease != 0) pool_->Seen(c->engine, LeaseId{lease});
   c->waiting_lease = lease;
   c->waiting_first = first;
   pool_->Export(Await(c, sequence), *granules);

@@ -167,7 +167,7 @@ void PoolService::Publish(const slab::Effects& effects) {
                    state_.wanted_slabs());
   const uint64_t now_ns = clock_->NowNs();
   for (const slab::SlabChange& change : effects.changes) {
-    table_->SetSlab(change.slab, change.word);
+    table_->SetSlab(change.slab, change.word, change.asker);
     meter_.Saw(change, now_ns);
   }
   meter_.SawEngines(effects.records, state_);

@@ -57,9 +57,17 @@ class PoolService {
     state_.Exited(pid, clock_->NowNs());
     Execute();
   }
-  void Lease(slab::EngineId engine, uint32_t slab_count, uint64_t ticket) {
-    state_.Lease(engine, slab_count, ticket, clock_->NowNs());
+  void Lease(slab::EngineId engine, uint32_t slab_count, uint64_t ticket,
+             const slab::Asker& asker = {}) {
+    state_.Lease(engine, slab_count, ticket, clock_->NowNs(), asker);
     Execute();
+  }
+  void Seen(slab::EngineId engine, slab::LeaseId lease) {
+    state_.Seen(engine, lease);
+    Execute();
+  }
+  absl::Status GiveUp(slab::EngineId engine, const slab::Asker& asker) {
+    return Executed(state_.GiveUp(engine, asker));
   }
   void CancelLease(uint64_t ticket) { state_.Cancel(ticket); }
   absl::Status Return(slab::EngineId engine, slab::LeaseId lease) {

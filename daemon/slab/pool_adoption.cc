@@ -77,10 +77,14 @@ absl::StatusOr<PoolState> PoolState::Adopt(const abi::TableSnapshot& kept,
   absl::Status s = Check(kept);
   if (!s.ok()) return s;
   std::vector<abi::SlabWord> words;
-  for (const abi::SlabSnapshot& slab : kept.slabs) words.push_back(slab.word);
+  std::vector<abi::LeaseAsker> askers;
+  for (const abi::SlabSnapshot& slab : kept.slabs) {
+    words.push_back(slab.word);
+    askers.push_back(slab.asker);
+  }
   PoolState pool({kept.granule_bytes, kept.granules_per_slab,
                   static_cast<uint32_t>(words.size())},
-                 SlabManager(words, kept.last_lease), kept.wanted_slabs);
+                 SlabManager(words, askers, kept.last_lease), kept.wanted_slabs);
   pool.last_engine_ = kept.last_engine;
   pool.counters_ = CountersOf(kept.counters);
   pool.moved_ns_.assign(words.size(), now_ns);

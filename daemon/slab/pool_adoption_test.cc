@@ -45,7 +45,7 @@ class PoolAdoptionTest : public ::testing::Test {
       table_->SetMarks(pool_.last_engine(), pool_.slabs().last_lease(),
                        pool_.wanted_slabs());
       for (const SlabChange& change : e.changes) {
-        table_->SetSlab(change.slab, change.word);
+        table_->SetSlab(change.slab, change.word, change.asker);
       }
       for (uint32_t slot : e.vacant) table_->ClearEngine(slot);
       for (EngineId id : e.records) {
@@ -100,8 +100,8 @@ class PoolAdoptionTest : public ::testing::Test {
     Settle();
     return id;
   }
-  LeaseId Lease(EngineId id, uint32_t slabs) {
-    pool_.Lease(id, slabs, ++ticket_, clock_.NowNs());
+  LeaseId Lease(EngineId id, uint32_t slabs, const Asker& asker = {}) {
+    pool_.Lease(id, slabs, ++ticket_, clock_.NowNs(), asker);
     Execute();
     return grants_.back().lease;
   }
@@ -152,6 +152,59 @@ TEST_F(PoolAdoptionTest, WhatEnginesHoldStaysAndIsTheirsToReturn) {
     EXPECT_GT(Number(held), 0u);
   }
   EXPECT_GT(Number(Join("new", 40)), Number(b));
+}
+
+TEST_F(PoolAdoptionTest, LeaseWhoseAnswerWasLostIsGrantedAgainOrGivenUp) {
+  Fill();
+  const EngineId a = Join("a", 20);
+  const LeaseId lost = Lease(a, 3, {20, 7});
+  const LeaseId given_up = Lease(a, 2, {20, 8});
+  const LeaseId seen = Lease(a, 1, {20, 9});
+  pool_.Seen(a, seen);
+  Execute();
+  TakeOver();
+  const uint64_t granted = pool_.counters().leases_granted;
+  EXPECT_EQ(Lease(a, 3, {20, 7}), lost);
+  EXPECT_EQ(grants_.back().ticket, ticket_);
+  EXPECT_THAT(grants_.back().slabs, SizeIs(3));
+  EXPECT_EQ(pool_.counters().leases_granted, granted);
+  EXPECT_TRUE(pool_.GiveUp(a, {20, 8}).ok());
+  EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 8})));
+  EXPECT_THAT(pool_.slabs().SlabsOf(a, given_up), SizeIs(0));
+  // Neither what is mapped nor what was asked for without a number or by
+  // another process.
+  EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 9})));
+  EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {20, 0})));
+  EXPECT_TRUE(absl::IsNotFound(pool_.GiveUp(a, {21, 7})));
+  Execute();
+  Fill();
+  EXPECT_NE(Lease(a, 1, {20, 9}), seen);
+}
+
+TEST_F(PoolAdoptionTest, PartOfALeaseIsReturnedWhenItIsAskedForAgain) {
+  Fill();
+  const EngineId a = Join("a", 20);
+  const LeaseId lease = Lease(a, 3, {20, 7});
+  // As if the daemon had died before it published the third.
+  table_->SetSlab(grants_.back().slabs[2], {});
+  TakeOver();
+  EXPECT_NE(Lease(a, 3, {20, 7}), lease);
+  EXPECT_THAT(grants_.back().slabs, SizeIs(3));
+  EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 3u);
+}
+
+TEST_F(PoolAdoptionTest, WhatADeadProcessNeverSawServesTheOthersOfItsEngine) {
+  Fill();
+  const EngineId a = Join("a", 20);
+  Join("a", 21);
+  Lease(a, 3, {20, 7});
+  const LeaseId seen = Lease(a, 1, {20, 8});
+  pool_.Seen(a, seen);
+  Execute();
+  TakeOver();
+  pool_.Exited(20, clock_.NowNs());
+  Execute();
+  EXPECT_EQ(pool_.slabs().HeldBy(a).slabs, 1u);
 }
 
 TEST_F(PoolAdoptionTest, ProcessThatJoinsAgainIsTheSameEngine) {

@@ -100,7 +100,14 @@ void PoolState::Exited(pid_t pid, uint64_t now_ns) {
     }
     effects_.records.insert(id);
     Note(id, absl::StrCat("pid ", pid, " exited"));
-    if (engine.members.empty()) Bury(id, now_ns);
+    if (engine.members.empty()) {
+      Bury(id, now_ns);
+      continue;
+    }
+    // Of which no other process can know.
+    for (LeaseId lease : slabs_.UnseenOf(id, pid)) {
+      Return(id, lease).IgnoreError();
+    }
   }
 }
 
@@ -260,12 +267,41 @@ uint32_t PoolState::Uncommitted(uint32_t pool, uint32_t* quarantined) const {
 }
 
 void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
-                      uint64_t now_ns) {
+                      uint64_t now_ns, const Asker& asker) {
+  if (GrantAgain(engine, count, ticket, asker)) return;
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
-  const SlabManager::Request request = {engine, count, ticket, now_ns};
+  const SlabManager::Request request = {engine, count, ticket, now_ns, asker};
   const auto available = slabs_.Lease(request, Uncommitted(pool, nullptr));
   if (available) return Refuse(request, *available, /*late=*/false);
   GrantWaiting();
+}
+
+// A daemon that died while it published a lease has left a part of it, which
+// is of no use.
+bool PoolState::GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
+                           const Asker& asker) {
+  if (asker.request == 0) return false;
+  absl::optional<Grant> former = slabs_.FindUnseen(engine, asker);
+  if (!former) return false;
+  if (former->slabs.size() != count) {
+    Return(engine, former->lease).IgnoreError();
+    return false;
+  }
+  former->ticket = ticket;
+  effects_.grants.push_back(*std::move(former));
+  return true;
+}
+
+void PoolState::Seen(EngineId engine, LeaseId lease) {
+  slabs_.Seen(engine, lease);
+}
+
+absl::Status PoolState::GiveUp(EngineId engine, const Asker& asker) {
+  const absl::optional<Grant> lost = slabs_.FindUnseen(engine, asker);
+  if (asker.request != 0 && lost) return Return(engine, lost->lease);
+  return absl::NotFoundError(absl::StrCat("no lease answers request ",
+                                          asker.request, " of pid ",
+                                          asker.pid));
 }
 
 void PoolState::Refuse(const SlabManager::Request& request, uint32_t available,

@@ -116,8 +116,17 @@ class PoolState {
   // --- Whole slabs ---
 
   // Asks for `count` ≥ 1 whole slabs; a grant or a refusal names the ticket.
-  // Refused are slabs that floors, other requests or dead engines need.
-  void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns);
+  // Refused are slabs that floors, other requests or dead engines need. A
+  // numbered request that was granted before, by this daemon or a former one,
+  // is granted the same lease, until its holder has seen it.
+  void Lease(EngineId engine, uint32_t count, uint64_t ticket, uint64_t now_ns,
+             const Asker& asker = {});
+  // The lease's holder has learned of it: it asks for its granules. To be
+  // published before they are sent.
+  void Seen(EngineId engine, LeaseId lease);
+  // Returns the lease that was granted for a request whose answer its process
+  // has never got. NotFound if there is none.
+  absl::Status GiveUp(EngineId engine, const Asker& asker);
   // Nobody waits for the request any more.
   void Cancel(uint64_t ticket) { slabs_.Cancel(ticket); }
   // NotFound if the engine has no such lease.
@@ -314,6 +323,8 @@ class PoolState {
   void Refuse(const SlabManager::Request& request, uint32_t available,
               bool late);
   void GrantWaiting();
+  bool GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
+                  const Asker& asker);
   uint32_t Uncommitted(uint32_t pool, uint32_t* quarantined) const;
   absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
                                 const ShareLimits& limits) const;

@@ -26,10 +26,21 @@ SlabManager::SlabManager(uint32_t slab_count, uint32_t present)
 }
 
 SlabManager::SlabManager(const std::vector<SlabWord>& words,
+                         const std::vector<abi::LeaseAsker>& askers,
                          uint32_t last_lease)
     : slabs_(words.size()), last_lease_(last_lease) {
   counts_[static_cast<size_t>(SlabState::kFree)] = slab_count();
-  for (uint32_t i = 0; i < slab_count(); ++i) Set(SlabId{i}, words[i]);
+  for (uint32_t i = 0; i < slab_count(); ++i) {
+    Set(SlabId{i}, words[i]);
+    const abi::LeaseAsker& asker = askers[i];
+    if (words[i].state != SlabState::kFull || asker.request == 0 ||
+        asker.lease != words[i].lease) {
+      continue;
+    }
+    unseen_[LeaseId{asker.lease}] = {
+        EngineId{words[i].engine},
+        {static_cast<pid_t>(asker.pid), asker.request}};
+  }
   changes_.clear();
 }
 
@@ -44,7 +55,7 @@ void SlabManager::CountHolding(SlabWord word, int by) {
   if (holding.slabs == 0) holdings_.erase(engine);
 }
 
-void SlabManager::Set(SlabId slab, SlabWord word) {
+void SlabManager::Set(SlabId slab, SlabWord word, const Asker& asker) {
   SlabWord& now = slabs_[Number(slab)];
   // First, so that the entry of an engine that keeps holding slabs survives.
   CountHolding(word, 1);
@@ -53,6 +64,9 @@ void SlabManager::Set(SlabId slab, SlabWord word) {
   if (word.state == SlabState::kFree) free_.insert(slab);
   now = word;
   changes_.push_back({slab, word});
+  if (asker.request == 0) return;
+  changes_.back().asker = {word.lease, static_cast<uint32_t>(asker.pid),
+                           asker.request};
 }
 
 template <typename Predicate>
@@ -99,10 +113,42 @@ SlabManager::Grant SlabManager::LeaseNow(const Request& request) {
   Grant grant{LeaseId{++last_lease_}, request.engine, request.ticket, {}};
   while (grant.slabs.size() < request.count) {
     const SlabId slab = *free_.begin();
-    Set(slab, {SlabState::kFull, Number(request.engine), Number(grant.lease)});
+    Set(slab, {SlabState::kFull, Number(request.engine), Number(grant.lease)},
+        request.asker);
     grant.slabs.push_back(slab);
   }
+  if (request.asker.request != 0) {
+    unseen_[grant.lease] = {request.engine, request.asker};
+  }
   return grant;
+}
+
+absl::optional<SlabManager::Grant> SlabManager::FindUnseen(
+    EngineId engine, const Asker& asker) const {
+  for (const auto& [lease, unseen] : unseen_) {
+    if (unseen.engine != engine || !(unseen.asker == asker)) continue;
+    return Grant{lease, engine, 0, SlabsOf(engine, lease)};
+  }
+  return absl::nullopt;
+}
+
+std::vector<LeaseId> SlabManager::UnseenOf(EngineId engine, pid_t pid) const {
+  std::vector<LeaseId> leases;
+  for (const auto& [lease, unseen] : unseen_) {
+    if (unseen.engine == engine && unseen.asker.pid == pid) {
+      leases.push_back(lease);
+    }
+  }
+  return leases;
+}
+
+void SlabManager::Seen(EngineId engine, LeaseId lease) {
+  const auto it = unseen_.find(lease);
+  if (it == unseen_.end() || it->second.engine != engine) return;
+  unseen_.erase(it);
+  for (SlabId slab : SlabsOf(engine, lease)) {
+    changes_.push_back({slab, word(slab)});
+  }
 }
 
 std::vector<SlabManager::Grant> SlabManager::TakeGrants() {
@@ -129,6 +175,7 @@ absl::StatusOr<std::vector<SlabId>> SlabManager::Return(EngineId engine,
                                             " has no lease ", Number(lease)));
   }
   for (SlabId slab : slabs) Set(slab, {SlabState::kZeroing, 0, 0});
+  unseen_.erase(lease);
   return slabs;
 }
 
@@ -188,6 +235,9 @@ void SlabManager::Zeroed(SlabId slab) { Set(slab, {SlabState::kFree, 0, 0}); }
 uint32_t SlabManager::Quarantine(EngineId engine) {
   std::erase_if(waiting_, [&](const Request& request) {
     return request.engine == engine;
+  });
+  std::erase_if(unseen_, [&](const auto& entry) {
+    return entry.second.engine == engine;
   });
   const uint32_t held = HeldBy(engine).slabs;
   for (uint32_t i = 0; i < slabs_.size(); ++i) {
@@ -256,6 +306,10 @@ void SlabManager::CheckInvariants() const {
     ++holding.slabs;
     holding.in_view += IsInView(word);
     holding.returning += word.state == SlabState::kReturning;
+  }
+  for (const auto& [lease, unseen] : unseen_) {
+    Require(!SlabsOf(unseen.engine, lease).empty(),
+            absl::StrCat("unseen lease ", Number(lease), " is held by nobody"));
   }
   Require(counts == counts_, "counts");
   Require(holdings == holdings_, "holdings");

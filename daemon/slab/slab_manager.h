@@ -1,6 +1,8 @@
 #ifndef DAEMON_SLAB_SLAB_MANAGER_H_
 #define DAEMON_SLAB_SLAB_MANAGER_H_
 
+#include <sys/types.h>
+
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -20,6 +22,17 @@ namespace fineserve::slab {
 struct SlabChange {
   SlabId slab;
   abi::SlabWord word;
+  // To be published before the word. With an unchanged word, and all zero: from
+  // now on the lease counts as seen.
+  abi::LeaseAsker asker = {};
+};
+
+// The request that a lease of whole slabs answers.
+struct Asker {
+  pid_t pid = 0;
+  uint32_t request = 0;  // 0: it had no number
+
+  bool operator==(const Asker&) const = default;
 };
 
 // Which engine holds which slab of one pool. The slab table is the published
@@ -46,6 +59,10 @@ struct SlabChange {
 // order of arrival. Its slabs are promised: no view is leased a slab while a
 // request waits.
 //
+// A lease of whole slabs is unseen until its holder is known to have learned of
+// it: its granules are asked for. Nobody can have mapped it before. Its holder
+// may ask for it again, by the number of its request, or give it up.
+//
 // Invariants (CheckInvariants): a slab's word names a lease and its engine if
 // and only if it is held by one; the slabs in FREE, Holdings and the counters
 // agree with the words. Moreover a slab becomes FREE only out of ZEROING, so
@@ -65,6 +82,7 @@ class SlabManager {
     uint32_t count;
     uint64_t ticket;
     uint64_t since_ns;
+    Asker asker = {};
   };
 
   // What an engine holds, quarantined slabs included.
@@ -82,8 +100,10 @@ class SlabManager {
 
   // Goes on with the slabs of a manager that has ended, as their words were
   // published (TakeChanges); leases are numbered from `last_lease` on. A slab
-  // that was in ZEROING still is, and the caller must zero it again.
-  SlabManager(const std::vector<abi::SlabWord>& words, uint32_t last_lease);
+  // that was in ZEROING still is, and the caller must zero it again. `askers`
+  // are the published ones, by slab.
+  SlabManager(const std::vector<abi::SlabWord>& words,
+              const std::vector<abi::LeaseAsker>& askers, uint32_t last_lease);
 
   // Every change of a slab's word since the last call, in order.
   std::vector<SlabChange> TakeChanges() { return std::exchange(changes_, {}); }
@@ -97,6 +117,13 @@ class SlabManager {
   // Grants the waiting requests that can be granted, in order of arrival. To be
   // called after Lease, Zeroed, Cancel and Quarantine.
   std::vector<Grant> TakeGrants();
+
+  // The unseen lease that answers this request, without a ticket. It may have
+  // fewer slabs than were asked for, if a daemon died while it published it.
+  absl::optional<Grant> FindUnseen(EngineId engine, const Asker& asker) const;
+  // The leases of a process that are unseen.
+  std::vector<LeaseId> UnseenOf(EngineId engine, pid_t pid) const;
+  void Seen(EngineId engine, LeaseId lease);
 
   // Drops a waiting request; false if none has this ticket.
   bool Cancel(uint64_t ticket);
@@ -168,7 +195,12 @@ class SlabManager {
   void CheckInvariants() const;
 
  private:
-  void Set(SlabId slab, abi::SlabWord word);
+  struct Unseen {
+    EngineId engine;
+    Asker asker;
+  };
+
+  void Set(SlabId slab, abi::SlabWord word, const Asker& asker = {});
   void CountHolding(abi::SlabWord word, int by);
   Grant LeaseNow(const Request& request);
   // The slabs that `is_it` is true for; lowest first.
@@ -181,6 +213,7 @@ class SlabManager {
   std::array<uint32_t, abi::kSlabStateCount> counts_ = {};
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
   std::deque<Request> waiting_;
+  std::map<LeaseId, Unseen> unseen_;
   uint32_t last_lease_ = 0;
 };
 

@@ -106,9 +106,17 @@ void TableWriter::SetMarks(uint32_t last_engine, uint32_t last_lease,
   header_->wanted_slabs.store(wanted_slabs, std::memory_order_relaxed);
 }
 
-void TableWriter::SetSlab(SlabId slab, abi::SlabWord word) {
+void TableWriter::SetSlab(SlabId slab, abi::SlabWord word,
+                          abi::LeaseAsker asker) {
   abi::SlabEntry& entry = slabs_[Number(slab)];
   const uint64_t before = entry.word.load(std::memory_order_relaxed);
+  const bool same = before == abi::SlabWord::Pack(word);
+  // Relaxed: nobody reads it while this process lives. One of another lease
+  // than the word's means nothing, so that none is cleared when a lease ends.
+  if (same || asker.request != 0) {
+    entry.asker.store(abi::LeaseAsker::Pack(asker), std::memory_order_relaxed);
+  }
+  if (same) return;
   if (abi::SlabWord::Unpack(before).state == abi::SlabState::kAbsent &&
       word.state != abi::SlabState::kAbsent) {
     // The store of `word` below publishes it.

@@ -40,8 +40,9 @@ class TableWriter {
   // waits for their end (PoolState::HoldBackFills).
   void Serve();
 
-  // Publishes a slab's word.
-  void SetSlab(SlabId slab, abi::SlabWord word);
+  // Publishes a slab's word, and before it who asked for its lease. With the
+  // word that the slab has: only who asked.
+  void SetSlab(SlabId slab, abi::SlabWord word, abi::LeaseAsker asker = {});
 
   // Publishes an engine in `slot` < kEngineCapacity.
   void SetEngine(uint32_t slot, const abi::EngineRecord& record);

@@ -254,14 +254,22 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   if (slabs > UINT32_MAX) return Exchange::kExhausted;
   auto request = abi::MakeMessage<abi::LeaseRequest>(0);
   request.slab_count = static_cast<uint32_t>(slabs);
+  request.request = lease_request_ % abi::kMostLeaseRequest + 1;
+  lease_request_ = request.request;
   abi::LeaseGrant grant;
   Received received;
-  const Exchange outcome =
+  const uint64_t epoch = welcome_.epoch;
+  Exchange outcome =
       AskAgain(request, &grant, &received, timeouts_.request_ms);
-  if (outcome != Exchange::kOk) return outcome;
-  if (grant.lease == 0 || grant.slab_count != slabs) {
-    return Lose("it granted a lease that was not requested");
+  if (outcome == Exchange::kOk &&
+      (grant.lease == 0 || grant.slab_count != slabs)) {
+    outcome = Lose("it granted a lease that was not requested");
   }
+  // It may have been granted all the same.
+  if (outcome == Exchange::kLost && welcome_.epoch == epoch) {
+    ends_.AddRequest(request.request);
+  }
+  if (outcome != Exchange::kOk) return outcome;
   *out = {grant.lease, welcome_.epoch, welcome_.granule_bytes,
           grant.slab_count * welcome_.granules_per_slab};
   return Exchange::kOk;

@@ -283,6 +283,7 @@ class DaemonLink {
   CheckedDescriptor socket_;
   KeptTable table_;
   uint32_t sequence_ FINESERVE_GUARDED_BY(mutex_) = 0;
+  uint32_t lease_request_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t retry_at_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   uint64_t pause_ms_ FINESERVE_GUARDED_BY(mutex_) = 0;
   abi::Welcome welcome_ FINESERVE_GUARDED_BY(mutex_) = {};

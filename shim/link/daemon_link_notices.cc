@@ -52,13 +52,16 @@ bool DaemonLink::SendEnds() {
   const int fd = socket_.Get();
   if (fd < 0) return Lose("its socket was closed by this program"), false;
   bool any = ConfirmEnds(fd);
-  uint32_t lease;
-  while (state() == LinkState::kConnected && ends_.Next(&lease)) {
+  UnconfirmedEnds::What ended;
+  while (state() == LinkState::kConnected && ends_.Next(&ended)) {
     auto back = abi::MakeMessage<abi::ReturnRequest>(0);
-    back.lease = lease;
+    back.lease = ended.lease;
+    back.request = ended.request;
     auto close = abi::MakeMessage<abi::CloseViewRequest>(0);
-    close.suspended = lease == UnconfirmedEnds::kViewsLeases ? 1 : 0;
-    const bool whole = lease == UnconfirmedEnds::kView || close.suspended == 1;
+    close.suspended = ended.lease == UnconfirmedEnds::kViewsLeases ? 1 : 0;
+    const bool whole =
+        ended.request == 0 &&
+        (ended.lease == UnconfirmedEnds::kView || close.suspended == 1);
     const int error = whole ? SendNumbered(close) : SendNumbered(back);
     if (error != 0) break;
     ends_.Told(sequence_);

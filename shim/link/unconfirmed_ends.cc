@@ -2,20 +2,20 @@
 
 namespace fineserve::shim {
 
-void UnconfirmedEnds::Add(uint32_t lease) {
+void UnconfirmedEnds::Add(What what) {
   const MutexLock lock(&mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (count == kCapacity) return;  // the daemon learns of it when we exit
-  At(count) = {lease, 0};
+  At(count) = {what, 0};
   count_.store(count + 1, std::memory_order_relaxed);
 }
 
-bool UnconfirmedEnds::Next(uint32_t* lease) {
+bool UnconfirmedEnds::Next(What* what) {
   const MutexLock lock(&mutex_);
   if (told_ == count_.load(std::memory_order_relaxed) || told_ == kMostTold) {
     return false;
   }
-  *lease = At(told_).lease;
+  *what = At(told_).what;
   return true;
 }
 

@@ -33,10 +33,18 @@ class UnconfirmedEnds {
   // Takes no lock.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  void Add(uint32_t lease);
+  // What has ended: a lease, or (with lease 0) the request of this number, which
+  // was given up before it was answered.
+  struct What {
+    uint32_t lease;
+    uint32_t request;
+  };
+
+  void Add(uint32_t lease) { Add(What{lease, 0}); }
+  void AddRequest(uint32_t request) { Add(What{0, request}); }
   // The first that is untold. False if there is none, or if so many are told
   // that their answers might not fit into the socket.
-  bool Next(uint32_t* lease);
+  bool Next(What* what);
   // Notes the number of the message that told it.
   void Told(uint32_t sequence);
   // The first that was told is confirmed. False if no message of this number
@@ -51,10 +59,11 @@ class UnconfirmedEnds {
  private:
   static constexpr uint32_t kMostTold = 64;
   struct End {
-    uint32_t lease;
+    What what;
     uint32_t sequence;
   };
 
+  void Add(What what);
   End& At(uint32_t place) FINESERVE_REQUIRES(mutex_) {
     return ends_[(first_ + place) % kCapacity];
   }

@@ -2,21 +2,14 @@
 #define TESTS_PROTOCOL_EXPLORE_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "tests/protocol/explorer.h"
 #include "tests/protocol/world.h"
 
 namespace fineserve::protocol {
 
-struct Exploration {
-  uint64_t states = 0;
-  uint64_t transitions = 0;
-  uint64_t settled = 0;     // runs whose end lost no slab
-  bool complete = false;    // no state was left out
-  std::string violation;    // of the first world that went wrong
-  std::vector<Event> path;  // to it
-};
+using Exploration = ExplorationOf<World>;
 
 // A run of random events; the seed names it.
 Exploration Walk(const Options& options, uint32_t seed, uint32_t events);

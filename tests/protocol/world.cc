@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/engine_entry.h"
+#include "tests/protocol/hash.h"
 
 namespace fineserve::protocol {
 namespace {
@@ -25,20 +26,6 @@ constexpr uint32_t kBlocksPerSlab = kSlabBytes / kPageBytes;
 void Require(bool holds) {
   if (!holds) abort();
 }
-
-// FNV-1a, byte by byte of what is added.
-class Hash {
- public:
-  void Add(uint64_t value) {
-    for (int i = 0; i < 8; ++i) {
-      hash_ = (hash_ ^ (value >> (8 * i) & 0xff)) * 0x100000001b3;
-    }
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  uint64_t hash_ = 0xcbf29ce484222325;
-};
 
 }  // namespace
 

@@ -90,6 +90,9 @@ struct Options {
 // when an engine begins to use a slab: all of it is zero.
 class World {
  public:
+  using Options = protocol::Options;
+  using Event = protocol::Event;
+
   explicit World(const Options& options);
   ~World();
   World(const World&) = delete;

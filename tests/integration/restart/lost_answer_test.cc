@@ -1,0 +1,135 @@
+// The daemon is killed when it is about to send an answer: it has done and
+// published what it was asked for, and the engine never hears of it. The next
+// daemon is asked again, and nothing may be granted twice or lost.
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "daemon/abi/messages.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+namespace {
+
+template <typename T>
+bool ReadFrom(pid_t pid, uint64_t address, T* out) {
+  iovec to = {out, sizeof(T)};
+  iovec from = {reinterpret_cast<void*>(address), sizeof(T)};
+  return process_vm_readv(pid, &to, 1, &from, 1, 0) == sizeof(T);
+}
+
+// Whether the process is about to send a message of this type.
+bool IsSending(pid_t pid, abi::MessageType type) {
+  __ptrace_syscall_info call = {};
+  msghdr message;
+  iovec part;
+  abi::MessageHeader header;
+  return ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid,
+                sizeof(call), &call) > 0 &&
+         call.op == PTRACE_SYSCALL_INFO_ENTRY && call.entry.nr == SYS_sendmsg &&
+         ReadFrom(pid, call.entry.args[1], &message) &&
+         ReadFrom(pid, reinterpret_cast<uint64_t>(message.msg_iov), &part) &&
+         ReadFrom(pid, reinterpret_cast<uint64_t>(part.iov_base), &header) &&
+         header.magic == abi::kMessageMagic && header.type == type;
+}
+
+// Follows a process from system call to system call.
+class Traced {
+ public:
+  explicit Traced(pid_t pid) : pid_(pid) {
+    attached_ = ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_TRACESYSGOOD) == 0 &&
+                ptrace(PTRACE_INTERRUPT, pid, 0, 0) == 0;
+  }
+  bool attached() const { return attached_; }
+
+  // Kills it when it is about to send the nth message of this type; false if
+  // it does not in time.
+  bool KillAtMessage(abi::MessageType type, int nth) {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + process::kPatience;
+    while (Clock::now() < deadline) {
+      int status = 0;
+      if (waitpid(pid_, &status, __WALL | WNOHANG) != pid_) {
+        usleep(200);
+        continue;
+      }
+      if (!WIFSTOPPED(status)) return false;
+      const bool sends = WSTOPSIG(status) == (SIGTRAP | 0x80) &&
+                         IsSending(pid_, type);
+      if (sends && --nth == 0) {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, &status, __WALL);
+        return true;
+      }
+      // A group stop or an interrupt is no signal of the daemon's.
+      const int signal = WSTOPSIG(status) & 0x7f;
+      const bool own = signal == SIGTRAP || status >> 16 != 0;
+      ptrace(PTRACE_SYSCALL, pid_, 0, own ? 0 : signal);
+    }
+    return false;
+  }
+
+ private:
+  const pid_t pid_;
+  bool attached_ = false;
+};
+
+class LostAnswerTest : public Site {
+ protected:
+  static constexpr uint32_t kPoolSlabs = 24;
+
+  // The engine's two leases of a slab each survive the daemon's death when it
+  // is about to send the nth message of this type.
+  void ExpectNothingLost(abi::MessageType type, int nth) {
+    SCOPED_TRACE(testing::Message() << "message " << static_cast<int>(type)
+                                    << ", number " << nth);
+    const auto former = static_cast<pid_t>(Table().daemon_pid);
+    Traced daemon(former);
+    if (!daemon.attached()) {
+      GTEST_SKIP() << "ptrace is not permitted here: " << strerror(errno);
+    }
+    auto engine = LaunchEngine("4MiB");
+    ASSERT_TRUE(daemon.KillAtMessage(type, nth));
+    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
+        << engine->Stderr();
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+    EXPECT_NE(static_cast<pid_t>(Table().daemon_pid), former);
+    EXPECT_EQ(SlabsOf(engine->pid()), 2u) << Fsctl({"slabs"}).out;
+    // It keeps the engine, and so what was lost, alive.
+    EXPECT_EQ(SlabsIn(abi::SlabState::kFull), 2u);
+    engine->Signal(SIGTERM);
+    engine->Wait();
+    EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+  }
+};
+
+TEST_F(LostAnswerTest, LeaseIsGrantedOnceThoughItIsAskedForTwice) {
+  const auto parent = StartDaemon({"--supervise", "--pool", "96MiB"});
+  for (int nth : {1, 2}) {
+    ExpectNothingLost(abi::MessageType::kLeaseGrant, nth);
+    if (IsSkipped()) return;
+  }
+}
+
+TEST_F(LostAnswerTest, GranulesAreSentAgain) {
+  const auto parent = StartDaemon({"--supervise", "--pool", "96MiB"});
+  for (int nth : {1, 2}) {
+    ExpectNothingLost(abi::MessageType::kGranuleBatch, nth);
+    if (IsSkipped()) return;
+  }
+}
+
+}  // namespace
+}  // namespace fineserve::integration

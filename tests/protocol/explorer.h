@@ -1,0 +1,98 @@
+#ifndef TESTS_PROTOCOL_EXPLORER_H_
+#define TESTS_PROTOCOL_EXPLORER_H_
+
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace fineserve::protocol {
+
+template <typename W>
+struct ExplorationOf {
+  uint64_t states = 0;
+  uint64_t transitions = 0;
+  uint64_t settled = 0;   // runs whose end lost no slab
+  bool complete = false;  // no state was left out
+  std::string violation;  // of the first world that went wrong
+  std::vector<typename W::Event> path;  // to it
+};
+
+// Tries every order of events from the start of a world, each state once. A
+// world W has Options, Event, Enabled, Apply, violation, Settle and Digest, as
+// World has.
+template <typename W>
+class Explorer {
+ public:
+  Explorer(const typename W::Options& options, uint64_t most_states)
+      : options_(options), most_states_(most_states) {}
+
+  ExplorationOf<W> Run() {
+    pending_.push_back({});
+    {
+      W start(options_);
+      known_.insert(start.Digest());
+    }
+    while (!pending_.empty() && found_.violation.empty() &&
+           known_.size() < most_states_) {
+      std::vector<typename W::Event> path = std::move(pending_.back());
+      pending_.pop_back();
+      RunFrom(std::move(path));
+    }
+    found_.states = known_.size();
+    found_.complete = pending_.empty() && found_.violation.empty();
+    return std::move(found_);
+  }
+
+ private:
+  void Settle(W* world, const std::vector<typename W::Event>& path) {
+    ++found_.settled;
+    found_.violation = world->Settle();
+    if (!found_.violation.empty()) found_.path = path;
+  }
+
+  // A path ends with an untried event, except for the empty path.
+  void RunFrom(std::vector<typename W::Event> path) {
+    W world(options_);
+    for (const typename W::Event& event : path) world.Apply(event);
+    if (!path.empty() && !Arrive(world, path)) return;
+    while (Branch(&world, &path)) {
+    }
+    if (found_.violation.empty()) Settle(&world, path);
+  }
+
+  // Goes on with one event, leaves the others for later.
+  bool Branch(W* world, std::vector<typename W::Event>* path) {
+    const std::vector<typename W::Event> events = world->Enabled();
+    if (events.empty()) return false;
+    for (size_t i = 1; i < events.size(); ++i) {
+      pending_.push_back(*path);
+      pending_.back().push_back(events[i]);
+    }
+    path->push_back(events[0]);
+    world->Apply(events[0]);
+    return Arrive(*world, *path);
+  }
+
+  // True if the state is a new one and nothing is wrong.
+  bool Arrive(W& world, const std::vector<typename W::Event>& path) {
+    ++found_.transitions;
+    if (!world.violation().empty()) {
+      found_.violation = world.violation();
+      found_.path = path;
+      return false;
+    }
+    return known_.insert(world.Digest()).second;
+  }
+
+  const typename W::Options options_;
+  const uint64_t most_states_;
+  std::vector<std::vector<typename W::Event>> pending_;
+  std::unordered_set<uint64_t> known_;
+  ExplorationOf<W> found_;
+};
+
+}  // namespace fineserve::protocol
+
+#endif  // TESTS_PROTOCOL_EXPLORER_H_

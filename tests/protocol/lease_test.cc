@@ -1,0 +1,118 @@
+// Leases of whole slabs while daemons and processes die: every order of events
+// of small instances, with the daemon's death after each single write and
+// answer. No lease may be lost, granted twice, or taken from its process.
+
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/protocol/explorer.h"
+#include "tests/protocol/lease_world.h"
+
+namespace fineserve::protocol {
+namespace {
+
+#if defined(FINESERVE_SANITIZED)
+constexpr uint64_t kMostStates = 1'000;
+#else
+constexpr uint64_t kMostStates = 3'000'000;
+#endif
+
+ExplorationOf<LeaseWorld> ExploreAll(const LeaseOptions& options) {
+  return Explorer<LeaseWorld>(options, kMostStates).Run();
+}
+
+void ExpectSound(const LeaseOptions& options) {
+  const auto found = ExploreAll(options);
+  EXPECT_EQ(found.violation, "") << "after: " << LeaseWorld::Text(found.path);
+  EXPECT_TRUE(found.complete || found.states >= kMostStates);
+  printf("%llu states, %llu transitions, %llu settled\n",
+         static_cast<unsigned long long>(found.states),
+         static_cast<unsigned long long>(found.transitions),
+         static_cast<unsigned long long>(found.settled));
+}
+
+TEST(LeaseProtocolTest, EveryOrderOfALeaseEachAndOneDeathOfTheDaemonIsSound) {
+  ExpectSound({});
+}
+
+// A connection that is closed while its daemon lives, and made again.
+TEST(LeaseProtocolTest, EveryOrderWithALostConnectionIsSound) {
+  LeaseOptions options;
+  options.drops = 1;
+  ExpectSound(options);
+  options.repeats_after_drop = true;
+  ExpectSound(options);
+}
+
+TEST(LeaseProtocolTest, EveryOrderWithADeathOfAProcessIsSound) {
+  LeaseOptions options;
+  options.deaths = 1;
+  ExpectSound(options);
+}
+
+TEST(LeaseProtocolTest, EveryOrderOfALongerStoryIsSound) {
+  if (getenv("FINESERVE_PROTOCOL_LONG") == nullptr) {
+    GTEST_SKIP() << "takes minutes; set FINESERVE_PROTOCOL_LONG=1";
+  }
+  LeaseOptions options;
+  options.crashes = 2;
+  ExpectSound(options);
+  options.crashes = 1;
+  options.drops = 1;
+  options.deaths = 1;
+  ExpectSound(options);
+}
+
+#if !defined(FINESERVE_SANITIZED)
+
+// A checker that finds nothing must be able to find something.
+void ExpectFound(const LeaseOptions& options, const std::string& what) {
+  const auto found = ExploreAll(options);
+  EXPECT_NE(found.violation.find(what), std::string::npos) << found.violation;
+}
+
+// What an engine of an older release still loses.
+TEST(LeaseProtocolTest, RequestWithoutANumberLosesItsLease) {
+  LeaseOptions options;
+  options.no_number = true;
+  ExpectFound(options, "is lost");
+}
+
+TEST(LeaseProtocolTest, AskerThatIsNotPublishedIsFound) {
+  LeaseOptions options;
+  options.no_asker = true;
+  ExpectFound(options, "is lost");
+}
+
+TEST(LeaseProtocolTest, AskerThatIsPublishedAfterTheWordIsFound) {
+  LeaseOptions options;
+  options.word_first = true;
+  ExpectFound(options, "is lost");
+}
+
+TEST(LeaseProtocolTest, RequestThatIsGivenUpSilentlyIsFound) {
+  LeaseOptions options;
+  options.no_giving_up = true;
+  ExpectFound(options, "is lost");
+}
+
+TEST(LeaseProtocolTest, EndOfAFormerConnectionThatTakesALeaseIsFound) {
+  LeaseOptions options;
+  options.drops = 1;
+  options.repeats_after_drop = true;
+  options.former_connection_returns = true;
+  ExpectFound(options, "though its process holds it");
+}
+
+TEST(LeaseProtocolTest, LeaseThatIsSeenTooLateIsFound) {
+  LeaseOptions options;
+  options.deaths = 1;
+  options.seen_late = true;
+  ExpectFound(options, "were zeroed at once");
+}
+
+#endif
+
+}  // namespace
+}  // namespace fineserve::protocol
