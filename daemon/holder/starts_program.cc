@@ -1,7 +1,7 @@
 // A program for tests of the supervisor: counts its starts in memory that its
 // parent keeps, says that it is ready, writes each start to standard output as
 // "START n pid", and then does what its arguments say for that start: "wait"
-// (until SIGTERM), "kill" (itself), or an exit status. The last one holds for
+// (until SIGTERM or SIGINT), "kill" (itself), or an exit status. The last one holds for
 // all later starts. "unready" as the first one: it says nothing.
 
 #include <signal.h>
@@ -48,6 +48,7 @@ void OnTerm(int) { _exit(0); }
 int main(int argc, char** argv) {
   std::vector<std::string> acts(argv + 1, argv + argc);
   signal(SIGTERM, OnTerm);
+  signal(SIGINT, OnTerm);
   const bool ready = acts.front() != "unready";
   if (!ready) acts.erase(acts.begin());
   const int start = ++*Starts();

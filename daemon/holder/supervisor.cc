@@ -141,7 +141,7 @@ void Supervisor::Stop(bool for_good) {
     if (stopping_) exit_status_ = 0;
     return;
   }
-  kill(child_, SIGTERM);
+  kill(child_, for_good ? SIGINT : SIGTERM);
   if (kill_at_ms_ == 0) kill_at_ms_ = NowMs() + kStopMs;
 }
 

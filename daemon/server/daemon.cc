@@ -256,7 +256,7 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
 
 absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
   using holder::DescriptorStore;
-  if (DescriptorStore::Exists()) endpoint_.Keep();
+  if (DescriptorStore::Exists()) endpoint_.Keep(true);
   const int kept = kept_listener.get();
   absl::StatusOr<driver::Descriptor> listener =
       endpoint_.Listen(std::move(kept_listener));
@@ -282,7 +282,11 @@ absl::Status Daemon::StoreTable() {
 absl::Status Daemon::Serve() {
   const auto stop = [this] { loop_.Stop(); };
   const auto on_term = loop_.OnSignal(SIGTERM, stop);
-  const auto on_int = loop_.OnSignal(SIGINT, stop);
+  // For good, says the parent: no other daemon follows.
+  const auto on_int = loop_.OnSignal(SIGINT, [this] {
+    endpoint_.Keep(false);
+    loop_.Stop();
+  });
   const auto on_hup = loop_.OnSignal(SIGHUP, [this] { ReadConfigAgain(); });
   const auto after_each = loop_.AfterEach([this] { Settle(); });
   Settle();

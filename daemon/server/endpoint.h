@@ -30,8 +30,8 @@ class Endpoint {
   // used if the path still leads to it.
   absl::StatusOr<driver::Descriptor> Listen(driver::Descriptor kept = {});
 
-  // The socket outlives this object.
-  void Keep() { is_kept_ = true; }
+  // Whether the socket outlives this object.
+  void Keep(bool is_kept) { is_kept_ = is_kept; }
 
   const std::string& socket_path() const { return socket_path_; }
   // The runtime folder.

@@ -138,6 +138,21 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
   EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
 }
 
+// Who looks into the folder afterwards finds no daemon's socket.
+TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
+  const std::string socket = SocketPath();
+  const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  ASSERT_EQ(kill(daemon, SIGTERM), 0);
+  ASSERT_TRUE(Eventually([&] {
+    const auto now = Read();
+    return now && static_cast<pid_t>(now->daemon_pid) != daemon;
+  })) << supervisor_->Stderr();
+  EXPECT_EQ(access(socket.c_str(), F_OK), 0);
+  supervisor_->Signal(SIGTERM);
+  EXPECT_EQ(supervisor_->Wait(), 0);
+  EXPECT_NE(access(socket.c_str(), F_OK), 0);
+}
+
 // What an engine's death leaves is found by a daemon that was not there.
 TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   auto view = StartView("a", {"--page", "33792"});

@@ -43,11 +43,14 @@ class RunDaemonTest : public AutoPoolTest {
  protected:
   void TearDown() override {
     if (!Serves()) return;
-    const auto daemon = static_cast<pid_t>(Table().daemon_pid);
-    ASSERT_GT(daemon, 1) << "it has gone without being told";
-    EXPECT_EQ(kill(daemon, SIGTERM), 0);
-    EXPECT_TRUE(Eventually([&] { return kill(daemon, 0) != 0; }));
+    const pid_t parent = Parent();
+    ASSERT_GT(parent, 1) << "it has gone without being told";
+    EXPECT_EQ(kill(parent, SIGTERM), 0);
+    EXPECT_TRUE(Eventually([&] { return kill(parent, 0) != 0; }));
+    EXPECT_FALSE(Serves()) << "its socket is still there";
   }
+  // Of the daemon: it leads their session.
+  pid_t Parent() { return getsid(static_cast<pid_t>(Table().daemon_pid)); }
   bool Serves() const { return !abi::ListSockets(folder() + "/run").empty(); }
   std::string Log() const {
     std::ifstream log(folder() + "/run/fineserved.log");
@@ -77,17 +80,26 @@ TEST_F(RunDaemonTest, MissingDaemonIsStartedAndServesTheNextEnginesToo) {
   EXPECT_THAT(first.err, HasSubstr("no fineserved is running; starting one"));
   const abi::TableSnapshot table = Table();
   EXPECT_THAT(first.err,
-              HasSubstr("fineserved " + std::to_string(table.daemon_pid) +
+              HasSubstr("fineserved " + std::to_string(Parent()) +
                         " serves GPU-"));
   EXPECT_NE(table.flags & abi::kTableEmulatedDevice, 0u);
   EXPECT_EQ(table.counters.leases_granted, 1u);
-  EXPECT_EQ(getsid(static_cast<pid_t>(table.daemon_pid)),
-            static_cast<pid_t>(table.daemon_pid));
+  EXPECT_NE(Parent(), getsid(0));
   EXPECT_THAT(Log(), HasSubstr("free less a reserve of"));
   const Finished second = Fsctl(Run());
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.err, Not(HasSubstr("starting one")));
   EXPECT_EQ(Table().counters.leases_granted, 2u);
+}
+
+// It is supervised: what its engines hold outlives it.
+TEST_F(RunDaemonTest, DaemonThatIsKilledIsFollowedByOneWithItsPool) {
+  EXPECT_EQ(Fsctl(Run()).code, 0);
+  const abi::TableSnapshot before = Table();
+  ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+  EXPECT_TRUE(
+      Eventually([&] { return Table().daemon_pid != before.daemon_pid; }));
+  EXPECT_EQ(Table().epoch, before.epoch);
 }
 
 TEST_F(RunDaemonTest, RunsAtTheSameMomentShareOneDaemon) {

@@ -88,11 +88,14 @@ void BecomeDaemon(const std::vector<std::string>& command, int log) {
   _exit(Exec(command));
 }
 
-// The pool that the daemon `pid` serves.
-absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t pid) {
+// The pool that a daemon of the session `leader` serves: the supervisor leads
+// one.
+absl::StatusOr<Pool> PoolOf(const std::string& folder, pid_t leader) {
   std::vector<absl::Status> troubles;
   for (const Pool& pool : LivePools(abi::ListSockets(folder), &troubles)) {
-    if (pool.table.daemon_pid == static_cast<uint32_t>(pid)) return pool;
+    if (getsid(static_cast<pid_t>(pool.table.daemon_pid)) == leader) {
+      return pool;
+    }
   }
   return absl::NotFoundError("not yet");
 }
@@ -162,8 +165,10 @@ absl::Status StartDaemon(const std::string& gpu) {
         absl::StrCat("cannot open ", log_path, ": ", strerror(errno)));
   }
   const off_t begin = lseek(log.get(), 0, SEEK_END);
+  // Supervised, so that its pool outlives it and fsctl upgrade can replace it.
   const std::vector<std::string> command = {
       FindDaemonProgram(),
+      "--supervise",
       "--gpu",
       GpuToServe(gpu, getenv("LD_LIBRARY_PATH"), driver::EmulatedFolder()),
       "--pool",
