@@ -32,10 +32,13 @@ class UpgradeTest : public Site {
     Set("EMUCUDA_MEMORY", "4GiB");
     // An installation of its own, whose program can be replaced.
     fs::create_directories(folder() + "/installed/bin");
-    fs::create_directory_symlink(
-        fs::path(Program("fineserved")).parent_path().parent_path() / "lib",
-        folder() + "/installed/lib");
+    fs::create_directory_symlink(Build() + "/lib", folder() + "/installed/lib");
     fs::copy_file(Program("fineserved"), Installed());
+  }
+
+  // What holds bin/ and lib/.
+  std::string Build() const {
+    return fs::path(Program("fineserved")).parent_path().parent_path();
   }
 
   std::string Installed() const {
@@ -81,7 +84,7 @@ class UpgradeTest : public Site {
   }
   std::unique_ptr<Process> StartView(const std::string& name,
                                      const std::vector<std::string>& format) {
-    std::vector<std::string> command = {Program("view_engine"),
+    std::vector<std::string> command = {engines_of_ + "/bin/view_engine",
                                         "--random",
                                         "3600",
                                         "--seed",
@@ -93,6 +96,9 @@ class UpgradeTest : public Site {
     command.insert(command.end(), format.begin(), format.end());
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
+    if (engines_of_ != Build()) {
+      environment["LD_PRELOAD"] = engines_of_ + "/lib/libfineserve_shim.so";
+    }
     auto engine = std::make_unique<Process>(command, environment);
     EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
     return engine;
@@ -103,6 +109,7 @@ class UpgradeTest : public Site {
     arguments.insert(arguments.begin(), {"upgrade", "--json"});
     const Finished done = Fsctl(arguments);
     outcome_ = JsonText(done.out, "/outcome");
+    silent_ms_ = JsonAt(done.out, "/silent_ms");
     answer_ = done.out + done.err;
     return done.code;
   }
@@ -128,10 +135,12 @@ class UpgradeTest : public Site {
     EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
   }
 
+  std::string engines_of_ = Build();
   std::unique_ptr<Process> parent_;
   std::vector<std::unique_ptr<Process>> engines_;
   uint32_t whole_ = 0;
   std::string outcome_;
+  std::string silent_ms_;
   std::string answer_;
 };
 
@@ -231,6 +240,36 @@ TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {
       "case \"$*\" in *--version) exec " + Program("fineserved") +
       " --version;; esac\necho 'no such flag: --check-takeover'; exit 2");
   EXPECT_EQ(RunUpgrade({"--check", "--binary", silent}), 0) << answer_;
+}
+
+// FINESERVE_FORMER_BUILD is the build folder of an earlier commit: its daemon,
+// its parent and its engines (shim included) meet this one's daemon and back
+// again, FINESERVE_UPGRADES times (3).
+TEST_F(UpgradeTest, FormerReleaseIsUpgradedAndComesBackWhileItsEnginesServe) {
+  const char* former = getenv("FINESERVE_FORMER_BUILD");
+  if (former == nullptr) {
+    GTEST_SKIP() << "set FINESERVE_FORMER_BUILD to the build folder of an "
+                    "earlier commit";
+  }
+  const char* wanted = getenv("FINESERVE_UPGRADES");
+  const int upgrades = wanted == nullptr ? 3 : atoi(wanted);
+  const std::string ours = Another();
+  const std::string theirs = std::string(former) + "/bin/fineserved";
+  fs::copy_file(theirs, Installed(), fs::copy_options::overwrite_existing);
+  engines_of_ = former;
+  StartPool();
+  StartEngines();
+  const abi::TableSnapshot before = Table();
+  for (int i = 0; i < upgrades; ++i) {
+    for (const std::string& next : {ours, theirs}) {
+      ASSERT_EQ(RunUpgrade({"--binary", next}), 0) << answer_;
+      EXPECT_EQ(outcome_, "upgraded") << answer_;
+      printf("%s: silent for %s ms\n", next == ours ? "upgraded" : "back",
+             silent_ms_.c_str());
+      ExpectServing(before);
+    }
+  }
+  ExpectNothingLost();
 }
 
 // What the daemon that is to come would read is asked for beforehand.
