@@ -21,7 +21,8 @@ using slab::LeaseId;
 
 bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   if (r.slab_count == 0 || r.request > abi::kMostLeaseRequest ||
-      c->waiting_ticket != 0) {
+      c->waiting_ticket != 0 ||
+      (r.request != 0 && r.request == c->given_up)) {
     return Dropped();
   }
   pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence),
@@ -94,9 +95,9 @@ void SocketServer::ReturnUnseen(EngineId engine, LeaseId lease) {
 bool SocketServer::HandleReturn(PeerConnection* c,
                                 const abi::ReturnRequest& r) {
   c->unfetched.erase(LeaseId{r.lease});
-  const absl::Status s =
-      r.lease != 0 ? pool_->Return(c->engine, LeaseId{r.lease})
-                   : pool_->GiveUp(c->engine, {c->peer.pid, r.request});
+  const absl::Status s = r.lease != 0
+                             ? pool_->Return(c->engine, LeaseId{r.lease})
+                             : GiveUp(c, r.request);
   if (!s.ok()) {
     return Refuse(c, r.header.sequence, RefusalCode::kUnknownLease,
                   std::string(s.message()));
@@ -104,6 +105,17 @@ bool SocketServer::HandleReturn(PeerConnection* c,
   auto done = abi::MakeMessage<abi::ReturnDone>(r.header.sequence);
   done.lease = r.lease;
   return abi::Send(c->socket.get(), done) == 0;
+}
+
+// The request may still wait unread in the connection on which it was made.
+absl::Status SocketServer::GiveUp(PeerConnection* c, uint32_t request) {
+  for (PeerConnection& other : connections_) {
+    if (&other != c && other.peer.pid == c->peer.pid &&
+        other.engine == c->engine) {
+      other.given_up = request;
+    }
+  }
+  return pool_->GiveUp(c->engine, {c->peer.pid, request});
 }
 
 bool SocketServer::HandleGranules(PeerConnection* c,

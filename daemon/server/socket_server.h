@@ -102,6 +102,7 @@ class SocketServer {
   PeerConnection* TakeWaiting(uint64_t ticket);
   uint64_t Await(PeerConnection* c, uint32_t sequence);
   void Answer();
+  absl::Status GiveUp(PeerConnection* c, uint32_t request);
   void ReturnUnseen(slab::EngineId engine, slab::LeaseId lease);
   // Watches the process for its end. Its start (ProcessStart), or an error if
   // it cannot be watched.

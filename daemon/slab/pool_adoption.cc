@@ -176,9 +176,20 @@ absl::Status PoolState::AwaitFormerDaemon(pid_t daemon, uint64_t now_ns) {
 }
 
 void PoolState::HoldBackFills() {
-  if (former_daemon_ == kNoEngine) return;
-  slabs_.QuarantineZeroing(former_daemon_);
-  effects_.records.insert(std::exchange(former_daemon_, kNoEngine));
+  if (former_daemon_ != kNoEngine) {
+    slabs_.QuarantineZeroing(former_daemon_);
+    effects_.records.insert(std::exchange(former_daemon_, kNoEngine));
+  }
+  ReturnUnseenOfNobody();
+}
+
+// Of processes that had exited before they were granted a lease.
+void PoolState::ReturnUnseenOfNobody() {
+  for (const auto& [lease, holder] : slabs_.Unseen()) {
+    const Engine& engine = engines_.at(holder.engine);
+    if (engine.members.count(holder.asker.pid) != 0) continue;
+    Return(holder.engine, lease).IgnoreError();
+  }
 }
 
 std::vector<PoolState::Member> PoolState::Members() const {

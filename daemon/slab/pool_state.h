@@ -84,7 +84,8 @@ class PoolState {
   static absl::StatusOr<PoolState> Adopt(const abi::TableSnapshot& kept,
                                          uint64_t now_ns);
   // To be called once the effects of Adopt are published: a daemon that ends
-  // before that must leave behind who it waited for.
+  // before that must leave behind who it waited for. Ends what nobody can know
+  // of, too, whose fills are this daemon's.
   void HoldBackFills();
   // Who Exited is to be called for unless somebody knows them to be alive.
   struct Member {
@@ -306,6 +307,7 @@ class PoolState {
   absl::Status Take(const abi::EngineSnapshot& kept, uint64_t now_ns);
   absl::StatusOr<View> TakeView(const abi::ViewRecord& kept,
                                 uint64_t now_ns) const;
+  void ReturnUnseenOfNobody();
   absl::Status AwaitFormerDaemon(pid_t daemon, uint64_t now_ns);
 
   absl::StatusOr<EngineId> FindOrMake(const std::string& name, uid_t uid,

@@ -85,6 +85,12 @@ class SlabManager {
     Asker asker = {};
   };
 
+  // Whose an unseen lease is.
+  struct Holder {
+    EngineId engine;
+    Asker asker;
+  };
+
   // What an engine holds, quarantined slabs included.
   struct Holding {
     uint32_t slabs = 0;
@@ -123,6 +129,7 @@ class SlabManager {
   absl::optional<Grant> FindUnseen(EngineId engine, const Asker& asker) const;
   // The leases of a process that are unseen.
   std::vector<LeaseId> UnseenOf(EngineId engine, pid_t pid) const;
+  std::map<LeaseId, Holder> Unseen() const { return unseen_; }
   void Seen(EngineId engine, LeaseId lease);
 
   // Drops a waiting request; false if none has this ticket.
@@ -195,11 +202,6 @@ class SlabManager {
   void CheckInvariants() const;
 
  private:
-  struct Unseen {
-    EngineId engine;
-    Asker asker;
-  };
-
   void Set(SlabId slab, abi::SlabWord word, const Asker& asker = {});
   void CountHolding(abi::SlabWord word, int by);
   Grant LeaseNow(const Request& request);
@@ -213,7 +215,7 @@ class SlabManager {
   std::array<uint32_t, abi::kSlabStateCount> counts_ = {};
   std::set<SlabId> free_;  // lowest first: leases come out contiguous
   std::deque<Request> waiting_;
-  std::map<LeaseId, Unseen> unseen_;
+  std::map<LeaseId, Holder> unseen_;
   uint32_t last_lease_ = 0;
 };
 

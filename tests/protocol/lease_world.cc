@@ -141,6 +141,7 @@ void LeaseWorld::Handle(Connection* c, Message message) {
   const pid_t pid = processes_[c->process].pid;
   switch (message.kind) {
     case Message::kLease:
+      if (c->given_up != 0 && c->given_up == message.value) return CloseEnd(c);
       c->ticket = ++last_ticket_;
       pool_.Lease(engine_, kWanted, c->ticket, kNow, {pid, message.value});
       return Execute();
@@ -152,6 +153,12 @@ void LeaseWorld::Handle(Connection* c, Message message) {
       Execute();
       return SendAnswer(c, {Answer::kDone, 0, 0});
     case Message::kGiveUp:
+      for (Connection& other : connections_) {
+        if (&other != c && other.process == c->process &&
+            !options_.forgets_given_up) {
+          other.given_up = message.value;
+        }
+      }
       pool_.GiveUp(engine_, {pid, message.value}).IgnoreError();
       Execute();
       return SendAnswer(c, {Answer::kDone, 0, 0});
@@ -163,7 +170,9 @@ void LeaseWorld::Handle(Connection* c, Message message) {
 void LeaseWorld::HandleGranules(Connection* c, uint32_t lease) {
   const auto granules = pool_.GranulesOf(engine_, LeaseId{lease}, 0, kWanted);
   if (!granules.ok()) {
-    Fail(absl::StrCat("lease ", lease, " is not known any more"));
+    if (processes_[c->process].alive) {
+      Fail(absl::StrCat("lease ", lease, " is not known any more"));
+    }
     return;
   }
   if (options_.seen_late) SendAnswer(c, {Answer::kGranules, lease, 0});
@@ -527,7 +536,7 @@ uint64_t LeaseWorld::Digest() {
   }
   for (const Connection& c : connections_) {
     hash.Add(static_cast<uint64_t>(c.process + 1) | uint64_t{c.open} << 8 |
-             uint64_t{c.ticket != 0} << 9);
+             uint64_t{c.ticket != 0} << 9 | uint64_t{c.given_up} << 16);
     for (const Message& m : c.requests) {
       hash.Add(m.kind | uint64_t{m.value} << 8);
     }

@@ -33,6 +33,8 @@ struct LeaseOptions {
   bool word_first = false;
   // It sends granules before it publishes that the lease is seen.
   bool seen_late = false;
+  // It grants a request that was given up before it was read.
+  bool forgets_given_up = false;
   // The end of a former connection ends a lease that another one was granted.
   bool former_connection_returns = false;
 };
@@ -102,6 +104,7 @@ class LeaseWorld {
     bool open = true;  // the process has it open
     uint64_t ticket = 0;
     std::set<uint32_t> unfetched;
+    uint32_t given_up = 0;
   };
   enum class Phase : uint8_t { kIdle, kAsked, kGranted, kFetching, kMapped };
   struct Process {
