@@ -17,7 +17,7 @@ _fineserved() {
     --log-level) words="trace debug info warn error" ;;
     --pool) words="auto" ;;
     --reserve | --max-pool | --slab | --planes | --metrics) return ;;
-    *) words="--gpu --pool --reserve --max-pool --slab --planes --config --fleet --metrics --runtime-dir --log-level --dry-run --supervise --help --version" ;;
+    *) words="--gpu --pool --reserve --max-pool --slab --planes --config --fleet --metrics --runtime-dir --log-level --dry-run --supervise --check-takeover --help --version" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

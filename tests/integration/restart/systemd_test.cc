@@ -99,8 +99,18 @@ class SystemdTest : public Site {
     fs::create_directories(units + "/" + Unit() + ".d");
     fs::copy_file(FINESERVE_UNIT_FILE, units + "/fineserved@.service");
     std::ofstream drop_in(units + "/" + Unit() + ".d/pool.conf");
-    drop_in << "[Service]\nExecStart=\nExecStart=" << Installed()
-            << " --gpu %i --pool 96MiB --slab 4MiB --planes 2\n";
+    // A user's manager knows no other user and may make no mount namespaces, and
+    // the test's folders lie in /tmp.
+    drop_in << "[Service]\nUser=\nGroup=\nSupplementaryGroups=\n";
+    for (const char* name :
+         {"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts",
+          "ProtectControlGroups", "ProtectKernelTunables",
+          "ProtectKernelModules", "ProtectKernelLogs", "ProtectHostname"}) {
+      drop_in << name << "=no\n";
+    }
+    drop_in <<
+               "ExecStart=\nExecStart="
+            << Installed() << " --gpu %i --pool 96MiB --slab 4MiB --planes 2\n";
     for (const auto& [name, value] : environment()) {
       drop_in << "Environment=" << name << "=" << value << "\n";
     }
