@@ -139,6 +139,7 @@ void Supervisor::Stop(bool for_good) {
   stopping_ = stopping_ || for_good;
   if (child_ == 0) {
     if (stopping_) exit_status_ = 0;
+    start_at_ms_ = NowMs();  // whatever has failed before
     return;
   }
   kill(child_, for_good ? SIGINT : SIGTERM);

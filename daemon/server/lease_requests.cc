@@ -21,8 +21,7 @@ using slab::LeaseId;
 
 bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   if (r.slab_count == 0 || r.request > abi::kMostLeaseRequest ||
-      c->waiting_ticket != 0 ||
-      (r.request != 0 && r.request == c->given_up)) {
+      c->waiting_ticket != 0 || (r.request != 0 && r.request == c->given_up)) {
     return Dropped();
   }
   pool_->Lease(c->engine, r.slab_count, Await(c, r.header.sequence),

@@ -84,7 +84,8 @@ absl::StatusOr<PoolState> PoolState::Adopt(const abi::TableSnapshot& kept,
   }
   PoolState pool({kept.granule_bytes, kept.granules_per_slab,
                   static_cast<uint32_t>(words.size())},
-                 SlabManager(words, askers, kept.last_lease), kept.wanted_slabs);
+                 SlabManager(words, askers, kept.last_lease),
+                 kept.wanted_slabs);
   pool.last_engine_ = kept.last_engine;
   pool.counters_ = CountersOf(kept.counters);
   pool.moved_ns_.assign(words.size(), now_ns);

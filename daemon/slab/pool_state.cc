@@ -299,9 +299,8 @@ void PoolState::Seen(EngineId engine, LeaseId lease) {
 absl::Status PoolState::GiveUp(EngineId engine, const Asker& asker) {
   const absl::optional<Grant> lost = slabs_.FindUnseen(engine, asker);
   if (asker.request != 0 && lost) return Return(engine, lost->lease);
-  return absl::NotFoundError(absl::StrCat("no lease answers request ",
-                                          asker.request, " of pid ",
-                                          asker.pid));
+  return absl::NotFoundError(absl::StrCat(
+      "no lease answers request ", asker.request, " of pid ", asker.pid));
 }
 
 void PoolState::Refuse(const SlabManager::Request& request, uint32_t available,

@@ -259,8 +259,7 @@ Exchange DaemonLink::LeaseSlabs(uint64_t bytes, Lease* out) {
   abi::LeaseGrant grant;
   Received received;
   const uint64_t epoch = welcome_.epoch;
-  Exchange outcome =
-      AskAgain(request, &grant, &received, timeouts_.request_ms);
+  Exchange outcome = AskAgain(request, &grant, &received, timeouts_.request_ms);
   if (outcome == Exchange::kOk &&
       (grant.lease == 0 || grant.slab_count != slabs)) {
     outcome = Lose("it granted a lease that was not requested");

@@ -33,8 +33,8 @@ class UnconfirmedEnds {
   // Takes no lock.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // What has ended: a lease, or (with lease 0) the request of this number, which
-  // was given up before it was answered.
+  // What has ended: a lease, or (with lease 0) the request of this number,
+  // which was given up before it was answered.
   struct What {
     uint32_t lease;
     uint32_t request;

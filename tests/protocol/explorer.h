@@ -13,9 +13,9 @@ template <typename W>
 struct ExplorationOf {
   uint64_t states = 0;
   uint64_t transitions = 0;
-  uint64_t settled = 0;   // runs whose end lost no slab
-  bool complete = false;  // no state was left out
-  std::string violation;  // of the first world that went wrong
+  uint64_t settled = 0;                 // runs whose end lost no slab
+  bool complete = false;                // no state was left out
+  std::string violation;                // of the first world that went wrong
   std::vector<typename W::Event> path;  // to it
 };
 

@@ -313,8 +313,7 @@ void LeaseWorld::Crash() {
 void LeaseWorld::Restart() {
   const auto kept = abi::TableReader::Read(table_.header(), table_.bytes());
   if (!kept.ok()) return Fail(std::string(kept.status().message()));
-  absl::StatusOr<slab::PoolState> adopted =
-      slab::PoolState::Adopt(*kept, kNow);
+  absl::StatusOr<slab::PoolState> adopted = slab::PoolState::Adopt(*kept, kNow);
   if (!adopted.ok()) return Fail(std::string(adopted.status().message()));
   pool_ = *std::move(adopted);
   serves_ = true;
@@ -499,9 +498,8 @@ void LeaseWorld::CheckNothingLost() {
         });
     // What a dead process had mapped stays the engine's until it ends.
     const bool of_dead = std::any_of(
-        processes_.begin(), processes_.end(), [&](const Process& p) {
-          return !p.alive && p.lease == word.lease;
-        });
+        processes_.begin(), processes_.end(),
+        [&](const Process& p) { return !p.alive && p.lease == word.lease; });
     if (!known && !of_dead) {
       Fail(absl::StrCat("slab ", s, " is lost: in state ",
                         static_cast<int>(word.state), ", lease ", word.lease));

@@ -66,8 +66,8 @@ class Traced {
         continue;
       }
       if (!WIFSTOPPED(status)) return false;
-      const bool sends = WSTOPSIG(status) == (SIGTRAP | 0x80) &&
-                         IsSending(pid_, type);
+      const bool sends =
+          WSTOPSIG(status) == (SIGTRAP | 0x80) && IsSending(pid_, type);
       if (sends && --nth == 0) {
         kill(pid_, SIGKILL);
         waitpid(pid_, &status, __WALL);
@@ -93,8 +93,8 @@ class LostAnswerTest : public Site {
   // The engine's two leases of a slab each survive the daemon's death when it
   // is about to send the nth message of this type.
   void ExpectNothingLost(abi::MessageType type, int nth) {
-    SCOPED_TRACE(testing::Message() << "message " << static_cast<int>(type)
-                                    << ", number " << nth);
+    SCOPED_TRACE(testing::Message()
+                 << "message " << static_cast<int>(type) << ", number " << nth);
     const auto former = static_cast<pid_t>(Table().daemon_pid);
     Traced daemon(former);
     if (!daemon.attached()) {

@@ -76,8 +76,7 @@ class SystemdTest : public Site {
         environment);
     const std::string said = manager_->ReadLine();
     if (said != "ready") {
-      GTEST_SKIP() << "no systemd can run here: " << said
-                   << manager_->Stderr();
+      GTEST_SKIP() << "no systemd can run here: " << said << manager_->Stderr();
     }
     ASSERT_EQ(Do("systemctl --user start " + Unit()), 0) << Output();
   }
@@ -99,8 +98,8 @@ class SystemdTest : public Site {
     fs::create_directories(units + "/" + Unit() + ".d");
     fs::copy_file(FINESERVE_UNIT_FILE, units + "/fineserved@.service");
     std::ofstream drop_in(units + "/" + Unit() + ".d/pool.conf");
-    // A user's manager knows no other user and may make no mount namespaces, and
-    // the test's folders lie in /tmp.
+    // A user's manager knows no other user and may make no mount namespaces,
+    // and the test's folders lie in /tmp.
     drop_in << "[Service]\nUser=\nGroup=\nSupplementaryGroups=\n";
     for (const char* name :
          {"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts",
@@ -108,9 +107,8 @@ class SystemdTest : public Site {
           "ProtectKernelModules", "ProtectKernelLogs", "ProtectHostname"}) {
       drop_in << name << "=no\n";
     }
-    drop_in <<
-               "ExecStart=\nExecStart="
-            << Installed() << " --gpu %i --pool 96MiB --slab 4MiB --planes 2\n";
+    drop_in << "ExecStart=\nExecStart=" << Installed()
+            << " --gpu %i --pool 96MiB --slab 4MiB --planes 2\n";
     for (const auto& [name, value] : environment()) {
       drop_in << "Environment=" << name << "=" << value << "\n";
     }

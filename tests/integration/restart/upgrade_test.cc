@@ -184,7 +184,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
   StartEngines();
   const abi::TableSnapshot before = Table();
   for (const char* fault : {"exit 1", "kill -9 $$", "sleep 3600"}) {
-    ASSERT_EQ(RunUpgrade({"--timeout", "3", "--binary", Broken(fault)}),
+    ASSERT_EQ(RunUpgrade({"--timeout", "2", "--binary", Broken(fault)}),
               kWentBack)
         << fault << ": " << answer_;
     EXPECT_EQ(outcome_, "went back") << answer_;

@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <random>
 
+#include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
 #include "tests/process/random_seed.h"
 
@@ -145,6 +147,39 @@ TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
   const auto other = StartEngine("32MiB", {"--seed", "8"});
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));
   EXPECT_THAT(other->Ask("verify"), HasSubstr("ok verified"));
+}
+
+// Who looks at the pool must not take it for all that lives on the GPU.
+TEST_F(DeathTest, ToolsNameTheEnginesOfAFormerPoolAndWhatTheyHold) {
+  const std::string fleet = folder() + "/fleet.toml";
+  std::ofstream(fleet) << "[[model]]\nname = \"m\"\nslo_ttft_ms = 1000\n"
+                          "[[engine]]\nname = \"e\"\nmodel = \"m\"\n"
+                          "url = \"http://127.0.0.1:1\"\n";
+  auto daemon = StartDaemon({"--fleet", fleet});
+  const auto engine = StartEngine("8MiB");
+  const std::vector<std::vector<std::string>> commands = {
+      {"engines"}, {"slabs"}, {"top", "--once", "--interval", "0"}, {"models"}};
+  const auto as_json = [](std::vector<std::string> command) {
+    command.push_back("--json");
+    return command;
+  };
+  for (const auto& command : commands) {
+    EXPECT_EQ(JsonAt(Fsctl(as_json(command)).out, "/former_pools"), "[]");
+  }
+  daemon->Signal(SIGKILL);
+  daemon->Wait();
+  const auto next = StartDaemon({"--fleet", fleet});
+  const std::string pid = "pid " + std::to_string(engine->pid());
+  for (const auto& command : commands) {
+    SCOPED_TRACE(command[0]);
+    const Finished text = Fsctl(command);
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_THAT(text.out, HasSubstr("the pool of a former daemon"));
+    EXPECT_THAT(text.out, HasSubstr(pid));
+    const std::string json = Fsctl(as_json(command)).out;
+    EXPECT_EQ(JsonInt(json, "/former_pools/0/bytes"), 16 << 20) << json;
+    EXPECT_EQ(JsonInt(json, "/former_pools/0/processes/0/pid"), engine->pid());
+  }
 }
 
 TEST_F(DeathTest, FreeingAnOldPoolsKvDoesNotTouchTheNewPool) {

@@ -79,9 +79,8 @@ TEST_F(RunDaemonTest, MissingDaemonIsStartedAndServesTheNextEnginesToo) {
   EXPECT_THAT(first.out, HasSubstr("ready"));
   EXPECT_THAT(first.err, HasSubstr("no fineserved is running; starting one"));
   const abi::TableSnapshot table = Table();
-  EXPECT_THAT(first.err,
-              HasSubstr("fineserved " + std::to_string(Parent()) +
-                        " serves GPU-"));
+  EXPECT_THAT(first.err, HasSubstr("fineserved " + std::to_string(Parent()) +
+                                   " serves GPU-"));
   EXPECT_NE(table.flags & abi::kTableEmulatedDevice, 0u);
   EXPECT_EQ(table.counters.leases_granted, 1u);
   EXPECT_NE(Parent(), getsid(0));

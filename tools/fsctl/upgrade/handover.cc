@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,12 +22,13 @@ namespace {
 using Result = Check::Result;
 
 // Who connects meanwhile waits in the socket that is kept.
-constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
+constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kPause = absl::Milliseconds(2);
 // Words are published before counters.
 constexpr absl::Duration kForCounters = absl::Milliseconds(20);
-// So many processes of the keeper that end without serving are no chance.
-constexpr size_t kMostFailures = 4;
+// A supervisor that is found without a child so often in a row pauses between
+// starts that fail.
+constexpr int kMostWithoutChild = 3;
 
 absl::StatusOr<abi::TableSnapshot> Read(const std::string& socket) {
   const auto link = abi::ConnectObserver(socket, kAnswerTimeout);
@@ -50,19 +50,20 @@ bool ProcessLives(uint32_t pid, uint64_t start) {
 }
 
 // Waits until another process than `former` serves, which runs what it should.
+// `has_children`: the kernel says which children the keeper has.
 absl::StatusOr<abi::TableSnapshot> AwaitNext(const ServingDaemon& daemon,
                                              const std::string& socket,
-                                             uint32_t former,
+                                             uint32_t former, bool has_children,
                                              absl::Time deadline) {
-  const bool counts = daemon.keeper == ServingDaemon::Keeper::kSupervisor;
-  std::set<pid_t> tried;
+  int without_child = 0;
   absl::Status last = absl::UnavailableError("no daemon answers");
   while (absl::Now() < deadline) {
-    if (counts) tried.merge(ChildrenOf(daemon.keeper_pid));
-    tried.erase(static_cast<pid_t>(former));
-    if (tried.size() > kMostFailures) {
-      return absl::UnavailableError(absl::StrCat(
-          "it ended ", kMostFailures, " times without serving; see its log"));
+    without_child = has_children && ChildrenOf(daemon.keeper_pid).empty()
+                        ? without_child + 1
+                        : 0;
+    if (without_child == kMostWithoutChild) {
+      return absl::UnavailableError(
+          "it ends again and again without serving; see its log");
     }
     absl::StatusOr<abi::TableSnapshot> table = Read(socket);
     if (table.ok() && table->daemon_pid != former &&
@@ -168,12 +169,16 @@ Handover HandOver(const ServingDaemon& daemon, const ServedPool& pool,
     return result;
   };
   const FormerDaemon former = OpenFormer(pool);
+  // On the way back the keeper may still pause after what has failed.
+  const bool has_children =
+      daemon.keeper == ServingDaemon::Keeper::kSupervisor && !is_way_back &&
+      !ChildrenOf(daemon.keeper_pid).empty();
   const absl::Status told = StartNext(daemon);
   if (!told.ok()) return fail("start", told.message());
   const abi::TableSnapshot left = AwaitEnd(former, pool, deadline);
   const absl::Time ended_at = absl::Now();
-  absl::StatusOr<abi::TableSnapshot> next =
-      AwaitNext(daemon, pool.socket, pool.table.daemon_pid, deadline);
+  absl::StatusOr<abi::TableSnapshot> next = AwaitNext(
+      daemon, pool.socket, pool.table.daemon_pid, has_children, deadline);
   if (!next.ok()) return fail("start", next.status().message());
   result.daemon = static_cast<pid_t>(next->daemon_pid);
   result.silent_ms = absl::ToDoubleMilliseconds(absl::Now() - ended_at);

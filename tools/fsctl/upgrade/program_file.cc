@@ -55,7 +55,8 @@ absl::Status PutInPlace(int descriptor, const std::string& path,
   absl::Status s = Copy(descriptor, fresh);
   if (s.ok() && !aside.empty()) {
     unlink(aside.c_str());
-    if (link(path.c_str(), aside.c_str()) != 0 && errno != ENOENT) {
+    const bool is_there = access(path.c_str(), F_OK) == 0;
+    if (is_there && link(path.c_str(), aside.c_str()) != 0) {
       s = Errno("cannot keep the program as", aside);
     }
   }
