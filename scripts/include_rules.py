@@ -272,6 +272,7 @@ ALLOWED = {
         "tools/fsctl/explain",
         "tools/fsctl/follow",
         "tools/fsctl/geometry",
+        "tools/fsctl/keys",
         "tools/fsctl/launch",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
@@ -300,6 +301,7 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/metrics": {"daemon/metrics", "tools/fsctl/terminal"},
+    "tools/fsctl/keys": {"daemon/wire", "tools/fsctl/terminal"},
     "tools/fsctl/admission": {
         "daemon/abi",
         "daemon/wire",

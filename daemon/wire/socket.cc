@@ -50,6 +50,23 @@ void Set(void* socket, int option, int value) {
   zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
+void Set(void* socket, int option, const std::string& text) {
+  zmq_setsockopt(socket, option, text.data(), text.size());
+}
+
+// A link that is down says nothing: both ends ask each other, or TCP would wait
+// for many minutes. And who does not finish the handshake has to go.
+void WatchLink(void* socket) {
+  Set(socket, ZMQ_HEARTBEAT_IVL, 1000);
+  Set(socket, ZMQ_HEARTBEAT_TIMEOUT, 5000);
+  Set(socket, ZMQ_HANDSHAKE_IVL, 5000);
+  Set(socket, ZMQ_TCP_MAXRT, 10'000);
+}
+
+std::string TcpAddress(const std::string& host, uint16_t port) {
+  return absl::StrCat("tcp://", host, ":", port);
+}
+
 absl::StatusOr<SocketHandle> Open(int type, const std::string& path) {
   SocketHandle handle;
   handle.context = zmq_ctx_new();
@@ -143,6 +160,29 @@ absl::StatusOr<ServerSocket> ServerSocket::Bind(const std::string& path) {
   return ServerSocket(*std::move(handle));
 }
 
+absl::Status ServerSocket::AlsoBind(const std::string& host, uint16_t port,
+                                    const KeyFolder& keys) {
+  const absl::StatusOr<KeyPair> own = keys.Own();
+  if (!own.ok()) return own.status();
+  absl::StatusOr<std::unique_ptr<KeyGate>> gate =
+      KeyGate::Open(handle_.context, handle_.socket, keys);
+  if (!gate.ok()) return gate.status();
+  // Without a gate ZeroMQ would let everybody in, so it stands before the port
+  // is open and until nobody reads the socket any more.
+  gate_ = *std::move(gate);
+  // A socket's options are those of what it binds from then on: the path that
+  // is bound already stays as it is.
+  Set(handle_.socket, ZMQ_CURVE_SERVER, 1);
+  Set(handle_.socket, ZMQ_CURVE_SECRETKEY, own->secret_key);
+  Set(handle_.socket, ZMQ_ZAP_DOMAIN, std::string("fineserve"));
+  WatchLink(handle_.socket);
+  const std::string at = TcpAddress(host, port);
+  if (zmq_bind(handle_.socket, at.c_str()) == 0) return absl::OkStatus();
+  absl::Status s = ZmqError("bind", at);
+  gate_.reset();
+  return s;
+}
+
 int ServerSocket::descriptor() const { return DescriptorOf(handle_); }
 
 absl::optional<ServerSocket::Incoming> ServerSocket::Receive() {
@@ -183,6 +223,29 @@ absl::StatusOr<ClientSocket> ClientSocket::Connect(const std::string& path) {
   Set(handle->socket, ZMQ_RECONNECT_IVL, 100);
   if (zmq_connect(handle->socket, Address(path).c_str()) != 0) {
     return ZmqError("connect", path);
+  }
+  return ClientSocket(*std::move(handle));
+}
+
+absl::StatusOr<ClientSocket> ClientSocket::Connect(const RemoteDaemon& daemon,
+                                                   const KeyPair& own) {
+  const std::string at = TcpAddress(daemon.host, daemon.port);
+  if (!IsKey(daemon.key)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(at, ": its machine has no key here"));
+  }
+  absl::StatusOr<SocketHandle> handle = Open(ZMQ_DEALER, at);
+  if (!handle.ok()) return handle.status();
+  Set(handle->socket, ZMQ_IMMEDIATE, 1);
+  Set(handle->socket, ZMQ_RECONNECT_IVL, 100);
+  Set(handle->socket, ZMQ_RECONNECT_IVL_MAX, 2000);
+  Set(handle->socket, ZMQ_CONNECT_TIMEOUT, 2000);
+  Set(handle->socket, ZMQ_CURVE_SERVERKEY, daemon.key);
+  Set(handle->socket, ZMQ_CURVE_PUBLICKEY, own.public_key);
+  Set(handle->socket, ZMQ_CURVE_SECRETKEY, own.secret_key);
+  WatchLink(handle->socket);
+  if (zmq_connect(handle->socket, at.c_str()) != 0) {
+    return ZmqError("connect", at);
   }
   return ClientSocket(*std::move(handle));
 }

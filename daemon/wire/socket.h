@@ -8,6 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/wire/key_gate.h"
+#include "daemon/wire/keys.h"
 
 namespace fineserve::wire {
 
@@ -21,6 +23,14 @@ std::string AdmissionPath(const std::string& daemon_socket_path);
 // is none, FailedPrecondition if there are several.
 absl::StatusOr<std::string> FindAdmissionPath(const std::string& folder,
                                               const std::string& gpu);
+
+// Where a daemon of another machine takes admission messages, and the key that
+// proves that it is that machine's.
+struct RemoteDaemon {
+  std::string host;
+  uint16_t port = 0;
+  std::string key;
+};
 
 // A ZeroMQ context and one socket of it. ZeroMQ's own thread does the I/O.
 struct SocketHandle {
@@ -49,6 +59,12 @@ class ServerSocket {
 
   // Replaces what lies at `path`: the caller holds the GPU's lock.
   static absl::StatusOr<ServerSocket> Bind(const std::string& path);
+  // Takes messages at a TCP address as well, from machines that `keys` trusts
+  // and from nobody else (CURVE). An error if this machine has no keys.
+  absl::Status AlsoBind(const std::string& host, uint16_t port,
+                        const KeyFolder& keys);
+  // How many connections were refused there.
+  uint64_t refused() const { return gate_ == nullptr ? 0 : gate_->refused(); }
 
   int descriptor() const;
   absl::optional<Incoming> Receive();
@@ -60,14 +76,20 @@ class ServerSocket {
   explicit ServerSocket(SocketHandle handle) : handle_(std::move(handle)) {}
 
   SocketHandle handle_;
+  std::unique_ptr<KeyGate> gate_;  // ends before the socket; null: no TCP
 };
 
-// A proxy's or fsctl's end. Connects, and reconnects, in the background.
-// Confined to one thread. No call blocks; descriptor() is as ServerSocket's.
+// A proxy's, a leader's or fsctl's end. Connects, and reconnects, in the
+// background. Confined to one thread. No call blocks; descriptor() is as
+// ServerSocket's.
 class ClientSocket {
  public:
   // PermissionDenied if another user can put a socket at `path`.
   static absl::StatusOr<ClientSocket> Connect(const std::string& path);
+  // To a daemon of another machine, by CURVE with this machine's `own` keys. An
+  // address where somebody else listens is as one where nobody does.
+  static absl::StatusOr<ClientSocket> Connect(const RemoteDaemon& daemon,
+                                              const KeyPair& own);
 
   int descriptor() const;
   absl::optional<std::string> Receive();

@@ -21,6 +21,7 @@
 #include "tools/fsctl/explain/explain.h"
 #include "tools/fsctl/follow/follow_commands.h"
 #include "tools/fsctl/geometry/geometry.h"
+#include "tools/fsctl/keys/keys_command.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
@@ -51,6 +52,7 @@ struct Commands {
   FollowOptions follow;
   TraceOptions trace;
   DrainOptions drain;
+  KeysOptions keys;
   UpOptions up;
   SupportOptions support;
   MetricsOptions metrics;
@@ -513,6 +515,34 @@ void AddUpgrade(CLI::App& app, Commands& c) {
                       "one is started again (default: 30)");
 }
 
+void AddKeys(CLI::App& app, Commands& c) {
+  using Do = KeysOptions::Do;
+  CLI::App* command = AddCommand(
+      app, c, "keys", "Show and make this machine's keys, and trust others'",
+      "  fsctl keys new                  once on each machine\n"
+      "  fsctl keys show\n"
+      "  fsctl keys trust b 'rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7'\n"
+      "  fsctl keys distrust b\n"
+      "The keys lie in $FINESERVE_KEYS, by default /etc/fineserve/curve.\n",
+      [&c] { return RunKeys(c.globals, c.keys); });
+  const auto add = [&](const char* name, const char* what, Do does) {
+    CLI::App* one = command->add_subcommand(name, what);
+    one->callback([&c, does] { c.keys.what = does; });
+    return one;
+  };
+  command->require_subcommand(0, 1);
+  add("show", "Show this machine's public key and those it trusts", Do::kShow);
+  add("new", "Make this machine's keys", Do::kNew)
+      ->add_flag("--replace", c.keys.replace, "Even if it has some");
+  CLI::App* trust =
+      add("trust", "Let a machine connect, and connect to it", Do::kTrust);
+  trust->add_option("MACHINE", c.keys.machine, "Its name")->required();
+  trust->add_option("KEY", c.keys.key, "Its public key")->required();
+  add("distrust", "End that", Do::kDistrust)
+      ->add_option("MACHINE", c.keys.machine, "Its name")
+      ->required();
+}
+
 void AddGlobals(CLI::App& app, Commands& c) {
   app.require_subcommand(1);
   app.fallthrough();
@@ -608,7 +638,7 @@ int Main(int argc, char** argv) {
   for (const auto add :
        {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
         AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddTrace,
-        AddDrain, AddSupport, AddMetrics, AddUpgrade}) {
+        AddDrain, AddKeys, AddSupport, AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -1,0 +1,147 @@
+#include "daemon/wire/key_gate.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::wire {
+namespace {
+
+constexpr char kQuestions[] = "inproc://zeromq.zap.01";  // given by RFC 27
+constexpr char kEvents[] = "inproc://fineserve.key_gate";
+constexpr int kRefusals = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+// Of a question (RFC 27): version, request, domain, address, identity,
+// mechanism, credentials.
+constexpr size_t kRequest = 1, kMechanism = 5, kKey = 6, kFrames = 7;
+
+// All frames of a message that is there.
+std::vector<std::string> ReceiveAll(void* socket) {
+  std::vector<std::string> frames;
+  for (bool more = true; more;) {
+    zmq_msg_t frame;
+    zmq_msg_init(&frame);
+    if (zmq_msg_recv(&frame, socket, ZMQ_DONTWAIT) < 0) {
+      zmq_msg_close(&frame);
+      return frames;
+    }
+    frames.emplace_back(static_cast<const char*>(zmq_msg_data(&frame)),
+                        zmq_msg_size(&frame));
+    more = zmq_msg_more(&frame) != 0;
+    zmq_msg_close(&frame);
+  }
+  return frames;
+}
+
+// The machine whose key this is; empty if none is trusted that has it.
+std::string MachineOf(const KeyFolder& keys, const std::string& key) {
+  const auto trusted = keys.Trusted();
+  if (!trusted.ok() || key.empty()) return "";
+  const auto found =
+      std::find_if(trusted->begin(), trusted->end(),
+                   [&](const auto& entry) { return entry.second == key; });
+  return found == trusted->end() ? "" : found->first;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KeyGate>> KeyGate::Open(void* context,
+                                                       void* socket,
+                                                       KeyFolder keys) {
+  driver::Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  void* const asked = zmq_socket(context, ZMQ_REP);
+  void* const events = zmq_socket(context, ZMQ_PAIR);
+  const bool good = asked != nullptr && events != nullptr && stop.get() >= 0 &&
+                    zmq_bind(asked, kQuestions) == 0 &&
+                    zmq_socket_monitor(socket, kEvents, kRefusals) == 0 &&
+                    zmq_connect(events, kEvents) == 0;
+  if (good) {
+    return std::unique_ptr<KeyGate>(
+        new KeyGate(socket, std::move(keys), asked, events, std::move(stop)));
+  }
+  const std::string why = zmq_strerror(zmq_errno());
+  if (asked != nullptr) zmq_close(asked);
+  if (events != nullptr) zmq_close(events);
+  return absl::UnavailableError(absl::StrCat("cannot guard a socket: ", why));
+}
+
+KeyGate::KeyGate(void* socket, KeyFolder keys, void* asked, void* events,
+                 driver::Descriptor stop)
+    : socket_(socket),
+      keys_(std::move(keys)),
+      asked_(asked),
+      events_(events),
+      stop_(std::move(stop)),
+      thread_([this] { Run(); }) {}
+
+KeyGate::~KeyGate() {
+  // The other end of `events_` would wait for a reader.
+  zmq_socket_monitor(socket_, nullptr, 0);
+  const uint64_t one = 1;
+  if (write(stop_.get(), &one, sizeof(one)) != sizeof(one)) return;
+  thread_.join();
+  for (void* socket : {asked_, events_}) {
+    const int at_once = 0;
+    zmq_setsockopt(socket, ZMQ_LINGER, &at_once, sizeof(at_once));
+    zmq_close(socket);
+  }
+}
+
+void KeyGate::Run() {
+  for (;;) {
+    std::array<zmq_pollitem_t, 3> items = {
+        {{asked_, 0, ZMQ_POLLIN, 0},
+         {events_, 0, ZMQ_POLLIN, 0},
+         {nullptr, stop_.get(), ZMQ_POLLIN, 0}}};
+    if (zmq_poll(items.data(), items.size(), -1) < 0) {
+      if (zmq_errno() == EINTR) continue;
+      return;
+    }
+    if (items[2].revents != 0) return;
+    if (items[0].revents != 0) Answer();
+    if (items[1].revents != 0) CountEvent();
+  }
+}
+
+void KeyGate::Answer() {
+  const std::vector<std::string> question = ReceiveAll(asked_);
+  if (question.empty()) return;
+  std::string machine;
+  if (question.size() == kFrames && question[kMechanism] == "CURVE") {
+    machine = MachineOf(keys_, KeyOfBytes(question[kKey]));
+  }
+  const std::string request =
+      question.size() > kRequest ? question[kRequest] : "";
+  const std::array<std::string, 6> answer = {
+      "1.0",
+      request,
+      machine.empty() ? "400" : "200",
+      machine.empty() ? "this key is not trusted" : "OK",
+      machine,
+      ""};
+  for (size_t i = 0; i < answer.size(); ++i) {
+    const int more = i + 1 < answer.size() ? ZMQ_SNDMORE : 0;
+    zmq_send(asked_, answer[i].data(), answer[i].size(), more | ZMQ_DONTWAIT);
+  }
+}
+
+void KeyGate::CountEvent() {
+  // A number and a value, and the address of the peer.
+  const std::vector<std::string> event = ReceiveAll(events_);
+  if (event.empty()) return;
+  refused_.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace fineserve::wire

@@ -1,0 +1,77 @@
+#include "tools/fsctl/keys/keys_command.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/wire/keys.h"
+#include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/json_text.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using wire::KeyFolder;
+
+int MakeKeys(const Globals& globals, const KeyFolder& keys, bool replace) {
+  const absl::StatusOr<wire::KeyPair> made = wire::NewKeyPair();
+  if (!made.ok()) return Fail(kExitBadAnswer, made.status());
+  const absl::Status s = keys.WriteOwn(*made, replace);
+  if (!s.ok()) return Fail(kExitBadAnswer, s);
+  if (globals.json) {
+    return Print(JsonText(nlohmann::json{{"public_key", made->public_key}}));
+  }
+  return Print(
+      absl::StrCat(made->public_key, "\nwritten to ", keys.path(),
+                   "; on every other machine: fsctl keys trust THIS-MACHINE '",
+                   made->public_key, "'\n"));
+}
+
+int ShowKeys(const Globals& globals, const KeyFolder& keys) {
+  const absl::StatusOr<wire::KeyPair> own = keys.Own();
+  if (!own.ok()) return Fail(kExitBadAnswer, own.status());
+  const absl::StatusOr<std::map<std::string, std::string>> trusted =
+      keys.Trusted();
+  if (!trusted.ok()) return Fail(kExitBadAnswer, trusted.status());
+  if (globals.json) {
+    return Print(JsonText(nlohmann::json{{"public_key", own->public_key},
+                                         {"trusted", *trusted}}));
+  }
+  std::string text = absl::StrCat(own->public_key, "  this machine\n");
+  for (const auto& [machine, key] : *trusted) {
+    absl::StrAppend(&text, key, "  ", machine, "\n");
+  }
+  return Print(text);
+}
+
+int Done(const Globals& globals, const absl::Status& s,
+         const std::string& text) {
+  if (!s.ok()) {
+    return Fail(absl::IsInvalidArgument(s) ? kExitUsage : kExitBadAnswer, s);
+  }
+  return Print(globals.json ? "{\"done\": true}\n" : text);
+}
+
+}  // namespace
+
+int RunKeys(const Globals& globals, const KeysOptions& o) {
+  const KeyFolder keys(KeyFolder::Default());
+  switch (o.what) {
+    case KeysOptions::Do::kNew:
+      return MakeKeys(globals, keys, o.replace);
+    case KeysOptions::Do::kTrust:
+      return Done(globals, keys.Trust(o.machine, o.key),
+                  absl::StrCat(o.machine, " is trusted from now on\n"));
+    case KeysOptions::Do::kDistrust:
+      return Done(globals, keys.Distrust(o.machine),
+                  absl::StrCat(o.machine,
+                               " is trusted no more; what is connected stays "
+                               "so until it, or fineserved, restarts\n"));
+    case KeysOptions::Do::kShow:
+      break;
+  }
+  return ShowKeys(globals, keys);
+}
+
+}  // namespace fineserve::fsctl
