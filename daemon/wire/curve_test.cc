@@ -73,7 +73,9 @@ class CurveTest : public ::testing::Test {
   // What arrives is the last client's, which sends until it is heard.
   void ExpectNobodyElse() {
     const auto incoming = server_->Receive();
-    if (incoming) EXPECT_EQ(incoming->peer, peer_);
+    if (incoming) {
+      EXPECT_EQ(incoming->peer, peer_);
+    }
   }
   // Whether it was refused, and nothing that it sent arrived.
   bool IsRefused(ClientSocket* client) {
