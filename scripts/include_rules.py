@@ -52,6 +52,8 @@ ALLOWED = {
         "daemon/plan/policy",
         "daemon/plan/score",
     },
+    # Several machines: where their daemons are, what is known of them.
+    "daemon/cluster": {"daemon/abi", "daemon/config", "daemon/wire"},
     "daemon/wire": {"daemon/abi", "kernels/driver"},
     # What the scheduler may count on; pure, so the simulator runs it as well.
     "daemon/admission/rooms": {
@@ -88,7 +90,16 @@ ALLOWED = {
     # etcd v3 over its JSON gateway.
     "daemon/node/etcd": set(),
     # A machine of a fleet of several.
-    "daemon/node": {"daemon/clock", "daemon/log", "daemon/node/etcd"},
+    "daemon/node": {
+        "daemon/abi",
+        "daemon/clock",
+        "daemon/cluster",
+        "daemon/config",
+        "daemon/lead",
+        "daemon/log",
+        "daemon/node/etcd",
+        "daemon/wire",
+    },
     "daemon/proxy/http": set(),
     "daemon/proxy/choice": set(),
     "daemon/proxy/admission": {
@@ -145,6 +156,7 @@ ALLOWED = {
     "daemon/proxy": {
         "daemon/abi",
         "daemon/clock",
+        "daemon/cluster",
         "daemon/config",
         "daemon/holder",
         "daemon/log",
@@ -155,6 +167,7 @@ ALLOWED = {
         "daemon/proxy/record",
         "daemon/proxy/request",
         "daemon/proxy/trace",
+        "daemon/wire",
         "kernels/driver",
     },
     "daemon/holder": {"daemon/log", "kernels/driver"},
@@ -164,6 +177,7 @@ ALLOWED = {
         "daemon/admission/rooms",
         "daemon/backing",
         "daemon/clock",
+        "daemon/cluster",
         "daemon/config",
         "daemon/exporter",
         "daemon/holder",
@@ -276,6 +290,7 @@ ALLOWED = {
         "tools/fsctl/launch",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
+        "tools/fsctl/nodes",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
         "tools/fsctl/support",
@@ -302,9 +317,24 @@ ALLOWED = {
     },
     "tools/fsctl/metrics": {"daemon/metrics", "tools/fsctl/terminal"},
     "tools/fsctl/keys": {"daemon/wire", "tools/fsctl/terminal"},
+    "tools/fsctl/ask": {
+        "daemon/cluster",
+        "daemon/wire",
+        "kernels/driver",
+        "tools/fsctl/pool",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/nodes": {
+        "daemon/abi",
+        "daemon/clock",
+        "daemon/cluster",
+        "tools/fsctl/pool",
+        "tools/fsctl/terminal",
+    },
     "tools/fsctl/admission": {
         "daemon/abi",
         "daemon/wire",
+        "tools/fsctl/ask",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
@@ -316,6 +346,7 @@ ALLOWED = {
     },
     "tools/fsctl/doctor": {
         "daemon/abi",
+        "daemon/cluster",
         "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",
@@ -341,11 +372,13 @@ ALLOWED = {
         "daemon/plan/model",
         "daemon/wire",
         "kernels/driver",
+        "tools/fsctl/ask",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/launch": {
         "daemon/abi",
+        "daemon/cluster",
         "daemon/config",
         "daemon/wire",
         "kernels/driver",

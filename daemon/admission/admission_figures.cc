@@ -105,6 +105,7 @@ wire::WelcomeT AdmissionService::Welcome() const {
 wire::ModelsT AdmissionService::Models() const {
   wire::ModelsT models;
   models.policy = policy_;
+  models.refused_connections = daemon_.ask_gpu().refused_connections;
   for (const auto& [peer, known] : peers_) {
     models.unscheduled += known.unscheduled;
   }

@@ -57,6 +57,7 @@ wire::ReportT AdmissionService::Report() const {
       [this](const std::string& engine) { return Serves(engine); }, scheduler_,
       Now());
   report.plan_number = daemon_.plans->newest().number();
+  report.plan_term = daemon_.plans->newest().term();
   report.proxies = KnowsWhatRuns() ? static_cast<uint32_t>(peers_.size()) : 0;
   demand_.Tell(&report);
   return report;

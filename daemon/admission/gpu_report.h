@@ -16,7 +16,8 @@ namespace fineserve::admission {
 struct GpuFacts {
   uint64_t memory_bytes = 0;  // of the device
   uint64_t pool_bytes = 0;
-  uint64_t used_bytes = 0;  // of the pool, leased
+  uint64_t used_bytes = 0;           // of the pool, leased
+  uint64_t refused_connections = 0;  // of other machines
 };
 
 // A daemon's report to the leader, but for the plan that it knows, its proxies

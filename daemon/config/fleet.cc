@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -10,6 +11,42 @@ namespace fineserve::config {
 // fineserved knows a MIG instance by the bytes of its UUID alone.
 std::string FleetEngine::CudaGpu() const {
   return is_mig ? absl::StrCat("MIG-", absl::StripPrefix(gpu, "GPU-")) : gpu;
+}
+
+namespace {
+
+// Index of the GPU among the machine's; their number if it has it not.
+size_t IndexOf(const Machine& machine, absl::string_view gpu) {
+  const auto is_it = [gpu](const std::string& own) {
+    return !gpu.empty() &&
+           (absl::StartsWith(own, gpu) || absl::StartsWith(gpu, own));
+  };
+  return static_cast<size_t>(
+      std::find_if(machine.gpus.begin(), machine.gpus.end(), is_it) -
+      machine.gpus.begin());
+}
+
+}  // namespace
+
+const Machine* ClusterSettings::MachineOf(absl::string_view gpu) const {
+  const auto found = std::find_if(
+      machines.begin(), machines.end(),
+      [&](const Machine& m) { return IndexOf(m, gpu) < m.gpus.size(); });
+  return found == machines.end() ? nullptr : &*found;
+}
+
+const Machine* ClusterSettings::Named(absl::string_view machine) const {
+  const auto found =
+      std::find_if(machines.begin(), machines.end(),
+                   [&](const Machine& m) { return m.name == machine; });
+  return found == machines.end() ? nullptr : &*found;
+}
+
+uint16_t ClusterSettings::PortOf(absl::string_view gpu) const {
+  const Machine* machine = MachineOf(gpu);
+  return machine == nullptr
+             ? 0
+             : static_cast<uint16_t>(port + IndexOf(*machine, gpu));
 }
 
 size_t Fleet::ModelIndex(const std::string& name) const {

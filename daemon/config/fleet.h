@@ -100,7 +100,41 @@ struct PlannerSettings {
   bool operator==(const PlannerSettings&) const = default;
 };
 
-// One machine's models and engines, and how requests come to them: what the
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+  bool operator==(const HostPort&) const = default;
+};
+
+// One of several machines of a fleet.
+struct Machine {
+  std::string name;
+  std::string host;               // where the others reach it
+  std::vector<std::string> gpus;  // UUIDs, or how they begin
+  bool operator==(const Machine&) const = default;
+};
+
+// The machines of a fleet, and where their etcd is (design note 0031).
+struct ClusterSettings {
+  std::string name = "fleet";  // of several fleets in one etcd
+  std::vector<HostPort> etcd;
+  // Where the daemon of a machine's first GPU listens for the others; that of
+  // the next GPU at the next port.
+  uint16_t port = 7480;
+  uint32_t ttl_s = 5;  // of a machine's lease
+  std::vector<Machine> machines;
+  bool operator==(const ClusterSettings&) const = default;
+
+  bool IsOn() const { return machines.size() > 1; }
+  // The machine that has the GPU; null if none has. Of UUIDs that are written
+  // in part, one must begin the other.
+  const Machine* MachineOf(absl::string_view gpu) const;
+  const Machine* Named(absl::string_view machine) const;
+  // The port of the GPU's daemon; 0 if no machine has the GPU.
+  uint16_t PortOf(absl::string_view gpu) const;
+};
+
+// A fleet's models and engines, and how requests come to them: what the
 // proxy, fineserved's scheduler and `fsctl up` read. An example with every key:
 //
 //   [proxy]
@@ -124,6 +158,16 @@ struct PlannerSettings {
 //   cool_down = 30
 //   start = 600
 //   drain = 300
+//
+//   [cluster]                        # several machines
+//   etcd = ["127.0.0.1:2379"]
+//   name = "fleet"
+//   port = 7480
+//   ttl = 5
+//   machines = [
+//     { name = "a", host = "10.0.0.1", gpus = ["GPU-8f0c3f1e"] },
+//     { name = "b", host = "10.0.0.2", gpus = ["GPU-1d2e7a90"] },
+//   ]
 //
 //   [[model]]
 //   name = "llama-8b-fp16"
@@ -160,6 +204,7 @@ struct PlannerSettings {
 struct Fleet {
   ProxySettings proxy;
   PlannerSettings planner;
+  ClusterSettings cluster;
   std::string policy = "fineserve";
   std::vector<FleetModel> models;
   std::vector<FleetEngine> engines;

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "daemon/config/address.h"
 #include "daemon/config/fleet.h"
+#include "daemon/config/fleet_cluster.h"
 #include "daemon/config/fleet_places.h"
 #include "daemon/config/fleet_planner.h"
 #include "daemon/config/profile_key.h"
@@ -280,10 +281,11 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": no [[model]]; a fleet needs one"));
   }
-  const absl::Status planned = CheckPlanned(fleet);
-  return planned.ok() ? planned
-                      : absl::InvalidArgumentError(
-                            absl::StrCat(path, ": ", planned.message()));
+  absl::Status whole = CheckPlanned(fleet);
+  if (whole.ok()) whole = CheckCluster(fleet);
+  return whole.ok() ? whole
+                    : absl::InvalidArgumentError(
+                          absl::StrCat(path, ": ", whole.message()));
 }
 
 }  // namespace
@@ -297,10 +299,15 @@ absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
                               OneOf(&fleet.policy,
                                     {"fineserve", "moore-hodgson", "fcfs"})}})},
              {"planner", Planner(path, &fleet.planner)},
+             {"cluster", Cluster(path, &fleet.cluster)},
              {"model", Model(path, &fleet)},
              {"engine", Engine(path, &fleet)}});
   if (s.ok()) s = CheckReferences(path, fleet);
   if (!s.ok()) return s;
+  s = PlaceOnMachines(&fleet);
+  if (!s.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", s.message()));
+  }
   return fleet;
 }
 

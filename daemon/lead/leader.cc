@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
 
@@ -116,10 +117,50 @@ bool Leader::IsFresh(const Daemon& daemon) const {
   return clock_->NowNs() - daemon.heard_ns < kFreshNs;
 }
 
+std::set<std::string> Leader::GoneGpus() const {
+  std::set<std::string> gone;
+  for (const std::string& gpu : lost_) {
+    const bool is_heard =
+        std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
+          return absl::StartsWith(entry.first, gpu) && IsFresh(entry.second);
+        });
+    if (!is_heard) gone.insert(gpu);
+  }
+  return gone;
+}
+
+void Leader::LeaveLost() {
+  const std::set<std::string> gone = GoneGpus();
+  if (gone.empty()) return;
+  for (const std::string& gpu : gone) {
+    const auto is_it = [&](const auto& entry) {
+      return absl::StartsWith(entry.first, gpu);
+    };
+    // Nothing is to be placed where nobody answers.
+    std::erase_if(daemons_, is_it);
+    std::erase_if(gpus_, is_it);
+  }
+  StandingPlan next = plan_;
+  if (!TakeOff(fleet_, gone, &next)) return;
+  planned_ns_ = 0;  // its models need an engine at once
+  Publish(std::move(next),
+          absl::StrCat("lost with their machine: ", absl::StrJoin(gone, ", ")));
+}
+
 bool Leader::AllAnswer() {
   silent_.clear();
+  bool all = true;
+  const std::set<std::string> gone = GoneGpus();
   for (const config::FleetEngine& e : fleet_.engines) {
     if (!e.is_place) continue;
+    if (gone.count(e.gpu) > 0) {
+      std::string line = absl::StrCat(
+          e.gpu, " is lost with its machine: its models run elsewhere");
+      if (silent_.empty() || silent_.back() != line) {
+        silent_.push_back(std::move(line));
+      }
+      continue;
+    }
     const bool answers =
         std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {
           return absl::StartsWith(entry.first, e.gpu) && IsFresh(entry.second);
@@ -130,8 +171,9 @@ bool Leader::AllAnswer() {
     if (silent_.empty() || silent_.back() != line) {
       silent_.push_back(std::move(line));
     }
+    all = false;
   }
-  return silent_.empty();
+  return all;
 }
 
 Sightings Leader::Seen() const {
@@ -184,6 +226,7 @@ void Leader::Tick() {
     Publish(plan_, "daemons knew a newer plan, whose file is lost");
   }
   if (is_untold_) Publish(plan_, "the fleet file changed");
+  LeaveLost();
   const Sightings seen = Seen();
   Watch(seen);
   if (plan_.move) TakeAStep(seen);
@@ -393,6 +436,7 @@ std::unique_ptr<wire::PlanT> Leader::Told() const {
   if (plan_.number == 0) return nullptr;
   auto told = std::make_unique<wire::PlanT>();
   told->number = plan_.number;
+  told->term = plan_.term;
   told->leader = gpu_;
   for (const Place& place : plan_.places) {
     auto p = std::make_unique<wire::PlannedPlaceT>();

@@ -6,6 +6,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,12 @@ class Leader final : public admission::LeaderSeat {
          std::launch launch = std::launch::async);
 
   void SetFleet(const config::Fleet& fleet);
+
+  // Of a fleet of several machines: what this leader says is of this term.
+  void SetTerm(uint64_t term) { plan_.term = term; }
+  // The GPUs of machines that are lost, as the fleet writes them. Once their
+  // daemons are silent as well, their models go elsewhere.
+  void SetLost(std::set<std::string> gpus) { lost_ = std::move(gpus); }
 
   // To be called once a second. FailedPrecondition: another process leads now,
   // and this object must not be used any more.
@@ -84,6 +91,9 @@ class Leader final : public admission::LeaderSeat {
   // Whether every GPU of the fleet's places has a daemon that answers.
   bool AllAnswer();
   bool IsFresh(const Daemon& daemon) const;
+  // Those of lost_ whose daemons are silent.
+  std::set<std::string> GoneGpus() const;
+  void LeaveLost();
   // Makes the plan name the fleet's places at once, for all else relies on it;
   // the next Tick gives it a number.
   void FollowFleet();
@@ -136,6 +146,7 @@ class Leader final : public admission::LeaderSeat {
   const std::launch launch_;
   StandingPlan planned_from_;
   std::future<absl::StatusOr<Decision>> decision_;  // invalid: none is made
+  std::set<std::string> lost_;         // GPUs, as the fleet writes them
   std::vector<std::string> silent_;    // GPUs whose daemon is, in lines
   std::vector<std::string> troubles_;  // of the last planning
   std::string cannot_write_;           // empty: it can

@@ -285,6 +285,23 @@ TEST(LeaderTest, ShiftedLoadMovesAModelThatAnswersAllTheTime) {
   EXPECT_EQ(machine.Running().size(), 3u);
 }
 
+TEST(LeaderTest, ModelsOfALostMachineRunElsewhereAndThoseOfASilentDaemonDoNot) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  const std::string gpu = Three().engines[0].gpu;  // of all places NAME-0
+  const StandingPlan before = machine.plan();
+  machine.KillDaemon(gpu, 1000);
+  machine.Seconds(20);
+  EXPECT_EQ(machine.plan().places, before.places);
+  machine.leader()->SetLost({gpu});
+  machine.Seconds(2);
+  for (const char* model : {"a", "b", "c"}) {
+    const std::vector<std::string> serving = machine.Serving(model);
+    ASSERT_EQ(serving.size(), 1u) << model;
+    EXPECT_EQ(serving[0].back(), '1') << model;
+  }
+}
+
 TEST(LeaderTest, FrozenPlanMovesNobodyAndThawedOneDoes) {
   Machine machine(Three());
   machine.Seconds(60);

@@ -37,6 +37,7 @@ absl::StatusOr<StandingPlan> PlanOf(const json& j) {
   plan.frozen = j.at("frozen").get<bool>();
   plan.applies = j.at("applies").get<bool>();
   plan.pins = j.at("pins").get<std::map<std::string, std::string>>();
+  if (j.contains("term")) plan.term = j.at("term").get<uint64_t>();
   if (j.contains("move")) plan.move = MoveOf(j.at("move"));
   for (const json& place : j.at("places")) {
     const auto state = StateNamed(place.at("state").get<std::string>());
@@ -97,6 +98,28 @@ void Adapt(const config::Fleet& fleet, StandingPlan* plan) {
   plan->move.reset();
 }
 
+bool TakeOff(const config::Fleet& fleet, const std::set<std::string>& lost,
+             StandingPlan* plan) {
+  const StandingPlan before = *plan;
+  const auto is_lost = [&](const std::string& engine) {
+    const config::FleetEngine* e = fleet.Engine(engine);
+    return e != nullptr && lost.count(e->gpu) > 0;
+  };
+  if (plan->move && (is_lost(plan->move->to) || is_lost(plan->move->from))) {
+    for (const std::string& engine : {plan->move->from, plan->move->to}) {
+      Place* left = plan->Find(engine);
+      if (left != nullptr) left->state = PlaceState::kServe;
+    }
+    plan->move.reset();
+  }
+  for (Place& place : plan->places) {
+    if (!is_lost(place.engine)) continue;
+    place.state = PlaceState::kOff;
+    place.target_rate = 0;
+  }
+  return *plan != before;
+}
+
 std::string PlanText(const StandingPlan& plan) {
   json places = json::array();
   for (const Place& p : plan.places) {
@@ -104,11 +127,9 @@ std::string PlanText(const StandingPlan& plan) {
                       {"state", Name(p.state)},
                       {"target_rate", p.target_rate}});
   }
-  json j = {{"number", plan.number},
-            {"frozen", plan.frozen},
-            {"applies", plan.applies},
-            {"pins", plan.pins},
-            {"places", places}};
+  json j = {{"number", plan.number}, {"term", plan.term},
+            {"frozen", plan.frozen}, {"applies", plan.applies},
+            {"pins", plan.pins},     {"places", places}};
   if (plan.move) j["move"] = MoveJson(*plan.move);
   return j.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }

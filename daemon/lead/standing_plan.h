@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ std::string Describe(const Move& move);
 // to go on.
 struct StandingPlan {
   uint64_t number = 0;        // 0: nothing is planned yet
+  uint64_t term = 0;          // of its leader; 0: there is one machine
   std::vector<Place> places;  // in the order of the fleet file
   absl::optional<Move> move;
   bool frozen = false;                      // no moves begin
@@ -64,6 +66,13 @@ struct StandingPlan {
 // Makes the plan name the fleet's places, and no others. New ones are off. A
 // move of an engine that is gone ends: the other one serves.
 void Adapt(const config::Fleet& fleet, StandingPlan* plan);
+
+// Takes what runs on `lost` GPUs, whole UUIDs or as the fleet writes them, out
+// of the plan: those machines are gone, and their models go elsewhere. A move
+// from there ends where it went to, one to there where it came from. Returns
+// whether anything changed.
+bool TakeOff(const config::Fleet& fleet, const std::set<std::string>& lost,
+             StandingPlan* plan);
 
 // The plan as JSON, and back: InvalidArgument, in one line, if it is none.
 std::string PlanText(const StandingPlan& plan);

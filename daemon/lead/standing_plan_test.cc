@@ -12,6 +12,7 @@ namespace {
 StandingPlan Full() {
   StandingPlan plan;
   plan.number = 12;
+  plan.term = 42;
   plan.places = {{"a-0", PlaceState::kServe, 2.5},
                  {"a-1", PlaceState::kStart, 0},
                  {"b-0", PlaceState::kRetire, 0},
@@ -30,6 +31,27 @@ TEST(StandingPlanTest, TextGivesBackTheSamePlan) {
   const auto empty = ParsePlan(PlanText(StandingPlan()));
   ASSERT_TRUE(empty.ok()) << empty.status();
   EXPECT_EQ(*empty, StandingPlan());
+}
+
+// Of moves from and to a lost GPU, what is left of the model serves.
+TEST(StandingPlanTest, WhatRunsOnALostGpuIsOffAndItsMoveEnds) {
+  config::Fleet fleet = FleetOf({1, 1}, 2);
+  const std::string first = fleet.Engine("a-0")->gpu;
+  const std::string second = fleet.Engine("a-1")->gpu;
+  StandingPlan plan = Full();
+  ASSERT_TRUE(TakeOff(fleet, {first}, &plan));
+  EXPECT_FALSE(plan.move);
+  EXPECT_EQ(plan.StateOf("a-0"), PlaceState::kOff);
+  EXPECT_EQ(plan.Find("a-0")->target_rate, 0);
+  EXPECT_EQ(plan.StateOf("a-1"), PlaceState::kServe);
+  EXPECT_EQ(plan.StateOf("b-0"), PlaceState::kOff);
+  EXPECT_FALSE(TakeOff(fleet, {first}, &plan)) << "nothing is left to take";
+
+  plan = Full();
+  ASSERT_TRUE(TakeOff(fleet, {second}, &plan));
+  EXPECT_EQ(plan.StateOf("a-0"), PlaceState::kServe);
+  EXPECT_EQ(plan.StateOf("a-1"), PlaceState::kOff);
+  EXPECT_FALSE(TakeOff(fleet, {}, &plan));
 }
 
 TEST(StandingPlanTest, WhatIsNoPlanIsAnError) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
 #include "daemon/clock/clock.h"
+#include "daemon/cluster/daemon_directory.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/admission_channel.h"
 #include "daemon/proxy/admission/engine_health.h"
@@ -17,6 +18,7 @@
 #include "daemon/proxy/proxy.h"
 #include "daemon/proxy/record/access_log.h"
 #include "daemon/proxy/trace/otlp_exporter.h"
+#include "daemon/wire/keys.h"
 #include "kernels/driver/descriptor_limit.h"
 
 namespace fineserve::proxy {
@@ -86,6 +88,9 @@ int Run(int argc, char** argv) {
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());
   fflush(stdout);
+  const cluster::DaemonDirectory directory(
+      setup->fleet->cluster, RuntimeFolder(options),
+      wire::KeyFolder(wire::KeyFolder::Default()));
   std::vector<std::unique_ptr<EngineHealth>> health;
   std::vector<std::unique_ptr<AdmissionChannel>> channels;
   admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {
@@ -93,7 +98,7 @@ int Run(int argc, char** argv) {
     health.push_back(std::make_unique<EngineHealth>(io, its));
     // Only a daemon needs to know which engines serve.
     channels.push_back(std::make_unique<AdmissionChannel>(
-        io, RuntimeFolder(options), gpu, its,
+        io, [&directory, gpu] { return directory.Connect(gpu); }, its,
         [asker = health.back().get()] { asker->Start(); }));
     channels.back()->Start();
   });

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/pool_kv.h"
 
@@ -60,8 +61,32 @@ AdmissionServer::~AdmissionServer() {
   }
 }
 
+absl::Status AdmissionServer::BindForMachines(const config::Fleet& fleet) {
+  if (!fleet.cluster.IsOn()) return absl::OkStatus();
+  const config::Machine* machine = fleet.cluster.MachineOf(gpu_.uuid);
+  if (machine == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no machine of [cluster] has this GPU, ", gpu_.uuid,
+                     "; add it to the gpus of one in the fleet file"));
+  }
+  const uint16_t port = fleet.cluster.PortOf(gpu_.uuid);
+  if (port == port_) return absl::OkStatus();
+  if (port_ != 0) {
+    return absl::FailedPreconditionError(
+        "the port of [cluster] has changed; restart fineserved to listen "
+        "there");
+  }
+  const absl::Status s = socket_.AlsoBind(
+      machine->host, port, wire::KeyFolder(wire::KeyFolder::Default()));
+  if (s.ok()) port_ = port;
+  return s;
+}
+
 absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
   if (service_ != nullptr && fleet == fleet_) return absl::OkStatus();
+  if (absl::Status s = BindForMachines(fleet); !s.ok()) return s;
+  // Terms end with the cluster: a plan of one machine has none.
+  if (fleet.cluster.IsOn() != fleet_.cluster.IsOn()) plans_.SetPlanned(false);
   plans_.SetPlanned(fleet.planner.on);
   auto service = admission::AdmissionService::Create(
       fleet, gpu_.uuid, RandomEpoch(),
@@ -80,7 +105,8 @@ absl::Status AdmissionServer::SetFleet(const config::Fleet& fleet) {
 }
 
 admission::GpuFacts AdmissionServer::Facts() const {
-  return {gpu_.memory_bytes, PoolBytes(*pool_), LeasedBytes(*pool_)};
+  return {gpu_.memory_bytes, PoolBytes(*pool_), LeasedBytes(*pool_),
+          socket_.refused()};
 }
 
 void AdmissionServer::Settle() {

@@ -59,6 +59,8 @@ class AdmissionServer {
                   const Clock* clock, EventLoop* loop);
 
   admission::GpuFacts Facts() const;
+  // Listens for other machines, if the fleet has any.
+  absl::Status BindForMachines(const config::Fleet& fleet);
 
   const GpuOfDaemon gpu_;
   config::Fleet fleet_;
@@ -67,6 +69,7 @@ class AdmissionServer {
   admission::DrainedEngines drained_;
   admission::PlanBoard plans_;
   wire::ServerSocket socket_;
+  uint16_t port_ = 0;  // that it is bound to; 0: none
   std::unique_ptr<admission::AdmissionService> service_;
   std::unique_ptr<EventAlarm> alarm_;
   std::unique_ptr<EventSource> readable_;

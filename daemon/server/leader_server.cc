@@ -6,7 +6,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/cluster/fleet_view.h"
 #include "daemon/lead/plan_store.h"
+#include "daemon/lead/standing_plan.h"
 #include "daemon/log/log.h"
 #include "daemon/wire/message.h"
 
@@ -18,6 +20,19 @@ constexpr uint64_t kBeatUs = 1'000'000;
 std::string TimeOfDay() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(),
                           absl::UTCTimeZone());
+}
+
+// Puts the plan with which the term begins in the place of what this machine
+// knew. Whether that could be done.
+bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
+  absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(grant.plan);
+  absl::Status s = plan.status();
+  if (s.ok()) {
+    plan->term = grant.term;
+    s = store->Write(*plan, "");
+  }
+  if (!s.ok()) log::Error("cannot lead: {}", std::string(s.message()));
+  return s.ok();
 }
 
 }  // namespace
@@ -35,6 +50,8 @@ LeaderServer::LeaderServer(const config::Fleet& fleet,
       loop_(loop),
       contest_(folder, who),
       beat_(loop->OnAlarm([this] { Beat(); })) {
+  directory_.emplace(fleet.cluster, folder,
+                     wire::KeyFolder(wire::KeyFolder::Default()));
   beat_->Set(clock_->NowNs() / 1000);
 }
 
@@ -45,6 +62,8 @@ LeaderServer::~LeaderServer() {
 
 void LeaderServer::SetFleet(const config::Fleet& fleet) {
   fleet_ = fleet;
+  directory_.emplace(fleet.cluster, folder_,
+                     wire::KeyFolder(wire::KeyFolder::Default()));
   links_.clear();
   if (leader_ != nullptr) leader_->SetFleet(fleet);
 }
@@ -64,27 +83,80 @@ metrics::PlanFigures LeaderServer::Measure() const {
 
 void LeaderServer::Beat() {
   beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
+  ReadGrant();
   HoldTheLead();
   if (leader_ == nullptr) TakeTheLead();
   if (leader_ == nullptr) return;
   ReceiveAll();
-  leader_->Tick();
-  board_->CountMoves(leader_->TakeNewMoves());
+  // A plan that is not carried yet is told to nobody, and no step follows it.
+  if (IsCarried()) {
+    leader_->Tick();
+    board_->CountMoves(leader_->TakeNewMoves());
+  }
   Connect();
   Tell();
 }
 
-void LeaderServer::HoldTheLead() {
+void LeaderServer::ReadGrant() {
+  grant_.reset();
+  if (!fleet_.cluster.IsOn()) return;
+  absl::StatusOr<cluster::LeadGrant> grant =
+      cluster::ReadGrant(folder_, clock_->NowNs());
+  if (!grant.ok()) {
+    if (!absl::IsNotFound(grant.status())) {
+      log::Error("{}", std::string(grant.status().message()));
+    }
+    return;
+  }
+  grant_ = *std::move(grant);
   if (leader_ == nullptr) return;
-  const absl::Status s = leader_->Hold();
-  if (!absl::IsFailedPrecondition(s)) return;
-  log::Warning("leading no more: {}", std::string(s.message()));
+  std::set<std::string> lost;
+  for (const config::Machine& machine : fleet_.cluster.machines) {
+    if (grant_->lost_machines.count(machine.name) == 0) continue;
+    for (const config::FleetEngine& e : fleet_.engines) {
+      if (fleet_.cluster.MachineOf(e.gpu) == nullptr) continue;
+      if (fleet_.cluster.MachineOf(e.gpu)->name == machine.name) {
+        lost.insert(e.gpu);
+      }
+    }
+  }
+  leader_->SetLost(std::move(lost));
+}
+
+bool LeaderServer::MayLead() const {
+  if (!fleet_.cluster.IsOn()) return true;
+  return grant_ && clock_->NowNs() < grant_->until_ns;
+}
+
+bool LeaderServer::IsCarried() const {
+  return !fleet_.cluster.IsOn() ||
+         (grant_ && leader_->plan().number <= grant_->carried);
+}
+
+std::string LeaderServer::WhyNobodyLeads() const {
+  return cluster::TroubleOf(cluster::ReadView(folder_), clock_->NowNs());
+}
+
+void LeaderServer::StepDown(const std::string& why) {
+  log::Warning("leading no more: {}", why);
   board_->SetLeader(nullptr);
   links_.clear();
   leader_.reset();
+  term_ = 0;
+}
+
+void LeaderServer::HoldTheLead() {
+  if (leader_ == nullptr) return;
+  if (!MayLead()) return StepDown("fineserve-node grants it no more");
+  if (grant_ && grant_->term != term_) {
+    return StepDown("another term has begun");
+  }
+  const absl::Status s = leader_->Hold();
+  if (absl::IsFailedPrecondition(s)) StepDown(std::string(s.message()));
 }
 
 void LeaderServer::TakeTheLead() {
+  if (!MayLead()) return board_->SetTrouble(WhyNobodyLeads());
   absl::StatusOr<lead::LeadLock> lead = contest_.Try(clock_->NowNs());
   board_->SetTrouble(contest_.trouble());
   if (!lead.ok()) {
@@ -93,9 +165,12 @@ void LeaderServer::TakeTheLead() {
     }
     return;
   }
-  leader_ = std::make_unique<lead::Leader>(
-      fleet_, who_.gpu, lead::PlanStore::Open(folder_, *std::move(lead)),
-      clock_, TimeOfDay);
+  lead::PlanStore store = lead::PlanStore::Open(folder_, *std::move(lead));
+  if (grant_ && !grant_->plan.empty() && !BeginWith(*grant_, &store)) return;
+  leader_ = std::make_unique<lead::Leader>(fleet_, who_.gpu, std::move(store),
+                                           clock_, TimeOfDay);
+  term_ = grant_ ? grant_->term : 0;
+  leader_->SetTerm(term_);
   board_->SetLeader(leader_.get());
 }
 
@@ -104,15 +179,15 @@ void LeaderServer::Connect() {
   for (const config::FleetEngine& e : fleet_.engines) gpus.insert(e.gpu);
   for (const std::string& gpu : gpus) {
     if (links_.count(gpu) > 0) continue;
-    const absl::StatusOr<std::string> path =
-        wire::FindAdmissionPath(folder_, gpu);
-    if (!path.ok()) continue;  // Leader says which daemon does not answer
-    absl::StatusOr<wire::ClientSocket> socket =
-        wire::ClientSocket::Connect(*path);
+    absl::StatusOr<wire::ClientSocket> socket = directory_->Connect(gpu);
     if (!socket.ok()) {
-      log::Warning("{}", std::string(socket.status().message()));
+      // Leader says which daemon does not answer.
+      if (!absl::IsNotFound(socket.status()) && warned_.insert(gpu).second) {
+        log::Warning("{}", std::string(socket.status().message()));
+      }
       continue;
     }
+    warned_.erase(gpu);
     Link& link =
         links_.emplace(gpu, Link{*std::move(socket), nullptr}).first->second;
     link.readable = loop_->OnReadable(link.socket.descriptor(),
@@ -122,8 +197,10 @@ void LeaderServer::Connect() {
 
 void LeaderServer::Tell() {
   for (auto& [gpu, link] : links_) {
+    // Asked before each one: this process may have stood still.
+    if (!MayLead()) return;
     wire::PlanNoticeT notice;
-    notice.plan = leader_->Told();
+    if (IsCarried()) notice.plan = leader_->Told();
     // One that is not there now is told with the next beat.
     link.socket.Send(wire::Encode(0, 0, std::move(notice)));
     // Sending may have swallowed the signal that something can be read.

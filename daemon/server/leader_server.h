@@ -3,11 +3,14 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/types/optional.h"
 #include "daemon/admission/plan_board.h"
 #include "daemon/clock/clock.h"
+#include "daemon/cluster/daemon_directory.h"
+#include "daemon/cluster/lead_grant.h"
 #include "daemon/config/fleet.h"
 #include "daemon/lead/lead_contest.h"
 #include "daemon/lead/leader.h"
@@ -17,9 +20,11 @@
 
 namespace fineserve::server {
 
-// Leads the machine's daemons if no other one does: tries for the lock once a
+// Leads the fleet's daemons if no other one does: tries for the lock once a
 // second, then joins Leader with the loop and with a socket to each daemon of
-// the fleet, this one among them. Confined to the loop's thread.
+// the fleet, this one among them. In a fleet of several machines it leads only
+// while this machine's fineserve-node grants it (design note 0031). Confined to
+// the loop's thread.
 class LeaderServer {
  public:
   // `who`: this daemon, whose fleet is `fleet`. `folder`: the runtime folder.
@@ -44,6 +49,13 @@ class LeaderServer {
   };
 
   void Beat();
+  // Of several machines: what the node says now.
+  void ReadGrant();
+  bool MayLead() const;
+  // Whether the leader's plan is one that it may tell.
+  bool IsCarried() const;
+  void StepDown(const std::string& why);
+  std::string WhyNobodyLeads() const;
   // Steps down if another process has taken the lead.
   void HoldTheLead();
   void TakeTheLead();
@@ -60,8 +72,12 @@ class LeaderServer {
   const Clock* const clock_;
   EventLoop* const loop_;
   lead::LeadContest contest_;
+  absl::optional<cluster::DaemonDirectory> directory_;
+  absl::optional<cluster::LeadGrant> grant_;
+  uint64_t term_ = 0;                     // of leader_; 0: there is one machine
   std::unique_ptr<lead::Leader> leader_;  // null: another daemon leads
   std::map<std::string, Link> links_;     // by gpu, as the fleet writes it
+  std::set<std::string> warned_;  // GPUs whose daemon cannot be connected to
   std::unique_ptr<EventAlarm> beat_;
 };
 

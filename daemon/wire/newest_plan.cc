@@ -12,6 +12,11 @@ namespace {
 // From here on: a leader could not go beyond it.
 constexpr uint64_t kNoNumber = uint64_t{1} << 63;
 
+std::string Name(uint64_t term, uint64_t number) {
+  return term == 0 ? absl::StrCat("plan ", number)
+                   : absl::StrCat("plan ", number, " of term ", term);
+}
+
 }  // namespace
 
 const char* PlaceStateName(PlaceState state) {
@@ -35,12 +40,14 @@ absl::Status NewestPlan::Take(const PlanT& plan) {
   if (plan.number == 0 || plan.number >= kNoNumber) {
     return absl::InvalidArgumentError("a plan has no number");
   }
-  if (plan.number < number()) {
+  const auto told = std::make_pair(plan.term, plan.number);
+  const auto known = std::make_pair(term(), number());
+  if (told < known) {
     return absl::FailedPreconditionError(
-        absl::StrCat("plan ", plan.number, " is older than plan ", number(),
-                     ", which is known here"));
+        absl::StrCat(Name(plan.term, plan.number), " is older than ",
+                     Name(term(), number()), ", which is known here"));
   }
-  if (plan.number == number()) return absl::OkStatus();
+  if (told == known) return absl::OkStatus();
   auto next = std::make_unique<PlanT>(plan);
   NoteChanges(*next);
   places_.clear();
@@ -72,6 +79,8 @@ void NewestPlan::Forget() {
 uint64_t NewestPlan::number() const {
   return plan_ == nullptr ? 0 : plan_->number;
 }
+
+uint64_t NewestPlan::term() const { return plan_ == nullptr ? 0 : plan_->term; }
 
 const PlannedPlaceT* NewestPlan::Place(const std::string& engine) const {
   const auto place = places_.find(engine);

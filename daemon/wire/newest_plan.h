@@ -27,15 +27,17 @@ struct PlaceChange {
   PlaceState to{};
 };
 
-// The plan with the highest number of all that were told here. It holds, from
-// any sender and in any order. Confined to a thread.
+// The newest plan of all that were told here: of the highest term, and in it
+// the one with the highest number. It holds, from any sender and in any order,
+// so that a leader which slept through an election changes nothing. Confined to
+// a thread.
 class NewestPlan {
  public:
   NewestPlan();
   ~NewestPlan();
 
   // Goes by `plan` if it is newer than the known one; the known one again
-  // changes nothing. FailedPrecondition, naming both numbers, if it is older;
+  // changes nothing. FailedPrecondition, naming both, if it is older;
   // InvalidArgument for 0 and from 2^63 on, which no plan has. Rates that are
   // no amount of requests count as 0.
   absl::Status Take(const PlanT& plan);
@@ -45,6 +47,7 @@ class NewestPlan {
   // Null: there is none yet.
   const PlanT* plan() const { return plan_.get(); }
   uint64_t number() const;  // 0: there is none yet
+  uint64_t term() const;    // 0: there is none yet, or one machine
 
   // The last changes from one plan that was told here to the next, oldest
   // first. Several at once are one step of a move.

@@ -53,6 +53,26 @@ TEST(NewestPlanTest, NumberThatNobodyCouldExceedIsRefused) {
       newest.Take(PlanOf(UINT64_MAX, "a", PlaceState::kServe))));
 }
 
+TEST(NewestPlanTest, OfAnOlderTermNoNumberIsHighEnough) {
+  NewestPlan newest;
+  PlanT plan = PlanOf(7, "a", PlaceState::kServe);
+  plan.term = 5;
+  ASSERT_TRUE(newest.Take(plan).ok());
+  plan = PlanOf(1000, "a", PlaceState::kOff);
+  for (const uint64_t older : {0, 4}) {
+    plan.term = older;
+    const absl::Status s = newest.Take(plan);
+    EXPECT_TRUE(absl::IsFailedPrecondition(s));
+    EXPECT_THAT(std::string(s.message()), HasSubstr("plan 7 of term 5"));
+  }
+  EXPECT_TRUE(newest.LetsIn("a"));
+  plan = PlanOf(2, "a", PlaceState::kOff);
+  plan.term = 6;
+  ASSERT_TRUE(newest.Take(plan).ok());
+  EXPECT_FALSE(newest.LetsIn("a"));
+  EXPECT_EQ(newest.term(), 6u);
+}
+
 TEST(NewestPlanTest, OlderPlanIsRefusedWithBothNumbers) {
   NewestPlan newest;
   ASSERT_TRUE(newest.Take(PlanOf(7, "a", PlaceState::kServe)).ok());

@@ -25,6 +25,7 @@
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
+#include "tools/fsctl/nodes/nodes_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
 #include "tools/fsctl/support/support.h"
@@ -515,6 +516,14 @@ void AddUpgrade(CLI::App& app, Commands& c) {
                       "one is started again (default: 30)");
 }
 
+void AddNodes(CLI::App& app, Commands& c) {
+  AddCommand(app, c, "nodes", "Show the machines of a fleet of several",
+             "  fsctl nodes\n"
+             "  fsctl nodes --json | jq '.machines[] | "
+             "select(.state!=\"alive\")'\n",
+             [&c] { return RunNodes(c.globals); });
+}
+
 void AddKeys(CLI::App& app, Commands& c) {
   using Do = KeysOptions::Do;
   CLI::App* command = AddCommand(
@@ -536,7 +545,8 @@ void AddKeys(CLI::App& app, Commands& c) {
       ->add_flag("--replace", c.keys.replace, "Even if it has some");
   CLI::App* trust =
       add("trust", "Let a machine connect, and connect to it", Do::kTrust);
-  trust->add_option("MACHINE", c.keys.machine, "Its name")->required();
+  trust->add_option("MACHINE", c.keys.machine, "Its name in [cluster]")
+      ->required();
   trust->add_option("KEY", c.keys.key, "Its public key")->required();
   add("distrust", "End that", Do::kDistrust)
       ->add_option("MACHINE", c.keys.machine, "Its name")
@@ -638,7 +648,7 @@ int Main(int argc, char** argv) {
   for (const auto add :
        {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
         AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddTrace,
-        AddDrain, AddKeys, AddSupport, AddMetrics, AddUpgrade}) {
+        AddDrain, AddNodes, AddKeys, AddSupport, AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

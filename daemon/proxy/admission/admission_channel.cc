@@ -13,11 +13,9 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/daemon_admission.h"
-#include "daemon/wire/socket.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -35,11 +33,10 @@ constexpr std::chrono::milliseconds kPutOff(2);
 
 class AdmissionChannel::Link {
  public:
-  Link(asio::io_context* io, std::string folder, std::string gpu,
-       DaemonAdmission* admission, std::function<void()> on_open)
+  Link(asio::io_context* io, Connect connect, DaemonAdmission* admission,
+       std::function<void()> on_open)
       : io_(io),
-        folder_(std::move(folder)),
-        gpu_(std::move(gpu)),
+        connect_(std::move(connect)),
         admission_(admission),
         on_open_(std::move(on_open)),
         flush_timer_(*io) {
@@ -75,15 +72,10 @@ class AdmissionChannel::Link {
   }
 
   void Open() {
-    absl::StatusOr<std::string> path = wire::FindAdmissionPath(folder_, gpu_);
-    absl::Status s = path.status();
+    absl::StatusOr<wire::ClientSocket> socket = connect_();
+    const absl::Status s = socket.status();
     if (s.ok()) {
-      absl::StatusOr<wire::ClientSocket> socket =
-          wire::ClientSocket::Connect(*path);
-      s = socket.status();
-      if (s.ok()) socket_.emplace(*std::move(socket));
-    }
-    if (s.ok()) {
+      socket_.emplace(*std::move(socket));
       asio::co_spawn(*io_, Listen(), asio::detached);
       on_open_();
       return;
@@ -131,8 +123,7 @@ class AdmissionChannel::Link {
   }
 
   asio::io_context* const io_;
-  const std::string folder_;
-  const std::string gpu_;
+  const Connect connect_;
   DaemonAdmission* const admission_;
   const std::function<void()> on_open_;
   absl::optional<wire::ClientSocket> socket_;
@@ -142,11 +133,11 @@ class AdmissionChannel::Link {
   bool warned_ = false;  // that no daemon was found, or several
 };
 
-AdmissionChannel::AdmissionChannel(asio::io_context* io, std::string folder,
-                                   std::string gpu, DaemonAdmission* admission,
+AdmissionChannel::AdmissionChannel(asio::io_context* io, Connect connect,
+                                   DaemonAdmission* admission,
                                    std::function<void()> on_open)
-    : link_(std::make_unique<Link>(io, std::move(folder), std::move(gpu),
-                                   admission, std::move(on_open))) {}
+    : link_(std::make_unique<Link>(io, std::move(connect), admission,
+                                   std::move(on_open))) {}
 
 AdmissionChannel::~AdmissionChannel() = default;
 

@@ -5,6 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
+#include "daemon/wire/socket.h"
+
 namespace boost::asio {
 class io_context;
 }
@@ -18,13 +21,13 @@ class DaemonAdmission;
 // not the exchanges that end with the io_context itself.
 class AdmissionChannel {
  public:
-  // `folder` is fineserved's runtime folder. `gpu` begins the UUID of the GPU
-  // whose daemon to talk to; if it is empty there must be one daemon only.
-  // `on_open` is called once, when that daemon has been found. `io` and
-  // `admission` outlive this object.
-  AdmissionChannel(boost::asio::io_context* io, std::string folder,
-                   std::string gpu, DaemonAdmission* admission,
-                   std::function<void()> on_open);
+  using Connect = std::function<absl::StatusOr<wire::ClientSocket>()>;
+
+  // `connect` connects to the daemon, and is called until it can. `on_open` is
+  // called once, when that daemon has been found. `io` and `admission` outlive
+  // this object.
+  AdmissionChannel(boost::asio::io_context* io, Connect connect,
+                   DaemonAdmission* admission, std::function<void()> on_open);
   ~AdmissionChannel();
 
   // Begins; the work ends with the io_context.

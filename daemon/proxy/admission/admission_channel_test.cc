@@ -16,8 +16,8 @@ TEST(AdmissionChannelTest, WhoEndsAfterTheChannelCannotReachIt) {
   boost::asio::io_context io;
   const RealClock clock;
   DaemonAdmission admission(std::make_shared<const config::Fleet>(), &clock);
-  auto channel = std::make_unique<AdmissionChannel>(&io, "/nonexistent", "",
-                                                    &admission, [] {});
+  auto channel = std::make_unique<AdmissionChannel>(
+      &io, [] { return absl::NotFoundError("no daemon"); }, &admission, [] {});
   channel.reset();
   admission.Receive(wire::Encode(5, 0, wire::WelcomeT()));
   EXPECT_FALSE(admission.HasDaemon()) << "its greeting was not sent";

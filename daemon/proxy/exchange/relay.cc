@@ -81,6 +81,7 @@ asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
   const error_code e = co_await Connect(&*engine_, engine.host, engine.port);
   client_->Unguard();
   if (!e) Prepare(&*engine_);
+  if (!e) WatchLink(&*engine_);
   co_return !e && !client_gone_;
 }
 

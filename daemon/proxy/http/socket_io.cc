@@ -1,6 +1,8 @@
 #include "daemon/proxy/http/socket_io.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -35,6 +37,19 @@ void Prepare(tcp::socket* socket) {
   error_code ignored;
   socket->non_blocking(true, ignored);
   socket->set_option(tcp::no_delay(true), ignored);
+}
+
+void WatchLink(tcp::socket* socket) {
+  constexpr int kIdleS = 4, kPeriodS = 2, kProbes = 3;
+  constexpr unsigned kUnansweredMs = 10'000;
+  const int fd = socket->native_handle();
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleS, sizeof(kIdleS));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kPeriodS, sizeof(kPeriodS));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof(kProbes));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnansweredMs,
+             sizeof(kUnansweredMs));
 }
 
 error_code WriteNow(tcp::socket* socket, Buffers* buffers) {

@@ -20,6 +20,11 @@ using Buffers = std::vector<asio::const_buffer>;
 // Makes the socket non-blocking and switches Nagle's algorithm off.
 void Prepare(tcp::socket* socket);
 
+// Makes the socket fail within some 10 s if its peer's machine, or the link to
+// it, is gone: the kernel asks it, whether or not anybody writes. A process
+// that only stands still is not affected.
+void WatchLink(tcp::socket* socket);
+
 // Writes what the socket takes at once, without a turn of the event loop; the
 // rest stays in `buffers`.
 error_code WriteNow(tcp::socket* socket, Buffers* buffers);

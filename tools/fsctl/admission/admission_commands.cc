@@ -10,6 +10,8 @@
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
 #include "tools/fsctl/admission/admission_output.h"
+#include "tools/fsctl/admission/merged_answers.h"
+#include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
 
@@ -62,11 +64,47 @@ absl::StatusOr<wire::MessageT> Exchange(wire::ClientSocket* socket,
   }
 }
 
+// The same of every machine's daemons: what they say together. Those that do
+// not answer are named on stderr.
+template <typename Question, typename Answer, typename Show>
+int AskAll(const Globals& globals, Question question,
+           Answer* (wire::BodyUnion::*as)(), const Show& show) {
+  const auto daemons = FindFleetDaemons(globals.gpu);
+  if (!daemons.ok()) return FailWithoutPool(daemons.status());
+  auto messages =
+      AskDaemons(*daemons, wire::Encode(0, 0, std::move(question)), kPatience);
+  std::vector<Answer> answers;
+  std::string refusal;
+  int code = kExitOk;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    auto& message = messages[i];
+    Answer* answer = message.ok() ? (message->body.*as)() : nullptr;
+    if (answer != nullptr) {
+      answers.push_back(std::move(*answer));
+    } else if (message.ok() && message->body.AsRefused() != nullptr) {
+      refusal = message->body.AsRefused()->why;
+    } else {
+      code = Fail(kExitBadAnswer,
+                  absl::StrCat("warning: ", (*daemons)[i].gpu, ": ",
+                               message.ok() ? "an answer of the wrong kind"
+                                            : message.status().message()));
+    }
+  }
+  if (answers.empty()) {
+    return refusal.empty() ? kExitNoDaemon : Fail(kExitUsage, refusal);
+  }
+  show(Merged(std::move(answers)));
+  return code;
+}
+
 // Sends `question` to the daemon and shows its answer, which `as` takes out of
 // the message. Returns the exit code.
 template <typename Question, typename Answer, typename Show>
 int Ask(const Globals& globals, Question question,
         Answer* (wire::BodyUnion::*as)(), const Show& show) {
+  if (IsOneOfSeveral() && !IsSocketPath(globals.gpu)) {
+    return AskAll(globals, std::move(question), as, show);
+  }
   absl::StatusOr<wire::ClientSocket> socket = ConnectToDaemon(globals.gpu);
   if (!socket.ok()) return FailWithoutPool(socket.status());
   absl::StatusOr<wire::MessageT> message =

@@ -44,6 +44,12 @@ std::string KvCell(const wire::EngineFiguresT& e) {
 // What an operator should look into, a line each; empty if there is nothing.
 std::string Warnings(const wire::ModelsT& models) {
   std::string lines;
+  if (models.refused_connections != 0) {
+    absl::StrAppend(&lines, "warning: ", models.refused_connections,
+                    " connections of other machines were refused: their keys "
+                    "are not trusted, or they take this machine for another; "
+                    "see fsctl keys --help\n");
+  }
   if (models.unscheduled != 0) {
     absl::StrAppend(&lines, "warning: ", models.unscheduled,
                     " requests were admitted unscheduled, while no fineserved "
@@ -125,6 +131,7 @@ std::string ModelsText(const wire::ModelsT& models, bool color,
 std::string ModelsJson(const wire::ModelsT& models, const FormerPools& former) {
   Json json = {{"policy", models.policy},
                {"unscheduled", models.unscheduled},
+               {"refused_connections", models.refused_connections},
                {"models", Json::array()}};
   for (const auto& m : models.models) json["models"].push_back(ModelJson(*m));
   json["former_pools"] = FormerPoolsJson(former);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/cluster/fleet_view.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/daemon_checks.h"
 #include "tools/fsctl/doctor/machine_checks.h"
@@ -57,6 +58,29 @@ void AskDaemon(const std::string& socket, Daemons* daemons) {
   daemons->checks.push_back(CheckFormerPools(*table));
 }
 
+// Of a machine that is one of several.
+void CheckMachines(const std::string& folder, std::vector<Check>* checks) {
+  const absl::StatusOr<cluster::FleetView> view = cluster::ReadView(folder);
+  if (absl::IsNotFound(view.status())) return;
+  const std::string trouble = cluster::TroubleOf(view, Now().monotonic_ns);
+  if (!trouble.empty()) {
+    const size_t fix = trouble.rfind("; ");
+    checks->push_back(
+        {Result::kFail, "machines", trouble.substr(0, fix),
+         fix == std::string::npos ? "" : trouble.substr(fix + 2)});
+    return;
+  }
+  const auto alive =
+      std::count_if(view->machines.begin(), view->machines.end(),
+                    [](const cluster::SeenMachine& m) { return m.is_alive; });
+  const auto all = static_cast<ptrdiff_t>(view->machines.size());
+  checks->push_back(
+      {alive == all ? Result::kOk : Result::kWarn, "machines",
+       absl::StrCat(alive, " of ", all, " alive, ",
+                    view->leader.empty() ? "nobody" : view->leader, " leads"),
+       alive == all ? "" : "see fsctl nodes"});
+}
+
 Daemons AskDaemons(const std::string& folder, const std::string& gpu) {
   Daemons daemons;
   const bool one = IsSocketPath(gpu);
@@ -91,6 +115,7 @@ std::vector<Check> Diagnose(const Globals& globals) {
   };
   Daemons daemons = AskDaemons(folder, globals.gpu);
   append(std::move(daemons.checks));
+  CheckMachines(folder, &checks);
   append({CheckShim()});
   const std::string libraries =
       daemons.emulated ? driver::EmulatedFolder() + "/" : "";

@@ -1,11 +1,15 @@
 #include "tools/fsctl/launch/known_plan.h"
 
+#include <tuple>
+
 #include "daemon/wire/message.h"
 
 namespace fineserve::fsctl {
 
 bool KnownPlan::Learn(const wire::PlanT& plan) {
-  if (plan.number <= number_) return false;
+  if (std::tie(plan.term, plan.number) <= std::tie(term_, number_))
+    return false;
+  term_ = plan.term;
   number_ = plan.number;
   runs_.clear();
   for (const auto& place : plan.places) {

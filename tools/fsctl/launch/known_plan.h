@@ -32,6 +32,7 @@ class KnownPlan {
   Wish Of(const config::FleetEngine& engine) const;
 
  private:
+  uint64_t term_ = 0;
   uint64_t number_ = 0;
   std::map<std::string, bool> runs_;  // by place that the plan names
 };

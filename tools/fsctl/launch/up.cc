@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/observer_link.h"
+#include "daemon/cluster/this_machine.h"
 #include "daemon/config/fleet.h"
 #include "tools/fsctl/launch/engine_register.h"
 #include "tools/fsctl/launch/fleet_supervisor.h"
@@ -135,6 +136,8 @@ absl::Status AwaitAddresses(const FleetSupervisor& engines,
 
 int RunUp(const Globals& globals, const UpOptions& options) {
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
+  if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
+  fleet = cluster::OwnPart(*std::move(fleet));
   if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
   const absl::Status commands = CheckCommands(*fleet);
   if (!commands.ok()) return Fail(kExitUsage, commands);

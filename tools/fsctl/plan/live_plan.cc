@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/printable.h"
 #include "daemon/wire/message.h"
-#include "tools/fsctl/plan/ask_daemons.h"
+#include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/plan/live_plan_output.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"

@@ -1,4 +1,4 @@
-#include "tools/fsctl/plan/ask_daemons.h"
+#include "tools/fsctl/ask/ask_daemons.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,9 +15,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
+#include "daemon/cluster/fleet_view.h"
+#include "daemon/wire/keys.h"
 #include "daemon/wire/socket.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/terminal/exit_code.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -79,6 +82,37 @@ absl::Status NoFleetDaemon(const std::string& gpu) {
 }
 
 // One question on its way.
+// Those of the other machines that are alive and trusted here.
+void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
+  const absl::StatusOr<cluster::FleetView> view =
+      cluster::ReadView(SocketFolder());
+  if (!view.ok()) return;
+  const auto trusted = wire::KeyFolder(wire::KeyFolder::Default()).Trusted();
+  for (const cluster::SeenMachine& machine : view->machines) {
+    const std::string& name = machine.record.name;
+    if (name == view->machine || !machine.is_alive) continue;
+    if (!trusted.ok() || trusted->count(name) == 0) {
+      Fail(0, absl::StrCat("warning: machine ", name,
+                           " is not asked: it is not trusted here; see fsctl "
+                           "keys --help"));
+      continue;
+    }
+    for (const cluster::DaemonRecord& d : machine.record.daemons) {
+      if (!d.answers || !Matches(d.gpu, gpu)) continue;
+      daemons->push_back(
+          {d.gpu, "", {machine.record.host, d.port, trusted->at(name)}});
+    }
+  }
+}
+
+absl::StatusOr<wire::ClientSocket> ConnectTo(const FleetDaemon& daemon) {
+  if (!daemon.path.empty()) return wire::ClientSocket::Connect(daemon.path);
+  const absl::StatusOr<wire::KeyPair> own =
+      wire::KeyFolder(wire::KeyFolder::Default()).Own();
+  if (!own.ok()) return own.status();
+  return wire::ClientSocket::Connect(daemon.remote, *own);
+}
+
 struct Asked {
   absl::StatusOr<wire::ClientSocket> socket;
   bool sent = false;
@@ -115,12 +149,15 @@ absl::StatusOr<wire::MessageT> AnswerOf(const Asked& asked,
 
 }  // namespace
 
+bool IsOneOfSeveral() { return cluster::ReadView(SocketFolder()).ok(); }
+
 absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
     const std::string& gpu) {
   std::vector<FleetDaemon> daemons;
   for (const std::string& path : AdmissionPaths(gpu)) {
-    if (IsListenedAt(path)) daemons.push_back({GpuOf(path), path});
+    if (IsListenedAt(path)) daemons.push_back({GpuOf(path), path, {}});
   }
+  if (!IsSocketPath(gpu)) AddRemote(gpu, &daemons);
   if (daemons.empty()) return NoFleetDaemon(gpu);
   return daemons;
 }
@@ -130,7 +167,7 @@ std::vector<absl::StatusOr<wire::MessageT>> AskDaemons(
     std::chrono::milliseconds patience) {
   std::vector<Asked> all;
   for (const FleetDaemon& daemon : daemons) {
-    all.push_back({wire::ClientSocket::Connect(daemon.path)});
+    all.push_back({ConnectTo(daemon)});
   }
   const auto deadline = Clock::now() + patience;
   const auto is_over = [](const Asked& asked) { return asked.IsOver(); };

@@ -1,5 +1,5 @@
-#ifndef TOOLS_FSCTL_PLAN_ASK_DAEMONS_H_
-#define TOOLS_FSCTL_PLAN_ASK_DAEMONS_H_
+#ifndef TOOLS_FSCTL_ASK_ASK_DAEMONS_H_
+#define TOOLS_FSCTL_ASK_ASK_DAEMONS_H_
 
 #include <chrono>
 #include <string>
@@ -7,17 +7,23 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/wire/message.h"
+#include "daemon/wire/socket.h"
 
 namespace fineserve::fsctl {
 
 // A running fineserved that has a fleet.
 struct FleetDaemon {
   std::string gpu;   // UUID
-  std::string path;  // where it takes messages
+  std::string path;  // where it takes messages; empty: on another machine
+  wire::RemoteDaemon remote;
 };
 
-// All of the runtime folder, by GPU; `gpu` narrows them as --gpu does. NotFound
-// or InvalidArgument, with what to do, if there is none.
+// Whether this machine is one of several, by what its fineserve-node writes.
+bool IsOneOfSeveral();
+
+// All of the runtime folder, by GPU, and those of the other machines that are
+// alive by what this machine's fineserve-node knows; `gpu` narrows them as
+// --gpu does. NotFound or InvalidArgument, with what to do, if there is none.
 absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
     const std::string& gpu);
 
@@ -29,4 +35,4 @@ std::vector<absl::StatusOr<wire::MessageT>> AskDaemons(
 
 }  // namespace fineserve::fsctl
 
-#endif  // TOOLS_FSCTL_PLAN_ASK_DAEMONS_H_
+#endif  // TOOLS_FSCTL_ASK_ASK_DAEMONS_H_

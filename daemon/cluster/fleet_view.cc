@@ -1,0 +1,151 @@
+#include "daemon/cluster/fleet_view.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/cluster/lead_grant.h"
+
+namespace fineserve::cluster {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+// A node writes its view every second.
+constexpr uint64_t kStaleNs = 10 * kSecondNs;
+// Of what another machine says.
+constexpr size_t kMostDaemons = 256;
+
+Json DaemonJson(const DaemonRecord& d) {
+  return {{"gpu", d.gpu},
+          {"port", d.port},
+          {"answers", d.answers},
+          {"memory_bytes", d.memory_bytes},
+          {"pool_bytes", d.pool_bytes},
+          {"used_bytes", d.used_bytes},
+          {"plan_term", d.plan_term},
+          {"plan_number", d.plan_number},
+          {"engines", d.engines},
+          {"proxies", d.proxies}};
+}
+
+DaemonRecord DaemonOf(const Json& json) {
+  DaemonRecord d;
+  json.at("gpu").get_to(d.gpu);
+  json.at("port").get_to(d.port);
+  json.at("answers").get_to(d.answers);
+  json.at("memory_bytes").get_to(d.memory_bytes);
+  json.at("pool_bytes").get_to(d.pool_bytes);
+  json.at("used_bytes").get_to(d.used_bytes);
+  json.at("plan_term").get_to(d.plan_term);
+  json.at("plan_number").get_to(d.plan_number);
+  json.at("engines").get_to(d.engines);
+  json.at("proxies").get_to(d.proxies);
+  return d;
+}
+
+Json RecordJson(const MachineRecord& r) {
+  Json daemons = Json::array();
+  for (const DaemonRecord& d : r.daemons) daemons.push_back(DaemonJson(d));
+  return {{"name", r.name},
+          {"host", r.host},
+          {"instance", r.instance},
+          {"key", r.key},
+          {"daemons", daemons}};
+}
+
+MachineRecord RecordOf(const Json& json) {
+  MachineRecord r;
+  json.at("name").get_to(r.name);
+  json.at("host").get_to(r.host);
+  json.at("instance").get_to(r.instance);
+  json.at("key").get_to(r.key);
+  for (const Json& d : json.at("daemons")) {
+    if (r.daemons.size() < kMostDaemons) r.daemons.push_back(DaemonOf(d));
+  }
+  return r;
+}
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string RecordText(const MachineRecord& record) {
+  return Text(RecordJson(record));
+}
+
+absl::StatusOr<MachineRecord> ParseRecord(absl::string_view text) {
+  try {
+    return RecordOf(Json::parse(text.begin(), text.end()));
+  } catch (const Json::exception& e) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a machine's record: ", e.what()));
+  }
+}
+
+absl::Status WriteView(const std::string& folder, const FleetView& view) {
+  Json machines = Json::array();
+  for (const SeenMachine& m : view.machines) {
+    machines.push_back({{"record", RecordJson(m.record)},
+                        {"alive", m.is_alive},
+                        {"lost", m.is_lost}});
+  }
+  return ReplaceFile(folder + "/cluster.json",
+                     Text({{"machine", view.machine},
+                           {"fleet", view.fleet_path},
+                           {"leader", view.leader},
+                           {"term", view.term},
+                           {"quorum", view.has_quorum},
+                           {"written_ns", view.written_ns},
+                           {"quorum_ns", view.quorum_ns},
+                           {"plan_number", view.plan_number},
+                           {"strangers", view.strangers},
+                           {"trouble", view.trouble},
+                           {"machines", machines}}));
+}
+
+absl::StatusOr<FleetView> ReadView(const std::string& folder) {
+  const std::string path = folder + "/cluster.json";
+  const absl::StatusOr<std::string> text = ReadWhole(path);
+  if (!text.ok()) return text.status();
+  FleetView view;
+  try {
+    const Json json = Json::parse(*text);
+    json.at("machine").get_to(view.machine);
+    json.at("fleet").get_to(view.fleet_path);
+    json.at("leader").get_to(view.leader);
+    json.at("term").get_to(view.term);
+    json.at("quorum").get_to(view.has_quorum);
+    json.at("written_ns").get_to(view.written_ns);
+    json.at("quorum_ns").get_to(view.quorum_ns);
+    json.at("plan_number").get_to(view.plan_number);
+    json.at("strangers").get_to(view.strangers);
+    json.at("trouble").get_to(view.trouble);
+    for (const Json& m : json.at("machines")) {
+      view.machines.push_back({RecordOf(m.at("record")),
+                               m.at("alive").get<bool>(),
+                               m.at("lost").get<bool>()});
+    }
+  } catch (const Json::exception& e) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", e.what()));
+  }
+  return view;
+}
+
+std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns) {
+  if (absl::IsNotFound(view.status()) ||
+      (view.ok() && now_ns > view->written_ns + kStaleNs)) {
+    return "fineserve-node does not run on this machine, so the others take it "
+           "for lost and it cannot lead; start it with: fineserve-node --fleet "
+           "FILE";
+  }
+  if (!view.ok()) return std::string(view.status().message());
+  if (view->has_quorum) return view->trouble;
+  return "etcd does not answer with a majority of its members: the last plan "
+         "stays, no model moves, and serving goes on; start the members of "
+         "etcd that are down, or mend this machine's link to them";
+}
+
+}  // namespace fineserve::cluster

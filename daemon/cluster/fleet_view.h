@@ -1,0 +1,71 @@
+#ifndef DAEMON_CLUSTER_FLEET_VIEW_H_
+#define DAEMON_CLUSTER_FLEET_VIEW_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace fineserve::cluster {
+
+// A GPU's daemon as its machine registers it.
+struct DaemonRecord {
+  std::string gpu;  // UUID
+  uint16_t port = 0;
+  bool answers = false;
+  uint64_t memory_bytes = 0;  // of the device
+  uint64_t pool_bytes = 0;
+  uint64_t used_bytes = 0;
+  uint64_t plan_term = 0;
+  uint64_t plan_number = 0;
+  uint32_t engines = 0;  // that serve
+  uint32_t proxies = 0;  // that greet it
+};
+
+// A machine as it registers itself in etcd, under a lease.
+struct MachineRecord {
+  std::string name;
+  std::string host;
+  std::string instance;  // of its fineserve-node: drawn at its start
+  std::string key;       // public
+  std::vector<DaemonRecord> daemons;
+};
+std::string RecordText(const MachineRecord& record);
+absl::StatusOr<MachineRecord> ParseRecord(absl::string_view text);
+
+// A machine as this one's node sees it.
+struct SeenMachine {
+  MachineRecord record;  // the last one; of a machine never seen the name alone
+  bool is_alive = false;
+  bool is_lost = false;  // for so long that its models go elsewhere
+};
+
+// What this machine's fineserve-node knows of the fleet, for fsctl and for the
+// daemons: the file cluster.json in the runtime folder, written every second.
+struct FleetView {
+  std::string machine;  // this one
+  std::string fleet_path;
+  std::string leader;  // a machine's name; empty: nobody leads
+  uint64_t term = 0;
+  bool has_quorum = false;
+  uint64_t written_ns = 0;   // CLOCK_MONOTONIC
+  uint64_t quorum_ns = 0;    // when etcd answered last
+  uint64_t plan_number = 0;  // that etcd has
+  uint64_t strangers = 0;    // answers of another etcd
+  std::string trouble;       // in one line with the fix; empty: none
+  std::vector<SeenMachine> machines;
+};
+absl::Status WriteView(const std::string& folder, const FleetView& view);
+// NotFound if there is none: one machine, or its node has never run.
+absl::StatusOr<FleetView> ReadView(const std::string& folder);
+
+// Why the fleet is not planned now, in one line with the fix, by this
+// machine's view; empty if nothing is wrong.
+std::string TroubleOf(const absl::StatusOr<FleetView>& view, uint64_t now_ns);
+
+}  // namespace fineserve::cluster
+
+#endif  // DAEMON_CLUSTER_FLEET_VIEW_H_

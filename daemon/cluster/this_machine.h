@@ -1,0 +1,23 @@
+#ifndef DAEMON_CLUSTER_THIS_MACHINE_H_
+#define DAEMON_CLUSTER_THIS_MACHINE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/config/fleet.h"
+
+namespace fineserve::cluster {
+
+// Which of the cluster's machines this process runs on: the one that
+// $FINESERVE_MACHINE names, else the one whose host is an address of one of
+// this machine's network interfaces, or this machine's own name. NotFound with
+// the fix.
+absl::StatusOr<config::Machine> ThisMachine(
+    const config::ClusterSettings& cluster);
+
+// `fleet` with only this machine's engines, where there are several machines.
+absl::StatusOr<config::Fleet> OwnPart(config::Fleet fleet);
+
+}  // namespace fineserve::cluster
+
+#endif  // DAEMON_CLUSTER_THIS_MACHINE_H_

@@ -1,0 +1,52 @@
+#ifndef DAEMON_NODE_MACHINE_WATCH_H_
+#define DAEMON_NODE_MACHINE_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/clock/clock.h"
+#include "daemon/cluster/fleet_view.h"
+
+namespace fineserve::node {
+
+// Which machines are registered, which were, and which are lost: whose
+// registration was missing whenever etcd was asked, for `lost_ns` by this
+// machine's clock. Of a machine that was never seen more patience is had, since
+// a fleet's machines start one after the other. Pure. Not thread-safe.
+class MachineWatch {
+ public:
+  // `machines`: those of the fleet file. `clock` outlives it.
+  MachineWatch(std::vector<std::string> machines, uint64_t lost_ns,
+               uint64_t never_seen_ns, const Clock* clock);
+
+  // All that are registered now, as etcd's majority says.
+  void Saw(const std::vector<cluster::MachineRecord>& registered);
+
+  std::set<std::string> Lost() const;
+  // All of the fleet file, in its order, and others that are registered.
+  std::vector<cluster::SeenMachine> All() const;
+  // Registered under this name by another process than `instance`.
+  bool HasDouble(const std::string& machine, const std::string& instance) const;
+
+ private:
+  struct Known {
+    cluster::MachineRecord record;
+    bool was_seen = false;
+    absl::optional<uint64_t> missing_since_ns;
+  };
+  bool IsLost(const Known& known) const;
+
+  const uint64_t lost_ns_;
+  const uint64_t never_seen_ns_;
+  const Clock* const clock_;
+  std::vector<std::string> order_;
+  std::map<std::string, Known> known_;
+};
+
+}  // namespace fineserve::node
+
+#endif  // DAEMON_NODE_MACHINE_WATCH_H_

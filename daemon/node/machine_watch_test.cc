@@ -1,0 +1,62 @@
+#include "daemon/node/machine_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fineserve::node {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kLost = 5;
+constexpr uint64_t kNever = 60;
+
+cluster::MachineRecord Record(const std::string& name,
+                              const std::string& instance = "i") {
+  return {name, "10.0.0.1", instance, "", {}};
+}
+
+class MachineWatchTest : public ::testing::Test {
+ protected:
+  ManualClock clock_;
+  MachineWatch watch_{{"a", "b"}, kLost, kNever, &clock_};
+};
+
+TEST_F(MachineWatchTest, LostIsWhoWasMissingLongEnough) {
+  watch_.Saw({Record("a"), Record("b")});
+  clock_.AdvanceNs(100);  // etcd could not be asked: nobody was seen missing
+  EXPECT_THAT(watch_.Lost(), IsEmpty());
+  watch_.Saw({Record("a")});
+  clock_.AdvanceNs(kLost - 1);
+  EXPECT_THAT(watch_.Lost(), IsEmpty());
+  EXPECT_FALSE(watch_.All()[1].is_alive);
+  clock_.AdvanceNs(1);
+  EXPECT_THAT(watch_.Lost(), ElementsAre("b"));
+  watch_.Saw({Record("a"), Record("b")});
+  EXPECT_THAT(watch_.Lost(), IsEmpty());
+  EXPECT_TRUE(watch_.All()[1].is_alive);
+}
+
+TEST_F(MachineWatchTest, WhoNeverCameIsGivenMoreTime) {
+  watch_.Saw({Record("a")});
+  clock_.AdvanceNs(kNever - 1);
+  EXPECT_THAT(watch_.Lost(), IsEmpty());
+  clock_.AdvanceNs(1);
+  EXPECT_THAT(watch_.Lost(), ElementsAre("b"));
+}
+
+TEST_F(MachineWatchTest, MachinesOfNoFleetFileAreNoMachines) {
+  watch_.Saw({Record("a"), Record("b"), Record("stranger")});
+  EXPECT_EQ(watch_.All().size(), 2u);
+}
+
+TEST_F(MachineWatchTest, ASecondNodeOfOneNameIsNoticed) {
+  watch_.Saw({Record("a", "i")});
+  EXPECT_FALSE(watch_.HasDouble("a", "i"));
+  watch_.Saw({Record("a", "j")});
+  EXPECT_TRUE(watch_.HasDouble("a", "i"));
+}
+
+}  // namespace
+}  // namespace fineserve::node

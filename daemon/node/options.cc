@@ -1,0 +1,90 @@
+#include "daemon/node/options.h"
+
+#include <stdio.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/socket_path.h"
+#include "daemon/cluster/this_machine.h"
+#include "daemon/config/config.h"
+#include "daemon/config/fleet_path.h"
+#include "daemon/wire/keys.h"
+
+namespace fineserve::node {
+namespace {
+
+constexpr char kFooter[] = R"(
+Examples:
+  fineserve-node --fleet fleet.toml
+  fineserve-node --fleet fleet.toml --check
+  FINESERVE_MACHINE=a fineserve-node --fleet fleet.toml
+
+Signals: SIGTERM and SIGINT give the lead back and end it.
+Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
+
+}  // namespace
+
+absl::variant<Options, int> ParseOptions(int argc, char** argv) {
+  Options o;
+  CLI::App app(
+      "Keeps this machine's place in a fleet of several machines: registers it "
+      "in etcd, stands for election, and carries the leader's plan.",
+      "fineserve-node");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--fleet", o.fleet_path, "TOML file with the machines")
+      ->required();
+  app.add_option("--runtime-dir", o.runtime_dir, "fineserved's runtime folder");
+  app.add_option("--log-level", o.log_level, "trace debug info warn error")
+      ->capture_default_str()
+      ->check(CLI::IsMember(config::LogLevels()));
+  app.add_flag("--check", o.check_only, "Check the fleet file, then exit");
+  app.set_version_flag("--version", "fineserve-node " FINESERVE_VERSION);
+  app.footer(kFooter);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::string what = e.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    fprintf(stderr, "fineserve-node: %s; see fineserve-node --help\n",
+            what.c_str());
+    return 2;
+  }
+  return o;
+}
+
+absl::StatusOr<Node::Setup> ReadSetup(const Options& options) {
+  absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
+  if (!fleet.ok()) return fleet.status();
+  if (!fleet->cluster.IsOn()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.fleet_path,
+        ": [cluster] names fewer than two machines, and one needs no "
+        "fineserve-node"));
+  }
+  const absl::StatusOr<config::Machine> machine =
+      cluster::ThisMachine(fleet->cluster);
+  if (!machine.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.fleet_path, ": ", machine.status().message()));
+  }
+  Node::Setup setup;
+  setup.fleet = *std::move(fleet);
+  setup.fleet_path = config::FleetPath(options.fleet_path);
+  setup.machine = *machine;
+  setup.folder = options.runtime_dir;
+  char folder[abi::kPathBytes];
+  if (setup.folder.empty()) {
+    setup.folder = abi::RuntimeFolder(folder) ? folder : ".";
+  }
+  const auto own = wire::KeyFolder(wire::KeyFolder::Default()).Own();
+  if (!own.ok()) return own.status();
+  setup.key = own->public_key;
+  return setup;
+}
+
+}  // namespace fineserve::node

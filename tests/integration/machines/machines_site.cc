@@ -1,0 +1,378 @@
+#include "tests/integration/machines/machines_site.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "daemon/clock/clock.h"
+#include "daemon/cluster/lead_grant.h"
+#include "daemon/config/profile_file.h"
+#include "daemon/wire/message.h"
+#include "daemon/wire/socket.h"
+#include "tests/integration/json_value.h"
+#include "tests/integration/planning/running_engine.h"
+#include "tests/process/etcd_member.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+constexpr uint16_t kProxyPort = 8000;
+constexpr uint16_t kEtcdPort = 2379;
+constexpr uint16_t kEtcdPeerPort = 2380;
+constexpr std::chrono::seconds kConvergence{90};
+constexpr double kWeightBytes = 200 << 20;
+
+std::string Quoted(const std::string& word) { return "\"" + word + "\""; }
+
+std::string NameOf(int machine) { return "m" + std::to_string(machine); }
+
+// Of "serving … on …/GPU-….sock".
+std::string GpuOf(const Process& daemon) {
+  const std::string log = daemon.Stderr();
+  const size_t begin = log.rfind("/GPU-") + 1;
+  return log.substr(begin, log.find(".sock", begin) - begin);
+}
+
+std::vector<process::EtcdAddress> Members() {
+  std::vector<process::EtcdAddress> members;
+  for (int i = 0; i < kMachines; ++i) {
+    members.push_back({Network::Host(i), kEtcdPort, kEtcdPeerPort});
+  }
+  return members;
+}
+
+}  // namespace
+
+MachinesSite::~MachinesSite() {
+  for (const auto& load : loads_) load->End();
+  ending_ = true;
+  if (watch_.joinable()) watch_.join();
+  for (OneMachine& m : machines_) {
+    if (m.up != nullptr && m.up->alive()) m.up->Signal(SIGKILL);
+  }
+  // Engines of a killed fsctl up go on without it.
+  for (int model = 0; model < kMachines; ++model) {
+    for (int i = 0; i < kMachines; ++i) {
+      if (ports_[model] == 0) continue;
+      const pid_t pid = TinyserveOn(static_cast<uint16_t>(ports_[model] + i));
+      if (pid != 0) kill(pid, SIGKILL);
+    }
+  }
+}
+
+void MachinesSite::SetUp() {
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs three GPUs";
+  if (!process::HasEtcd()) GTEST_SKIP() << process::kNoEtcd;
+  const std::string trouble = Network::Trouble();
+  if (!trouble.empty()) GTEST_SKIP() << trouble;
+  network_ = std::make_unique<Network>(kMachines);
+}
+
+std::string MachinesSite::FolderOf(int machine) const {
+  return folder() + "/" + NameOf(machine);
+}
+
+Process::Environment MachinesSite::EnvironmentOf(int machine) const {
+  Process::Environment e = environment();
+  e["FINESERVE_RUNTIME_DIR"] = FolderOf(machine) + "/run";
+  e["FINESERVE_KEYS"] = FolderOf(machine) + "/keys";
+  e["EMUCUDA_DIR"] = devices_.path() + "/" + NameOf(machine);
+  return e;
+}
+
+std::unique_ptr<Process> MachinesSite::StartOn(
+    int machine, const std::vector<std::string>& command) {
+  return std::make_unique<Process>(network_->On(machine, command),
+                                   EnvironmentOf(machine));
+}
+
+std::unique_ptr<Process> MachinesSite::StartDaemonOn(
+    int machine, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {Program("fineserved"),
+                                      "--gpu",
+                                      Gpu(),
+                                      "--pool",
+                                      "64MiB",
+                                      "--slab",
+                                      "4MiB"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  auto daemon = StartOn(machine, command);
+  EXPECT_TRUE(Eventually([&] {
+    return daemon->Stderr().find(" serving ") != std::string::npos ||
+           !daemon->alive();
+  }));
+  EXPECT_TRUE(daemon->alive()) << daemon->Stderr();
+  return daemon;
+}
+
+Finished MachinesSite::FsctlOn(int machine,
+                               const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {Program("fsctl")};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return RunToEnd(network_->On(machine, command), EnvironmentOf(machine));
+}
+
+void MachinesSite::ExchangeKeys() {
+  std::string keys[kMachines];
+  for (int i = 0; i < kMachines; ++i) {
+    const Finished made = FsctlOn(i, {"keys", "new", "--json"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    keys[i] = JsonText(made.out, "/public_key");
+  }
+  for (int i = 0; i < kMachines; ++i) {
+    for (int other = 0; other < kMachines; ++other) {
+      if (other == i) continue;
+      const Finished trusted =
+          FsctlOn(i, {"keys", "trust", NameOf(other), keys[other]});
+      ASSERT_EQ(trusted.code, 0) << trusted.err;
+    }
+  }
+}
+
+void MachinesSite::WriteFiles() {
+  config::MeasuredProfile profile;
+  profile.url = "http://127.0.0.1:1";
+  profile.chunk_tokens = 2048;
+  profile.weight_bytes = kWeightBytes;
+  profile.kv_token_bytes = 1 << 17;
+  profile.step = {7600, 16, 64};  // tinyserve's
+  profile.decode_base_us = 7600;
+  for (const uint32_t batch : {1, 8, 32}) {
+    profile.points.push_back({batch, 64, 0.02 * batch, 0.1, 0, 0, 3});
+  }
+  std::ofstream file(fleet_path_);
+  // Moves for their gain alone would only make the test's steps less plain.
+  file << "[proxy]\nlisten = \"127.0.0.1:" << kProxyPort
+       << "\"\nadmin = \"127.0.0.1:0\"\n[planner]\nperiod = 1\nwindow = 5\n"
+          "cool_down = 3600\nstart = 30\ndrain = 20\n[cluster]\nmachines = [\n";
+  std::string gpus, etcd;
+  for (int i = 0; i < kMachines; ++i) {
+    file << "{ name = " << Quoted(NameOf(i))
+         << ", host = " << Quoted(Network::Host(i)) << ", gpus = ["
+         << Quoted(machines_[i].gpu) << "] },\n";
+    gpus += (i == 0 ? "" : ", ") + Quoted(machines_[i].gpu);
+    etcd += (i == 0 ? "" : ", ") +
+            Quoted(Network::Host(i) + ":" + std::to_string(kEtcdPort));
+  }
+  file << "]\netcd = [" << etcd << "]\n";
+  for (int m = 0; m < kMachines; ++m) {
+    const std::string name = Quoted(models_[m].model());
+    // Each of the test's machines has all ports; but engines are found by them.
+    ports_[m] = process::FreePorts(kMachines);
+    profile.model = models_[m].model();
+    std::ofstream(folder() + "/" + models_[m].model() + ".toml")
+        << config::ProfileText(profile);
+    file << "[[model]]\nname = " << name
+         << "\nslo_ttft_ms = 3000\nmax_batch = 24\nprofile = "
+         << Quoted(models_[m].model() + ".toml")
+         << "\nexpected = { rate = 4, prompt_tokens = 50, output_tokens = 20 "
+            "}\n[[engine]]\nname = "
+         << name << "\nmodel = " << name
+         << "\nurl = \"http://{host}:" << ports_[m] << "\"\ngpus = [" << gpus
+         << "]\ncommand = [" << Quoted(Program("tinyserve"))
+         << ", \"--model\", " << name
+         << ", \"--host\", \"{host}\", \"--port\", \"{port}\", "
+         << "\"--max-model-len\", \"1024\", \"--max-num-seqs\", \"24\", "
+         << "\"--page\", \"64KiB\"]\n";
+  }
+}
+
+void MachinesSite::StartEtcd(int machine) {
+  machines_[machine].etcd = StartOn(
+      machine, process::EtcdCommand(Members(), machine, devices_.path()));
+}
+
+void MachinesSite::StartNode(int machine) {
+  machines_[machine].node =
+      StartOn(machine, {Program("fineserve-node"), "--fleet", fleet_path_});
+}
+
+void MachinesSite::StartAll() {
+  for (int i = 0; i < kMachines; ++i) {
+    mkdir(FolderOf(i).c_str(), 0700);
+    mkdir((devices_.path() + "/" + NameOf(i)).c_str(), 0700);
+    StartEtcd(i);
+    machines_[i].gpu = GpuOf(*StartDaemonOn(i, {}));
+  }
+  ExchangeKeys();
+  if (HasFatalFailure()) return;
+  WriteFiles();
+  for (int i = 0; i < kMachines; ++i) {
+    machines_[i].daemon = StartDaemonOn(i, {"--fleet", fleet_path_});
+    StartNode(i);
+    machines_[i].proxy =
+        StartOn(i, {Program("fineserve-proxy"), "--fleet", fleet_path_});
+    machines_[i].up = StartOn(i, {Program("fsctl"), "up", fleet_path_});
+  }
+  watch_ = std::thread([this] { WatchLeaders(); });
+  ASSERT_TRUE(Becomes("all machines agree and all models answer", [this] {
+    return Agree({0, 1, 2}) && AnswersAt(0) && AnswersAt(1) && AnswersAt(2);
+  }));
+}
+
+// The namespaces share one clock, so here two grants can be compared.
+void MachinesSite::WatchLeaders() {
+  const RealClock clock;
+  while (!ending_) {
+    std::set<uint64_t> terms;
+    const uint64_t now = clock.NowNs();
+    for (int i = 0; i < kMachines; ++i) {
+      const auto grant = cluster::ReadGrant(FolderOf(i) + "/run", now);
+      if (!grant.ok()) continue;
+      EXPECT_TRUE(terms.insert(grant->term).second);
+    }
+    EXPECT_LE(terms.size(), 1u) << "two machines may lead at once";
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+std::optional<cluster::FleetView> MachinesSite::View(int machine) const {
+  auto view = cluster::ReadView(FolderOf(machine) + "/run");
+  if (!view.ok()) return std::nullopt;
+  return *std::move(view);
+}
+
+std::optional<cluster::FleetView> MachinesSite::NewestView() const {
+  // What a node that is stopped wrote last may say that it leads.
+  std::optional<cluster::FleetView> newest;
+  for (int i = 0; i < kMachines; ++i) {
+    auto view = View(i);
+    if (!view || !view->has_quorum || view->leader.empty()) continue;
+    if (!newest || view->term > newest->term) newest = std::move(view);
+  }
+  return newest;
+}
+
+int MachinesSite::Leader() const {
+  const auto view = NewestView();
+  return view ? view->leader[1] - '0' : -1;
+}
+
+uint64_t MachinesSite::Term() const {
+  const auto view = NewestView();
+  return view ? view->term : 0;
+}
+
+bool MachinesSite::Agree(const std::vector<int>& among) const {
+  std::set<std::pair<uint64_t, uint64_t>> plans;
+  for (const int i : among) {
+    const auto view = View(i);
+    if (!view || !view->has_quorum || view->leader.empty()) return false;
+    const int leader = view->leader[1] - '0';
+    if (std::find(among.begin(), among.end(), leader) == among.end()) {
+      return false;
+    }
+    for (const int other : among) {
+      const cluster::SeenMachine& seen = view->machines[other];
+      if (!seen.is_alive || seen.record.daemons.size() != 1) return false;
+      const cluster::DaemonRecord& d = seen.record.daemons[0];
+      if (!d.answers || d.plan_term != view->term) return false;
+      plans.insert({d.plan_term, d.plan_number});
+    }
+  }
+  return plans.size() == 1;
+}
+
+bool MachinesSite::AnswersAt(int machine) {
+  int right = 0;
+  network_->InThreadOn(machine, [&] {
+    for (const TinyModel& model : models_) {
+      HttpClient client(kProxyPort);
+      if (!client.connected()) return;
+      const HttpResponse answer =
+          client.Ask("POST", "/v1/completions", model.Body("hello", 5));
+      if (answer.status != 200) return;
+      right += TextOf(answer) == model.Expected("hello", 5);
+    }
+  });
+  return right == kMachines;
+}
+
+bool MachinesSite::Becomes(const std::string& what,
+                           const std::function<bool()>& condition) {
+  const auto began = std::chrono::steady_clock::now();
+  const bool became = process::BecomesTrue(condition, kConvergence);
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - began;
+  printf("%5.1f s: %s%s\n", took.count(), what.c_str(), became ? "" : " (NOT)");
+  fflush(stdout);
+  if (became) return true;
+  for (int i = 0; i < kMachines; ++i) {
+    printf("--- %s\n%s\n", NameOf(i).c_str(),
+           FsctlOn(i, {"nodes"}).out.c_str());
+    printf("%s\n", FsctlOn(i, {"nodes"}).err.c_str());
+    for (const auto* p : {machines_[i].daemon.get(), machines_[i].node.get(),
+                          machines_[i].proxy.get(), machines_[i].up.get()}) {
+      if (p != nullptr) printf("%s\n", p->Stderr().c_str());
+    }
+  }
+  return false;
+}
+
+void MachinesSite::BeginLoads(const std::vector<int>& machines) {
+  loads_.clear();
+  for (const int i : machines) {
+    network_->InThreadOn(i, [&] {
+      for (const TinyModel& model : models_) {
+        loads_.push_back(std::make_unique<AnswerLoad>(
+            model, kProxyPort, 1, AnswerLoad::Shape{20, 10, /*mixed=*/true}));
+      }
+    });
+  }
+}
+
+int MachinesSite::Count(Ending ending) const {
+  int count = 0;
+  for (const auto& load : loads_) count += load->Count(ending);
+  return count;
+}
+
+void MachinesSite::EndLoads(const std::string& what) {
+  for (const auto& load : loads_) load->AskNoMore();
+  for (const auto& load : loads_) load->End();
+  printf(
+      "%s: right %d, refused %d, broken off with an error %d, cut %d, left %d, "
+      "wrong %d\n",
+      what.c_str(), Count(Ending::kRight), Count(Ending::kRefused),
+      Count(Ending::kBadGateway) + Count(Ending::kErrorEvent),
+      Count(Ending::kCut), Count(Ending::kLeft), Count(Ending::kWrong));
+  fflush(stdout);
+  EXPECT_EQ(Count(Ending::kWrong), 0) << what;
+  EXPECT_GT(Count(Ending::kRight), 0) << what;
+}
+
+std::string MachinesSite::TellPlan(int machine, uint64_t term,
+                                   uint64_t number) {
+  auto socket = wire::ClientSocket::Connect(wire::AdmissionPath(
+      FolderOf(machine) + "/run/" + machines_[machine].gpu + ".sock"));
+  EXPECT_TRUE(socket.ok()) << socket.status();
+  wire::PlanNoticeT notice;
+  notice.plan = std::make_unique<wire::PlanT>();
+  notice.plan->term = term;
+  notice.plan->number = number;
+  const std::string bytes = wire::Encode(0, 0, std::move(notice));
+  EXPECT_TRUE(Eventually([&] { return socket->Send(bytes); }));
+  absl::optional<std::string> answer;
+  EXPECT_TRUE(Eventually([&] {
+    answer = socket->Receive();
+    return answer.has_value();
+  }));
+  const auto message = wire::Decode(answer.value_or(""));
+  const wire::RefusedT* refused =
+      message.ok() ? message->body.AsRefused() : nullptr;
+  return refused == nullptr ? "" : refused->why;
+}
+
+void MachinesSite::SignalPlanners(int machine, int signal) {
+  machines_[machine].node->Signal(signal);
+  machines_[machine].daemon->Signal(signal);
+}
+
+}  // namespace fineserve::integration

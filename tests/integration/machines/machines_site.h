@@ -1,0 +1,93 @@
+#ifndef TESTS_INTEGRATION_MACHINES_MACHINES_SITE_H_
+#define TESTS_INTEGRATION_MACHINES_MACHINES_SITE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/cluster/fleet_view.h"
+#include "tests/integration/machines/network.h"
+#include "tests/integration/serving/answer_load.h"
+#include "tests/integration/site.h"
+
+namespace fineserve::integration {
+
+inline constexpr int kMachines = 3;
+
+// Three machines, each with a network of its own, a member of etcd, an emulated
+// GPU, fineserved, fineserve-node, fineserve-proxy and fsctl up; and three
+// models, each of which may run on every machine. All are real processes. While
+// it stands, a thread checks that at no moment two machines may lead.
+class MachinesSite : public Site {
+ protected:
+  ~MachinesSite() override;
+  void SetUp() override;
+
+  // All of it, until the fleet agrees and every model answers everywhere.
+  void StartAll();
+  void StartEtcd(int machine);
+  void StartNode(int machine);
+
+  // What that machine's fineserve-node says.
+  std::optional<cluster::FleetView> View(int machine) const;
+  // The machine that leads by the newest of the views; -1 if none does.
+  int Leader() const;
+  uint64_t Term() const;
+  // Whether the machines `among` are on one plan of one term, see each other
+  // alive, and a leader is among them.
+  bool Agree(const std::vector<int>& among) const;
+  // Whether each model answers rightly by the proxy of that machine.
+  bool AnswersAt(int machine);
+  // Waits for it. Prints how long it took.
+  bool Becomes(const std::string& what, const std::function<bool()>& condition);
+
+  // Clients of each machine's proxy, all models, until EndLoads. Every answer
+  // is compared.
+  void BeginLoads(const std::vector<int>& machines);
+  // Prints what clients saw.
+  void EndLoads(const std::string& what);
+  int Count(Ending ending) const;
+
+  Finished FsctlOn(int machine, const std::vector<std::string>& arguments);
+  // Tells that machine's daemon a plan without places, as a leader would.
+  // Returns why it was refused; empty if it was not.
+  std::string TellPlan(int machine, uint64_t term, uint64_t number);
+  // Stops, or lets go on, everything that plans there.
+  void SignalPlanners(int machine, int signal);
+
+  struct OneMachine {
+    std::string gpu;  // UUID
+    std::unique_ptr<Process> etcd, daemon, node, proxy, up;
+  };
+  OneMachine machines_[kMachines];
+  std::unique_ptr<Network> network_;
+
+ private:
+  std::optional<cluster::FleetView> NewestView() const;
+  std::string FolderOf(int machine) const;
+  Process::Environment EnvironmentOf(int machine) const;
+  std::unique_ptr<Process> StartOn(int machine,
+                                   const std::vector<std::string>& command);
+  std::unique_ptr<Process> StartDaemonOn(
+      int machine, const std::vector<std::string>& arguments);
+  void ExchangeKeys();
+  void WriteFiles();
+  void WatchLeaders();
+
+  const std::string fleet_path_ = folder() + "/fleet.toml";
+  const process::TemporaryFolder devices_{"/dev/shm"};
+  const TinyModel models_[kMachines] = {TinyModel("a"), TinyModel("b"),
+                                        TinyModel("c")};
+  uint16_t ports_[kMachines] = {};  // of each model's first engine
+  std::vector<std::unique_ptr<AnswerLoad>> loads_;
+  std::atomic<bool> ending_{false};
+  std::thread watch_;
+};
+
+}  // namespace fineserve::integration
+
+#endif  // TESTS_INTEGRATION_MACHINES_MACHINES_SITE_H_

@@ -1,0 +1,132 @@
+// What happens to a fleet of three machines when one of them, its link, its
+// leader or etcd fails. Every request that is answered is answered rightly; at
+// no moment two machines may lead (MachinesSite); and the fleet agrees again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <thread>
+
+#include "tests/integration/json_value.h"
+#include "tests/integration/machines/machines_site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<int> Without(int machine) {
+  std::vector<int> others;
+  for (int i = 0; i < kMachines; ++i) {
+    if (i != machine) others.push_back(i);
+  }
+  return others;
+}
+
+TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  const int lost = Leader();
+  ASSERT_GE(lost, 0);
+  const uint64_t term = Term();
+  const std::vector<int> others = Without(lost);
+  BeginLoads(others);
+  network_->SetLink(lost, false);
+  EXPECT_TRUE(Becomes("another machine leads",
+                      [&] { return Term() > term && Leader() != lost; }));
+  EXPECT_TRUE(Becomes("all models answer at the others", [&] {
+    return AnswersAt(others[0]) && AnswersAt(others[1]);
+  }));
+  EndLoads("the leader's link down, clients of the others");
+  const Finished doctor = FsctlOn(lost, {"doctor"});
+  EXPECT_THAT(doctor.out, HasSubstr("no model moves"));
+  EXPECT_TRUE(Becomes("fsctl nodes says who is lost", [&] {
+    const Finished nodes = FsctlOn(others[0], {"nodes", "--json"});
+    return JsonText(nodes.out,
+                    "/machines/" + std::to_string(lost) + "/state") == "lost";
+  }));
+
+  network_->SetLink(lost, true);
+  EXPECT_TRUE(Becomes("all machines agree again", [&] {
+    return Agree({0, 1, 2});
+  }));
+  EXPECT_TRUE(Becomes("all models answer everywhere", [&] {
+    return AnswersAt(0) && AnswersAt(1) && AnswersAt(2);
+  }));
+}
+
+TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  const int sleeper = Leader();
+  ASSERT_GE(sleeper, 0);
+  const uint64_t term = Term();
+  BeginLoads(Without(sleeper));
+  SignalPlanners(sleeper, SIGSTOP);
+  EXPECT_TRUE(Becomes("another machine leads",
+                      [&] { return Term() > term && Leader() != sleeper; }));
+  // What it would say now, however high its number, is of an older term.
+  EXPECT_TRUE(Becomes("the others go by that one's plans",
+                      [&] { return Agree(Without(sleeper)); }));
+  for (const int other : Without(sleeper)) {
+    EXPECT_THAT(TellPlan(other, term, 1'000'000'000), HasSubstr("is older"));
+  }
+  SignalPlanners(sleeper, SIGCONT);
+  EXPECT_TRUE(Becomes("all machines agree again, the sleeper too", [&] {
+    return Agree({0, 1, 2});
+  }));
+  EXPECT_GT(Term(), term);
+  EndLoads("the leader asleep, clients of the others");
+
+  // etcd loses its majority.
+  const uint64_t before = View(0)->plan_number;
+  const Finished plan = FsctlOn(0, {"plan", "--json"});
+  machines_[0].etcd->Signal(SIGKILL);
+  machines_[1].etcd->Signal(SIGKILL);
+  EXPECT_TRUE(Becomes("all know that etcd has no majority", [&] {
+    for (int i = 0; i < kMachines; ++i) {
+      if (!View(i) || View(i)->has_quorum) return false;
+    }
+    return true;
+  }));
+  BeginLoads({0, 1, 2});
+  EXPECT_TRUE(AnswersAt(0) && AnswersAt(1) && AnswersAt(2));
+  EXPECT_THAT(FsctlOn(2, {"doctor"}).out, HasSubstr("no model moves"));
+  const Finished frozen = FsctlOn(0, {"plan", "--json"});
+  EXPECT_EQ(JsonAt(frozen.out, "/number"), JsonAt(plan.out, "/number"));
+  EXPECT_NE(FsctlOn(0, {"plan", "--freeze"}).code, 0) << "nobody leads";
+  EndLoads("etcd without a majority");
+  EXPECT_EQ(Count(Ending::kRefused), 0);
+  StartEtcd(0);
+  StartEtcd(1);
+  EXPECT_TRUE(Becomes("all machines agree again", [&] {
+    return Agree({0, 1, 2});
+  }));
+  EXPECT_GE(View(0)->plan_number, before);
+}
+
+TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  for (int i = 0; i < kMachines; ++i) {
+    const Finished models = FsctlOn(i, {"models", "--json"});
+    EXPECT_EQ(models.code, 0) << models.err;
+    for (int m = 0; m < kMachines; ++m) {
+      // Its places on all three machines.
+      const std::string engine =
+          "/models/" + std::to_string(m) + "/engines/2/name";
+      EXPECT_NE(JsonText(models.out, engine), "") << models.out;
+    }
+  }
+  const int other = (Leader() + 1) % kMachines;
+  const Finished frozen = FsctlOn(other, {"plan", "--freeze"});
+  EXPECT_EQ(frozen.code, 0) << frozen.err;
+  EXPECT_EQ(JsonAt(FsctlOn(other, {"plan", "--json"}).out, "/frozen"), "true");
+  EXPECT_EQ(FsctlOn(other, {"drain", "a-0"}).code, 0);
+  EXPECT_EQ(FsctlOn(other, {"drain", "--undo", "a-0"}).code, 0);
+}
+
+}  // namespace
+}  // namespace fineserve::integration

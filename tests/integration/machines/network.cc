@@ -1,0 +1,105 @@
+#include "tests/integration/machines/network.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <limits.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::integration {
+namespace {
+
+std::string NamespaceOf(const std::string& path) {
+  std::array<char, PATH_MAX> text = {};
+  const ssize_t got = readlink(path.c_str(), text.data(), text.size() - 1);
+  return got < 0 ? "" : text.data();
+}
+
+}  // namespace
+
+std::string Network::Trouble() {
+  const Finished made =
+      RunToEnd({"sh", "-c", "unshare --net ip link add br0 type bridge"}, {});
+  if (made.code == 0) return "";
+  return "network namespaces are not permitted here, or iproute2 is missing: " +
+         made.err;
+}
+
+std::unique_ptr<Process> Network::NewNamespace() {
+  auto holder = std::make_unique<Process>(
+      std::vector<std::string>{"unshare", "--net", "sleep", "infinity"},
+      Process::Environment{});
+  EXPECT_TRUE(Eventually([&] {
+    const std::string its = NamespaceOf(PathOf(*holder));
+    return !its.empty() && its != NamespaceOf("/proc/self/ns/net");
+  })) << holder->Stderr();
+  return holder;
+}
+
+std::string Network::PathOf(const Process& holder) {
+  return "/proc/" + std::to_string(holder.pid()) + "/ns/net";
+}
+
+bool Network::Run(const Process& holder,
+                  const std::vector<std::string>& command) {
+  std::vector<std::string> words = {"nsenter", "--net=" + PathOf(holder)};
+  words.insert(words.end(), command.begin(), command.end());
+  const Finished done = RunToEnd(words, {});
+  EXPECT_EQ(done.code, 0) << done.err;
+  return done.code == 0;
+}
+
+Network::Network(int machines) : hub_(NewNamespace()) {
+  Run(*hub_, {"ip", "link", "add", "br0", "type", "bridge"});
+  Run(*hub_, {"ip", "link", "set", "br0", "up"});
+  for (int i = 0; i < machines; ++i) {
+    machines_.push_back(NewNamespace());
+    const Process& machine = *machines_.back();
+    const std::string port = "p" + std::to_string(i);
+    Run(*hub_, {"ip", "link", "add", port, "type", "veth", "peer", "name",
+                "eth0", "netns", std::to_string(machine.pid())});
+    Run(*hub_, {"ip", "link", "set", port, "master", "br0", "up"});
+    Run(machine, {"ip", "addr", "add", Host(i) + "/24", "dev", "eth0"});
+    Run(machine, {"ip", "link", "set", "eth0", "up"});
+    Run(machine, {"ip", "link", "set", "lo", "up"});
+  }
+}
+
+std::vector<std::string> Network::On(
+    int machine, const std::vector<std::string>& command) const {
+  std::vector<std::string> words = {"nsenter",
+                                    "--net=" + PathOf(*machines_[machine])};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
+void Network::InThreadOn(int machine, const std::function<void()>& act) const {
+  std::thread([&] {
+    const driver::Descriptor its(
+        open(PathOf(*machines_[machine]).c_str(), O_RDONLY | O_CLOEXEC));
+    if (setns(its.get(), CLONE_NEWNET) != 0) {
+      ADD_FAILURE() << "setns: " << strerror(errno);
+      return;
+    }
+    act();
+  }).join();
+}
+
+void Network::SetLink(int machine, bool up) {
+  Run(*hub_,
+      {"ip", "link", "set", "p" + std::to_string(machine), up ? "up" : "down"});
+}
+
+std::string Network::Host(int machine) {
+  return "10.93.0." + std::to_string(machine + 1);
+}
+
+}  // namespace fineserve::integration

@@ -1,0 +1,21 @@
+#ifndef TOOLS_FSCTL_ADMISSION_MERGED_ANSWERS_H_
+#define TOOLS_FSCTL_ADMISSION_MERGED_ANSWERS_H_
+
+#include <vector>
+
+#include "daemon/wire/message.h"
+
+namespace fineserve::fsctl {
+
+// What several daemons said, as if one had: at least one answer. Pure.
+
+// Counts are added up, engines stand one after the other. An engine that
+// several daemons name is told once.
+wire::ModelsT Merged(std::vector<wire::ModelsT> answers);
+// The most urgent first.
+wire::RequestsT Merged(std::vector<wire::RequestsT> answers);
+wire::DoneT Merged(std::vector<wire::DoneT> answers);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_ADMISSION_MERGED_ANSWERS_H_

@@ -1,0 +1,18 @@
+#ifndef TOOLS_FSCTL_NODES_NODES_OUTPUT_H_
+#define TOOLS_FSCTL_NODES_NODES_OUTPUT_H_
+
+#include <string>
+
+#include "daemon/cluster/fleet_view.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl nodes` prints. `trouble`: cluster::TroubleOf.
+std::string NodesText(const cluster::FleetView& view,
+                      const std::string& trouble, bool color);
+std::string NodesJson(const cluster::FleetView& view,
+                      const std::string& trouble);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_NODES_NODES_OUTPUT_H_

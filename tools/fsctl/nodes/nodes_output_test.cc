@@ -1,0 +1,60 @@
+#include "tools/fsctl/nodes/nodes_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+cluster::FleetView TwoMachines() {
+  cluster::FleetView view;
+  view.machine = "a";
+  view.leader = "b";
+  view.term = 42;
+  view.plan_number = 7;
+  view.has_quorum = true;
+  cluster::SeenMachine a, b;
+  a.record = {"a", "10.0.0.1", "i", "KEY", {}};
+  cluster::DaemonRecord d;
+  d.gpu = "GPU-1";
+  d.answers = true;
+  d.pool_bytes = 64 << 20;
+  d.plan_term = 42;
+  d.plan_number = 7;
+  a.record.daemons = {d};
+  a.is_alive = true;
+  b.record = {"b\x1b[2J", "10.0.0.2", "i", "KEY", {}};
+  b.is_lost = true;
+  view.machines = {a, b};
+  return view;
+}
+
+TEST(NodesOutputTest, ShowsWhoIsAliveAndByWhichPlan) {
+  const std::string text = NodesText(TwoMachines(), "", false);
+  EXPECT_THAT(text, HasSubstr("a (here)"));
+  EXPECT_THAT(text, HasSubstr("7/42"));
+  EXPECT_THAT(text, HasSubstr("64 MiB"));
+  EXPECT_THAT(text, HasSubstr("lost"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "another machine's name";
+}
+
+TEST(NodesOutputTest, TroubleStandsLast) {
+  EXPECT_THAT(NodesText(TwoMachines(), "etcd is down", false),
+              ::testing::EndsWith("trouble: etcd is down\n"));
+}
+
+TEST(NodesOutputTest, JsonHasTheSame) {
+  const auto json = nlohmann::json::parse(NodesJson(TwoMachines(), "x"));
+  EXPECT_EQ(json["term"], 42);
+  EXPECT_EQ(json["machines"][0]["daemons"][0]["plan"], 7);
+  EXPECT_EQ(json["machines"][1]["state"], "lost");
+  EXPECT_EQ(json["trouble"], "x");
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl
