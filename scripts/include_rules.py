@@ -53,7 +53,7 @@ ALLOWED = {
         "daemon/plan/score",
     },
     # Several machines: where their daemons are, what is known of them.
-    "daemon/cluster": {"daemon/abi", "daemon/config", "daemon/wire"},
+    "daemon/cluster": {"daemon/config", "daemon/wire", "kernels/driver"},
     "daemon/wire": {"daemon/abi", "kernels/driver"},
     # What the scheduler may count on; pure, so the simulator runs it as well.
     "daemon/admission/rooms": {

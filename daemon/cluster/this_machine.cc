@@ -1,51 +1,46 @@
 #include "daemon/cluster/this_machine.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/driver/descriptor.h"
 
 namespace fineserve::cluster {
 namespace {
 
-std::string TextOf(const sockaddr* address) {
-  std::array<char, INET6_ADDRSTRLEN> text = {};
-  const void* bytes = nullptr;
-  if (address->sa_family == AF_INET) {
-    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-  } else if (address->sa_family == AF_INET6) {
-    bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+// Whether the address is one of this machine's: only those can be bound to. (A
+// list of interfaces would need a netlink socket, which services are denied.)
+bool IsOwnAddress(const std::string& host) {
+  sockaddr_storage at = {};
+  socklen_t bytes = 0;
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&at);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&at);
+  if (inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+    at.ss_family = AF_INET;
+    bytes = sizeof(*v4);
+  } else if (inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+    at.ss_family = AF_INET6;
+    bytes = sizeof(*v6);
   } else {
-    return "";
+    return false;
   }
-  const char* written =
-      inet_ntop(address->sa_family, bytes, text.data(), text.size());
-  return written == nullptr ? "" : written;
+  const driver::Descriptor probe(
+      socket(at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return bind(probe.get(), reinterpret_cast<const sockaddr*>(&at), bytes) == 0;
 }
 
-// Addresses of the interfaces, and the host's name.
-std::set<std::string> OwnHosts() {
-  std::set<std::string> hosts;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) == 0) {
-    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr != nullptr) hosts.insert(TextOf(i->ifa_addr));
-    }
-    freeifaddrs(all);
-  }
+std::string OwnName() {
   std::array<char, 256> name = {};
-  if (gethostname(name.data(), name.size() - 1) == 0) {
-    hosts.insert(name.data());
-  }
-  return hosts;
+  const bool known = gethostname(name.data(), name.size() - 1) == 0;
+  return known ? name.data() : "";
 }
 
 }  // namespace
@@ -61,10 +56,12 @@ absl::StatusOr<config::Machine> ThisMachine(
                      "\", and [cluster] has no such machine; correct it, or "
                      "add the machine to the fleet file"));
   }
-  const std::set<std::string> own = OwnHosts();
+  const std::string own = OwnName();
   std::vector<const config::Machine*> found;
   for (const config::Machine& m : cluster.machines) {
-    if (own.count(m.host) > 0 || own.count(m.name) > 0) found.push_back(&m);
+    if (IsOwnAddress(m.host) || m.host == own || m.name == own) {
+      found.push_back(&m);
+    }
   }
   if (found.size() == 1) return *found[0];
   return absl::NotFoundError(absl::StrCat(

@@ -19,6 +19,10 @@ PROGRAMS = {
         "daemon/server/fineserved.8.scd",
         "daemon/server/fineserved.bash",
     ),
+    "fineserve-node": (
+        "daemon/node/fineserve-node.8.scd",
+        "daemon/node/fineserve-node.bash",
+    ),
     "fineserve-proxy": (
         "daemon/proxy/fineserve-proxy.8.scd",
         "daemon/proxy/fineserve-proxy.bash",

@@ -541,8 +541,9 @@ void AddKeys(CLI::App& app, Commands& c) {
   };
   command->require_subcommand(0, 1);
   add("show", "Show this machine's public key and those it trusts", Do::kShow);
-  add("new", "Make this machine's keys", Do::kNew)
-      ->add_flag("--replace", c.keys.replace, "Even if it has some");
+  add("new", "Make this machine's keys", Do::kNew);
+  command->add_flag("--replace", c.keys.replace,
+                    "With new: even if this machine has some");
   CLI::App* trust =
       add("trust", "Let a machine connect, and connect to it", Do::kTrust);
   trust->add_option("MACHINE", c.keys.machine, "Its name in [cluster]")
