@@ -122,6 +122,7 @@ ALLOWED = {
         "daemon/proxy/request",
         "kernels/driver",
     },
+    "daemon/proxy/tls": {"daemon/proxy/http"},
     "daemon/proxy/trace": {
         "daemon/clock",
         "daemon/config",
@@ -154,6 +155,7 @@ ALLOWED = {
         "daemon/proxy/page",
         "daemon/proxy/record",
         "daemon/proxy/request",
+        "daemon/proxy/tls",
         "daemon/proxy/trace",
         "kernels/driver",
     },

@@ -101,6 +101,14 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
       "fineserve-proxy");
   Declare(&app, &options, &max_body);
   DeclareFollow(&app, &options.follow);
+  CLI::Option* cert = app.add_option(
+      "--tls-cert", options.tls_cert,
+      "Certificate (PEM, with its chain): clients' port then speaks TLS; "
+      "SIGHUP reads it again");
+  CLI::Option* key =
+      app.add_option("--tls-key", options.tls_key, "Its private key (PEM)");
+  cert->needs(key);
+  key->needs(cert);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/log/log.h"
@@ -21,6 +20,7 @@
 #include "daemon/proxy/exchange/service.h"
 #include "daemon/proxy/listener.h"
 #include "daemon/proxy/page/frame.h"
+#include "daemon/proxy/tls/tls_front.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -35,10 +35,7 @@ constexpr std::chrono::seconds kEndBound(5);
 
 std::string AddressOf(const tcp::acceptor& acceptor) {
   error_code ignored;
-  const tcp::endpoint at = acceptor.local_endpoint(ignored);
-  const std::string host = at.address().to_string();
-  return at.address().is_v6() ? absl::StrCat("[", host, "]:", at.port())
-                              : absl::StrCat(host, ":", at.port());
+  return AddressText(acceptor.local_endpoint(ignored));
 }
 
 class AsioProxy final : public Proxy {
@@ -47,8 +44,8 @@ class AsioProxy final : public Proxy {
             const std::string& runtime_folder, Admission* admission,
             const Clock* clock,
             std::function<absl::StatusOr<Setup>()> read_again,
-            const Hearers& hearers)
-      : read_again_(std::move(read_again)) {
+            const Hearers& hearers, TlsFront* tls)
+      : read_again_(std::move(read_again)), tls_(tls) {
     service_.clock = clock;
     service_.limits = limits;
     service_.admission = admission;
@@ -126,16 +123,34 @@ class AsioProxy final : public Proxy {
         co_await rest.async_wait(kTuple);
         continue;
       }
-      Welcome(std::move(socket), port);
+      if (port == Port::kPublic && tls_ != nullptr) {
+        WelcomeByTls(std::move(socket));
+      } else {
+        Welcome(std::move(socket), port, "");
+      }
     }
   }
 
-  void Welcome(tcp::socket socket, Port port) {
+  // The client has no answer that it could read before it has shaken hands.
+  void WelcomeByTls(tcp::socket socket) {
+    if (tls_->open() >= service_.limits.connections) {
+      service_.metrics.CountConnectionRefused();
+      return;
+    }
+    Prepare(&socket);
+    Spawn(tls_->Serve(std::move(socket),
+                      [this](tcp::socket plain, const std::string& client) {
+                        Welcome(std::move(plain), Port::kPublic, client);
+                      }));
+  }
+
+  // `client`: its address, unless the socket knows it.
+  void Welcome(tcp::socket socket, Port port, const std::string& client) {
     Prepare(&socket);
     const bool full =
         service_.connections.size() >= service_.limits.connections;
-    const auto connection =
-        std::make_shared<Connection>(std::move(socket), port, &service_);
+    const auto connection = std::make_shared<Connection>(
+        std::move(socket), port, &service_, client);
     // The admin port stays open, to find out why the other is full.
     if (full && port == Port::kPublic) {
       service_.metrics.CountConnectionRefused();
@@ -154,6 +169,9 @@ class AsioProxy final : public Proxy {
       const uint64_t now_ns = service_.clock->NowNs();
       ForEachConnection([=](Connection* c) { c->CheckDeadline(now_ns); });
       service_.engines.CloseIdle(now_ns);
+      if (tls_ != nullptr) {
+        service_.metrics.SetFailedHandshakes(tls_->failed_handshakes());
+      }
       if (service_.draining) CheckDrain(now_ns);
     }
   }
@@ -180,7 +198,19 @@ class AsioProxy final : public Proxy {
     }
   }
 
+  void ReloadCertificate() {
+    if (tls_ == nullptr) return;
+    const absl::Status s = tls_->Reload();
+    if (s.ok()) {
+      log::Info("reloaded the certificate, for new connections");
+    } else {
+      log::Error("keeping the present certificate: {}",
+                 std::string(s.message()));
+    }
+  }
+
   void Reload() {
+    ReloadCertificate();
     absl::StatusOr<Setup> setup = read_again_();
     if (!setup.ok()) {
       log::Error("keeping the present fleet: {}",
@@ -237,7 +267,8 @@ class AsioProxy final : public Proxy {
   }
 
   void EndIfDrained() {
-    bool busy = false;
+    // What a connection wrote may still be on its way through TLS.
+    bool busy = tls_ != nullptr && tls_->open() > 0;
     ForEachConnection([&](Connection* c) { busy |= c->is_busy(); });
     if (!busy) io_.stop();
   }
@@ -255,6 +286,7 @@ class AsioProxy final : public Proxy {
 
   // Declared before io_, whose coroutines refer to these.
   std::function<absl::StatusOr<Setup>()> read_again_;
+  TlsFront* const tls_;  // may be null
   Service service_ = {};
   uint64_t drained_by_ns_ = 0;
   int64_t clock_zero_ms_ = 0;  // of service_.clock, as UNIX time
@@ -269,10 +301,11 @@ class AsioProxy final : public Proxy {
 absl::StatusOr<std::unique_ptr<Proxy>> Proxy::Start(
     const Setup& setup, const Limits& limits, const std::string& runtime_folder,
     Admission* admission, const Clock* clock,
-    std::function<absl::StatusOr<Setup>()> read_again, const Hearers& hearers) {
+    std::function<absl::StatusOr<Setup>()> read_again, const Hearers& hearers,
+    TlsFront* tls) {
   auto proxy =
       std::make_unique<AsioProxy>(setup, limits, runtime_folder, admission,
-                                  clock, std::move(read_again), hearers);
+                                  clock, std::move(read_again), hearers, tls);
   const absl::Status s = proxy->Bind();
   if (!s.ok()) return s;
   return proxy;

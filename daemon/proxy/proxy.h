@@ -28,6 +28,7 @@ struct Setup {
 
 class AccessLog;
 class OtlpExporter;
+class TlsFront;
 
 // Who hears of each request's life. What is pointed to outlives the proxy.
 struct Hearers {
@@ -45,11 +46,12 @@ class Proxy {
   // Binds the ports, so that an address in use is an error here. The pointers
   // outlive the proxy. `runtime_folder` has fineserved's sockets, for the page.
   // SIGHUP calls `read_again`; SIGUSR1 reopens the access log.
+  // With `tls`, clients' port speaks it.
   static absl::StatusOr<std::unique_ptr<Proxy>> Start(
       const Setup& setup, const Limits& limits,
       const std::string& runtime_folder, Admission* admission,
       const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again,
-      const Hearers& hearers = {});
+      const Hearers& hearers = {}, TlsFront* tls = nullptr);
   virtual ~Proxy() = default;
 
   // "127.0.0.1:8000", with the port that the system chose for 0.
