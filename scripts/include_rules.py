@@ -33,6 +33,8 @@ ALLOWED = {
         "kernels/driver",
     },
     "daemon/config": {"daemon/abi", "daemon/plan/model"},
+    # What a process is told of its fleet file while it runs.
+    "daemon/apply": {"daemon/abi", "daemon/config", "kernels/driver"},
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {
@@ -145,6 +147,7 @@ ALLOWED = {
     },
     "daemon/proxy": {
         "daemon/abi",
+        "daemon/apply",
         "daemon/clock",
         "daemon/config",
         "daemon/holder",
@@ -164,6 +167,7 @@ ALLOWED = {
         "daemon/abi",
         "daemon/admission",
         "daemon/admission/rooms",
+        "daemon/apply",
         "daemon/backing",
         "daemon/clock",
         "daemon/config",
@@ -270,6 +274,7 @@ ALLOWED = {
     "tools/fsctl": {
         "daemon/abi",
         "tools/fsctl/admission",
+        "tools/fsctl/apply",
         "tools/fsctl/doctor",
         "tools/fsctl/explain",
         "tools/fsctl/follow",
@@ -280,6 +285,7 @@ ALLOWED = {
         "tools/fsctl/metrics",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
+        "tools/fsctl/status",
         "tools/fsctl/support",
         "tools/fsctl/terminal",
         "tools/fsctl/upgrade",
@@ -311,6 +317,23 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/follow": {"tools/fsctl/terminal", "tools/openai"},
+    "tools/fsctl/apply": {
+        "daemon/abi",
+        "daemon/apply",
+        "daemon/config",
+        "tools/fsctl/pool",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/status": {
+        "daemon/abi",
+        "daemon/apply",
+        "daemon/config",
+        "daemon/wire",
+        "tools/fsctl/apply",
+        "tools/fsctl/plan",
+        "tools/fsctl/pool",
+        "tools/fsctl/terminal",
+    },
     "tools/fsctl/explain": {
         "daemon/abi",
         "tools/fsctl/process",
@@ -348,6 +371,7 @@ ALLOWED = {
     },
     "tools/fsctl/launch": {
         "daemon/abi",
+        "daemon/apply",
         "daemon/config",
         "daemon/wire",
         "kernels/driver",

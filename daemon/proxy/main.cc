@@ -93,6 +93,12 @@ int Run(int argc, char** argv) {
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());
   fflush(stdout);
+  const absl::Status door =
+      (*proxy)->OpenDoor(RuntimeFolder(options), options.fleet_path);
+  if (!door.ok()) {
+    log::Warning("fsctl apply cannot reach this proxy: {}",
+                 std::string(door.message()));
+  }
   std::vector<std::unique_ptr<EngineHealth>> health;
   std::vector<std::unique_ptr<AdmissionChannel>> channels;
   admission.ForEachGpu([&](const std::string& gpu, DaemonAdmission* its) {

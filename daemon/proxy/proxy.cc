@@ -1,11 +1,13 @@
 #include "daemon/proxy/proxy.h"
 
 #include <systemd/sd-daemon.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -15,6 +17,9 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "daemon/apply/door.h"
+#include "daemon/apply/fleet_holder.h"
+#include "daemon/config/fleet_path.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"
@@ -38,7 +43,7 @@ std::string AddressOf(const tcp::acceptor& acceptor) {
   return AddressText(acceptor.local_endpoint(ignored));
 }
 
-class AsioProxy final : public Proxy {
+class AsioProxy final : public Proxy, private apply::FleetHolder {
  public:
   AsioProxy(const Setup& setup, const Limits& limits,
             const std::string& runtime_folder, Admission* admission,
@@ -63,6 +68,7 @@ class AsioProxy final : public Proxy {
   ~AsioProxy() override {
     service_.feed->Stop();
     service_.engines.CloseAll();
+    if (knocks_) knocks_->release();  // the door closes it
   }
 
   absl::Status Bind() {
@@ -76,6 +82,18 @@ class AsioProxy final : public Proxy {
   std::string listen_address() const override { return AddressOf(public_); }
   std::string admin_address() const override { return AddressOf(admin_); }
 
+  absl::Status OpenDoor(const std::string& folder,
+                        const std::string& fleet_path) override {
+    fleet_path_ = config::FleetPath(fleet_path);
+    auto door = apply::Door::Open(
+        folder, apply::ProcessDoor("proxy"),
+        [this](const apply::Question& q) { return Reply(q); });
+    if (!door.ok()) return door.status();
+    door_ = *std::move(door);
+    knocks_.emplace(io_, door_->descriptor());
+    return absl::OkStatus();
+  }
+
   asio::io_context* context() override { return &io_; }
 
   void Serve() override {
@@ -83,6 +101,7 @@ class AsioProxy final : public Proxy {
     Spawn(Accept(&admin_, Port::kAdmin));
     Spawn(Sweep());
     Spawn(HearSignals());
+    if (knocks_) Spawn(AnswerDoor());
     sd_notify(0, "READY=1");
     io_.run();
     EndConnections();
@@ -209,25 +228,75 @@ class AsioProxy final : public Proxy {
     }
   }
 
+  asio::awaitable<void> AnswerDoor() {
+    for (;;) {
+      const auto [e] = co_await knocks_->async_wait(
+          asio::posix::stream_descriptor::wait_read, kTuple);
+      if (e) co_return;
+      door_->Turn();
+    }
+  }
+
   void Reload() {
     ReloadCertificate();
+    const absl::Status taken = TakeAgain();
+    if (taken.ok()) return;
+    log::Error("keeping the present fleet: {}", std::string(taken.message()));
+  }
+
+  void DescribeTo(apply::Answer* answer) const override {
+    answer->process = "fineserve-proxy";
+    answer->pid = getpid();
+    answer->fleet_path = fleet_path_;
+    answer->fleet = written_;
+    answer->daemons = service_.admission->Daemons();
+    answer->unscheduled = service_.admission->Unscheduled();
+    for (const auto& [engine, running] :
+         service_.admission->RunningByEngine()) {
+      apply::EngineState& state = answer->engines.emplace_back();
+      state.name = engine;
+      state.running = running;
+    }
+  }
+
+  absl::StatusOr<config::FleetDescription> Read(
+      std::vector<std::string>* notes) override {
     absl::StatusOr<Setup> setup = read_again_();
-    if (!setup.ok()) {
-      log::Error("keeping the present fleet: {}",
-                 std::string(setup.status().message()));
-      return;
-    }
+    if (!setup.ok()) return setup.status();
     if (LosesKeys(*setup)) {
-      log::Error(
-          "keeping the present fleet: it has keys and the new one names none, "
-          "so that every client would be served; write open = true into its "
-          "[proxy] if that is meant");
-      return;
+      return absl::FailedPreconditionError(
+          "it has keys and the new one names none, so that every client would "
+          "be served; write open = true into its [proxy] if that is meant");
     }
-    Adopt(*setup);
-    service_.admission->SetFleet(setup->fleet);
+    const config::ProxySettings& now = fleet().proxy;
+    const config::ProxySettings& then = setup->fleet->proxy;
+    if (now.listen_host != then.listen_host ||
+        now.listen_port != then.listen_port ||
+        now.admin_host != then.admin_host ||
+        now.admin_port != then.admin_port) {
+      notes->push_back("restart fineserve-proxy to change listen and admin");
+    }
+    found_ = *std::move(setup);
+    return found_->written;
+  }
+
+  absl::Status TakeRead() override {
+    Adopt(*found_);
+    service_.admission->SetFleet(found_->fleet);
+    found_.reset();
     log::Info("reloaded the fleet: {} models, {} engines",
               fleet().models.size(), fleet().engines.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Other(const apply::Question& question) override {
+    if (question.kind != apply::Question::Kind::kRest) {
+      return FleetHolder::Other(question);
+    }
+    const auto rest_ns = static_cast<uint64_t>(question.seconds * 1e9);
+    service_.admission->Rest(question.engines,
+                             service_.clock->NowNs() + rest_ns);
+    return absl::OkStatus();
   }
 
   // Whether clients need a key now and would not any more, though the new fleet
@@ -240,6 +309,7 @@ class AsioProxy final : public Proxy {
   void Adopt(const Setup& setup) {
     if (!setup.warning.empty()) log::Warning("{}", setup.warning);
     service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
+    written_ = setup.written;
   }
 
   // The admin port stays open, so that it can be seen that the proxy is not
@@ -288,12 +358,17 @@ class AsioProxy final : public Proxy {
   std::function<absl::StatusOr<Setup>()> read_again_;
   TlsFront* const tls_;  // may be null
   Service service_ = {};
+  std::string fleet_path_;
+  config::FleetDescription written_;   // of the fleet that it goes by
+  std::optional<Setup> found_;        // by Read
+  std::unique_ptr<apply::Door> door_;  // null: it could not be opened
   uint64_t drained_by_ns_ = 0;
   int64_t clock_zero_ms_ = 0;  // of service_.clock, as UNIX time
   asio::io_context io_{1};
   tcp::acceptor public_{io_};
   tcp::acceptor admin_{io_};
   asio::signal_set signals_{io_, SIGHUP, SIGTERM, SIGINT};
+  std::optional<asio::posix::stream_descriptor> knocks_;  // at the door
 };
 
 }  // namespace

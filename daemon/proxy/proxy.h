@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
+#include "daemon/config/fleet_description.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/request/key_set.h"
@@ -23,6 +24,8 @@ namespace fineserve::proxy {
 struct Setup {
   std::shared_ptr<const config::Fleet> fleet;
   KeySet keys;
+  // Of the fleet as the file says it, without the flags.
+  config::FleetDescription written = {};
   std::string warning = {};  // of what can be served but should not; or empty
 };
 
@@ -57,6 +60,11 @@ class Proxy {
   // "127.0.0.1:8000", with the port that the system chose for 0.
   virtual std::string listen_address() const = 0;
   virtual std::string admin_address() const = 0;
+
+  // Lets fsctl in that has a new fleet, by a door in the runtime folder. An
+  // error says why it stays out.
+  virtual absl::Status OpenDoor(const std::string& folder,
+                                const std::string& fleet_path) = 0;
 
   // For other work on the proxy's thread.
   virtual boost::asio::io_context* context() = 0;
