@@ -17,6 +17,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "daemon/apply/door.h"
 #include "daemon/apply/fleet_holder.h"
 #include "daemon/config/fleet_path.h"
@@ -360,7 +361,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   Service service_ = {};
   std::string fleet_path_;
   config::FleetDescription written_;   // of the fleet that it goes by
-  std::optional<Setup> found_;        // by Read
+  absl::optional<Setup> found_;        // by Read
   std::unique_ptr<apply::Door> door_;  // null: it could not be opened
   uint64_t drained_by_ns_ = 0;
   int64_t clock_zero_ms_ = 0;  // of service_.clock, as UNIX time
@@ -368,7 +369,7 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   tcp::acceptor public_{io_};
   tcp::acceptor admin_{io_};
   asio::signal_set signals_{io_, SIGHUP, SIGTERM, SIGINT};
-  std::optional<asio::posix::stream_descriptor> knocks_;  // at the door
+  absl::optional<asio::posix::stream_descriptor> knocks_;  // at the door
 };
 
 }  // namespace
