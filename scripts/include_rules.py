@@ -33,6 +33,8 @@ ALLOWED = {
         "kernels/driver",
     },
     "daemon/config": {"daemon/abi", "daemon/plan/model"},
+    # What a process is told of its fleet file while it runs.
+    "daemon/apply": {"daemon/abi", "daemon/config", "kernels/driver"},
     "daemon/sched/predict": set(),
     "daemon/sched/policy": {"daemon/sched/predict"},
     "daemon/sched": {
@@ -133,6 +135,7 @@ ALLOWED = {
         "daemon/proxy/request",
         "kernels/driver",
     },
+    "daemon/proxy/tls": {"daemon/proxy/http"},
     "daemon/proxy/trace": {
         "daemon/clock",
         "daemon/config",
@@ -155,6 +158,7 @@ ALLOWED = {
     },
     "daemon/proxy": {
         "daemon/abi",
+        "daemon/apply",
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
@@ -166,6 +170,7 @@ ALLOWED = {
         "daemon/proxy/page",
         "daemon/proxy/record",
         "daemon/proxy/request",
+        "daemon/proxy/tls",
         "daemon/proxy/trace",
         "daemon/wire",
         "kernels/driver",
@@ -175,6 +180,7 @@ ALLOWED = {
         "daemon/abi",
         "daemon/admission",
         "daemon/admission/rooms",
+        "daemon/apply",
         "daemon/backing",
         "daemon/clock",
         "daemon/cluster",
@@ -282,6 +288,7 @@ ALLOWED = {
     "tools/fsctl": {
         "daemon/abi",
         "tools/fsctl/admission",
+        "tools/fsctl/apply",
         "tools/fsctl/doctor",
         "tools/fsctl/explain",
         "tools/fsctl/follow",
@@ -293,6 +300,7 @@ ALLOWED = {
         "tools/fsctl/nodes",
         "tools/fsctl/plan",
         "tools/fsctl/profile",
+        "tools/fsctl/status",
         "tools/fsctl/support",
         "tools/fsctl/terminal",
         "tools/fsctl/upgrade",
@@ -339,6 +347,23 @@ ALLOWED = {
         "tools/fsctl/terminal",
     },
     "tools/fsctl/follow": {"tools/fsctl/terminal", "tools/openai"},
+    "tools/fsctl/apply": {
+        "daemon/abi",
+        "daemon/apply",
+        "daemon/config",
+        "tools/fsctl/pool",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/status": {
+        "daemon/abi",
+        "daemon/apply",
+        "daemon/config",
+        "daemon/wire",
+        "tools/fsctl/apply",
+        "tools/fsctl/plan",
+        "tools/fsctl/pool",
+        "tools/fsctl/terminal",
+    },
     "tools/fsctl/explain": {
         "daemon/abi",
         "tools/fsctl/process",
@@ -378,6 +403,7 @@ ALLOWED = {
     },
     "tools/fsctl/launch": {
         "daemon/abi",
+        "daemon/apply",
         "daemon/cluster",
         "daemon/config",
         "daemon/wire",

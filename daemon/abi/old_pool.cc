@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/holders.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/abi/view_scoreboard_reader.h"
 #include "kernels/driver/descriptor.h"
 
 namespace fineserve::abi {
@@ -62,36 +64,86 @@ std::string DescribeProcess(const OldPool& pool,
                             " (not a member: it inherited the descriptors)");
 }
 
+// What the processes of this machine hold of one GPU's pools.
+class Holdings {
+ public:
+  Holdings(const uint8_t (&gpu_uuid)[16], uint64_t epoch) : epoch_(epoch) {
+    for (const Holder& holder : FindHolders()) {
+      const driver::Descriptor fd(
+          open(holder.path.c_str(), O_RDONLY | O_CLOEXEC));
+      if (holder.kind == Holder::Kind::kTable) {
+        TakeTable(holder.pid, ReadTable(fd.get()), gpu_uuid);
+      } else if (holder.kind == Holder::Kind::kViewScoreboard) {
+        TakeView(holder.pid, ReadViewScoreboard(fd.get()));
+      }
+    }
+    for (const auto& [pid, view] : views_) AddRejoined(pid, view);
+  }
+
+  std::vector<OldPool> TakePools() {
+    std::vector<OldPool> pools;
+    for (auto& [number, counted] : by_epoch_) {
+      pools.push_back(std::move(counted.pool));
+    }
+    return pools;
+  }
+
+ private:
+  void TakeTable(pid_t pid, const absl::StatusOr<TableSnapshot>& table,
+                 const uint8_t (&gpu_uuid)[16]) {
+    if (!table.ok()) return;
+    if (table->daemon_pid == static_cast<uint32_t>(pid)) {
+      served_.insert(table->epoch);
+    }
+    if (pid == getpid() || memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) return;
+    if (table->epoch != epoch_) {
+      Add(*table, pid, &by_epoch_[table->epoch]);
+    } else if (const EngineSnapshot* engine = EngineOf(*table, pid)) {
+      joined_[pid] = engine->name;
+      slab_bytes_ = table->slab_bytes();
+    }
+  }
+
+  void TakeView(pid_t pid, absl::StatusOr<ViewScoreboardSnapshot> view) {
+    if (view.ok() && view->epoch != epoch_) {
+      views_.emplace_back(pid, *std::move(view));
+    }
+  }
+
+  // A member of the present pool, if its view is of one that no daemon serves.
+  void AddRejoined(pid_t pid, const ViewScoreboardSnapshot& view) {
+    const auto joined = joined_.find(pid);
+    if (joined == joined_.end() || served_.count(view.epoch) > 0) return;
+    OldPool& pool = by_epoch_[view.epoch].pool;
+    pool.epoch = view.epoch;
+    if (pool.slab_bytes == 0) pool.slab_bytes = slab_bytes_;
+    const uint64_t slabs = view.linked_slabs + view.leaving_slabs;
+    pool.slabs += slabs;
+    pool.processes.push_back({pid, true, joined->second, slabs});
+  }
+
+  const uint64_t epoch_;
+  uint64_t slab_bytes_ = 0;    // of the present pool
+  std::set<uint64_t> served_;  // epochs of living daemons
+  std::map<uint64_t, Counted> by_epoch_;
+  std::map<pid_t, std::string> joined_;  // members of the present pool
+  std::vector<std::pair<pid_t, ViewScoreboardSnapshot>> views_;  // of others
+};
+
 }  // namespace
 
 std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
                                   uint64_t epoch) {
-  std::map<uint64_t, Counted> by_epoch;
-  for (const Holder& holder : FindHolders()) {
-    if (holder.kind != Holder::Kind::kTable || holder.pid == getpid()) {
-      continue;
-    }
-    const driver::Descriptor fd(
-        open(holder.path.c_str(), O_RDONLY | O_CLOEXEC));
-    const absl::StatusOr<TableSnapshot> table = ReadTable(fd.get());
-    if (!table.ok() || table->epoch == epoch ||
-        memcmp(table->gpu_uuid, gpu_uuid, 16) != 0) {
-      continue;
-    }
-    Add(*table, holder.pid, &by_epoch[table->epoch]);
-  }
-  std::vector<OldPool> pools;
-  for (auto& [number, counted] : by_epoch) {
-    pools.push_back(std::move(counted.pool));
-  }
-  return pools;
+  return Holdings(gpu_uuid, epoch).TakePools();
 }
 
 std::string Describe(const std::vector<OldPool>& pools) {
   return absl::StrJoin(pools, "; ", [](std::string* out, const OldPool& pool) {
     absl::StrAppend(
-        out, "the pool of a former daemon (pid ", pool.daemon_pid,
-        ") is still held by ",
+        out, "the pool of a former daemon",
+        pool.daemon_pid == 0 ? ""
+                             : absl::StrCat(" (pid ", pool.daemon_pid, ")"),
+        " is still held by ",
         absl::StrJoin(pool.processes, ", ",
                       [&](std::string* text, const auto& process) {
                         text->append(DescribeProcess(pool, process));

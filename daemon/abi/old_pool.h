@@ -20,7 +20,7 @@ struct OldPool {
   };
 
   uint64_t epoch = 0;
-  uint32_t daemon_pid = 0;  // the former daemon's
+  uint32_t daemon_pid = 0;  // the former daemon's; 0: not known any more
   uint64_t slab_bytes = 0;
   uint64_t slabs = 0;  // that the engines below hold, each counted once
   std::vector<Process> processes;
@@ -29,7 +29,8 @@ struct OldPool {
 };
 
 // The old pools of this GPU that another process holds: those of another epoch
-// than `epoch`.
+// than `epoch`. An engine may have joined the daemon of `epoch` since, and have
+// its table alone: then its view tells which pool it serves on.
 std::vector<OldPool> FindOldPools(const uint8_t (&gpu_uuid)[16],
                                   uint64_t epoch = 0);
 

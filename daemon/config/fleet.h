@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,9 @@ struct FleetEngine {
   bool is_mig = false;  // CUDA writes that UUID MIG-…, fineserved GPU-…
   bool gpu_by_index = false;  // its program takes no UUID for its GPU
   std::vector<std::string> command = {};  // empty: not started by `fsctl up`
-  bool view = true;                       // its KV is a view of the pool
+  // On top of the environment of `fsctl up`, by variable.
+  std::map<std::string, std::string> environment = {};
+  bool view = true;  // its KV is a view of the pool
   // Its share of its model's requests, in requests per second. If all of a
   // model's engines have 0, the least busy one gets the request.
   double target_rate = 0;
@@ -190,6 +193,7 @@ struct ClusterSettings {
 //   gpu = "GPU-8f0c3f1e"             # if there is more than one
 //   gpu_by = "uuid"                  # or "index": for vLLM before 0.24
 //   command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "9001"]
+//   env = { HF_HUB_OFFLINE = "1" }   # on top of the environment of `fsctl up`
 //   view = true                      # false: for engines without a plugin
 //   target_rate = 3.5                # requests/s, among the model's replicas
 //   floor = "2GiB"                   # of a view: always leased to it

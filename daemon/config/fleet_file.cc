@@ -232,6 +232,7 @@ Setter Engine(const std::string& path, Fleet* fleet) {
                        {"gpus", SeveralGpus(&written.gpus)},
                        {"gpu_by", EitherOf(&e.gpu_by_index, "index", "uuid")},
                        {"command", Texts(&e.command)},
+                       {"env", Variables(&e.environment)},
                        {"view", Flag(&e.view)},
                        {"target_rate", Amount(&e.target_rate)},
                        {"floor", ByteSize(&e.floor_bytes)},

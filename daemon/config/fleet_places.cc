@@ -107,11 +107,13 @@ absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
     place.gpu = gpus[i].uuid;
     place.is_mig = gpus[i].is_mig;
     place.is_place = true;
-    for (std::string& word : place.command) {
-      word = absl::StrReplaceAll(word, {{kPort, absl::StrCat(place.port)},
-                                        {"{name}", place.name},
-                                        {"{gpu}", place.CudaGpu()}});
-    }
+    const auto fill_in = [&](std::string* word) {
+      *word = absl::StrReplaceAll(*word, {{kPort, absl::StrCat(place.port)},
+                                          {"{name}", place.name},
+                                          {"{gpu}", place.CudaGpu()}});
+    };
+    for (std::string& word : place.command) fill_in(&word);
+    for (auto& [variable, value] : place.environment) fill_in(&value);
     places.push_back(std::move(place));
   }
   return places;

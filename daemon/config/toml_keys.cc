@@ -154,6 +154,23 @@ Setter Texts(std::vector<std::string>* out) {
               });
 }
 
+Setter Variables(std::map<std::string, std::string>* out) {
+  return [out](const toml::node& node) {
+    const absl::Status wrong =
+        WrongType("a table of variables, like { HF_HUB_OFFLINE = \"1\" }");
+    const toml::table* table = node.as_table();
+    if (table == nullptr) return wrong;
+    for (const auto& [key, value] : *table) {
+      const std::string name(key.str());
+      const bool is_name = !name.empty() && name.find('=') == std::string::npos;
+      std::string text;
+      if (!is_name || !Text(&text)(value).ok()) return wrong;
+      (*out)[name] = std::move(text);
+    }
+    return absl::OkStatus();
+  };
+}
+
 absl::Status CheckShare(uint64_t floor_bytes, uint64_t cap_bytes) {
   if (cap_bytes == 0 || cap_bytes >= floor_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(

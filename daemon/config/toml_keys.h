@@ -50,6 +50,8 @@ Setter AmountIn(double* out, double least, double most);
 // A list whose elements `element` reads; `what` says how to write it.
 Setter List(const char* what, Setter element);
 Setter Texts(std::vector<std::string>* out);
+// A table of texts by names that are variables of an environment.
+Setter Variables(std::map<std::string, std::string>* out);
 // A table: [name] or { … }.
 Setter Section(const std::string& path, Setters setters);
 // [[name]]: `element` reads each one; its errors come with their place.

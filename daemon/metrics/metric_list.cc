@@ -221,6 +221,9 @@ constexpr Metric kRows[] = {
     {Id::kSpanPostsFailed, kProxy, kCounter,
      "fineserve_span_posts_failed_total", "posts", "",
      "Batches of spans that the collector did not take, each try"},
+    {Id::kTlsHandshakesFailed, kProxy, kCounter,
+     "fineserve_tls_handshakes_failed_total", "connections", "",
+     "Clients that did not finish TLS's handshake"},
 };
 
 constexpr bool IsInOrder() {

@@ -101,9 +101,10 @@ enum class MetricId : uint8_t {
   kSpans,
   kTracesDropped,
   kSpanPostsFailed,
+  kTlsHandshakesFailed,
 };
 inline constexpr size_t kMetrics =
-    static_cast<size_t>(MetricId::kSpanPostsFailed) + 1;
+    static_cast<size_t>(MetricId::kTlsHandshakesFailed) + 1;
 
 enum class Program : uint8_t { kDaemon, kProxy };
 enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };

@@ -5,7 +5,7 @@ _fineserve_proxy() {
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
   local words
   case "$previous" in
-    --fleet | --access-log)
+    --fleet | --access-log | --tls-cert | --tls-key)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
       ;;
@@ -15,7 +15,7 @@ _fineserve_proxy() {
       ;;
     --log-level) words="trace debug info warn error" ;;
     --listen | --admin | --max-body | --max-connections | --recent-requests | --otlp-endpoint | --trace-sample) return ;;
-    *) words="--fleet --listen --admin --runtime-dir --max-body --max-connections --log-level --access-log --recent-requests --otlp-endpoint --trace-sample --check --help --version" ;;
+    *) words="--fleet --listen --admin --runtime-dir --max-body --max-connections --log-level --access-log --recent-requests --otlp-endpoint --trace-sample --tls-cert --tls-key --check --help --version" ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }

@@ -17,6 +17,7 @@
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
 #include "daemon/proxy/record/access_log.h"
+#include "daemon/proxy/tls/tls_front.h"
 #include "daemon/proxy/trace/otlp_exporter.h"
 #include "daemon/wire/keys.h"
 #include "kernels/driver/descriptor_limit.h"
@@ -70,6 +71,12 @@ int Run(int argc, char** argv) {
   const auto& options = absl::get<Options>(parsed);
   const absl::StatusOr<Setup> setup = ReadSetup(options);
   if (!setup.ok()) return Fail(setup.status(), 2);
+  std::unique_ptr<TlsFront> tls;
+  if (!options.tls_cert.empty()) {
+    auto loaded = TlsFront::Load(options.tls_cert, options.tls_key);
+    if (!loaded.ok()) return Fail(loaded.status(), 2);
+    tls = *std::move(loaded);
+  }
   if (options.check_only) {
     if (setup->warning.empty()) return 0;
     return Fail(absl::UnknownError("warning: " + setup->warning), 0);
@@ -83,11 +90,17 @@ int Run(int argc, char** argv) {
   const auto proxy = Proxy::Start(
       *setup, options.limits, RuntimeFolder(options), &admission, &clock,
       [&options] { return ReadSetup(options); },
-      listeners->AsHearers(options.follow));
+      listeners->AsHearers(options.follow), tls.get());
   if (!proxy.ok()) return Fail(proxy.status(), 1);
   printf("listening on %s, admin %s\n", (*proxy)->listen_address().c_str(),
          (*proxy)->admin_address().c_str());
   fflush(stdout);
+  const absl::Status door =
+      (*proxy)->OpenDoor(RuntimeFolder(options), options.fleet_path);
+  if (!door.ok()) {
+    log::Warning("fsctl apply cannot reach this proxy: {}",
+                 std::string(door.message()));
+  }
   const cluster::DaemonDirectory directory(
       setup->fleet->cluster, RuntimeFolder(options),
       wire::KeyFolder(wire::KeyFolder::Default()));

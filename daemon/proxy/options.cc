@@ -101,6 +101,14 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
       "fineserve-proxy");
   Declare(&app, &options, &max_body);
   DeclareFollow(&app, &options.follow);
+  CLI::Option* cert = app.add_option(
+      "--tls-cert", options.tls_cert,
+      "Certificate (PEM, with its chain): clients' port then speaks TLS; "
+      "SIGHUP reads it again");
+  CLI::Option* key =
+      app.add_option("--tls-key", options.tls_key, "Its private key (PEM)");
+  cert->needs(key);
+  key->needs(cert);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
@@ -119,13 +127,14 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
 absl::StatusOr<Setup> ReadSetup(const Options& options) {
   absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
   if (!fleet.ok()) return fleet.status();
+  Setup setup;
+  setup.written = config::Describe(*fleet);
   config::ProxySettings& at = fleet->proxy;
   absl::Status s =
       SetAddress("--listen", options.listen, &at.listen_host, &at.listen_port);
   s.Update(
       SetAddress("--admin", options.admin, &at.admin_host, &at.admin_port));
   if (!s.ok()) return s;
-  Setup setup;
   if (!at.keys_path.empty()) {
     absl::StatusOr<KeySet> keys = ReadKeys(at.keys_path);
     if (!keys.ok()) return keys.status();

@@ -27,6 +27,7 @@ struct Options {
   std::string log_level = "info";
   Limits limits;
   FollowOptions follow;
+  std::string tls_cert, tls_key;  // paths; empty: clients speak plainly
   bool check_only = false;
 };
 

@@ -1,11 +1,13 @@
 #include "daemon/proxy/proxy.h"
 
 #include <systemd/sd-daemon.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -13,14 +15,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "daemon/apply/door.h"
+#include "daemon/apply/fleet_holder.h"
+#include "daemon/config/fleet_path.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/service.h"
 #include "daemon/proxy/listener.h"
 #include "daemon/proxy/page/frame.h"
+#include "daemon/proxy/tls/tls_front.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -35,20 +41,17 @@ constexpr std::chrono::seconds kEndBound(5);
 
 std::string AddressOf(const tcp::acceptor& acceptor) {
   error_code ignored;
-  const tcp::endpoint at = acceptor.local_endpoint(ignored);
-  const std::string host = at.address().to_string();
-  return at.address().is_v6() ? absl::StrCat("[", host, "]:", at.port())
-                              : absl::StrCat(host, ":", at.port());
+  return AddressText(acceptor.local_endpoint(ignored));
 }
 
-class AsioProxy final : public Proxy {
+class AsioProxy final : public Proxy, private apply::FleetHolder {
  public:
   AsioProxy(const Setup& setup, const Limits& limits,
             const std::string& runtime_folder, Admission* admission,
             const Clock* clock,
             std::function<absl::StatusOr<Setup>()> read_again,
-            const Hearers& hearers)
-      : read_again_(std::move(read_again)) {
+            const Hearers& hearers, TlsFront* tls)
+      : read_again_(std::move(read_again)), tls_(tls) {
     service_.clock = clock;
     service_.limits = limits;
     service_.admission = admission;
@@ -66,6 +69,7 @@ class AsioProxy final : public Proxy {
   ~AsioProxy() override {
     service_.feed->Stop();
     service_.engines.CloseAll();
+    if (knocks_) knocks_->release();  // the door closes it
   }
 
   absl::Status Bind() {
@@ -79,6 +83,18 @@ class AsioProxy final : public Proxy {
   std::string listen_address() const override { return AddressOf(public_); }
   std::string admin_address() const override { return AddressOf(admin_); }
 
+  absl::Status OpenDoor(const std::string& folder,
+                        const std::string& fleet_path) override {
+    fleet_path_ = config::FleetPath(fleet_path);
+    auto door = apply::Door::Open(
+        folder, apply::ProcessDoor("proxy"),
+        [this](const apply::Question& q) { return Reply(q); });
+    if (!door.ok()) return door.status();
+    door_ = *std::move(door);
+    knocks_.emplace(io_, door_->descriptor());
+    return absl::OkStatus();
+  }
+
   asio::io_context* context() override { return &io_; }
 
   void Serve() override {
@@ -86,6 +102,7 @@ class AsioProxy final : public Proxy {
     Spawn(Accept(&admin_, Port::kAdmin));
     Spawn(Sweep());
     Spawn(HearSignals());
+    if (knocks_) Spawn(AnswerDoor());
     sd_notify(0, "READY=1");
     io_.run();
     EndConnections();
@@ -126,16 +143,34 @@ class AsioProxy final : public Proxy {
         co_await rest.async_wait(kTuple);
         continue;
       }
-      Welcome(std::move(socket), port);
+      if (port == Port::kPublic && tls_ != nullptr) {
+        WelcomeByTls(std::move(socket));
+      } else {
+        Welcome(std::move(socket), port, "");
+      }
     }
   }
 
-  void Welcome(tcp::socket socket, Port port) {
+  // The client has no answer that it could read before it has shaken hands.
+  void WelcomeByTls(tcp::socket socket) {
+    if (tls_->open() >= service_.limits.connections) {
+      service_.metrics.CountConnectionRefused();
+      return;
+    }
+    Prepare(&socket);
+    Spawn(tls_->Serve(std::move(socket),
+                      [this](tcp::socket plain, const std::string& client) {
+                        Welcome(std::move(plain), Port::kPublic, client);
+                      }));
+  }
+
+  // `client`: its address, unless the socket knows it.
+  void Welcome(tcp::socket socket, Port port, const std::string& client) {
     Prepare(&socket);
     const bool full =
         service_.connections.size() >= service_.limits.connections;
-    const auto connection =
-        std::make_shared<Connection>(std::move(socket), port, &service_);
+    const auto connection = std::make_shared<Connection>(
+        std::move(socket), port, &service_, client);
     // The admin port stays open, to find out why the other is full.
     if (full && port == Port::kPublic) {
       service_.metrics.CountConnectionRefused();
@@ -154,6 +189,9 @@ class AsioProxy final : public Proxy {
       const uint64_t now_ns = service_.clock->NowNs();
       ForEachConnection([=](Connection* c) { c->CheckDeadline(now_ns); });
       service_.engines.CloseIdle(now_ns);
+      if (tls_ != nullptr) {
+        service_.metrics.SetFailedHandshakes(tls_->failed_handshakes());
+      }
       if (service_.draining) CheckDrain(now_ns);
     }
   }
@@ -180,24 +218,86 @@ class AsioProxy final : public Proxy {
     }
   }
 
+  void ReloadCertificate() {
+    if (tls_ == nullptr) return;
+    const absl::Status s = tls_->Reload();
+    if (s.ok()) {
+      log::Info("reloaded the certificate, for new connections");
+    } else {
+      log::Error("keeping the present certificate: {}",
+                 std::string(s.message()));
+    }
+  }
+
+  asio::awaitable<void> AnswerDoor() {
+    for (;;) {
+      const auto [e] = co_await knocks_->async_wait(
+          asio::posix::stream_descriptor::wait_read, kTuple);
+      if (e) co_return;
+      door_->Turn();
+    }
+  }
+
   void Reload() {
+    ReloadCertificate();
+    const absl::Status taken = TakeAgain();
+    if (taken.ok()) return;
+    log::Error("keeping the present fleet: {}", std::string(taken.message()));
+  }
+
+  void DescribeTo(apply::Answer* answer) const override {
+    answer->process = "fineserve-proxy";
+    answer->pid = getpid();
+    answer->fleet_path = fleet_path_;
+    answer->fleet = written_;
+    answer->daemons = service_.admission->Daemons();
+    answer->unscheduled = service_.admission->Unscheduled();
+    for (const auto& [engine, running] :
+         service_.admission->RunningByEngine()) {
+      apply::EngineState& state = answer->engines.emplace_back();
+      state.name = engine;
+      state.running = running;
+    }
+  }
+
+  absl::StatusOr<config::FleetDescription> Read(
+      std::vector<std::string>* notes) override {
     absl::StatusOr<Setup> setup = read_again_();
-    if (!setup.ok()) {
-      log::Error("keeping the present fleet: {}",
-                 std::string(setup.status().message()));
-      return;
-    }
+    if (!setup.ok()) return setup.status();
     if (LosesKeys(*setup)) {
-      log::Error(
-          "keeping the present fleet: it has keys and the new one names none, "
-          "so that every client would be served; write open = true into its "
-          "[proxy] if that is meant");
-      return;
+      return absl::FailedPreconditionError(
+          "it has keys and the new one names none, so that every client would "
+          "be served; write open = true into its [proxy] if that is meant");
     }
-    Adopt(*setup);
-    service_.admission->SetFleet(setup->fleet);
+    const config::ProxySettings& now = fleet().proxy;
+    const config::ProxySettings& then = setup->fleet->proxy;
+    if (now.listen_host != then.listen_host ||
+        now.listen_port != then.listen_port ||
+        now.admin_host != then.admin_host ||
+        now.admin_port != then.admin_port) {
+      notes->push_back("restart fineserve-proxy to change listen and admin");
+    }
+    found_ = *std::move(setup);
+    return found_->written;
+  }
+
+  absl::Status TakeRead() override {
+    Adopt(*found_);
+    service_.admission->SetFleet(found_->fleet);
+    found_.reset();
     log::Info("reloaded the fleet: {} models, {} engines",
               fleet().models.size(), fleet().engines.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Other(const apply::Question& question) override {
+    if (question.kind != apply::Question::Kind::kRest) {
+      return FleetHolder::Other(question);
+    }
+    const auto rest_ns = static_cast<uint64_t>(question.seconds * 1e9);
+    service_.admission->Rest(question.engines,
+                             service_.clock->NowNs() + rest_ns);
+    return absl::OkStatus();
   }
 
   // Whether clients need a key now and would not any more, though the new fleet
@@ -210,6 +310,7 @@ class AsioProxy final : public Proxy {
   void Adopt(const Setup& setup) {
     if (!setup.warning.empty()) log::Warning("{}", setup.warning);
     service_.routes = std::make_shared<Routes>(setup.fleet, setup.keys);
+    written_ = setup.written;
   }
 
   // The admin port stays open, so that it can be seen that the proxy is not
@@ -237,7 +338,8 @@ class AsioProxy final : public Proxy {
   }
 
   void EndIfDrained() {
-    bool busy = false;
+    // What a connection wrote may still be on its way through TLS.
+    bool busy = tls_ != nullptr && tls_->open() > 0;
     ForEachConnection([&](Connection* c) { busy |= c->is_busy(); });
     if (!busy) io_.stop();
   }
@@ -255,13 +357,19 @@ class AsioProxy final : public Proxy {
 
   // Declared before io_, whose coroutines refer to these.
   std::function<absl::StatusOr<Setup>()> read_again_;
+  TlsFront* const tls_;  // may be null
   Service service_ = {};
+  std::string fleet_path_;
+  config::FleetDescription written_;   // of the fleet that it goes by
+  absl::optional<Setup> found_;        // by Read
+  std::unique_ptr<apply::Door> door_;  // null: it could not be opened
   uint64_t drained_by_ns_ = 0;
   int64_t clock_zero_ms_ = 0;  // of service_.clock, as UNIX time
   asio::io_context io_{1};
   tcp::acceptor public_{io_};
   tcp::acceptor admin_{io_};
   asio::signal_set signals_{io_, SIGHUP, SIGTERM, SIGINT};
+  absl::optional<asio::posix::stream_descriptor> knocks_;  // at the door
 };
 
 }  // namespace
@@ -269,10 +377,11 @@ class AsioProxy final : public Proxy {
 absl::StatusOr<std::unique_ptr<Proxy>> Proxy::Start(
     const Setup& setup, const Limits& limits, const std::string& runtime_folder,
     Admission* admission, const Clock* clock,
-    std::function<absl::StatusOr<Setup>()> read_again, const Hearers& hearers) {
+    std::function<absl::StatusOr<Setup>()> read_again, const Hearers& hearers,
+    TlsFront* tls) {
   auto proxy =
       std::make_unique<AsioProxy>(setup, limits, runtime_folder, admission,
-                                  clock, std::move(read_again), hearers);
+                                  clock, std::move(read_again), hearers, tls);
   const absl::Status s = proxy->Bind();
   if (!s.ok()) return s;
   return proxy;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/clock/clock.h"
 #include "daemon/config/fleet.h"
+#include "daemon/config/fleet_description.h"
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/exchange/limits.h"
 #include "daemon/proxy/request/key_set.h"
@@ -23,11 +24,14 @@ namespace fineserve::proxy {
 struct Setup {
   std::shared_ptr<const config::Fleet> fleet;
   KeySet keys;
+  // Of the fleet as the file says it, without the flags.
+  config::FleetDescription written = {};
   std::string warning = {};  // of what can be served but should not; or empty
 };
 
 class AccessLog;
 class OtlpExporter;
+class TlsFront;
 
 // Who hears of each request's life. What is pointed to outlives the proxy.
 struct Hearers {
@@ -45,16 +49,22 @@ class Proxy {
   // Binds the ports, so that an address in use is an error here. The pointers
   // outlive the proxy. `runtime_folder` has fineserved's sockets, for the page.
   // SIGHUP calls `read_again`; SIGUSR1 reopens the access log.
+  // With `tls`, clients' port speaks it.
   static absl::StatusOr<std::unique_ptr<Proxy>> Start(
       const Setup& setup, const Limits& limits,
       const std::string& runtime_folder, Admission* admission,
       const Clock* clock, std::function<absl::StatusOr<Setup>()> read_again,
-      const Hearers& hearers = {});
+      const Hearers& hearers = {}, TlsFront* tls = nullptr);
   virtual ~Proxy() = default;
 
   // "127.0.0.1:8000", with the port that the system chose for 0.
   virtual std::string listen_address() const = 0;
   virtual std::string admin_address() const = 0;
+
+  // Lets fsctl in that has a new fleet, by a door in the runtime folder. An
+  // error says why it stays out.
+  virtual absl::Status OpenDoor(const std::string& folder,
+                                const std::string& fleet_path) = 0;
 
   // For other work on the proxy's thread.
   virtual boost::asio::io_context* context() = 0;

@@ -16,6 +16,7 @@
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/apply/door.h"
 #include "daemon/backing/cuda_backing.h"
 #include "daemon/backing/device_thread.h"
 #include "daemon/backing/measured_backing.h"
@@ -24,6 +25,7 @@
 #include "daemon/holder/descriptor_store.h"
 #include "daemon/log/log.h"
 #include "daemon/server/admission_server.h"
+#include "daemon/server/daemon_fleet.h"
 #include "daemon/server/endpoint.h"
 #include "daemon/server/epoch.h"
 #include "daemon/server/event_loop.h"
@@ -166,8 +168,11 @@ class Daemon {
   metrics::Snapshot Measure() const;
   // Begins to lead, or to wait for the lead, if the fleet has a [planner].
   void SetPlanner();
+  // Lets fsctl in that has a new fleet.
+  void OpenDoor();
   void Settle();
   void ReadConfigAgain();
+  absl::Status TakeConfig(config::Config config);
   void Resize(uint64_t pool_bytes);
 
   config::Config config_;
@@ -189,6 +194,9 @@ class Daemon {
   const slab::TableIdentity pool_identity_;
   const std::shared_ptr<const metrics::Identity> identity_;
   std::unique_ptr<MetricsServer> metrics_;  // null unless wanted
+  std::unique_ptr<DaemonFleet> fleet_;
+  std::unique_ptr<apply::Door> door_;  // null if it cannot be opened
+  std::unique_ptr<EventSource> door_knocks_;
   // Set while something is under way that makes no descriptor readable.
   std::unique_ptr<EventAlarm> poll_alarm_;
   absl::Status device_;
@@ -228,6 +236,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (!s.ok()) log::Error("{}", std::string(s.message()));
   // A pool that was kept has the size that it had.
   if (!daemon->config_.pool.is_auto) daemon->Resize(daemon->config_.pool.bytes);
+  daemon->OpenDoor();
   return daemon;
 }
 
@@ -365,6 +374,23 @@ void Daemon::SetPlanner() {
       endpoint_.folder(), admission_->plans(), &kClock, &loop_);
 }
 
+void Daemon::OpenDoor() {
+  fleet_ = std::make_unique<DaemonFleet>(
+      gpu_.uuid, &config_, reload_,
+      [this](config::Config config) { return TakeConfig(std::move(config)); });
+  auto door = apply::Door::Open(
+      endpoint_.folder(), gpu_.uuid,
+      [this](const apply::Question& q) { return fleet_->Reply(q); });
+  if (!door.ok()) {
+    log::Warning("fsctl apply cannot reach this daemon: {}",
+                 std::string(door.status().message()));
+    return;
+  }
+  door_ = *std::move(door);
+  door_knocks_ =
+      loop_.OnReadable(door_->descriptor(), [this] { door_->Turn(); });
+}
+
 void Daemon::Settle() {
   device_ = pool_.Poll();
   if (!device_.ok()) return loop_.Stop();
@@ -395,39 +421,35 @@ void Daemon::Resize(uint64_t pool_bytes) {
 }
 
 void Daemon::ReadConfigAgain() {
+  const absl::Status taken = fleet_->TakeAgain();
+  if (taken.ok()) return;
+  log::Error("keeping the old configuration: {}", std::string(taken.message()));
+}
+
+absl::Status Daemon::TakeConfig(config::Config config) {
   sd_notify(0, "RELOADING=1");
-  absl::StatusOr<config::Config> config = reload_();
-  if (!config.ok()) {
-    log::Error("keeping the old configuration: {}",
-               std::string(config.status().message()));
-  } else {
-    // Even if the size is the same: an earlier attempt may have failed.
-    // The size "auto" is chosen at start only.
-    if (!config->pool.is_auto) Resize(config->pool.bytes);
-    if (config->max_pool_bytes != config_.max_pool_bytes ||
-        config->slab_bytes != config_.slab_bytes ||
-        config->planes != config_.planes || config->gpu != config_.gpu ||
-        config->runtime_dir != config_.runtime_dir) {
-      log::Warning(
-          "restart to change gpu, runtime_dir or the pool's max, slab and "
-          "planes: ignored until then");
-    }
-    config_ = *std::move(config);
-    const absl::Status fleet_set = SetFleet();
-    if (!fleet_set.ok()) {
-      log::Error("keeping the old fleet: {}", std::string(fleet_set.message()));
-    }
-    const absl::Status metrics_set = SetMetrics();
-    if (!metrics_set.ok()) {
-      log::Error("metrics stay as they were: {}",
-                 std::string(metrics_set.message()));
-    }
-    log::SetLevel(config_.log_level);
-    log::Info("configuration read again: {} engine rules, {} frame rules",
-              config_.engines.size(),
-              config_.rules.size() + config_.shipped_rules.size());
+  for (const std::string& note : NotTaken(config_, config)) {
+    log::Warning("{}", note);
   }
+  // Even if the size is the same: an earlier attempt may have failed. The size
+  // "auto" is chosen at start only.
+  if (!config.pool.is_auto) Resize(config.pool.bytes);
+  config_ = std::move(config);
+  const absl::Status fleet_set = SetFleet();
+  if (!fleet_set.ok()) {
+    log::Error("keeping the old fleet: {}", std::string(fleet_set.message()));
+  }
+  const absl::Status metrics_set = SetMetrics();
+  if (!metrics_set.ok()) {
+    log::Error("metrics stay as they were: {}",
+               std::string(metrics_set.message()));
+  }
+  log::SetLevel(config_.log_level);
+  log::Info("configuration read again: {} engine rules, {} frame rules",
+            config_.engines.size(),
+            config_.rules.size() + config_.shipped_rules.size());
   sd_notify(0, "READY=1");
+  return fleet_set;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -25,11 +26,16 @@ process::ChildProcess Start(const std::vector<std::string>& command,
                             const std::string& error_file, int in, int out) {
   const driver::Descriptor err(open(
       error_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  return process::ChildProcess(process::Command{.words = command,
-                                                .environment = environment,
-                                                .in = in,
-                                                .out = out,
-                                                .err = err.get()});
+  // A supervisor that is killed would leave its daemon behind.
+  const bool supervises =
+      std::find(command.begin(), command.end(), "--supervise") != command.end();
+  return process::ChildProcess(
+      process::Command{.words = command,
+                       .environment = environment,
+                       .in = in,
+                       .out = out,
+                       .err = err.get(),
+                       .end_signal = supervises ? SIGTERM : SIGKILL});
 }
 
 }  // namespace

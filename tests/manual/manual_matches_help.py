@@ -199,7 +199,10 @@ class Check:
     def _run_verb(
         self, verb: str, own: set[str], entry: tuple[str, str] | None
     ) -> None:
-        options = options_of(help_of([self._path, verb]))
+        text = help_of([self._path, verb])
+        options = options_of(text)
+        for part in verbs_of(text):
+            options |= options_of(help_of([self._path, verb, part]))
         if entry is None:
             self._fail(
                 f"{self._program} --help lists {verb}, which has no entry "

@@ -93,7 +93,7 @@ TEST_F(FollowTest, EachEndingHasItsWord) {
   {
     Stream stream = Begin();
     stream.engine.Close();
-    stream.client.ReceiveAll();
+    stream.client.ReceiveUntil(proxy_tests::kLastChunk);
   }
   std::vector<std::string> endings;
   for (const json& line : Lines(5, LogPath())) {

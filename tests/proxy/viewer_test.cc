@@ -124,7 +124,7 @@ TEST_F(ViewerTest, AViewerThatDoesNotReadIsDropped) {
   Peer viewer(std::move(socket));
   viewer.Send("GET /frames HTTP/1.1\r\nHost: x\r\n\r\n");
   // The connection that asks is one itself.
-  const auto is_dropped = [&] { return Metric("fineserve_connections ") < 2; };
+  const auto is_dropped = [&] { return Metric("fineserve_connections") < 2; };
   ASSERT_TRUE(integration::Eventually([&] { return !is_dropped(); }));
   // Every request that ends changes the frame.
   const std::string id = "x-request-id: " + std::string(128, 'x') + "\r\n";

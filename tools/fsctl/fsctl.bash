@@ -8,7 +8,9 @@ _fsctl_words() {
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
     plan) echo "--policy --footprint --kvpr --explain --what-if --svg --history --freeze --thaw --apply --pin --unpin" ;;
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
-    up) echo "--logs --mps" ;;
+    up) echo "--logs --mps --timestamps" ;;
+    apply) echo "--yes --dry-run --drain --timeout" ;;
+    restart) echo "--rolling --drain --timeout" ;;
     requests) echo "--most --follow --model --admin" ;;
     trace) echo "--admin" ;;
     support) echo "--fleet --config --logs --output" ;;
@@ -36,7 +38,7 @@ _fsctl_gpus() {
 _fsctl() {
   local current=${COMP_WORDS[COMP_CWORD]}
   local previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local commands="slabs top engines explain doctor geometry plan profile run up models requests trace drain nodes keys support metrics upgrade"
+  local commands="slabs top engines explain doctor geometry plan profile run up apply restart status models requests trace drain nodes keys support metrics upgrade"
   local flags="--gpu --json --color --help"
   local i command=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -50,7 +52,7 @@ _fsctl() {
         fi
         return
         ;;
-      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | models | requests | trace | drain | nodes | keys | support | metrics | upgrade)
+      slabs | top | engines | explain | doctor | geometry | plan | profile | run | up | apply | restart | status | models | requests | trace | drain | nodes | keys | support | metrics | upgrade)
         [[ -n "$command" ]] || command=${COMP_WORDS[i]}
         ;;
     esac
@@ -63,7 +65,7 @@ _fsctl() {
     --kvpr) words="v1 v3" ;;
     --policy) words="fineserve fineserve-exact fineserve-opt prism prism-mended prism-opt static dedicated s-partition muxserve qlm" ;;
     --by) words="slab state format engine age density" ;;
-    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin) return ;;
+    --interval | --timeout | --name | --kv-size | --last | --most | --admin | --pool | --model | --format | --slab | --granule | --engines | --granularity | --max-handles | --model | --batches | --prompts | --budget | --chunk-tokens | --architecture | --quantisation | --tp | --weights | --activations | --kv-token-bytes | --explain | --what-if | --pin | --unpin | --drain) return ;;
     --output | --api-key-file | --fleet | --config | --binary)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/version.h"
 #include "tools/fsctl/admission/admission_commands.h"
+#include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/doctor/doctor.h"
 #include "tools/fsctl/explain/explain.h"
 #include "tools/fsctl/follow/follow_commands.h"
@@ -28,6 +29,7 @@
 #include "tools/fsctl/nodes/nodes_command.h"
 #include "tools/fsctl/plan/plan_command.h"
 #include "tools/fsctl/profile/profile_command.h"
+#include "tools/fsctl/status/status_command.h"
 #include "tools/fsctl/support/support.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
@@ -55,6 +57,8 @@ struct Commands {
   DrainOptions drain;
   KeysOptions keys;
   UpOptions up;
+  ApplyOptions apply;
+  RestartOptions restart;
   SupportOptions support;
   MetricsOptions metrics;
   UpgradeOptions upgrade;
@@ -379,6 +383,19 @@ void AddRun(CLI::App& app, Commands& c) {
       ->excludes(view);
 }
 
+// How long an engine that is to end may take, and one that is to serve.
+void AddDrainTimes(CLI::App* command, double* drain_s, double* timeout_s) {
+  command
+      ->add_option("--drain", *drain_s,
+                   "Seconds that an engine may take to answer what it runs "
+                   "before it is stopped (default: 300)")
+      ->check(CLI::Range(0, 86'400));
+  command
+      ->add_option("--timeout", *timeout_s,
+                   "Seconds to wait until the engines serve (default: 600)")
+      ->check(CLI::Range(1, 86'400));
+}
+
 void AddUp(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
       app, c, "up", "Start a fleet's engines and keep them running",
@@ -393,9 +410,52 @@ void AddUp(CLI::App& app, Commands& c) {
   command->add_option("--logs", c.up.log_folder,
                       "Folder for the engines' output (default: the runtime "
                       "folder)");
+  command->add_flag("--timestamps", c.up.timestamps,
+                    "Begin each line with the time (UTC)");
   command->add_flag("--mps", c.up.mps,
                     "Run the engines under NVIDIA MPS: kernels run "
                     "concurrently, but a fatal fault of one engine ends all");
+}
+
+void AddApply(CLI::App& app, Commands& c) {
+  ApplyOptions& o = c.apply;
+  CLI::App* command = AddCommand(
+      app, c, "apply", "Make a fleet that runs go by its changed file",
+      "  fsctl apply fleet.toml          shows what changes, and asks\n"
+      "  fsctl apply fleet.toml --dry-run\n"
+      "  fsctl apply fleet.toml --yes --drain 60\n"
+      "  fsctl apply fleet.toml --dry-run --json | jq '.changes[].section'\n"
+      "fineserved, fineserve-proxy and fsctl up take it, all or none; what "
+      "did\n"
+      "not change is not restarted.\n",
+      [&c] { return RunApply(c.globals, c.apply); });
+  command->add_option("FILE", o.fleet_path, "Fleet file (TOML)")->required();
+  command->add_flag("--yes", o.yes, "Do not ask");
+  command->add_flag("--dry-run", o.dry_run, "Show what would happen");
+  AddDrainTimes(command, &o.drain_s, &o.timeout_s);
+}
+
+void AddRestart(CLI::App& app, Commands& c) {
+  RestartOptions& o = c.restart;
+  CLI::App* command = AddCommand(
+      app, c, "restart", "Drain engines of fsctl up and start them again",
+      "  fsctl restart llama-a\n"
+      "  fsctl restart llama-a llama-b --rolling   one at a time\n"
+      "  fsctl restart --rolling                   all engines\n",
+      [&c] { return RunRestart(c.globals, c.restart); });
+  command->add_option("ENGINE", o.engines, "Engine names in the fleet file");
+  command->add_flag("--rolling", o.rolling,
+                    "One at a time, each when the one before serves");
+  AddDrainTimes(command, &o.drain_s, &o.timeout_s);
+}
+
+void AddStatus(CLI::App& app, Commands& c) {
+  AddCommand(app, c, "status",
+             "Show what is wrong, since when, and what mends it",
+             "  fsctl status                    exit code 1 if anything is "
+             "wrong\n"
+             "  fsctl status --json | jq '.troubles[].what'\n",
+             [&c] { return RunStatus(c.globals); });
 }
 
 void AddModels(CLI::App& app, Commands& c) {
@@ -647,9 +707,10 @@ int Main(int argc, char** argv) {
   Commands commands;
   AddGlobals(app, commands);
   for (const auto add :
-       {AddSlabs, AddTop, AddEngines, AddExplain, AddDoctor, AddGeometry,
-        AddPlan, AddProfile, AddRun, AddUp, AddModels, AddRequests, AddTrace,
-        AddDrain, AddNodes, AddKeys, AddSupport, AddMetrics, AddUpgrade}) {
+       {AddSlabs,   AddTop,     AddEngines,  AddExplain, AddDoctor, AddGeometry,
+        AddPlan,    AddProfile, AddRun,      AddUp,      AddApply,  AddRestart,
+        AddStatus,  AddModels,  AddRequests, AddTrace,   AddDrain,  AddKeys,
+        AddSupport, AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

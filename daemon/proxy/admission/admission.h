@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/config/fleet.h"
 
@@ -107,6 +108,14 @@ class Admission {
   virtual std::map<std::string, bool> Daemons() const { return {}; }
   // The plan that it goes by; null: it knows of no planner.
   virtual const wire::NewestPlan* Plan() const { return nullptr; }
+  // Requests that were admitted without a daemon's decision.
+  virtual uint64_t Unscheduled() const { return 0; }
+  // Until this time (CLOCK_MONOTONIC) these engines count as not serving: they
+  // are about to be started again.
+  virtual void Rest(const std::vector<std::string>& engines,
+                    uint64_t until_ns) {}
+  // Admitted requests that have not finished, by engine.
+  virtual std::map<std::string, uint64_t> RunningByEngine() const { return {}; }
 };
 
 }  // namespace fineserve::proxy

@@ -1,6 +1,7 @@
 #include "daemon/proxy/admission/daemon_admission.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -367,8 +368,35 @@ bool DaemonAdmission::Serves(const std::string& engine) const {
   // An engine that has not been asked for its /health counts as serving: a
   // request that finds no engine there is tried on another, but one that is
   // refused without reason is lost.
+  const auto rests = rests_until_ns_.find(engine);
+  if (rests != rests_until_ns_.end() && rests->second > clock_->NowNs()) {
+    return false;
+  }
   const auto known = serves_.find(engine);
   return known == serves_.end() || known->second;
+}
+
+void DaemonAdmission::Rest(const std::vector<std::string>& engines,
+                           uint64_t until_ns) {
+  const uint64_t now = clock_->NowNs();
+  for (auto it = rests_until_ns_.begin(); it != rests_until_ns_.end();) {
+    it = it->second > now ? std::next(it) : rests_until_ns_.erase(it);
+  }
+  for (const config::FleetEngine& engine : fleet_->engines) {
+    if (std::find(engines.begin(), engines.end(), engine.name) ==
+        engines.end()) {
+      continue;
+    }
+    rests_until_ns_[engine.name] = until_ns;
+    alone_.Rest(engine.name, until_ns);
+  }
+  if (epoch_ != 0) Hello(/*reset=*/false);
+}
+
+std::map<std::string, uint64_t> DaemonAdmission::RunningByEngine() const {
+  std::map<std::string, uint64_t> running;
+  for (const auto& [id, request] : running_) ++running[request.engine];
+  return running;
 }
 
 bool DaemonAdmission::Ready() const {

@@ -86,6 +86,11 @@ class DaemonAdmission final : public Admission {
     return alone_.LetsIn(engine);
   }
   bool Ready() const override;
+  uint64_t Unscheduled() const override { return unscheduled_; }
+  // The daemon is told at once.
+  void Rest(const std::vector<std::string>& engines,
+            uint64_t until_ns) override;
+  std::map<std::string, uint64_t> RunningByEngine() const override;
 
   bool HasDaemon() const { return epoch_ != 0; }
   // How long a prompt that came now would wait for its turn, in µs: from what
@@ -139,8 +144,9 @@ class DaemonAdmission final : public Admission {
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;
   std::map<std::string, bool> serves_;
-  std::map<std::string, std::string> troubles_;  // by engine
-  std::map<std::string, PredictedWait> waits_;   // by model
+  std::map<std::string, uint64_t> rests_until_ns_;  // by engine
+  std::map<std::string, std::string> troubles_;     // by engine
+  std::map<std::string, PredictedWait> waits_;      // by model
   // By id, so that a new daemon is asked in the order of arrival.
   std::map<uint64_t, Waiting> waiting_;
   std::unordered_map<uint64_t, Running> running_;

@@ -17,6 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr uint64_t kEpoch = 5;
 // Between a request's arrival and Submit.
@@ -415,6 +416,36 @@ TEST_F(DaemonAdmissionTest, EngineThatBrokeOffARequestDoesNotServe) {
   ASSERT_EQ(told_.size(), 2u);
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
   EXPECT_NE(told_[1].body.AsFinished(), nullptr);
+}
+
+// Before it is started again. What runs there goes on and is counted.
+TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
+  Welcome();
+  admission_->SetHealth("a", true);
+  Submit(1);
+  Admit(1, "a");
+  Told();
+  admission_->Rest({"a", "unknown"}, clock_.NowNs() + 3'000'000'000);
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
+  EXPECT_TRUE(told_[0].body.AsHello()->engines[1]->serves);
+  admission_->SetHealth("a", true);
+  EXPECT_FALSE(admission_->Serves("a"));
+  EXPECT_THAT(admission_->RunningByEngine(),
+              ElementsAre(Pair("a", uint64_t{1})));
+  admission_->Finished(1, 0, 0, Outcome::kDone);
+  EXPECT_THAT(admission_->RunningByEngine(), IsEmpty());
+  clock_.AdvanceNs(3'000'000'000);
+  EXPECT_TRUE(admission_->Serves("a"));
+}
+
+TEST_F(DaemonAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
+  admission_->GoOn();
+  admission_->Rest({"a"}, clock_.NowNs() + 3'000'000'000);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    Submit(id);
+    EXPECT_EQ(verdicts_.back().second.engine, "b");
+  }
 }
 
 }  // namespace

@@ -185,4 +185,27 @@ std::map<std::string, bool> FleetAdmission::Daemons() const {
   return daemons;
 }
 
+uint64_t FleetAdmission::Unscheduled() const {
+  uint64_t requests = 0;
+  for (const auto& [gpu, part] : parts_) {
+    requests += part.admission->Unscheduled();
+  }
+  return requests;
+}
+
+void FleetAdmission::Rest(const std::vector<std::string>& engines,
+                          uint64_t until_ns) {
+  for (auto& [gpu, part] : parts_) part.admission->Rest(engines, until_ns);
+}
+
+std::map<std::string, uint64_t> FleetAdmission::RunningByEngine() const {
+  std::map<std::string, uint64_t> running;
+  for (const auto& [gpu, part] : parts_) {
+    for (const auto& [engine, requests] : part.admission->RunningByEngine()) {
+      running[engine] += requests;
+    }
+  }
+  return running;
+}
+
 }  // namespace fineserve::proxy

@@ -64,6 +64,10 @@ class FleetAdmission final : public Admission {
   bool Ready() const override;
   std::map<std::string, bool> Daemons() const override;
   const wire::NewestPlan* Plan() const override { return &plan_; }
+  uint64_t Unscheduled() const override;
+  void Rest(const std::vector<std::string>& engines,
+            uint64_t until_ns) override;
+  std::map<std::string, uint64_t> RunningByEngine() const override;
 
  private:
   struct Part {

@@ -55,6 +55,10 @@ class OpenAdmission final : public Admission {
   }
   bool Ready() const override { return true; }
 
+  // The engine gets no request until then unless its model has no other.
+  void Rest(const std::string& engine, uint64_t until_ns) {
+    engines_[engine].rest_until_ns = until_ns;
+  }
   // Tokens outstanding on the engine of this name.
   uint64_t outstanding(const std::string& engine) const;
 

@@ -53,8 +53,12 @@ bool HasKey(const RequestParser& request, const KeySet& keys) {
 
 }  // namespace
 
-Connection::Connection(tcp::socket socket, Port port, Service* service)
-    : socket_(std::move(socket)), port_(port), service_(service) {
+Connection::Connection(tcp::socket socket, Port port, Service* service,
+                       std::string client)
+    : socket_(std::move(socket)),
+      port_(port),
+      service_(service),
+      address_(std::move(client)) {
   service_->connections.insert(this);
   service_->metrics.SetConnections(service_->connections.size());
 }

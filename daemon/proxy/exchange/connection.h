@@ -19,8 +19,10 @@ namespace fineserve::proxy {
 // proxy's thread; the coroutine of Serve keeps it alive.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `service` outlives it.
-  Connection(tcp::socket socket, Port port, Service* service);
+  // `service` outlives it. `client`: its address, if the socket does not know
+  // it.
+  Connection(tcp::socket socket, Port port, Service* service,
+             std::string client);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -82,6 +82,10 @@ struct Metrics::Families {
   Counter& refused = Register(prometheus::BuildCounter(),
                               MetricId::kConnectionsRefused, &registry)
                          .Add({});
+  Counter& failed_handshakes =
+      Register(prometheus::BuildCounter(), MetricId::kTlsHandshakesFailed,
+               &registry)
+          .Add({});
   Gauge& running =
       Register(prometheus::BuildGauge(), MetricId::kRequestsRunning, &registry)
           .Add({});
@@ -213,6 +217,11 @@ void Metrics::SetConnections(size_t n) {
 }
 
 void Metrics::CountConnectionRefused() { families_->refused.Increment(); }
+
+void Metrics::SetFailedHandshakes(uint64_t n) {
+  Counter& counter = families_->failed_handshakes;
+  counter.Increment(static_cast<double>(n) - counter.Value());
+}
 
 void Metrics::AddRunning(int change) { families_->running.Increment(change); }
 

@@ -45,6 +45,8 @@ class Metrics {
   void SetDaemons(const std::map<std::string, bool>& daemons);
   void SetConnections(size_t n);
   void CountConnectionRefused();
+  // Of TLS, since the start.
+  void SetFailedHandshakes(uint64_t n);
   // Requests between admission's verdict and their end.
   void AddRunning(int change);
 

@@ -1,6 +1,5 @@
 // What connections and exchanges write into the record of a request.
 
-#include "absl/strings/str_cat.h"
 #include "daemon/proxy/exchange/connection.h"
 #include "daemon/proxy/exchange/exchange.h"
 
@@ -14,10 +13,7 @@ constexpr size_t kMostMethodBytes = 16;
 std::string AddressOf(const tcp::socket& socket) {
   error_code e;
   const tcp::endpoint at = socket.remote_endpoint(e);
-  if (e) return "";
-  const std::string host = at.address().to_string();
-  return at.address().is_v6() ? absl::StrCat("[", host, "]:", at.port())
-                              : absl::StrCat(host, ":", at.port());
+  return e ? "" : AddressText(at);
 }
 
 }  // namespace

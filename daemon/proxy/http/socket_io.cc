@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/proxy/http/address_book.h"
 
 namespace fineserve::proxy {
@@ -32,6 +33,12 @@ void Advance(Buffers* buffers, size_t n) {
 }
 
 }  // namespace
+
+std::string AddressText(const tcp::endpoint& at) {
+  const std::string host = at.address().to_string();
+  return at.address().is_v6() ? absl::StrCat("[", host, "]:", at.port())
+                              : absl::StrCat(host, ":", at.port());
+}
 
 void Prepare(tcp::socket* socket) {
   error_code ignored;

@@ -17,6 +17,9 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using Buffers = std::vector<asio::const_buffer>;
 
+// "127.0.0.1:8000", "[::1]:8000".
+std::string AddressText(const tcp::endpoint& at);
+
 // Makes the socket non-blocking and switches Nagle's algorithm off.
 void Prepare(tcp::socket* socket);
 

@@ -8,6 +8,11 @@ Browser::Browser() : process_({"python3", FINESERVE_BROWSER}, {}) {
   EXPECT_EQ(process_.ReadLine(), "ready") << process_.Stderr();
 }
 
+Browser::~Browser() {
+  process_.CloseStdin();
+  process_.Wait();
+}
+
 std::string Browser::Command(const std::string& line) {
   std::string answer = process_.Ask(line);
   EXPECT_EQ(answer.rfind("{\"error\":", 0), std::string::npos)

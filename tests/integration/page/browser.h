@@ -12,6 +12,10 @@ namespace fineserve::integration {
 class Browser {
  public:
   Browser();
+  Browser(const Browser&) = delete;
+  Browser& operator=(const Browser&) = delete;
+  // In order, so that its profile is removed.
+  ~Browser();
 
   void Open(const std::string& url) { Command("open " + url); }
   // The value of an expression on the page, as JSON.

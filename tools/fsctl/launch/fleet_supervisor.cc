@@ -14,7 +14,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/driver/descriptor.h"
+#include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/http_health.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/pool/daemon_choice.h"
@@ -45,23 +48,18 @@ bool CannotRun(int status) {
                                WEXITSTATUS(status) == kExitNotExecutable);
 }
 
-std::vector<std::string> GpusOfPlaces(const config::Fleet& fleet) {
-  std::vector<std::string> gpus;
-  for (const config::FleetEngine& engine : fleet.engines) {
-    if (engine.is_place) gpus.push_back(engine.gpu);
-  }
-  return gpus;
-}
-
 }  // namespace
 
-FleetSupervisor::FleetSupervisor(const Globals& globals, config::Fleet fleet,
-                                 std::string log_folder)
+FleetSupervisor::FleetSupervisor(const Globals& globals, FleetToRun fleet,
+                                 SupervisorOptions options)
     : globals_(globals),
-      log_folder_(std::move(log_folder)),
-      is_planned_(fleet.planner.on),
-      follower_(SocketFolder(), GpusOfPlaces(fleet)) {
-  for (config::FleetEngine& engine : fleet.engines) {
+      options_(std::move(options)),
+      is_planned_(fleet.fleet.planner.on),
+      written_(std::move(fleet.written)),
+      planned_gpus_(GpusOfPlaces(fleet.fleet)),
+      follower_(std::make_unique<PlanFollower>(SocketFolder(), planned_gpus_)),
+      rest_(EngineRest::OfFolder(options_.fleet_path, SocketFolder())) {
+  for (config::FleetEngine& engine : fleet.fleet.engines) {
     if (engine.command.empty()) continue;
     engines_.push_back({std::move(engine)});
     engines_.back().wish = plan_.Of(engines_.back().spec);
@@ -78,6 +76,7 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
       engine->is_in_fleet = false;
     }
     engine->life.Started(running.pid, NowNs());
+    ++engine->starts;
     engine->pidfd = std::move(running.pidfd);
     Tell(absl::StrCat("adopted, pid ", running.pid), engine);
     if (!engine->is_in_fleet) SetWish(engine, Wish::kStop);
@@ -96,9 +95,18 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
 void FleetSupervisor::Turn() {
   Reap();
   if (is_planned_) Follow();
+  std::vector<std::string> resting;
+  for (const Engine& engine : engines_) {
+    if (engine.rests && engine.life.runs()) resting.push_back(engine.spec.name);
+  }
+  rest_.Turn(NowNs(), resting);
   for (Engine& engine : engines_) {
     Steer(&engine);
     Check(&engine);
+    const std::string state = StateOf(engine);
+    if (state == engine.state) continue;
+    engine.state = state;
+    engine.state_ns = NowNs();
   }
 }
 
@@ -121,7 +129,7 @@ FleetSupervisor::Engine* FleetSupervisor::Find(const std::string& name) {
 }
 
 void FleetSupervisor::Follow() {
-  if (!follower_.Turn(NowNs(), &plan_)) return;
+  if (!follower_->Turn(NowNs(), &plan_)) return;
   for (Engine& engine : engines_) {
     if (engine.is_in_fleet) SetWish(&engine, plan_.Of(engine.spec));
   }
@@ -145,11 +153,17 @@ void FleetSupervisor::SetWish(Engine* engine, Wish wish) const {
 // Makes the wish true, as far as that is possible now.
 void FleetSupervisor::Steer(Engine* engine) {
   SupervisedEngine& life = engine->life;
-  if (engine->wish == Wish::kRun && life.IsDue(NowNs())) Start(engine);
-  if (engine->wish == Wish::kStop && life.runs() &&
-      life.state() != State::kStopping) {
-    kill(-life.pid(), SIGTERM);
-    life.AskedToEnd(NowNs());
+  const bool is_down = !life.runs();
+  if (is_down && engine->wish == Wish::kRun && engine->is_in_fleet &&
+      life.IsDue(NowNs()) && !MustWaitForAddress(*engine)) {
+    Start(engine);
+  }
+  const bool rested =
+      engine->rests &&
+      (rest_.IsIdle(engine->spec.name, NowNs()) || NowNs() >= engine->end_ns);
+  const bool is_to_end = engine->rests ? rested : engine->wish == Wish::kStop;
+  if (is_to_end && life.runs() && life.state() != State::kStopping) {
+    AskToEnd(engine);
   }
   if (life.PatienceEnds(NowNs())) {
     Tell("did not stop; killing it", engine);
@@ -157,10 +171,64 @@ void FleetSupervisor::Steer(Engine* engine) {
   }
 }
 
-absl::Status FleetSupervisor::CheckAddresses() const {
+void FleetSupervisor::AskToEnd(Engine* engine) const {
+  if (engine->rests) {
+    Tell(rest_.IsIdle(engine->spec.name, NowNs())
+             ? "drained; stopping it"
+             : "has not answered all in time; stopping it",
+         engine);
+  }
+  kill(-engine->life.pid(), SIGTERM);
+  engine->life.AskedToEnd(NowNs());
+}
+
+bool FleetSupervisor::MustWaitForAddress(const Engine& engine) const {
+  return std::any_of(engines_.begin(), engines_.end(), [&](const Engine& e) {
+    return &e != &engine && e.life.runs() && e.spec.host == engine.spec.host &&
+           e.spec.port == engine.spec.port;
+  });
+}
+
+const char* FleetSupervisor::StateOf(const Engine& engine) {
+  switch (engine.life.state()) {
+    case State::kStarting:
+      return engine.rests ? "draining" : "starting";
+    case State::kServing:
+      return engine.rests ? "draining" : "serving";
+    case State::kStopping:
+      return "stopping";
+    case State::kGivenUp:
+      return "given up";
+    case State::kDown:
+      break;
+  }
+  return engine.wish == Wish::kRun    ? "down"
+         : engine.wish == Wish::kStop ? "off"
+                                      : "unplanned";
+}
+
+std::vector<apply::EngineState> FleetSupervisor::States() const {
+  std::vector<apply::EngineState> states;
   for (const Engine& engine : engines_) {
+    apply::EngineState& told = states.emplace_back();
+    told.name = engine.spec.name;
+    told.state = StateOf(engine);
+    told.pid = engine.life.pid();
+    told.starts = engine.starts;
+    const uint64_t since =
+        told.state == engine.state ? engine.state_ns : NowNs();
+    told.for_s = static_cast<double>(NowNs() - since) * 1e-9;
+    told.last_end = engine.last_end;
+  }
+  return states;
+}
+
+absl::Status FleetSupervisor::CheckAddresses(
+    const std::vector<Engine>& engines) const {
+  for (const Engine& engine : engines) {
     const config::FleetEngine& spec = engine.spec;
-    if (engine.life.runs() || !IsTaken(spec.host, spec.port, kHealthMs)) {
+    if (engine.life.runs() || MustWaitForAddress(engine) ||
+        !IsTaken(spec.host, spec.port, kHealthMs)) {
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
@@ -169,6 +237,14 @@ absl::Status FleetSupervisor::CheckAddresses() const {
         ", maybe another fsctl up; stop it, or give the engine another url"));
   }
   return absl::OkStatus();
+}
+
+absl::Status FleetSupervisor::CheckAddresses(const config::Fleet& fleet) const {
+  std::vector<Engine> engines;
+  for (const config::FleetEngine& spec : fleet.engines) {
+    if (!spec.command.empty()) engines.push_back({spec});
+  }
+  return CheckAddresses(engines);
 }
 
 void FleetSupervisor::Start(Engine* engine) {
@@ -181,6 +257,7 @@ void FleetSupervisor::Start(Engine* engine) {
   }
   setpgid(pid, pid);  // in the child too: whichever comes first
   engine->life.Started(pid, NowNs());
+  ++engine->starts;
   Tell(absl::StrCat("started, pid ", pid, ", log ", LogOf(engine->spec)),
        engine);
 }
@@ -209,6 +286,7 @@ void FleetSupervisor::Become(const config::FleetEngine& spec) {
     _exit(Fail(kExitBadAnswer, s));
   }
   SetEnvironment(environment_);
+  SetEnvironment({spec.environment.begin(), spec.environment.end()});
   Globals globals = globals_;
   if (!spec.gpu.empty()) globals.gpu = spec.gpu;
   RunOptions run;
@@ -271,16 +349,25 @@ void FleetSupervisor::ReapAll(uint64_t timeout_ns) {
   }
 }
 
-void FleetSupervisor::Ended(Engine* engine, const std::string& how) const {
+void FleetSupervisor::Ended(Engine* engine, const std::string& how) {
   kill(-engine->life.pid(), SIGKILL);  // what is left of its process group
   register_->Remove(engine->spec.name);
   engine->pidfd.Reset();
   const uint64_t pause_ns = engine->life.Ended(NowNs());
+  engine->last_end = how.empty() ? "ended" : "ended" + how;
+  const bool was_restarted = engine->rests;
+  engine->rests = false;
+  if (engine->next) {
+    engine->spec = *std::exchange(engine->next, absl::nullopt);
+  }
   std::string event = absl::StrCat("ended", how, ", log ", LogOf(engine->spec));
   if (engine->life.state() == State::kGivenUp) {
     absl::StrAppend(&event,
                     "; its command cannot be run, so it is not started "
                     "again");
+  } else if (!stopping_ && was_restarted) {
+    absl::StrAppend(&event, engine->is_in_fleet ? "; starting it again"
+                                                : "; it has left the fleet");
   } else if (!stopping_ && engine->wish == Wish::kRun) {
     absl::StrAppend(&event, "; restarting in ", pause_ns / 1'000'000'000,
                     " s (", ServingCount(), ")");
@@ -313,22 +400,28 @@ std::string FleetSupervisor::ServingCount() const {
 }
 
 std::string FleetSupervisor::LogOf(const config::FleetEngine& spec) const {
-  return absl::StrCat(log_folder_, "/", spec.name, ".log");
+  return absl::StrCat(options_.log_folder, "/", spec.name, ".log");
 }
 
 void FleetSupervisor::Tell(const std::string& event,
                            const Engine* engine) const {
+  const std::string time =
+      options_.timestamps ? absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
+                                             absl::Now(), absl::UTCTimeZone())
+                          : "";
   if (globals_.json) {
-    nlohmann::ordered_json line = {{"event", event}};
+    nlohmann::ordered_json line;
+    if (!time.empty()) line["time"] = time;
+    line["event"] = event;
     if (engine != nullptr) {
       line["engine"] = engine->spec.name;
       line["pid"] = engine->life.pid();
     }
     Print(JsonLine(line));
   } else {
-    const std::string who =
-        engine == nullptr ? "" : absl::StrCat(engine->spec.name, ": ");
-    Print(absl::StrCat(who, event, "\n"));
+    Print(absl::StrCat(time, time.empty() ? "" : " ",
+                       engine == nullptr ? "" : engine->spec.name + ": ", event,
+                       "\n"));
   }
   fflush(stdout);
 }

@@ -3,14 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
+#include "daemon/apply/message.h"
 #include "daemon/config/fleet.h"
+#include "daemon/config/fleet_description.h"
 #include "kernels/driver/descriptor.h"
 #include "tools/fsctl/launch/engine_register.h"
+#include "tools/fsctl/launch/engine_rest.h"
+#include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/known_plan.h"
 #include "tools/fsctl/launch/plan_follower.h"
 #include "tools/fsctl/launch/supervised_engine.h"
@@ -19,17 +25,25 @@
 
 namespace fineserve::fsctl {
 
+// How `fsctl up` was told to run it.
+struct SupervisorOptions {
+  std::string fleet_path;
+  std::string log_folder;
+  bool timestamps = false;  // before each line
+};
+
 // Starts, watches and restarts the engines of a fleet that have a command, and
 // prints a line per event. Of a fleet with a planner it runs those places that
 // the newest plan wants, and its engines outlive a killed fsctl: the next one
-// adopts them. Confined to one thread, in a program without other children.
-// ZeroMQ's threads take no lock that a forked child needs, except malloc's,
-// which fork leaves free.
+// adopts them. It takes another fleet while it runs: engines that left or must
+// be started otherwise answer what they run before they end. Confined to one
+// thread, in a program without other children. ZeroMQ's threads take no lock
+// that a forked child needs, except malloc's, which fork leaves free.
 class FleetSupervisor {
  public:
-  // `globals` must outlive it. A gpu in `fleet` is a whole UUID.
-  FleetSupervisor(const Globals& globals, config::Fleet fleet,
-                  std::string log_folder);
+  // `globals` must outlive it.
+  FleetSupervisor(const Globals& globals, FleetToRun fleet,
+                  SupervisorOptions options);
 
   // Engines that have a command.
   size_t size() const { return engines_.size(); }
@@ -47,7 +61,24 @@ class FleetSupervisor {
   // FailedPrecondition, naming one, if another program does: an engine that is
   // started beside it would end, and that program's answers would be taken for
   // its own.
-  absl::Status CheckAddresses() const;
+  absl::Status CheckAddresses() const { return CheckAddresses(engines_); }
+  // The same for another fleet: an address that one of its own engines has is
+  // free when that has ended.
+  absl::Status CheckAddresses(const config::Fleet& fleet) const;
+
+  // Goes by another fleet from now on. Engines that are to end get no new
+  // requests and end when they have answered what they run, or after
+  // `drain_ns`.
+  void Take(FleetToRun fleet, uint64_t drain_ns);
+
+  // Lets these engines end in the same way, and starts them again.
+  // InvalidArgument, and nothing is done, if one is not started by it.
+  absl::Status Restart(const std::vector<std::string>& names,
+                       uint64_t drain_ns);
+
+  const config::FleetDescription& written() const { return written_; }
+  // The engines as they are now.
+  std::vector<apply::EngineState> States() const;
 
   // To be called often: notices ended engines, follows the plan, starts engines
   // that are due and checks the health of the others.
@@ -63,17 +94,37 @@ class FleetSupervisor {
     driver::Descriptor pidfd = {};  // of an adopted one: it is no child
     Wish wish = Wish::kRun;
     bool is_in_fleet = true;
+    // It is to end; it rests until it has answered what it runs, until `end_ns`
+    // at the latest.
+    bool rests = false;
+    uint64_t end_ns = 0;
+    // What it is to be started as when it has ended.
+    absl::optional<config::FleetEngine> next = {};
+    uint64_t starts = 0;
+    std::string last_end = {};
+    std::string state = {};  // as told to fsctl
+    uint64_t state_ns = 0;   // since then
   };
 
+  absl::Status CheckAddresses(const std::vector<Engine>& engines) const;
+  void TakeEngine(config::FleetEngine spec, bool must_restart,
+                  uint64_t drain_ns);
+  // Of an engine that runs: lets it rest, and end.
+  static void BeginRest(Engine* engine, uint64_t drain_ns);
   Engine* Find(const std::string& name);
   void Follow();
   void SetWish(Engine* engine, Wish wish) const;
   void Steer(Engine* engine);
+  void AskToEnd(Engine* engine) const;
+  // Another engine of ours has not yet left the address.
+  bool MustWaitForAddress(const Engine& engine) const;
+  // Its state in a word.
+  static const char* StateOf(const Engine& engine);
   void Start(Engine* engine);
   [[noreturn]] void Become(const config::FleetEngine& spec);
   void Check(Engine* engine) const;
   void Reap();
-  void Ended(Engine* engine, const std::string& how) const;
+  void Ended(Engine* engine, const std::string& how);
   void Signal(int signal) const;
   // Waits until no engine is left, for at most `timeout_ns`.
   void ReapAll(uint64_t timeout_ns);
@@ -85,13 +136,16 @@ class FleetSupervisor {
   void Tell(const std::string& event, const Engine* engine = nullptr) const;
 
   const Globals& globals_;
-  const std::string log_folder_;
-  const bool is_planned_;
+  const SupervisorOptions options_;
+  bool is_planned_;
+  config::FleetDescription written_;
   Environment environment_;
   std::vector<Engine> engines_;
   absl::optional<EngineRegister> register_;
   KnownPlan plan_;
-  PlanFollower follower_;
+  std::vector<std::string> planned_gpus_;
+  std::unique_ptr<PlanFollower> follower_;
+  EngineRest rest_;
   bool stopping_ = false;
 };
 

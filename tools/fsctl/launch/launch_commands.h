@@ -25,12 +25,14 @@ int RunRun(const Globals& globals, const RunOptions& options);
 
 struct UpOptions {
   std::string fleet_path;
-  std::string log_folder;  // for the engines' output; empty: runtime folder
-  bool mps = false;        // run the engines' kernels concurrently
+  std::string log_folder;   // for the engines' output; empty: runtime folder
+  bool mps = false;         // run the engines' kernels concurrently
+  bool timestamps = false;  // before each line
 };
 // `fsctl up FILE`: starts the engines of a fleet that have a command, each
 // under the preload, restarts those that end, and prints a line per event.
-// SIGINT, SIGTERM or SIGHUP stops all engines and then fsctl, with exit code 0.
+// SIGINT or SIGTERM stops all engines and then fsctl, with exit code 0. SIGHUP
+// takes the file again.
 int RunUp(const Globals& globals, const UpOptions& options);
 
 }  // namespace fineserve::fsctl

@@ -4,25 +4,24 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <map>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
-#include "daemon/abi/observer_link.h"
-#include "daemon/cluster/this_machine.h"
+#include "daemon/apply/door.h"
 #include "daemon/config/fleet.h"
+#include "daemon/config/fleet_path.h"
 #include "tools/fsctl/launch/engine_register.h"
+#include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/fleet_supervisor.h"
 #include "tools/fsctl/launch/launch_commands.h"
 #include "tools/fsctl/launch/mps.h"
 #include "tools/fsctl/launch/supervised_engine.h"
+#include "tools/fsctl/launch/up_fleet.h"
 #include "tools/fsctl/pool/daemon_choice.h"
-#include "tools/fsctl/process/child.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
 #include "tools/fsctl/terminal/quantities.h"
@@ -32,78 +31,6 @@ namespace fineserve::fsctl {
 namespace {
 
 constexpr uint64_t kTurnNs = 200'000'000;
-
-// The whole UUID of a GPU without a daemon: the name, if that is whole, or what
-// a daemon's socket that was left behind is called. Empty if neither tells.
-std::string UuidWithoutDaemon(const std::string& gpu) {
-  constexpr size_t kWholeUuid = 40;  // GPU-8-4-4-4-12
-  if (gpu.size() == kWholeUuid) return gpu;
-  for (const std::string& path : abi::ListSockets(SocketFolder())) {
-    const absl::string_view file =
-        absl::string_view(path).substr(path.rfind('/') + 1);
-    if (!gpu.empty() && absl::StartsWith(file, gpu)) {
-      return std::string(absl::StripSuffix(file, ".sock"));
-    }
-  }
-  return "";
-}
-
-struct FoundGpu {
-  std::string uuid;      // whole; empty: not known
-  absl::Status missing;  // why no daemon serves it, if none does
-};
-
-FoundGpu FindGpu(const std::string& gpu) {
-  const absl::StatusOr<Pool> pool = ChoosePool(gpu);
-  if (pool.ok()) {
-    return {GpuName(pool->table.gpu_uuid),
-            pool->daemon_answers() ? absl::OkStatus()
-                                   : absl::NotFoundError(DaemonTrouble(*pool))};
-  }
-  return {
-      absl::IsNotFound(pool.status()) ? UuidWithoutDaemon(gpu) : std::string(),
-      pool.status()};
-}
-
-// Completes the UUIDs of the fleet's GPUs. 0 if a daemon answers for every one;
-// else prints why and returns the exit code. If the fleet has a planner, one
-// daemon is enough: engines of the other GPUs start when theirs are back.
-int FindDaemons(const Globals& globals, config::Fleet* fleet) {
-  std::map<std::string, std::string> uuids;  // by what the fleet calls it
-  absl::Status missing;
-  bool any_answers = false;
-  for (config::FleetEngine& engine : fleet->engines) {
-    std::string& uuid = uuids[engine.gpu];
-    if (uuid.empty()) {
-      const FoundGpu found =
-          FindGpu(engine.gpu.empty() ? globals.gpu : engine.gpu);
-      any_answers |= found.missing.ok();
-      if (!found.missing.ok()) {
-        missing = found.missing;
-        if (!fleet->planner.on || found.uuid.empty()) {
-          return FailWithoutPool(missing);
-        }
-        Fail(0, absl::StrCat("warning: ", found.uuid, ": ", missing.message()));
-      }
-      uuid = found.uuid;
-    }
-    if (!engine.gpu.empty()) engine.gpu = uuid;
-  }
-  return any_answers ? kExitOk : FailWithoutPool(missing);
-}
-
-// Whether the program of each engine is there: one that is not would be started
-// in vain again and again.
-absl::Status CheckCommands(const config::Fleet& fleet) {
-  for (const config::FleetEngine& engine : fleet.engines) {
-    if (engine.command.empty() || IsProgram(engine.command[0])) continue;
-    return absl::NotFoundError(
-        absl::StrCat("engine ", engine.name, ": ", engine.command[0],
-                     ": command not found; install it, or correct the "
-                     "engine's command"));
-  }
-  return absl::OkStatus();
-}
 
 // The folder of the engines' output, which is made if --logs names one that is
 // missing.
@@ -132,19 +59,59 @@ absl::Status AwaitAddresses(const FleetSupervisor& engines,
   }
 }
 
+// Reads the fleet for the first time. 0, or prints why not and returns the exit
+// code.
+int ReadFirst(const Globals& globals, const UpOptions& options,
+              FleetToRun* read) {
+  absl::StatusOr<FleetToRun> found = ReadFleetOfUp(options.fleet_path);
+  if (!found.ok()) return Fail(kExitUsage, found.status());
+  std::vector<std::string> warnings;
+  const absl::Status daemons = CompleteGpus(globals, &found->fleet, &warnings);
+  for (const std::string& warning : warnings) Fail(0, "warning: " + warning);
+  if (!daemons.ok()) return FailWithoutPool(daemons);
+  *read = *std::move(found);
+  return kExitOk;
+}
+
+// Runs until it is asked to end.
+void Watch(SignalWatch* signals, UpFleet* fleet, apply::Door* door,
+           FleetSupervisor* engines) {
+  const bool had_terminal = isatty(STDOUT_FILENO) != 0;
+  while (signals->ending() == 0) {
+    engines->Turn();
+    signals->WaitFor(door == nullptr ? -1 : door->descriptor(), kTurnNs);
+    if (door != nullptr) door->Turn();
+    if (!signals->TakeHangup()) continue;
+    // The shell of a terminal that goes away sends SIGHUP, too.
+    if (had_terminal && isatty(STDOUT_FILENO) == 0) return;
+    const absl::Status taken = fleet->TakeAgain();
+    if (!taken.ok()) {
+      Fail(0, absl::StrCat("keeping the present fleet: ", taken.message()));
+    }
+  }
+}
+
+// Null, with a warning, if it cannot be opened.
+std::unique_ptr<apply::Door> OpenDoor(UpFleet* fleet) {
+  auto door = apply::Door::Open(
+      SocketFolder(), apply::ProcessDoor("up"),
+      [fleet](const apply::Question& q) { return fleet->Reply(q); });
+  if (door.ok()) return *std::move(door);
+  Fail(0, absl::StrCat("warning: fsctl apply cannot reach this fsctl up: ",
+                       door.status().message()));
+  return nullptr;
+}
+
 }  // namespace
 
 int RunUp(const Globals& globals, const UpOptions& options) {
-  absl::StatusOr<config::Fleet> fleet = config::ReadFleet(options.fleet_path);
-  if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
-  fleet = cluster::OwnPart(*std::move(fleet));
-  if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
-  const absl::Status commands = CheckCommands(*fleet);
-  if (!commands.ok()) return Fail(kExitUsage, commands);
   const absl::StatusOr<std::string> logs = LogFolder(options);
   if (!logs.ok()) return Fail(kExitUsage, logs.status());
-  if (const int code = FindDaemons(globals, &*fleet)) return code;
-  FleetSupervisor engines(globals, *std::move(fleet), *logs);
+  FleetToRun first;
+  if (const int code = ReadFirst(globals, options, &first)) return code;
+  const std::string path = config::FleetPath(options.fleet_path);
+  FleetSupervisor engines(globals, std::move(first),
+                          {path, *logs, options.timestamps});
   if (engines.size() == 0) {
     return Fail(kExitUsage,
                 absl::StrCat(options.fleet_path,
@@ -161,14 +128,13 @@ int RunUp(const Globals& globals, const UpOptions& options) {
     mps.emplace(*std::move(started));
     engines.SetEngineEnvironment(mps->environment());
   }
-  SignalWatch signals;
+  SignalWatch signals(SignalWatch::Hangup::kIsTold);
   engines.Adopt(*std::move(running));
   const absl::Status free = AwaitAddresses(engines, &signals);
   if (!free.ok()) return Fail(kExitBadAnswer, free);
-  while (signals.ending() == 0) {
-    engines.Turn();
-    signals.WaitFor(-1, kTurnNs);
-  }
+  UpFleet fleet(globals, path, &engines);
+  const std::unique_ptr<apply::Door> door = OpenDoor(&fleet);
+  Watch(&signals, &fleet, door.get(), &engines);
   engines.Stop();
   return kExitOk;
 }

@@ -13,10 +13,14 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 
 volatile sig_atomic_t ending_signal = 0;
 volatile sig_atomic_t resized = 0;
+volatile sig_atomic_t hangup_ends = 1;
+volatile sig_atomic_t hung_up = 0;
 
 void Note(int signal) {
   if (signal == SIGWINCH) {
     resized = 1;
+  } else if (signal == SIGHUP && hangup_ends == 0) {
+    hung_up = 1;
   } else {
     ending_signal = signal;
   }
@@ -24,11 +28,13 @@ void Note(int signal) {
 
 }  // namespace
 
-SignalWatch::SignalWatch() {
+SignalWatch::SignalWatch(Hangup hangup) {
   static_assert(std::size(kSignals) ==
                 std::extent_v<decltype(actions_before_)>);
   ending_signal = 0;
   resized = 0;
+  hung_up = 0;
+  hangup_ends = hangup == Hangup::kEnds ? 1 : 0;
   sigset_t ours;
   sigemptyset(&ours);
   struct sigaction note = {};
@@ -63,6 +69,12 @@ int SignalWatch::ending() const { return ending_signal; }
 bool SignalWatch::TakeResize() {
   const bool was = resized != 0;
   resized = 0;
+  return was;
+}
+
+bool SignalWatch::TakeHangup() {
+  const bool was = hung_up != 0;
+  hung_up = 0;
   return was;
 }
 

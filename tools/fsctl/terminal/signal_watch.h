@@ -13,7 +13,10 @@ namespace fineserve::fsctl {
 // single-threaded program.
 class SignalWatch {
  public:
-  SignalWatch();
+  // What SIGHUP asks for: to end, or what TakeHangup tells.
+  enum class Hangup { kEnds, kIsTold };
+
+  explicit SignalWatch(Hangup hangup = Hangup::kEnds);
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
   ~SignalWatch();
@@ -27,6 +30,9 @@ class SignalWatch {
   int ending() const;
   // Whether the terminal has been resized since the last call.
   bool TakeResize();
+  // Whether SIGHUP has come since the last call, if it does not end the
+  // program.
+  bool TakeHangup();
 
  private:
   sigset_t before_;

@@ -1,0 +1,234 @@
+// What a scrape costs: see kQuestion.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/micro/arguments.h"
+#include "bench/micro/gpu_site.h"
+#include "bench/micro/process_usage.h"
+#include "bench/micro/report.h"
+#include "daemon/abi/observer_link.h"
+#include "daemon/abi/table_reader.h"
+#include "daemon/abi/transport.h"
+#include "tests/process/eventually.h"
+#include "tests/process/free_port.h"
+#include "tests/process/temporary_folder.h"
+
+namespace fineserve::bench {
+namespace {
+
+constexpr char kQuestion[] =
+    R"(What does a scrape of fineserved's metrics cost?
+
+A real fineserved whose fleet has --engines engines of as many models, as many
+of them in the pool as it takes (64), is scraped over one connection that
+stays. How long does a scrape take, how long does each keep the daemon's main
+thread (it says so itself: fineserve_scrape_loop_seconds_total), and how much
+processor time does it take in all, beyond what the idle daemon takes? The same
+is done with 2 engines, for comparison.)";
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kMostLoopMs = 1;
+constexpr std::chrono::seconds kIdle(4);
+
+About TheBench() {
+  return {"scrape",
+          kQuestion,
+          {{"--engines", "N", "200", "of the fleet"},
+           {"--scrapes", "N", "300", "of each fleet"}}};
+}
+
+std::string NameOf(uint64_t engine) {
+  return absl::StrCat("engine-with-a-name-", engine);
+}
+
+void WriteFleet(const std::string& path, uint64_t engines) {
+  std::ofstream file(path);
+  for (uint64_t i = 0; i < engines; ++i) {
+    file << "[[model]]\nname = \"model-" << i
+         << "\"\nslo_ttft_ms = 1000\nmax_batch = 64\nprofile = { base_us = "
+            "380, per_token_us = 0.8, per_sequence_us = 3.2 }\n[[engine]]\n"
+         << "name = \"" << NameOf(i) << "\"\nmodel = \"model-" << i
+         << "\"\nurl = \"http://127.0.0.1:" << 20'000 + i << "\"\n";
+  }
+}
+
+// Joins the daemon at `path` as a member of that engine, and stays.
+int Member(const std::string& path, const std::string& engine) {
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, path.c_str(),
+         std::min(path.size(), sizeof(address.sun_path) - 1));
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address))) {
+    return 1;
+  }
+  auto hello = abi::MakeMessage<abi::Hello>(/*sequence=*/1);
+  hello.role = abi::Role::kMember;
+  hello.pid = static_cast<uint32_t>(getpid());
+  abi::CopyText(hello.engine_name, engine.c_str());
+  if (abi::Send(fd, hello) != 0) return 1;
+  for (;;) pause();
+}
+
+// A scraper's connection.
+class Scraper {
+ public:
+  explicit Scraper(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd_.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to))) {
+      Die("cannot connect to fineserved's metrics");
+    }
+  }
+
+  // The page.
+  std::string Scrape() {
+    static constexpr char kAsk[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    if (write(fd_.get(), kAsk, sizeof(kAsk) - 1) < 0) Die("a scrape failed");
+    std::string answer;
+    size_t whole = std::string::npos;
+    while (answer.size() < whole) {
+      char bytes[65536];
+      const ssize_t n = read(fd_.get(), bytes, sizeof(bytes));
+      if (n <= 0) Die("a scrape failed");
+      answer.append(bytes, static_cast<size_t>(n));
+      const size_t head = answer.find("\r\n\r\n");
+      if (whole != std::string::npos || head == std::string::npos) continue;
+      if (answer.rfind("HTTP/1.1 200 ", 0) != 0) Die(answer);
+      const size_t length = answer.find("content-length: ") + 16;
+      whole = head + 4 + std::stoul(answer.substr(length));
+    }
+    return answer.substr(answer.find("\r\n\r\n") + 4);
+  }
+
+ private:
+  const driver::Descriptor fd_;
+};
+
+double ValueOf(const std::string& page, const std::string& sample) {
+  const size_t at = page.find("\n" + sample + " ");
+  if (at == std::string::npos) Die("no " + sample);
+  return std::stod(page.substr(at + sample.size() + 2));
+}
+
+// A daemon with so many engines, and processes that are in its pool.
+class Fleet {
+ public:
+  explicit Fleet(uint64_t engines) {
+    WriteFleet(Path(), engines);
+    site_.StartDaemon({"--pool", "1GiB", "--slab", "2MiB", "--fleet", Path(),
+                       "--metrics", absl::StrCat(port_)});
+    const std::string socket =
+        abi::ListSockets(getenv("FINESERVE_RUNTIME_DIR")).at(0);
+    const uint64_t in_pool = std::min<uint64_t>(engines, abi::kEngineCapacity);
+    for (uint64_t i = 0; i < in_pool; ++i) {
+      members_.push_back(std::make_unique<process::ChildProcess>(
+          [&] { return Member(socket, NameOf(i)); }));
+    }
+    const bool joined = process::Eventually([&] {
+      const auto link = abi::ConnectObserver(socket);
+      if (!link.ok()) return false;
+      const auto table = abi::ReadTable(link->table.get());
+      return table.ok() && table->engines.size() == in_pool;
+    });
+    if (!joined) Die("not all engines joined the pool");
+  }
+
+  uint16_t port() const { return port_; }
+  pid_t daemon() const { return site_.daemon_pid(); }
+
+ private:
+  std::string Path() const { return folder_.path() + "/fleet.toml"; }
+
+  const process::TemporaryFolder folder_;
+  const uint16_t port_ = process::FreePort();
+  GpuSite site_;
+  std::vector<std::unique_ptr<process::ChildProcess>> members_;
+};
+
+double At(const std::vector<double>& sorted, double percent) {
+  return sorted[static_cast<size_t>(percent / 100 *
+                                    static_cast<double>(sorted.size() - 1))];
+}
+
+double Seconds(Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+// Milliseconds of the main thread a scrape.
+double Measure(uint64_t engines, uint64_t scrapes, Report* report) {
+  const Fleet fleet(engines);
+  Scraper scraper(fleet.port());
+  const std::string first = scraper.Scrape();
+  const double idle_cpu = CpuSecondsOf(fleet.daemon());
+  std::this_thread::sleep_for(kIdle);
+  const double idle_part =
+      (CpuSecondsOf(fleet.daemon()) - idle_cpu) / Seconds(kIdle);
+  const double cpu = CpuSecondsOf(fleet.daemon());
+  const auto began = Clock::now();
+  std::vector<double> ms;
+  std::string page;
+  for (uint64_t i = 0; i < scrapes; ++i) {
+    const auto at = Clock::now();
+    page = scraper.Scrape();
+    ms.push_back(Seconds(Clock::now() - at) * 1e3);
+  }
+  const double beyond_idle = CpuSecondsOf(fleet.daemon()) - cpu -
+                             idle_part * Seconds(Clock::now() - began);
+  std::sort(ms.begin(), ms.end());
+  const std::string loop = "fineserve_scrape_loop_seconds_total";
+  const double loop_ms = (ValueOf(page, loop) - ValueOf(first, loop)) * 1e3 /
+                         static_cast<double>(scrapes);
+  const auto figure = [&](const char* name, double value) {
+    report->Figure(absl::StrCat(engines, " engines, ", name), value);
+  };
+  figure("a scrape, P50 (ms)", At(ms, 50));
+  figure("a scrape, P99 (ms)", At(ms, 99));
+  figure("page (KiB)", static_cast<double>(page.size()) / 1024);
+  figure("main thread, a scrape (ms)", loop_ms);
+  figure("longest turn of the main thread (ms)",
+         ValueOf(page, "fineserve_loop_longest_turn_seconds") * 1e3);
+  figure("processor time, a scrape (ms)",
+         beyond_idle * 1e3 / static_cast<double>(scrapes));
+  figure("processor time of the idle daemon (ms/s)", idle_part * 1e3);
+  figure("processor time of one scrape in 15 s (ms/s)",
+         beyond_idle * 1e3 / static_cast<double>(scrapes) / 15);
+  return loop_ms;
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Arguments::ReadOrExit(argc, argv, TheBench());
+  Report report("scrape");
+  const uint64_t scrapes = arguments.Count("--scrapes");
+  Measure(2, scrapes, &report);
+  const double loop_ms =
+      Measure(arguments.Count("--engines"), scrapes, &report);
+  report.Claim("main thread, a scrape (ms)", loop_ms, kMostLoopMs,
+               Compare::kAtMost);
+  return Finish(report, arguments);
+}
+
+}  // namespace
+}  // namespace fineserve::bench
+
+int main(int argc, char** argv) { return fineserve::bench::Main(argc, argv); }

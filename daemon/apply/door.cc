@@ -1,0 +1,181 @@
+#include "daemon/apply/door.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/socket_path.h"
+
+namespace fineserve::apply {
+namespace {
+
+constexpr char kSuffix[] = ".fleet";
+constexpr int kBacklog = 16;
+constexpr int kMostEvents = 16;
+constexpr size_t kPieceBytes = 64 << 10;
+
+absl::Status Errno(absl::string_view what, const std::string& path) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot ", what, " ", path, ": ", strerror(errno)));
+}
+
+absl::StatusOr<driver::Descriptor> Listen(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the path of a socket is too long: ", path));
+  }
+  driver::Descriptor listener(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return Errno("make a socket for", path);
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  unlink(path.c_str());
+  const mode_t mask = umask(0177);
+  const int bound =
+      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
+           sizeof(address));
+  umask(mask);
+  if (bound != 0) return Errno("bind", path);
+  if (listen(listener.get(), kBacklog) != 0) return Errno("listen on", path);
+  return listener;
+}
+
+bool Watch(const driver::Descriptor& events, int operation, int fd,
+           uint32_t what) {
+  epoll_event event = {};
+  event.events = what;
+  event.data.fd = fd;
+  return epoll_ctl(events.get(), operation, fd, &event) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& folder,
+                                                 const std::string& name,
+                                                 Reply reply) {
+  mkdir(folder.c_str(), 0700);  // if it fails, so does what follows
+  const std::string path = absl::StrCat(folder, "/", name, kSuffix);
+  char why[abi::kPathBytes + 128];
+  if (!abi::IsTrustedPath(path.c_str(), why, sizeof(why))) {
+    return absl::PermissionDeniedError(why);
+  }
+  absl::StatusOr<driver::Descriptor> listener = Listen(path);
+  if (!listener.ok()) return listener.status();
+  driver::Descriptor events(epoll_create1(EPOLL_CLOEXEC));
+  if (!events.valid() ||
+      !Watch(events, EPOLL_CTL_ADD, listener->get(), EPOLLIN)) {
+    return Errno("watch", path);
+  }
+  return std::unique_ptr<Door>(new Door(path, *std::move(listener),
+                                        std::move(events), std::move(reply)));
+}
+
+Door::Door(std::string path, driver::Descriptor listener,
+           driver::Descriptor events, Reply reply)
+    : path_(std::move(path)),
+      listener_(std::move(listener)),
+      events_(std::move(events)),
+      reply_(std::move(reply)) {}
+
+Door::~Door() { unlink(path_.c_str()); }
+
+void Door::Turn() {
+  epoll_event events[kMostEvents];
+  const int count = epoll_wait(events_.get(), events, kMostEvents, 0);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == listener_.get()) {
+      Accept();
+      continue;
+    }
+    // One that had to go in this round is not there any more.
+    const auto client = clients_.find(events[i].data.fd);
+    if (client == clients_.end()) continue;
+    if (!Serve(&client->second)) clients_.erase(client);
+  }
+}
+
+void Door::Accept() {
+  for (;;) {
+    driver::Descriptor socket(accept4(listener_.get(), nullptr, nullptr,
+                                      SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) return;
+    char why[abi::kPathBytes + 128];
+    const int fd = socket.get();
+    if (!abi::IsTrustedPeer(fd, path_.c_str(), why, sizeof(why)) ||
+        !Watch(events_, EPOLL_CTL_ADD, fd, EPOLLIN)) {
+      continue;
+    }
+    MakeRoom();
+    clients_[fd] = {std::move(socket), "", false, "", ++arrivals_};
+  }
+}
+
+void Door::MakeRoom() {
+  if (clients_.size() < kMostClients) return;
+  clients_.erase(std::min_element(clients_.begin(), clients_.end(),
+                                  [](const auto& a, const auto& b) {
+                                    return a.second.number < b.second.number;
+                                  }));
+}
+
+bool Door::Serve(Client* client) {
+  return client->answers ? Write(client) : Read(client);
+}
+
+bool Door::Read(Client* client) {
+  char piece[kPieceBytes];
+  ssize_t n;
+  while ((n = recv(client->socket.get(), piece, sizeof(piece), 0)) > 0) {
+    client->question.append(piece, static_cast<size_t>(n));
+    if (client->question.size() > kMostBytes) return false;
+  }
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  const absl::StatusOr<Question> question = DecodeQuestion(client->question);
+  Answer answer;
+  if (question.ok()) {
+    answer = reply_(*question);
+  } else {
+    answer.error = std::string(question.status().message());
+  }
+  client->answer = Encode(answer);
+  client->answers = true;
+  return Write(client);
+}
+
+bool Door::Write(Client* client) {
+  ssize_t n;
+  while ((n = send(client->socket.get(), client->answer.data(),
+                   client->answer.size(), MSG_NOSIGNAL)) > 0) {
+    client->answer.erase(0, static_cast<size_t>(n));
+    if (client->answer.empty()) return false;
+  }
+  if (errno != EAGAIN && errno != EINTR) return false;
+  return Watch(events_, EPOLL_CTL_MOD, client->socket.get(), EPOLLOUT);
+}
+
+std::string ProcessDoor(const std::string& program) {
+  return absl::StrCat(program, "-", getpid());
+}
+
+std::vector<std::string> ListDoors(const std::string& folder) {
+  std::vector<std::string> doors;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() == kSuffix) doors.push_back(entry.path());
+  }
+  std::sort(doors.begin(), doors.end());
+  return doors;
+}
+
+}  // namespace fineserve::apply

@@ -1,0 +1,80 @@
+#ifndef DAEMON_APPLY_DOOR_H_
+#define DAEMON_APPLY_DOOR_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/apply/message.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::apply {
+
+// By which this user's fsctl talks to a running process about its fleet: the
+// socket NAME.fleet in the runtime folder, mode 0600. A client writes one
+// question, ends its side, and reads one answer until the end.
+//
+// Threat model: only this user and root get in (folder 0700, socket 0600, and
+// the kernel says who the peer is); they may be broken or slow. No call waits
+// for a client, what it sends is bounded, and of kMostClients the one that has
+// been here longest has to go.
+//
+// Confined to one thread. `descriptor` becomes readable when Turn has something
+// to do; it fits into any event loop.
+class Door {
+ public:
+  using Reply = std::function<Answer(const Question&)>;
+
+  // Makes the folder if it is not there. A socket of this name is replaced: the
+  // caller knows that it is stale.
+  static absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& folder,
+                                                    const std::string& name,
+                                                    Reply reply);
+  ~Door();
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  int descriptor() const { return events_.get(); }
+  // Handles what has arrived.
+  void Turn();
+
+ private:
+  static constexpr size_t kMostClients = 16;
+
+  struct Client {
+    driver::Descriptor socket;
+    std::string question;
+    bool answers = false;
+    std::string answer;  // what is not yet sent of it
+    uint64_t number;     // in the order of their arrival
+  };
+
+  Door(std::string path, driver::Descriptor listener, driver::Descriptor events,
+       Reply reply);
+  void Accept();
+  void MakeRoom();
+  // False: it is done with.
+  bool Serve(Client* client);
+  bool Read(Client* client);
+  bool Write(Client* client);
+
+  const std::string path_;
+  const driver::Descriptor listener_;
+  const driver::Descriptor events_;  // epoll
+  const Reply reply_;
+  std::map<int, Client> clients_;  // by descriptor
+  uint64_t arrivals_ = 0;
+};
+
+// The doors' names. fineserved has its GPU's UUID; the others, of which there
+// may be several, have their pid.
+std::string ProcessDoor(const std::string& program);
+
+// The paths of the doors in a runtime folder, sorted; each may be stale.
+std::vector<std::string> ListDoors(const std::string& folder);
+
+}  // namespace fineserve::apply
+
+#endif  // DAEMON_APPLY_DOOR_H_

@@ -1,0 +1,177 @@
+#include "daemon/apply/door.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/apply/ask_door.h"
+
+namespace fineserve::apply {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+class DoorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/fineserve-door-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    auto door = Door::Open(folder_, "GPU-1", [this](const Question& q) {
+      Answer answer;
+      answer.process = "test";
+      answer.fleet_path = q.fleet_path;
+      answer.notes.assign(notes_, std::string(1000, 'x'));
+      return answer;
+    });
+    ASSERT_TRUE(door.ok()) << door.status();
+    door_ = *std::move(door);
+  }
+  void TearDown() override {
+    StopTurning();
+    door_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  void StartTurning() {
+    turning_ = std::thread([this] {
+      while (!stop_) {
+        pollfd ready = {door_->descriptor(), POLLIN, 0};
+        if (poll(&ready, 1, 10) > 0) door_->Turn();
+      }
+    });
+  }
+  void StopTurning() {
+    stop_ = true;
+    if (turning_.joinable()) turning_.join();
+  }
+  std::string path() const { return folder_ + "/GPU-1.fleet"; }
+
+  // A client that says nothing.
+  driver::Descriptor Connect() const {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strcpy(address.sun_path, path().c_str());
+    driver::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                      sizeof(address)),
+              0)
+        << strerror(errno);
+    return fd;
+  }
+  // What comes until the end.
+  static std::string ReadToEnd(const driver::Descriptor& fd) {
+    std::string text;
+    char piece[4096];
+    ssize_t n;
+    while ((n = recv(fd.get(), piece, sizeof(piece), 0)) > 0) {
+      text.append(piece, static_cast<size_t>(n));
+    }
+    return text;
+  }
+
+  std::string folder_;
+  std::atomic<size_t> notes_ = 0;
+  std::unique_ptr<Door> door_;
+  std::thread turning_;
+  std::atomic<bool> stop_ = false;
+};
+
+TEST_F(DoorTest, QuestionIsAnswered) {
+  StartTurning();
+  Question q;
+  q.fleet_path = "/fleet.toml";
+  const auto answer = AskDoor(path(), q, kPatience);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->process, "test");
+  EXPECT_EQ(answer->fleet_path, "/fleet.toml");
+}
+
+TEST_F(DoorTest, LongQuestionAndAnswerArriveWhole) {
+  StartTurning();
+  notes_ = 2000;
+  Question q;
+  q.fleet_path = std::string(1 << 20, 'p');
+  const auto answer = AskDoor(path(), q, kPatience);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->fleet_path.size(), q.fleet_path.size());
+  EXPECT_EQ(answer->notes.size(), 2000u);
+}
+
+TEST_F(DoorTest, OnlyThisUserCanOpenIt) {
+  struct stat st;
+  ASSERT_EQ(stat(path().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  EXPECT_EQ(AskDoor(path(), Question(), kPatience).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Door::Open(folder_, "GPU-2", nullptr).status().code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(DoorTest, NonsenseIsAnsweredWithAnError) {
+  StartTurning();
+  const driver::Descriptor client = Connect();
+  ASSERT_EQ(send(client.get(), "hello", 5, 0), 5);
+  shutdown(client.get(), SHUT_WR);
+  const auto answer = DecodeAnswer(ReadToEnd(client));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_FALSE(answer->ok());
+}
+
+TEST_F(DoorTest, EndlessQuestionEndsTheConnection) {
+  StartTurning();
+  const driver::Descriptor client = Connect();
+  const std::string piece(1 << 16, 'x');
+  size_t sent = 0;
+  while (sent <= 2 * kMostBytes) {
+    const ssize_t n =
+        send(client.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  EXPECT_LE(sent, 2 * kMostBytes);
+}
+
+// Clients that never finish their question neither block the door nor fill it.
+TEST_F(DoorTest, SilentClientsMakeRoom) {
+  StartTurning();
+  std::vector<driver::Descriptor> silent;
+  for (int i = 0; i < 40; ++i) {
+    silent.push_back(Connect());
+    const auto answer = AskDoor(path(), Question(), kPatience);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+  }
+  EXPECT_EQ(ReadToEnd(silent.front()), "") << "it had to go";
+}
+
+TEST_F(DoorTest, AskingNobodySaysSo) {
+  EXPECT_EQ(AskDoor(path(), Question(), absl::Milliseconds(50)).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  door_.reset();
+  EXPECT_TRUE(ListDoors(folder_).empty()) << "it takes its socket along";
+  EXPECT_EQ(AskDoor(path(), Question(), kPatience).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(DoorTest, DoorsAreListed) {
+  const auto another = Door::Open(folder_, "up-1", nullptr);
+  ASSERT_TRUE(another.ok()) << another.status();
+  EXPECT_EQ(ListDoors(folder_),
+            (std::vector<std::string>{path(), folder_ + "/up-1.fleet"}));
+  EXPECT_TRUE(ListDoors(folder_ + "/none").empty());
+}
+
+}  // namespace
+}  // namespace fineserve::apply

@@ -1,0 +1,53 @@
+#ifndef DAEMON_APPLY_FLEET_HOLDER_H_
+#define DAEMON_APPLY_FLEET_HOLDER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/apply/message.h"
+
+namespace fineserve::apply {
+
+// A process that goes by a fleet file and can take it again while it runs:
+// fineserved, fineserve-proxy and fsctl up. Here is what is the same in all
+// three, so that SIGHUP and `fsctl apply` mean one thing: the file is read and
+// checked whole, and if anything is wrong the process stays as it was.
+class FleetHolder {
+ public:
+  virtual ~FleetHolder() = default;
+
+  // Answers a question from the door.
+  Answer Reply(const Question& question);
+
+  // SIGHUP: takes the file again, whatever it says. An error says why the
+  // process stays as it was.
+  absl::Status TakeAgain() { return Take(""); }
+
+ protected:
+  // Who it is, its fleet's path and description, and how it is.
+  virtual void DescribeTo(Answer* answer) const = 0;
+  // Reads the file, checks all that can be checked without a change, and keeps
+  // what it found for TakeRead. `notes` get what taking it does not do.
+  virtual absl::StatusOr<config::FleetDescription> Read(
+      std::vector<std::string>* notes) = 0;
+  // Goes by what Read found last.
+  virtual absl::Status TakeRead() = 0;
+  // How long engines that must end may take, from now on.
+  virtual void SetDrain(double seconds) {}
+  // The other questions. Unimplemented unless it knows them.
+  virtual absl::Status Other(const Question& question);
+
+ private:
+  // What changes something.
+  absl::Status Do(const Question& question);
+  // `digest`: of the fleet that is meant; empty: any.
+  absl::Status Check(const std::string& digest,
+                     std::vector<std::string>* notes);
+  absl::Status Take(const std::string& digest);
+};
+
+}  // namespace fineserve::apply
+
+#endif  // DAEMON_APPLY_FLEET_HOLDER_H_

@@ -1,0 +1,77 @@
+#ifndef DAEMON_APPLY_MESSAGE_H_
+#define DAEMON_APPLY_MESSAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/config/fleet_description.h"
+
+namespace fineserve::apply {
+
+// What passes through a process's door (door.h): one question, one answer, each
+// a JSON object of at most kMostBytes. Of an answer to a process of another
+// version, keys that are not known are left out.
+
+inline constexpr size_t kMostBytes = 4 << 20;
+
+struct Question {
+  enum class Kind {
+    kState,    // what holds, and how the process is
+    kCheck,    // can it take the fleet file as it is now?
+    kTake,     // take it
+    kRest,     // proxies: no new requests for these engines for a while
+    kRestart,  // fsctl up: drain these engines and start them again
+  };
+  Kind kind = Kind::kState;
+  std::string fleet_path;            // absolute; all but kState
+  std::string digest;                // of the fleet that the sender means
+  std::vector<std::string> engines;  // kRest, kRestart
+  // kRest: how long. kTake, kRestart: how long engines that must end may take
+  // to answer what they run.
+  double seconds = 0;
+};
+
+// An engine as the answering process sees it.
+struct EngineState {
+  std::string name;
+  std::string state;     // fsctl up: down, starting, serving, draining, …
+  int64_t pid = 0;       // fsctl up: 0 if it does not run
+  uint64_t starts = 0;   // fsctl up: so often, since fsctl up began
+  double for_s = 0;      // it has been in this state
+  std::string last_end;  // fsctl up: how it ended last; empty: it has not
+  uint64_t running = 0;  // proxies: requests that it has been sent
+  bool operator==(const EngineState&) const = default;
+};
+
+struct Answer {
+  std::string error;       // why not; empty: yes
+  std::string process;     // "fineserved", "fineserve-proxy", "fsctl up"
+  int64_t pid = 0;         // as it knows itself
+  std::string gpu;         // fineserved: whose
+  std::string fleet_path;  // absolute; empty: it has none
+  config::FleetDescription fleet;  // that it goes by
+  std::vector<std::string> notes;  // what taking it does not do, one line each
+  std::vector<EngineState> engines;
+  // Proxies: by GPU, whether its daemon decides; requests that were admitted
+  // without one.
+  std::map<std::string, bool> daemons;
+  uint64_t unscheduled = 0;
+
+  bool ok() const { return error.empty(); }
+};
+
+std::string Encode(const Question& question);
+std::string Encode(const Answer& answer);
+
+// InvalidArgument if the text is no such message.
+absl::StatusOr<Question> DecodeQuestion(absl::string_view text);
+absl::StatusOr<Answer> DecodeAnswer(absl::string_view text);
+
+}  // namespace fineserve::apply
+
+#endif  // DAEMON_APPLY_MESSAGE_H_

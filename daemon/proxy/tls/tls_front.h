@@ -1,0 +1,59 @@
+#ifndef DAEMON_PROXY_TLS_TLS_FRONT_H_
+#define DAEMON_PROXY_TLS_TLS_FRONT_H_
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace boost::asio::ssl {
+class context;
+}
+
+namespace fineserve::proxy {
+
+// Ends TLS in front of the proxy's connections: each client's bytes come out of
+// a local socket, which a Connection serves like any other, and what is written
+// to that goes back encrypted. So nothing behind it knows of TLS. It speaks TLS
+// 1.2 and 1.3 and, in them, HTTP/1.1 only. Confined to the proxy's thread.
+class TlsFront {
+ public:
+  // The files are in PEM; the certificate's may hold its chain. An error says
+  // which of them is wrong, and why.
+  static absl::StatusOr<std::unique_ptr<TlsFront>> Load(
+      const std::string& cert_path, const std::string& key_path);
+  // Reads the files again, for connections to come. After an error the present
+  // ones hold.
+  absl::Status Reload();
+
+  // Gets the plain socket, and the client's address.
+  using Welcome = std::function<void(boost::asio::ip::tcp::socket plain,
+                                     const std::string& client)>;
+  // Shakes hands with the client, calls `welcome`, and relays until either side
+  // has ended. This outlives the call.
+  boost::asio::awaitable<void> Serve(boost::asio::ip::tcp::socket socket,
+                                     Welcome welcome);
+
+  // Clients that shake hands or are relayed.
+  size_t open() const { return open_; }
+  uint64_t failed_handshakes() const { return failed_; }
+
+ private:
+  using Context = boost::asio::ssl::context;
+  TlsFront(std::string cert_path, std::string key_path)
+      : cert_path_(std::move(cert_path)), key_path_(std::move(key_path)) {}
+
+  const std::string cert_path_, key_path_;
+  std::shared_ptr<Context> context_;
+  size_t open_ = 0;
+  uint64_t failed_ = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_TLS_TLS_FRONT_H_

@@ -1,0 +1,251 @@
+// fsctl apply and SIGHUP: a fleet changes while it serves. Real daemon, proxy,
+// fsctl up and engines; what did not change is under load all the time.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/json_value.h"
+#include "tests/integration/serving/answer_load.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ApplyTest : public ServingSite {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"stay", "turn", "leave", "come"}) {
+      ports_[name] = process::FreePort();
+    }
+  }
+
+  // A model and an engine, which fsctl up starts with these words more.
+  Served Engine(const std::string& name,
+                const std::vector<std::string>& more = {}) {
+    Served served = {name,
+                     4096,
+                     ports_.at(name),
+                     {Program("tinyserve"), "--model", name, "--page", "64KiB",
+                      "--view", "--speed", "20", "--max-model-len", "4096",
+                      "--port", absl::StrCat(ports_.at(name))}};
+    served.command.insert(served.command.end(), more.begin(), more.end());
+    return served;
+  }
+  void StartAll(const std::vector<Served>& fleet) {
+    WriteFleet(fleet, "fail_open");
+    StartDaemonOfFleet();
+    up_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("fsctl"), "up", fleet_path(),
+                                 "--timestamps"},
+        environment());
+    StartProxy();
+    for (const Served& served : fleet) AwaitServing(served.name);
+  }
+  void AwaitServing(const std::string& name) {
+    const TinyModel model(name);
+    EXPECT_TRUE(Eventually([&] { return Ask(model).status == 200; }))
+        << name << Ask(model).body;
+  }
+  HttpResponse Ask(const TinyModel& model) {
+    return HttpClient(port()).Ask("POST", "/v1/completions",
+                                  model.Body("hello", 3));
+  }
+  Finished Apply(const std::vector<std::string>& more = {"--yes"}) {
+    std::vector<std::string> words = {"apply", fleet_path()};
+    words.insert(words.end(), more.begin(), more.end());
+    return Fsctl(words);
+  }
+  // Of the engine, by the tables of the pool.
+  int Pid(const std::string& engine) {
+    const std::string engines = Fsctl({"engines", "--json"}).out;
+    for (int i = 0; i < 8; ++i) {
+      const std::string at = absl::StrCat("/engines/", i);
+      if (JsonText(engines, at + "/name") == engine) {
+        return JsonInt(engines, at + "/pids/0");
+      }
+    }
+    return 0;
+  }
+
+  std::map<std::string, uint16_t> ports_;
+  std::unique_ptr<Process> up_;
+};
+
+// One engine is added, one removed, one changed; the fourth has clients all the
+// time, and they notice nothing.
+TEST_F(ApplyTest, OnlyWhatChangedIsRestartedAndNoRequestOfTheRestFails) {
+  StartAll({Engine("stay"), Engine("turn"), Engine("leave")});
+  const int stay = Pid("stay"), turn = Pid("turn");
+  ASSERT_NE(stay, 0);
+  const TinyModel stays("stay"), turns("turn"), comes("come"), leaves("leave");
+  AnswerLoad stay_load(stays, port(), 4, {100, 20});
+  AnswerLoad turn_load(turns, port(), 2, {100, 20});
+  EXPECT_TRUE(Eventually(
+      [&] { return stay_load.right() > 20 && turn_load.right() > 10; }));
+
+  WriteFleet(
+      {Engine("stay"), Engine("turn", {"--max-num-seqs", "8"}), Engine("come")},
+      "fail_open");
+  const Finished dry = Apply({"--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("+ engine come\n- engine leave\n"));
+  EXPECT_THAT(dry.out, HasSubstr("~ engine turn\n    command: "));
+  EXPECT_THAT(dry.out,
+              HasSubstr("starts come; drains and restarts turn; drains and "
+                        "ends leave"));
+  EXPECT_THAT(dry.out, Not(HasSubstr("engine stay")));
+  EXPECT_EQ(Ask(leaves).status, 200) << "nothing was done";
+
+  const Finished apply = Apply();
+  EXPECT_EQ(apply.code, 0) << apply.out << apply.err << up_->Stderr();
+  EXPECT_THAT(apply.out, HasSubstr("applied"));
+  EXPECT_EQ(Pid("stay"), stay);
+  EXPECT_NE(Pid("turn"), turn);
+  EXPECT_EQ(Pid("leave"), 0);
+  EXPECT_EQ(Ask(leaves).status, 404);
+  AwaitServing("come");
+  const int after = stay_load.right() + 20, turned = turn_load.right() + 10;
+  EXPECT_TRUE(Eventually(
+      [&] { return stay_load.right() > after && turn_load.right() > turned; }));
+  stay_load.End();
+  turn_load.End();
+  EXPECT_EQ(stay_load.refused(), 0);
+  EXPECT_EQ(stay_load.lost(), 0);
+  EXPECT_EQ(turn_load.lost(), 0) << "it was drained";
+  EXPECT_THAT(Apply({"--dry-run"}).out, HasSubstr("no changes"));
+}
+
+TEST_F(ApplyTest, FileThatCannotBeTakenChangesNothingAnywhere) {
+  StartAll({Engine("stay")});
+  const int stay = Pid("stay");
+  Served without_program = Engine("come");
+  without_program.command[0] = "/no/such/engine";
+  WriteFleet({Engine("stay", {"--max-num-seqs", "8"}), without_program},
+             "fail_open");
+  const Finished no = Apply();
+  EXPECT_EQ(no.code, 1);
+  EXPECT_THAT(no.err, HasSubstr("fsctl up"));
+  EXPECT_THAT(no.err, HasSubstr("/no/such/engine: command not found"));
+  EXPECT_THAT(no.err, HasSubstr("nothing was changed"));
+  EXPECT_EQ(Pid("stay"), stay);
+  EXPECT_EQ(HttpClient(port()).Ask("GET", "/v1/models/come").status, 404);
+  EXPECT_EQ(JsonText(Fsctl({"models", "--json"}).out, "/models/1/name"), "");
+
+  std::ofstream(fleet_path()) << "[scheduler]\npolicy = \"best\"\n";
+  const Finished wrong = Apply();
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("fleet.toml:2: "));
+  EXPECT_EQ(Apply({}).code, 2) << "nobody is there to ask";
+  EXPECT_EQ(Ask(TinyModel("stay")).status, 200);
+}
+
+TEST_F(ApplyTest, FleetThatNobodyGoesByIsSaidSo) {
+  WriteFleet({Engine("stay")}, "fail_open");
+  const Finished nobody = Apply();
+  EXPECT_EQ(nobody.code, 3);
+  EXPECT_THAT(nobody.err, HasSubstr("no process goes by"));
+}
+
+// All three, as the reload of their units sends it.
+TEST_F(ApplyTest, HangupMakesAllThreeTakeTheFileAgain) {
+  StartAll({Engine("stay"), Engine("leave")});
+  const int stay = Pid("stay");
+  WriteFleet({Engine("stay"), Engine("come")}, "fail_open");
+  for (Process* process : {daemon_.get(), proxy_.get(), up_.get()}) {
+    process->Signal(SIGHUP);
+  }
+  AwaitServing("come");
+  EXPECT_TRUE(Eventually([&] { return Pid("leave") == 0; }));
+  EXPECT_EQ(Pid("stay"), stay);
+  EXPECT_THAT(Apply({"--dry-run"}).out, HasSubstr("no changes"));
+  // A mistake leaves all as it was, and fsctl up with its engines.
+  std::ofstream(fleet_path()) << "[scheduler]\npolicy = \"best\"\n";
+  up_->Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] {
+    return up_->Stderr().find("keeping the present fleet") != std::string::npos;
+  }));
+  EXPECT_EQ(Pid("stay"), stay);
+  up_->Signal(SIGTERM);
+  EXPECT_EQ(up_->Wait(), 0);
+}
+
+TEST_F(ApplyTest, RestartDrainsAnEngineAndWaitsUntilItServes) {
+  StartAll({Engine("stay"), Engine("turn")});
+  const int stay = Pid("stay"), turn = Pid("turn");
+  const TinyModel turns("turn");
+  AnswerLoad load(turns, port(), 4, {100, 40});
+  EXPECT_TRUE(Eventually([&] { return load.right() > 10; }));
+  const Finished restart = Fsctl({"restart", "turn"});
+  EXPECT_EQ(restart.code, 0) << restart.out << restart.err;
+  EXPECT_THAT(restart.out, HasSubstr("turn: draining\n"));
+  EXPECT_NE(Pid("turn"), turn);
+  EXPECT_EQ(Pid("stay"), stay);
+  const int before = load.right();
+  EXPECT_TRUE(Eventually([&] { return load.right() > before + 10; }));
+  load.End();
+  EXPECT_EQ(load.lost(), 0);
+  EXPECT_EQ(Fsctl({"restart", "--rolling"}).code, 0);
+  EXPECT_NE(Pid("stay"), stay);
+  EXPECT_EQ(Fsctl({"restart"}).code, 2);
+  const Finished unknown = Fsctl({"restart", "nobody"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("no fsctl up starts an engine"));
+}
+
+TEST_F(ApplyTest, EngineThatLeavesAnswersWhatItRunsFirst) {
+  StartAll(
+      {Engine("stay"), Engine("leave", {"--speed", "1"})});  // 8 ms a token
+  const TinyModel leaves("leave");
+  HttpClient client(port());
+  client.Send("POST", "/v1/completions",
+              leaves.Body("hello", 500, ", \"stream\": true"),
+              "x-slo-ttft-ms: 120000\r\n");
+  EXPECT_EQ(client.ReadHead().status, 200);
+  ASSERT_TRUE(client.ReadEvent().has_value());
+  WriteFleet({Engine("stay")}, "fail_open");
+  EXPECT_EQ(Apply().code, 0);
+  std::string last;
+  while (const auto event = client.ReadEvent()) last = *event;
+  EXPECT_EQ(last, "[DONE]");
+  EXPECT_FALSE(client.broken());
+}
+
+TEST_F(ApplyTest, StatusSaysWhatIsWrongAndWhatMendsIt) {
+  const Finished nothing = Fsctl({"status"});
+  EXPECT_EQ(nothing.code, 1);
+  EXPECT_THAT(nothing.out, HasSubstr("no fineserved runs"));
+  StartAll({Engine("stay"), Engine("turn")});
+  EXPECT_TRUE(Eventually([&] { return Fsctl({"status"}).code == 0; }))
+      << Fsctl({"status"}).out;
+  EXPECT_THAT(Fsctl({"status"}).out, HasSubstr("with 2 engines that serve"));
+  EXPECT_EQ(Fsctl({"drain", "stay"}).code, 0);
+  const Finished drained = Fsctl({"status"});
+  EXPECT_EQ(drained.code, 1);
+  EXPECT_THAT(drained.out, HasSubstr("fsctl drain stay --undo"));
+  EXPECT_EQ(Fsctl({"drain", "stay", "--undo"}).code, 0);
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  EXPECT_TRUE(Eventually([&] {
+    const std::string out = Fsctl({"status"}).out;
+    return out.find("is dead") != std::string::npos &&
+           out.find("admitted unscheduled") != std::string::npos;
+  })) << Fsctl({"status"}).out;
+  EXPECT_EQ(JsonAt(Fsctl({"status", "--json"}).out, "/well"), "false");
+}
+
+}  // namespace
+}  // namespace fineserve::integration

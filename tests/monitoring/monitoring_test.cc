@@ -1,0 +1,311 @@
+// What tools/monitoring says of a real fleet: a real Prometheus scrapes a
+// daemon and a proxy while engines serve, one is killed, the pool is exhausted
+// and the daemon is killed and started again. The alerts that are meant fire
+// and no other does, and each query of each dashboard has something to show.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/metrics/metric_list.h"
+#include "tests/integration/serving/serving_site.h"
+#include "tests/integration/serving/tiny_engine.h"
+#include "tests/monitoring/prometheus.h"
+#include "tests/process/free_port.h"
+
+namespace fineserve::monitoring {
+namespace {
+
+using integration::Eventually;
+using integration::HttpClient;
+using integration::Process;
+using integration::ServingSite;
+using integration::TinyEngine;
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+const std::string kFolder = FINESERVE_SOURCE_DIR "/tools/monitoring/";
+
+std::string ReadFile(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_NE(text.str(), "") << path;
+  return text.str();
+}
+
+struct Panel {
+  std::string title;
+  std::string query;
+};
+
+// The queries of a dashboard, as Grafana would send them with "All" chosen.
+std::vector<Panel> PanelsOf(const std::string& name) {
+  std::vector<Panel> panels;
+  const json dashboard =
+      json::parse(ReadFile(kFolder + "dashboards/" + name + ".json"));
+  for (const json& panel : dashboard["panels"]) {
+    for (const json& target : panel["targets"]) {
+      std::string query = target["expr"].get<std::string>();
+      query = std::regex_replace(query, std::regex("\\$__rate_interval"), "5m");
+      query = std::regex_replace(query, std::regex("\\$[a-z]+"), ".*");
+      panels.push_back(
+          {name + ": " + panel["title"].get<std::string>(), Hastened(query)});
+    }
+  }
+  return panels;
+}
+
+// A client that asks for a short stream ten times a second.
+class SteadyLoad {
+ public:
+  SteadyLoad(uint16_t port, std::string body)
+      : thread_([this, port, body = std::move(body)] {
+          while (!ending_) {
+            HttpClient client(port);
+            client.Send("POST", "/v1/completions", body);
+            client.ReadHead();
+            client.ReadBody();
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          }
+        }) {}
+  ~SteadyLoad() {
+    ending_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+class MonitoringTest : public ServingSite {
+ protected:
+  void SetUp() override {
+    if (system("command -v prometheus >/dev/null") != 0) {
+      GTEST_SKIP() << "no prometheus: scripts/setup installs Debian's";
+    }
+    Set("EMUCUDA_MEMORY", "2GiB");
+  }
+
+  void StartDaemonWithMetrics() {
+    StartDaemonOfFleet({"--pool", "192MiB", "--metrics",
+                        "127.0.0.1:" + std::to_string(metrics_port_)});
+  }
+  void StartAll() {
+    WriteFleet({{"wide", 4096, wide_port_}, {"deep", 8192, deep_port_}},
+               "fail_open");
+    SetAdminPort();
+    StartDaemonWithMetrics();
+    StartEngines();
+    StartProxy();
+    prometheus_ = std::make_unique<Prometheus>(
+        std::vector<Prometheus::Job>{{"fineserved", metrics_port_},
+                                     {"fineserve-proxy", admin_port_}},
+        Hastened(ReadFile(kFolder + "fineserve.rules.yml")));
+  }
+  // Prometheus has to know it beforehand.
+  void SetAdminPort() {
+    const std::string fleet = ReadFile(fleet_path());
+    std::ofstream(fleet_path()) << std::regex_replace(
+        fleet, std::regex("admin = \"127.0.0.1:0\""),
+        "admin = \"127.0.0.1:" + std::to_string(admin_port_) + "\"");
+  }
+  void StartEngines() {
+    wide_ = StartTiny("wide", {"--page", "64KiB"}, wide_port_);
+    deep_ = StartTiny("deep", {"--planes", "4", "--page", "32KiB"}, deep_port_);
+  }
+  std::unique_ptr<TinyEngine> StartTiny(const std::string& name,
+                                        std::vector<std::string> more,
+                                        uint16_t port) {
+    more.insert(more.end(), {"--view", "--speed", "20", "--max-model-len",
+                             "1024", "--port", std::to_string(port)});
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
+                                        environment);
+  }
+  std::unique_ptr<Process> StartTrader(const std::string& name) {
+    Process::Environment environment = EngineEnvironment();
+    environment["FINESERVE_ENGINE"] = name;
+    auto engine = std::make_unique<Process>(
+        std::vector<std::string>{Program("view_engine"), "--random", "3600",
+                                 "--most", "3000", "--watermark", "100",
+                                 "--planes", "4", "--page", "32768"},
+        environment);
+    EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
+    return engine;
+  }
+  void BeginLoad() {
+    for (const TinyEngine* engine : {wide_.get(), deep_.get()}) {
+      loads_.push_back(std::make_unique<SteadyLoad>(
+          port(), engine->Body("one two three four", 8, ", \"stream\": true")));
+    }
+  }
+  bool EventuallyFires(const std::string& alert) {
+    return Eventually([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return prometheus_->Firing().count(alert) > 0;
+    });
+  }
+  bool EventuallyNoneFires() {
+    return Eventually([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return prometheus_->Firing().empty();
+    });
+  }
+
+  const uint16_t metrics_port_ = process::FreePort();
+  const uint16_t admin_port_ = process::FreePort();
+  const uint16_t wide_port_ = process::FreePort();
+  const uint16_t deep_port_ = process::FreePort();
+  std::unique_ptr<TinyEngine> wide_, deep_;
+  std::unique_ptr<Prometheus> prometheus_;
+  std::vector<std::unique_ptr<SteadyLoad>> loads_;
+};
+
+TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
+  StartAll();
+  BeginLoad();
+  HttpClient(port()).Ask("POST", "/v1/completions", "{\"model\": \"no\"}");
+  {
+    // Two engines that pass slabs to and fro.
+    const auto a = StartTrader("trader-a");
+    const auto b = StartTrader("trader-b");
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    for (Process* trader : {a.get(), b.get()}) trader->Signal(SIGTERM);
+    for (Process* trader : {a.get(), b.get()}) trader->Wait();
+    EXPECT_TRUE(
+        Eventually([&] { return SlabsIn(abi::SlabState::kFree) >= 4; }));
+  }
+
+  // An engine is killed whose work goes on; another asks for more than there
+  // is.
+  auto batch =
+      StartEngine("16MiB", {}, {{"EMUCUDA_LINGER_MS", kUntilEndLingering}});
+  ASSERT_THAT(batch->Ask("queue"), HasSubstr("ok queued"));
+  EXPECT_THAT(prometheus_->EverFired(), IsEmpty());
+  batch->Signal(SIGKILL);
+  batch->Wait();
+  const auto greedy = LaunchEngine("192MiB");
+  EXPECT_TRUE(EventuallyFires("FineservePoolExhausted"));
+  greedy->Signal(SIGKILL);
+  EXPECT_TRUE(EventuallyFires("FineserveQuarantineStuck"));
+  EndLingering();
+
+  // The daemon is killed, and another begins with a new pool.
+  daemon_->Signal(SIGKILL);
+  daemon_->Wait();
+  for (const char* alert :
+       {"FineserveFailsOpen", "FineservedAway", "FineserveUndecided"}) {
+    EXPECT_TRUE(EventuallyFires(alert)) << alert;
+  }
+  StartDaemonWithMetrics();
+  EXPECT_TRUE(EventuallyFires("FineserveFormerPool")) << daemon_->Stderr();
+  EXPECT_THAT(Fsctl({"doctor"}).out, HasSubstr("the pool of a former daemon"));
+  loads_.clear();
+  wide_.reset();
+  deep_.reset();
+  StartEngines();
+  BeginLoad();
+  EXPECT_TRUE(EventuallyNoneFires())
+      << testing::PrintToString(prometheus_->Firing());
+
+  EXPECT_THAT(
+      prometheus_->EverFired(),
+      UnorderedElementsAre("FineservePoolExhausted", "FineserveQuarantineStuck",
+                           "FineserveFailsOpen", "FineservedAway",
+                           "FineserveUndecided", "FineserveFormerPool"));
+  EXPECT_THAT(prometheus_->BrokenRules(), IsEmpty());
+  for (const char* dashboard : {"overview", "gpu", "model"}) {
+    const std::vector<Panel> panels = PanelsOf(dashboard);
+    EXPECT_GT(panels.size(), 10u);
+    for (const Panel& panel : panels) {
+      EXPECT_GT(prometheus_->SeriesEver(panel.query), 0)
+          << panel.title << "\n  " << panel.query;
+    }
+  }
+  // What the rules look at is there, but for what only a planner has.
+  const std::string rules = ReadFile(kFolder + "fineserve.rules.yml");
+  const std::regex name("\\bfineserve_[a-z_]+");
+  std::set<std::string> named;
+  for (std::sregex_iterator it(rules.begin(), rules.end(), name), end;
+       it != end; ++it) {
+    named.insert(it->str());
+  }
+  EXPECT_GT(named.size(), 10u);
+  for (const std::string& metric : named) {
+    if (metric.rfind("fineserve_plan_", 0) == 0) continue;
+    EXPECT_GT(prometheus_->SeriesEver(metric), 0) << metric;
+  }
+}
+
+// Every metric that a rule or a dashboard names is one that we export.
+TEST(MonitoringFilesTest, NameNoMetricThatIsNotListed) {
+  std::set<std::string> listed;
+  for (const metrics::Metric& metric : metrics::AllMetrics()) {
+    listed.insert(metric.name);
+    if (metric.type != metrics::MetricType::kHistogram) continue;
+    for (const char* part : {"_bucket", "_sum", "_count"}) {
+      listed.insert(std::string(metric.name) + part);
+    }
+  }
+  for (const char* file : {"fineserve.rules.yml", "fineserve.rules.test.yml",
+                           "dashboards/overview.json", "dashboards/gpu.json",
+                           "dashboards/model.json"}) {
+    const std::string text = ReadFile(kFolder + file);
+    const std::regex name("\\bfineserve_[a-z_]+");
+    for (std::sregex_iterator it(text.begin(), text.end(), name), end;
+         it != end; ++it) {
+      EXPECT_THAT(listed, Contains(it->str())) << file;
+    }
+  }
+}
+
+TEST(MonitoringFilesTest, EachAlertHasAScenarioInWhichItFires) {
+  const std::string rules = ReadFile(kFolder + "fineserve.rules.yml");
+  const std::string tests = ReadFile(kFolder + "fineserve.rules.test.yml");
+  const std::regex alert("- alert: (\\w+)");
+  for (std::sregex_iterator it(rules.begin(), rules.end(), alert), end;
+       it != end; ++it) {
+    const std::string name = (*it)[1];
+    const std::regex fires("alertname: " + name +
+                           "\\s+eval_time: \\w+\\s+exp_alerts:");
+    EXPECT_TRUE(std::regex_search(tests, fires)) << name;
+  }
+}
+
+TEST(MonitoringFilesTest, PromtoolFindsTheScenariosTrue) {
+  if (system("command -v promtool >/dev/null") != 0) {
+    GTEST_SKIP() << "no promtool: scripts/setup installs Debian's prometheus";
+  }
+  for (const char* command : {"promtool test rules fineserve.rules.test.yml",
+                              "promtool check config prometheus.yml"}) {
+    const integration::Finished done = integration::RunToEnd(
+        {"sh", "-c", "cd " + kFolder + " && " + command}, {});
+    EXPECT_EQ(done.code, 0) << done.out << done.err;
+  }
+}
+
+TEST(HastenedTest, ShortensDurationsAndNothingElse) {
+  EXPECT_EQ(Hastened("rate(ratio_rate5m[5m]) > 5 * 60 for: 1h # in 15 minutes"),
+            "rate(ratio_rate5m[10s]) > 5 * 2 for: 120s # in 15 minutes");
+}
+
+}  // namespace
+}  // namespace fineserve::monitoring

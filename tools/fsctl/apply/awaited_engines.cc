@@ -1,0 +1,71 @@
+#include "tools/fsctl/apply/awaited_engines.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fineserve::fsctl {
+
+void AwaitedEngines::Serves(const std::string& engine, uint64_t starts) {
+  pending_[engine] = {false, starts};
+}
+
+void AwaitedEngines::Ends(const std::string& engine) {
+  pending_[engine] = {true};
+}
+
+std::vector<std::string> AwaitedEngines::Observe(
+    const std::vector<apply::EngineState>& engines) {
+  std::vector<std::string> news;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const auto& [name, goal] = *it;
+    const auto found = std::find_if(
+        engines.begin(), engines.end(),
+        [&](const apply::EngineState& e) { return e.name == it->first; });
+    const apply::EngineState* now = found == engines.end() ? nullptr : &*found;
+    std::string state = now != nullptr ? now->state : "ended";
+    const bool is_there = IsThere(name, goal, now);
+    // One that serves still is not news before it has been started again.
+    const bool is_old =
+        state == "serving" && now != nullptr && now->starts <= goal.starts;
+    if (state != goal.state && !is_old) {
+      news.push_back(absl::StrCat(name, ": ", state));
+    }
+    it->second.state = std::move(state);
+    it = is_there ? pending_.erase(it) : std::next(it);
+  }
+  return news;
+}
+
+bool AwaitedEngines::IsThere(const std::string& name, const Goal& goal,
+                             const apply::EngineState* now) {
+  if (goal.ends) return now == nullptr;
+  if (now == nullptr) {
+    troubles_.push_back(absl::StrCat(name, " is not started by it any more"));
+    return true;
+  }
+  // The plan says whether it runs.
+  if (now->state == "off" || now->state == "unplanned") return true;
+  const bool in_vain =
+      now->state == "given up" ||
+      (now->state != "serving" && now->starts > goal.starts + kMostStarts);
+  if (in_vain) {
+    troubles_.push_back(absl::StrCat(
+        name,
+        now->state == "given up" ? " cannot be started"
+                                 : " ends again and again",
+        now->last_end.empty() ? "" : absl::StrCat(" (", now->last_end, ")"),
+        "; see its log"));
+    return true;
+  }
+  return now->state == "serving" && now->starts > goal.starts;
+}
+
+std::vector<std::string> AwaitedEngines::Pending() const {
+  std::vector<std::string> names;
+  for (const auto& [name, goal] : pending_) names.push_back(name);
+  return names;
+}
+
+}  // namespace fineserve::fsctl

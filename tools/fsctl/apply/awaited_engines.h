@@ -1,0 +1,54 @@
+#ifndef TOOLS_FSCTL_APPLY_AWAITED_ENGINES_H_
+#define TOOLS_FSCTL_APPLY_AWAITED_ENGINES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/apply/message.h"
+
+namespace fineserve::fsctl {
+
+// Engines of a fsctl up that are on their way to where they should be, as it
+// tells of them again and again. Pure.
+class AwaitedEngines {
+ public:
+  // To serve, having been started more often than `starts`.
+  void Serves(const std::string& engine, uint64_t starts);
+  // To have ended for good.
+  void Ends(const std::string& engine);
+
+  // What is new since the last call, a line per engine.
+  std::vector<std::string> Observe(
+      const std::vector<apply::EngineState>& engines);
+
+  // Whether nothing is left to wait for: each is where it should be, or never
+  // will be.
+  bool done() const { return pending_.empty(); }
+  // Why those that will not be there will not; empty: all is well.
+  const std::vector<std::string>& troubles() const { return troubles_; }
+  // The names of those that are not there yet.
+  std::vector<std::string> Pending() const;
+
+ private:
+  // An engine that was started so often in vain will not serve.
+  static constexpr uint64_t kMostStarts = 3;
+
+  struct Goal {
+    bool ends = false;
+    uint64_t starts = 0;
+    std::string state = {};  // as it was last
+  };
+
+  // True: nothing more is to be waited for.
+  bool IsThere(const std::string& name, const Goal& goal,
+               const apply::EngineState* now);
+
+  std::map<std::string, Goal> pending_;
+  std::vector<std::string> troubles_;
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_APPLY_AWAITED_ENGINES_H_

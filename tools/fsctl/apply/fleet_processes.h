@@ -1,0 +1,34 @@
+#ifndef TOOLS_FSCTL_APPLY_FLEET_PROCESSES_H_
+#define TOOLS_FSCTL_APPLY_FLEET_PROCESSES_H_
+
+#include <string>
+#include <vector>
+
+#include "daemon/apply/message.h"
+
+namespace fineserve::fsctl {
+
+// A running fineserved, fineserve-proxy or fsctl up.
+struct FleetProcess {
+  std::string door;     // the path of its door
+  apply::Answer state;  // what it says of itself
+
+  // "fineserve-proxy 4711".
+  std::string Name() const;
+};
+
+struct FoundProcesses {
+  // Those that answer: daemons first, then proxies, then fsctl up. A model that
+  // is new is known to who decides before it is asked for.
+  std::vector<FleetProcess> processes;
+  std::vector<std::string> silent;  // one line for each that should answer
+};
+FoundProcesses FindProcesses(const std::string& runtime_folder);
+
+// Those that go by this fleet file.
+std::vector<FleetProcess> ProcessesOfFleet(
+    const std::vector<FleetProcess>& processes, const std::string& fleet_path);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_APPLY_FLEET_PROCESSES_H_

@@ -1,0 +1,97 @@
+#include "tools/fsctl/launch/engine_rest.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+class EngineRestTest : public ::testing::Test {
+ protected:
+  struct Proxy {
+    bool silent = false;
+    std::string error = {};
+    std::map<std::string, uint64_t> running = {};
+  };
+
+  std::map<std::string, Proxy> proxies_;
+  std::vector<apply::Question> asked_;
+  EngineRest rest_{
+      "/fleet.toml",
+      [this] {
+        std::vector<std::string> doors;
+        for (const auto& [door, proxy] : proxies_) doors.push_back(door);
+        return doors;
+      },
+      [this](const std::string& door, const apply::Question& question) {
+        asked_.push_back(question);
+        const Proxy& proxy = proxies_[door];
+        absl::optional<apply::Answer> answer;
+        if (proxy.silent) return answer;
+        answer.emplace().error = proxy.error;
+        for (const auto& [engine, running] : proxy.running) {
+          answer->engines.emplace_back().name = engine;
+          answer->engines.back().running = running;
+        }
+        return answer;
+      }};
+};
+
+TEST_F(EngineRestTest, WithoutAProxyAnEngineIsIdle) {
+  rest_.Turn(kSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", kSecond));
+  EXPECT_FALSE(rest_.IsIdle("b", kSecond)) << "it does not rest";
+}
+
+TEST_F(EngineRestTest, EngineIsIdleWhenAllProxiesSayThatNothingRunsThere) {
+  proxies_ = {{"proxy-1", {false, "", {{"a", 2}}}},
+              {"proxy-2", {false, "", {{"b", 1}}}}};
+  rest_.Turn(10 * kSecond, {"a"});
+  EXPECT_EQ(asked_.size(), 2u);
+  EXPECT_EQ(asked_[0].engines, std::vector<std::string>{"a"});
+  rest_.Turn(20 * kSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 20 * kSecond));
+  proxies_["proxy-1"].running = {};
+  rest_.Turn(30 * kSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 30 * kSecond));
+}
+
+// A request may have been admitted a moment before.
+TEST_F(EngineRestTest, EngineIsNotIdleAtOnce) {
+  proxies_ = {{"proxy-1", {}}};
+  rest_.Turn(10 * kSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 10 * kSecond));
+  rest_.Turn(12 * kSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 12 * kSecond));
+}
+
+TEST_F(EngineRestTest, SilentProxyMayRunSomething) {
+  proxies_ = {{"proxy-1", {true}}};
+  rest_.Turn(10 * kSecond, {"a"});
+  rest_.Turn(20 * kSecond, {"a"});
+  EXPECT_FALSE(rest_.IsIdle("a", 20 * kSecond));
+}
+
+TEST_F(EngineRestTest, ProxyOfAnotherFleetDoesNotCount) {
+  proxies_ = {{"proxy-1", {false, "another fleet", {{"a", 1}}}}};
+  rest_.Turn(10 * kSecond, {"a"});
+  EXPECT_TRUE(rest_.IsIdle("a", 10 * kSecond));
+}
+
+TEST_F(EngineRestTest, ProxiesAreTurnedToTwiceASecondWhileAnEngineRests) {
+  proxies_ = {{"proxy-1", {}}};
+  for (uint64_t ms = 10'000; ms < 20'000; ms += 100) {
+    rest_.Turn(ms * 1'000'000, {"a"});
+  }
+  EXPECT_EQ(asked_.size(), 20u);
+  rest_.Turn(30 * kSecond, {});
+  EXPECT_EQ(asked_.size(), 20u);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl

@@ -1,0 +1,110 @@
+#include "tools/fsctl/status/pool_troubles.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/fsctl/pool/slab_states.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// How long a dead engine's slabs may wait without being stuck: the driver
+// forgets a process within seconds.
+constexpr double kPatienceWithQuarantineS = 30;
+
+double SecondsSince(uint64_t now_ns, uint64_t then_ns) {
+  if (then_ns == 0 || then_ns > now_ns) return -1;
+  return static_cast<double>(now_ns - then_ns) * 1e-9;
+}
+
+bool HasView(const abi::EngineSnapshot& engine) {
+  return engine.state == abi::EngineState::kAlive && engine.view.planes != 0;
+}
+
+// A dead engine whose slabs nobody gets back.
+void AddQuarantine(const StatusInput& o, const ServedPool& pool,
+                   std::vector<Trouble>* troubles) {
+  for (const abi::EngineSnapshot& engine : pool.table.engines) {
+    if (engine.state != abi::EngineState::kQuarantined) continue;
+    const double since = SecondsSince(o.now.monotonic_ns, engine.since_ns);
+    if (since < kPatienceWithQuarantineS) continue;
+    const bool is_blind = pool.table.counters.process_lists_useless != 0;
+    troubles->push_back(
+        {true,
+         absl::StrCat(engine.slabs_held, " slabs of the dead engine ",
+                      engine.name, " stay in quarantine"),
+         since,
+         is_blind || engine.member_pids.empty()
+             ? "fsctl doctor says why the driver does not list processes"
+             : absl::StrCat("the driver still lists pid ",
+                            absl::StrJoin(engine.member_pids, ", "),
+                            ": end it")});
+  }
+}
+
+// Engines with less than the policy has promised them.
+void AddFloors(const ServedPool& pool, std::vector<Trouble>* troubles) {
+  for (const abi::EngineSnapshot& engine : pool.table.engines) {
+    const uint32_t promised = std::min(engine.view.floor, engine.view.wanted);
+    if (!HasView(engine) || engine.view.leased >= promised) continue;
+    troubles->push_back(
+        {true,
+         absl::StrCat("engine ", engine.name, " has ", engine.view.leased,
+                      " slabs, less than its floor of ", engine.view.floor),
+         -1,
+         "fsctl slabs shows who holds the others; make the pool larger or "
+         "floors smaller"});
+  }
+}
+
+void AddExhaustion(const ServedPool& pool, std::vector<Trouble>* troubles) {
+  if (CountStates(pool.table).of(abi::SlabState::kFree) != 0) return;
+  std::vector<std::string> short_of;
+  for (const abi::EngineSnapshot& engine : pool.table.engines) {
+    const uint32_t wanted = std::min(engine.view.wanted, engine.view.cap);
+    if (HasView(engine) && engine.view.leased < wanted) {
+      short_of.push_back(engine.name);
+    }
+  }
+  if (short_of.empty()) return;
+  troubles->push_back(
+      {true,
+       absl::StrCat("the pool of ", GpuName(pool.table.gpu_uuid),
+                    " is exhausted: ", absl::StrJoin(short_of, ", "),
+                    short_of.size() == 1 ? " wants more" : " want more"),
+       -1,
+       "fsctl top shows who holds it; make the pool larger, or move a model "
+       "to another GPU"});
+}
+
+}  // namespace
+
+std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
+  std::vector<Trouble> troubles;
+  for (const std::string& dead : o.dead_daemons) {
+    troubles.push_back({true, dead, -1, "start fineserved again"});
+  }
+  for (const abi::TableSnapshot& orphan : o.orphans) {
+    troubles.push_back(
+        {true,
+         absl::StrCat("daemon ", orphan.daemon_pid, " of ",
+                      GpuName(orphan.gpu_uuid),
+                      " is dead; engines go on without it"),
+         -1,
+         "start fineserved again; unless it was supervised, then fsctl "
+         "restart --rolling"});
+  }
+  for (const ServedPool& pool : o.pools) {
+    if (!pool.former.empty()) {
+      troubles.push_back({true, pool.former, -1,
+                          "restart these engines: fsctl restart --rolling"});
+    }
+    AddQuarantine(o, pool, &troubles);
+    AddFloors(pool, &troubles);
+    AddExhaustion(pool, &troubles);
+  }
+  return troubles;
+}
+
+}  // namespace fineserve::fsctl

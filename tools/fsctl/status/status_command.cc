@@ -1,0 +1,95 @@
+#include "tools/fsctl/status/status_command.h"
+
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "daemon/abi/observer_link.h"
+#include "daemon/abi/old_pool.h"
+#include "daemon/config/fleet.h"
+#include "tools/fsctl/plan/ask_daemons.h"
+#include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/status/status_output.h"
+#include "tools/fsctl/status/troubles.h"
+#include "tools/fsctl/terminal/exit_code.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience(3000);
+
+void LookAtPools(const std::string& folder, StatusInput* o) {
+  std::vector<absl::Status> dead;
+  std::vector<Pool> live = LivePools(abi::ListSockets(folder), &dead);
+  for (const absl::Status& trouble : dead) {
+    o->dead_daemons.emplace_back(trouble.message());
+  }
+  for (Pool& orphan : OrphanedPools(live)) {
+    o->orphans.push_back(std::move(orphan.table));
+  }
+  for (Pool& pool : live) {
+    std::string former =
+        abi::Describe(abi::FindOldPools(pool.table.gpu_uuid, pool.table.epoch));
+    o->pools.push_back({std::move(pool.table), std::move(former)});
+  }
+}
+
+void AskFleetDaemons(StatusInput* o) {
+  const absl::StatusOr<std::vector<FleetDaemon>> daemons = FindFleetDaemons("");
+  if (!daemons.ok()) return;  // none has a fleet
+  auto models =
+      AskDaemons(*daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
+  auto plans =
+      AskDaemons(*daemons, wire::Encode(0, 0, wire::PlanQueryT()), kPatience);
+  for (size_t i = 0; i < daemons->size(); ++i) {
+    DaemonWord& word = o->words.emplace_back();
+    word.gpu = (*daemons)[i].gpu;
+    if (models[i].ok()) {
+      if (auto* told = models[i]->body.AsModels()) {
+        word.models = std::move(*told);
+      }
+    }
+    if (plans[i].ok()) {
+      if (auto* told = plans[i]->body.AsPlanState()) {
+        word.plan = std::move(*told);
+      }
+    }
+  }
+}
+
+void ReadFleets(StatusInput* o) {
+  std::set<std::string> paths;
+  for (const FleetProcess& process : o->found.processes) {
+    if (!process.state.fleet_path.empty()) {
+      paths.insert(process.state.fleet_path);
+    }
+  }
+  for (const std::string& path : paths) {
+    FleetOnDisk& fleet = o->fleets.emplace_back();
+    fleet.path = path;
+    const absl::StatusOr<config::Fleet> read = config::ReadFleet(path);
+    if (read.ok()) {
+      fleet.fleet = config::Describe(*read);
+    } else {
+      fleet.error = std::string(read.status().message());
+    }
+  }
+}
+
+}  // namespace
+
+int RunStatus(const Globals& globals) {
+  const std::string folder = SocketFolder();
+  StatusInput observed;
+  observed.now = Now();
+  LookAtPools(folder, &observed);
+  observed.found = FindProcesses(folder);
+  AskFleetDaemons(&observed);
+  ReadFleets(&observed);
+  const std::vector<Trouble> troubles = TroublesOf(observed);
+  Print(globals.json ? StatusJson(observed, troubles)
+                     : StatusText(observed, troubles, globals.color));
+  return AnyWrong(troubles) ? kExitBadAnswer : kExitOk;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,61 @@
+#ifndef TOOLS_FSCTL_STATUS_STATUS_INPUT_H_
+#define TOOLS_FSCTL_STATUS_STATUS_INPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "daemon/abi/table_reader.h"
+#include "daemon/config/fleet_description.h"
+#include "daemon/wire/message.h"
+#include "tools/fsctl/apply/fleet_processes.h"
+#include "tools/fsctl/terminal/quantities.h"
+
+namespace fineserve::fsctl {
+
+// One thing that an operator should know.
+struct Trouble {
+  bool is_wrong = true;  // false: it may well be meant, or pass by itself
+  std::string what;
+  double since_s = -1;  // so long ago; negative: not known
+  std::string cure;
+  bool operator==(const Trouble&) const = default;
+};
+
+// A pool whose daemon answers.
+struct ServedPool {
+  abi::TableSnapshot table;
+  // Engines that serve on a former pool of its GPU, in words; empty: none.
+  std::string former;
+};
+
+// What a daemon with a fleet says of requests and of the plan.
+struct DaemonWord {
+  std::string gpu;
+  absl::optional<wire::ModelsT> models;   // none: it did not answer
+  absl::optional<wire::PlanStateT> plan;  // none: it did not answer
+};
+
+// A fleet that a process goes by, and its file as it is now.
+struct FleetOnDisk {
+  std::string path;
+  std::string error;  // why it cannot be read; empty: it can
+  config::FleetDescription fleet;
+};
+
+// All that `fsctl status` looks at.
+struct StatusInput {
+  Moment now;
+  std::vector<ServedPool> pools;
+  std::vector<std::string> dead_daemons;    // sockets without one, and why
+  std::vector<abi::TableSnapshot> orphans;  // pools without a daemon
+  FoundProcesses found;
+  std::vector<DaemonWord> words;
+  std::vector<FleetOnDisk> fleets;
+};
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_STATUS_STATUS_INPUT_H_

@@ -1,0 +1,174 @@
+#include "tools/fsctl/status/troubles.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "tools/fsctl/status/pool_troubles.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// Longer than any engine should take to end once it is asked to.
+constexpr double kPatienceWithStopS = 30;
+
+bool IsOf(const FleetProcess& process, const char* program) {
+  return process.state.process == program;
+}
+
+std::string GpuText(const std::string& gpu) {
+  return gpu.empty() ? "its GPU" : gpu;
+}
+
+Trouble TroubleOfEngine(const FleetProcess& up, const apply::EngineState& e) {
+  const std::string who =
+      absl::StrCat("engine ", e.name, " (", up.Name(), ") ");
+  const std::string end =
+      e.last_end.empty() ? "" : absl::StrCat("; it last ", e.last_end);
+  if (e.state == "given up") {
+    return {true, who + "cannot be started" + end, e.for_s,
+            absl::StrCat("correct its command, then fsctl restart ", e.name)};
+  }
+  if (e.state == "starting" && e.last_end.empty()) {
+    return {false, who + "is starting", e.for_s, "wait, or see its log"};
+  }
+  if (e.state == "down" || e.state == "starting") {
+    return {true,
+            absl::StrCat(who, "is ", e.state, " for the ",
+                         e.state == "down" ? e.starts + 1 : e.starts, ". time",
+                         end),
+            e.for_s, "see its log, which fsctl up names"};
+  }
+  if (e.state == "draining") {
+    return {false, who + "answers what it runs before it ends", e.for_s,
+            "wait"};
+  }
+  return {e.for_s > kPatienceWithStopS, who + "is stopping", e.for_s,
+          "wait; fsctl up kills one that does not stop"};
+}
+
+void AddEngines(const StatusInput& o, std::vector<Trouble>* troubles) {
+  for (const FleetProcess& up : o.found.processes) {
+    if (!IsOf(up, "fsctl up")) continue;
+    for (const apply::EngineState& engine : up.state.engines) {
+      const std::string& state = engine.state;
+      if (state == "serving" || state == "off" || state == "unplanned") {
+        continue;
+      }
+      troubles->push_back(TroubleOfEngine(up, engine));
+    }
+  }
+}
+
+void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
+  for (const FleetProcess& proxy : o.found.processes) {
+    for (const auto& [gpu, decides] : proxy.state.daemons) {
+      if (decides) continue;
+      troubles->push_back(
+          {true,
+           absl::StrCat(proxy.Name(), " has no daemon for ", GpuText(gpu),
+                        ": requests are admitted unscheduled (fail_open) or "
+                        "refused"),
+           -1, "start fineserved with this fleet (--fleet)"});
+    }
+  }
+  for (const std::string& silent : o.found.silent) {
+    troubles->push_back({true, silent, -1, "see its log; restart it"});
+  }
+}
+
+// Engines whose fsctl up tells more of them are not told of twice.
+void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
+  std::set<std::string> told;
+  for (const FleetProcess& up : o.found.processes) {
+    if (!IsOf(up, "fsctl up")) continue;
+    for (const auto& e : up.state.engines) told.insert(e.name);
+  }
+  for (const DaemonWord& word : o.words) {
+    if (!word.models) {
+      troubles->push_back(
+          {true, word.gpu + ": fineserved does not answer", -1, "see its log"});
+      continue;
+    }
+    for (const auto& model : word.models->models) {
+      for (const auto& engine : model->engines) {
+        const std::string who = absl::StrCat("engine ", engine->name, " ");
+        if (engine->drains) {
+          troubles->push_back(
+              {true, who + "is drained: it gets no new requests", -1,
+               absl::StrCat("fsctl drain ", engine->name, " --undo")});
+        }
+        if (!engine->serves && told.count(engine->name) == 0) {
+          troubles->push_back({true, who + "does not serve", -1,
+                               "start it; fsctl up does that for engines "
+                               "with a command"});
+        }
+        for (const std::string& trouble : engine->troubles) {
+          troubles->push_back({true, absl::StrCat(who, ": ", trouble), -1,
+                               "correct the fleet file and fsctl apply it"});
+        }
+      }
+    }
+  }
+}
+
+// Each of several daemons may say the same.
+void AddPlan(const StatusInput& o, std::vector<Trouble>* troubles) {
+  const auto add = [&](Trouble trouble) {
+    if (std::find(troubles->begin(), troubles->end(), trouble) ==
+        troubles->end()) {
+      troubles->push_back(std::move(trouble));
+    }
+  };
+  for (const DaemonWord& word : o.words) {
+    if (!word.plan) continue;
+    if (word.plan->frozen) {
+      add({true, "the plan is frozen: no model moves", -1,
+           "fsctl plan --thaw"});
+    }
+    if (!word.plan->leads) continue;
+    for (const std::string& trouble : word.plan->troubles) {
+      add({true, "the planner: " + trouble, -1, "fsctl plan shows the plan"});
+    }
+  }
+}
+
+void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
+  for (const FleetOnDisk& fleet : o.fleets) {
+    if (!fleet.error.empty()) {
+      troubles->push_back(
+          {true, fleet.error, -1,
+           "correct it: no process of the fleet could be restarted now"});
+      continue;
+    }
+    const auto theirs = ProcessesOfFleet(o.found.processes, fleet.path);
+    const bool differs = std::any_of(
+        theirs.begin(), theirs.end(), [&](const FleetProcess& process) {
+          return process.state.fleet != fleet.fleet;
+        });
+    if (!differs) continue;
+    troubles->push_back({false, fleet.path + " has changes that do not run", -1,
+                         absl::StrCat("fsctl apply ", fleet.path)});
+  }
+}
+
+}  // namespace
+
+std::vector<Trouble> TroublesOf(const StatusInput& o) {
+  std::vector<Trouble> troubles = TroublesOfPools(o);
+  if (o.pools.empty() && o.orphans.empty() && o.dead_daemons.empty()) {
+    troubles.push_back(
+        {true, "no fineserved runs", -1, "fineserved --gpu 0 --pool auto"});
+  }
+  AddProxies(o, &troubles);
+  AddEngines(o, &troubles);
+  AddModels(o, &troubles);
+  AddPlan(o, &troubles);
+  AddFleets(o, &troubles);
+  std::stable_partition(troubles.begin(), troubles.end(),
+                        [](const Trouble& t) { return t.is_wrong; });
+  return troubles;
+}
+
+}  // namespace fineserve::fsctl

@@ -1,0 +1,173 @@
+#include "tools/fsctl/status/troubles.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tools/fsctl/pool/fabricated_pool.h"
+#include "tools/fsctl/status/status_output.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr char kFleet[] = "/etc/fleet.toml";
+
+FleetProcess ProcessOf(const std::string& program) {
+  FleetProcess process;
+  process.state.process = program;
+  process.state.pid = 4711;
+  process.state.fleet_path = kFleet;
+  return process;
+}
+
+// A daemon, a proxy and a fsctl up whose engine serves.
+class TroublesTest : public ::testing::Test {
+ protected:
+  TroublesTest() {
+    in_.now = kTestNow;
+    ServedPool& pool = in_.pools.emplace_back();
+    pool.table.slabs.resize(4);
+    for (const char* program : {"fineserved", "fineserve-proxy", "fsctl up"}) {
+      in_.found.processes.push_back(ProcessOf(program));
+    }
+    proxy().state.daemons[""] = true;
+    up().state.engines.push_back({"a", "serving", 1, 1, 60, "", 0});
+    in_.words.resize(1);
+    in_.words[0].models.emplace();
+    in_.words[0].plan.emplace();
+    in_.fleets.push_back({kFleet, "", {}});
+  }
+  FleetProcess& proxy() { return in_.found.processes[1]; }
+  FleetProcess& up() { return in_.found.processes[2]; }
+  apply::EngineState& engine() { return up().state.engines[0]; }
+  abi::TableSnapshot& table() { return in_.pools[0].table; }
+  wire::EngineFiguresT& Figures() {
+    auto model = std::make_unique<wire::ModelFiguresT>();
+    model->engines.push_back(std::make_unique<wire::EngineFiguresT>());
+    wire::EngineFiguresT& figures = *model->engines[0];
+    figures.name = "a";
+    figures.serves = true;
+    in_.words[0].models->models.push_back(std::move(model));
+    return figures;
+  }
+  abi::EngineSnapshot& View() {
+    abi::EngineSnapshot& view = table().engines.emplace_back();
+    view.name = "a";
+    view.state = abi::EngineState::kAlive;
+    view.view.planes = 1;
+    view.view.cap = 100;
+    return view;
+  }
+  // The only one.
+  Trouble The() {
+    const std::vector<Trouble> troubles = TroublesOf(in_);
+    EXPECT_THAT(troubles, SizeIs(1));
+    return troubles.empty() ? Trouble() : troubles[0];
+  }
+
+  StatusInput in_;
+};
+
+TEST_F(TroublesTest, NothingIsWrongWhereAllServe) {
+  const std::vector<Trouble> troubles = TroublesOf(in_);
+  EXPECT_THAT(troubles, IsEmpty());
+  EXPECT_EQ(StatusText(in_, troubles, false),
+            "All is well: 1 daemon, 1 proxy, 1 fsctl up with 1 engine that "
+            "serve\n");
+  EXPECT_THAT(StatusJson(in_, troubles), HasSubstr("\"well\": true"));
+}
+
+TEST_F(TroublesTest, DaemonThatIsAwayIsTheFirst) {
+  in_.pools.clear();
+  proxy().state.daemons[""] = false;
+  const std::vector<Trouble> troubles = TroublesOf(in_);
+  ASSERT_THAT(troubles, SizeIs(2));
+  EXPECT_EQ(troubles[0].what, "no fineserved runs");
+  EXPECT_THAT(troubles[1].what, HasSubstr("admitted unscheduled"));
+  EXPECT_TRUE(AnyWrong(troubles));
+}
+
+TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
+  in_.pools[0].former = "the pool of a former daemon is still held by pid 7";
+  EXPECT_THAT(The().cure, HasSubstr("fsctl restart"));
+  in_.pools.clear();
+  in_.orphans.emplace_back().daemon_pid = 99;
+  EXPECT_THAT(The().what, HasSubstr("daemon 99 of GPU-"));
+}
+
+TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {
+  engine() = {"a", "starting", 1, 1, 5, "", 0};
+  EXPECT_FALSE(The().is_wrong);
+  engine() = {"a", "down", 0, 3, 5, "ended with code 3", 0};
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("ended with code 3"));
+  EXPECT_EQ(The().since_s, 5);
+  engine() = {"a", "given up", 0, 1, 5, "ended with code 127", 0};
+  EXPECT_TRUE(The().is_wrong);
+  EXPECT_THAT(The().cure, HasSubstr("fsctl restart a"));
+  engine() = {"a", "draining", 1, 1, 5, "", 0};
+  EXPECT_FALSE(The().is_wrong);
+  engine() = {"a", "off", 0, 0, 5, "", 0};
+  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
+}
+
+TEST_F(TroublesTest, DrainedEngineAndFrozenPlanAreToldWithTheirUndoing) {
+  Figures().drains = true;
+  EXPECT_EQ(The().cure, "fsctl drain a --undo");
+  in_.words[0].models->models.clear();
+  in_.words[0].plan->frozen = true;
+  EXPECT_EQ(The().cure, "fsctl plan --thaw");
+}
+
+TEST_F(TroublesTest, EngineThatNobodyStartsIsToldByTheDaemon) {
+  Figures().serves = false;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "fsctl up knows better";
+  up().state.engines.clear();
+  EXPECT_EQ(The().what, "engine a does not serve");
+}
+
+TEST_F(TroublesTest, QuarantineIsStuckAfterAWhile) {
+  abi::EngineSnapshot& dead = table().engines.emplace_back();
+  dead.name = "dead";
+  dead.state = abi::EngineState::kQuarantined;
+  dead.slabs_held = 3;
+  dead.member_pids = {42};
+  dead.since_ns = kTestNow.monotonic_ns - 5 * kTestSecond;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+  dead.since_ns = kTestNow.monotonic_ns - 50 * kTestSecond;
+  EXPECT_THAT(The().what, HasSubstr("3 slabs of the dead engine dead"));
+  EXPECT_THAT(The().cure, HasSubstr("pid 42"));
+  EXPECT_EQ(The().since_s, 50);
+}
+
+TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreTold) {
+  abi::EngineSnapshot& view = View();
+  view.view.floor = 4;
+  view.view.wanted = 4;
+  view.view.leased = 2;
+  EXPECT_THAT(The().what, HasSubstr("less than its floor of 4"));
+  view.view.floor = 0;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "slabs are free";
+  for (abi::SlabSnapshot& slab : table().slabs) {
+    slab.word.state = abi::SlabState::kFull;
+  }
+  EXPECT_THAT(The().what, HasSubstr("is exhausted: a wants more"));
+  view.view.cap = 2;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "it may not have more";
+}
+
+TEST_F(TroublesTest, FileThatDiffersFromWhatRunsIsNoted) {
+  in_.fleets[0].fleet = {{"model m", {{"slo_ttft_ms", "1"}}}};
+  EXPECT_FALSE(The().is_wrong);
+  EXPECT_EQ(The().cure, "fsctl apply /etc/fleet.toml");
+  in_.fleets[0].error = "/etc/fleet.toml:3: unknown key";
+  EXPECT_TRUE(The().is_wrong);
+}
+
+}  // namespace
+}  // namespace fineserve::fsctl
