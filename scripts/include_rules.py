@@ -360,7 +360,7 @@ ALLOWED = {
         "daemon/config",
         "daemon/wire",
         "tools/fsctl/apply",
-        "tools/fsctl/plan",
+        "tools/fsctl/ask",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },

@@ -707,10 +707,10 @@ int Main(int argc, char** argv) {
   Commands commands;
   AddGlobals(app, commands);
   for (const auto add :
-       {AddSlabs,   AddTop,     AddEngines,  AddExplain, AddDoctor, AddGeometry,
-        AddPlan,    AddProfile, AddRun,      AddUp,      AddApply,  AddRestart,
-        AddStatus,  AddModels,  AddRequests, AddTrace,   AddDrain,  AddKeys,
-        AddSupport, AddMetrics, AddUpgrade}) {
+       {AddSlabs,  AddTop,     AddEngines,  AddExplain, AddDoctor, AddGeometry,
+        AddPlan,   AddProfile, AddRun,      AddUp,      AddApply,  AddRestart,
+        AddStatus, AddModels,  AddRequests, AddTrace,   AddDrain,  AddNodes,
+        AddKeys,   AddSupport, AddMetrics,  AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

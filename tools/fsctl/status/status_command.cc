@@ -7,7 +7,7 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
 #include "daemon/config/fleet.h"
-#include "tools/fsctl/plan/ask_daemons.h"
+#include "tools/fsctl/ask/ask_daemons.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/status/status_output.h"
 #include "tools/fsctl/status/troubles.h"
