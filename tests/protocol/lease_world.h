@@ -157,7 +157,6 @@ class LeaseWorld {
   bool serves_ = true;
   uint32_t deeds_left_ = UINT32_MAX;
   uint32_t crashes_ = 0, drops_ = 0, deaths_ = 0;
-  bool resting_ = false;
   std::string violation_;
 };
 

@@ -171,7 +171,9 @@ TEST_F(EtcdClientTest, AWatchTellsOfChangesAndEnds) {
           if (std::exchange(written, true)) return;
           asio::co_spawn(
               io_,
-              [&]() -> asio::awaitable<void> { co_await client.Commit(write); },
+              [&]() -> asio::awaitable<void> {
+                (void)co_await client.Commit(write);
+              },
               asio::detached);
         },
         milliseconds(2000));

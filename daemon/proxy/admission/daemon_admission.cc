@@ -388,7 +388,7 @@ void DaemonAdmission::Rest(const std::vector<std::string>& engines,
       continue;
     }
     rests_until_ns_[engine.name] = until_ns;
-    alone_.Rest(engine.name, until_ns);
+    alone_.Rest({engine.name}, until_ns);
   }
   if (epoch_ != 0) Hello(/*reset=*/false);
 }

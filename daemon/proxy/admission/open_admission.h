@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <vector>
 
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
@@ -56,8 +57,11 @@ class OpenAdmission final : public Admission {
   bool Ready() const override { return true; }
 
   // The engine gets no request until then unless its model has no other.
-  void Rest(const std::string& engine, uint64_t until_ns) {
-    engines_[engine].rest_until_ns = until_ns;
+  void Rest(const std::vector<std::string>& engines,
+            uint64_t until_ns) override {
+    for (const std::string& engine : engines) {
+      engines_[engine].rest_until_ns = until_ns;
+    }
   }
   // Tokens outstanding on the engine of this name.
   uint64_t outstanding(const std::string& engine) const;

@@ -61,8 +61,6 @@ done
 
 class SystemdTest : public Site {
  protected:
-  static constexpr uint32_t kPoolSlabs = 24;
-
   void SetUp() override {
     if (geteuid() != 0 || access("/lib/systemd/systemd", X_OK) != 0) {
       GTEST_SKIP() << "needs root and systemd";
