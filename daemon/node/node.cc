@@ -108,7 +108,10 @@ void Node::Stop() {
 }
 
 Node::Work<> Node::End() {
-  if (membership_.lease() != 0) co_await etcd_.Revoke(membership_.lease());
+  if (membership_.lease() != 0) {
+    // One that cannot be given back lapses.
+    (void)co_await etcd_.Revoke(membership_.lease());
+  }
   io_.stop();
 }
 
