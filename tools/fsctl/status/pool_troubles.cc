@@ -23,7 +23,7 @@ bool HasView(const abi::EngineSnapshot& engine) {
 }
 
 // A dead engine whose slabs nobody gets back.
-void AddQuarantine(const StatusInput& o, const ServedPool& pool,
+void AddQuarantine(const StatusInput& o, const LivePool& pool,
                    std::vector<Trouble>* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     if (engine.state != abi::EngineState::kQuarantined) continue;
@@ -44,7 +44,7 @@ void AddQuarantine(const StatusInput& o, const ServedPool& pool,
 }
 
 // Engines with less than the policy has promised them.
-void AddFloors(const ServedPool& pool, std::vector<Trouble>* troubles) {
+void AddFloors(const LivePool& pool, std::vector<Trouble>* troubles) {
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
     const uint32_t promised = std::min(engine.view.floor, engine.view.wanted);
     if (!HasView(engine) || engine.view.leased >= promised) continue;
@@ -58,7 +58,7 @@ void AddFloors(const ServedPool& pool, std::vector<Trouble>* troubles) {
   }
 }
 
-void AddExhaustion(const ServedPool& pool, std::vector<Trouble>* troubles) {
+void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
   if (CountStates(pool.table).of(abi::SlabState::kFree) != 0) return;
   std::vector<std::string> short_of;
   for (const abi::EngineSnapshot& engine : pool.table.engines) {
@@ -95,7 +95,7 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
          "start fineserved again; unless it was supervised, then fsctl "
          "restart --rolling"});
   }
-  for (const ServedPool& pool : o.pools) {
+  for (const LivePool& pool : o.pools) {
     if (!pool.former.empty()) {
       troubles.push_back({true, pool.former, -1,
                           "restart these engines: fsctl restart --rolling"});

@@ -25,7 +25,7 @@ struct Trouble {
 };
 
 // A pool whose daemon answers.
-struct ServedPool {
+struct LivePool {
   abi::TableSnapshot table;
   // Engines that serve on a former pool of its GPU, in words; empty: none.
   std::string former;
@@ -48,7 +48,7 @@ struct FleetOnDisk {
 // All that `fsctl status` looks at.
 struct StatusInput {
   Moment now;
-  std::vector<ServedPool> pools;
+  std::vector<LivePool> pools;
   std::vector<std::string> dead_daemons;    // sockets without one, and why
   std::vector<abi::TableSnapshot> orphans;  // pools without a daemon
   FoundProcesses found;

@@ -30,7 +30,7 @@ class TroublesTest : public ::testing::Test {
  protected:
   TroublesTest() {
     in_.now = kTestNow;
-    ServedPool& pool = in_.pools.emplace_back();
+    LivePool& pool = in_.pools.emplace_back();
     pool.table.slabs.resize(4);
     for (const char* program : {"fineserved", "fineserve-proxy", "fsctl up"}) {
       in_.found.processes.push_back(ProcessOf(program));
