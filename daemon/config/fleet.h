@@ -199,6 +199,13 @@ struct ClusterSettings {
 //   floor = "2GiB"                   # of a view: always leased to it
 //   cap = "12GiB"                    # of a view: never more
 //
+//   [[engine]]                       # name, url and command are filled in
+//   engine = "vllm"                  # or "sglang"
+//   model = "llama-8b-fp16"
+//   checkpoint = "meta-llama/Llama-3.1-8B"
+//   program = "/opt/vllm/bin/vllm"
+//   arguments = ["--max-model-len", "8192"]
+//
 //   [[engine]]                       # stands for chat-0 and chat-1
 //   name = "chat"
 //   model = "llama-8b-fp16"

@@ -1,10 +1,12 @@
 // Reads the fleet file.
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/address.h"
 #include "daemon/config/fleet.h"
@@ -12,6 +14,7 @@
 #include "daemon/config/fleet_places.h"
 #include "daemon/config/fleet_planner.h"
 #include "daemon/config/profile_key.h"
+#include "daemon/config/stock_engine.h"
 #include "daemon/config/toml_keys.h"
 
 namespace fineserve::config {
@@ -160,6 +163,13 @@ Setter Model(const std::string& path, Fleet* fleet) {
 struct WrittenEngine {
   FleetEngine engine;
   absl::optional<std::vector<NamedGpu>> gpus;  // if it lists them
+  StockEngine stock;
+  toml::source_region source;
+  // {port} and its like in the command stand for the engine's own, as they do
+  // if it has `gpus`. With a url they are left as they are.
+  bool is_filled_in = false;
+
+  size_t ports() const { return gpus ? gpus->size() : 1; }
 };
 
 Setter Gpu(NamedGpu* gpu) {
@@ -204,14 +214,76 @@ absl::Status CheckEngine(const FleetEngine& e, const Fleet& fleet) {
   return CheckShare(e.floor_bytes, e.cap_bytes);
 }
 
-// Adds what is written to the fleet; errors come without their place.
+// The ports of all addresses that the file tells.
+std::set<uint16_t> ToldPorts(const std::vector<WrittenEngine>& engines,
+                             const Fleet& fleet) {
+  std::set<uint16_t> told = {fleet.proxy.listen_port, fleet.proxy.admin_port};
+  for (const WrittenEngine& written : engines) {
+    for (size_t i = 0; written.engine.port != 0 && i < written.ports(); ++i) {
+      told.insert(static_cast<uint16_t>(written.engine.port + i));
+    }
+  }
+  return told;
+}
+
+// Whether the engine learns its port from the file, wherever that has it from.
+bool TakesItsPort(const WrittenEngine& written) {
+  const std::vector<std::string>& command = written.engine.command;
+  return !written.stock.kind.empty() ||
+         std::any_of(command.begin(), command.end(),
+                     [](const std::string& word) {
+                       return absl::StrContains(word, "{port}");
+                     });
+}
+
+// Gives the engine the name and the address that the file does not tell.
+// `*ports` are taken. Errors come without their place, as below.
+absl::Status Derive(const Fleet& fleet, std::set<uint16_t>* ports,
+                    WrittenEngine* written) {
+  FleetEngine& e = written->engine;
+  // Names of the hub have a slash, which no engine's name may have.
+  if (e.name.empty()) e.name = absl::StrReplaceAll(e.model, {{"/", "-"}});
+  if (e.name.empty()) {
+    return absl::InvalidArgumentError(
+        "an [[engine]] needs model, the name of a [[model]]");
+  }
+  written->is_filled_in = !written->stock.kind.empty() || e.host.empty();
+  if (!e.host.empty()) return absl::OkStatus();
+  if (!TakesItsPort(*written)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine \"", e.name,
+        "\" needs url, like \"http://127.0.0.1:9001\", or {port} in its "
+        "command"));
+  }
+  e.port = DerivedPort(e.name, written->ports(), *ports);
+  if (e.port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine \"", e.name, "\": no port is left for it; give it a url"));
+  }
+  e.host = fleet.cluster.IsOn() ? "{host}" : "127.0.0.1";
+  for (size_t i = 0; i < written->ports(); ++i) {
+    ports->insert(static_cast<uint16_t>(e.port + i));
+  }
+  return absl::OkStatus();
+}
+
+// Adds what is written to the fleet.
 absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   std::vector<FleetEngine> engines = {written.engine};
+  const size_t model = fleet->ModelIndex(written.engine.model);
+  // That there is no such model is said by CheckReferences.
+  if (model < fleet->models.size()) {
+    absl::Status s =
+        FillInCommand(written.stock, fleet->models[model], &engines[0]);
+    if (!s.ok()) return s;
+  }
   if (written.gpus) {
     absl::StatusOr<std::vector<FleetEngine>> places =
-        PlacesOf(written.engine, *written.gpus);
+        PlacesOf(engines[0], *written.gpus);
     if (!places.ok()) return places.status();
     engines = *std::move(places);
+  } else if (written.is_filled_in) {
+    FillInOwn(&engines[0]);
   }
   for (FleetEngine& engine : engines) {
     if (absl::Status s = CheckEngine(engine, *fleet); !s.ok()) return s;
@@ -220,31 +292,40 @@ absl::Status Add(const WrittenEngine& written, Fleet* fleet) {
   return absl::OkStatus();
 }
 
-Setter Engine(const std::string& path, Fleet* fleet) {
+// Adds all of them, once models and machines are known.
+absl::Status AddAll(const std::string& path, std::vector<WrittenEngine> engines,
+                    Fleet* fleet) {
+  std::set<uint16_t> ports = ToldPorts(engines, *fleet);
+  for (WrittenEngine& written : engines) {
+    absl::Status s = Derive(*fleet, &ports, &written);
+    if (s.ok()) s = Add(written, fleet);
+    if (!s.ok()) return At(path, written.source, s.message());
+  }
+  return absl::OkStatus();
+}
+
+Setter Engine(const std::string& path, std::vector<WrittenEngine>* engines) {
   return Sections("engine", [=](const toml::node& node) {
-    WrittenEngine written;
+    WrittenEngine& written = engines->emplace_back();
+    written.source = node.source();
     FleetEngine& e = written.engine;
-    absl::Status s =
-        Section(path, {{"name", Text(&e.name)},
-                       {"model", Text(&e.model)},
-                       {"url", Url(&e.host, &e.port)},
-                       {"gpu", OneGpu(&e)},
-                       {"gpus", SeveralGpus(&written.gpus)},
-                       {"gpu_by", EitherOf(&e.gpu_by_index, "index", "uuid")},
-                       {"command", Texts(&e.command)},
-                       {"env", Variables(&e.environment)},
-                       {"view", Flag(&e.view)},
-                       {"target_rate", Amount(&e.target_rate)},
-                       {"floor", ByteSize(&e.floor_bytes)},
-                       {"cap", ByteSize(&e.cap_bytes)}})(node);
-    if (!s.ok()) return s;
-    if (e.name.empty() || e.host.empty()) {
-      return At(path, node.source(),
-                "an [[engine]] needs name and url, like name = \"llama-a\" and "
-                "url = \"http://127.0.0.1:9001\"");
-    }
-    s = Add(written, fleet);
-    return s.ok() ? s : At(path, node.source(), s.message());
+    return Section(path,
+                   {{"name", Text(&e.name)},
+                    {"model", Text(&e.model)},
+                    {"url", Url(&e.host, &e.port)},
+                    {"gpu", OneGpu(&e)},
+                    {"gpus", SeveralGpus(&written.gpus)},
+                    {"gpu_by", EitherOf(&e.gpu_by_index, "index", "uuid")},
+                    {"engine", OneOf(&written.stock.kind, {"vllm", "sglang"})},
+                    {"checkpoint", Text(&written.stock.checkpoint)},
+                    {"program", Text(&written.stock.program)},
+                    {"arguments", Texts(&written.stock.arguments)},
+                    {"command", Texts(&e.command)},
+                    {"env", Variables(&e.environment)},
+                    {"view", Flag(&e.view)},
+                    {"target_rate", Amount(&e.target_rate)},
+                    {"floor", ByteSize(&e.floor_bytes)},
+                    {"cap", ByteSize(&e.cap_bytes)}})(node);
   });
 }
 
@@ -293,6 +374,7 @@ absl::Status CheckReferences(const std::string& path, const Fleet& fleet) {
 
 absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
   Fleet fleet;
+  std::vector<WrittenEngine> engines;
   absl::Status s = ReadToml(
       path, {{"proxy", Proxy(path, &fleet.proxy)},
              {"scheduler",
@@ -302,7 +384,8 @@ absl::StatusOr<Fleet> ReadFleet(const std::string& path) {
              {"planner", Planner(path, &fleet.planner)},
              {"cluster", Cluster(path, &fleet.cluster)},
              {"model", Model(path, &fleet)},
-             {"engine", Engine(path, &fleet)}});
+             {"engine", Engine(path, &engines)}});
+  if (s.ok()) s = AddAll(path, std::move(engines), &fleet);
   if (s.ok()) s = CheckReferences(path, fleet);
   if (!s.ok()) return s;
   s = PlaceOnMachines(&fleet);

@@ -96,6 +96,17 @@ NamedGpu GpuOf(absl::string_view text) {
   return {is_mig ? absl::StrCat("GPU-", text) : std::string(text), is_mig};
 }
 
+void FillInOwn(FleetEngine* engine) {
+  const std::string gpu = engine->gpu.empty() ? "{gpu}" : engine->CudaGpu();
+  const auto fill_in = [&](std::string* word) {
+    *word = absl::StrReplaceAll(*word, {{kPort, absl::StrCat(engine->port)},
+                                        {"{name}", engine->name},
+                                        {"{gpu}", gpu}});
+  };
+  for (std::string& word : engine->command) fill_in(&word);
+  for (auto& [variable, value] : engine->environment) fill_in(&value);
+}
+
 absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
     const FleetEngine& engine, const std::vector<NamedGpu>& gpus) {
   if (absl::Status s = CheckList(engine, gpus); !s.ok()) return s;
@@ -107,13 +118,7 @@ absl::StatusOr<std::vector<FleetEngine>> PlacesOf(
     place.gpu = gpus[i].uuid;
     place.is_mig = gpus[i].is_mig;
     place.is_place = true;
-    const auto fill_in = [&](std::string* word) {
-      *word = absl::StrReplaceAll(*word, {{kPort, absl::StrCat(place.port)},
-                                          {"{name}", place.name},
-                                          {"{gpu}", place.CudaGpu()}});
-    };
-    for (std::string& word : place.command) fill_in(&word);
-    for (auto& [variable, value] : place.environment) fill_in(&value);
+    FillInOwn(&place);
     places.push_back(std::move(place));
   }
   return places;

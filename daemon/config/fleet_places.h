@@ -20,6 +20,10 @@ struct NamedGpu {
 };
 NamedGpu GpuOf(absl::string_view text);
 
+// {name}, {port} and {gpu} in its command and environment become its own.
+// Without a GPU of its own {gpu} stays.
+void FillInOwn(FleetEngine* engine);
+
 // What an [[engine]] that lists `gpus` stands for: an engine on each of them,
 // in their order. The one on gpus[i] is called NAME-i and has port + i; {name},
 // {port} and {gpu} in its command stand for its own. InvalidArgument in one

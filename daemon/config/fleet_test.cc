@@ -226,7 +226,19 @@ TEST_F(FleetTest, MistakesAreNamedWithTheirLineAndTheFix) {
       {"open with keys",
        "[proxy]\nopen = true\nkeys = \"k\"\n" + model + engine,
        "open = true contradicts keys"},
-      {"no url", "[[engine]]\nname = \"a\"\n", "needs name and url"},
+      {"no url", "[[engine]]\nname = \"a\"\n", ":1: engine \"a\" needs url"},
+      {"no model", "[[engine]]\nurl = \"http://a:1\"\n",
+       ":1: an [[engine]] needs model"},
+      {"another stock engine", "[[engine]]\nengine = \"llama.cpp\"\n",
+       ":2: engine: must be one of vllm, sglang"},
+      {"arguments of nothing", model + engine + "arguments = [\"-v\"]\n",
+       ":6: engine \"small-a\": checkpoint, program and arguments"},
+      {"stock engine without a checkpoint",
+       model + engine + "engine = \"vllm\"\n",
+       "engine \"small-a\": needs checkpoint"},
+      {"stock engine with a command",
+       model + engine + "engine = \"vllm\"\ncommand = [\"serve\"]\n",
+       "has both engine = \"vllm\" and command"},
       {"model twice", model + model, ":6: a second model \"small\""},
       {"cap below floor",
        "[[engine]]\nname = \"a\"\nurl = \"http://a:1\"\nfloor = \"2GiB\"\n"
@@ -276,6 +288,77 @@ TEST_F(FleetTest, ModelWhoseEnginesHaveViewsNeedsItsNameAndSloOnly) {
 
 constexpr char kStep[] =
     "[step]\nbase_us = 8000\nper_token_us = 20\nper_sequence_us = 60\n";
+
+// Two stock models, as little as can be told of them.
+constexpr char kStock[] = R"([[engine]]
+engine = "vllm"
+model = "chat"
+checkpoint = "Qwen/Qwen3-8B"
+[[engine]]
+engine = "sglang"
+model = "org/code"
+checkpoint = "/models/code"
+program = "/opt/sglang/bin/python3"
+arguments = ["--context-length", "4096"]
+[[model]]
+name = "chat"
+slo_ttft_ms = 2000
+max_batch = 64
+[[model]]
+name = "org/code"
+slo_ttft_ms = 1000
+)";
+
+TEST_F(FleetTest, StockEngineNeedsItsModelAndCheckpointOnly) {
+  const auto fleet = Read(kStock);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  const FleetEngine &chat = fleet->engines[0], &code = fleet->engines[1];
+  EXPECT_EQ(chat.name, "chat");
+  EXPECT_EQ(code.name, "org-code");
+  EXPECT_EQ(chat.host, "127.0.0.1");
+  EXPECT_NE(chat.port, code.port);
+  EXPECT_THAT(
+      chat.command,
+      ElementsAre("vllm", "serve", "Qwen/Qwen3-8B", "--host", "127.0.0.1",
+                  "--port", std::to_string(chat.port), "--served-model-name",
+                  "chat", "--max-num-batched-tokens", "2048", "--max-num-seqs",
+                  "64"));
+  EXPECT_THAT(
+      code.command,
+      ElementsAre("/opt/sglang/bin/python3", "-m", "sglang.launch_server",
+                  "--model-path", "/models/code", "--host", "127.0.0.1",
+                  "--port", std::to_string(code.port), "--served-model-name",
+                  "org/code", "--chunked-prefill-size", "2048",
+                  "--max-running-requests", "256", "--context-length", "4096"));
+}
+
+TEST_F(FleetTest, DerivedPortStaysWhenOtherEnginesComeAndGo) {
+  const auto two = Read(kStock);
+  const std::string more = std::string(kStock) +
+                           "[[engine]]\nengine = \"vllm\"\nname = \"second\"\n"
+                           "model = \"chat\"\ncheckpoint = \"c\"\n";
+  const auto three = Read(more);
+  ASSERT_TRUE(two.ok() && three.ok()) << three.status();
+  EXPECT_EQ(two->engines[0].port, three->engines[0].port);
+  EXPECT_EQ(two->engines[1].port, three->engines[1].port);
+  // Nor does it take the port that another engine was given.
+  const auto given = Read(more + "url = \"http://127.0.0.1:" +
+                          std::to_string(two->engines[0].port) + "\"\n");
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->engines[0].port, two->engines[0].port + 1);
+}
+
+TEST_F(FleetTest, CommandThatAsksForItsPortNeedsNoUrl) {
+  const auto fleet =
+      Read(std::string(kModel) +
+           "[[engine]]\nmodel = \"small\"\n"
+           "command = [\"serve\", \"--port={port}\", \"{name}\"]\n");
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  const FleetEngine& engine = fleet->engines[0];
+  EXPECT_THAT(
+      engine.command,
+      ElementsAre("serve", "--port=" + std::to_string(engine.port), "small"));
+}
 
 TEST_F(FleetTest, ProfileMayBeAFileBesideTheFleetFile) {
   const auto fleet =

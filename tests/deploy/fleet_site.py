@@ -19,8 +19,18 @@ from collections.abc import Callable
 PATIENCE_S = 120
 # Stands where the examples expect vLLM: takes the same command line.
 _VLLM = """#!/bin/sh
-[ "$1" = serve ] && [ "$3" = --served-model-name ] && [ "$5" = --port ] || exit 64
-exec {bin}/tinyserve --model "$4" --port "$6" --speed 20
+[ "$1" = serve ] || exit 64
+shift 2
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --served-model-name) model=$2 ;;
+    --port) port=$2 ;;
+    --host | --max-num-batched-tokens | --max-num-seqs) ;;
+    *) exit 64 ;;
+  esac
+  shift 2
+done
+exec {bin}/tinyserve --model "$model" --port "$port" --speed 20
 """
 # Stands for the control program of NVIDIA's MPS, which only a driver brings.
 _MPS = """#!/bin/sh

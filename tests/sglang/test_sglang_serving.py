@@ -60,22 +60,21 @@ def arrivals() -> list[Arrival]:
 
 
 def served_by_sglang(name: str, path: str) -> Served:
+    """By a command of the fleet file's own, not by `engine`."""
     flags = [
         part
         for argument, value in sglang_machine.ARGUMENTS.items()
         for part in [f"--{argument.replace('_', '-')}", value]
         if part is not True
     ]
-    return Served(
-        name,
-        path,
-        (
-            # For the PyTorch of its environment, not of vLLM's.
-            *("env", f"HOST_DEVICE_LIBRARY={sglang_machine.library()}"),
-            *(sglang_machine.PYTHON, "-m", "sglang.launch_server"),
-            *("--model-path", path, "--page-size", "16", *map(str, flags)),
-        ),
-    )
+    command = [
+        # For the PyTorch of its environment, not of vLLM's.
+        *("env", f"HOST_DEVICE_LIBRARY={sglang_machine.library()}"),
+        *(str(sglang_machine.PYTHON), "-m", "sglang.launch_server"),
+        *("--model-path", path, "--page-size", "16", *map(str, flags)),
+        *("--served-model-name", name),
+    ]
+    return Served(name, path, engine={"command": command})
 
 
 class OneProxy(VllmMachine):

@@ -38,12 +38,14 @@ _HOST_DEVICE_FLAGS = [
 class Served:
     """One engine of the fleet, by the name that clients send.
 
-    command: its server, which takes --served-model-name and --port besides.
+    engine: what its [[engine]] says besides name, model and url; model: what
+    its [[model]] says besides its name and SLO.
     """
 
     name: str
     path: str  # of its model
-    command: tuple[str, ...]
+    engine: dict[str, Any]
+    model: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,20 +85,17 @@ class ServingSite:
             f'[proxy]\nlisten = "127.0.0.1:{self.port}"\n'
             f'admin = "127.0.0.1:{self._admin}"\n'
         ]
-        for engine in self.engines:
-            url = self.url_of[engine.name]
-            command = [
-                *engine.command,
-                *("--served-model-name", engine.name),
-                *("--port", url.rpartition(":")[2]),
-            ]
-            sections.append(
-                f'[[model]]\nname = "{engine.name}"\nslo_ttft_ms = 60000\n'
-                f'[[engine]]\nname = "{engine.name}"\n'
-                f'model = "{engine.name}"\n'
-                f'url = "{url}"\n'
-                f"command = {json.dumps(command)}\n"
-            )
+        for served in self.engines:
+            model = {"name": served.name, "slo_ttft_ms": 60000} | served.model
+            engine = {
+                "name": served.name,
+                "model": served.name,
+                "url": self.url_of[served.name],
+            } | served.engine
+            if "command" in engine:
+                port = engine["url"].rpartition(":")[2]
+                engine["command"] += ["--port", port]
+            sections += [_section("model", model), _section("engine", engine)]
         return "".join(sections)
 
     # Processes.
@@ -268,6 +267,11 @@ class ServingSite:
             )
 
 
+def _section(name: str, keys: dict[str, Any]) -> str:
+    lines = (f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    return f"[[{name}]]\n{''.join(lines)}"
+
+
 def site_of(
     models: dict[str, Model],
     models_folder: pathlib.Path,
@@ -287,16 +291,19 @@ def site_of(
 
 
 def served_by_vllm(name: str, path: str) -> Served:
-    vllm = str(pathlib.Path(sys.executable).with_name("vllm"))
     return Served(
         name,
         path,
-        (
-            *(vllm, "serve", path),
-            *_HOST_DEVICE_FLAGS,
-            *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
-            *("--max-num-batched-tokens", "256", "--max-num-seqs", "32"),
-        ),
+        engine={
+            "engine": "vllm",
+            "checkpoint": path,
+            "program": str(pathlib.Path(sys.executable).with_name("vllm")),
+            "arguments": [
+                *_HOST_DEVICE_FLAGS,
+                *("--dtype", "float32", "--max-model-len", str(MAX_TOKENS)),
+            ],
+        },
+        model={"chunk_tokens": 256, "max_batch": 32},
     )
 
 

@@ -404,12 +404,16 @@ void AddUp(CLI::App& app, Commands& c) {
       "  fsctl up fleet.toml --json      print one JSON object per line\n"
       "  fsctl up fleet.toml --mps       run the engines' kernels "
       "concurrently\n"
+      "  fsctl up fleet.toml --dry-run   each engine's command, with what is "
+      "filled in\n"
       "fineserved must be running. fineserve-proxy reads the same file.\n",
       [&c] { return RunUp(c.globals, c.up); });
   command->add_option("FILE", c.up.fleet_path, "Fleet file (TOML)")->required();
   command->add_option("--logs", c.up.log_folder,
                       "Folder for the engines' output (default: the runtime "
                       "folder)");
+  command->add_flag("--dry-run", c.up.dry_run,
+                    "Show what would be started, and start nothing");
   command->add_flag("--timestamps", c.up.timestamps,
                     "Begin each line with the time (UTC)");
   command->add_flag("--mps", c.up.mps,

@@ -204,6 +204,17 @@ TEST_F(UpTest, WithoutADaemonNothingIsStarted) {
   EXPECT_THAT(up.err, HasSubstr("no fineserved is running"));
 }
 
+TEST_F(UpTest, DryRunShowsWhatIsFilledInAndStartsNothing) {
+  std::ofstream(path_)
+      << "[[model]]\nname = \"tiny\"\nslo_ttft_ms = 3000\n"
+      << "[[engine]]\nengine = \"vllm\"\nmodel = \"tiny\"\n"
+      << "checkpoint = \"Qwen/Qwen3-8B\"\nprogram = \"/bin/false\"\n";
+  const Finished up = Fsctl({"up", path_, "--dry-run"});
+  EXPECT_EQ(up.code, 0) << up.err;
+  EXPECT_THAT(up.out, HasSubstr("/bin/false serve Qwen/Qwen3-8B --host"));
+  EXPECT_THAT(up.out, HasSubstr("--max-num-seqs 256"));
+}
+
 TEST_F(UpTest, FleetWithoutACommandIsRefusedWithTheFix) {
   WriteFleet("");
   const auto daemon = StartDaemon();

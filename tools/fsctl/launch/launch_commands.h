@@ -28,6 +28,7 @@ struct UpOptions {
   std::string log_folder;   // for the engines' output; empty: runtime folder
   bool mps = false;         // run the engines' kernels concurrently
   bool timestamps = false;  // before each line
+  bool dry_run = false;     // show what would be started, start nothing
 };
 // `fsctl up FILE`: starts the engines of a fleet that have a command, each
 // under the preload, restarts those that end, and prints a line per event.

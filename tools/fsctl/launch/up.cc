@@ -21,6 +21,7 @@
 #include "tools/fsctl/launch/mps.h"
 #include "tools/fsctl/launch/supervised_engine.h"
 #include "tools/fsctl/launch/up_fleet.h"
+#include "tools/fsctl/launch/up_preview.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
@@ -73,6 +74,14 @@ int ReadFirst(const Globals& globals, const UpOptions& options,
   return kExitOk;
 }
 
+// Needs no daemon.
+int Preview(const Globals& globals, const UpOptions& options) {
+  const absl::StatusOr<FleetToRun> found = ReadFleetOfUp(options.fleet_path);
+  if (!found.ok()) return Fail(kExitUsage, found.status());
+  return Print(globals.json ? PreviewJson(found->fleet)
+                            : PreviewText(found->fleet));
+}
+
 // Runs until it is asked to end.
 void Watch(SignalWatch* signals, UpFleet* fleet, apply::Door* door,
            FleetSupervisor* engines) {
@@ -105,6 +114,7 @@ std::unique_ptr<apply::Door> OpenDoor(UpFleet* fleet) {
 }  // namespace
 
 int RunUp(const Globals& globals, const UpOptions& options) {
+  if (options.dry_run) return Preview(globals, options);
   const absl::StatusOr<std::string> logs = LogFolder(options);
   if (!logs.ok()) return Fail(kExitUsage, logs.status());
   FleetToRun first;
@@ -116,7 +126,7 @@ int RunUp(const Globals& globals, const UpOptions& options) {
     return Fail(kExitUsage,
                 absl::StrCat(options.fleet_path,
                              ": no [[engine]] has a command; add one, like "
-                             "command = [\"vllm\", \"serve\", \"MODEL\"]"));
+                             "engine = \"vllm\" and checkpoint = \"MODEL\""));
   }
   absl::StatusOr<EngineRegister> running =
       EngineRegister::Claim(SocketFolder(), options.fleet_path);

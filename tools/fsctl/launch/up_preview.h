@@ -1,0 +1,19 @@
+#ifndef TOOLS_FSCTL_LAUNCH_UP_PREVIEW_H_
+#define TOOLS_FSCTL_LAUNCH_UP_PREVIEW_H_
+
+#include <string>
+
+#include "daemon/config/fleet.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl up` would start: each engine that has a command, where it listens
+// and the command as a shell takes it.
+std::string PreviewText(const config::Fleet& fleet);
+
+// {"engines": [{"name", "model", "url", "command": [...]}]}.
+std::string PreviewJson(const config::Fleet& fleet);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LAUNCH_UP_PREVIEW_H_
