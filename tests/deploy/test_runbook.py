@@ -101,13 +101,20 @@ def walk(runbook: Runbook) -> None:
     runbook.says("unknown-model")
     runbook.says("without-shim", pid=os.getpid())
     runbook.says("too-late")
+    serving = fleet.read_text()
+    fleet.write_text(serving.replace("slo_ttft_ms", "slo_tft_ms"))
+    runbook.says("apply-refused", fleet)
+    fleet.write_text(serving)
     assert site.fsctl("drain", "chat").returncode == 0
     runbook.says("drained")
     assert site.fsctl("drain", "chat", "--undo").returncode == 0
 
     site.stop("fineserved", signal.SIGKILL)
     runbook.says("daemon-dead")
+    runbook.says("whats-wrong")
     runbook.says("unscheduled")
+    site.start_daemons(fleet)
+    runbook.says("orphans")
 
 
 def quarantine(runbook: Runbook) -> None:

@@ -8,7 +8,7 @@ _fsctl_words() {
     geometry) echo "--pool --model --format --slab --granule --running --engines --granularity --max-handles --all" ;;
     plan) echo "--policy --footprint --kvpr --explain --what-if --svg --history --freeze --thaw --apply --pin --unpin" ;;
     profile) echo "--model --batches --prompts --output --budget --chunk-tokens --api-key-file --chat --even-if-busy --architecture --quantisation --tp --weights --activations --kv-token-bytes" ;;
-    up) echo "--dry-run --logs --mps --timestamps" ;;
+    up) echo "--dry-run --keep-orphans --logs --mps --timestamps" ;;
     apply) echo "--yes --dry-run --drain --timeout" ;;
     restart) echo "--rolling --drain --timeout" ;;
     requests) echo "--most --follow --model --admin" ;;

@@ -414,6 +414,9 @@ void AddUp(CLI::App& app, Commands& c) {
                       "folder)");
   command->add_flag("--dry-run", c.up.dry_run,
                     "Show what would be started, and start nothing");
+  command->add_flag("--keep-orphans", c.up.keep_orphans,
+                    "Do not restart engines that a daemon's end has left in "
+                    "a former pool");
   command->add_flag("--timestamps", c.up.timestamps,
                     "Begin each line with the time (UTC)");
   command->add_flag("--mps", c.up.mps,

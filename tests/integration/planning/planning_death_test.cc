@@ -75,6 +75,9 @@ class PlanningDeathTest : public PlanningSite,
     }
   }
 
+  // Nobody keeps its pool, so fsctl up starts these engines again in the next.
+  bool IsOrphaned(const PlaceOf& place) const { return place.gpu == lost_gpu_; }
+
   static bool IsEngine(Actor actor) {
     return actor == Actor::kTarget || actor == Actor::kSource;
   }
@@ -91,7 +94,7 @@ class PlanningDeathTest : public PlanningSite,
   }
   // Started again, as systemd would, but only once the other one leads.
   void KillLeader() {
-    const int leader = Leader();
+    const int leader = lost_gpu_ = Leader();
     daemons_[leader]->Signal(SIGKILL);
     daemons_[leader]->Wait();
     EXPECT_TRUE(Eventually([&] {
@@ -101,10 +104,13 @@ class PlanningDeathTest : public PlanningSite,
     StartDaemonOn(leader);
   }
   void KillDaemon(int gpu) {
+    lost_gpu_ = gpu;
     daemons_[gpu]->Signal(SIGKILL);
     daemons_[gpu]->Wait();
     StartDaemonOn(gpu);
   }
+
+  int lost_gpu_ = -1;  // whose pool has gone
 };
 
 TEST_P(PlanningDeathTest, AllIsServedAgain) {
@@ -119,8 +125,10 @@ TEST_P(PlanningDeathTest, AllIsServedAgain) {
   const pid_t bystander_pid = PidOf(bystander);
   Kill(GetParam().actor, *move);
   EXPECT_TRUE(Settles()) << Fsctl({"plan"}).out << up_->Stderr();
-  EXPECT_EQ(PidOf(bystander), bystander_pid)
-      << "an engine that had no part in it was started again";
+  if (!IsOrphaned(bystander)) {
+    EXPECT_EQ(PidOf(bystander), bystander_pid)
+        << "an engine that had no part in it was started again";
+  }
   EndLoads();
   EXPECT_EQ(Count(Ending::kWrong), 0);
   const int lost = Count(Ending::kErrorEvent) + Count(Ending::kCut);

@@ -142,7 +142,7 @@ TEST_F(DeathTest, NewDaemonNamesThePidsThatStillHoldTheOldPool) {
   const Finished doctor = Fsctl({"doctor"});
   EXPECT_NE(doctor.code, 0);
   EXPECT_THAT(doctor.out, HasSubstr("former pools"));
-  EXPECT_THAT(doctor.out, HasSubstr("restart these engines"));
+  EXPECT_THAT(doctor.out, HasSubstr("restart the others"));
   // The old pool's bytes are the engine's own still: the new pool has others.
   const auto other = StartEngine("32MiB", {"--seed", "8"});
   EXPECT_THAT(engine->Ask("verify"), HasSubstr("ok verified"));

@@ -72,7 +72,8 @@ Check CheckFormerPools(const abi::TableSnapshot& table) {
     return {Result::kOk, "former pools", "none is held", ""};
   }
   return {Result::kFail, "former pools", held,
-          "restart these engines; a daemon that is a unit of systemd or runs "
+          "fsctl up restarts its own engines, one after another; restart the "
+          "others. A daemon that is a unit of systemd or runs "
           "under fineserved --supervise hands its pool to the next one"};
 }
 

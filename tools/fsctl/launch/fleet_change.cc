@@ -113,4 +113,20 @@ absl::Status FleetSupervisor::Restart(const std::vector<std::string>& names,
   return absl::OkStatus();
 }
 
+void FleetSupervisor::RollOrphans() {
+  orphans_.Turn(NowNs());
+  std::vector<OrphanRoll::Engine> engines;
+  for (const Engine& engine : engines_) {
+    if (!engine.is_in_fleet || engine.wish == Wish::kStop) continue;
+    engines.push_back({engine.spec.name, orphans_.Has(engine.life.pid()),
+                       engine.life.state() == SupervisedEngine::State::kServing,
+                       engine.rests});
+  }
+  const std::string next = roll_.Next(engines);
+  if (next.empty()) return;
+  Engine* engine = Find(next);
+  Tell("is left in the pool of a former daemon: drain and start again", engine);
+  BeginRest(engine, static_cast<uint64_t>(kUsualDrainS * 1e9));
+}
+
 }  // namespace fineserve::fsctl

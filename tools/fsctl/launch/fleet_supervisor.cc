@@ -58,7 +58,8 @@ FleetSupervisor::FleetSupervisor(const Globals& globals, FleetToRun fleet,
       written_(std::move(fleet.written)),
       planned_gpus_(GpusOfPlaces(fleet.fleet)),
       follower_(std::make_unique<PlanFollower>(SocketFolder(), planned_gpus_)),
-      rest_(EngineRest::OfFolder(options_.fleet_path, SocketFolder())) {
+      rest_(EngineRest::OfFolder(options_.fleet_path, SocketFolder())),
+      orphans_(OrphanWatch::OfFolder(SocketFolder())) {
   for (config::FleetEngine& engine : fleet.fleet.engines) {
     if (engine.command.empty()) continue;
     engines_.push_back({std::move(engine)});
@@ -95,6 +96,7 @@ void FleetSupervisor::Adopt(EngineRegister engines) {
 void FleetSupervisor::Turn() {
   Reap();
   if (is_planned_) Follow();
+  if (!options_.keeps_orphans) RollOrphans();
   std::vector<std::string> resting;
   for (const Engine& engine : engines_) {
     if (engine.rests && engine.life.runs()) resting.push_back(engine.spec.name);

@@ -18,6 +18,8 @@
 #include "tools/fsctl/launch/engine_rest.h"
 #include "tools/fsctl/launch/fleet_check.h"
 #include "tools/fsctl/launch/known_plan.h"
+#include "tools/fsctl/launch/orphan_roll.h"
+#include "tools/fsctl/launch/orphan_watch.h"
 #include "tools/fsctl/launch/plan_follower.h"
 #include "tools/fsctl/launch/supervised_engine.h"
 #include "tools/fsctl/process/child.h"
@@ -25,18 +27,24 @@
 
 namespace fineserve::fsctl {
 
+// How long engines that nobody gave a time for may answer what they run, as the
+// planner's drain.
+inline constexpr double kUsualDrainS = 300;
+
 // How `fsctl up` was told to run it.
 struct SupervisorOptions {
   std::string fleet_path;
   std::string log_folder;
-  bool timestamps = false;  // before each line
+  bool timestamps = false;     // before each line
+  bool keeps_orphans = false;  // leaves engines in a former daemon's pool
 };
 
 // Starts, watches and restarts the engines of a fleet that have a command, and
 // prints a line per event. Of a fleet with a planner it runs those places that
 // the newest plan wants, and its engines outlive a killed fsctl: the next one
 // adopts them. It takes another fleet while it runs: engines that left or must
-// be started otherwise answer what they run before they end. Confined to one
+// be started otherwise answer what they run before they end. So do engines that
+// are left in a former daemon's pool, one after another. Confined to one
 // thread, in a program without other children. ZeroMQ's threads take no lock
 // that a forked child needs, except malloc's, which fork leaves free.
 class FleetSupervisor {
@@ -81,7 +89,7 @@ class FleetSupervisor {
   std::vector<apply::EngineState> States() const;
 
   // To be called often: notices ended engines, follows the plan, starts engines
-  // that are due and checks the health of the others.
+  // that are due, restarts orphans and checks the health of the others.
   void Turn();
 
   // Stops all engines: asks them to end, and kills those that take too long.
@@ -113,6 +121,7 @@ class FleetSupervisor {
   static void BeginRest(Engine* engine, uint64_t drain_ns);
   Engine* Find(const std::string& name);
   void Follow();
+  void RollOrphans();
   void SetWish(Engine* engine, Wish wish) const;
   void Steer(Engine* engine);
   void AskToEnd(Engine* engine) const;
@@ -146,6 +155,8 @@ class FleetSupervisor {
   std::vector<std::string> planned_gpus_;
   std::unique_ptr<PlanFollower> follower_;
   EngineRest rest_;
+  OrphanWatch orphans_;
+  OrphanRoll roll_;
   bool stopping_ = false;
 };
 

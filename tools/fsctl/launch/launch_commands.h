@@ -25,10 +25,11 @@ int RunRun(const Globals& globals, const RunOptions& options);
 
 struct UpOptions {
   std::string fleet_path;
-  std::string log_folder;   // for the engines' output; empty: runtime folder
-  bool mps = false;         // run the engines' kernels concurrently
-  bool timestamps = false;  // before each line
-  bool dry_run = false;     // show what would be started, start nothing
+  std::string log_folder;     // for the engines' output; empty: runtime folder
+  bool mps = false;           // run the engines' kernels concurrently
+  bool timestamps = false;    // before each line
+  bool keep_orphans = false;  // do not restart what a former daemon left
+  bool dry_run = false;       // show what would be started, start nothing
 };
 // `fsctl up FILE`: starts the engines of a fleet that have a command, each
 // under the preload, restarts those that end, and prints a line per event.

@@ -120,8 +120,9 @@ int RunUp(const Globals& globals, const UpOptions& options) {
   FleetToRun first;
   if (const int code = ReadFirst(globals, options, &first)) return code;
   const std::string path = config::FleetPath(options.fleet_path);
-  FleetSupervisor engines(globals, std::move(first),
-                          {path, *logs, options.timestamps});
+  FleetSupervisor engines(
+      globals, std::move(first),
+      {path, *logs, options.timestamps, options.keep_orphans});
   if (engines.size() == 0) {
     return Fail(kExitUsage,
                 absl::StrCat(options.fleet_path,

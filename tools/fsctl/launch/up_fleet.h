@@ -31,9 +31,6 @@ class UpFleet final : public apply::FleetHolder {
   absl::Status Other(const apply::Question& question) override;
 
  private:
-  // Of a take by SIGHUP; as the planner's drain.
-  static constexpr double kUsualDrainS = 300;
-
   const Globals& globals_;
   const std::string fleet_path_;
   FleetSupervisor* const engines_;

@@ -11,7 +11,8 @@ using Json = nlohmann::ordered_json;
 std::string FormerPoolsText(const std::vector<abi::OldPool>& pools) {
   if (pools.empty()) return "";
   return absl::StrCat(abi::Describe(pools),
-                      "; it is no part of this pool: restart these engines");
+                      "; it is no part of this pool. fsctl up restarts its own "
+                      "engines, one after another; restart the others");
 }
 
 Json FormerPoolsJson(const std::vector<abi::OldPool>& pools) {

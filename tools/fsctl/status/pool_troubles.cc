@@ -97,8 +97,10 @@ std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
   }
   for (const LivePool& pool : o.pools) {
     if (!pool.former.empty()) {
-      troubles.push_back({true, pool.former, -1,
-                          "restart these engines: fsctl restart --rolling"});
+      troubles.push_back(
+          {true, pool.former, -1,
+           "fsctl up restarts its own engines, one after another; "
+           "restart the others"});
     }
     AddQuarantine(o, pool, &troubles);
     AddFloors(pool, &troubles);
