@@ -105,12 +105,14 @@ ALLOWED = {
     "daemon/proxy/http": set(),
     "daemon/proxy/choice": set(),
     "daemon/proxy/admission": {
+        "daemon/abi",
         "daemon/clock",
         "daemon/config",
         "daemon/log",
         "daemon/proxy/choice",
         "daemon/proxy/http",
         "daemon/wire",
+        "kernels/driver",
     },
     "daemon/proxy/request": {
         "daemon/config",

@@ -43,12 +43,16 @@ bool DaemonDirectory::IsLocal(const std::string& gpu) const {
   return its != nullptr && machine_.ok() && its->name == machine_->name;
 }
 
+absl::StatusOr<std::string> DaemonDirectory::LocalPath(
+    const std::string& gpu) const {
+  return wire::FindAdmissionPath(folder_, gpu);
+}
+
 absl::StatusOr<wire::ClientSocket> DaemonDirectory::Connect(
     const std::string& gpu) const {
   if (cluster_.IsOn() && !machine_.ok()) return machine_.status();
   if (IsLocal(gpu)) {
-    const absl::StatusOr<std::string> path =
-        wire::FindAdmissionPath(folder_, gpu);
+    const absl::StatusOr<std::string> path = LocalPath(gpu);
     if (!path.ok()) return path.status();
     return wire::ClientSocket::Connect(*path);
   }

@@ -20,6 +20,8 @@ class DaemonDirectory {
 
   // Whether its daemon is this machine's.
   bool IsLocal(const std::string& gpu) const;
+  // Where a local daemon takes admission messages.
+  absl::StatusOr<std::string> LocalPath(const std::string& gpu) const;
   // To the daemon of the GPU, as the fleet file writes it. Errors say what is
   // missing, a key for example; a daemon that does not answer is none.
   absl::StatusOr<wire::ClientSocket> Connect(const std::string& gpu) const;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,8 @@
 #include "daemon/proxy/admission/admission_channel.h"
 #include "daemon/proxy/admission/engine_health.h"
 #include "daemon/proxy/admission/fleet_admission.h"
+#include "daemon/proxy/admission/path_link.h"
+#include "daemon/proxy/admission/socket_link.h"
 #include "daemon/proxy/options.h"
 #include "daemon/proxy/proxy.h"
 #include "daemon/proxy/record/access_log.h"
@@ -65,6 +68,20 @@ absl::StatusOr<Listeners> OpenListeners(const FollowOptions& options) {
   return listeners;
 }
 
+absl::StatusOr<std::unique_ptr<DaemonLink>> LinkTo(
+    const cluster::DaemonDirectory& directory, const std::string& gpu,
+    boost::asio::io_context* io, DaemonLink::Hearer hearer) {
+  if (directory.IsLocal(gpu)) {
+    const absl::StatusOr<std::string> path = directory.LocalPath(gpu);
+    if (!path.ok()) return path.status();
+    return PathLink::Connect(io, *path, std::move(hearer));
+  }
+  absl::StatusOr<wire::ClientSocket> socket = directory.Connect(gpu);
+  if (!socket.ok()) return socket.status();
+  return std::make_unique<SocketLink>(io, *std::move(socket),
+                                      std::move(hearer));
+}
+
 int Run(int argc, char** argv) {
   const absl::variant<Options, int> parsed = ParseOptions(argc, argv);
   if (const int* code = absl::get_if<int>(&parsed)) return *code;
@@ -111,8 +128,11 @@ int Run(int argc, char** argv) {
     health.push_back(std::make_unique<EngineHealth>(io, its));
     // Only a daemon needs to know which engines serve.
     channels.push_back(std::make_unique<AdmissionChannel>(
-        io, [&directory, gpu] { return directory.Connect(gpu); }, its,
-        [asker = health.back().get()] { asker->Start(); }));
+        io,
+        [&directory, gpu, io](DaemonLink::Hearer hearer) {
+          return LinkTo(directory, gpu, io, std::move(hearer));
+        },
+        its, [asker = health.back().get()] { asker->Start(); }));
     channels.back()->Start();
   });
   (*proxy)->Serve();

@@ -1,19 +1,15 @@
 #include "daemon/proxy/admission/admission_channel.h"
 
-#include <unistd.h>
-
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <utility>
 
-#include "absl/types/optional.h"
 #include "daemon/log/log.h"
 #include "daemon/proxy/admission/daemon_admission.h"
 
@@ -41,10 +37,7 @@ class AdmissionChannel::Link {
         on_open_(std::move(on_open)),
         flush_timer_(*io) {
     admission_->SetSend([this](absl::string_view bytes) {
-      if (!socket_ || !socket_->Send(bytes)) return false;
-      // ZeroMQ may have swallowed the signal that something can be read.
-      DrainSoon();
-      return true;
+      return link_ != nullptr && link_->Send(bytes);
     });
     admission_->SetHold([this] { FlushSoon(); });
   }
@@ -62,9 +55,9 @@ class AdmissionChannel::Link {
   asio::awaitable<void> Beat() {
     asio::steady_timer timer(*io_);
     for (;;) {
-      if (!socket_) Open();
+      if (link_ == nullptr) Open();
       // What came while this process stood still is not silence.
-      Drain();
+      if (link_ != nullptr) link_->Receive();
       admission_->Tick();
       timer.expires_after(kBeat);
       co_await timer.async_wait(kTuple);
@@ -72,11 +65,12 @@ class AdmissionChannel::Link {
   }
 
   void Open() {
-    absl::StatusOr<wire::ClientSocket> socket = connect_();
-    const absl::Status s = socket.status();
+    absl::StatusOr<std::unique_ptr<DaemonLink>> link = connect_(
+        {[this] { admission_->Connected(); },
+         [this](absl::string_view bytes) { admission_->Receive(bytes); }});
+    const absl::Status s = link.status();
     if (s.ok()) {
-      socket_.emplace(*std::move(socket));
-      asio::co_spawn(*io_, Listen(), asio::detached);
+      link_ = *std::move(link);
       on_open_();
       return;
     }
@@ -84,33 +78,6 @@ class AdmissionChannel::Link {
       log::Warning("{}", std::string(s.message()));
     }
     admission_->GoOn();
-  }
-
-  asio::awaitable<void> Listen() {
-    // A duplicate, because the socket's descriptor belongs to ZeroMQ.
-    asio::posix::stream_descriptor readable(*io_, dup(socket_->descriptor()));
-    for (;;) {
-      const auto [e] = co_await readable.async_wait(
-          asio::posix::stream_descriptor::wait_read, kTuple);
-      if (e) co_return;
-      Drain();
-    }
-  }
-
-  void Drain() {
-    if (!socket_) return;
-    while (const absl::optional<std::string> bytes = socket_->Receive()) {
-      admission_->Receive(*bytes);
-    }
-  }
-
-  // Reads what has come, once the present callback has returned.
-  void DrainSoon() {
-    if (std::exchange(drain_posted_, true)) return;
-    asio::post(*io_, [this] {
-      drain_posted_ = false;
-      Drain();
-    });
   }
 
   void FlushSoon() {
@@ -126,9 +93,8 @@ class AdmissionChannel::Link {
   const Connect connect_;
   DaemonAdmission* const admission_;
   const std::function<void()> on_open_;
-  absl::optional<wire::ClientSocket> socket_;
+  std::unique_ptr<DaemonLink> link_;
   asio::steady_timer flush_timer_;
-  bool drain_posted_ = false;
   bool flush_set_ = false;
   bool warned_ = false;  // that no daemon was found, or several
 };

@@ -3,10 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/wire/socket.h"
+#include "daemon/proxy/admission/daemon_link.h"
 
 namespace boost::asio {
 class io_context;
@@ -21,9 +20,10 @@ class DaemonAdmission;
 // not the exchanges that end with the io_context itself.
 class AdmissionChannel {
  public:
-  using Connect = std::function<absl::StatusOr<wire::ClientSocket>()>;
+  using Connect = std::function<absl::StatusOr<std::unique_ptr<DaemonLink>>(
+      DaemonLink::Hearer hearer)>;
 
-  // `connect` connects to the daemon, and is called until it can. `on_open` is
+  // `connect` finds the daemon, and is called until it can. `on_open` is
   // called once, when that daemon has been found. `io` and `admission` outlive
   // this object.
   AdmissionChannel(boost::asio::io_context* io, Connect connect,

@@ -17,7 +17,11 @@ TEST(AdmissionChannelTest, WhoEndsAfterTheChannelCannotReachIt) {
   const RealClock clock;
   DaemonAdmission admission(std::make_shared<const config::Fleet>(), &clock);
   auto channel = std::make_unique<AdmissionChannel>(
-      &io, [] { return absl::NotFoundError("no daemon"); }, &admission, [] {});
+      &io,
+      [](const DaemonLink::Hearer&) {
+        return absl::NotFoundError("no daemon");
+      },
+      &admission, [] {});
   channel.reset();
   admission.Receive(wire::Encode(5, 0, wire::WelcomeT()));
   EXPECT_FALSE(admission.HasDaemon()) << "its greeting was not sent";

@@ -151,6 +151,11 @@ void DaemonAdmission::GoOn() {
   }
 }
 
+void DaemonAdmission::Connected() {
+  SetEpoch(0);
+  Hello(/*reset=*/false);
+}
+
 void DaemonAdmission::Receive(absl::string_view bytes) {
   const absl::StatusOr<wire::MessageT> message = wire::Decode(bytes);
   if (!message.ok()) {

@@ -58,6 +58,9 @@ class DaemonAdmission final : public Admission {
   // calls, or with null, there is none.
   void SetDemand(const DemandBook* demand) { demand_ = demand; }
   void SetPlan(wire::NewestPlan* plan);
+  // There is a new connection to the daemon, which knows nothing of what was
+  // sent before.
+  void Connected();
   // Handles one message from the daemon.
   void Receive(absl::string_view bytes);
   // Call it several times a second.

@@ -1,0 +1,70 @@
+#ifndef DAEMON_PROXY_ADMISSION_PATH_LINK_H_
+#define DAEMON_PROXY_ADMISSION_PATH_LINK_H_
+
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/proxy/admission/daemon_link.h"
+#include "daemon/proxy/http/byte_buffer.h"
+#include "daemon/wire/zmtp.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace fineserve::proxy {
+
+// To the daemon of this machine, at the path of its admission socket. Speaks
+// ZeroMQ's protocol itself, in the proxy's own event loop: through ZeroMQ's
+// thread a request would cost two wake-ups more (note 0012). What is sent in
+// one turn of the loop goes in one write.
+class PathLink final : public DaemonLink {
+ public:
+  // PermissionDenied if another user can put a socket at `path`. That nobody
+  // listens there yet is no error.
+  static absl::StatusOr<std::unique_ptr<PathLink>> Connect(
+      boost::asio::io_context* io, std::string path, Hearer hearer);
+
+  bool Send(absl::string_view bytes) override;
+  void Receive() override;
+
+  // How many connections were closed because what came was not ZMTP, or not a
+  // ROUTER's.
+  uint64_t garbled() const { return garbled_; }
+
+ private:
+  PathLink(boost::asio::io_context* io, std::string path, Hearer hearer);
+
+  void Open();
+  void OpenLater();
+  void Close();
+  void Warn(const absl::Status& s);
+  void WriteSoon();
+  void Write();
+  void Listen();
+  // False if the connection has to be closed.
+  bool Understand();
+
+  boost::asio::io_context* const io_;
+  const std::string path_;
+  const Hearer hearer_;
+  boost::asio::local::stream_protocol::socket socket_;
+  boost::asio::steady_timer retry_;
+  std::chrono::milliseconds pause_;  // before the next attempt
+  wire::ZmtpReader reader_;
+  ByteBuffer received_;
+  std::string unsent_;
+  bool write_set_ = false;  // Write will be called
+  absl::Status warned_;     // the last trouble that was logged
+  uint64_t garbled_ = 0;
+};
+
+}  // namespace fineserve::proxy
+
+#endif  // DAEMON_PROXY_ADMISSION_PATH_LINK_H_
