@@ -169,10 +169,16 @@ class ServingTest(VllmMachine):
             '[[engine]]\nname = "small"\nmodel = "small"\n'
             f'url = "{self.site.url_of["small"]}"\n'
         )
+        # Of a device of its own, since this one's daemon serves.
+        apart = {
+            name: str(pathlib.Path(self.folder, "apart"))
+            for name in ("EMUCUDA_DIR", "FINESERVE_RUNTIME_DIR")
+        }
+        os.mkdir(apart["EMUCUDA_DIR"], 0o700)
         checked = subprocess.run(
             [BUILD / "bin/fineserved", "--gpu", "emulated", "--pool", "64MiB"]
             + ["--fleet", fleet, "--dry-run"],
-            env=os.environ | self.environment,
+            env=os.environ | self.environment | apart,
             capture_output=True,
             text=True,
         )
