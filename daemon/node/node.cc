@@ -33,6 +33,10 @@ constexpr milliseconds kTellTurn(100);
 // Of a machine that has not been seen since this node began.
 constexpr uint64_t kNeverSeenNs = 60 * kSecondNs;
 constexpr uint64_t kMarginNs = kSecondNs;
+// By which etcd's leases end late at most. A machine is lost when its
+// registration has been missing for the rest of a TTL: so all know it two TTLs
+// after it was cut off.
+constexpr uint64_t kLatestNs = 2 * kSecondNs;
 constexpr uint64_t kUsageNs = 30 * kSecondNs;
 constexpr char kClusterFile[] = "/cluster.id";
 
@@ -79,7 +83,8 @@ Node::Node(asio::io_context* io, Setup setup, const Clock* clock)
                    kMarginNs},
                   clock),
       machines_(NamesOf(setup_.fleet.cluster),
-                setup_.fleet.cluster.ttl_s * kSecondNs, kNeverSeenNs, clock),
+                setup_.fleet.cluster.ttl_s * kSecondNs - kLatestNs,
+                kNeverSeenNs, clock),
       directory_(setup_.fleet.cluster, setup_.folder,
                  wire::KeyFolder(wire::KeyFolder::Default())),
       daemons_(setup_.fleet.cluster, setup_.machine, &directory_, clock),

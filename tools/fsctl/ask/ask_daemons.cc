@@ -81,7 +81,6 @@ absl::Status NoFleetDaemon(const std::string& gpu) {
       "--fleet FILE");
 }
 
-// One question on its way.
 // Those of the other machines that are alive and trusted here.
 void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
   const absl::StatusOr<cluster::FleetView> view =
@@ -113,6 +112,7 @@ absl::StatusOr<wire::ClientSocket> ConnectTo(const FleetDaemon& daemon) {
   return wire::ClientSocket::Connect(daemon.remote, *own);
 }
 
+// One question on its way.
 struct Asked {
   absl::StatusOr<wire::ClientSocket> socket;
   bool sent = false;
