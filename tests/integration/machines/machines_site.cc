@@ -17,13 +17,14 @@
 #include "daemon/wire/socket.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/planning/running_engine.h"
-#include "tests/process/etcd_member.h"
 #include "tests/process/free_port.h"
 
 namespace fineserve::integration {
 namespace {
 
 constexpr uint16_t kProxyPort = 8000;
+// Small, so that a test can use it up.
+constexpr uint64_t kEtcdQuotaBytes = 16 << 20;
 constexpr uint16_t kEtcdPort = 2379;
 constexpr uint16_t kEtcdPeerPort = 2380;
 constexpr std::chrono::seconds kConvergence{90};
@@ -40,15 +41,15 @@ std::string GpuOf(const Process& daemon) {
   return log.substr(begin, log.find(".sock", begin) - begin);
 }
 
-std::vector<process::EtcdAddress> Members() {
+}  // namespace
+
+std::vector<process::EtcdAddress> MachinesSite::Members() {
   std::vector<process::EtcdAddress> members;
   for (int i = 0; i < kMachines; ++i) {
     members.push_back({Network::Host(i), kEtcdPort, kEtcdPeerPort});
   }
   return members;
 }
-
-}  // namespace
 
 MachinesSite::~MachinesSite() {
   for (const auto& load : loads_) load->End();
@@ -185,8 +186,9 @@ void MachinesSite::WriteFiles() {
 }
 
 void MachinesSite::StartEtcd(int machine) {
-  machines_[machine].etcd = StartOn(
-      machine, process::EtcdCommand(Members(), machine, devices_.path()));
+  machines_[machine].etcd =
+      StartOn(machine, process::EtcdCommand(Members(), machine, devices_.path(),
+                                            kEtcdQuotaBytes));
 }
 
 void MachinesSite::StartNode(int machine) {

@@ -13,6 +13,7 @@
 #include "tests/integration/machines/network.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/site.h"
+#include "tests/process/etcd_member.h"
 
 namespace fineserve::integration {
 
@@ -30,6 +31,7 @@ class MachinesSite : public Site {
   // All of it, until the fleet agrees and every model answers everywhere.
   void StartAll();
   void StartEtcd(int machine);
+  static std::vector<process::EtcdAddress> Members();
   void StartNode(int machine);
 
   // What that machine's fineserve-node says.

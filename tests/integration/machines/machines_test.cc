@@ -33,7 +33,7 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
   const uint64_t term = Term();
   const std::vector<int> others = Without(lost);
   BeginLoads(others);
-  network_->SetLink(lost, false);
+  network_->between()->SetLink(lost, false);
   EXPECT_TRUE(Becomes("another machine leads",
                       [&] { return Term() > term && Leader() != lost; }));
   EXPECT_TRUE(Becomes("all models answer at the others", [&] {
@@ -48,7 +48,7 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
                     "/machines/" + std::to_string(lost) + "/state") == "lost";
   }));
 
-  network_->SetLink(lost, true);
+  network_->between()->SetLink(lost, true);
   EXPECT_TRUE(Becomes("all machines agree again", [&] {
     return Agree({0, 1, 2});
   }));

@@ -4,8 +4,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <limits.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,13 +26,27 @@ std::string NamespaceOf(const std::string& path) {
   return got < 0 ? "" : text.data();
 }
 
+// A TUN device of the calling thread's network namespace.
+driver::Descriptor MakeDevice(const char* name) {
+  driver::Descriptor device(
+      open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  ifreq request = {};
+  strncpy(request.ifr_name, name, sizeof(request.ifr_name) - 1);
+  request.ifr_flags = IFF_TUN | IFF_NO_PI;
+  if (ioctl(device.get(), TUNSETIFF, &request) != 0) {
+    ADD_FAILURE() << "TUNSETIFF: " << strerror(errno);
+  }
+  return device;
+}
+
 }  // namespace
 
 std::string Network::Trouble() {
   const Finished made =
-      RunToEnd({"sh", "-c", "unshare --net ip link add br0 type bridge"}, {});
+      RunToEnd({"sh", "-c", "unshare --net ip tuntap add eth0 mode tun"}, {});
   if (made.code == 0) return "";
-  return "network namespaces are not permitted here, or iproute2 is missing: " +
+  return "network namespaces and TUN devices are not permitted here, or "
+         "iproute2 is missing: " +
          made.err;
 }
 
@@ -57,20 +74,17 @@ bool Network::Run(const Process& holder,
   return done.code == 0;
 }
 
-Network::Network(int machines) : hub_(NewNamespace()) {
-  Run(*hub_, {"ip", "link", "add", "br0", "type", "bridge"});
-  Run(*hub_, {"ip", "link", "set", "br0", "up"});
+Network::Network(int machines) {
+  std::vector<driver::Descriptor> devices;
   for (int i = 0; i < machines; ++i) {
     machines_.push_back(NewNamespace());
     const Process& machine = *machines_.back();
-    const std::string port = "p" + std::to_string(i);
-    Run(*hub_, {"ip", "link", "add", port, "type", "veth", "peer", "name",
-                "eth0", "netns", std::to_string(machine.pid())});
-    Run(*hub_, {"ip", "link", "set", port, "master", "br0", "up"});
+    InThreadOn(i, [&] { devices.push_back(MakeDevice("eth0")); });
     Run(machine, {"ip", "addr", "add", Host(i) + "/24", "dev", "eth0"});
     Run(machine, {"ip", "link", "set", "eth0", "up"});
     Run(machine, {"ip", "link", "set", "lo", "up"});
   }
+  switch_.emplace(std::move(devices));
 }
 
 std::vector<std::string> Network::On(
@@ -91,11 +105,6 @@ void Network::InThreadOn(int machine, const std::function<void()>& act) const {
     }
     act();
   }).join();
-}
-
-void Network::SetLink(int machine, bool up) {
-  Run(*hub_,
-      {"ip", "link", "set", "p" + std::to_string(machine), up ? "up" : "down"});
 }
 
 std::string Network::Host(int machine) {

@@ -3,15 +3,17 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/integration/machines/packet_switch.h"
 #include "tests/integration/process.h"
 
 namespace fineserve::integration {
 
 // Network namespaces of their own, as many as machines, which reach each other
-// over a bridge and nothing else. They end with this object.
+// by a switch and nothing else. They end with this object.
 class Network {
  public:
   // Why this process cannot have one, in one line; empty if it can.
@@ -25,8 +27,7 @@ class Network {
   // Runs `act` in a thread on that machine; threads that it starts are there
   // as well. Returns when `act` has.
   void InThreadOn(int machine, const std::function<void()>& act) const;
-  // Its link to the others.
-  void SetLink(int machine, bool up);
+  PacketSwitch* between() { return &*switch_; }
 
   static std::string Host(int machine);
 
@@ -37,8 +38,8 @@ class Network {
   static bool Run(const Process& holder,
                   const std::vector<std::string>& command);
 
-  std::unique_ptr<Process> hub_;
   std::vector<std::unique_ptr<Process>> machines_;
+  std::optional<PacketSwitch> switch_;
 };
 
 }  // namespace fineserve::integration

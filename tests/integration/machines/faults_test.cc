@@ -1,0 +1,116 @@
+// A network and an etcd that are ill without being down: what clients see, and
+// that the fleet agrees again. FINESERVE_FAULT_S sets for how long each lasts.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/integration/json_value.h"
+#include "tests/integration/machines/machines_site.h"
+
+namespace fineserve::integration {
+namespace {
+
+constexpr uint16_t kDaemonPort = 7480;  // of the first GPU of a machine
+
+std::chrono::seconds FaultTime() {
+  const char* value = getenv("FINESERVE_FAULT_S");
+  return std::chrono::seconds(value == nullptr ? 15 : atoi(value));
+}
+
+// etcd's JSON gateway, by what every Debian has. `call(host, path, body)`.
+constexpr char kGateway[] = R"(
+import json, sys, urllib.error, urllib.request
+hosts = sys.argv[1:]
+def call(host, path, body):
+    request = urllib.request.Request(f"http://{host}/v3/{path}",
+                                     json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+)";
+// Overwrites a key until the quota is used up.
+constexpr char kFill[] = R"(
+for _ in range(200):
+    try:
+        call(hosts[0], "kv/put", {"key": "Zmls", "value": "AAAA" * 250000})
+    except urllib.error.HTTPError as error:
+        text = error.read().decode()
+        sys.exit(0 if "space exceeded" in text else text)
+sys.exit("etcd took all of it")
+)";
+// As etcd's operators do it: forget old revisions, give the space back, end the
+// alarm.
+constexpr char kMakeRoom[] = R"(
+revision = call(hosts[0], "maintenance/status", {})["header"]["revision"]
+call(hosts[0], "kv/compaction", {"revision": revision, "physical": True})
+for host in hosts:
+    call(host, "maintenance/defragment", {})
+call(hosts[0], "maintenance/alarm",
+     {"action": "DEACTIVATE", "memberID": "0", "alarm": "NOSPACE"})
+)";
+
+class FaultsTest : public MachinesSite {
+ protected:
+  void Etcd(const std::string& script) {
+    std::vector<std::string> command = {"python3", "-c", kGateway + script};
+    for (const process::EtcdAddress& member : Members()) {
+      command.push_back(member.host + ":" + std::to_string(member.client_port));
+    }
+    const Finished done = RunToEnd(network_->On(0, command), {});
+    EXPECT_EQ(done.code, 0) << done.err;
+  }
+  bool AllAgree() { return Agree({0, 1, 2}); }
+  bool AllAnswer() { return AnswersAt(0) && AnswersAt(1) && AnswersAt(2); }
+  // What clients of all machines see for a while of this weather, and after it.
+  void Weather(const std::string& what, const PacketSwitch::Weather& weather) {
+    BeginLoads({0, 1, 2});
+    network_->between()->SetWeather(weather);
+    std::this_thread::sleep_for(FaultTime());
+    EndLoads(what);
+    network_->between()->SetWeather({});
+    EXPECT_TRUE(
+        Becomes("all machines agree again", [&] { return AllAgree(); }));
+    EXPECT_TRUE(
+        Becomes("all models answer everywhere", [&] { return AllAnswer(); }));
+  }
+};
+
+TEST_F(FaultsTest, AFarLossyAndGarblingNetworkBreaksNothing) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  Weather("200 ms and 5 % loss between machines",
+          {.delay = std::chrono::milliseconds(200), .loss = .05});
+  // Etcd's members have no keys and would believe it, so only our own wire.
+  Weather("one segment in 20 between proxies and daemons garbled",
+          {.garbled = .05, .garbled_port = kDaemonPort});
+  EXPECT_GT(network_->between()->garbled(), 0u);
+}
+
+TEST_F(FaultsTest, AFullEtcdFreezesMovesAndServes) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  const uint64_t term = Term();
+  const std::string plan =
+      JsonAt(FsctlOn(0, {"plan", "--json"}).out, "/number");
+  BeginLoads({0, 1, 2});
+  Etcd(kFill);
+  std::this_thread::sleep_for(FaultTime());
+  EXPECT_TRUE(Becomes("fsctl doctor says that etcd takes no writes", [&] {
+    const std::string said = FsctlOn(1, {"doctor"}).out;
+    return said.find("space exceeded") != std::string::npos;
+  }));
+  EXPECT_EQ(JsonAt(FsctlOn(0, {"plan", "--json"}).out, "/number"), plan);
+  EXPECT_TRUE(AllAnswer());
+  EndLoads("etcd's quota used up");
+  EXPECT_EQ(Count(Ending::kRefused), 0);
+  Etcd(kMakeRoom);
+  EXPECT_TRUE(Becomes("all machines agree again", [&] { return AllAgree(); }));
+  EXPECT_EQ(FsctlOn(1, {"plan", "--freeze"}).code, 0) << "it can be steered";
+  EXPECT_GE(Term(), term);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
