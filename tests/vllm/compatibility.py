@@ -108,6 +108,7 @@ def run_unittests(
         )
         if logs:
             log = logs / f"{module}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(finished.stdout + finished.stderr)
         ran = re.search(r"^Ran (\d+) tests?", finished.stderr, re.MULTILINE)
         last = finished.stderr.strip().splitlines()[-1:]

@@ -196,6 +196,14 @@ void MachinesSite::StartNode(int machine) {
       StartOn(machine, {Program("fineserve-node"), "--fleet", fleet_path_});
 }
 
+std::set<int> MachinesSite::EnginePorts() const {
+  std::set<int> ports;
+  for (const uint16_t first : ports_) {
+    for (int i = 0; i < kMachines; ++i) ports.insert(first + i);
+  }
+  return ports;
+}
+
 void MachinesSite::StartAll() {
   for (int i = 0; i < kMachines; ++i) {
     mkdir(FolderOf(i).c_str(), 0700);

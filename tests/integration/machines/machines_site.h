@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +34,8 @@ class MachinesSite : public Site {
   void StartEtcd(int machine);
   static std::vector<process::EtcdAddress> Members();
   void StartNode(int machine);
+  // Of all places of all models.
+  std::set<int> EnginePorts() const;
 
   // What that machine's fineserve-node says.
   std::optional<cluster::FleetView> View(int machine) const;

@@ -7,14 +7,20 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/machines/machines_site.h"
 
 namespace fineserve::integration {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<int> Without(int machine) {
@@ -105,6 +111,41 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
     return Agree({0, 1, 2});
   }));
   EXPECT_GE(View(0)->plan_number, before);
+}
+
+// Where programs of that machine listen beyond loopback, as the kernel lists
+// it: "  0: 0100007F:1F40 00000000:0000 0A …", the address in hexadecimal,
+// least byte first on this processor; 0A: it listens.
+std::set<int> PortsBeyondLoopback(const std::string& list) {
+  std::set<int> ports;
+  for (const absl::string_view line : absl::StrSplit(list, '\n')) {
+    const std::vector<std::string> words =
+        absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() < 4 || words[3] != "0A") continue;
+    const std::vector<std::string> own = absl::StrSplit(words[1], ':');
+    const bool is_loopback =
+        (own[0].size() == 8 && absl::EndsWith(own[0], "7F")) ||
+        own[0] == "00000000000000000000000001000000";
+    if (!is_loopback) ports.insert(std::stoi(own[1], nullptr, 16));
+  }
+  return ports;
+}
+
+// But for etcd and the engines, which are not ours.
+TEST_F(MachinesSite, BeyondLoopbackOnlyTheDaemonListensWithItsKeys) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  for (int i = 0; i < kMachines; ++i) {
+    const Finished list = RunToEnd(
+        network_->On(i, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}), {});
+    std::set<int> ports = PortsBeyondLoopback(list.out);
+    for (const process::EtcdAddress& member : Members()) {
+      ports.erase(member.client_port);
+      ports.erase(member.peer_port);
+    }
+    for (const int engine : EnginePorts()) ports.erase(engine);
+    EXPECT_THAT(ports, ElementsAre(7480)) << list.out;
+  }
 }
 
 TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
