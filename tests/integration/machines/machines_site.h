@@ -34,6 +34,7 @@ class MachinesSite : public Site {
   void StartEtcd(int machine);
   static std::vector<process::EtcdAddress> Members();
   void StartNode(int machine);
+  const std::string& fleet_path() const { return fleet_path_; }
   // Of all places of all models.
   std::set<int> EnginePorts() const;
 

@@ -161,6 +161,8 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
       EXPECT_NE(JsonText(models.out, engine), "") << models.out;
     }
   }
+  EXPECT_THAT(FsctlOn(0, {"apply", fleet_path(), "--dry-run"}).out,
+              HasSubstr("this is about this machine only; the fleet has 3"));
   const int other = (Leader() + 1) % kMachines;
   const Finished frozen = FsctlOn(other, {"plan", "--freeze"});
   EXPECT_EQ(frozen.code, 0) << frozen.err;

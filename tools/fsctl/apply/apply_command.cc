@@ -68,6 +68,12 @@ int Application::ReadFile() {
   const absl::StatusOr<config::Fleet> fleet = config::ReadFleet(path_);
   if (!fleet.ok()) return Fail(kExitUsage, fleet.status());
   fleet_ = config::Describe(*fleet);
+  if (fleet->cluster.IsOn()) {
+    notes_.push_back(
+        absl::StrCat("this is about this machine only; the fleet has ",
+                     fleet->cluster.machines.size(),
+                     ": apply the same file on each of them"));
+  }
   return kExitOk;
 }
 
