@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "daemon/clock/clock.h"
 #include "daemon/cluster/lead_grant.h"
 #include "daemon/config/profile_file.h"
@@ -303,6 +304,15 @@ bool MachinesSite::AnswersAt(int machine) {
     }
   });
   return right == kMachines;
+}
+
+void MachinesSite::Show(int machine,
+                        const std::vector<std::string>& arguments) {
+  if (getenv("FINESERVE_SHOW") == nullptr) return;
+  printf("\n%s$ fsctl %s\n%s\n", NameOf(machine).c_str(),
+         absl::StrJoin(arguments, " ").c_str(),
+         FsctlOn(machine, arguments).out.c_str());
+  fflush(stdout);
 }
 
 bool MachinesSite::Becomes(const std::string& what,

@@ -58,6 +58,9 @@ class MachinesSite : public Site {
   void EndLoads(const std::string& what);
   int Count(Ending ending) const;
 
+  // What fsctl says there, printed for who watches ($FINESERVE_SHOW, which
+  // scripts/demo sets).
+  void Show(int machine, const std::vector<std::string>& arguments);
   Finished FsctlOn(int machine, const std::vector<std::string>& arguments);
   // Tells that machine's daemon a plan without places, as a leader would.
   // Returns why it was refused; empty if it was not.

@@ -39,6 +39,8 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
   const uint64_t term = Term();
   const std::vector<int> others = Without(lost);
   BeginLoads(others);
+  Show(others[0], {"nodes"});
+  Show(others[0], {"models"});
   network_->between()->SetLink(lost, false);
   EXPECT_TRUE(Becomes("another machine leads",
                       [&] { return Term() > term && Leader() != lost; }));
@@ -53,6 +55,8 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
     return JsonText(nodes.out,
                     "/machines/" + std::to_string(lost) + "/state") == "lost";
   }));
+  Show(others[0], {"nodes"});
+  Show(others[0], {"models"});
 
   network_->between()->SetLink(lost, true);
   EXPECT_TRUE(Becomes("all machines agree again", [&] {
