@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <memory>
+#include <set>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/old_pool.h"
@@ -10,24 +14,44 @@
 namespace fineserve::fsctl {
 namespace {
 
-std::vector<pid_t> HoldersOfFormerPools(const std::string& folder) {
-  std::vector<pid_t> pids;
-  std::vector<absl::Status> dead;
-  for (const Pool& pool : LivePools(abi::ListSockets(folder), &dead)) {
+// Looks through all processes only when there is something to find: a pool has
+// become a former one when another epoch is served, and stays one until nobody
+// holds it any more.
+class FormerPools {
+ public:
+  explicit FormerPools(std::string folder) : folder_(std::move(folder)) {}
+
+  std::vector<pid_t> Holders() {
+    std::vector<absl::Status> dead;
+    const std::vector<Pool> pools = LivePools(abi::ListSockets(folder_), &dead);
+    std::set<uint64_t> epochs;
+    for (const Pool& pool : pools) epochs.insert(pool.table.epoch);
+    if (std::exchange(epochs_, epochs) == epochs && holders_.empty()) return {};
+    holders_.clear();
+    for (const Pool& pool : pools) Add(pool.table);
+    return holders_;
+  }
+
+ private:
+  void Add(const abi::TableSnapshot& table) {
     for (const abi::OldPool& former :
-         abi::FindOldPools(pool.table.gpu_uuid, pool.table.epoch)) {
+         abi::FindOldPools(table.gpu_uuid, table.epoch)) {
       for (const abi::OldPool::Process& process : former.processes) {
-        pids.push_back(process.pid);
+        holders_.push_back(process.pid);
       }
     }
   }
-  return pids;
-}
+
+  const std::string folder_;
+  std::set<uint64_t> epochs_;  // that were served when it last looked
+  std::vector<pid_t> holders_;
+};
 
 }  // namespace
 
 OrphanWatch OrphanWatch::OfFolder(const std::string& folder) {
-  return OrphanWatch([folder] { return HoldersOfFormerPools(folder); });
+  const auto pools = std::make_shared<FormerPools>(folder);
+  return OrphanWatch([pools] { return pools->Holders(); });
 }
 
 void OrphanWatch::Turn(uint64_t now_ns) {
