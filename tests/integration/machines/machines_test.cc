@@ -57,6 +57,7 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
   }));
   Show(others[0], {"nodes"});
   Show(others[0], {"models"});
+  Show(others[0], {"plan", "--history"});
 
   network_->between()->SetLink(lost, true);
   EXPECT_TRUE(Becomes("all machines agree again", [&] {
