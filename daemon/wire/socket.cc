@@ -18,6 +18,8 @@ namespace fineserve::wire {
 namespace {
 
 constexpr char kDaemonSuffix[] = ".sock";
+// Of a daemon of another machine, which is asked, and answers, every second.
+constexpr std::chrono::seconds kSilence(5);
 constexpr char kAdmissionSuffix[] = ".admission";
 
 absl::Status ZmqError(absl::string_view what, const std::string& path) {
@@ -54,11 +56,15 @@ void Set(void* socket, int option, const std::string& text) {
   zmq_setsockopt(socket, option, text.data(), text.size());
 }
 
-// A link that is down says nothing: both ends ask each other, or TCP would wait
-// for many minutes. And who does not finish the handshake has to go.
+// A link that is down says nothing: the kernels ask each other, or TCP would
+// wait for many minutes. Not ZeroMQ by its heartbeats: where a connection ends
+// by a damaged frame, their timer ends the process (4.3.4, an assertion in
+// stream_engine_base.cpp). And who does not finish the handshake has to go.
 void WatchLink(void* socket) {
-  Set(socket, ZMQ_HEARTBEAT_IVL, 1000);
-  Set(socket, ZMQ_HEARTBEAT_TIMEOUT, 5000);
+  Set(socket, ZMQ_TCP_KEEPALIVE, 1);
+  Set(socket, ZMQ_TCP_KEEPALIVE_IDLE, 4);
+  Set(socket, ZMQ_TCP_KEEPALIVE_INTVL, 2);
+  Set(socket, ZMQ_TCP_KEEPALIVE_CNT, 3);
   Set(socket, ZMQ_HANDSHAKE_IVL, 5000);
   Set(socket, ZMQ_TCP_MAXRT, 10'000);
 }
@@ -247,7 +253,10 @@ absl::StatusOr<ClientSocket> ClientSocket::Connect(const RemoteDaemon& daemon,
   if (zmq_connect(handle->socket, at.c_str()) != 0) {
     return ZmqError("connect", at);
   }
-  return ClientSocket(*std::move(handle));
+  ClientSocket socket(*std::move(handle));
+  socket.remote_ = at;
+  socket.heard_ = std::chrono::steady_clock::now();
+  return socket;
 }
 
 int ClientSocket::descriptor() const { return DescriptorOf(handle_); }
@@ -255,12 +264,22 @@ int ClientSocket::descriptor() const { return DescriptorOf(handle_); }
 absl::optional<std::string> ClientSocket::Receive() {
   Frame frame;
   if (!frame.Receive(handle_.socket)) return absl::nullopt;
+  if (!remote_.empty()) heard_ = std::chrono::steady_clock::now();
   std::string bytes = frame.bytes();
   while (frame.more() && frame.Receive(handle_.socket)) bytes.clear();
   return bytes;
 }
 
+void ClientSocket::ConnectAgainIfSilent() {
+  const auto now = std::chrono::steady_clock::now();
+  if (remote_.empty() || now - heard_ < kSilence) return;
+  heard_ = now;
+  zmq_disconnect(handle_.socket, remote_.c_str());
+  zmq_connect(handle_.socket, remote_.c_str());
+}
+
 bool ClientSocket::Send(absl::string_view bytes) {
+  ConnectAgainIfSilent();
   return SendFrame(handle_.socket, bytes, 0);
 }
 

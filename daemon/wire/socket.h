@@ -1,6 +1,7 @@
 #ifndef DAEMON_WIRE_SOCKET_H_
 #define DAEMON_WIRE_SOCKET_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -98,8 +99,14 @@ class ClientSocket {
 
  private:
   explicit ClientSocket(SocketHandle handle) : handle_(std::move(handle)) {}
+  // ZeroMQ makes a connection again that broke, but never one that ended by
+  // bytes that are not its protocol's, like a damaged frame of CURVE: then the
+  // daemon is silent for ever.
+  void ConnectAgainIfSilent();
 
   SocketHandle handle_;
+  std::string remote_;  // the other machine's address; empty: of this one
+  std::chrono::steady_clock::time_point heard_;
 };
 
 }  // namespace fineserve::wire

@@ -94,7 +94,7 @@ TEST_F(TroublesTest, DaemonThatIsAwayIsTheFirst) {
 
 TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
   in_.pools[0].former = "the pool of a former daemon is still held by pid 7";
-  EXPECT_THAT(The().cure, HasSubstr("fsctl restart"));
+  EXPECT_THAT(The().cure, HasSubstr("restart the others"));
   in_.pools.clear();
   in_.orphans.emplace_back().daemon_pid = 99;
   EXPECT_THAT(The().what, HasSubstr("daemon 99 of GPU-"));
