@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/micro/arguments.h"
 #include "bench/micro/report.h"
+#include "bench/workload/metrics.h"
 #include "bench/workload/trace.h"
 #include "daemon/plan/exact/branch_and_bound.h"
 #include "daemon/plan/make_plan.h"
@@ -115,13 +116,6 @@ std::map<std::string, plan::Worth> PlaceAll(const plan::Problem& problem,
   return worths;
 }
 
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const auto last = static_cast<double>(values.size() - 1);
-  return values[static_cast<size_t>(q * last + 0.5)];
-}
-
 void CompareWithBest(const Data& data, uint64_t instances, uint64_t first_seed,
                      Report* report) {
   std::map<std::string, Gaps> gaps;
@@ -155,16 +149,18 @@ void CompareWithBest(const Data& data, uint64_t instances, uint64_t first_seed,
   report->Figure("instances, not proven and drawn again", unproven);
   for (const std::string& name : plan::PolicyNames()) {
     const Gaps& g = gaps[name];
-    report->Figure(name + ": gap, median (%)", Quantile(g.relative, 0.5));
-    report->Figure(name + ": gap, p99 (%)", Quantile(g.relative, 0.99));
+    report->Figure(name + ": gap, median (%)",
+                   workload::Quantile(g.relative, 0.5));
+    report->Figure(name + ": gap, p99 (%)",
+                   workload::Quantile(g.relative, 0.99));
     report->Figure(name + ": hosts fewer models than possible (% of instances)",
                    100 * g.fewer / proven);
   }
   const Gaps& ours = gaps["fineserve-opt"];
-  report->Claim("fineserve-opt: median gap (%)", Quantile(ours.relative, 0.5),
-                1, Compare::kAtMost);
-  report->Claim("fineserve-opt: p99 gap (%)", Quantile(ours.relative, 0.99), 3,
-                Compare::kAtMost);
+  report->Claim("fineserve-opt: median gap (%)",
+                workload::Quantile(ours.relative, 0.5), 1, Compare::kAtMost);
+  report->Claim("fineserve-opt: p99 gap (%)",
+                workload::Quantile(ours.relative, 0.99), 3, Compare::kAtMost);
   report->Claim("fineserve-opt: hosts fewer models than possible (instances)",
                 ours.fewer, 0, Compare::kAtMost);
   report->Claim("instances where fineserve is worth more than fineserve-opt",
@@ -216,9 +212,9 @@ void TimeReplanning(plan::Snapshot snapshot, Report* report) {
     changed.rate /= 2;
   }
   report->Figure("replanning one change, median (CPU ms)",
-                 Quantile(times, 0.5));
+                 workload::Quantile(times, 0.5));
   report->Claim("replanning one change, the longest (CPU ms)",
-                Quantile(times, 1), 50, Compare::kAtMost);
+                workload::Quantile(times, 1), 50, Compare::kAtMost);
 }
 
 About TheBench() {

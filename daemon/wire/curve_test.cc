@@ -153,20 +153,23 @@ TEST_F(CurveTest, BytesThatAreNoHandshakeAreRefusedAndTheOthersGoOn) {
   EXPECT_TRUE(Arrives(&client, "after"));
 }
 
-// Passes one connection on and keeps what the client says.
-class Recorder {
+// Who sits on the way: passes one connection on, keeps what the client says,
+// and changes it when told.
+class Eavesdropper {
  public:
-  Recorder(uint16_t port, uint16_t to) : listener_(Listen(port)), to_(to) {
+  Eavesdropper(uint16_t port, uint16_t to) : listener_(Listen(port)), to_(to) {
     thread_ = std::thread([this] { Run(); });
   }
-  ~Recorder() {
+  ~Eavesdropper() {
     stop_ = true;
     thread_.join();
   }
-  std::string recorded() {
+  std::string recorded() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return recorded_;
   }
+  // One bit of what the client says next.
+  void GarbleNext() { garbles_ = true; }
 
  private:
   static Descriptor Listen(uint16_t port) {
@@ -202,24 +205,40 @@ class Recorder {
     if (keep) {
       const std::lock_guard<std::mutex> lock(mutex_);
       recorded_.append(bytes, static_cast<size_t>(got));
+      if (garbles_.exchange(false)) bytes[got - 1] ^= 1;
     }
     return write(to.get(), bytes, static_cast<size_t>(got)) == got;
   }
 
   const Descriptor listener_;
   const uint16_t to_;
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;
+  std::atomic<bool> stop_{false}, garbles_{false};
+  mutable std::mutex mutex_;
   std::string recorded_;
   std::thread thread_;
 };
 
+TEST_F(CurveTest, AFrameThatWasChangedOnItsWayIsRefusedAndCounted) {
+  const uint16_t port = process::FreePort();
+  Eavesdropper eavesdropper(port, port_);
+  ClientSocket client = Client(a_, own_.public_key, port);
+  ASSERT_TRUE(Arrives(&client, "before"));
+  const uint64_t before = server_->refused();
+  eavesdropper.GarbleNext();
+  ASSERT_TRUE(client.Send("drain nothing"));
+  EXPECT_TRUE(Eventually([&] {
+    const auto incoming = server_->Receive();
+    EXPECT_FALSE(incoming && incoming->bytes != "before") << incoming->bytes;
+    return server_->refused() > before;
+  }));
+}
+
 TEST_F(CurveTest, WhatWasOverheardIsWorthNothing) {
   const uint16_t port = process::FreePort();
-  Recorder recorder(port, port_);
+  const Eavesdropper eavesdropper(port, port_);
   ClientSocket client = Client(a_, own_.public_key, port);
   ASSERT_TRUE(Arrives(&client, "drain everything"));
-  const std::string overheard = recorder.recorded();
+  const std::string overheard = eavesdropper.recorded();
   ASSERT_GT(overheard.size(), 300u);
   EXPECT_THAT(overheard, ::testing::Not(::testing::HasSubstr("drain")));
   const uint64_t before = server_->refused();

@@ -334,7 +334,7 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   if (place == running_.end()) return;
   // Without a daemon nothing would ask the engine for its health again.
   if (outcome == Outcome::kEngineGone && epoch_ != 0) {
-    SetHealth(place->second.engine, false);
+    SetHealth(place->second.engine, Health::kDoesNot);
   }
   running_.erase(place);
   if (epoch_ == 0) return;
@@ -350,7 +350,9 @@ void DaemonAdmission::Finished(uint64_t id, uint32_t prompt_tokens,
   }
 }
 
-void DaemonAdmission::SetHealth(const std::string& engine, bool serves) {
+void DaemonAdmission::SetHealth(const std::string& engine, Health health) {
+  alone_.SetReachable(engine, health != Health::kUnreachable);
+  const bool serves = health == Health::kServes;
   const auto [known, added] = serves_.try_emplace(engine, serves);
   const bool changed = std::exchange(known->second, serves) != serves;
   if ((changed || (added && !serves)) && epoch_ != 0) Hello(/*reset=*/false);

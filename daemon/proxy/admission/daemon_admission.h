@@ -69,8 +69,16 @@ class DaemonAdmission final : public Admission {
   // sends Welcome, are decided without one. Tick notices a silent daemon by
   // itself, after kPatienceNs.
   void GoOn();
-  // What the engine's /health said last.
-  void SetHealth(const std::string& engine, bool serves);
+  // What an engine's /health said last.
+  enum class Health {
+    kServes,
+    kDoesNot,
+    kUnreachable,  // nobody on its machine takes or refuses a connection
+  };
+  // Without a daemon a request still goes to an engine that does not serve,
+  // which may just have begun to, but not to one that cannot be reached: its
+  // client would wait until the connection is given up.
+  void SetHealth(const std::string& engine, Health health);
   // What is wrong with an engine that serves, in one line; empty: nothing. It
   // is logged, and told to the daemon for fsctl.
   void SetTrouble(const std::string& engine, const std::string& trouble);

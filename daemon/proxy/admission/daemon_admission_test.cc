@@ -14,6 +14,7 @@
 namespace fineserve::proxy {
 namespace {
 
+using Health = DaemonAdmission::Health;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -390,16 +391,16 @@ TEST_F(DaemonAdmissionTest, WhatADeadDaemonAdmittedCountsForWhoDecidesAlone) {
 TEST_F(DaemonAdmissionTest, HealthIsToldWhenItChangesAndWithEachHello) {
   Welcome();
   Told();
-  admission_->SetHealth("a", true);  // as had been supposed
+  admission_->SetHealth("a", Health::kServes);  // as had been supposed
   EXPECT_THAT(Told(), IsEmpty());
-  admission_->SetHealth("b", false);
+  admission_->SetHealth("b", Health::kDoesNot);
   ASSERT_EQ(told_.size(), 1u);
   const wire::HelloT* hello = told_[0].body.AsHello();
   ASSERT_NE(hello, nullptr);
   EXPECT_TRUE(hello->engines[0]->serves);
   EXPECT_FALSE(hello->engines[1]->serves);
   Told();
-  admission_->SetHealth("b", false);
+  admission_->SetHealth("b", Health::kDoesNot);
   EXPECT_THAT(Told(), IsEmpty());
   clock_.AdvanceNs(DaemonAdmission::kHelloNs);
   admission_->Tick();
@@ -408,7 +409,7 @@ TEST_F(DaemonAdmissionTest, HealthIsToldWhenItChangesAndWithEachHello) {
 
 TEST_F(DaemonAdmissionTest, EngineThatBrokeOffARequestDoesNotServe) {
   Welcome();
-  admission_->SetHealth("a", true);
+  admission_->SetHealth("a", Health::kServes);
   Submit(1);
   Admit(1, "a");
   Told();
@@ -421,7 +422,7 @@ TEST_F(DaemonAdmissionTest, EngineThatBrokeOffARequestDoesNotServe) {
 // Before it is started again. What runs there goes on and is counted.
 TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   Welcome();
-  admission_->SetHealth("a", true);
+  admission_->SetHealth("a", Health::kServes);
   Submit(1);
   Admit(1, "a");
   Told();
@@ -429,7 +430,7 @@ TEST_F(DaemonAdmissionTest, EngineThatRestsDoesNotServeForAWhile) {
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_FALSE(told_[0].body.AsHello()->engines[0]->serves);
   EXPECT_TRUE(told_[0].body.AsHello()->engines[1]->serves);
-  admission_->SetHealth("a", true);
+  admission_->SetHealth("a", Health::kServes);
   EXPECT_FALSE(admission_->Serves("a"));
   EXPECT_THAT(admission_->RunningByEngine(),
               ElementsAre(Pair("a", uint64_t{1})));
@@ -446,6 +447,24 @@ TEST_F(DaemonAdmissionTest, WithoutADaemonARestingEngineIsAvoided) {
     Submit(id);
     EXPECT_EQ(verdicts_.back().second.engine, "b");
   }
+}
+
+TEST_F(DaemonAdmissionTest, WithoutADaemonOnlyUnreachableEnginesGetNothing) {
+  admission_->GoOn();
+  admission_->SetHealth("a", Health::kUnreachable);
+  admission_->SetHealth("b", Health::kDoesNot);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    Submit(id);
+    EXPECT_EQ(verdicts_.back().second.engine, "b");
+  }
+  admission_->SetHealth("b", Health::kUnreachable);
+  Submit(4);
+  EXPECT_FALSE(verdicts_.back().second.admitted);
+  EXPECT_EQ(verdicts_.back().second.refusal, Refusal::kNoEngine);
+  EXPECT_THAT(verdicts_.back().second.why, HasSubstr("can be reached"));
+  admission_->SetHealth("b", Health::kDoesNot);
+  Submit(5);
+  EXPECT_TRUE(verdicts_.back().second.admitted);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/config/health_probe.h"
-#include "daemon/proxy/admission/daemon_admission.h"
 #include "daemon/proxy/admission/served_models.h"
 #include "daemon/proxy/http/response_parser.h"
 #include "daemon/proxy/http/socket_io.h"
@@ -26,10 +25,23 @@ constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr std::chrono::milliseconds kPatience(2000);
 constexpr size_t kMostModelsBytes = 1 << 20;
 
-asio::awaitable<bool> Serves(config::FleetEngine engine) {
+using Health = DaemonAdmission::Health;
+
+// Nobody there has said anything, by the time that it was broken off.
+bool IsOfTheWay(error_code e) {
+  return e == asio::error::host_unreachable ||
+         e == asio::error::network_unreachable || e == asio::error::timed_out ||
+         e == asio::error::operation_aborted;
+}
+
+// `so_far`: what is known if it is broken off.
+asio::awaitable<Health> Ask(config::FleetEngine engine, Health* so_far) {
+  *so_far = Health::kUnreachable;
   tcp::socket socket(co_await asio::this_coro::executor);
   error_code e = co_await Connect(&socket, engine.host, engine.port);
-  if (e) co_return false;
+  if (IsOfTheWay(e)) co_return Health::kUnreachable;
+  *so_far = Health::kDoesNot;
+  if (e) co_return Health::kDoesNot;
   Prepare(&socket);
   const std::string request = config::HealthRequest(engine.host, engine.port);
   Buffers buffers = {asio::buffer(request)};
@@ -38,15 +50,22 @@ asio::awaitable<bool> Serves(config::FleetEngine engine) {
   while (!e && !config::SaysHealthy(answer.bytes())) {
     e = co_await ReadSome(&socket, &answer, 4096);
   }
-  co_return config::SaysHealthy(answer.bytes()).value_or(false);
+  const bool serves = config::SaysHealthy(answer.bytes()).value_or(false);
+  co_return serves ? Health::kServes : Health::kDoesNot;
 }
 
-asio::awaitable<bool> ServesInTime(config::FleetEngine engine) {
+asio::awaitable<Health> AskInTime(config::FleetEngine engine) {
   using asio::experimental::awaitable_operators::operator||;
   asio::steady_timer timer(co_await asio::this_coro::executor, kPatience);
+  Health so_far = Health::kDoesNot;
   const auto first =
-      co_await (Serves(std::move(engine)) || timer.async_wait(kTuple));
-  co_return first.index() == 0 && std::get<0>(first);
+      co_await (Ask(std::move(engine), &so_far) || timer.async_wait(kTuple));
+  if (first.index() == 0) co_return std::get<0>(first);
+  // A timer that comes late says that this process stood still, and nothing
+  // about the way to the engine.
+  const bool late =
+      std::chrono::steady_clock::now() > timer.expiry() + kPatience / 4;
+  co_return late ? Health::kDoesNot : so_far;
 }
 
 // The body of the engine's GET /v1/models; empty if it has none.
@@ -99,15 +118,18 @@ void EngineHealth::Start() {
 
 void EngineHealth::AskAll() {
   for (const config::FleetEngine& engine : admission_->engines()) {
-    asio::co_spawn(*io_, ServesInTime(engine),
-                   [this, engine](std::exception_ptr, bool serves) {
-                     Answered(engine, serves);
+    if (!asked_.insert(engine.name).second) continue;
+    asio::co_spawn(*io_, AskInTime(engine),
+                   [this, engine](std::exception_ptr, Health health) {
+                     Answered(engine, health);
                    });
   }
 }
 
-void EngineHealth::Answered(const config::FleetEngine& engine, bool serves) {
-  admission_->SetHealth(engine.name, serves);
+void EngineHealth::Answered(const config::FleetEngine& engine, Health health) {
+  asked_.erase(engine.name);
+  admission_->SetHealth(engine.name, health);
+  const bool serves = health == Health::kServes;
   if (!serves) serving_.erase(engine.name);
   if (!serves || !serving_.insert(engine.name).second) return;
   asio::co_spawn(*io_, ModelsInTime(engine),

@@ -5,14 +5,13 @@
 #include <string>
 
 #include "daemon/config/fleet.h"
+#include "daemon/proxy/admission/daemon_admission.h"
 
 namespace boost::asio {
 class io_context;
 }
 
 namespace fineserve::proxy {
-
-class DaemonAdmission;
 
 // Asks each engine of one GPU for its /health every second and tells
 // DaemonAdmission whether it serves; once it does, asks for its /v1/models, to
@@ -31,10 +30,12 @@ class EngineHealth {
 
  private:
   void AskAll();
-  void Answered(const config::FleetEngine& engine, bool serves);
+  void Answered(const config::FleetEngine& engine,
+                DaemonAdmission::Health health);
 
   boost::asio::io_context* const io_;
   DaemonAdmission* const admission_;
+  std::set<std::string> asked_;    // engines that have not answered yet
   std::set<std::string> serving_;  // engines, when they were last asked
 };
 

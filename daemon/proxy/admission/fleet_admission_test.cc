@@ -12,6 +12,7 @@
 namespace fineserve::proxy {
 namespace {
 
+using Health = DaemonAdmission::Health;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -107,10 +108,10 @@ TEST_F(FleetAdmissionTest, WithoutAnyDaemonOneAdmitsAlone) {
 
 TEST_F(FleetAdmissionTest, EngineThatDoesNotAnswerOrFailedOnceIsAvoided) {
   UseTwo(9, 1);
-  gpus_.at("A")->SetHealth("a", false);
+  gpus_.at("A")->SetHealth("a", Health::kDoesNot);
   EXPECT_FALSE(admission_->Serves("a"));
   EXPECT_EQ(Split(5), (Counts{{"B", 5}}));
-  gpus_.at("A")->SetHealth("a", true);
+  gpus_.at("A")->SetHealth("a", Health::kServes);
   asked_.clear();
   AdmissionRequest again = Request();
   again.avoid_engine = "a";

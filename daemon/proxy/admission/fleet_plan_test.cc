@@ -14,6 +14,7 @@
 namespace fineserve::proxy {
 namespace {
 
+using Health = DaemonAdmission::Health;
 using ::testing::ElementsAre;
 using wire::PlaceState;
 
@@ -94,7 +95,7 @@ TEST_F(FleetPlanTest, PlaceThatDoesNotServeIsAskedAfterAllOthers) {
        {PlaceState::kOff, PlaceState::kStart, PlaceState::kRetire}) {
     SCOPED_TRACE(static_cast<int>(state));
     UseTwo(9, 0);
-    gpus_.at("B")->SetHealth("b", false);
+    gpus_.at("B")->SetHealth("b", Health::kDoesNot);
     gpus_.at("B")->GoOn();
     Tell("A", PlanOf(1, {{"a", state, 9}, {"b", PlaceState::kServe, 0}}));
     asked_.clear();
@@ -123,7 +124,7 @@ TEST_F(FleetPlanTest, OnlyAnEngineThatThePlanLetsServeCountsAsAnswering) {
                        {"a2", PlaceState::kRetire, 0}}));
   Split(1);
   EXPECT_THAT(asked_, ElementsAre("A"));
-  gpus_.at("A")->SetHealth("a1", false);
+  gpus_.at("A")->SetHealth("a1", Health::kDoesNot);
   Split(1);
   EXPECT_THAT(asked_, ElementsAre("B")) << "A's other one gets nothing new";
 }

@@ -18,12 +18,20 @@ OpenAdmission::Rank OpenAdmission::RankOf(
           !LetsIn(engine), load.tokens};
 }
 
+bool OpenAdmission::IsReachable(const std::string& engine) const {
+  const auto it = engines_.find(engine);
+  return it == engines_.end() || it->second.reachable;
+}
+
 const config::FleetEngine* OpenAdmission::LeastLoaded(
-    const AdmissionRequest& request) const {
+    const AdmissionRequest& request, bool* any) const {
   const config::FleetEngine* best = nullptr;
   Rank best_rank = {};
+  *any = false;
   for (const config::FleetEngine& engine : fleet_->engines) {
     if (engine.model != request.model) continue;
+    *any = true;
+    if (!IsReachable(engine.name)) continue;
     const Rank rank = RankOf(engine.name, request);
     if (best != nullptr && !(rank < best_rank)) continue;
     best = &engine;
@@ -34,10 +42,13 @@ const config::FleetEngine* OpenAdmission::LeastLoaded(
 
 Verdict OpenAdmission::Choose(const AdmissionRequest& request) const {
   Verdict verdict;
-  const config::FleetEngine* engine = LeastLoaded(request);
+  bool any = false;
+  const config::FleetEngine* engine = LeastLoaded(request, &any);
   if (engine == nullptr) {
     verdict.refusal = Refusal::kNoEngine;
-    verdict.why = absl::StrCat("no engine serves ", request.model);
+    verdict.why = absl::StrCat(
+        any ? "no engine can be reached that serves " : "no engine serves ",
+        request.model);
     return verdict;
   }
   verdict.admitted = true;

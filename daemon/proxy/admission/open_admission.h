@@ -42,6 +42,12 @@ class OpenAdmission final : public Admission {
   // until Finished.
   void Enter(const AdmissionRequest& request, const std::string& engine);
 
+  // Nothing arrives where the engine of this name runs: it gets no request, and
+  // a model without another one is refused at once.
+  void SetReachable(const std::string& engine, bool reachable) {
+    engines_[engine].reachable = reachable;
+  }
+
   void Submit(const AdmissionRequest& request,
               std::function<void(Verdict)> on_verdict) override;
   void Cancel(uint64_t id) override {}  // nothing waits
@@ -70,6 +76,7 @@ class OpenAdmission final : public Admission {
   struct Engine {
     uint64_t tokens = 0;
     uint64_t rest_until_ns = 0;
+    bool reachable = true;
   };
   struct Running {
     std::string engine;
@@ -81,7 +88,10 @@ class OpenAdmission final : public Admission {
   using Rank = std::tuple<bool, bool, bool, uint64_t>;
 
   Rank RankOf(const std::string& engine, const AdmissionRequest& request) const;
-  const config::FleetEngine* LeastLoaded(const AdmissionRequest& request) const;
+  bool IsReachable(const std::string& engine) const;
+  // Null if none can be reached. `any`: whether the model has an engine at all.
+  const config::FleetEngine* LeastLoaded(const AdmissionRequest& request,
+                                         bool* any) const;
 
   std::shared_ptr<const config::Fleet> fleet_;
   const Clock* const clock_;

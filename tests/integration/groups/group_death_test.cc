@@ -13,6 +13,7 @@
 #include <string>
 
 #include "tests/integration/groups/group_site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -108,7 +109,7 @@ class GroupDeathTest : public GroupSite {
 
 TEST_F(GroupDeathTest, NoSlabIsLostOnEitherGpuAndSlabsGoOnMoving) {
   SCOPED_TRACE(testing::Message() << "FINESERVE_SEED=" << seed_);
-  const int kills = FromEnvironment("FINESERVE_KILLS", 12);
+  const int kills = process::FromEnvironment("FINESERVE_KILLS", 12);
   for (auto& group : groups_) ASSERT_TRUE(Moves(group.get()));
   for (int i = 0; i < kills; ++i) {
     ASSERT_NO_FATAL_FAILURE(Kill()) << "kill " << i;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/process/from_environment.h"
 #include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
@@ -22,11 +23,6 @@ bool HasEnded(const driver::Descriptor& process) {
 }
 
 }  // namespace
-
-int FromEnvironment(const char* name, int otherwise) {
-  const char* value = getenv(name);
-  return value == nullptr ? otherwise : atoi(value);
-}
 
 bool GroupEngine::FindRanks() {
   std::istringstream words(parent_->ReadLineWith("ranks"));
@@ -69,7 +65,7 @@ int64_t GroupEngine::Stat(const std::string& figure) {
 
 void GroupSite::SetUp() {
   if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
-  seed_ = static_cast<unsigned>(FromEnvironment(
+  seed_ = static_cast<unsigned>(process::FromEnvironment(
       "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
   printf("FINESERVE_SEED=%u\n", seed_);
   random_.seed(seed_);

@@ -73,9 +73,6 @@ class GroupSite : public Site {
   Process::Environment RandomEngine(const std::string& name);
 };
 
-// A number from the environment.
-int FromEnvironment(const char* name, int otherwise);
-
 }  // namespace fineserve::integration
 
 #endif  // TESTS_INTEGRATION_GROUPS_GROUP_SITE_H_

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/integration/groups/group_site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -59,7 +60,7 @@ class GroupStallTest : public GroupSite {
 };
 
 TEST_F(GroupStallTest, RankThatStandsStillKeepsItsSlabsAndStopsNoOther) {
-  const int stalls = FromEnvironment("FINESERVE_STALLS", 1);
+  const int stalls = process::FromEnvironment("FINESERVE_STALLS", 1);
   for (int i = 0; i < stalls; ++i) {
     const auto length =
         stalls == 1 ? milliseconds(3000) : milliseconds(500 + random_() % 2500);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/integration/groups/group_site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -20,7 +21,7 @@ TEST_F(GroupTradeTest, EnginesOnTheSameGpusNeverWaitForEachOther) {
   const auto second = StartGroup("1,0");
   StartPlain();
   // Each part of the time is judged by itself: a deadlock may come late.
-  const int seconds = FromEnvironment("FINESERVE_TRADE_SECONDS", 12);
+  const int seconds = process::FromEnvironment("FINESERVE_TRADE_SECONDS", 12);
   const int parts = std::clamp(seconds / 3, 1, 10);
   for (int part = 0; part < parts; ++part) {
     uint64_t returned[kGpus];

@@ -10,6 +10,7 @@
 
 #include "tests/integration/json_value.h"
 #include "tests/integration/machines/machines_site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -17,8 +18,8 @@ namespace {
 constexpr uint16_t kDaemonPort = 7480;  // of the first GPU of a machine
 
 std::chrono::seconds FaultTime() {
-  const char* value = getenv("FINESERVE_FAULT_S");
-  return std::chrono::seconds(value == nullptr ? 15 : atoi(value));
+  return std::chrono::seconds(
+      process::FromEnvironment("FINESERVE_FAULT_S", 15));
 }
 
 // etcd's JSON gateway, by what every Debian has. `call(host, path, body)`.

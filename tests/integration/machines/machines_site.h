@@ -51,8 +51,8 @@ class MachinesSite : public Site {
   // Waits for it. Prints how long it took.
   bool Becomes(const std::string& what, const std::function<bool()>& condition);
 
-  // Clients of each machine's proxy, all models, until EndLoads. Every answer
-  // is compared.
+  // Clients of each machine's proxy until EndLoads, each with the requests of a
+  // real trace to three models. Every answer is compared.
   void BeginLoads(const std::vector<int>& machines);
   // Prints what clients saw.
   void EndLoads(const std::string& what);

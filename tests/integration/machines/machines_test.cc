@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <set>
 #include <string>
 #include <thread>
@@ -22,6 +23,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr std::chrono::seconds kTtl(5);  // of a machine's lease
 
 std::vector<int> Without(int machine) {
   std::vector<int> others;
@@ -76,6 +79,7 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
   const uint64_t term = Term();
   BeginLoads(Without(sleeper));
   SignalPlanners(sleeper, SIGSTOP);
+  const auto slept = std::chrono::steady_clock::now();
   EXPECT_TRUE(Becomes("another machine leads",
                       [&] { return Term() > term && Leader() != sleeper; }));
   // What it would say now, however high its number, is of an older term.
@@ -84,6 +88,7 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
   for (const int other : Without(sleeper)) {
     EXPECT_THAT(TellPlan(other, term, 1'000'000'000), HasSubstr("is older"));
   }
+  std::this_thread::sleep_until(slept + 3 * kTtl);
   SignalPlanners(sleeper, SIGCONT);
   EXPECT_TRUE(Becomes("all machines agree again, the sleeper too", [&] {
     return Agree({0, 1, 2});

@@ -17,15 +17,19 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "bench/workload/metrics.h"
 #include "daemon/abi/observer_link.h"
 #include "tests/integration/site.h"
 #include "tests/process/eventually.h"
+#include "tests/process/from_environment.h"
 #include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
 
 using process::Eventually;
+using process::FromEnvironment;
+using workload::Quantile;
 
 class DaemonRestartTest : public Site {
  protected:
@@ -88,15 +92,6 @@ class DaemonRestartTest : public Site {
     })) << "slabs move no more: "
         << supervisor_->Stderr();
     moves_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
-  }
-
-  static double Quantile(std::vector<double> values, double q) {
-    std::sort(values.begin(), values.end());
-    return values[static_cast<size_t>(q * (values.size() - 1))];
-  }
-  static int FromEnvironment(const char* name, int otherwise) {
-    const char* value = getenv(name);
-    return value == nullptr ? otherwise : atoi(value);
   }
 
   const unsigned seed_ = static_cast<unsigned>(FromEnvironment(

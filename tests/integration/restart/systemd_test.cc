@@ -1,6 +1,7 @@
 // The stock unit file under a real systemd: kill -9 of the daemon, and fsctl
 // upgrade, while engines serve. A user manager of the test's own, in a mount
-// namespace and control groups of its own.
+// namespace and control groups of its own. FINESERVE_DAEMON_KILLS sets another
+// number of kills.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include "daemon/abi/observer_link.h"
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -175,7 +177,8 @@ class SystemdTest : public Site {
 
 TEST_F(SystemdTest, UnitThatIsKilledTakesItsPoolOverAgain) {
   StartEngines();
-  for (int i = 0; i < 3; ++i) {
+  const int kills = process::FromEnvironment("FINESERVE_DAEMON_KILLS", 3);
+  for (int i = 0; i < kills; ++i) {
     const abi::TableSnapshot before = Table();
     EXPECT_NE(before.flags & abi::kTableIsKept, 0u);
     ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);

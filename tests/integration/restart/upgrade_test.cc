@@ -16,6 +16,7 @@
 
 #include "tests/integration/json_value.h"
 #include "tests/integration/site.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -183,7 +184,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
   StartPool();
   StartEngines();
   const abi::TableSnapshot before = Table();
-  for (const char* fault : {"exit 1", "kill -9 $$", "sleep 3600"}) {
+  for (const char* fault : {"exit 1", "kill -9 $$", "exec sleep 3600"}) {
     ASSERT_EQ(RunUpgrade({"--timeout", "2", "--binary", Broken(fault)}),
               kWentBack)
         << fault << ": " << answer_;
@@ -251,8 +252,7 @@ TEST_F(UpgradeTest, FormerReleaseIsUpgradedAndComesBackWhileItsEnginesServe) {
     GTEST_SKIP() << "set FINESERVE_FORMER_BUILD to the build folder of an "
                     "earlier commit";
   }
-  const char* wanted = getenv("FINESERVE_UPGRADES");
-  const int upgrades = wanted == nullptr ? 3 : atoi(wanted);
+  const int upgrades = process::FromEnvironment("FINESERVE_UPGRADES", 3);
   const std::string ours = Another();
   const std::string theirs = std::string(former) + "/bin/fineserved";
   fs::copy_file(theirs, Installed(), fs::copy_options::overwrite_existing);

@@ -1,9 +1,11 @@
 #include "tests/integration/serving/answer_load.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
+
+#include <algorithm>
 
 #include "tests/integration/json_value.h"
+#include "tests/process/from_environment.h"
 
 namespace fineserve::integration {
 namespace {
@@ -70,22 +72,41 @@ void AnswerLoad::End() {
   threads_.clear();
 }
 
-AnswerLoad::Question AnswerLoad::Next() const {
+AnswerLoad::Question AnswerLoad::Next() {
   const uint32_t number = ++last_number;
-  if (!shape_.mixed) {
-    return {Prompt(number, shape_.prompt_tokens), shape_.answer_tokens, false,
-            false};
+  Question question = {0, "", shape_.answer_tokens,
+                       shape_.mixed && number % 2 == 0,
+                       shape_.mixed && number / 2 % 16 == 0};
+  uint32_t prompt_tokens = shape_.prompt_tokens;
+  if (!shape_.arrivals.empty()) {
+    const size_t place = arrived_++, count = shape_.arrivals.size();
+    const workload::Arrival& arrival = shape_.arrivals[place % count];
+    question.at_s = arrival.at_s + static_cast<double>(place / count) *
+                                       shape_.arrivals.back().at_s;
+    prompt_tokens = std::min(prompt_tokens, arrival.lengths.input);
+    question.answer_tokens =
+        std::min(question.answer_tokens, arrival.lengths.output);
+  } else if (shape_.mixed) {
+    const uint32_t any = number * 2654435761u >> 8;  // Knuth's hash
+    question.answer_tokens = 1 + any / prompt_tokens % question.answer_tokens;
+    prompt_tokens = 1 + any % prompt_tokens;
   }
-  const uint32_t any = number * 2654435761u >> 8;  // Knuth's hash
-  return {Prompt(number, 1 + any % shape_.prompt_tokens),
-          1 + any / shape_.prompt_tokens % shape_.answer_tokens,
-          number % 2 == 0, number / 2 % 16 == 0};
+  question.prompt = Prompt(number, prompt_tokens);
+  return question;
+}
+
+bool AnswerLoad::WaitUntil(double at_s) const {
+  const auto due = began_ + std::chrono::duration<double>(at_s);
+  while (!ending_ && std::chrono::steady_clock::now() < due) Breathe();
+  return !ending_;
 }
 
 void AnswerLoad::AskOnce() {
+  const Question question = Next();
+  if (!WaitUntil(question.at_s)) return;
   HttpClient client(port_);
   if (!client.connected()) return Breathe();  // it was killed
-  const Ending ending = Ask(&client, Next());
+  const Ending ending = Ask(&client, question);
   ++counts_[static_cast<size_t>(ending)];
   if (ending == Ending::kRefused) Breathe();
 }
@@ -107,8 +128,7 @@ Ending AnswerLoad::Ask(HttpClient* client, const Question& question) const {
 }
 
 int WantedAnswers(int usual) {
-  const char* wanted = getenv("FINESERVE_TEST_REQUESTS");
-  return wanted == nullptr ? usual : atoi(wanted);
+  return process::FromEnvironment("FINESERVE_TEST_REQUESTS", usual);
 }
 
 }  // namespace fineserve::integration

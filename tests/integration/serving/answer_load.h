@@ -3,12 +3,14 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/workload/trace.h"
 #include "tests/integration/serving/tiny_engine.h"
 
 namespace fineserve::integration {
@@ -37,6 +39,10 @@ class AnswerLoad {
     // Up to so many tokens, every other answer a stream; one client in 16 goes
     // away: from a stream after its first event, else as soon as it has asked.
     bool mixed = false;
+    // If there are any, requests come as these do, one after another and from
+    // the first again after the last, each with the lengths of its own but at
+    // most those above.
+    std::vector<workload::Arrival> arrivals = {};
   };
 
   AnswerLoad(const TinyEngine& engine, int clients, Shape shape)
@@ -65,19 +71,25 @@ class AnswerLoad {
 
  private:
   struct Question {
+    double at_s;  // from this load's beginning
     std::string prompt;
     uint32_t answer_tokens;
     bool stream;
     bool leaves;
   };
 
-  Question Next() const;
+  Question Next();
+  // False if it ends before.
+  bool WaitUntil(double at_s) const;
   void AskOnce();
   Ending Ask(HttpClient* client, const Question& question) const;
 
   const TinyModel& model_;
   const uint16_t port_;
   const Shape shape_;
+  const std::chrono::steady_clock::time_point began_ =
+      std::chrono::steady_clock::now();
+  std::atomic<size_t> arrived_ = 0;
   std::atomic<bool> ending_ = false;
   std::array<std::atomic<int>, kEndings> counts_ = {};
   std::vector<std::thread> threads_;

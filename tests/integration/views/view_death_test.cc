@@ -15,17 +15,14 @@
 #include <vector>
 
 #include "tests/integration/site.h"
+#include "tests/process/from_environment.h"
 #include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
 
 using abi::SlabState;
-
-int FromEnvironment(const char* name, int otherwise) {
-  const char* value = getenv(name);
-  return value == nullptr ? otherwise : atoi(value);
-}
+using process::FromEnvironment;
 
 class ViewDeathTest : public Site {
  protected:

@@ -1,0 +1,116 @@
+#include "daemon/proxy/admission/engine_health.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/clock/clock.h"
+#include "daemon/proxy/admission/daemon_admission.h"
+#include "kernels/driver/descriptor.h"
+
+namespace fineserve::proxy {
+namespace {
+
+// A port on 127.0.0.1 that takes connections into its queue, and answers none.
+class SilentPort {
+ public:
+  SilentPort() : listener_(Socket()) {
+    socklen_t size = sizeof(at_);
+    EXPECT_EQ(bind(listener_.get(), Address(), size), 0);
+    EXPECT_EQ(listen(listener_.get(), 1), 0);
+    EXPECT_EQ(getsockname(listener_.get(), Address(), &size), 0);
+  }
+
+  uint16_t port() const { return ntohs(at_.sin_port); }
+  void Close() { listener_.Reset(); }
+  // Until connections to it neither succeed nor fail, as on a machine that is
+  // out of reach: the kernel drops what a full queue cannot take.
+  void FillQueue() {
+    constexpr int kMoreThanItTakes = 8;
+    for (int i = 0; i < kMoreThanItTakes; ++i) {
+      queue_.push_back(Socket());
+      connect(queue_.back().get(), Address(), sizeof(at_));
+    }
+    pollfd last = {queue_.back().get(), POLLOUT, 0};
+    EXPECT_EQ(poll(&last, 1, 50), 0) << "its queue takes all";
+  }
+
+ private:
+  static driver::Descriptor Socket() {
+    return driver::Descriptor(
+        socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  }
+  sockaddr* Address() { return reinterpret_cast<sockaddr*>(&at_); }
+
+  sockaddr_in at_ = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+  driver::Descriptor listener_;
+  std::vector<driver::Descriptor> queue_;
+};
+
+class EngineHealthTest : public ::testing::Test {
+ protected:
+  EngineHealthTest() {
+    auto fleet = std::make_shared<config::Fleet>();
+    fleet->proxy.fail_open = true;
+    fleet->models.resize(1);
+    fleet->models[0].name = "m";
+    fleet->engines.resize(1);
+    fleet->engines[0] = {};
+    fleet->engines[0].name = "a";
+    fleet->engines[0].model = "m";
+    fleet->engines[0].host = "127.0.0.1";
+    fleet->engines[0].port = port_.port();
+    admission_ = std::make_unique<DaemonAdmission>(fleet, &clock_);
+    admission_->GoOn();
+  }
+
+  void AskForAWhile() {
+    health_ = std::make_unique<EngineHealth>(&io_, admission_.get());
+    health_->Start();
+    io_.run_for(std::chrono::milliseconds(2500));
+    EXPECT_FALSE(admission_->Serves("a"));
+  }
+  // Why a request is refused; empty if it is not.
+  std::string Refused() {
+    AdmissionRequest request;
+    request.id = 1;
+    request.model = "m";
+    std::string why;
+    admission_->Submit(request, [&](const Verdict& v) { why = v.why; });
+    return why;
+  }
+
+  SilentPort port_;
+  ManualClock clock_;
+  std::unique_ptr<DaemonAdmission> admission_;
+  boost::asio::io_context io_;
+  std::unique_ptr<EngineHealth> health_;
+};
+
+TEST_F(EngineHealthTest, WhereNothingTakesAConnectionNothingIsSent) {
+  port_.FillQueue();
+  AskForAWhile();
+  EXPECT_EQ(Refused(), "no engine can be reached that serves m");
+}
+
+TEST_F(EngineHealthTest, AnEngineThatTakesConnectionsMayServeAtAnyMoment) {
+  AskForAWhile();
+  EXPECT_EQ(Refused(), "");
+}
+
+TEST_F(EngineHealthTest, AnEngineThatIsNotThereMayComeAtAnyMoment) {
+  port_.Close();
+  AskForAWhile();
+  EXPECT_EQ(Refused(), "");
+}
+
+}  // namespace
+}  // namespace fineserve::proxy
