@@ -297,6 +297,7 @@ ALLOWED = {
         "tools/fsctl/geometry",
         "tools/fsctl/keys",
         "tools/fsctl/launch",
+        "tools/fsctl/limit",
         "tools/fsctl/look",
         "tools/fsctl/metrics",
         "tools/fsctl/nodes",
@@ -318,6 +319,12 @@ ALLOWED = {
         "daemon/slab",
         "kernels/driver",
         "tools/fsctl/process",
+        "tools/fsctl/terminal",
+    },
+    "tools/fsctl/limit": {
+        "daemon/abi",
+        "kernels/driver",
+        "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
     "tools/fsctl/look": {

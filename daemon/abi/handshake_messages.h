@@ -25,6 +25,7 @@ enum class RefusalCode : uint32_t {
   kDriver = 9,   // a driver call failed in the daemon
   kFormat = 10,  // the pool's slabs do not hold blocks of this format
   kView = 11,    // no view, a second view, or a view in the wrong state
+  kLimit = 12,   // no such engine, or below its floor
 };
 
 enum class Role : uint32_t {

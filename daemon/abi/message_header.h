@@ -37,6 +37,8 @@ enum class MessageType : uint16_t {
   kCloseViewDone = 20,
   kRunPoolRequest = 21,
   kRunPoolAnswer = 22,
+  kLimitRequest = 23,
+  kLimitDone = 24,
 };
 
 // The same in every version, forever, so that two versions can refuse each

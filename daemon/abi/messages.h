@@ -45,6 +45,12 @@
 //   CloseViewRequest             →    (of a suspended view: ViewRequest again)
 //                                ←    CloseViewDone            | Refused
 //
+// An observer may limit what an engine holds (an older daemon refuses this with
+// kMalformed):
+//
+//   LimitRequest                 →
+//                                ←    LimitDone                | Refused
+//
 // The kernel stamps every message with its sender's credentials (SO_PASSCRED).
 // A message whose pid is not the member's is dropped and counted, so a forked
 // child that kept the socket cannot act for its parent.
@@ -52,6 +58,7 @@
 // IWYU pragma: begin_exports
 #include "daemon/abi/handshake_messages.h"
 #include "daemon/abi/lease_messages.h"
+#include "daemon/abi/limit_messages.h"
 #include "daemon/abi/message_header.h"
 #include "daemon/abi/view_messages.h"
 // IWYU pragma: end_exports

@@ -185,7 +185,9 @@ struct EngineRecord {
   // kMemberCapacity: not all of them are listed here.
   uint32_t exited_count;
   uint32_t exited_pids[kMemberCapacity];
-  uint32_t reserved;
+  // Slabs that the engine is to hold at most, by its operator's word (fsctl
+  // limit); 0: no limit, as a daemon that knows of none writes.
+  uint32_t limit;
   char name[kNameBytes];  // NUL-terminated
   ViewRecord view;
 };

@@ -164,6 +164,7 @@ absl::StatusOr<EngineSnapshot> CheckEngine(const EngineRecord& r,
   engine.state = r.state;
   engine.uid = r.uid;
   engine.slabs_held = r.slabs_held;
+  engine.limit = r.limit;
   engine.since_ns = r.since_ns;
   engine.view = r.view;
   engine.exited_count = r.exited_count;

@@ -41,6 +41,7 @@ struct EngineSnapshot {
   std::vector<uint32_t> member_pids;
   std::string name;  // printable
   ViewRecord view = {};
+  uint32_t limit = 0;  // of slabs held, by the operator; 0: none
   // For the next daemon.
   uint32_t slot = 0;                         // in the table
   std::string raw_name = {};                 // as its members say it

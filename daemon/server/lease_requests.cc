@@ -19,6 +19,21 @@ using abi::RefusalCode;
 using slab::EngineId;
 using slab::LeaseId;
 
+namespace {
+
+std::string WhyRefused(const slab::Refusal& refusal) {
+  if (refusal.late) return "no engine returned slabs in time";
+  if (refusal.limit != 0) {
+    return absl::StrCat("the engine's limit of ", refusal.limit,
+                        " slabs (fsctl limit) leaves ", refusal.available, ", ",
+                        refusal.count, " wanted");
+  }
+  return absl::StrCat("the pool has ", refusal.available, " slabs left, ",
+                      refusal.count, " wanted");
+}
+
+}  // namespace
+
 bool SocketServer::HandleLease(PeerConnection* c, const abi::LeaseRequest& r) {
   if (r.slab_count == 0 || r.request > abi::kMostLeaseRequest ||
       c->waiting_ticket != 0 || (r.request != 0 && r.request == c->given_up)) {
@@ -55,10 +70,7 @@ void SocketServer::Answer() {
     PeerConnection* c = TakeWaiting(refusal.ticket);
     if (c == nullptr) continue;
     Refuse(c, c->waiting_sequence, RefusalCode::kPoolExhausted,
-           refusal.late
-               ? "no engine returned slabs in time"
-               : absl::StrCat("the pool has ", refusal.available,
-                              " slabs left, ", refusal.count, " wanted"));
+           WhyRefused(refusal));
   }
   for (const slab::PoolState::Grant& grant : answers.grants) {
     PeerConnection* c = TakeWaiting(grant.ticket);

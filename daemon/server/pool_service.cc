@@ -210,6 +210,13 @@ void PoolService::PublishCounters() {
 
 void PoolService::LogRefusals(const slab::Effects& effects) {
   for (const slab::Refusal& refusal : effects.refusals) {
+    if (refusal.limit != 0) {
+      log::Warning(
+          "engine {} ({}) asked for {} slabs, its limit of {} leaves {}",
+          Number(refusal.engine), state_.NameOf(refusal.engine), refusal.count,
+          refusal.limit, refusal.available);
+      continue;
+    }
     log::Warning(
         "pool exhausted: engine {} ({}) asked for {} slabs, {} are free{}; "
         "held by: {}",

@@ -57,6 +57,9 @@ class PoolService {
     state_.Exited(pid, clock_->NowNs());
     Execute();
   }
+  absl::Status SetLimit(slab::EngineId engine, uint32_t slabs) {
+    return Executed(state_.SetLimit(engine, slabs));
+  }
   void Lease(slab::EngineId engine, uint32_t slab_count, uint64_t ticket,
              const slab::Asker& asker = {}) {
     state_.Lease(engine, slab_count, ticket, clock_->NowNs(), asker);

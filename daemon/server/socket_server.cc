@@ -127,14 +127,19 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
     stays = (this->*handle)(c, message);
     return true;
   };
+  const bool is_observer = c->engine == slab::kNoEngine;
   const bool known =
-      c->engine != slab::kNoEngine &&
-      (is(&SocketServer::HandleWant) || is(&SocketServer::HandleReturnNotice) ||
-       is(&SocketServer::HandleRule) || is(&SocketServer::HandleLease) ||
-       is(&SocketServer::HandleGranules) || is(&SocketServer::HandleReturn) ||
-       is(&SocketServer::HandleView) || is(&SocketServer::HandlePoolGranules) ||
-       is(&SocketServer::HandleActivate) || is(&SocketServer::HandleRunPool) ||
-       is(&SocketServer::HandleCloseView));
+      is_observer
+          ? is(&SocketServer::HandleLimit)
+          : (is(&SocketServer::HandleWant) ||
+             is(&SocketServer::HandleReturnNotice) ||
+             is(&SocketServer::HandleRule) || is(&SocketServer::HandleLease) ||
+             is(&SocketServer::HandleGranules) ||
+             is(&SocketServer::HandleReturn) || is(&SocketServer::HandleView) ||
+             is(&SocketServer::HandlePoolGranules) ||
+             is(&SocketServer::HandleActivate) ||
+             is(&SocketServer::HandleRunPool) ||
+             is(&SocketServer::HandleCloseView));
   if (known) return stays;
   Dropped();
   Refuse(c, header->sequence, RefusalCode::kMalformed,

@@ -72,6 +72,7 @@ class SocketServer {
   bool HandleGranules(PeerConnection* c, const abi::GranuleRequest& request);
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
+  bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);

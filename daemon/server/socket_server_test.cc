@@ -18,6 +18,7 @@
 #include <string>
 
 #include "daemon/abi/engine_scoreboard.h"
+#include "daemon/abi/table_reader.h"
 #include "daemon/abi/view_scoreboard.h"
 #include "daemon/backing/sim_backing.h"
 #include "daemon/server/endpoint.h"
@@ -143,6 +144,11 @@ class SocketServerTest : public ::testing::Test {
     abi::CopyText(hello.engine_name, name);
     return hello;
   }
+  static abi::Hello ObserversHello() {
+    auto hello = HelloFrom("");
+    hello.role = abi::Role::kObserver;
+    return hello;
+  }
   static abi::LeaseRequest LeaseOf(uint32_t slabs) {
     auto request = MakeMessage<abi::LeaseRequest>(2);
     request.slab_count = slabs;
@@ -219,14 +225,40 @@ TEST_F(SocketServerTest, MemberAsksForItsRulesOneByOne) {
   EXPECT_EQ(Ask<abi::Refused>(fd, request).code, abi::RefusalCode::kMalformed);
 }
 
-TEST_F(SocketServerTest, ObserverGetsTheTableAndMayAskForNothing) {
+TEST_F(SocketServerTest, ObserverGetsTheTableAndMayAskForNoSlab) {
   driver::Descriptor fd = Connect();
-  auto hello = HelloFrom("");
-  hello.role = abi::Role::kObserver;
-  EXPECT_EQ(Ask<abi::Welcome>(fd, hello).engine_id, 0u);
+  EXPECT_EQ(Ask<abi::Welcome>(fd, ObserversHello()).engine_id, 0u);
   EXPECT_EQ(received_.descriptor_count(), 1u);
   EXPECT_EQ(Ask<abi::Refused>(fd, LeaseOf(1)).code,
             abi::RefusalCode::kMalformed);
+}
+
+TEST_F(SocketServerTest, ObserverLimitsAnEngine) {
+  driver::Descriptor engine = Member("a");
+  EXPECT_EQ(Ask<abi::LeaseGrant>(engine, LeaseOf(5)).slab_count, 5u);
+  driver::Descriptor fd = Connect();
+  Ask<abi::Welcome>(fd, ObserversHello());
+  auto limit = MakeMessage<abi::LimitRequest>(9);
+  limit.engine_id = 1;
+  limit.slabs = 6;
+  const auto done = Ask<abi::LimitDone>(fd, limit);
+  EXPECT_EQ(done.header.sequence, 9u);
+  EXPECT_EQ(done.slabs, 6u);
+  EXPECT_EQ(done.held, 5u);
+  EXPECT_EQ(done.whole, 5u);
+  EXPECT_EQ(abi::ReadTable(table_->descriptor())->engines.at(0).limit, 6u);
+  const auto refused = Ask<abi::Refused>(engine, LeaseOf(2));
+  EXPECT_EQ(refused.code, abi::RefusalCode::kPoolExhausted);
+  EXPECT_THAT(refused.text, HasSubstr("limit of 6 slabs"));
+  limit.engine_id = 2;
+  EXPECT_EQ(Ask<abi::Refused>(fd, limit).code, abi::RefusalCode::kLimit);
+}
+
+TEST_F(SocketServerTest, EngineMayNotLimitAnother) {
+  driver::Descriptor fd = Member("a");
+  auto limit = MakeMessage<abi::LimitRequest>(9);
+  limit.engine_id = 1;
+  EXPECT_EQ(Ask<abi::Refused>(fd, limit).code, abi::RefusalCode::kMalformed);
 }
 
 TEST_F(SocketServerTest, OtherVersionIsRefusedNamingBoth) {

@@ -108,6 +108,7 @@ absl::Status PoolState::Take(const abi::EngineSnapshot& kept, uint64_t now_ns) {
   engine.uid = kept.uid;
   engine.state = kept.state;
   engine.since_ns = kept.since_ns;
+  engine.limit = kept.limit;
   engine.has_unknown = kept.exited_count > kept.exited_pids.size();
   engine.exited.insert(kept.exited_pids.begin(), kept.exited_pids.end());
   free_slots_.erase(kept.slot);

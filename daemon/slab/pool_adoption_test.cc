@@ -129,6 +129,8 @@ TEST_F(PoolAdoptionTest, WhatEnginesHoldStaysAndIsTheirsToReturn) {
   const LeaseId lease = Lease(whole, 3);
   const EngineId a = Serve("a", 20, 10);
   const EngineId b = Serve("b", 30, 10);  // so that some are asked back
+  ASSERT_TRUE(pool_.SetLimit(a, 7).ok());
+  Settle();
   ASSERT_GT(pool_.slabs().HeldBy(a).returning, 0u);
   const std::string words = Words();
   const abi::EngineRecord record = pool_.Record(a);
@@ -136,6 +138,7 @@ TEST_F(PoolAdoptionTest, WhatEnginesHoldStaysAndIsTheirsToReturn) {
   EXPECT_EQ(Words(), words);
   const abi::EngineRecord now = pool_.Record(a);
   EXPECT_EQ(memcmp(&now, &record, sizeof(now)), 0);
+  EXPECT_EQ(now.limit, 7u);
   EXPECT_EQ(Kept().daemons, 2u);
   EXPECT_EQ(Kept().epoch, 5u);
   // Each by its own lease, and no number comes again.

@@ -37,6 +37,7 @@ struct Refusal {
   uint32_t count;      // slabs that it asked for
   uint32_t available;  // that it could have had
   bool late;           // it waited, and too few slabs were returned in time
+  uint32_t limit = 0;  // of its engine, if that is why
 };
 
 // What has to be done after an event. What comes of `make`, `fill` and

@@ -35,6 +35,7 @@ void PoolState::Settle(uint64_t now_ns, const UsedBlocks& used,
   Round round = Claims(now_ns, used);
   if (!round.ids.empty()) {
     Share(&round, now_ns, wished);
+    AskBackAboveLimits(round, now_ns, used);
     AskBack(round, now_ns, used, wished);
   }
   for (SlabId slab : std::exchange(unfilled_, {})) Fill({slab});
@@ -125,7 +126,8 @@ void PoolState::LimitToUse(Round* round, uint64_t now_ns,
     if (usages[i].blocks > view.used_then) view.most = UINT32_MAX;
     const bool asks = now_ns - view.asked_ns < kPatienceNs;
     if (asks) usages[i].idle = 0;
-    waiting = waiting || (asks && round->claims[i].held < view.wanted);
+    const Claim& claim = round->claims[i];
+    waiting = waiting || (asks && claim.held < claim.wanted);
   }
   for (size_t i = 0; i < round->ids.size(); ++i) {
     View& view = *engines_[round->ids[i]].view;
@@ -152,10 +154,12 @@ PoolState::Round PoolState::Claims(uint64_t now_ns, const UsedBlocks& used) {
     if (!engine.view || engine.view->state != ViewState::kActive) continue;
     const View& view = *engine.view;
     const uint32_t held = slabs_.HeldBy(id).in_view;
+    const uint32_t cap = CapOf(id);
+    const uint32_t wanted = std::min(view.wanted, cap);
     round.ids.push_back(id);
-    round.claims.push_back({view.floor, view.cap, view.wanted, held});
+    round.claims.push_back({view.floor, cap, wanted, held});
     all += held;
-    demand += std::max(view.floor, std::min(view.wanted, view.cap));
+    demand += std::max(view.floor, wanted);
   }
   const uint32_t shared = all - std::min(all, round.reserved);
   uint32_t late = 0;
@@ -177,7 +181,7 @@ void PoolState::SetTargets(uint32_t shared, uint32_t late, Round* round) {
   uint32_t left = shared;
   for (size_t i = 0; i < round->ids.size(); ++i) {
     const View& view = *engines_[round->ids[i]].view;
-    const uint32_t most = std::min(view.wanted, view.cap);
+    const uint32_t most = std::min(view.wanted, round->claims[i].cap);
     const uint32_t target = round->targets[i];
     const uint32_t lacks = most - std::min(most, target);
     more.push_back({/*floor=*/0, /*cap=*/lacks, /*wanted=*/lacks});
@@ -339,11 +343,15 @@ void PoolState::AskBack(const Round& round, uint64_t now_ns,
   }
   for (SlabId slab : ChooseAskBacks(std::move(needs), std::move(coming),
                                     std::move(candidates), givers)) {
-    Touch(EngineId{slabs_.word(slab).engine});
-    slabs_.AskBack(slab);
-    moved_ns_[Number(slab)] = now_ns;
-    ++counters_.slabs_asked_back;
+    AskBack(slab, now_ns);
   }
+}
+
+void PoolState::AskBack(SlabId slab, uint64_t now_ns) {
+  Touch(EngineId{slabs_.word(slab).engine});
+  slabs_.AskBack(slab);
+  moved_ns_[Number(slab)] = now_ns;
+  ++counters_.slabs_asked_back;
 }
 
 std::map<EngineId, PoolState::Prospect> PoolState::Prospects(
@@ -357,14 +365,15 @@ std::map<EngineId, PoolState::Prospect> PoolState::Prospects(
     const uint64_t slab_tokens =
         view.layout.LeastBlocks() * view.layout.format().block_tokens;
     const uint32_t held = slabs_.HeldBy(id).in_view;
-    prospects[id] = {0, view.cap, held, slab_tokens};
+    const uint32_t cap = CapOf(id);
+    prospects[id] = {0, cap, held, slab_tokens};
     const auto promised = promised_tokens.find(id);
     const uint64_t needed = promised == promised_tokens.end()
                                 ? 0
                                 : DivideUp(promised->second, slab_tokens);
-    claims.push_back({view.floor, view.cap,
+    claims.push_back({view.floor, cap,
                       static_cast<uint32_t>(std::max<uint64_t>(
-                          view.wanted, std::min<uint64_t>(needed, view.cap))),
+                          view.wanted, std::min<uint64_t>(needed, cap))),
                       0});
     all += held;
   }

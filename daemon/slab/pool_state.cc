@@ -200,6 +200,7 @@ abi::EngineRecord PoolState::Record(EngineId id) const {
   record.state = engine.state;
   record.uid = engine.uid;
   record.slabs_held = held.slabs;
+  record.limit = engine.limit;
   record.since_ns = engine.since_ns;
   for (const auto& [pid, start] : engine.members) {
     record.member_pids[record.member_count] = static_cast<uint32_t>(pid);
@@ -271,6 +272,11 @@ void PoolState::Lease(EngineId engine, uint32_t count, uint64_t ticket,
   if (GrantAgain(engine, count, ticket, asker)) return;
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
   const SlabManager::Request request = {engine, count, ticket, now_ns, asker};
+  const uint32_t most = WholeRoom(engine) -
+                        std::min(WholeRoom(engine), slabs_.PromisedTo(engine));
+  if (count > most) {
+    return Refuse(request, most, /*late=*/false, engines_.at(engine).limit);
+  }
   const auto available = slabs_.Lease(request, Uncommitted(pool, nullptr));
   if (available) return Refuse(request, *available, /*late=*/false);
   GrantWaiting();
@@ -304,10 +310,10 @@ absl::Status PoolState::GiveUp(EngineId engine, const Asker& asker) {
 }
 
 void PoolState::Refuse(const SlabManager::Request& request, uint32_t available,
-                       bool late) {
+                       bool late, uint32_t limit) {
   ++counters_.leases_denied;
   effects_.refusals.push_back(
-      {request.ticket, request.engine, request.count, available, late});
+      {request.ticket, request.engine, request.count, available, late, limit});
 }
 
 void PoolState::GrantWaiting() {

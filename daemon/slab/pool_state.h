@@ -43,6 +43,11 @@ namespace fineserve::slab {
 // for what it uses, so that its slabs without a used block go to those who
 // wait. It counts fully again when it asks again or uses more.
 //
+// Limits. An operator may limit what an engine holds (SetLimit). It is leased
+// no slab above its limit, and its view is asked for those that it holds above
+// it, whoever wants them. A lease of whole slabs is never asked back: of these
+// the engine keeps what it has. No limit goes below a view's floor.
+//
 // Engines that span GPUs. Such an engine has a view in each GPU's pool, and can
 // use a slab only where all its pools have leased it that slab: the block ids
 // are the same on all GPUs. So it says which slabs it wishes for, gets no
@@ -93,6 +98,11 @@ class PoolState {
     uint64_t start;  // ProcessStart
   };
   std::vector<Member> Members() const;
+  // From now on the engine holds at most `slabs`; 0: no limit any more. What it
+  // holds above that is asked back by the next Settle, and what it waits for
+  // refused. NotFound if there is no such living engine, InvalidArgument if
+  // that is less than its view's floor. Ends with the engine.
+  absl::Status SetLimit(EngineId engine, uint32_t slabs);
   // All of them, dead ones with slabs in quarantine too.
   std::vector<EngineId> Engines() const;
   // Engines that have a view, in any state.
@@ -240,6 +250,8 @@ class PoolState {
   const abi::KvShape& Shape(EngineId engine) const {
     return engines_.at(engine).view->shape;
   }
+  // The most slabs that its view may hold, by its own cap and its limit.
+  uint32_t CapOf(EngineId engine) const;
 
   // What one active view can be sure of, in slabs of its own format.
   struct Prospect {
@@ -292,6 +304,7 @@ class PoolState {
     // So many members have exited that an earlier daemon could not list them
     // all: nothing can say that their work is over.
     bool has_unknown = false;
+    uint32_t limit = 0;  // slabs; 0: none
   };
   // The active views and what they claim, in one round of sharing.
   struct Round {
@@ -323,7 +336,7 @@ class PoolState {
   void Note(EngineId id, const std::string& text);
   void Fill(const std::vector<SlabId>& slabs);
   void Refuse(const SlabManager::Request& request, uint32_t available,
-              bool late);
+              bool late, uint32_t limit = 0);
   void GrantWaiting();
   bool GrantAgain(EngineId engine, uint32_t count, uint64_t ticket,
                   const Asker& asker);
@@ -331,6 +344,12 @@ class PoolState {
   absl::StatusOr<View> MakeView(pid_t pid, const ViewSpec& spec,
                                 const ShareLimits& limits) const;
   absl::Status CheckFloor(const View& view, uint64_t floor_blocks) const;
+
+  // pool_limits.cc
+  uint32_t WholeRoom(EngineId id) const;
+  absl::Status CheckLimit(EngineId id, const View& view) const;
+  void AskBackAboveLimits(const Round& round, uint64_t now_ns,
+                          const UsedBlocks& used);
 
   // pool_sharing.cc
   void Grow();
@@ -345,6 +364,7 @@ class PoolState {
   void Share(Round* round, uint64_t now_ns, const Wished& wished);
   void AskBack(const Round& round, uint64_t now_ns, const UsedBlocks& used,
                const Wished& wished);
+  void AskBack(SlabId slab, uint64_t now_ns);
   std::vector<Need> Needs(const Round& round, const Wished& wished) const;
   std::vector<bool> WishesOf(EngineId engine, const Wished& wished) const;
   std::vector<uint32_t> Spare(const Round& round, uint64_t now_ns,

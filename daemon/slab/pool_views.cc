@@ -112,7 +112,8 @@ absl::Status PoolState::RegisterView(EngineId engine, pid_t pid,
   }
   absl::StatusOr<View> view = MakeView(pid, spec, limits);
   if (!view.ok()) return view.status();
-  absl::Status fits = CheckFloor(*view, spec.floor_blocks);
+  absl::Status fits = CheckLimit(engine, *view);
+  fits.Update(CheckFloor(*view, spec.floor_blocks));
   if (!fits.ok()) return fits;
   engines_[engine].view = *std::move(view);
   effects_.records.insert(engine);

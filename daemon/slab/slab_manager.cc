@@ -109,6 +109,29 @@ std::vector<SlabManager::Request> SlabManager::TakeLate(uint64_t now_ns,
   return late;
 }
 
+uint32_t SlabManager::PromisedTo(EngineId engine) const {
+  uint32_t promised = 0;
+  for (const Request& request : waiting_) {
+    if (request.engine == engine) promised += request.count;
+  }
+  return promised;
+}
+
+std::vector<SlabManager::Request> SlabManager::TakeBeyond(EngineId engine,
+                                                          uint32_t most) {
+  std::vector<Request> beyond;
+  std::erase_if(waiting_, [&](const Request& request) {
+    if (request.engine != engine) return false;
+    if (request.count > most) {
+      beyond.push_back(request);
+      return true;
+    }
+    most -= request.count;
+    return false;
+  });
+  return beyond;
+}
+
 SlabManager::Grant SlabManager::LeaseNow(const Request& request) {
   Grant grant{LeaseId{++last_lease_}, request.engine, request.ticket, {}};
   while (grant.slabs.size() < request.count) {

@@ -137,6 +137,9 @@ class SlabManager {
   // Drops the requests that have waited for `wait_ns` or longer, and returns
   // them.
   std::vector<Request> TakeLate(uint64_t now_ns, uint64_t wait_ns);
+  // Drops the waiting requests of `engine` that do not fit into `most` slabs
+  // beside those of its own before them, and returns them.
+  std::vector<Request> TakeBeyond(EngineId engine, uint32_t most);
 
   // Ends a lease of whole slabs and returns them: the caller must now zero
   // them. NotFound if `engine` has no such lease, or is dead.
@@ -188,6 +191,8 @@ class SlabManager {
   uint32_t slab_count() const { return static_cast<uint32_t>(slabs_.size()); }
   // The sum of what waiting requests ask for.
   uint32_t promised_count() const;
+  // The same of one engine's.
+  uint32_t PromisedTo(EngineId engine) const;
   abi::SlabWord word(SlabId slab) const { return slabs_[Number(slab)]; }
   // The slabs of an engine's view, including those asked back, with their
   // leases.

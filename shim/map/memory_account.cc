@@ -16,9 +16,10 @@ using abi::EngineRecord;
 using abi::SlabEntry;
 using abi::TableHeader;
 
-// A writer needs well under a microsecond; if it died, the sequence stays odd.
 // What follows the list of engines.
 constexpr size_t kTailBytes = 192;
+// An engine's name and what is said of it.
+constexpr size_t kEngineBytes = abi::kNameBytes + 64;
 
 // Text that ends where the room does.
 class Text {
@@ -106,12 +107,17 @@ uint64_t AddEngines(const Table& table, Text* text) {
     if (!Copy(table.engines[i], &engine) || engine.slabs_held == 0) continue;
     const uint64_t held = engine.slabs_held * table.slab_bytes;
     bytes += held;
-    if (text->left() < kTailBytes + sizeof(engine.name)) {
+    if (text->left() < kTailBytes + kEngineBytes) {
       ++unnamed;
       continue;
     }
     text->Add("%s ", engine.name);
     text->AddBytes(held);
+    if (engine.limit != 0) {
+      text->Add(" of at most ");
+      text->AddBytes(engine.limit * table.slab_bytes);
+      text->Add(" by fsctl limit");
+    }
     text->Add(engine.state == abi::EngineState::kQuarantined
                   ? " after its end, "
                   : ", ");

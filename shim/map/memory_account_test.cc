@@ -28,11 +28,13 @@ class MemoryAccountTest : public ViewFixture {
     fake_.free_bytes = 3 * kGiB / 2;
   }
   void AddEngine(uint32_t slot, const char* name, uint64_t slabs,
-                 abi::EngineState state = abi::EngineState::kAlive) {
+                 abi::EngineState state = abi::EngineState::kAlive,
+                 uint32_t limit = 0) {
     abi::EngineRecord record = {};
     record.id = slot + 1;
     record.state = state;
     record.slabs_held = slabs;
+    record.limit = limit;
     strncpy(record.name, name, sizeof(record.name) - 1);
     auto* base = reinterpret_cast<char*>(daemon_->table());
     auto* entries = reinterpret_cast<abi::EngineEntry*>(
@@ -57,6 +59,13 @@ TEST_F(MemoryAccountTest, NamesEachEngineThePoolAndTheRest) {
             "(chat 10 GiB, gone 2 GiB after its end, 3 GiB not leased), "
             "63.5 GiB are elsewhere (weights, activations, contexts, other "
             "programs)");
+}
+
+TEST_F(MemoryAccountTest, LimitOfAnEngineIsNamed) {
+  StartPool();
+  AddEngine(0, "chat", 3, abi::EngineState::kAlive, /*limit=*/4);
+  EXPECT_THAT(Account(), HasSubstr("(chat 3 GiB of at most 4 GiB by fsctl "
+                                   "limit, 13 GiB not leased)"));
 }
 
 TEST_F(MemoryAccountTest, ManyEnginesAreCountedAndTheSentenceEnds) {

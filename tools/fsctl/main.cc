@@ -24,6 +24,7 @@
 #include "tools/fsctl/geometry/geometry.h"
 #include "tools/fsctl/keys/keys_command.h"
 #include "tools/fsctl/launch/launch_commands.h"
+#include "tools/fsctl/limit/limit_command.h"
 #include "tools/fsctl/look/look_commands.h"
 #include "tools/fsctl/metrics/metrics_command.h"
 #include "tools/fsctl/nodes/nodes_command.h"
@@ -55,6 +56,7 @@ struct Commands {
   FollowOptions follow;
   TraceOptions trace;
   DrainOptions drain;
+  LimitOptions limit;
   KeysOptions keys;
   UpOptions up;
   ApplyOptions apply;
@@ -528,6 +530,25 @@ void AddDrain(CLI::App& app, Commands& c) {
   command->add_flag("--undo", c.drain.undo, "Send requests again");
 }
 
+void AddLimit(CLI::App& app, Commands& c) {
+  CLI::App* command = AddCommand(
+      app, c, "limit", "Limit what an engine may hold of the pool",
+      "  fsctl limit                     the engines' limits\n"
+      "  fsctl limit llama-a 30%         of the pool as it is now\n"
+      "  fsctl limit llama-a 8GiB\n"
+      "  fsctl limit llama-a none        takes it away\n"
+      "  fsctl limit --json | jq '.engines[] | select(.above_slabs > 0)'\n"
+      "It counts at once: the engine gets no slab above it, and is asked for\n"
+      "those that it holds above it. Never below the engine's floor; ends "
+      "with\n"
+      "the engine.\n",
+      [&c] { return RunLimit(c.globals, c.limit); });
+  command->add_option("ENGINE", c.limit.engine,
+                      "Its name or number (fsctl engines)");
+  command->add_option("AMOUNT", c.limit.amount,
+                      "A part of the pool (30%), a size (8GiB), or none");
+}
+
 void AddSupport(CLI::App& app, Commands& c) {
   SupportOptions& o = c.support;
   CLI::App* command = AddCommand(
@@ -716,8 +737,8 @@ int Main(int argc, char** argv) {
   for (const auto add :
        {AddSlabs,  AddTop,     AddEngines,  AddExplain, AddDoctor, AddGeometry,
         AddPlan,   AddProfile, AddRun,      AddUp,      AddApply,  AddRestart,
-        AddStatus, AddModels,  AddRequests, AddTrace,   AddDrain,  AddNodes,
-        AddKeys,   AddSupport, AddMetrics,  AddUpgrade}) {
+        AddStatus, AddModels,  AddRequests, AddTrace,   AddDrain,  AddLimit,
+        AddNodes,  AddKeys,    AddSupport,  AddMetrics, AddUpgrade}) {
     add(app, commands);
   }
   const int own = SplitCommand(argc, argv, &commands.run.command);

@@ -97,7 +97,7 @@ EngineKv::View Sleeper(const PoolState& pool, EngineId engine) {
   const slab::SlabLayout& layout = pool.Layout(engine);
   const uint32_t block_tokens = layout.format().block_tokens;
   const abi::ViewRecord view = pool.Record(engine).view;
-  return {0,          view.cap * layout.LeastBlocks() * block_tokens,
+  return {0,          pool.CapOf(engine) * layout.LeastBlocks() * block_tokens,
           0,          TokenBytes(pool, engine),
           view.shape, block_tokens};
 }

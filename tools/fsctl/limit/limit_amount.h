@@ -1,0 +1,38 @@
+#ifndef TOOLS_FSCTL_LIMIT_LIMIT_AMOUNT_H_
+#define TOOLS_FSCTL_LIMIT_LIMIT_AMOUNT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/abi/table_reader.h"
+
+namespace fineserve::fsctl {
+
+// What `fsctl limit` is asked for: "30%" of the pool, "8GiB", or "none". A
+// percentage is turned into slabs when the command is given, and stays so many
+// when the pool grows or shrinks.
+struct LimitAmount {
+  enum class Kind { kNone, kPercent, kBytes };
+  Kind kind = Kind::kNone;
+  uint64_t amount = 0;  // hundredths of a percent, or bytes
+};
+
+// Errors say what can be written.
+absl::StatusOr<LimitAmount> ParseLimitAmount(const std::string& text);
+
+// Whole slabs, rounded down, since it is an upper bound: never more than was
+// asked for. 0 for kNone; InvalidArgument if it is less than one slab.
+absl::StatusOr<uint32_t> SlabsOf(const LimitAmount& amount,
+                                 const abi::TableSnapshot& table);
+
+// "4.8", what the amount is before it is rounded; empty if it is whole.
+std::string UnroundedSlabs(const LimitAmount& amount,
+                           const abi::TableSnapshot& table);
+
+// "24MiB (18.75%)": the least amount that gives so many slabs, in both ways.
+std::string LeastAmount(uint32_t slabs, const abi::TableSnapshot& table);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LIMIT_LIMIT_AMOUNT_H_

@@ -1,0 +1,36 @@
+#ifndef TOOLS_FSCTL_LIMIT_LIMIT_OUTPUT_H_
+#define TOOLS_FSCTL_LIMIT_LIMIT_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/abi/messages.h"
+#include "daemon/abi/table_reader.h"
+#include "tools/fsctl/limit/limit_amount.h"
+
+namespace fineserve::fsctl {
+
+using Engines = std::vector<abi::EngineSnapshot>;
+
+// The limits of engines of a pool.
+std::string LimitsText(const abi::TableSnapshot& table, const Engines& engines,
+                       bool color);
+std::string LimitsJson(const abi::TableSnapshot& table, const Engines& engines);
+
+// What `fsctl limit` has done: what was asked for, as it was typed, what came
+// of it, and what the engine held then.
+struct LimitChange {
+  std::string asked;
+  LimitAmount amount;
+  abi::EngineSnapshot engine;  // before
+  abi::LimitDone done;
+};
+std::string LimitChangeText(const abi::TableSnapshot& table,
+                            const LimitChange& change);
+std::string LimitChangeJson(const abi::TableSnapshot& table,
+                            const LimitChange& change);
+
+}  // namespace fineserve::fsctl
+
+#endif  // TOOLS_FSCTL_LIMIT_LIMIT_OUTPUT_H_
