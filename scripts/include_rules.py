@@ -126,6 +126,7 @@ ALLOWED = {
         "daemon/config",
         "daemon/proxy/admission",
         "daemon/proxy/http",
+        "daemon/proxy/record",
         "daemon/wire",
     },
     # What became of each request.

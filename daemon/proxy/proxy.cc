@@ -129,8 +129,8 @@ class AsioProxy final : public Proxy, private apply::FleetHolder {
   // What the page shows of this proxy.
   std::string Sight() const {
     return ProxyPart({&fleet(), service_.admission, &service_.traffic,
-                      service_.draining, service_.clock->NowNs(),
-                      clock_zero_ms_});
+                      &service_.recorder, service_.draining,
+                      service_.clock->NowNs(), clock_zero_ms_});
   }
 
   asio::awaitable<void> Accept(tcp::acceptor* acceptor, Port port) {

@@ -75,9 +75,9 @@ void ScriptedAdmission::Release() {
 
 AdmissionSite::AdmissionSite(bool counts_prompts, const proxy::Limits& limits)
     : counts_prompts_(counts_prompts) {
-  auto start =
-      proxy::Proxy::Start(ProxySetup(), limits, folder_.path(), &admission_,
-                          &clock_, [this] { return ProxySetup(); });
+  auto start = proxy::Proxy::Start(
+      ProxySetup(), limits, folder_.path(), &admission_, &clock_,
+      [this] { return ProxySetup(); }, {/*recent_requests=*/100});
   EXPECT_TRUE(start.ok()) << start.status();
   proxy_ = *std::move(start);
   port_ = PortOf(proxy_->listen_address());

@@ -34,7 +34,7 @@ Exchange::Exchange(Connection* client, Service* service, RequestParser* request,
       request_id_(std::move(request_id)),
       life_(life),
       started_ns_(service->clock->NowNs()),
-      journey_(&service->traffic, service->clock, request_id_) {
+      journey_(&service->traffic, service->clock) {
   life_->read_ns = started_ns_;
   life_->bytes_in = request_->body()->size();
 }
@@ -90,7 +90,7 @@ absl::optional<ApiError> Exchange::ReadRequest() {
                                          : found.slo_ttft_ms * int64_t{1000};
   slo_tpot_us_ = asked_.slo_tpot_us != 0 ? asked_.slo_tpot_us
                                          : found.slo_tpot_ms * int64_t{1000};
-  journey_.IsFor(model_, facts_.stream, slo_ttft_us_);
+  journey_.IsFor(model_, slo_ttft_us_);
   asked_.model = model_;
   asked_.max_tokens = facts_.max_tokens;
   asked_.prompt_tokens = service_->estimator.Estimate(facts_);
@@ -182,7 +182,6 @@ void Exchange::ClientGone() {
 }
 
 void Exchange::CountClientGone() {
-  journey_.Ends(kClientClosed);
   life_->ending = Ending::kClientLeft;
   life_->status = kClientClosed;
   service_->metrics.CountRequest(model_, kClientClosed);
@@ -190,7 +189,7 @@ void Exchange::CountClientGone() {
 
 void Exchange::BeginAttempt() {
   ++attempts_;
-  journey_.IsSentTo(engine_name_);
+  journey_.IsSent();
   service_->metrics.AddRunning(1);
 }
 
@@ -224,7 +223,6 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
     case Ended::kBroken:
       log::Warning("engine {} broke off its answer to request {}", engine_name_,
                    request_id_);
-      journey_.Ends(502);
       service_->metrics.CountRequest(model_, 502);
       co_await EndBrokenStream();
       life_->ending = Ending::kEngineDied;
@@ -244,7 +242,6 @@ asio::awaitable<bool> Exchange::Conclude(Ended ended) {
 
 // Sends the client an error instead of an answer.
 asio::awaitable<bool> Exchange::Fail(const ApiError& error) {
-  journey_.Ends(error.status);
   service_->metrics.CountRequest(model_, error.status);
   NoteRefusal(error, life_);
   framing_ = Framing::kLength;
@@ -260,7 +257,6 @@ double Exchange::SecondsSince(uint64_t ns) const {
 
 void Exchange::CountAnswer() {
   Metrics& metrics = service_->metrics;
-  journey_.Ends(answer_->status());
   metrics.CountRequest(model_, answer_->status());
   if (route_ != Route::kAdmitted || answer_->status() != 200) return;
   const absl::optional<Usage> usage = meter_.usage();

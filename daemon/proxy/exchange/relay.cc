@@ -209,14 +209,11 @@ void Exchange::Observe() {
   // alive.
   if (facts_.stream && events == 0) return;
   const bool first = first_ns_ == 0;
-  if (first) {
-    life_->first_ns = first_ns_ = last_ns_;
-    journey_.BeginsAnswer(admitted_ && facts_.stream &&
-                          answer_->status() == 200);
-  }
+  if (first) life_->first_ns = first_ns_ = last_ns_;
   // An answer that comes whole does not show when its first token came.
   if (!admitted_ || !facts_.stream || answer_->status() != 200) return;
   if (first) {
+    journey_.HasFirstToken();
     service_->admission->FirstToken(asked_.id);
     service_->metrics.TimeToFirstToken(model_, SecondsSince(started_ns_));
   }

@@ -173,23 +173,38 @@ std::string PlanText(const wire::NewestPlan* newest) {
 
 // How long each part of its way took, in µs. What it never came to takes none:
 // the part before lasted until the end.
-std::string RequestText(const PastRequest& past, const ProxySight& sight) {
-  const uint64_t asked = past.asked_ns != 0 ? past.asked_ns : past.arrived_ns;
-  const uint64_t decided = past.decided_ns != 0 ? past.decided_ns
-                           : past.asked_ns != 0 ? past.ended_ns
+std::string RequestText(const Life& life, const ProxySight& sight) {
+  const LifeAttempt& last = life.last_attempt();
+  const uint64_t begun = life.read_ns;
+  const uint64_t asked =
+      life.attempts[0].asked_ns != 0 ? life.attempts[0].asked_ns : begun;
+  const uint64_t decided = last.decided_ns != 0 ? last.decided_ns
+                           : last.asked_ns != 0 ? life.ended_ns
                                                 : asked;
-  const uint64_t first = past.first_ns != 0  ? past.first_ns
-                         : past.attempts > 0 ? past.ended_ns
+  const uint64_t first = life.first_ns != 0  ? life.first_ns
+                         : last.sent_ns != 0 ? life.ended_ns
                                              : decided;
   return absl::StrCat(
-      "{\"id\":", JsonQuote(past.id), ",\"model\":", JsonQuote(past.model),
-      ",\"engine\":", JsonQuote(past.engine), ",\"status\":", past.status,
-      ",\"attempts\":", past.attempts, ",\"stream\":", Bool(past.stream),
-      ",\"counting_us\":", (asked - past.arrived_ns) / 1000,
+      "{\"id\":", JsonQuote(life.id), ",\"model\":", JsonQuote(life.model),
+      ",\"engine\":", JsonQuote(last.engine), ",\"status\":", life.status,
+      ",\"attempts\":", life.attempt_count, ",\"stream\":", Bool(life.stream),
+      ",\"counting_us\":", (asked - begun) / 1000,
       ",\"waiting_us\":", (decided - asked) / 1000,
       ",\"engine_us\":", (first - decided) / 1000,
-      ",\"relaying_us\":", (past.ended_ns - first) / 1000, ",\"ended\":",
-      sight.zero_ms + static_cast<int64_t>(past.ended_ns / 1'000'000), "}");
+      ",\"relaying_us\":", (life.ended_ns - first) / 1000, ",\"ended\":",
+      sight.zero_ms + static_cast<int64_t>(life.ended_ns / 1'000'000), "}");
+}
+
+std::string Requests(const ProxySight& sight) {
+  const Recorder& recorder = *sight.recorder;
+  if (!recorder.keeps()) return "null";
+  std::vector<std::string> newest_first;
+  for (uint64_t n = recorder.ended();
+       n > recorder.oldest() && newest_first.size() < kMostShown; --n) {
+    const Life& life = *recorder.Ended(n - 1);
+    if (!life.model.empty()) newest_first.push_back(RequestText(life, sight));
+  }
+  return absl::StrCat("[", absl::StrJoin(newest_first, ","), "]");
 }
 
 std::vector<std::string> DaemonsAway(const Admission& admission) {
@@ -213,15 +228,12 @@ std::string GpuPart(const std::vector<GpuSight>& sights) {
 }
 
 std::string ProxyPart(const ProxySight& sight) {
-  const std::deque<PastRequest>& past = sight.traffic->past();
-  const std::vector<PastRequest> newest_first(past.rbegin(), past.rend());
   return absl::StrCat(
       "\"models\":",
       Array(sight.fleet->models,
             [&](const auto& model) { return ModelText(model, sight); }),
-      ",\"plan\":", PlanText(sight.admission->Plan()), ",\"requests\":",
-      Array(newest_first,
-            [&](const auto& request) { return RequestText(request, sight); }),
+      ",\"plan\":", PlanText(sight.admission->Plan()),
+      ",\"requests\":", Requests(sight),
       ",\"away\":", Array(DaemonsAway(*sight.admission), JsonQuote),
       ",\"unscheduled\":", sight.traffic->unscheduled(),
       ",\"draining\":", Bool(sight.draining),

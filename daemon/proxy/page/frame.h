@@ -1,6 +1,7 @@
 #ifndef DAEMON_PROXY_PAGE_FRAME_H_
 #define DAEMON_PROXY_PAGE_FRAME_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,13 +11,14 @@
 #include "daemon/proxy/admission/admission.h"
 #include "daemon/proxy/page/gpu_watch.h"
 #include "daemon/proxy/page/traffic.h"
+#include "daemon/proxy/record/recorder.h"
 
 namespace fineserve::proxy {
 
 // A frame is one JSON object on one line: all that the page shows at a moment.
 //
 //   {"gpus":[GPU…],"states":["free",…],
-//    "models":[MODEL…],"plan":PLAN or null,"requests":[REQUEST…],
+//    "models":[MODEL…],"plan":PLAN or null,"requests":[REQUEST…] or null,
 //    "away":["GPU-…",…],"unscheduled":0,"draining":false,"version":"0.1.0"}
 //
 // The first line of it is GpuPart's, the rest ProxyPart's: they are made by two
@@ -33,12 +35,15 @@ struct ProxySight {
   const config::Fleet* fleet = nullptr;
   const Admission* admission = nullptr;
   const Traffic* traffic = nullptr;
+  const Recorder* recorder = nullptr;
   bool draining = false;
-  uint64_t now_ns = 0;  // of the clock that Traffic has its times from
+  uint64_t now_ns = 0;  // of the clock that the two have their times from
   int64_t zero_ms = 0;  // of that clock, as UNIX time
 };
 
-// The other fields. Requests come newest first.
+// The other fields. Requests are the last to a model that have ended, newest
+// first, at most kMostShown; null: the recorder keeps none.
+inline constexpr size_t kMostShown = 24;
 std::string ProxyPart(const ProxySight& sight);
 
 // The whole of it.

@@ -96,10 +96,21 @@ class ProxyPartTest : public ::testing::Test {
       fleet_.engines.push_back(engine);
     }
     clock_.AdvanceNs(5'000'000'000);
+    recorder_.Keep(100);
+  }
+  // A request that has ended, with a model unless it went to none.
+  template <typename Way>
+  void Past(const std::string& id, Way way, const std::string& model = "m") {
+    Recording recording(&recorder_, &clock_);
+    recording.Begin();
+    recording.life()->id = id;
+    recording.life()->model = model;
+    recording.life()->read_ns = clock_.NowNs();
+    way(recording.life());
   }
   std::string Part() const {
-    return ProxyPart(
-        {&fleet_, &admission_, &traffic_, false, clock_.NowNs(), 1'000'000});
+    return ProxyPart({&fleet_, &admission_, &traffic_, &recorder_, false,
+                      clock_.NowNs(), 1'000'000});
   }
   void Plan(uint64_t number, wire::PlaceState state) {
     wire::PlanT plan;
@@ -114,6 +125,7 @@ class ProxyPartTest : public ::testing::Test {
   FakeAdmission admission_;
   ManualClock clock_;
   Traffic traffic_;
+  Recorder recorder_;
 };
 
 TEST(GpuPartTest, SlabsAreRunsOfStateAndEngine) {
@@ -177,59 +189,79 @@ TEST_F(ProxyPartTest, ThePlanTellsItsPlacesAndMoves) {
 }
 
 TEST_F(ProxyPartTest, ARequestsWayHasFourParts) {
-  {
-    Journey journey(&traffic_, &clock_, "r-1");
-    journey.IsFor("m", true, 0);
+  Past("r-1", [this](Life* life) {
     clock_.AdvanceNs(1000);
-    journey.Asks();
+    LifeAttempt& attempt = life->NextAttempt();
+    attempt.asked_ns = clock_.NowNs();
     clock_.AdvanceNs(2000);
-    journey.IsDecided(true, false);
-    journey.IsSentTo("a");
+    attempt.decided_ns = attempt.sent_ns = clock_.NowNs();
     clock_.AdvanceNs(3000);
-    journey.BeginsAnswer(true);
+    life->first_ns = clock_.NowNs();
     clock_.AdvanceNs(4000);
-    journey.Ends(200);
-  }
-  const std::string part = Part();
-  EXPECT_THAT(part, HasSubstr("\"counting_us\":1,\"waiting_us\":2,"
-                              "\"engine_us\":3,\"relaying_us\":4,"
-                              "\"ended\":1005000}"));
+  });
+  EXPECT_THAT(Part(), HasSubstr("\"counting_us\":1,\"waiting_us\":2,"
+                                "\"engine_us\":3,\"relaying_us\":4,"
+                                "\"ended\":1005000}"));
+}
+
+TEST_F(ProxyPartTest, ASecondAttemptsDecisionIsTheOneThatCounts) {
+  Past("r-1", [this](Life* life) {
+    for (const char* engine : {"a", "b"}) {
+      LifeAttempt& attempt = life->NextAttempt();
+      attempt.asked_ns = clock_.NowNs();
+      clock_.AdvanceNs(2000);
+      attempt.decided_ns = attempt.sent_ns = clock_.NowNs();
+      attempt.engine = engine;
+      clock_.AdvanceNs(3000);
+    }
+  });
+  EXPECT_THAT(Part(), HasSubstr("\"engine\":\"b\",\"status\":0,"
+                                "\"attempts\":2,"));
+  EXPECT_THAT(Part(), HasSubstr("\"counting_us\":0,\"waiting_us\":7,"
+                                "\"engine_us\":3,\"relaying_us\":0"));
 }
 
 TEST_F(ProxyPartTest, WhatARequestNeverCameToTookNoTime) {
-  {
-    Journey refused(&traffic_, &clock_, "r-2");
-    refused.IsFor("m", true, 0);
-    refused.Asks();
+  Past("refused", [this](Life* life) {
+    LifeAttempt& attempt = life->NextAttempt();
+    attempt.asked_ns = clock_.NowNs();
     clock_.AdvanceNs(2000);
-    refused.IsDecided(false, false);
-    refused.Ends(429);
-  }
+    attempt.decided_ns = clock_.NowNs();
+  });
   EXPECT_THAT(Part(), HasSubstr("\"counting_us\":0,\"waiting_us\":2,"
                                 "\"engine_us\":0,\"relaying_us\":0"));
 }
 
 TEST_F(ProxyPartTest, NothingInAFrameIsOlderForWaiting) {
-  {
-    Journey journey(&traffic_, &clock_, "r-1");
-    journey.IsFor("m", false, 0);
-    journey.Ends(200);
-  }
+  Past("r-1", [](Life*) {});
   const std::string before = Part();
   clock_.AdvanceNs(60'000'000'000);
   EXPECT_EQ(Part(), before);
 }
 
 TEST_F(ProxyPartTest, NewestRequestsComeFirstAndTextIsQuoted) {
-  for (const char* id : {"old", "n\"ew"}) {
-    Journey journey(&traffic_, &clock_, id);
-    journey.IsFor("m", false, 0);
-    journey.Ends(200);
-  }
+  for (const char* id : {"old", "n\"ew"}) Past(id, [](Life*) {});
   const std::string part = Part();
   EXPECT_LT(part.find("\"n\\\"ew\""), part.find("\"old\""));
   EXPECT_THAT(Frame("\"gpus\":[]", part), Not(HasSubstr("\n")))
       << "an event is one line";
+}
+
+TEST_F(ProxyPartTest, OnlyTheLastRequestsToModelsAreShown) {
+  Past("first", [](Life*) {});
+  for (size_t n = 1; n < kMostShown; ++n) Past("later", [](Life*) {});
+  Past(
+      "of no model", [](Life*) {}, "");
+  EXPECT_THAT(Part(), HasSubstr("\"first\""));
+  EXPECT_THAT(Part(), Not(HasSubstr("of no model")));
+  Past("last", [](Life*) {});
+  EXPECT_THAT(Part(), Not(HasSubstr("\"first\"")));
+}
+
+TEST_F(ProxyPartTest, WhereNoRequestIsKeptNoneIsShown) {
+  Past("r-1", [](Life*) {});
+  recorder_.Keep(0);
+  EXPECT_THAT(Part(), HasSubstr("\"requests\":null"));
 }
 
 }  // namespace

@@ -181,6 +181,7 @@ function showPlan(plan) {
 const PARTS = [['counting', 'counting'], ['waiting', 'waiting'], ['engine', 'until the first byte'], ['relaying', 'relaying']];
 
 function showRequests(requests) {
+  if (requests === null) return el('p', {class: 'none'}, 'None is kept: this proxy was started with --recent-requests 0.');
   if (requests.length === 0) return el('p', {class: 'none'}, 'No request has ended yet.');
   const times = (request) => PARTS.map(([kind]) => request[`${kind}_us`]);
   const total = (request) => sum(times(request), (us) => us);

@@ -47,27 +47,13 @@ Traffic::Figures Traffic::Of(const std::string& model, uint64_t now_ns) const {
   return figures;
 }
 
-Journey::Journey(Traffic* traffic, const Clock* clock, std::string id)
-    : traffic_(traffic), clock_(clock) {
-  way_.id = std::move(id);
-  way_.arrived_ns = clock->NowNs();
-}
-
 Journey::~Journey() {
   if (waits_) Count(&Traffic::Model::waiting, -1);
   LeavesEngine();
-  if (model_ == nullptr || way_.status == 0) return;
-  way_.ended_ns = clock_->NowNs();
-  std::deque<PastRequest>& past = traffic_->past_;
-  past.push_back(std::move(way_));
-  if (past.size() > Traffic::kMostPast) past.pop_front();
 }
 
-void Journey::IsFor(const std::string& model, bool stream,
-                    int64_t slo_ttft_us) {
+void Journey::IsFor(const std::string& model, int64_t slo_ttft_us) {
   model_ = &traffic_->models_[model];
-  way_.model = model;
-  way_.stream = stream;
   // An SLO comes from the client and may be any number.
   constexpr int64_t kLongestUs = int64_t{1} << 50;
   slo_ttft_ns_ =
@@ -76,35 +62,27 @@ void Journey::IsFor(const std::string& model, bool stream,
 }
 
 void Journey::Asks() {
-  if (way_.asked_ns == 0) way_.asked_ns = clock_->NowNs();
-  way_.decided_ns = 0;
   waits_ = true;
   Count(&Traffic::Model::waiting, 1);
 }
 
 void Journey::IsDecided(bool admitted, bool unscheduled) {
-  way_.decided_ns = clock_->NowNs();
   if (unscheduled) ++traffic_->unscheduled_;
   if (std::exchange(waits_, false)) Count(&Traffic::Model::waiting, -1);
-  if (!admitted && model_ != nullptr) {
-    model_->Note({way_.decided_ns, 0, false});
-  }
+  if (!admitted && model_ != nullptr) model_->Note({clock_->NowNs(), 0, false});
 }
 
-void Journey::IsSentTo(const std::string& engine) {
-  way_.engine = engine;
-  ++way_.attempts;
+void Journey::IsSent() {
   LeavesEngine();
   runs_ = true;
   Count(&Traffic::Model::running, 1);
 }
 
-void Journey::BeginsAnswer(bool is_token) {
-  way_.first_ns = clock_->NowNs();
-  if (!is_token || model_ == nullptr) return;
-  const uint64_t ttft_ns = way_.first_ns - way_.arrived_ns;
+void Journey::HasFirstToken() {
+  if (model_ == nullptr) return;
+  const uint64_t now = clock_->NowNs(), ttft_ns = now - arrived_ns_;
   const bool on_time = slo_ttft_ns_ == 0 || ttft_ns <= slo_ttft_ns_;
-  model_->Note({way_.first_ns, std::max<uint64_t>(ttft_ns, 1), on_time});
+  model_->Note({now, std::max<uint64_t>(ttft_ns, 1), on_time});
 }
 
 void Journey::LeavesEngine() {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -12,27 +11,11 @@
 
 namespace fineserve::proxy {
 
-// A request that has ended, and when it came how far. Times are the clock's; 0:
-// it never got there.
-struct PastRequest {
-  std::string id;
-  std::string model;
-  std::string engine;  // of its last attempt
-  unsigned status = 0;
-  int attempts = 0;
-  bool stream = false;
-  uint64_t arrived_ns = 0;
-  uint64_t asked_ns = 0;    // admission, after its prompt was counted
-  uint64_t decided_ns = 0;  // by admission
-  uint64_t first_ns = 0;    // first byte of the answer's body
-  uint64_t ended_ns = 0;
-};
-
-// What people want to see of the requests that pass: how many wait and run,
-// how the last ones fared. Journey writes it. Confined to the proxy's thread.
+// What people want to see of the requests to each model: how many wait and run,
+// and how many of the last ones were on time. Journey writes it. Confined to
+// the proxy's thread.
 class Traffic {
  public:
-  static constexpr size_t kMostPast = 24;
   // Of a model, of the last kWindowNs.
   static constexpr size_t kMostOutcomes = 512;
   static constexpr uint64_t kWindowNs = 300'000'000'000;
@@ -52,9 +35,6 @@ class Traffic {
   // Requests admitted because no daemon decided, since the proxy began.
   uint64_t unscheduled() const { return unscheduled_; }
 
-  // Newest last.
-  const std::deque<PastRequest>& past() const { return past_; }
-
  private:
   friend class Journey;
   struct Outcome {
@@ -72,7 +52,6 @@ class Traffic {
   };
 
   absl::node_hash_map<std::string, Model> models_;  // of the fleet
-  std::deque<PastRequest> past_;
   uint64_t unscheduled_ = 0;
 };
 
@@ -82,32 +61,30 @@ class Traffic {
 // waiting ends with the object.
 class Journey {
  public:
-  // The pointers outlive it.
-  Journey(Traffic* traffic, const Clock* clock, std::string id);
+  // The pointers outlive it. The request has arrived now.
+  Journey(Traffic* traffic, const Clock* clock)
+      : traffic_(traffic), clock_(clock), arrived_ns_(clock->NowNs()) {}
   ~Journey();
   Journey(const Journey&) = delete;
   Journey& operator=(const Journey&) = delete;
 
-  // What it asks for. Requests for unknown models are not recorded.
-  void IsFor(const std::string& model, bool stream, int64_t slo_ttft_us);
+  // What it asks for. Requests for unknown models are not counted.
+  void IsFor(const std::string& model, int64_t slo_ttft_us);
   void Asks();
   // `unscheduled`: admitted because no daemon decides.
   void IsDecided(bool admitted, bool unscheduled);
-  void IsSentTo(const std::string& engine);
-  // The first byte of the answer; `is_token`: a token of a stream that counts
-  // for the SLO.
-  void BeginsAnswer(bool is_token);
+  void IsSent();
+  // The first token of a stream, if it counts for the SLO.
+  void HasFirstToken();
   void LeavesEngine();
-  // The status that its client got.
-  void Ends(unsigned status) { way_.status = status; }
 
  private:
   void Count(int Traffic::Model::*what, int change);
 
   Traffic* const traffic_;
   const Clock* const clock_;
+  const uint64_t arrived_ns_;
   Traffic::Model* model_ = nullptr;
-  PastRequest way_;
   uint64_t slo_ttft_ns_ = 0;  // 0: none
   bool waits_ = false;
   bool runs_ = false;

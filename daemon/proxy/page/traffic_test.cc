@@ -13,14 +13,13 @@ class TrafficTest : public ::testing::Test {
 
   // A stream of model "m" whose first token comes after so many ms.
   void Stream(uint64_t ttft_ms) {
-    Journey journey(&traffic_, &clock_, "id");
-    journey.IsFor("m", true, 100'000);
+    Journey journey(&traffic_, &clock_);
+    journey.IsFor("m", 100'000);
     journey.Asks();
     journey.IsDecided(true, false);
-    journey.IsSentTo("e");
+    journey.IsSent();
     clock_.AdvanceNs(ttft_ms * kMsNs);
-    journey.BeginsAnswer(true);
-    journey.Ends(200);
+    journey.HasFirstToken();
   }
   Traffic::Figures Now() const { return traffic_.Of("m", clock_.NowNs()); }
 
@@ -28,63 +27,45 @@ class TrafficTest : public ::testing::Test {
   Traffic traffic_;
 };
 
-TEST_F(TrafficTest, ARequestWaitsThenRunsThenIsPast) {
+TEST_F(TrafficTest, ARequestWaitsThenRuns) {
   {
-    Journey journey(&traffic_, &clock_, "r-1");
-    journey.IsFor("m", false, 0);
-    clock_.AdvanceNs(2 * kMsNs);
+    Journey journey(&traffic_, &clock_);
+    journey.IsFor("m", 0);
     journey.Asks();
     EXPECT_EQ(Now().waiting, 1);
-    clock_.AdvanceNs(3 * kMsNs);
     journey.IsDecided(true, true);
-    journey.IsSentTo("e");
+    journey.IsSent();
     EXPECT_EQ(Now().waiting, 0);
     EXPECT_EQ(Now().running, 1);
-    clock_.AdvanceNs(4 * kMsNs);
-    journey.BeginsAnswer(false);
-    clock_.AdvanceNs(5 * kMsNs);
-    journey.LeavesEngine();
-    journey.Ends(200);
-    EXPECT_TRUE(traffic_.past().empty());
   }
   EXPECT_EQ(Now().running, 0);
   EXPECT_EQ(traffic_.unscheduled(), 1u);
-  ASSERT_EQ(traffic_.past().size(), 1u);
-  const PastRequest& past = traffic_.past()[0];
-  EXPECT_EQ(past.id, "r-1");
-  EXPECT_EQ(past.engine, "e");
-  EXPECT_EQ(past.asked_ns - past.arrived_ns, 2 * kMsNs);
-  EXPECT_EQ(past.decided_ns - past.asked_ns, 3 * kMsNs);
-  EXPECT_EQ(past.first_ns - past.decided_ns, 4 * kMsNs);
-  EXPECT_EQ(past.ended_ns - past.first_ns, 5 * kMsNs);
 }
 
-TEST_F(TrafficTest, WhoeverIsTornDownCountsNoMore) {
+TEST_F(TrafficTest, WhatIsTornDownCountsNoMore) {
   {
-    Journey waits(&traffic_, &clock_, "w");
-    waits.IsFor("m", false, 0);
+    Journey waits(&traffic_, &clock_);
+    waits.IsFor("m", 0);
     waits.Asks();
-    Journey runs(&traffic_, &clock_, "r");
-    runs.IsFor("m", false, 0);
-    runs.IsSentTo("e");
-    runs.IsSentTo("f");
+    Journey runs(&traffic_, &clock_);
+    runs.IsFor("m", 0);
+    runs.IsSent();
+    runs.IsSent();
     EXPECT_EQ(Now().waiting, 1);
     EXPECT_EQ(Now().running, 1);
   }
   EXPECT_EQ(Now().waiting, 0);
   EXPECT_EQ(Now().running, 0);
-  EXPECT_TRUE(traffic_.past().empty()) << "no client got an answer";
 }
 
 TEST_F(TrafficTest, OnTimeIsWithinTheSloAndARefusalIsLate) {
   Stream(100);
   Stream(101);
   {
-    Journey refused(&traffic_, &clock_, "id");
-    refused.IsFor("m", true, 100'000);
+    Journey refused(&traffic_, &clock_);
+    refused.IsFor("m", 100'000);
     refused.Asks();
     refused.IsDecided(false, false);
-    refused.Ends(429);
   }
   EXPECT_EQ(Now().on_time, 1u);
   EXPECT_EQ(Now().late, 2u);
@@ -103,19 +84,11 @@ TEST_F(TrafficTest, QuantilesAreOfTheFirstTokensOfTheWindow) {
   EXPECT_EQ(Now().ttft_p99_ns, 7 * kMsNs) << "the newest replace the oldest";
 }
 
-TEST_F(TrafficTest, OnlyTheLastRequestsAreKept) {
-  for (size_t n = 0; n < Traffic::kMostPast + 3; ++n) Stream(n);
-  ASSERT_EQ(traffic_.past().size(), Traffic::kMostPast);
-  const PastRequest& oldest = traffic_.past().front();
-  EXPECT_EQ(oldest.first_ns - oldest.arrived_ns, 3 * kMsNs);
-}
-
 TEST_F(TrafficTest, ARequestForNoModelLeavesNothing) {
-  {
-    Journey journey(&traffic_, &clock_, "id");
-    journey.Ends(404);
-  }
-  EXPECT_TRUE(traffic_.past().empty());
+  Journey journey(&traffic_, &clock_);
+  journey.Asks();
+  journey.IsDecided(false, false);
+  EXPECT_EQ(Now().late, 0u);
 }
 
 }  // namespace
