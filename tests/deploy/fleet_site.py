@@ -89,6 +89,20 @@ class FleetSite:
             )
         self.wait_for("fineserved serves", lambda: len(self.uuids()) == self._gpus)
 
+    def start_replaceable_daemon(self) -> pathlib.Path:
+        """One under --supervise, whose program `fsctl upgrade` may replace;
+        returns the program that it was copied from."""
+        installed = self.folder / "installed"
+        (installed / "bin").mkdir(parents=True)
+        (installed / "lib").symlink_to(self._bin.parent / "lib")
+        shutil.copy(self._bin / "fineserved", installed / "bin")
+        self._start(
+            *(str(installed / "bin/fineserved"), "--gpu", "emulated:0"),
+            *("--pool", "64MiB", "--slab", "2MiB", "--supervise"),
+        )
+        self.wait_for("fineserved serves", lambda: len(self.uuids()) == 1)
+        return self._bin / "fineserved"
+
     def uuids(self) -> list[str]:
         """Of the GPUs whose daemon serves, in their order."""
         return sorted(
@@ -143,7 +157,8 @@ class FleetSite:
             connection.close()
 
     def _start(self, program: str, *words: str) -> subprocess.Popen[str]:
-        log = (self.folder / f"{program}-{len(self._running)}.log").open("w")
+        name = pathlib.Path(program).name
+        log = (self.folder / f"{name}-{len(self._running)}.log").open("w")
         started = subprocess.Popen(
             [self._bin / program, *words],
             env=self.environment,

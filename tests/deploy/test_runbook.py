@@ -52,6 +52,7 @@ class Runbook:
             ("localhost:8000", f"127.0.0.1:{self.site.port}"),
             ("localhost:8001", f"127.0.0.1:{self.site.admin_port}"),
             ("/tmp/other", str(self.site.folder / "other")),
+            ("./fineserved", str(self.site.folder / "release")),
             ("PID", str(pid)),
         ):
             command = command.replace(written, here)
@@ -127,6 +128,29 @@ def quarantine(runbook: Runbook) -> None:
     runbook.says("quarantine-stuck")
 
 
+# Of the ABI that the pool needs, and yet it never serves.
+_BROKEN = """#!/bin/sh
+case "$*" in *--version* | *--check-takeover*) exec {fineserved} "$@" ;; esac
+echo "no such driver" >&2
+exit 1
+"""
+
+
+def upgrades(runbook: Runbook) -> None:
+    site = runbook.site
+    release = site.folder / "release"
+    fineserved = site.start_replaceable_daemon()
+    _write_program(release, "#!/bin/sh\necho fineserved 9.9, ABI 9\n")
+    runbook.says("upgrade-refused")
+    _write_program(release, _BROKEN.format(fineserved=fineserved))
+    runbook.says("upgrade-went-back")
+
+
+def _write_program(path: pathlib.Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True)
@@ -135,6 +159,7 @@ def main() -> int:
     for scenario, more in (
         (walk, {}),
         (quarantine, {"EMUCUDA_NVML_PID_OFFSET": "1000"}),
+        (upgrades, {}),
     ):
         site = FleetSite(arguments.bin)
         site.environment |= more
