@@ -138,7 +138,15 @@ struct ScoreboardHeader {
   // (fs_kv_progress); 0: no such code.
   std::atomic<uint32_t> plugin_stage;
   uint32_t reserved_word;
-  uint8_t reserved[2104];
+  // Allocations that waited for device memory of the pool, and for how long.
+  std::atomic<uint64_t> room_waits;
+  std::atomic<uint64_t> room_wait_ms;
+  // Device memory that the process has made itself and maps where it likes
+  // (cuMemCreate), as the allocators of engines that can sleep do: in bytes,
+  // now and the most so far.
+  std::atomic<uint64_t> created_bytes;
+  std::atomic<uint64_t> created_most_bytes;
+  uint8_t reserved[2072];
 };
 static_assert(sizeof(ScoreboardHeader) == 4096);
 

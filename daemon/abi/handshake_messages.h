@@ -26,6 +26,7 @@ enum class RefusalCode : uint32_t {
   kFormat = 10,  // the pool's slabs do not hold blocks of this format
   kView = 11,    // no view, a second view, or a view in the wrong state
   kLimit = 12,   // no such engine, or below its floor
+  kRoom = 13,    // the pool's size is fixed
 };
 
 enum class Role : uint32_t {

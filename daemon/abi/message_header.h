@@ -39,6 +39,8 @@ enum class MessageType : uint16_t {
   kRunPoolAnswer = 22,
   kLimitRequest = 23,
   kLimitDone = 24,
+  kRoomRequest = 25,
+  kRoomAnswer = 26,
 };
 
 // The same in every version, forever, so that two versions can refuse each

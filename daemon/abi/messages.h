@@ -42,6 +42,13 @@
 //   WantNotice, ReturnNotice     →    from now on from this process
 //   ...
 //
+// A process whose allocation the driver refused may ask a pool of size "auto"
+// for room, again and again until it gets its memory or gives up:
+//
+//   RoomRequest                  →
+//                                ←    RoomAnswer               | Refused
+//   ...
+//
 //   CloseViewRequest             →    (of a suspended view: ViewRequest again)
 //                                ←    CloseViewDone            | Refused
 //
@@ -60,6 +67,7 @@
 #include "daemon/abi/lease_messages.h"
 #include "daemon/abi/limit_messages.h"
 #include "daemon/abi/message_header.h"
+#include "daemon/abi/room_messages.h"
 #include "daemon/abi/view_messages.h"
 // IWYU pragma: end_exports
 

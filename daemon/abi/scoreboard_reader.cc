@@ -98,6 +98,10 @@ ScoreboardSnapshot CopyHeader(const ScoreboardHeader& h) {
   to.foreign_namespaces = Get(h.foreign_namespaces);
   to.small_bytes = Get(h.small_bytes);
   to.passed_bytes = Get(h.passed_bytes);
+  to.room_waits = Get(h.room_waits);
+  to.room_wait_ms = Get(h.room_wait_ms);
+  to.created_bytes = Get(h.created_bytes);
+  to.created_most_bytes = Get(h.created_most_bytes);
   to.plugin_stage = h.plugin_stage.load(std::memory_order_relaxed);
   to.hooks = CopyHooks(h);
   to.decisions_begun = Get(h.decisions);

@@ -55,6 +55,10 @@ struct ScoreboardSnapshot {
   uint64_t foreign_namespaces = 0;
   uint64_t small_bytes = 0;
   uint64_t passed_bytes = 0;
+  uint64_t room_waits = 0;
+  uint64_t room_wait_ms = 0;
+  uint64_t created_bytes = 0;  // now
+  uint64_t created_most_bytes = 0;
   uint32_t plugin_stage = 0;   // fs_kv_progress
   std::vector<HookUse> hooks;  // those that were used at all
 

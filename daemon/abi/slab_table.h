@@ -16,7 +16,8 @@
 // Reading. The daemon may change or die at any instruction, so a reader copies,
 // then checks the copy (table_reader.h). Three rules make copies consistent:
 //   * TableHeader's constants are written before the memfd is shared;
-//     daemon_pid and started_ns change when another daemon takes over.
+//     daemon_pid and started_ns change when another daemon takes over, and
+//     gives_room with the configuration.
 //   * A SlabEntry's state is its single 64-bit word. `since_ns` beside it is
 //     for display only and may be one change ahead.
 //   * An EngineEntry has two copies of its record, and its sequence says which
@@ -254,7 +255,9 @@ struct TableHeader {
   std::atomic<uint32_t> last_lease;
   std::atomic<uint32_t> wanted_slabs;
   std::atomic<uint32_t> daemons;  // that have served this pool
-  uint8_t reserved[3416];
+  // Not 0: the pool shrinks for processes that ask for room (room_messages.h).
+  std::atomic<uint32_t> gives_room;
+  uint8_t reserved[3412];
   TableCounters counters;
 };
 static_assert(sizeof(TableHeader) == 4096);

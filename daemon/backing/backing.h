@@ -51,6 +51,10 @@ class Backing {
   // order. An error says that the device is lost to this process for good.
   virtual absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() = 0;
 
+  // What is free of the GPU's memory, outside of the pool as well as for other
+  // programs.
+  virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
+
   // The processes that the driver still lists on this GPU, including dead ones
   // whose device work or teardown is not over. An error means that the driver
   // cannot say, and nothing may be concluded from it.

@@ -23,6 +23,10 @@ void InlineQueue::ListProcesses() {
   done_.push_back(Listed{backing_->DevicePids()});
 }
 
+void InlineQueue::MeasureFree() {
+  done_.push_back(Measured{backing_->FreeBytes()});
+}
+
 void InlineQueue::Export(uint64_t ticket, std::vector<uint32_t> granules) {
   Exported exported{ticket, {}, absl::OkStatus()};
   for (uint32_t granule : granules) {

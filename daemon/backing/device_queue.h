@@ -26,6 +26,9 @@ struct Zeroed {
 struct Listed {
   absl::StatusOr<std::vector<pid_t>> pids;
 };
+struct Measured {
+  absl::StatusOr<uint64_t> free_bytes;
+};
 struct Exported {
   uint64_t ticket;
   std::vector<driver::Descriptor> granules;  // up to the first that failed
@@ -35,7 +38,8 @@ struct Exported {
 struct Lost {
   absl::Status why;
 };
-using Completion = absl::variant<Made, Zeroed, Listed, Exported, Lost>;
+using Completion =
+    absl::variant<Made, Zeroed, Listed, Measured, Exported, Lost>;
 
 // The calls that a pool makes on its backing, in order. None of them waits, so
 // that a driver that takes its time holds up nobody but the pool (a context
@@ -49,6 +53,7 @@ class DeviceQueue {
   virtual void Fill(slab::SlabId slab) = 0;  // → Zeroed
   virtual void Drop(slab::SlabId slab) = 0;
   virtual void ListProcesses() = 0;  // → Listed
+  virtual void MeasureFree() = 0;    // → Measured
   // Exports these granules; the ticket names the request. → Exported
   virtual void Export(uint64_t ticket, std::vector<uint32_t> granules) = 0;
 
@@ -66,6 +71,7 @@ class InlineQueue final : public DeviceQueue {
   void Fill(slab::SlabId slab) override;
   void Drop(slab::SlabId slab) override;
   void ListProcesses() override;
+  void MeasureFree() override;
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
   std::vector<Completion> Take() override;
   // Whether fills are under way, so that Take brings something without a call.

@@ -53,6 +53,10 @@ void DeviceThread::Drop(slab::SlabId slab) {
   Post(&driver_, [this, slab] { queue_.Drop(slab); });
 }
 
+void DeviceThread::MeasureFree() {
+  Post(&driver_, [this] { queue_.MeasureFree(); });
+}
+
 void DeviceThread::Export(uint64_t ticket, std::vector<uint32_t> granules) {
   Post(&driver_, [this, ticket, granules = std::move(granules)] {
     queue_.Export(ticket, granules);

@@ -28,6 +28,7 @@ class DeviceThread final : public DeviceQueue {
   void Fill(slab::SlabId slab) override;
   void Drop(slab::SlabId slab) override;
   void ListProcesses() override;
+  void MeasureFree() override;
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override;
   std::vector<Completion> Take() override;
 

@@ -32,6 +32,7 @@ class SlowBacking final : public Backing {
   absl::StatusOr<std::vector<SlabId>> TakeZeroed() override {
     return sim_.TakeZeroed();
   }
+  absl::StatusOr<uint64_t> FreeBytes() override { return sim_.FreeBytes(); }
   absl::StatusOr<std::vector<pid_t>> DevicePids() override {
     nvml_.get_future().wait();
     return std::vector<pid_t>{1};

@@ -45,6 +45,10 @@ absl::StatusOr<std::vector<slab::SlabId>> MeasuredBacking::TakeZeroed() {
   return Measured(DriverCall::kPoll, [&] { return backing_->TakeZeroed(); });
 }
 
+absl::StatusOr<uint64_t> MeasuredBacking::FreeBytes() {
+  return Measured(DriverCall::kMemory, [&] { return backing_->FreeBytes(); });
+}
+
 absl::StatusOr<std::vector<pid_t>> MeasuredBacking::DevicePids() {
   return Measured(DriverCall::kList, [&] { return backing_->DevicePids(); });
 }

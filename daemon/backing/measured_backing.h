@@ -27,6 +27,7 @@ class MeasuredBacking final : public Backing {
   absl::StatusOr<driver::Descriptor> Export(uint32_t index) override;
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
+  absl::StatusOr<uint64_t> FreeBytes() override;
   absl::StatusOr<std::vector<pid_t>> DevicePids() override;
 
   metrics::DriverFigures Figures() const;

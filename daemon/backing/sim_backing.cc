@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,14 @@ absl::StatusOr<driver::Descriptor> SimBacking::Export(uint32_t index) {
   driver::Descriptor copy(fcntl(granules_[index].get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return Errno("F_DUPFD_CLOEXEC");
   return copy;
+}
+
+absl::StatusOr<uint64_t> SimBacking::FreeBytes() {
+  uint64_t pool = 0;
+  for (const driver::Descriptor& granule : granules_) {
+    if (granule.valid()) pool += geometry_.granule_bytes;
+  }
+  return device_bytes_ - std::min(device_bytes_, pool);
 }
 
 absl::StatusOr<std::vector<pid_t>> SimBacking::DevicePids() {

@@ -25,6 +25,7 @@ class SimBacking final : public Backing {
   absl::StatusOr<driver::Descriptor> Export(uint32_t index) override;
   absl::Status StartZero(slab::SlabId slab) override;
   absl::StatusOr<std::vector<slab::SlabId>> TakeZeroed() override;
+  absl::StatusOr<uint64_t> FreeBytes() override;
   absl::StatusOr<std::vector<pid_t>> DevicePids() override;
 
   // Fills complete in TakeZeroed only while this is on, as it is at first.
@@ -37,6 +38,9 @@ class SimBacking final : public Backing {
   void set_foreign_pids(bool foreign) { foreign_pids_ = foreign; }
   // Nothing works on the device any more.
   void set_device_lost(absl::Status why) { lost_ = std::move(why); }
+  // The GPU's memory that the pool does not have when it has none; FreeBytes is
+  // that less the pool's.
+  void set_device_bytes(uint64_t bytes) { device_bytes_ = bytes; }
   // StartZero fails while this is on.
   void set_zeroing_fails(bool fails) { zeroing_fails_ = fails; }
   // CreateSlab fails while this is on.
@@ -50,6 +54,7 @@ class SimBacking final : public Backing {
   slab::PoolGeometry geometry_;
   std::vector<driver::Descriptor> granules_;
   std::deque<slab::SlabId> zeroing_;
+  uint64_t device_bytes_ = 0;
   bool completes_ = true;
   bool device_full_ = false;
   bool zeroing_fails_ = false;

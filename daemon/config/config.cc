@@ -122,6 +122,7 @@ absl::StatusOr<Config> ReadConfig(const std::string& path) {
        {"fleet", Text(&c.fleet_path)},
        {"pool", Section(path, {{"size", Parsed(SetPoolSize, &c.pool)},
                                {"reserve", Parsed(SetReserve, &c.reserve)},
+                               {"headroom", Parsed(SetHeadroom, &c.headroom)},
                                {"max", ByteSize(&c.max_pool_bytes)},
                                {"planes", Count(&c.planes, 1, 1024)},
                                {"slab", ByteSize(&c.slab_bytes)}})},

@@ -38,6 +38,7 @@ struct EngineRule {
 //   [pool]
 //   size = "16GiB"              # or "auto": what is free less the reserve
 //   reserve = "40%"             # or "20GiB"; of "auto", by default a third
+//   headroom = "6%"             # or "5GiB": what "auto" leaves free later
 //   max = "32GiB"               # SIGHUP with another size: up to this
 //   planes = 1
 //   slab = "32MiB"
@@ -67,7 +68,8 @@ struct Config {
   absl::optional<Fleet> fleet;  // its contents (server/options.h reads it)
   PoolSize pool;                // required, by file or flag
   Reserve reserve;              // of a pool of size "auto"
-  uint64_t max_pool_bytes = 0;  // 0: the pool's; the pool may grow to it
+  Reserve headroom;             // the same
+  uint64_t max_pool_bytes = 0;  // 0: the pool's, or what an "auto" one can take
   uint32_t planes = 1;
   uint64_t slab_bytes = 0;  // 0: chosen
   std::vector<EngineRule> engines;

@@ -97,7 +97,7 @@ TEST_F(ConfigTest, UnknownKeyNamesFileLineAndKnownKeys) {
   const std::string error = ErrorOf("gpu = \"0\"\n[pool]\nsice = \"1GiB\"\n");
   EXPECT_THAT(error,
               HasSubstr(std::string(path_) + ":3: unknown key \"sice\""));
-  EXPECT_THAT(error, HasSubstr("max, planes, reserve, size, slab"));
+  EXPECT_THAT(error, HasSubstr("headroom, max, planes, reserve, size, slab"));
 }
 
 TEST_F(ConfigTest, BadSizeNamesLineValueAndFix) {

@@ -8,15 +8,18 @@
 
 namespace fineserve::config {
 
-// How large the pool is at start.
+// How large the pool is.
 struct PoolSize {
   uint64_t bytes = 0;
-  bool is_auto = false;  // what is free on the GPU at start, less a reserve
+  // What is free on the GPU at start, less a reserve; while engines serve it
+  // follows what they need (slab::AutoSize).
+  bool is_auto = false;
 };
 
-// What a pool of size "auto" leaves to the engines' weights and activations. In
-// bytes, or in percent of what is free; both 0: a third of what is free, which
-// is a heuristic.
+// What a pool of size "auto" leaves to the engines' weights and activations at
+// start, in bytes or in percent of what is free (both 0: a third), or leaves
+// free while they serve, in percent of the GPU's memory (both 0: a sixteenth).
+// Both are heuristics.
 struct Reserve {
   uint64_t bytes = 0;
   uint32_t percent = 0;
@@ -28,8 +31,14 @@ absl::Status SetPoolSize(const std::string& text, PoolSize* size);
 // Sets `reserve` from "20GiB" or "40%". InvalidArgument with the fix.
 absl::Status SetReserve(const std::string& text, Reserve* reserve);
 
+// The same for what is left free while engines serve.
+absl::Status SetHeadroom(const std::string& text, Reserve* headroom);
+
 // The bytes of a reserve where `free_bytes` are free; may be more than that.
 uint64_t ReserveBytes(const Reserve& reserve, uint64_t free_bytes);
+
+// The bytes of a headroom on a GPU of `total_bytes`.
+uint64_t HeadroomBytes(const Reserve& headroom, uint64_t total_bytes);
 
 }  // namespace fineserve::config
 

@@ -79,9 +79,10 @@ enum class DriverCall : uint8_t {
   kZero,
   kPoll,
   kList,
+  kMemory,
 };
-inline constexpr const char* kDriverCalls[] = {"create", "destroy", "export",
-                                               "zero",   "poll",    "list"};
+inline constexpr const char* kDriverCalls[] = {
+    "create", "destroy", "export", "zero", "poll", "list", "memory"};
 inline constexpr size_t kDriverCallCount = std::size(kDriverCalls);
 
 struct DriverCallFigures {

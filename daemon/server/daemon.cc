@@ -34,6 +34,7 @@
 #include "daemon/server/measured_pool.h"
 #include "daemon/server/metrics_server.h"
 #include "daemon/server/pool_service.h"
+#include "daemon/server/pool_sizing.h"
 #include "daemon/server/socket_server.h"
 #include "daemon/slab/table_writer.h"
 
@@ -174,6 +175,8 @@ class Daemon {
   void ReadConfigAgain();
   absl::Status TakeConfig(config::Config config);
   void Resize(uint64_t pool_bytes);
+  // Lets the pool follow what engines need, or fixes its size.
+  void SetSizing();
 
   config::Config config_;
   const Reload reload_;
@@ -195,6 +198,8 @@ class Daemon {
   const std::shared_ptr<const metrics::Identity> identity_;
   std::unique_ptr<MetricsServer> metrics_;  // null unless wanted
   std::unique_ptr<DaemonFleet> fleet_;
+  std::unique_ptr<PoolSizing> sizing_;  // null if the pool's size is fixed
+  std::unique_ptr<EventAlarm> sizing_alarm_;
   std::unique_ptr<apply::Door> door_;  // null if it cannot be opened
   std::unique_ptr<EventSource> door_knocks_;
   // Set while something is under way that makes no descriptor readable.
@@ -236,6 +241,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
   if (!s.ok()) log::Error("{}", std::string(s.message()));
   // A pool that was kept has the size that it had.
   if (!daemon->config_.pool.is_auto) daemon->Resize(daemon->config_.pool.bytes);
+  daemon->SetSizing();
   daemon->OpenDoor();
   return daemon;
 }
@@ -261,6 +267,7 @@ Daemon::Daemon(config::Config config, Reload reload, Endpoint endpoint,
                }),
       pool_identity_(identity),
       identity_(IdentityForMetrics(identity)),
+      sizing_alarm_(loop_.OnAlarm([] {})),
       poll_alarm_(loop_.OnAlarm([] {})) {}
 
 absl::Status Daemon::Listen(driver::Descriptor kept_listener) {
@@ -299,7 +306,8 @@ absl::Status Daemon::Serve() {
   const auto on_hup = loop_.OnSignal(SIGHUP, [this] { ReadConfigAgain(); });
   const auto after_each = loop_.AfterEach([this] { Settle(); });
   Settle();
-  log::Info("serving {} on {}{}", slab::Describe(backing_.geometry()),
+  log::Info("serving {} on {}{}",
+            slab::Describe(backing_.geometry(), pool_.state().present_slabs()),
             endpoint_.socket_path(),
             size_choice_.empty() ? "" : " (" + size_choice_ + ")");
   sd_notify(0, "READY=1");
@@ -395,6 +403,11 @@ void Daemon::Settle() {
   device_ = pool_.Poll();
   if (!device_.ok()) return loop_.Stop();
   sockets_.Settle();
+  if (sizing_ != nullptr) {
+    sizing_->Settle();
+    const uint64_t next_ns = sizing_->next_ns();
+    sizing_alarm_->Set(next_ns == UINT64_MAX ? next_ns : next_ns / 1000 + 1);
+  }
   if (admission_ != nullptr) admission_->Settle();
   // Relaxed: a statistic that publishes nothing else.
   table_->counters().loop_longest_turn_us.store(loop_.longest_turn_us(),
@@ -404,6 +417,18 @@ void Daemon::Settle() {
   } else if (!poll_alarm_->is_set()) {
     poll_alarm_->Set(kClock.NowNs() / 1000 + kRestlessPollUs);
   }
+}
+
+void Daemon::SetSizing() {
+  sizing_.reset();
+  if (config_.pool.is_auto) {
+    sizing_ = std::make_unique<PoolSizing>(
+        config::HeadroomBytes(config_.headroom, gpu_.memory_bytes), &pool_,
+        &kClock);
+  }
+  sockets_.SetSizing(sizing_.get());
+  table_->SetGivesRoom(sizing_ != nullptr);
+  sizing_alarm_->Set(UINT64_MAX);
 }
 
 void Daemon::Resize(uint64_t pool_bytes) {
@@ -431,10 +456,10 @@ absl::Status Daemon::TakeConfig(config::Config config) {
   for (const std::string& note : NotTaken(config_, config)) {
     log::Warning("{}", note);
   }
-  // Even if the size is the same: an earlier attempt may have failed. The size
-  // "auto" is chosen at start only.
+  // Even if the size is the same: an earlier attempt may have failed.
   if (!config.pool.is_auto) Resize(config.pool.bytes);
   config_ = std::move(config);
+  SetSizing();
   const absl::Status fleet_set = SetFleet();
   if (!fleet_set.ok()) {
     log::Error("keeping the old fleet: {}", std::string(fleet_set.message()));

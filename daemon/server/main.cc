@@ -41,7 +41,7 @@ void Print(const StartPlan& plan) {
   printf("GPU       %s, %s, %s free\n", plan.device.name.c_str(),
          abi::SizeText(plan.device.total_bytes).c_str(),
          abi::SizeText(plan.free_bytes).c_str());
-  printf("pool      %s\n", slab::Describe(plan.geometry).c_str());
+  printf("pool      %s\n", slab::Describe(plan.geometry, plan.slabs).c_str());
   if (!plan.choice.empty()) printf("chosen    %s\n", plan.choice.c_str());
 }
 

@@ -32,8 +32,8 @@ configuration.)";
 
 // The flags as typed; empty means not given.
 struct Flags {
-  std::string gpu, pool, reserve, max_pool, slab, config_path, runtime_dir,
-      log_level;
+  std::string gpu, pool, reserve, headroom, max_pool, slab, config_path,
+      runtime_dir, log_level;
   std::string fleet, metrics;
   uint32_t planes = 0;
   bool dry_run = false;
@@ -50,12 +50,17 @@ void Declare(CLI::App* app, Flags* f) {
   app->add_option(
       "--pool", f->pool,
       "Size of the KV pool, e.g. 16GiB, or \"auto\": what is free on "
-      "the GPU now less --reserve");
+      "the GPU now less --reserve, and later what engines leave to it");
   app->add_option("--reserve", f->reserve,
                   "With --pool auto: what is left to weights and activations, "
                   "e.g. 20GiB or 40% of what is free (default: a third)");
-  app->add_option("--max-pool", f->max_pool,
-                  "Size that the pool may grow to (default: --pool)");
+  app->add_option("--headroom", f->headroom,
+                  "With --pool auto: what stays free while the pool grows, "
+                  "e.g. 5GiB or 6% of the GPU's memory (default: a sixteenth)");
+  app->add_option(
+      "--max-pool", f->max_pool,
+      "Size that the pool may grow to (default: --pool, or with auto "
+      "what the GPU has, less --headroom)");
   app->add_option("--slab", f->slab,
                   "Size of a slab (default: chosen by the daemon)");
   app->add_option("--planes", f->planes,
@@ -104,6 +109,7 @@ absl::Status MergeSizes(const Flags& f, config::Config* c) {
   for (absl::Status s :
        {Parse("--pool", f.pool, config::SetPoolSize, &c->pool),
         Parse("--reserve", f.reserve, config::SetReserve, &c->reserve),
+        Parse("--headroom", f.headroom, config::SetHeadroom, &c->headroom),
         Parse("--max-pool", f.max_pool, config::SetByteSize,
               &c->max_pool_bytes),
         Parse("--slab", f.slab, config::SetByteSize, &c->slab_bytes)}) {
@@ -121,6 +127,10 @@ absl::Status CheckPool(const Flags& f, const config::Config& c) {
   if (!f.reserve.empty() && !c.pool.is_auto) {
     return absl::InvalidArgumentError(
         "--reserve is for --pool auto; leave it out or give --pool auto");
+  }
+  if (!f.headroom.empty() && !c.pool.is_auto) {
+    return absl::InvalidArgumentError(
+        "--headroom is for --pool auto; leave it out or give --pool auto");
   }
   if (c.max_pool_bytes != 0 && c.max_pool_bytes < c.pool.bytes) {
     return absl::InvalidArgumentError(absl::StrCat(

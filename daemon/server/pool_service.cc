@@ -104,6 +104,8 @@ absl::Status PoolService::Report(backing::Completion done) {
     ReportZeroed(*zeroed);
   } else if (const auto* listed = absl::get_if<backing::Listed>(&done)) {
     ReportListed(*listed);
+  } else if (auto* measured = absl::get_if<backing::Measured>(&done)) {
+    free_ = std::move(measured->free_bytes);
   } else {
     answers_.exports.push_back(absl::get<backing::Exported>(std::move(done)));
   }

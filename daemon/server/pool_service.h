@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "daemon/backing/device_queue.h"
 #include "daemon/clock/clock.h"
 #include "daemon/server/pool_meter.h"
@@ -102,6 +103,12 @@ class PoolService {
   }
   absl::Status Resize(uint32_t slabs) { return state_.Resize(slabs); }
 
+  // Asks the driver what is free on the GPU; TakeFree has the answer later.
+  void MeasureFree() { device_->MeasureFree(); }
+  absl::optional<absl::StatusOr<uint64_t>> TakeFree() {
+    return std::exchange(free_, absl::nullopt);
+  }
+
   // Asks for descriptors of these granules, which are among the answers later.
   void Export(uint64_t ticket, std::vector<uint32_t> granules) {
     device_->Export(ticket, std::move(granules));
@@ -152,6 +159,7 @@ class PoolService {
   PoolMeter meter_;
   Answers answers_;
   std::map<slab::EngineId, ViewScoreboardMemfd> scoreboards_;
+  absl::optional<absl::StatusOr<uint64_t>> free_;  // bytes of the GPU
   bool cannot_list_logged_ = false;
   bool cannot_zero_logged_ = false;
 };

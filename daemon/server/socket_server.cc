@@ -133,7 +133,8 @@ bool SocketServer::Handle(PeerConnection* c, abi::Received* received) {
           ? is(&SocketServer::HandleLimit)
           : (is(&SocketServer::HandleWant) ||
              is(&SocketServer::HandleReturnNotice) ||
-             is(&SocketServer::HandleRule) || is(&SocketServer::HandleLease) ||
+             is(&SocketServer::HandleRule) || is(&SocketServer::HandleRoom) ||
+             is(&SocketServer::HandleLease) ||
              is(&SocketServer::HandleGranules) ||
              is(&SocketServer::HandleReturn) || is(&SocketServer::HandleView) ||
              is(&SocketServer::HandlePoolGranules) ||

@@ -22,6 +22,7 @@
 namespace fineserve::server {
 
 struct PeerConnection;
+class PoolSizing;
 
 // Speaks daemon/abi/messages.h with shims and observers, and watches its
 // members' lives. Confined to the loop's thread.
@@ -59,6 +60,10 @@ class SocketServer {
   // settled.
   void Settle();
 
+  // From now on processes may ask for room, and floors wait for the pool to
+  // grow; null: its size is fixed. Must outlive this object or the next call.
+  void SetSizing(PoolSizing* sizing) { sizing_ = sizing; }
+
  private:
   struct Member;
 
@@ -73,6 +78,7 @@ class SocketServer {
   bool HandleRule(PeerConnection* c, const abi::RuleRequest& request);
   bool HandleReturn(PeerConnection* c, const abi::ReturnRequest& request);
   bool HandleLimit(PeerConnection* c, const abi::LimitRequest& request);
+  bool HandleRoom(PeerConnection* c, const abi::RoomRequest& request);
   bool HandleView(PeerConnection* c, const abi::ViewRequest& request);
   bool RegisterView(PeerConnection* c, const abi::ViewRequest& request);
   bool HandlePoolGranules(PeerConnection* c, const abi::PoolGranuleRequest& r);
@@ -117,6 +123,7 @@ class SocketServer {
   const slab::TableIdentity identity_;
   const Clock* const clock_;
   const KvRulesOf rules_of_;
+  PoolSizing* sizing_ = nullptr;
   driver::Descriptor listener_;
   std::unique_ptr<EventSource> listener_source_;
   std::list<PeerConnection> connections_;

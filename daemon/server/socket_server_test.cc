@@ -46,6 +46,7 @@ class HeldQueue final : public backing::DeviceQueue {
   void Fill(slab::SlabId slab) override { queue_.Fill(slab); }
   void Drop(slab::SlabId slab) override { queue_.Drop(slab); }
   void ListProcesses() override { queue_.ListProcesses(); }
+  void MeasureFree() override { queue_.MeasureFree(); }
   void Export(uint64_t ticket, std::vector<uint32_t> granules) override {
     queue_.Export(ticket, std::move(granules));
   }

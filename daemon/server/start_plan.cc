@@ -50,6 +50,17 @@ absl::StatusOr<uint64_t> AutoPoolBytes(const config::Config& config,
   return config.max_pool_bytes;
 }
 
+// What the pool may grow to: of a pool of size "auto" all that the GPU has but
+// for the headroom.
+uint64_t MostBytes(const config::Config& config, const StartPlan& plan) {
+  if (config.max_pool_bytes != 0 || !config.pool.is_auto) {
+    return config.max_pool_bytes;
+  }
+  const uint64_t total = plan.device.total_bytes;
+  const uint64_t headroom = config::HeadroomBytes(config.headroom, total);
+  return total - std::min(total, headroom);
+}
+
 absl::StatusOr<StartPlan> PlanWithoutPool(const backing::DeviceChoice& choice) {
   absl::StatusOr<driver::Driver> driver =
       driver::Driver::Load(choice.DriverLibrary());
@@ -91,7 +102,7 @@ absl::StatusOr<StartPlan> MakeStartPlan(const config::Config& config,
     pool_bytes = AutoPoolBytes(config, plan.free_bytes, &plan);
   if (!pool_bytes.ok()) return pool_bytes.status();
   absl::StatusOr<slab::PoolGeometry> geometry = slab::ChooseGeometry(
-      {std::max(*pool_bytes, config.max_pool_bytes), config.planes,
+      {std::max(*pool_bytes, MostBytes(config, plan)), config.planes,
        config.slab_bytes, plan.device.granularity, slab::kMaxHandles});
   if (!geometry.ok()) return geometry.status();
   const uint64_t slabs = *pool_bytes / geometry->slab_bytes();

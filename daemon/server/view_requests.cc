@@ -4,6 +4,7 @@
 
 #include "daemon/log/log.h"
 #include "daemon/server/peer_connection.h"
+#include "daemon/server/pool_sizing.h"
 #include "daemon/server/socket_server.h"
 
 namespace fineserve::server {
@@ -50,7 +51,10 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const absl::Status s =
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
   c->waiting_view.reset();
-  if (absl::IsUnavailable(s) && clock_->NowNs() < c->view_deadline_ns) {
+  const bool may_fit =
+      absl::IsUnavailable(s) || (absl::IsResourceExhausted(s) &&
+                                 sizing_ != nullptr && sizing_->AwaitFloor());
+  if (may_fit && clock_->NowNs() < c->view_deadline_ns) {
     c->waiting_view = r;
     return true;
   }

@@ -66,4 +66,12 @@ std::string Describe(const PoolGeometry& g) {
       abi::SizeText(g.pool_bytes()), " in ", g.granule_count(), " handles");
 }
 
+std::string Describe(const PoolGeometry& geometry, uint32_t present) {
+  PoolGeometry now = geometry;
+  now.slab_count = present;
+  if (present == geometry.slab_count) return Describe(now);
+  return absl::StrCat(Describe(now), ", may grow to ", geometry.slab_count,
+                      " slabs");
+}
+
 }  // namespace fineserve::slab

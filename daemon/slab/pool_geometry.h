@@ -47,6 +47,9 @@ inline constexpr uint64_t kDefaultSlabBytes = 32ull << 20;
 // One line for people: "512 slabs of 32 MiB (1 × 32 MiB), 16 GiB in 512
 // handles".
 std::string Describe(const PoolGeometry& geometry);
+// The same of a pool of which `present` slabs have memory: "…, 5 GiB in 160
+// handles, may grow to 512 slabs".
+std::string Describe(const PoolGeometry& geometry, uint32_t present);
 
 }  // namespace fineserve::slab
 

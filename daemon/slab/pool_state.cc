@@ -358,22 +358,4 @@ void PoolState::NotMade(SlabId slab) {
   wanted_slabs_ = present_slabs();
 }
 
-absl::Status PoolState::Resize(uint32_t slabs) {
-  if (slabs == 0 || slabs > slabs_.slab_count()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the pool can have 1 to ", slabs_.slab_count(), " slabs, not ", slabs));
-  }
-  const uint32_t all = slabs_.slab_count();
-  uint32_t quarantined = 0;  // these only delay it: see Shrink
-  const uint32_t needed =
-      all - Uncommitted(all, &quarantined) + slabs_.promised_count();
-  if (slabs < needed) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the pool cannot shrink to ", slabs, " slabs: ", needed,
-                     " are floors of engines or leased whole"));
-  }
-  wanted_slabs_ = slabs;
-  return absl::OkStatus();
-}
-
 }  // namespace fineserve::slab

@@ -77,6 +77,8 @@ class PoolState {
   // How long a request for whole slabs waits. Shorter than the shim waits
   // (DaemonLink::Timeouts::request_ms).
   static constexpr uint64_t kLeaseWaitNs = 5'000'000'000;
+  // Heuristic: an engine that has held nothing for so long is not starting.
+  static constexpr uint64_t kStartNs = 600'000'000'000;
 
   // The first `present` slabs have memory; their first fill is among the first
   // effects.
@@ -190,6 +192,22 @@ class PoolState {
   // have, or less than floors and whole leases take. Slabs of dead engines
   // delay it.
   absl::Status Resize(uint32_t slabs);
+
+  // --- For whoever chooses the pool's size (AutoSize) ---
+
+  // Floors, whole leases and what is promised: no pool is smaller. Slabs of
+  // dead engines are not counted.
+  uint32_t NeededSlabs() const;
+  // How many slabs could leave the pool if all engines but this one returned
+  // what is not their floors'. What it holds itself it cannot return while it
+  // waits.
+  uint32_t GivableFor(EngineId asker) const;
+  // Whether engines want more slabs than there are, or next to none is left.
+  bool tight() const;
+  // Whether an engine has joined that holds nothing yet and has not said how
+  // much it will: it may be loading its weights. Not for longer than
+  // kStartNs.
+  bool AnyStarting(uint64_t now_ns) const;
 
   // Shares the pool. To be called after events, and regularly while restless().
   void Settle(uint64_t now_ns, const UsedBlocks& used,

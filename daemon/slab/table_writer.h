@@ -53,6 +53,12 @@ class TableWriter {
   void SetMarks(uint32_t last_engine, uint32_t last_lease,
                 uint32_t wanted_slabs);
 
+  // Whether processes may ask for room (room_messages.h).
+  void SetGivesRoom(bool gives) {
+    // Relaxed: it publishes nothing else.
+    header_->gives_room.store(gives, std::memory_order_relaxed);
+  }
+
   // Notifies the engine in `slot` that slabs of its view have changed, and
   // wakes its threads that wait for this (slab_table.h, "Waiting").
   void Announce(uint32_t slot);

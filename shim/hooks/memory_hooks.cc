@@ -55,8 +55,10 @@ const PointerQueries& Queries() { return g_redirector.queries(); }
 
 FINESERVE_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const auto call = CallOf<&EntryPoints::cuMemRelease>(handle);
-  return AskAboutHandle(Hook::kMemRelease, Original(call), Memory(),
-                        &VirtualMemory::Release, handle);
+  return g_redirector.has_created()
+             ? Ask(Hook::kMemRelease, Original(call), g_redirector,
+                   &Redirector::Release, handle)
+             : shim::Pass(Original(call));
 }
 
 FINESERVE_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes,

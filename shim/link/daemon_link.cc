@@ -379,6 +379,27 @@ Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
   return outcome;
 }
 
+Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t* coming) {
+  const Turn turn(this);
+  *coming = 0;
+  if (state() != LinkState::kConnected) return Exchange::kLost;
+  // An older daemon would end the connection.
+  const auto* table = static_cast<const abi::TableHeader*>(table_.base());
+  if (table == nullptr || table_.bytes() < sizeof(*table) ||
+      !table_.IsSealed() ||
+      table->gives_room.load(std::memory_order_relaxed) == 0) {
+    return Exchange::kRefused;
+  }
+  auto request = abi::MakeMessage<abi::RoomRequest>(0);
+  request.bytes = bytes;
+  abi::RoomAnswer answer;
+  Received received;
+  const Exchange outcome =
+      AskAgain(request, &answer, &received, timeouts_.request_ms);
+  if (outcome == Exchange::kOk) *coming = answer.coming_bytes;
+  return outcome;
+}
+
 Exchange DaemonLink::RunPool(PoolRun* out, Why& why) {
   const Turn turn(this);
   abi::CopyText(why, "there is no daemon");

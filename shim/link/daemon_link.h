@@ -175,6 +175,10 @@ class DaemonLink {
   // Makes this process the one that runs the block pool of its engine's view,
   // which another member has registered. `out` owns nothing unless kOk.
   Exchange RunPool(PoolRun* out, Why& why);
+  // Asks the pool for device memory that is not KV: the driver has refused
+  // `bytes`. `coming` is what the pool could still give up, in bytes. With 0
+  // bytes: this process waits no more. kRefused if the pool's size is fixed.
+  Exchange AskRoom(uint64_t bytes, uint64_t* coming);
   // Ends all leases of the view, as Return does.
   void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
   // The same; RegisterView takes the view up again.

@@ -89,7 +89,9 @@ void ScoreboardWriter::CarryCounters(const Scoreboard& from, Scoreboard* to) {
        {&Header::small_allocations, &Header::large_allocations,
         &Header::redirected_allocations, &Header::redirected_bytes,
         &Header::denied_allocations, &Header::stacks_captured,
-        &Header::small_bytes, &Header::passed_bytes}) {
+        &Header::small_bytes, &Header::passed_bytes, &Header::room_waits,
+        &Header::room_wait_ms, &Header::created_bytes,
+        &Header::created_most_bytes}) {
     Add(&(to->header.*counter),
         (from.header.*counter).load(std::memory_order_relaxed));
   }
@@ -173,6 +175,20 @@ void ScoreboardWriter::AddSmall(uint64_t count, uint64_t bytes) {
   Scoreboard* p = scoreboard();
   Add(p != nullptr ? &p->header.small_allocations : &pending_small_, count);
   Add(p != nullptr ? &p->header.small_bytes : &pending_small_bytes_, bytes);
+}
+
+void ScoreboardWriter::CountCreated(uint64_t bytes) {
+  Scoreboard* p = scoreboard();
+  if (p == nullptr) return;
+  // Relaxed: gauges that nothing else is inferred from.
+  const uint64_t now =
+      p->header.created_bytes.fetch_add(bytes, std::memory_order_relaxed) +
+      bytes;
+  std::atomic<uint64_t>& most = p->header.created_most_bytes;
+  uint64_t before = most.load(std::memory_order_relaxed);
+  while (before < now &&
+         !most.compare_exchange_weak(before, now, std::memory_order_relaxed)) {
+  }
 }
 
 void ScoreboardWriter::AbandonInChild() {

@@ -54,6 +54,16 @@ class ScoreboardWriter {
 
   void AddSmall(uint64_t count, uint64_t bytes);
   void CountPassed(uint64_t bytes) { Count(&Header::passed_bytes, bytes); }
+  // An allocation waited for memory of the pool.
+  void CountRoomWait(uint64_t ms) {
+    Count(&Header::room_waits, 1);
+    Count(&Header::room_wait_ms, ms);
+  }
+  // Memory that the program makes and releases by handle.
+  void CountCreated(uint64_t bytes);
+  void CountUncreated(uint64_t bytes) {
+    Count(&Header::created_bytes, uint64_t{0} - bytes);
+  }
   void CountLarge() { Count(&Header::large_allocations, 1); }
   void CountStack() { Count(&Header::stacks_captured, 1); }
   void CountDenied() { Count(&Header::denied_allocations, 1); }

@@ -49,6 +49,11 @@ class RangeTable {
            address < high_.load(std::memory_order_relaxed);
   }
 
+  bool empty() const {
+    return high_.load(std::memory_order_relaxed) <=
+           low_.load(std::memory_order_relaxed);
+  }
+
   // False if the table is full.
   bool Insert(const Redirection& range);
 

@@ -53,14 +53,13 @@ bool GpuOf(const Driver& real, const AllocationCall& call, uint8_t (&out)[16]) {
   return true;
 }
 
-CUresult PassThrough(const Driver& real, const AllocationCall& call,
-                     const CUdeviceptr* out, DecisionRecord* record) {
-  const CUresult result = call.original(real.entry);
+// `result` is the driver's answer.
+void RecordPassed(CUresult result, const CUdeviceptr* out,
+                  DecisionRecord* record) {
   record->verdict = Verdict::kPassThrough;
   if (result == CUDA_SUCCESS) record->address = *out;
   // A mapping that failed has left its own result, which explains more.
   if (record->reason != Reason::kDriverError) record->result = result;
-  return result;
 }
 
 // Records why an allocation that is KV by rule stays the driver's.
@@ -123,8 +122,12 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   if (c.kv && Redirect(real, call, &record, out)) {
     result = static_cast<CUresult>(record.result);
   } else {
-    result = PassThrough(real, call, out, &record);
-    if (result == CUDA_SUCCESS) scoreboard_.CountPassed(call.bytes);
+    result = call.original(real.entry);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && IsForPool(real, call)) {
+      result = TryWithRoom(real, call, result);
+    }
+    RecordPassed(result, out, &record);
+    if (result == CUDA_SUCCESS) NotePassed(call, *out);
   }
   scoreboard_.Record(record);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -133,12 +136,42 @@ CUresult Redirector::Allocate(const Driver& real, const AllocationCall& call,
   return result;
 }
 
+void Redirector::NotePassed(const AllocationCall& call, CUdeviceptr address) {
+  scoreboard_.CountPassed(call.bytes);
+  const bool creates =
+      call.prop != nullptr &&
+      call.prop->location.type == driver::CU_MEM_LOCATION_TYPE_DEVICE;
+  if (creates && !forked() && created_.Add(address, call.bytes)) {
+    scoreboard_.CountCreated(call.bytes);
+  }
+}
+
+// Forgotten first: another thread may get the handle's value again.
+CUresult Redirector::Release(const driver::EntryPoints& entry,
+                             driver::CUmemGenericAllocationHandle handle,
+                             const Original& original) {
+  const uint64_t bytes = created_.Remove(handle);
+  if (bytes == 0) return virtual_memory_.Release(entry, handle, original);
+  const CUresult result = original(entry);
+  if (result == CUDA_SUCCESS) {
+    scoreboard_.CountUncreated(bytes);
+  } else {
+    created_.Add(handle, bytes);
+  }
+  return result;
+}
+
+// Whether the call asks for memory of the GPU whose daemon was joined.
+bool Redirector::IsForPool(const Driver& real, const AllocationCall& call) {
+  uint8_t gpu[16];
+  return !forked() && GpuOf(real, call, gpu) && link_.Serves(gpu);
+}
+
 // Says who holds the device's memory. A program may free some and try again, so
 // this is no more than a line, and a rare one.
 void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
                               Verdict verdict) {
-  uint8_t gpu[16];
-  if (forked() || !GpuOf(real, call, gpu) || !link_.Serves(gpu)) return;
+  if (!IsForPool(real, call)) return;
   const uint64_t now = NowMs();
   uint64_t told = shortage_told_ms_.load(std::memory_order_relaxed);
   if ((told != 0 && now - told < kShortagePauseMs) ||

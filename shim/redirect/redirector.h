@@ -12,6 +12,7 @@
 #include "shim/link/daemon_link.h"
 #include "shim/link/scoreboard_writer.h"
 #include "shim/map/range_table.h"
+#include "shim/redirect/created_memory.h"
 #include "shim/redirect/pointer_queries.h"
 #include "shim/redirect/releaser.h"
 #include "shim/redirect/virtual_memory.h"
@@ -47,9 +48,11 @@ struct AllocationCall {
 // destructor. Thread-safe.
 //
 // Fails open: whatever goes wrong on our side, an allocation gets the driver's
-// own memory. The only error that we add is CUDA_ERROR_OUT_OF_MEMORY, for KV
-// when the pool is exhausted. The exception is a process that was started for a
-// view: it gets CUDA_ERROR_NOT_PERMITTED rather than run without one.
+// own memory. If the driver has none left and the pool's size is "auto", the
+// pool is asked for some (room.cc). The only error that we add is
+// CUDA_ERROR_OUT_OF_MEMORY, for KV when the pool is exhausted. The exception is
+// a process that was started for a view: it gets CUDA_ERROR_NOT_PERMITTED
+// rather than run without one.
 class Redirector {
  public:
   // `ranges` holds the redirected allocations, `mappings` the program's own
@@ -62,6 +65,14 @@ class Redirector {
 
   driver::CUresult Allocate(const Driver& real, const AllocationCall& call,
                             driver::CUdeviceptr* out);
+  // How long an allocation that the driver refuses waits for memory of the
+  // pool. Heuristics: a start, or a sleeper's waking, is better late than
+  // failed, and an engine that serves must not stand still.
+  struct RoomWaits {
+    uint64_t starting_ms = 30'000;
+    uint64_t serving_ms = 1'000;
+  };
+  void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
   // These make `original`'s call for memory that is not redirected. Redirected
   // memory cannot be exported; legacy IPC and DMA-BUF of its addresses fail
@@ -79,6 +90,14 @@ class Redirector {
   // place (process_state.h, Ours).
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
   const PointerQueries& queries() const { return queries_; }
+  // Answers cuMemRelease.
+  driver::CUresult Release(const driver::EntryPoints& entry,
+                           driver::CUmemGenericAllocationHandle handle,
+                           const Original& original);
+  // False while the program holds no handle of memory that it has made.
+  bool has_created() const {
+    return !created_.empty() || !virtual_memory_.empty();
+  }
   Releaser& releaser() { return releaser_; }
   VirtualMemory& virtual_memory() { return virtual_memory_; }
 
@@ -123,6 +142,11 @@ class Redirector {
                    const Redirection& range);
   bool Conclude(const MapResult& mapped, const Redirection& range,
                 abi::DecisionRecord* record, driver::CUdeviceptr* out);
+  void NotePassed(const AllocationCall& call, driver::CUdeviceptr address);
+  bool IsForPool(const Driver& real, const AllocationCall& call);
+  uint64_t RoomWaitMs() const;
+  driver::CUresult TryWithRoom(const Driver& real, const AllocationCall& call,
+                               driver::CUresult refused);
   void TellShortage(const Driver& real, const AllocationCall& call,
                     abi::Verdict verdict);
   driver::CUresult RefuseSharing(abi::Hook hook, uint64_t address,
@@ -135,6 +159,7 @@ class Redirector {
   RangeTable* const ranges_;
   PointerQueries queries_;
   VirtualMemory virtual_memory_;
+  CreatedMemory created_;  // the driver's
   EngineView view_{&link_, &scoreboard_};
   GroupView group_;
   std::atomic<bool> forked_{false};
@@ -144,6 +169,7 @@ class Redirector {
   std::atomic<bool> refusal_warned_{false};
   std::atomic<bool> sharing_warned_{false};
   std::atomic<uint64_t> shortage_told_ms_{0};  // 0: not yet
+  RoomWaits room_waits_;
 };
 
 }  // namespace fineserve::shim

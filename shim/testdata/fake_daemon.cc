@@ -144,6 +144,8 @@ bool FakeDaemon::Answer(int socket, const abi::Received& received) {
   abi::GranuleRequest granules;
   abi::ReturnRequest back;
   abi::RuleRequest rule;
+  abi::RoomRequest room;
+  if (received.As(&room)) return AnswerRoom(socket, room);
   if (received.As(&rule)) return AnswerRule(socket, rule);
   if (received.As(&hello)) return AnswerHello(socket, hello);
   if (received.As(&lease)) return AnswerLease(socket, lease);
@@ -211,6 +213,22 @@ bool FakeDaemon::AnswerRule(int socket, const abi::RuleRequest& request) {
   answer.index = request.index;
   answer.rule = options_.rules.at(request.index);
   return abi::Send(socket, answer) == 0;
+}
+
+bool FakeDaemon::AnswerRoom(int socket, const abi::RoomRequest& request) {
+  auto answer = abi::MakeMessage<abi::RoomAnswer>(request.header.sequence);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const size_t n = rooms_.size();
+    if (n < options_.room.size()) answer.coming_bytes = options_.room[n];
+    rooms_.push_back(request.bytes);
+  }
+  return abi::Send(socket, answer) == 0;
+}
+
+std::vector<uint64_t> FakeDaemon::rooms_asked() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return rooms_;
 }
 
 bool FakeDaemon::AnswerLease(int socket, const abi::LeaseRequest& request) {

@@ -58,6 +58,9 @@ class FakeDaemon {
     uint32_t floor_slabs = 1;      // of a view
     uint32_t cap_slabs = 0;        // of a view; 0 for all
     uint32_t most_granules = 253;  // of the pool in one batch
+    // What it answers to requests for room, in order, and then 0; none: its
+    // table says that it gives none.
+    std::vector<uint64_t> room = {};
   };
 
   // Listens in `folder` for the GPU; the folder must exist.
@@ -73,6 +76,7 @@ class FakeDaemon {
   std::vector<uint32_t> batch_sizes_asked() const;
   std::vector<uint32_t> returned() const;
   uint32_t leases_asked() const { return leases_asked_; }
+  std::vector<uint64_t> rooms_asked() const;  // bytes
   abi::Hello last_hello() const;
   int connections() const { return connections_; }
   uint32_t free_slabs() const;
@@ -140,6 +144,7 @@ class FakeDaemon {
   bool AnswerLease(int socket, const abi::LeaseRequest& request);
   bool AnswerGranules(int socket, const abi::GranuleRequest& request);
   bool AnswerRule(int socket, const abi::RuleRequest& request);
+  bool AnswerRoom(int socket, const abi::RoomRequest& request);
   bool AnswerReturn(int socket, const abi::ReturnRequest& request);
   bool AnswerView(int socket, const abi::ViewRequest& request);
   bool AnswerPoolGranules(int socket, const abi::PoolGranuleRequest& request);
@@ -161,6 +166,7 @@ class FakeDaemon {
   mutable std::mutex mutex_;  // guards what follows
   std::vector<uint32_t> batch_sizes_;
   std::vector<uint32_t> returned_;
+  std::vector<uint64_t> rooms_;
   std::vector<uint32_t> lease_slabs_;  // by lease - 1; 0 if returned
   abi::Hello hello_ = {};
   uint32_t free_slabs_;

@@ -35,6 +35,7 @@ int FakeDaemon::MakeTable() {
   table->granule_bytes = options_.granule_bytes;
   table->granules_per_slab = options_.granules_per_slab;
   table->slab_count = options_.slab_count;
+  table->gives_room = options_.room.empty() ? 0 : 1;
   table_ = table;
   if (fault_ != Fault::kShrinkable) {
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);

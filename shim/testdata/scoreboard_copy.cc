@@ -61,6 +61,9 @@ ScoreboardCopy CopyScoreboard(const void* scoreboard) {
   copy.redirected_bytes = h.redirected_bytes;
   copy.denied_allocations = h.denied_allocations;
   copy.stacks_captured = h.stacks_captured;
+  copy.room_waits = h.room_waits;
+  copy.created_bytes = h.created_bytes;
+  copy.created_most_bytes = h.created_most_bytes;
   copy.deepbind_stripped = h.deepbind_stripped;
   copy.foreign_namespaces = h.foreign_namespaces;
   for (uint32_t i = 0; i < abi::kHookCount; ++i) {

@@ -25,6 +25,9 @@ struct ScoreboardCopy {
   uint64_t redirected_bytes = 0;
   uint64_t denied_allocations = 0;
   uint64_t stacks_captured = 0;
+  uint64_t room_waits = 0;
+  uint64_t created_bytes = 0;
+  uint64_t created_most_bytes = 0;
   uint32_t uses[abi::kHookCount][abi::kPathCount] = {};
   uint64_t deepbind_stripped = 0;
   uint64_t foreign_namespaces = 0;

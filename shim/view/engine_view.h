@@ -57,6 +57,7 @@ class EngineView {
 
   // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
+  bool is_active() const { return IsActive(); }
 
   int ReadPool(const Driver& real, fs_kv_pool* pool);
   int Register(const Driver& real, const fs_kv_format& format,
@@ -91,6 +92,9 @@ class EngineView {
     uint32_t seen = 0;
   };
   Pause Keep(const Driver& real);
+  // Unmaps slabs that have left the pool, unless another thread is at work. For
+  // a thread that waits for their memory, and so cannot begin a step.
+  void LetGo(const Driver& real);
   // Sleeps until `*word` differs from `seen`, somebody wakes it, a signal
   // arrives, or `ms` have passed.
   static void SleepFor(const Pause& pause);
@@ -167,6 +171,7 @@ class EngineView {
            mapping_.memory(v) == state_.leases().Memory(v);
   }
   bool IsStale(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_);
+  void UnmapStale(const Driver& real) FINESERVE_REQUIRES(work_);
   // The first slab after `v` that waits to be unmapped (kDone), mapped
   // (kArrived) or let go (kNone) by the driver; 0 if there is none.
   uint32_t NextOut(uint32_t v) FINESERVE_REQUIRES(work_);

@@ -150,22 +150,39 @@ void EngineView::Settle(const Driver& real, uint64_t now_ms, bool patient) {
   } else if (done_since_ms_ == 0) {
     done_since_ms_ = now_ms;
   }
-  if (out || in || has_stale_) {
+  UnmapStale(real);
+  if (out || in) {
     bool urgent = out && now_ms - done_since_ms_ >= kPatienceMs;
     if (in) {
       const MutexLock lock(&mutex_);
       urgent = urgent || state_.blocks().free_blocks() < state_.needed_blocks();
     }
     if (IsQuiet(real, urgent && !patient)) {
-      for (uint32_t v = 0; has_stale_ && (v = NextStale(v)) != 0;) {
-        mapping_.SwapOut(real.entry, v);
-      }
-      has_stale_ = false;
       if (out) SwapOut(real);
       if (in) SwapIn(real, now_ms);
     }
   }
   SendNotices();
+}
+
+// Not only when no step is in flight, as SwapOut: a slab that could leave the
+// pool was returned behind the fence of every engine that had it, and nobody
+// has had it since. An engine that always has a step in flight would never give
+// the memory back.
+void EngineView::UnmapStale(const Driver& real) {
+  for (uint32_t v = 0; has_stale_ && (v = NextStale(v)) != 0;) {
+    mapping_.SwapOut(real.entry, v);
+  }
+  has_stale_ = false;
+}
+
+void EngineView::LetGo(const Driver& real) {
+  if (!IsActive() || !work_.TryLock()) return;
+  if (IsActive()) {
+    Look();
+    UnmapStale(real);
+  }
+  work_.Unlock();
 }
 
 void EngineView::SwapOut(const Driver& real) {

@@ -61,6 +61,7 @@ _VLLM_MODULES = (
     "test_gpu_sleep",
     "test_transfers",
     "test_gpu_offloading",
+    "test_gpu_room",
     "test_gpu_start",
     "test_gpu_serving",
 )
@@ -352,6 +353,11 @@ _VLLM_ROWS: tuple[_Row, ...] = (
         _module(
             "test_transfers", "test_loaded_requests", "test_gpu_offloading"
         ),
+    ),
+    (
+        "– a pool of size auto: weights find room although the pool has it, "
+        "and a sleeper's become KV of others until it wakes up",
+        _module("test_gpu_room"),
     ),
     (
         "– a start beside a busy engine, without memory, under a cap",

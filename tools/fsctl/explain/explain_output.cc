@@ -108,6 +108,11 @@ std::string Head(const abi::ScoreboardSnapshot& scoreboard, bool color) {
                   "\nKV        redirected ", scoreboard.redirected_allocations,
                   ", now holding ", Size(scoreboard.redirected_bytes),
                   ", denied ", scoreboard.denied_allocations, "\n");
+  if (scoreboard.room_waits > 0) {
+    absl::StrAppend(&out, "room      ", scoreboard.room_waits,
+                    " allocations waited ", scoreboard.room_wait_ms,
+                    " ms in all for device memory of the pool\n");
+  }
   return out;
 }
 
@@ -199,6 +204,10 @@ std::string ExplainJson(const abi::ScoreboardSnapshot& scoreboard,
       {"redirected_allocations", scoreboard.redirected_allocations},
       {"redirected_bytes", scoreboard.redirected_bytes},
       {"denied_allocations", scoreboard.denied_allocations},
+      {"room_waits", scoreboard.room_waits},
+      {"room_wait_ms", scoreboard.room_wait_ms},
+      {"created_bytes", scoreboard.created_bytes},
+      {"created_most_bytes", scoreboard.created_most_bytes},
       {"stacks_captured", scoreboard.stacks_captured},
       {"decisions_begun", scoreboard.decisions_begun},
       {"overwritten", scoreboard.overwritten},

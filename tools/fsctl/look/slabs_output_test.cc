@@ -114,10 +114,13 @@ TEST(SlabsOutputTest, SleepersViewIsShownAsSuspended) {
     if (engine.id == 1) engine.view.state = abi::ViewState::kSuspended;
   }
   seen.view_scoreboards.at(1) = absl::NotFoundError("it sleeps");
+  seen.given_up_bytes[1] = uint64_t{14} << 30;
   const std::string text = SlabsText(seen, {}, false);
   EXPECT_THAT(text, HasSubstr("mode view, suspended\n  slabs   0 leased"));
+  EXPECT_THAT(text, HasSubstr("  memory  14 GiB of the device given up"));
   EXPECT_THAT(text, Not(HasSubstr("unknown:")));
   const auto json = nlohmann::json::parse(SlabsJson(seen, {}));
+  EXPECT_EQ(json["views"][0]["given_up_bytes"], uint64_t{14} << 30);
   EXPECT_TRUE(json["views"][0]["suspended"]);
   EXPECT_FALSE(json["views"][0]["active"]);
 }

@@ -38,6 +38,13 @@ std::string ShareLine(const abi::ViewRecord& view) {
                       ", wanted ", view.wanted, ", cap ", view.cap, "\n");
 }
 
+// Of a sleeper: what it leaves to others beside its slabs.
+std::string GivenUpLine(const ViewFigures& figures) {
+  if (!figures.given_up_bytes) return "";
+  return absl::StrCat("  memory  ", Size(*figures.given_up_bytes),
+                      " of the device given up beside the slabs\n");
+}
+
 // Of an engine that spans GPUs.
 std::string SpanLine(const abi::ViewRecord& view) {
   if ((view.flags & abi::kViewOfGroup) == 0) return "";
@@ -116,7 +123,9 @@ std::string ViewText(const abi::EngineSnapshot& engine,
   const std::string share =
       absl::StrCat(TitleLine(engine, figures), ShareLine(figures.view),
                    SpanLine(figures.view));
-  if (figures.view.state == abi::ViewState::kSuspended) return share;
+  if (figures.view.state == abi::ViewState::kSuspended) {
+    return absl::StrCat(share, GivenUpLine(figures));
+  }
   if (!figures.known.ok()) {
     return absl::StrCat(
         share,
@@ -130,27 +139,30 @@ std::string ViewText(const abi::EngineSnapshot& engine,
 
 Json ViewJson(const ViewFigures& figures) {
   const abi::ViewRecord& view = figures.view;
-  Json json = {{"mode", ModeName(view.mode)},
-               {"active", view.state == abi::ViewState::kActive},
-               {"suspended", view.state == abi::ViewState::kSuspended},
-               {"pid", view.pid},
-               {"format",
-                {{"name", FormatName(view)},
-                 {"planes", view.planes},
-                 {"page_bytes", view.page_bytes},
-                 {"block_tokens", view.block_tokens},
-                 {"request", RequestJson(view.shape)}}},
-               {"leased", view.leased},
-               {"returning", view.returning},
-               {"floor", view.floor},
-               {"target", view.target},
-               {"wanted", view.wanted},
-               {"cap", view.cap},
-               {"spans_gpus", SpanJson(view)},
-               {"tail_waste", figures.tail_waste},
-               {"straddle_waste", figures.straddle_waste},
-               {"blocks", nullptr},
-               {"unknown", nullptr}};
+  Json json = {
+      {"mode", ModeName(view.mode)},
+      {"active", view.state == abi::ViewState::kActive},
+      {"suspended", view.state == abi::ViewState::kSuspended},
+      {"given_up_bytes",
+       figures.given_up_bytes ? Json(*figures.given_up_bytes) : Json(nullptr)},
+      {"pid", view.pid},
+      {"format",
+       {{"name", FormatName(view)},
+        {"planes", view.planes},
+        {"page_bytes", view.page_bytes},
+        {"block_tokens", view.block_tokens},
+        {"request", RequestJson(view.shape)}}},
+      {"leased", view.leased},
+      {"returning", view.returning},
+      {"floor", view.floor},
+      {"target", view.target},
+      {"wanted", view.wanted},
+      {"cap", view.cap},
+      {"spans_gpus", SpanJson(view)},
+      {"tail_waste", figures.tail_waste},
+      {"straddle_waste", figures.straddle_waste},
+      {"blocks", nullptr},
+      {"unknown", nullptr}};
   if (figures.known.ok()) {
     json["blocks"] = ScoreboardJson(figures);
   } else {

@@ -45,6 +45,15 @@ ViewScoreboard FindAmong(pid_t holder, const abi::EngineSnapshot& engine,
   return trouble;
 }
 
+// What a sleeper has released, by its own word.
+void AddGivenUp(const abi::EngineSnapshot& engine, Observation* seen) {
+  if (engine.view.state != abi::ViewState::kSuspended) return;
+  const auto own = FindScoreboard(static_cast<pid_t>(engine.view.pid));
+  if (!own.ok() || own->created_most_bytes < own->created_bytes) return;
+  seen->given_up_bytes[engine.id] =
+      own->created_most_bytes - own->created_bytes;
+}
+
 }  // namespace
 
 ViewScoreboard FindViewScoreboard(const abi::EngineSnapshot& engine,
@@ -72,6 +81,7 @@ absl::StatusOr<Observation> Observe(const std::string& gpu) {
     if (engine.view.mode == abi::ViewMode::kNone) continue;
     seen.view_scoreboards.emplace(
         engine.id, FindViewScoreboard(engine, table.epoch, table.daemon_pid));
+    AddGivenUp(engine, &seen);
   }
   seen.former_pools = abi::FindOldPools(table.gpu_uuid, table.epoch);
   seen.at = Now();

@@ -21,6 +21,9 @@ struct Observation {
   // its blocks, or why that is not known.
   std::map<uint32_t, absl::StatusOr<abi::ViewScoreboardSnapshot>>
       view_scoreboards;
+  // By engine id, of those whose view is suspended: the device memory that its
+  // process held at most, and has released, in bytes. Absent if not known.
+  std::map<uint32_t, uint64_t> given_up_bytes = {};
   // Of other epochs on the same GPU (former_pools.h).
   std::vector<abi::OldPool> former_pools = {};
   Moment at;

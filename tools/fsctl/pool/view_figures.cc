@@ -60,6 +60,10 @@ ViewFigures FiguresOf(const Observation& seen,
                       const abi::EngineSnapshot& engine) {
   ViewFigures figures;
   figures.view = engine.view;
+  const auto given_up = seen.given_up_bytes.find(engine.id);
+  if (given_up != seen.given_up_bytes.end()) {
+    figures.given_up_bytes = given_up->second;
+  }
   const auto layout = LayoutOf(seen.pool.table, engine.view);
   if (!layout.ok()) {
     figures.known = layout.status();

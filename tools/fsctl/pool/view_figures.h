@@ -30,6 +30,10 @@ struct ViewFigures {
   double tail_waste = 0;
   double straddle_waste = 0;
 
+  // Of a suspended view: device memory outside the pool that its process has
+  // released, as that says; absent if it does not.
+  std::optional<uint64_t> given_up_bytes;
+
   // Ok if what follows is known, else why it is not.
   absl::Status known;
   abi::ViewScoreboardSnapshot scoreboard;  // written by the engine: not trusted

@@ -1,0 +1,35 @@
+#ifndef DAEMON_ABI_ROOM_MESSAGES_H_
+#define DAEMON_ABI_ROOM_MESSAGES_H_
+
+// How an engine gets device memory that the pool has: for weights, activations,
+// whatever is not KV. Order of messages: messages.h.
+
+#include <cstdint>
+
+#include "daemon/abi/message_header.h"
+
+namespace fineserve::abi {
+
+// The driver has refused this process `bytes`, and it will try again; 0: it
+// waits no more. Refused if the pool's size is fixed. Not to be sent unless the
+// slab table says that the pool gives room (TableHeader::gives_room), since an
+// older daemon ends the connection.
+struct RoomRequest {
+  static constexpr MessageType kType = MessageType::kRoomRequest;
+  MessageHeader header;
+  uint64_t bytes;
+};
+static_assert(sizeof(RoomRequest) == 24);
+
+// What the pool could still give up for it, some of it only once other engines
+// have returned slabs; 0: nothing, so that waiting is in vain.
+struct RoomAnswer {
+  static constexpr MessageType kType = MessageType::kRoomAnswer;
+  MessageHeader header;
+  uint64_t coming_bytes;
+};
+static_assert(sizeof(RoomAnswer) == 24);
+
+}  // namespace fineserve::abi
+
+#endif  // DAEMON_ABI_ROOM_MESSAGES_H_

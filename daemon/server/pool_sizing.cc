@@ -1,0 +1,110 @@
+#include "daemon/server/pool_sizing.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "daemon/abi/byte_size.h"
+#include "daemon/log/log.h"
+
+namespace fineserve::server {
+namespace {
+
+// Between two measurements, of some µs each: while somebody waits, while slabs
+// are short, and otherwise. Heuristics.
+constexpr uint64_t kWaitingNs = 20'000'000;
+constexpr uint64_t kTightNs = 250'000'000;
+constexpr uint64_t kCalmNs = 1'000'000'000;
+
+}  // namespace
+
+PoolSizing::PoolSizing(uint64_t headroom_bytes, PoolService* pool,
+                       const Clock* clock)
+    : headroom_bytes_(headroom_bytes),
+      pool_(pool),
+      clock_(clock),
+      size_(pool->slab_bytes(), headroom_bytes) {}
+
+uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes) {
+  const uint64_t now_ns = clock_->NowNs();
+  size_.Ask(static_cast<uint32_t>(pid), bytes, now_ns);
+  if (bytes == 0) return 0;
+  next_ns_ = std::min(next_ns_, now_ns);
+  uint32_t slabs = pool_->state().GivableFor(engine);
+  if (size_.arriving(now_ns)) slabs = std::max(slabs, 1u);
+  return slabs * pool_->slab_bytes();
+}
+
+bool PoolSizing::AwaitFloor() {
+  const slab::PoolState& pool = pool_->state();
+  const bool may_grow =
+      pool.resizing() ||
+      (pool.present_slabs() < pool.geometry().slab_count &&
+       (free_bytes_ == 0 ||
+        free_bytes_ >= headroom_bytes_ + pool_->slab_bytes()));
+  if (!may_grow) return false;
+  floor_until_ns_ = clock_->NowNs() + kTightNs;
+  next_ns_ = std::min(next_ns_, clock_->NowNs());
+  return true;
+}
+
+uint64_t PoolSizing::PauseNs() const {
+  const uint64_t now_ns = clock_->NowNs();
+  if (size_.asked(now_ns) || now_ns < floor_until_ns_) return kWaitingNs;
+  return pool_->state().tight() ? kTightNs : kCalmNs;
+}
+
+void PoolSizing::Settle() {
+  if (auto measured = pool_->TakeFree()) {
+    measuring_ = false;
+    next_ns_ = clock_->NowNs() + PauseNs();
+    if (measured->ok()) {
+      Choose(**measured);
+    } else if (!std::exchange(error_logged_, true)) {
+      log::Error("the pool keeps its size: {}",
+                 std::string(measured->status().message()));
+    }
+  }
+  if (measuring_ || clock_->NowNs() < next_ns_) return;
+  measuring_ = true;
+  next_ns_ = UINT64_MAX;  // until the answer is there
+  pool_->MeasureFree();
+}
+
+void PoolSizing::Choose(uint64_t free_bytes) {
+  const uint64_t now_ns = clock_->NowNs();
+  const slab::PoolState& pool = pool_->state();
+  free_bytes_ = free_bytes;
+  slab::SizeSight sight;
+  sight.free_bytes = free_bytes;
+  sight.present = pool.present_slabs();
+  sight.wanted = pool.wanted_slabs();
+  sight.least = pool.NeededSlabs();
+  sight.most = pool.geometry().slab_count;
+  sight.idle = pool.slabs().free_count();
+  sight.tight = pool.tight();
+  sight.floor_waits = now_ns < floor_until_ns_;
+  sight.starting = pool.AnyStarting(now_ns);
+  const uint32_t size = size_.Choose(sight, now_ns);
+  if (size == sight.wanted || !pool_->Resize(size).ok()) return;
+  Say(sight.wanted, size, free_bytes);
+}
+
+void PoolSizing::Say(uint32_t before, uint32_t after,
+                     uint64_t free_bytes) const {
+  const std::string free = abi::SizeText(free_bytes);
+  if (after > before) {
+    log::Info("the pool grows from {} to {} slabs: {} of the GPU are free",
+              before, after, free);
+  } else if (size_.asked(clock_->NowNs())) {
+    log::Info(
+        "the pool shrinks from {} to {} slabs: an engine waits for device "
+        "memory, {} are free",
+        before, after, free);
+  } else {
+    log::Info("the pool shrinks from {} to {} slabs: {} of the GPU are free",
+              before, after, free);
+  }
+}
+
+}  // namespace fineserve::server

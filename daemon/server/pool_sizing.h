@@ -1,0 +1,51 @@
+#ifndef DAEMON_SERVER_POOL_SIZING_H_
+#define DAEMON_SERVER_POOL_SIZING_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "daemon/clock/clock.h"
+#include "daemon/server/pool_service.h"
+#include "daemon/slab/auto_size.h"
+
+namespace fineserve::server {
+
+// Keeps a pool of size "auto" as large as slab::AutoSize decides: measures what
+// is free on the GPU, and resizes. Confined to the daemon's thread.
+class PoolSizing {
+ public:
+  // Both must outlive this object. The pool leaves `headroom_bytes` of the
+  // GPU's memory free.
+  PoolSizing(uint64_t headroom_bytes, PoolService* pool, const Clock* clock);
+
+  // The driver refused `bytes` to a process of this engine; 0: it waits no
+  // more. Returns what the pool could still give up for it, in bytes.
+  uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes);
+  // A view that is being registered has a floor that does not fit. True if the
+  // pool may grow, so that it is worth another try soon.
+  bool AwaitFloor();
+
+  // To be called when the pool has settled, and at next_ns().
+  void Settle();
+  uint64_t next_ns() const { return next_ns_; }
+
+ private:
+  void Choose(uint64_t free_bytes);
+  void Say(uint32_t before, uint32_t after, uint64_t free_bytes) const;
+  uint64_t PauseNs() const;
+
+  const uint64_t headroom_bytes_;
+  PoolService* const pool_;
+  const Clock* const clock_;
+  slab::AutoSize size_;
+  bool measuring_ = false;
+  uint64_t next_ns_ = 0;
+  uint64_t free_bytes_ = 0;  // as last measured
+  uint64_t floor_until_ns_ = 0;
+  bool error_logged_ = false;
+};
+
+}  // namespace fineserve::server
+
+#endif  // DAEMON_SERVER_POOL_SIZING_H_

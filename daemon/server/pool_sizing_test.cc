@@ -1,0 +1,126 @@
+#include "daemon/server/pool_sizing.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "daemon/backing/sim_backing.h"
+
+namespace fineserve::server {
+namespace {
+
+using slab::EngineId;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kSlab = 2 * kMiB;
+constexpr uint32_t kMost = 64;
+constexpr uint32_t kPresent = 32;
+constexpr uint64_t kHeadroom = 8 * kSlab;
+constexpr uid_t kUser = 1000;
+constexpr pid_t kPid = 10;
+
+// A device with room for the pool, `free` slabs and the headroom.
+class PoolSizingTest : public ::testing::Test {
+ protected:
+  PoolSizingTest() { SetFree(kHeadroom); }
+
+  // What is free while the pool has its first size.
+  void SetFree(uint64_t bytes) {
+    backing_.set_device_bytes(kPresent * kSlab + bytes);
+  }
+  // Lets the daemon's loop run for a second.
+  void Run() {
+    for (int i = 0; i < 50; ++i) {
+      clock_.AdvanceNs(20'000'000);
+      ASSERT_TRUE(pool_.Poll().ok());
+      sizing_.Settle();
+    }
+  }
+  EngineId JoinWithView(uint64_t floor_blocks) {
+    const EngineId engine = *pool_.Join("a", kUser, kPid);
+    slab::ViewSpec spec;
+    spec.mode = abi::ViewMode::kView;
+    spec.format = {1, kSlab / 16, 16};
+    spec.floor_blocks = floor_blocks;
+    EXPECT_TRUE(pool_.RegisterView(engine, kPid, spec, {}).ok());
+    EXPECT_TRUE(pool_.ActivateView(engine, kPid, kMost, 1).ok());
+    return engine;
+  }
+  uint32_t present() const { return pool_.state().present_slabs(); }
+
+  static slab::TableIdentity Identity() {
+    slab::TableIdentity identity;
+    identity.epoch = 1;
+    identity.geometry = {kSlab, 1, kMost};
+    return identity;
+  }
+
+  ManualClock clock_;
+  backing::SimBacking backing_ =
+      *backing::SimBacking::Create(Identity().geometry, kPresent);
+  std::unique_ptr<slab::TableWriter> table_ =
+      *slab::TableWriter::Create(Identity(), &clock_);
+  backing::InlineQueue device_{&backing_};
+  PoolService pool_{&device_, Identity().geometry, kPresent, table_.get(),
+                    &clock_};
+  PoolSizing sizing_{kHeadroom, &pool_, &clock_};
+};
+
+TEST_F(PoolSizingTest, IdlePoolStaysAsItIs) {
+  SetFree(kHeadroom + 100 * kSlab);
+  for (int i = 0; i < 60; ++i) Run();
+  EXPECT_EQ(present(), kPresent);
+}
+
+TEST_F(PoolSizingTest, GrowsIntoWhatIsFreeWhenEnginesWantMore) {
+  SetFree(kHeadroom + 10 * kSlab);
+  const EngineId engine = JoinWithView(1);
+  pool_.Want(engine, kPid, kMost);
+  for (int i = 0; i < 10; ++i) Run();
+  EXPECT_EQ(present(), kPresent + 10);
+  EXPECT_EQ(pool_.slabs().HeldBy(engine).in_view, kPresent + 10);
+}
+
+TEST_F(PoolSizingTest, NotWhileAnEngineIsStarting) {
+  SetFree(kHeadroom + 10 * kSlab);
+  const EngineId engine = JoinWithView(1);
+  ASSERT_TRUE(pool_.Join("starts", kUser, kPid + 1).ok());
+  pool_.Want(engine, kPid, kMost);
+  for (int i = 0; i < 10; ++i) Run();
+  EXPECT_EQ(present(), kPresent);
+  pool_.Exited(kPid + 1);
+  for (int i = 0; i < 10; ++i) Run();
+  EXPECT_EQ(present(), kPresent + 10);
+}
+
+TEST_F(PoolSizingTest, ShrinksForWhoAsksAndSaysWhatCanCome) {
+  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), kPresent * kSlab);
+  Run();
+  // Twelve slabs are missing, and two for the slack.
+  EXPECT_EQ(present(), kPresent - 14);
+}
+
+TEST_F(PoolSizingTest, WhoAsksWaitsForOthersSlabsNotForItsOwn) {
+  const EngineId engine = JoinWithView(16);
+  pool_.Want(engine, kPid, kMost);
+  Run();
+  ASSERT_EQ(pool_.slabs().HeldBy(engine).in_view, kPresent);
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), 0u);
+  const EngineId other = *pool_.Join("b", kUser, kPid + 1);
+  EXPECT_EQ(sizing_.Ask(other, kPid + 1, 20 * kSlab), (kPresent - 1) * kSlab);
+}
+
+TEST_F(PoolSizingTest,
+       FloorThatDoesNotFitIsWorthWaitingForWhileThePoolMayGrow) {
+  Run();
+  EXPECT_FALSE(sizing_.AwaitFloor()) << "only the headroom is free";
+  SetFree(kHeadroom + 4 * kSlab);
+  Run();
+  EXPECT_TRUE(sizing_.AwaitFloor());
+  Run();
+  EXPECT_EQ(present(), kPresent + 4);
+}
+
+}  // namespace
+}  // namespace fineserve::server

@@ -1,0 +1,149 @@
+#include "daemon/slab/auto_size.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/driver/rounding.h"
+
+namespace fineserve::slab {
+namespace {
+
+// Beside what an engine asks for: the driver may need a little more than that.
+constexpr uint64_t kSlackBytes = uint64_t{4} << 20;
+// The part of the pool by which it grows at once. Heuristic: growing takes
+// driver calls, and each step is measured before the next.
+constexpr uint32_t kGrowthParts = 8;
+
+uint64_t Beyond(uint64_t n, uint64_t kept) { return n - std::min(n, kept); }
+
+}  // namespace
+
+void AutoSize::Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns) {
+  if (bytes == 0) {
+    wishes_.erase(asker);
+    return;
+  }
+  DropOldWishes(now_ns);
+  const auto [wish, is_new] = wishes_.try_emplace(asker);
+  if (is_new || wish->second.bytes != bytes) wish->second.since_ns = now_ns;
+  wish->second.bytes = bytes;
+  wish->second.until_ns = now_ns + kAskNs;
+}
+
+void AutoSize::DropOldWishes(uint64_t now_ns) {
+  for (auto it = wishes_.begin(); it != wishes_.end();) {
+    it = it->second.until_ns <= now_ns ? wishes_.erase(it) : std::next(it);
+  }
+}
+
+bool AutoSize::asked(uint64_t now_ns) const {
+  for (const auto& [asker, wish] : wishes_) {
+    if (wish.until_ns > now_ns) return true;
+  }
+  return false;
+}
+
+uint64_t AutoSize::Wished() const {
+  uint64_t bytes = 0;
+  for (const auto& [asker, wish] : wishes_) bytes += wish.bytes + kSlackBytes;
+  return bytes;
+}
+
+bool AutoSize::AnyOlderThan(uint64_t ns, uint64_t now_ns) const {
+  for (const auto& [asker, wish] : wishes_) {
+    if (now_ns - wish.since_ns > ns) return true;
+  }
+  return false;
+}
+
+bool AutoSize::arriving(uint64_t now_ns) const {
+  return return_.on && now_ns < return_.last_ns + kReturnNs;
+}
+
+// Keeps track of memory that has left the pool and is not free yet, so that it
+// is not given up twice.
+void AutoSize::Follow(const SizeSight& sight, uint64_t now_ns) {
+  if (sight.present < last_present_) {
+    if (!return_.on) return_ = {true, last_free_, last_present_, now_ns};
+    return_.last_ns = now_ns;
+  } else if (sight.present > last_present_ || !arriving(now_ns)) {
+    return_.on = false;
+  }
+  // The device could not make what the pool was to grow by.
+  if (last_choice_ > sight.present && sight.wanted == sight.present) {
+    calm_until_ns_ = now_ns + kCalmNs;
+  }
+  last_present_ = sight.present;
+  last_free_ = sight.free_bytes;
+}
+
+uint64_t AutoSize::FreeSoon(const SizeSight& sight) const {
+  if (!return_.on) return sight.free_bytes;
+  const uint64_t given = Beyond(return_.present, sight.present) * slab_bytes_;
+  return std::max(sight.free_bytes, return_.free_bytes + given);
+}
+
+uint32_t AutoSize::Smaller(const SizeSight& sight, uint64_t bytes,
+                           uint32_t least) const {
+  const uint64_t slabs = DivideUp(bytes, slab_bytes_);
+  const uint64_t size = std::max<uint64_t>(Beyond(sight.present, slabs), least);
+  return static_cast<uint32_t>(std::min<uint64_t>(size, sight.present));
+}
+
+uint32_t AutoSize::Larger(const SizeSight& sight) const {
+  const uint64_t room = Beyond(sight.free_bytes, headroom_bytes_) / slab_bytes_;
+  const uint64_t step = std::max<uint64_t>(1, sight.present / kGrowthParts);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(sight.most, sight.present + std::min(room, step)));
+}
+
+// For engines that wait. What has been decided for one holds until it waits no
+// more.
+uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
+                            uint64_t now_ns) {
+  const uint32_t least = std::max(sight.least, 1u);
+  // Floors may have come since it was decided.
+  const uint32_t held = std::min(std::max(sight.wanted, least), sight.present);
+  const uint64_t wished = Wished();
+  uint64_t missing = Beyond(wished, free_soon);
+  // The driver says that there is enough, and still cannot give it: its memory
+  // may lie in pieces.
+  if (missing == 0 && !return_.on && AnyOlderThan(kReturnNs, now_ns)) {
+    missing = slab_bytes_ * pieces_;
+    pieces_ *= 2;
+  }
+  return std::min(held, Smaller(sight, missing, least));
+}
+
+uint32_t AutoSize::Choose(const SizeSight& sight, uint64_t now_ns) {
+  DropOldWishes(now_ns);
+  Follow(sight, now_ns);
+  return last_choice_ = Decide(sight, now_ns);
+}
+
+uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
+  const uint64_t free_soon = FreeSoon(sight);
+  if (wishes_.empty()) {
+    pieces_ = 1;
+  } else {
+    calm_until_ns_ = now_ns + kCalmNs;
+    return MakeRoom(sight, free_soon, now_ns);
+  }
+  if (free_soon < headroom_bytes_ / 2) {
+    calm_until_ns_ = now_ns + kCalmNs;
+    // Nobody says that they need it, so no engine is asked for its slabs.
+    const uint64_t leased = Beyond(sight.present, sight.idle);
+    return Smaller(sight, headroom_bytes_ - free_soon,
+                   static_cast<uint32_t>(
+                       std::max<uint64_t>({leased, sight.least, uint64_t{1}})));
+  }
+  // Growth that has begun goes on; what nobody waits for any more ends.
+  if (sight.wanted > sight.present) return sight.wanted;
+  if (sight.floor_waits ||
+      (sight.tight && !sight.starting && now_ns >= calm_until_ns_)) {
+    return Larger(sight);
+  }
+  return sight.present;
+}
+
+}  // namespace fineserve::slab

@@ -1,0 +1,52 @@
+#ifndef SHIM_REDIRECT_CREATED_MEMORY_H_
+#define SHIM_REDIRECT_CREATED_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/driver/cuda_types.h"
+#include "shim/host/plain_mutex.h"
+
+namespace fineserve::shim {
+
+// The device memory that the program has made by cuMemCreate and that the
+// driver backs, by handle: what an engine that can sleep gives up when it does
+// (PyTorch's and vLLM's allocators release the handles then). A handle that was
+// retained counts as released by the first cuMemRelease. Thread-safe.
+// Constant-initialised, trivially destroyed.
+class CreatedMemory {
+ public:
+  // Of 20 MiB each, as PyTorch makes them, more than any device has.
+  static constexpr size_t kCapacity = 16384;
+
+  constexpr CreatedMemory() = default;
+
+  // Takes no lock.
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  // False if it is full: the memory is not counted then.
+  bool Add(driver::CUmemGenericAllocationHandle handle, uint64_t bytes);
+  // The bytes of the handle, which is forgotten; 0 if it is not known.
+  uint64_t Remove(driver::CUmemGenericAllocationHandle handle);
+
+ private:
+  struct Entry {
+    driver::CUmemGenericAllocationHandle handle;
+    uint64_t bytes;  // 0: no entry
+  };
+
+  static size_t PlaceOf(driver::CUmemGenericAllocationHandle handle);
+  size_t Find(driver::CUmemGenericAllocationHandle handle) const
+      FINESERVE_REQUIRES(mutex_);
+  void CloseGap(size_t gap) FINESERVE_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  std::atomic<size_t> count_{0};
+  // A hash table with linear probing.
+  Entry entries_[kCapacity] FINESERVE_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace fineserve::shim
+
+#endif  // SHIM_REDIRECT_CREATED_MEMORY_H_

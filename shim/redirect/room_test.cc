@@ -1,0 +1,135 @@
+// Device memory that is not KV, when the driver has none left.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "shim/redirect/redirector_fixture.h"
+
+namespace fineserve::shim {
+namespace {
+
+using driver::CUDA_ERROR_OUT_OF_MEMORY;
+using driver::CUDA_SUCCESS;
+using driver::CUresult;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kBytes = 8 * kMiB;
+
+class RoomTest : public RedirectorFixture {
+ protected:
+  // An allocation of the program; `kv` if a scope says so.
+  CUresult Allocate(bool kv = false) {
+    driver::CUdeviceptr address = 0;
+    const auto original = [&](const driver::EntryPoints&) {
+      ++tries_;
+      if (tries_ <= failures_) return failure_;
+      address = 77;
+      return CUDA_SUCCESS;
+    };
+    AllocationCall call{abi::Hook::kMemAlloc, kBytes, nullptr,
+                        Original(original)};
+    call.in_scope = kv;
+    return redirector_.Allocate(driver_, call, &address);
+  }
+  void StartDaemonThatAnswers(const std::vector<uint64_t>& coming) {
+    FakeDaemon::Options options;
+    options.room = coming;
+    StartDaemon(options);
+  }
+
+  int tries_ = 0;
+  int failures_ = 0;  // of the driver, before it has memory
+  CUresult failure_ = CUDA_ERROR_OUT_OF_MEMORY;
+};
+
+TEST_F(RoomTest, AllocationThatFindsMemoryAsksNobody) {
+  StartDaemonThatAnswers({kBytes});
+  EXPECT_EQ(Allocate(), CUDA_SUCCESS);
+  EXPECT_THAT(daemon_->rooms_asked(), IsEmpty());
+}
+
+TEST_F(RoomTest, IsTriedAgainWhileThePoolGivesMemoryUp) {
+  StartDaemonThatAnswers({kBytes, kBytes, kBytes});
+  failures_ = 3;
+  EXPECT_EQ(Allocate(), CUDA_SUCCESS);
+  EXPECT_EQ(tries_, 4);
+  // The last word: it waits no more.
+  EXPECT_THAT(daemon_->rooms_asked(), ElementsAre(kBytes, kBytes, kBytes, 0u));
+  EXPECT_EQ(LastDecision().verdict, abi::Verdict::kPassThrough);
+  EXPECT_EQ(LastDecision().address, 77u);
+  EXPECT_EQ(Scoreboard().room_waits, 1u);
+}
+
+TEST_F(RoomTest, FailsAtOnceWhenNothingCanCome) {
+  StartDaemonThatAnswers({0});
+  failures_ = 100;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(tries_, 1);
+  EXPECT_THAT(daemon_->rooms_asked(), ElementsAre(kBytes));
+  EXPECT_EQ(Scoreboard().room_waits, 0u);
+}
+
+TEST_F(RoomTest, FailsWhenNothingMoreComes) {
+  StartDaemonThatAnswers({kBytes, kBytes, 0});
+  failures_ = 100;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(tries_, 3);
+}
+
+TEST_F(RoomTest, FailsWhenItHasWaitedLongEnough) {
+  StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
+  redirector_.set_room_waits({.starting_ms = 50, .serving_ms = 1'000'000});
+  failures_ = INT_MAX;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_GT(tries_, 1);
+}
+
+// It may hold itself what the others wait for.
+TEST_F(RoomTest, EngineThatServesWaitsForAShorterTime) {
+  StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
+  ASSERT_EQ(Allocate(/*kv=*/true), CUDA_SUCCESS);
+  ASSERT_EQ(tries_, 0);
+  redirector_.set_room_waits({.starting_ms = 1'000'000, .serving_ms = 50});
+  failures_ = INT_MAX;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_GT(tries_, 1);
+}
+
+TEST_F(RoomTest, OtherErrorIsNotTriedAgain) {
+  StartDaemonThatAnswers({kBytes});
+  failures_ = 1;
+  failure_ = driver::CUDA_ERROR_UNKNOWN;
+  EXPECT_EQ(Allocate(), driver::CUDA_ERROR_UNKNOWN);
+  EXPECT_THAT(daemon_->rooms_asked(), IsEmpty());
+}
+
+// A daemon that knows of no such request would end the connection.
+TEST_F(RoomTest, PoolOfAFixedSizeIsNotAsked) {
+  StartDaemon();
+  failures_ = 1;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_THAT(daemon_->rooms_asked(), IsEmpty());
+  EXPECT_EQ(daemon_->connections(), 1);
+}
+
+TEST_F(RoomTest, WithoutADaemonItFailsAsTheDriverSays) {
+  failures_ = 1;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(tries_, 1);
+}
+
+TEST_F(RoomTest, DaemonThatDiesMeanwhileEndsTheWait) {
+  StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
+  failures_ = INT_MAX;
+  std::thread killer([this] {
+    EXPECT_TRUE(FakeDaemon::Becomes(
+        [this] { return daemon_->rooms_asked().size() > 2; }));
+    daemon_.reset();
+  });
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  killer.join();
+}
+
+}  // namespace
+}  // namespace fineserve::shim

@@ -1,0 +1,126 @@
+// A pool of size "auto" follows what its engines need (design note 0038).
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/integration/views/view_site.h"
+
+namespace fineserve::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A device of 512 MiB, slabs of 8 MiB. Of the device 32 MiB stay free.
+class AutoSizeTest : public ViewTest {
+ protected:
+  void SetUp() override {
+    if (!OnEmulatedGpu()) GTEST_SKIP() << "a device of a chosen size";
+    Set("EMUCUDA_MEMORY", "512MiB");
+  }
+  Engine StartAuto(const std::string& reserve,
+                   const std::string& headroom = "32MiB") {
+    return StartDaemon({"--pool", "auto", "--reserve", reserve, "--headroom",
+                        headroom, "--planes", "4", "--slab", "8MiB"});
+  }
+  uint32_t PoolSlabs() {
+    const abi::TableSnapshot table = Table();
+    return static_cast<uint32_t>(table.slabs.size()) -
+           SlabsIn(abi::SlabState::kAbsent);
+  }
+  // What `packed` uses is written, checked and freed: its slabs stay leased.
+  static void UseAndFree(Process& packed, uint32_t slabs) {
+    Want(packed, slabs * kPackedBlocks);
+    EXPECT_TRUE(Gets(packed, slabs));
+    Use(packed, slabs * kPackedBlocks);
+    packed.Ask("free " + std::to_string(slabs * kPackedBlocks));
+  }
+};
+
+TEST_F(AutoSizeTest, GrowsWhenEnginesWantMoreAndLeavesTheHeadroom) {
+  const auto daemon = StartAuto("384MiB");
+  EXPECT_LE(PoolSlabs(), 16u);
+  const auto packed = Start(Packed());
+  Want(*packed, 60 * kPackedBlocks);
+  ASSERT_TRUE(Gets(*packed, 50)) << daemon->Stderr();
+  Use(*packed, 50 * kPackedBlocks);
+  EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+  EXPECT_GE(FreeBytes(*packed), uint64_t{32} << 20);
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("the pool grows from"));
+}
+
+// Another engine's weights do not fit beside the pool: it shrinks while its
+// engine serves.
+TEST_F(AutoSizeTest, ShrinksForTheWeightsOfAnEngineThatStarts) {
+  const auto daemon = StartAuto("64MiB");
+  const uint32_t before = PoolSlabs();
+  ASSERT_GE(before, 50u);
+  const auto packed = Start(Packed());
+  UseAndFree(*packed, 45);
+  const auto stock = StartEngine("8MiB", {"--weights", "256MiB"});
+  EXPECT_LE(PoolSlabs(), before - 20);
+  EXPECT_THAT(daemon->Stderr(), HasSubstr("an engine waits for device memory"));
+  Use(*packed, 2 * kPackedBlocks, "scan");
+  EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+  EXPECT_THAT(Fsctl({"explain", std::to_string(stock->pid())}).out,
+              HasSubstr("for device memory of the pool"));
+  ExpectEnd(*packed);
+}
+
+// What an engine uses is its own: who cannot get memory is refused at once.
+TEST_F(AutoSizeTest, FloorsAreKept) {
+  const auto daemon = StartAuto("64MiB");
+  const uint32_t floor = 40;
+  const auto packed =
+      Start(Packed({"--floor", std::to_string(floor * kPackedBlocks)}));
+  UseAndFree(*packed, floor);
+  const auto stock = LaunchEngine("8MiB", {"--weights", "256MiB"});
+  EXPECT_NE(stock->Wait(), 0);
+  EXPECT_THAT(stock->Stderr(), HasSubstr("out of device memory"));
+  EXPECT_GE(PoolSlabs(), floor);
+  EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+}
+
+TEST_F(AutoSizeTest, GrowsForAFloorThatDoesNotFit) {
+  const auto daemon = StartAuto("448MiB");
+  ASSERT_LE(PoolSlabs(), 8u);
+  const auto packed =
+      Start(Packed({"--floor", std::to_string(20 * kPackedBlocks)}));
+  EXPECT_GE(PoolSlabs(), 20u);
+  UseAndFree(*packed, 20);
+}
+
+// A program without FineServe asks nobody. It finds the headroom, which is
+// restored for the next one.
+TEST_F(AutoSizeTest, RestoresItsHeadroomBesideStrangers) {
+  const auto daemon = StartAuto("96MiB", "96MiB");
+  const uint32_t before = PoolSlabs();
+  Process::Environment stranger = EngineEnvironment();
+  stranger.erase("LD_PRELOAD");
+  const Process program({Program("stock_engine"), "--kv", "24MiB", "--layers",
+                         "1", "--weights", "32MiB", "--hold"},
+                        stranger);
+  EXPECT_TRUE(Eventually([&] { return PoolSlabs() + 5 <= before; }))
+      << program.Stderr() << daemon->Stderr();
+}
+
+// The next daemon makes room as well.
+TEST_F(AutoSizeTest, MakesRoomAfterATakeover) {
+  const auto parent =
+      StartDaemon({"--supervise", "--pool", "auto", "--reserve", "64MiB",
+                   "--headroom", "32MiB", "--planes", "4", "--slab", "8MiB"});
+  const auto packed = Start(Packed());
+  UseAndFree(*packed, 45);
+  const uint32_t first = Table().daemon_pid;
+  ASSERT_EQ(kill(static_cast<pid_t>(first), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return Table().daemon_pid != first; }));
+  const auto stock = StartEngine("8MiB", {"--weights", "256MiB"});
+  EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
+  ExpectEnd(*packed);
+}
+
+}  // namespace
+}  // namespace fineserve::integration
