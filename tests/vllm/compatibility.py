@@ -56,6 +56,7 @@ _VLLM_MODULES = (
     "test_gpu_latent",
     "test_gpu_drafts",
     "test_gpu_ranks",
+    "test_gpu_data_parallel",
     "test_gpu_restart",
     "test_sleep",
     "test_gpu_sleep",
@@ -334,6 +335,11 @@ _VLLM_ROWS: tuple[_Row, ...] = (
         "different sizes, trading with one on one GPU and with each other; a "
         "worker killed",
         _module("test_gpu_ranks"),
+    ),
+    (
+        "– data-parallel ranks, each an engine of its own: two models with a "
+        "rank on each of two GPUs trade; a rank killed, and vLLM with it",
+        _module("test_gpu_data_parallel"),
     ),
     (
         "– daemons killed again and again, each one's pool taken over by the "

@@ -8,10 +8,13 @@ is a dict whose "do" names a function below, with its arguments.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 # Of this process's stdout only answers may be seen; vLLM prints too.
@@ -86,7 +89,7 @@ class Engine:
 
     def reload_weights(self) -> None:
         """After level 2, which has dropped them."""
-        self._llm.collective_rpc("reload_weights")
+        self._in_workers("reload_weights")
 
     def metrics(self) -> dict[str, int]:
         """vLLM's counters since its start; needs disable_log_stats False."""
@@ -99,7 +102,7 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Of EngineCore's process, which is the worker's too; of an engine
         whose workers are other processes, the sums over these."""
-        stats = self._llm.collective_rpc(worker_stats)
+        stats = self._in_workers(worker_stats)
         if len(stats) == 1:
             return stats[0]
         return {"pids": [one["pid"] for one in stats]} | {
@@ -112,18 +115,93 @@ class Engine:
 
     def stats_of_all(self) -> list[dict[str, Any]]:
         """Of all workers, in the order of their ranks."""
-        return self._llm.collective_rpc(worker_stats)
+        return self._in_workers(worker_stats)
 
     def call(self, module: str, function: str) -> Any:
         """What a module's function returns in EngineCore's process."""
+        (answer,) = self.call_all(module, function)
+        return answer
+
+    def call_all(self, module: str, function: str) -> list[Any]:
+        """The same of all workers, in the order of their ranks."""
 
         def there(_worker: Any) -> Any:
             import importlib
 
             return getattr(importlib.import_module(module), function)()
 
-        (answer,) = self._llm.collective_rpc(there)
-        return answer
+        return self._in_workers(there)
+
+    def _in_workers(self, what: str | Callable[[Any], Any]) -> list[Any]:
+        return self._llm.collective_rpc(what)
+
+
+class DataParallel(Engine):
+    """Several EngineCores behind one front end, as `vllm serve` has them; `LLM`
+    refuses them."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._llm = self._wait(self._start(arguments))
+        self._asked = 0
+
+    async def _start(self, arguments: dict[str, Any]) -> Any:
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+
+    def generate(
+        self, prompts: list[list[int]], max_tokens: list[int], **sampling: Any
+    ) -> dict[str, Any]:
+        began = time.monotonic()
+        tokens = self._wait(self._generate(prompts, max_tokens, sampling))
+        return {"tokens": tokens, "seconds": time.monotonic() - began}
+
+    async def _generate(
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        sampling: dict[str, Any],
+    ) -> list[list[int]]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        async def tokens_of(prompt: list[int], count: int) -> list[int]:
+            self._asked += 1
+            parameters = SamplingParams(
+                max_tokens=count,
+                ignore_eos=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+                **({"temperature": 0} | sampling),
+            )
+            # Which rank serves it is the front end's choice.
+            async for output in self._llm.generate(
+                {"prompt_token_ids": prompt}, parameters, str(self._asked)
+            ):
+                last = output
+            return list(last.outputs[0].token_ids)
+
+        return await asyncio.gather(*map(tokens_of, prompts, max_tokens))
+
+    def _in_workers(self, what: str | Callable[[Any], Any]) -> list[Any]:
+        of_ranks = self._wait(self._ask_all(what))
+        return [one for answers in of_ranks for one in answers]
+
+    async def _ask_all(self, what: str | Callable[[Any], Any]) -> list[Any]:
+        """vLLM's own collective_rpc() returns what the first rank answers."""
+        core = self._llm.engine_core
+        return await asyncio.gather(*[
+            core._call_utility_async(
+                "collective_rpc", what, None, (), None, engine=rank
+            )
+            for rank in core.core_engines
+        ])
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 def worker_stats(worker: Any) -> dict[str, Any]:
@@ -168,7 +246,9 @@ def observed_on_the_host() -> dict[str, Any]:
 
 
 def main() -> None:
-    engine = Engine(json.loads(sys.argv[1]))
+    arguments = json.loads(sys.argv[1])
+    ranks = arguments.get("data_parallel_size", 1)
+    engine = (Engine if ranks == 1 else DataParallel)(arguments)
     ready = {"serving": True, "seconds": time.monotonic() - _began}
     print(json.dumps(ready), file=_answers, flush=True)
     for line in sys.stdin:

@@ -1,5 +1,5 @@
 """Stock vLLM over several emulated GPUs gives the tokens that transformers
-gives on the CPU: tensor parallel, pipeline parallel, data parallel.
+gives on the CPU: tensor parallel, pipeline parallel.
 
 On vLLM itself (label vllm). Each worker is a process with a device of its own;
 collectives are those of the emulated device's libnccl.so.2, in the streams'

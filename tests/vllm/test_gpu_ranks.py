@@ -30,14 +30,17 @@ class Ranks(Trades):
 
     def start_daemon(self, *arguments: str, **more: Any) -> Any:
         self.environment["EMUCUDA_DEVICES"] = str(len(self.SLABS))
-        self.daemons = [
-            super(Ranks, self).start_daemon(
+        self.daemons = []
+        self.gpus: list[str] = []  # their names, in the order of the devices
+        folder = self.environment["FINESERVE_RUNTIME_DIR"]
+        for device, slabs in enumerate(self.SLABS):
+            daemon = super().start_daemon(
                 *arguments, device=device, slabs=slabs
             )
-            for device, slabs in enumerate(self.SLABS)
-        ]
-        sockets = sorted(os.listdir(self.environment["FINESERVE_RUNTIME_DIR"]))
-        self.gpus = [s[:-5] for s in sockets if s.endswith(".sock")]
+            self.daemons.append(daemon)
+            names = [f[:-5] for f in os.listdir(folder) if f.endswith(".sock")]
+            (name,) = set(names) - set(self.gpus)
+            self.gpus.append(name)
         return self.daemons[0]
 
     def start_vllm(self, model: Model, **arguments: Any) -> Any:
