@@ -8,8 +8,8 @@ import pathlib
 from typing import Any
 
 from gpu_machine import Model, Reference
+from rounded_reference import K_SCALE, V_SCALE
 
-K_SCALE, V_SCALE = 0.5, 0.25  # powers of two: exact
 ADAPTER_RANK = 8
 # The layers that an adapter changes, KV among them.
 _ADAPTED = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -75,30 +75,6 @@ class Fp8Model(Model):
             tensors[f"{name}.v_scale"] = torch.tensor([V_SCALE])
         save_file(tensors, weights, metadata={"format": "pt"})
         return path
-
-
-class Fp8Reference(Reference):
-    """Keys and values are rounded as an FP8 cache does it."""
-
-    # A sum that comes out otherwise may round to the neighbour.
-    tolerance = 0.1
-
-    def _logits(self, tokens: Any) -> Any:
-        import torch
-        from transformers import DynamicCache
-
-        def rounded(x: Any, scale: float) -> Any:
-            return (x / scale).to(torch.float8_e4m3fn).float() * scale
-
-        class Rounding(DynamicCache):
-            def update(self, keys: Any, values: Any, *rest: Any) -> Any:
-                return super().update(
-                    rounded(keys, K_SCALE), rounded(values, V_SCALE), *rest
-                )
-
-        return self._model(
-            tokens, past_key_values=Rounding(), use_cache=True
-        ).logits
 
 
 class HalfReference(Reference):

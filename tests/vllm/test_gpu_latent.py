@@ -12,6 +12,7 @@ import unittest
 
 from gpu_latent import LatentModel
 from gpu_machine import random_prompts
+from rounded_reference import Fp8LatentReference
 from test_gpu_trade import Trades
 from test_gpu_worker import SMALL, GpuWorkerTest, broken
 
@@ -26,12 +27,18 @@ class Alone(GpuWorkerTest):
             with self.subTest(runner=runner):
                 self.serve_alone(LATENT, view=True, runner=runner)
 
-    def test_fp8_latents_are_those_of_vllm_alone(self) -> None:
-        """576 bytes a token and layer."""
+    def test_fp8_latents_give_the_tokens_of_rounded_latents(self) -> None:
+        """576 bytes a token and layer; with and without a view."""
         self.environment["EMUCUDA_COMPUTE_CAPABILITY"] = "89"  # has FP8
         self.start_daemon()
         engines = [
-            self.start_vllm(LATENT, view=view, kv_cache_dtype="fp8")
+            # Steps that hold all prompts as a whole.
+            self.start_vllm(
+                LATENT,
+                view=view,
+                kv_cache_dtype="fp8",
+                max_num_batched_tokens=1024,
+            )
             for view in (False, True)
         ]
         prompts = random_prompts(22, 8, (20, 100))
@@ -42,7 +49,12 @@ class Alone(GpuWorkerTest):
                 "generate", prompts=prompts, max_tokens=[24] * 8
             )
             found.append(answer["tokens"])
-        self.assertEqual(found[0], found[1])
+        rounded = Fp8LatentReference(LATENT.make(self._models))
+        for tokens in found:
+            self.assertEqual(rounded.wrong(prompts, tokens), 0)
+        self.assertLessEqual(rounded.near_ties, 2)
+        different = sum(a != b for a, b in zip(*found))
+        print(f"{different} of 8 answers differ, {rounded.near_ties} near ties")
         (engine,) = self.fsctl("engines")["engines"]
         self.assertEqual(
             engine["view"]["format"]["page_bytes"], LATENT.layers * 16 * 576

@@ -109,10 +109,20 @@ class Reference:
         """How many tokens are not the most likely one after all before them.
         Each is judged after the engine's own tokens, so one wrong token does
         not make the rest wrong."""
+        return sum(map(self._wrong, prompts, outputs))
+
+    def _wrong(self, prompt: list[int], output: list[int]) -> int:
+        shortfalls = self.shortfalls(prompt, output).tolist()
         return sum(
-            int((short > self.tolerance).sum())
-            for short in map(self.shortfalls, prompts, outputs)
+            short > self.tolerance
+            and not self.excuses(prompt + output[:i], output[i], short)
+            for i, short in enumerate(shortfalls)
         )
+
+    def excuses(self, context: list[int], token: int, short: float) -> bool:
+        """Whether a token may be right though its logit is so much below the
+        greatest."""
+        return False
 
     def shortfalls(self, prompt: list[int], output: list[int]) -> Any:
         """By how much the logit of each token is below the greatest."""
