@@ -64,19 +64,19 @@ int64_t GroupEngine::Stat(const std::string& figure) {
 }
 
 void GroupSite::SetUp() {
-  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs two GPUs";
+  if (!OnEmulatedGpu()) GTEST_SKIP() << "needs several GPUs";
   seed_ = static_cast<unsigned>(process::FromEnvironment(
       "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
   printf("FINESERVE_SEED=%u\n", seed_);
   random_.seed(seed_);
-  Set("EMUCUDA_DEVICES", std::to_string(kGpus));
-  for (int gpu = 0; gpu < kGpus; ++gpu) StartPool(gpu);
+  Set("EMUCUDA_DEVICES", std::to_string(gpus()));
+  for (int gpu = 0; gpu < gpus(); ++gpu) StartPool(gpu);
 }
 
 void GroupSite::StartPool(int gpu) {
-  daemons_[gpu] =
-      StartDaemon({"--gpu", absl::StrCat("emulated:", gpu), "--pool",
-                   absl::StrCat(2 * kPoolSlabs[gpu], "MiB"), "--slab", "2MiB"});
+  daemons_[gpu] = StartDaemon(
+      {"--gpu", absl::StrCat("emulated:", gpu), "--pool",
+       absl::StrCat(2 * pool_slabs_[gpu], "MiB"), "--slab", "2MiB"});
   // Of "serving … on …/GPU-….sock".
   const std::string log = daemons_[gpu]->Stderr();
   const size_t begin = log.rfind("/GPU-");
@@ -132,13 +132,16 @@ uint64_t GroupSite::SlabsHeld(int gpu, const std::string& name) {
 }
 
 bool GroupSite::EventuallyHoldsNothing(const std::string& name) {
-  return Eventually(
-      [&] { return SlabsHeld(0, name) == 0 && SlabsHeld(1, name) == 0; });
+  return Eventually([&] {
+    uint64_t held = 0;
+    for (int gpu = 0; gpu < gpus(); ++gpu) held += SlabsHeld(gpu, name);
+    return held == 0;
+  });
 }
 
 bool GroupSite::EventuallyAllFree() {
   return Eventually([&] {
-    for (int gpu = 0; gpu < kGpus; ++gpu) {
+    for (int gpu = 0; gpu < gpus(); ++gpu) {
       for (const abi::SlabSnapshot& slab : TableOf(gpu).slabs) {
         if (slab.word.state != abi::SlabState::kFree) return false;
       }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/driver/descriptor.h"
@@ -40,14 +41,20 @@ class GroupEngine {
   std::vector<driver::Descriptor> ranks_;  // pidfds
 };
 
-// Two emulated GPUs with pools of different sizes, two engines on both of them
-// in opposite order, and a plain one on the first GPU.
+// Emulated GPUs with pools of different sizes, engines that span some of them,
+// and a plain one on the first GPU. Two GPUs if the test does not say
+// otherwise.
 class GroupSite : public Site {
  protected:
   static constexpr int kGpus = 2;
-  static constexpr uint32_t kPoolSlabs[kGpus] = {18, 24};
+
+  explicit GroupSite(std::vector<uint32_t> pool_slabs = {18, 24})
+      : sockets_(pool_slabs.size()),
+        daemons_(pool_slabs.size()),
+        pool_slabs_(std::move(pool_slabs)) {}
 
   void SetUp() override;
+  int gpus() const { return static_cast<int>(pool_slabs_.size()); }
   void StartPool(int gpu);
   std::unique_ptr<GroupEngine> LaunchGroup(const std::string& gpus);
   std::unique_ptr<GroupEngine> StartGroup(const std::string& gpus);
@@ -64,13 +71,15 @@ class GroupSite : public Site {
   unsigned seed_ = 0;
   std::mt19937 random_;
   int started_ = 0;
-  std::string sockets_[kGpus];
-  std::unique_ptr<Process> daemons_[kGpus];
+  std::vector<std::string> sockets_;  // by GPU
+  std::vector<std::unique_ptr<Process>> daemons_;
   std::unique_ptr<Process> plain_;
   std::string plain_name_;
 
  private:
   Process::Environment RandomEngine(const std::string& name);
+
+  const std::vector<uint32_t> pool_slabs_;
 };
 
 }  // namespace fineserve::integration
