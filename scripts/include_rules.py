@@ -346,6 +346,7 @@ ALLOWED = {
         "daemon/abi",
         "daemon/clock",
         "daemon/cluster",
+        "daemon/wire",
         "tools/fsctl/pool",
         "tools/fsctl/terminal",
     },
@@ -367,6 +368,7 @@ ALLOWED = {
     "tools/fsctl/status": {
         "daemon/abi",
         "daemon/apply",
+        "daemon/cluster",
         "daemon/config",
         "daemon/wire",
         "tools/fsctl/apply",

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/admission/admission_service.h"
+#include "daemon/wire/fault_counts.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::admission {
@@ -105,7 +106,7 @@ wire::WelcomeT AdmissionService::Welcome() const {
 wire::ModelsT AdmissionService::Models() const {
   wire::ModelsT models;
   models.policy = policy_;
-  models.refused_connections = daemon_.ask_gpu().refused_connections;
+  models.refused_connections = wire::Sum(daemon_.ask_gpu().refused);
   for (const auto& [peer, known] : peers_) {
     models.unscheduled += known.unscheduled;
   }

@@ -11,6 +11,8 @@ using sched::ReplicaId;
 namespace {
 
 static_assert(std::size(metrics::kRejectionReasons) == sched::kReasons);
+static_assert(std::size(metrics::kConnectionFaultReasons) ==
+              wire::kConnectionFaults);
 
 metrics::ModelFigures Measure(const sched::ModelSpec& spec,
                               const sched::ModelFigures& from) {
@@ -43,6 +45,7 @@ void Measure(const sched::EngineFigures& from, metrics::FleetEngine* to) {
 metrics::AdmissionFigures AdmissionService::Measure() const {
   metrics::AdmissionFigures figures;
   figures.proxies = static_cast<uint32_t>(peers_.size());
+  figures.refused_connections = daemon_.ask_gpu().refused;
   for (uint32_t m = 0; m < scheduler_.models(); ++m) {
     figures.models.push_back(admission::Measure(
         scheduler_.model(ModelId{m}), scheduler_.Figures(ModelId{m})));

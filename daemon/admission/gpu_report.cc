@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/wire/fault_counts.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::admission {
@@ -17,6 +18,7 @@ wire::ReportT ReportOf(const std::string& gpu, const GpuFacts& facts,
   report.memory_bytes = facts.memory_bytes;
   report.pool_bytes = facts.pool_bytes;
   report.used_bytes = facts.used_bytes;
+  report.refused = wire::OnWire(facts.refused);
   const auto figures = scheduler.Engines(now);
   for (uint32_t i = 0; i < engines.size(); ++i) {
     auto told = std::make_unique<wire::EngineReportT>();

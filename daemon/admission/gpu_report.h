@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "daemon/admission/rooms/set_rooms.h"
 #include "daemon/sched/local_scheduler.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/message_types.h"
 
 namespace fineserve::admission {
@@ -16,8 +17,8 @@ namespace fineserve::admission {
 struct GpuFacts {
   uint64_t memory_bytes = 0;  // of the device
   uint64_t pool_bytes = 0;
-  uint64_t used_bytes = 0;           // of the pool, leased
-  uint64_t refused_connections = 0;  // of other machines
+  uint64_t used_bytes = 0;         // of the pool, leased
+  wire::FaultCounts refused = {};  // connections of other machines
 };
 
 // A daemon's report to the leader, but for the plan that it knows, its proxies

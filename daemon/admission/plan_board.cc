@@ -18,6 +18,7 @@ absl::Status PlanBoard::Take(const wire::PlanT& plan) {
   }
   const uint64_t before = newest_.number();
   const absl::Status s = newest_.Take(plan);
+  refused_ += absl::IsFailedPrecondition(s);
   if (s.ok() && plan.number != before) {
     log::Info("admission: plan {} of the leader {} holds now", plan.number,
               plan.leader);

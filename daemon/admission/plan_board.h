@@ -43,6 +43,10 @@ class PlanBoard {
   void SetLeader(LeaderSeat* leader) { leader_ = leader; }
   LeaderSeat* leader() const { return leader_; }
 
+  // Plans that were older than the known one: of a leader that has slept
+  // through an election, for example.
+  uint64_t refused() const { return refused_; }
+
   // Moves that leaders in this process began.
   void CountMoves(uint64_t more) { moves_ += more; }
   uint64_t moves() const { return moves_; }
@@ -57,6 +61,7 @@ class PlanBoard {
   wire::NewestPlan newest_;
   LeaderSeat* leader_ = nullptr;
   uint64_t moves_ = 0;
+  uint64_t refused_ = 0;
   std::string trouble_;
 };
 

@@ -133,10 +133,14 @@ TEST_F(ClusterTest, TroubleIsALostMajorityOrANodeThatDoesNotRun) {
 TEST_F(ClusterTest, ARecordOfAnotherMachineMayBeAnything) {
   MachineRecord record = View().machines[0].record;
   record.key = "KEY";
+  record.daemons[0].refused = {1, 2, 3};
+  record.daemons[0].plans_refused = 6;
   const auto read = ParseRecord(RecordText(record));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->key, "KEY");
-  EXPECT_EQ(read->daemons.size(), 1u);
+  ASSERT_EQ(read->daemons.size(), 1u);
+  EXPECT_EQ(read->daemons[0].refused, record.daemons[0].refused);
+  EXPECT_EQ(read->daemons[0].plans_refused, 6u);
   for (const char* text : {"", "[]", "{}", "{\"name\": 7}", "\xff"}) {
     EXPECT_FALSE(ParseRecord(text).ok()) << text;
   }

@@ -16,8 +16,18 @@ constexpr uint64_t kStaleNs = 10 * kSecondNs;
 // Of what another machine says.
 constexpr size_t kMostDaemons = 256;
 
+Json RefusedJson(const wire::FaultCounts& counts) {
+  Json json = Json::object();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] != 0) json[wire::kConnectionFaultNames[i]] = counts[i];
+  }
+  return json;
+}
+
 Json DaemonJson(const DaemonRecord& d) {
-  return {{"gpu", d.gpu},
+  return {{"refused", RefusedJson(d.refused)},
+          {"plans_refused", d.plans_refused},
+          {"gpu", d.gpu},
           {"port", d.port},
           {"answers", d.answers},
           {"memory_bytes", d.memory_bytes},
@@ -41,6 +51,12 @@ DaemonRecord DaemonOf(const Json& json) {
   json.at("plan_number").get_to(d.plan_number);
   json.at("engines").get_to(d.engines);
   json.at("proxies").get_to(d.proxies);
+  // A machine of the former release does not count these.
+  const Json refused = json.value("refused", Json::object());
+  for (size_t i = 0; i < d.refused.size(); ++i) {
+    d.refused[i] = refused.value(wire::kConnectionFaultNames[i], uint64_t{0});
+  }
+  d.plans_refused = json.value("plans_refused", uint64_t{0});
   return d;
 }
 
@@ -102,6 +118,7 @@ absl::Status WriteView(const std::string& folder, const FleetView& view) {
                            {"quorum_ns", view.quorum_ns},
                            {"plan_number", view.plan_number},
                            {"strangers", view.strangers},
+                           {"fenced", view.fenced},
                            {"trouble", view.trouble},
                            {"machines", machines}}));
 }
@@ -122,6 +139,7 @@ absl::StatusOr<FleetView> ReadView(const std::string& folder) {
     json.at("quorum_ns").get_to(view.quorum_ns);
     json.at("plan_number").get_to(view.plan_number);
     json.at("strangers").get_to(view.strangers);
+    view.fenced = json.value("fenced", uint64_t{0});
     json.at("trouble").get_to(view.trouble);
     for (const Json& m : json.at("machines")) {
       view.machines.push_back({RecordOf(m.at("record")),

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "daemon/wire/connection_watch.h"
 
 namespace fineserve::cluster {
 
@@ -21,8 +22,10 @@ struct DaemonRecord {
   uint64_t used_bytes = 0;
   uint64_t plan_term = 0;
   uint64_t plan_number = 0;
-  uint32_t engines = 0;  // that serve
-  uint32_t proxies = 0;  // that greet it
+  uint32_t engines = 0;            // that serve
+  uint32_t proxies = 0;            // that greet it
+  wire::FaultCounts refused = {};  // connections of other machines
+  uint64_t plans_refused = 0;      // that were too old
 };
 
 // A machine as it registers itself in etcd, under a lease.
@@ -55,6 +58,7 @@ struct FleetView {
   uint64_t quorum_ns = 0;    // when etcd answered last
   uint64_t plan_number = 0;  // that etcd has
   uint64_t strangers = 0;    // answers of another etcd
+  uint64_t fenced = 0;       // plans that etcd refused, as their term was over
   std::string trouble;       // in one line with the fix; empty: none
   std::vector<SeenMachine> machines;
 };

@@ -223,6 +223,10 @@ void Sum(const metrics::FleetEngine& one, const std::string& model,
 
 void AddAdmission(const metrics::AdmissionFigures& from, Page* page) {
   page->Add(MetricId::kProxies, {}, from.proxies);
+  for (size_t i = 0; i < from.refused_connections.size(); ++i) {
+    page->Add(MetricId::kMachinesRefused, {metrics::kConnectionFaultReasons[i]},
+              Number(from.refused_connections[i]));
+  }
   ByName<metrics::ModelFigures> models;
   for (const metrics::ModelFigures& model : from.models) {
     Sum(model, &models.Of(model.name));
@@ -245,6 +249,7 @@ void AddPlan(const metrics::PlanFigures& plan, Page* page) {
   page->Add(MetricId::kPlanFrozen, {}, plan.frozen);
   page->Add(MetricId::kPlanMoving, {}, plan.moving);
   page->Add(MetricId::kPlanMoves, {}, Number(plan.moves));
+  page->Add(MetricId::kPlansRefused, {}, Number(plan.refused));
   page->Add(MetricId::kPlanTroubles, {}, plan.troubles);
 }
 

@@ -113,6 +113,10 @@ constexpr Metric kRows[] = {
     // --- admission; only with a fleet ---
     {Id::kProxies, kDaemon, kGauge, "fineserve_proxies", "proxies", "",
      "Proxies that greet this fineserved"},
+    {Id::kMachinesRefused, kDaemon, kCounter,
+     "fineserve_machines_refused_total", "connections", "reason",
+     "Connections of other machines that were refused, or ended by bytes that "
+     "were changed or repeated on their way (damaged)"},
     {Id::kQueuedRequests, kDaemon, kGauge, "fineserve_queued_requests",
      "requests", "model,kind",
      "Requests that wait: in time, or late and to be served when there is room "
@@ -165,6 +169,9 @@ constexpr Metric kRows[] = {
      "Of the leader: whether a move is under way"},
     {Id::kPlanMoves, kDaemon, kCounter, "fineserve_plan_moves_total", "moves",
      "", "Moves that this fineserved began as the leader"},
+    {Id::kPlansRefused, kDaemon, kCounter, "fineserve_plans_refused_total",
+     "plans", "",
+     "Plans that were refused: of an older term, or an older number"},
     {Id::kPlanTroubles, kDaemon, kGauge, "fineserve_plan_troubles", "troubles",
      "", "What keeps the leader from planning (fsctl plan)"},
     // --- fineserve-proxy ---

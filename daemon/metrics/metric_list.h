@@ -58,6 +58,7 @@ enum class MetricId : uint8_t {
   kDriverCallErrors,
   // Admission.
   kProxies,
+  kMachinesRefused,
   kQueuedRequests,
   kQueuedTokens,
   kDecisions,
@@ -79,6 +80,7 @@ enum class MetricId : uint8_t {
   kPlanFrozen,
   kPlanMoving,
   kPlanMoves,
+  kPlansRefused,
   kPlanTroubles,
   // fineserve-proxy.
   kRequests,

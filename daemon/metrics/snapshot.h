@@ -124,8 +124,15 @@ struct FleetEngine {
   double kappa = 1;
 };
 
+// wire::ConnectionFault, in its order.
+inline constexpr const char* kConnectionFaultReasons[] = {
+    "untrusted", "no_handshake", "damaged"};
+
 struct AdmissionFigures {
   uint32_t proxies = 0;
+  // Of other machines.
+  std::array<uint64_t, std::size(kConnectionFaultReasons)> refused_connections =
+      {};
   std::vector<ModelFigures> models;
   std::vector<FleetEngine> engines;
 };
@@ -136,6 +143,7 @@ struct PlanFigures {
   bool frozen = false;
   bool moving = false;
   uint64_t moves = 0;
+  uint64_t refused = 0;  // plans that were too old
   uint32_t troubles = 0;
 };
 

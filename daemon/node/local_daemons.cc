@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/status/statusor.h"
+#include "daemon/wire/fault_counts.h"
 #include "daemon/wire/message.h"
 
 namespace fineserve::node {
@@ -53,6 +54,8 @@ void LocalDaemons::Receive(Daemon* daemon) {
     r.plan_term = report->plan_term;
     r.plan_number = report->plan_number;
     r.proxies = report->proxies;
+    r.refused = wire::CountsOf(report->refused.get());
+    r.plans_refused = report->plans_refused;
     r.engines = static_cast<uint32_t>(
         std::count_if(report->engines.begin(), report->engines.end(),
                       [](const auto& engine) { return engine->serves; }));

@@ -257,7 +257,11 @@ Node::Work<> Node::Register() {
                                 instance_, setup_.key, daemons_.Records()};
   const std::string text = cluster::RecordText(record);
   // etcd keeps every version: what changes all the time is told now and then.
-  for (cluster::DaemonRecord& d : record.daemons) d.used_bytes = 0;
+  for (cluster::DaemonRecord& d : record.daemons) {
+    d.used_bytes = 0;
+    d.refused = {};
+    d.plans_refused = 0;
+  }
   const std::string facts = cluster::RecordText(record);
   const bool is_told = facts == registered_ && registered_seen_ &&
                        registered_under_ == membership_.lease();
@@ -300,6 +304,7 @@ Node::Work<> Node::CarryPlan() {
   NoteWrite(answer.status());
   if (!answer.ok()) co_return;
   if (!answer->succeeded) {
+    ++fenced_;
     log::Warning(
         "etcd refused plan {} of term {}: another machine leads, or nobody",
         plan->number, term);
@@ -351,6 +356,7 @@ void Node::WriteFiles() {
   view.quorum_ns = quorum_ns_;
   view.plan_number = carried_;
   view.strangers = etcd_.strangers();
+  view.fenced = fenced_;
   view.trouble = Trouble();
   view.machines = machines_.All();
   const absl::Status s = cluster::WriteView(setup_.folder, view);

@@ -90,6 +90,7 @@ class Node {
   uint64_t granted_term_ = 0;
   std::string first_plan_;    // with which it began
   std::string carried_text_;  // of plan.json, that was carried
+  uint64_t fenced_ = 0;       // plans that etcd refused
   uint64_t quorum_ns_ = 0;
   uint64_t view_ns_ = 0;
   std::string trouble_;        // of etcd's answers

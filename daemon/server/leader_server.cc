@@ -72,6 +72,7 @@ metrics::PlanFigures LeaderServer::Measure() const {
   metrics::PlanFigures figures;
   figures.number = board_->newest().number();
   figures.moves = board_->moves();
+  figures.refused = board_->refused();
   figures.troubles = !board_->trouble().empty();
   figures.leads = leader_ != nullptr;
   if (leader_ == nullptr) return figures;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -77,14 +78,33 @@ class CurveTest : public ::testing::Test {
       EXPECT_EQ(incoming->peer, peer_);
     }
   }
-  // Whether it was refused, and nothing that it sent arrived.
-  bool IsRefused(ClientSocket* client) {
-    const uint64_t before = server_->refused();
+  uint64_t Count(ConnectionFault why) const {
+    return server_->refused()[static_cast<size_t>(why)];
+  }
+  uint64_t All() const {
+    const FaultCounts counts = server_->refused();
+    return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  }
+  // Whether it was refused for this reason, and nothing that it sent arrived.
+  bool IsRefused(ClientSocket* client, ConnectionFault why) {
+    const uint64_t before = Count(why);
     return Eventually([&] {
       EXPECT_FALSE(client->Send("from a stranger"));
       EXPECT_FALSE(server_->Receive().has_value());
-      return server_->refused() > before;
+      return Count(why) > before;
     });
+  }
+  // Says bytes of its own, and is refused for this reason and no other.
+  void ExpectRefused(const std::string& bytes, ConnectionFault why) {
+    const uint64_t before = All(), its = Count(why);
+    const Descriptor raw = ConnectTo(port_);
+    ASSERT_EQ(write(raw.get(), bytes.data(), bytes.size()),
+              static_cast<ssize_t>(bytes.size()));
+    EXPECT_TRUE(Eventually([&] {
+      ExpectNobodyElse();
+      return All() > before;
+    }));
+    EXPECT_EQ(Count(why), its + 1);
   }
 
   const process::TemporaryFolder folder_;
@@ -102,7 +122,7 @@ TEST_F(CurveTest, ATrustedMachineIsHeardAndAnswered) {
   ASSERT_TRUE(Arrives(&client, "hello"));
   ASSERT_TRUE(server_->Send(peer_, "answer"));
   EXPECT_TRUE(Eventually([&] { return client.Receive() == "answer"; }));
-  EXPECT_EQ(server_->refused(), 0u);
+  EXPECT_EQ(All(), 0u);
 }
 
 TEST_F(CurveTest, TheSocketInTheFolderNeedsNoKeyAsBefore) {
@@ -113,18 +133,20 @@ TEST_F(CurveTest, TheSocketInTheFolderNeedsNoKeyAsBefore) {
 
 TEST_F(CurveTest, AnUnknownKeyIsRefusedAndCounted) {
   ClientSocket stranger = Client(*NewKeyPair(), own_.public_key);
-  EXPECT_TRUE(IsRefused(&stranger));
+  EXPECT_TRUE(IsRefused(&stranger, ConnectionFault::kUntrusted));
+  EXPECT_EQ(All(), Count(ConnectionFault::kUntrusted));
 }
 
 TEST_F(CurveTest, WhoTakesThisMachineForAnotherIsRefusedAndCounted) {
   ClientSocket client = Client(a_, NewKeyPair()->public_key);
-  EXPECT_TRUE(IsRefused(&client));
+  EXPECT_TRUE(IsRefused(&client, ConnectionFault::kNoHandshake));
+  EXPECT_EQ(All(), Count(ConnectionFault::kNoHandshake));
 }
 
 TEST_F(CurveTest, TrustCountsFromTheMomentItIsGiven) {
   const KeyPair b = *NewKeyPair();
   ClientSocket client = Client(b, own_.public_key);
-  ASSERT_TRUE(IsRefused(&client));
+  ASSERT_TRUE(IsRefused(&client, ConnectionFault::kUntrusted));
   ASSERT_TRUE(keys_.Trust("b", b.public_key).ok());
   ClientSocket again = Client(b, own_.public_key);
   EXPECT_TRUE(Arrives(&again, "hello"));
@@ -140,21 +162,15 @@ TEST_F(CurveTest, BytesThatAreNoHandshakeAreRefusedAndTheOthersGoOn) {
   std::string garbled = null_greeting;
   garbled.replace(12, 5, "CURVE");
   garbled += std::string("\4\xc8", 2) + std::string(200, 'x');
-  for (const std::string& bytes : {null_greeting, garbled}) {
-    const uint64_t before = server_->refused();
-    const Descriptor raw = ConnectTo(port_);
-    ASSERT_EQ(write(raw.get(), bytes.data(), bytes.size()),
-              static_cast<ssize_t>(bytes.size()));
-    EXPECT_TRUE(Eventually([&] {
-      ExpectNobodyElse();
-      return server_->refused() > before;
-    }));
+  for (const std::string& bytes :
+       {null_greeting, garbled, std::string("GET / HTTP/1.1\r\n\r\n")}) {
+    ExpectRefused(bytes, ConnectionFault::kNoHandshake);
   }
   EXPECT_TRUE(Arrives(&client, "after"));
 }
 
 // Who sits on the way: passes one connection on, keeps what the client says,
-// and changes it when told.
+// and changes or repeats it when told.
 class Eavesdropper {
  public:
   Eavesdropper(uint16_t port, uint16_t to) : listener_(Listen(port)), to_(to) {
@@ -168,8 +184,12 @@ class Eavesdropper {
     const std::lock_guard<std::mutex> lock(mutex_);
     return recorded_;
   }
+  // Whether the server has ended the connection.
+  bool server_ended() const { return server_ended_; }
   // One bit of what the client says next.
   void GarbleNext() { garbles_ = true; }
+  // Says what the client says next once more.
+  void RepeatNext() { repeats_ = true; }
 
  private:
   static Descriptor Listen(uint16_t port) {
@@ -195,7 +215,10 @@ class Eavesdropper {
         server = ConnectTo(to_);
       }
       if (ready[1].revents != 0 && !Pass(client, server, true)) return;
-      if (ready[2].revents != 0 && !Pass(server, client, false)) return;
+      if (ready[2].revents != 0 && !Pass(server, client, false)) {
+        server_ended_ = true;
+        return;
+      }
     }
   }
   bool Pass(const Descriptor& from, const Descriptor& to, bool keep) {
@@ -207,12 +230,17 @@ class Eavesdropper {
       recorded_.append(bytes, static_cast<size_t>(got));
       if (garbles_.exchange(false)) bytes[got - 1] ^= 1;
     }
-    return write(to.get(), bytes, static_cast<size_t>(got)) == got;
+    const int times = keep && repeats_.exchange(false) ? 2 : 1;
+    for (int i = 0; i < times; ++i) {
+      if (write(to.get(), bytes, static_cast<size_t>(got)) != got) return false;
+    }
+    return true;
   }
 
   const Descriptor listener_;
   const uint16_t to_;
-  std::atomic<bool> stop_{false}, garbles_{false};
+  std::atomic<bool> stop_{false}, garbles_{false}, repeats_{false},
+      server_ended_{false};
   mutable std::mutex mutex_;
   std::string recorded_;
   std::thread thread_;
@@ -223,14 +251,34 @@ TEST_F(CurveTest, AFrameThatWasChangedOnItsWayIsRefusedAndCounted) {
   Eavesdropper eavesdropper(port, port_);
   ClientSocket client = Client(a_, own_.public_key, port);
   ASSERT_TRUE(Arrives(&client, "before"));
-  const uint64_t before = server_->refused();
   eavesdropper.GarbleNext();
   ASSERT_TRUE(client.Send("drain nothing"));
   EXPECT_TRUE(Eventually([&] {
     const auto incoming = server_->Receive();
     EXPECT_FALSE(incoming && incoming->bytes != "before") << incoming->bytes;
-    return server_->refused() > before;
+    return Count(ConnectionFault::kDamaged) == 1;
   }));
+  EXPECT_EQ(All(), 1u);
+  // Else the connection would be kept for ever, and its peer not come again.
+  EXPECT_TRUE(Eventually([&] { return eavesdropper.server_ended(); }));
+}
+
+TEST_F(CurveTest, AFrameThatIsSentAgainIsHeardOnceAndCounted) {
+  const uint16_t port = process::FreePort();
+  Eavesdropper eavesdropper(port, port_);
+  ClientSocket client = Client(a_, own_.public_key, port);
+  // Once, so that nothing else is on its way when the frame is.
+  ASSERT_TRUE(Eventually([&] { return client.Send("before"); }));
+  ASSERT_TRUE(Eventually([&] { return server_->Receive().has_value(); }));
+  eavesdropper.RepeatNext();
+  ASSERT_TRUE(client.Send("drain once"));
+  ASSERT_TRUE(
+      Eventually([&] { return Count(ConnectionFault::kDamaged) == 1; }));
+  const auto incoming = server_->Receive();
+  ASSERT_TRUE(incoming);
+  EXPECT_EQ(incoming->bytes, "drain once");
+  EXPECT_FALSE(server_->Receive());
+  EXPECT_EQ(All(), 1u);
 }
 
 TEST_F(CurveTest, WhatWasOverheardIsWorthNothing) {
@@ -241,14 +289,7 @@ TEST_F(CurveTest, WhatWasOverheardIsWorthNothing) {
   const std::string overheard = eavesdropper.recorded();
   ASSERT_GT(overheard.size(), 300u);
   EXPECT_THAT(overheard, ::testing::Not(::testing::HasSubstr("drain")));
-  const uint64_t before = server_->refused();
-  const Descriptor raw = ConnectTo(port_);
-  ASSERT_EQ(write(raw.get(), overheard.data(), overheard.size()),
-            static_cast<ssize_t>(overheard.size()));
-  EXPECT_TRUE(Eventually([&] {
-    ExpectNobodyElse();
-    return server_->refused() > before;
-  }));
+  ExpectRefused(overheard, ConnectionFault::kNoHandshake);
 }
 
 TEST_F(CurveTest, WithoutKeysNothingListens) {

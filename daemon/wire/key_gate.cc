@@ -1,8 +1,12 @@
 #include "daemon/wire/key_gate.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -13,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace fineserve::wire {
@@ -20,9 +25,12 @@ namespace {
 
 constexpr char kQuestions[] = "inproc://zeromq.zap.01";  // given by RFC 27
 constexpr char kEvents[] = "inproc://fineserve.key_gate";
-constexpr int kRefusals = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                          ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+// Not ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: see ConnectionWatch.
+constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                         ZMQ_EVENT_DISCONNECTED;
+// An event's first frame: its number and a value, in the host's byte order.
+constexpr size_t kEventBytes = sizeof(uint16_t) + sizeof(uint32_t);
 // Of a question (RFC 27): version, request, domain, address, identity,
 // mechanism, credentials.
 constexpr size_t kRequest = 1, kMechanism = 5, kKey = 6, kFrames = 7;
@@ -45,6 +53,15 @@ std::vector<std::string> ReceiveAll(void* socket) {
   return frames;
 }
 
+// Whether neither its peer nor the kernel has ended the connection.
+bool IsEstablished(const driver::Descriptor& connection) {
+  tcp_info info = {};
+  socklen_t bytes = sizeof(info);
+  return getsockopt(connection.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) ==
+             0 &&
+         info.tcpi_state == TCP_ESTABLISHED;
+}
+
 // The machine whose key this is; empty if none is trusted that has it.
 std::string MachineOf(const KeyFolder& keys, const std::string& key) {
   const auto trusted = keys.Trusted();
@@ -65,7 +82,7 @@ absl::StatusOr<std::unique_ptr<KeyGate>> KeyGate::Open(void* context,
   void* const events = zmq_socket(context, ZMQ_PAIR);
   const bool good = asked != nullptr && events != nullptr && stop.get() >= 0 &&
                     zmq_bind(asked, kQuestions) == 0 &&
-                    zmq_socket_monitor(socket, kEvents, kRefusals) == 0 &&
+                    zmq_socket_monitor(socket, kEvents, kWatched) == 0 &&
                     zmq_connect(events, kEvents) == 0;
   if (good) {
     return std::unique_ptr<KeyGate>(
@@ -111,7 +128,7 @@ void KeyGate::Run() {
     }
     if (items[2].revents != 0) return;
     if (items[0].revents != 0) Answer();
-    if (items[1].revents != 0) CountEvent();
+    if (items[1].revents != 0) TakeEvent();
   }
 }
 
@@ -137,11 +154,53 @@ void KeyGate::Answer() {
   }
 }
 
-void KeyGate::CountEvent() {
-  // A number and a value, and the address of the peer.
-  const std::vector<std::string> event = ReceiveAll(events_);
-  if (event.empty()) return;
-  refused_.fetch_add(1, std::memory_order_relaxed);
+void KeyGate::TakeEvent() {
+  // The second frame is the address at which this end listens.
+  const std::vector<std::string> frames = ReceiveAll(events_);
+  if (frames.size() != 2 || frames[0].size() != kEventBytes) return;
+  // The socket in the folder asks for no keys.
+  if (!absl::StartsWith(frames[1], "tcp://")) return;
+  uint16_t event;
+  int32_t value;
+  memcpy(&event, frames[0].data(), sizeof(event));
+  memcpy(&value, frames[0].data() + sizeof(event), sizeof(value));
+  const absl::optional<ConnectionFault> fault = FaultOf(event, value);
+  if (!fault) return;
+  refused_[static_cast<size_t>(*fault)].fetch_add(1, std::memory_order_relaxed);
+}
+
+absl::optional<ConnectionFault> KeyGate::FaultOf(int event, int value) {
+  switch (event) {
+    case ZMQ_EVENT_ACCEPTED:
+      watch_.Accepted(value);
+      // ZeroMQ closes its own before it can be looked at. (It may have by now:
+      // then this one is none, or another connection's, of which ZeroMQ tells
+      // next.)
+      connections_[value].Reset(fcntl(value, F_DUPFD_CLOEXEC, 0));
+      return absl::nullopt;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+      watch_.Settled();
+      return absl::nullopt;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      // It ends later, when its peer has read why.
+      watch_.Settled();
+      return ConnectionFault::kUntrusted;
+    case ZMQ_EVENT_DISCONNECTED: {
+      const bool by_this_end = IsEstablished(connections_[value]);
+      connections_.erase(value);
+      return watch_.Ended(value, by_this_end);
+    }
+    default:
+      return absl::nullopt;
+  }
+}
+
+FaultCounts KeyGate::refused() const {
+  FaultCounts counts;
+  for (size_t i = 0; i < kConnectionFaults; ++i) {
+    counts[i] = refused_[i].load(std::memory_order_relaxed);
+  }
+  return counts;
 }
 
 }  // namespace fineserve::wire

@@ -1,12 +1,16 @@
 #ifndef DAEMON_WIRE_KEY_GATE_H_
 #define DAEMON_WIRE_KEY_GATE_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/keys.h"
 #include "kernels/driver/descriptor.h"
 
@@ -14,9 +18,8 @@ namespace fineserve::wire {
 
 // Who may connect to a CURVE server's socket: answers ZeroMQ's questions (ZAP,
 // RFC 27) by the trusted keys of a folder, as its file says at that moment, and
-// counts who was refused: unknown keys, no keys, a wrong key of the server's,
-// and bytes that are no handshake. Has a thread, which ends with this object;
-// that must be before the socket's end, and in its thread.
+// counts who was refused and why (ConnectionFault). Has a thread, which ends
+// with this object; that must be before the socket's end, and in its thread.
 class KeyGate {
  public:
   // `context` and `socket` are ZeroMQ's. Before the socket is bound to TCP.
@@ -27,8 +30,8 @@ class KeyGate {
   KeyGate& operator=(const KeyGate&) = delete;
   ~KeyGate();
 
-  // Any thread. Relaxed: a statistic.
-  uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  // Any thread. Relaxed: statistics.
+  FaultCounts refused() const;
 
  private:
   KeyGate(void* socket, KeyFolder keys, void* asked, void* events,
@@ -36,14 +39,18 @@ class KeyGate {
 
   void Run();
   void Answer();
-  void CountEvent();
+  void TakeEvent();
+  absl::optional<ConnectionFault> FaultOf(int event, int value);
 
   void* const socket_;  // the server's
   const KeyFolder keys_;
   void* const asked_;   // REP; the thread's
   void* const events_;  // PAIR; the thread's
   const driver::Descriptor stop_;
-  std::atomic<uint64_t> refused_{0};
+  // The thread's.
+  ConnectionWatch watch_;
+  std::map<int, driver::Descriptor> connections_;  // copies, by ZeroMQ's own
+  std::array<std::atomic<uint64_t>, kConnectionFaults> refused_ = {};
   std::thread thread_;
 };
 

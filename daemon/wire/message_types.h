@@ -22,6 +22,7 @@ struct ModelDemandT;
 struct PlanT;
 struct PlannedPlaceT;
 struct PlanNoticeT;
+struct RefusedConnectionsT;
 struct ReportT;
 struct PlanStateT;
 struct SteerT;

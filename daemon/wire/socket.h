@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "daemon/wire/connection_watch.h"
 #include "daemon/wire/key_gate.h"
 #include "daemon/wire/keys.h"
 
@@ -64,8 +65,10 @@ class ServerSocket {
   // and from nobody else (CURVE). An error if this machine has no keys.
   absl::Status AlsoBind(const std::string& host, uint16_t port,
                         const KeyFolder& keys);
-  // How many connections were refused there.
-  uint64_t refused() const { return gate_ == nullptr ? 0 : gate_->refused(); }
+  // Whom it refused there, and why.
+  FaultCounts refused() const {
+    return gate_ == nullptr ? FaultCounts{} : gate_->refused();
+  }
 
   int descriptor() const;
   absl::optional<Incoming> Receive();

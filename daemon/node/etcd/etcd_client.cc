@@ -132,6 +132,8 @@ absl::Status EtcdClient::CheckCluster(const Header& header) {
   if (cluster_ == 0) cluster_ = header.cluster;
   if (header.cluster == cluster_) return absl::OkStatus();
   ++strangers_;
+  // One that answers for another cluster does not hold this machine up.
+  first_ = (first_ + 1) % settings_.endpoints.size();
   return absl::FailedPreconditionError(absl::StrCat(
       "an endpoint belongs to the etcd cluster ", absl::Hex(header.cluster),
       ", not to ", absl::Hex(cluster_),

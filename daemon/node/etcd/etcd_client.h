@@ -35,7 +35,8 @@ struct ClientSettings {
 // Confined to the context's thread; calls must end before it.
 //
 // The first answer tells which cluster this is. An answer of another cluster is
-// refused (FailedPrecondition) and counted.
+// refused (FailedPrecondition) and counted, and the next call begins with
+// another member.
 class EtcdClient {
  public:
   template <typename T>

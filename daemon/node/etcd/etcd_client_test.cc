@@ -154,6 +154,22 @@ TEST_F(EtcdClientTest, AnotherClustersAnswersAreRefusedAndCounted) {
   EXPECT_EQ(stranger.strangers(), 1u);
 }
 
+TEST_F(EtcdClientTest, AMemberOfAnotherClusterHoldsNobodyUp) {
+  Cluster ours(1);
+  Cluster theirs(1);
+  EtcdClient known(&io_, ours.Settings());
+  AwaitQuorum(&known);
+  EtcdClient stranger(&io_, theirs.Settings());
+  AwaitQuorum(&stranger);
+  ClientSettings both = theirs.Settings();
+  both.endpoints.push_back(ours.Settings().endpoints[0]);
+  EtcdClient client(&io_, both);
+  client.SetCluster(known.cluster());
+  EXPECT_FALSE(Run(client.Range("x")).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Run(client.Range("x")).ok());
+  EXPECT_EQ(client.strangers(), 1u);
+}
+
 TEST_F(EtcdClientTest, AWatchTellsOfChangesAndEnds) {
   Cluster cluster(1);
   EtcdClient client(&io_, cluster.Settings());

@@ -11,6 +11,7 @@
 #include "daemon/abi/observer_link.h"
 #include "daemon/abi/table_reader.h"
 #include "daemon/cluster/fleet_view.h"
+#include "daemon/cluster/oddities.h"
 #include "kernels/driver/emulated_folder.h"
 #include "tools/fsctl/doctor/daemon_checks.h"
 #include "tools/fsctl/doctor/machine_checks.h"
@@ -79,6 +80,9 @@ void CheckMachines(const std::string& folder, std::vector<Check>* checks) {
        absl::StrCat(alive, " of ", all, " alive, ",
                     view->leader.empty() ? "nobody" : view->leader, " leads"),
        alive == all ? "" : "see fsctl nodes"});
+  for (const cluster::Oddity& odd : cluster::OdditiesOf(*view, view->machine)) {
+    checks->push_back({Result::kWarn, "machines", odd.what, odd.cure});
+  }
 }
 
 Daemons AskDaemons(const std::string& folder, const std::string& gpu) {

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/printable.h"
+#include "daemon/cluster/oddities.h"
+#include "daemon/wire/connection_watch.h"
 #include "tools/fsctl/terminal/json_text.h"
 #include "tools/fsctl/terminal/text_table.h"
 
@@ -43,6 +45,14 @@ void AddMachine(const cluster::FleetView& view,
   }
 }
 
+Json RefusedJson(const wire::FaultCounts& counts) {
+  Json json;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    json[wire::kConnectionFaultNames[i]] = counts[i];
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string NodesText(const cluster::FleetView& view,
@@ -53,9 +63,8 @@ std::string NodesText(const cluster::FleetView& view,
     AddMachine(view, m, &table);
   }
   std::string text = table.Render(color);
-  if (view.strangers != 0) {
-    absl::StrAppend(&text, "warning: ", view.strangers,
-                    " answers of another etcd cluster were refused\n");
+  for (const cluster::Oddity& odd : cluster::OdditiesOf(view, "")) {
+    absl::StrAppend(&text, "warning: ", Clean(odd.what), "; ", odd.cure, "\n");
   }
   if (!view.trouble.empty() && view.trouble != trouble) {
     absl::StrAppend(&text, "etcd: ", Clean(view.trouble), "\n");
@@ -80,6 +89,8 @@ std::string NodesJson(const cluster::FleetView& view,
                          {"pool_bytes", d.pool_bytes},
                          {"leased_bytes", d.used_bytes},
                          {"engines", d.engines},
+                         {"refused", RefusedJson(d.refused)},
+                         {"plans_refused", d.plans_refused},
                          {"proxies", d.proxies},
                          {"plan", d.plan_number},
                          {"term", d.plan_term}});
@@ -99,6 +110,7 @@ std::string NodesJson(const cluster::FleetView& view,
                    {"plan", view.plan_number},
                    {"quorum", view.has_quorum},
                    {"strangers", view.strangers},
+                   {"fenced", view.fenced},
                    {"trouble", Clean(trouble)},
                    {"machines", machines}});
 }

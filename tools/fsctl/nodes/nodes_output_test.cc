@@ -43,6 +43,28 @@ TEST(NodesOutputTest, ShowsWhoIsAliveAndByWhichPlan) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "another machine's name";
 }
 
+TEST(NodesOutputTest, NamesWhoWasRefusedWhereAndWhatToDo) {
+  cluster::FleetView view = TwoMachines();
+  cluster::DaemonRecord& d = view.machines[0].record.daemons[0];
+  d.refused[static_cast<size_t>(wire::ConnectionFault::kUntrusted)] = 3;
+  d.refused[static_cast<size_t>(wire::ConnectionFault::kDamaged)] = 1;
+  d.plans_refused = 2;
+  view.strangers = 4;
+  view.fenced = 5;
+  const std::string text = NodesText(view, "", false);
+  EXPECT_THAT(text, HasSubstr("a (GPU-1): 3 connections of keys that are not"));
+  EXPECT_THAT(text, HasSubstr("a (GPU-1): 1 connections ended by a frame"));
+  EXPECT_THAT(text, HasSubstr("a (GPU-1): 2 plans were refused"));
+  EXPECT_THAT(text, HasSubstr("a: 4 answers of another etcd cluster"));
+  EXPECT_THAT(text, HasSubstr("a: etcd refused 5 plans"));
+  const auto json = nlohmann::json::parse(NodesJson(view, ""));
+  const auto& daemon = json["machines"][0]["daemons"][0];
+  EXPECT_EQ(daemon["refused"]["untrusted"], 3);
+  EXPECT_EQ(daemon["refused"]["no_handshake"], 0);
+  EXPECT_EQ(daemon["plans_refused"], 2);
+  EXPECT_EQ(json["fenced"], 5);
+}
+
 TEST(NodesOutputTest, TroubleStandsLast) {
   EXPECT_THAT(NodesText(TwoMachines(), "etcd is down", false),
               ::testing::EndsWith("trouble: etcd is down\n"));

@@ -86,6 +86,7 @@ int RunStatus(const Globals& globals) {
   observed.found = FindProcesses(folder);
   AskFleetDaemons(&observed);
   ReadFleets(&observed);
+  observed.machines = cluster::ReadView(folder);
   const std::vector<Trouble> troubles = TroublesOf(observed);
   Print(globals.json ? StatusJson(observed, troubles)
                      : StatusText(observed, troubles, globals.color));

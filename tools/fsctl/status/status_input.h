@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "daemon/abi/table_reader.h"
+#include "daemon/cluster/fleet_view.h"
 #include "daemon/config/fleet_description.h"
 #include "daemon/wire/message.h"
 #include "tools/fsctl/apply/fleet_processes.h"
@@ -54,6 +56,8 @@ struct StatusInput {
   FoundProcesses found;
   std::vector<DaemonWord> words;
   std::vector<FleetOnDisk> fleets;
+  // Of a machine that is one of several; NotFound: it is alone.
+  absl::StatusOr<cluster::FleetView> machines = absl::NotFoundError("alone");
 };
 
 }  // namespace fineserve::fsctl

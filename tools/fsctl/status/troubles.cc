@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/fsctl/status/machine_troubles.h"
 #include "tools/fsctl/status/pool_troubles.h"
 
 namespace fineserve::fsctl {
@@ -78,6 +80,17 @@ void AddProxies(const StatusInput& o, std::vector<Trouble>* troubles) {
   }
 }
 
+// Engines that the plan does not want to serve; those of other machines are no
+// affair of this one's fsctl up.
+std::set<std::string> PlannedOff(const DaemonWord& word) {
+  std::set<std::string> engines;
+  if (!word.plan || word.plan->plan == nullptr) return engines;
+  for (const auto& place : word.plan->plan->places) {
+    if (place->state != wire::PlaceState::kServe) engines.insert(place->engine);
+  }
+  return engines;
+}
+
 // Engines whose fsctl up tells more of them are not told of twice.
 void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
   std::set<std::string> told;
@@ -91,6 +104,7 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
           {true, word.gpu + ": fineserved does not answer", -1, "see its log"});
       continue;
     }
+    const std::set<std::string> planned_off = PlannedOff(word);
     for (const auto& model : word.models->models) {
       for (const auto& engine : model->engines) {
         const std::string who = absl::StrCat("engine ", engine->name, " ");
@@ -99,7 +113,8 @@ void AddModels(const StatusInput& o, std::vector<Trouble>* troubles) {
               {true, who + "is drained: it gets no new requests", -1,
                absl::StrCat("fsctl drain ", engine->name, " --undo")});
         }
-        if (!engine->serves && told.count(engine->name) == 0) {
+        const bool is_meant = planned_off.count(engine->name) > 0;
+        if (!engine->serves && !is_meant && told.count(engine->name) == 0) {
           troubles->push_back({true, who + "does not serve", -1,
                                "start it; fsctl up does that for engines "
                                "with a command"});
@@ -160,6 +175,9 @@ std::vector<Trouble> TroublesOf(const StatusInput& o) {
   if (o.pools.empty() && o.orphans.empty() && o.dead_daemons.empty()) {
     troubles.push_back(
         {true, "no fineserved runs", -1, "fineserved --gpu 0 --pool auto"});
+  }
+  for (Trouble& trouble : TroublesOfMachines(o)) {
+    troubles.push_back(std::move(trouble));
   }
   AddProxies(o, &troubles);
   AddEngines(o, &troubles);

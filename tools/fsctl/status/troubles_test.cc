@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 #include "tools/fsctl/pool/fabricated_pool.h"
 #include "tools/fsctl/status/status_output.h"
@@ -129,6 +130,12 @@ TEST_F(TroublesTest, EngineThatNobodyStartsIsToldByTheDaemon) {
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "fsctl up knows better";
   up().state.engines.clear();
   EXPECT_EQ(The().what, "engine a does not serve");
+  in_.words[0].plan->plan = std::make_unique<wire::PlanT>();
+  auto place = std::make_unique<wire::PlannedPlaceT>();
+  place->engine = "a";
+  place->state = wire::PlaceState::kOff;
+  in_.words[0].plan->plan->places.push_back(std::move(place));
+  EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "the plan wants it so";
 }
 
 TEST_F(TroublesTest, QuarantineIsStuckAfterAWhile) {
@@ -159,6 +166,38 @@ TEST_F(TroublesTest, FloorThatIsNotMetAndPoolThatIsExhaustedAreTold) {
   EXPECT_THAT(The().what, HasSubstr("is exhausted: a wants more"));
   view.view.cap = 2;
   EXPECT_THAT(TroublesOf(in_), IsEmpty()) << "it may not have more";
+}
+
+TEST_F(TroublesTest, OtherMachinesAreToldOfAsTheNodeKnowsThem) {
+  cluster::FleetView view;
+  view.machine = "here";
+  view.has_quorum = true;
+  view.written_ns = kTestNow.monotonic_ns;
+  for (const char* name : {"here", "there"}) {
+    cluster::SeenMachine& machine = view.machines.emplace_back();
+    machine.record.name = name;
+    machine.is_alive = true;
+    machine.record.daemons.resize(1);
+    machine.record.daemons[0].gpu = "GPU-1";
+    machine.record.daemons[0].answers = true;
+  }
+  in_.machines = view;
+  EXPECT_THAT(TroublesOf(in_), IsEmpty());
+  cluster::SeenMachine& there = in_.machines->machines[1];
+  there.record.daemons[0].refused[0] = 3;
+  EXPECT_FALSE(The().is_wrong);
+  EXPECT_THAT(The().what, HasSubstr("there (GPU-1): 3 connections"));
+  there.record.daemons[0].refused = {};
+  there.record.daemons[0].answers = false;
+  EXPECT_EQ(The().what, "machine there: no fineserved of GPU-1 answers");
+  there.is_alive = false;
+  EXPECT_EQ(The().what, "machine there is silent");
+  there.is_lost = true;
+  EXPECT_THAT(The().what, HasSubstr("machine there is lost"));
+  there.is_alive = true;
+  there.record.daemons[0].answers = true;
+  in_.machines->has_quorum = false;
+  EXPECT_THAT(The().what, HasSubstr("majority"));
 }
 
 TEST_F(TroublesTest, FileThatDiffersFromWhatRunsIsNoted) {

@@ -1,0 +1,58 @@
+#include "tools/fsctl/status/machine_troubles.h"
+
+#include "absl/strings/str_cat.h"
+#include "daemon/abi/printable.h"
+#include "daemon/cluster/oddities.h"
+
+namespace fineserve::fsctl {
+namespace {
+
+// What other machines say is printed, so it must be printable.
+std::string Clean(const std::string& text) {
+  return abi::Printable(text.data(), text.size());
+}
+
+void AddMachine(const cluster::SeenMachine& machine,
+                std::vector<Trouble>* troubles) {
+  const std::string name = Clean(machine.record.name);
+  if (!machine.is_alive) {
+    troubles->push_back(
+        {true,
+         absl::StrCat("machine ", name,
+                      machine.is_lost ? " is lost: its models go elsewhere"
+                                      : " is silent"),
+         -1,
+         "see its link, its etcd and its fineserve-node; fsctl nodes shows all "
+         "machines"});
+    return;
+  }
+  for (const cluster::DaemonRecord& d : machine.record.daemons) {
+    if (d.answers) continue;
+    troubles->push_back({true,
+                         absl::StrCat("machine ", name, ": no fineserved of ",
+                                      Clean(d.gpu), " answers"),
+                         -1, "fsctl status there says more"});
+  }
+}
+
+}  // namespace
+
+std::vector<Trouble> TroublesOfMachines(const StatusInput& o) {
+  std::vector<Trouble> troubles;
+  if (absl::IsNotFound(o.machines.status())) return troubles;
+  const std::string trouble =
+      cluster::TroubleOf(o.machines, o.now.monotonic_ns);
+  if (!trouble.empty()) {
+    troubles.push_back({true, Clean(trouble), -1, "fsctl nodes shows more"});
+  }
+  if (!o.machines.ok()) return troubles;
+  for (const cluster::SeenMachine& machine : o.machines->machines) {
+    AddMachine(machine, &troubles);
+  }
+  for (const cluster::Oddity& odd : cluster::OdditiesOf(*o.machines, "")) {
+    troubles.push_back({false, Clean(odd.what), -1, odd.cure});
+  }
+  return troubles;
+}
+
+}  // namespace fineserve::fsctl
