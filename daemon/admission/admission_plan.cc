@@ -58,6 +58,8 @@ wire::ReportT AdmissionService::Report() const {
       Now());
   report.plan_number = daemon_.plans->newest().number();
   report.plan_term = daemon_.plans->newest().term();
+  report.plans_refused = daemon_.plans->refused();
+  report.drained = daemon_.drained->has_all();
   report.proxies = KnowsWhatRuns() ? static_cast<uint32_t>(peers_.size()) : 0;
   demand_.Tell(&report);
   return report;

@@ -249,11 +249,14 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
       engines.push_back(engine.name);
     }
   }
-  if (engines.empty()) {
+  if (engines.empty() && !drain.engine.empty()) {
     Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
     return;
   }
-  if (const absl::Status s = daemon_.drained->Set(engines, drain.on); !s.ok()) {
+  const absl::Status s = drain.engine.empty()
+                             ? daemon_.drained->SetAll(engines, drain.on)
+                             : daemon_.drained->Set(engines, drain.on);
+  if (!s.ok()) {
     Refuse(peer, id, std::string(s.message()));
     return;
   }

@@ -20,6 +20,7 @@ DrainedEngines::DrainedEngines(std::string path) : path_(std::move(path)) {
 absl::Status DrainedEngines::Set(const std::vector<std::string>& engines,
                                  bool on) {
   std::set<std::string> names = names_;
+  if (!on) names.erase(kAll);
   for (const std::string& engine : engines) {
     if (on) {
       names.insert(engine);
@@ -30,6 +31,11 @@ absl::Status DrainedEngines::Set(const std::vector<std::string>& engines,
   if (const absl::Status s = Keep(names); !s.ok()) return s;
   names_ = std::move(names);
   return absl::OkStatus();
+}
+
+absl::Status DrainedEngines::SetAll(std::vector<std::string> engines, bool on) {
+  engines.push_back(kAll);
+  return Set(engines, on);
 }
 
 // A reader finds the old file or the new one, whole.

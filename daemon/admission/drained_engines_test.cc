@@ -44,6 +44,25 @@ TEST_F(DrainedEnginesTest, DrainIsThereForTheNextDaemonUntilItIsUndone) {
   EXPECT_TRUE(third.Has("org/b c"));
 }
 
+TEST_F(DrainedEnginesTest, DrainOfTheGpuIsOneOfEnginesThatComeLater) {
+  DrainedEngines first(path_);
+  ASSERT_TRUE(first.Set({"a"}, true).ok());
+  EXPECT_FALSE(first.has_all());
+  ASSERT_TRUE(first.SetAll({"a", "b"}, true).ok());
+  DrainedEngines second(path_);
+  EXPECT_TRUE(second.has_all());
+  EXPECT_TRUE(second.Has("later"));
+  ASSERT_TRUE(second.Set({"b"}, false).ok());
+  EXPECT_TRUE(second.Has("a")) << "one may serve again";
+  EXPECT_FALSE(second.Has("b"));
+  EXPECT_FALSE(second.has_all());
+  ASSERT_TRUE(second.SetAll({"a", "b"}, true).ok());
+  ASSERT_TRUE(second.SetAll({"a", "b"}, false).ok());
+  for (const char* engine : {"a", "b", "later"}) {
+    EXPECT_FALSE(second.Has(engine)) << engine;
+  }
+}
+
 TEST_F(DrainedEnginesTest, DrainThatCannotBeKeptIsNone) {
   DrainedEngines drained(folder_ + "/none/GPU-1.drained");
   const absl::Status s = drained.Set({"a"}, true);

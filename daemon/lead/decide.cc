@@ -202,7 +202,9 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
       if (to != nullptr && outlook.Shortfall(*to) > 0) continue;
       if (experience.shunned.count(step.to) > 0) continue;
       // The other one may be who fails.
-      if (to == nullptr && !experience.failing.empty()) continue;
+      const bool any_fails =
+          !experience.failing.empty() || !experience.drained.empty();
+      if (to == nullptr && any_fails) continue;
       const auto after =
           plan::DescribeCurrent(outlook.After(step.to, step.from), options);
       if (!after.ok() || !plan::Better(after->worth, most)) continue;
@@ -226,9 +228,9 @@ double RelativeGain(const plan::Worth& from, const plan::Worth& to) {
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience) {
-  for (const std::string& failing : experience.failing) {
-    const config::FleetEngine* from = fleet.Engine(failing);
-    if (from == nullptr) continue;
+  const auto elsewhere = [&](const std::string& engine) {
+    const config::FleetEngine* from = fleet.Engine(engine);
+    if (from == nullptr) return absl::optional<Move>();
     const auto pin = plan.pins.find(from->model);
     for (const config::FleetEngine& to : fleet.engines) {
       const std::string gpu = outlook.GpuOf(to);
@@ -237,8 +239,21 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
       if (experience.shunned.count(to.name) > 0) continue;
       if (pin != plan.pins.end() && pin->second != gpu) continue;
       if (outlook.Shortfall(to) > 0) continue;
-      return Move{from->model, to.name, failing, failing + " does not serve"};
+      return absl::optional<Move>({from->model, to.name, engine, ""});
     }
+    return absl::optional<Move>();
+  };
+  for (const std::string& engine : experience.failing) {
+    absl::optional<Move> move = elsewhere(engine);
+    if (!move) continue;
+    move->why = engine + " does not serve";
+    return move;
+  }
+  for (const std::string& engine : experience.drained) {
+    absl::optional<Move> move = elsewhere(engine);
+    if (!move) continue;
+    move->why = "the GPU of " + engine + " is drained";
+    return move;
   }
   return absl::nullopt;
 }
@@ -268,6 +283,14 @@ absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
   HostAll(fleet, plan, gpus, demand, places, experience, &decision);
   if (may_rescue) decision.move = Rescue(fleet, outlook, plan, experience);
   if (decision.move) return decision;
+  for (const std::string& engine : experience.drained) {
+    if (!may_rescue) break;
+    decision.troubles.push_back(
+        absl::StrCat("engine \"", engine,
+                     "\" is on a drained GPU, and its model fits nowhere else; "
+                     "let it run on "
+                     "more GPUs, or fsctl drain --undo"));
+  }
   const double gain = RelativeGain(now->worth, best->worth);
   if (!may_move || !decision.host.empty() || gain < least_gain) return decision;
   decision.move =

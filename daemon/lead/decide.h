@@ -18,7 +18,8 @@ namespace fineserve::lead {
 // What is known of engines besides the plan, by name.
 struct Experience {
   std::set<std::string> failing;  // are to serve, and have not for long
-  std::set<std::string> shunned;  // did not serve when they were to
+  std::set<std::string> shunned;  // did not serve when they were to, or may not
+  std::set<std::string> drained;  // are to serve, and their GPU is drained
 };
 
 // What the planner would change now.
@@ -35,8 +36,8 @@ struct Decision {
 // rates. Infinite if `to` hosts more models, −1 if it hosts fewer.
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
-// A move of an engine that is failing to another of its model's places that is
-// not shunned and fits.
+// A move of an engine that is failing or drained to another of its model's
+// places that is not shunned and fits.
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience);

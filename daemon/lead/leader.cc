@@ -98,6 +98,7 @@ void Leader::Heard(const wire::ReportT& report) {
   daemon.heard_ns = clock_->NowNs();
   daemon.plan_number = report.plan_number;
   daemon.proxies = report.proxies;
+  daemon.drained = report.drained;
   daemon.engines.clear();
   for (const auto& engine : report.engines) {
     daemon.engines[engine->name] = {false, engine->serves, engine->running,
@@ -295,6 +296,15 @@ Experience Leader::ExperienceNow() const {
   }
   for (const auto& [engine, failure] : failures_) {
     if (now < failure.until_ns) experience.shunned.insert(engine);
+  }
+  for (const auto& [gpu, daemon] : daemons_) {
+    if (!daemon.drained) continue;
+    for (const Place& place : plan_.places) {
+      if (!absl::StartsWith(gpu, fleet_.Engine(place.engine)->gpu)) continue;
+      experience.shunned.insert(place.engine);
+      if (place.state != PlaceState::kServe) continue;
+      experience.drained.insert(place.engine);
+    }
   }
   return experience;
 }

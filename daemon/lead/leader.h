@@ -85,6 +85,7 @@ class Leader final : public admission::LeaderSeat {
     uint64_t heard_ns = 0;
     uint64_t plan_number = 0;
     uint32_t proxies = 0;
+    bool drained = false;
     std::map<std::string, Sighting> engines;
   };
 

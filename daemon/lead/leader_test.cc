@@ -61,6 +61,7 @@ class Machine {
     gpus_[gpu].dead = seconds;
   }
   void KillHand(int seconds) { hand_dead_ = seconds; }
+  void Drain(const std::string& gpu, bool on) { gpus_[gpu].drained = on; }
   void KillEngine(const std::string& engine) { age_.erase(engine); }
   // It never serves.
   void Break(const std::string& engine) { broken_.insert(engine); }
@@ -102,6 +103,7 @@ class Machine {
  private:
   struct Gpu {
     int dead = 0;
+    bool drained = false;
     std::unique_ptr<wire::PlanT> plan;  // null: it knows none
   };
   static constexpr int kStartS = 4;
@@ -166,6 +168,7 @@ class Machine {
     report.pool_bytes = static_cast<uint64_t>(kPoolGib * kGib);
     report.plan_number = daemon.plan == nullptr ? 0 : daemon.plan->number;
     report.proxies = 1;
+    report.drained = daemon.drained;
     for (const auto& [model, n] : arrived_) {
       auto d = std::make_unique<wire::ModelDemandT>();
       d->model = model;
@@ -381,6 +384,27 @@ TEST(LeaderTest, ModelWhoseEngineCannotServeGetsAnother) {
   machine.Seconds(150);
   EXPECT_EQ(machine.Serving("a"),
             std::vector<std::string>{from == "a-0" ? "a-1" : "a-0"});
+}
+
+TEST(LeaderTest, ModelsOfADrainedGpuMoveAwayOneByOneAndNoneComesBack) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  machine.ExpectAnswers();
+  const std::string gpu = Three().engines[0].gpu;  // of all places NAME-0
+  machine.Drain(gpu, true);
+  machine.Seconds(100);
+  for (const char* model : {"a", "b", "c"}) {
+    EXPECT_EQ(machine.Serving(model),
+              std::vector<std::string>{absl::StrCat(model, "-1")});
+  }
+  EXPECT_EQ(machine.Running(), (std::set<std::string>{"a-1", "b-1", "c-1"}));
+  for (const char* model : {"a", "b"}) machine.SetRate(model, 18);
+  machine.Seconds(200);
+  EXPECT_EQ(machine.Running(), (std::set<std::string>{"a-1", "b-1", "c-1"}));
+  machine.Drain(gpu, false);
+  machine.Seconds(200);
+  EXPECT_TRUE(machine.Running().count("a-0") + machine.Running().count("b-0"))
+      << "the busy neighbours are separated again";
 }
 
 TEST(LeaderTest, TargetThatNeverServesIsNotTriedWithoutPause) {

@@ -519,13 +519,16 @@ void AddTrace(CLI::App& app, Commands& c) {
 
 void AddDrain(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
-      app, c, "drain", "Stop sending new requests to an engine",
+      app, c, "drain", "Stop sending new requests to an engine, GPU or machine",
       "  fsctl drain llama-a             before you stop the engine\n"
       "  fsctl drain llama-a --undo\n"
+      "  fsctl drain GPU-8f0c3f1e        its models move to other GPUs\n"
+      "  fsctl drain rack1-m3            the same for each GPU of a machine\n"
       "  fsctl drain --all               every engine of this GPU\n",
       [&c] { return RunDrain(c.globals, c.drain); });
-  command->add_option("ENGINE", c.drain.engine,
-                      "Engine name in the fleet file");
+  command->add_option("TARGET", c.drain.target,
+                      "Engine or machine in the fleet file, or a GPU's UUID "
+                      "(GPU-...) or how it begins");
   command->add_flag("--all", c.drain.all, "Drain every engine");
   command->add_flag("--undo", c.drain.undo, "Send requests again");
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/wire/message.h"
 #include "daemon/wire/socket.h"
@@ -67,12 +68,10 @@ absl::StatusOr<wire::MessageT> Exchange(wire::ClientSocket* socket,
 // The same of every machine's daemons: what they say together. Those that do
 // not answer are named on stderr.
 template <typename Question, typename Answer, typename Show>
-int AskAll(const Globals& globals, Question question,
-           Answer* (wire::BodyUnion::*as)(), const Show& show) {
-  const auto daemons = FindFleetDaemons(globals.gpu);
-  if (!daemons.ok()) return FailWithoutPool(daemons.status());
+int AskThese(const std::vector<FleetDaemon>& daemons, Question question,
+             Answer* (wire::BodyUnion::*as)(), const Show& show) {
   auto messages =
-      AskDaemons(*daemons, wire::Encode(0, 0, std::move(question)), kPatience);
+      AskDaemons(daemons, wire::Encode(0, 0, std::move(question)), kPatience);
   std::vector<Answer> answers;
   std::string refusal;
   int code = kExitOk;
@@ -85,7 +84,7 @@ int AskAll(const Globals& globals, Question question,
       refusal = message->body.AsRefused()->why;
     } else {
       code = Fail(kExitBadAnswer,
-                  absl::StrCat("warning: ", (*daemons)[i].gpu, ": ",
+                  absl::StrCat("warning: ", daemons[i].gpu, ": ",
                                message.ok() ? "an answer of the wrong kind"
                                             : message.status().message()));
     }
@@ -95,6 +94,14 @@ int AskAll(const Globals& globals, Question question,
   }
   show(Merged(std::move(answers)));
   return code;
+}
+
+template <typename Question, typename Answer, typename Show>
+int AskAll(const Globals& globals, Question question,
+           Answer* (wire::BodyUnion::*as)(), const Show& show) {
+  const auto daemons = FindFleetDaemons(globals.gpu);
+  if (!daemons.ok()) return FailWithoutPool(daemons.status());
+  return AskThese(*daemons, std::move(question), as, show);
 }
 
 // Sends `question` to the daemon and shows its answer, which `as` takes out of
@@ -127,6 +134,59 @@ FormerPools FormerPoolsOf(const std::string& gpu) {
                    : FormerPools{};
 }
 
+int ShowDrained(const Globals& globals, const DrainOptions& options,
+                const std::string& what) {
+  if (globals.json) return Print("{\"done\": true}\n");
+  return Print(absl::StrCat(
+      what, options.undo ? ": new requests are accepted again\n"
+                         : ": no new requests; running requests "
+                           "finish (see fsctl models); --undo ends this\n"));
+}
+
+// Whether an engine of the fleet has this name, as far as daemons answer.
+bool IsEngine(const std::vector<FleetDaemon>& daemons,
+              const std::string& name) {
+  const auto messages =
+      AskDaemons(daemons, wire::Encode(0, 0, wire::ModelsQueryT()), kPatience);
+  for (const auto& message : messages) {
+    const wire::ModelsT* told =
+        message.ok() ? message->body.AsModels() : nullptr;
+    if (told == nullptr) continue;
+    for (const auto& model : told->models) {
+      for (const auto& engine : model->engines) {
+        if (engine->name == name) return true;
+      }
+    }
+  }
+  return false;
+}
+
+int DrainMachine(const Globals& globals, const DrainOptions& options) {
+  auto daemons = FindFleetDaemons(globals.gpu);
+  if (!daemons.ok()) return FailWithoutPool(daemons.status());
+  if (IsEngine(*daemons, options.target)) {
+    return Fail(kExitUsage,
+                absl::StrCat(options.target,
+                             " is a machine and an engine; drain the machine "
+                             "GPU by GPU, or give one of them another name"));
+  }
+  std::erase_if(*daemons, [&](const FleetDaemon& daemon) {
+    return daemon.machine != options.target;
+  });
+  if (daemons->empty()) {
+    return Fail(kExitNoDaemon,
+                absl::StrCat("no fineserved of machine ", options.target,
+                             " answers; see fsctl nodes"));
+  }
+  wire::DrainT drain;
+  drain.on = !options.undo;
+  return AskThese(*daemons, std::move(drain), &wire::BodyUnion::AsDone,
+                  [&](const wire::DoneT&) {
+                    return ShowDrained(globals, options,
+                                       "machine " + options.target);
+                  });
+}
+
 }  // namespace
 
 int RunModels(const Globals& globals) {
@@ -151,24 +211,26 @@ int RunRequests(const Globals& globals, const RequestsOptions& options) {
 }
 
 int RunDrain(const Globals& globals, const DrainOptions& options) {
-  if (options.all == !options.engine.empty()) {
+  if (options.all == !options.target.empty()) {
     return Fail(kExitUsage,
-                "give drain one ENGINE, or --all for every engine; see fsctl "
-                "models for their names");
+                "give drain one ENGINE, GPU or machine, or --all for every "
+                "engine; see fsctl models and fsctl nodes for their names");
   }
+  if (IsMachine(options.target)) return DrainMachine(globals, options);
+  Globals where = globals;
+  std::string what = "all engines";
   wire::DrainT drain;
-  drain.engine = options.engine;
   drain.on = !options.undo;
+  if (absl::StartsWith(options.target, "GPU-")) {
+    where.gpu = options.target;
+    what = options.target;
+  } else if (!options.all) {
+    drain.engine = options.target;
+    what = "engine " + options.target;
+  }
   return Ask(
-      globals, std::move(drain), &wire::BodyUnion::AsDone,
-      [&](const wire::DoneT&) {
-        if (globals.json) return Print("{\"done\": true}\n");
-        return Print(absl::StrCat(
-            options.engine.empty() ? "all engines" : "engine " + options.engine,
-            options.undo ? ": new requests are accepted again\n"
-                         : ": no new requests; running requests "
-                           "finish (see fsctl models); --undo ends this\n"));
-      });
+      where, std::move(drain), &wire::BodyUnion::AsDone,
+      [&](const wire::DoneT&) { return ShowDrained(globals, options, what); });
 }
 
 }  // namespace fineserve::fsctl

@@ -19,11 +19,12 @@ struct RequestsOptions {
 int RunRequests(const Globals& globals, const RequestsOptions& options);
 
 struct DrainOptions {
-  std::string engine;
-  bool all = false;   // every engine, instead of one
-  bool undo = false;  // let it accept requests again
+  std::string target;  // an engine, a GPU or a machine
+  bool all = false;    // every engine, instead
+  bool undo = false;   // let it accept requests again
 };
-// `fsctl drain`: stops an engine from getting new requests.
+// `fsctl drain`: stops an engine, or all of a GPU or of a machine, from getting
+// new requests.
 int RunDrain(const Globals& globals, const DrainOptions& options);
 
 }  // namespace fineserve::fsctl

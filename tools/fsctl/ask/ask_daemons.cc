@@ -99,7 +99,7 @@ void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
     for (const cluster::DaemonRecord& d : machine.record.daemons) {
       if (!d.answers || !Matches(d.gpu, gpu)) continue;
       daemons->push_back(
-          {d.gpu, "", {machine.record.host, d.port, trusted->at(name)}});
+          {d.gpu, "", {machine.record.host, d.port, trusted->at(name)}, name});
     }
   }
 }
@@ -151,11 +151,23 @@ absl::StatusOr<wire::MessageT> AnswerOf(const Asked& asked,
 
 bool IsOneOfSeveral() { return cluster::ReadView(SocketFolder()).ok(); }
 
+bool IsMachine(const std::string& name) {
+  const absl::StatusOr<cluster::FleetView> view =
+      cluster::ReadView(SocketFolder());
+  return view.ok() && std::any_of(view->machines.begin(), view->machines.end(),
+                                  [&](const cluster::SeenMachine& machine) {
+                                    return machine.record.name == name;
+                                  });
+}
+
 absl::StatusOr<std::vector<FleetDaemon>> FindFleetDaemons(
     const std::string& gpu) {
   std::vector<FleetDaemon> daemons;
+  const absl::StatusOr<cluster::FleetView> view =
+      cluster::ReadView(SocketFolder());
+  const std::string here = view.ok() ? view->machine : "";
   for (const std::string& path : AdmissionPaths(gpu)) {
-    if (IsListenedAt(path)) daemons.push_back({GpuOf(path), path, {}});
+    if (IsListenedAt(path)) daemons.push_back({GpuOf(path), path, {}, here});
   }
   if (!IsSocketPath(gpu)) AddRemote(gpu, &daemons);
   if (daemons.empty()) return NoFleetDaemon(gpu);

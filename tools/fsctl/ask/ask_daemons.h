@@ -16,10 +16,13 @@ struct FleetDaemon {
   std::string gpu;   // UUID
   std::string path;  // where it takes messages; empty: on another machine
   wire::RemoteDaemon remote;
+  std::string machine;  // its name in the fleet; empty: there is one machine
 };
 
 // Whether this machine is one of several, by what its fineserve-node writes.
 bool IsOneOfSeveral();
+// Whether a machine of the fleet has this name.
+bool IsMachine(const std::string& name);
 
 // All of the runtime folder, by GPU, and those of the other machines that are
 // alive by what this machine's fineserve-node knows; `gpu` narrows them as
