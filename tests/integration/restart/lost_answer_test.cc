@@ -13,12 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 
 #include "daemon/abi/messages.h"
 #include "tests/integration/site.h"
+#include "tests/process/eventually.h"
+#include "tests/process/traced_thread.h"
 
 namespace fineserve::integration {
 namespace {
@@ -30,61 +31,18 @@ bool ReadFrom(pid_t pid, uint64_t address, T* out) {
   return process_vm_readv(pid, &to, 1, &from, 1, 0) == sizeof(T);
 }
 
-// Whether the process is about to send a message of this type.
-bool IsSending(pid_t pid, abi::MessageType type) {
-  __ptrace_syscall_info call = {};
+// Whether a process begins to send a message of this type.
+bool IsSending(pid_t pid, const __ptrace_syscall_info& call,
+               abi::MessageType type) {
   msghdr message;
   iovec part;
   abi::MessageHeader header;
-  return ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid,
-                sizeof(call), &call) > 0 &&
-         call.op == PTRACE_SYSCALL_INFO_ENTRY && call.entry.nr == SYS_sendmsg &&
+  return call.entry.nr == SYS_sendmsg &&
          ReadFrom(pid, call.entry.args[1], &message) &&
          ReadFrom(pid, reinterpret_cast<uint64_t>(message.msg_iov), &part) &&
          ReadFrom(pid, reinterpret_cast<uint64_t>(part.iov_base), &header) &&
          header.magic == abi::kMessageMagic && header.type == type;
 }
-
-// Follows a process from system call to system call.
-class Traced {
- public:
-  explicit Traced(pid_t pid) : pid_(pid) {
-    attached_ = ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_TRACESYSGOOD) == 0 &&
-                ptrace(PTRACE_INTERRUPT, pid, 0, 0) == 0;
-  }
-  bool attached() const { return attached_; }
-
-  // Kills it when it is about to send the nth message of this type; false if
-  // it does not in time.
-  bool KillAtMessage(abi::MessageType type, int nth) {
-    using Clock = std::chrono::steady_clock;
-    const auto deadline = Clock::now() + process::kPatience;
-    while (Clock::now() < deadline) {
-      int status = 0;
-      if (waitpid(pid_, &status, __WALL | WNOHANG) != pid_) {
-        usleep(200);
-        continue;
-      }
-      if (!WIFSTOPPED(status)) return false;
-      const bool sends =
-          WSTOPSIG(status) == (SIGTRAP | 0x80) && IsSending(pid_, type);
-      if (sends && --nth == 0) {
-        kill(pid_, SIGKILL);
-        waitpid(pid_, &status, __WALL);
-        return true;
-      }
-      // A group stop or an interrupt is no signal of the daemon's.
-      const int signal = WSTOPSIG(status) & 0x7f;
-      const bool own = signal == SIGTRAP || status >> 16 != 0;
-      ptrace(PTRACE_SYSCALL, pid_, 0, own ? 0 : signal);
-    }
-    return false;
-  }
-
- private:
-  const pid_t pid_;
-  bool attached_ = false;
-};
 
 class LostAnswerTest : public Site {
  protected:
@@ -96,12 +54,19 @@ class LostAnswerTest : public Site {
     SCOPED_TRACE(testing::Message()
                  << "message " << static_cast<int>(type) << ", number " << nth);
     const auto former = static_cast<pid_t>(Table().daemon_pid);
-    Traced daemon(former);
+    process::TracedThread daemon(former);
     if (!daemon.attached()) {
       GTEST_SKIP() << "ptrace is not permitted here: " << strerror(errno);
     }
     auto engine = LaunchEngine("4MiB");
-    ASSERT_TRUE(daemon.KillAtMessage(type, nth));
+    int sent = 0;
+    const auto is_nth = [&](const __ptrace_syscall_info& call) {
+      return IsSending(former, call, type) && ++sent == nth;
+    };
+    ASSERT_TRUE(daemon.StopBefore(is_nth, process::kPatience));
+    kill(former, SIGKILL);
+    int status;
+    waitpid(former, &status, __WALL);
     EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
         << engine->Stderr();
     EXPECT_NE(engine->ReadLineWith("ready"), "") << engine->Stderr();
