@@ -49,12 +49,13 @@ class VirtualMemoryTest : public RedirectorFixture {
   }
 
   CUresult Create(size_t bytes, CUmemGenericAllocationHandle* handle,
-                  const CUmemAllocationProp& prop = OnDevice()) {
+                  const CUmemAllocationProp& prop = OnDevice(),
+                  bool kv = true) {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemCreate(handle, bytes, &prop, 0);
     };
     AllocationCall call{Hook::kMemCreate, bytes, nullptr, Original(original)};
-    call.in_scope = true;
+    call.in_scope = kv;
     call.prop = &prop;
     const CUresult result = redirector_.Allocate(driver_, call, handle);
     created_.push_back(*handle);
@@ -94,8 +95,7 @@ class VirtualMemoryTest : public RedirectorFixture {
     const auto original = [&](const driver::EntryPoints& entry) {
       return entry.cuMemRelease(handle);
     };
-    return redirector_.virtual_memory().Release(driver_.entry, handle,
-                                                Original(original));
+    return redirector_.Release(driver_.entry, handle, Original(original));
   }
   CUresult Retain(CUdeviceptr at, CUmemGenericAllocationHandle* handle) {
     const auto original = [](const driver::EntryPoints&) {
@@ -110,6 +110,29 @@ class VirtualMemoryTest : public RedirectorFixture {
 
   std::vector<CUmemGenericAllocationHandle> created_;
 };
+
+// What an engine gives up when it sleeps, and takes again when it wakes up.
+TEST_F(VirtualMemoryTest, MemoryThatIsNoKvIsCountedWhileItsHandleIsHeld) {
+  StartDaemon();
+  CUmemGenericAllocationHandle a = 0, b = 0, kv = 0, host = 0;
+  EXPECT_EQ(Create(6 * kMiB, &a, OnDevice(), /*kv=*/false),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(Create(2 * kMiB, &b, OnDevice(), /*kv=*/false),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(Create(kSlabBytes, &kv), driver::CUDA_SUCCESS);
+  CUmemAllocationProp on_host = OnDevice();
+  on_host.location.type = driver::CU_MEM_LOCATION_TYPE_HOST;
+  EXPECT_EQ(Create(4 * kMiB, &host, on_host, /*kv=*/false),
+            driver::CUDA_SUCCESS);
+  EXPECT_EQ(Scoreboard().created_bytes, 8 * kMiB);
+  EXPECT_EQ(Release(a), driver::CUDA_SUCCESS);
+  EXPECT_EQ(Release(kv), driver::CUDA_SUCCESS);
+  EXPECT_EQ(Scoreboard().created_bytes, 2 * kMiB);
+  EXPECT_EQ(Scoreboard().created_most_bytes, 8 * kMiB);
+  EXPECT_EQ(Release(b), driver::CUDA_SUCCESS);
+  EXPECT_EQ(Release(host), driver::CUDA_SUCCESS);
+  EXPECT_EQ(Scoreboard().created_bytes, 0u);
+}
 
 TEST_F(VirtualMemoryTest, HandleIsMappedGranuleByGranuleWhereTheProgramWants) {
   StartDaemon();

@@ -14,12 +14,17 @@ from gpu_machine import Model, VllmEngine, VllmMachine, random_prompts
 LIGHT = Model(layers=4, seed=1)
 HEAVY = Model(layers=160, seed=3)  # 150 MiB of weights
 WEIGHTS = 150 << 20
+# Together with LONG the longest request.
+PROMPT = (200, 300)
+LONG = 200
 
 
 class RoomTest(VllmMachine):
-    """A pool that begins with nearly all of a small device."""
+    """A pool that begins with nearly all of a small device. The light engine
+    can use 13 slabs at once."""
 
-    device_memory = 320 << 20
+    slab_bytes = 10 << 20  # two blocks of the heavy one
+    device_memory = 280 << 20
 
     def setUp(self) -> None:
         super().setUp()
@@ -33,7 +38,8 @@ class RoomTest(VllmMachine):
     def ask(
         self, engine: VllmEngine, seed: int, requests: int, tokens: int
     ) -> list[list[int]]:
-        prompts = random_prompts(seed, requests, (30, 40))
+        length = PROMPT if tokens == LONG else (30, 40)
+        prompts = random_prompts(seed, requests, length)
         engine.ask("generate", prompts=prompts, max_tokens=[tokens] * requests)
         return prompts
 
@@ -52,7 +58,7 @@ class RoomTest(VllmMachine):
         light.answer()
         before = self.pool_bytes()
         self.assertGreater(before, WEIGHTS)
-        asked = self.ask(light, seed=1, requests=200, tokens=80)
+        asked = self.ask(light, seed=1, requests=40, tokens=LONG)
         heavy = self.start_vllm(
             HEAVY,
             view=True,
@@ -79,12 +85,14 @@ class RoomTest(VllmMachine):
             rounds += 1
             self.assertLess(rounds, 100)
             self.finish(
-                light, LIGHT, self.ask(light, 10 + rounds, requests=100, tokens=80)
+                light,
+                LIGHT,
+                self.ask(light, 10 + rounds, requests=32, tokens=LONG),
             )
         large = self.pool_bytes()
         print(f"beside the sleeper: {large >> 20} MiB", flush=True)
 
-        asked = self.ask(light, seed=3, requests=100, tokens=80)
+        asked = self.ask(light, seed=3, requests=32, tokens=LONG)
         self.assertEqual(heavy.run("wake_up"), [])
         woken = self.pool_bytes()
         print(f"woken: {woken >> 20} MiB", flush=True)
