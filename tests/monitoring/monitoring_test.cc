@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "daemon/metrics/metric_list.h"
+#include "tests/integration/planning/planning_site.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/monitoring/prometheus.h"
@@ -53,6 +54,21 @@ struct Panel {
   std::string title;
   std::string query;
 };
+
+// The names of our metrics in a text.
+std::set<std::string> MetricsIn(const std::string& text) {
+  static const std::regex name("\\bfineserve_[a-z_]+");
+  std::set<std::string> named;
+  for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end;
+       ++it) {
+    named.insert(it->str());
+  }
+  return named;
+}
+
+bool IsOfPlans(const std::string& metric) {
+  return metric.rfind("fineserve_plan_", 0) == 0;
+}
 
 // The queries of a dashboard, as Grafana would send them with "All" chosen.
 std::vector<Panel> PanelsOf(const std::string& name) {
@@ -241,18 +257,79 @@ TEST_F(MonitoringTest, TheAlertsThatAreMeantFireAndEachPanelShowsSomething) {
     }
   }
   // What the rules look at is there, but for what only a planner has.
-  const std::string rules = ReadFile(kFolder + "fineserve.rules.yml");
-  const std::regex name("\\bfineserve_[a-z_]+");
-  std::set<std::string> named;
-  for (std::sregex_iterator it(rules.begin(), rules.end(), name), end;
-       it != end; ++it) {
-    named.insert(it->str());
-  }
+  const std::set<std::string> named =
+      MetricsIn(ReadFile(kFolder + "fineserve.rules.yml"));
   EXPECT_GT(named.size(), 10u);
   for (const std::string& metric : named) {
-    if (metric.rfind("fineserve_plan_", 0) == 0) continue;
+    if (IsOfPlans(metric)) continue;
     EXPECT_GT(prometheus_->SeriesEver(metric), 0) << metric;
   }
+}
+
+// Two GPUs whose daemons plan, scraped from before they know of engines.
+class PlannedMonitoringTest : public integration::PlanningSite {
+ protected:
+  void SetUp() override {
+    if (system("command -v prometheus >/dev/null") != 0) {
+      GTEST_SKIP() << "no prometheus: scripts/setup installs Debian's";
+    }
+    PlanningSite::SetUp();
+  }
+  std::vector<std::string> FlagsOfDaemon(int gpu) const override {
+    return {"--metrics", "127.0.0.1:" + std::to_string(metrics_ports_[gpu])};
+  }
+  bool MovesToTheOtherGpu(int model) {
+    const auto before = See();
+    if (!before) return false;
+    const int to = 1 - ServingGpu(*before, model);
+    const std::string pin = models_[model].model() + "=" + gpus_[to];
+    return Fsctl({"plan", "--pin", pin}).code == 0 &&
+           Fsctl({"plan", "--apply"}).code == 0 &&
+           process::BecomesTrue(
+               [&] {
+                 const auto plan = See();
+                 return plan && ServingGpu(*plan, model) == to;
+               },
+               kConvergence) &&
+           Settles();
+  }
+
+  const uint16_t metrics_ports_[2] = {process::FreePort(), process::FreePort()};
+};
+
+TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveAlarmsNobody) {
+  StartAll();
+  Prometheus prometheus(
+      {{"first", metrics_ports_[0]}, {"second", metrics_ports_[1]}},
+      Hastened(ReadFile(kFolder + "fineserve.rules.yml")));
+  ASSERT_TRUE(MovesToTheOtherGpu(0)) << Fsctl({"plan"}).out;
+  EXPECT_TRUE(Eventually([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return prometheus.SeriesNow(
+        "increase(fineserve_plan_moves_total[20s]) > 0");
+  }));
+
+  int asked = 0;
+  for (const Panel& panel : PanelsOf("overview")) {
+    if (panel.query.find("fineserve_plan_") == std::string::npos) continue;
+    ++asked;
+    // What it shows where nothing is planned says nothing of the metric.
+    const std::string query =
+        std::regex_replace(panel.query, std::regex(" or vector\\(0\\)"), "");
+    EXPECT_GT(prometheus.SeriesEver(query), 0)
+        << panel.title << "\n  " << query;
+  }
+  EXPECT_EQ(asked, 2);
+  int listed = 0;
+  for (const metrics::Metric& metric : metrics::AllMetrics()) {
+    if (!IsOfPlans(metric.name)) continue;
+    ++listed;
+    EXPECT_GT(prometheus.SeriesEver(metric.name), 0) << metric.name;
+  }
+  EXPECT_EQ(listed, 6);
+  EXPECT_EQ(prometheus.SeriesNow("fineserve_plan_leads == 1"), 1u);
+  EXPECT_THAT(prometheus.EverFired(), IsEmpty());
+  EXPECT_THAT(prometheus.BrokenRules(), IsEmpty());
 }
 
 // Every metric that a rule or a dashboard names is one that we export.
@@ -268,11 +345,8 @@ TEST(MonitoringFilesTest, NameNoMetricThatIsNotListed) {
   for (const char* file : {"fineserve.rules.yml", "fineserve.rules.test.yml",
                            "dashboards/overview.json", "dashboards/gpu.json",
                            "dashboards/model.json"}) {
-    const std::string text = ReadFile(kFolder + file);
-    const std::regex name("\\bfineserve_[a-z_]+");
-    for (std::sregex_iterator it(text.begin(), text.end(), name), end;
-         it != end; ++it) {
-      EXPECT_THAT(listed, Contains(it->str())) << file;
+    for (const std::string& metric : MetricsIn(ReadFile(kFolder + file))) {
+      EXPECT_THAT(listed, Contains(metric)) << file;
     }
   }
 }

@@ -76,8 +76,10 @@ void PlanningSite::StartAll() {
 }
 
 void PlanningSite::StartDaemonOn(int gpu) {
-  daemons_[gpu] = StartDaemon(
-      {"--gpu", "emulated:" + std::to_string(gpu), "--fleet", fleet_path()});
+  std::vector<std::string> flags = FlagsOfDaemon(gpu);
+  flags.insert(flags.end(), {"--gpu", "emulated:" + std::to_string(gpu),
+                             "--fleet", fleet_path()});
+  daemons_[gpu] = StartDaemon(flags);
 }
 
 void PlanningSite::StartUp() {

@@ -46,6 +46,8 @@ class PlanningSite : public ServingSite {
   // Everything, until each model is served.
   void StartAll();
   void StartDaemonOn(int gpu);
+  // Of a daemon's command line.
+  virtual std::vector<std::string> FlagsOfDaemon(int gpu) const { return {}; }
   void StartUp();
 
   // What fsctl plan shows; null while there is nobody to ask, or no plan.
