@@ -122,10 +122,16 @@ void PathLink::Warn(const absl::Status& s) {
   log::Warning("{}", std::string(s.message()));
 }
 
-bool PathLink::Send(absl::string_view bytes) {
+bool PathLink::Send(absl::string_view bytes, Haste haste) {
   if (!reader_.ready() || unsent_.size() > kMostUnsentBytes) return false;
   wire::AppendZmtpMessage(bytes, &unsent_);
-  WriteSoon();
+  // A write that fails closes the connection, which must not be done to who
+  // reads from it.
+  if (haste == Haste::kThisTurn || (haste == Haste::kNow && hears_)) {
+    WriteSoon();
+  } else if (haste == Haste::kNow) {
+    Write();
+  }
   return true;
 }
 
@@ -177,8 +183,10 @@ void PathLink::Receive() {
 
 bool PathLink::Understand() {
   const bool was_ready = reader_.ready();
+  hears_ = true;
   const absl::StatusOr<size_t> taken =
       reader_.Read(received_.bytes(), hearer_.on_message, &unsent_);
+  hears_ = false;
   if (!taken.ok()) {
     ++garbled_;
     Warn(absl::InvalidArgumentError(
