@@ -379,17 +379,24 @@ Exchange DaemonLink::ActivateView(uint64_t epoch, uint32_t slabs,
   return outcome;
 }
 
+bool DaemonLink::TableGivesRoom() {
+  const auto* table = static_cast<const abi::TableHeader*>(table_.base());
+  return table != nullptr && table_.bytes() >= sizeof(*table) &&
+         table_.IsSealed() &&
+         table->gives_room.load(std::memory_order_relaxed) != 0;
+}
+
+bool DaemonLink::GivesRoom() {
+  const Turn turn(this);
+  return TableGivesRoom();
+}
+
 Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t* coming) {
   const Turn turn(this);
   *coming = 0;
   if (state() != LinkState::kConnected) return Exchange::kLost;
   // An older daemon would end the connection.
-  const auto* table = static_cast<const abi::TableHeader*>(table_.base());
-  if (table == nullptr || table_.bytes() < sizeof(*table) ||
-      !table_.IsSealed() ||
-      table->gives_room.load(std::memory_order_relaxed) == 0) {
-    return Exchange::kRefused;
-  }
+  if (!TableGivesRoom()) return Exchange::kRefused;
   auto request = abi::MakeMessage<abi::RoomRequest>(0);
   request.bytes = bytes;
   abi::RoomAnswer answer;

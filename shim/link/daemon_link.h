@@ -179,6 +179,8 @@ class DaemonLink {
   // `bytes`. `coming` is what the pool could still give up, in bytes. With 0
   // bytes: this process waits no more. kRefused if the pool's size is fixed.
   Exchange AskRoom(uint64_t bytes, uint64_t* coming);
+  // Whether the pool gives room, by the latest daemon's table.
+  bool GivesRoom();
   // Ends all leases of the view, as Return does.
   void CloseView(uint64_t epoch) { Return(UnconfirmedEnds::kView, epoch); }
   // The same; RegisterView takes the view up again.
@@ -234,6 +236,7 @@ class DaemonLink {
     DaemonLink* const link_;
   };
 
+  bool TableGivesRoom() FINESERVE_REQUIRES(mutex_);
   bool SendEnds() FINESERVE_REQUIRES(mutex_);
   bool ConfirmEnds(int fd) FINESERVE_REQUIRES(mutex_);
   template <typename Message>

@@ -184,11 +184,15 @@ void Redirector::TellShortage(const Driver& real, const AllocationCall& call,
   char size[abi::kByteSizeText];
   abi::FormatByteSize(call.bytes, size);
   const bool ours = verdict == Verdict::kDenied;
-  Warn("%s of %s failed: %s: %s; %s --pool, or run fewer engines",
+  const char* cure = ours ? "give fineserved a larger --pool"
+                     : link_.GivesRoom()
+                         ? "the rest of the pool is in use or promised to "
+                           "engines: lower their longest requests"
+                         : "give fineserved a smaller --pool";
+  Warn("%s of %s failed: %s: %s; %s, or run fewer engines",
        abi::kHookSymbols[static_cast<size_t>(call.hook)], size,
        ours ? "the pool has too few free slabs" : "out of device memory",
-       account,
-       ours ? "give fineserved a larger" : "give fineserved a smaller");
+       account, cure);
 }
 
 // Host memory is never KV, so it is never refused. What an engine starts, such

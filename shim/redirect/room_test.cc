@@ -12,6 +12,7 @@ using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUDA_SUCCESS;
 using driver::CUresult;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr uint64_t kBytes = 8 * kMiB;
@@ -75,6 +76,16 @@ TEST_F(RoomTest, FailsWhenNothingMoreComes) {
   failures_ = 100;
   EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(tries_, 3);
+}
+
+// Not a smaller pool, which it would be by itself.
+TEST_F(RoomTest, SaysWhyThePoolGaveNoMore) {
+  StartDaemonThatAnswers({0});
+  failures_ = 1;
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  const std::string said = testing::internal::GetCapturedStderr();
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(said, HasSubstr("lower their longest requests"));
 }
 
 TEST_F(RoomTest, FailsWhenItHasWaitedLongEnough) {
