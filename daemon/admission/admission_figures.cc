@@ -81,7 +81,8 @@ std::unique_ptr<wire::EngineFiguresT> AdmissionService::Figures(
   auto told = std::make_unique<wire::EngineFiguresT>();
   told->name = engine.name;
   told->serves = Serves(engine.name);
-  told->drains = daemon_.drained->Has(engine.name);
+  told->drains =
+      daemon_.drained->Has(engine.name) || daemon_.drained->empties();
   told->troubles = TroublesOf(engine);
   if (figures != nullptr) Convert(*figures, told.get());
   return told;

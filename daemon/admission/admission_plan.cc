@@ -59,7 +59,7 @@ wire::ReportT AdmissionService::Report() const {
   report.plan_number = daemon_.plans->newest().number();
   report.plan_term = daemon_.plans->newest().term();
   report.plans_refused = daemon_.plans->refused();
-  report.drained = daemon_.drained->has_all();
+  report.drained = daemon_.drained->empties();
   report.proxies = KnowsWhatRuns() ? static_cast<uint32_t>(peers_.size()) : 0;
   demand_.Tell(&report);
   return report;

@@ -107,6 +107,24 @@ TEST_F(PlanOfAdmissionTest, DrainedPlaceTakesNothingThoughThePlanLetsIn) {
   EXPECT_TRUE(Models().models[0]->engines[0]->drains);
 }
 
+TEST_F(PlanOfAdmissionTest, DrainedGpuServesUntilThePlanHasMovedItsModels) {
+  Hello();
+  Plan(1, PlaceState::kServe);
+  wire::DrainT drain;
+  drain.on = true;
+  drain.moves = true;
+  Send(5, std::move(drain), 0, "fsctl");
+  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_TRUE(Models().models[0]->engines[0]->drains);
+  Send(1, Ask("small", 100));
+  EXPECT_TRUE(Verdict(1).admitted);
+  EXPECT_TRUE(Plan(2, PlaceState::kRetire).drained);
+  Send(6, wire::DrainT(), 0, "fsctl");
+  EXPECT_NE(Next().body.AsDone(), nullptr);
+  EXPECT_FALSE(Plan(3, PlaceState::kServe).drained);
+  EXPECT_FALSE(Models().models[0]->engines[0]->drains);
+}
+
 TEST_F(PlanOfAdmissionTest, OlderPlanIsRefusedAndChangesNothing) {
   Hello();
   EXPECT_EQ(Plan(7, PlaceState::kServe).plan_number, 7u);

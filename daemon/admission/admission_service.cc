@@ -253,13 +253,20 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
     Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
     return;
   }
-  const absl::Status s = drain.engine.empty()
-                             ? daemon_.drained->SetAll(engines, drain.on)
-                             : daemon_.drained->Set(engines, drain.on);
+  const bool empties = drain.engine.empty() && drain.on && drain.moves;
+  if (empties) {
+    // Nobody moves what the plan does not name.
+    std::erase_if(engines, [this](const std::string& engine) {
+      return daemon_.plans->newest().Place(engine) != nullptr;
+    });
+  }
+  const absl::Status s = empties ? daemon_.drained->Empty(engines)
+                                 : daemon_.drained->Set(engines, drain.on);
   if (!s.ok()) {
     Refuse(peer, id, std::string(s.message()));
     return;
   }
+  if (empties) log::Info("admission: this GPU drains; its models move away");
   for (const std::string& engine : engines) {
     log::Info("admission: engine {} {}", engine,
               drain.on ? "drains" : "takes requests again");

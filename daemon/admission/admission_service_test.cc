@@ -277,20 +277,19 @@ TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {
   EXPECT_THAT(Refusal(), HasSubstr("no engine \"far-away\""));
 }
 
-TEST_F(AdmissionServiceTest, DrainOfTheGpuIsReportedUntilItEnds) {
+TEST_F(AdmissionServiceTest, DrainedGpuWithoutAPlanTakesNothing) {
   Hello();
   wire::DrainT drain;
   drain.on = true;
+  drain.moves = true;
   Send(5, std::move(drain), 0, "fsctl");
   EXPECT_NE(Next().body.AsDone(), nullptr);
-  Send(6, wire::PlanNoticeT(), 0, "leader");
-  const auto report = Next();
-  ASSERT_NE(report.body.AsReport(), nullptr);
-  EXPECT_TRUE(report.body.AsReport()->drained);
-  EXPECT_TRUE(Models().models[0]->engines[0]->drains);
-  Send(7, wire::DrainT(), 0, "fsctl");
+  Send(1, Ask("small", 100));
+  EXPECT_EQ(Verdict(1).refusal, wire::Refusal::kNoEngine);
+  Send(6, wire::DrainT(), 0, "fsctl");
   EXPECT_NE(Next().body.AsDone(), nullptr);
-  EXPECT_FALSE(Models().models[0]->engines[0]->drains);
+  Send(2, Ask("small", 100));
+  EXPECT_TRUE(Verdict(2).admitted);
 }
 
 TEST_F(AdmissionServiceTest, MistakesOfAProxyAreNamed) {

@@ -20,7 +20,7 @@ DrainedEngines::DrainedEngines(std::string path) : path_(std::move(path)) {
 absl::Status DrainedEngines::Set(const std::vector<std::string>& engines,
                                  bool on) {
   std::set<std::string> names = names_;
-  if (!on) names.erase(kAll);
+  if (!on) names.erase(kGpu);
   for (const std::string& engine : engines) {
     if (on) {
       names.insert(engine);
@@ -33,9 +33,9 @@ absl::Status DrainedEngines::Set(const std::vector<std::string>& engines,
   return absl::OkStatus();
 }
 
-absl::Status DrainedEngines::SetAll(std::vector<std::string> engines, bool on) {
-  engines.push_back(kAll);
-  return Set(engines, on);
+absl::Status DrainedEngines::Empty(std::vector<std::string> at_once) {
+  at_once.push_back(kGpu);
+  return Set(at_once, true);
 }
 
 // A reader finds the old file or the new one, whole.

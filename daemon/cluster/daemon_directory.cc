@@ -25,7 +25,13 @@ absl::StatusOr<wire::RemoteDaemon> RemoteDaemonOf(
                      "there with fsctl keys show, and here: fsctl keys trust ",
                      machine->name, " KEY"));
   }
-  return wire::RemoteDaemon{machine->host, cluster.PortOf(gpu), key->second};
+  const auto key_now = [keys, name = machine->name] {
+    const auto now = keys.Trusted();
+    if (!now.ok() || now->count(name) == 0) return std::string();
+    return now->at(name);
+  };
+  return wire::RemoteDaemon{machine->host, cluster.PortOf(gpu), key->second,
+                            key_now};
 }
 
 DaemonDirectory::DaemonDirectory(config::ClusterSettings cluster,

@@ -255,6 +255,7 @@ absl::StatusOr<ClientSocket> ClientSocket::Connect(const RemoteDaemon& daemon,
   }
   ClientSocket socket(*std::move(handle));
   socket.remote_ = at;
+  socket.key_now_ = daemon.key_now;
   socket.heard_ = std::chrono::steady_clock::now();
   return socket;
 }
@@ -275,6 +276,8 @@ void ClientSocket::ConnectAgainIfSilent() {
   if (remote_.empty() || now - heard_ < kSilence) return;
   heard_ = now;
   zmq_disconnect(handle_.socket, remote_.c_str());
+  const std::string key = key_now_ ? key_now_() : "";
+  if (IsKey(key)) Set(handle_.socket, ZMQ_CURVE_SERVERKEY, key);
   zmq_connect(handle_.socket, remote_.c_str());
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,6 +33,8 @@ struct RemoteDaemon {
   std::string host;
   uint16_t port = 0;
   std::string key;
+  // The key by now, if it can change; empty: there is none. May be null.
+  std::function<std::string()> key_now = nullptr;
 };
 
 // A ZeroMQ context and one socket of it. ZeroMQ's own thread does the I/O.
@@ -104,11 +107,13 @@ class ClientSocket {
   explicit ClientSocket(SocketHandle handle) : handle_(std::move(handle)) {}
   // ZeroMQ makes a connection again that broke, but never one that ended by
   // bytes that are not its protocol's, like a damaged frame of CURVE: then the
-  // daemon is silent for ever.
+  // daemon is silent for ever. So it is, too, if its machine has other keys
+  // now.
   void ConnectAgainIfSilent();
 
   SocketHandle handle_;
   std::string remote_;  // the other machine's address; empty: of this one
+  std::function<std::string()> key_now_;
   std::chrono::steady_clock::time_point heard_;
 };
 

@@ -134,13 +134,21 @@ FormerPools FormerPoolsOf(const std::string& gpu) {
                    : FormerPools{};
 }
 
+bool IsGpu(const std::string& target) {
+  return absl::StartsWith(target, "GPU-");
+}
+
+// `moves`: the planner empties what is drained.
 int ShowDrained(const Globals& globals, const DrainOptions& options,
-                const std::string& what) {
+                const std::string& what, bool moves) {
   if (globals.json) return Print("{\"done\": true}\n");
+  if (options.undo) return Print(what + ": new requests are accepted again\n");
   return Print(absl::StrCat(
-      what, options.undo ? ": new requests are accepted again\n"
-                         : ": no new requests; running requests "
-                           "finish (see fsctl models); --undo ends this\n"));
+      what, moves ? ": its models move elsewhere (see fsctl plan), and their "
+                    "requests with them; what no planner plans gets no new "
+                    "ones; --undo ends this\n"
+                  : ": no new requests; running requests finish (see fsctl "
+                    "models); --undo ends this\n"));
 }
 
 // Whether an engine of the fleet has this name, as far as daemons answer.
@@ -180,10 +188,12 @@ int DrainMachine(const Globals& globals, const DrainOptions& options) {
   }
   wire::DrainT drain;
   drain.on = !options.undo;
+  drain.moves = true;
   return AskThese(*daemons, std::move(drain), &wire::BodyUnion::AsDone,
                   [&](const wire::DoneT&) {
                     return ShowDrained(globals, options,
-                                       "machine " + options.target);
+                                       "machine " + options.target,
+                                       /*moves=*/true);
                   });
 }
 
@@ -221,16 +231,18 @@ int RunDrain(const Globals& globals, const DrainOptions& options) {
   std::string what = "all engines";
   wire::DrainT drain;
   drain.on = !options.undo;
-  if (absl::StartsWith(options.target, "GPU-")) {
-    where.gpu = options.target;
-    what = options.target;
+  drain.moves = IsGpu(options.target);
+  if (drain.moves) {
+    where.gpu = what = options.target;
   } else if (!options.all) {
     drain.engine = options.target;
     what = "engine " + options.target;
   }
-  return Ask(
-      where, std::move(drain), &wire::BodyUnion::AsDone,
-      [&](const wire::DoneT&) { return ShowDrained(globals, options, what); });
+  const bool moves = drain.moves;
+  return Ask(where, std::move(drain), &wire::BodyUnion::AsDone,
+             [&](const wire::DoneT&) {
+               return ShowDrained(globals, options, what, moves);
+             });
 }
 
 }  // namespace fineserve::fsctl

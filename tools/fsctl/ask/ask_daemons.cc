@@ -99,7 +99,10 @@ void AddRemote(const std::string& gpu, std::vector<FleetDaemon>* daemons) {
     for (const cluster::DaemonRecord& d : machine.record.daemons) {
       if (!d.answers || !Matches(d.gpu, gpu)) continue;
       daemons->push_back(
-          {d.gpu, "", {machine.record.host, d.port, trusted->at(name)}, name});
+          {d.gpu,
+           "",
+           {machine.record.host, d.port, trusted->at(name), nullptr},
+           name});
     }
   }
 }
