@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "absl/time/time.h"
 #include "daemon/abi/printable.h"
 #include "tools/fsctl/process/child.h"
+#include "tools/fsctl/process/read_file.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -52,6 +54,37 @@ bool IsOfItsKeeper(absl::string_view variable) {
   return false;
 }
 
+// The numbers of a line of /proc/PID/status.
+std::vector<uint32_t> NumbersOf(const std::string& status, const char* name) {
+  std::vector<uint32_t> numbers;
+  for (absl::string_view line : absl::StrSplit(status, '\n')) {
+    if (!absl::ConsumePrefix(&line, name)) continue;
+    for (const absl::string_view word :
+         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
+      uint32_t number;
+      if (absl::SimpleAtoi(word, &number)) numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+// In a child. The next daemon will have the rights of the one that serves, so
+// what root alone could read would pass for readable. Whoever is not root asks
+// as himself.
+bool TakeRightsOf(pid_t pid) {
+  if (geteuid() != 0) return true;
+  const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
+  // Real and effective ones, and others.
+  const std::vector<uint32_t> uids = NumbersOf(status, "Uid:"),
+                              gids = NumbersOf(status, "Gid:"),
+                              groups = NumbersOf(status, "Groups:");
+  if (uids.size() < 2 || gids.size() < 2) return false;
+  const std::vector<gid_t> supplementary(groups.begin(), groups.end());
+  return setgroups(supplementary.size(), supplementary.data()) == 0 &&
+         setresgid(gids[1], gids[1], gids[1]) == 0 &&
+         setresuid(uids[1], uids[1], uids[1]) == 0;
+}
+
 // In a child.
 int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
               int output) {
@@ -60,6 +93,10 @@ int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
       dup2(table, kFirstInherited) < 0) {
     return kExitNotExecutable;
   }
+  // It may lie where only we may go; it is installed elsewhere. A script needs
+  // it after exec.
+  const int program = open(path.c_str(), O_RDONLY);  // NOLINT: no O_CLOEXEC
+  if (program < 0 || !TakeRightsOf(daemon.pid)) return kExitNotExecutable;
   clearenv();
   for (const std::string& variable : daemon.environment) {
     const size_t equals = variable.find('=');
@@ -70,7 +107,7 @@ int AskAsNext(const std::string& path, const ServingDaemon& daemon, int table,
   SetEnvironment({{"LISTEN_PID", absl::StrCat(getpid())},
                   {"LISTEN_FDS", "1"},
                   {"LISTEN_FDNAMES", "table"}});
-  std::vector<std::string> command = {path};
+  std::vector<std::string> command = {absl::StrCat("/proc/self/fd/", program)};
   command.insert(command.end(), daemon.arguments.begin(),
                  daemon.arguments.end());
   command.push_back("--check-takeover");
