@@ -15,8 +15,6 @@
 namespace fineserve::integration {
 namespace {
 
-constexpr uint16_t kDaemonPort = 7480;  // of the first GPU of a machine
-
 std::chrono::seconds FaultTime() {
   return std::chrono::seconds(
       process::FromEnvironment("FINESERVE_FAULT_S", 15));

@@ -159,7 +159,7 @@ void MachinesSite::WriteFiles() {
   profile.url = "http://127.0.0.1:1";
   profile.chunk_tokens = 2048;
   profile.weight_bytes = kWeightBytes;
-  profile.kv_token_bytes = 1 << 17;
+  profile.kv_token_bytes = 4096;  // as its view has
   profile.step = {7600, 16, 64};  // tinyserve's
   profile.decode_base_us = 7600;
   for (const uint32_t batch : {1, 8, 32}) {
@@ -208,9 +208,32 @@ void MachinesSite::StartEtcd(int machine) {
                                             kEtcdQuotaBytes));
 }
 
+void MachinesSite::StartStrangeEtcd(int machine) {
+  const std::string folder = devices_.path() + "/strange";
+  mkdir(folder.c_str(), 0700);
+  machines_[machine].etcd =
+      StartOn(machine, process::EtcdCommand({Members()[machine]}, 0, folder));
+}
+
 void MachinesSite::StartNode(int machine) {
   machines_[machine].node =
       StartOn(machine, {Program("fineserve-node"), "--fleet", fleet_path_});
+}
+
+void MachinesSite::StartProxyOn(int machine) {
+  machines_[machine].proxy =
+      StartOn(machine, {Program("fineserve-proxy"), "--fleet", fleet_path_});
+}
+
+void MachinesSite::RestartOurs(int machine) {
+  OneMachine& m = machines_[machine];
+  for (Process* process : {m.daemon.get(), m.node.get(), m.proxy.get()}) {
+    process->Signal(SIGTERM);
+    process->Wait();
+  }
+  m.daemon = StartDaemonOn(machine, {"--fleet", fleet_path_});
+  StartNode(machine);
+  StartProxyOn(machine);
 }
 
 std::set<int> MachinesSite::EnginePorts() const {
@@ -234,8 +257,7 @@ void MachinesSite::StartAll() {
   for (int i = 0; i < kMachines; ++i) {
     machines_[i].daemon = StartDaemonOn(i, {"--fleet", fleet_path_});
     StartNode(i);
-    machines_[i].proxy =
-        StartOn(i, {Program("fineserve-proxy"), "--fleet", fleet_path_});
+    StartProxyOn(i);
     machines_[i].up = StartOn(i, {Program("fsctl"), "up", fleet_path_});
   }
   watch_ = std::thread([this] { WatchLeaders(); });
@@ -387,15 +409,11 @@ void MachinesSite::EndLoads(const std::string& what) {
   EXPECT_GT(Count(Ending::kRight), 0) << what;
 }
 
-std::string MachinesSite::TellPlan(int machine, uint64_t term,
-                                   uint64_t number) {
+std::string MachinesSite::AskDaemonOn(int machine,
+                                      wire::PlanNoticeT notice) const {
   auto socket = wire::ClientSocket::Connect(wire::AdmissionPath(
       FolderOf(machine) + "/run/" + machines_[machine].gpu + ".sock"));
   EXPECT_TRUE(socket.ok()) << socket.status();
-  wire::PlanNoticeT notice;
-  notice.plan = std::make_unique<wire::PlanT>();
-  notice.plan->term = term;
-  notice.plan->number = number;
   const std::string bytes = wire::Encode(0, 0, std::move(notice));
   EXPECT_TRUE(Eventually([&] { return socket->Send(bytes); }));
   absl::optional<std::string> answer;
@@ -403,7 +421,23 @@ std::string MachinesSite::TellPlan(int machine, uint64_t term,
     answer = socket->Receive();
     return answer.has_value();
   }));
-  const auto message = wire::Decode(answer.value_or(""));
+  return answer.value_or("");
+}
+
+wire::ReportT MachinesSite::ReportOf(int machine) const {
+  auto message = wire::Decode(AskDaemonOn(machine, {}));
+  wire::ReportT* report = message.ok() ? message->body.AsReport() : nullptr;
+  EXPECT_NE(report, nullptr) << machine;
+  return report == nullptr ? wire::ReportT() : std::move(*report);
+}
+
+std::string MachinesSite::TellPlan(int machine, uint64_t term,
+                                   uint64_t number) {
+  wire::PlanNoticeT notice;
+  notice.plan = std::make_unique<wire::PlanT>();
+  notice.plan->term = term;
+  notice.plan->number = number;
+  const auto message = wire::Decode(AskDaemonOn(machine, std::move(notice)));
   const wire::RefusedT* refused =
       message.ok() ? message->body.AsRefused() : nullptr;
   return refused == nullptr ? "" : refused->why;

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "daemon/cluster/fleet_view.h"
+#include "daemon/wire/fault_counts.h"
+#include "daemon/wire/keys.h"
+#include "daemon/wire/message.h"
 #include "tests/integration/machines/network.h"
 #include "tests/integration/serving/answer_load.h"
 #include "tests/integration/site.h"
@@ -19,6 +22,7 @@
 namespace fineserve::integration {
 
 inline constexpr int kMachines = 3;
+inline constexpr uint16_t kDaemonPort = 7480;  // of a machine's first GPU
 
 // Three machines, each with a network of its own, a member of etcd, an emulated
 // GPU, fineserved, fineserve-node, fineserve-proxy and fsctl up; and three
@@ -32,8 +36,12 @@ class MachinesSite : public Site {
   // All of it, until the fleet agrees and every model answers everywhere.
   void StartAll();
   void StartEtcd(int machine);
+  // In its place: a cluster of its own, of one member.
+  void StartStrangeEtcd(int machine);
   static std::vector<process::EtcdAddress> Members();
   void StartNode(int machine);
+  // Its daemon, node and proxy: killed and started again.
+  void RestartOurs(int machine);
   const std::string& fleet_path() const { return fleet_path_; }
   // Of all places of all models.
   std::set<int> EnginePorts() const;
@@ -65,6 +73,11 @@ class MachinesSite : public Site {
   // Tells that machine's daemon a plan without places, as a leader would.
   // Returns why it was refused; empty if it was not.
   std::string TellPlan(int machine, uint64_t term, uint64_t number);
+  // What that machine's daemon reports of itself.
+  wire::ReportT ReportOf(int machine) const;
+  wire::KeyFolder KeysOf(int machine) const {
+    return wire::KeyFolder(FolderOf(machine) + "/keys");
+  }
   // Stops, or lets go on, everything that plans there.
   void SignalPlanners(int machine, int signal);
 
@@ -83,6 +96,9 @@ class MachinesSite : public Site {
                                    const std::vector<std::string>& command);
   std::unique_ptr<Process> StartDaemonOn(
       int machine, const std::vector<std::string>& arguments);
+  void StartProxyOn(int machine);
+  // The first answer of that machine's daemon.
+  std::string AskDaemonOn(int machine, wire::PlanNoticeT notice) const;
   void ExchangeKeys();
   void WriteFiles();
   void WatchLeaders();

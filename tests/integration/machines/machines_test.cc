@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "tests/integration/json_value.h"
+#include "tests/integration/machines/held_plan.h"
 #include "tests/integration/machines/machines_site.h"
 
 namespace fineserve::integration {
@@ -78,6 +79,8 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
   ASSERT_GE(sleeper, 0);
   const uint64_t term = Term();
   BeginLoads(Without(sleeper));
+  const auto held = HoldBeforePlan(machines_[sleeper].daemon->pid());
+  EXPECT_NE(held, nullptr) << "ptrace is not permitted, or it tells no plan";
   SignalPlanners(sleeper, SIGSTOP);
   const auto slept = std::chrono::steady_clock::now();
   EXPECT_TRUE(Becomes("another machine leads",
@@ -88,13 +91,29 @@ TEST_F(MachinesSite, ALeaderThatSleptChangesNothingAndAFleetWithoutEtcdServes) {
   for (const int other : Without(sleeper)) {
     EXPECT_THAT(TellPlan(other, term, 1'000'000'000), HasSubstr("is older"));
   }
+  const auto refused = [&] {
+    uint64_t plans = 0;
+    for (const int i : Without(sleeper)) plans += ReportOf(i).plans_refused;
+    return plans;
+  };
+  const uint64_t before_waking = refused();
+  EXPECT_EQ(before_waking, 2u) << "those above";
   std::this_thread::sleep_until(slept + 3 * kTtl);
+  EXPECT_EQ(refused(), before_waking);
   SignalPlanners(sleeper, SIGCONT);
+  if (held != nullptr) held->Release();
+  EXPECT_TRUE(Becomes("the plan that it tells as it wakes is refused",
+                      [&] { return refused() == before_waking + 1; }));
   EXPECT_TRUE(Becomes("all machines agree again, the sleeper too", [&] {
     return Agree({0, 1, 2});
   }));
   EXPECT_GT(Term(), term);
   EndLoads("the leader asleep, clients of the others");
+  EXPECT_TRUE(Becomes("fsctl nodes says that plans were refused", [&] {
+    const std::string said = FsctlOn(sleeper, {"nodes"}).out;
+    return said.find("plans were refused") != std::string::npos;
+  }));
+  Show(sleeper, {"nodes"});
 
   // etcd loses its majority.
   const uint64_t before = View(0)->plan_number;
@@ -177,8 +196,84 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
   const Finished frozen = FsctlOn(other, {"plan", "--freeze"});
   EXPECT_EQ(frozen.code, 0) << frozen.err;
   EXPECT_EQ(JsonAt(FsctlOn(other, {"plan", "--json"}).out, "/frozen"), "true");
-  EXPECT_EQ(FsctlOn(other, {"drain", "a-0"}).code, 0);
-  EXPECT_EQ(FsctlOn(other, {"drain", "--undo", "a-0"}).code, 0);
+  EXPECT_EQ(FsctlOn(other, {"plan", "--thaw"}).code, 0);
+}
+
+// The names of engines that the plan lets serve on the machine's GPU.
+std::set<std::string> ServingOn(const std::string& plan, int machine) {
+  std::set<std::string> serving;
+  for (int i = 0;; ++i) {
+    const std::string place = "/places/" + std::to_string(i);
+    const std::string engine = JsonText(plan, place + "/engine");
+    if (engine.empty()) return serving;
+    if (JsonText(plan, place + "/state") == "off") continue;
+    if (engine.back() == '0' + machine) serving.insert(engine);
+  }
+}
+
+TEST_F(MachinesSite, AnEngineAGpuOrAMachineIsDrainedFromAnyMachine) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  const auto drains = [&](int from, const std::string& engine) {
+    const std::string models = FsctlOn(from, {"models", "--json"}).out;
+    for (int m = 0; m < kMachines; ++m) {
+      for (int e = 0; e < kMachines; ++e) {
+        const std::string at =
+            "/models/" + std::to_string(m) + "/engines/" + std::to_string(e);
+        if (JsonText(models, at + "/name") != engine) continue;
+        return JsonAt(models, at + "/drains") == "true";
+      }
+    }
+    ADD_FAILURE() << "no engine " << engine << ": " << models;
+    return false;
+  };
+  // Each from another machine than that which has it.
+  for (int i = 0; i < kMachines; ++i) {
+    const int from = (i + 1) % kMachines;
+    const std::string engine = "a-" + std::to_string(i);
+    EXPECT_EQ(FsctlOn(from, {"drain", engine}).code, 0);
+    EXPECT_TRUE(drains(i, engine));
+    EXPECT_EQ(FsctlOn(from, {"drain", "--undo", engine}).code, 0);
+    EXPECT_FALSE(drains(from, engine));
+  }
+  EXPECT_EQ(FsctlOn(0, {"drain", "a-7"}).code, 2);
+  BeginLoads({0, 1, 2});
+  for (int i = 0; i < kMachines; ++i) {
+    const int from = (i + 1) % kMachines;
+    // A GPU by its UUID, a machine by its name.
+    const std::string target =
+        i == 0 ? machines_[0].gpu : "m" + std::to_string(i);
+    const Finished drained = FsctlOn(from, {"drain", target});
+    EXPECT_EQ(drained.code, 0) << drained.err;
+    EXPECT_TRUE(drains(from, "c-" + std::to_string(i)));
+    EXPECT_FALSE(drains(from, "c-" + std::to_string(from)));
+    EXPECT_TRUE(Becomes("no engine of " + target + " is left", [&] {
+      const Finished plan = FsctlOn(from, {"plan", "--json"});
+      return plan.code == 0 && ServingOn(plan.out, i).empty();
+    }));
+    EXPECT_TRUE(AnswersAt(0) && AnswersAt(1) && AnswersAt(2));
+    EXPECT_EQ(FsctlOn(from, {"drain", "--undo", target}).code, 0);
+    EXPECT_FALSE(drains(from, "c-" + std::to_string(i)));
+  }
+  EndLoads("GPU and machines drained, one after another");
+  EXPECT_EQ(Count(Ending::kRefused), 0);
+}
+
+TEST_F(MachinesSite, StatusOfOneMachineTellsOfTheOthers) {
+  StartAll();
+  if (HasFatalFailure()) return;
+  for (int i = 0; i < kMachines; ++i) {
+    const Finished status = FsctlOn(i, {"status"});
+    EXPECT_EQ(status.code, 0) << status.out << status.err;
+  }
+  machines_[2].daemon->Signal(SIGKILL);
+  machines_[2].daemon->Wait();
+  EXPECT_TRUE(Becomes("another machine's status tells of a dead daemon", [&] {
+    const Finished status = FsctlOn(0, {"status"});
+    return status.code == 1 &&
+           status.out.find("machine m2: no fineserved of " +
+                           machines_[2].gpu) != std::string::npos;
+  }));
 }
 
 }  // namespace
