@@ -1,7 +1,8 @@
 // kill -9 of the daemon again and again, at any moment, while engines serve and
 // its parent keeps the pool: no engine ends, none sees another's bytes, slabs
 // go on moving between them, and none is lost. A few kills in each run of the
-// tests; FINESERVE_DAEMON_KILLS sets another number.
+// tests; FINESERVE_DAEMON_KILLS sets another number, FINESERVE_POOL_MIB and
+// FINESERVE_SLAB_MIB another pool (96 in slabs of 4).
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -33,16 +34,15 @@ using workload::Quantile;
 
 class DaemonRestartTest : public Site {
  protected:
-  static constexpr uint32_t kPoolSlabs = 24;
-
   DaemonRestartTest() {
-    Set("EMUCUDA_MEMORY", "4GiB");
+    Set("EMUCUDA_MEMORY", std::to_string(pool_mib_ + 4096) + "MiB");
     StartPool();
   }
 
   void StartPool() {
     supervisor_ = StartDaemon(
-        {"--supervise", "--pool", "96MiB", "--slab", "4MiB", "--planes", "2"});
+        {"--supervise", "--pool", std::to_string(pool_mib_) + "MiB", "--slab",
+         std::to_string(slab_mib_) + "MiB", "--planes", "2"});
   }
 
   std::unique_ptr<Process> StartView(const std::string& name,
@@ -53,9 +53,9 @@ class DaemonRestartTest : public Site {
                                         "--seed",
                                         std::to_string(seed_),
                                         "--most",
-                                        "700",
+                                        std::to_string(175 * slab_mib_),
                                         "--watermark",
-                                        "100"};
+                                        std::to_string(25 * slab_mib_)};
     command.insert(command.end(), format.begin(), format.end());
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
@@ -96,6 +96,9 @@ class DaemonRestartTest : public Site {
 
   const unsigned seed_ = static_cast<unsigned>(FromEnvironment(
       "FINESERVE_SEED", static_cast<int>(process::RandomSeed())));
+  const int pool_mib_ = FromEnvironment("FINESERVE_POOL_MIB", 96);
+  const int slab_mib_ = FromEnvironment("FINESERVE_SLAB_MIB", 4);
+  const uint32_t pool_slabs_ = static_cast<uint32_t>(pool_mib_ / slab_mib_);
   std::mt19937 random_{seed_};
   std::unique_ptr<Process> supervisor_;
   std::vector<double> back_ms_;
@@ -110,7 +113,7 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
   engines.push_back(StartView("b", {"--page", "65536", "--planes", "2"}));
   engines.push_back(StartView(
       "c", {"--page", "18432", "--planes", "2", "--mode", "guarded"}));
-  engines.push_back(StartEngine("4MiB"));
+  engines.push_back(StartEngine(std::to_string(slab_mib_) + "MiB"));
   const uint32_t whole = SlabsOf(engines.back()->pid());
   EXPECT_EQ(whole, 2u);
   for (int i = 0; i < kills; ++i) {
@@ -130,7 +133,7 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
       Quantile(moves_ms_, .5), Quantile(moves_ms_, .99));
   for (const auto& engine : engines) engine->Signal(SIGTERM);
   for (const auto& engine : engines) engine->Wait();
-  EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+  EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
 // Who looks into the folder afterwards finds no daemon's socket.
@@ -151,7 +154,7 @@ TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
 // What an engine's death leaves is found by a daemon that was not there.
 TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   auto view = StartView("a", {"--page", "33792"});
-  auto whole = StartEngine("4MiB");
+  auto whole = StartEngine(std::to_string(slab_mib_) + "MiB");
   const auto daemon = static_cast<pid_t>(Table().daemon_pid);
   // It cannot notice before it is killed.
   ASSERT_EQ(kill(daemon, SIGSTOP), 0);
@@ -161,7 +164,7 @@ TEST_F(DaemonRestartTest, EngineThatDiesWhileNoDaemonIsThereLeavesNothing) {
   }
   ASSERT_EQ(kill(daemon, SIGKILL), 0);
   ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
-  EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+  EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
 // Who keeps the pool dies: the daemon serves on, and says so when it would
@@ -178,7 +181,7 @@ TEST_F(DaemonRestartTest, DaemonWhoseParentDiesServesOn) {
   EXPECT_EQ(static_cast<pid_t>(Table().daemon_pid), daemon);
   EXPECT_TRUE(first->alive() && second->alive());
   for (auto* engine : {first.get(), second.get()}) engine->Signal(SIGKILL);
-  EXPECT_TRUE(EventuallyFree(kPoolSlabs));
+  EXPECT_TRUE(EventuallyFree(pool_slabs_));
   kill(daemon, SIGKILL);
 }
 
@@ -201,7 +204,7 @@ TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
   ASSERT_TRUE(Eventually([&] { return Read().has_value(); }));
   ASSERT_NE(static_cast<pid_t>(Table().daemon_pid), daemon);
   const uint32_t late = SlabsIn(abi::SlabState::kQuarantined);
-  EXPECT_GT(late, kPoolSlabs / 2);
+  EXPECT_GT(late, pool_slabs_ / 2);
   ASSERT_EQ(Table().engines.size(), 1u);
   EXPECT_EQ(Table().engines[0].name, "fineserved (former)");
   EXPECT_EQ(Table().engines[0].member_pids.at(0),
@@ -209,7 +212,7 @@ TEST_F(LateFillTest, SlabsThatItZeroesAreNobodysUntilItIsGone) {
   usleep(500'000);
   EXPECT_EQ(SlabsIn(abi::SlabState::kQuarantined), late);
   EndLingering();
-  EXPECT_TRUE(EventuallyFree(kPoolSlabs)) << Fsctl({"slabs"}).out;
+  EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
 // Engines come and go under every daemon.

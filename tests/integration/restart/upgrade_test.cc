@@ -24,6 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kWentBack = 4;
+// A release that neither serves nor ends, but for its parent's end: it has the
+// pool's descriptors, and with them the emulated GPU's memory.
+constexpr char kHangs[] = "while kill -0 $PPID; do sleep 0.1; done";
 
 class UpgradeTest : public Site {
  protected:
@@ -184,7 +187,7 @@ TEST_F(UpgradeTest, ReleaseThatDoesNotServeGivesWayToTheFormerOne) {
   StartPool();
   StartEngines();
   const abi::TableSnapshot before = Table();
-  for (const char* fault : {"exit 1", "kill -9 $$", "exec sleep 3600"}) {
+  for (const char* fault : {"exit 1", "kill -9 $$", kHangs}) {
     ASSERT_EQ(RunUpgrade({"--timeout", "2", "--binary", Broken(fault)}),
               kWentBack)
         << fault << ": " << answer_;
@@ -210,6 +213,24 @@ TEST_F(UpgradeTest, FormerReleaseComesBackThoughItsFileIsGone) {
   fs::rename(Broken("exit 1"), Installed());
   ASSERT_EQ(RunUpgrade({"--timeout", "10"}), kWentBack) << answer_;
   ExpectServing(before);
+}
+
+// However the test above ends, it leaves nobody with the pool behind.
+TEST_F(UpgradeTest, ReleaseThatHangsEndsWithItsParent) {
+  StartPool();
+  const auto daemon = static_cast<pid_t>(Table().daemon_pid);
+  fs::rename(Broken(kHangs), Installed());
+  ASSERT_EQ(kill(daemon, SIGTERM), 0);
+  pid_t hanging = 0;
+  ASSERT_TRUE(Eventually([&] {
+    std::ifstream children("/proc/" + std::to_string(parent_->pid()) +
+                           "/task/" + std::to_string(parent_->pid()) +
+                           "/children");
+    return children >> hanging && hanging != daemon;
+  }));
+  parent_->Signal(SIGKILL);
+  parent_->Wait();
+  EXPECT_TRUE(Eventually([&] { return kill(hanging, 0) != 0; }));
 }
 
 TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {

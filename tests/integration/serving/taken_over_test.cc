@@ -1,8 +1,10 @@
-// What clients see while daemons are killed and others take their pool over:
-// nothing but a little time. FINESERVE_DAEMON_KILLS sets another number, and
-// FINESERVE_KILL_WINDOW_MS for how long after each the time to first token is
-// taken; before all of them it is taken for as long as that in total, and at
-// most a minute. 5000 for the figures of design note 0034.
+// What clients of three engines of different formats see, one with a view, one
+// with a guarded view and one with whole slabs, while daemons are killed and
+// others take their pool over: nothing but a little time.
+// FINESERVE_DAEMON_KILLS sets another number, and FINESERVE_KILL_WINDOW_MS for
+// how long after each the time to first token is taken; before all of them it
+// is taken for as long as that in total, and at most a minute. 5000 for the
+// figures of design note 0034.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -21,6 +24,7 @@
 #include "tests/integration/serving/serving_site.h"
 #include "tests/process/free_port.h"
 #include "tests/process/from_environment.h"
+#include "tests/process/random_seed.h"
 
 namespace fineserve::integration {
 namespace {
@@ -31,22 +35,27 @@ using workload::Quantile;
 class TakenOverTest : public ServingSite {
  protected:
   void StartAll() {
-    const uint16_t wide_port = process::FreePort(),
-                   deep_port = process::FreePort();
-    WriteFleet({{"wide", 4096, wide_port}, {"deep", 8192, deep_port}},
-               "fail_closed");
+    const uint16_t wide = process::FreePort(), deep = process::FreePort(),
+                   whole = process::FreePort();
+    WriteFleet(
+        {{"wide", 4096, wide}, {"deep", 8192, deep}, {"whole", 1024, whole}},
+        "fail_closed");
     StartDaemonOfFleet({"--supervise"});
-    wide_ = StartEngine("wide", {"--page", "64KiB"}, wide_port);
-    deep_ =
-        StartEngine("deep", {"--planes", "4", "--page", "32KiB"}, deep_port);
+    engines_.push_back(
+        StartEngine("wide", {"--view", "--page", "64KiB"}, wide));
+    engines_.push_back(StartEngine(
+        "deep",
+        {"--view", "--mode", "guarded", "--planes", "4", "--page", "32KiB"},
+        deep));
+    engines_.push_back(StartEngine("whole", {"--page", "16KiB"}, whole));
     StartProxy();
   }
   std::unique_ptr<TinyEngine> StartEngine(const std::string& name,
                                           std::vector<std::string> more,
                                           uint16_t port) {
     more.insert(more.end(),
-                {"--view", "--speed", "200", "--max-model-len", "1024",
-                 "--max-num-seqs", "24", "--port", std::to_string(port)});
+                {"--speed", "200", "--max-model-len", "1024", "--max-num-seqs",
+                 "24", "--port", std::to_string(port)});
     Process::Environment environment = EngineEnvironment();
     environment["FINESERVE_ENGINE"] = name;
     return std::make_unique<TinyEngine>(Program("tinyserve"), name, more,
@@ -57,8 +66,9 @@ class TakenOverTest : public ServingSite {
   void Probe(std::vector<double>* ttfts_ms) {
     const auto before = std::chrono::steady_clock::now();
     HttpClient client(port());
+    const TinyEngine& wide = *engines_[0];
     client.Send("POST", "/v1/completions",
-                wide_->Body("hello", 5, ", \"stream\": true"));
+                wide.Body("hello", 5, ", \"stream\": true"));
     EXPECT_EQ(client.ReadHead().status, 200);
     std::string text;
     while (const auto event = client.ReadEvent()) {
@@ -70,14 +80,33 @@ class TakenOverTest : public ServingSite {
       }
       text += JsonText(*event, kTextOfAnswer);
     }
-    EXPECT_EQ(text, wide_->Expected("hello", 5));
+    EXPECT_EQ(text, wide.Expected("hello", 5));
   }
   void ProbeFor(std::chrono::milliseconds time, std::vector<double>* ttfts_ms) {
     const auto end = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < end) Probe(ttfts_ms);
   }
 
-  std::unique_ptr<TinyEngine> wide_, deep_;
+  // Kills the daemon, asks for this long, and looks at the next one's pool.
+  void Kill(std::chrono::milliseconds window, std::vector<double>* ttfts_ms) {
+    const abi::TableSnapshot before = Table();
+    const uint32_t whole = SlabsOf(engines_[2]->process().pid());
+    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ProbeFor(window, ttfts_ms);
+    const abi::TableSnapshot now = Table();
+    ASSERT_NE(now.daemon_pid, before.daemon_pid);
+    EXPECT_EQ(now.epoch, before.epoch);
+    EXPECT_EQ(now.counters.slabs_quarantined, 0u);
+    EXPECT_TRUE(Eventually([&] {
+      return Table().counters.slabs_returned > before.counters.slabs_returned;
+    })) << "slabs move no more";
+    EXPECT_EQ(SlabsOf(engines_[2]->process().pid()), whole);
+    for (const auto& engine : engines_) {
+      ASSERT_TRUE(engine->process().alive()) << engine->process().Stderr();
+    }
+  }
+
+  std::vector<std::unique_ptr<TinyEngine>> engines_;  // wide, deep, whole
 };
 
 TEST_F(TakenOverTest, EveryRequestIsAnsweredRight) {
@@ -85,31 +114,37 @@ TEST_F(TakenOverTest, EveryRequestIsAnsweredRight) {
   const std::chrono::milliseconds window(
       FromEnvironment("FINESERVE_KILL_WINDOW_MS", 1500));
   StartAll();
-  AnswerLoad wide(*wide_, port(), 6, {300, 40});
-  AnswerLoad deep(*deep_, port(), 6, {300, 40});
+  std::vector<std::unique_ptr<AnswerLoad>> loads;
+  for (const auto& engine : engines_) {
+    loads.push_back(std::make_unique<AnswerLoad>(*engine, port(), 6,
+                                                 AnswerLoad::Shape{300, 40}));
+  }
+  std::mt19937 random(process::RandomSeed());
   std::vector<double> calm, killed;
   ProbeFor(std::min(kills * window, std::chrono::milliseconds(60'000)), &calm);
   for (int i = 0; i < kills; ++i) {
-    const pid_t before = static_cast<pid_t>(Table().daemon_pid);
-    ASSERT_EQ(kill(before, SIGKILL), 0);
-    ProbeFor(window, &killed);
-    ASSERT_NE(static_cast<pid_t>(Table().daemon_pid), before);
+    // At any moment of the load, also of what the last kill made of it.
+    usleep(random() % 30'000);
+    ASSERT_NO_FATAL_FAILURE(Kill(window, &killed)) << "kill " << i;
   }
-  for (AnswerLoad* load : {&wide, &deep}) {
+  int right = 0;
+  for (const auto& load : loads) {
     load->End();
     EXPECT_GT(load->right(), 0);
     EXPECT_EQ(load->wrong(), 0);
     EXPECT_EQ(load->lost(), 0);
     EXPECT_EQ(load->refused(), 0);
+    right += load->right();
   }
   printf(
-      "%d kills: %d + %d answers right; TTFT %.1f ms (p99 %.1f, most %.1f of "
-      "%zu) without kills, %.1f (p99 %.1f, most %.1f of %zu) with\n",
-      kills, wide.right(), deep.right(), Quantile(calm, .5),
-      Quantile(calm, .99), Quantile(calm, 1), calm.size(), Quantile(killed, .5),
-      Quantile(killed, .99), Quantile(killed, 1), killed.size());
-  EXPECT_TRUE(wide_->process().alive());
-  EXPECT_TRUE(deep_->process().alive());
+      "%d kills: %d answers right; TTFT %.1f ms (p99 %.1f, most %.1f of %zu) "
+      "without kills, %.1f (p99 %.1f, most %.1f of %zu) with\n",
+      kills, right, Quantile(calm, .5), Quantile(calm, .99), Quantile(calm, 1),
+      calm.size(), Quantile(killed, .5), Quantile(killed, .99),
+      Quantile(killed, 1), killed.size());
+  const uint32_t slabs = static_cast<uint32_t>(Table().slabs.size());
+  engines_.clear();
+  EXPECT_TRUE(EventuallyFree(slabs)) << Fsctl({"slabs"}).out;
 }
 
 }  // namespace
