@@ -13,6 +13,8 @@ ALLOWED = {
     "kernels/driver": set(),
     "daemon/abi": {"kernels/driver"},
     "daemon/clock": set(),
+    # What all programs say to a command line that they cannot carry out.
+    "daemon/cli": set(),
     "daemon/log": set(),
     # Names and figures alone: fsctl prints them, the exporter and the proxy
     # export them.
@@ -162,6 +164,7 @@ ALLOWED = {
     "daemon/proxy": {
         "daemon/abi",
         "daemon/apply",
+        "daemon/cli",
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
@@ -290,6 +293,7 @@ ALLOWED = {
     },
     "tools/fsctl": {
         "daemon/abi",
+        "daemon/cli",
         "tools/fsctl/admission",
         "tools/fsctl/apply",
         "tools/fsctl/doctor",
@@ -309,7 +313,7 @@ ALLOWED = {
         "tools/fsctl/terminal",
         "tools/fsctl/upgrade",
     },
-    "tools/fsctl/terminal": {"daemon/abi"},
+    "tools/fsctl/terminal": {"daemon/abi", "daemon/cli"},
     "tools/fsctl/process": {
         "daemon/abi",
         "kernels/driver",
@@ -392,6 +396,7 @@ ALLOWED = {
     "tools/fsctl/support": {
         "daemon/abi",
         "daemon/config",
+        "kernels/driver",
         "tools/fsctl/pool",
         "tools/fsctl/process",
         "tools/fsctl/terminal",
@@ -443,6 +448,7 @@ ALLOWED = {
     "tools/openai": set(),
     "tools/sim": {
         "bench/workload",
+        "daemon/cli",
         "daemon/config",
         "daemon/log",
         "tools/sim/bound",

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
+#include "daemon/cli/command_line.h"
 #include "daemon/config/address.h"
 #include "daemon/config/config.h"
 
@@ -23,8 +24,8 @@ Examples:
   fineserve-proxy --fleet fleet.toml --otlp-endpoint http://127.0.0.1:4318
 
 Signals: SIGHUP reloads the fleet and the keys. SIGUSR1 opens the access log
-again. SIGTERM and SIGINT let running
-requests finish, within the fleet's drain; a second one ends the proxy at once.
+again. SIGTERM and SIGINT let running requests finish, within the fleet's drain;
+a second one ends the proxy at once.
 Exit codes: 0 ended as asked, 1 cannot serve, 2 wrong flag or fleet.)";
 
 void Declare(CLI::App* app, Options* o, std::string* max_body) {
@@ -111,10 +112,8 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   key->needs(cert);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return Fail(absl::StrCat(e.what(), "; see fineserve-proxy --help"));
+    return cli::EndOf(app, e);
   }
   if (!max_body.empty()) {
     const absl::Status s =

@@ -15,7 +15,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/abi/version.h"
+#include "daemon/cli/command_line.h"
 #include "tools/fsctl/admission/admission_commands.h"
 #include "tools/fsctl/apply/apply_commands.h"
 #include "tools/fsctl/doctor/doctor.h"
@@ -588,7 +590,8 @@ void AddMetrics(CLI::App& app, Commands& c) {
 
 void AddUpgrade(CLI::App& app, Commands& c) {
   CLI::App* command = AddCommand(
-      app, c, "upgrade", "Replace fineserved by another release meanwhile",
+      app, c, "upgrade",
+      "Replace fineserved by another release while engines serve",
       "  fsctl upgrade --check           would it work? Changes nothing\n"
       "  fsctl upgrade                   starts what is installed now\n"
       "  fsctl upgrade --binary ./fineserved\n"
@@ -682,37 +685,6 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
   return names;
 }
 
-std::vector<std::string> FlagsOf(const CLI::App& app) {
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      flags.push_back("--" + name);
-    }
-  }
-  return flags;
-}
-
-// Of the first flag that no command here has; empty if there is none.
-std::string SuggestFlag(const CLI::App& app) {
-  std::vector<std::string> known = FlagsOf(app);
-  for (const CLI::App* command : app.get_subcommands()) {
-    for (std::string& flag : FlagsOf(*command)) known.push_back(flag);
-  }
-  for (const std::string& word : app.remaining(/*recurse=*/true)) {
-    if (word.rfind("--", 0) != 0) continue;
-    return DidYouMean(word.substr(0, word.find('=')), known);
-  }
-  return "";
-}
-
-// CLI11's message on one line, with where to find help.
-int UsageError(const CLI::App& app, const CLI::ParseError& error) {
-  std::string what = error.what();
-  std::replace(what.begin(), what.end(), '\n', ' ');
-  return Fail(kExitUsage, absl::StrCat(what, SuggestFlag(app), "; see ",
-                                       CommandLineOf(app), " --help"));
-}
-
 // CLI11 would only say that a subcommand is required.
 bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return false;
@@ -720,6 +692,13 @@ bool IsUnknownCommand(const CLI::App& app, int argc, char** argv) {
     return command->get_name() == argv[1];
   };
   return app.get_subcommands(is_it).empty();
+}
+
+// Whether `run` was given the command to run as if it were its own words.
+bool HasBareCommand(const CLI::App& app, bool without_dashes) {
+  if (!without_dashes || !app.got_subcommand("run")) return false;
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  return !words.empty() && words[0].rfind('-', 0) != 0;
 }
 
 // Takes what follows the first "--", the command to run, unparsed. Returns the
@@ -754,7 +733,12 @@ int Main(int argc, char** argv) {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    return UsageError(app, error);
+    if (HasBareCommand(app, own == argc)) {
+      return Fail(kExitUsage,
+                  absl::StrCat("run takes its command after --: fsctl run -- ",
+                               absl::StrJoin(app.remaining(true), " ")));
+    }
+    return Fail(kExitUsage, cli::UsageText(app, error, CommandLineOf(app)));
   }
   if (own < argc && !app.got_subcommand("run")) {
     return Fail(kExitUsage,

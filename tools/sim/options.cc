@@ -1,7 +1,8 @@
 #include "tools/sim/options.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+
+#include "daemon/cli/command_line.h"
 
 namespace fineserve::sim {
 namespace {
@@ -18,9 +19,10 @@ Examples:
 
 The site file says what the fleet file does not: pool and slab size, KV bytes a
 token, how co-tenants slow each other down, what paths and fills cost. Without
-A fleet with a [planner] plans, and moves engines, as it does while serving; the
-site file then needs the device's memory, and says how long engines start. Without
 it: 16 GiB in slabs of 32 MiB, time slices, and no time but the engines'.
+A fleet with a [planner] plans, and moves engines, as it does while serving; the
+site file is then needed for the device's memory and the time that engines take
+to start.
 
 Exit codes: 0 simulated, 1 a file could not be used, 2 wrong flag, fleet or
 site.)";
@@ -56,11 +58,8 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   app.footer(kFooter);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    fprintf(stderr, "fineserve-sim: %s; see fineserve-sim --help\n", e.what());
-    return 2;
+    return cli::EndOf(app, e);
   }
   return options;
 }

@@ -72,9 +72,12 @@ class GpuCard {
     this.rest = el('div');
     this.card = el('article', {class: 'card', 'aria-label': gpu.name},
       this.title, this.note, this.facts, this.map.canvas, this.map.text, this.rest);
+    // What is drawn does not follow the style by itself.
+    dark.addEventListener('change', () => this.last && this.show(...this.last));
   }
 
   show(gpu, stateNames) {
+    this.last = [gpu, stateNames];
     this.card.classList.toggle('away', !gpu.answers);
     this.note.hidden = gpu.answers && gpu.why === '';
     this.note.textContent = gpu.answers ? gpu.why

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/integration/page/browser.h"
+#include "tests/integration/serving/answer_load.h"
 #include "tests/integration/serving/serving_site.h"
 #include "tests/integration/serving/tiny_engine.h"
 #include "tests/process/free_port.h"
@@ -97,6 +98,38 @@ constexpr char kPaintedSlabs[] =
     " }).length;"
     "})()";
 
+// Whether "free" has the style's present colour in the map and in the list of
+// states.
+constexpr char kLegendIsTheMaps[] =
+    "(() => {"
+    " const at = (canvas, x, y) =>"
+    "   [...canvas.getContext('2d').getImageData(x, y, 1, 1).data].join();"
+    " const map = [...cards.values()][0].map;"
+    " const [x, y] = map.place(map.states.indexOf('free'));"
+    " const sample = [...document.querySelectorAll('.states li')]"
+    "   .find((li) => li.innerText.startsWith('free')).querySelector('canvas');"
+    " const own = document.createElement('canvas'), g = own.getContext('2d');"
+    " g.fillStyle = cssColour('--free');"
+    " g.fillRect(0, 0, 1, 1);"
+    " return at(sample, 5, 5) === at(own, 0, 0) &&"
+    "   at(map.canvas, x + 2, y + 2) === at(own, 0, 0);"
+    "})()";
+
+// Whether the last column's head and words begin at one place, and the words
+// stand on their row's line.
+constexpr char kColumnsAreInLine[] =
+    "(() => {"
+    " const box = (selector) => {"
+    "   const range = document.createRange();"
+    "   range.selectNodeContents(document.querySelector('#models ' + "
+    "selector));"
+    "   return range.getBoundingClientRect();"
+    " };"
+    " const head = box('th.text'), chip = box('.chip'), name = box('tbody th');"
+    " return Math.abs(head.left - chip.left) < 1 &&"
+    "   Math.abs(name.bottom - chip.bottom) < 3;"
+    "})()";
+
 TEST_F(PageTest, ASlabThatMovesIsSeenToMove) {
   EXPECT_EQ(browser_->Eval(kPaintedSlabs), "0");
   auto other = StartOther();
@@ -126,6 +159,25 @@ TEST_F(PageTest, RequestsAndTheirWayAreSeen) {
             "true");
 }
 
+TEST_F(PageTest, WhatRunsUnderLoadIsSeen) {
+  AnswerLoad load(*wide_, port(), 12, {400, 200});
+  const auto other = StartOther();
+  ASSERT_TRUE(browser_->Becomes(
+      "Number(document.querySelector('#models td[data-label=Running]')"
+      ".innerText) > 3"));
+  ASSERT_TRUE(browser_->Becomes(
+      "document.querySelectorAll('#requests li').length > 8"));
+  Keep("1280");
+  EXPECT_EQ(browser_->Eval(kColumnsAreInLine), "true");
+  browser_->Resize(400, 900);
+  EXPECT_TRUE(browser_->Becomes("innerWidth === 400"));
+  EXPECT_EQ(browser_->Eval("document.documentElement.scrollWidth"), "400");
+  Keep("400");
+  load.End();
+  EXPECT_GT(load.right(), 0);
+  EXPECT_EQ(load.wrong(), 0);
+}
+
 TEST_F(PageTest, ADaemonsRestartIsSurvived) {
   browser_->Eval("window.mark = 'same page'");
   daemon_->Signal(SIGKILL);
@@ -137,6 +189,14 @@ TEST_F(PageTest, ADaemonsRestartIsSurvived) {
   ASSERT_TRUE(browser_->Becomes(
       "document.querySelector('#alarms').innerText.includes('No daemon')"));
   Keep("away");
+  browser_->Resize(400, 900);
+  browser_->Prefer("prefers-color-scheme=dark");
+  // Not dark.matches: who asks a query itself in Chromium takes the event away
+  // from those who listen.
+  EXPECT_TRUE(browser_->Becomes("innerWidth === 400"));
+  EXPECT_TRUE(browser_->Becomes(kLegendIsTheMaps));
+  EXPECT_EQ(browser_->Eval("document.documentElement.scrollWidth"), "400");
+  Keep("away-400-dark");
   StartDaemonOfFleet();
   ASSERT_TRUE(browser_->Becomes(
       "document.querySelector('.away-note').hidden && document.querySelector("
@@ -198,6 +258,7 @@ TEST_F(PageTest, ItFitsNarrowAndWideScreensInLightAndDark) {
   }
   browser_->Prefer("prefers-color-scheme=dark");
   EXPECT_TRUE(browser_->Becomes(back + " !== " + light));
+  EXPECT_TRUE(browser_->Becomes(kLegendIsTheMaps));
 }
 
 }  // namespace

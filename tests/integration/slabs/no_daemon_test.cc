@@ -61,11 +61,35 @@ TEST_F(NoDaemonTest, SlipsOfTheHandAreCorrected) {
 }
 
 TEST_F(NoDaemonTest, OutputThatCannotBeWrittenIsAnError) {
-  const Finished help = RunToEnd(
-      {"/bin/sh", "-c", Program("fsctl") + " slabs --help > /dev/full"},
-      environment());
-  EXPECT_EQ(help.code, 1);
-  EXPECT_THAT(help.err, HasSubstr("cannot write the output: No space left"));
+  for (const char* command :
+       {"fsctl slabs --help", "fsctl --version", "fineserve-proxy --help",
+        "fineserve-proxy --version", "fineserve-sim --help"}) {
+    const Finished help = RunToEnd(
+        {"/bin/sh", "-c", Program(command) + " > /dev/full"}, environment());
+    EXPECT_EQ(help.code, 1) << command;
+    EXPECT_THAT(help.err, HasSubstr("cannot write the output: No space left"));
+  }
+}
+
+TEST_F(NoDaemonTest, WhatWasMeantIsSaidBeforeAnythingIsDone) {
+  const Finished bare = Fsctl({"run", "my-engine", "serve"});
+  EXPECT_EQ(bare.code, 2);
+  EXPECT_THAT(bare.err, HasSubstr("fsctl run -- my-engine serve"));
+  const Finished missing = Fsctl({"run", "--", "no-such-engine"});
+  EXPECT_EQ(missing.code, 127);
+  EXPECT_EQ(missing.err, "fsctl: no-such-engine: command not found\n")
+      << "no daemon is started for it";
+  const Finished file = Fsctl({"apply", "/no/such/fleet.toml"});
+  EXPECT_EQ(file.code, 2);
+  EXPECT_THAT(file.err, HasSubstr("/no/such/fleet.toml: cannot be read"));
+  const Finished support = Fsctl({"support", "--output", "/no/such/b.tar.gz"});
+  EXPECT_EQ(support.code, 1);
+  EXPECT_EQ(support.err,
+            "fsctl: cannot write /no/such/b.tar.gz: No such file or "
+            "directory\n");
+  EXPECT_THAT(Fsctl({"status"}).out,
+              HasSubstr("0 daemons, 0 proxies, 0 fsctl up with 0 engines that "
+                        "serve"));
 }
 
 }  // namespace

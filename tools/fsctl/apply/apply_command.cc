@@ -222,13 +222,13 @@ int Application::Finish(int code) {
 }
 
 int Application::Run() {
+  if (const int code = ReadFile()) return code;
   const bool may_ask = isatty(STDIN_FILENO) != 0 && !globals_.json;
   if (!options_.yes && !options_.dry_run && !may_ask) {
     return Fail(kExitUsage,
                 "nobody is there to ask; give --yes, or --dry-run to see what "
                 "would happen");
   }
-  if (const int code = ReadFile()) return code;
   if (const int code = Find()) return code;
   const int can = Check();
   Show();

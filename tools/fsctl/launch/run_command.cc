@@ -12,6 +12,7 @@
 #include "tools/fsctl/launch/run_plan.h"
 #include "tools/fsctl/launch/visible_gpu.h"
 #include "tools/fsctl/pool/daemon_choice.h"
+#include "tools/fsctl/process/child.h"
 #include "tools/fsctl/process/install_paths.h"
 #include "tools/fsctl/terminal/exit_code.h"
 #include "tools/fsctl/terminal/globals.h"
@@ -117,6 +118,11 @@ absl::StatusOr<RunPlan> MakePlan(const RunOptions& options) {
 int RunRun(const Globals& globals, const RunOptions& options) {
   absl::StatusOr<RunPlan> plan = MakePlan(options);
   if (!plan.ok()) return Fail(kExitUsage, plan.status());
+  // No daemon is started for it.
+  const std::string& program = options.command[0];
+  if (!IsProgram(program) && access(program.c_str(), F_OK) != 0) {
+    return Fail(kExitNotFound, program + ": command not found");
+  }
   const absl::StatusOr<std::string> shim = PreloadableShim();
   if (!shim.ok()) return Fail(kExitBadAnswer, shim.status());
   plan->shim = *shim;

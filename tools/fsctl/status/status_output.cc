@@ -35,15 +35,17 @@ size_t Serving(const StatusInput& o) {
   return serving;
 }
 
-std::string Several(size_t count, const char* what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+std::string Several(size_t count, const char* one, const char* several) {
+  return absl::StrCat(count, " ", count == 1 ? one : several);
 }
 
 std::string WhatRuns(const StatusInput& o) {
-  return absl::StrCat(Several(o.pools.size(), "daemon"), ", ",
-                      Several(Count(o, "fineserve-proxy"), "proxy"), ", ",
-                      Several(Count(o, "fsctl up"), "fsctl up"), " with ",
-                      Several(Serving(o), "engine"), " that serve\n");
+  const size_t serving = Serving(o);
+  return absl::StrCat(
+      Several(o.pools.size(), "daemon", "daemons"), ", ",
+      Several(Count(o, "fineserve-proxy"), "proxy", "proxies"), ", ",
+      Count(o, "fsctl up"), " fsctl up with ",
+      Several(serving, "engine that serves", "engines that serve"), "\n");
 }
 
 }  // namespace

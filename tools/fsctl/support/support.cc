@@ -1,6 +1,7 @@
 #include "tools/fsctl/support/support.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/driver/descriptor.h"
 #include "tools/fsctl/process/child.h"
 #include "tools/fsctl/support/gathering.h"
 #include "tools/fsctl/support/redactor.h"
@@ -102,20 +104,32 @@ int RunSupport(const Globals& globals, const SupportOptions& options) {
                                             absl::Now(), absl::UTCTimeZone());
   const std::string output =
       options.output.empty() ? name + ".tar.gz" : options.output;
-  if (access(output.c_str(), F_OK) == 0) {
-    return Fail(kExitUsage, output + " exists already; give another --output");
-  }
   umask(0077);
+  // Before the work; tar writes into it.
+  if (!driver::Descriptor(
+           open(output.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600))
+           .valid()) {
+    if (errno == EEXIST) {
+      return Fail(kExitUsage,
+                  output + " exists already; give another --output");
+    }
+    return Fail(kExitBadAnswer,
+                absl::StrCat("cannot write ", output, ": ", strerror(errno)));
+  }
   const Scratch scratch;
   if (scratch.path().empty()) {
+    const int error = errno;
+    unlink(output.c_str());
     return Fail(
         kExitBadAnswer,
-        absl::StrCat("cannot make a folder in $TMPDIR: ", strerror(errno)));
+        absl::StrCat("cannot make a folder in $TMPDIR: ", strerror(error)));
   }
   const Gathered gathered = Gather(globals, options, scratch.path());
   if (!WriteRedacted(gathered, scratch.path() + "/" + name)) {
+    const int error = errno;
+    unlink(output.c_str());
     return Fail(kExitBadAnswer, absl::StrCat("cannot write to ", scratch.path(),
-                                             ": ", strerror(errno)));
+                                             ": ", strerror(error)));
   }
   const absl::Status packed = Pack(scratch.path(), name, output);
   if (!packed.ok()) return Fail(kExitBadAnswer, packed);

@@ -1,16 +1,12 @@
 #ifndef TOOLS_FSCTL_TERMINAL_SUGGESTION_H_
 #define TOOLS_FSCTL_TERMINAL_SUGGESTION_H_
 
-#include <string>
-#include <vector>
+#include "daemon/cli/suggestion.h"
 
 namespace fineserve::fsctl {
 
-// "; did you mean --once?" for the one of `known` that `typed` is most likely a
-// slip of: a letter too many, too few, wrong or swapped with the next, twice at
-// most and not in a short word. Empty if none is so close.
-std::string DidYouMean(const std::string& typed,
-                       const std::vector<std::string>& known);
+// For names of engines and the like, as for flags and commands.
+using cli::DidYouMean;
 
 }  // namespace fineserve::fsctl
 

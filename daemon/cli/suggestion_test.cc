@@ -1,8 +1,8 @@
-#include "tools/fsctl/terminal/suggestion.h"
+#include "daemon/cli/suggestion.h"
 
 #include <gtest/gtest.h>
 
-namespace fineserve::fsctl {
+namespace fineserve::cli {
 namespace {
 
 const std::vector<std::string> kWords = {"slabs",  "top",        "models",
@@ -37,4 +37,4 @@ TEST(SuggestionTest, NearestComesFirst) {
 }
 
 }  // namespace
-}  // namespace fineserve::fsctl
+}  // namespace fineserve::cli

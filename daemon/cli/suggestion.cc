@@ -1,10 +1,10 @@
-#include "tools/fsctl/terminal/suggestion.h"
+#include "daemon/cli/suggestion.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 
-namespace fineserve::fsctl {
+namespace fineserve::cli {
 namespace {
 
 // How many slips lead from `a` to `b`: the optimal string alignment distance.
@@ -49,4 +49,4 @@ std::string DidYouMean(const std::string& typed,
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
-}  // namespace fineserve::fsctl
+}  // namespace fineserve::cli
