@@ -72,8 +72,8 @@ class DaemonAdmission final : public Admission {
   void GoOn();
   // What an engine's /health said last.
   enum class Health {
+    kDoesNot,  // the value of whoever could not find out
     kServes,
-    kDoesNot,
     kUnreachable,  // nobody on its machine takes or refuses a connection
   };
   // Without a daemon a request still goes to an engine that does not serve,
