@@ -36,9 +36,9 @@ CUresult Redirector::TryWithRoom(const Driver& real, const AllocationCall& call,
   CUresult result = refused;
   while (result == CUDA_ERROR_OUT_OF_MEMORY && NowMs() < until_ms &&
          link_.AskRoom(call.bytes, &coming) == Exchange::kOk && coming > 0) {
+    // What has left the pool is free once every process has unmapped it, which
+    // the view's keeper does in this one.
     nanosleep(&kPause, nullptr);
-    // What has left the pool is free once every process has unmapped it.
-    view_.LetGo(real);
     result = call.original(real.entry);
     ++tries;
   }

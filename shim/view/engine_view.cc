@@ -136,7 +136,7 @@ int EngineView::OpenState(const ViewGrant& grant, const ViewShape& shape,
   }
   if (!state_.OpenBlocks(grant, shape)) return TooLarge(shape);
   floor_slabs_ = grant.answer.floor_slabs;
-  has_stale_ = swap_failed_ = false;
+  has_stale_ = swap_failed_ = kept_ = false;
   done_since_ms_ = retry_swap_ms_ = scoreboard_shown_ms_ = 0;
   return FS_OK;
 }

@@ -41,7 +41,11 @@ namespace fineserve::shim {
 //
 // Thread-safe. One thread at a time works: it maps, unmaps and sends, and waits
 // for the driver and the daemon; BeginStep, Poll and Wait begin with that, and
-// a keeper does it for an engine that nobody steps (Keep). What the view holds
+// a keeper does it for an engine that nobody steps (Keep). BeginStep and Poll
+// leave it out while another thread is at it: their caller may hold what that
+// one's driver call waits for, as Python's lock, which kernels on the host
+// need. For the same reason slabs that join or leave the pool are mapped and
+// unmapped by the keeper, once there is one. What the view holds
 // and wants lies under another lock, for microseconds at most, so Allocate,
 // Free, Want and ReturnSlab wait for nothing. What they leave to be sent is
 // sent at once, or by the thread that works.
@@ -92,9 +96,6 @@ class EngineView {
     uint32_t seen = 0;
   };
   Pause Keep(const Driver& real);
-  // Unmaps slabs that have left the pool, unless another thread is at work. For
-  // a thread that waits for their memory, and so cannot begin a step.
-  void LetGo(const Driver& real);
   // Sleeps until `*word` differs from `seen`, somebody wakes it, a signal
   // arrives, or `ms` have passed.
   static void SleepFor(const Pause& pause);
@@ -161,6 +162,10 @@ class EngineView {
 
   // engine_view_serving.cc
   int Starve(uint32_t count);
+  int PollNow(const Driver& real, fs_kv_change* changes, uint32_t capacity)
+      FINESERVE_REQUIRES(work_);
+  void PrepareStep(const Driver& real, uint64_t now_ms)
+      FINESERVE_REQUIRES(work_);
 
   // engine_view_work.cc
   bool HasSteps();
@@ -172,6 +177,10 @@ class EngineView {
   }
   bool IsStale(uint32_t v) const FINESERVE_REQUIRES(work_, mutex_);
   void UnmapStale(const Driver& real) FINESERVE_REQUIRES(work_);
+  void FollowPool(const Driver& real, uint64_t now_ms)
+      FINESERVE_REQUIRES(work_);
+  void SwapGuarded(const Driver& real, uint64_t now_ms, bool patient)
+      FINESERVE_REQUIRES(work_);
   // The first slab after `v` that waits to be unmapped (kDone), mapped
   // (kArrived) or let go (kNone) by the driver; 0 if there is none.
   uint32_t NextOut(uint32_t v) FINESERVE_REQUIRES(work_);
@@ -180,6 +189,7 @@ class EngineView {
   void Settle(const Driver& real, uint64_t now_ms, bool patient)
       FINESERVE_REQUIRES(work_);
   bool IsQuiet(const Driver& real, bool urgent) FINESERVE_REQUIRES(work_);
+  bool MayMap(uint64_t now_ms) FINESERVE_REQUIRES(work_);
   void SwapOut(const Driver& real) FINESERVE_REQUIRES(work_);
   void SwapIn(const Driver& real, uint64_t now_ms) FINESERVE_REQUIRES(work_);
   void KeepLeases() FINESERVE_REQUIRES(work_);
@@ -187,6 +197,7 @@ class EngineView {
   bool SendReturns() FINESERVE_REQUIRES(work_);
   void Notify();
   void Refresh();
+  void WakeWaiters() FINESERVE_REQUIRES(work_);
   void ShowScoreboard(uint64_t now_ms) FINESERVE_REQUIRES(work_);
 
   DaemonLink* const link_;
@@ -205,6 +216,8 @@ class EngineView {
   uint32_t floor_slabs_ FINESERVE_GUARDED_BY(work_) = 0;
   bool has_stale_ FINESERVE_GUARDED_BY(work_) = false;
   bool swap_failed_ FINESERVE_GUARDED_BY(work_) = false;
+  bool kept_ FINESERVE_GUARDED_BY(work_) = false;  // Keep is called
+  std::atomic<uint32_t> arrivals_{0};  // slabs that were mapped while serving
   uint32_t connection_ FINESERVE_GUARDED_BY(work_) = 0;
   uint32_t want_sent_ FINESERVE_GUARDED_BY(work_) = 0;
   uint64_t done_since_ms_ FINESERVE_GUARDED_BY(work_) = 0;

@@ -24,6 +24,8 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
   const uint64_t deadline = NowMs() + static_cast<uint64_t>(timeout_ms);
   Pause pause;
   uint64_t epoch = 0;
+  // Before the leases are looked at.
+  const uint32_t arrivals = arrivals_.load(std::memory_order_relaxed);
   {
     const Work work(this);
     if (!RunsPool()) return -NotActive();
@@ -50,6 +52,7 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
   for (;;) {
     // Acquire: pairs with the daemon's release; see ViewLeases::changes.
     if (pause.word->load(std::memory_order_acquire) != pause.seen) return 1;
+    if (arrivals_.load(std::memory_order_relaxed) != arrivals) return 1;
     const uint64_t now = NowMs();
     if (now >= deadline) break;
     pause.ms = static_cast<uint32_t>(deadline - now);
@@ -65,7 +68,18 @@ int EngineView::Wait(const Driver& real, int timeout_ms) {
 
 int EngineView::Poll(const Driver& real, fs_kv_change* changes,
                      uint32_t capacity) {
-  const Work work(this);
+  if (!work_.TryLock()) {
+    // Changes are reported next time.
+    return RunsPool() ? 0 : -NotActive();
+  }
+  const int count = PollNow(real, changes, capacity);
+  work_.Unlock();
+  if (unsent_.load()) Notify();
+  return count;
+}
+
+int EngineView::PollNow(const Driver& real, fs_kv_change* changes,
+                        uint32_t capacity) {
   if (!RunsPool()) return -NotActive();
   Look();
   const uint64_t now_ms = NowMs();
@@ -120,16 +134,25 @@ int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
 // --- An engine that uses our allocator ---
 
 uint64_t EngineView::BeginStep(const Driver& real) {
-  const Work work(this);
+  const uint64_t now_ms = NowMs();
+  {
+    const MutexLock lock(&mutex_);
+    if (RunsPool()) state_.ExpectStep(now_ms);
+  }
+  if (work_.TryLock()) {
+    if (RunsPool()) PrepareStep(real, now_ms);
+    work_.Unlock();
+    if (unsent_.load()) Notify();
+  }
+  const MutexLock lock(&mutex_);
   if (!RunsPool()) {
     NotActive();
     return 0;
   }
-  const uint64_t now_ms = NowMs();
-  {
-    const MutexLock lock(&mutex_);
-    state_.ExpectStep(now_ms);
-  }
+  return state_.BeginStep(now_ms);
+}
+
+void EngineView::PrepareStep(const Driver& real, uint64_t now_ms) {
   Look();
   Settle(real, now_ms, /*patient=*/false);
   ShowScoreboard(now_ms);
@@ -137,7 +160,6 @@ uint64_t EngineView::BeginStep(const Driver& real) {
   for (uint32_t v = 0; (v = state_.leases().Next(Hold::kArrived, v)) != 0;) {
     if (IsInPlace(v)) state_.Link(v);
   }
-  return state_.BeginStep(now_ms);
 }
 
 int EngineView::EndStep(uint64_t step) {

@@ -32,6 +32,10 @@ constexpr uint32_t kUnknownWant = UINT32_MAX;
 // Heuristic: the pause before another try to map a slab, after a failure.
 constexpr uint64_t kRetryMs = 1'000;
 
+void Wake(const std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 }  // namespace
 
 EngineView::Work::Work(EngineView* view) : view_(view) { view->work_.Lock(); }
@@ -134,41 +138,34 @@ void EngineView::KeepLeases() {
   }
 }
 
-// Unmaps the slabs to be returned, maps those that were leased, and notifies
-// the daemon. In mode view the only slabs mapped here are those by which the
-// pool grew, and the only ones unmapped are those by which it shrank. If it is
-// patient, nothing is mapped and nothing is waited for.
+// Brings what is mapped up to date, and notifies the daemon. In mode view that
+// concerns slabs only by which the pool grew or shrank. If it is patient, it
+// waits for nothing.
 void EngineView::Settle(const Driver& real, uint64_t now_ms, bool patient) {
-  const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
-  const bool guarded = mapping_.shape().mode != abi::ViewMode::kView;
-  if (!joined) KeepLeases();
-  const bool out = joined && guarded && NextOut(0) != 0;
-  const bool in =
-      joined && !patient && now_ms >= retry_swap_ms_ && NextIn(0) != 0;
-  if (!out) {
-    done_since_ms_ = 0;
-  } else if (done_since_ms_ == 0) {
-    done_since_ms_ = now_ms;
-  }
-  UnmapStale(real);
-  if (out || in) {
-    bool urgent = out && now_ms - done_since_ms_ >= kPatienceMs;
-    if (in) {
-      const MutexLock lock(&mutex_);
-      urgent = urgent || state_.blocks().free_blocks() < state_.needed_blocks();
-    }
-    if (IsQuiet(real, urgent && !patient)) {
-      if (out) SwapOut(real);
-      if (in) SwapIn(real, now_ms);
-    }
+  if (!link_->IsJoinedTo(mapping_.shape().epoch)) KeepLeases();
+  if (mapping_.shape().mode != abi::ViewMode::kView) {
+    SwapGuarded(real, now_ms, patient);
+  } else if (!kept_) {
+    FollowPool(real, now_ms);
   }
   SendNotices();
 }
 
-// Not only when no step is in flight, as SwapOut: a slab that could leave the
-// pool was returned behind the fence of every engine that had it, and nobody
-// has had it since. An engine that always has a step in flight would never give
-// the memory back.
+bool EngineView::MayMap(uint64_t now_ms) {
+  return link_->IsJoinedTo(mapping_.shape().epoch) &&
+         now_ms >= retry_swap_ms_ && NextIn(0) != 0;
+}
+
+// Of a view of all slabs: lets go of those that have left the pool, and maps
+// those that have joined it and are leased to us. Also while steps are in
+// flight, because none of them can use such a slab: it left behind the fence of
+// every engine that had it, or has not been reported yet. An engine that always
+// has a step in flight would never give the memory back.
+void EngineView::FollowPool(const Driver& real, uint64_t now_ms) {
+  UnmapStale(real);
+  if (MayMap(now_ms)) SwapIn(real, now_ms);
+}
+
 void EngineView::UnmapStale(const Driver& real) {
   for (uint32_t v = 0; has_stale_ && (v = NextStale(v)) != 0;) {
     mapping_.SwapOut(real.entry, v);
@@ -176,13 +173,28 @@ void EngineView::UnmapStale(const Driver& real) {
   has_stale_ = false;
 }
 
-void EngineView::LetGo(const Driver& real) {
-  if (!IsActive() || !work_.TryLock()) return;
-  if (IsActive()) {
-    Look();
-    UnmapStale(real);
+// Of a view of leased slabs only: unmaps those to be returned, and maps those
+// that were leased. If it is patient, nothing is mapped.
+void EngineView::SwapGuarded(const Driver& real, uint64_t now_ms,
+                             bool patient) {
+  const bool joined = link_->IsJoinedTo(mapping_.shape().epoch);
+  const bool out = joined && NextOut(0) != 0;
+  const bool in = !patient && MayMap(now_ms);
+  if (!out) {
+    done_since_ms_ = 0;
+  } else if (done_since_ms_ == 0) {
+    done_since_ms_ = now_ms;
   }
-  work_.Unlock();
+  if (!out && !in && !has_stale_) return;
+  bool urgent = out && now_ms - done_since_ms_ >= kPatienceMs;
+  if (in) {
+    const MutexLock lock(&mutex_);
+    urgent = urgent || state_.blocks().free_blocks() < state_.needed_blocks();
+  }
+  if (!IsQuiet(real, urgent && !patient)) return;
+  UnmapStale(real);
+  if (out) SwapOut(real);
+  if (in) SwapIn(real, now_ms);
 }
 
 void EngineView::SwapOut(const Driver& real) {
@@ -206,7 +218,11 @@ void EngineView::SwapIn(const Driver& real, uint64_t now_ms) {
     }
     const MapResult mapped =
         mapping_.SwapIn(real.entry, link_, v, state->leases().Memory(v));
-    if (mapped.outcome == MapOutcome::kMapped) continue;
+    if (mapped.outcome == MapOutcome::kMapped) {
+      // Relaxed: it says only that it is worth a look.
+      arrivals_.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
     retry_swap_ms_ = now_ms + kRetryMs;
     if (!swap_failed_) {
       swap_failed_ = true;
@@ -307,7 +323,17 @@ void EngineView::Refresh() {
     word = state_.leases().futex();
   }
   // If the keeper is not asleep yet, it looks again before long.
-  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  Wake(word);
+}
+
+// Who waits for leases finds one that can be used by now.
+void EngineView::WakeWaiters() {
+  const std::atomic<uint32_t>* word;
+  {
+    const MutexLock lock(&mutex_);
+    word = state_.leases().futex();
+  }
+  Wake(word);
 }
 
 EngineView::Pause EngineView::Keep(const Driver& real) {
@@ -317,6 +343,12 @@ EngineView::Pause EngineView::Keep(const Driver& real) {
   if (!IsActive()) return {};
   const uint64_t now_ms = NowMs();
   Look();
+  if (mapping_.shape().mode == abi::ViewMode::kView) {
+    kept_ = true;
+    const uint32_t before = arrivals_.load(std::memory_order_relaxed);
+    FollowPool(real, now_ms);
+    if (arrivals_.load(std::memory_order_relaxed) != before) WakeWaiters();
+  }
   if (HasSteps() || !RunsPool()) {
     Settle(real, now_ms, /*patient=*/true);
     ShowScoreboard(now_ms);
