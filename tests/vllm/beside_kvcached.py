@@ -1,0 +1,96 @@
+"""The compatibility page's last section: kvcached's list beside ours."""
+
+from __future__ import annotations
+
+_TITLE = """
+## Beside kvcached
+
+kvcached 0.1.6 by its README and, where it says "seen", by a run of both with
+vLLM 0.30 on the same emulated device. "Not named": its README does not say.
+
+| | kvcached 0.1.6 | FineServe |
+|---|---|---|
+"""
+
+_NOT_NAMED = "not named"
+
+# What, kvcached, FineServe.
+_ROWS = (
+    ("vLLM", "up to 0.30; refuses 0.32 (seen)", "0.31 and 0.32"),
+    ("SGLang", "yes", "0.5.23: dense models on one GPU"),
+    (
+        "llama.cpp, TensorRT-LLM, any other program",
+        _NOT_NAMED,
+        "whole slabs, by size or by stack; nothing is shared while an "
+        "allocation lives",
+    ),
+    (
+        "an engine of one's own, C or C++",
+        _NOT_NAMED,
+        "a view by `shim/fineserve_kv.h`",
+    ),
+    ("tensor and pipeline parallel", "yes", "vLLM's, on one machine"),
+    (
+        "data parallel",
+        _NOT_NAMED,
+        "vLLM's dense models; models with experts are refused",
+    ),
+    ("MLA", "yes", "yes"),
+    (
+        "sliding window, hybrid, Mamba",
+        "yes",
+        "vLLM's; run: Gemma 3 and 4, LFM 2",
+    ),
+    (
+        "KV in FP8, INT8 and INT4 per token and head, NVFP4",
+        _NOT_NAMED,
+        "each type's bytes compared; tokens of FP8 and INT8",
+    ),
+    ("engines of several precisions in one pool", "no", "yes"),
+    (
+        "blocks of 1, 16, 64 and 128 tokens",
+        _NOT_NAMED,
+        "yes; of 1 token SGLang's only, as vLLM's backends refuse them",
+    ),
+    (
+        "speculative decoding",
+        _NOT_NAMED,
+        "n-grams, a draft model, EAGLE: a slab waits for the drafter's writes; "
+        "MTP was not run",
+    ),
+    ("LoRA", _NOT_NAMED, "yes"),
+    (
+        "one prefix cache for replicas of a model",
+        _NOT_NAMED,
+        "no: [why](0004-vllm-block-pool.md)",
+    ),
+    (
+        "sleep mode",
+        "yes",
+        "levels 1 and 2 on one GPU; refused over several and with offloading",
+    ),
+    (
+        "offloading to the host",
+        _NOT_NAMED,
+        "vLLM's OffloadingConnector on one GPU",
+    ),
+    ("NIXL and other KV connectors", "NIXL", "refused"),
+    ("ROCm", "yes", "no"),
+    (
+        "driver calls while serving (seen)",
+        "create, map, set access and unmap: 8.3 of each per 1,000 tokens",
+        "none",
+    ),
+    ("a pool that is used up (seen)", "requests queue", "requests queue"),
+    (
+        "kill -9 of an engine (seen)",
+        "its neighbour grows within 1 s; files stay in /dev/shm and /tmp",
+        "its slabs are used within 1 s; nothing stays",
+    ),
+    ("memory is zeroed between engines", "no", "yes"),
+    ("what must run besides", "nothing", "one daemon a GPU"),
+)
+
+
+def section() -> str:
+    return _TITLE + "".join(f"| {' | '.join(row)} |\n" for row in _ROWS)
