@@ -91,8 +91,7 @@ Node::Node(asio::io_context* io, Setup setup, const Clock* clock)
       instance_(absl::StrCat(absl::Hex(Draw(), absl::kZeroPad16))) {
   // An etcd that was set up again would have lower terms, which daemons refuse.
   std::ifstream file(setup_.folder + kClusterFile);
-  uint64_t cluster = 0;
-  if (file >> cluster) etcd_.SetCluster(cluster);
+  if (file >> remembered_) etcd_.SetCluster(remembered_);
 }
 
 std::string Node::Key(const std::string& name) const {
@@ -139,9 +138,10 @@ void Node::NoteWrite(const absl::Status& s) {
 }
 
 void Node::RememberCluster() {
-  if (etcd_.cluster() == 0 || quorum_ns_ != 0) return;
-  const absl::Status s = cluster::ReplaceFile(
-      setup_.folder + kClusterFile, absl::StrCat(etcd_.cluster(), "\n"));
+  if (etcd_.cluster() == remembered_) return;
+  remembered_ = etcd_.cluster();
+  const absl::Status s = cluster::ReplaceFile(setup_.folder + kClusterFile,
+                                              absl::StrCat(remembered_, "\n"));
   if (!s.ok()) log::Warning("{}", std::string(s.message()));
 }
 

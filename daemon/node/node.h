@@ -76,6 +76,7 @@ class Node {
   const Clock* const clock_;
   etcd::EtcdClient etcd_;
   Membership membership_;
+  uint64_t remembered_ = 0;  // the cluster that the file names; 0: none
   MachineWatch machines_;
   const cluster::DaemonDirectory directory_;
   LocalDaemons daemons_;
