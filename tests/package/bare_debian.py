@@ -16,6 +16,7 @@ ARCHIVE = pathlib.Path(
     os.environ.get("FINESERVE_DEBIAN")
     or pathlib.Path.home() / ".cache/fineserve/debian-12.tar"
 )
+SOURCE = pathlib.Path(__file__).parent.parent.parent
 BOOT_S = 120
 # Where systemd keeps processes apart, by the machine's hierarchy.
 _CGROUPS = (
@@ -35,6 +36,18 @@ def why_not() -> str:
     if not ARCHIVE.is_file():
         return f"no {ARCHIVE} here: run scripts/setup --package"
     return ""
+
+
+def make_packages(folder: pathlib.Path, preset: str, revision: int) -> None:
+    """All of our packages, of that preset's build."""
+    subprocess.run(
+        [
+            *(str(SOURCE / "scripts/package"), "--preset", preset),
+            *("--output", str(folder), "--revision", str(revision)),
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 class Machine:

@@ -41,17 +41,6 @@ def tutorial(section: str) -> list[str]:
     return re.findall(r"^\$ (.*)$", "".join(blocks), re.M)
 
 
-def make_packages(folder: pathlib.Path, revision: int) -> None:
-    subprocess.run(
-        [
-            *(str(SOURCE / "scripts/package"), "--preset", arguments.preset),
-            *("--output", str(folder), "--revision", str(revision)),
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-
-
 class BareDebianTest(unittest.TestCase):
     """One machine for all; the tests run in the order of their names."""
 
@@ -66,7 +55,11 @@ class BareDebianTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as made:
             for revision in (1, 2):
                 if arguments.packages is None:
-                    make_packages(pathlib.Path(made) / str(revision), revision)
+                    bare_debian.make_packages(
+                        pathlib.Path(made) / str(revision),
+                        arguments.preset,
+                        revision,
+                    )
             cls.machine = bare_debian.Machine()
             cls.addClassCleanup(cls.machine.close)
             shutil.copytree(
