@@ -169,7 +169,7 @@ constexpr Metric kRows[] = {
      "Of the leader: whether a move is under way"},
     {Id::kPlanMoves, kDaemon, kCounter, "fineserve_plan_moves_total", "moves",
      "", "Moves that this fineserved began as the leader"},
-    {Id::kPlansRefused, kDaemon, kCounter, "fineserve_plans_refused_total",
+    {Id::kPlansRefused, kDaemon, kCounter, "fineserve_plan_refusals_total",
      "plans", "",
      "Plans that were refused: of an older term, or an older number"},
     {Id::kPlanTroubles, kDaemon, kGauge, "fineserve_plan_troubles", "troubles",
