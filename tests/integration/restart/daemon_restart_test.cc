@@ -136,6 +136,60 @@ TEST_F(DaemonRestartTest, EnginesServeOnAndSlabsGoOnMovingAndNoneIsLost) {
   EXPECT_TRUE(EventuallyFree(pool_slabs_)) << Fsctl({"slabs"}).out;
 }
 
+// In a pool of any size: an engine that needs a slab as its daemon dies gets it
+// from the next one.
+TEST_F(DaemonRestartTest, SlabIsLeasedSoonAfterATakeover) {
+  const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 5);
+  Process::Environment environment = EngineEnvironment();
+  environment["FINESERVE_ENGINE"] = "a";
+  Process engine({Program("view_engine"), "--page", "65536"}, environment);
+  ASSERT_NE(engine.ReadLineWith("ready"), "") << engine.Stderr();
+  const std::string a_slab = "alloc " + std::to_string(slab_mib_ * 16);
+  std::vector<double> leased_ms;
+  for (int i = 0; i < kills; ++i) {
+    usleep(300'000);  // see above
+    const abi::TableSnapshot before = Table();
+    const absl::Time at = absl::Now();
+    ASSERT_EQ(kill(static_cast<pid_t>(before.daemon_pid), SIGKILL), 0);
+    ASSERT_TRUE(Eventually([&] {
+      engine.Ask(a_slab);  // at first it has no room for it
+      engine.Ask("idle 1");
+      const auto now = Read();
+      return now && now->daemon_pid != before.daemon_pid &&
+             now->counters.leases_granted > before.counters.leases_granted;
+    })) << supervisor_->Stderr();
+    leased_ms.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
+  }
+  printf(
+      "%d MiB in %u slabs: a slab was leased %.1f ms after a kill (most "
+      "%.1f)\n",
+      pool_mib_, pool_slabs_, Quantile(leased_ms, .5), Quantile(leased_ms, 1));
+  EXPECT_TRUE(engine.alive());
+}
+
+// The same of an engine that starts as the daemon dies, with its own start: it
+// waits in the socket that is kept.
+TEST_F(DaemonRestartTest, EngineThatStartsInATakeoverHasItsSlabsSoon) {
+  const int kills = FromEnvironment("FINESERVE_DAEMON_KILLS", 5);
+  std::vector<double> leased_ms;
+  for (int i = 0; i < kills; ++i) {
+    usleep(300'000);  // see above
+    const auto before = static_cast<pid_t>(Table().daemon_pid);
+    const absl::Time at = absl::Now();
+    ASSERT_EQ(kill(before, SIGKILL), 0);
+    auto engine = LaunchEngine(std::to_string(slab_mib_) + "MiB");
+    EXPECT_EQ(engine->ReadLineWith("kv zero"), "kv zero: yes")
+        << engine->Stderr();
+    leased_ms.push_back(absl::ToDoubleMilliseconds(absl::Now() - at));
+    EXPECT_NE(static_cast<pid_t>(Table().daemon_pid), before);
+    EXPECT_EQ(SlabsOf(engine->pid()), 2u);
+  }
+  printf(
+      "%d MiB in %u slabs: an engine had its slabs %.1f ms after a kill (most "
+      "%.1f)\n",
+      pool_mib_, pool_slabs_, Quantile(leased_ms, .5), Quantile(leased_ms, 1));
+}
+
 // Who looks into the folder afterwards finds no daemon's socket.
 TEST_F(DaemonRestartTest, SocketGoesWithTheSupervisorAndStaysWithADaemon) {
   const std::string socket = SocketPath();
