@@ -35,6 +35,18 @@ std::vector<int> Without(int machine) {
   return others;
 }
 
+// The names of engines that the plan lets serve on the machine's GPU.
+std::set<std::string> ServingOn(const std::string& plan, int machine) {
+  std::set<std::string> serving;
+  for (int i = 0;; ++i) {
+    const std::string place = "/places/" + std::to_string(i);
+    const std::string engine = JsonText(plan, place + "/engine");
+    if (engine.empty()) return serving;
+    if (JsonText(plan, place + "/state") == "off") continue;
+    if (engine.back() == '0' + machine) serving.insert(engine);
+  }
+}
+
 TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
   StartAll();
   if (HasFatalFailure()) return;
@@ -48,6 +60,10 @@ TEST_F(MachinesSite, ALostLeaderIsFollowedAndItsModelsRunElsewhere) {
   network_->between()->SetLink(lost, false);
   EXPECT_TRUE(Becomes("another machine leads",
                       [&] { return Term() > term && Leader() != lost; }));
+  EXPECT_TRUE(Becomes("its plan puts the lost one's models elsewhere", [&] {
+    const Finished plan = FsctlOn(others[0], {"plan", "--json"});
+    return plan.code == 0 && ServingOn(plan.out, lost).empty();
+  }));
   EXPECT_TRUE(Becomes("all models answer at the others", [&] {
     return AnswersAt(others[0]) && AnswersAt(others[1]);
   }));
@@ -197,18 +213,6 @@ TEST_F(MachinesSite, AnyMachineShowsAndSteersAll) {
   EXPECT_EQ(frozen.code, 0) << frozen.err;
   EXPECT_EQ(JsonAt(FsctlOn(other, {"plan", "--json"}).out, "/frozen"), "true");
   EXPECT_EQ(FsctlOn(other, {"plan", "--thaw"}).code, 0);
-}
-
-// The names of engines that the plan lets serve on the machine's GPU.
-std::set<std::string> ServingOn(const std::string& plan, int machine) {
-  std::set<std::string> serving;
-  for (int i = 0;; ++i) {
-    const std::string place = "/places/" + std::to_string(i);
-    const std::string engine = JsonText(plan, place + "/engine");
-    if (engine.empty()) return serving;
-    if (JsonText(plan, place + "/state") == "off") continue;
-    if (engine.back() == '0' + machine) serving.insert(engine);
-  }
 }
 
 TEST_F(MachinesSite, AnEngineAGpuOrAMachineIsDrainedFromAnyMachine) {
