@@ -58,7 +58,8 @@ std::string DescribeProcess(const OldPool& pool,
                             const OldPool::Process& process) {
   return process.is_member
              ? absl::StrCat("pid ", process.pid, " (engine ", process.engine,
-                            "): ", process.slabs, " slabs, ",
+                            "): ", process.slabs,
+                            process.slabs == 1 ? " slab, " : " slabs, ",
                             SizeText(process.slabs * pool.slab_bytes))
              : absl::StrCat("pid ", process.pid,
                             " (not a member: it inherited the descriptors)");

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/log/log.h"
 #include "daemon/sched/policy/make_policy.h"
 #include "daemon/wire/message.h"
@@ -241,6 +242,19 @@ void AdmissionService::HandleHello(const std::string& peer, uint64_t epoch,
   Answer(peer, 0, Welcome());
 }
 
+std::string AdmissionService::SomeEngines() const {
+  constexpr size_t kMostNamed = 8;
+  std::vector<absl::string_view> names;
+  for (const Engine& engine : engines_) {
+    if (names.size() == kMostNamed) {
+      names.push_back("others");
+      break;
+    }
+    names.push_back(engine.name);
+  }
+  return absl::StrCat("there are ", absl::StrJoin(names, ", "));
+}
+
 void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
                                    const wire::DrainT& drain) {
   std::vector<std::string> engines;
@@ -250,7 +264,8 @@ void AdmissionService::HandleDrain(const std::string& peer, uint64_t id,
     }
   }
   if (engines.empty() && !drain.engine.empty()) {
-    Refuse(peer, id, absl::StrCat("no engine \"", drain.engine, "\""));
+    Refuse(peer, id,
+           absl::StrCat("no engine \"", drain.engine, "\"; ", SomeEngines()));
     return;
   }
   const bool empties = drain.engine.empty() && drain.on && drain.moves;

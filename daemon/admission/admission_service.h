@@ -124,6 +124,8 @@ class AdmissionService {
   // `epoch`: of the daemon, as the peer knows it.
   void HandleHello(const std::string& peer, uint64_t epoch,
                    const wire::HelloT& hello);
+  // "there are a, b", of the fleet's; only the first ones of many.
+  std::string SomeEngines() const;
   void HandleDrain(const std::string& peer, uint64_t id,
                    const wire::DrainT& drain);
   // From a leader, which need not have greeted.

@@ -274,7 +274,7 @@ TEST_F(AdmissionServiceTest, DrainOfAnUnknownEngineIsAnError) {
   wire::DrainT drain;
   drain.engine = "far-away";
   Send(5, std::move(drain), 0, "fsctl");
-  EXPECT_THAT(Refusal(), HasSubstr("no engine \"far-away\""));
+  EXPECT_THAT(Refusal(), HasSubstr("no engine \"far-away\"; there are "));
 }
 
 TEST_F(AdmissionServiceTest, DrainedGpuWithoutAPlanTakesNothing) {

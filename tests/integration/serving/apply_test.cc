@@ -204,6 +204,7 @@ TEST_F(ApplyTest, RestartDrainsAnEngineAndWaitsUntilItServes) {
   const Finished unknown = Fsctl({"restart", "nobody"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("no fsctl up starts an engine"));
+  EXPECT_THAT(Fsctl({"restart", "trun"}).err, HasSubstr("did you mean turn?"));
 }
 
 TEST_F(ApplyTest, EngineThatLeavesAnswersWhatItRunsFirst) {

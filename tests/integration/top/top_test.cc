@@ -102,6 +102,10 @@ TEST_F(TopTest, OnceReadsThroughAnEngineWhenTheDaemonIsDead) {
   EXPECT_THAT(top.out, HasSubstr("is dead; read through pid " +
                                  std::to_string(engine->pid())));
   EXPECT_THAT(top.out, HasSubstr("# full 4"));
+  // What only a daemon could tell.
+  const Finished models = Fsctl({"models"});
+  EXPECT_EQ(models.code, 3);
+  EXPECT_THAT(models.err, HasSubstr("is dead; start fineserved again"));
 }
 
 TEST_F(TopTest, OnceSaysWhatQuarantinedSlabsWaitFor) {

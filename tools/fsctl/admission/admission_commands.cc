@@ -27,7 +27,7 @@ absl::StatusOr<wire::ClientSocket> ConnectToDaemon(const std::string& gpu) {
   const absl::StatusOr<Pool> pool = ChoosePool(gpu);
   if (!pool.ok()) return pool.status();
   if (!pool->daemon_answers()) {
-    return absl::NotFoundError(DaemonTrouble(*pool));
+    return NeedsDaemon(*pool);
   }
   const std::string path = wire::AdmissionPath(pool->socket);
   if (access(path.c_str(), F_OK) != 0) {

@@ -9,6 +9,7 @@
 #include "tools/fsctl/apply/fleet_processes.h"
 #include "tools/fsctl/pool/daemon_choice.h"
 #include "tools/fsctl/terminal/exit_code.h"
+#include "tools/fsctl/terminal/suggestion.h"
 
 namespace fineserve::fsctl {
 namespace {
@@ -51,6 +52,16 @@ std::vector<Chosen> AllOf(const std::vector<FleetProcess>& ups) {
   return all;
 }
 
+std::vector<std::string> NamesOf(const std::vector<FleetProcess>& ups) {
+  std::vector<std::string> names;
+  for (const FleetProcess& up : ups) {
+    for (const apply::EngineState& engine : up.state.engines) {
+      names.push_back(engine.name);
+    }
+  }
+  return names;
+}
+
 absl::StatusOr<std::vector<Chosen>> Choose(
     const std::vector<FleetProcess>& ups,
     const std::vector<std::string>& names) {
@@ -63,9 +74,9 @@ absl::StatusOr<std::vector<Chosen>> Choose(
       if (engine != nullptr) chosen.push_back({&up, engine});
     }
     if (chosen.size() == before) {
-      return absl::NotFoundError(absl::StrCat("no fsctl up starts an engine \"",
-                                              name,
-                                              "\"; fsctl status lists them"));
+      return absl::NotFoundError(absl::StrCat(
+          "no fsctl up starts an engine \"", name, "\"",
+          DidYouMean(name, NamesOf(ups)), "; fsctl models lists them"));
     }
     if (chosen.size() > before + 1) {
       return absl::InvalidArgumentError(absl::StrCat(

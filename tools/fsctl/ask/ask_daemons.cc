@@ -74,7 +74,7 @@ absl::Status NoFleetDaemon(const std::string& gpu) {
     return pool.status();
   }
   if (pool.ok() && !pool->daemon_answers()) {
-    return absl::NotFoundError(DaemonTrouble(*pool));
+    return NeedsDaemon(*pool);
   }
   return absl::NotFoundError(
       "fineserved runs without a fleet, so nothing is planned; start it with "

@@ -39,8 +39,7 @@ FoundGpu FindGpu(const std::string& gpu) {
   const absl::StatusOr<Pool> pool = ChoosePool(gpu);
   if (pool.ok()) {
     return {GpuName(pool->table.gpu_uuid),
-            pool->daemon_answers() ? absl::OkStatus()
-                                   : absl::NotFoundError(DaemonTrouble(*pool))};
+            pool->daemon_answers() ? absl::OkStatus() : NeedsDaemon(*pool)};
   }
   return {
       absl::IsNotFound(pool.status()) ? UuidWithoutDaemon(gpu) : std::string(),

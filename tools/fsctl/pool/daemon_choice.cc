@@ -117,6 +117,14 @@ std::string DaemonTrouble(const Pool& pool) {
                       itself ? "its own " : "", "pid ", pool.holder_pid);
 }
 
+absl::Status NeedsDaemon(const Pool& pool) {
+  return absl::NotFoundError(absl::StrCat(
+      "daemon ", pool.table.daemon_pid,
+      pool.daemon_exists
+          ? " does not answer; wait, or see its log and restart it"
+          : " is dead; start fineserved again (engines go on meanwhile)"));
+}
+
 std::string SocketFolder() {
   char folder[abi::kPathBytes];
   return abi::RuntimeFolder(folder) ? folder : "";

@@ -24,6 +24,9 @@ struct Pool {
 
 // "daemon 4711 is dead; read through pid 4712"; empty if it answers.
 std::string DaemonTrouble(const Pool& pool);
+// NotFound, for what only a daemon that answers could do: what has become of
+// this one, and what to do.
+absl::Status NeedsDaemon(const Pool& pool);
 
 // The runtime folder in which fsctl looks for daemons.
 std::string SocketFolder();

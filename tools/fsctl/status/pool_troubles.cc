@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tools/fsctl/pool/slab_states.h"
@@ -83,6 +84,12 @@ void AddExhaustion(const LivePool& pool, std::vector<Trouble>* troubles) {
 std::vector<Trouble> TroublesOfPools(const StatusInput& o) {
   std::vector<Trouble> troubles;
   for (const std::string& dead : o.dead_daemons) {
+    const bool is_told_below =
+        std::any_of(o.orphans.begin(), o.orphans.end(),
+                    [&](const abi::TableSnapshot& orphan) {
+                      return absl::StrContains(dead, GpuName(orphan.gpu_uuid));
+                    });
+    if (is_told_below) continue;
     troubles.push_back({true, dead, -1, "start fineserved again"});
   }
   for (const abi::TableSnapshot& orphan : o.orphans) {

@@ -79,7 +79,7 @@ TEST_F(TroublesTest, NothingIsWrongWhereAllServe) {
   EXPECT_THAT(troubles, IsEmpty());
   EXPECT_EQ(StatusText(in_, troubles, false),
             "All is well: 1 daemon, 1 proxy, 1 fsctl up with 1 engine that "
-            "serve\n");
+            "serves\n");
   EXPECT_THAT(StatusJson(in_, troubles), HasSubstr("\"well\": true"));
 }
 
@@ -99,6 +99,11 @@ TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
   in_.pools.clear();
   in_.orphans.emplace_back().daemon_pid = 99;
   EXPECT_THAT(The().what, HasSubstr("daemon 99 of GPU-"));
+  in_.dead_daemons = {"/run/" + GpuName(in_.orphans[0].gpu_uuid) +
+                      ".sock: connect: Connection refused"};
+  EXPECT_THAT(The().what, HasSubstr("daemon 99 of GPU-")) << "and only once";
+  in_.dead_daemons = {"/run/GPU-other.sock: connect: Connection refused"};
+  EXPECT_THAT(TroublesOf(in_), SizeIs(2));
 }
 
 TEST_F(TroublesTest, EngineThatDoesNotComeUpIsWrongAndOneThatStartsIsNot) {

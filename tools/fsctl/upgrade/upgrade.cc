@@ -234,7 +234,7 @@ int RunUpgrade(const Globals& globals, const UpgradeOptions& options) {
   absl::StatusOr<Pool> pool = ChoosePool(globals.gpu);
   if (!pool.ok()) return FailWithoutPool(pool.status());
   if (!pool->daemon_answers()) {
-    return Fail(kExitNoDaemon, DaemonTrouble(*pool));
+    return Fail(kExitNoDaemon, NeedsDaemon(*pool));
   }
   absl::StatusOr<ServingDaemon> daemon =
       FindServingDaemon(static_cast<pid_t>(pool->table.daemon_pid));
