@@ -22,6 +22,7 @@
 namespace fineserve::integration {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -141,6 +142,7 @@ TEST_F(ApplyTest, FileThatCannotBeTakenChangesNothingAnywhere) {
   EXPECT_THAT(no.err, HasSubstr("fsctl up"));
   EXPECT_THAT(no.err, HasSubstr("/no/such/engine: command not found"));
   EXPECT_THAT(no.err, HasSubstr("nothing was changed"));
+  EXPECT_THAT(no.out, ContainsRegex("fsctl up [0-9]+ +cannot take it"));
   EXPECT_EQ(Pid("stay"), stay);
   EXPECT_EQ(HttpClient(port()).Ask("GET", "/v1/models/come").status, 404);
   EXPECT_EQ(JsonText(Fsctl({"models", "--json"}).out, "/models/1/name"), "");

@@ -140,8 +140,11 @@ void Application::Show() const {
   Print(changes.empty() ? path_ + ": no changes\n"
                         : ChangesText(changes, globals_.color));
   TextTable table({"PROCESS", "WHAT IT DOES"});
-  for (const FleetProcess& process : processes_) {
-    table.Add({process.Name(), EffectOn(process.state, fleet_)});
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const FleetProcess& process = processes_[i];
+    table.Add({process.Name(), errors_[i].empty()
+                                   ? EffectOn(process.state, fleet_)
+                                   : "cannot take it"});
   }
   Print("\n" + table.Render(globals_.color));
   for (const std::string& note : notes_) Print("note: " + note + "\n");

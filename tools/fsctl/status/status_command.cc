@@ -24,6 +24,10 @@ void LookAtPools(const std::string& folder, StatusInput* o) {
   for (const absl::Status& trouble : dead) {
     o->dead_daemons.emplace_back(trouble.message());
   }
+  if (live.empty()) {
+    const absl::Status none = ChoosePool("").status();
+    if (absl::IsPermissionDenied(none)) o->closed = std::string(none.message());
+  }
   for (Pool& orphan : OrphanedPools(live)) {
     o->orphans.push_back(std::move(orphan.table));
   }

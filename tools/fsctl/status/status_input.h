@@ -51,6 +51,8 @@ struct FleetOnDisk {
 struct StatusInput {
   Moment now;
   std::vector<LivePool> pools;
+  // Why this user cannot see whether a daemon runs; empty: they can.
+  std::string closed;
   std::vector<std::string> dead_daemons;    // sockets without one, and why
   std::vector<abi::TableSnapshot> orphans;  // pools without a daemon
   FoundProcesses found;

@@ -172,7 +172,12 @@ void AddFleets(const StatusInput& o, std::vector<Trouble>* troubles) {
 
 std::vector<Trouble> TroublesOf(const StatusInput& o) {
   std::vector<Trouble> troubles = TroublesOfPools(o);
-  if (o.pools.empty() && o.orphans.empty() && o.dead_daemons.empty()) {
+  // A second daemon would be no cure for one that is another user's.
+  if (!o.closed.empty()) {
+    troubles.push_back({true, o.closed, -1,
+                        "sudo -u USER fsctl status, or as root where FineServe "
+                        "is a unit"});
+  } else if (o.pools.empty() && o.orphans.empty() && o.dead_daemons.empty()) {
     troubles.push_back(
         {true, "no fineserved runs", -1, "fineserved --gpu 0 --pool auto"});
   }

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr char kFleet[] = "/etc/fleet.toml";
@@ -91,6 +92,14 @@ TEST_F(TroublesTest, DaemonThatIsAwayIsTheFirst) {
   EXPECT_EQ(troubles[0].what, "no fineserved runs");
   EXPECT_THAT(troubles[1].what, HasSubstr("admitted unscheduled"));
   EXPECT_TRUE(AnyWrong(troubles));
+}
+
+TEST_F(TroublesTest, FolderOfAnotherUserIsNotTakenForOneWithoutADaemon) {
+  in_.pools.clear();
+  in_.closed = "/run/fineserve belongs to another user, whose daemon may serve";
+  EXPECT_THAT(The().what, HasSubstr("another user"));
+  EXPECT_THAT(The().cure, Not(HasSubstr("fineserved --gpu")));
+  EXPECT_TRUE(The().is_wrong);
 }
 
 TEST_F(TroublesTest, OrphansAndFormerPoolsAreTold) {
