@@ -1,8 +1,15 @@
-"""Records the steps of this process's scheduler, for the bench `vllm`."""
+"""Records the steps of this process's scheduler, for the bench `vllm`.
+
+install() does so where the bench can call it. Where the scheduler is in another
+process than the workers, register() does (vllm.general_plugins): after each
+step it appends a line of two numbers to the file $STEP_PROBE_FILE, the steps so
+far and the ns that leases have taken of them.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +20,28 @@ Step = tuple[float, int, int, int]
 
 _steps: list[Step] = []
 _plugin_ns = 0
+_registered = False
+
+
+def register() -> None:
+    global _registered
+    path = os.environ.get("STEP_PROBE_FILE")
+    if path is None or _registered:
+        return
+    _registered = True
+    install()
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    update = Scheduler.update_from_output
+    lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    @functools.wraps(update)
+    def written(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = update(self, *args, **kwargs)
+        os.write(lines, b"%d %d\n" % (len(_steps), _plugin_ns))
+        return result
+
+    Scheduler.update_from_output = written
 
 
 def install() -> None:

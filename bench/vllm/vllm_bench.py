@@ -16,6 +16,12 @@ serve  tokens/s, steps/s, TTFT and start of an engine without the shim (plain),
 step   µs that the plugin adds to a step of the scheduler that vLLM's own
        methods do not take, with 1, 32 and 256 running requests, without a
        worker; and what leases took in the engine with a view.
+ranks  steps/s of an engine with tensor parallelism over two EMULATED GPUs, without
+       the shim (plain, twice) and with a view, as in serve, and µs that leases
+       take of a step where the scheduler runs. The claim is about a step as
+       long as it is here: a step of a GPU is shorter, and what the plugin and
+       the shim add to it is the same, so the µs are what carries over. What two
+       real GPUs do at once these two do one after the other on a few cores.
 idle   two engines on a view of a pool that binds; then one, an in-process LLM,
        falls idle and nothing steps it. Tokens/s of the other while both serve
        and after, how long until it has the first and the last slab that it
@@ -45,11 +51,14 @@ import bench_report  # noqa: E402
 def arguments() -> argparse.Namespace:
     parser = bench_report.parser("vllm", __doc__)
     parser.add_argument(
-        "--rounds", type=int, default=5, help="rounds of serve (%(default)s)"
+        "--rounds",
+        type=int,
+        default=5,
+        help="rounds of serve and of ranks (%(default)s)",
     )
     parser.add_argument(
         "--only",
-        choices=("serve", "step", "idle"),
+        choices=("serve", "step", "ranks", "idle"),
         help="one part instead of all",
     )
     return parser.parse_args()
@@ -106,6 +115,10 @@ else:
     SLAB_BYTES = 8 * SLAB
 SERVE_SLABS = 16  # of KV for each engine of `serve`
 WAYS = ("plain", "whole", "view", "on_demand", "plain_again")
+RANKS_WAYS = ("plain", "view", "plain_again")
+RANKS = 2
+# Of `ranks`: a round's requests, and tokens of each.
+RANKS_REQUESTS, RANKS_TOKENS = 8, 48
 # Of `idle`: how many requests each engine gets, its prompts' lengths and the
 # tokens that it gives. The neighbour's end together, with half of the pool.
 BUSY = (72, (40, 250), 48)
@@ -120,7 +133,14 @@ class Site(VllmMachine):
     def runTest(self) -> None:  # for the constructor of a TestCase
         pass
 
-    def start(self, way: str, slabs: int, **environment: str) -> VllmEngine:
+    def start(
+        self,
+        way: str,
+        slabs: int,
+        arguments: dict[str, Any] | None = None,
+        **environment: str,
+    ) -> VllmEngine:
+        """`arguments`: vLLM's, besides."""
         shim = way in ("whole", "view")
         path = engine_environment(self.environment, shim, 1)["PYTHONPATH"]
         environment["PYTHONPATH"] = f"{path}:{HERE}"  # step_probe.py
@@ -141,6 +161,7 @@ class Site(VllmMachine):
             disable_log_stats=False,  # for TTFT
             **({} if way == "view" else fixed),
             **MODEL_ARGUMENTS,
+            **(arguments or {}),
         )
 
 
@@ -208,13 +229,9 @@ def serve(site: Site, report: Report) -> None:
             f"TTFT, {way} (ms)", 1000 * statistics.median(ttft[way])
         )
     report.figure("leases, view, 16 running (µs/step)", min(plugin_us))
-    plain = [
-        statistics.mean(both)
-        for both in zip(tokens["plain"], tokens["plain_again"])
-    ]
     ratio = {
-        way: statistics.median(a / b for a, b in zip(tokens[way], plain))
-        for way in WAYS
+        way: statistics.median(ratios)
+        for way, ratios in _ratios_to_plain(tokens).items()
     }
     for way in ("whole", "view"):
         report.at_least(f"tokens/s, {way} / plain", ratio[way], 0.97)
@@ -224,6 +241,73 @@ def serve(site: Site, report: Report) -> None:
 
 def take(engine: VllmEngine) -> dict[str, Any]:
     return engine.run("call", module="step_probe", function="take")
+
+
+def ranks(site: Site, report: Report) -> None:
+    site.environment["EMUCUDA_DEVICES"] = str(RANKS)
+    site.pool_slabs = 3 * SERVE_SLABS
+    for device in range(RANKS):
+        site.start_daemon(device=device)
+    files = {way: pathlib.Path(site.folder) / way for way in RANKS_WAYS}
+    engines = {}
+    for way in RANKS_WAYS:
+        engines[way] = site.start(
+            way,
+            SERVE_SLABS,
+            {"tensor_parallel_size": RANKS},
+            STEP_PROBE_FILE=str(files[way]),
+        )
+        seconds = engines[way].answer()["seconds"]
+        report.figure(f"ranks: start, {way} (s)", seconds)
+    steps: dict[str, list[float]] = {way: [] for way in RANKS_WAYS}
+    plugin_us = []
+    for number in range(ARGUMENTS.rounds + 1):  # the first one warms up
+        prompts = random_prompts(number, RANKS_REQUESTS, (5, 100))
+        first = number % len(RANKS_WAYS)
+        for way in RANKS_WAYS[first:] + RANKS_WAYS[:first]:
+            before = _probed(files[way])
+            answer = engines[way].run(
+                "generate",
+                prompts=prompts,
+                max_tokens=[RANKS_TOKENS] * len(prompts),
+            )
+            count, ns = (a - b for a, b in zip(_probed(files[way]), before))
+            if number > 0:
+                steps[way].append(count / answer["seconds"])
+                if way == "view":
+                    plugin_us.append(ns / 1000 / count)
+    for way in RANKS_WAYS:
+        report.figure(f"ranks: steps/s, {way}", statistics.median(steps[way]))
+    for name, of in ("median", statistics.median), ("least", min):
+        report.figure(f"ranks: leases, view (µs/step), {name}", of(plugin_us))
+    ratio = _ratios_to_plain(steps)
+    report.figure("ranks: rounds", ARGUMENTS.rounds)
+    for way in RANKS_WAYS:
+        name = f"ranks: steps/s, {way} / mean of both plain"
+        report.figure(name, statistics.median(ratio[way]))
+        quartiles = statistics.quantiles(ratio[way], n=4)
+        report.figure(f"{name}, lower quartile", quartiles[0])
+        report.figure(f"{name}, upper quartile", quartiles[2])
+    report.at_least(
+        "ranks: steps/s, view / plain", statistics.median(ratio["view"]), 0.97
+    )
+
+
+def _probed(file: pathlib.Path) -> tuple[int, int]:
+    """Steps so far, and ns that leases have taken of them."""
+    lines = file.read_text().split() if file.exists() else []
+    return (int(lines[-2]), int(lines[-1])) if lines else (0, 0)
+
+
+def _ratios_to_plain(rates: dict[str, list[float]]) -> dict[str, list[float]]:
+    """By way, round by round, to the mean of the two that are the same."""
+    plain = [
+        statistics.mean(both)
+        for both in zip(rates["plain"], rates["plain_again"])
+    ]
+    return {
+        way: [a / b for a, b in zip(its, plain)] for way, its in rates.items()
+    }
 
 
 def step(report: Report) -> None:
@@ -309,7 +393,9 @@ def main() -> int:
     if ARGUMENTS.only in (None, "step"):
         step(report)
     try:
-        for part in (serve, idle):
+        for part in (serve, ranks, idle):
+            if part is ranks and REAL_GPU is not None:
+                continue  # it needs two
             if ARGUMENTS.only not in (None, part.__name__):
                 continue
             Site.setUpClass()
