@@ -242,7 +242,7 @@ TEST_F(UpgradeTest, ReleaseThatCannotTakeThePoolOverIsNotStarted) {
     EXPECT_EQ(outcome_, "refused");
     EXPECT_NE(answer_.find(why), std::string::npos) << answer_;
   };
-  expect_refused("/nonexistent", "No such file");
+  expect_refused(folder() + "/none", "No such file");
   expect_refused(folder(), "is no file");
   expect_refused("/bin/false", "does not run here");
   expect_refused("/bin/echo", "is no fineserved");
