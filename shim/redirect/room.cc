@@ -18,9 +18,10 @@ constexpr timespec kPause = {0, 20'000'000};
 }  // namespace
 
 // An engine that serves may itself hold what others wait for, and may free
-// memory of its own if it is refused.
+// memory of its own if it is refused. One that wakes up has its KV before its
+// weights.
 uint64_t Redirector::RoomWaitMs() const {
-  const bool serves = view_.is_active() || !ranges_->empty();
+  const bool serves = view_.in_use() ? view_.serves() : !ranges_->empty();
   return serves ? room_waits_.serving_ms : room_waits_.starting_ms;
 }
 

@@ -225,6 +225,7 @@ void EngineView::Serve() {
   calls_to_activate_ = mapping_.calls();
   connection_ = link_->connections();
   want_sent_ = floor_slabs_;
+  has_served_.store(false, std::memory_order_relaxed);
   SetStage(Stage::kActive);
   ShowScoreboard(/*now_ms=*/0);
 }

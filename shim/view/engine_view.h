@@ -61,7 +61,12 @@ class EngineView {
 
   // If true, this process gets no KV but the view's tensors.
   bool in_use() const { return stage() != Stage::kNone; }
-  bool is_active() const { return IsActive(); }
+  // Whether it has begun a step, or used a block, since it was activated or
+  // taken up again; of a rank whether it is active.
+  bool serves() const {
+    return IsActive() && (has_served_.load(std::memory_order_relaxed) ||
+                          is_rank_.load(std::memory_order_relaxed));
+  }
 
   int ReadPool(const Driver& real, fs_kv_pool* pool);
   int Register(const Driver& real, const fs_kv_format& format,
@@ -204,6 +209,8 @@ class EngineView {
   const ScoreboardWriter* const scoreboard_;
   std::atomic<Stage> stage_{Stage::kNone};
   std::atomic<bool> is_rank_{false};  // set at registration
+  // Relaxed: a hint that publishes nothing.
+  std::atomic<bool> has_served_{false};
   ViewScoreboardWriter view_scoreboard_;
   Mutex work_;  // before mutex_
   BriefMutex

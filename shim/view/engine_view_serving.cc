@@ -127,6 +127,7 @@ int EngineView::ReturnSlab(uint32_t view_index) {
 
 int EngineView::Publish(uint32_t view_index, uint32_t used_blocks) {
   if (!RunsPool()) return NotActive();
+  if (used_blocks > 0) has_served_.store(true, std::memory_order_relaxed);
   view_scoreboard_.ShowUsed(view_index, used_blocks);
   return FS_OK;
 }
@@ -137,7 +138,10 @@ uint64_t EngineView::BeginStep(const Driver& real) {
   const uint64_t now_ms = NowMs();
   {
     const MutexLock lock(&mutex_);
-    if (RunsPool()) state_.ExpectStep(now_ms);
+    if (RunsPool()) {
+      state_.ExpectStep(now_ms);
+      has_served_.store(true, std::memory_order_relaxed);
+    }
   }
   if (work_.TryLock()) {
     if (RunsPool()) PrepareStep(real, now_ms);

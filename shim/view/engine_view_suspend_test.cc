@@ -83,6 +83,26 @@ TEST_F(EngineViewSuspendTest,
   EXPECT_TRUE(HasSlab(1));
 }
 
+// One that wakes up may wait for its weights' memory longer than one that
+// serves (redirect/room.cc).
+TEST_F(EngineViewSuspendTest, ServesFromItsFirstUseAfterItWasTakenUp) {
+  Serve();
+  EXPECT_FALSE(view_.serves());
+  daemon_->Lease(0, 5);
+  ASSERT_THAT(Poll(), ElementsAre(Pair(1, FS_KV_LEASED)));
+  EXPECT_EQ(view_.Publish(1, 0), FS_OK);
+  EXPECT_FALSE(view_.serves());
+  EXPECT_EQ(view_.Publish(1, 3), FS_OK);
+  EXPECT_TRUE(view_.serves());
+  EXPECT_EQ(view_.Publish(1, 0), FS_OK);
+  ASSERT_EQ(view_.Suspend(driver_), FS_OK);
+  EXPECT_FALSE(view_.serves());
+  ASSERT_EQ(view_.Resume(driver_), FS_OK);
+  EXPECT_FALSE(view_.serves());
+  Step();
+  EXPECT_TRUE(view_.serves());
+}
+
 TEST_F(EngineViewSuspendTest, SuspendedViewGivesNoBlocksAndSaysSo) {
   Serve();
   daemon_->Lease(0, 5);

@@ -326,7 +326,7 @@ TEST_F(PlannedMonitoringTest, FiguresOfPlansAreThereAndAMoveAlarmsNobody) {
     ++listed;
     EXPECT_GT(prometheus.SeriesEver(metric.name), 0) << metric.name;
   }
-  EXPECT_EQ(listed, 6);
+  EXPECT_EQ(listed, 7);
   EXPECT_EQ(prometheus.SeriesNow("fineserve_plan_leads == 1"), 1u);
   EXPECT_THAT(prometheus.EverFired(), IsEmpty());
   EXPECT_THAT(prometheus.BrokenRules(), IsEmpty());
