@@ -96,7 +96,8 @@ class RoomTest(VllmMachine):
         self.assertEqual(heavy.run("wake_up"), [])
         woken = self.pool_bytes()
         print(f"woken: {woken >> 20} MiB", flush=True)
-        self.assertLess(woken, large)
+        # Less, unless the headroom was enough.
+        self.assertLessEqual(woken, large)
         self.serve(heavy, HEAVY, seed=4)
         self.finish(light, LIGHT, asked)
 
