@@ -52,7 +52,7 @@ class StallTest : public ::testing::Test {
   StallTest() {
     RecordProperty("seed", std::to_string(seed_));
     clock_.AdvanceNs(1000 * kMsNs);
-    admission_.SetSend([this](absl::string_view bytes, proxy::Haste) {
+    admission_.SetSend([this](absl::string_view bytes) {
       daemon_.incoming.emplace_back(bytes);
       return true;
     });

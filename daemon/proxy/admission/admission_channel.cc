@@ -36,8 +36,8 @@ class AdmissionChannel::Link {
         admission_(admission),
         on_open_(std::move(on_open)),
         flush_timer_(*io) {
-    admission_->SetSend([this](absl::string_view bytes, Haste haste) {
-      return link_ != nullptr && link_->Send(bytes, haste);
+    admission_->SetSend([this](absl::string_view bytes) {
+      return link_ != nullptr && link_->Send(bytes);
     });
     admission_->SetHold([this] { FlushSoon(); });
   }
@@ -45,7 +45,7 @@ class AdmissionChannel::Link {
   Link& operator=(const Link&) = delete;
   // Exchanges that the io_context ends later tell their end to nobody.
   ~Link() {
-    admission_->SetSend([](absl::string_view, Haste) { return false; });
+    admission_->SetSend([](absl::string_view) { return false; });
     admission_->SetHold([] {});
   }
 

@@ -69,28 +69,18 @@ DaemonAdmission::DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
 
 template <typename Body>
 void DaemonAdmission::Tell(uint64_t id, Body body) {
-  SendHeld(Haste::kWithNext);
-  Send(wire::Encode(epoch_, id, std::move(body)), HasteNow());
+  Flush();
+  Send(wire::Encode(epoch_, id, std::move(body)));
 }
 
-void DaemonAdmission::Flush() { SendHeld(HasteNow()); }
-
-void DaemonAdmission::SendHeld(Haste last) {
-  const std::vector<std::string> held = std::exchange(held_, {});
-  for (size_t i = 0; i < held.size(); ++i) {
-    Send(held[i], i + 1 < held.size() ? Haste::kWithNext : last);
-  }
-}
-
-// Other requests, if there are any, may have something to send in this turn.
-Haste DaemonAdmission::HasteNow() const {
-  return waiting_.size() + running_.size() > 1 ? Haste::kThisTurn : Haste::kNow;
+void DaemonAdmission::Flush() {
+  for (const std::string& message : std::exchange(held_, {})) Send(message);
 }
 
 // The daemon would never know what a lost message says, so it is greeted as a
 // new one and told everything again.
-void DaemonAdmission::Send(const std::string& message, Haste haste) {
-  if (!send_(message, haste)) SetEpoch(0);
+void DaemonAdmission::Send(const std::string& message) {
+  if (!send_(message)) SetEpoch(0);
 }
 
 // Drops the messages held back, which were meant for the former daemon.

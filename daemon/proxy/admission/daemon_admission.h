@@ -12,7 +12,6 @@
 #include "absl/strings/string_view.h"
 #include "daemon/clock/clock.h"
 #include "daemon/proxy/admission/admission.h"
-#include "daemon/proxy/admission/daemon_link.h"
 #include "daemon/proxy/admission/demand_book.h"
 #include "daemon/proxy/admission/open_admission.h"
 #include "daemon/proxy/choice/replica_order.h"
@@ -40,7 +39,7 @@ class DaemonAdmission final : public Admission {
   static constexpr uint32_t kRetryAfterMs = 2000;
 
   // Sends to the daemon; false while there is no connection.
-  using SendBytes = std::function<bool(absl::string_view bytes, Haste haste)>;
+  using SendBytes = std::function<bool(absl::string_view bytes)>;
 
   // `clock` outlives it.
   DaemonAdmission(std::shared_ptr<const config::Fleet> fleet,
@@ -130,9 +129,7 @@ class DaemonAdmission final : public Admission {
 
   template <typename Body>
   void Tell(uint64_t id, Body body);
-  void Send(const std::string& message, Haste haste);
-  void SendHeld(Haste last);
-  Haste HasteNow() const;
+  void Send(const std::string& message);
   void SetEpoch(uint64_t epoch);
   void Hello(bool reset);
   void TellProgress();
@@ -153,7 +150,7 @@ class DaemonAdmission final : public Admission {
   const Clock* const clock_;
   const DemandBook* demand_ = nullptr;
   wire::NewestPlan* plan_ = nullptr;
-  SendBytes send_ = [](absl::string_view, Haste) { return false; };
+  SendBytes send_ = [](absl::string_view) { return false; };
   std::function<void()> on_hold_ = [this] { Flush(); };
   std::vector<std::string> held_;  // messages of this epoch
   OpenAdmission alone_;

@@ -46,10 +46,9 @@ class DaemonAdmissionTest : public ::testing::Test {
     clock_.AdvanceNs(1'000'000'000);
     admission_ =
         std::make_unique<DaemonAdmission>(OneModel(fail_open), &clock_);
-    admission_->SetSend([this](absl::string_view bytes, Haste haste) {
+    admission_->SetSend([this](absl::string_view bytes) {
       if (!connected_) return false;
       told_.push_back(*wire::Decode(bytes));
-      haste_.push_back(haste);
       return true;
     });
     told_.clear();
@@ -89,7 +88,6 @@ class DaemonAdmissionTest : public ::testing::Test {
   ManualClock clock_;
   bool connected_ = true;
   std::vector<wire::MessageT> told_;
-  std::vector<Haste> haste_;
   std::vector<std::pair<uint64_t, Verdict>> verdicts_;
   std::unique_ptr<DaemonAdmission> admission_;
 };
@@ -167,23 +165,15 @@ TEST_F(DaemonAdmissionTest, EndWithoutAWaiterGoesWithTheNextMessage) {
   admission_->Finished(2, 1, 1, Outcome::kDone);
   EXPECT_THAT(Told(), IsEmpty());
   EXPECT_EQ(held, 1);
-  haste_.clear();
   Submit(4);
   EXPECT_THAT(Told(), ElementsAre("Finished 1", "Finished 2", "Submit 4"));
-  EXPECT_THAT(haste_,
-              ElementsAre(Haste::kWithNext, Haste::kWithNext, Haste::kThisTurn))
-      << "3 runs";
   admission_->Finished(3, 1, 1, Outcome::kDone);
   EXPECT_THAT(Told(), ElementsAre("Finished 3")) << "4 waits for its place";
   Admit(4, "a");
   admission_->Finished(4, 1, 1, Outcome::kDone);
   EXPECT_EQ(held, 2);
-  haste_.clear();
   admission_->Flush();
   EXPECT_THAT(Told(), ElementsAre("Finished 4"));
-  Submit(5);
-  EXPECT_THAT(haste_, ElementsAre(Haste::kNow, Haste::kNow))
-      << "no other request is there";
 }
 
 TEST_F(DaemonAdmissionTest, NewDaemonIsNotToldOfEndsThatWerePutOff) {

@@ -7,13 +7,6 @@
 
 namespace fineserve::proxy {
 
-// When a message is to be written.
-enum class Haste {
-  kWithNext,  // with the next one, which is sent at once
-  kThisTurn,  // with all that this turn of the event loop sends
-  kNow,       // the loop has nothing else to do
-};
-
 // The proxy's connection to one fineserved, which it makes again whenever it is
 // lost. Confined to the proxy's thread. Must outlive its io_context's run.
 class DaemonLink {
@@ -30,7 +23,7 @@ class DaemonLink {
 
   // Sends one message. False while there is no connection, or if the daemon
   // does not read: nothing is kept for later.
-  virtual bool Send(absl::string_view bytes, Haste haste) = 0;
+  virtual bool Send(absl::string_view bytes) = 0;
   // Hands over at once what has come, which otherwise waits for its turn in the
   // event loop.
   virtual void Receive() = 0;

@@ -48,7 +48,7 @@ class FleetAdmissionTest : public ::testing::Test {
     admission_->ForEachGpu(
         [this](const std::string& gpu, DaemonAdmission* its) {
           gpus_[gpu] = its;
-          its->SetSend([this, gpu](absl::string_view bytes, Haste) {
+          its->SetSend([this, gpu](absl::string_view bytes) {
             const wire::MessageT message = *wire::Decode(bytes);
             if (message.body.AsSubmit() != nullptr) asked_.push_back(gpu);
             if (message.body.AsHello() == nullptr) {

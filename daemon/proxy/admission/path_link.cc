@@ -122,16 +122,10 @@ void PathLink::Warn(const absl::Status& s) {
   log::Warning("{}", std::string(s.message()));
 }
 
-bool PathLink::Send(absl::string_view bytes, Haste haste) {
+bool PathLink::Send(absl::string_view bytes) {
   if (!reader_.ready() || unsent_.size() > kMostUnsentBytes) return false;
   wire::AppendZmtpMessage(bytes, &unsent_);
-  // A write that fails closes the connection, which must not be done to who
-  // reads from it.
-  if (haste == Haste::kThisTurn || (haste == Haste::kNow && hears_)) {
-    WriteSoon();
-  } else if (haste == Haste::kNow) {
-    Write();
-  }
+  WriteSoon();
   return true;
 }
 
@@ -183,10 +177,8 @@ void PathLink::Receive() {
 
 bool PathLink::Understand() {
   const bool was_ready = reader_.ready();
-  hears_ = true;
   const absl::StatusOr<size_t> taken =
       reader_.Read(received_.bytes(), hearer_.on_message, &unsent_);
-  hears_ = false;
   if (!taken.ok()) {
     ++garbled_;
     Warn(absl::InvalidArgumentError(

@@ -23,7 +23,7 @@ namespace fineserve::proxy {
 // To the daemon of this machine, at the path of its admission socket. Speaks
 // ZeroMQ's protocol itself, in the proxy's own event loop: through ZeroMQ's
 // thread a request would cost two wake-ups more (note 0012). What is sent in
-// one turn of the loop goes in one write, unless it is to be written sooner.
+// one turn of the loop goes in one write.
 class PathLink final : public DaemonLink {
  public:
   // PermissionDenied if another user can put a socket at `path`. That nobody
@@ -31,7 +31,7 @@ class PathLink final : public DaemonLink {
   static absl::StatusOr<std::unique_ptr<PathLink>> Connect(
       boost::asio::io_context* io, std::string path, Hearer hearer);
 
-  bool Send(absl::string_view bytes, Haste haste) override;
+  bool Send(absl::string_view bytes) override;
   void Receive() override;
 
   // How many connections were closed because what came was not ZMTP, or not a
@@ -61,7 +61,6 @@ class PathLink final : public DaemonLink {
   ByteBuffer received_;
   std::string unsent_;
   bool write_set_ = false;  // Write will be called
-  bool hears_ = false;      // in the middle of Understand
   absl::Status warned_;     // the last trouble that was logged
   uint64_t garbled_ = 0;
 };

@@ -28,22 +28,14 @@ using Clock = std::chrono::steady_clock;
 // A busy machine is slow, not wrong.
 constexpr std::chrono::minutes kPatience(1);
 
-// What a ROUTER says first.
-const std::string kRoutersOpening =
-    std::string("\xFF\0\0\0\0\0\0\0\1\x7F\3\1NULL", 16) +
-    std::string(48, '\0') +
-    std::string("\4\x1C\5READY\x0BSocket-Type\0\0\0\6ROUTER", 30);
-
 // The other end is libzmq's ROUTER, or bytes written by hand.
 class PathLinkTest : public ::testing::Test {
  protected:
   void Link() {
-    auto link = PathLink::Connect(&io_, path_,
-                                  {[this] { ++connected_; },
-                                   [this](absl::string_view m) {
-                                     heard_.emplace_back(m);
-                                     if (hears_) hears_();
-                                   }});
+    auto link = PathLink::Connect(
+        &io_, path_,
+        {[this] { ++connected_; },
+         [this](absl::string_view m) { heard_.emplace_back(m); }});
     ASSERT_TRUE(link.ok()) << link.status();
     link_ = *std::move(link);
   }
@@ -93,35 +85,22 @@ class PathLinkTest : public ::testing::Test {
     return fd;
   }
 
-  // What is there.
-  static std::string ReadAll(const driver::Descriptor& peer) {
-    std::string all;
-    char some[1 << 16];
-    for (;;) {
-      const ssize_t n = recv(peer.get(), some, sizeof(some), MSG_DONTWAIT);
-      if (n <= 0) return all;
-      all.append(some, static_cast<size_t>(n));
-    }
-  }
-
   const process::TemporaryFolder folder_;
   const std::string path_ = folder_.path() + "/GPU-1.admission";
   boost::asio::io_context io_{1};
   int connected_ = 0;
   std::vector<std::string> heard_;
-  std::function<void()> hears_;
   std::unique_ptr<PathLink> link_;
 };
 
 TEST_F(PathLinkTest, MessagesReachARouterOfLibzmqAndComeBack) {
   auto server = *wire::ServerSocket::Bind(path_);
   Link();
-  EXPECT_FALSE(link_->Send("lost", Haste::kThisTurn))
-      << "nothing is kept for a connection";
+  EXPECT_FALSE(link_->Send("lost")) << "nothing is kept for a connection";
   ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
   const std::string longest(wire::kMessageBytes, 'x');
   for (const std::string& message : {std::string("ask"), longest}) {
-    EXPECT_TRUE(link_->Send(message, Haste::kThisTurn));
+    EXPECT_TRUE(link_->Send(message));
     const auto asked = Next(&server);
     ASSERT_TRUE(asked.has_value());
     EXPECT_TRUE(asked->bytes == message);
@@ -131,57 +110,13 @@ TEST_F(PathLinkTest, MessagesReachARouterOfLibzmqAndComeBack) {
   EXPECT_THAT(heard_, ElementsAre("answer to ask", "answer to xxx"));
 }
 
-// Frames of short messages.
-std::string Frames(const std::vector<std::string>& messages) {
-  std::string frames;
-  for (const std::string& m : messages) {
-    frames += std::string({0, static_cast<char>(m.size())}) + m;
-  }
-  return frames;
-}
-
-TEST_F(PathLinkTest, MessagesAreWrittenAsSoonAsIsAsked) {
-  const driver::Descriptor listener = Listen();
-  Link();
-  const driver::Descriptor peer = Accept(listener, kRoutersOpening);
-  ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
-  RunFor(std::chrono::milliseconds(10));
-  ReadAll(peer);  // the link's own opening
-  EXPECT_TRUE(link_->Send("a", Haste::kWithNext));
-  EXPECT_EQ(ReadAll(peer), "");
-  EXPECT_TRUE(link_->Send("b", Haste::kNow));
-  EXPECT_EQ(ReadAll(peer), Frames({"a", "b"}));
-  EXPECT_TRUE(link_->Send("c", Haste::kThisTurn));
-  EXPECT_TRUE(link_->Send("d", Haste::kNow));
-  EXPECT_EQ(ReadAll(peer), "") << "the turn's write is set already";
-  RunFor(std::chrono::milliseconds(10));
-  EXPECT_EQ(ReadAll(peer), Frames({"c", "d"}));
-}
-
-// A message that is sent by who is told of another, while the other side closes
-// the connection.
-TEST_F(PathLinkTest, WhoHearsAMessageMaySendOneOverALostConnection) {
-  const driver::Descriptor listener = Listen();
-  hears_ = [this] { link_->Send("answer", Haste::kNow); };
-  Link();
-  {
-    const driver::Descriptor peer =
-        Accept(listener, kRoutersOpening + Frames({"1", "2", "3"}));
-    shutdown(peer.get(), SHUT_RD);
-  }
-  ASSERT_TRUE(RunUntil([&] { return heard_.size() == 3; }));
-  const driver::Descriptor next = Accept(listener, kRoutersOpening);
-  EXPECT_TRUE(RunUntil([&] { return connected_ == 2; }));
-}
-
 TEST_F(PathLinkTest, ManyMessagesKeepTheirOrderBothWays) {
   constexpr int kMessages = 20'000;
   auto server = *wire::ServerSocket::Bind(path_);
   Link();
   ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
   for (int i = 0; i < kMessages; ++i) {
-    ASSERT_TRUE(link_->Send(absl::StrCat(i, std::string(i % 300, '.')),
-                            Haste::kThisTurn));
+    ASSERT_TRUE(link_->Send(absl::StrCat(i, std::string(i % 300, '.'))));
   }
   for (int i = 0; i < kMessages; ++i) {
     const auto asked = Next(&server);
@@ -202,11 +137,10 @@ TEST_F(PathLinkTest, DaemonThatStartsLaterIsFoundAndSoIsTheNextOne) {
   for (int life = 1; life <= 3; ++life) {
     auto server = *wire::ServerSocket::Bind(path_);
     ASSERT_TRUE(RunUntil([&] { return connected_ == life; }));
-    ASSERT_TRUE(link_->Send("hello", Haste::kThisTurn));
+    ASSERT_TRUE(link_->Send("hello"));
     EXPECT_EQ(Next(&server)->bytes, "hello");
   }
-  ASSERT_TRUE(RunUntil(
-      [&] { return !link_->Send("nobody reads this", Haste::kThisTurn); }));
+  ASSERT_TRUE(RunUntil([&] { return !link_->Send("nobody reads this"); }));
 }
 
 TEST_F(PathLinkTest, RouterThatAsksWhetherItLivesGetsItsAnswer) {
@@ -221,7 +155,7 @@ TEST_F(PathLinkTest, RouterThatAsksWhetherItLivesGetsItsAnswer) {
   ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
   RunFor(std::chrono::milliseconds(1000));
   EXPECT_EQ(connected_, 1) << "libzmq ends a connection that does not answer";
-  EXPECT_TRUE(link_->Send("still here", Haste::kThisTurn));
+  EXPECT_TRUE(link_->Send("still here"));
   zmq_close(router);
   zmq_ctx_term(context);
 }
@@ -234,23 +168,27 @@ TEST_F(PathLinkTest, ConnectionToSomethingElseIsClosedAndCounted) {
       const driver::Descriptor peer =
           Accept(listener, "HTTP/1.1 400 Bad Request\r\n\r\n");
       ASSERT_TRUE(RunUntil([&] { return link_->garbled() == times; }));
-      EXPECT_FALSE(link_->Send("m", Haste::kThisTurn));
+      EXPECT_FALSE(link_->Send("m"));
     }
   }
   auto server = *wire::ServerSocket::Bind(path_);
   ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
-  EXPECT_TRUE(link_->Send("m", Haste::kThisTurn));
+  EXPECT_TRUE(link_->Send("m"));
   EXPECT_EQ(Next(&server)->bytes, "m");
 }
 
 TEST_F(PathLinkTest, DaemonThatDoesNotReadIsSentNoMore) {
   const driver::Descriptor listener = Listen();
   Link();
-  const driver::Descriptor peer = Accept(listener, kRoutersOpening);
+  const driver::Descriptor peer =
+      Accept(listener,
+             std::string("\xFF\0\0\0\0\0\0\0\1\x7F\3\1NULL", 16) +
+                 std::string(48, '\0') +
+                 std::string("\4\x1C\5READY\x0BSocket-Type\0\0\0\6ROUTER", 30));
   ASSERT_TRUE(RunUntil([&] { return connected_ == 1; }));
   const std::string megabyte(1 << 20, 'm');
   int taken = 0;
-  while (taken < 100 && link_->Send(megabyte, Haste::kThisTurn)) {
+  while (taken < 100 && link_->Send(megabyte)) {
     ++taken;
     RunFor(std::chrono::milliseconds(1));
   }
@@ -258,8 +196,7 @@ TEST_F(PathLinkTest, DaemonThatDoesNotReadIsSentNoMore) {
   EXPECT_LT(taken, 100);
   char some[1 << 16];
   ASSERT_TRUE(RunUntil([&] {
-    return read(peer.get(), some, sizeof(some)) > 0 &&
-           link_->Send("m", Haste::kThisTurn);
+    return read(peer.get(), some, sizeof(some)) > 0 && link_->Send("m");
   })) << "once it reads, it is sent messages again";
 }
 

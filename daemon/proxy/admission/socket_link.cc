@@ -33,7 +33,7 @@ void SocketLink::Listen() {
                        });
 }
 
-bool SocketLink::Send(absl::string_view bytes, Haste) {
+bool SocketLink::Send(absl::string_view bytes) {
   if (!socket_.Send(bytes)) return false;
   // ZeroMQ may have swallowed the signal that something can be read.
   ReceiveSoon();

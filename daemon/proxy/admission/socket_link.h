@@ -20,7 +20,7 @@ class SocketLink final : public DaemonLink {
   SocketLink(boost::asio::io_context* io, wire::ClientSocket socket,
              Hearer hearer);
 
-  bool Send(absl::string_view bytes, Haste haste) override;
+  bool Send(absl::string_view bytes) override;
   void Receive() override;
 
  private:

@@ -101,7 +101,7 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
     }
     if (there()) break;
     const size_t most = whole ? kBodyReadBytes : kReadBytes;
-    if (co_await ReadNext(most)) co_return false;
+    if (co_await ReadSome(&socket_, &received_, most)) co_return false;
     // A header has one deadline as a whole; each piece of a body has its own,
     // within that of the body.
     if (idle_ || whole) Guard(service_->limits.receive_s);
@@ -278,31 +278,15 @@ void Connection::Watch(std::function<void()> gone) {
 }
 
 // The wait may outlive the request. The first bytes of the next one end it, so
-// that it need not be cancelled, and ReadNext needs none of its own.
+// that it need not be cancelled.
 void Connection::ArmWatch() {
   if (watching_) return;
   watching_ = true;
   socket_.async_wait(tcp::socket::wait_read,
                      [self = shared_from_this()](error_code e) {
                        self->watching_ = false;
-                       if (std::exchange(self->reads_, false)) {
-                         self->readable_.SetNow();
-                       } else if (!e) {
-                         self->OnReadable();
-                       }
+                       if (!e) self->OnReadable();
                      });
-}
-
-asio::awaitable<error_code> Connection::ReadNext(size_t most) {
-  if (watching_) {
-    reads_ = true;
-    co_await readable_.Wait();
-    error_code e;
-    received_.Commit(
-        socket_.read_some(asio::buffer(received_.Prepare(most), most), e));
-    if (e != asio::error::would_block) co_return e;
-  }
-  co_return co_await ReadSome(&socket_, &received_, most);
 }
 
 void Connection::OnReadable() {

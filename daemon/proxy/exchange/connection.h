@@ -85,7 +85,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void BeginRecord(const RequestParser* request, const std::string& request_id);
   asio::awaitable<bool> FollowRequests(const RequestParser& request,
                                        const std::string& request_id);
-  asio::awaitable<error_code> ReadNext(size_t most);
   void ArmWatch();
   void OnReadable();
 
@@ -103,8 +102,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::function<void()> gone_;
   bool watching_ = false;
-  bool reads_ = false;  // ReadNext waits for the watch
-  Wakeup readable_;
 };
 
 }  // namespace fineserve::proxy

@@ -162,7 +162,7 @@ asio::awaitable<Verdict> Exchange::Decide() {
   service_->admission->Submit(asked_, [this](Verdict verdict) {
     waiting_ = false;
     verdict_ = std::move(verdict);
-    decided_.SetNow();  // the last thing that is done here
+    decided_.Set();
   });
   co_await decided_.Wait();
   if (verdict_) journey_.IsDecided(verdict_->admitted, verdict_->unscheduled);

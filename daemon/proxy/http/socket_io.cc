@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/dispatch.hpp>
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -119,12 +118,7 @@ bool IsClosedByPeer(tcp::socket* socket) {
 
 void Wakeup::Set() {
   set_ = true;
-  if (resume_) std::exchange(resume_, nullptr)(/*now=*/false);
-}
-
-void Wakeup::SetNow() {
-  set_ = true;
-  if (resume_) std::exchange(resume_, nullptr)(/*now=*/true);
+  if (resume_) std::exchange(resume_, nullptr)();
 }
 
 asio::awaitable<void> Wakeup::Wait() {
@@ -133,13 +127,7 @@ asio::awaitable<void> Wakeup::Wait() {
         [this](auto handler) {
           // Shared, because std::function copies its target.
           auto held = std::make_shared<decltype(handler)>(std::move(handler));
-          resume_ = [held](bool now) {
-            if (now) {
-              asio::dispatch(std::move(*held));
-            } else {
-              asio::post(std::move(*held));
-            }
-          };
+          resume_ = [held] { asio::post(std::move(*held)); };
         },
         asio::use_awaitable);
   }

@@ -53,18 +53,13 @@ bool IsClosedByPeer(tcp::socket* socket);
 // Lets one coroutine wait until a callback wakes it. Confined to a thread.
 class Wakeup {
  public:
-  // Ends the present wait; if there is none, the next one ends at once. The
-  // coroutine goes on in a later turn of the event loop.
+  // Ends the present wait; if there is none, the next one ends at once.
   void Set();
-  // The same without the turn: the coroutine goes on, and may end, before this
-  // returns. Only for who is called by the event loop, and then uses nothing
-  // that the coroutine may have destroyed.
-  void SetNow();
   asio::awaitable<void> Wait();
 
  private:
   bool set_ = false;
-  std::function<void(bool now)> resume_;
+  std::function<void()> resume_;
 };
 
 }  // namespace fineserve::proxy
