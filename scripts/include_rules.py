@@ -96,6 +96,7 @@ ALLOWED = {
     # A machine of a fleet of several.
     "daemon/node": {
         "daemon/abi",
+        "daemon/cli",
         "daemon/clock",
         "daemon/cluster",
         "daemon/config",
@@ -187,6 +188,7 @@ ALLOWED = {
         "daemon/admission",
         "daemon/admission/rooms",
         "daemon/apply",
+        "daemon/cli",
         "daemon/backing",
         "daemon/clock",
         "daemon/cluster",

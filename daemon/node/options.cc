@@ -3,11 +3,11 @@
 #include <stdio.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/socket_path.h"
+#include "daemon/cli/command_line.h"
 #include "daemon/cluster/this_machine.h"
 #include "daemon/config/config.h"
 #include "daemon/config/fleet_path.h"
@@ -45,14 +45,8 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   app.footer(kFooter);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::string what = e.what();
-    std::replace(what.begin(), what.end(), '\n', ' ');
-    fprintf(stderr, "fineserve-node: %s; see fineserve-node --help\n",
-            what.c_str());
-    return 2;
+    return cli::EndOf(app, e);
   }
   return o;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/abi/byte_size.h"
 #include "daemon/abi/version.h"
+#include "daemon/cli/command_line.h"
 
 namespace fineserve::server {
 namespace {
@@ -190,10 +191,8 @@ absl::variant<Options, int> ParseOptions(int argc, char** argv) {
   Declare(&app, &flags);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return Fail(absl::StrCat(e.what(), "; see fineserved --help"));
+    return cli::EndOf(app, e);
   }
   absl::StatusOr<config::Config> config = Merge(flags);
   if (!config.ok()) return Fail(config.status().message());

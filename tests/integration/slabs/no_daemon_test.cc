@@ -63,7 +63,9 @@ TEST_F(NoDaemonTest, SlipsOfTheHandAreCorrected) {
 TEST_F(NoDaemonTest, OutputThatCannotBeWrittenIsAnError) {
   for (const char* command :
        {"fsctl slabs --help", "fsctl --version", "fineserve-proxy --help",
-        "fineserve-proxy --version", "fineserve-sim --help"}) {
+        "fineserve-proxy --version", "fineserve-sim --help",
+        "fineserved --help", "fineserved --version", "fineserve-node --help",
+        "fineserve-node --version"}) {
     const Finished help = RunToEnd(
         {"/bin/sh", "-c", Program(command) + " > /dev/full"}, environment());
     EXPECT_EQ(help.code, 1) << command;
