@@ -285,9 +285,10 @@ def ranks(site: Site, report: Report) -> None:
     for way in RANKS_WAYS:
         name = f"ranks: steps/s, {way} / mean of both plain"
         report.figure(name, statistics.median(ratio[way]))
-        quartiles = statistics.quantiles(ratio[way], n=4)
-        report.figure(f"{name}, lower quartile", quartiles[0])
-        report.figure(f"{name}, upper quartile", quartiles[2])
+        if ARGUMENTS.rounds > 1:
+            quartiles = statistics.quantiles(ratio[way], n=4)
+            report.figure(f"{name}, lower quartile", quartiles[0])
+            report.figure(f"{name}, upper quartile", quartiles[2])
     report.at_least(
         "ranks: steps/s, view / plain", statistics.median(ratio["view"]), 0.97
     )
