@@ -101,6 +101,8 @@ class MachinesSite : public Site {
   std::string AskDaemonOn(int machine, wire::PlanNoticeT notice) const;
   void ExchangeKeys();
   void WriteFiles();
+  // The terms by which a machine may lead now.
+  std::set<uint64_t> Grants() const;
   void WatchLeaders();
 
   const std::string fleet_path_ = folder() + "/fleet.toml";
