@@ -260,13 +260,7 @@ absl::StatusOr<std::vector<slab::SlabId>> CudaBacking::TakeZeroed() {
 }
 
 absl::StatusOr<uint64_t> CudaBacking::FreeBytes() {
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  absl::Status s = driver::ToStatus(
-      driver_.call(), driver_.call().cuMemGetInfo_v2(&free_bytes, &total_bytes),
-      "cuMemGetInfo");
-  if (!s.ok()) return s;
-  return free_bytes;
+  return driver::FreeBytes(driver_);
 }
 
 absl::StatusOr<std::vector<pid_t>> CudaBacking::DevicePids() {

@@ -10,7 +10,6 @@
 #include "daemon/abi/socket_path.h"
 #include "daemon/server/kept_pool.h"
 #include "kernels/driver/driver_handles.h"
-#include "kernels/driver/status.h"
 
 namespace fineserve::server {
 namespace {
@@ -20,13 +19,7 @@ absl::StatusOr<uint64_t> FreeBytes(const driver::Driver& driver,
   absl::StatusOr<driver::Context> context =
       driver::Context::Retain(driver, device);
   if (!context.ok()) return context.status();
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  absl::Status s = driver::ToStatus(
-      driver.call(), driver.call().cuMemGetInfo_v2(&free_bytes, &total_bytes),
-      "cuMemGetInfo");
-  if (!s.ok()) return s;
-  return free_bytes;
+  return driver::FreeBytes(driver);
 }
 
 // Of a pool of size "auto". It is no larger than [pool] max, if that is set.

@@ -65,6 +65,16 @@ Context::~Context() {
   }
 }
 
+absl::StatusOr<uint64_t> FreeBytes(const Driver& driver) {
+  const EntryPoints& call = driver.call();
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  absl::Status s = ToStatus(
+      call, call.cuMemGetInfo_v2(&free_bytes, &total_bytes), "cuMemGetInfo");
+  if (!s.ok()) return s;
+  return free_bytes;
+}
+
 absl::StatusOr<Granule> Granule::Create(const Driver& driver, CUdevice device,
                                         uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;

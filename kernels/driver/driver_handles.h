@@ -44,6 +44,9 @@ class Context {
   bool owns_ = true;
 };
 
+// What is free of the memory of the current context's device, in bytes.
+absl::StatusOr<uint64_t> FreeBytes(const Driver& driver);
+
 // One physical allocation of device memory: a granule.
 class Granule {
  public:
