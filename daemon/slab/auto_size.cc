@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "daemon/slab/beyond.h"
 #include "kernels/driver/rounding.h"
 
 namespace fineserve::slab {
@@ -13,8 +14,6 @@ constexpr uint64_t kSlackBytes = uint64_t{4} << 20;
 // The part of the pool by which it grows at once. Heuristic: growing takes
 // driver calls, and each step is measured before the next.
 constexpr uint32_t kGrowthParts = 8;
-
-uint64_t Beyond(uint64_t n, uint64_t kept) { return n - std::min(n, kept); }
 
 }  // namespace
 
@@ -86,7 +85,8 @@ uint64_t AutoSize::FreeSoon(const SizeSight& sight) const {
 uint32_t AutoSize::Smaller(const SizeSight& sight, uint64_t bytes,
                            uint32_t least) const {
   const uint64_t slabs = DivideUp(bytes, slab_bytes_);
-  const uint64_t size = std::max<uint64_t>(Beyond(sight.present, slabs), least);
+  const uint64_t size =
+      std::max<uint64_t>(Beyond<uint64_t>(sight.present, slabs), least);
   return static_cast<uint32_t>(std::min<uint64_t>(size, sight.present));
 }
 

@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/slab/beyond.h"
 #include "daemon/slab/pool_state.h"
 
 namespace fineserve::slab {
-namespace {
-
-uint32_t Beyond(uint32_t n, uint32_t kept) { return n - std::min(n, kept); }
-
-}  // namespace
-
 absl::Status PoolState::SetLimit(EngineId id, uint32_t slabs) {
   const auto found = engines_.find(id);
   if (found == engines_.end() ||

@@ -1,8 +1,7 @@
-// The part of PoolState that its size is chosen by.
-
-#include <algorithm>
+// The part of PoolState that resizes the pool, and by which its size is chosen.
 
 #include "absl/strings/str_cat.h"
+#include "daemon/slab/beyond.h"
 #include "daemon/slab/pool_state.h"
 
 namespace fineserve::slab {
@@ -42,15 +41,14 @@ uint32_t PoolState::GivableFor(EngineId asker) const {
   uint32_t kept = slabs_.promised_count();
   const auto found = engines_.find(asker);
   if (found != engines_.end() && found->second.view) {
-    const uint32_t held = slabs_.HeldBy(asker).in_view;
-    kept += held - std::min(held, found->second.view->floor);
+    kept += Beyond(slabs_.HeldBy(asker).in_view, found->second.view->floor);
   }
-  return left - std::min(left, kept);
+  return Beyond(left, kept);
 }
 
 bool PoolState::tight() const {
   const uint32_t left = slabs_.free_count() + slabs_.zeroing_count();
-  const uint32_t leased = present_slabs() - std::min(present_slabs(), left);
+  const uint32_t leased = Beyond(present_slabs(), left);
   return contended_ || (leased > 0 && left <= present_slabs() / kTightParts);
 }
 

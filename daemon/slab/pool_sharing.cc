@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/slab/beyond.h"
 #include "daemon/slab/pool_state.h"
 #include "kernels/driver/rounding.h"
 
@@ -258,25 +259,22 @@ void PoolState::Share(Round* round, uint64_t now_ns, const Wished& wished) {
 std::vector<uint32_t> PoolState::Spare(
     const Round& round, uint64_t now_ns, const std::vector<uint32_t>& returning,
     const std::vector<uint32_t>& expected) const {
-  const auto beyond = [](uint32_t n, uint32_t kept) {
-    return n - std::min(n, kept);
-  };
   bool urgent = false;
   for (size_t i = 0; i < round.ids.size(); ++i) {
     const Claim& claim = round.claims[i];
-    const uint32_t open = beyond(claim.held, returning[i]);
+    const uint32_t open = Beyond(claim.held, returning[i]);
     urgent = urgent || (claim.held < round.targets[i] &&
                         open < std::max(claim.floor, 1u));
   }
   std::vector<uint32_t> spare;
   for (size_t i = 0; i < round.ids.size(); ++i) {
     const Claim& claim = round.claims[i];
-    const uint32_t open = beyond(claim.held, returning[i]);
+    const uint32_t open = Beyond(claim.held, returning[i]);
     const uint64_t asked_ns = engines_.at(round.ids[i]).view->asked_ns;
     const bool lacks = now_ns - asked_ns < kPatienceNs && open < claim.wanted;
     const uint32_t leaving = lacks && !urgent ? returning[i] : expected[i];
-    spare.push_back(std::min(beyond(claim.held, round.targets[i] + leaving),
-                             beyond(open, claim.floor)));
+    spare.push_back(std::min(Beyond(claim.held, round.targets[i] + leaving),
+                             Beyond(open, claim.floor)));
   }
   return spare;
 }

@@ -193,7 +193,7 @@ class PoolState {
   // delay it.
   absl::Status Resize(uint32_t slabs);
 
-  // --- For whoever chooses the pool's size (AutoSize) ---
+  // --- What the pool's size is chosen by (AutoSize) ---
 
   // Floors, whole leases and what is promised: no pool is smaller. Slabs of
   // dead engines are not counted.
