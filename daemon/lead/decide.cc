@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -228,9 +229,16 @@ double RelativeGain(const plan::Worth& from, const plan::Worth& to) {
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience) {
-  const auto elsewhere = [&](const std::string& engine) {
+  std::vector<std::pair<std::string, std::string>> reasons;  // by engine
+  for (const std::string& engine : experience.failing) {
+    reasons.emplace_back(engine, engine + " does not serve");
+  }
+  for (const std::string& engine : experience.drained) {
+    reasons.emplace_back(engine, "the GPU of " + engine + " is drained");
+  }
+  for (const auto& [engine, why] : reasons) {
     const config::FleetEngine* from = fleet.Engine(engine);
-    if (from == nullptr) return absl::optional<Move>();
+    if (from == nullptr) continue;
     const auto pin = plan.pins.find(from->model);
     for (const config::FleetEngine& to : fleet.engines) {
       const std::string gpu = outlook.GpuOf(to);
@@ -239,21 +247,8 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
       if (experience.shunned.count(to.name) > 0) continue;
       if (pin != plan.pins.end() && pin->second != gpu) continue;
       if (outlook.Shortfall(to) > 0) continue;
-      return absl::optional<Move>({from->model, to.name, engine, ""});
+      return Move{from->model, to.name, engine, why};
     }
-    return absl::optional<Move>();
-  };
-  for (const std::string& engine : experience.failing) {
-    absl::optional<Move> move = elsewhere(engine);
-    if (!move) continue;
-    move->why = engine + " does not serve";
-    return move;
-  }
-  for (const std::string& engine : experience.drained) {
-    absl::optional<Move> move = elsewhere(engine);
-    if (!move) continue;
-    move->why = "the GPU of " + engine + " is drained";
-    return move;
   }
   return absl::nullopt;
 }
@@ -283,13 +278,13 @@ absl::StatusOr<Decision> Decide(const config::Fleet& fleet,
   HostAll(fleet, plan, gpus, demand, places, experience, &decision);
   if (may_rescue) decision.move = Rescue(fleet, outlook, plan, experience);
   if (decision.move) return decision;
-  for (const std::string& engine : experience.drained) {
-    if (!may_rescue) break;
-    decision.troubles.push_back(
-        absl::StrCat("engine \"", engine,
-                     "\" is on a drained GPU, and its model fits nowhere else; "
-                     "let it run on "
-                     "more GPUs, or fsctl drain --undo"));
+  if (may_rescue) {
+    for (const std::string& engine : experience.drained) {
+      decision.troubles.push_back(absl::StrCat(
+          "engine \"", engine,
+          "\" is on a drained GPU, and its model fits nowhere else; let it run "
+          "on more GPUs, or fsctl drain --undo"));
+    }
   }
   const double gain = RelativeGain(now->worth, best->worth);
   if (!may_move || !decision.host.empty() || gain < least_gain) return decision;
