@@ -43,8 +43,9 @@ CUresult Redirector::TryWithRoom(const Driver& real, const AllocationCall& call,
     result = call.original(real.entry);
     ++tries;
   }
-  if (tries > 0) link_.AskRoom(0, &coming);
-  if (tries > 0) scoreboard_.CountRoomWait(NowMs() - began_ms);
+  if (tries == 0) return result;
+  link_.AskRoom(0, &coming);  // it waits no more
+  scoreboard_.CountRoomWait(NowMs() - began_ms);
   return result;
 }
 

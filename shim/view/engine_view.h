@@ -135,6 +135,9 @@ class EngineView {
     EngineView* const view_;
   };
 
+  // Unlocks work_. What was left to be sent meanwhile is sent.
+  void EndWork() FINESERVE_ANNOTATE(release_capability(work_));
+
   // Acquire: pairs with the release in SetStage.
   Stage stage() const { return stage_.load(std::memory_order_acquire); }
   void SetStage(Stage stage) { stage_.store(stage, std::memory_order_release); }

@@ -73,8 +73,7 @@ int EngineView::Poll(const Driver& real, fs_kv_change* changes,
     return RunsPool() ? 0 : -NotActive();
   }
   const int count = PollNow(real, changes, capacity);
-  work_.Unlock();
-  if (unsent_.load()) Notify();
+  EndWork();
   return count;
 }
 
@@ -145,8 +144,7 @@ uint64_t EngineView::BeginStep(const Driver& real) {
   }
   if (work_.TryLock()) {
     if (RunsPool()) PrepareStep(real, now_ms);
-    work_.Unlock();
-    if (unsent_.load()) Notify();
+    EndWork();
   }
   const MutexLock lock(&mutex_);
   if (!RunsPool()) {

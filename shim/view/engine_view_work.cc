@@ -40,9 +40,11 @@ void Wake(const std::atomic<uint32_t>* word) {
 
 EngineView::Work::Work(EngineView* view) : view_(view) { view->work_.Lock(); }
 
-EngineView::Work::~Work() {
-  view_->work_.Unlock();
-  if (view_->unsent_.load()) view_->Notify();
+EngineView::Work::~Work() { view_->EndWork(); }
+
+void EngineView::EndWork() {
+  work_.Unlock();
+  if (unsent_.load()) Notify();
 }
 
 // Sends what is to be sent, or leaves it to the thread that works. That one
