@@ -215,19 +215,21 @@ class RestartsTest(unittest.TestCase):
 
     def test_4_upgraded_and_back(self) -> None:
         self.machine.check(
-            "cp /usr/bin/fineserved /root/good; cp /usr/bin/fineserved /opt/good"
+            "install -d -m 0700 /releases; "
+            "cp /usr/bin/fineserved /releases/good; "
+            "cp /usr/bin/fineserved /opt/good"
         )
         before = self.state()
-        done = self.machine.run("fsctl upgrade --json --binary /root/good")
+        done = self.machine.run("fsctl upgrade --json --binary /releases/good")
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertEqual("upgraded", json.loads(done.stdout)["outcome"])
         self.expect_taken_over(before)
-        broken = self.machine.root / "root/broken"
+        broken = self.machine.root / "releases/broken"
         broken.write_text(BROKEN)
         broken.chmod(0o755)
         before = self.state()
         done = self.machine.run(
-            "fsctl upgrade --json --timeout 3 --binary /root/broken"
+            "fsctl upgrade --json --timeout 3 --binary /releases/broken"
         )
         self.assertEqual(4, done.returncode, done.stdout + done.stderr)
         self.assertEqual("went back", json.loads(done.stdout)["outcome"])

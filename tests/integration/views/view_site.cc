@@ -90,7 +90,12 @@ bool ViewTest::Gets(Process& engine, uint64_t slabs) {
 }
 
 void ViewTest::Use(Process& engine, uint32_t blocks, const std::string& scan) {
-  engine.Ask("step");  // what was leased meanwhile can be used from now on
+  // What was leased meanwhile can be used from a step on: of a pool that grew,
+  // from one after the view's keeper has mapped it.
+  EXPECT_TRUE(Eventually([&] {
+    engine.Ask("step");
+    return Stat(engine, "free") >= blocks;
+  }));
   EXPECT_THAT(engine.Ask("alloc " + std::to_string(blocks)), StartsWith("ok"));
   for (const std::string& line :
        {scan, std::string("write"), std::string("verify")}) {
