@@ -22,7 +22,7 @@ struct RoomRequest {
 static_assert(sizeof(RoomRequest) == 24);
 
 // What the pool could still give up for it, some of it only once other engines
-// have returned slabs; 0: nothing, so that waiting is in vain.
+// have returned slabs; 0: nothing, so the process need not wait.
 struct RoomAnswer {
   static constexpr MessageType kType = MessageType::kRoomAnswer;
   MessageHeader header;

@@ -71,7 +71,7 @@ class DaemonAdmission final : public Admission {
   void GoOn();
   // What an engine's /health said last.
   enum class Health {
-    kDoesNot,  // the value of whoever could not find out
+    kDoesNot,  // also if the question itself failed
     kServes,
     kUnreachable,  // nobody on its machine takes or refuses a connection
   };

@@ -69,8 +69,8 @@ std::vector<uint32_t> NumbersOf(const std::string& status, const char* name) {
 }
 
 // In a child. The next daemon will have the rights of the one that serves, so
-// what root alone could read would pass for readable. Whoever is not root asks
-// as himself.
+// a file that only root can read must not pass as readable. A caller other than
+// root keeps its own rights.
 bool TakeRightsOf(pid_t pid) {
   if (geteuid() != 0) return true;
   const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status"));
