@@ -1,7 +1,6 @@
 #include "daemon/node/etcd/etcd_client.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -24,7 +23,6 @@ using Request = http::request<http::string_body>;
 constexpr auto kTuple = asio::experimental::as_tuple(asio::use_awaitable);
 // Of one answer: a fleet's keys are some hundred KiB.
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;
-constexpr size_t kPieceBytes = 16 << 10;
 
 std::string Name(const Endpoint& e) {
   return absl::StrCat(e.host, ":", e.port);
@@ -98,10 +96,9 @@ asio::awaitable<EtcdClient::Answer> EtcdClient::Post(
 }
 
 asio::awaitable<absl::StatusOr<std::string>> EtcdClient::Call(
-    std::string path, std::string body) {
+    std::string path, std::string body, size_t first) {
   const auto end = Clock::now() + settings_.whole;
   absl::Status last = absl::UnavailableError("no member of etcd was asked");
-  const size_t first = first_;
   for (size_t i = 0; i < settings_.endpoints.size(); ++i) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - Clock::now());
@@ -140,10 +137,16 @@ absl::Status EtcdClient::CheckCluster(const Header& header) {
       " as the others or before; correct etcd in [cluster] of the fleet file"));
 }
 
+size_t EtcdClient::FirstToRead() {
+  if (Clock::now() < return_at_) return first_;
+  return_at_ = Clock::now() + settings_.return_to_first;
+  return 0;
+}
+
 asio::awaitable<absl::StatusOr<RangeAnswer>> EtcdClient::Range(
     std::string prefix) {
   const absl::StatusOr<std::string> body =
-      co_await Call("/v3/kv/range", RangeBody(prefix));
+      co_await Call("/v3/kv/range", RangeBody(prefix), FirstToRead());
   if (!body.ok()) co_return body.status();
   absl::StatusOr<RangeAnswer> answer = ParseRange(*body);
   if (!answer.ok()) co_return answer;
@@ -154,7 +157,7 @@ asio::awaitable<absl::StatusOr<RangeAnswer>> EtcdClient::Range(
 
 asio::awaitable<absl::StatusOr<TxnAnswer>> EtcdClient::Commit(Txn txn) {
   const absl::StatusOr<std::string> body =
-      co_await Call("/v3/kv/txn", TxnBody(txn));
+      co_await Call("/v3/kv/txn", TxnBody(txn), first_);
   if (!body.ok()) co_return body.status();
   absl::StatusOr<TxnAnswer> answer = ParseTxn(*body);
   if (!answer.ok()) co_return answer;
@@ -166,7 +169,7 @@ asio::awaitable<absl::StatusOr<TxnAnswer>> EtcdClient::Commit(Txn txn) {
 asio::awaitable<absl::StatusOr<int64_t>> EtcdClient::Grant(int64_t lease,
                                                            int64_t ttl_s) {
   const absl::StatusOr<std::string> body =
-      co_await Call("/v3/lease/grant", GrantBody(lease, ttl_s));
+      co_await Call("/v3/lease/grant", GrantBody(lease, ttl_s), first_);
   // An earlier try was carried out, and its answer was lost.
   if (absl::IsFailedPrecondition(body.status())) co_return ttl_s;
   if (!body.ok()) co_return body.status();
@@ -179,7 +182,7 @@ asio::awaitable<absl::StatusOr<int64_t>> EtcdClient::Grant(int64_t lease,
 
 asio::awaitable<absl::StatusOr<int64_t>> EtcdClient::KeepAlive(int64_t lease) {
   const absl::StatusOr<std::string> body =
-      co_await Call("/v3/lease/keepalive", LeaseBody(lease));
+      co_await Call("/v3/lease/keepalive", LeaseBody(lease), first_);
   if (!body.ok()) co_return body.status();
   const absl::StatusOr<LeaseAnswer> answer = ParseKeepAlive(*body);
   if (!answer.ok()) co_return answer.status();
@@ -191,41 +194,8 @@ asio::awaitable<absl::StatusOr<int64_t>> EtcdClient::KeepAlive(int64_t lease) {
 
 asio::awaitable<absl::Status> EtcdClient::Revoke(int64_t lease) {
   const absl::StatusOr<std::string> body =
-      co_await Call("/v3/lease/revoke", LeaseBody(lease));
+      co_await Call("/v3/lease/revoke", LeaseBody(lease), first_);
   co_return body.status();
-}
-
-asio::awaitable<absl::Status> EtcdClient::Watch(
-    std::string prefix, std::function<void()> on_change,
-    std::chrono::milliseconds limit) {
-  const Endpoint to = settings_.endpoints[first_];
-  beast::tcp_stream stream(io_);
-  stream.expires_after(limit);
-  error_code e = co_await Connect(&io_, to, &stream);
-  const Request request = MakeRequest(to, "/v3/watch", WatchBody(prefix));
-  if (!e) {
-    const auto [unsent, sent] =
-        co_await http::async_write(stream, request, kTuple);
-    e = unsent;
-  }
-  http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
-  beast::flat_buffer buffer;
-  if (!e) {
-    const auto [unread, bytes] =
-        co_await http::async_read_header(stream, buffer, parser, kTuple);
-    e = unread;
-  }
-  std::array<char, kPieceBytes> piece;
-  while (!e && !parser.is_done()) {
-    parser.get().body().data = piece.data();
-    parser.get().body().size = piece.size();
-    const auto [unread, bytes] =
-        co_await http::async_read_some(stream, buffer, parser, kTuple);
-    e = unread == http::error::need_buffer ? error_code() : unread;
-    if (!e && parser.get().body().size < piece.size()) on_change();
-  }
-  co_return e ? CannotReach(to, e) : absl::OkStatus();
 }
 
 }  // namespace fineserve::etcd

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,11 +26,15 @@ struct ClientSettings {
   // For one member's answer, and for a call over all members.
   std::chrono::milliseconds each = std::chrono::milliseconds(1000);
   std::chrono::milliseconds whole = std::chrono::milliseconds(2500);
+  // After which the first endpoint is asked again, that had not answered.
+  std::chrono::milliseconds return_to_first = std::chrono::seconds(10);
 };
 
 // A client of etcd v3 through its JSON gateway (design note 0031). A call asks
 // the member that answered last, then the others; if none answers in time it is
-// Unavailable, and a write may then have been done or not. Calls may overlap.
+// Unavailable, and a write may then have been done or not. A Range asks the
+// first member again now and then: members that are restarted in turn would
+// else leave all clients to the one that was last. Calls may overlap.
 // Confined to the context's thread; calls must end before it.
 //
 // The first answer tells which cluster this is. An answer of another cluster is
@@ -56,11 +59,6 @@ class EtcdClient {
   // NotFound if the lease has lapsed.
   Eventually<absl::StatusOr<int64_t>> KeepAlive(int64_t lease);
   Eventually<absl::Status> Revoke(int64_t lease);
-  // Calls `on_change` after changes below `prefix`, maybe once for several, for
-  // at most `limit`. A hint: what is not told must be found by Range.
-  Eventually<absl::Status> Watch(std::string prefix,
-                                 std::function<void()> on_change,
-                                 std::chrono::milliseconds limit);
 
   uint64_t cluster() const { return cluster_; }  // 0: none has answered
   // Only this cluster is believed from now on.
@@ -78,12 +76,14 @@ class EtcdClient {
                           std::chrono::milliseconds limit);
   // The body of an answer with HTTP status 200.
   Eventually<absl::StatusOr<std::string>> Call(std::string path,
-                                               std::string body);
+                                               std::string body, size_t first);
+  size_t FirstToRead();
   absl::Status CheckCluster(const Header& header);
 
   boost::asio::io_context& io_;
   const ClientSettings settings_;
   size_t first_ = 0;  // the endpoint that is asked first
+  std::chrono::steady_clock::time_point return_at_;
   uint64_t cluster_ = 0;
   uint64_t strangers_ = 0;
 };

@@ -127,12 +127,6 @@ std::string LeaseBody(int64_t lease) {
   return Json{{"ID", absl::StrCat(lease)}}.dump();
 }
 
-std::string WatchBody(absl::string_view prefix) {
-  return Json{{"create_request",
-               {{"key", Base64(prefix)}, {"range_end", Base64(EndOf(prefix))}}}}
-      .dump();
-}
-
 absl::StatusOr<RangeAnswer> ParseRange(absl::string_view body) {
   const absl::StatusOr<Json> json = Parse(body);
   if (!json.ok()) return json.status();

@@ -53,7 +53,6 @@ std::string RangeBody(absl::string_view prefix);
 std::string TxnBody(const Txn& txn);
 std::string GrantBody(int64_t lease, int64_t ttl_s);
 std::string LeaseBody(int64_t lease);  // keep-alive and revoke
-std::string WatchBody(absl::string_view prefix);
 
 struct RangeAnswer {
   Header header;
