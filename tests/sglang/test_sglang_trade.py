@@ -3,11 +3,10 @@ sglang)."""
 
 from __future__ import annotations
 
-import os
-import signal
 import unittest
 
-from sglang_machine import EngineEnded
+from sglang_machine import EngineEnded  # sets the path, too
+from machine import kill_9
 from trading import Trade
 
 
@@ -25,7 +24,7 @@ class TwoEngines(Trade):
     def _kill_scheduler(self, pid: int) -> None:
         """Its slabs go to the other, which notices nothing else."""
         prompts = self.ask(1, 32)
-        os.kill(pid, signal.SIGKILL)
+        kill_9(pid)
         self.finish(1, prompts)
         self.assertEqual(self.wrong[1], 0)
         self.assertTrue(

@@ -5,13 +5,11 @@ Run by the Python of vLLM's environment, with $FINESERVE_SGLANG_PYTHON.
 
 from __future__ import annotations
 
-import os
-import signal
 import unittest
 from typing import Any
 
 from sglang_machine import EngineProcess, WideModel  # sets the path, too
-from gpu_machine import VllmMachine
+from gpu_machine import VllmMachine, kill_9
 from tiny_models import Model
 from trading import Trade
 
@@ -39,7 +37,7 @@ class BesideVllm(Trade, VllmMachine):
             self.check(report)
         # The other one notices nothing but that it may have more.
         prompts = self.ask(1, 32)
-        os.kill(reports[0]["pid"], signal.SIGKILL)
+        kill_9(reports[0]["pid"])
         self.finish(1, prompts)
         self.assertEqual(self.wrong[1], 0)
         self.assertTrue(

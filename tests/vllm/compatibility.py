@@ -33,6 +33,13 @@ _DASH = "–"
 
 Results = dict[str, Any]  # of one version
 
+# What the tests of a module print, by the names in results.
+_COUNTED = {
+    "tokens": "tokens judged",
+    "slabs": "slabs handed over",
+    "kills": "kill -9 survived",
+}
+
 # By engine: its name in titles, the folder of its tests, and their modules.
 _TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
 _TESTS = {"vllm": _HERE, "sglang": _HERE.parent / "sglang"}
@@ -81,6 +88,17 @@ _BESIDE_VLLM = ("test_sglang_vllm", "test_sglang_serving")
 _MODULES = {"vllm": _VLLM_MODULES, "sglang": _SGLANG_MODULES}
 
 
+def handed_over(printed: str) -> int:
+    """Slabs that engines returned, which then were others': the sum of the
+    last counts that each has told."""
+    last: dict[str | None, int] = {}
+    for line in printed.splitlines():
+        if count := re.search(r"'slabs_returned': (\d+)", line):
+            pid = re.search(r"'pid': (\d+)", line)
+            last[pid and pid[1]] = int(count[1])
+    return sum(last.values())
+
+
 def run_unittests(
     engine: str,
     version: str,
@@ -120,6 +138,8 @@ def run_unittests(
         judged = re.findall(r"\b(\d+) tokens, \d+ wrong", finished.stdout)
         results["modules"][module] = {
             "tokens": sum(map(int, judged)),
+            "slabs": handed_over(finished.stdout),
+            "kills": len(re.findall(r"^killed \d+$", finished.stdout, re.M)),
             "ran": int(ran[1]) if ran else 0,
             "skipped": int(skipped[1]) if skipped else 0,
             "failed": sum(map(int, bad)),
@@ -171,10 +191,11 @@ def _module(*names: str) -> Callable[[Results], str]:
         if not all(run["ok"] for run in runs):
             return f"**{sum(run['failed'] for run in runs)} failed**"
         passed = sum(run["ran"] - run["skipped"] for run in runs)
-        tokens = sum(run["tokens"] for run in runs)
-        return f"{passed} passed" + (
-            f", {tokens:,} tokens judged" if tokens else ""
-        )
+        counts = [f"{passed} passed"]
+        for key, what in _COUNTED.items():
+            count = sum(run[key] for run in runs)
+            counts += [f"{count:,} {what}"] if count else []
+        return ", ".join(counts)
 
     return cell
 

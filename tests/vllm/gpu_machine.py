@@ -19,7 +19,7 @@ sys.path += [str(HERE.parent / "torch"), str(HERE / "host_device")]
 import build as host_device_build  # noqa: E402
 import machine  # noqa: E402
 from engine_process import EngineEnded, EngineProcess  # noqa: E402, F401
-from machine import BUILD, MIB, REAL_GPU  # noqa: E402
+from machine import BUILD, MIB, REAL_GPU, kill_9  # noqa: E402, F401
 from tiny_models import (  # noqa: E402, F401
     MAX_TOKENS,
     TOLERANCE,
@@ -45,6 +45,8 @@ ON_THE_HOST = {
 
 SLAB = 2 * MIB
 POOL_SLABS = 16
+
+
 def engine_environment(
     device: dict[str, str], shim: bool, runner: int
 ) -> dict[str, str]:

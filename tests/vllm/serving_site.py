@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpu_machine import BUILD, MAX_TOKENS, Model, engine_environment
+from gpu_machine import BUILD, MAX_TOKENS, Model, engine_environment, kill_9
 
 START_S = 300  # until all engines serve
 ANSWER_S = 300
@@ -144,7 +144,7 @@ class ServingSite:
     def kill(self, name: str) -> None:
         """kill -9 of one of our own programs."""
         process = self._running.pop(name)
-        process.kill()
+        kill_9(process.pid)
         process.wait()
 
     def close(self) -> None:

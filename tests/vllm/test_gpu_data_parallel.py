@@ -6,12 +6,10 @@ As test_gpu_ranks.py, on vLLM itself (label vllm).
 
 from __future__ import annotations
 
-import os
-import signal
 import unittest
 from collections.abc import Callable
 
-from gpu_machine import REAL_GPU, EngineEnded
+from gpu_machine import REAL_GPU, EngineEnded, kill_9
 from test_gpu_ranks import Ranks
 from test_gpu_worker import LARGE, SMALL
 
@@ -50,7 +48,7 @@ class DataParallel(Ranks):
         """vLLM ends with it, and what both ranks held goes back; the other
         model's ranks notice nothing else."""
         prompts = self.ask(1, 32)
-        os.kill(pid, signal.SIGKILL)
+        kill_9(pid)
         self.finish(1, prompts)
         self.assertEqual(self.wrong[1], 0)
         self.expect(

@@ -7,11 +7,10 @@ As test_gpu_trade.py, on vLLM itself (label vllm).
 from __future__ import annotations
 
 import os
-import signal
 import unittest
 from typing import Any
 
-from gpu_machine import REAL_GPU, Model
+from gpu_machine import REAL_GPU, Model, kill_9
 from test_gpu_trade import Trades
 from test_gpu_worker import LARGE, SMALL
 
@@ -113,7 +112,7 @@ class TensorParallelBesideOne(Ranks):
         notices nothing else."""
         pids = [rank["pid"] for rank in self.engines[0].run("stats_of_all")]
         prompts = self.ask(1, 32)
-        os.kill(pids[1], signal.SIGKILL)
+        kill_9(pids[1])
         self.finish(1, prompts)
         self.assertEqual(self.wrong[1], 0)
         self.assertTrue(

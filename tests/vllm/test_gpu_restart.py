@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import threading
 import time
 import unittest
 from typing import Any
 
+from gpu_machine import kill_9
 from test_gpu_trade import Trades
 from test_gpu_worker import LARGE, SMALL
 
@@ -36,7 +36,7 @@ class Killer(threading.Thread):
             pid = self._machine.daemon_pid()
             if pid is None or pid in self.killed:
                 continue
-            os.kill(pid, signal.SIGKILL)
+            kill_9(pid)
             self.killed.append(pid)
 
     def stop(self) -> None:

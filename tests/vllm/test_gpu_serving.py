@@ -10,13 +10,12 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import threading
 import unittest
 
-from gpu_machine import BUILD, Model, VllmMachine, random_prompts
+from gpu_machine import BUILD, Model, VllmMachine, kill_9, random_prompts
 from serving_site import RECOVERY_S, Answer, site_of
 
 MODELS = {
@@ -198,7 +197,7 @@ class ServingTest(VllmMachine):
     def _kill_while_the_other_serves(self, pid: int) -> None:
         with concurrent.futures.ThreadPoolExecutor(1) as client:
             asked = client.submit(self.ask, "small", pid, 16)
-            os.kill(pid, signal.SIGKILL)
+            kill_9(pid)
             self.assertEqual(asked.result()[0], 0)
 
     def _recovers(self, name: str) -> None:

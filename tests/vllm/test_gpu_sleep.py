@@ -8,7 +8,7 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from gpu_machine import random_prompts
+from gpu_machine import kill_9, random_prompts
 from test_gpu_worker import LARGE, Trade
 
 
@@ -156,7 +156,7 @@ class NextDaemon(Sleep):
         self.start_sleepers({})
         self.finish(0, self.ask(0, 8))
         self.fall_asleep(2)
-        self.daemon.kill()
+        kill_9(self.daemon.pid)
         self.daemon.wait()
         (error,) = self.engines[0].run("wake_up", tags=["kv_cache"])
         print(error)

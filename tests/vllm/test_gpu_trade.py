@@ -8,7 +8,7 @@ from __future__ import annotations
 import unittest
 from typing import Any
 
-from gpu_machine import MIB, VERSION, Model
+from gpu_machine import MIB, VERSION, Model, kill_9
 from test_gpu_worker import LARGE, SMALL, Trade
 
 CALM = [Model(layers=4, seed=1, deviation=0.08), Model(3, 2, 0.08)]
@@ -61,7 +61,7 @@ class ThreeEngines(Trades):
         """It is killed while they serve: they go on with what they hold."""
         before = sum(self.counts)
         prompts = [self.ask(i, 16) for i in range(3)]
-        self.daemon.kill()
+        kill_9(self.daemon.pid)
         for i in 0, 1, 2:
             self.judge(i, prompts[i])
         self.assertGreater(sum(self.counts), before)

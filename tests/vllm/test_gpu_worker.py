@@ -8,8 +8,6 @@ device's memory and in its streams' order (tests/vllm/host_device).
 
 from __future__ import annotations
 
-import os
-import signal
 import unittest
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +18,7 @@ from gpu_machine import (
     Model,
     VllmEngine,
     VllmMachine,
+    kill_9,
     random_prompts,
 )
 
@@ -214,7 +213,7 @@ class TwoEngines(Trade):
     def _kill_engine_core(self, pid: int) -> None:
         """Its slabs go to the other, which notices nothing else."""
         prompts = self.ask(1, 32)
-        os.kill(pid, signal.SIGKILL)
+        kill_9(pid)
         self.finish(1, prompts)
         self.assertEqual(self.wrong[1], 0)
         self.assertTrue(
