@@ -33,6 +33,7 @@ TEST_F(AdmissionServiceTest, RequestThatNoEngineCouldServeIsRefused) {
   const wire::VerdictT verdict = Verdict(1);
   EXPECT_EQ(verdict.refusal, wire::Refusal::kNoEngine);
   EXPECT_THAT(verdict.why, HasSubstr("no engine of its model serves now"));
+  EXPECT_EQ(verdict.predicted_ttft_ms, 0u) << "not known";
 }
 
 TEST_F(AdmissionServiceTest, RequestThatWaitedTooLongAtTheProxyIsRejected) {

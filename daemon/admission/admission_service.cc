@@ -374,6 +374,7 @@ void AdmissionService::Tell(const sched::Decision& told) {
   const Micros waited = Now() - origin->second.since;
   if (!AnyServes(origin->second.model)) {
     decision.reason = sched::Reason::kNoEngine;
+    decision.predicted_ttft = 0;
     if (waited > 0) decision.waited_for = sched::WaitedFor::kEngine;
   }
   wire::VerdictT verdict;

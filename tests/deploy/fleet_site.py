@@ -72,7 +72,7 @@ class FleetSite:
         text = text.replace("/usr/libexec/fineserve/tinyserve", f"{self._bin}/tinyserve")
         text = text.replace("/opt/vllm/bin/vllm", f"{self.folder}/vllm")
         for port in sorted(set(re.findall(r"\b90\d\d\b", text))):
-            text = text.replace(port, str(_free_port()))
+            text = text.replace(port, str(free_port()))
         for uuid in sorted(set(re.findall(r'"(GPU-\d{8})"', text))):
             number = int(uuid[4])
             text = text.replace(uuid, self.uuids()[number])
@@ -83,7 +83,7 @@ class FleetSite:
     def start_daemons(self, fleet: pathlib.Path | None = None) -> None:
         more = ["--fleet", str(fleet)] if fleet else []
         for number in range(self._gpus):
-            self._start(
+            self.start(
                 *("fineserved", "--gpu", f"emulated:{number}"),
                 *("--pool", "64MiB", "--slab", "2MiB", *more),
             )
@@ -96,7 +96,7 @@ class FleetSite:
         (installed / "bin").mkdir(parents=True)
         (installed / "lib").symlink_to(self._bin.parent / "lib")
         shutil.copy(self._bin / "fineserved", installed / "bin")
-        self._start(
+        self.start(
             *(str(installed / "bin/fineserved"), "--gpu", "emulated:0"),
             *("--pool", "64MiB", "--slab", "2MiB", "--supervise"),
         )
@@ -111,8 +111,8 @@ class FleetSite:
 
     def serve(self, fleet: pathlib.Path, *up_flags: str) -> None:
         """Until every engine serves."""
-        self._start("fsctl", "up", str(fleet), *up_flags)
-        proxy = self._start(
+        self.start("fsctl", "up", str(fleet), *up_flags)
+        proxy = self.start(
             *("fineserve-proxy", "--fleet", str(fleet)),
             *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
         )
@@ -156,7 +156,7 @@ class FleetSite:
         finally:
             connection.close()
 
-    def _start(self, program: str, *words: str) -> subprocess.Popen[str]:
+    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
         name = pathlib.Path(program).name
         log = (self.folder / f"{name}-{len(self._running)}.log").open("w")
         started = subprocess.Popen(
@@ -207,6 +207,6 @@ class FleetSite:
         shutil.rmtree(self._device, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as held:
         return held.getsockname()[1]

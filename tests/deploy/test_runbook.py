@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 from fleet_site import FleetSite
+from two_machines import TwoMachines, has_etcd
 
 SOURCE = pathlib.Path(__file__).parent.parent.parent
 RUNBOOK = SOURCE / "scripts/docs/runbook.md"
@@ -44,7 +45,13 @@ class Runbook:
             "PATH": f"{bin_}:{site.environment['PATH']}"
         }
 
-    def says(self, name: str, fleet: pathlib.Path | None = None, pid: int = 0) -> None:
+    def says(
+        self,
+        name: str,
+        fleet: pathlib.Path | None = None,
+        pid: int = 0,
+        patience_s: float = 15,
+    ) -> None:
         """The entry's command, run now, says what the entry says."""
         command, lines = self.entries[name]
         for written, here in (
@@ -73,7 +80,7 @@ class Runbook:
 
         try:
             # What a process has just done may take a moment to show.
-            self.site.wait_for(name, all_said, 15)
+            self.site.wait_for(name, all_said, patience_s)
         except AssertionError:
             raise AssertionError(
                 f"{name}: `{command}` should say {lines}, but says:\n{said()}"
@@ -146,6 +153,17 @@ def upgrades(runbook: Runbook) -> None:
     runbook.says("upgrade-went-back")
 
 
+def machines(two: TwoMachines, runbook: Runbook) -> None:
+    two.start()
+    two.a_stranger_knocks()
+    # What changes all the time is told every half minute.
+    runbook.says("strangers", patience_s=60)
+    two.the_other_goes()
+    runbook.says("machine-lost", patience_s=60)
+    two.etcd_goes()
+    runbook.says("no-majority", patience_s=60)
+
+
 def _write_program(path: pathlib.Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o755)
@@ -169,6 +187,17 @@ def main() -> int:
             seen |= runbook.seen
         finally:
             site.close()
+    if has_etcd():
+        two = TwoMachines(arguments.bin)
+        try:
+            runbook = Runbook(two.here, arguments.bin)
+            machines(two, runbook)
+            seen |= runbook.seen
+        finally:
+            two.close()
+    else:
+        print("etcd is not installed: the symptoms of several machines are left out")
+        seen |= {"machine-lost", "no-majority", "strangers"}
     headings = set(re.findall(r"^## (.*)$", RUNBOOK.read_text(), re.M))
     if headings != seen:
         print(f"not brought about: {', '.join(sorted(headings - seen))}")

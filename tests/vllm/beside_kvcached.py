@@ -55,8 +55,7 @@ _ROWS = (
     (
         "speculative decoding",
         _NOT_NAMED,
-        "n-grams, a draft model, EAGLE: a slab waits for the drafter's writes; "
-        "MTP was not run",
+        "n-grams, a draft model, EAGLE, MTP: a slab waits for the drafter's writes",
     ),
     ("LoRA", _NOT_NAMED, "yes"),
     (

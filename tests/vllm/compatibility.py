@@ -63,6 +63,7 @@ _VLLM_MODULES = (
     "test_gpu_hybrid",
     "test_gpu_latent",
     "test_gpu_drafts",
+    "test_gpu_parallel",
     "test_gpu_ranks",
     "test_gpu_data_parallel",
     "test_gpu_restart",
@@ -348,14 +349,19 @@ _VLLM_ROWS: tuple[_Row, ...] = (
         _module("test_gpu_latent"),
     ),
     (
-        "– speculative decoding by a draft model and by EAGLE; a drafter that "
-        "nobody waits for is noticed",
+        "– speculative decoding by a draft model, by EAGLE and by a layer of the "
+        "model's own (MTP); a drafter that nobody waits for is noticed",
         _module("test_gpu_drafts"),
     ),
     (
-        "– engines on two GPUs, tensor and pipeline parallel, with pools of "
-        "different sizes, trading with one on one GPU and with each other; a "
-        "worker killed",
+        "– tensor parallel 2 and 4, pipeline 2, and 2 × 2, over the emulated "
+        "device's NCCL, without FineServe; a sum left out is noticed",
+        _module("test_gpu_parallel"),
+    ),
+    (
+        "– engines on two and four GPUs, tensor and pipeline parallel, with "
+        "pools of different sizes, trading with one on one GPU and with each "
+        "other; a worker killed",
         _module("test_gpu_ranks"),
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Any
 
 from gpu_machine import Model
@@ -37,3 +38,48 @@ class LatentModel(Model):
             first_k_dense_replace=self.layers,
             num_mtp_layers=0,
         )
+
+
+class PredictingModel(LatentModel):
+    """With one more layer, which predicts the token after the next (MTP). It has
+    latents of its own in the same blocks; transformers leaves it out."""
+
+    @property
+    def block_bytes(self) -> int:
+        return (self.layers + 1) * 36 << 10
+
+    def make(self, folder: pathlib.Path) -> str:
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        path = super().make(folder)
+        weights = f"{path}/model.safetensors"
+        tensors = load_file(weights)
+        own = f"model.layers.{self.layers}"
+        if f"{own}.eh_proj.weight" in tensors:
+            return path
+        generator = torch.Generator().manual_seed(self.seed)
+        last = f"model.layers.{self.layers - 1}."
+        for name in [name for name in tensors if name.startswith(last)]:
+            tensors[name.replace(last, f"{own}.")] = tensors[name].clone()
+        wide = tensors["model.norm.weight"].shape[0]
+        tensors |= {
+            f"{own}.enorm.weight": torch.ones(wide),
+            f"{own}.hnorm.weight": torch.ones(wide),
+            f"{own}.eh_proj.weight": self.deviation
+            * torch.randn(wide, 2 * wide, generator=generator),
+            f"{own}.shared_head.norm.weight": tensors["model.norm.weight"].clone(),
+            f"{own}.shared_head.head.weight": tensors["lm_head.weight"].clone(),
+            f"{own}.embed_tokens.weight": tensors[
+                "model.embed_tokens.weight"
+            ].clone(),
+        }
+        save_file(tensors, weights, metadata={"format": "pt"})
+        return path
+
+    def configuration(self) -> Any:
+        found = super().configuration()
+        found.num_nextn_predict_layers = 1
+        # The layer that predicts has no experts either.
+        found.first_k_dense_replace = self.layers + 1
+        return found

@@ -10,9 +10,10 @@ import unittest
 from typing import Any
 
 from gpu_machine import Model
+from gpu_latent import PredictingModel
 from gpu_variants import EagleHead
 from test_gpu_trade import CALM, Trades
-from test_gpu_worker import broken
+from test_gpu_worker import SMALL, broken
 
 DRAFTERS = {
     "draft_model": Model(layers=1, seed=1, deviation=0.08),
@@ -63,6 +64,26 @@ class Drafting(Trades):
 
     def _has_strayed(self) -> bool:
         return any(report["stray_writes"] for report in self.reports())
+
+
+class Predicting(Drafting):
+    """A model that brings its drafter along (MTP), beside one that has none."""
+
+    MODELS = [PredictingModel(layers=2, seed=4, deviation=0.08), SMALL]
+
+    def test_tokens_that_the_model_predicted_are_judged_rightly(self) -> None:
+        own: dict[str, Any] = {
+            "speculative_config": {"method": "mtp", "num_speculative_tokens": 2},
+            "disable_log_stats": False,
+        }
+        self.start_all({}, [own, {}])
+        self.in_turns_then_together(32)
+        self.check_trade()
+        metrics = self.engines[0].run("metrics")
+        drafted = metrics["spec_decode_num_draft_tokens"]
+        accepted = metrics["spec_decode_num_accepted_tokens"]
+        print(f"{accepted} of {drafted} predicted tokens accepted")
+        self.assertGreater(drafted, accepted)
 
 
 if __name__ == "__main__":

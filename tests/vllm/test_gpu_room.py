@@ -11,7 +11,7 @@ import unittest
 
 from gpu_machine import Model, VllmEngine, VllmMachine, random_prompts
 
-LIGHT = Model(layers=4, seed=1)
+LIGHT = Model(layers=6, seed=1)
 HEAVY = Model(layers=160, seed=3)  # 150 MiB of weights
 WEIGHTS = 150 << 20
 # Together with LONG the longest request.
@@ -21,7 +21,7 @@ LONG = 200
 
 class RoomTest(VllmMachine):
     """A pool that begins with nearly all of a small device. The light engine
-    can use 13 slabs at once."""
+    can use 19 slabs at once."""
 
     slab_bytes = 10 << 20  # two blocks of the heavy one
     device_memory = 280 << 20
@@ -47,8 +47,9 @@ class RoomTest(VllmMachine):
         self, engine: VllmEngine, model: Model, prompts: list[list[int]]
     ) -> None:
         tokens = engine.answer()["tokens"]
-        print(sum(map(len, tokens)), "tokens", flush=True)
-        self.assertEqual(self.reference(model).wrong(prompts, tokens), 0)
+        wrong = self.reference(model).wrong(prompts, tokens)
+        print(f"{sum(map(len, tokens))} tokens, {wrong} wrong", flush=True)
+        self.assertEqual(wrong, 0)
 
     def serve(self, engine: VllmEngine, model: Model, seed: int) -> None:
         self.finish(engine, model, self.ask(engine, seed, 8, 20))
@@ -81,7 +82,7 @@ class RoomTest(VllmMachine):
         self.assertGreater(view["given_up_bytes"], WEIGHTS * 9 // 10)
         # It takes a while: the pool has just given memory back.
         rounds = 0
-        while self.pool_bytes() < small + WEIGHTS // 2:
+        while self.pool_bytes() < small + WEIGHTS // 4:
             rounds += 1
             self.assertLess(rounds, 100)
             self.finish(

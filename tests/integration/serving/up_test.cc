@@ -202,6 +202,19 @@ TEST_F(UpTest, WithoutADaemonNothingIsStarted) {
   const Finished up = Fsctl({"up", path_});
   EXPECT_EQ(up.code, 3);
   EXPECT_THAT(up.err, HasSubstr("no fineserved is running"));
+  EXPECT_THAT(up.err, HasSubstr("waiting 10 s"));
+}
+
+TEST_F(UpTest, DaemonThatStartsAtTheSameTimeIsWaitedFor) {
+  WriteFleet(Tinyserve());
+  const auto up = Up();
+  EXPECT_TRUE(Eventually([&] {
+    return up->Stderr().find("waiting 10 s") != std::string::npos;
+  }));
+  const auto daemon = StartDaemon();
+  EXPECT_THAT(up->ReadLine(), HasSubstr("tiny-a: started"));
+  up->Signal(SIGTERM);
+  EXPECT_EQ(up->Wait(), 0);
 }
 
 TEST_F(UpTest, DryRunShowsWhatIsFilledInAndStartsNothing) {

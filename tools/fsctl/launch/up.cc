@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "daemon/apply/door.h"
 #include "daemon/config/fleet.h"
@@ -32,6 +34,7 @@ namespace fineserve::fsctl {
 namespace {
 
 constexpr uint64_t kTurnNs = 200'000'000;
+constexpr uint64_t kDaemonStartNs = 10'000'000'000;
 
 // The folder of the engines' output, which is made if --logs names one that is
 // missing.
@@ -60,6 +63,27 @@ absl::Status AwaitAddresses(const FleetSupervisor& engines,
   }
 }
 
+// A daemon that was started a moment before this may still make its pool.
+absl::Status AwaitDaemons(const Globals& globals, config::Fleet* fleet,
+                          std::vector<std::string>* warnings) {
+  const uint64_t start_ns = Now().monotonic_ns;
+  bool told = false;
+  for (;;) {
+    config::Fleet completed = *fleet;
+    warnings->clear();
+    const absl::Status found = CompleteGpus(globals, &completed, warnings);
+    if (found.ok()) *fleet = std::move(completed);
+    if (!absl::IsNotFound(found) ||
+        Now().monotonic_ns - start_ns > kDaemonStartNs) {
+      return found;
+    }
+    if (!std::exchange(told, true)) {
+      Fail(0, absl::StrCat(found.message(), "; waiting 10 s for it"));
+    }
+    absl::SleepFor(absl::Nanoseconds(kTurnNs));
+  }
+}
+
 // Reads the fleet for the first time. 0, or prints why not and returns the exit
 // code.
 int ReadFirst(const Globals& globals, const UpOptions& options,
@@ -67,7 +91,7 @@ int ReadFirst(const Globals& globals, const UpOptions& options,
   absl::StatusOr<FleetToRun> found = ReadFleetOfUp(options.fleet_path);
   if (!found.ok()) return Fail(kExitUsage, found.status());
   std::vector<std::string> warnings;
-  const absl::Status daemons = CompleteGpus(globals, &found->fleet, &warnings);
+  const absl::Status daemons = AwaitDaemons(globals, &found->fleet, &warnings);
   for (const std::string& warning : warnings) Fail(0, "warning: " + warning);
   if (!daemons.ok()) return FailWithoutPool(daemons);
   *read = *std::move(found);

@@ -85,14 +85,23 @@ class HostLatentImpl(TritonMLAImpl):
     ) -> tuple[torch.Tensor, None]:
         query = torch.cat(q, dim=-1) if isinstance(q, tuple) else q
         decode = attn_metadata.decode
-        requests = decode.seq_lens.shape[0]
-        assert query.shape[0] == requests, "host_device: one token each"
-        out = query.new_zeros(requests, query.shape[1], self.kv_lora_rank)
+        rows = query.shape[0]
+        each, rest = divmod(rows, decode.seq_lens.shape[0])
+        assert rest == 0, "host_device: requests with as many tokens each"
+        # The last token of each request sees all keys, those before it one less.
+        fewer = torch.arange(
+            1 - each,
+            1,
+            dtype=decode.seq_lens.dtype,
+            device=decode.seq_lens.device,
+        )
+        keys = (decode.seq_lens[:, None] + fewer).clamp(min=0).flatten()
+        out = query.new_zeros(rows, query.shape[1], self.kv_lora_rank)
         _ops.latent_attention(
             query,
             kv_c_and_k_pe_cache,
-            decode.block_table,
-            decode.seq_lens,
+            decode.block_table.repeat_interleave(each, dim=0),
+            keys,
             layer._k_scale,
             self.scale,
             out,

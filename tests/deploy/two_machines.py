@@ -1,0 +1,110 @@
+"""Two machines of one fleet on this one, with etcd. The first has a GPU and its
+daemon; the second has only a fineserve-node."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+
+from fleet_site import FleetSite, free_port
+
+_HOSTS = {"here": "127.0.0.1", "there": "127.0.0.2"}
+_FLEET = """
+[cluster]
+etcd = ["127.0.0.1:{etcd}"]
+port = {port}
+machines = [
+  {{ name = "here", host = "127.0.0.1", gpus = ["{gpu}"] }},
+  {{ name = "there", host = "127.0.0.2", gpus = ["GPU-ffffffff"] }},
+]
+[[model]]
+name = "chat"
+slo_ttft_ms = 2000
+[[engine]]
+name = "chat"
+model = "chat"
+url = "http://{{host}}:{engine}"
+gpu = "{gpu}"
+"""
+
+
+def has_etcd() -> bool:
+    return shutil.which("etcd") is not None
+
+
+class TwoMachines:
+    """close() ends all processes."""
+
+    def __init__(self, bin_: pathlib.Path) -> None:
+        self.here, self._there = (FleetSite(bin_) for _ in _HOSTS)
+        self._port = free_port()  # of the first one's daemon
+        self._etcd_port = free_port()
+        for name, site in self._sites():
+            site.environment |= {
+                "FINESERVE_MACHINE": name,
+                "FINESERVE_KEYS": str(site.folder / "keys"),
+            }
+
+    def _sites(self) -> list[tuple[str, FleetSite]]:
+        return [("here", self.here), ("there", self._there)]
+
+    def start(self) -> None:
+        """Until the first machine knows of the second."""
+        self._start_etcd()
+        self._exchange_keys()
+        self.here.start_daemons()
+        (gpu,) = self.here.uuids()
+        self.here.stop("fineserved")
+        fleet = self.here.folder / "fleet.toml"
+        fleet.write_text(
+            _FLEET.format(
+                etcd=self._etcd_port, port=self._port, engine=free_port(), gpu=gpu
+            )
+        )
+        self.here.start_daemons(fleet)
+        for _, site in self._sites():
+            site.start("fineserve-node", "--fleet", str(fleet))
+        self.here.wait_for("both machines are seen", self._both_are_alive)
+
+    def _start_etcd(self) -> None:
+        self._etcd = subprocess.Popen(
+            ["etcd", "--log-level", "panic", "--logger", "zap"]
+            + ["--data-dir", str(self.here.folder / "etcd")]
+            + ["--listen-client-urls", f"http://127.0.0.1:{self._etcd_port}"]
+            + ["--advertise-client-urls", f"http://127.0.0.1:{self._etcd_port}"]
+            + ["--listen-peer-urls", "http://127.0.0.1:0"]
+        )
+
+    def _exchange_keys(self) -> None:
+        keys = {}
+        for name, site in self._sites():
+            made = site.fsctl("keys", "new", "--json")
+            keys[name] = json.loads(made.stdout)["public_key"]
+        self.here.fsctl("keys", "trust", "there", keys["there"])
+        self._there.fsctl("keys", "trust", "here", keys["here"])
+
+    def _both_are_alive(self) -> bool:
+        seen = self.here.fsctl("nodes", "--json").stdout
+        machines = json.loads(seen)["machines"] if seen else []
+        states = {m["name"]: m["state"] for m in machines}
+        return states == dict.fromkeys(_HOSTS, "alive")
+
+    def a_stranger_knocks(self) -> None:
+        with socket.create_connection(("127.0.0.1", self._port)) as knock:
+            knock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+    def the_other_goes(self) -> None:
+        self._there.stop("fineserve-node", signal.SIGKILL)
+
+    def etcd_goes(self) -> None:
+        self._etcd.kill()
+        self._etcd.wait()
+
+    def close(self) -> None:
+        for _, site in self._sites():
+            site.close()
+        self.etcd_goes()
