@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kWaitingNs = 20'000'000;
 constexpr uint64_t kTightNs = 250'000'000;
 constexpr uint64_t kCalmNs = 1'000'000'000;
+// How old a measurement may be by which somebody is told to wait no more.
+constexpr uint64_t kFreshNs = 100'000'000;
 
 }  // namespace
 
@@ -27,24 +29,35 @@ PoolSizing::PoolSizing(uint64_t headroom_bytes, PoolService* pool,
 
 uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes) {
   const uint64_t now_ns = clock_->NowNs();
-  size_.Ask(static_cast<uint32_t>(pid), bytes, now_ns);
-  if (bytes == 0) return 0;
+  const auto asker = static_cast<uint32_t>(pid);
+  if (bytes == 0) {
+    size_.Served(asker);
+    return 0;
+  }
   next_ns_ = std::min(next_ns_, now_ns);
-  uint32_t slabs = pool_->state().GivableFor(engine);
-  if (size_.arriving(now_ns)) slabs = std::max(slabs, 1u);
-  return slabs * pool_->slab_bytes();
+  const uint32_t present = pool_->state().present_slabs();
+  const uint64_t slab = pool_->slab_bytes();
+  const uint64_t givable = pool_->state().GivableFor(engine) * slab;
+  if (bytes > size_.FreeSoon(free_bytes_, present) + givable) {
+    size_.Forget(asker);
+    return now_ns - measured_ns_ < kFreshNs ? 0 : slab;
+  }
+  size_.Ask(asker, bytes, now_ns);
+  return size_.arriving(present, now_ns) ? std::max(givable, slab) : givable;
 }
 
-bool PoolSizing::AwaitFloor() {
+bool PoolSizing::AwaitFloor(uint32_t lack) {
   const slab::PoolState& pool = pool_->state();
-  const bool may_grow =
-      pool.resizing() ||
-      (pool.present_slabs() < pool.geometry().slab_count &&
-       (free_bytes_ == 0 ||
-        free_bytes_ >= headroom_bytes_ + pool_->slab_bytes()));
-  if (!may_grow) return false;
-  floor_until_ns_ = clock_->NowNs() + kTightNs;
-  next_ns_ = std::min(next_ns_, clock_->NowNs());
+  const bool fits =
+      lack > 0 &&
+      lack <= pool.geometry().slab_count - pool.present_slabs() &&
+      (measured_ns_ == 0 ||
+       free_bytes_ >= headroom_bytes_ + lack * pool_->slab_bytes());
+  const uint64_t now_ns = clock_->NowNs();
+  if (fits) floor_until_ns_ = now_ns + kTightNs;
+  // What joins the pool now is free of the GPU no more, and not a slab yet.
+  if (!fits && !(pool.resizing() && now_ns < floor_until_ns_)) return false;
+  next_ns_ = std::min(next_ns_, now_ns);
   return true;
 }
 
@@ -75,6 +88,7 @@ void PoolSizing::Choose(uint64_t free_bytes) {
   const uint64_t now_ns = clock_->NowNs();
   const slab::PoolState& pool = pool_->state();
   free_bytes_ = free_bytes;
+  measured_ns_ = now_ns;
   slab::SizeSight sight;
   sight.free_bytes = free_bytes;
   sight.present = pool.present_slabs();

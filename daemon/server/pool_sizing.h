@@ -20,15 +20,17 @@ class PoolSizing {
   PoolSizing(uint64_t headroom_bytes, PoolService* pool, const Clock* clock);
 
   // The driver refused `bytes` to a process of this engine; 0: it waits no
-  // more. Returns what the pool could still give up for it, in bytes.
+  // more. Returns what the pool could still give up for it, in bytes: nothing
+  // if all of it would not be enough.
   uint64_t Ask(slab::EngineId engine, pid_t pid, uint64_t bytes);
-  // A view that is being registered has a floor that does not fit. True if the
-  // pool may grow, so that it is worth another try soon.
-  bool AwaitFloor();
+  // A view that is being registered has a floor for which the pool lacks so
+  // many slabs. True if it may grow by them, so that it is worth another try
+  // soon.
+  bool AwaitFloor(uint32_t lack);
 
   // To be called when the pool has settled, and at next_ns().
   void Settle();
-  uint64_t next_ns() const { return next_ns_; }
+  uint64_t next_ns() const { return measuring_ ? UINT64_MAX : next_ns_; }
 
  private:
   void Choose(uint64_t free_bytes);
@@ -42,6 +44,7 @@ class PoolSizing {
   bool measuring_ = false;
   uint64_t next_ns_ = 0;
   uint64_t free_bytes_ = 0;  // as last measured
+  uint64_t measured_ns_ = 0;
   uint64_t floor_until_ns_ = 0;
   bool error_logged_ = false;
 };

@@ -36,6 +36,12 @@ class PoolSizingTest : public ::testing::Test {
       sizing_.Settle();
     }
   }
+  // What is due is measured, and the answer taken.
+  void Measure() {
+    sizing_.Settle();
+    ASSERT_TRUE(pool_.Poll().ok());
+    sizing_.Settle();
+  }
   EngineId JoinWithView(uint64_t floor_blocks) {
     const EngineId engine = *pool_.Join("a", kUser, kPid);
     slab::ViewSpec spec;
@@ -95,7 +101,7 @@ TEST_F(PoolSizingTest, NotWhileAnEngineIsStarting) {
 
 TEST_F(PoolSizingTest, ShrinksForWhoAsksAndSaysWhatCanCome) {
   const EngineId engine = *pool_.Join("b", kUser, kPid);
-  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), kPresent * kSlab);
+  EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), (kPresent - 1) * kSlab);
   Run();
   // Twelve slabs are missing, and two for the slack.
   EXPECT_EQ(present(), kPresent - 14);
@@ -106,18 +112,56 @@ TEST_F(PoolSizingTest, WhoAsksWaitsForOthersSlabsNotForItsOwn) {
   pool_.Want(engine, kPid, kMost);
   Run();
   ASSERT_EQ(pool_.slabs().HeldBy(engine).in_view, kPresent);
+  clock_.AdvanceNs(1'000'000'000);
+  sizing_.Ask(engine, kPid, 20 * kSlab);
+  Measure();
   EXPECT_EQ(sizing_.Ask(engine, kPid, 20 * kSlab), 0u);
   const EngineId other = *pool_.Join("b", kUser, kPid + 1);
   EXPECT_EQ(sizing_.Ask(other, kPid + 1, 20 * kSlab), (kPresent - 1) * kSlab);
 }
 
+// Nobody else loses anything for it.
+TEST_F(PoolSizingTest, WishThatCanNeverBeMetTakesNothing) {
+  Run();
+  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  for (const uint64_t bytes : {1000 * kSlab, UINT64_MAX}) {
+    // What is free may be more than a second ago.
+    clock_.AdvanceNs(1'000'000'000);
+    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes), kSlab);
+    Measure();
+    EXPECT_EQ(sizing_.Ask(engine, kPid, bytes), 0u);
+    Run();
+    EXPECT_EQ(present(), kPresent);
+  }
+}
+
+// The daemon's loop does not spin while the driver is busy.
+TEST_F(PoolSizingTest, NothingIsDueWhileItMeasures) {
+  const EngineId engine = *pool_.Join("b", kUser, kPid);
+  sizing_.Settle();
+  sizing_.Ask(engine, kPid, kSlab);
+  EXPECT_EQ(sizing_.next_ns(), UINT64_MAX);
+  ASSERT_TRUE(pool_.Poll().ok());
+  sizing_.Settle();
+  EXPECT_LT(sizing_.next_ns(), UINT64_MAX);
+}
+
+TEST_F(PoolSizingTest, DoesNotGrowForAFloorThatItCannotHave) {
+  SetFree(kHeadroom + 4 * kSlab);
+  Run();
+  EXPECT_FALSE(sizing_.AwaitFloor(5)) << "more than is free";
+  EXPECT_FALSE(sizing_.AwaitFloor(0)) << "it is not short of slabs";
+  Run();
+  EXPECT_EQ(present(), kPresent);
+}
+
 TEST_F(PoolSizingTest,
        FloorThatDoesNotFitIsWorthWaitingForWhileThePoolMayGrow) {
   Run();
-  EXPECT_FALSE(sizing_.AwaitFloor()) << "only the headroom is free";
+  EXPECT_FALSE(sizing_.AwaitFloor(1)) << "only the headroom is free";
   SetFree(kHeadroom + 4 * kSlab);
   Run();
-  EXPECT_TRUE(sizing_.AwaitFloor());
+  EXPECT_TRUE(sizing_.AwaitFloor(4));
   Run();
   EXPECT_EQ(present(), kPresent + 4);
 }

@@ -44,6 +44,13 @@ bool SocketServer::HandleView(PeerConnection* c, const abi::ViewRequest& r) {
   return RegisterView(c, r);
 }
 
+// Engines that span GPUs do not use what a pool grows by.
+bool SocketServer::MayGrowFor(const slab::ViewSpec& spec,
+                              const slab::ShareLimits& share) {
+  return sizing_ != nullptr && !spec.group &&
+         sizing_->AwaitFloor(pool_->state().LackFor(spec, share));
+}
+
 bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
   const slab::ViewSpec spec = {
       r.mode,       {r.planes, r.page_bytes, r.block_tokens}, r.floor_blocks,
@@ -52,8 +59,8 @@ bool SocketServer::RegisterView(PeerConnection* c, const abi::ViewRequest& r) {
       pool_->RegisterView(c->engine, c->peer.pid, spec, c->share);
   c->waiting_view.reset();
   const bool may_fit =
-      absl::IsUnavailable(s) || (absl::IsResourceExhausted(s) &&
-                                 sizing_ != nullptr && sizing_->AwaitFloor());
+      absl::IsUnavailable(s) ||
+      (absl::IsResourceExhausted(s) && MayGrowFor(spec, c->share));
   if (may_fit && clock_->NowNs() < c->view_deadline_ns) {
     c->waiting_view = r;
     return true;

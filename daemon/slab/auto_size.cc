@@ -14,19 +14,28 @@ constexpr uint64_t kSlackBytes = uint64_t{4} << 20;
 // The part of the pool by which it grows at once. Heuristic: growing takes
 // driver calls, and each step is measured before the next.
 constexpr uint32_t kGrowthParts = 8;
+// How often as much as is needed is given up at most, in all. Heuristic.
+constexpr uint64_t kMostTimes = 2;
 
 }  // namespace
 
 void AutoSize::Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns) {
-  if (bytes == 0) {
-    wishes_.erase(asker);
-    return;
-  }
   DropOldWishes(now_ns);
-  const auto [wish, is_new] = wishes_.try_emplace(asker);
-  if (is_new || wish->second.bytes != bytes) wish->second.since_ns = now_ns;
-  wish->second.bytes = bytes;
-  wish->second.until_ns = now_ns + kAskNs;
+  Wish& wish = wishes_[asker];
+  if (wish.bytes != bytes) {
+    wish.since_ns = now_ns;
+    due_bytes_ += bytes + kSlackBytes;
+  }
+  wish.bytes = bytes;
+  wish.until_ns = now_ns + kAskNs;
+}
+
+void AutoSize::Served(uint32_t asker) {
+  const auto wish = wishes_.find(asker);
+  if (wish == wishes_.end()) return;
+  // Of what has left the pool it will never be seen to be free.
+  if (return_.on) return_.taken_bytes += wish->second.bytes;
+  wishes_.erase(wish);
 }
 
 void AutoSize::DropOldWishes(uint64_t now_ns) {
@@ -55,17 +64,25 @@ bool AutoSize::AnyOlderThan(uint64_t ns, uint64_t now_ns) const {
   return false;
 }
 
-bool AutoSize::arriving(uint64_t now_ns) const {
-  return return_.on && now_ns < return_.last_ns + kReturnNs;
+bool AutoSize::arriving(uint32_t present, uint64_t now_ns) const {
+  return present < last_present_ ||
+         (return_.on && now_ns < return_.last_ns + kReturnNs);
+}
+
+bool AutoSize::HasArrived(const SizeSight& sight) const {
+  return sight.free_bytes >= FreeSoon(0, sight.present);
 }
 
 // Keeps track of memory that has left the pool and is not free yet, so that it
 // is not given up twice.
 void AutoSize::Follow(const SizeSight& sight, uint64_t now_ns) {
   if (sight.present < last_present_) {
-    if (!return_.on) return_ = {true, last_free_, last_present_, now_ns};
+    if (!return_.on) return_ = {true, last_free_, last_present_, now_ns, 0};
     return_.last_ns = now_ns;
-  } else if (sight.present > last_present_ || !arriving(now_ns)) {
+    (wishes_.empty() ? given_to_headroom_bytes_ : given_bytes_) +=
+        (last_present_ - sight.present) * slab_bytes_;
+  } else if (sight.present > last_present_ || HasArrived(sight) ||
+             !arriving(sight.present, now_ns)) {
     return_.on = false;
   }
   // The device could not make what the pool was to grow by.
@@ -76,10 +93,11 @@ void AutoSize::Follow(const SizeSight& sight, uint64_t now_ns) {
   last_free_ = sight.free_bytes;
 }
 
-uint64_t AutoSize::FreeSoon(const SizeSight& sight) const {
-  if (!return_.on) return sight.free_bytes;
-  const uint64_t given = Beyond(return_.present, sight.present) * slab_bytes_;
-  return std::max(sight.free_bytes, return_.free_bytes + given);
+uint64_t AutoSize::FreeSoon(uint64_t free_bytes, uint32_t present) const {
+  if (!return_.on) return free_bytes;
+  const uint64_t given = Beyond(return_.present, present) * slab_bytes_;
+  return std::max(free_bytes,
+                  Beyond(return_.free_bytes + given, return_.taken_bytes));
 }
 
 uint32_t AutoSize::Smaller(const SizeSight& sight, uint64_t bytes,
@@ -106,9 +124,11 @@ uint32_t AutoSize::MakeRoom(const SizeSight& sight, uint64_t free_soon,
   const uint32_t held = std::min(std::max(sight.wanted, least), sight.present);
   const uint64_t wished = Wished();
   uint64_t missing = Beyond(wished, free_soon);
+  if (given_bytes_ >= kMostTimes * due_bytes_) return held;
   // The driver says that there is enough, and still cannot give it: its memory
   // may lie in pieces.
-  if (missing == 0 && !return_.on && AnyOlderThan(kReturnNs, now_ns)) {
+  if (missing == 0 && !return_.on && sight.wanted >= sight.present &&
+      AnyOlderThan(kReturnNs, now_ns)) {
     missing = slab_bytes_ * pieces_;
     pieces_ *= 2;
   }
@@ -122,21 +142,26 @@ uint32_t AutoSize::Choose(const SizeSight& sight, uint64_t now_ns) {
 }
 
 uint32_t AutoSize::Decide(const SizeSight& sight, uint64_t now_ns) {
-  const uint64_t free_soon = FreeSoon(sight);
+  const uint64_t free_soon = FreeSoon(sight.free_bytes, sight.present);
   if (wishes_.empty()) {
     pieces_ = 1;
+    given_bytes_ = due_bytes_ = 0;
   } else {
     calm_until_ns_ = now_ns + kCalmNs;
     return MakeRoom(sight, free_soon, now_ns);
   }
   if (free_soon < headroom_bytes_ / 2) {
     calm_until_ns_ = now_ns + kCalmNs;
+    if (given_to_headroom_bytes_ >= kMostTimes * headroom_bytes_) {
+      return sight.present;
+    }
     // Nobody says that they need it, so no engine is asked for its slabs.
     const uint64_t leased = Beyond(sight.present, sight.idle);
     return Smaller(sight, headroom_bytes_ - free_soon,
                    static_cast<uint32_t>(
                        std::max<uint64_t>({leased, sight.least, uint64_t{1}})));
   }
+  if (sight.free_bytes >= headroom_bytes_ / 2) given_to_headroom_bytes_ = 0;
   // Growth that has begun goes on; what nobody waits for any more ends.
   if (sight.wanted > sight.present) return sight.wanted;
   if (sight.floor_waits ||

@@ -28,7 +28,8 @@ struct SizeSight {
 //
 // Rest: with no wish for room, a GPU whose free memory stays as it is and
 // engines that want no more, the size stays as it is. What it gives back it
-// does not take again for kCalmNs.
+// does not take again for kCalmNs. If what it gives does not become free,
+// because a process does not unmap it, it ends at twice what was wished.
 class AutoSize {
  public:
   // How long an engine that asks for room is known to wait for it, unless it
@@ -44,9 +45,12 @@ class AutoSize {
   AutoSize(uint64_t slab_bytes, uint64_t headroom_bytes)
       : slab_bytes_(slab_bytes), headroom_bytes_(headroom_bytes) {}
 
-  // The driver refused `bytes` to process `asker`, which will try again. 0: it
-  // has got them, or has given up.
+  // The driver refused `bytes` to process `asker`, which will try again.
   void Ask(uint32_t asker, uint64_t bytes, uint64_t now_ns);
+  // It waits no more, and most likely has got them.
+  void Served(uint32_t asker);
+  // It can never get them.
+  void Forget(uint32_t asker) { wishes_.erase(asker); }
   // Whether an engine waits for room.
   bool asked(uint64_t now_ns) const;
 
@@ -54,15 +58,17 @@ class AutoSize {
   // smaller already, no more than `most`.
   uint32_t Choose(const SizeSight& sight, uint64_t now_ns);
 
-  // Whether memory that the pool has given up may still be on its way to those
-  // who wait for it.
-  bool arriving(uint64_t now_ns) const;
+  // Whether memory that the pool, which now has `present` slabs, has given up
+  // may still be on its way to those who wait for it.
+  bool arriving(uint32_t present, uint64_t now_ns) const;
+  // What is free of the GPU when all that has left the pool has arrived.
+  uint64_t FreeSoon(uint64_t free_bytes, uint32_t present) const;
 
  private:
   struct Wish {
-    uint64_t bytes;
-    uint64_t since_ns;
-    uint64_t until_ns;
+    uint64_t bytes = 0;
+    uint64_t since_ns = 0;
+    uint64_t until_ns = 0;
   };
   // The pool is giving memory back, since the GPU had `free_bytes` free and the
   // pool `present` slabs.
@@ -70,11 +76,12 @@ class AutoSize {
     bool on = false;
     uint64_t free_bytes = 0;
     uint32_t present = 0;
-    uint64_t last_ns = 0;  // when a slab was last seen to leave
+    uint64_t last_ns = 0;      // when a slab was last seen to leave
+    uint64_t taken_bytes = 0;  // by those who wished for it, meanwhile
   };
 
   void Follow(const SizeSight& sight, uint64_t now_ns);
-  uint64_t FreeSoon(const SizeSight& sight) const;
+  bool HasArrived(const SizeSight& sight) const;
   void DropOldWishes(uint64_t now_ns);
   uint64_t Wished() const;
   bool AnyOlderThan(uint64_t ns, uint64_t now_ns) const;
@@ -92,6 +99,11 @@ class AutoSize {
   uint64_t last_free_ = 0;
   uint32_t last_choice_ = 0;
   uint64_t pieces_ = 1;  // slabs to give up next if memory lies in pieces
+  // What the pool has given up since somebody began to wait, and what they have
+  // wished for since; what it gave up since the headroom was short.
+  uint64_t given_bytes_ = 0;
+  uint64_t due_bytes_ = 0;
+  uint64_t given_to_headroom_bytes_ = 0;
   uint32_t last_present_ = 0;
   uint64_t calm_until_ns_ = 0;
 };

@@ -110,7 +110,7 @@ TEST_F(AutoSizeTest, WhatIsOnItsWayIsNotGivenUpTwice) {
     size_.Ask(kProcess, 3 * kSlab, now_ns_);
     EXPECT_EQ(Choose(), 36u) << i;
   }
-  EXPECT_TRUE(size_.arriving(now_ns_));
+  EXPECT_TRUE(size_.arriving(sight_.present, now_ns_));
 }
 
 // Somebody else has taken it: more is given up.
@@ -123,6 +123,63 @@ TEST_F(AutoSizeTest, WhatDoesNotComeIsGivenUpAgain) {
   Wait(AutoSize::kReturnNs + 1);
   size_.Ask(kProcess, 3 * kSlab, now_ns_);
   EXPECT_EQ(Choose(), 32u);
+}
+
+// Each part of an engine's weights is asked for by itself.
+TEST_F(AutoSizeTest, WhatOneWishTookIsNotThereForTheNext) {
+  sight_.free_bytes = 0;
+  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  EXPECT_EQ(Choose(), 36u);
+  sight_.present = 36;
+  Choose();
+  sight_.free_bytes = kSlab;  // three of four were taken as soon as they came
+  size_.Served(kProcess);
+  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  EXPECT_EQ(Choose(), 33u) << "at once";
+}
+
+// A process that stands still does not unmap it.
+TEST_F(AutoSizeTest, EndsAtTwiceWhatWasWished) {
+  sight_.free_bytes = 0;
+  for (int i = 0; i < 10; ++i) {
+    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    sight_.present = Choose();
+    Wait(AutoSize::kAskNs - 1);
+    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    Wait(AutoSize::kAskNs - 1);
+    size_.Ask(kProcess, 3 * kSlab, now_ns_);
+    Wait(AutoSize::kAskNs - 1);
+  }
+  EXPECT_EQ(Choose(), 32u);
+  // Others are given theirs.
+  sight_.free_bytes = kHeadroom;
+  size_.Served(kProcess);
+  Choose();
+  size_.Ask(kProcess, 9 * kSlab, now_ns_);
+  EXPECT_EQ(Choose(), 30u);
+}
+
+TEST_F(AutoSizeTest, SoDoesTheReturnOfTheHeadroom) {
+  sight_.free_bytes = 0;
+  sight_.idle = 40;
+  for (int i = 0; i < 10; ++i) {
+    sight_.present = Choose();
+    Wait(AutoSize::kReturnNs + 1);
+  }
+  EXPECT_EQ(Choose(), 24u);
+}
+
+TEST_F(AutoSizeTest, WhatHasArrivedIsOnItsWayNoMore) {
+  sight_.free_bytes = 0;
+  size_.Ask(kProcess, 3 * kSlab, now_ns_);
+  Choose();
+  sight_.present = 36;
+  EXPECT_TRUE(size_.arriving(36, now_ns_)) << "not yet looked at";
+  Choose();
+  EXPECT_TRUE(size_.arriving(36, now_ns_));
+  sight_.free_bytes = 4 * kSlab;
+  Choose();
+  EXPECT_FALSE(size_.arriving(36, now_ns_));
 }
 
 // Twice as much each time.
@@ -140,13 +197,24 @@ TEST_F(AutoSizeTest, MemoryInPiecesIsJoinedByMoreSlabs) {
   EXPECT_EQ(ask(kSecond / 10), 37u);
 }
 
+TEST_F(AutoSizeTest, NextPieceWaitsUntilTheFormerHasLeft) {
+  const auto ask = [this] {
+    Wait(kSecond / 10);
+    size_.Ask(kProcess, 10 * kSlab, now_ns_);
+    return Choose();
+  };
+  for (int i = 0; i < 11; ++i) ask();
+  // No slab is free, so none leaves.
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(ask(), 39u);
+}
+
 TEST_F(AutoSizeTest, ShrinkingEndsWhenTheEngineWaitsNoMore) {
   sight_.free_bytes = 0;
   size_.Ask(kProcess, 5 * kSlab, now_ns_);
   EXPECT_EQ(Choose(), 34u);
   sight_.present = 38;
   sight_.free_bytes = kHeadroom;
-  size_.Ask(kProcess, 0, now_ns_);
+  size_.Served(kProcess);
   EXPECT_EQ(Choose(), 38u);
 }
 
@@ -172,7 +240,7 @@ TEST_F(AutoSizeTest, DoesNotTakeBackAtOnceWhatItGave) {
   size_.Ask(kProcess, 5 * kSlab, now_ns_);
   EXPECT_EQ(Choose(), 35u);
   Settle();
-  size_.Ask(kProcess, 0, now_ns_);
+  size_.Served(kProcess);
   sight_.free_bytes = 20 * kSlab;  // it has ended
   EXPECT_EQ(Choose(), 35u);
   Wait(AutoSize::kCalmNs + kSecond);
@@ -269,10 +337,10 @@ class World {
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       if (free() >= it->second) {
         used_ += it->second;
-        size_.Ask(it->first, 0, now_ns_);
+        size_.Served(it->first);
         it = waiting_.erase(it);
-      } else if (present_ <= least_ && !size_.arriving(now_ns_)) {
-        size_.Ask(it->first, 0, now_ns_);
+      } else if (present_ <= std::max(least_, 1u) && !size_.arriving(present_, now_ns_)) {
+        size_.Served(it->first);
         it = waiting_.erase(it);
       } else {
         size_.Ask(it->first, it->second, now_ns_);

@@ -1,5 +1,7 @@
 // The part of PoolState that resizes the pool, and by which its size is chosen.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "daemon/slab/beyond.h"
 #include "daemon/slab/pool_state.h"
@@ -43,7 +45,8 @@ uint32_t PoolState::GivableFor(EngineId asker) const {
   if (found != engines_.end() && found->second.view) {
     kept += Beyond(slabs_.HeldBy(asker).in_view, found->second.view->floor);
   }
-  return Beyond(left, kept);
+  // A pool has one slab at least.
+  return std::min(Beyond(left, kept), Beyond(present_slabs(), 1u));
 }
 
 bool PoolState::tight() const {

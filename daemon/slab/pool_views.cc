@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/slab/beyond.h"
 #include "daemon/slab/pool_state.h"
 #include "kernels/driver/rounding.h"
 
@@ -44,12 +45,23 @@ PoolState::View* PoolState::FindPool(EngineId engine, pid_t pid) {
   return view.state == ViewState::kActive && runs == pid ? &view : nullptr;
 }
 
+uint32_t PoolState::LeftForFloors(uint32_t* quarantined) const {
+  const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
+  return Beyond(Uncommitted(pool, quarantined), slabs_.promised_count());
+}
+
+uint32_t PoolState::LackFor(const ViewSpec& spec,
+                            const ShareLimits& limits) const {
+  const absl::StatusOr<View> view = MakeView(0, spec, limits);
+  uint32_t quarantined = 0;
+  return view.ok() ? Beyond(view->floor, LeftForFloors(&quarantined)) : 0;
+}
+
 absl::Status PoolState::CheckFloor(const View& view,
                                    uint64_t floor_blocks) const {
   const uint32_t pool = std::min(present_slabs(), wanted_slabs_);
   uint32_t quarantined = 0;
-  uint32_t left = Uncommitted(pool, &quarantined);
-  left -= std::min(left, slabs_.promised_count());
+  const uint32_t left = LeftForFloors(&quarantined);
   const uint32_t sure = left - std::min(left, quarantined);
   if (view.floor <= sure) return absl::OkStatus();
   const std::string text = absl::StrCat(

@@ -391,7 +391,8 @@ bool DaemonLink::GivesRoom() {
   return TableGivesRoom();
 }
 
-Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t* coming) {
+Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t most_ms,
+                             uint64_t* coming) {
   const Turn turn(this);
   *coming = 0;
   if (state() != LinkState::kConnected) return Exchange::kLost;
@@ -401,8 +402,9 @@ Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t* coming) {
   request.bytes = bytes;
   abi::RoomAnswer answer;
   Received received;
-  const Exchange outcome =
-      AskAgain(request, &answer, &received, timeouts_.request_ms);
+  const auto timeout_ms = static_cast<int>(std::min<uint64_t>(
+      most_ms, static_cast<uint64_t>(timeouts_.request_ms)));
+  const Exchange outcome = AskAgain(request, &answer, &received, timeout_ms);
   if (outcome == Exchange::kOk) *coming = answer.coming_bytes;
   return outcome;
 }

@@ -178,7 +178,8 @@ class DaemonLink {
   // Asks the pool for device memory that is not KV: the driver has refused
   // `bytes`. `coming` is what the pool could still give up, in bytes. With 0
   // bytes: this process waits no more. kRefused if the pool's size is fixed.
-  Exchange AskRoom(uint64_t bytes, uint64_t* coming);
+  // The daemon is lost if it does not answer in `most_ms` or sooner.
+  Exchange AskRoom(uint64_t bytes, uint64_t most_ms, uint64_t* coming);
   // Whether the pool gives room, by the latest daemon's table.
   bool GivesRoom();
   // Ends all leases of the view, as Return does.

@@ -167,6 +167,11 @@ class ViewMapping {
   driver::CUresult ClearPlaces(const driver::EntryPoints& entry);
   MapResult FillPlaces(const driver::EntryPoints& entry, DaemonLink* link,
                        const MemoryOf& memory);
+  MapResult FillRun(const driver::EntryPoints& entry, DaemonLink* link,
+                    const MemoryOf& memory, uint32_t v, uint32_t* end);
+  bool LetGoOfPart(const driver::EntryPoints& entry);
+  bool UnmapGranules(const driver::EntryPoints& entry, uint32_t v,
+                     uint32_t granules);
   driver::CUresult FillAbsences(const driver::EntryPoints& entry);
   void Demolish(const driver::EntryPoints& entry);
 

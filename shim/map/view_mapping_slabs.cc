@@ -47,6 +47,25 @@ CUresult ViewMapping::ClearPlaces(const EntryPoints& entry) {
 
 MapResult ViewMapping::FillPlaces(const EntryPoints& entry, DaemonLink* link,
                                   const MemoryOf& memory) {
+  for (uint32_t v = 1; v <= shape_.slabs;) {
+    memory_[v] = memory(v);
+    if (memory_[v] == 0) {
+      ++v;
+      continue;
+    }
+    const MapResult result = FillRun(entry, link, memory, v, &v);
+    if (result.outcome != MapOutcome::kMapped) return result;
+  }
+  const CUresult rest = FillAbsences(entry);
+  return rest == CUDA_SUCCESS ? MapResult{MapOutcome::kMapped}
+                              : DriverError(rest);
+}
+
+// Maps the run of slabs with memory that begins at `v`, by one import. `end`:
+// the first slab behind it, or one that has left the pool meanwhile.
+MapResult ViewMapping::FillRun(const EntryPoints& entry, DaemonLink* link,
+                               const MemoryOf& memory, uint32_t v,
+                               uint32_t* end) {
   const auto use = [&](uint32_t v, uint32_t k, CUmemGenericAllocationHandle g) {
     const CUresult result = MapGranule(entry, v, k, g);
     if (result != CUDA_SUCCESS) return result;
@@ -58,22 +77,43 @@ MapResult ViewMapping::FillPlaces(const EntryPoints& entry, DaemonLink* link,
     }
     return CUDA_SUCCESS;
   };
-  // One import for each run of slabs that have memory.
-  for (uint32_t v = 1; v <= shape_.slabs;) {
-    uint32_t end = v;
-    for (; end <= shape_.slabs; ++end) {
-      memory_[end] = memory(end);
-      if (memory_[end] == 0) break;
-    }
-    if (end > v) {
-      const MapResult result = Import(entry, link, v, end, use);
-      if (result.outcome != MapOutcome::kMapped) return result;
-    }
-    v = end + 1;
+  uint32_t run_end = v + 1;
+  for (; run_end <= shape_.slabs; ++run_end) {
+    memory_[run_end] = memory(run_end);
+    if (memory_[run_end] == 0) break;
   }
-  const CUresult rest = FillAbsences(entry);
-  return rest == CUDA_SUCCESS ? MapResult{MapOutcome::kMapped}
-                              : DriverError(rest);
+  *end = run_end;
+  const MapResult result = Import(entry, link, v, run_end, use);
+  if (result.outcome != MapOutcome::kRefused) return result;
+  // The pool may have withdrawn slabs meanwhile, since none is leased to us.
+  bool changed = false;
+  for (uint32_t w = run_end; w-- > v;) {
+    if (backing_[w] == Backing::kPool) break;
+    *end = w;
+    changed = changed || memory(w) != memory_[w];
+  }
+  if (!changed || !LetGoOfPart(entry)) return result;
+  return {MapOutcome::kMapped};
+}
+
+// Unmaps what is mapped of a slab that has only a part of its granules.
+bool ViewMapping::LetGoOfPart(const EntryPoints& entry) {
+  if (granules_mapped_ == 0) return true;
+  if (!UnmapGranules(entry, being_mapped_, granules_mapped_)) return false;
+  granules_mapped_ = 0;
+  return true;
+}
+
+bool ViewMapping::UnmapGranules(const EntryPoints& entry, uint32_t v,
+                                uint32_t granules) {
+  bool out = true;
+  for (uint32_t k = 0; k < granules; k += shape_.granules_per_plane) {
+    const uint64_t bytes = std::min(granules - k, shape_.granules_per_plane) *
+                           shape_.granule_bytes;
+    const CUdeviceptr at = Place(k / shape_.granules_per_plane, v);
+    out = Call(entry.cuMemUnmap, at, bytes) == CUDA_SUCCESS && out;
+  }
+  return out;
 }
 
 CUresult ViewMapping::FillAbsences(const EntryPoints& entry) {
@@ -116,13 +156,7 @@ void ViewMapping::Demolish(const EntryPoints& entry) {
       if (backing_[v] == Backing::kNothing) {
         granules = v == being_mapped_ ? granules_mapped_ : 0;
       }
-      for (uint32_t k = 0; k < granules; k += shape_.granules_per_plane) {
-        const uint64_t bytes =
-            std::min(granules - k, shape_.granules_per_plane) *
-            shape_.granule_bytes;
-        const CUdeviceptr at = Place(k / shape_.granules_per_plane, v);
-        out = Call(entry.cuMemUnmap, at, bytes) == CUDA_SUCCESS && out;
-      }
+      out = UnmapGranules(entry, v, granules) && out;
     }
     backing_[v] = out ? Backing::kNothing : Backing::kBroken;
   }

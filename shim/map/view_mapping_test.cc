@@ -328,6 +328,32 @@ TEST_F(ViewMappingTest, DaemonThatDiesWhileThePoolIsMappedLeavesNothingMapped) {
   RemoveAll();
 }
 
+// The daemon makes room for another engine while this one maps the pool.
+TEST_F(ViewMappingTest, SlabThatLeavesThePoolMeanwhileKeepsScratch) {
+  Open(ShapeOf(kSmall, ViewMode::kView),
+       {.fault = Fault::kRefuseGranulesOnce, .most_granules = 6});
+  // The first batch has a slab and a half.
+  const auto memory = [this](uint32_t v) -> uint64_t {
+    return v == 2 && fake_.mappings.size() > 0 && PoolMappings() > 0 ? 0 : v;
+  };
+  ASSERT_EQ(view_.Activate(driver_.entry, &link_, memory).outcome,
+            MapOutcome::kMapped);
+  EXPECT_TRUE(HasSlab(1));
+  EXPECT_TRUE(HasScratch(2));
+  EXPECT_TRUE(HasSlab(3));
+  EXPECT_FALSE(view_.resident(2));
+  RemoveAll();
+}
+
+// Of a pool that has not changed they are refused for good.
+TEST_F(ViewMappingTest, GranulesOfAPoolThatStaysAsItIsAreNotAskedForAgain) {
+  Open(ShapeOf(kSmall, ViewMode::kView),
+       {.fault = Fault::kRefuseGranulesOnce, .most_granules = 6});
+  EXPECT_EQ(Activate().outcome, MapOutcome::kRefused);
+  EXPECT_EQ(PoolMappings(), 0u);
+  RemoveAll();
+}
+
 TEST_F(ViewMappingTest, RefusedGranulesLeaveTheSlabsPlaceAsItWas) {
   Open(ShapeOf(kSmall, ViewMode::kGuarded),
        {.fault = Fault::kRefusePoolGranules});

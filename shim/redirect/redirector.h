@@ -71,6 +71,7 @@ class Redirector {
   struct RoomWaits {
     uint64_t starting_ms = 30'000;
     uint64_t serving_ms = 1'000;
+    uint64_t restart_ms = 4'000;  // for the next daemon
   };
   void set_room_waits(const RoomWaits& waits) { room_waits_ = waits; }
 
@@ -145,6 +146,7 @@ class Redirector {
   void NotePassed(const AllocationCall& call, driver::CUdeviceptr address);
   bool IsForPool(const Driver& real, const AllocationCall& call);
   uint64_t RoomWaitMs() const;
+  uint64_t AskRoom(uint64_t bytes, uint64_t wait_ms, uint64_t until_ms);
   driver::CUresult TryWithRoom(const Driver& real, const AllocationCall& call,
                                driver::CUresult refused);
   void TellShortage(const Driver& real, const AllocationCall& call,

@@ -3,12 +3,15 @@
 
 #include <time.h>
 
+#include <algorithm>
+
 #include "shim/link/seqpacket.h"
 #include "shim/redirect/redirector.h"
 
 namespace fineserve::shim {
 namespace {
 
+using abi::LinkState;
 using driver::CUDA_ERROR_OUT_OF_MEMORY;
 using driver::CUresult;
 
@@ -25,18 +28,34 @@ uint64_t Redirector::RoomWaitMs() const {
   return serves ? room_waits_.serving_ms : room_waits_.starting_ms;
 }
 
+// Returns what may come, in bytes. A daemon that is lost may be restarting, and
+// the next one serves some seconds later.
+uint64_t Redirector::AskRoom(uint64_t bytes, uint64_t wait_ms,
+                             uint64_t until_ms) {
+  uint64_t coming = 0;
+  Exchange asked = link_.AskRoom(bytes, wait_ms, &coming);
+  const uint64_t end_ms = std::min(until_ms, NowMs() + room_waits_.restart_ms);
+  while (asked == Exchange::kLost && link_.state() == LinkState::kLost &&
+         NowMs() < end_ms) {
+    nanosleep(&kPause, nullptr);
+    link_.Rejoin();
+    asked = link_.AskRoom(bytes, wait_ms, &coming);
+  }
+  return asked == Exchange::kOk ? coming : 0;
+}
+
 // The driver has no memory for this call, and the pool may have some: tries
 // again while more comes. The allocation itself is the judge of whether there
 // is enough. `refused` is the driver's answer so far.
 CUresult Redirector::TryWithRoom(const Driver& real, const AllocationCall& call,
                                  CUresult refused) {
   const uint64_t began_ms = NowMs();
-  const uint64_t until_ms = began_ms + RoomWaitMs();
-  uint64_t coming = 0;
+  const uint64_t wait_ms = RoomWaitMs();
+  const uint64_t until_ms = began_ms + wait_ms;
   uint32_t tries = 0;
   CUresult result = refused;
   while (result == CUDA_ERROR_OUT_OF_MEMORY && NowMs() < until_ms &&
-         link_.AskRoom(call.bytes, &coming) == Exchange::kOk && coming > 0) {
+         AskRoom(call.bytes, wait_ms, until_ms) > 0) {
     // What has left the pool is free once every process has unmapped it, which
     // the view's keeper does in this one.
     nanosleep(&kPause, nullptr);
@@ -44,7 +63,8 @@ CUresult Redirector::TryWithRoom(const Driver& real, const AllocationCall& call,
     ++tries;
   }
   if (tries == 0) return result;
-  link_.AskRoom(0, &coming);  // it waits no more
+  uint64_t coming = 0;
+  link_.AskRoom(0, wait_ms, &coming);  // it waits no more
   scoreboard_.CountRoomWait(NowMs() - began_ms);
   return result;
 }

@@ -132,6 +132,7 @@ TEST_F(RoomTest, WithoutADaemonItFailsAsTheDriverSays) {
 
 TEST_F(RoomTest, DaemonThatDiesMeanwhileEndsTheWait) {
   StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
+  redirector_.set_room_waits({.starting_ms = 1'000'000, .restart_ms = 50});
   failures_ = INT_MAX;
   std::thread killer([this] {
     EXPECT_TRUE(FakeDaemon::Becomes(
@@ -140,6 +141,25 @@ TEST_F(RoomTest, DaemonThatDiesMeanwhileEndsTheWait) {
   });
   EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
   killer.join();
+}
+
+TEST_F(RoomTest, NextDaemonIsAskedWhenTheFormerOneHasDied) {
+  StartDaemonThatAnswers(std::vector<uint64_t>(1'000'000, kBytes));
+  redirector_.set_room_waits({.starting_ms = 60'000, .restart_ms = 60'000});
+  failures_ = INT_MAX;
+  std::thread killer([this] {
+    EXPECT_TRUE(FakeDaemon::Becomes(
+        [this] { return daemon_->rooms_asked().size() > 2; }));
+    daemon_.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    FakeDaemon::Options next;
+    next.room = {kBytes, kBytes, 0};
+    StartDaemon(next);
+  });
+  EXPECT_EQ(Allocate(), CUDA_ERROR_OUT_OF_MEMORY);
+  killer.join();
+  EXPECT_THAT(daemon_->rooms_asked(), ElementsAre(kBytes, kBytes, kBytes, 0u))
+      << "and then it said that nothing comes";
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ class FakeDaemon {
     kCloseAtActivate,
     kCloseAtPoolGranules,  // from the second batch on
     kRefusePoolGranules,
+    kRefuseGranulesOnce,  // of the pool: the second batch
     kSilentAtPoolGranules,
     kSilentAtReturn,
   };

@@ -113,7 +113,8 @@ bool FakeDaemon::AnswerPoolGranules(int socket,
     ++pool_batches_;
   }
   if (fault_ == Fault::kSilentAtPoolGranules) return true;
-  if (fault_ == Fault::kRefusePoolGranules) {
+  if (fault_ == Fault::kRefusePoolGranules ||
+      (fault_ == Fault::kRefuseGranulesOnce && pool_batches_ == 2)) {
     return Refuse(socket, request.header.sequence,
                   abi::RefusalCode::kUnknownLease, "not yours");
   }

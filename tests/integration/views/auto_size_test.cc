@@ -84,6 +84,15 @@ TEST_F(AutoSizeTest, FloorsAreKept) {
   EXPECT_THAT(packed->Ask("verify"), StartsWith("ok"));
 }
 
+TEST_F(AutoSizeTest, AllocationThatCanNeverFitTakesNothing) {
+  const auto daemon = StartAuto("64MiB");
+  const uint32_t before = PoolSlabs();
+  const auto stock = LaunchEngine("8MiB", {"--weights", "8GiB"});
+  EXPECT_NE(stock->Wait(), 0);
+  EXPECT_THAT(stock->Stderr(), HasSubstr("out of device memory"));
+  EXPECT_EQ(PoolSlabs(), before) << daemon->Stderr();
+}
+
 TEST_F(AutoSizeTest, GrowsForAFloorThatDoesNotFit) {
   const auto daemon = StartAuto("448MiB");
   ASSERT_LE(PoolSlabs(), 8u);
