@@ -49,8 +49,7 @@ uint64_t PoolSizing::Ask(slab::EngineId engine, pid_t pid, uint64_t bytes) {
 bool PoolSizing::AwaitFloor(uint32_t lack) {
   const slab::PoolState& pool = pool_->state();
   const bool fits =
-      lack > 0 &&
-      lack <= pool.geometry().slab_count - pool.present_slabs() &&
+      lack > 0 && lack <= pool.geometry().slab_count - pool.present_slabs() &&
       (measured_ns_ == 0 ||
        free_bytes_ >= headroom_bytes_ + lack * pool_->slab_bytes());
   const uint64_t now_ns = clock_->NowNs();

@@ -339,7 +339,8 @@ class World {
         used_ += it->second;
         size_.Served(it->first);
         it = waiting_.erase(it);
-      } else if (present_ <= std::max(least_, 1u) && !size_.arriving(present_, now_ns_)) {
+      } else if (present_ <= std::max(least_, 1u) &&
+                 !size_.arriving(present_, now_ns_)) {
         size_.Served(it->first);
         it = waiting_.erase(it);
       } else {

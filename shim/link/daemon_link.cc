@@ -402,8 +402,8 @@ Exchange DaemonLink::AskRoom(uint64_t bytes, uint64_t most_ms,
   request.bytes = bytes;
   abi::RoomAnswer answer;
   Received received;
-  const auto timeout_ms = static_cast<int>(std::min<uint64_t>(
-      most_ms, static_cast<uint64_t>(timeouts_.request_ms)));
+  const auto timeout_ms = static_cast<int>(
+      std::min<uint64_t>(most_ms, static_cast<uint64_t>(timeouts_.request_ms)));
   const Exchange outcome = AskAgain(request, &answer, &received, timeout_ms);
   if (outcome == Exchange::kOk) *coming = answer.coming_bytes;
   return outcome;

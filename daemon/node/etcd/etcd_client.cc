@@ -95,8 +95,9 @@ asio::awaitable<EtcdClient::Answer> EtcdClient::Post(
   co_return answer;
 }
 
-asio::awaitable<absl::StatusOr<std::string>> EtcdClient::Call(
-    std::string path, std::string body, size_t first) {
+asio::awaitable<absl::StatusOr<std::string>> EtcdClient::Call(std::string path,
+                                                              std::string body,
+                                                              size_t first) {
   const auto end = Clock::now() + settings_.whole;
   absl::Status last = absl::UnavailableError("no member of etcd was asked");
   for (size_t i = 0; i < settings_.endpoints.size(); ++i) {

@@ -208,9 +208,8 @@ TEST_F(UpTest, WithoutADaemonNothingIsStarted) {
 TEST_F(UpTest, DaemonThatStartsAtTheSameTimeIsWaitedFor) {
   WriteFleet(Tinyserve());
   const auto up = Up();
-  EXPECT_TRUE(Eventually([&] {
-    return up->Stderr().find("waiting 10 s") != std::string::npos;
-  }));
+  EXPECT_TRUE(Eventually(
+      [&] { return up->Stderr().find("waiting 10 s") != std::string::npos; }));
   const auto daemon = StartDaemon();
   EXPECT_THAT(up->ReadLine(), HasSubstr("tiny-a: started"));
   up->Signal(SIGTERM);
