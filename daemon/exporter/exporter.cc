@@ -199,7 +199,7 @@ class AsioExporter final : public Exporter {
     proxy::Buffers buffers = {asio::buffer(text)};
     c->Guard(c, limits_.send_s);
     error_code e = proxy::WriteNow(&c->socket, &buffers);
-    if (!e) e = co_await proxy::WriteRest(&c->socket, &buffers, [] {});
+    if (!e) e = co_await proxy::WriteRest(&c->socket, &buffers, [](size_t) {});
     c->deadline.cancel();
     if (!e && request.error()) co_await Linger(c);
     co_return !e && stays;

@@ -1,5 +1,6 @@
 // fineserve-node: a machine's place in a fleet of several.
 
+#include <signal.h>
 #include <stdio.h>
 #include <systemd/sd-daemon.h>
 
@@ -48,4 +49,8 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace fineserve::node
 
-int main(int argc, char** argv) { return fineserve::node::Run(argc, argv); }
+int main(int argc, char** argv) {
+  // Who reads the log may go away.
+  signal(SIGPIPE, SIG_IGN);
+  return fineserve::node::Run(argc, argv);
+}

@@ -1,5 +1,6 @@
 // fineserve-proxy: OpenAI's API in front of a fleet of engines.
 
+#include <signal.h>
 #include <stdio.h>
 
 #include <memory>
@@ -142,4 +143,8 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace fineserve::proxy
 
-int main(int argc, char** argv) { return fineserve::proxy::Run(argc, argv); }
+int main(int argc, char** argv) {
+  // Who reads the log may go away.
+  signal(SIGPIPE, SIG_IGN);
+  return fineserve::proxy::Run(argc, argv);
+}

@@ -12,6 +12,8 @@ constexpr double kFirstExpectedOutput = 256;
 constexpr double kOutputWeight = 0.05;
 // Decisions need not come more often while an engine works.
 constexpr Micros kLeastWait = 1000;
+// The part of a full batch to which a client may cut an engine. Heuristic.
+constexpr uint32_t kLeastBatchPart = 8;
 
 // FNV-1a, which unlike Abseil's hash is the same in every run.
 uint64_t HashOf(const std::string& tenant) {
@@ -237,8 +239,20 @@ Predictor LocalScheduler::Predict(ReplicaId engine, Micros now) const {
 Demand LocalScheduler::DemandOf(const Request& request,
                                 const EngineLoad& engine) const {
   const Submission& s = request.submission;
-  return {s.prompt_tokens, GrowthOf(s, engine, 0),
-          s.slo_tpot != 0 ? s.slo_tpot : ModelOf(s.model).spec.slo_tpot};
+  return {s.prompt_tokens, GrowthOf(s, engine, 0), TpotOf(s, engine)};
+}
+
+// Others are served by the engine, too: a client may ask for no less than the
+// model's SLO or, if that has none, than the part of a batch below.
+Micros LocalScheduler::TpotOf(const Submission& s,
+                              const EngineLoad& engine) const {
+  const ModelSpec& spec = ModelOf(s.model).spec;
+  if (s.slo_tpot == 0) return spec.slo_tpot;
+  const uint32_t batch = std::max(1u, spec.max_batch / kLeastBatchPart);
+  const Micros least = spec.slo_tpot != 0
+                           ? spec.slo_tpot
+                           : BatchTpot(spec.profile, engine.kappa(), batch);
+  return std::max(s.slo_tpot, least);
 }
 
 uint32_t LocalScheduler::GrowthOf(const Submission& s, const EngineLoad& engine,

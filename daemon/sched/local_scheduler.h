@@ -199,6 +199,7 @@ class LocalScheduler final : private Host {
 
   Model& ModelOf(ModelId id) { return models_[Number(id)]; }
   const Model& ModelOf(ModelId id) const { return models_[Number(id)]; }
+  Micros TpotOf(const Submission& s, const EngineLoad& engine) const;
   Demand DemandOf(const Request& request, const EngineLoad& engine) const;
   // What is kept free on `engine` for what the request will still generate.
   uint32_t GrowthOf(const Submission& submission, const EngineLoad& engine,

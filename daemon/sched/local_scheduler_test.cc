@@ -224,6 +224,26 @@ TEST_F(LocalSchedulerTest, CancelledWhileItWaitsIsNeverTold) {
   EXPECT_EQ(sched_.Figures(kModel).cancelled, 1u);
 }
 
+// A client's TPOT is kept by a smaller batch, which all others pay for.
+TEST_F(LocalSchedulerTest, ClientsTpotDoesNotTakeAnEngineForItself) {
+  ModelSpec spec = Spec();
+  spec.max_batch = 16;
+  spec.profile.per_sequence_us = 100;
+  for (const Micros of_model : {Micros{0}, Micros{1300}}) {
+    spec.slo_tpot = of_model;
+    LocalScheduler sched({spec}, Paper());
+    ASSERT_TRUE(sched.SetEngine(kEngine, kModel, {10'000, 10'000, 0}).ok());
+    for (uint64_t id = 1; id <= 4; ++id) {
+      Submission s = Ask(id, 10);
+      s.slo_tpot = id == 1 ? 1 : 0;
+      ASSERT_TRUE(sched.Submit(s).ok());
+      sched.Decide(static_cast<Micros>(id));
+    }
+    // An eighth of 16 or, by the model's own SLO, 3 sequences.
+    EXPECT_EQ(sched.Engines(9).at(kEngine).running, of_model == 0 ? 2u : 3u);
+  }
+}
+
 TEST_F(LocalSchedulerTest, CancelledRefusalIsNeverTold) {
   Submit(Ask(1, 100'000));
   sched_.Cancel(RequestId{1});

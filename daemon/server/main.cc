@@ -1,5 +1,6 @@
 // fineserved: owns one GPU's KV pool.
 
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -114,4 +115,8 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace fineserve::server
 
-int main(int argc, char** argv) { return fineserve::server::Run(argc, argv); }
+int main(int argc, char** argv) {
+  // Who reads the log may go away.
+  signal(SIGPIPE, SIG_IGN);
+  return fineserve::server::Run(argc, argv);
+}

@@ -53,6 +53,23 @@ TEST_F(FaultTest, StreamOfADeadEngineEndsWithAnErrorEvent) {
   EXPECT_EQ(other.client.ReceiveChunk(), "data: 2\n\n");
 }
 
+TEST_F(FaultTest, StreamOfAnthropicsApiEndsWithAnEventThatHasAName) {
+  Start();
+  Peer client = Client();
+  client.Send(Post("/v1/messages", R"({"model":"code","stream":true})"));
+  Peer engine = c_.Accept();
+  engine.ReceiveMessage();
+  engine.Send(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n" +
+      Chunk("event: ping\ndata: {}\n\n"));
+  client.ReceiveUntil("\r\n\r\n");
+  client.ReceiveChunk();
+  engine.Abort();
+  EXPECT_THAT(client.ReceiveChunk(),
+              StartsWith("event: error\ndata: {\"type\":\"error\","));
+}
+
 TEST_F(FaultTest, EventThatWasCutIsEndedBeforeTheError) {
   Start();
   Stream stream = Begin();

@@ -148,6 +148,27 @@ TEST_F(LimitTest, HeaderBombsAreCut) {
   EXPECT_EQ(Get("/health").status(), 200);
 }
 
+// Lines between chunks, and fields behind them, are no body that is counted.
+TEST_F(LimitTest, LinesOfChunksWithoutAnEndAreCut) {
+  Start();
+  for (const char* begin : {"1;", "0\r\nX: "}) {
+    Peer client = Client();
+    client.SendNow(std::string("GET /health HTTP/1.1\r\nHost: x\r\n"
+                               "Transfer-Encoding: chunked\r\n\r\n") +
+                   begin + std::string(1 << 20, 'a'));
+    EXPECT_EQ(client.ReceiveMessage().status(), 431) << begin;
+  }
+  EXPECT_EQ(Get("/health").status(), 200);
+}
+
+TEST_F(LimitTest, ProbesHaveNoLargeBodies) {
+  Start();
+  Peer client = Client();
+  client.Send(
+      "GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+  EXPECT_EQ(client.ReceiveMessage().status(), 413);
+}
+
 // A body is refused by its announced length, before it is sent. A client that
 // sends it anyway can still read the reason.
 TEST_F(LimitTest, BodyOf100MegabytesIsRefusedAndReadable) {

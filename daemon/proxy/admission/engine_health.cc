@@ -45,7 +45,7 @@ asio::awaitable<Health> Ask(config::FleetEngine engine, Health* so_far) {
   Prepare(&socket);
   const std::string request = config::HealthRequest(engine.host, engine.port);
   Buffers buffers = {asio::buffer(request)};
-  e = co_await WriteRest(&socket, &buffers, [] {});
+  e = co_await WriteRest(&socket, &buffers, [](size_t) {});
   ByteBuffer answer;
   while (!e && !config::SaysHealthy(answer.bytes())) {
     e = co_await ReadSome(&socket, &answer, 4096);
@@ -78,7 +78,7 @@ asio::awaitable<std::string> Models(config::FleetEngine engine) {
       absl::StrCat("GET /v1/models HTTP/1.1\r\nHost: ", engine.host, ":",
                    engine.port, "\r\nConnection: close\r\n\r\n");
   Buffers buffers = {asio::buffer(request)};
-  e = co_await WriteRest(&socket, &buffers, [] {});
+  e = co_await WriteRest(&socket, &buffers, [](size_t) {});
   ByteBuffer received;
   ResponseParser answer(kMostModelsBytes, /*to_head=*/false);
   std::string body;

@@ -16,6 +16,7 @@ namespace {
 // Most requests fit; a larger one takes several reads.
 constexpr size_t kReadBytes = 4096;
 constexpr size_t kBodyReadBytes = 64 << 10;
+constexpr uint64_t kSecondNs = 1'000'000'000;
 
 ApiError TooManyConnections() {
   ApiError error =
@@ -41,6 +42,12 @@ std::string ReadyBody(bool ready, const std::map<std::string, bool>& daemons) {
                       ",\"scheduled\":", away.empty() ? "true" : "false",
                       ",\"gpus_without_daemon\":[", absl::StrJoin(away, ","),
                       "]}");
+}
+
+ApiError LongLine() {
+  return ClientError(431, "header_too_large",
+                     "a line between the chunks of the request's body, or the "
+                     "fields behind them, are too long");
 }
 
 // Either field will do: some clients of Anthropic's API send a token of another
@@ -91,7 +98,7 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
   };
   idle_ = received_.empty() && !request->header_done();
   const uint64_t body_ends_ns =
-      service_->clock->NowNs() + service_->limits.body_s * 1'000'000'000ull;
+      service_->clock->NowNs() + service_->limits.body_s * kSecondNs;
   Guard(idle_ ? service_->limits.idle_s : service_->limits.receive_s);
   for (;;) {
     received_.Consume(request->Feed(received_.bytes()));
@@ -100,6 +107,11 @@ asio::awaitable<bool> Connection::Receive(RequestParser* request, bool whole) {
       co_return false;
     }
     if (there()) break;
+    // Only a line between chunks, or fields behind them, can be left of a body.
+    if (received_.bytes().size() > service_->limits.header_bytes) {
+      co_await RefuseRequest(*request, LongLine(), "");
+      co_return false;
+    }
     const size_t most = whole ? kBodyReadBytes : kReadBytes;
     if (co_await ReadSome(&socket_, &received_, most)) co_return false;
     // A header has one deadline as a whole; each piece of a body has its own,
@@ -236,20 +248,35 @@ asio::awaitable<bool> Connection::Answer(const RequestParser& request,
 }
 
 asio::awaitable<bool> Connection::Write(Buffers* buffers) {
+  const size_t all = asio::buffer_size(*buffers);
   error_code e = WriteNow(&socket_, buffers);
+  Takes(all - asio::buffer_size(*buffers), 0);
   if (!e && !buffers->empty()) {
-    const uint32_t seconds = service_->limits.stall_s;
-    Guard(seconds);
-    e = co_await WriteRest(&socket_, buffers,
-                           [this, seconds] { Guard(seconds); });
+    uint64_t since_ns = service_->clock->NowNs();
+    guarded_ = &socket_;
+    deadline_ns_ = since_ns + patience_ns_;
+    e = co_await WriteRest(&socket_, buffers, [&](size_t bytes) {
+      const uint64_t now_ns = service_->clock->NowNs();
+      Takes(bytes, now_ns - since_ns);
+      since_ns = now_ns;
+      deadline_ns_ = now_ns + patience_ns_;
+    });
     Unguard();
   }
   co_return !e;
 }
 
+void Connection::Takes(size_t bytes, uint64_t waited_ns) {
+  const Limits& limits = service_->limits;
+  patience_ns_ -= std::min(patience_ns_, waited_ns);
+  const uint64_t most_ns = limits.stall_s * kSecondNs;
+  patience_ns_ =
+      std::min(most_ns, patience_ns_ + bytes * kSecondNs / limits.least_rate);
+}
+
 void Connection::Guard(tcp::socket* socket, uint32_t seconds) {
   guarded_ = socket;
-  deadline_ns_ = service_->clock->NowNs() + seconds * 1'000'000'000ull;
+  deadline_ns_ = service_->clock->NowNs() + seconds * kSecondNs;
 }
 
 void Connection::CheckDeadline(uint64_t now_ns) {

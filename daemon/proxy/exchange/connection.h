@@ -59,6 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Closes `socket` (or the client's own) once `seconds` have passed without
   // Unguard.
+  void Takes(size_t bytes, uint64_t waited_ns);
   void Guard(tcp::socket* socket, uint32_t seconds);
   void Guard(uint32_t seconds) { Guard(&socket_, seconds); }
   void Unguard() { guarded_ = nullptr; }
@@ -99,6 +100,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   tcp::socket* guarded_ = nullptr;
   uint64_t deadline_ns_ = 0;
+  uint64_t patience_ns_ = 0;  // left for the client to take its answer
 
   std::function<void()> gone_;
   bool watching_ = false;

@@ -15,7 +15,10 @@ struct Limits {
   uint32_t receive_s = 30;  // for a header, and for each piece of a body
   // For a body as a whole: the largest one comes in time at 1 Mbit/s.
   uint32_t body_s = 300;
-  uint32_t stall_s = 60;  // while a client takes nothing of its answer
+  // While a client takes nothing of its answer, or less than the rate in bytes
+  // per second: the daemon keeps the request's place until it has been taken.
+  uint32_t stall_s = 60;
+  uint32_t least_rate = 4 << 10;
   // While a viewer of the page takes nothing: what it would see then is old.
   uint32_t viewer_stall_s = 10;
   uint32_t linger_s = 10;  // for what it still sends after a refusal

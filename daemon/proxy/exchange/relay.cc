@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/proxy/exchange/exchange.h"
 #include "daemon/proxy/exchange/note.h"
+#include "daemon/proxy/request/routes.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -89,6 +90,8 @@ asio::awaitable<bool> Exchange::Open(const config::FleetEngine& engine,
 // engine keeps it open.
 void Exchange::KeepEngine(const config::FleetEngine& engine) {
   from_engine_.Consume(std::exchange(parsed_bytes_, 0));
+  // A client that goes closes it.
+  if (client_gone_ || !engine_->is_open()) return;
   if (!answer_->keep_alive() || !from_engine_.empty()) return;
   service_->engines.Keep(AuthorityOf(engine), *std::move(engine_),
                          service_->clock->NowNs());
@@ -106,7 +109,7 @@ asio::awaitable<Exchange::Ended> Exchange::Ask(const std::string& head) {
   }
   error_code e = WriteNow(&*engine_, &buffers);
   if (!e && !buffers.empty()) {
-    e = co_await WriteRest(&*engine_, &buffers, [] {});
+    e = co_await WriteRest(&*engine_, &buffers, [](size_t) {});
   }
   // An engine may refuse a large body before it has all of it. Its answer can
   // be read even if the write failed.
@@ -233,7 +236,8 @@ asio::awaitable<void> Exchange::EndBrokenStream() {
       absl::StartsWith(answer_->Field("content-type"), "text/event-stream");
   closes_ = !events || framing_ != Framing::kChunks;
   if (!events || framing_ == Framing::kLength) co_return;
-  const std::string event = ErrorEvent(error, meter_.between_events());
+  const std::string event = ErrorEvent(error, meter_.between_events(),
+                                       IsAnthropic(request_->target()));
   const std::string text = framing_ == Framing::kChunks
                                ? absl::StrCat(absl::Hex(event.size()), "\r\n",
                                               event, "\r\n0\r\n\r\n")

@@ -51,7 +51,7 @@ asio::awaitable<void> Connection::ServeFrames(const std::string& request_id) {
     if (!e && !buffers.empty()) {
       Guard(seconds);
       e = co_await WriteRest(&socket_, &buffers,
-                             [this, seconds] { Guard(seconds); });
+                             [this, seconds](size_t) { Guard(seconds); });
       Unguard();
     }
     if (e) break;

@@ -5,11 +5,18 @@
 #include "daemon/proxy/record/recent_page.h"
 
 namespace fineserve::proxy {
+namespace {
+
+// Nothing that the proxy answers by itself has a use for a body.
+constexpr uint64_t kLocalBodyBytes = 64 << 10;
+
+}  // namespace
 
 // False if the connection is to be closed.
 asio::awaitable<bool> Connection::ServeOne() {
   Recording recording(&service_->recorder, service_->clock);
   recording_ = &recording;
+  patience_ns_ = service_->limits.stall_s * 1'000'000'000ull;
   RequestParser request(service_->limits.header_bytes,
                         service_->limits.body_bytes);
   if (!co_await Receive(&request, /*whole=*/false)) co_return false;
@@ -22,6 +29,7 @@ asio::awaitable<bool> Connection::ServeOne() {
     co_await RefuseRequest(request, *refusal, id);
     co_return request.done() && Stays(request);
   }
+  if (!GoesToEngine(route)) request.LimitBody(kLocalBodyBytes);
   if (!co_await ReceiveBody(&request)) co_return false;
   if (route == Route::kFrames && request.method() == "GET") {
     co_await ServeFrames(id);

@@ -58,9 +58,16 @@ std::string ErrorBody(const ApiError& error) {
   return body + "}}";
 }
 
-std::string ErrorEvent(const ApiError& error, bool between_events) {
-  return absl::StrCat(between_events ? "" : "\n\n", "data: ", ErrorBody(error),
-                      "\n\n");
+std::string ErrorEvent(const ApiError& error, bool between_events,
+                       bool anthropic) {
+  const std::string event =
+      anthropic
+          ? absl::StrCat(
+                "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"
+                "\"api_error\",\"message\":",
+                JsonQuote(error.message), "}}\n\n")
+          : absl::StrCat("data: ", ErrorBody(error), "\n\n");
+  return absl::StrCat(between_events ? "" : "\n\n", event);
 }
 
 std::string JsonQuotePrintable(absl::string_view text) {

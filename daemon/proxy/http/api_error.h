@@ -32,8 +32,10 @@ ApiError ServerError(unsigned status, absl::string_view code,
 std::string ErrorBody(const ApiError& error);
 
 // The same as the last event of a stream. Unless the stream stands
-// `between_events`, the event that was cut off is ended first.
-std::string ErrorEvent(const ApiError& error, bool between_events);
+// `between_events`, the event that was cut off is ended first. Clients of
+// Anthropic's API go by an event's name.
+std::string ErrorEvent(const ApiError& error, bool between_events,
+                       bool anthropic);
 
 // `text` as a JSON string. Bytes that are not ASCII are copied; they must be
 // UTF-8.

@@ -54,6 +54,37 @@ TEST(RequestParserTest, ReadsAChunkedBodyHoweverItIsCut) {
   }
 }
 
+// Who looked at the header has decided by it.
+TEST(RequestParserTest, FieldsBehindABodyInChunksAreNotTheRequests) {
+  RequestParser request(kHeaderBytes, kBodyBytes);
+  request.Feed(
+      "POST / HTTP/1.1\r\nHost: x\r\nA: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "1\r\nx\r\n0\r\nx-slo-ttft-ms: 1\r\nA: 2\r\n\r\n");
+  ASSERT_TRUE(request.done());
+  EXPECT_EQ(request.Field("x-slo-ttft-ms"), "");
+  std::string values;
+  request.ForEachField([&](absl::string_view, absl::string_view value) {
+    values += std::string(value) + " ";
+  });
+  EXPECT_EQ(values, "x 1 chunked ");
+}
+
+TEST(RequestParserTest, BodyCanBeLimitedWhenItsHeaderIsKnown) {
+  for (const char* body : {"Content-Length: 3\r\n\r\nabc",
+                           "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
+    const std::string bytes =
+        std::string("POST / HTTP/1.1\r\nHost: x\r\n") + body;
+    const size_t header = bytes.find("\r\n\r\n") + 4;
+    RequestParser request(kHeaderBytes, kBodyBytes);
+    request.Feed(bytes.substr(0, header));
+    ASSERT_TRUE(request.header_done());
+    request.LimitBody(2);
+    request.Feed(bytes.substr(header));
+    ASSERT_TRUE(request.error().has_value()) << body;
+    EXPECT_EQ(request.error()->status, 413u);
+  }
+}
+
 struct BadRequest {
   const char* name;
   std::string bytes;
@@ -88,7 +119,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"LongBody",
                    "POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413},
         BadRequest{"LongChunks",
-                   "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                   "POST / HTTP/1.1\r\nHost: x\r\n"
+                   "Transfer-Encoding: chunked\r\n\r\n"
                    "3e9\r\n" +
                        std::string(1001, 'x'),
                    413},
@@ -268,8 +300,14 @@ TEST(ErrorTest, EventEndsTheOneThatWasCut) {
   const std::string body =
       "data: {\"error\":{\"message\":\"a \\\"b\\\"\\u000a\",\"type\":"
       "\"server_error\",\"param\":null,\"code\":\"c\"}}\n\n";
-  EXPECT_EQ(ErrorEvent(error, /*between_events=*/true), body);
-  EXPECT_EQ(ErrorEvent(error, /*between_events=*/false), "\n\n" + body);
+  EXPECT_EQ(ErrorEvent(error, /*between_events=*/true, false), body);
+  EXPECT_EQ(ErrorEvent(error, /*between_events=*/false, false), "\n\n" + body);
+}
+
+TEST(ErrorTest, EventOfAnthropicsApiHasAName) {
+  EXPECT_EQ(ErrorEvent(ServerError(502, "c", "a \"b\""), true, true),
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"
+            "\"api_error\",\"message\":\"a \\\"b\\\"\"}}\n\n");
 }
 
 }  // namespace

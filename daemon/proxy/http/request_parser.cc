@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 
 namespace fineserve::proxy {
 namespace {
@@ -29,6 +30,12 @@ struct RequestParser::Beast {
   size_t header_bytes;
   uint64_t body_bytes;
   bool checked = false;  // HeaderError was asked
+  // Of a request in chunks: Beast adds the fields behind the body to its own.
+  absl::optional<http::request_header<>> header;
+
+  const http::request_header<>& Header() const {
+    return header ? *header : parser.get().base();
+  }
 
   ApiError ErrorOf(boost::system::error_code e) const {
     if (e == http::error::header_limit || e == http::error::buffer_overflow) {
@@ -47,8 +54,7 @@ struct RequestParser::Beast {
 };
 
 RequestParser::RequestParser(size_t header_bytes, uint64_t body_bytes)
-    : beast_(new Beast{{}, header_bytes, body_bytes}) {
-  beast_->parser.eager(true);
+    : beast_(new Beast{{}, header_bytes, body_bytes, false, absl::nullopt}) {
   beast_->parser.header_limit(static_cast<uint32_t>(header_bytes));
   beast_->parser.body_limit(body_bytes);
 }
@@ -58,18 +64,30 @@ RequestParser::~RequestParser() = default;
 size_t RequestParser::Feed(absl::string_view bytes) {
   size_t taken = 0;
   boost::system::error_code e;
-  // A put may stop early (after a header, after a chunk) with bytes to go.
-  while (taken < bytes.size() && !e && !done()) {
+  // A put stops after the header and may stop after a chunk.
+  while (taken < bytes.size() && !e && !done() && !error_) {
     const absl::string_view rest = bytes.substr(taken);
     taken += beast_->parser.put(
         boost::asio::const_buffer(rest.data(), rest.size()), e);
+    if (header_done() && !std::exchange(beast_->checked, true)) TakeHeader();
   }
-  if (e && e != http::error::need_more) {
-    error_ = beast_->ErrorOf(e);
-  } else if (header_done() && !std::exchange(beast_->checked, true)) {
-    error_ = HeaderError();
-  }
+  if (e && e != http::error::need_more) error_ = beast_->ErrorOf(e);
   return taken;
+}
+
+void RequestParser::TakeHeader() {
+  error_ = HeaderError();
+  if (beast_->parser.chunked()) beast_->header = beast_->parser.get().base();
+  beast_->parser.eager(true);
+}
+
+void RequestParser::LimitBody(uint64_t bytes) {
+  beast_->body_bytes = bytes;
+  beast_->parser.body_limit(bytes);
+  const auto length = beast_->parser.content_length();
+  if (length && *length > bytes) {
+    error_ = beast_->ErrorOf(http::error::body_limit);
+  }
 }
 
 // What Beast lets pass: a host that nobody or two name (RFC 9112, 3.2), and a
@@ -99,11 +117,11 @@ bool RequestParser::header_done() const {
 bool RequestParser::done() const { return beast_->parser.is_done(); }
 
 absl::string_view RequestParser::method() const {
-  return View(beast_->parser.get().method_string());
+  return View(beast_->Header().method_string());
 }
 
 absl::string_view RequestParser::target() const {
-  return View(beast_->parser.get().target());
+  return View(beast_->Header().target());
 }
 
 bool RequestParser::http_1_1() const {
@@ -113,11 +131,11 @@ bool RequestParser::http_1_1() const {
 bool RequestParser::keep_alive() const { return beast_->parser.keep_alive(); }
 
 absl::string_view RequestParser::Field(absl::string_view name) const {
-  return View(beast_->parser.get()[View(name)]);
+  return View(beast_->Header()[View(name)]);
 }
 
 void RequestParser::ForEachField(const FieldVisitor& visit) const {
-  for (const auto& field : beast_->parser.get().base()) {
+  for (const auto& field : beast_->Header()) {
     visit(View(field.name_string()), View(field.value()));
   }
 }

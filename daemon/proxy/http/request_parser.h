@@ -42,10 +42,13 @@ class RequestParser {
   // The first field of this name (any case); empty if there is none.
   absl::string_view Field(absl::string_view name) const;
   void ForEachField(const FieldVisitor& visit) const;
-  // Complete once done().
+  // Complete once done(). Fields behind a body in chunks are left out.
   std::string* body();
+  // From now on the body may have so many bytes only; may set error().
+  void LimitBody(uint64_t bytes);
 
  private:
+  void TakeHeader();
   absl::optional<ApiError> HeaderError() const;
 
   struct Beast;

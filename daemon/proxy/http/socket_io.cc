@@ -68,12 +68,12 @@ error_code WriteNow(tcp::socket* socket, Buffers* buffers) {
 }
 
 asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
-                                      std::function<void()> progressed) {
+                                      std::function<void(size_t)> progressed) {
   while (!buffers->empty()) {
     const auto [e, n] = co_await socket->async_write_some(*buffers, kTuple);
     if (e) co_return e;
     Advance(buffers, n);
-    progressed();
+    progressed(n);
   }
   co_return error_code();
 }

@@ -35,7 +35,7 @@ error_code WriteNow(tcp::socket* socket, Buffers* buffers);
 // Writes the rest as the peer makes room; `progressed` is called for each
 // piece.
 asio::awaitable<error_code> WriteRest(tcp::socket* socket, Buffers* buffers,
-                                      std::function<void()> progressed);
+                                      std::function<void(size_t)> progressed);
 
 // Reads what is there, or what comes next, behind the bytes of `buffer`; at
 // most `most` bytes. asio::error::eof at the end.

@@ -54,6 +54,12 @@ uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot) {
   return static_cast<uint32_t>(left / profile.per_sequence_us);
 }
 
+Micros BatchTpot(const Profile& profile, double kappa, uint32_t batch) {
+  const double us = kappa * (profile.base_us + profile.per_sequence_us * batch);
+  // The next one, so that SloBatch does not round it down.
+  return static_cast<Micros>(us) + 1;
+}
+
 void Correction::Observe(Micros actual, Micros predicted_uncorrected,
                          bool guessed) {
   if (predicted_uncorrected <= 0 || actual <= 0) return;

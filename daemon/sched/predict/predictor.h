@@ -63,6 +63,8 @@ inline constexpr Micros kLongestTtft = Micros{1} << 50;  // 35 years
 // `slo_tpot`; at least 1, since an engine that cannot keep the SLO should still
 // serve.
 uint32_t SloBatch(const Profile& profile, double kappa, Micros slo_tpot);
+// The least TPOT SLO that lets so many sequences run together.
+Micros BatchTpot(const Profile& profile, double kappa, uint32_t batch);
 
 // κ: how much slower steps are than the profile says, because of neighbours on
 // the GPU or a profile from elsewhere. It is Σ actual over Σ predicted TTFT,
