@@ -39,6 +39,13 @@ bool IsText(std::string_view key) {
          key == "reasoning_content" || key == "refusal" || key == "output";
 }
 
+// Of a part of a message: what is no text.
+bool IsUncounted(std::string_view key) {
+  return key == "image_url" || key == "input_image" || key == "image" ||
+         key == "image_embeds" || key == "input_audio" || key == "audio_url" ||
+         key == "video_url" || key == "file" || key == "source";
+}
+
 error_code CountText(ondemand::value value, int level, RequestFacts* facts);
 
 error_code CountArray(ondemand::value value, int level, RequestFacts* facts) {
@@ -60,6 +67,7 @@ error_code CountObject(ondemand::value value, int level, RequestFacts* facts) {
     if (const error_code e = field.unescaped_key().get(key)) return e;
     ondemand::value v;
     if (const error_code e = field.value().get(v)) return e;
+    facts->has_uncounted |= IsUncounted(key);
     if (!IsText(key)) continue;
     if (const error_code e = CountText(v, level + 1, facts)) return e;
   }
@@ -161,6 +169,8 @@ error_code ReadField(std::string_view key, ondemand::value value, Walk* walk) {
     return ReadNumber(value, &walk->max_tokens);
   }
   if (key == "n") return ReadNumber(value, &walk->choices);
+  facts.has_uncounted |=
+      key == "previous_response_id" || key == "prompt_embeds";
   if (key == "prompt" || key == "messages") return CountPrompts(value, walk);
   if (key == "input" || key == "instructions" || key == "system" ||
       key == "token_ids" || key == "query" || key == "items") {

@@ -18,6 +18,9 @@ struct RequestFacts {
   uint64_t text_bytes = 0;  // of prompt, messages and tools, as in the JSON
   uint32_t prompt_tokens =
       0;  // given as token ids, so counted and not estimated
+  // Whether it has more that becomes tokens: images, sound, files, an earlier
+  // response.
+  bool has_uncounted = false;
 };
 
 // Reads the body without building a document. Grows the capacity, not the size,

@@ -111,6 +111,20 @@ TEST(ReadFactsTest, WhatIsNoObjectIsRefused) {
   }
 }
 
+TEST(ReadFactsTest, WhatIsNotCountedIsNoticed) {
+  const auto has = [](std::string body) {
+    const auto facts = ReadFacts(&body);
+    return facts.ok() && facts->has_uncounted;
+  };
+  EXPECT_TRUE(
+      has(R"({"messages":[{"role":"user","content":[{"type":"text",)"
+          R"("text":"x"},{"type":"image_url","image_url":{"url":"d"}}]}]})"));
+  EXPECT_TRUE(has(R"({"input":"x","previous_response_id":"r"})"));
+  EXPECT_TRUE(
+      has(R"({"messages":[{"content":[{"type":"image","source":{}}]}]})"));
+  EXPECT_FALSE(has(R"({"messages":[{"role":"user","content":"image_url"}]})"));
+}
+
 TEST(ReadFactsTest, UnexpectedTypesAreLeftToTheEngine) {
   const auto facts = Read(
       R"({"model":7,"stream":"yes","max_tokens":-1,"n":1.5,"tools":{},"prompt":

@@ -12,6 +12,8 @@ constexpr double kLeastBytesPerToken = 1.0;
 constexpr double kMostBytesPerToken = 16.0;
 // Tokens of an imaginary first request, which carries the initial ratio.
 constexpr double kFirstTokens = 500.0;
+// As which a longer prompt counts: no single one decides for all.
+constexpr double kMostTokens = 8'000.0;
 
 }  // namespace
 
@@ -23,11 +25,18 @@ uint32_t TokenEstimator::Estimate(const RequestFacts& facts) const {
 }
 
 void TokenEstimator::Learn(const RequestFacts& facts, uint32_t prompt_tokens) {
-  if (facts.text_bytes == 0 || prompt_tokens <= facts.prompt_tokens) return;
+  if (facts.has_uncounted || facts.text_bytes == 0 ||
+      prompt_tokens <= facts.prompt_tokens) {
+    return;
+  }
   const Sums first = {kFirstTokens * kFirstBytesPerToken, kFirstTokens};
   Sums& sums = models_.try_emplace(facts.model, first).first->second;
-  const auto bytes = static_cast<double>(facts.text_bytes);
-  const double tokens = prompt_tokens - facts.prompt_tokens;
+  const double counted = prompt_tokens - facts.prompt_tokens;
+  const double ratio =
+      std::clamp(static_cast<double>(facts.text_bytes) / counted,
+                 kLeastBytesPerToken, kMostBytesPerToken);
+  const double tokens = std::min(counted, kMostTokens);
+  const double bytes = ratio * tokens;
   sums.bytes += kNewest * (bytes - sums.bytes);
   sums.tokens += kNewest * (tokens - sums.tokens);
 }

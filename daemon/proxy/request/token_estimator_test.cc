@@ -31,6 +31,22 @@ TEST(TokenEstimatorTest, TokenIdsAreCountedNotEstimated) {
   EXPECT_EQ(estimator.BytesPerToken("m"), TokenEstimator::kFirstBytesPerToken);
 }
 
+TEST(TokenEstimatorTest, ImagesTeachNothingAboutText) {
+  TokenEstimator estimator;
+  RequestFacts facts = Text(100);
+  facts.has_uncounted = true;
+  for (int i = 0; i < 100; ++i) estimator.Learn(facts, 1600);
+  EXPECT_EQ(estimator.Estimate(Text(4000)), 1000u);
+}
+
+// A few prompts of blanks, say.
+TEST(TokenEstimatorTest, LongPromptsDoNotDecideAlone) {
+  TokenEstimator estimator;
+  for (int i = 0; i < 100; ++i) estimator.Learn(Text(40'000), 10'000);
+  for (int i = 0; i < 3; ++i) estimator.Learn(Text(4'000'000), 100'000);
+  EXPECT_LT(estimator.BytesPerToken("m"), 5.0);
+}
+
 TEST(TokenEstimatorTest, NonsenseKeepsItWithinBounds) {
   TokenEstimator estimator;
   EXPECT_EQ(estimator.Estimate(Text(0)), 1u);
