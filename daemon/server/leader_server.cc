@@ -23,8 +23,11 @@ std::string TimeOfDay() {
 }
 
 // Puts the plan with which the term begins in the place of what this machine
-// knew. Whether that could be done.
+// knew, unless that is of this term: then an earlier leader of the term has
+// gone on from there. Whether that could be done.
 bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
+  const absl::StatusOr<lead::StandingPlan> known = store->Read();
+  if (known.ok() && known->term == grant.term) return true;
   absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(grant.plan);
   absl::Status s = plan.status();
   if (s.ok()) {
