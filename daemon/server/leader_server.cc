@@ -24,11 +24,15 @@ std::string TimeOfDay() {
 
 // Puts the plan with which the term begins in the place of what this machine
 // knew, unless that is of this term: then an earlier leader of the term has
-// gone on from there. Whether that could be done.
+// gone on from there. If etcd has no plan, what this machine knew becomes the
+// term's plan, for only plans of the term are carried. Whether that could be
+// done.
 bool BeginWith(const cluster::LeadGrant& grant, lead::PlanStore* store) {
   const absl::StatusOr<lead::StandingPlan> known = store->Read();
   if (known.ok() && known->term == grant.term) return true;
-  absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(grant.plan);
+  if (grant.plan.empty() && !known.ok()) return true;
+  absl::StatusOr<lead::StandingPlan> plan =
+      grant.plan.empty() ? known : lead::ParsePlan(grant.plan);
   absl::Status s = plan.status();
   if (s.ok()) {
     plan->term = grant.term;
@@ -170,7 +174,7 @@ void LeaderServer::TakeTheLead() {
     return;
   }
   lead::PlanStore store = lead::PlanStore::Open(folder_, *std::move(lead));
-  if (grant_ && !grant_->plan.empty() && !BeginWith(*grant_, &store)) return;
+  if (grant_ && !BeginWith(*grant_, &store)) return;
   leader_ = std::make_unique<lead::Leader>(fleet_, who_.gpu, std::move(store),
                                            clock_, TimeOfDay);
   term_ = grant_ ? grant_->term : 0;

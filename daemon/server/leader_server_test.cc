@@ -91,5 +91,19 @@ TEST_F(LeaderServerTest, ALeaderWithinATermGoesOnFromTheTermsNewestPlan) {
   EXPECT_EQ(Kept(), Plan(95, kTerm));
 }
 
+// etcd was set up anew, or the fleet had one machine before.
+TEST_F(LeaderServerTest, WithoutAPlanInEtcdTheMachinesOwnBecomesTheTerms) {
+  Keep(Plan(70, 0));
+  Grant("", 0);
+  Lead();
+  EXPECT_EQ(Kept(), Plan(70, kTerm)) << "else the node would not carry it";
+}
+
+TEST_F(LeaderServerTest, WithoutAnyPlanATermBeginsWithNone) {
+  Grant("", 0);
+  Lead();
+  EXPECT_FALSE(cluster::ReadWhole(folder_.path() + "/plan.json").ok());
+}
+
 }  // namespace
 }  // namespace fineserve::server
