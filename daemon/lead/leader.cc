@@ -18,6 +18,9 @@ namespace {
 constexpr double kSecond = 1e9;
 // Reports come every second.
 constexpr uint64_t kFreshNs = 4'000'000'000;
+// How long a leader that begins takes no daemon for gone that it has not heard
+// yet: as long as one that was heard may be silent.
+constexpr uint64_t kFirstWordNs = kFreshNs;
 // Without a plan file: how long to wait, once all daemons answer, until each of
 // them hears a proxy say which engines serve. Longer than a new daemon needs.
 constexpr uint64_t kProxyPatienceNs = 10'000'000'000;
@@ -120,6 +123,7 @@ bool Leader::IsFresh(const Daemon& daemon) const {
 
 std::set<std::string> Leader::GoneGpus() const {
   std::set<std::string> gone;
+  if (clock_->NowNs() - began_ns_ < kFirstWordNs) return gone;
   for (const std::string& gpu : lost_) {
     const bool is_heard =
         std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& entry) {

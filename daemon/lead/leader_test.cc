@@ -305,6 +305,20 @@ TEST(LeaderTest, ModelsOfALostMachineRunElsewhereAndThoseOfASilentDaemonDoNot) {
   }
 }
 
+// A machine's node may be down while its daemons are well.
+TEST(LeaderTest, NewLeaderWaitsForTheFirstWordOfALostMachinesDaemons) {
+  Machine machine(Three());
+  machine.Seconds(60);
+  const std::string gpu = Three().engines[0].gpu;
+  const StandingPlan before = machine.plan();
+  machine.KillLeader(1);
+  machine.KillDaemon(gpu, 4);  // silent for two beats of the new leader
+  machine.Seconds(2);
+  machine.leader()->SetLost({gpu});
+  machine.Seconds(20);
+  EXPECT_EQ(machine.plan().places, before.places);
+}
+
 TEST(LeaderTest, FrozenPlanMovesNobodyAndThawedOneDoes) {
   Machine machine(Three());
   machine.Seconds(60);
