@@ -108,6 +108,7 @@ class Hosting {
       if (!IsWithoutEngine(fleet_, plan_, model)) return least;
       if (!e.is_place || e.model != model || IsPinnedElsewhere(e)) continue;
       if (outlook_.GpuOf(e).empty()) continue;
+      if (experience_.silent.count(e.name) > 0) continue;
       if ((experience_.shunned.count(e.name) > 0) != shunned) continue;
       least = std::min(least, outlook_.Shortfall(e));
       TryOne(e);
@@ -118,6 +119,7 @@ class Hosting {
   void TryOne(const config::FleetEngine& e) {
     Place* place = plan_.Find(e.name);
     if (place == nullptr || place->state != PlaceState::kOff) return;
+    if (experience_.silent.count(e.name) > 0) return;
     if (outlook_.Shortfall(e) > 0) return;
     place->state = PlaceState::kServe;
     decision_->host.push_back(e.name);
@@ -245,6 +247,7 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
       if (!to.is_place || to.model != from->model || gpu.empty()) continue;
       if (plan.StateOf(to.name) != PlaceState::kOff) continue;
       if (experience.shunned.count(to.name) > 0) continue;
+      if (experience.silent.count(to.name) > 0) continue;
       if (pin != plan.pins.end() && pin->second != gpu) continue;
       if (outlook.Shortfall(to) > 0) continue;
       return Move{from->model, to.name, engine, why};

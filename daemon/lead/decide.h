@@ -20,6 +20,7 @@ struct Experience {
   std::set<std::string> failing;  // are to serve, and have not for long
   std::set<std::string> shunned;  // did not serve when they were to, or may not
   std::set<std::string> drained;  // are to serve, and their GPU is drained
+  std::set<std::string> silent;   // places whose GPU's daemon does not answer
 };
 
 // What the planner would change now.
@@ -37,7 +38,7 @@ struct Decision {
 double RelativeGain(const plan::Worth& from, const plan::Worth& to);
 
 // A move of an engine that is failing or drained to another of its model's
-// places that is not shunned and fits.
+// places that is not shunned, whose daemon answers, and that fits.
 absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
                             const StandingPlan& plan,
                             const Experience& experience);

@@ -27,6 +27,23 @@ TEST(DecideTest, EachModelWithoutAnEngineGetsOne) {
   EXPECT_FALSE(d->move) << "one thing at a time";
 }
 
+TEST(DecideTest, NothingIsHostedOnAGpuWhoseDaemonIsSilent) {
+  const config::Fleet fleet = FleetOf({1}, 2);
+  Experience experience;
+  experience.silent = {"a-0"};
+  const StandingPlan plan = Serving(fleet, {});
+  auto d = Decide(fleet, plan, Two(8, 5), {}, experience, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_EQ(d->host, std::vector<std::string>{"a-1"});
+  experience.silent = {"a-0", "a-1"};
+  d = Decide(fleet, plan, Two(8, 5), {}, experience, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_TRUE(d->host.empty());
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("no daemon of its GPUs answers"),
+            std::string::npos);
+}
+
 // 3 GiB for weights on each GPU: the third model must not join another one.
 TEST(DecideTest, HostsOnlyWhereItFitsBesideThePool) {
   const config::Fleet fleet = FleetOf({2, 2, 2}, 2);

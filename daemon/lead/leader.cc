@@ -302,9 +302,10 @@ Experience Leader::ExperienceNow() const {
     if (now < failure.until_ns) experience.shunned.insert(engine);
   }
   for (const auto& [gpu, daemon] : daemons_) {
-    if (!daemon.drained) continue;
     for (const Place& place : plan_.places) {
       if (!absl::StartsWith(gpu, fleet_.Engine(place.engine)->gpu)) continue;
+      if (!IsFresh(daemon)) experience.silent.insert(place.engine);
+      if (!daemon.drained) continue;
       experience.shunned.insert(place.engine);
       if (place.state != PlaceState::kServe) continue;
       experience.drained.insert(place.engine);

@@ -421,6 +421,22 @@ TEST(LeaderTest, ModelsOfADrainedGpuMoveAwayOneByOneAndNoneComesBack) {
       << "the busy neighbours are separated again";
 }
 
+TEST(LeaderTest, DrainedModelsGoWhereADaemonAnswers) {
+  config::Fleet fleet = FleetOf({1, 1}, 3);
+  fleet.planner = Three().planner;
+  Machine machine(fleet);
+  machine.Seconds(60);
+  machine.KillDaemon("GPU-1", 1000);
+  machine.Seconds(5);
+  machine.Drain("GPU-0", true);
+  machine.Seconds(60);
+  for (const char* model : {"a", "b"}) {
+    for (const std::string& engine : machine.Serving(model)) {
+      EXPECT_NE(engine.back(), '0') << engine << " is drained";
+    }
+  }
+}
+
 TEST(LeaderTest, TargetThatNeverServesIsNotTriedWithoutPause) {
   Machine machine(Three());
   machine.Seconds(60);
