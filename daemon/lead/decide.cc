@@ -218,6 +218,19 @@ absl::optional<Move> BestStep(const config::Fleet& fleet,
   return chosen;
 }
 
+// Whether a place of the model serves that stays.
+bool ServesElsewhere(const config::Fleet& fleet, const StandingPlan& plan,
+                     const Experience& experience, const std::string& model) {
+  return std::any_of(fleet.engines.begin(), fleet.engines.end(),
+                     [&](const config::FleetEngine& e) {
+                       return e.is_place && e.model == model &&
+                              plan.StateOf(e.name) == PlaceState::kServe &&
+                              experience.drained.count(e.name) == 0 &&
+                              experience.down.count(e.name) == 0 &&
+                              experience.silent.count(e.name) == 0;
+                     });
+}
+
 }  // namespace
 
 double RelativeGain(const plan::Worth& from, const plan::Worth& to) {
@@ -251,6 +264,10 @@ absl::optional<Move> Rescue(const config::Fleet& fleet, const Outlook& outlook,
       if (pin != plan.pins.end() && pin->second != gpu) continue;
       if (outlook.Shortfall(to) > 0) continue;
       return Move{from->model, to.name, engine, why};
+    }
+    if (experience.drained.count(engine) > 0 &&
+        ServesElsewhere(fleet, plan, experience, from->model)) {
+      return Move{from->model, "", engine, why};
     }
   }
   return absl::nullopt;

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,28 @@ TEST(DecideTest, PinMovesAModelWhateverTheGain) {
   ASSERT_TRUE(d->move);
   EXPECT_EQ(d->move->from, "a-0");
   EXPECT_EQ(d->move->to, "a-1");
+}
+
+TEST(DecideTest, DrainedReplicaEndsIfAnotherOneServes) {
+  const config::Fleet fleet = FleetOf({1}, 2);
+  const StandingPlan plan = Serving(fleet, {"a-0", "a-1"});
+  Experience experience;
+  experience.drained = {"a-0"};
+  experience.shunned = {"a-0"};
+  auto d = Decide(fleet, plan, Two(8, 5), {}, experience, false, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  ASSERT_TRUE(d->move);
+  EXPECT_EQ(d->move->from, "a-0");
+  EXPECT_EQ(d->move->to, "");
+  for (std::set<std::string>* why :
+       {&experience.down, &experience.silent, &experience.drained}) {
+    Experience other = experience;
+    *why = {"a-0", "a-1"};
+    d = Decide(fleet, plan, Two(8, 5), {}, experience, false, kTwenty);
+    ASSERT_TRUE(d.ok()) << d.status();
+    EXPECT_FALSE(d->move) << "the other one may not serve, or not for long";
+    experience = other;
+  }
 }
 
 TEST(DecideTest, ReplicasShareTheRate) {

@@ -295,6 +295,7 @@ Experience Leader::ExperienceNow() const {
   Experience experience;
   const uint64_t now = clock_->NowNs();
   for (const auto& [engine, since] : down_since_ns_) {
+    experience.down.insert(engine);
     const double for_s = static_cast<double>(now - since) / kSecond;
     if (for_s >= fleet_.planner.start_s) experience.failing.insert(engine);
   }

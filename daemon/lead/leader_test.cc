@@ -437,6 +437,20 @@ TEST(LeaderTest, DrainedModelsGoWhereADaemonAnswers) {
   }
 }
 
+TEST(LeaderTest, DrainedReplicaEndsAndItsModelAnswersAllTheTime) {
+  config::Fleet fleet = FleetOf({1}, 2);
+  fleet.planner = Three().planner;
+  fleet.models[0].replicas = 2;
+  Machine machine(fleet);
+  machine.SetRate("a", 18);
+  machine.Seconds(200);
+  ASSERT_EQ(machine.Serving("a").size(), 2u);
+  machine.ExpectAnswers();
+  machine.Drain("GPU-0", true);
+  machine.Seconds(100);
+  EXPECT_EQ(machine.Running(), std::set<std::string>{"a-1"});
+}
+
 TEST(LeaderTest, TargetThatNeverServesIsNotTriedWithoutPause) {
   Machine machine(Three());
   machine.Seconds(60);
