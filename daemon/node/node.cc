@@ -242,6 +242,7 @@ Node::Work<> Node::StandOrResign() {
     txn.when = {
         {Key("election"), static_cast<int64_t>(membership_.election()->term)}};
     txn.deletes = {Key("election")};
+    membership_.AskedToResign();
   } else {
     co_return;
   }
