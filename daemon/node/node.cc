@@ -226,6 +226,8 @@ void Node::Take(const etcd::RangeAnswer& answer) {
       records.push_back(*std::move(record));
     }
   }
+  // The plan was deleted, or etcd went back to an older one: carried again.
+  if (plan_ != carried_text_) carried_text_.clear();
   const absl::StatusOr<lead::StandingPlan> plan = lead::ParsePlan(plan_);
   carried_ = plan.ok() ? plan->number : 0;
   membership_.Saw(election);
