@@ -337,6 +337,8 @@ void Node::WriteGrant(uint64_t term) {
 }
 
 void Node::WriteFiles() {
+  // Stop has removed the grant; what was under way then ends after it.
+  if (ending_) return;
   const uint64_t now = clock_->NowNs();
   const uint64_t term = membership_.Term();
   if (term != 0) {

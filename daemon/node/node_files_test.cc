@@ -1,6 +1,7 @@
 // A node with Debian's etcd: what it writes there, and in the runtime folder.
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -124,6 +125,18 @@ TEST_F(NodeFilesTest, APlanThatEtcdLosesIsCarriedAgain) {
   ASSERT_TRUE(Answer(client_.Commit(txn)).ok());
   EXPECT_TRUE(Becomes([&] { return EtcdHasPlan(); }));
   EXPECT_TRUE(Becomes([&] { return Grant().carried == 7; }));
+}
+
+TEST_F(NodeFilesTest, NoGrantIsLeftByANodeThatEndsWhileItCarriesAPlan) {
+  etcd_->Signal(SIGSTOP);
+  WritePlan(7);
+  for (int i = 0; i < 30; ++i) Turn();
+  ASSERT_NE(Grant().term, 0u);
+  node_->Stop();
+  EXPECT_EQ(Grant().term, 0u);
+  etcd_->Signal(SIGCONT);
+  EXPECT_TRUE(Becomes([&] { return io_.stopped(); }));
+  EXPECT_EQ(Grant().term, 0u);
 }
 
 }  // namespace
