@@ -268,7 +268,9 @@ Node::Work<> Node::Register() {
   const std::string facts = cluster::RecordText(record);
   const bool is_told = facts == registered_ && registered_seen_ &&
                        registered_under_ == membership_.lease();
-  if (is_told && clock_->NowNs() - registered_ns_ < kUsageNs) co_return;
+  // While writes fail, it is also how the end of that is noticed.
+  const bool rests = is_told && write_trouble_.empty();
+  if (rests && clock_->NowNs() - registered_ns_ < kUsageNs) co_return;
   etcd::Txn txn;
   const int64_t lease = membership_.lease();
   txn.puts = {{Key("machines/" + setup_.machine.name), text, lease}};

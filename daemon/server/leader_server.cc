@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "daemon/cluster/fleet_view.h"
@@ -89,6 +90,25 @@ metrics::PlanFigures LeaderServer::Measure() const {
   return figures;
 }
 
+void LeaderServer::Describe(wire::PlanStateT* state) const {
+  leader_->Describe(state);
+}
+
+absl::Status LeaderServer::Steer(const wire::SteerT& steer) {
+  if (!fleet_.cluster.IsOn()) return leader_->Steer(steer);
+  ReadGrant();
+  if (!MayLead() || grant_->term != term_) {
+    return absl::UnavailableError(
+        "nothing is changed: this machine leads no more; ask again once "
+        "another one does (see fsctl nodes)");
+  }
+  if (const std::string why = NodeTrouble(); !why.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("nothing is changed, since it could not be kept: ", why));
+  }
+  return leader_->Steer(steer);
+}
+
 void LeaderServer::Beat() {
   beat_->Set(clock_->NowNs() / 1000 + kBeatUs);
   ReadGrant();
@@ -141,7 +161,7 @@ bool LeaderServer::IsCarried() const {
          (grant_ && leader_->plan().number <= grant_->carried);
 }
 
-std::string LeaderServer::WhyNobodyLeads() const {
+std::string LeaderServer::NodeTrouble() const {
   return cluster::TroubleOf(cluster::ReadView(folder_), clock_->NowNs());
 }
 
@@ -164,7 +184,7 @@ void LeaderServer::HoldTheLead() {
 }
 
 void LeaderServer::TakeTheLead() {
-  if (!MayLead()) return board_->SetTrouble(WhyNobodyLeads());
+  if (!MayLead()) return board_->SetTrouble(NodeTrouble());
   absl::StatusOr<lead::LeadLock> lead = contest_.Try(clock_->NowNs());
   board_->SetTrouble(contest_.trouble());
   if (!lead.ok()) {
@@ -179,7 +199,7 @@ void LeaderServer::TakeTheLead() {
                                            clock_, TimeOfDay);
   term_ = grant_ ? grant_->term : 0;
   leader_->SetTerm(term_);
-  board_->SetLeader(leader_.get());
+  board_->SetLeader(this);
 }
 
 void LeaderServer::Connect() {

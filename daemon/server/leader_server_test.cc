@@ -2,6 +2,7 @@
 
 #include "daemon/server/leader_server.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,12 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "daemon/cluster/fleet_view.h"
 #include "daemon/lead/lead_fixture.h"
 #include "daemon/lead/standing_plan.h"
+#include "daemon/wire/message.h"
 #include "tests/process/temporary_folder.h"
 
 namespace fineserve::server {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint64_t kTerm = 42;
@@ -55,6 +60,18 @@ class LeaderServerTest : public ::testing::Test {
     const cluster::LeadGrant grant{
         kTerm, clock_.NowNs() + 4 * kSecond, plan, carried, {}};
     ASSERT_TRUE(cluster::WriteGrant(folder_.path(), grant).ok());
+  }
+  void View(const std::string& trouble) {
+    cluster::FleetView view;
+    view.has_quorum = true;
+    view.written_ns = clock_.NowNs();
+    view.trouble = trouble;
+    ASSERT_TRUE(cluster::WriteView(folder_.path(), view).ok());
+  }
+  absl::Status Freeze() {
+    wire::SteerT steer;
+    steer.freeze = true;
+    return board_.leader()->Steer(steer);
   }
   // A daemon begins, and has the lead with its first beat.
   void Lead() {
@@ -103,6 +120,31 @@ TEST_F(LeaderServerTest, WithoutAnyPlanATermBeginsWithNone) {
   Grant("", 0);
   Lead();
   EXPECT_FALSE(cluster::ReadWhole(folder_.path() + "/plan.json").ok());
+}
+
+TEST_F(LeaderServerTest, WhatTheOperatorSaysIsKeptIfItCanBeCarried) {
+  Grant(lead::PlanText(Plan(80, kTerm - 1)), 80);
+  View("");
+  Lead();
+  EXPECT_TRUE(Freeze().ok());
+  EXPECT_TRUE(Kept().frozen);
+}
+
+TEST_F(LeaderServerTest, WhatTheOperatorSaysIsRefusedWhileEtcdTakesNoWrites) {
+  Grant(lead::PlanText(Plan(80, kTerm - 1)), 80);
+  Lead();
+  View("cannot write to etcd: no space");
+  EXPECT_THAT(std::string(Freeze().message()), HasSubstr("no space"));
+  EXPECT_FALSE(Kept().frozen);
+}
+
+TEST_F(LeaderServerTest, WhatTheOperatorSaysIsRefusedWithoutAGrant) {
+  Grant(lead::PlanText(Plan(80, kTerm - 1)), 80);
+  View("");
+  Lead();
+  clock_.AdvanceNs(4 * kSecond);
+  EXPECT_THAT(std::string(Freeze().message()), HasSubstr("leads no more"));
+  EXPECT_FALSE(Kept().frozen);
 }
 
 }  // namespace
