@@ -114,6 +114,21 @@ TEST(DecideTest, PinMovesAModelWhateverTheGain) {
   EXPECT_EQ(d->move->to, "a-1");
 }
 
+TEST(DecideTest, PinToAGpuThatIsLostKeepsNoOtherModelFromBeingHosted) {
+  const config::Fleet fleet = FleetOf({1, 1, 1}, 2);
+  StandingPlan plan = Serving(fleet, {"c-1"});
+  plan.pins["a"] = plan.pins["c"] = "GPU-0";
+  Gpus gpus = Two(8, 5);
+  gpus.erase("GPU-0");
+  const auto d = Decide(fleet, plan, gpus, {}, {}, true, kTwenty);
+  ASSERT_TRUE(d.ok()) << d.status();
+  EXPECT_EQ(d->host, std::vector<std::string>{"b-1"});
+  EXPECT_FALSE(d->move) << "c stays where it serves";
+  ASSERT_EQ(d->troubles.size(), 1u);
+  EXPECT_NE(d->troubles[0].find("model \"a\" has no engine"),
+            std::string::npos);
+}
+
 TEST(DecideTest, DrainedReplicaEndsIfAnotherOneServes) {
   const config::Fleet fleet = FleetOf({1}, 2);
   const StandingPlan plan = Serving(fleet, {"a-0", "a-1"});
